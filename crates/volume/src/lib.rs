@@ -1,39 +1,39 @@
-//! What a file is on the uringfs format: names, inodes, extents, allocation, and the catalog that
-//! holds them. A volume lies on a device or in one ordinary file.
+//! [`Volume`]: files under names, in the uringfs format, on a device or in one ordinary file. This crate has
+//! the names, inodes, extents and free space, and the catalog that stores them. It moves no file data.
 
-// The rooms of the crate, top down: each imports only from those below it.
+// The modules, top down. Each imports only from modules below it.
 
-// Whether everything a volume says of itself agrees, and its repair.
+// Consistency check and repair.
 mod check;
 
-// A volume as its users see it.
+// The public volume: format, open, and every call on names.
 mod volume;
 
-// The state that clones share, operations on it, and commits.
+// The state that clones share, transactions on it, and commits.
 mod core;
 
-// Names: directories, paths, permissions, and the operations on them.
+// Directories, paths, permissions, and the operations on them.
 mod namespace;
 
-// A file that is open: its extents, and its changes until a commit takes them.
+// An open file: its extents, and its uncommitted changes.
 mod open_file;
 
 // Records in memory, over the catalog.
 mod records;
 
-// The records of a volume on the device, changed by whole batches.
+// The records of a volume on the device, changed in batches.
 mod catalog;
 
 // Free blocks, and the extents of files.
 mod space;
 
-// The superblock: where a volume begins.
+// The superblock: where catalog and log stand.
 mod superblock;
 
-// The blocks of a device.
+// Block I/O on a device.
 mod blocks;
 
-// What every call of this crate may fail with.
+// The error of every call.
 mod error;
 
 pub use crate::core::events::{ErrorEvent, Errors, Subject};
@@ -41,7 +41,7 @@ pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
 pub use error::{Error, ErrorKind};
 pub use namespace::credentials::{AccessTime, Credentials};
-pub use namespace::directory::{DirectoryEntry, LONGEST_NAME, Rename};
+pub use namespace::directory::{DirectoryEntry, MAX_NAME_BYTES, Rename};
 pub use namespace::open_options::OpenOptions;
 pub use namespace::path::Follow;
 pub use records::inode::{FileKind, Inode, InodeNumber, Time};

@@ -92,5 +92,5 @@ fn a_device_that_fails_to_discard_is_told_of_once_and_its_blocks_are_free_all_th
         assert_eq!(volume.statistics().free_blocks, free);
     }
     let flaws = volume.flaws();
-    assert!(matches!(&flaws[..], [one] if one.contains("not discarded any more")), "{flaws:?}");
+    assert!(matches!(&flaws[..], [one] if one.contains("no longer discarded")), "{flaws:?}");
 }

@@ -235,7 +235,7 @@ fn a_device_without_room_is_not_a_volume_without_room() {
     let written = reactor.block_on(file.write(Buffer::zeroed(BLOCK), 0)).1;
     assert_eq!(written, Err(Errno::NOSPC));
     let event = errors.try_next().expect("it is told");
-    let full = "what the volume lies in is full, not the volume";
+    let full = "the device or file system below the volume is full, not the volume";
     assert!(event.is_device_full() && event.to_string().contains(full), "{event}");
     assert!(volume.shortage().to_string().contains(full));
     volume.make_directory("/d", 0o755).unwrap();

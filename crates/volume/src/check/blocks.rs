@@ -1,16 +1,16 @@
-//! Extents and free space: each block is the catalog's, or one file's, or free. Blocks are marked a
-//! window of the device at a time, with one pass over the extents for each window.
+//! Pass: extents against free space. Each block belongs to the catalog, to one file, or is free. The device is
+//! checked in windows, with one pass over the extents for each window.
 
 use std::ops::Range;
 
-use super::findings::About;
+use super::findings::FindingTarget;
 use super::fixes::{delete, put};
-use super::reader::{All, InOrder, extent_of};
+use super::reader::{InodeCursor, RecordIter, extent_of};
 use super::report::CheckStep;
-use super::round::{Leaked, Round};
+use super::round::{LeakedBlocks, Round};
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Catalog, Key, Table};
-use crate::core::state::{region_record, summary_of};
+use crate::core::state::{encode_region, parse_region};
 use crate::error::{Error, ErrorKind};
 use crate::records::inode::{FileKind, Inode};
 use crate::space::allocator::{
@@ -19,40 +19,40 @@ use crate::space::allocator::{
 use crate::space::extent::Extent;
 use crate::space::system_zone::SystemZone;
 
-/// Runs whose owners are looked for, at most; of the others it is told or counted that there are some.
+/// Runs whose owners are searched. Further ones are counted or reported without owners.
 const MAX_SUSPECTS: usize = 1000;
 
-/// Blocks of a window that are in use, a bit each.
-pub(super) struct Used {
+/// The blocks of a window that are in use, one bit each.
+pub(super) struct UsedBlocks {
     window: Range<u64>,
     bits: Vec<u64>,
 }
 
-/// Blocks of which something is wrong, for which the files are to be found.
+/// Blocks with a fault, whose owners are to be found.
 struct Suspect {
     run: Run,
-    wrong: Wrong,
+    fault: BlockFault,
 }
 
-enum Wrong {
+enum BlockFault {
     /// More than one file has them.
     Shared,
-    /// Of a region so many blocks count as free; and what is right.
+    /// This many blocks of a region are in use and count as free. `record` is the corrected record.
     CountsAsFree { region: u32, blocks: u64, record: Vec<u8> },
 }
 
-impl Used {
-    /// What belongs to no file.
-    pub(super) fn by_system(window: Range<u64>, zone: &SystemZone) -> Used {
+impl UsedBlocks {
+    /// Blocks that belong to no file.
+    pub(super) fn with_system_zone(window: Range<u64>, zone: &SystemZone) -> UsedBlocks {
         let words = (window.end - window.start).div_ceil(REGION_BLOCKS) * REGION_BLOCKS / 64;
-        let mut used = Used { window, bits: vec![0; words as usize] };
+        let mut used = UsedBlocks { window, bits: vec![0; words as usize] };
         for run in zone.runs() {
             used.mark(*run);
         }
         used
     }
 
-    /// Marks what of a run lies in the window, and answers what of it was marked before.
+    /// Marks the part of a run that is inside the window. Returns the blocks that were already marked.
     fn mark(&mut self, run: Run) -> Vec<Run> {
         let begin = run.start.max(self.window.start);
         let end = run.end().min(self.window.end);
@@ -83,7 +83,7 @@ impl Used {
         first..self.window.end.div_ceil(REGION_BLOCKS) as u32
     }
 
-    /// Marks the blocks of a region of the window that are not free.
+    /// Marks the blocks of a region that are not free.
     fn mark_all_but(&mut self, index: u32, free: Option<&FreeBits>) {
         let at = (u64::from(index) * REGION_BLOCKS - self.window.start) as usize / 64;
         for (word, used) in self.bits[at..][..REGION_BLOCKS as usize / 64].iter_mut().enumerate() {
@@ -91,7 +91,7 @@ impl Used {
         }
     }
 
-    /// The regions of the window, and which blocks of each are free.
+    /// The regions of the window, each with its free blocks.
     pub(super) fn free(&self) -> impl Iterator<Item = (u32, FreeBits)> {
         let first = (self.window.start / REGION_BLOCKS) as u32;
         let (regions, _) = self.bits.as_chunks::<{ REGION_BLOCKS as usize / 64 }>();
@@ -106,9 +106,9 @@ impl Used {
     }
 }
 
-/// Marks the blocks of all files, as far as their extents can be.
-pub(super) fn mark_files(used: &mut Used, from: &Catalog, total: u64) -> Result<(), Error> {
-    for found in All::of(from, Table::Extents) {
+/// Marks the blocks of all files. Skips invalid extents.
+pub(super) fn mark_files(used: &mut UsedBlocks, from: &Catalog, total: u64) -> Result<(), Error> {
+    for found in RecordIter::new(from, Table::Extents) {
         if let Some((_, extent)) = extent_of(&found?, total) {
             used.mark(extent.run());
         }
@@ -116,13 +116,14 @@ pub(super) fn mark_files(used: &mut Used, from: &Catalog, total: u64) -> Result<
     Ok(())
 }
 
-/// Marks the blocks that do not count as free. A region of which nothing is known has none: its record may be among
-/// those that were not read.
-pub(super) fn mark_counted(used: &mut Used, from: &Catalog, total: u64) -> Result<(), Error> {
+/// Marks the blocks that do not count as free. A region without a readable record counts as full: its record may be
+/// among those that could not be read.
+pub(super) fn mark_counted(used: &mut UsedBlocks, from: &Catalog, total: u64) -> Result<(), Error> {
     for index in used.regions() {
         let length = length_of(index, total);
         let free = match from.get(Key::Region(index)) {
-            Ok(said) => said.and_then(|said| free_bits(summary_of(&said).ok()?.1, length).ok()),
+            Ok(recorded) => recorded
+                .and_then(|recorded| free_bits(parse_region(&recorded).ok()?.1, length).ok()),
             Err(error) if error.kind() == ErrorKind::Damaged => None,
             Err(error) => return Err(error),
         };
@@ -131,7 +132,7 @@ pub(super) fn mark_counted(used: &mut Used, from: &Catalog, total: u64) -> Resul
     Ok(())
 }
 
-/// Windows of a volume, one after the other.
+/// Splits a volume into windows.
 pub(super) fn windows(total: u64, blocks: u64) -> impl Iterator<Item = Range<u64>> {
     (0..total.div_ceil(blocks)).map(move |index| index * blocks..total.min((index + 1) * blocks))
 }
@@ -141,7 +142,7 @@ impl Round<'_> {
         let zone = SystemZone::new(self.superblock, self.catalog.takes());
         let mut suspects = Vec::new();
         for window in windows(self.total, self.bounds.blocks) {
-            let mut used = Used::by_system(window, &zone);
+            let mut used = UsedBlocks::with_system_zone(window, &zone);
             self.mark_extents(&mut used, &zone, &mut suspects)?;
             for (index, free) in used.free() {
                 self.check_region(index, &free, &zone, &mut suspects)?;
@@ -151,19 +152,19 @@ impl Round<'_> {
         self.find_owners(suspects)
     }
 
-    /// Marks the blocks of extents that can be; in the first window tells of the others.
+    /// Marks the blocks of valid extents. Reports the invalid ones, once, in the first window.
     fn mark_extents(
         &mut self,
-        used: &mut Used,
+        used: &mut UsedBlocks,
         zone: &SystemZone,
         suspects: &mut Vec<Suspect>,
     ) -> Result<(), Error> {
         let is_first = used.window.start == 0;
-        let mut inodes = InOrder::of(self.catalog);
+        let mut inodes = InodeCursor::new(self.catalog);
         let (mut file, mut end, mut done) = (None, 0, 0);
-        // Of that file the inode, and the blocks that are its.
+        // The current file's inode and its number of blocks.
         let (mut inode, mut has, mut holds_bytes) = (None, 0, true);
-        for found in All::of(self.catalog, Table::Extents) {
+        for found in RecordIter::new(self.catalog, Table::Extents) {
             let Some((number, extent)) = extent_of(&found?, self.total) else { continue };
             done += 1;
             if done % 1024 == 0 {
@@ -174,15 +175,15 @@ impl Round<'_> {
                     self.compare_blocks(inode.take(), has)?;
                 }
                 (file, end, has) = (Some(number), 0, 0);
-                inode = self.go_to(&mut inodes, number, is_first)?;
+                inode = self.advance_to(&mut inodes, number, is_first)?;
                 let kind = inode.as_ref().map(|(_, inode)| inode.kind);
                 if is_first && kind.is_none() && !self.findings.changes_inode(number) {
-                    self.revive(number, About::Inode(number))?;
+                    self.recreate_inode(number, FindingTarget::Inode(number))?;
                 }
                 holds_bytes = kind.is_none_or(|kind| kind == FileKind::File);
             }
             let flaw = if !holds_bytes {
-                Some("it has blocks, and holds no bytes")
+                Some("it has blocks, but is not a regular file")
             } else if extent.offset < end {
                 Some("it has two blocks for the same bytes")
             } else if zone.overlaps(extent.run()) {
@@ -197,26 +198,26 @@ impl Round<'_> {
                 None => {
                     has += extent.length;
                     let twice = used.mark(extent.run());
-                    let shared = |run| Suspect { run, wrong: Wrong::Shared };
-                    let room = MAX_SUSPECTS - suspects.len();
-                    self.findings.left_unlisted(twice.len().saturating_sub(room));
-                    suspects.extend(twice.into_iter().take(room).map(shared));
+                    let shared = |run| Suspect { run, fault: BlockFault::Shared };
+                    let capacity = MAX_SUSPECTS - suspects.len();
+                    self.findings.unfixable_unlisted(twice.len().saturating_sub(capacity));
+                    suspects.extend(twice.into_iter().take(capacity).map(shared));
                     self.report.used_blocks += if is_first { extent.length } else { 0 };
                 }
             }
         }
         if is_first {
             self.compare_blocks(inode, has)?;
-            self.go_to(&mut inodes, u64::MAX, true)?;
+            self.advance_to(&mut inodes, u64::MAX, true)?;
         }
         (self.progress)(CheckStep::Blocks, done);
         Ok(())
     }
 
-    /// The inode of a number; those before it have no extents.
-    fn go_to(
+    /// Moves to an inode by number. The inodes before it have no extents.
+    fn advance_to(
         &mut self,
-        inodes: &mut InOrder<'_>,
+        inodes: &mut InodeCursor<'_>,
         number: u64,
         is_first: bool,
     ) -> Result<Option<(u64, Inode)>, Error> {
@@ -231,14 +232,13 @@ impl Round<'_> {
         Ok(None)
     }
 
-    /// Compares the blocks that a file says it has with those of its extents: where there are fewer, it
-    /// has lost some.
+    /// Compares a file's count of blocks with its extents. If the extents have fewer, the file has lost blocks.
     fn compare_blocks(&mut self, inode: Option<(u64, Inode)>, has: u64) -> Result<(), Error> {
         let Some((number, mut inode)) = inode else { return Ok(()) };
         if inode.kind != FileKind::File || inode.blocks == has {
             return Ok(());
         }
-        // What is being destroyed loses its extents a part at a time.
+        // An orphan loses its extents in several commits.
         if self.get_sound(Key::Orphan(number))?.is_some() {
             return Ok(());
         }
@@ -247,11 +247,13 @@ impl Round<'_> {
                 let bytes = lost.saturating_mul(BLOCK);
                 (format!("{bytes} bytes that it had on the device are lost"), "they read as zeros")
             }
-            None => (format!("it says it has {} blocks, and has {has}", inode.blocks), "set"),
+            None => {
+                (format!("its inode counts {} blocks, its extents have {has}", inode.blocks), "set")
+            }
         };
         inode.blocks = has;
         let changes = vec![put(Key::Inode(number), inode.to_record())];
-        self.findings.fixable(About::Inode(number), what, cure, changes);
+        self.findings.fixable(FindingTarget::Inode(number), what, cure, changes);
         Ok(())
     }
 
@@ -263,10 +265,10 @@ impl Round<'_> {
             extent.offset.saturating_mul(BLOCK),
             extent.run()
         );
-        self.findings.fixable(About::Inode(number), what, "dropped", changes);
+        self.findings.fixable(FindingTarget::Inode(number), what, "dropped", changes);
     }
 
-    /// Compares which blocks of a region are free with what its record says.
+    /// Compares the free blocks of a region with its record.
     fn check_region(
         &mut self,
         index: u32,
@@ -275,32 +277,32 @@ impl Round<'_> {
         suspects: &mut Vec<Suspect>,
     ) -> Result<(), Error> {
         let (summary, record) = record_of(free);
-        let right = region_record(&ChangedRegion { index, summary, record });
+        let right = encode_region(&ChangedRegion { index, summary, record });
         let changes = vec![put(Key::Region(index), right.clone())];
-        let mut said = match self.read_region(index)? {
-            Ok(said) => said,
+        let mut recorded = match self.read_region(index)? {
+            Ok(recorded) => recorded,
             Err(flaw) => {
                 let what = format!("the record of free blocks in region {index}: {flaw}");
-                self.findings.fixable(About::Volume, what, "made again", changes);
+                self.findings.fixable(FindingTarget::Volume, what, "rebuilt", changes);
                 return Ok(());
             }
         };
-        // What the superblock names is taken, whatever the region says: see commit.rs.
+        // Blocks that the superblock names are in use, even if the region does not count them yet: see commit.rs.
         let named = zone.runs().iter().filter(|run| run.start > 0);
         for block in named.flat_map(|run| within(index, *run)) {
-            said[block as usize / 64] &= !(1 << (block % 64));
+            recorded[block as usize / 64] &= !(1 << (block % 64));
         }
         let (in_use, leaked) =
-            (count(&said, |s, f| s & !f, free), count(&said, |s, f| !s & f, free));
+            (count(&recorded, |s, f| s & !f, free), count(&recorded, |s, f| !s & f, free));
         let at = |block: u64| u64::from(index) * REGION_BLOCKS + block;
         if let Some((block, blocks)) = in_use {
             let run = Run { start: at(block), length: 1 };
-            let wrong = Wrong::CountsAsFree { region: index, blocks, record: right };
-            let suspect = Suspect { run, wrong };
+            let fault = BlockFault::CountsAsFree { region: index, blocks, record: right };
+            let suspect = Suspect { run, fault };
             match suspects.len() < MAX_SUSPECTS {
                 true => suspects.push(suspect),
-                // Whose they are is not looked for; that they are free is repaired all the same.
-                false => self.accuse(About::Volume, &suspect),
+                // The owner is not searched, but the record is repaired.
+                false => self.report_suspect(FindingTarget::Volume, &suspect),
             }
         } else if let Some((block, blocks)) = leaked {
             let what = format!(
@@ -308,28 +310,28 @@ impl Round<'_> {
                 at(block)
             );
             match self.leaked {
-                Leaked::Free => {
-                    self.findings.fixable(About::Volume, what, "free again", changes);
+                LeakedBlocks::Free => {
+                    self.findings.fixable(FindingTarget::Volume, what, "freed", changes);
                 }
-                Leaked::Keep => {
-                    let kept = "they may be of files whose extents could not be read: another --repair frees them";
-                    self.findings.left(About::Volume, format!("{what}; {kept}"));
+                LeakedBlocks::Keep => {
+                    let advice = "they may belong to files whose extents could not be read; run --repair again to free them";
+                    self.findings.unfixable(FindingTarget::Volume, format!("{what}; {advice}"));
                 }
             }
         }
         Ok(())
     }
 
-    /// Which blocks of a region are free as its record says, or what is wrong with that.
+    /// The free blocks that a region's record has, or its flaw.
     fn read_region(&self, index: u32) -> Result<Result<Box<FreeBits>, String>, Error> {
         let length = length_of(index, self.total);
-        let said = match self.catalog.get(Key::Region(index)) {
-            Ok(Some(said)) => said,
+        let recorded = match self.catalog.get(Key::Region(index)) {
+            Ok(Some(recorded)) => recorded,
             Ok(None) => return Ok(Ok(all_free(length))),
             Err(error) if error.kind() == ErrorKind::Damaged => return Ok(Err(error.to_string())),
             Err(error) => return Err(error),
         };
-        let parsed = summary_of(&said).map_err(|error| error.to_string());
+        let parsed = parse_region(&recorded).map_err(|error| error.to_string());
         Ok(parsed.and_then(|(summary, record)| {
             let mut bits = free_bits(record, length).map_err(|flaw| flaw.to_string())?;
             if record_of(&bits).0 != summary {
@@ -343,53 +345,53 @@ impl Round<'_> {
         }))
     }
 
-    /// Regions that the volume does not have.
+    /// Reports records of regions that do not exist.
     fn check_region_keys(&mut self) -> Result<(), Error> {
-        for found in All::of(self.catalog, Table::Regions) {
+        for found in RecordIter::new(self.catalog, Table::Regions) {
             let key = found?.key;
             let index = key.as_slice().try_into().map(u32::from_be_bytes).ok();
             if index.is_none_or(|index| length_of(index, self.total) == 0) {
-                let what = "there is a record of free blocks that the volume does not have";
+                let what = "there is a record of free blocks for a region that does not exist";
                 let changes = vec![((Table::Regions, key), None)];
-                self.findings.fixable(About::Volume, what, "dropped", changes);
+                self.findings.fixable(FindingTarget::Volume, what, "dropped", changes);
             }
         }
         Ok(())
     }
 
-    /// Tells of which files the suspects are.
+    /// Reports each suspect with its owners.
     fn find_owners(&mut self, suspects: Vec<Suspect>) -> Result<(), Error> {
         if suspects.is_empty() {
             return Ok(());
         }
         let mut owned = vec![false; suspects.len()];
-        for found in All::of(self.catalog, Table::Extents) {
+        for found in RecordIter::new(self.catalog, Table::Extents) {
             let Some((number, extent)) = extent_of(&found?, self.total) else { continue };
             for (suspect, owned) in suspects.iter().zip(&mut owned) {
                 let run = suspect.run;
                 if run.start < extent.run().end() && extent.start < run.end() {
                     *owned = true;
-                    self.accuse(About::Inode(number), suspect);
+                    self.report_suspect(FindingTarget::Inode(number), suspect);
                 }
             }
         }
         for (suspect, _) in suspects.iter().zip(owned).filter(|(_, owned)| !owned) {
-            self.accuse(About::Volume, suspect);
+            self.report_suspect(FindingTarget::Volume, suspect);
         }
         Ok(())
     }
 
-    fn accuse(&mut self, owner: About, suspect: &Suspect) {
+    fn report_suspect(&mut self, owner: FindingTarget, suspect: &Suspect) {
         let Run { start, length } = suspect.run;
-        match &suspect.wrong {
-            Wrong::Shared => {
+        match &suspect.fault {
+            BlockFault::Shared => {
                 let what = format!(
-                    "{length} of its blocks, from block {start} on, are another file's, too: copy \
-                     what is right, remove both, and check again"
+                    "{length} of its blocks, from block {start} on, also belong to another file: copy \
+                     the right data, remove both, and check again"
                 );
-                self.findings.left(owner, what);
+                self.findings.unfixable(owner, what);
             }
-            Wrong::CountsAsFree { region, blocks, record } => {
+            BlockFault::CountsAsFree { region, blocks, record } => {
                 let what = format!(
                     "{blocks} blocks in use, from block {start} on, count as free in region {region}"
                 );
@@ -400,7 +402,7 @@ impl Round<'_> {
     }
 }
 
-/// The blocks of a region that lie in a run, counted from the region's beginning.
+/// The part of a run that is inside a region, as blocks of the region.
 fn within(region: u32, run: Run) -> Range<u64> {
     let first = u64::from(region) * REGION_BLOCKS;
     let inside = |block: u64| block.clamp(first, first + REGION_BLOCKS) - first;
@@ -413,13 +415,13 @@ fn all_free(length: u64) -> Box<FreeBits> {
     bits
 }
 
-/// How many blocks differ so from what is `right`, and the first.
+/// Counts the blocks that `differ` selects, and returns the first and the count.
 fn count(
-    said: &FreeBits,
+    recorded: &FreeBits,
     differ: impl Fn(u64, u64) -> u64,
     right: &FreeBits,
 ) -> Option<(u64, u64)> {
-    let words = || said.iter().zip(right).map(|(said, right)| differ(*said, *right));
+    let words = || recorded.iter().zip(right).map(|(recorded, right)| differ(*recorded, *right));
     let (place, word) = words().enumerate().find(|(_, word)| *word != 0)?;
     let first = place as u64 * 64 + u64::from(word.trailing_zeros());
     Some((first, words().map(|word| u64::from(word.count_ones())).sum()))

@@ -1,39 +1,37 @@
-//! The passes of a check in their order, round after round until nothing is left to repair.
+//! Runs the passes of a check, and repeats them until nothing is left to repair.
 
 use rustix::io::Errno;
 use uringfs_device::Device;
 
 use super::findings::Findings;
 use super::fixes::{Fixes, batches, put};
-use super::opening::{find_superblock, lock_to_write, open, open_to_write, refuse_to_write};
+use super::opening::{find_superblock, lock_for_write, open, open_for_write, require_writable};
 use super::paths::Parents;
-use super::reader::All;
+use super::reader::RecordIter;
 use super::rebuild::rebuild;
 use super::report::{CheckOptions, CheckReport, CheckStep};
-use super::round::{Bounds, Leaked, Progress, Round};
+use super::round::{Bounds, LeakedBlocks, Progress, Round};
 use crate::blocks::Blocks;
 use crate::catalog::{BadPage, Batch, Catalog, Key, LostPages, PageFlaw, Reserve, Table, Verified};
-use crate::core::device_lock::{Lock, Others};
-use crate::core::state::BLOCKS;
+use crate::core::device_lock::{DeviceLock, LockKind};
+use crate::core::state::BLOCKS_KEY;
 use crate::error::{Error, ErrorKind};
 use crate::superblock::{Found, Superblock};
 use crate::volume::format::{known_blocks, older_version, recorded_blocks};
 use crate::volume::volume::Volume;
 
-/// Rounds of repairs, at most: each mends 16 MiB of records.
+/// Rounds of repairs. Each repairs up to 16 MiB of records.
 const MAX_ROUNDS: usize = 100;
 
 impl Volume {
-    /// Checks the volume of a device, and repairs it if told to, which nobody else may have open then.
-    /// Findings are lines; see [`CheckReport`]. `progress` hears what is gone through, and how many
-    /// pages, records, names, extents or blocks.
+    /// Checks the volume on a device, and repairs it if `options` say so. Returns the findings; see [`CheckReport`].
+    /// Calls `progress` with the current step and the number of pages, records, names, extents or blocks so far.
     ///
     /// # Errors
-    /// `NotAVolume`, `Unsupported`; EBUSY when another program has it open for writing, or at all if
-    /// this one is to repair; `Damaged` when no superblock or no head of the catalog can be read (a repair
-    /// takes the superblock's copy, if that is not older than the catalog);
-    /// `NoSpace` when a repair finds no room; the device's: also for a block of the catalog that it does not
-    /// give, if it is to be repaired and [`CheckOptions::accept_unreadable`] is not set.
+    /// `NotAVolume`, `Unsupported`; EBUSY when another process has it open for writing, or for reading if this call
+    /// repairs; `Damaged` when no superblock or no header of the catalog can be read (a repair uses the superblock's
+    /// copy, if that is not older than the catalog); `NoSpace` when a repair lacks space; errors of the device. A
+    /// repair fails on an unreadable block of the catalog, unless [`CheckOptions::accept_unreadable`] is set.
     pub fn check(
         device: &Device,
         options: CheckOptions,
@@ -51,8 +49,8 @@ pub(crate) fn check_within(
 ) -> Result<CheckReport, Error> {
     let blocks = Blocks::of(device);
     let _lock = match options.repair {
-        true => lock_to_write(device)?,
-        false => Lock::take(device, Others::MayRead)?,
+        true => lock_for_write(device)?,
+        false => DeviceLock::acquire(device, LockKind::Shared)?,
     };
     check_locked(&blocks, options, bounds, progress)
 }
@@ -65,13 +63,13 @@ pub(super) fn check_locked(
 ) -> Result<CheckReport, Error> {
     let mut found = find_superblock(blocks, options)?;
     if options.repair {
-        refuse_to_write(&found.superblock)?;
+        require_writable(&found.superblock)?;
         if found.superblock.is_of_older_version() {
             return Err(older_version());
         }
     }
     progress(CheckStep::Pages, 0);
-    // A superblock is trusted with both slots only once the catalog was found where it says.
+    // Repair the superblock's slots only after the catalog was found where it says.
     let catalog = open(blocks, &found.superblock, LostPages::Empty)?;
     if let Some(known) = recorded_blocks(&catalog)? {
         found.settle(known);
@@ -79,7 +77,7 @@ pub(super) fn check_locked(
     let Found { mut superblock, bad_slots } = found;
     let mut findings = Findings::new(options.repair);
     for slot in &bad_slots {
-        findings.mended(slot.to_string());
+        findings.fixed_in_place(slot.to_string());
     }
     if options.repair && !bad_slots.is_empty() {
         superblock.write_again(blocks)?;
@@ -89,7 +87,7 @@ pub(super) fn check_locked(
     if options.repair && (is_small || !bad_slots.is_empty()) {
         superblock.write(blocks)?;
     }
-    let Pages { lost, leaked } =
+    let PageOutcome { lost, leaked } =
         check_pages(blocks, &mut superblock, options, bounds, &mut findings)?;
     for _ in 0..MAX_ROUNDS {
         let catalog = open(blocks, &superblock, lost)?;
@@ -108,26 +106,26 @@ pub(super) fn check_locked(
             lost_and_found: None,
             progress,
         };
-        let parents = round.go(options)?;
+        let parents = round.run(options)?;
         let Round { findings: found, report, .. } = round;
         findings = found;
         let mut fixes = findings.take_fixes();
-        findings.name(&catalog, &parents)?;
+        findings.resolve_paths(&catalog, &parents)?;
         if fixes.is_empty() {
             return Ok(findings.into_report(report));
         }
         if known < total {
-            // Regions are repaired as those of the volume as it is now.
-            fixes.extend([put(Key::State(BLOCKS), total.to_be_bytes().to_vec())]);
+            // The repairs below write regions of the current size.
+            fixes.extend([put(Key::State(BLOCKS_KEY), total.to_be_bytes().to_vec())]);
         }
         drop(catalog);
         commit(blocks, &superblock, fixes)?;
     }
-    Err(endless())
+    Err(no_convergence())
 }
 
-/// Whether the superblock says fewer blocks than the catalog: then it is of before the volume grew. It is
-/// to be written again so.
+/// Corrects the size, if the superblock has fewer blocks than the catalog: it is from before the volume grew. True
+/// if the superblock must be written.
 fn check_size(
     blocks: &Blocks,
     catalog: &Catalog,
@@ -140,34 +138,34 @@ fn check_size(
     };
     if known > blocks.count() {
         let there = blocks.count();
-        let what = format!("the volume has {known} blocks, the device {there}: it was cut short");
+        let what =
+            format!("the volume has {known} blocks, the device {there}: the device was truncated");
         return Err(Error::new(ErrorKind::Unsupported, what));
     }
-    findings.mended(format!("superblock: it says {total} blocks, the volume has {known}"));
+    findings.fixed_in_place(format!("superblock: it says {total} blocks, the volume has {known}"));
     superblock.total_blocks = known;
     Ok(true)
 }
 
-/// What verifying the catalog's pages leads to.
-struct Pages {
-    /// What is to become of pages that cannot be read from now on: where none is lost, one that fails to be
-    /// read must not look as if it were.
+/// The outcome of verifying the catalog's pages.
+struct PageOutcome {
+    /// How to treat unreadable pages from now on. If no page is lost, a failed read must not look like a lost page.
     lost: LostPages,
-    leaked: Leaked,
+    leaked: LeakedBlocks,
 }
 
-/// Verifies the catalog's pages; mends them, or puts what is left into a new catalog.
+/// Verifies the catalog's pages. Repairs them, or moves what is left into a new catalog.
 ///
 /// # Errors
-/// `Io` where the device did not give one, if that is to be repaired and not accepted.
+/// `Io` when the device fails to read a page, on a repair that does not accept that.
 fn check_pages(
     blocks: &Blocks,
     superblock: &mut Superblock,
     options: CheckOptions,
     bounds: Bounds,
     findings: &mut Findings,
-) -> Result<Pages, Error> {
-    let pages = |lost| Ok(Pages { lost, leaked: Leaked::Free });
+) -> Result<PageOutcome, Error> {
+    let pages = |lost| Ok(PageOutcome { lost, leaked: LeakedBlocks::Free });
     for _ in 0..MAX_ROUNDS {
         let catalog = open(blocks, superblock, LostPages::Empty)?;
         let verified = catalog.verify();
@@ -191,7 +189,7 @@ fn check_pages(
             None => error.because(lines.join("; ")),
         })?;
         let is_sound = lines.is_empty();
-        lines.into_iter().for_each(|line| findings.mended(line));
+        lines.into_iter().for_each(|line| findings.fixed_in_place(line));
         let repairs = findings.repairs();
         match verified {
             Verified::Good if is_sound || !repairs => return pages(LostPages::Refuse),
@@ -199,10 +197,10 @@ fn check_pages(
             Verified::Good | Verified::WithoutSums { .. } => {
                 drop(catalog);
                 let pages: Vec<u64> = damaged.iter().map(|page| page.page).collect();
-                // What was too much to be remembered is found in the next round.
+                // The next round finds the pages that were too many to remember.
                 Catalog::rewrite(blocks, &superblock.catalog, &pages)?;
-                // What can be read of the log goes into them.
-                let catalog = open_to_write(blocks, superblock)?;
+                // A checkpoint: the readable part of the log goes into the pages.
+                let catalog = open_for_write(blocks, superblock)?;
                 catalog.commit(&Batch::default())?;
                 catalog.close()?;
             }
@@ -210,21 +208,21 @@ fn check_pages(
                 let is_named =
                     |page: &BadPage| matches!(page.flaw, PageFlaw::Lost(_) | PageFlaw::Unread(_));
                 if !damaged.iter().any(is_named) {
-                    findings.mended(format!("the catalog: {what}"));
+                    findings.fixed_in_place(format!("the catalog: {what}"));
                 }
                 if !repairs {
                     return pages(LostPages::Empty);
                 }
-                let leaked = if unread.is_some() { Leaked::Keep } else { Leaked::Free };
+                let leaked = if unread.is_some() { LeakedBlocks::Keep } else { LeakedBlocks::Free };
                 rebuild(blocks, superblock, &catalog, bounds, leaked, findings)?;
-                return Ok(Pages { lost: LostPages::Refuse, leaked });
+                return Ok(PageOutcome { lost: LostPages::Refuse, leaked });
             }
         }
     }
-    Err(endless())
+    Err(no_convergence())
 }
 
-/// What the device did not give of the catalog, if something.
+/// The first part of the catalog that the device failed to read, and the number of others.
 fn unread(verified: &Verified, damaged: &[BadPage]) -> Option<String> {
     let pages: Vec<&BadPage> =
         damaged.iter().filter(|page| matches!(page.flaw, PageFlaw::Unread(_))).collect();
@@ -245,21 +243,21 @@ fn not_repaired(unread: &str) -> Error {
     Error::new(ErrorKind::Io(Errno::IO), what)
 }
 
-/// Goes through all records, so that all pages are known that are lost.
+/// Reads all records, so that all lost pages become known.
 fn read_everything(catalog: &Catalog) -> Result<(), Error> {
-    Table::ALL.into_iter().flat_map(|table| All::of(catalog, table)).try_for_each(|found| {
+    Table::ALL.into_iter().flat_map(|table| RecordIter::new(catalog, table)).try_for_each(|found| {
         found?;
         Ok(())
     })
 }
 
-fn endless() -> Error {
-    Error::damaged("there is no end of what is to be repaired; this is an error of uringfs")
+fn no_convergence() -> Error {
+    Error::damaged("repairs do not converge; this is a bug in uringfs")
 }
 
-/// Makes repairs durable.
+/// Commits the repairs.
 fn commit(blocks: &Blocks, superblock: &Superblock, fixes: Fixes) -> Result<(), Error> {
-    let catalog = open_to_write(blocks, superblock)?;
+    let catalog = open_for_write(blocks, superblock)?;
     for mut batch in batches(fixes) {
         batch.reserve(Reserve::Use);
         catalog.commit(&batch)?;
@@ -268,8 +266,8 @@ fn commit(blocks: &Blocks, superblock: &Superblock, fixes: Fixes) -> Result<(), 
 }
 
 impl Round<'_> {
-    /// Checks everything; answers each directory's parent.
-    fn go(&mut self, options: CheckOptions) -> Result<Parents, Error> {
+    /// Runs all passes. Returns the parent of each directory.
+    fn run(&mut self, options: CheckOptions) -> Result<Parents, Error> {
         self.check_records()?;
         let parents = self.check_names()?;
         self.check_tree(&parents)?;

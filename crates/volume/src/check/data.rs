@@ -1,8 +1,8 @@
-//! The bytes of files: whether the device gives them. Whether they are the ones that were written only
-//! the files' owners know.
+//! Pass: reads the bytes of files. It finds blocks that cannot be read; file data has no checksums, so only the
+//! owner can tell whether the bytes are right.
 
-use super::findings::About;
-use super::reader::{All, extent_of};
+use super::findings::FindingTarget;
+use super::reader::{RecordIter, extent_of};
 use super::report::CheckStep;
 use super::round::Round;
 use crate::blocks::BLOCK;
@@ -10,19 +10,19 @@ use crate::catalog::Table;
 use crate::error::Error;
 use crate::space::extent::{Extent, State};
 
-/// Blocks read at once: 1 MiB.
-const PIECE: u64 = 256;
+/// Blocks in one read: 1 MiB.
+const READ_BLOCKS: u64 = 256;
 
 impl Round<'_> {
-    /// Reads every block that holds bytes of a file.
+    /// Reads every written block of every file.
     pub(super) fn read_data(&mut self) -> Result<(), Error> {
-        for found in All::of(self.catalog, Table::Extents) {
+        for found in RecordIter::new(self.catalog, Table::Extents) {
             let Some((number, extent)) = extent_of(&found?, self.total) else { continue };
             if extent.state == State::Unwritten {
                 continue;
             }
             let mut offset = extent.offset;
-            while let Some(piece) = extent.part(&(offset..offset.saturating_add(PIECE))) {
+            while let Some(piece) = extent.part(&(offset..offset.saturating_add(READ_BLOCKS))) {
                 self.read_piece(number, &piece);
                 offset = piece.end();
                 self.report.read_blocks += piece.length;
@@ -32,7 +32,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Reads a piece, and where that fails block by block.
+    /// Reads a part of an extent; if that fails, block by block.
     fn read_piece(&mut self, number: u64, piece: &Extent) {
         if self.blocks.read(piece.start, (piece.length * BLOCK) as usize).is_ok() {
             return;
@@ -44,7 +44,7 @@ impl Round<'_> {
                     (piece.offset + block).saturating_mul(BLOCK),
                     piece.start + block
                 );
-                self.findings.left(About::Inode(number), what);
+                self.findings.unfixable(FindingTarget::Inode(number), what);
             }
         }
     }

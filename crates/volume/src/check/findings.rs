@@ -1,4 +1,4 @@
-//! What a check found, and the records that would be right instead.
+//! The findings of a check, and the records that repair them.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use crate::catalog::{Catalog, Key, Table};
 use crate::error::Error;
 use crate::records::inode::InodeNumber;
 
-/// Findings that are listed, at most.
+/// The most findings in a report.
 const MAX_LISTED: usize = 10_000;
-/// Bytes of keys and values that one round of repairs changes, about at most.
+/// Bytes of keys and values that one round of repairs changes, approximately.
 const MAX_FIXES: usize = 16 << 20;
-/// What a finding is about.
+/// The object of a finding.
 #[derive(Clone, Debug)]
-pub(super) enum About {
+pub(super) enum FindingTarget {
     Volume,
     Inode(u64),
-    /// In this directory, this name.
+    /// A name, by its directory.
     Name(u64, Vec<u8>),
 }
 
@@ -26,13 +26,13 @@ pub(super) enum About {
 pub(super) struct Findings {
     repairs: bool,
     /// Repaired in this round or before.
-    repaired: Vec<(About, String)>,
+    repaired: Vec<(FindingTarget, String)>,
     named: Vec<Finding>,
-    /// Of this round, without a repair.
-    left: Vec<(About, String)>,
+    /// Not repairable, found in this round.
+    left: Vec<(FindingTarget, String)>,
     /// Repaired in this round or before, and not listed.
     unlisted_repaired: u64,
-    /// Of this round, without a repair and not listed.
+    /// Not repairable, found in this round, and not listed.
     unlisted_left: u64,
     fixes: Fixes,
     fixed_bytes: usize,
@@ -52,46 +52,45 @@ impl Findings {
         }
     }
 
-    /// Whether what can be repaired is.
+    /// True if the check repairs.
     pub(super) fn repairs(&self) -> bool {
         self.repairs
     }
 
-    /// Whether nothing is to be repaired.
+    /// True if this round has no repairs.
     pub(super) fn is_last_round(&self) -> bool {
         self.fixes.is_empty()
     }
 
-    /// Something that is put right apart from records.
-    pub(super) fn mended(&mut self, what: String) {
+    /// Adds a finding that is repaired outside of records.
+    pub(super) fn fixed_in_place(&mut self, what: String) {
         self.named.push(Finding { path: None, inode: None, what, is_repaired: self.repairs });
     }
 
-    /// Something that nobody knows how to repair.
-    pub(super) fn left(&mut self, about: About, what: impl Into<String>) {
+    /// Adds a finding without a repair.
+    pub(super) fn unfixable(&mut self, target: FindingTarget, what: impl Into<String>) {
         match self.left.len() < MAX_LISTED {
-            true => self.left.push((about, what.into())),
+            true => self.left.push((target, what.into())),
             false => self.unlisted_left += 1,
         }
     }
 
-    /// So many more that nobody knows how to repair.
-    pub(super) fn left_unlisted(&mut self, count: usize) {
+    /// Counts further findings without a repair.
+    pub(super) fn unfixable_unlisted(&mut self, count: usize) {
         self.unlisted_left += count as u64;
     }
 
-    /// Something that is right when these records are so; `cure` says what that does. In a round each
-    /// record is changed once: what else is to be done to it is found again in the next. Whether
-    /// these are.
+    /// Adds a finding that `changes` repair; `cure` describes the repair. Each record is changed once in a round: other
+    /// repairs of it follow in the next round. True if the changes are accepted.
     pub(super) fn fixable(
         &mut self,
-        about: About,
+        target: FindingTarget,
         what: impl Into<String>,
         cure: &str,
         changes: Vec<Change>,
     ) -> bool {
         if !self.repairs {
-            self.left(about, what);
+            self.unfixable(target, what);
             return false;
         }
         let is_known = changes.iter().any(|(key, _)| self.fixes.contains_key(key));
@@ -103,18 +102,18 @@ impl Findings {
             self.fixes.insert(key, value);
         }
         match self.repaired.len() + self.named.len() < MAX_LISTED {
-            true => self.repaired.push((about, format!("{}; {cure}", what.into()))),
+            true => self.repaired.push((target, format!("{}; {cure}", what.into()))),
             false => self.unlisted_repaired += 1,
         }
         true
     }
 
-    /// Whether a repair of this round changes an inode's record.
+    /// True if a repair of this round changes an inode's record.
     pub(super) fn changes_inode(&self, inode: u64) -> bool {
         self.fixes.contains_key(&(Table::Inodes, Key::Inode(inode).bytes()))
     }
 
-    /// The repairs of this round. If there are some, what was left is found again.
+    /// Takes the repairs of this round. If there are any, the next round finds the unrepairable findings again.
     pub(super) fn take_fixes(&mut self) -> Fixes {
         if !self.fixes.is_empty() {
             self.left.clear();
@@ -124,24 +123,30 @@ impl Findings {
         std::mem::take(&mut self.fixes)
     }
 
-    /// Finds the names of what this round is about.
-    pub(super) fn name(&mut self, catalog: &Catalog, parents: &Parents) -> Result<(), Error> {
+    /// Adds paths to the findings of this round.
+    pub(super) fn resolve_paths(
+        &mut self,
+        catalog: &Catalog,
+        parents: &Parents,
+    ) -> Result<(), Error> {
         let repaired = std::mem::take(&mut self.repaired).into_iter().map(|found| (found, true));
         let left = std::mem::take(&mut self.left).into_iter().map(|found| (found, false));
         let found: Vec<_> = repaired.chain(left).collect();
         let inodes: BTreeSet<u64> = found
             .iter()
-            .filter_map(|((about, _), _)| match about {
-                About::Volume => None,
-                About::Inode(inode) | About::Name(inode, _) => Some(*inode),
+            .filter_map(|((target, _), _)| match target {
+                FindingTarget::Volume => None,
+                FindingTarget::Inode(inode) | FindingTarget::Name(inode, _) => Some(*inode),
             })
             .collect();
         let paths = Paths::find(catalog, parents, inodes)?;
-        for ((about, what), is_repaired) in found {
-            let (path, inode) = match about {
-                About::Volume => (None, None),
-                About::Inode(inode) => (paths.of(inode), Some(InodeNumber(inode))),
-                About::Name(directory, name) => (Some(paths.of_name(directory, &name)), None),
+        for ((target, what), is_repaired) in found {
+            let (path, inode) = match target {
+                FindingTarget::Volume => (None, None),
+                FindingTarget::Inode(inode) => (paths.of(inode), Some(InodeNumber(inode))),
+                FindingTarget::Name(directory, name) => {
+                    (Some(paths.of_name(directory, &name)), None)
+                }
             };
             self.named.push(Finding { path, inode, what, is_repaired });
         }

@@ -1,35 +1,35 @@
-//! Records that would be right, as a repair commits them.
+//! Changes of records that a repair commits.
 
 use std::collections::BTreeMap;
 
 use crate::catalog::{Batch, Key, Table};
 
-/// Bytes of keys and values that are committed at once, about.
-pub(super) const BATCH: usize = 256 << 10;
+/// Bytes of keys and values in one commit, approximately.
+pub(super) const BATCH_BYTES: usize = 256 << 10;
 
-/// A record, and its value; none where it is to go.
+/// A record's key and its new value; `None` deletes it.
 pub(super) type Change = ((Table, Vec<u8>), Option<Vec<u8>>);
 
-/// A record that is to be so.
+/// Sets a record.
 pub(super) fn put(key: Key<'_>, value: Vec<u8>) -> Change {
     ((key.table(), key.bytes()), Some(value))
 }
 
-/// A record that is to go.
+/// Deletes a record.
 pub(super) fn delete(key: Key<'_>) -> Change {
     ((key.table(), key.bytes()), None)
 }
 
-/// Records that are to be others, or to go.
+/// All changes of a round, by key.
 pub(super) type Fixes = BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>>;
 
-/// Repairs in parts that the catalog takes well.
+/// Splits the changes into commits of a moderate size.
 pub(super) fn batches(fixes: Fixes) -> impl Iterator<Item = Batch> {
     let mut fixes = fixes.into_iter().peekable();
     std::iter::from_fn(move || {
         fixes.peek()?;
         let (mut batch, mut bytes) = (Batch::default(), 0);
-        while bytes < BATCH
+        while bytes < BATCH_BYTES
             && let Some(((table, key), value)) = fixes.next()
         {
             bytes += key.len() + value.as_ref().map_or(0, Vec::len);

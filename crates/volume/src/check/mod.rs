@@ -1,63 +1,62 @@
-//! [`Volume::check`](crate::Volume::check): whether everything a volume says of itself agrees, and making it agree again.
+//! [`Volume::check`](crate::Volume::check): verifies that a volume's metadata are consistent, and repairs them.
 //!
-//! A check reads the catalog as its last commit left it, a pass after the other: pages, then records,
-//! names with inodes, blocks with free space, and with `deep` the files' bytes. To repair, each pass
-//! also answers the records that would be right. They are committed, and all is checked again, until
-//! nothing is left to repair: so what one repair brings to light the next round finds.
+//! A check reads the catalog as its last commit left it, in passes: pages, then records, names against inodes,
+//! blocks against free space, and with `deep` the files' bytes. For a repair each pass also returns the corrected
+//! records. They are committed, and all passes run again until nothing is left to repair. So a later round finds
+//! what an earlier repair uncovered.
 //!
 //! # Memory
 //! Apart from the catalog's cache: 32 bytes for each of [`round::Bounds::inodes`], a bit for each of
-//! [`round::Bounds::blocks`], about 60 bytes for each directory, and what is found: its first 10,000 lines,
-//! and 16 MiB of repairs a round. A volume with more inodes or blocks is gone through in several
-//! passes.
+//! [`round::Bounds::blocks`], about 60 bytes per directory, the first 10,000 findings, and 16 MiB of repairs per
+//! round. A volume with more inodes or blocks takes several passes.
 
-// A volume of an older version becomes one of this.
+// Upgrades a volume of an older version.
 mod upgrade;
 
-// The passes in their order, round after round.
-#[allow(clippy::module_inception, reason = "the room is named after its main type")]
+// The passes in order, round after round.
+#[allow(clippy::module_inception, reason = "the module is named after its main type")]
 mod check;
 
-// What is left goes into a new catalog.
+// Moves what is left of a catalog into a new one.
 mod rebuild;
 
-// Pass: every directory hangs on the root.
+// Pass: every directory is reachable from the root; every attribute has an inode.
 mod tree;
 
-// Pass: names and inodes.
+// Pass: names against inodes.
 mod names;
 
-// Pass: links that an inode counts.
+// Pass: link counts, and inodes without a name.
 mod links;
 
-// Pass: extents and free space.
+// Pass: extents against free space.
 mod blocks;
 
 // Pass: the bytes of files.
 mod data;
 
-// Pass: every record by itself.
+// Pass: each record by itself.
 mod records;
 
-// The lock, the superblock, the catalog.
+// Opening for a check: lock, superblock, catalog.
 mod opening;
 
-// What the passes of a round share.
+// The shared state of the passes of a round.
 mod round;
 
-// What was found so far.
+// The findings so far.
 mod findings;
 
-// Paths of inodes that findings name.
+// Paths of the inodes that findings name.
 mod paths;
 
-// Records in order, a few at a time.
+// Iterators over records.
 mod reader;
 
-// Records that would be right.
+// Corrected records.
 mod fixes;
 
-// What a check is asked, and reports.
+// Options and report.
 mod report;
 
 #[cfg(test)]

@@ -1,41 +1,40 @@
-//! Names and inodes: each name's inode is there and of that kind, each inode has as many names as it
-//! says, or is noted as one without. Inodes are counted a window at a time, with one pass over the
-//! names for each window.
+//! Pass: names against inodes. The inode of each name exists and is of its kind. Each inode has as many names as its
+//! link count, or is an orphan. Inodes are counted in windows, with one pass over the names for each window.
 
-use super::findings::About;
+use super::findings::FindingTarget;
 use super::fixes::{delete, put};
 use super::paths::Parents;
-use super::reader::{All, Name, inode_of, name_of, number_of};
+use super::reader::{Name, RecordIter, inode_of, name_of, number_of};
 use super::report::CheckStep;
 use super::round::Round;
 use crate::catalog::{Key, Table};
 use crate::error::Error;
-use crate::namespace::directory::name_record;
+use crate::namespace::directory::encode_entry;
 use crate::records::inode::{FileKind, Inode, InodeNumber};
 
 const ROOT: u64 = InodeNumber::ROOT.0;
-/// Names of directories in the wrong places that one round looks at.
-const MAX_STRAYS: usize = 10_000;
+/// Misplaced names of directories that one round repairs.
+const MAX_MISPLACED: usize = 10_000;
 
-/// What is counted of an inode.
-pub(super) struct Counted {
+/// Counts for one inode.
+pub(super) struct InodeCounts {
     pub(super) number: u64,
-    /// Of a directory, the one that it says it is in.
+    /// The parent that a directory's inode has.
     pub(super) parent: u64,
-    /// Names it says it has.
+    /// The link count of the inode.
     pub(super) links: u32,
-    /// Names it has: of a directory, only the one in its parent.
+    /// Names found: of a directory, only the one in its parent.
     pub(super) names: u32,
-    /// Directories in it.
+    /// Directories found in it.
     pub(super) directories: u32,
     /// `S_IFMT` of its mode.
     kind: u16,
     pub(super) is_orphan: bool,
 }
 
-impl Counted {
-    fn of(number: u64, inode: &Inode) -> Counted {
-        Counted {
+impl InodeCounts {
+    fn new(number: u64, inode: &Inode) -> InodeCounts {
+        InodeCounts {
             number,
             parent: inode.parent.0,
             links: inode.links,
@@ -51,44 +50,44 @@ impl Counted {
     }
 }
 
-/// Inodes in order of their numbers, and the numbers among which there are no others.
-struct Window {
-    inodes: Vec<Counted>,
+/// Inodes in order, and the range of numbers that has no others.
+struct InodeWindow {
+    inodes: Vec<InodeCounts>,
     numbers: std::ops::Range<u64>,
-    /// Names of directories elsewhere than in their parents, or second ones there.
-    strays: Vec<Name>,
+    /// Names of directories outside their parents, or second names in them.
+    misplaced: Vec<Name>,
 }
 
-impl Window {
-    /// The inode of a number within the window.
-    fn find(&mut self, number: u64) -> Option<&mut Counted> {
-        let at = self.inodes.binary_search_by_key(&number, |counted| counted.number).ok()?;
+impl InodeWindow {
+    /// The inode of a number in the window.
+    fn find(&mut self, number: u64) -> Option<&mut InodeCounts> {
+        let at = self.inodes.binary_search_by_key(&number, |counts| counts.number).ok()?;
         Some(&mut self.inodes[at])
     }
 }
 
 impl Round<'_> {
-    /// Checks names and inodes against each other; answers each directory's parent.
+    /// Compares names and inodes. Returns the parent of each directory.
     pub(super) fn check_names(&mut self) -> Result<Parents, Error> {
         let mut parents = Parents::new();
         let catalog = self.catalog;
-        let mut inodes = All::of(catalog, Table::Inodes).peekable();
+        let mut inodes = RecordIter::new(catalog, Table::Inodes).peekable();
         let (mut first, mut done) = (0, 0);
         loop {
             let mut window =
-                Window { inodes: Vec::new(), numbers: first..u64::MAX, strays: Vec::new() };
+                InodeWindow { inodes: Vec::new(), numbers: first..u64::MAX, misplaced: Vec::new() };
             while window.inodes.len() < self.bounds.inodes
                 && let Some(found) = inodes.next()
             {
                 let Some((number, inode)) = inode_of(&found?) else { continue };
-                let counted = Counted::of(number, &inode);
-                if counted.is_directory() {
+                let counts = InodeCounts::new(number, &inode);
+                if counts.is_directory() {
                     self.report.directories += 1;
-                    parents.insert(number, counted.parent);
+                    parents.insert(number, counts.parent);
                 } else {
                     self.report.files += 1;
                 }
-                window.inodes.push(counted);
+                window.inodes.push(counts);
             }
             if inodes.peek().is_some()
                 && let Some(last) = window.inodes.last()
@@ -96,7 +95,7 @@ impl Round<'_> {
                 window.numbers.end = last.number + 1;
             }
             self.note_orphans(&mut window)?;
-            for found in All::of(catalog, Table::Names) {
+            for found in RecordIter::new(catalog, Table::Names) {
                 done += 1;
                 if done % 1024 == 0 {
                     (self.progress)(CheckStep::Names, done);
@@ -105,8 +104,8 @@ impl Round<'_> {
                     self.count(&mut window, name)?;
                 }
             }
-            self.settle_strays(&mut window)?;
-            self.judge(&window)?;
+            self.resolve_misplaced(&mut window)?;
+            self.check_window(&window)?;
             first = window.numbers.end;
             if first == u64::MAX {
                 (self.progress)(CheckStep::Names, done);
@@ -115,146 +114,163 @@ impl Round<'_> {
         }
     }
 
-    /// Which inodes are noted as nameless.
-    fn note_orphans(&mut self, window: &mut Window) -> Result<(), Error> {
-        for found in All::of(self.catalog, Table::Orphans) {
+    /// Marks the inodes that have a record as orphans.
+    fn note_orphans(&mut self, window: &mut InodeWindow) -> Result<(), Error> {
+        for found in RecordIter::new(self.catalog, Table::Orphans) {
             let found = found?;
             let Some(number) = number_of(&found.key) else { continue };
             if !window.numbers.contains(&number) {
                 continue;
             }
             match window.find(number) {
-                Some(counted) => counted.is_orphan = true,
+                Some(counts) => counts.is_orphan = true,
                 None => {
                     let changes = vec![delete(Key::Orphan(number))];
-                    let what = "it is noted as unused, and is not there";
-                    self.findings.fixable(About::Inode(number), what, "noted no more", changes);
+                    let what = "it is recorded as an orphan, but does not exist";
+                    self.findings.fixable(
+                        FindingTarget::Inode(number),
+                        what,
+                        "the record removed",
+                        changes,
+                    );
                 }
             }
         }
         Ok(())
     }
 
-    /// Counts a name where it stands, and what it names.
-    fn count(&mut self, window: &mut Window, name: Name) -> Result<(), Error> {
+    /// Counts a name for its directory and for its inode.
+    fn count(&mut self, window: &mut InodeWindow, name: Name) -> Result<(), Error> {
         let is_directory = name.kind == FileKind::Directory;
         if window.numbers.contains(&name.directory) {
             match window.find(name.directory) {
-                Some(counted) if counted.is_directory() => {
-                    counted.directories += u32::from(is_directory);
+                Some(counts) if counts.is_directory() => {
+                    counts.directories += u32::from(is_directory);
                 }
                 Some(_) => {
-                    let about = About::Name(name.directory, name.name.clone());
+                    let target = FindingTarget::Name(name.directory, name.name.clone());
                     let changes = vec![delete(Key::Name(name.directory, &name.name))];
-                    let what = "it stands in what is no directory";
-                    self.findings.fixable(about, what, "taken from there", changes);
+                    let what = "its directory is not a directory";
+                    self.findings.fixable(target, what, "removed", changes);
                 }
-                None => self.miss_directory(name.directory),
+                None => self.restore_directory(name.directory),
             }
         }
         if !window.numbers.contains(&name.inode) {
             return Ok(());
         }
-        let Some(counted) = window.find(name.inode) else { return self.miss_inode(&name) };
-        if counted.kind != name.kind.mode_bits().0 {
-            let about = About::Name(name.directory, name.name.clone());
-            let Some(kind) = FileKind::of_mode(counted.kind, 0) else { return Ok(()) };
-            let record = name_record(InodeNumber(name.inode), kind);
+        let Some(counts) = window.find(name.inode) else { return self.restore_inode(&name) };
+        if counts.kind != name.kind.mode_bits().0 {
+            let target = FindingTarget::Name(name.directory, name.name.clone());
+            let Some(kind) = FileKind::of_mode(counts.kind, 0) else { return Ok(()) };
+            let record = encode_entry(InodeNumber(name.inode), kind);
             let changes = vec![put(Key::Name(name.directory, &name.name), record)];
             self.findings.fixable(
-                about,
-                "it is of another kind than its name says",
+                target,
+                "its inode is of another kind than its entry says",
                 "set",
                 changes,
             );
         }
-        let is_stray = counted.is_directory()
-            && (counted.parent != name.directory || counted.names > 0 || name.inode == ROOT);
-        if !is_stray {
-            counted.names += 1;
-        } else if window.strays.len() < MAX_STRAYS {
-            window.strays.push(name);
+        let is_misplaced = counts.is_directory()
+            && (counts.parent != name.directory || counts.names > 0 || name.inode == ROOT);
+        if !is_misplaced {
+            counts.names += 1;
+        } else if window.misplaced.len() < MAX_MISPLACED {
+            window.misplaced.push(name);
         }
         Ok(())
     }
 
-    /// A name stands in a directory that is not there: it is made again, to hold what it held. The root
-    /// is by whoever judges it.
-    fn miss_directory(&mut self, number: u64) {
+    /// Recreates a lost directory that still has names in it. `check_window` recreates the root.
+    fn restore_directory(&mut self, number: u64) {
         if number == ROOT {
             return;
         }
         let mut inode = Inode::new(FileKind::Directory, 0o700);
         inode.parent = InodeNumber::ROOT;
         let changes = vec![put(Key::Inode(number), inode.to_record())];
-        let what = "its inode is lost, and it is a directory that holds something";
-        self.findings.fixable(About::Inode(number), what, "made again, with mode 0700", changes);
+        let what = "it is a directory with names in it, but its inode is lost";
+        self.findings.fixable(
+            FindingTarget::Inode(number),
+            what,
+            "recreated, with mode 0700",
+            changes,
+        );
     }
 
-    /// A name names what is not there. What is left of a file or a directory is kept.
-    fn miss_inode(&mut self, name: &Name) -> Result<(), Error> {
+    /// Recreates the lost inode of a name, if it is a directory's or has extents; otherwise removes the name.
+    fn restore_inode(&mut self, name: &Name) -> Result<(), Error> {
         if self.findings.changes_inode(name.inode) {
             return Ok(());
         }
-        let about = About::Name(name.directory, name.name.clone());
+        let target = FindingTarget::Name(name.directory, name.name.clone());
         match name.kind {
             FileKind::Directory => {
                 let mut inode = Inode::new(FileKind::Directory, 0o700);
                 inode.parent = InodeNumber(name.directory);
                 let changes = vec![put(Key::Inode(name.inode), inode.to_record())];
-                let cure = "made again, with mode 0700";
-                self.findings.fixable(about, "the directory's inode is lost", cure, changes);
+                let cure = "recreated, with mode 0700";
+                self.findings.fixable(target, "the directory's inode is lost", cure, changes);
             }
-            FileKind::File if self.has_extents(name.inode)? => self.revive(name.inode, about)?,
+            FileKind::File if self.has_extents(name.inode)? => {
+                self.recreate_inode(name.inode, target)?
+            }
             _ => {
                 let changes = vec![delete(Key::Name(name.directory, &name.name))];
-                self.findings.fixable(about, "it names nothing", "removed", changes);
+                self.findings.fixable(target, "its inode does not exist", "removed", changes);
             }
         }
         Ok(())
     }
 
     fn has_extents(&self, inode: u64) -> Result<bool, Error> {
-        Ok(All::of_inode(self.catalog, Table::Extents, inode).next().transpose()?.is_some())
+        Ok(RecordIter::for_inode(self.catalog, Table::Extents, inode).next().transpose()?.is_some())
     }
 
-    /// Decides which names of directories are theirs: the one in the parent, else the first.
-    fn settle_strays(&mut self, window: &mut Window) -> Result<(), Error> {
-        for name in std::mem::take(&mut window.strays) {
-            let Some(counted) = window.find(name.inode) else { continue };
-            let about = About::Name(name.directory, name.name.clone());
-            if name.inode != ROOT && counted.names == 0 {
-                counted.names = 1;
-                counted.parent = name.directory;
+    /// Decides which misplaced names directories keep: the one in the parent, else the first.
+    fn resolve_misplaced(&mut self, window: &mut InodeWindow) -> Result<(), Error> {
+        for name in std::mem::take(&mut window.misplaced) {
+            let Some(counts) = window.find(name.inode) else { continue };
+            let target = FindingTarget::Name(name.directory, name.name.clone());
+            if name.inode != ROOT && counts.names == 0 {
+                counts.names = 1;
+                counts.parent = name.directory;
                 let mut inode = self.inode(name.inode)?;
                 inode.parent = InodeNumber(name.directory);
                 let changes = vec![put(Key::Inode(name.inode), inode.to_record())];
-                let what = "the directory says that it is in another";
-                self.findings.fixable(about, what, "set", changes);
+                let what = "the directory's inode has another parent";
+                self.findings.fixable(target, what, "set", changes);
             } else {
                 let changes = vec![delete(Key::Name(name.directory, &name.name))];
-                let what = "the directory has another name, too";
-                self.findings.fixable(about, what, "this one removed", changes);
+                let what = "the directory has a second name";
+                self.findings.fixable(target, what, "this one removed", changes);
             }
         }
         Ok(())
     }
 
-    /// An inode that was there a moment ago.
+    /// An inode that this round has found.
     pub(super) fn inode(&self, number: u64) -> Result<Inode, Error> {
-        let found = All::of_inode(self.catalog, Table::Inodes, number).next().transpose()?;
-        let gone = || Error::damaged(format!("inode {number} is gone while it is checked"));
+        let found =
+            RecordIter::for_inode(self.catalog, Table::Inodes, number).next().transpose()?;
+        let gone = || Error::damaged(format!("inode {number} disappeared during the check"));
         Ok(found.and_then(|found| inode_of(&found)).ok_or_else(gone)?.1)
     }
 
-    fn judge(&mut self, window: &Window) -> Result<(), Error> {
+    fn check_window(&mut self, window: &InodeWindow) -> Result<(), Error> {
         if window.numbers.contains(&ROOT) && !window.inodes.iter().any(|one| one.number == ROOT) {
             let mut root = Inode::new(FileKind::Directory, 0o755);
             root.parent = InodeNumber::ROOT;
             let changes = vec![put(Key::Inode(ROOT), root.to_record())];
             let what = "the inode of the root is lost";
-            self.findings.fixable(About::Volume, what, "made again, with mode 0755", changes);
+            self.findings.fixable(
+                FindingTarget::Volume,
+                what,
+                "recreated, with mode 0755",
+                changes,
+            );
         }
-        window.inodes.iter().try_for_each(|counted| self.judge_links(counted))
+        window.inodes.iter().try_for_each(|counts| self.check_links(counts))
     }
 }

@@ -1,26 +1,26 @@
-//! Opening for a check: the lock, the superblock, the catalog.
+//! Opens a volume for a check: lock, superblock, catalog.
 
 use uringfs_device::Device;
 
 use super::report::CheckOptions;
 use crate::blocks::Blocks;
 use crate::catalog::{Access, Catalog, CatalogOptions, Key, LostPages};
-use crate::core::device_lock::{Lock, Others};
-use crate::core::state::SUPERBLOCK;
+use crate::core::device_lock::{DeviceLock, LockKind};
+use crate::core::state::SUPERBLOCK_KEY;
 use crate::error::{Error, ErrorKind};
 use crate::superblock::{Found, Superblock, place_of};
 use crate::volume::format::known_blocks;
 
-/// Keeps out others from what is about to be written.
-pub(super) fn lock_to_write(device: &Device) -> Result<Lock, Error> {
+/// Locks a device for writing.
+pub(super) fn lock_for_write(device: &Device) -> Result<DeviceLock, Error> {
     if device.geometry().read_only {
         return Err(Error::new(ErrorKind::Input, "the target is open for reading only"));
     }
-    Lock::take(device, Others::KeepOut)
+    DeviceLock::acquire(device, LockKind::Exclusive)
 }
 
-/// What is written has to be of the version that this code writes.
-pub(super) fn refuse_to_write(superblock: &Superblock) -> Result<(), Error> {
+/// Checks that this version may write the volume.
+pub(super) fn require_writable(superblock: &Superblock) -> Result<(), Error> {
     if superblock.is_read_only() {
         let what = "the volume uses features that this uringfs may not write; use a newer one";
         return Err(Error::new(ErrorKind::Unsupported, what));
@@ -28,8 +28,8 @@ pub(super) fn refuse_to_write(superblock: &Superblock) -> Result<(), Error> {
     Ok(())
 }
 
-/// The superblock. To repair also from a copy, where no slot can be used or both are older: one that what it
-/// names bears out.
+/// Reads the superblock. A repair also accepts a copy, if no slot is usable or both are older: one that matches the
+/// catalog it names.
 pub(super) fn find_superblock(blocks: &Blocks, options: CheckOptions) -> Result<Found, Error> {
     let error = match Superblock::read(blocks) {
         Err(error) if options.repair && error.kind() == ErrorKind::Damaged => error,
@@ -37,7 +37,7 @@ pub(super) fn find_superblock(blocks: &Blocks, options: CheckOptions) -> Result<
     };
     let mut refused = Vec::new();
     for (block, copy) in Superblock::copies(blocks) {
-        match bear_out(blocks, &copy) {
+        match verify_copy(blocks, &copy) {
             Ok(()) => return Ok(copy.instead_of_slots(blocks)),
             Err(error) => refused.push(format!("the copy {}: {error}", place_of(block))),
         }
@@ -48,17 +48,17 @@ pub(super) fn find_superblock(blocks: &Blocks, options: CheckOptions) -> Result<
 /// Compares a copy of the superblock with the catalog that it names.
 ///
 /// # Errors
-/// `Damaged` when it is older than that, or another volume's; as [`Catalog::open`].
-fn bear_out(blocks: &Blocks, copy: &Superblock) -> Result<(), Error> {
+/// `Damaged` when the copy is older than the catalog, or from another volume; as [`Catalog::open`].
+fn verify_copy(blocks: &Blocks, copy: &Superblock) -> Result<(), Error> {
     copy.check_device(blocks)?;
     let catalog = open(blocks, copy, LostPages::Refuse)?;
-    let Some(noted) = catalog.get(Key::State(SUPERBLOCK))? else { return Ok(()) };
+    let Some(noted) = catalog.get(Key::State(SUPERBLOCK_KEY))? else { return Ok(()) };
     let (generation, uuid) = noted
         .split_first_chunk()
         .ok_or_else(|| Error::damaged("the catalog's note of its superblock is too short"))?;
     let generation = u64::from_be_bytes(*generation);
     if uuid != copy.uuid {
-        return Err(Error::damaged("it is of another volume than the catalog that it names"));
+        return Err(Error::damaged("it belongs to another volume than the catalog that it names"));
     }
     if generation > copy.generation {
         let its = copy.generation;
@@ -78,7 +78,7 @@ pub(super) fn open(
     Catalog::open(blocks, &superblock.catalog, superblock.log, options)
 }
 
-pub(super) fn open_to_write(blocks: &Blocks, superblock: &Superblock) -> Result<Catalog, Error> {
+pub(super) fn open_for_write(blocks: &Blocks, superblock: &Superblock) -> Result<Catalog, Error> {
     let options = CatalogOptions { cuts_log: true, ..CatalogOptions::default() };
     Catalog::open(blocks, &superblock.catalog, superblock.log, options)
 }

@@ -1,20 +1,20 @@
-//! Paths of what was found: one pass over the names finds those of all inodes that are asked for, a
-//! second those of the directories above.
+//! Paths for findings: one pass over the names finds those of all requested inodes, a second those of the
+//! directories above.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::reader::{All, name_of};
+use super::reader::{RecordIter, name_of};
 use crate::catalog::{Catalog, Table};
 use crate::error::Error;
 use crate::records::inode::InodeNumber;
 
-/// The directory that each directory says it is in.
+/// The parent of each directory, by its inode.
 pub(super) type Parents = BTreeMap<u64, u64>;
 
-/// Directories above one, at most: so many names make a path longer than any can be.
+/// The most directories in a path: one more would make it longer than any valid path.
 const MAX_DEPTH: usize = 4096;
 
-/// A name of each inode that was asked for, and of the directories above it.
+/// A name of each requested inode, and of the directories above it.
 #[derive(Default)]
 pub(super) struct Paths {
     names: BTreeMap<u64, (u64, Vec<u8>)>,
@@ -46,7 +46,7 @@ impl Paths {
         if wanted.iter().all(|inode| self.names.contains_key(inode)) {
             return Ok(());
         }
-        for found in All::of(catalog, Table::Names) {
+        for found in RecordIter::new(catalog, Table::Names) {
             if let Some(name) = name_of(found?)
                 && wanted.contains(&name.inode)
             {
@@ -64,7 +64,7 @@ impl Paths {
         self.names.get(&inode).map(|(directory, name)| self.of_name(*directory, name))
     }
 
-    /// The path of a name; it begins with an inode's number where the way to that is lost.
+    /// The path of a name. It begins with an inode's number if the directories above are lost.
     pub(super) fn of_name(&self, directory: u64, name: &[u8]) -> Vec<u8> {
         let mut parts = vec![name];
         let mut at = directory;

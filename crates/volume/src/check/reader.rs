@@ -1,34 +1,40 @@
-//! Records as the passes read them: in order, a few at a time.
+//! Iterators over records, with a bounded number in memory.
 
 use crate::catalog::{Catalog, Found, MAX_RECORDS, Table};
 use crate::error::Error;
-use crate::namespace::directory::{check_name, entry_of};
+use crate::namespace::directory::{check_name, parse_entry};
 use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::space::extent::{Extent, ExtentRecord};
 
-/// All records of a table in order, a few at a time in memory.
-pub(super) struct All<'c> {
+/// All records of a table, in order.
+pub(super) struct RecordIter<'c> {
     catalog: &'c Catalog,
     table: Table,
-    /// Where the next begins, unless all have been read.
+    /// The key of the next batch, unless all were read.
     from: Option<Vec<u8>>,
     inode: Option<u64>,
     batch: std::vec::IntoIter<Found>,
 }
 
-impl<'c> All<'c> {
-    pub(super) fn of(catalog: &'c Catalog, table: Table) -> All<'c> {
-        All { catalog, table, from: Some(Vec::new()), inode: None, batch: Vec::new().into_iter() }
+impl<'c> RecordIter<'c> {
+    pub(super) fn new(catalog: &'c Catalog, table: Table) -> RecordIter<'c> {
+        RecordIter {
+            catalog,
+            table,
+            from: Some(Vec::new()),
+            inode: None,
+            batch: Vec::new().into_iter(),
+        }
     }
 
-    /// Those of one inode.
-    pub(super) fn of_inode(catalog: &'c Catalog, table: Table, inode: u64) -> All<'c> {
+    /// All records of one inode in a table.
+    pub(super) fn for_inode(catalog: &'c Catalog, table: Table, inode: u64) -> RecordIter<'c> {
         let from = Some(inode.to_be_bytes().to_vec());
-        All { from, inode: Some(inode), ..All::of(catalog, table) }
+        RecordIter { from, inode: Some(inode), ..RecordIter::new(catalog, table) }
     }
 }
 
-impl Iterator for All<'_> {
+impl Iterator for RecordIter<'_> {
     type Item = Result<Found, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -48,17 +54,17 @@ impl Iterator for All<'_> {
     }
 }
 
-/// Inodes in order.
-pub(super) struct InOrder<'c> {
-    inodes: std::iter::Peekable<All<'c>>,
+/// A cursor over inodes, in order.
+pub(super) struct InodeCursor<'c> {
+    inodes: std::iter::Peekable<RecordIter<'c>>,
 }
 
-impl<'c> InOrder<'c> {
-    pub(super) fn of(catalog: &'c Catalog) -> InOrder<'c> {
-        InOrder { inodes: All::of(catalog, Table::Inodes).peekable() }
+impl<'c> InodeCursor<'c> {
+    pub(super) fn new(catalog: &'c Catalog) -> InodeCursor<'c> {
+        InodeCursor { inodes: RecordIter::new(catalog, Table::Inodes).peekable() }
     }
 
-    /// The inode of a number that is not below the last one asked for.
+    /// The inode of a number, which must not be below that of the last call.
     pub(super) fn inode(&mut self, number: u64) -> Result<Option<Inode>, Error> {
         loop {
             match self.front()? {
@@ -68,7 +74,7 @@ impl<'c> InOrder<'c> {
         }
     }
 
-    /// Takes the next one, if its number is not above this.
+    /// Takes the next inode, if its number is not above `number`.
     pub(super) fn next_up_to(&mut self, number: u64) -> Result<Option<(u64, Inode)>, Error> {
         let found = self.front()?.filter(|(other, _)| *other <= number);
         if found.is_some() {
@@ -77,7 +83,7 @@ impl<'c> InOrder<'c> {
         Ok(found)
     }
 
-    /// The next one, which stays.
+    /// The next inode, without taking it.
     fn front(&mut self) -> Result<Option<(u64, Inode)>, Error> {
         loop {
             match self.inodes.peek() {
@@ -94,20 +100,20 @@ impl<'c> InOrder<'c> {
     }
 }
 
-/// The inode's number that a key begins with, if it is one that an inode can have.
+/// The inode number at the front of a key, if it is valid.
 pub(super) fn number_of(key: &[u8]) -> Option<u64> {
     let number = u64::from_be_bytes(*key.first_chunk()?);
     InodeNumber::of(number).map(|InodeNumber(number)| number)
 }
 
-/// A record of an inode, if it is one.
+/// The number and inode of a record, if it is valid.
 pub(super) fn inode_of(found: &Found) -> Option<(u64, Inode)> {
     let value = found.value.as_ref().ok()?;
     let inode = Inode::of_record(value).ok()?;
     (found.key.len() == 8).then_some((number_of(&found.key)?, inode))
 }
 
-/// A name, if it is one.
+/// A valid name.
 pub(super) struct Name {
     pub(super) directory: u64,
     pub(super) name: Vec<u8>,
@@ -116,14 +122,14 @@ pub(super) struct Name {
 }
 
 pub(super) fn name_of(found: Found) -> Option<Name> {
-    let (InodeNumber(inode), kind) = entry_of(&found.value.ok()?).ok()?;
+    let (InodeNumber(inode), kind) = parse_entry(&found.value.ok()?).ok()?;
     let directory = number_of(&found.key)?;
     let name = found.key[8..].to_vec();
     check_name(&name).ok()?;
     Some(Name { directory, name, inode, kind })
 }
 
-/// An extent of an inode, if it is one.
+/// The inode number and extent of a record, if it is valid.
 pub(super) fn extent_of(found: &Found, total_blocks: u64) -> Option<(u64, Extent)> {
     parse_extent(&found.key, found.value.as_ref().ok()?, total_blocks).ok()
 }
@@ -136,6 +142,6 @@ pub(super) fn parse_extent(
     let extent = ExtentRecord::parse(value, total_blocks).map_err(|flaw| flaw.to_string())?;
     match (number_of(key), key.get(8..)) {
         (Some(inode), Some(offset)) if offset == extent.offset.to_be_bytes() => Ok((inode, extent)),
-        _ => Err("an extent is not where its key says".into()),
+        _ => Err("the record of an extent does not match its key".into()),
     }
 }

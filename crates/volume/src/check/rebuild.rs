@@ -1,97 +1,97 @@
-//! A catalog in which pages are lost is replaced: what can still be read goes into a new one, in blocks
-//! that are free, and then the superblock names those. Until then the old one holds.
+//! Replaces a catalog that has lost pages: copies the readable records into a new one in free blocks, then writes the
+//! superblock that names it. Until then the old catalog stays valid.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use uringfs_buffer::Buffer;
 
-use super::blocks::{Used, mark_counted, mark_files, windows};
+use super::blocks::{UsedBlocks, mark_counted, mark_files, windows};
 use super::findings::Findings;
-use super::fixes::BATCH;
-use super::reader::All;
-use super::records::tell_unreadable;
-use super::round::{Bounds, Leaked};
+use super::fixes::BATCH_BYTES;
+use super::reader::RecordIter;
+use super::records::report_unreadable;
+use super::round::{Bounds, LeakedBlocks};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS, Table};
-use crate::core::state::{BLOCKS, SUPERBLOCK, region_record};
+use crate::core::state::{BLOCKS_KEY, SUPERBLOCK_KEY, encode_region};
 use crate::error::{Error, ErrorKind};
 use crate::space::allocator::{ChangedRegion, FreeBits, REGION_BLOCKS, record_of};
 use crate::space::system_zone::SystemZone;
 use crate::superblock::Superblock;
 
-/// Runs shorter than this are left to files.
-const SHORTEST: u64 = 64;
-/// Runs that a new catalog begins with, at most.
-const MOST_RUNS: usize = 64;
+/// Shorter runs are not used.
+const MIN_RUN_BLOCKS: u64 = 64;
+/// The most runs of a new catalog.
+const MAX_RUNS: usize = 64;
 
-/// Puts what `old` still has into a new catalog, and writes the superblock that names it. Where leaked blocks are
-/// kept only those become free, and the catalog's, that count as free.
+/// Copies `old` into a new catalog, and writes the superblock that names it. With [`LeakedBlocks::Keep`],
+/// leaked blocks and the old catalog's become free only if they count as free.
 ///
 /// # Errors
-/// `NoSpace`, with nothing changed, when too few blocks are free; the device's.
+/// `NoSpace`, with nothing changed, when too few blocks are free; errors of the device.
 pub(super) fn rebuild(
     blocks: &Blocks,
     superblock: &mut Superblock,
     old: &Catalog,
     bounds: Bounds,
-    leaked: Leaked,
+    leaked: LeakedBlocks,
     findings: &mut Findings,
 ) -> Result<(), Error> {
     let total = superblock.total_blocks;
-    let (runs, log) = find_room(old, superblock, bounds, leaked)?;
+    let (runs, log) = find_space(old, superblock, bounds, leaked)?;
     let new = Catalog::create_in_place_of(old, &runs, log, CatalogOptions::default())?;
     let zone = SystemZone::new(superblock, new.takes());
-    // Free space is counted anew; the old catalog's blocks are free then.
+    // Regions are not copied but computed, and so free the old catalog's blocks.
     for table in Table::ALL.into_iter().filter(|table| *table != Table::Regions) {
         copy(old, &new, table, findings)?;
     }
     for window in windows(total, bounds.blocks) {
-        let mut used = Used::by_system(window, &zone);
+        let mut used = UsedBlocks::with_system_zone(window, &zone);
         mark_files(&mut used, &new, total)?;
-        if leaked == Leaked::Keep {
+        if leaked == LeakedBlocks::Keep {
             mark_counted(&mut used, old, total)?;
         }
         let mut batch = Batch::default();
         for (index, free) in used.free() {
             let (summary, record) = record_of(&free);
-            let record = region_record(&ChangedRegion { index, summary, record });
+            let record = encode_region(&ChangedRegion { index, summary, record });
             batch.put(Key::Region(index), &record);
         }
         new.commit(&batch)?;
     }
     let mut batch = Batch::default();
-    batch.put(Key::State(BLOCKS), &total.to_be_bytes());
-    batch.put(Key::State(SUPERBLOCK), &superblock.note(superblock.generation + 1));
+    batch.put(Key::State(BLOCKS_KEY), &total.to_be_bytes());
+    batch.put(Key::State(SUPERBLOCK_KEY), &superblock.note(superblock.generation + 1));
     new.commit(&batch)?;
     new.close()?;
     (superblock.catalog, superblock.log) = (runs, log);
     superblock.write(blocks)?;
-    // A superblock from before that comes back would find the old catalog whole.
+    // So that an old superblock that reappears does not find the old catalog whole.
     let erased = old.head_block().map_or(Ok(()), |head| {
         blocks.write(head, Buffer::zeroed(BLOCK as usize)).and_then(|()| blocks.flush())
     });
-    erased.map_err(|errno| Error::io("erasing the head of the old catalog", errno))
+    erased.map_err(|errno| Error::io("erasing the header of the old catalog", errno))
 }
 
-/// Free runs for as much as the old catalog has, and where the log is to lie: where it is, unless the
-/// superblock's copy is to lie there.
-fn find_room(
+/// Finds free runs for a catalog of the old one's size, and the log's place: where it is, unless the superblock's
+/// copy needs a block of it.
+fn find_space(
     old: &Catalog,
     superblock: &Superblock,
     bounds: Bounds,
-    leaked: Leaked,
+    leaked: LeakedBlocks,
 ) -> Result<(Vec<Run>, Run), Error> {
     let (zone, total) = (SystemZone::new(superblock, old.takes()), superblock.total_blocks);
     let needed = old.runs().iter().map(|run| run.length).sum::<u64>().max(MIN_BLOCKS);
-    let mut room = Room { needed, found: 0, runs: BinaryHeap::new() };
+    let mut longest = LongestRuns { needed, found: 0, runs: BinaryHeap::new() };
     let mut log = superblock.log;
     let mut has_room = false;
     let mut has_log = !superblock.copy().is_some_and(|copy| (log.start..log.end()).contains(&copy));
     for window in windows(total, bounds.blocks) {
-        let mut used = Used::by_system(window, &zone);
+        let mut used = UsedBlocks::with_system_zone(window, &zone);
         mark_files(&mut used, old, total)?;
-        if leaked == Leaked::Keep {
+        if leaked == LeakedBlocks::Keep {
             mark_counted(&mut used, old, total)?;
         }
         for mut run in used.free().flat_map(|(index, free)| free_runs(index, &free)) {
@@ -99,35 +99,34 @@ fn find_room(
                 (has_log, log.start) = (true, run.start);
                 run = Run { start: log.end(), length: run.length - log.length };
             }
-            has_room |= run.length >= SHORTEST && room.add(run);
+            has_room |= run.length >= MIN_RUN_BLOCKS && longest.add(run);
             if has_room && has_log {
-                return Ok((room.into_runs(), log));
+                return Ok((longest.into_runs(), log));
             }
         }
     }
     let what = format!(
-        "a new catalog of {needed} blocks is to be made, and there is no room for it: enlarge the \
-         volume (uringfs resize)"
+        "there is no room for a new catalog of {needed} blocks: enlarge the volume (uringfs resize)"
     );
     Err(Error::new(ErrorKind::NoSpace, what))
 }
 
-/// The longest runs of those that were found.
-struct Room {
+/// The longest free runs found so far.
+struct LongestRuns {
     /// Blocks.
     needed: u64,
-    /// Blocks of the runs.
+    /// Blocks in `runs`.
     found: u64,
-    /// Length and start, the shortest first; no more than [`MOST_RUNS`].
+    /// Length and start, the shortest first; at most [`MAX_RUNS`].
     runs: BinaryHeap<Reverse<(u64, u64)>>,
 }
 
-impl Room {
-    /// Whether that is enough.
+impl LongestRuns {
+    /// Adds a run. True if the runs are enough.
     fn add(&mut self, run: Run) -> bool {
         self.found += run.length;
         self.runs.push(Reverse((run.length, run.start)));
-        if self.runs.len() > MOST_RUNS
+        if self.runs.len() > MAX_RUNS
             && let Some(Reverse((shortest, _))) = self.runs.pop()
         {
             self.found -= shortest;
@@ -135,7 +134,7 @@ impl Room {
         self.found >= self.needed
     }
 
-    /// As much of them as is needed, the longest first.
+    /// The longest runs, cut to what is needed.
     fn into_runs(self) -> Vec<Run> {
         let mut left = self.needed;
         let mut runs = Vec::new();
@@ -150,7 +149,7 @@ impl Room {
     }
 }
 
-/// Free blocks of a region in a row.
+/// The runs of free blocks in a region.
 pub(super) fn free_runs(index: u32, free: &FreeBits) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for block in
@@ -167,19 +166,19 @@ pub(super) fn free_runs(index: u32, free: &FreeBits) -> Vec<Run> {
 
 fn copy(old: &Catalog, new: &Catalog, table: Table, findings: &mut Findings) -> Result<(), Error> {
     let (mut batch, mut bytes) = (Batch::default(), 0);
-    for found in All::of(old, table) {
+    for found in RecordIter::new(old, table) {
         let found = found?;
         let value = match found.value {
             Ok(value) => value,
-            // What cannot be read stays behind.
+            // An unreadable record is not copied.
             Err(error) => {
-                tell_unreadable(findings, table, &found.key, &error.to_string(), Vec::new());
+                report_unreadable(findings, table, &found.key, &error.to_string(), Vec::new());
                 continue;
             }
         };
         bytes += found.key.len() + value.len();
         batch.change(table, &found.key, Some(&value));
-        if bytes > BATCH {
+        if bytes > BATCH_BYTES {
             new.commit(&std::mem::take(&mut batch))?;
             bytes = 0;
         }
@@ -192,15 +191,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_runs_are_taken_wherever_they_lie() {
-        let mut room = Room { needed: 5000, found: 0, runs: BinaryHeap::new() };
+    fn the_longest_free_runs_are_taken() {
+        let mut longest = LongestRuns { needed: 5000, found: 0, runs: BinaryHeap::new() };
         for index in 0..1000 {
-            assert!(!room.add(Run { start: 1000 * index, length: 64 + index % 7 }));
-            assert!(room.runs.len() <= MOST_RUNS);
+            assert!(!longest.add(Run { start: 1000 * index, length: 64 + index % 7 }));
+            assert!(longest.runs.len() <= MAX_RUNS);
         }
-        assert!(!room.add(Run { start: 2_000_000, length: 400 }));
-        assert!(room.add(Run { start: 3_000_000, length: 4000 }));
-        let runs = room.into_runs();
+        assert!(!longest.add(Run { start: 2_000_000, length: 400 }));
+        assert!(longest.add(Run { start: 3_000_000, length: 4000 }));
+        let runs = longest.into_runs();
         assert_eq!(runs[0], Run { start: 3_000_000, length: 4000 });
         assert_eq!(runs[1], Run { start: 2_000_000, length: 400 });
         assert_eq!(runs.iter().map(|run| run.length).sum::<u64>(), 5000);

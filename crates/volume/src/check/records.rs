@@ -1,24 +1,24 @@
-//! Every record by itself: its checksum, its key, and whether it says something. What is damaged is
-//! named by the file it belongs to.
+//! Pass: each record by itself, its checksum, key and value. A damaged record is reported for the file that it belongs
+//! to.
 
-use super::findings::{About, Findings};
+use super::findings::{FindingTarget, Findings};
 use super::fixes::{Change, put};
-use super::reader::{All, number_of, parse_extent};
+use super::reader::{RecordIter, number_of, parse_extent};
 use super::report::CheckStep;
 use super::round::Round;
 use crate::catalog::{Found, Key, Table};
-use crate::core::state::NEXT_INODE;
+use crate::core::state::NEXT_INODE_KEY;
 use crate::error::{Error, ErrorKind};
-use crate::namespace::directory::{check_name, entry_of};
+use crate::namespace::directory::{check_name, parse_entry};
 use crate::records::inode::{Inode, InodeNumber};
 
 impl Round<'_> {
-    /// Reads every record but those of free space, whose pass does that.
+    /// Checks every record but those of regions, which have a pass of their own.
     pub(super) fn check_records(&mut self) -> Result<(), Error> {
         let mut done = 0;
         let mut last_inode = InodeNumber::ROOT.0;
         for table in Table::ALL.into_iter().filter(|table| *table != Table::Regions) {
-            for found in All::of(self.catalog, table) {
+            for found in RecordIter::new(self.catalog, table) {
                 let found = found?;
                 done += 1;
                 if done % 1024 == 0 {
@@ -26,7 +26,7 @@ impl Round<'_> {
                 }
                 match self.flaw_of(table, &found) {
                     Some(flaw) => self.drop_record(table, &found.key, &flaw),
-                    None => last_inode = last_inode.max(numbers_in(table, &found)),
+                    None => last_inode = last_inode.max(highest_inode(table, &found)),
                 }
             }
         }
@@ -34,7 +34,7 @@ impl Round<'_> {
         self.check_next_inode(last_inode)
     }
 
-    /// What is wrong with a record by itself.
+    /// The flaw of a record by itself, if it has one.
     fn flaw_of(&self, table: Table, found: &Found) -> Option<String> {
         let value = match &found.value {
             Ok(value) => value,
@@ -43,15 +43,15 @@ impl Round<'_> {
         let key = &found.key;
         let is_of_inode = !matches!(table, Table::Regions | Table::State);
         if is_of_inode && key.len() >= 8 && number_of(key).is_none() {
-            return Some("it has a number that no inode has".into());
+            return Some("its inode number is invalid".into());
         }
-        let odd_key = || "the catalog has a key of no known form".to_string();
+        let odd_key = || "its key has an unknown form".to_string();
         match table {
             Table::Inodes => match Inode::of_record(value) {
                 Err(error) => Some(error.to_string()),
                 Ok(_) => (key.len() != 8).then(odd_key),
             },
-            Table::Names => match entry_of(value) {
+            Table::Names => match parse_entry(value) {
                 Err(error) => Some(error.to_string()),
                 Ok(_) if key.len() < 8 => Some(odd_key()),
                 Ok(_) => check_name(&key[8..]).err().map(|error| error.to_string()),
@@ -63,7 +63,7 @@ impl Round<'_> {
         }
     }
 
-    /// The value of a record, unless it is damaged: then it has been told of.
+    /// The value of a record; `None` if it is damaged, which this pass has reported.
     pub(super) fn get_sound(&self, key: Key<'_>) -> Result<Option<Vec<u8>>, Error> {
         match self.catalog.get(key) {
             Err(error) if error.kind() == ErrorKind::Damaged => Ok(None),
@@ -71,17 +71,17 @@ impl Round<'_> {
         }
     }
 
-    /// Has a record go that says nothing.
+    /// Reports an invalid record and deletes it.
     fn drop_record(&mut self, table: Table, key: &[u8], flaw: &str) {
         let changes = vec![((table, key.to_vec()), None)];
-        tell_unreadable(&mut self.findings, table, key, flaw, changes);
+        report_unreadable(&mut self.findings, table, key, flaw, changes);
     }
 
-    /// New inodes have to get numbers that none has.
+    /// Checks that the next inode's number is above all others.
     fn check_next_inode(&mut self, last: u64) -> Result<(), Error> {
-        let mut records = All::of(self.catalog, Table::State);
+        let mut records = RecordIter::new(self.catalog, Table::State);
         let next = records.find_map(|found| match found {
-            Ok(found) if found.key == NEXT_INODE => Some(found.value),
+            Ok(found) if found.key == NEXT_INODE_KEY => Some(found.value),
             _ => None,
         });
         let number = match next {
@@ -90,53 +90,57 @@ impl Round<'_> {
             None => Some(InodeNumber::ROOT.0 + 1),
         };
         let right = last.saturating_add(1);
-        // The largest number says that all were given.
+        // The largest number means that no numbers are left.
         let is_right = |number| number > last && (number < u64::MAX || number == right);
         if !number.is_some_and(is_right) {
             let what = match number {
-                Some(u64::MAX) => "the number of the next inode says that all were given".into(),
+                Some(u64::MAX) => "the number of the next inode says that none are left".into(),
                 _ => format!("the number of the next inode is not above {last}, the last"),
             };
-            let changes = vec![put(Key::State(NEXT_INODE), right.to_be_bytes().to_vec())];
-            self.findings.fixable(About::Volume, what, "set", changes);
+            let changes = vec![put(Key::State(NEXT_INODE_KEY), right.to_be_bytes().to_vec())];
+            self.findings.fixable(FindingTarget::Volume, what, "set", changes);
         }
         Ok(())
     }
 }
 
-/// Names what loses a record; the changes are those that have it go.
-pub(super) fn tell_unreadable(
+/// Reports an unreadable record by what it belonged to; `changes` delete it.
+pub(super) fn report_unreadable(
     findings: &mut Findings,
     table: Table,
     key: &[u8],
     flaw: &str,
     changes: Vec<Change>,
 ) {
-    let (about, what, cure) = match (table, number_of(key)) {
-        (Table::Inodes, Some(inode)) => (About::Inode(inode), "its inode", "dropped"),
+    let (target, what, cure) = match (table, number_of(key)) {
+        (Table::Inodes, Some(inode)) => (FindingTarget::Inode(inode), "its inode", "dropped"),
         (Table::Names, Some(directory)) => (
-            About::Name(directory, key[8..].to_vec()),
+            FindingTarget::Name(directory, key[8..].to_vec()),
             "its name",
             "dropped: what it named is found under another name, or in /lost+found",
         ),
         (Table::Extents, Some(inode)) => {
-            (About::Inode(inode), "some of its blocks", "dropped: it has a hole there")
+            (FindingTarget::Inode(inode), "some of its blocks", "dropped: it has a hole there")
         }
-        (Table::Xattrs, Some(inode)) => (About::Inode(inode), "one of its attributes", "dropped"),
-        (Table::Orphans, Some(inode)) => (About::Inode(inode), "that it is unused", "dropped"),
-        _ => (About::Volume, "a record", "dropped"),
+        (Table::Xattrs, Some(inode)) => {
+            (FindingTarget::Inode(inode), "one of its attributes", "dropped")
+        }
+        (Table::Orphans, Some(inode)) => {
+            (FindingTarget::Inode(inode), "its orphan record", "dropped")
+        }
+        _ => (FindingTarget::Volume, "a record", "dropped"),
     };
-    findings.fixable(about, format!("{what} cannot be read: {flaw}"), cure, changes);
+    findings.fixable(target, format!("{what} cannot be read: {flaw}"), cure, changes);
 }
 
-/// The highest inode that a record speaks of.
-fn numbers_in(table: Table, found: &Found) -> u64 {
+/// The highest inode number in a record.
+fn highest_inode(table: Table, found: &Found) -> u64 {
     let key = match table {
         Table::Regions | Table::State => None,
         _ => number_of(&found.key),
     };
     let named = match (table, &found.value) {
-        (Table::Names, Ok(value)) => entry_of(value).ok().map(|(inode, _)| inode.0),
+        (Table::Names, Ok(value)) => parse_entry(value).ok().map(|(inode, _)| inode.0),
         _ => None,
     };
     key.max(named).unwrap_or(0)

@@ -1,22 +1,22 @@
-//! What a check is asked, and what it reports.
+//! Options and report of a check.
 
 use std::fmt;
 
 use crate::records::inode::InodeNumber;
 
-/// What a check does.
+/// Options of a check.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CheckOptions {
-    /// Mends what can be mended without losing more than is lost already.
+    /// Repairs what can be repaired without losing more than is already lost.
     pub repair: bool,
     /// Reads every block that files use.
     pub deep: bool,
-    /// Repairs though the device does not give all blocks of the catalog, and takes what they hold for lost. Else
-    /// such a volume is not repaired: what cannot be read now may be read later, or on another machine.
+    /// Repairs even if the device fails to read blocks of the catalog, and gives up their contents. Without it such a
+    /// volume is not repaired, since a later read, or one on another machine, may succeed.
     pub accept_unreadable: bool,
 }
 
-/// What a check goes through, in its order.
+/// The steps of a check, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckStep {
     /// The catalog's pages.
@@ -31,14 +31,14 @@ pub enum CheckStep {
     Data,
 }
 
-/// What a check found.
+/// The report of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
-    /// What is wrong, or was; in the order in which it was found.
+    /// All findings, repaired or not, in the order in which they were found.
     pub findings: Vec<Finding>,
-    /// Findings that are not listed, since there are too many.
+    /// Findings beyond the limit of the list.
     pub unlisted: u64,
-    /// Of these, those that are not repaired.
+    /// Unlisted findings that are not repaired.
     pub unlisted_left: u64,
     /// Files of all kinds but directories.
     pub files: u64,
@@ -46,32 +46,32 @@ pub struct CheckReport {
     pub directories: u64,
     /// Blocks that files use.
     pub used_blocks: u64,
-    /// Blocks that were read, where that was asked for.
+    /// Blocks that were read, with [`CheckOptions::deep`].
     pub read_blocks: u64,
 }
 
 impl CheckReport {
-    /// Nothing was wrong.
+    /// True if nothing was wrong.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty() && self.unlisted == 0
     }
 
-    /// Nothing is wrong now.
+    /// True if nothing is wrong now.
     pub fn is_repaired(&self) -> bool {
         self.unlisted_left == 0 && self.findings.iter().all(|finding| finding.is_repaired)
     }
 }
 
-/// Something that is wrong, or was. `Display` is one line.
+/// A fault that was found. `Display` is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The file it is about, from the root on, where that is known. Any bytes but 0.
+    /// The path of the file concerned, from the root, if it is known. Any bytes but 0.
     pub path: Option<Vec<u8>>,
-    /// The inode it is about, if it is about one.
+    /// The inode concerned, if there is one.
     pub inode: Option<InodeNumber>,
-    /// What is wrong, and where it was repaired, what was done.
+    /// The fault, and after a repair what was done.
     pub what: String,
-    /// It is right now.
+    /// True if the fault is repaired.
     pub is_repaired: bool,
 }
 

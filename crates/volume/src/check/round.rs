@@ -1,4 +1,4 @@
-//! One round of a check: what its passes share.
+//! The shared state of the passes in one round of a check.
 
 use super::findings::Findings;
 use super::report::{CheckReport, CheckStep};
@@ -7,12 +7,12 @@ use crate::catalog::Catalog;
 use crate::records::inode::InodeNumber;
 use crate::superblock::Superblock;
 
-/// Of which no more are in memory at once.
+/// Limits of memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Inodes whose names are counted in one pass over the names.
+    /// Inodes that are counted in one pass over the names.
     pub(super) inodes: usize,
-    /// Blocks whose owners are found in one pass over the extents; a multiple of a region's.
+    /// Blocks that are checked in one pass over the extents; a multiple of a region's.
     pub(super) blocks: u64,
 }
 
@@ -23,32 +23,32 @@ impl Default for Bounds {
     }
 }
 
-/// Hears how far a check is: what is gone through, and how many of it.
+/// A callback for progress: the step, and a count in its unit.
 pub(crate) type Progress<'p> = &'p mut dyn FnMut(CheckStep, u64);
 
-/// What is to become of blocks that are neither free nor in use.
+/// The treatment of leaked blocks in a repair. A leaked block is neither free nor in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaked {
-    /// They become free.
+pub(super) enum LeakedBlocks {
+    /// Frees them.
     Free,
-    /// They stay taken: they may hold the bytes of files whose extents could not be read.
+    /// Keeps them: they may belong to files whose extents could not be read.
     Keep,
 }
 
-/// A check of all that the catalog says.
+/// One round over the whole catalog.
 pub(super) struct Round<'r> {
     pub(super) catalog: &'r Catalog,
     pub(super) superblock: &'r Superblock,
     pub(super) blocks: &'r Blocks,
     /// Blocks of the volume.
     pub(super) total: u64,
-    /// Of these, those that the records of regions speak of.
+    /// Blocks that the records of regions cover.
     pub(super) known: u64,
     pub(super) bounds: Bounds,
-    pub(super) leaked: Leaked,
+    pub(super) leaked: LeakedBlocks,
     pub(super) findings: Findings,
     pub(super) report: CheckReport,
-    /// `/lost+found`, once something was put there.
+    /// `/lost+found`, once a repair has put a file there.
     pub(super) lost_and_found: Option<InodeNumber>,
     pub(super) progress: Progress<'r>,
 }

@@ -1,19 +1,18 @@
-//! What belongs to whom: directories hang together up to the root, attributes belong to a file that is
-//! there.
+//! Passes: every directory is reachable from the root, and every extended attribute has an inode.
 
 use std::collections::HashSet;
 
-use super::findings::About;
+use super::findings::FindingTarget;
 use super::fixes::delete;
 use super::paths::Parents;
-use super::reader::{All, InOrder, name_of, number_of};
+use super::reader::{InodeCursor, RecordIter, name_of, number_of};
 use super::round::Round;
 use crate::catalog::{Key, Table};
 use crate::error::Error;
 use crate::records::inode::InodeNumber;
 
 impl Round<'_> {
-    /// Finds directories that lie in themselves. One whose parent is not there has been found before.
+    /// Finds cycles of directories. An earlier pass has found directories without a parent.
     pub(super) fn check_tree(&mut self, parents: &Parents) -> Result<(), Error> {
         let mut reached = HashSet::from([InodeNumber::ROOT.0]);
         for directory in parents.keys() {
@@ -35,32 +34,32 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Takes a directory out of where it lies in itself; without a name it is found again.
+    /// Breaks a cycle by removing a directory's name; the next round moves it to `/lost+found`.
     fn cut_loop(&mut self, directory: u64, parents: &Parents) -> Result<(), Error> {
-        let about = About::Inode(directory);
-        let what = "the directory lies in itself, and cannot be reached";
-        for found in All::of_inode(self.catalog, Table::Names, parents[&directory]) {
+        let target = FindingTarget::Inode(directory);
+        let what = "the directory is inside itself, and unreachable";
+        for found in RecordIter::for_inode(self.catalog, Table::Names, parents[&directory]) {
             let Some(name) = name_of(found?) else { continue };
             if name.inode == directory {
                 let changes = vec![delete(Key::Name(name.directory, &name.name))];
-                self.findings.fixable(about, what, "taken out of there", changes);
+                self.findings.fixable(target, what, "the name removed", changes);
                 return Ok(());
             }
         }
-        // Without a name there it was found before.
+        // If it has no name there, an earlier pass has found that.
         Ok(())
     }
 
     pub(super) fn check_xattrs(&mut self) -> Result<(), Error> {
-        let mut inodes = InOrder::of(self.catalog);
-        for found in All::of(self.catalog, Table::Xattrs) {
+        let mut inodes = InodeCursor::new(self.catalog);
+        for found in RecordIter::new(self.catalog, Table::Xattrs) {
             let found = found?;
             let Some(number) = number_of(&found.key) else { continue };
             let is_there = inodes.inode(number)?.is_some();
             if !is_there && !self.findings.changes_inode(number) {
                 let changes = vec![((Table::Xattrs, found.key), None)];
-                let what = "an attribute belongs to it, and it is not there";
-                self.findings.fixable(About::Inode(number), what, "removed", changes);
+                let what = "it has an extended attribute, but does not exist";
+                self.findings.fixable(FindingTarget::Inode(number), what, "removed", changes);
             }
         }
         Ok(())

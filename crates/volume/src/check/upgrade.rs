@@ -1,25 +1,24 @@
-//! Volumes of older versions become what new ones are: the superblock gets its copy, and records of inodes may
-//! be of the version that is written now. Those that are there stay as they are, since both are read.
+//! Upgrades a volume of an older version: the superblock gets its copy, and new records of inodes use the current
+//! version. Existing records stay, since both versions are read.
 //!
-//! What lies in the copy's block moves first. Then one write of the superblock says that the volume is of this
-//! version: whenever the power is cut it is of the one or of the other, and sound. What lies in the first 4 MiB
-//! stays there.
+//! The contents of the copy's block move first. Then one write of the superblock changes the version, so that after a
+//! power cut the volume has either version and is consistent. The contents of the first 4 MiB stay there.
 
 use std::collections::BTreeSet;
 
 use uringfs_device::Device;
 
-use super::blocks::{Used, mark_files, windows};
+use super::blocks::{UsedBlocks, mark_files, windows};
 use super::check::check_locked;
 use super::findings::Findings;
-use super::opening::{lock_to_write, open, open_to_write, refuse_to_write};
-use super::reader::{All, extent_of};
+use super::opening::{lock_for_write, open, open_for_write, require_writable};
+use super::reader::{RecordIter, extent_of};
 use super::rebuild::{free_runs, rebuild};
 use super::report::{CheckOptions, CheckStep};
-use super::round::{Bounds, Leaked, Progress};
+use super::round::{Bounds, LeakedBlocks, Progress};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Batch, Catalog, Key, LostPages, Reserve, Table};
-use crate::core::state::{BLOCKS, region_record};
+use crate::core::state::{BLOCKS_KEY, encode_region};
 use crate::error::{Error, ErrorKind};
 use crate::space::allocator::{ChangedRegion, REGION_BLOCKS, record_of};
 use crate::space::extent::{Extent, ExtentRecord, State};
@@ -29,12 +28,12 @@ use crate::volume::format::known_blocks;
 use crate::volume::volume::Volume;
 
 impl Volume {
-    /// Makes a volume of an older version one of this version; older code does not open it any more. Answers
-    /// whether it was of an older one. It is checked before; `progress` is as in [`Volume::check`].
+    /// Upgrades a volume of an older version to the current one, which older code does not open. Returns false if it is
+    /// current already. Checks the volume first; `progress` is as in [`Volume::check`].
     ///
     /// # Errors
-    /// `Damaged`, with nothing changed, when it is not sound; `NoSpace` when there is no room to move what lies
-    /// where the superblock's copy is to be; as [`Volume::check`].
+    /// `Damaged`, with nothing changed, when the volume is not consistent; `NoSpace` when no block is free for the
+    /// contents of the copy's block; as [`Volume::check`].
     pub fn upgrade(
         device: &Device,
         progress: &mut dyn FnMut(CheckStep, u64),
@@ -49,33 +48,33 @@ pub(super) fn upgrade_within(
     progress: Progress<'_>,
 ) -> Result<bool, Error> {
     let blocks = &Blocks::of(device);
-    let _lock = lock_to_write(device)?;
+    let _lock = lock_for_write(device)?;
     let Found { mut superblock, bad_slots } = Superblock::read(blocks)?;
-    refuse_to_write(&superblock)?;
+    require_writable(&superblock)?;
     if !superblock.is_of_older_version() {
         return Ok(false);
     }
     let report = check_locked(blocks, CheckOptions::default(), bounds, progress)?;
     let found = report.findings.len() as u64 + report.unlisted;
-    // Writing the superblock makes its slots good.
+    // The superblock's slots do not count: this call writes them.
     if found > bad_slots.len() as u64 {
         return Err(Error::damaged(format!(
-            "{found} found, and only what is sound is upgraded: repair it with the uringfs that made it, or \
-             get the files out and put them into a new volume"
+            "{found} found, and only a consistent volume is upgraded: repair it with the uringfs that made it, \
+             or copy the files to a new volume"
         )));
     }
     superblock.upgrade();
-    let copy = superblock.copy().expect("what is upgraded has one");
+    let copy = superblock.copy().expect("an upgraded superblock has a copy");
     let catalog = open(blocks, &superblock, LostPages::Refuse)?;
     if catalog.takes().iter().any(|run| (run.start..run.end()).contains(&copy)) {
         let mut findings = Findings::new(true);
-        rebuild(blocks, &mut superblock, &catalog, bounds, Leaked::Free, &mut findings)?;
+        rebuild(blocks, &mut superblock, &catalog, bounds, LeakedBlocks::Free, &mut findings)?;
         return Ok(true);
     }
-    let batch = make_way(blocks, &superblock, &catalog, copy)?;
+    let batch = relocate_block(blocks, &superblock, &catalog, copy)?;
     drop(catalog);
     if let Some(batch) = batch {
-        let catalog = open_to_write(blocks, &superblock)?;
+        let catalog = open_for_write(blocks, &superblock)?;
         catalog.commit(&batch)?;
         catalog.close()?;
     }
@@ -83,9 +82,9 @@ pub(super) fn upgrade_within(
     Ok(true)
 }
 
-/// Copies a block that a file has to another place. Answers the records that say so, in which it is free, and
-/// that the regions are those of the whole volume: where the power was cut while it grew they were not yet.
-fn make_way(
+/// Copies a file's block elsewhere. Returns a batch that moves the extent, frees the block, and makes the regions cover
+/// the whole volume: after a power cut while it grew they do not yet.
+fn relocate_block(
     blocks: &Blocks,
     superblock: &Superblock,
     catalog: &Catalog,
@@ -119,14 +118,14 @@ fn make_way(
         regions.extend([block, to]);
     }
     if known < total {
-        batch.put(Key::State(BLOCKS), &total.to_be_bytes());
+        batch.put(Key::State(BLOCKS_KEY), &total.to_be_bytes());
         regions.insert(known - 1);
     }
     let regions: BTreeSet<u64> = regions.into_iter().map(|block| block / REGION_BLOCKS).collect();
     let taken = moved_to.map(|start| Run { start, length: 1 });
     let zone = SystemZone::new(superblock, catalog.takes().into_iter().chain(taken));
     for first in regions.into_iter().map(|region| region * REGION_BLOCKS) {
-        let mut used = Used::by_system(first..total.min(first + REGION_BLOCKS), &zone);
+        let mut used = UsedBlocks::with_system_zone(first..total.min(first + REGION_BLOCKS), &zone);
         mark_files(&mut used, catalog, total)?;
         for (index, mut free) in used.free() {
             if block / REGION_BLOCKS == u64::from(index) {
@@ -134,16 +133,16 @@ fn make_way(
                 free[at as usize / 64] |= 1 << (at % 64);
             }
             let (summary, record) = record_of(&free);
-            let record = region_record(&ChangedRegion { index, summary, record });
+            let record = encode_region(&ChangedRegion { index, summary, record });
             batch.put(Key::Region(index), &record);
         }
     }
     Ok(Some(batch))
 }
 
-/// The extent that a block is of, and whose.
+/// The extent that has a block, and its inode.
 fn owner_of(catalog: &Catalog, total: u64, block: u64) -> Result<Option<(u64, Extent)>, Error> {
-    for found in All::of(catalog, Table::Extents) {
+    for found in RecordIter::new(catalog, Table::Extents) {
         let owner = extent_of(&found?, total);
         let has = |extent: &Extent| (extent.run().start..extent.run().end()).contains(&block);
         if let Some(owner) = owner.filter(|(_, extent)| has(extent)) {
@@ -153,18 +152,18 @@ fn owner_of(catalog: &Catalog, total: u64, block: u64) -> Result<Option<(u64, Ex
     Ok(None)
 }
 
-/// A block that is free.
+/// Finds a free block.
 fn find_block(superblock: &Superblock, catalog: &Catalog) -> Result<u64, Error> {
     let (total, zone) = (superblock.total_blocks, SystemZone::new(superblock, catalog.takes()));
     for window in windows(total, Bounds::default().blocks) {
-        let mut used = Used::by_system(window, &zone);
+        let mut used = UsedBlocks::with_system_zone(window, &zone);
         mark_files(&mut used, catalog, total)?;
         let free = used.free().find_map(|(index, free)| free_runs(index, &free).first().copied());
         if let Some(run) = free {
             return Ok(run.start);
         }
     }
-    let what = "no block is free to move what lies where the superblock's copy is to be: get a file \
+    let what = "no block is free for the contents of the block that the superblock's copy needs: copy a file \
                 out, and remove it with the uringfs that made the volume";
     Err(Error::new(ErrorKind::NoSpace, what))
 }

@@ -1,4 +1,4 @@
-//! The space of a volume as files take it and give it back, and what may still come when none is left.
+//! Blocks for files: allocated, reserved, swapped and freed, and what to wait for when none are free.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -10,77 +10,80 @@ use uringfs_reactor::quiescence;
 
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Access, EXTENTS_A_STEP, Reserve, Size};
-use crate::core::state::{MANY_WAITING, Shared, VolumeState, region_of};
+use crate::core::state::{COMMIT_THRESHOLD_RECORDS, Shared, VolumeState, read_region};
 use crate::error::{Error, ErrorKind};
-use crate::namespace::transaction::{Answers, Stop};
+use crate::namespace::transaction::{ReadResults, Retry};
 use crate::open_file::open_file::OpenFile;
 use crate::space::allocator::Want;
 use crate::space::extent::{Extent, State};
 
 impl Shared {
-    /// Has every block of a range lie somewhere, or says what to wait for; unless the file has been emptied since
-    /// `begun`. What was promised is redeemed as blocks are taken.
+    /// Allocates blocks for every hole in a range, or returns what to wait for. Consumes the reservation as it
+    /// allocates. Does nothing if the file was truncated to zero since `begun`.
     ///
     /// # Errors
-    /// ENOSPC when nothing more can come free; EROFS; what the catalog says.
+    /// ENOSPC when no more blocks can become free; EROFS; errors of the catalog.
     pub(crate) fn allocate(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         blocks: Range<u64>,
-        promise: &mut Promise,
+        reservation: &mut Promise,
         begun: Generation,
     ) -> Result<Prepared, Errno> {
         if self.access == Access::ReadOnly {
             return Err(Errno::ROFS);
         }
-        let tried = {
+        let attempt = {
             let state = &mut *self.state.lock();
             match file.generation() == begun {
-                true => self.try_allocate(state, file, blocks, promise),
-                // Whoever waits with its bytes finds no place for them, and that it was emptied.
+                true => self.try_allocate(state, file, blocks, reservation),
+                // The file was truncated meanwhile: the writer finds that out by the generation.
                 false => Ok(Prepared::Ready(())),
             }
         };
-        self.prepared(tried)
+        self.outcome(attempt)
     }
 
-    /// Keeps blocks for bytes of a file whose place is found later, or says what to wait for.
+    /// Reserves space for bytes whose blocks are allocated later (delayed allocation), or returns what to wait
+    /// for. Dropping the reservation gives the space back.
     ///
     /// # Errors
     /// As [`Self::allocate`].
-    pub(crate) fn promise(self: &Arc<Self>, bytes: u64) -> Result<Prepared<Promise>, Errno> {
+    pub(crate) fn reserve_space(self: &Arc<Self>, bytes: u64) -> Result<Prepared<Promise>, Errno> {
         if self.access == Access::ReadOnly {
             return Err(Errno::ROFS);
         }
         let blocks = bytes.div_ceil(BLOCK);
-        let tried = {
+        let attempt = {
             let state = &mut *self.state.lock();
-            let kept = Size::of_promises(state.allocator.space().promised + blocks);
-            self.make_room(state, 1, kept, blocks, 0).map(|later| match later {
-                Some(later) => later,
+            let keep_free = Size::of_promises(state.allocator.space().promised + blocks);
+            self.ensure_space(state, 1, keep_free, blocks, 0).map(|wait| match wait {
+                Some(wait) => wait,
                 None => {
                     state.allocator.promise(blocks);
                     let shared = self.clone();
-                    let give_back = move |bytes| {
+                    let unreserve = move |bytes| {
                         shared.state.lock().allocator.redeem(bytes / BLOCK);
                     };
-                    Prepared::Ready(Promise::new(blocks * BLOCK, Arc::new(give_back)))
+                    Prepared::Ready(Promise::new(blocks * BLOCK, Arc::new(unreserve)))
                 }
             })
         };
-        self.prepared(tried)
+        self.outcome(attempt)
     }
 
-    /// What a file's map answers.
-    fn prepared<T>(
+    /// Converts the result of an attempt for a file's map.
+    fn outcome<T>(
         self: &Arc<Self>,
-        tried: Result<Prepared<T>, Stop>,
+        attempt: Result<Prepared<T>, Retry>,
     ) -> Result<Prepared<T>, Errno> {
-        match tried {
+        match attempt {
             Ok(prepared) => Ok(prepared),
-            Err(Stop::Refused(error)) => Err(error.errno()),
-            Err(Stop::Uncommitted) => Ok(self.after_commit()),
-            Err(Stop::Unknown(wanted)) => Ok(Prepared::AfterCommit(self.clone().told(wanted))),
+            Err(Retry::Fail(error)) => Err(error.errno()),
+            Err(Retry::NeedsCommit) => Ok(self.after_commit()),
+            Err(Retry::NeedsRead(request)) => {
+                Ok(Prepared::AfterCommit(self.clone().read_async(request)))
+            }
         }
     }
 
@@ -89,72 +92,73 @@ impl Shared {
         state: &mut VolumeState,
         file: &Arc<OpenFile>,
         blocks: Range<u64>,
-        promise: &mut Promise,
-    ) -> Result<Prepared, Stop> {
+        reservation: &mut Promise,
+    ) -> Result<Prepared, Retry> {
         loop {
             let holes = file.holes(blocks.clone());
             let wanted: u64 = holes.iter().map(|hole| hole.end - hole.start).sum();
-            let promised = wanted.min(promise.bytes() / BLOCK);
-            let kept = match promised {
-                0 => state.to_redeem(),
-                // This is what it was kept for.
+            let promised = wanted.min(reservation.bytes() / BLOCK);
+            let keep_free = match promised {
+                0 => state.reserved_size(),
+                // The catalog's pages were reserved for this.
                 _ => Size::of_redeemed(state.allocator.space().promised - promised),
             };
-            // What is only written for the first time is cut out of an unwritten extent.
+            // A block that is written for the first time is cut out of an unwritten extent.
             let extents = (holes.len() as u64).clamp(1, EXTENTS_A_STEP);
-            if let Some(later) = self.make_room(state, extents, kept, wanted, promised)? {
-                return Ok(later);
+            if let Some(wait) = self.ensure_space(state, extents, keep_free, wanted, promised)? {
+                return Ok(wait);
             }
-            // Only now: what the catalog has ordered was not among it.
+            // Not earlier: the blocks that were just preallocated for the catalog must not come from this reservation.
             state.allocator.redeem(promised);
-            let made = state.take_blocks(file, holes, EXTENTS_A_STEP);
-            let taken = made.iter().flatten().map(|extent| extent.length).sum::<u64>();
-            let redeemed = taken.min(promised);
+            let allocated = state.allocate_extents(file, holes, EXTENTS_A_STEP);
+            let allocated_blocks =
+                allocated.iter().flatten().map(|extent| extent.length).sum::<u64>();
+            let redeemed = allocated_blocks.min(promised);
             state.allocator.promise(promised - redeemed);
-            promise.redeem(redeemed * BLOCK);
-            let made = made?;
-            if !made.is_empty() {
-                file.insert(&made);
+            reservation.redeem(redeemed * BLOCK);
+            let allocated = allocated?;
+            if !allocated.is_empty() {
+                file.insert(&allocated);
             }
             state.dirty.insert(file.number, file.clone());
-            state.allocated += made.len().max(1);
-            if state.allocated as u64 > MANY_WAITING {
-                self.board.ask(self.board.next());
+            state.changed_extents += allocated.len().max(1);
+            if state.changed_extents as u64 > COMMIT_THRESHOLD_RECORDS {
+                self.group_commit.request(self.group_commit.next());
             }
-            if taken == wanted {
-                promise.redeem(promise.bytes());
+            if allocated_blocks == wanted {
+                reservation.redeem(reservation.bytes());
                 return Ok(Prepared::Ready(()));
             }
         }
     }
 
-    /// Sees to it that a file can have so many extents more, which leave what the catalog keeps, and so many
-    /// blocks, some of which it was promised; or says what to wait for.
-    fn make_room<T>(
+    /// Checks that a file can get this many more extents, without the catalog pages in `keep_free`, and this many
+    /// blocks, `promised` of them from its reservation. Returns what to wait for, if not.
+    fn ensure_space<T>(
         &self,
         state: &mut VolumeState,
         extents: u64,
-        kept: Size,
+        keep_free: Size,
         blocks: u64,
         promised: u64,
-    ) -> Result<Option<Prepared<T>>, Stop> {
-        // First, since it keeps blocks for the catalog.
+    ) -> Result<Option<Prepared<T>>, Retry> {
+        // First, because it preallocates blocks for the catalog.
         let records = Size::of_files(1, extents);
-        state.make_room_for(records, kept, Reserve::Keep, &Answers::default())?;
+        state.require_catalog_room(records, keep_free, Reserve::Keep, &ReadResults::default())?;
         if state.available() + promised < blocks {
-            state.release_quiet(&self.device);
+            state.release_quiescent(&self.device);
             if state.available() + promised < blocks {
-                return self.room_to_come(state, blocks - promised).map(Some);
+                return self.space_to_wait_for(state, blocks - promised).map(Some);
             }
         }
         Ok(None)
     }
 
-    /// Keeps blocks for a range of a file that is going to lie elsewhere: see [`uringfs_file::Map::reserve`].
+    /// Allocates blocks that will replace a range of a file: see [`uringfs_file::Map::reserve`].
     ///
     /// # Errors
     /// As [`Self::allocate`].
-    pub(crate) fn reserve(
+    pub(crate) fn reserve_out_of_place(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         blocks: Range<u64>,
@@ -162,91 +166,98 @@ impl Shared {
         if self.access == Access::ReadOnly {
             return Err(Errno::ROFS);
         }
-        let tried = self.try_reserve(&mut self.state.lock(), file, blocks);
-        self.prepared(tried)
+        let attempt = self.try_reserve_out_of_place(&mut self.state.lock(), file, blocks);
+        self.outcome(attempt)
     }
 
-    fn try_reserve(
+    fn try_reserve_out_of_place(
         self: &Arc<Self>,
         state: &mut VolumeState,
         file: &OpenFile,
         blocks: Range<u64>,
-    ) -> Result<Prepared<Reservation>, Stop> {
+    ) -> Result<Prepared<Reservation>, Retry> {
         let wanted = blocks.end - blocks.start;
-        let kept = state.to_redeem();
-        if let Some(later) = self.make_room(state, wanted, kept, wanted, 0)? {
-            return Ok(later);
+        let keep_free = state.reserved_size();
+        if let Some(wait) = self.ensure_space(state, wanted, keep_free, wanted, 0)? {
+            return Ok(wait);
         }
-        let made = state.take_blocks(file, vec![blocks], wanted)?;
-        let VolumeState { allocator, pending, .. } = state;
-        for extent in &made {
-            // A commit counts them as free, until something leads to them.
-            allocator.free(extent.run(), |region| region_of(pending, region))?;
+        let allocated = state.allocate_extents(file, vec![blocks], wanted)?;
+        let VolumeState { allocator, overlay, .. } = state;
+        for extent in &allocated {
+            // A commit counts the blocks as free until an extent names them.
+            allocator.free(extent.run(), |region| read_region(overlay, region))?;
         }
-        state.reserved += wanted;
-        let pieces = made.iter().map(|extent| Piece {
+        state.out_of_place += wanted;
+        let pieces = allocated.iter().map(|extent| Piece {
             offset: extent.offset * BLOCK,
             address: extent.start * BLOCK,
             length: extent.length * BLOCK,
         });
         let shared = self.clone();
-        let give_back = move |pieces: Vec<Piece>| {
+        let release = move |pieces: Vec<Piece>| {
             let state = &mut *shared.state.lock();
             for piece in &pieces {
-                state.reserved -= piece.length / BLOCK;
-                state.allocator.release(extent_at(piece).run());
+                state.out_of_place -= piece.length / BLOCK;
+                state.allocator.release(written_extent(piece).run());
             }
         };
-        Ok(Prepared::Ready(Reservation::new(pieces.collect(), Box::new(give_back))))
+        Ok(Prepared::Ready(Reservation::new(pieces.collect(), Box::new(release))))
     }
 
-    /// Puts what was reserved in its place: see [`uringfs_file::Map::replace`].
+    /// Swaps reserved blocks into a file: see [`uringfs_file::Map::replace`].
     ///
     /// # Errors
     /// As [`Self::allocate`].
-    pub(crate) fn replace(
+    pub(crate) fn swap_extents(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         bytes: Range<u64>,
-        reserved: &mut Option<Reservation>,
+        new_blocks: &mut Option<Reservation>,
         begun: Generation,
     ) -> Result<Prepared, Errno> {
-        let tried = self.try_replace(&mut self.state.lock(), file, bytes, reserved, begun);
-        self.prepared(tried)
+        let attempt = self.try_swap_extents(&mut self.state.lock(), file, bytes, new_blocks, begun);
+        self.outcome(attempt)
     }
 
-    fn try_replace(
+    fn try_swap_extents(
         &self,
         state: &mut VolumeState,
         file: &Arc<OpenFile>,
         bytes: Range<u64>,
-        reserved: &mut Option<Reservation>,
+        new_blocks: &mut Option<Reservation>,
         begun: Generation,
-    ) -> Result<Prepared, Stop> {
-        // With what is left on both sides.
-        let extents = reserved.as_ref().map_or(0, |reserved| reserved.pieces().len()) + 2;
-        let (records, kept) = (Size::of_files(1, extents as u64), state.to_redeem());
-        state.make_room_for(records, kept, Reserve::Keep, &Answers::default())?;
+    ) -> Result<Prepared, Retry> {
+        // Plus the remainders on both sides.
+        let extents = new_blocks.as_ref().map_or(0, |reserved| reserved.pieces().len()) + 2;
+        let (records, keep_free) = (Size::of_files(1, extents as u64), state.reserved_size());
+        state.require_catalog_room(records, keep_free, Reserve::Keep, &ReadResults::default())?;
         if file.generation() != begun {
             return Ok(Prepared::Ready(()));
         }
-        let made: Vec<Extent> =
-            reserved.take().map_or(Vec::new(), Reservation::take).iter().map(extent_at).collect();
-        for extent in &made {
-            state.reserved -= extent.length;
+        let replacements: Vec<Extent> = new_blocks
+            .take()
+            .map_or(Vec::new(), Reservation::take)
+            .iter()
+            .map(written_extent)
+            .collect();
+        for extent in &replacements {
+            state.out_of_place -= extent.length;
             state.allocator.take_back(extent.run());
         }
-        let freed = file.replace(&made, bytes.end);
+        let freed = file.swap_extents(&replacements, bytes.end);
         state.dirty.insert(file.number, file.clone());
-        state.allocated += freed.len() + extents;
-        state.freeing.extend(freed);
+        state.changed_extents += freed.len() + extents;
+        state.to_free.extend(freed);
         Ok(Prepared::Ready(()))
     }
 
-    /// What has to end for blocks to come free, if any can.
-    fn room_to_come<T>(&self, state: &VolumeState, wanted: u64) -> Result<Prepared<T>, Stop> {
+    /// The event after which blocks become free: a commit, or quiescence.
+    ///
+    /// # Errors
+    /// `NoSpace` when neither frees enough.
+    fn space_to_wait_for<T>(&self, state: &VolumeState, wanted: u64) -> Result<Prepared<T>, Retry> {
         let pending = state.pending_blocks();
-        let has_orphans = state.is_burying || state.has_closed_orphans();
+        let has_orphans = state.is_reclaiming || state.has_closed_orphans();
         if !has_orphans && state.available() + pending < wanted {
             return Err(no_space());
         }
@@ -260,43 +271,43 @@ impl Shared {
     }
 
     fn after_commit<T>(&self) -> Prepared<T> {
-        let board = self.board.clone();
-        let next = board.next();
-        Prepared::AfterCommit(board.wait_in_task(next))
+        let group_commit = self.group_commit.clone();
+        let next = group_commit.next();
+        Prepared::AfterCommit(group_commit.wait_async(next))
     }
 
-    /// Cuts a file off, or makes it longer.
+    /// Sets a file's size in bytes; frees the blocks beyond a smaller one.
     pub(crate) fn set_size(&self, file: &Arc<OpenFile>, bytes: u64) {
-        self.give_back(file, |file| file.set_size(bytes));
+        self.free_extents(file, |file| file.set_size(bytes));
     }
 
-    /// Empties a file, whoever is writing.
-    pub(crate) fn empty(&self, file: &Arc<OpenFile>) {
-        self.give_back(file, OpenFile::empty);
+    /// Truncates a file to zero, even with writes in flight.
+    pub(crate) fn truncate_to_zero(&self, file: &Arc<OpenFile>) {
+        self.free_extents(file, OpenFile::truncate_to_zero);
     }
 
-    /// Makes a range of blocks of a file a hole.
+    /// Punches a hole of whole blocks.
     pub(crate) fn remove(&self, file: &Arc<OpenFile>, blocks: Range<u64>) {
-        self.give_back(file, |file| file.remove(blocks));
+        self.free_extents(file, |file| file.remove(blocks));
     }
 
-    /// Makes free what was freed, is committed, and is read by nobody any more. Where the device is to
-    /// hear of it that comes first, without the lock.
+    /// Makes blocks allocatable that were freed, are committed and have no reads in flight. Discards them on
+    /// the device before that, if the volume does, without the lock.
     pub(crate) fn release(&self) {
-        let quiet = {
+        let quiescent = {
             let state = &mut *self.state.lock();
             if !state.discards {
-                return state.release_quiet(&self.device);
+                return state.release_quiescent(&self.device);
             }
-            state.take_quiet(&self.device)
+            state.take_quiescent(&self.device)
         };
-        let discarded = self.discard(&quiet);
+        let discarded = self.discard(&quiescent);
         let state = &mut *self.state.lock();
         if let Err(errno) = discarded {
             state.discards = false;
-            state.flaws.push(format!("freed blocks are not discarded any more: {errno}"));
+            state.warnings.push(format!("freed blocks are no longer discarded: {errno}"));
         }
-        quiet.into_iter().for_each(|run| state.allocator.release(run));
+        quiescent.into_iter().for_each(|run| state.allocator.release(run));
     }
 
     fn discard(&self, runs: &[Run]) -> Result<(), Errno> {
@@ -309,23 +320,24 @@ impl Shared {
         Ok(())
     }
 
-    /// The blocks are free once that is committed and nobody reads them any more.
-    fn give_back(&self, file: &Arc<OpenFile>, take: impl FnOnce(&OpenFile) -> Vec<Run>) {
+    /// Applies a change to a file and queues the blocks it freed. They become allocatable after the next commit,
+    /// once no read of them is in flight.
+    fn free_extents(&self, file: &Arc<OpenFile>, take: impl FnOnce(&OpenFile) -> Vec<Run>) {
         let state = &mut *self.state.lock();
         state.dirty.insert(file.number, file.clone());
         let runs = take(file);
-        // With what is left on both sides.
-        state.allocated += runs.len() + 1;
-        state.freeing.extend(runs);
+        // Plus the remainders on both sides.
+        state.changed_extents += runs.len() + 1;
+        state.to_free.extend(runs);
     }
 }
 
-fn no_space() -> Stop {
-    Error::new(ErrorKind::NoSpace, "no block is free").into()
+fn no_space() -> Retry {
+    Error::new(ErrorKind::NoSpace, "no free blocks").into()
 }
 
-/// Where a piece is to lie, written.
-fn extent_at(piece: &Piece) -> Extent {
+/// The written extent for a segment of a file.
+fn written_extent(piece: &Piece) -> Extent {
     Extent {
         offset: piece.offset / BLOCK,
         start: piece.address / BLOCK,
@@ -335,28 +347,28 @@ fn extent_at(piece: &Piece) -> Extent {
 }
 
 impl VolumeState {
-    /// Blocks that files can have now.
+    /// Blocks that files can allocate now.
     fn available(&self) -> u64 {
         self.allocator.space().available()
     }
 
-    /// Blocks for the holes of a file, in so many extents at most.
+    /// Allocates blocks for the holes of a file, in at most `max_extents` extents.
     ///
     /// # Errors
-    /// `NoSpace` where there are not enough, with none taken.
-    fn take_blocks(
+    /// `NoSpace` when there are too few; nothing stays allocated.
+    fn allocate_extents(
         &mut self,
         file: &OpenFile,
         holes: Vec<Range<u64>>,
-        most_extents: u64,
-    ) -> Result<Vec<Extent>, Stop> {
-        let Self { allocator, pending, .. } = self;
-        let mut load = |region| region_of(pending, region);
-        let mut made: Vec<Extent> = Vec::new();
+        max_extents: u64,
+    ) -> Result<Vec<Extent>, Retry> {
+        let Self { allocator, overlay, .. } = self;
+        let mut load = |region| read_region(overlay, region);
+        let mut allocated: Vec<Extent> = Vec::new();
         for hole in holes {
             let mut at = hole.start;
-            while at < hole.end && (made.len() as u64) < most_extents {
-                let goal = match made.last() {
+            while at < hole.end && (allocated.len() as u64) < max_extents {
+                let goal = match allocated.last() {
                     Some(extent) if extent.end() == at => Some(extent.start + extent.length),
                     _ => file.goal(at),
                 };
@@ -365,51 +377,50 @@ impl VolumeState {
                 let found = allocator.allocate_reserved(want, &mut load);
                 let Run { start, length } = match found.and_then(|run| run.ok_or_else(no_space)) {
                     Ok(run) => run,
-                    Err(stop) => {
-                        for extent in &made {
-                            // It was allocated a moment ago, and nobody has heard of it.
+                    Err(retry) => {
+                        for extent in &allocated {
+                            // It was allocated a moment ago, and no record or reader knows it.
                             allocator.free(extent.run(), &mut load)?;
                             allocator.release(extent.run());
                         }
-                        return Err(stop);
+                        return Err(retry);
                     }
                 };
-                made.push(Extent { offset: at, start, length, state: State::Unwritten });
+                allocated.push(Extent { offset: at, start, length, state: State::Unwritten });
                 at += length;
             }
         }
-        Ok(made)
+        Ok(allocated)
     }
 
-    /// Makes free what was freed, committed, and is read by nobody any more; the device does not hear
-    /// of what is wanted again at once.
-    fn release_quiet(&mut self, device: &Device) {
-        for run in self.take_quiet(device) {
+    /// Makes freed, committed and quiescent blocks allocatable, without a discard: they are needed at once.
+    fn release_quiescent(&mut self, device: &Device) {
+        for run in self.take_quiescent(device) {
             self.allocator.release(run);
         }
     }
 
-    /// What was freed, committed, and is read by nobody any more.
-    fn take_quiet(&mut self, device: &Device) -> Vec<Run> {
+    /// Takes the runs that were freed, are committed and have no reads in flight.
+    fn take_quiescent(&mut self, device: &Device) -> Vec<Run> {
         let domain = quiescence(device.index());
-        let (quiet, busy): (Vec<_>, Vec<_>) =
+        let (quiescent, busy): (Vec<_>, Vec<_>) =
             self.retired.drain(..).partition(|(epoch, _)| domain.passed(*epoch));
         self.retired = busy;
-        quiet.into_iter().flat_map(|(_, runs)| runs).collect()
+        quiescent.into_iter().flat_map(|(_, runs)| runs).collect()
     }
 
-    /// Blocks that files have given back and that are not free yet.
+    /// Blocks that files have freed and that are not allocatable yet.
     pub(crate) fn pending_blocks(&self) -> u64 {
-        let freeing: u64 = self.freeing.iter().map(|run| run.length).sum();
-        self.allocator.space().pending - self.reserved + freeing
+        let to_free: u64 = self.to_free.iter().map(|run| run.length).sum();
+        self.allocator.space().pending - self.out_of_place + to_free
     }
 
-    /// Blocks that are free when what is in flight has ended.
+    /// Blocks that become allocatable when reads in flight have ended.
     pub(crate) fn retired_blocks(&self) -> u64 {
         self.retired.iter().flat_map(|(_, runs)| runs).map(|run| run.length).sum()
     }
 
-    /// Whether there are files without a name that the next commit destroys.
+    /// True if the next commit has orphans to reclaim: files without a name that no handle has open.
     fn has_closed_orphans(&self) -> bool {
         self.orphans.iter().any(|orphan| {
             let holders = self.open.get(&orphan.0).map_or(0, Weak::strong_count);
@@ -428,7 +439,7 @@ mod tests {
     use crate::volume::volume::Volume;
 
     #[test]
-    fn whoever_waits_for_blocks_takes_none_for_a_file_that_was_emptied_meanwhile() {
+    fn a_write_older_than_a_truncate_allocates_nothing() {
         let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let volume = Volume::open_on(device).unwrap();
@@ -438,14 +449,16 @@ mod tests {
         let open = shared.state.lock().open.values().find_map(Weak::upgrade).unwrap();
         let space = || shared.state.lock().allocator.space();
         let before = space();
-        let Ok(Prepared::Ready(mut promise)) = shared.promise(8 * BLOCK) else { panic!("no room") };
+        let Ok(Prepared::Ready(mut reservation)) = shared.reserve_space(8 * BLOCK) else {
+            panic!("no room")
+        };
         let begun = open.generation();
-        shared.empty(&open);
-        let prepared = shared.allocate(&open, 0..8, &mut promise, begun);
+        shared.truncate_to_zero(&open);
+        let prepared = shared.allocate(&open, 0..8, &mut reservation, begun);
         assert!(matches!(prepared, Ok(Prepared::Ready(()))) && open.is_empty());
-        drop(promise);
+        drop(reservation);
         assert_eq!(space(), before);
-        // One that begins now has room.
+        // A write that begins now gets blocks.
         let mut none = Promise::default();
         let prepared = shared.allocate(&open, 0..8, &mut none, open.generation());
         assert!(matches!(prepared, Ok(Prepared::Ready(()))) && !open.is_empty());

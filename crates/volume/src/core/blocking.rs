@@ -1,26 +1,26 @@
-//! How a caller waits: a thread in place, a task with its waker.
+//! Two ways to wait: a thread blocks, a task yields.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Who waits.
+/// The way in which a call may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
-    /// A thread that may.
-    Thread,
-    /// A task of a thread that has others.
-    Task,
+pub(crate) enum WaitMode {
+    /// The calling thread blocks.
+    Blocking,
+    /// The task yields its thread to other tasks.
+    Async,
 }
 
-impl Who {
-    /// Waits for something that others bring to its end.
+impl WaitMode {
+    /// Waits for a future that other threads complete.
     pub(crate) async fn wait<T>(self, future: impl Future<Output = T>) -> T {
         match self {
-            Who::Task => future.await,
-            Who::Thread => {
-                let parked = Arc::new(Parked(thread::current()));
+            WaitMode::Async => future.await,
+            WaitMode::Blocking => {
+                let parked = Arc::new(ThreadWaker(thread::current()));
                 let waker = Waker::from(parked);
                 let mut future = pin!(future);
                 loop {
@@ -36,19 +36,19 @@ impl Who {
     }
 }
 
-/// A thread that sleeps until it is woken.
-struct Parked(Thread);
+/// Unparks a blocked thread.
+struct ThreadWaker(Thread);
 
-impl Wake for Parked {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
 }
 
-/// The outcome of something that waits in place.
-pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+/// Runs a future of [`WaitMode::Blocking`]: its waits block inside the poll, so one poll completes it.
+pub(crate) fn run_blocking<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
-        Poll::Pending => unreachable!("a thread waits in place"),
+        Poll::Pending => unreachable!("a blocking future was pending"),
     }
 }

@@ -1,36 +1,36 @@
-//! Blocks on their way to the catalog: ordered for it, and handed over by a commit.
+//! Blocks that are preallocated for the catalog; a commit adds them to it.
 
 use crate::blocks::Run;
 
-/// Blocks on their way to the catalog.
+/// Blocks that are allocated for the catalog and not yet part of it.
 #[derive(Default)]
-pub(crate) struct Ordered {
-    /// The next commit hands them over.
+pub(crate) struct Preallocated {
+    /// For the next commit.
     pub(super) runs: Vec<Run>,
-    /// The commit under way hands these over.
-    under_way: Vec<Run>,
+    /// Taken by the commit in progress.
+    in_commit: Vec<Run>,
 }
 
-impl Ordered {
-    /// How many there are.
+impl Preallocated {
+    /// The number of blocks.
     pub(crate) fn blocks(&self) -> u64 {
-        self.runs.iter().chain(&self.under_way).map(|run| run.length).sum()
+        self.runs.iter().chain(&self.in_commit).map(|run| run.length).sum()
     }
 
-    /// What a commit hands over. It ends with [`Self::end_commit`].
+    /// Takes the runs for a commit. [`Self::end_commit`] ends it.
     pub(crate) fn begin_commit(&mut self) -> Vec<Run> {
-        self.under_way = std::mem::take(&mut self.runs);
-        self.under_way.clone()
+        self.in_commit = std::mem::take(&mut self.runs);
+        self.in_commit.clone()
     }
 
-    /// The catalog counts them as its own.
+    /// The catalog counts the runs as its own now.
     pub(crate) fn end_commit(&mut self) {
-        self.under_way.clear();
+        self.in_commit.clear();
     }
 
-    /// In how many pieces they lie.
-    pub(super) fn pieces(&self) -> usize {
-        self.runs.len() + self.under_way.len()
+    /// The number of runs.
+    pub(super) fn run_count(&self) -> usize {
+        self.runs.len() + self.in_commit.len()
     }
 
     pub(super) fn push(&mut self, run: Run) {

@@ -1,5 +1,5 @@
-//! One commit: what has changed is taken in one step, and goes to the device in an order that a power
-//! cut at any moment leaves whole. `docs/durability.md` has the order and what it guarantees.
+//! One commit: takes all changes in one step, and writes them in an order that is consistent after a power cut
+//! at any point. `docs/durability.md` has the order and its guarantees.
 
 use std::sync::Arc;
 
@@ -7,56 +7,58 @@ use uringfs_reactor::quiescence;
 
 use crate::blocks::Run;
 use crate::catalog::{Key, Reserve, Table};
-use crate::core::blocking::{Who, now};
-use crate::core::catalog_order::Order;
-use crate::core::group_commit::{Board, Failed};
+use crate::core::blocking::{WaitMode, run_blocking};
+use crate::core::catalog_preallocation::Prealloc;
+use crate::core::group_commit::{CommitError, GroupCommit};
 use crate::core::state::{
-    BLOCKS, MANY_WAITING, NEXT_INODE, SUPERBLOCK, Shared, VolumeState, extent_of, region_of,
-    region_record,
+    BLOCKS_KEY, COMMIT_THRESHOLD_RECORDS, NEXT_INODE_KEY, SUPERBLOCK_KEY, Shared, VolumeState,
+    encode_region, read_region, validated_extent,
 };
 use crate::error::{Error, ErrorKind};
-use crate::namespace::transaction::{Answers, Orphan, Stop};
+use crate::namespace::transaction::{Orphan, ReadResults, Retry};
 use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{Inode, InodeNumber};
 use crate::records::overlay::Changes;
 
-/// Of what has lost its last name.
+/// The share of the closed orphans that a commit has reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Buried {
+enum Reclaimed {
     All,
     /// The next commit goes on.
-    Some,
+    Partial,
 }
 
-/// What one commit takes.
-struct Taken {
+/// The changes that one commit takes.
+struct CommitSet {
     changes: Arc<Changes>,
-    /// Blocks that no file has any more.
+    /// Blocks that no file uses any more.
     freed: Vec<Run>,
     for_catalog: Vec<Run>,
-    /// It goes into the catalog's pages.
+    /// The changes go into the catalog's pages, with everything in its log.
     is_checkpoint: bool,
 }
 
 impl Shared {
-    /// Makes durable all that has changed, and what was written before what says where it is.
-    pub(crate) fn commit(self: &Arc<Self>, board: &Board) -> Result<(), Failed> {
-        let buried = self.bury()?;
-        self.load_for_freeing()?;
-        let Taken { changes, freed, for_catalog, is_checkpoint } = loop {
+    /// Makes all changes durable: file data first, then the metadata that refer to them.
+    pub(crate) fn commit(self: &Arc<Self>, group_commit: &GroupCommit) -> Result<(), CommitError> {
+        let reclaimed = self.reclaim_orphans()?;
+        self.load_regions_to_free()?;
+        let CommitSet { changes, freed, for_catalog, is_checkpoint } = loop {
             self.grow()?;
-            self.order()?;
-            let taken = now(self.attempt(Who::Thread, |state, answers| state.take(answers, board)));
+            self.preallocate()?;
+            let taken = run_blocking(self.with_retries(WaitMode::Blocking, |state, results| {
+                state.collect(results, group_commit)
+            }));
             if let Some(taken) = taken? {
                 break taken;
             }
         };
-        self.blocks.flush().map_err(|errno| Error::io("flushing what was written", errno))?;
+        self.blocks.flush().map_err(|errno| Error::io("flushing file data", errno))?;
         self.extend_catalog(&for_catalog)?;
         let mut batch = changes.to_batch();
         if !for_catalog.is_empty() {
             let superblock = self.state.lock().superblock.clone();
-            batch.put(Key::State(SUPERBLOCK), &superblock.note(superblock.generation));
+            batch.put(Key::State(SUPERBLOCK_KEY), &superblock.note(superblock.generation));
         }
         batch.reserve(Reserve::Use);
         let is_logged = !is_checkpoint && self.catalog.log(&batch)?;
@@ -64,64 +66,68 @@ impl Shared {
         let room = if is_logged { None } else { Some(self.catalog.room()?) };
         {
             let state = &mut *self.state.lock();
-            state.room = room.unwrap_or(state.room).beside(self.catalog.logged());
+            state.catalog_room = room.unwrap_or(state.catalog_room).beside(self.catalog.logged());
             state.checkpoints += u64::from(!is_logged && committed.is_ok());
-            state.ordered.end_commit();
+            state.preallocated.end_commit();
             match committed {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
-                    state.pending.undo_commit();
+                    state.overlay.undo_commit();
                     state.freed.extend(freed);
-                    return Err(Failed::Refused(error.errno()));
+                    return Err(CommitError::Refused(error.errno()));
                 }
                 Err(error) => return Err(error.into()),
             }
-            // Its many records are freed with `changes`, after the lock.
-            state.pending.end_commit();
+            // The overlay's many records are dropped with `changes`, after the lock.
+            state.overlay.end_commit();
             let epoch = quiescence(self.device.index()).retire();
             state.retired.push((epoch, freed));
         }
         self.release();
-        if buried == Buried::Some {
-            board.ask(board.next());
+        if reclaimed == Reclaimed::Partial {
+            group_commit.request(group_commit.next());
         }
         Ok(())
     }
 
-    /// Destroys the orphans that nobody has open any more, as many as one commit has room for. One that
-    /// is damaged stays what it is.
-    fn bury(self: &Arc<Self>) -> Result<Buried, Error> {
+    /// Reclaims the orphans that no handle has open, as many as one commit has room for. A damaged orphan stays
+    /// as it is.
+    fn reclaim_orphans(self: &Arc<Self>) -> Result<Reclaimed, Error> {
         let (closed, before) = {
             let state = &mut *self.state.lock();
-            state.is_burying = true;
-            (state.take_closed_orphans(), state.pending.waiting().changes)
+            state.is_reclaiming = true;
+            (state.take_closed_orphans(), state.overlay.waiting().changes)
         };
-        let buried = self.bury_each(closed, before);
-        self.state.lock().is_burying = false;
-        buried
+        let reclaimed = self.reclaim_each(closed, before);
+        self.state.lock().is_reclaiming = false;
+        reclaimed
     }
 
-    fn bury_each(self: &Arc<Self>, mut closed: Vec<Orphan>, before: u64) -> Result<Buried, Error> {
+    fn reclaim_each(
+        self: &Arc<Self>,
+        mut closed: Vec<Orphan>,
+        before: u64,
+    ) -> Result<Reclaimed, Error> {
         while let Some(orphan) = closed.pop() {
-            let destroyed = self.destroy(orphan, before);
+            let reclaimed = self.reclaim(orphan, before);
             let what = format!("inode {}, which has no name", orphan.0.0);
-            if self.tell_damage(&what, destroyed)? == Some(Buried::Some) {
+            if self.warn_if_damaged(&what, reclaimed)? == Some(Reclaimed::Partial) {
                 closed.push(orphan);
                 self.state.lock().orphans.extend(closed);
-                return Ok(Buried::Some);
+                return Ok(Reclaimed::Partial);
             }
         }
-        Ok(Buried::All)
+        Ok(Reclaimed::All)
     }
 
-    /// Loads the regions of blocks that are to be freed. Where that cannot be they stay taken.
-    fn load_for_freeing(self: &Arc<Self>) -> Result<(), Error> {
+    /// Loads the regions of the blocks to free. The blocks of a damaged region stay allocated.
+    fn load_regions_to_free(self: &Arc<Self>) -> Result<(), Error> {
         let mut loaded = 0;
         loop {
-            let all = now(self.attempt(Who::Thread, |state, _| {
-                let VolumeState { allocator, pending, freeing, .. } = state;
-                while let Some(run) = freeing.get(loaded) {
-                    allocator.load_for(*run, |region| region_of(pending, region))?;
+            let all = run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
+                let VolumeState { allocator, overlay, to_free, .. } = state;
+                while let Some(run) = to_free.get(loaded) {
+                    allocator.load_for(*run, |region| read_region(overlay, region))?;
                     loaded += 1;
                 }
                 Ok(())
@@ -129,34 +135,34 @@ impl Shared {
             if all.is_ok() {
                 return Ok(());
             }
-            let run = self.state.lock().freeing.swap_remove(loaded);
-            self.tell_damage(&format!("blocks {run:?} cannot be freed"), all)?;
+            let run = self.state.lock().to_free.swap_remove(loaded);
+            self.warn_if_damaged(&format!("blocks {run:?} cannot be freed"), all)?;
         }
     }
 
-    /// Damage of what is being freed is told, and costs no more than what is damaged.
-    fn tell_damage<T>(&self, what: &str, result: Result<T, Error>) -> Result<Option<T>, Error> {
+    /// Turns damage into a warning and `None`, so that it affects nothing but the damaged record.
+    fn warn_if_damaged<T>(&self, what: &str, result: Result<T, Error>) -> Result<Option<T>, Error> {
         match result {
             Err(error) if error.kind() == ErrorKind::Damaged => {
-                self.state.lock().flaws.push(error.of(what).to_string());
+                self.state.lock().warnings.push(error.of(what).to_string());
                 Ok(None)
             }
             result => result.map(Some),
         }
     }
 
-    /// Takes an orphan's extents and all else that belongs to it: some records at a time and, where they
-    /// are many, in several commits, since as long as there are any it is found again after a crash.
-    /// `before` is how much waited before anything was destroyed.
-    fn destroy(self: &Arc<Self>, Orphan(number): Orphan, before: u64) -> Result<Buried, Error> {
+    /// Reclaims an orphan: its extents, its extended attributes, then its inode, a batch of records at a time. Large
+    /// ones take several commits: while a record is left, the orphan is found again after a crash. `before` is the
+    /// number of uncommitted changes from before the first orphan.
+    fn reclaim(self: &Arc<Self>, Orphan(number): Orphan, before: u64) -> Result<Reclaimed, Error> {
         for first in [Key::Extent(number.0, 0), Key::Xattr(number.0, b"")] {
             let (table, mut next) = (first.table(), Some(first.bytes()));
             while let Some(from) = next {
-                if !self.can_destroy_more(before)? {
-                    return Ok(Buried::Some);
+                if !self.can_reclaim_more(before)? {
+                    return Ok(Reclaimed::Partial);
                 }
-                next = now(self.attempt(Who::Thread, |state, answers| {
-                    state.destroy_some(table, number, from.clone(), answers)
+                next = run_blocking(self.with_retries(WaitMode::Blocking, |state, results| {
+                    state.reclaim_batch(table, number, from.clone(), results)
                 }))?;
             }
         }
@@ -165,66 +171,66 @@ impl Shared {
         let mut changes = Changes::default();
         changes.delete(Key::Inode(number.0));
         changes.delete(Key::Orphan(number.0));
-        state.pending.apply(changes);
-        Ok(Buried::All)
+        state.overlay.apply(changes);
+        Ok(Reclaimed::All)
     }
 
-    /// Whether the commit that is about to begin takes more of what is destroyed. Something it does, or
-    /// there would be no end.
-    fn can_destroy_more(self: &Arc<Self>, before: u64) -> Result<bool, Error> {
-        now(self.attempt(Who::Thread, |state, _| {
-            let waiting = state.pending.waiting().changes;
-            let has_room = state.has_room_for(state.to_redeem(), Reserve::Use)?;
-            Ok(waiting <= before || waiting < MANY_WAITING && has_room)
+    /// True if the next commit has room to reclaim more. It always reclaims something, so that there is progress.
+    fn can_reclaim_more(self: &Arc<Self>, before: u64) -> Result<bool, Error> {
+        run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
+            let waiting = state.overlay.waiting().changes;
+            let has_room = state.reserve_catalog_room(state.reserved_size(), Reserve::Use)?;
+            Ok(waiting <= before || waiting < COMMIT_THRESHOLD_RECORDS && has_room)
         }))
     }
 
-    /// Orders what the catalog is going to need for what waits. Without, commits go on as long as it has
-    /// room.
-    fn order(self: &Arc<Self>) -> Result<(), Error> {
-        now(self.attempt(Who::Thread, |state, _| {
-            let wanted = self.catalog.wanted_blocks(state.pending.waiting() + state.to_collect());
-            state.order_for_catalog(wanted, Order::Some).map(drop)
+    /// Preallocates the blocks that the catalog will need for the uncommitted changes. If there are too few, commits
+    /// succeed as long as the catalog has room.
+    fn preallocate(self: &Arc<Self>) -> Result<(), Error> {
+        run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
+            let wanted =
+                self.catalog.wanted_blocks(state.overlay.waiting() + state.uncollected_size());
+            state.preallocate_for_catalog(wanted, Prealloc::BestEffort).map(drop)
         }))
     }
 
-    /// Makes the volume larger, if it is to be. The superblock says so first: after a power cut the
-    /// records of regions may speak of fewer blocks, and say of how many.
+    /// Enlarges the volume, if that was requested. The superblock is written first: after a power cut it may have
+    /// more blocks than the records of regions cover, and those records say how many they cover.
     fn grow(self: &Arc<Self>) -> Result<(), Error> {
         let (blocks, mut superblock) = {
             let state = self.state.lock();
-            let Some(blocks) = state.grows_to else { return Ok(()) };
+            let Some(blocks) = state.grow_target else { return Ok(()) };
             (blocks, state.superblock.clone())
         };
         superblock.total_blocks = blocks;
-        // Else it may have the one size or the other.
+        // If the write failed, the superblock on the device may have either size.
         superblock.write(&self.blocks).map_err(|error| self.catalog.stop(error))?;
-        now(self.attempt(Who::Thread, |state, _| {
-            let VolumeState { allocator, pending, freeing, .. } = state;
+        run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
+            let VolumeState { allocator, overlay, to_free, .. } = state;
             let left_by_copy = superblock.left_by_copy(state.superblock.total_blocks);
             if let Some(run) = left_by_copy {
-                // It goes to another block of this region, which nobody may take in between.
-                allocator.load_for(run, |region| region_of(pending, region))?;
+                // The superblock's copy moves to another block of this region: no allocation may take that in between.
+                allocator.load_for(run, |region| read_region(overlay, region))?;
             }
-            allocator.grow(blocks, |region| region_of(pending, region))?;
+            allocator.grow(blocks, |region| read_region(overlay, region))?;
             if let Some(run) = left_by_copy {
                 for taken in superblock.takes() {
-                    allocator.take_free(taken, |region| region_of(pending, region))?;
+                    allocator.take_free(taken, |region| read_region(overlay, region))?;
                 }
-                freeing.push(run);
+                to_free.push(run);
             }
             let mut changes = Changes::default();
-            changes.put(Key::State(BLOCKS), blocks.to_be_bytes().to_vec());
-            changes.put(Key::State(SUPERBLOCK), superblock.note(superblock.generation));
-            pending.apply(changes);
+            changes.put(Key::State(BLOCKS_KEY), blocks.to_be_bytes().to_vec());
+            changes.put(Key::State(SUPERBLOCK_KEY), superblock.note(superblock.generation));
+            overlay.apply(changes);
             state.set_superblock(superblock.clone());
-            state.grows_to = state.grows_to.filter(|wanted| *wanted != blocks);
+            state.grow_target = state.grow_target.filter(|wanted| *wanted != blocks);
             Ok(())
         }))
     }
 
-    /// Gives the catalog blocks. The superblock names them before the records of regions count them as
-    /// taken: opening takes what the superblock names, whatever the regions say.
+    /// Adds blocks to the catalog. The superblock names them before the records of regions count them as
+    /// allocated: opening trusts the superblock over the regions.
     fn extend_catalog(&self, runs: &[Run]) -> Result<(), Error> {
         if runs.is_empty() {
             return Ok(());
@@ -237,85 +243,88 @@ impl Shared {
 }
 
 impl VolumeState {
-    /// What this commit takes. Changes made from now on are in the next. Nothing, where the volume is to
-    /// become larger first.
-    fn take(&mut self, answers: &Answers, board: &Board) -> Result<Option<Taken>, Stop> {
-        if self.grows_to.is_some() {
+    /// Takes the changes for this commit; later changes go into the next. `None` if the volume must grow first.
+    fn collect(
+        &mut self,
+        results: &ReadResults,
+        group_commit: &GroupCommit,
+    ) -> Result<Option<CommitSet>, Retry> {
+        if self.grow_target.is_some() {
             return Ok(None);
         }
-        // First what may have to be asked for.
-        let records = self.records(answers);
+        // First everything that may need a read of the catalog.
+        let transaction = self.transaction(results);
         let mut inodes: Vec<(InodeNumber, Inode)> = Vec::new();
         let mut lost: Vec<(InodeNumber, Error)> = Vec::new();
         for number in self.dirty.keys() {
-            match records.inode(*number) {
+            match transaction.inode(*number) {
                 Ok(inode) => inodes.push((*number, inode)),
-                // That one file is lost, and no other.
-                Err(Stop::Refused(error)) => lost.push((*number, error)),
-                Err(stop) => return Err(stop),
+                // Only this file loses its changes.
+                Err(Retry::Fail(error)) => lost.push((*number, error)),
+                Err(retry) => return Err(retry),
             }
         }
         for (number, error) in lost {
             if let Some(file) = self.dirty.remove(&number) {
-                file.collect(&mut Changes::default(), 0);
+                file.take_changes(&mut Changes::default(), 0);
             }
-            self.flaws
+            self.warnings
                 .push(error.of(format!("changes of inode {} are lost", number.0)).to_string());
         }
-        let Self { allocator, pending, freeing, freed, flaws, .. } = self;
-        for run in freeing.iter() {
-            allocator.load_for(*run, |region| region_of(pending, region))?;
+        let Self { allocator, overlay, to_free, freed, warnings, .. } = self;
+        for run in to_free.iter() {
+            allocator.load_for(*run, |region| read_region(overlay, region))?;
         }
-        for run in freeing.drain(..) {
-            match allocator.free(run, |region| region_of(pending, region)) {
+        for run in to_free.drain(..) {
+            match allocator.free(run, |region| read_region(overlay, region)) {
                 Ok(()) => freed.push(run),
-                Err(Stop::Refused(error)) => {
-                    flaws.push(error.of(format!("blocks {run:?}")).to_string())
+                Err(Retry::Fail(error)) => {
+                    warnings.push(error.of(format!("blocks {run:?}")).to_string())
                 }
-                Err(stop) => return Err(stop),
+                Err(retry) => return Err(retry),
             }
         }
-        let commit = board.begin();
-        self.allocated = 0;
+        let commit = group_commit.begin();
+        self.changed_extents = 0;
         let mut changes = Changes::default();
         for (number, inode) in inodes {
-            let file = self.dirty.remove(&number).expect("it was there a moment ago");
-            if let Some(newer) = file.collect(&mut changes, commit) {
+            let file = self.dirty.remove(&number).expect("the file was dirty a moment ago");
+            if let Some(delta) = file.take_changes(&mut changes, commit) {
                 let mut inode = inode;
-                newer.lay_over(&mut inode);
+                delta.apply_to(&mut inode);
                 changes.put(Key::Inode(number.0), inode.to_record());
             }
         }
         for changed in self.allocator.take_changed() {
-            changes.put(Key::Region(changed.index), region_record(&changed));
+            changes.put(Key::Region(changed.index), encode_region(&changed));
         }
         self.first_new = self.next_inode;
-        changes.put(Key::State(NEXT_INODE), self.next_inode.to_be_bytes().to_vec());
-        self.pending.apply(changes);
-        // Together with the records of the regions, which count them as taken.
-        let for_catalog = self.ordered.begin_commit();
-        let (changes, freed) = (self.pending.begin_commit(), std::mem::take(&mut self.freed));
-        // What is in the log must have room in the catalog with all that goes there until the next checkpoint.
-        let has_room = self.room.missing_for(changes.size(), Reserve::Keep) == 0;
+        changes.put(Key::State(NEXT_INODE_KEY), self.next_inode.to_be_bytes().to_vec());
+        self.overlay.apply(changes);
+        // In one commit with the records of the regions, which count these blocks as allocated.
+        let for_catalog = self.preallocated.begin_commit();
+        let (changes, freed) = (self.overlay.begin_commit(), std::mem::take(&mut self.freed));
+        // The pages must have room for the log, with everything else that goes there until the next checkpoint.
+        let has_room = self.catalog_room.missing_for(changes.size(), Reserve::Keep) == 0;
         let is_checkpoint =
             std::mem::take(&mut self.wants_checkpoint) || !has_room || !for_catalog.is_empty();
-        Ok(Some(Taken { changes, freed, for_catalog, is_checkpoint }))
+        Ok(Some(CommitSet { changes, freed, for_catalog, is_checkpoint }))
     }
 
-    /// Those that nobody has open any more; what was to be collected of them is.
+    /// Takes the orphans that no handle has open, and moves their uncommitted changes into the overlay.
     fn take_closed_orphans(&mut self) -> Vec<Orphan> {
         let mut changes = Changes::default();
         for Orphan(number) in &self.orphans {
-            // One that was abandoned changes no more, though its last holder may still be there.
+            // An abandoned file changes no more, though its last holder may still be there.
             let is_abandoned = !self.open.contains_key(number);
             let is_closed = |file: &Arc<OpenFile>| is_abandoned || Arc::strong_count(file) == 1;
             if self.dirty.get(number).is_some_and(is_closed)
                 && let Some(file) = self.dirty.remove(number)
             {
-                file.collect(&mut changes, 0);
+                file.take_changes(&mut changes, 0);
             }
         }
-        self.pending.apply(changes);
+        self.overlay.apply(changes);
         let (open, closed) = self.orphans.drain(..).partition(|orphan| {
             self.open.get(&orphan.0).is_some_and(|open| open.strong_count() > 0)
         });
@@ -323,27 +332,27 @@ impl VolumeState {
         closed
     }
 
-    /// Destroys some records of an orphan from a key on, and frees the blocks they name; answers where
-    /// more may follow.
-    fn destroy_some(
+    /// Deletes a batch of an orphan's records from a key on, and queues their blocks to be freed. Returns the key
+    /// where more may follow.
+    fn reclaim_batch(
         &mut self,
         table: Table,
         number: InodeNumber,
         from: Vec<u8>,
-        answers: &Answers,
-    ) -> Result<Option<Vec<u8>>, Stop> {
-        let (records, next) = self.records(answers).batch(table, number, from)?;
+        results: &ReadResults,
+    ) -> Result<Option<Vec<u8>>, Retry> {
+        let (records, next) = self.transaction(results).batch(table, number, from)?;
         let (mut changes, mut runs) = (Changes::default(), Vec::new());
         for record in records {
             if table == Table::Extents {
                 let (total_blocks, zone) = (self.superblock.total_blocks, &self.system_zone);
-                runs.push(extent_of(&record, total_blocks, zone)?.run());
+                runs.push(validated_extent(&record, total_blocks, zone)?.run());
             }
             changes.set(table, record.0.into(), None);
         }
-        // All of them or none: a run that is freed while its record stays would be freed twice.
-        self.freeing.extend(runs);
-        self.pending.apply(changes);
+        // All of them or none: if a run were freed while its record stays, it would be freed twice.
+        self.to_free.extend(runs);
+        self.overlay.apply(changes);
         Ok(next)
     }
 }
@@ -364,12 +373,12 @@ mod tests {
     use crate::namespace::open_options::OpenOptions;
     use crate::namespace::path::Follow;
     use crate::namespace::transaction::BATCH;
-    use crate::open_file::open_file::Written;
+    use crate::open_file::open_file::WriteOrigin;
     use crate::volume::format::FormatOptions;
     use crate::volume::volume::Volume;
 
     #[test]
-    fn a_file_that_was_abandoned_gives_its_blocks_back_though_somebody_still_holds_it() {
+    fn an_abandoned_file_frees_its_blocks_while_still_referenced() {
         let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
@@ -389,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn an_orphan_of_many_extents_is_destroyed_by_several_commits() {
+    fn an_orphan_of_many_extents_is_reclaimed_by_several_commits() {
         let device = Device::new(Memory::new(1 << 30).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
@@ -402,9 +411,9 @@ mod tests {
         let before = blocks_of(&volume);
         let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
         let file = volume.open("/f", create).unwrap();
-        let extents = MANY_WAITING + 10 * BATCH as u64;
+        let extents = COMMIT_THRESHOLD_RECORDS + 10 * BATCH as u64;
         reactor.block_on(file.allocate(0, extents * BLOCK, Length::Extend)).unwrap();
-        // What is written and what is not yet lie by turns.
+        // Written and unwritten blocks alternate, so that each is an extent.
         let mut buffer = Buffer::copy_of(&[7; BLOCK as usize]);
         for block in (0..extents).step_by(2) {
             let (back, written) = reactor.block_on(file.write(buffer, block * BLOCK));
@@ -414,16 +423,16 @@ mod tests {
         volume.sync().unwrap();
         drop(file);
         volume.remove("/f").unwrap();
-        assert_eq!(volume.shared.bury().unwrap(), Buried::Some);
-        let waiting = volume.shared.state.lock().pending.waiting().changes;
-        assert!(waiting <= MANY_WAITING + 2 * BATCH as u64, "{waiting}");
+        assert_eq!(volume.shared.reclaim_orphans().unwrap(), Reclaimed::Partial);
+        let waiting = volume.shared.state.lock().overlay.waiting().changes;
+        assert!(waiting <= COMMIT_THRESHOLD_RECORDS + 2 * BATCH as u64, "{waiting}");
         drop(volume);
         let volume = open();
         assert_eq!((blocks_of(&volume), volume.flaws()), (before, Vec::new()));
     }
 
     #[test]
-    fn a_file_is_not_longer_for_a_commit_that_does_not_take_its_blocks() {
+    fn a_commit_takes_size_and_blocks_of_a_write_together() {
         let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
@@ -439,11 +448,11 @@ mod tests {
             let record = volume.shared.catalog.get(Key::Inode(number.0)).unwrap().unwrap();
             Inode::of_record(&record).unwrap().size
         };
-        // As a write goes, with a commit of the attributes in the midst of it.
+        // As in a write, with a commit of attributes in the middle.
         let open = volume.shared.state.lock().open.values().find_map(Weak::upgrade).unwrap();
-        let noted = open.wrote(0..2 * BLOCK, open.generation(), Written::Now);
+        let noted = open.mark_written(0..2 * BLOCK, open.generation(), WriteOrigin::Direct);
         assert_eq!((noted.is_err(), size()), (true, 0));
-        volume.wrote(&open, 0..2 * BLOCK, open.generation(), Written::Now);
+        volume.mark_written(&open, 0..2 * BLOCK, open.generation(), WriteOrigin::Direct);
         assert_eq!(size(), 2 * BLOCK);
     }
 }

@@ -1,9 +1,9 @@
-//! A volume is written by one or read by many. Other programs are kept out by `flock` on the device,
-//! which each asks for; within this one, where clones of a [`Device`] share a lock, a list is kept.
+//! One writer or many readers for a volume. `flock` on the device excludes other processes. A list excludes
+//! other volumes of this process, because clones of a [`Device`] share a descriptor and so its `flock`.
 //!
-//! A device that lies in something else, as a loop device in its file, has that locked too, so that the same
-//! volume is not open under both names. Of what it has only a part of, as a partition, others may have other
-//! parts; it only keeps out those who want the whole.
+//! The devices and files below a device are locked too, as the file of a loop device, so that a volume is not
+//! opened under both names. Below a device that is only a part, as a partition, the lock is shared: it excludes
+//! only openers of the whole.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -18,44 +18,44 @@ use uringfs_reactor::ForkMark;
 
 use crate::error::{Error, ErrorKind};
 
-/// What others may do with a volume that is open.
+/// The kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Others {
-    /// Open it for reading, as this one has.
-    MayRead,
-    /// Nothing.
-    KeepOut,
+pub(crate) enum LockKind {
+    /// Other readers may hold it too.
+    Shared,
+    /// One holder.
+    Exclusive,
 }
 
-/// How long the kernel may keep a dead program's lock: it lets go of a ring's registered files in the
-/// background (`io_ring_exit_work` in io_uring/io_uring.c), once their requests have ended.
-const LINGERING: Duration = Duration::from_secs(60);
-const STEP: Duration = Duration::from_millis(5);
+/// The longest wait for the lock of a process that has exited. The kernel releases a ring's registered files in
+/// the background (`io_ring_exit_work` in io_uring/io_uring.c), once their requests have ended.
+const EXITED_HOLDER_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Keeps others out until it is dropped.
-pub(crate) struct Lock {
+/// Holds the locks of a volume's device until it is dropped.
+pub(crate) struct DeviceLock {
     device: Device,
-    /// What the device lies in. They have locks of their own, which end with them.
+    /// The files and devices below this one, each with an `flock` of its own that ends with the descriptor.
     below: Vec<OwnedFd>,
-    /// Its lines in [`HELD`].
-    held: Vec<Held>,
+    /// Its entries in [`HELD`].
+    held: Vec<HeldLock>,
     fork: ForkMark,
 }
 
-/// What this process holds.
-static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
+/// All locks that this process holds.
+static HELD: Mutex<Vec<HeldLock>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Held {
-    bytes: Bytes,
-    others: Others,
-    /// Whose descriptor has the kernel's lock.
+struct HeldLock {
+    target: LockTarget,
+    kind: LockKind,
+    /// The device whose descriptor holds the `flock`.
     device: DeviceIndex,
 }
 
-/// Which bytes a device reaches, by whatever path it was opened.
+/// The bytes that a device gives access to, whatever path it was opened by.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Bytes {
+enum LockTarget {
     File {
         device: u64,
         inode: u64,
@@ -63,110 +63,115 @@ enum Bytes {
     Block {
         number: u64,
     },
-    /// Memory of this process, that one device has.
+    /// Memory of this process that belongs to one device.
     Memory(DeviceIndex),
 }
 
-impl Lock {
-    /// Takes the lock. That of a program which has ended is waited for.
+impl DeviceLock {
+    /// Acquires the lock. Waits for the lock of a process that has exited.
     ///
     /// # Errors
-    /// `Refused` (EBUSY) when another program, or another `Volume` of this one, is in the way.
-    pub(crate) fn take(device: &Device, others: Others) -> Result<Lock, Error> {
+    /// `Refused` (EBUSY) when another process, or another `Volume` of this one, holds a conflicting lock.
+    pub(crate) fn acquire(device: &Device, kind: LockKind) -> Result<DeviceLock, Error> {
         let (index, fork) = (device.index(), ForkMark::default());
         let Reach::Descriptor(descriptor) = device.core().backend().reach() else {
-            // Nobody else reaches memory of this process.
-            let held = Held { bytes: Bytes::Memory(index), others, device: index };
-            hold(&[held])?;
+            // Only this device reaches its memory: no `flock` is needed.
+            let held = HeldLock { target: LockTarget::Memory(index), kind, device: index };
+            register(&[held])?;
             let (below, held) = (Vec::new(), vec![held]);
-            return Ok(Lock { device: device.clone(), below, held, fork });
+            return Ok(DeviceLock { device: device.clone(), below, held, fork });
         };
         let mut held = Vec::new();
-        let mut note = |layer, others| {
-            Bytes::of(layer).map(|bytes| held.push(Held { bytes, others, device: index }))
+        let mut note = |layer, kind| {
+            LockTarget::from_fd(layer)
+                .map(|target| held.push(HeldLock { target, kind, device: index }))
         };
-        let below = lowers(descriptor, others)?;
-        note(descriptor, others)?;
-        below.iter().try_for_each(|(lower, others)| note(lower.as_fd(), *others))?;
-        hold(&held)?;
-        let mut lock = Lock { device: device.clone(), below: Vec::new(), held, fork };
-        take_flock(descriptor, others)?;
-        for (lower, others) in below {
-            take_flock(lower.as_fd(), others)?;
+        let below = underlying(descriptor, kind)?;
+        note(descriptor, kind)?;
+        below.iter().try_for_each(|(lower, kind)| note(lower.as_fd(), *kind))?;
+        register(&held)?;
+        let mut lock = DeviceLock { device: device.clone(), below: Vec::new(), held, fork };
+        acquire_flock(descriptor, kind)?;
+        for (lower, kind) in below {
+            acquire_flock(lower.as_fd(), kind)?;
             lock.below.push(lower);
         }
         Ok(lock)
     }
 }
 
-impl Drop for Lock {
+impl Drop for DeviceLock {
     fn drop(&mut self) {
         if self.fork.is_forked() {
-            // The kernel's lock is one for the parent and its child.
+            // Parent and child share the `flock`, which stays the parent's.
             return;
         }
         let all = &mut *HELD.lock();
         for held in &self.held {
-            let line = all.iter().position(|other| other == held).expect("it was put there");
+            let line =
+                all.iter().position(|other| other == held).expect("each held lock is in the list");
             all.swap_remove(line);
         }
         if all.iter().any(|held| held.device == self.device.index()) {
             return;
         }
-        // Not left to the descriptor, which reactors that do not turn keep open.
+        // Not left to the close of the descriptor: a reactor that is not turning may keep that open.
         if let Reach::Descriptor(descriptor) = self.device.core().backend().reach() {
             let _ = flock(descriptor, FlockOperation::Unlock);
         }
     }
 }
 
-/// Refuses a path whose bytes are, or lie in, a volume that is open, in whatever program.
+/// Refuses a path whose bytes are, or lie in, a volume that any process has open.
 ///
 /// # Errors
 /// `Refused` (EBUSY).
 pub(crate) fn require_closed(path: &Path) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    // Whoever comes to read or write it says why it cannot be opened.
+    // A later read or write of the path reports why it cannot be opened.
     let Ok(file) = open(path, flags, Mode::empty()) else { return Ok(()) };
-    let below = lowers(file.as_fd(), Others::KeepOut)?;
-    let below = below.iter().map(|(lower, others)| (lower.as_fd(), *others));
-    for (layer, others) in below.chain([(file.as_fd(), Others::KeepOut)]) {
-        refuse_held(&HELD.lock(), Bytes::of(layer)?, others)?;
-        take_flock(layer, others)?;
+    let below = underlying(file.as_fd(), LockKind::Exclusive)?;
+    let below = below.iter().map(|(lower, kind)| (lower.as_fd(), *kind));
+    for (layer, kind) in below.chain([(file.as_fd(), LockKind::Exclusive)]) {
+        check_conflict(&HELD.lock(), LockTarget::from_fd(layer)?, kind)?;
+        acquire_flock(layer, kind)?;
     }
     Ok(())
 }
 
-/// What a device lies in, and what others may do with it.
-fn lowers(descriptor: BorrowedFd<'_>, others: Others) -> Result<Vec<(OwnedFd, Others)>, Error> {
+/// Opens the files and devices below a device, and selects the kind of lock for each.
+fn underlying(
+    descriptor: BorrowedFd<'_>,
+    kind: LockKind,
+) -> Result<Vec<(OwnedFd, LockKind)>, Error> {
     let mut found = Vec::new();
     for lower in below(descriptor) {
         let opened = open(&lower.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let opened = opened.map_err(|errno| {
-            Error::io(format!("opening {}, which the volume lies in", lower.path.display()), errno)
+            Error::io(format!("opening {}, which is below the volume", lower.path.display()), errno)
         })?;
-        found.push((opened, if lower.is_whole { others } else { Others::MayRead }));
+        found.push((opened, if lower.is_whole { kind } else { LockKind::Shared }));
     }
     Ok(found)
 }
 
-/// Takes the kernel's lock. That of a program which has ended is waited for.
-fn take_flock(descriptor: BorrowedFd<'_>, others: Others) -> Result<(), Error> {
-    let how = match others {
-        Others::MayRead => FlockOperation::NonBlockingLockShared,
-        Others::KeepOut => FlockOperation::NonBlockingLockExclusive,
+/// Acquires an `flock`. Waits for that of a process that has exited.
+fn acquire_flock(descriptor: BorrowedFd<'_>, kind: LockKind) -> Result<(), Error> {
+    let how = match kind {
+        LockKind::Shared => FlockOperation::NonBlockingLockShared,
+        LockKind::Exclusive => FlockOperation::NonBlockingLockExclusive,
     };
-    let until = Instant::now() + LINGERING;
+    let until = Instant::now() + EXITED_HOLDER_TIMEOUT;
     loop {
         match flock(descriptor, how) {
             Ok(()) => return Ok(()),
             Err(Errno::AGAIN) => {}
             Err(errno) => return Err(Error::io("locking the volume", errno)),
         }
-        match Holder::of(descriptor) {
-            Holder::Dead if Instant::now() < until => std::thread::sleep(STEP),
-            Holder::Dead => return Err(open_elsewhere("")),
-            Holder::Living(name) => return Err(open_elsewhere(&name)),
+        match Holder::find(descriptor) {
+            Holder::Exited if Instant::now() < until => std::thread::sleep(POLL_INTERVAL),
+            Holder::Exited => return Err(open_elsewhere("")),
+            Holder::Running(name) => return Err(open_elsewhere(&name)),
         }
     }
 }
@@ -176,72 +181,72 @@ fn open_elsewhere(name: &str) -> Error {
     Error::new(ErrorKind::Refused(Errno::BUSY), what)
 }
 
-/// Notes what this process holds: all of it, or nothing.
-fn hold(some: &[Held]) -> Result<(), Error> {
+/// Adds all of these locks to the list, or none.
+fn register(some: &[HeldLock]) -> Result<(), Error> {
     let all = &mut *HELD.lock();
-    some.iter().try_for_each(|held| refuse_held(all, held.bytes, held.others))?;
+    some.iter().try_for_each(|held| check_conflict(all, held.target, held.kind))?;
     all.extend(some);
     Ok(())
 }
 
-fn refuse_held(all: &[Held], bytes: Bytes, others: Others) -> Result<(), Error> {
-    let is_in_the_way = |other: &Held| {
-        other.bytes == bytes && (other.others == Others::KeepOut || others == Others::KeepOut)
+fn check_conflict(all: &[HeldLock], target: LockTarget, kind: LockKind) -> Result<(), Error> {
+    let conflicts = |other: &HeldLock| {
+        other.target == target && (other.kind == LockKind::Exclusive || kind == LockKind::Exclusive)
     };
-    if all.iter().any(is_in_the_way) {
+    if all.iter().any(conflicts) {
         let what = "this program has the volume open already; use a clone of that `Volume`";
         return Err(Error::new(ErrorKind::Refused(Errno::BUSY), what));
     }
     Ok(())
 }
 
-impl Bytes {
-    fn of(descriptor: BorrowedFd<'_>) -> Result<Bytes, Error> {
+impl LockTarget {
+    fn from_fd(descriptor: BorrowedFd<'_>) -> Result<LockTarget, Error> {
         let status = fstat(descriptor)
-            .map_err(|errno| Error::io("asking which file the volume is in", errno))?;
+            .map_err(|errno| Error::io("identifying the file that the volume is in", errno))?;
         Ok(match FileType::from_raw_mode(status.st_mode) {
-            FileType::BlockDevice => Bytes::Block { number: status.st_rdev },
-            _ => Bytes::File { device: status.st_dev, inode: status.st_ino },
+            FileType::BlockDevice => LockTarget::Block { number: status.st_rdev },
+            _ => LockTarget::File { device: status.st_dev, inode: status.st_ino },
         })
     }
 }
 
-/// Who holds a lock on a file.
+/// The holder of an `flock`.
 enum Holder {
-    /// A program that runs, by its name where that is known.
-    Living(String),
-    /// One that has ended.
-    Dead,
+    /// A running process, with its name where that is known.
+    Running(String),
+    /// A process that has exited.
+    Exited,
 }
 
 impl Holder {
-    fn of(descriptor: BorrowedFd<'_>) -> Holder {
-        let unknown = || Holder::Living(String::new());
+    fn find(descriptor: BorrowedFd<'_>) -> Holder {
+        let unknown = || Holder::Running(String::new());
         let (Ok(status), Ok(locks)) = (fstat(descriptor), std::fs::read_to_string("/proc/locks"))
         else {
             return unknown();
         };
         let (device, inode) = (status.st_dev, status.st_ino);
         let file = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
-        // 7: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF
+        // A line of /proc/locks: "7: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF"
         let mut processes = locks.lines().filter_map(|line| {
             let mut words = line.split_whitespace();
             let process = words.nth(4)?;
-            (words.next()? == file && is_living(process)).then_some(process)
+            (words.next()? == file && is_running(process)).then_some(process)
         });
         match processes.next() {
-            None => Holder::Dead,
+            None => Holder::Exited,
             Some(process) => match std::fs::read_to_string(format!("/proc/{process}/comm")) {
-                Ok(name) => Holder::Living(format!(" ({}, process {process})", name.trim_end())),
+                Ok(name) => Holder::Running(format!(" ({}, process {process})", name.trim_end())),
                 Err(_) => unknown(),
             },
         }
     }
 }
 
-fn is_living(process: &str) -> bool {
+fn is_running(process: &str) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/stat"));
-    // Behind the name, which ends with the last parenthesis, stands the state.
+    // The state follows the name, which ends with the last parenthesis.
     let state = status.ok().and_then(|line| line.rsplit_once(") ")?.1.chars().next());
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }

@@ -1,5 +1,5 @@
-//! What fails of a volume's I/O and metadata, told to everyone who listens: each once, whoever asked for
-//! it and whether that waited for the answer or not.
+//! Errors of a volume's I/O and metadata, as events for every subscriber. Each error is one event, whichever
+//! operation met it, and even if no caller waits for that operation.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,55 +13,55 @@ use uringfs_device::{Device, Failure, Listener, Op};
 
 use crate::records::inode::InodeNumber;
 
-/// Failures that one listener is kept; then the oldest go.
-const MOST_KEPT: usize = 1024;
-/// Failures that everyone is told of who asks afterwards.
-const RECENT: usize = 64;
+/// Events that one subscriber's queue holds; then the oldest are dropped.
+const MAX_QUEUED_EVENTS: usize = 1024;
+/// Events that are kept for [`Publisher::recent`].
+const MAX_RECENT_EVENTS: usize = 64;
 
-/// What is said where it is not the volume that has no room.
+/// Added to ENOSPC where the device is full, not the volume.
 pub(crate) const DEVICE_FULL: &str =
-    "what the volume lies in is full, not the volume; make room there";
+    "the device or file system below the volume is full, not the volume; free space there";
 
-/// Something of a volume that failed.
+/// An error of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorEvent {
-    /// The device answered a request with an error.
+    /// The device failed a request.
     Request {
-        /// What the request was of.
+        /// The owner of the bytes that the request read or wrote.
         of: Subject,
-        /// What it was to do.
+        /// The operation.
         op: Op,
-        /// Where on the device it began, in bytes.
+        /// The device address where the request began, in bytes.
         address: u64,
-        /// Bytes, those that were done before it failed included; 0 for a flush.
+        /// Bytes, including any that were moved before the failure; 0 for a flush.
         length: u64,
-        /// The device's answer.
+        /// The error that the device returned.
         errno: Errno,
     },
-    /// Metadata are damaged: a line that says where.
+    /// Damaged metadata: one line that says where.
     Damage(String),
-    /// The volume was closed, and what was changed since its last good commit is lost: ENOSPC where the catalog had
-    /// no room for it, else EIO.
+    /// The volume was closed and lost everything since its last successful commit: ENOSPC if the catalog was full,
+    /// else EIO.
     Lost(Errno),
 }
 
-/// What of a volume lies at an address.
+/// The owner of a device address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// All of it: the request was a flush.
+    /// The whole device: the request was a flush.
     Device,
     /// The superblock.
     Superblock,
     /// The catalog: names, inodes, extents, free space.
     Catalog,
-    /// Bytes of a file that is open or has changes to commit.
+    /// A file that is open or has uncommitted changes.
     File {
-        /// Which.
+        /// The file.
         inode: InodeNumber,
-        /// Where in the file the request began, in bytes.
+        /// The offset in the file, in bytes.
         offset: u64,
     },
-    /// None of these by now: the file was closed, or cut off.
+    /// Unknown by now: the file was closed or truncated.
     Unknown,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for ErrorEvent {
         let (of, op, address, length, errno) = match self {
             ErrorEvent::Damage(line) => return out.write_str(line),
             ErrorEvent::Lost(errno) => {
-                return write!(out, "closing the volume: what was changed last is lost: {errno}");
+                return write!(out, "closing the volume: the last changes are lost: {errno}");
             }
             ErrorEvent::Request { of, op, address, length, errno } => {
                 (of, op, address, length, errno)
@@ -102,58 +102,58 @@ impl fmt::Display for ErrorEvent {
 }
 
 impl ErrorEvent {
-    /// Whether the device had no room, as an image of holes on a file system that is full. Then a file's
-    /// ENOSPC is not the volume's, in which nothing need be removed.
+    /// True if the device had no space, as a sparse image on a full file system. Then ENOSPC of a file is not the
+    /// volume's, and removing files does not help.
     pub fn is_device_full(&self) -> bool {
         matches!(self, ErrorEvent::Request { errno: Errno::NOSPC | Errno::DQUOT, .. })
     }
 }
 
-/// A volume that knows what lies in its blocks.
-pub(crate) trait BlockOwners: Send + Sync {
-    /// The owner of an address of the device. Looks at every file that is open.
+/// A volume that knows the owners of its blocks.
+pub(crate) trait OwnerLookup: Send + Sync {
+    /// The owner of a device address. Searches every open file.
     fn owner_of(&self, address: u64) -> Subject;
 }
 
-/// The failures of a volume since this was asked for: see [`Volume::errors`](crate::Volume::errors).
+/// A stream of a volume's errors, from its creation on: see [`Volume::errors`](crate::Volume::errors).
 pub struct Errors {
-    volume: Weak<dyn BlockOwners>,
-    queue: Arc<Queue>,
+    volume: Weak<dyn OwnerLookup>,
+    queue: Arc<EventQueue>,
 }
 
 #[derive(Default)]
-struct Queue {
-    state: Mutex<QueueState>,
+struct EventQueue {
+    state: Mutex<EventQueueState>,
 }
 
 #[derive(Default)]
-struct QueueState {
-    kept: VecDeque<Raw>,
+struct EventQueueState {
+    events: VecDeque<UnresolvedEvent>,
     missed: u64,
     waker: Option<Waker>,
 }
 
-/// A failure of which it is not known yet what lies there: that takes the volume's lock.
+/// An event without its owner: finding that takes the volume's lock.
 #[derive(Clone)]
-enum Raw {
+enum UnresolvedEvent {
     Request(Failure),
     Damage(String),
     Lost(Errno),
 }
 
 impl Errors {
-    /// The next, if there was one.
+    /// The next event, if there is one.
     pub fn try_next(&self) -> Option<ErrorEvent> {
-        let raw = self.queue.state.lock().kept.pop_front()?;
-        Some(self.resolved(raw))
+        let event = self.queue.state.lock().events.pop_front()?;
+        Some(self.resolve(event))
     }
 
-    /// The next, when there is one. One at a time may wait.
+    /// Waits for the next event. One task at a time may wait.
     pub async fn next(&self) -> ErrorEvent {
-        let raw = poll_fn(|context| {
+        let event = poll_fn(|context| {
             let mut state = self.queue.state.lock();
-            match state.kept.pop_front() {
-                Some(raw) => Poll::Ready(raw),
+            match state.events.pop_front() {
+                Some(event) => Poll::Ready(event),
                 None => {
                     state.waker = Some(context.waker().clone());
                     Poll::Pending
@@ -161,24 +161,24 @@ impl Errors {
             }
         })
         .await;
-        self.resolved(raw)
+        self.resolve(event)
     }
 
-    /// How many went since they were too many and nobody took them.
+    /// Events that were dropped because the queue was full.
     pub fn missed(&self) -> u64 {
         self.queue.state.lock().missed
     }
 
-    fn resolved(&self, raw: Raw) -> ErrorEvent {
-        resolved(raw, self.volume.upgrade().as_deref())
+    fn resolve(&self, event: UnresolvedEvent) -> ErrorEvent {
+        resolve(event, self.volume.upgrade().as_deref())
     }
 }
 
-fn resolved(raw: Raw, volume: Option<&dyn BlockOwners>) -> ErrorEvent {
-    match raw {
-        Raw::Damage(line) => ErrorEvent::Damage(line),
-        Raw::Lost(errno) => ErrorEvent::Lost(errno),
-        Raw::Request(Failure { op, address, length, errno }) => {
+fn resolve(event: UnresolvedEvent, volume: Option<&dyn OwnerLookup>) -> ErrorEvent {
+    match event {
+        UnresolvedEvent::Damage(line) => ErrorEvent::Damage(line),
+        UnresolvedEvent::Lost(errno) => ErrorEvent::Lost(errno),
+        UnresolvedEvent::Request(Failure { op, address, length, errno }) => {
             let of = match op {
                 Op::Flush => Subject::Device,
                 _ => volume.map_or(Subject::Unknown, |volume| volume.owner_of(address)),
@@ -191,68 +191,69 @@ fn resolved(raw: Raw, volume: Option<&dyn BlockOwners>) -> ErrorEvent {
 impl fmt::Debug for Errors {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.queue.state.lock();
-        write!(out, "Errors: {} to take, {} missed", state.kept.len(), state.missed)
+        write!(out, "EventStream: {} queued, {} missed", state.events.len(), state.missed)
     }
 }
 
-/// Where failures are put in, for everyone who listens.
+/// Distributes events to all subscribers.
 #[derive(Default)]
 pub(crate) struct Publisher {
-    queues: Mutex<Vec<Weak<Queue>>>,
-    recent: Mutex<VecDeque<Raw>>,
+    queues: Mutex<Vec<Weak<EventQueue>>>,
+    recent: Mutex<VecDeque<UnresolvedEvent>>,
 }
 
 impl Publisher {
-    /// One that hears of a device's failures.
-    pub(crate) fn of(device: &Device) -> Arc<Publisher> {
+    /// A publisher of a device's failures.
+    pub(crate) fn new(device: &Device) -> Arc<Publisher> {
         let publisher = Arc::<Publisher>::default();
         let listener: Weak<Publisher> = Arc::downgrade(&publisher);
         device.core().listen(listener);
         publisher
     }
 
-    pub(crate) fn tell_damage(&self, line: &str) {
-        self.tell(&Raw::Damage(line.to_owned()));
+    pub(crate) fn publish_damage(&self, line: &str) {
+        self.publish(&UnresolvedEvent::Damage(line.to_owned()));
     }
 
-    pub(crate) fn tell_lost(&self, errno: Errno) {
-        self.tell(&Raw::Lost(errno));
+    pub(crate) fn publish_lost(&self, errno: Errno) {
+        self.publish(&UnresolvedEvent::Lost(errno));
     }
 
-    fn tell(&self, raw: &Raw) {
-        match raw {
-            Raw::Damage(line) => tracing::error!(target: "uringfs", "{line}"),
-            Raw::Lost(errno) => tracing::error!(
-                target: "uringfs", errno = errno.raw_os_error(), "what was changed last is lost"
+    fn publish(&self, event: &UnresolvedEvent) {
+        match event {
+            UnresolvedEvent::Damage(line) => tracing::error!(target: "uringfs", "{line}"),
+            UnresolvedEvent::Lost(errno) => tracing::error!(
+                target: "uringfs", errno = errno.raw_os_error(), "the last changes are lost"
             ),
-            Raw::Request(Failure { op, address, length, errno }) => tracing::error!(
+            UnresolvedEvent::Request(Failure { op, address, length, errno }) => tracing::error!(
                 target: "uringfs",
-                ?op, address, length, errno = errno.raw_os_error(), "the device answered an error"
+                ?op, address, length, errno = errno.raw_os_error(), "the device failed a request"
             ),
         }
         {
             let mut recent = self.recent.lock();
-            if recent.len() == RECENT {
+            if recent.len() == MAX_RECENT_EVENTS {
                 recent.pop_front();
             }
-            recent.push_back(raw.clone());
+            recent.push_back(event.clone());
         }
-        let queues: Vec<Arc<Queue>> = self.queues.lock().iter().filter_map(Weak::upgrade).collect();
+        let queues: Vec<Arc<EventQueue>> =
+            self.queues.lock().iter().filter_map(Weak::upgrade).collect();
         for queue in queues {
             let mut state = queue.state.lock();
-            if state.kept.len() == MOST_KEPT {
-                state.kept.pop_front();
+            if state.events.len() == MAX_QUEUED_EVENTS {
+                state.events.pop_front();
                 state.missed += 1;
             }
-            state.kept.push_back(raw.clone());
+            state.events.push_back(event.clone());
             let waker = state.waker.take();
             drop(state);
             waker.into_iter().for_each(Waker::wake);
         }
     }
 
-    pub(crate) fn listen(&self, volume: Weak<dyn BlockOwners>) -> Errors {
-        let queue = Arc::<Queue>::default();
+    pub(crate) fn subscribe(&self, volume: Weak<dyn OwnerLookup>) -> Errors {
+        let queue = Arc::<EventQueue>::default();
         let mut queues = self.queues.lock();
         queues.retain(|queue| queue.strong_count() > 0);
         queues.push(Arc::downgrade(&queue));
@@ -261,33 +262,33 @@ impl Publisher {
 }
 
 impl Publisher {
-    /// The last failures, since the volume was opened.
-    pub(crate) fn recent(&self, volume: &dyn BlockOwners) -> Vec<ErrorEvent> {
+    /// The last events since the volume was opened.
+    pub(crate) fn recent(&self, volume: &dyn OwnerLookup) -> Vec<ErrorEvent> {
         let recent = self.recent.lock().clone();
-        recent.into_iter().map(|raw| resolved(raw, Some(volume))).collect()
+        recent.into_iter().map(|event| resolve(event, Some(volume))).collect()
     }
 }
 
 impl Listener for Publisher {
     fn failed(&self, failure: Failure) {
-        self.tell(&Raw::Request(failure));
+        self.publish(&UnresolvedEvent::Request(failure));
     }
 }
 
-/// What was found damaged though the volume goes on, a line each.
-pub(crate) struct Flaws {
+/// Damage that the volume was able to continue after, one line each.
+pub(crate) struct Warnings {
     lines: Vec<String>,
     publisher: Arc<Publisher>,
 }
 
-impl Flaws {
-    /// Those that were found by opening, of which nobody can have listened.
-    pub(crate) fn of_opening(lines: Vec<String>, publisher: Arc<Publisher>) -> Flaws {
-        Flaws { lines, publisher }
+impl Warnings {
+    /// Warnings of opening a volume. They are not published, since there are no subscribers yet.
+    pub(crate) fn from_open(lines: Vec<String>, publisher: Arc<Publisher>) -> Warnings {
+        Warnings { lines, publisher }
     }
 
     pub(crate) fn push(&mut self, line: String) {
-        self.publisher.tell_damage(&line);
+        self.publisher.publish_damage(&line);
         self.lines.push(line);
     }
 

@@ -1,4 +1,4 @@
-//! Group commit: who wants to be durable says so and waits; one thread commits for all of them.
+//! Group commit: callers request a commit by number and wait; one thread commits for all of them.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -14,97 +14,97 @@ use uringfs_sync::{Condvar, Mutex};
 use crate::error::Error;
 use crate::records::overlay::CommitNumber;
 
-/// Where those who wait and the thread that commits meet.
+/// The meeting point of waiters and the commit thread.
 #[derive(Default)]
-pub(crate) struct Board {
-    state: Mutex<BoardState>,
+pub(crate) struct GroupCommit {
+    state: Mutex<GroupCommitState>,
     changed: Condvar,
-    /// In the child of a fork the thread that commits is missing.
+    /// In the child of a fork the commit thread is missing.
     fork: ForkMark,
 }
 
-/// Why a commit did not happen.
+/// Why a commit failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failed {
-    /// There is no room for it: nothing has changed, and the next may find some.
+pub(crate) enum CommitError {
+    /// The catalog was full: nothing changed, and the next commit may succeed.
     Refused(Errno),
-    /// What is on the device is unknown.
+    /// The state on the device is unknown.
     Stopped,
 }
 
-impl From<Error> for Failed {
-    fn from(_: Error) -> Failed {
-        Failed::Stopped
+impl From<Error> for CommitError {
+    fn from(_: Error) -> CommitError {
+        CommitError::Stopped
     }
 }
 
 #[derive(Default)]
-struct BoardState {
-    /// The last commit that somebody wants.
-    wanted: CommitNumber,
-    /// The last that has begun: changes made since are in the next.
+struct GroupCommitState {
+    /// The last commit that was requested.
+    requested: CommitNumber,
+    /// The last commit that has begun: later changes go into the next.
     begun: CommitNumber,
-    /// The last that has ended well.
+    /// The last commit that has succeeded.
     ended: CommitNumber,
-    /// The last that was refused, and why. What it held is in the next.
+    /// The last commit that was refused, and why. The next commit holds its changes.
     refused: Option<(CommitNumber, Errno)>,
-    /// A commit has failed: nothing will be durable any more.
-    failed: bool,
-    closing: bool,
-    /// Tasks, by the order in which they came.
-    waiting: BTreeMap<u64, (CommitNumber, Waker)>,
-    /// Those that came so far.
-    came: u64,
+    /// A commit has failed: no later change becomes durable.
+    has_failed: bool,
+    is_closing: bool,
+    /// Tasks, in the order of their arrival.
+    waiters: BTreeMap<u64, (CommitNumber, Waker)>,
+    /// Tasks that have arrived so far.
+    arrivals: u64,
 }
 
-impl Board {
-    /// True in the child of a fork: the volume is its parent's, and any lock of it may be held for ever.
+impl GroupCommit {
+    /// True in the child of a fork: the volume is the parent's, and any of its locks may stay locked for ever.
     pub(crate) fn is_forked(&self) -> bool {
         self.fork.is_forked()
     }
 
-    /// The commit that is going to hold a change made now.
+    /// The commit that will hold a change made now.
     pub(crate) fn next(&self) -> CommitNumber {
         self.state.lock().begun + 1
     }
 
-    /// True when a commit has failed: nothing that is changed now becomes durable.
+    /// True after a failed commit: no change made now becomes durable.
     pub(crate) fn has_failed(&self) -> bool {
-        self.state.lock().failed
+        self.state.lock().has_failed
     }
 
-    /// Ends the volume: what was written may be lost, and no later commit can say that it is not.
+    /// Stops the volume: earlier writes may be lost, and no later commit can prove that they are not.
     pub(crate) fn fail(&self) {
         let mut state = self.state.lock();
-        state.failed = true;
-        let waiting = std::mem::take(&mut state.waiting);
+        state.has_failed = true;
+        let waiters = std::mem::take(&mut state.waiters);
         self.changed.notify_all();
         drop(state);
-        waiting.into_values().for_each(|(_, waker)| waker.wake());
+        waiters.into_values().for_each(|(_, waker)| waker.wake());
     }
 
-    /// The commit to wait for, so that what `number` was to hold is durable; none if it is.
-    pub(crate) fn pending(&self, number: CommitNumber) -> Option<CommitNumber> {
+    /// The commit to wait for until the changes of `number` are durable; `None` if they are.
+    pub(crate) fn commit_to_await(&self, number: CommitNumber) -> Option<CommitNumber> {
         let state = self.state.lock();
         match state.refused {
-            // To hear of it, whatever it holds.
-            _ if state.failed => Some(CommitNumber::MAX),
+            // Its waiter gets the error.
+            _ if state.has_failed => Some(CommitNumber::MAX),
             _ if state.ended >= number => None,
             Some((refused, _)) if refused >= number => Some(state.begun + 1),
             _ => Some(number),
         }
     }
 
-    /// Asks for that commit, and waits until it has ended.
+    /// Requests a commit and blocks until it has ended.
     ///
     /// # Errors
-    /// ENOSPC when there was no room for it; EIO when it has failed, or one before it; ECHILD in the child of a fork.
+    /// ENOSPC when the catalog was full; EIO when this commit or an earlier one failed; ECHILD in the child of a fork.
     pub(crate) fn wait(&self, number: CommitNumber) -> Result<(), Errno> {
         if self.is_forked() {
             return Err(Errno::CHILD);
         }
         let mut state = self.state.lock();
-        state.wanted = state.wanted.max(number);
+        state.requested = state.requested.max(number);
         self.changed.notify_all();
         loop {
             match state.outcome(number) {
@@ -114,27 +114,27 @@ impl Board {
         }
     }
 
-    /// The same, for a task.
-    pub(crate) fn wait_in_task(self: Arc<Self>, number: CommitNumber) -> Commit {
-        let mut place = None;
+    /// [`Self::wait`] for a task.
+    pub(crate) fn wait_async(self: Arc<Self>, number: CommitNumber) -> Commit {
+        let mut ticket = None;
         Box::pin(poll_fn(move |context| {
             if self.is_forked() {
                 return Poll::Ready(Err(Errno::CHILD));
             }
             let mut state = self.state.lock();
-            if state.wanted < number {
-                state.wanted = number;
+            if state.requested < number {
+                state.requested = number;
                 self.changed.notify_all();
             }
             match state.outcome(number) {
                 Some(outcome) => Poll::Ready(outcome),
                 None => {
-                    let place = *place.get_or_insert_with(|| {
-                        state.came += 1;
-                        state.came
+                    let ticket = *ticket.get_or_insert_with(|| {
+                        state.arrivals += 1;
+                        state.arrivals
                     });
-                    let last = state.waiting.insert(place, (number, context.waker().clone()));
-                    // Dropping a waker may run anything.
+                    let last = state.waiters.insert(ticket, (number, context.waker().clone()));
+                    // Dropping a waker may run any code, so not under the lock.
                     drop(state);
                     drop(last);
                     Poll::Pending
@@ -143,28 +143,28 @@ impl Board {
         }))
     }
 
-    /// Asks for a commit that nobody waits for.
-    pub(crate) fn ask(&self, number: CommitNumber) {
+    /// Requests a commit without waiting.
+    pub(crate) fn request(&self, number: CommitNumber) {
         let mut state = self.state.lock();
-        state.wanted = state.wanted.max(number);
+        state.requested = state.requested.max(number);
         self.changed.notify_all();
     }
 
-    /// Runs `commit` whenever one is wanted, until the volume is closed; then once more.
+    /// Runs `commit` whenever one is requested, until the volume is closed, and then once more.
     ///
     /// # Errors
-    /// Why what was changed last is in none that has ended well.
-    fn serve(&self, mut commit: impl FnMut(&Self) -> Result<(), Failed>) -> Result<(), Errno> {
-        let _end = End(self);
+    /// Why the last changes are in no successful commit.
+    fn run(&self, mut commit: impl FnMut(&Self) -> Result<(), CommitError>) -> Result<(), Errno> {
+        let _fail_on_exit = FailOnExit(self);
         let mut state = self.state.lock();
         loop {
-            while state.wanted <= state.begun && !state.closing {
+            while state.requested <= state.begun && !state.is_closing {
                 self.changed.wait(&mut state);
             }
-            let last = state.closing && state.wanted <= state.begun;
-            if last || state.failed {
+            let last = state.is_closing && state.requested <= state.begun;
+            if last || state.has_failed {
                 return match state.refused {
-                    _ if state.failed => Err(Errno::IO),
+                    _ if state.has_failed => Err(Errno::IO),
                     Some((refused, errno)) if refused > state.ended => Err(errno),
                     _ => Ok(()),
                 };
@@ -173,16 +173,16 @@ impl Board {
             let outcome = commit(self);
             state = self.state.lock();
             match outcome {
-                // Unless a flush of somebody else's failed meanwhile.
-                Ok(()) if !state.failed => state.ended = state.begun,
+                // Unless a flush failed elsewhere meanwhile.
+                Ok(()) if !state.has_failed => state.ended = state.begun,
                 Ok(()) => {}
-                Err(Failed::Refused(errno)) => state.refused = Some((state.begun, errno)),
-                Err(Failed::Stopped) => state.failed = true,
+                Err(CommitError::Refused(errno)) => state.refused = Some((state.begun, errno)),
+                Err(CommitError::Stopped) => state.has_failed = true,
             }
-            let done = if state.failed { CommitNumber::MAX } else { state.begun };
-            let waiting = std::mem::take(&mut state.waiting).into_iter();
-            let (ended, waiting) = waiting.partition(|(_, (number, _))| *number <= done);
-            state.waiting = waiting;
+            let done = if state.has_failed { CommitNumber::MAX } else { state.begun };
+            let waiters = std::mem::take(&mut state.waiters).into_iter();
+            let (ended, waiters) = waiters.partition(|(_, (number, _))| *number <= done);
+            state.waiters = waiters;
             let ended: BTreeMap<u64, (CommitNumber, Waker)> = ended;
             self.changed.notify_all();
             drop(state);
@@ -191,7 +191,7 @@ impl Board {
         }
     }
 
-    /// The commit under way takes no more changes: called with what it takes locked.
+    /// Begins the commit: later changes go into the next. The caller holds the lock of what it commits.
     pub(crate) fn begin(&self) -> CommitNumber {
         let mut state = self.state.lock();
         state.begun += 1;
@@ -200,64 +200,64 @@ impl Board {
 
     fn close(&self) {
         let mut state = self.state.lock();
-        state.closing = true;
-        state.wanted = state.begun + 1;
+        state.is_closing = true;
+        state.requested = state.begun + 1;
         self.changed.notify_all();
     }
 }
 
-impl BoardState {
+impl GroupCommitState {
     fn outcome(&self, number: CommitNumber) -> Option<Result<(), Errno>> {
         match self.refused {
             _ if self.ended >= number => Some(Ok(())),
-            _ if self.failed => Some(Err(Errno::IO)),
+            _ if self.has_failed => Some(Err(Errno::IO)),
             Some((refused, errno)) if refused >= number => Some(Err(errno)),
             _ => None,
         }
     }
 }
 
-/// The thread that commits. Dropped, it commits what is left, and ends.
-pub(crate) struct Committer {
-    board: Arc<Board>,
+/// The commit thread. Dropping it commits what is left and ends the thread.
+pub(crate) struct CommitThread {
+    group_commit: Arc<GroupCommit>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Committer {
-    /// `lost` hears in the end why what was changed last is not durable, if so: nobody waits for it then.
+impl CommitThread {
+    /// Starts the thread. It calls `lost` at its end if the last changes are not durable: no caller waits for them.
     pub(crate) fn start(
-        board: Arc<Board>,
-        commit: impl FnMut(&Board) -> Result<(), Failed> + Send + 'static,
+        group_commit: Arc<GroupCommit>,
+        commit: impl FnMut(&GroupCommit) -> Result<(), CommitError> + Send + 'static,
         lost: impl FnOnce(Errno) + Send + 'static,
-    ) -> std::io::Result<Committer> {
-        let its = board.clone();
+    ) -> std::io::Result<CommitThread> {
+        let shared = group_commit.clone();
         let builder = std::thread::Builder::new().name("uringfs-commit".into());
-        let thread = builder.spawn(move || its.serve(commit).unwrap_or_else(lost))?;
-        Ok(Committer { board, thread: Some(thread) })
+        let thread = builder.spawn(move || shared.run(commit).unwrap_or_else(lost))?;
+        Ok(CommitThread { group_commit, thread: Some(thread) })
     }
 }
 
-/// No commit comes any more, be it that the volume was closed or that one panicked: nobody is to wait.
-struct End<'b>(&'b Board);
+/// Wakes all waiters with an error when the thread ends, by closing or by a panic: no commit follows.
+struct FailOnExit<'b>(&'b GroupCommit);
 
-impl Drop for End<'_> {
+impl Drop for FailOnExit<'_> {
     fn drop(&mut self) {
         self.0.fail();
     }
 }
 
-impl Drop for Committer {
+impl Drop for CommitThread {
     fn drop(&mut self) {
         let thread = self.thread.take();
-        if self.board.is_forked() {
-            // The parent's, which goes on with it.
+        if self.group_commit.is_forked() {
+            // The thread is the parent's and keeps running there.
             return std::mem::forget(thread);
         }
-        self.board.close();
-        // That thread itself drops it, where whom it wakes held the last of the volume; it ends after
-        // one more commit.
+        self.group_commit.close();
+        // The commit thread itself may drop this, if a task that it woke held the last clone of the volume. Then it
+        // cannot join itself; it ends after one more commit.
         if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {
-            // A panic there has been said already; nothing of it was acknowledged.
+            // The panic hook has reported a panic there; no waiter was acknowledged.
             let _ = thread.join();
         }
     }
@@ -271,14 +271,14 @@ mod tests {
     use std::task::{Context, Wake};
 
     #[test]
-    fn many_who_wait_share_commits_and_each_has_its_change_in_one() {
-        let board = Arc::new(Board::default());
+    fn waiters_share_commits_and_each_gets_its_change_durable() {
+        let group_commit = Arc::new(GroupCommit::default());
         let (changes, durable) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (from, into) = (changes.clone(), durable.clone());
-        let committer = Committer::start(
-            board.clone(),
-            move |board| {
-                board.begin();
+        let commit_thread = CommitThread::start(
+            group_commit.clone(),
+            move |group_commit| {
+                group_commit.begin();
                 into.store(from.load(Ordering::SeqCst), Ordering::SeqCst);
                 Ok(())
             },
@@ -289,128 +289,129 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..100 {
                         let mine = changes.fetch_add(1, Ordering::SeqCst) + 1;
-                        assert_eq!(board.wait(board.next()), Ok(()));
+                        assert_eq!(group_commit.wait(group_commit.next()), Ok(()));
                         assert!(durable.load(Ordering::SeqCst) >= mine);
                     }
                 });
             }
         });
-        drop(committer);
+        drop(commit_thread);
         assert_eq!(durable.load(Ordering::SeqCst), 800);
     }
 
     #[test]
-    fn after_a_failure_nobody_is_told_that_all_is_well() {
-        let board = Arc::new(Board::default());
+    fn after_a_failed_commit_every_later_wait_fails() {
+        let group_commit = Arc::new(GroupCommit::default());
         let mut left = 1;
-        let committer = Committer::start(
-            board.clone(),
-            move |board| {
-                board.begin();
+        let commit_thread = CommitThread::start(
+            group_commit.clone(),
+            move |group_commit| {
+                group_commit.begin();
                 left -= 1;
-                if left < 0 { Err(Failed::Stopped) } else { Ok(()) }
+                if left < 0 { Err(CommitError::Stopped) } else { Ok(()) }
             },
             drop,
         );
-        let first = board.next();
-        assert_eq!(board.wait(first), Ok(()));
-        assert_eq!(board.wait(board.next()), Err(Errno::IO));
-        assert_eq!(board.wait(board.next()), Err(Errno::IO));
-        assert_eq!(board.wait(first), Ok(()));
-        drop(committer);
+        let first = group_commit.next();
+        assert_eq!(group_commit.wait(first), Ok(()));
+        assert_eq!(group_commit.wait(group_commit.next()), Err(Errno::IO));
+        assert_eq!(group_commit.wait(group_commit.next()), Err(Errno::IO));
+        assert_eq!(group_commit.wait(first), Ok(()));
+        drop(commit_thread);
     }
 
     #[test]
-    fn who_waits_for_a_refused_commit_is_told_and_the_next_holds_its_changes() {
-        let board = Arc::new(Board::default());
+    fn a_refused_commit_fails_its_waiter_and_the_next_holds_its_changes() {
+        let group_commit = Arc::new(GroupCommit::default());
         let mut left = 2;
-        let committer = Committer::start(
-            board.clone(),
-            move |board| {
-                board.begin();
+        let commit_thread = CommitThread::start(
+            group_commit.clone(),
+            move |group_commit| {
+                group_commit.begin();
                 left -= 1;
-                if left > 0 { Err(Failed::Refused(Errno::NOSPC)) } else { Ok(()) }
+                if left > 0 { Err(CommitError::Refused(Errno::NOSPC)) } else { Ok(()) }
             },
             drop,
         );
-        let first = board.next();
-        assert_eq!(board.wait(first), Err(Errno::NOSPC));
-        let second = board.pending(first).unwrap();
+        let first = group_commit.next();
+        assert_eq!(group_commit.wait(first), Err(Errno::NOSPC));
+        let second = group_commit.commit_to_await(first).unwrap();
         assert!(second > first);
-        assert_eq!(board.wait(second), Ok(()));
-        assert_eq!((board.pending(first), board.wait(first)), (None, Ok(())));
-        drop(committer);
+        assert_eq!(group_commit.wait(second), Ok(()));
+        assert_eq!((group_commit.commit_to_await(first), group_commit.wait(first)), (None, Ok(())));
+        drop(commit_thread);
     }
 
     #[test]
-    fn the_last_commit_that_fails_is_told_though_nobody_waits_for_it() {
+    fn a_failed_last_commit_is_reported_without_a_waiter() {
         for (outcome, expected) in [
             (Ok(()), None),
-            (Err(Failed::Refused(Errno::NOSPC)), Some(Errno::NOSPC)),
-            (Err(Failed::Stopped), Some(Errno::IO)),
+            (Err(CommitError::Refused(Errno::NOSPC)), Some(Errno::NOSPC)),
+            (Err(CommitError::Stopped), Some(Errno::IO)),
         ] {
-            let (tell, told) = channel();
-            let commit = move |board: &Board| {
-                board.begin();
+            let (sender, receiver) = channel();
+            let commit = move |group_commit: &GroupCommit| {
+                group_commit.begin();
                 outcome
             };
-            let lost = move |errno| tell.send(errno).unwrap();
-            drop(Committer::start(Arc::default(), commit, lost));
-            assert_eq!(told.recv().ok(), expected);
+            let lost = move |errno| sender.send(errno).unwrap();
+            drop(CommitThread::start(Arc::default(), commit, lost));
+            assert_eq!(receiver.recv().ok(), expected);
         }
     }
 
     #[test]
-    fn a_task_that_is_polled_again_and_again_waits_once() {
-        let board = Arc::new(Board::default());
-        let mut commit = board.clone().wait_in_task(board.next());
+    fn a_task_that_is_polled_again_is_one_waiter() {
+        let group_commit = Arc::new(GroupCommit::default());
+        let mut commit = group_commit.clone().wait_async(group_commit.next());
         for _ in 0..100 {
             assert!(commit.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
-        assert_eq!(board.state.lock().waiting.len(), 1);
+        assert_eq!(group_commit.state.lock().waiters.len(), 1);
     }
 
     #[test]
-    fn a_commit_that_panics_is_an_error_of_everyone_who_waits() {
-        let board = Arc::new(Board::default());
-        let committer = Committer::start(board.clone(), |_| panic!("as a test does"), drop);
-        assert_eq!(board.wait(board.next()), Err(Errno::IO));
-        assert_eq!(board.wait(board.next()), Err(Errno::IO));
-        drop(committer);
+    fn a_commit_that_panics_fails_every_waiter() {
+        let group_commit = Arc::new(GroupCommit::default());
+        let commit_thread =
+            CommitThread::start(group_commit.clone(), |_| panic!("planned by the test"), drop);
+        assert_eq!(group_commit.wait(group_commit.next()), Err(Errno::IO));
+        assert_eq!(group_commit.wait(group_commit.next()), Err(Errno::IO));
+        drop(commit_thread);
     }
 
-    /// Whom it wakes holds the last of a volume.
+    /// A waker that holds the last clone of a volume.
     struct Holder {
-        committer: Mutex<Option<Committer>>,
+        commit_thread: Mutex<Option<CommitThread>>,
         dropped: Mutex<Option<Sender<()>>>,
     }
 
     impl Wake for Holder {
         fn wake(self: Arc<Self>) {
-            drop(self.committer.lock().take());
+            drop(self.commit_thread.lock().take());
             self.dropped.lock().take();
         }
     }
 
     #[test]
     fn dropped_by_its_own_thread_it_commits_once_more_and_ends() {
-        let board = Arc::new(Board::default());
-        let (tell, commits) = channel();
-        let committer = Committer::start(
-            board.clone(),
-            move |board| {
-                tell.send(board.begin()).unwrap();
+        let group_commit = Arc::new(GroupCommit::default());
+        let (sender, commits) = channel();
+        let commit_thread = CommitThread::start(
+            group_commit.clone(),
+            move |group_commit| {
+                sender.send(group_commit.begin()).unwrap();
                 Ok(())
             },
             drop,
         );
         let (dropped, was_dropped): (_, Receiver<()>) = channel();
         let holder = Arc::new(Holder {
-            committer: Mutex::new(Some(committer.unwrap())),
+            commit_thread: Mutex::new(Some(commit_thread.unwrap())),
             dropped: Mutex::new(Some(dropped)),
         });
         let waker = holder.into();
-        let mut commit = board.clone().wait_in_task(board.next());
+        let mut commit = group_commit.clone().wait_async(group_commit.next());
         assert!(commit.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         assert!(was_dropped.recv().is_err());
         assert_eq!(commits.iter().collect::<Vec<_>>(), [1, 2]);

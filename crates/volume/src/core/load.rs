@@ -1,14 +1,14 @@
-//! A file is opened: its map is read from the records, in the step that finds its name.
+//! Opens a file: reads its extent map from the records, in the transaction that finds its name.
 
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use crate::catalog::Table;
-use crate::core::blocking::Who;
-use crate::core::state::{Shared, VolumeState, extent_of};
+use crate::core::blocking::WaitMode;
+use crate::core::state::{Shared, VolumeState, validated_extent};
 use crate::error::Error;
-use crate::namespace::transaction::{Records, Stop};
+use crate::namespace::transaction::{Retry, Transaction};
 use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{FileKind, InodeNumber};
 use crate::records::overlay::CommitNumber;
@@ -16,21 +16,22 @@ use crate::space::extent_map::ExtentMap;
 use crate::space::system_zone::SystemZone;
 
 impl Shared {
-    /// Opens the file that an operation on records finds or makes, in the same step: a file that is found by its
-    /// name has it when it is opened.
+    /// Opens the file that `find` returns, in the same transaction: a file found by its name still has it when it
+    /// is open.
     pub(crate) async fn open(
         self: &Arc<Self>,
-        who: Who,
-        mut find: impl FnMut(&mut Records<'_>) -> Result<InodeNumber, Stop>,
+        mode: WaitMode,
+        mut find: impl FnMut(&mut Transaction<'_>) -> Result<InodeNumber, Retry>,
     ) -> Result<Arc<OpenFile>, Error> {
-        self.attempt(who, |state, answers| {
-            let (total_blocks, taken_by) = (state.superblock.total_blocks, self.board.next() - 1);
+        self.with_retries(mode, |state, results| {
+            let (total_blocks, taken_by) =
+                (state.superblock.total_blocks, self.group_commit.next() - 1);
             let zone = state.system_zone.clone();
-            let open = self.try_once(state, answers, |records| {
+            let open = self.try_transaction(state, results, |records| {
                 let number = find(records)?;
                 records.open_file(number, total_blocks, &zone, taken_by)
             })?;
-            state.note_open(&open);
+            state.register_open(&open);
             Ok(open)
         })
         .await
@@ -38,9 +39,9 @@ impl Shared {
 }
 
 impl VolumeState {
-    /// Notes that a file is open. Those that nobody has open any more are forgotten when this would
-    /// need more memory: so it has at most twice what is open.
-    fn note_open(&mut self, file: &Arc<OpenFile>) {
+    /// Registers an open file. Drops closed files from the table when it would have to grow, so it has at most
+    /// twice as many entries as there are open files.
+    fn register_open(&mut self, file: &Arc<OpenFile>) {
         if self.open.len() == self.open.capacity() {
             self.open.retain(|_, file| file.strong_count() > 0);
             self.open.reserve(self.open.len());
@@ -49,37 +50,37 @@ impl VolumeState {
     }
 }
 
-impl Records<'_> {
-    /// A file that holds bytes, with its map. `taken_by` is the last commit that can have taken changes of it.
+impl Transaction<'_> {
+    /// Loads a regular file with its extent map. `taken_by` is the last commit that may hold changes of it.
     ///
     /// # Errors
-    /// EISDIR, ENXIO; what the catalog says.
+    /// EISDIR, ENXIO; errors of the catalog.
     fn open_file(
         &self,
         number: InodeNumber,
         total_blocks: u64,
         zone: &SystemZone,
         taken_by: CommitNumber,
-    ) -> Result<Arc<OpenFile>, Stop> {
-        let of_file = |error: Error| Stop::from(error.of(format!("inode {}", number.0)));
+    ) -> Result<Arc<OpenFile>, Retry> {
+        let of_file = |error: Error| Retry::from(error.of(format!("inode {}", number.0)));
         let inode = self.inode(number)?;
         match inode.kind {
             FileKind::File => {}
             FileKind::Directory => {
                 return Err(Error::refused(Errno::ISDIR, "it is a directory").into());
             }
-            _ => return Err(Error::refused(Errno::NXIO, "it holds no bytes").into()),
+            _ => return Err(Error::refused(Errno::NXIO, "it is not a regular file").into()),
         }
-        if let Some(open) = self.opened(number) {
+        if let Some(open) = self.find_open(number) {
             return Ok(open);
         }
         if inode.links == 0 {
-            // Its blocks may be free by now.
-            return Err(of_file(Error::damaged("it has a name, and counts none")));
+            // Its blocks may be free already.
+            return Err(of_file(Error::damaged("it has a name, and its link count is 0")));
         }
         let mut map = ExtentMap::new();
         for record in self.all(Table::Extents, number)? {
-            let extent = extent_of(&record, total_blocks, zone).map_err(of_file)?;
+            let extent = validated_extent(&record, total_blocks, zone).map_err(of_file)?;
             map.push(extent).map_err(|flaw| of_file(Error::damaged(flaw.to_string())))?;
         }
         let has_capability = self.has_capability(number)?;

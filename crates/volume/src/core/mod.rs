@@ -1,35 +1,34 @@
-//! What the clones of a volume share, and how it reaches the device: the state under one lock, operations tried
-//! on it, blocks for files, and commits.
+//! The state that the clones of a volume share under one lock, transactions on it, blocks for files, and commits.
 
-// A commit: what it takes from the state, and how that reaches the catalog.
+// One commit: takes the changes, writes them to the catalog.
 pub(crate) mod commit;
 
-// An operation is tried under the lock; a miss is read from the catalog first, then it is tried again.
+// Runs a transaction under the lock; reads what is missing from the catalog and runs it again.
 pub(crate) mod retry;
 
-// A file is opened, with its map.
+// Opens a file with its extent map.
 mod load;
 
 // Blocks for files: reserved, allocated, swapped, freed.
 pub(crate) mod allocation;
 
-// What the next commits take of the catalog, and the blocks that are ordered for it.
-pub(crate) mod catalog_order;
+// Room in the catalog for the next commits, and preallocation of blocks for it.
+pub(crate) mod catalog_preallocation;
 
-// The state itself, and the lock around it.
+// The state, and the lock around it.
 pub(crate) mod state;
 
-// Blocks on their way to the catalog.
+// Blocks that are preallocated for the catalog.
 pub(crate) mod catalog_blocks;
 
-// Errors of the device and of the metadata, as a stream.
+// Errors of the device and of the metadata, as events.
 pub(crate) mod events;
 
-// One commit for all that wait: who leads it, who waits.
+// One commit for all waiters.
 pub(crate) mod group_commit;
 
-// The lock that keeps other processes off the device.
+// The lock that excludes other processes from the device.
 pub(crate) mod device_lock;
 
-// How a caller waits: a thread in place, a task with its waker.
+// Two ways to wait: a thread blocks, a task yields.
 pub(crate) mod blocking;

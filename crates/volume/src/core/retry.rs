@@ -1,8 +1,9 @@
-//! How an operation comes to its end: tried under the volume's lock, on what memory knows; where that is
-//! not enough the catalog is asked, or a commit waited for, without the lock, and it is tried anew.
+//! Retries a transaction until it is done: it runs under the volume's lock on records in memory. If a record is
+//! missing it is read from the catalog, if the catalog is full a commit is awaited, both without the lock. Then
+//! the transaction runs again.
 //!
-//! Nothing waits with the lock held. A thread waits in place. A task's thread goes on meanwhile: the
-//! catalog is asked by the thread of [`Reader`].
+//! No caller waits with the lock held. A thread reads the catalog itself. For a task the thread of [`Reader`]
+//! reads, and the task's own thread goes on.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,79 +12,84 @@ use rustix::io::Errno;
 use uringfs_file::Commit;
 
 use crate::catalog::{MAX_RECORDS, Record, Table};
-use crate::core::blocking::Who;
-use crate::core::state::{MANY_WAITING, Shared, VolumeState};
+use crate::core::blocking::WaitMode;
+use crate::core::state::{COMMIT_THRESHOLD_RECORDS, Shared, VolumeState};
 use crate::error::{Error, ErrorKind};
-use crate::namespace::transaction::{Answered, Answers, BATCH, Records, Stop, Wanted};
+use crate::namespace::transaction::{
+    BATCH, ReadRequest, ReadResult, ReadResults, Retry, Transaction,
+};
 use crate::records::inode::InodeNumber;
 use crate::records::overlay::{Changes, Watch};
 
-/// Commits that an operation waits for at the most, so that it has an answer though others go on.
-const MOST_COMMITS: u32 = 3;
+/// Commits that one operation waits for, so that it ends even if others fill the catalog.
+const MAX_COMMIT_WAITS: u32 = 3;
 
-/// What the catalog says.
-enum Answer {
+/// Records that were read from the catalog.
+enum CatalogRead {
     Record(Option<Vec<u8>>),
-    /// And where more may follow.
+    /// Records, and the key where more may follow.
     Batch(Vec<Record>, Option<Vec<u8>>),
 }
 
 impl Shared {
-    /// An operation on records, done as a whole or not at all.
-    pub(crate) async fn operate<T>(
+    /// Runs a transaction until it is applied as a whole, or fails and changes nothing.
+    pub(crate) async fn run_transaction<T>(
         self: &Arc<Self>,
-        who: Who,
-        mut how: impl FnMut(&mut Records<'_>) -> Result<T, Stop>,
+        mode: WaitMode,
+        mut operation: impl FnMut(&mut Transaction<'_>) -> Result<T, Retry>,
     ) -> Result<T, Error> {
-        self.attempt(who, |state, answers| self.try_once(state, answers, &mut how)).await
+        self.with_retries(mode, |state, results| {
+            self.try_transaction(state, results, &mut operation)
+        })
+        .await
     }
 
-    pub(super) fn try_once<T>(
+    pub(super) fn try_transaction<T>(
         &self,
         state: &mut VolumeState,
-        answers: &Answers,
-        how: impl FnOnce(&mut Records<'_>) -> Result<T, Stop>,
-    ) -> Result<T, Stop> {
-        let mut records = state.records(answers);
-        let done = how(&mut records)?;
+        results: &ReadResults,
+        operation: impl FnOnce(&mut Transaction<'_>) -> Result<T, Retry>,
+    ) -> Result<T, Retry> {
+        let mut records = state.transaction(results);
+        let done = operation(&mut records)?;
         let effects = records.effects;
         let (more, reserve) = (effects.changes.size(), effects.changes.reserve());
-        state.make_room_for(more, state.to_redeem(), reserve, answers)?;
+        state.require_catalog_room(more, state.reserved_size(), reserve, results)?;
         state.apply(effects);
-        if state.pending.waiting().changes > MANY_WAITING {
-            self.board.ask(self.board.next());
+        if state.overlay.waiting().changes > COMMIT_THRESHOLD_RECORDS {
+            self.group_commit.request(self.group_commit.next());
         }
         Ok(done)
     }
 
-    /// Tries until it is done or refused.
-    pub(crate) async fn attempt<T>(
+    /// Runs `attempt` under the lock until it succeeds or fails.
+    pub(crate) async fn with_retries<T>(
         self: &Arc<Self>,
-        who: Who,
-        mut once: impl FnMut(&mut VolumeState, &Answers) -> Result<T, Stop>,
+        mode: WaitMode,
+        mut attempt: impl FnMut(&mut VolumeState, &ReadResults) -> Result<T, Retry>,
     ) -> Result<T, Error> {
         self.check_process()?;
-        let mut answers = Answers::default();
+        let mut results = ReadResults::default();
         let mut commits = 0;
         loop {
-            let stop = {
+            let retry = {
                 let state = &mut *self.state.lock();
-                match once(state, &answers) {
+                match attempt(state, &results) {
                     Ok(done) => return Ok(done),
-                    Err(stop) => stop,
+                    Err(retry) => retry,
                 }
             };
-            match stop {
-                Stop::Refused(error) => return Err(self.told_of(error)),
-                Stop::Unknown(wanted) => {
-                    let learned = self.learn(who, wanted, &mut answers).await;
-                    learned.map_err(|error| self.told_of(error))?;
+            match retry {
+                Retry::Fail(error) => return Err(self.report_corruption(error)),
+                Retry::NeedsRead(request) => {
+                    let loaded = self.load_result(mode, request, &mut results).await;
+                    loaded.map_err(|error| self.report_corruption(error))?;
                 }
-                Stop::Uncommitted => {
+                Retry::NeedsCommit => {
                     commits += 1;
-                    answers.has_waited = match self.next_commit(who).await {
-                        Ok(()) => commits == MOST_COMMITS,
-                        // Not even for what was changed before.
+                    results.is_last_try = match self.wait_for_commit(mode).await {
+                        Ok(()) => commits == MAX_COMMIT_WAITS,
+                        // The commit itself had no room: another one will not help.
                         Err(Errno::NOSPC) => true,
                         Err(errno) => return Err(Error::io("making room for more changes", errno)),
                     };
@@ -93,79 +99,85 @@ impl Shared {
     }
 
     /// # Errors
-    /// `Refused` (ECHILD) in the child of a fork, before it takes a lock that nobody gives back there.
+    /// `Refused` (ECHILD) in the child of a fork, before it takes a lock that nothing releases there.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
-        match self.board.is_forked() {
+        match self.group_commit.is_forked() {
             false => Ok(()),
             true => {
-                let what =
-                    "the volume is this process's parent's, which has forked; open it anew here";
+                let what = "the volume belongs to the parent process, which has forked; open it again here";
                 Err(Error::refused(Errno::CHILD, what))
             }
         }
     }
 
-    /// Tells of damage that an operation has met. (Errors of the device are told where it answers.)
-    fn told_of(&self, error: Error) -> Error {
+    /// Publishes damage that an operation met. (The device's failures are published where it completes requests.)
+    fn report_corruption(&self, error: Error) -> Error {
         if error.kind() == ErrorKind::Damaged {
-            self.publisher.tell_damage(&error.to_string());
+            self.publisher.publish_damage(&error.to_string());
         }
         error
     }
 
-    /// Asks for one record that a file's map wants.
-    pub(crate) fn told(self: Arc<Self>, wanted: Wanted) -> Commit {
+    /// Reads one record that a file's map needs.
+    pub(crate) fn read_async(self: Arc<Self>, request: ReadRequest) -> Commit {
         Box::pin(async move {
-            let learned = self.learn(Who::Task, wanted, &mut Answers::default()).await;
-            learned.map_err(|error| error.errno())
+            let loaded =
+                self.load_result(WaitMode::Async, request, &mut ReadResults::default()).await;
+            loaded.map_err(|error| error.errno())
         })
     }
 
-    /// Asks the catalog, and puts its answer where the next try finds it.
-    async fn learn(
+    /// Reads from the catalog, and keeps the result for the next attempt.
+    async fn load_result(
         self: &Arc<Self>,
-        who: Who,
-        wanted: Wanted,
-        answers: &mut Answers,
+        mode: WaitMode,
+        request: ReadRequest,
+        results: &mut ReadResults,
     ) -> Result<(), Error> {
-        let (table, keys) = wanted.keys();
-        let watch = self.state.lock().pending.watch(table, keys);
-        let answer = match who {
-            Who::Thread => self.ask(&wanted, &watch),
-            Who::Task => {
-                let (shared, wanted, watch) = (self.clone(), wanted.clone(), watch.clone());
-                self.reader.run(move || shared.ask(&wanted, &watch))?.await
+        let (table, keys) = request.keys();
+        let watch = self.state.lock().overlay.watch(table, keys);
+        let read = match mode {
+            WaitMode::Blocking => self.read_catalog(&request, &watch),
+            WaitMode::Async => {
+                let (shared, request, watch) = (self.clone(), request.clone(), watch.clone());
+                self.catalog_thread.run(move || shared.read_catalog(&request, &watch))?.await
             }
         };
-        match answer? {
-            Answer::Record(value) => self.state.lock().pending.learn(&watch, value),
-            Answer::Batch(records, next) => {
-                answers.batches.push(Answered { wanted, records, next, watch });
+        match read? {
+            CatalogRead::Record(value) => self.state.lock().overlay.learn(&watch, value),
+            CatalogRead::Batch(records, next) => {
+                results.batches.push(ReadResult { request, records, next, watch });
             }
         }
         Ok(())
     }
 
-    /// Reads the device, and waits for it.
-    fn ask(&self, wanted: &Wanted, watch: &Watch) -> Result<Answer, Error> {
-        Ok(match wanted {
-            Wanted::Record { table, key } => Answer::Record(self.catalog.record(*table, key)?),
-            Wanted::Batch { table, inode, from } => {
+    /// Reads from the catalog; blocks on the device.
+    fn read_catalog(&self, request: &ReadRequest, watch: &Watch) -> Result<CatalogRead, Error> {
+        Ok(match request {
+            ReadRequest::Record { table, key } => {
+                CatalogRead::Record(self.catalog.record(*table, key)?)
+            }
+            ReadRequest::Batch { table, inode, from } => {
                 let mut from = from.clone();
                 loop {
-                    let (records, next) = self.ask_some(*table, *inode, from.clone())?;
+                    let (records, next) = self.read_batch(*table, *inode, from.clone())?;
                     match next {
-                        // All of these are going to go: nobody wants to hear of them.
+                        // All of these are deleted already and not committed: go on with the next ones.
                         Some(next)
-                            if self.are_gone(watch, &(from.clone()..next.clone()), &records) =>
+                            if self.are_all_deleted(
+                                watch,
+                                &(from.clone()..next.clone()),
+                                &records,
+                            ) =>
                         {
                             from = next;
                         }
-                        next => break Answer::Batch(records, next),
+                        next => break CatalogRead::Batch(records, next),
                     }
                 }
             }
-            Wanted::All { table, inode } => {
+            ReadRequest::All { table, inode } => {
                 let mut all: Vec<Record> = Vec::new();
                 let mut from = inode.0.to_be_bytes().to_vec();
                 loop {
@@ -174,15 +186,15 @@ impl Shared {
                     all.extend(some);
                     match all.last() {
                         Some((last, _)) if !is_last => from = [&last[..], &[0]].concat(),
-                        _ => break Answer::Batch(all, None),
+                        _ => break CatalogRead::Batch(all, None),
                     }
                 }
             }
         })
     }
 
-    /// [`BATCH`] records of an inode, and where more may follow.
-    fn ask_some(
+    /// Reads up to [`BATCH`] records of an inode, and the key where more may follow.
+    fn read_batch(
         &self,
         table: Table,
         inode: InodeNumber,
@@ -195,7 +207,7 @@ impl Shared {
             match record.value {
                 Ok(value) => records.push((record.key, value)),
                 Err(error) if records.is_empty() => return Err(error.at(record.key)),
-                // Told when it is the first.
+                // A damaged record is an error only at the front of a batch.
                 Err(_) => return Ok((records, Some(record.key))),
             }
         }
@@ -204,17 +216,17 @@ impl Shared {
         Ok((records, next))
     }
 
-    fn are_gone(&self, watch: &Watch, keys: &Range<Vec<u8>>, records: &[Record]) -> bool {
-        let pending = &self.state.lock().pending;
-        pending.lay_over(&Changes::default(), watch, keys, records).is_empty()
+    fn are_all_deleted(&self, watch: &Watch, keys: &Range<Vec<u8>>, records: &[Record]) -> bool {
+        let overlay = &self.state.lock().overlay;
+        overlay.lay_over(&Changes::default(), watch, keys, records).is_empty()
     }
 
     /// Waits for the next commit to end.
-    pub(crate) async fn next_commit(&self, who: Who) -> Result<(), Errno> {
-        let number = self.board.next();
-        match who {
-            Who::Thread => self.board.wait(number),
-            Who::Task => self.board.clone().wait_in_task(number).await,
+    pub(crate) async fn wait_for_commit(&self, mode: WaitMode) -> Result<(), Errno> {
+        let number = self.group_commit.next();
+        match mode {
+            WaitMode::Blocking => self.group_commit.wait(number),
+            WaitMode::Async => self.group_commit.clone().wait_async(number).await,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What a volume's clones, its open files and the thread that commits share: the state of names and of
-//! free blocks. How a commit takes it to the device stands in `commit`.
+//! The state that a volume's clones, its open files and the commit thread share: uncommitted records, open
+//! files, free blocks. `commit` writes it to the device.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::AtomicBool;
@@ -12,12 +12,12 @@ use uringfs_reactor::Epoch;
 
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Access, Catalog, CatalogRoom, Key, Record, Size};
-use crate::core::catalog_blocks::Ordered;
-use crate::core::device_lock::Lock;
-use crate::core::events::{BlockOwners, Flaws, Publisher, Subject};
-use crate::core::group_commit::Board;
+use crate::core::catalog_blocks::Preallocated;
+use crate::core::device_lock::DeviceLock;
+use crate::core::events::{OwnerLookup, Publisher, Subject, Warnings};
+use crate::core::group_commit::GroupCommit;
 use crate::error::Error;
-use crate::namespace::transaction::{Answers, Effects, Orphan, Records, Stop};
+use crate::namespace::transaction::{Orphan, ReadResults, Retry, Transaction, TransactionEffects};
 use crate::open_file::open_file::OpenFile;
 use crate::records::catalog_thread::Reader;
 use crate::records::inode::InodeNumber;
@@ -27,85 +27,85 @@ use crate::space::extent::{Extent, ExtentRecord, InvalidExtent};
 use crate::space::system_zone::SystemZone;
 use crate::superblock::Superblock;
 
-/// Records that may wait for a commit before one is asked for.
-pub(crate) const MANY_WAITING: u64 = 1 << 16;
-/// Records that may wait: operations wait for a commit then.
-pub(crate) const MOST_WAITING: u64 = 2 * MANY_WAITING;
-/// The key of how many blocks the records of regions speak of.
-pub(crate) const BLOCKS: &[u8] = b"blocks";
-/// The key of [`Superblock::note`]: of the superblock that first named what the catalog lies in now.
-pub(crate) const SUPERBLOCK: &[u8] = b"superblock";
+/// Uncommitted records at which a commit is requested.
+pub(crate) const COMMIT_THRESHOLD_RECORDS: u64 = 1 << 16;
+/// Uncommitted records at which operations wait for a commit.
+pub(crate) const MAX_UNCOMMITTED_RECORDS: u64 = 2 * COMMIT_THRESHOLD_RECORDS;
+/// The key of the number of blocks that the records of regions cover.
+pub(crate) const BLOCKS_KEY: &[u8] = b"blocks";
+/// The key of [`Superblock::note`]: the superblock that first named the catalog's current blocks.
+pub(crate) const SUPERBLOCK_KEY: &[u8] = b"superblock";
 /// The key of the next inode's number.
-pub(crate) const NEXT_INODE: &[u8] = b"next inode";
+pub(crate) const NEXT_INODE_KEY: &[u8] = b"next inode";
 
-/// What is one for all clones of a volume.
+/// The parts of a volume that all its clones share.
 pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) blocks: Blocks,
     pub(crate) catalog: Catalog,
     pub(crate) state: Mutex<VolumeState>,
-    pub(crate) board: Arc<Board>,
-    pub(crate) reader: Reader,
+    pub(crate) group_commit: Arc<GroupCommit>,
+    pub(crate) catalog_thread: Reader,
     pub(crate) publisher: Arc<Publisher>,
-    /// Since somebody synced the volume a file that nobody has open any more has lost bytes.
-    pub(crate) has_lost_bytes: AtomicBool,
-    /// Which did, of those whose next opening was not told yet.
-    pub(crate) lost_bytes: Mutex<BTreeSet<InodeNumber>>,
+    /// True if a closed file has lost buffered writes since the last sync of the volume.
+    pub(crate) has_lost_writes: AtomicBool,
+    /// The files that lost buffered writes, until their next open handle reports it.
+    pub(crate) lost_writes: Mutex<BTreeSet<InodeNumber>>,
     pub(crate) label: String,
     pub(crate) uuid: [u8; 16],
     pub(crate) access: Access,
-    /// The last to go.
-    /// That of files that are opened without another; none has that of the process.
+    /// The cache of files that are opened without one of their own; `None` is the process's cache.
     pub(crate) page_cache: Option<Cache>,
-    pub(crate) _lock: Lock,
+    /// Dropped last.
+    pub(crate) _lock: DeviceLock,
 }
 
-/// What changes, under one lock.
+/// The mutable state, under one lock.
 pub(crate) struct VolumeState {
-    pub(crate) pending: Pending,
+    pub(crate) overlay: Pending,
     pub(crate) allocator: Allocator,
     pub(crate) superblock: Superblock,
-    /// Of that superblock.
+    /// The system zone of that superblock.
     pub(crate) system_zone: Arc<SystemZone>,
-    /// What the catalog has for the next commits.
-    pub(crate) room: CatalogRoom,
-    /// What it is going to have besides.
-    pub(crate) ordered: Ordered,
-    /// Blocks that the volume is to have.
-    pub(crate) grows_to: Option<u64>,
+    /// The catalog's room for the next commits.
+    pub(crate) catalog_room: CatalogRoom,
+    /// The blocks that the next commits will add to it.
+    pub(crate) preallocated: Preallocated,
+    /// The size in blocks that the volume will grow to.
+    pub(crate) grow_target: Option<u64>,
     pub(crate) next_inode: u64,
-    /// [`Self::next_inode`] when the last commit began: the catalog knows of none from there on.
+    /// [`Self::next_inode`] when the last commit began: the catalog has no inode from this one on.
     pub(crate) first_new: u64,
     pub(crate) open: HashMap<InodeNumber, Weak<OpenFile>>,
-    /// Files whose extents or sizes are to be committed; they stay open until then.
+    /// Files with uncommitted extents or sizes; they stay open until a commit takes those.
     pub(crate) dirty: HashMap<InodeNumber, Arc<OpenFile>>,
-    /// What has lost its last name and is still there: open, or waiting for the next commit.
+    /// Inodes without a name that are open or wait for the next commit.
     pub(crate) orphans: Vec<Orphan>,
-    /// Blocks that are kept for writes, and pending meanwhile: whenever the power is cut they are free.
-    pub(crate) reserved: u64,
-    /// Whether a commit is destroying some that are not among [`Self::orphans`] meanwhile.
-    pub(crate) is_burying: bool,
-    /// The next commit goes into the catalog's pages, with what is in its log: for room, or since it is the
-    /// last.
+    /// Blocks of atomic writes in flight. The allocator counts them as pending: after a power cut they are free.
+    pub(crate) out_of_place: u64,
+    /// A commit is reclaiming orphans that it took out of [`Self::orphans`].
+    pub(crate) is_reclaiming: bool,
+    /// The next commit goes into the catalog's pages, with everything in its log: to make room, or because it is
+    /// the last.
     pub(crate) wants_checkpoint: bool,
-    /// Commits that went there.
+    /// Commits that went into the catalog's pages.
     pub(crate) checkpoints: u64,
-    /// Extents that have come or gone since the last commit, about.
-    pub(crate) allocated: usize,
-    /// Blocks that no file has any more, once the changes that wait are committed.
+    /// Extents that were added or removed since the last commit, approximately.
+    pub(crate) changed_extents: usize,
+    /// Blocks that no file uses once the uncommitted changes are committed.
     pub(crate) freed: Vec<Run>,
-    /// Those of them that the allocator has not heard of, since their regions may not be loaded.
-    pub(crate) freeing: Vec<Run>,
-    /// Whether the device is told of blocks that become free.
+    /// Freed blocks that the allocator does not count yet, because their regions may not be loaded.
+    pub(crate) to_free: Vec<Run>,
+    /// Discard freed blocks on the device.
     pub(crate) discards: bool,
-    /// What was found damaged, a line each.
-    pub(crate) flaws: Flaws,
-    /// Blocks that no file has in the catalog, and until when somebody may still be reading them.
+    /// Damage found so far, one line each.
+    pub(crate) warnings: Warnings,
+    /// Freed and committed blocks, each with the epoch until which reads of them may be in flight.
     pub(crate) retired: Vec<(Epoch, Vec<Run>)>,
 }
 
 impl Shared {
-    /// Whether an open file has neither a name nor another opening: nobody finds it any more then.
+    /// Forgets an open file if it has neither a name nor another handle, so that nothing can find it. True if so.
     pub(crate) fn abandon(&self, file: &Arc<OpenFile>) -> bool {
         let state = &mut *self.state.lock();
         let holders = 1 + usize::from(state.dirty.contains_key(&file.number));
@@ -118,7 +118,7 @@ impl Shared {
     }
 }
 
-impl BlockOwners for Shared {
+impl OwnerLookup for Shared {
     fn owner_of(&self, address: u64) -> Subject {
         let block = address / BLOCK;
         let open = {
@@ -149,37 +149,37 @@ impl BlockOwners for Shared {
 }
 
 impl VolumeState {
-    pub(crate) fn records<'v>(&'v self, answers: &'v Answers) -> Records<'v> {
-        Records::new(&self.pending, &self.open, answers, self.first_new, self.next_inode)
+    pub(crate) fn transaction<'v>(&'v self, results: &'v ReadResults) -> Transaction<'v> {
+        Transaction::new(&self.overlay, &self.open, results, self.first_new, self.next_inode)
     }
 
-    /// Does what an operation has decided.
-    pub(crate) fn apply(&mut self, effects: Effects) {
-        self.pending.apply(effects.changes);
+    /// Applies the changes of a transaction.
+    pub(crate) fn apply(&mut self, effects: TransactionEffects) {
+        self.overlay.apply(effects.changes);
         self.next_inode = effects.next_inode;
         self.orphans.extend(effects.orphans);
-        if let Some((open, inode, newer)) = effects.settled {
-            open.was_put(&inode, &newer);
+        if let Some((open, inode, delta)) = effects.delta_applied {
+            open.delta_applied(&inode, &delta);
         }
     }
 
-    /// Takes another superblock in the place of this one.
+    /// Replaces the superblock.
     pub(crate) fn set_superblock(&mut self, superblock: Superblock) {
         self.system_zone = Arc::new(SystemZone::of(&superblock));
         self.superblock = superblock;
     }
 
-    /// What is going to be collected of open files, about.
-    pub(crate) fn to_collect(&self) -> Size {
-        Size::of_files(self.dirty.len() as u64, self.allocated as u64)
+    /// The size of the records that the next commit takes from open files, approximately.
+    pub(crate) fn uncollected_size(&self) -> Size {
+        Size::of_files(self.dirty.len() as u64, self.changed_extents as u64)
     }
 }
 
-/// The extent that a record tells.
+/// Parses the record of an extent.
 ///
 /// # Errors
-/// `Damaged` for one that no file of a volume of so many blocks with this zone can have.
-pub(crate) fn extent_of(
+/// `Damaged` for an extent that no file can have, in a volume of this many blocks with this system zone.
+pub(crate) fn validated_extent(
     (key, record): &Record,
     total_blocks: u64,
     zone: &SystemZone,
@@ -187,7 +187,7 @@ pub(crate) fn extent_of(
     let damaged = |flaw: InvalidExtent| Error::damaged(flaw.to_string());
     let extent = ExtentRecord::parse(record, total_blocks).map_err(damaged)?;
     if key.get(8..) != Some(&extent.offset.to_be_bytes()) {
-        return Err(Error::damaged("an extent is not where its key says"));
+        return Err(Error::damaged("the record of an extent does not match its key"));
     }
     match zone.overlaps(extent.run()) {
         true => Err(damaged(InvalidExtent::System)),
@@ -201,13 +201,13 @@ impl From<InvalidRegion> for Error {
     }
 }
 
-/// A region in the catalog: what is always in memory of it, then its free blocks.
-pub(crate) fn region_record(changed: &ChangedRegion) -> Vec<u8> {
+/// The record of a region: its summary, which is always in memory, then its free blocks.
+pub(crate) fn encode_region(changed: &ChangedRegion) -> Vec<u8> {
     let RegionSummary { free, longest } = changed.summary;
     [&free.to_be_bytes()[..], &longest.to_be_bytes(), &changed.record].concat()
 }
 
-pub(crate) fn summary_of(record: &[u8]) -> Result<(RegionSummary, &[u8]), Error> {
+pub(crate) fn parse_region(record: &[u8]) -> Result<(RegionSummary, &[u8]), Error> {
     let word = |bytes: &[u8; 2]| u16::from_be_bytes(*bytes);
     let parsed = record.split_first_chunk::<2>().and_then(|(free, rest)| {
         let (longest, rest) = rest.split_first_chunk::<2>()?;
@@ -216,11 +216,11 @@ pub(crate) fn summary_of(record: &[u8]) -> Result<(RegionSummary, &[u8]), Error>
     parsed.ok_or_else(|| Error::damaged("a region's record is too short"))
 }
 
-/// A region's free blocks as the last commit that takes its changes has them.
-pub(crate) fn region_of(pending: &Pending, region: u32) -> Result<Option<Vec<u8>>, Stop> {
+/// A region's free blocks, as the next commit will have them.
+pub(crate) fn read_region(overlay: &Pending, region: u32) -> Result<Option<Vec<u8>>, Retry> {
     let key = Key::Region(region);
-    let record = pending.known(key.table(), key.bytes())?;
-    Ok(record.map(|record| summary_of(&record).map(|(_, free)| free.to_vec())).transpose()?)
+    let record = overlay.cached(key.table(), key.bytes())?;
+    Ok(record.map(|record| parse_region(&record).map(|(_, free)| free.to_vec())).transpose()?)
 }
 
 #[cfg(test)]
@@ -233,7 +233,7 @@ mod tests {
     use crate::volume::volume::Volume;
 
     #[test]
-    fn files_that_were_closed_are_forgotten() {
+    fn closed_files_leave_the_table_of_open_files() {
         let device = Device::new(Memory::new(16 << 20).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let volume = Volume::open_on(device).unwrap();

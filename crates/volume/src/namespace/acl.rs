@@ -1,5 +1,5 @@
-//! Access control lists, as Linux has them (POSIX.1e draft 17): checks them, and keeps a file's list and its mode in
-//! step. Enforces nothing: that is for the program that passes a user's calls on.
+//! POSIX access control lists as on Linux (POSIX.1e draft 17): parses them, and keeps a file's list and its mode in
+//! step. Does not check access: the program that passes users' calls on does.
 
 use rustix::io::Errno;
 use zerocopy::little_endian::{U16, U32};
@@ -7,104 +7,105 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::catalog::Key;
 use crate::error::Error;
-use crate::namespace::directory::shown;
-use crate::namespace::transaction::{Records, Stop};
+use crate::namespace::directory::quoted;
+use crate::namespace::transaction::{Retry, Transaction};
 use crate::records::inode::InodeNumber;
 
-/// The list of who may do what to a file.
-pub(crate) const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
-/// The list that files get which are made in a directory.
-pub(crate) const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
+/// The access list of a file.
+pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+/// The list that new files of a directory inherit.
+pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
-/// The format's version in front of the entries (`linux/posix_acl_xattr.h`).
+/// The version of the format, in front of the entries (`linux/posix_acl_xattr.h`).
 const VERSION: [u8; 4] = 2u32.to_le_bytes();
-/// Whom an entry is for. A list has them in this order.
-const OWNER: u16 = 0x01;
+/// Tags of entries, in the order in which a list has them.
+const USER_OBJ: u16 = 0x01;
 const USER: u16 = 0x02;
-const OWNING_GROUP: u16 = 0x04;
+const GROUP_OBJ: u16 = 0x04;
 const GROUP: u16 = 0x08;
-/// The most that named users and any group may do.
+/// The upper bound on the permissions of named users and all groups.
 const MASK: u16 = 0x10;
-const OTHERS: u16 = 0x20;
-/// The number in entries that need none, and nobody's.
-const NOBODY: u32 = u32::MAX;
-/// What of a mode a list has, too.
-const PERMISSIONS: u16 = 0o777;
+const OTHER: u16 = 0x20;
+/// The id of entries that are not of a named user or group.
+const UNDEFINED_ID: u32 = u32::MAX;
+/// The bits of a mode that a list has too.
+const PERMISSION_BITS: u16 = 0o777;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Entry {
+struct AclEntry {
     tag: U16,
     permissions: U16,
-    /// The user's or group's number, where the tag is of a named one.
+    /// The uid or gid of a named entry.
     id: U32,
 }
 
-impl Entry {
+impl AclEntry {
     fn is_named(&self) -> bool {
         [USER, GROUP].contains(&self.tag.get())
     }
 }
 
-/// An access control list (POSIX.1e draft 17), as its extended attribute has it.
-pub(crate) struct AccessList(Vec<Entry>);
+/// An access control list, as its extended attribute stores it.
+pub(crate) struct PosixAcl(Vec<AclEntry>);
 
-impl AccessList {
-    /// None for what is none: a list has one entry each for the owner, the group and all others, and a
-    /// mask if it names anybody else. Numbers of entries that need none are dropped.
-    pub(crate) fn parse(value: &[u8]) -> Option<AccessList> {
-        let entries = <[Entry]>::ref_from_bytes(value.strip_prefix(&VERSION)?).ok()?;
+impl PosixAcl {
+    /// `None` for a malformed list. A list has one entry each for owner, group and others, and a mask if it names
+    /// further users or groups. Clears the ids of entries that need none.
+    pub(crate) fn parse(value: &[u8]) -> Option<PosixAcl> {
+        let entries = <[AclEntry]>::ref_from_bytes(value.strip_prefix(&VERSION)?).ok()?;
         let count = |tag| entries.iter().filter(|entry| entry.tag.get() == tag).count();
         let names = count(USER) + count(GROUP);
-        let is_whole = [OWNER, OWNING_GROUP, OTHERS].into_iter().all(|tag| count(tag) == 1)
+        let is_whole = [USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(|tag| count(tag) == 1)
             && count(MASK) <= 1
             && (names == 0 || count(MASK) == 1)
             && names + count(MASK) + 3 == entries.len();
         let is_in_order = entries.is_sorted_by_key(|entry| entry.tag.get());
         let is_possible = entries.iter().all(|entry| {
-            entry.permissions.get() <= 7 && !(entry.is_named() && entry.id.get() == NOBODY)
+            entry.permissions.get() <= 7 && !(entry.is_named() && entry.id.get() == UNDEFINED_ID)
         });
-        let kept = |entry: &Entry| match entry.is_named() {
+        let kept = |entry: &AclEntry| match entry.is_named() {
             true => *entry,
-            false => Entry { id: NOBODY.into(), ..*entry },
+            false => AclEntry { id: UNDEFINED_ID.into(), ..*entry },
         };
         (is_whole && is_in_order && is_possible)
-            .then(|| AccessList(entries.iter().map(kept).collect()))
+            .then(|| PosixAcl(entries.iter().map(kept).collect()))
     }
 
-    /// The entries that a mode's permissions stand for, each with its shift in the mode. The group's bits of a mode
-    /// are the mask, if there is one.
-    fn of_mode(&mut self) -> impl Iterator<Item = (&mut Entry, u32)> {
+    /// The entries that correspond to a mode's permissions, each with its shift in the mode. The mode's group bits are
+    /// those of the mask, if there is one.
+    fn mode_entries(&mut self) -> impl Iterator<Item = (&mut AclEntry, u32)> {
         let has_mask = self.0.iter().any(|entry| entry.tag.get() == MASK);
         self.0.iter_mut().filter_map(move |entry| match entry.tag.get() {
-            OWNER => Some((entry, 6)),
-            OWNING_GROUP if !has_mask => Some((entry, 3)),
+            USER_OBJ => Some((entry, 6)),
+            GROUP_OBJ if !has_mask => Some((entry, 3)),
             MASK => Some((entry, 3)),
-            OTHERS => Some((entry, 0)),
+            OTHER => Some((entry, 0)),
             _ => None,
         })
     }
 
-    /// Takes from owner, group and others what a mode does not give them, and from the mode what the
-    /// list does not.
-    pub(crate) fn meet(&mut self, mode: &mut u16) {
-        *mode &= self.mode(*mode);
-        self.take_mode(*mode);
+    /// Removes from the entries of owner, group and others what the mode does not grant, and from the mode what the
+    /// list does not grant.
+    pub(crate) fn intersect_mode(&mut self, mode: &mut u16) {
+        *mode &= self.equivalent_mode(*mode);
+        self.set_mode(*mode);
     }
 
-    /// A mode with this list's permissions instead of its own (`posix_acl_equiv_mode`).
-    fn mode(&mut self, was: u16) -> u16 {
-        let permissions = self.of_mode().map(|(entry, shift)| entry.permissions.get() << shift);
-        was & !PERMISSIONS | permissions.sum::<u16>()
+    /// `was` with this list's permissions (`posix_acl_equiv_mode`).
+    fn equivalent_mode(&mut self, was: u16) -> u16 {
+        let permissions =
+            self.mode_entries().map(|(entry, shift)| entry.permissions.get() << shift);
+        was & !PERMISSION_BITS | permissions.sum::<u16>()
     }
 
-    /// Has it say what a mode says (`posix_acl_chmod`).
-    fn take_mode(&mut self, mode: u16) {
-        self.of_mode().for_each(|(entry, shift)| entry.permissions.set(mode >> shift & 7));
+    /// Sets the entries that correspond to a mode (`posix_acl_chmod`).
+    fn set_mode(&mut self, mode: u16) {
+        self.mode_entries().for_each(|(entry, shift)| entry.permissions.set(mode >> shift & 7));
     }
 
-    /// Whether it says more than a mode can.
-    pub(crate) fn says_more(&self) -> bool {
+    /// True if a mode cannot express the list.
+    pub(crate) fn is_extended(&self) -> bool {
         self.0.len() > 3
     }
 
@@ -113,44 +114,46 @@ impl AccessList {
     }
 }
 
-impl Records<'_> {
-    /// Sets the mode by an access list that a file is given, and answers the value to keep of a list: none of one
-    /// without entries, and none of an access list that says no more than the mode (`posix_acl_update_mode`).
+impl Transaction<'_> {
+    /// Sets a file's mode from a new access list. Returns the value to store: `None` for an empty list, and for an
+    /// access list that a mode can express (`posix_acl_update_mode`).
     ///
     /// # Errors
-    /// EINVAL for what is no list.
-    pub(crate) fn take_list(
+    /// EINVAL for a malformed list.
+    pub(crate) fn apply_acl(
         &mut self,
         number: InodeNumber,
         name: &[u8],
         value: &[u8],
-    ) -> Result<Option<Vec<u8>>, Stop> {
+    ) -> Result<Option<Vec<u8>>, Retry> {
         if value.is_empty() || value == VERSION {
             return Ok(None);
         }
-        let Some(mut list) = AccessList::parse(value) else {
-            let what = format!("what {} is to be is no access control list", shown(name));
+        let Some(mut acl) = PosixAcl::parse(value) else {
+            let what = format!("the value of {} is not an access control list", quoted(name));
             return Err(Error::refused(Errno::INVAL, what).into());
         };
-        if name == ACCESS_LIST {
-            self.change_inode(number, |inode| inode.permissions = list.mode(inode.permissions))?;
-            if !list.says_more() {
+        if name == ACCESS_ACL {
+            self.change_inode(number, |inode| {
+                inode.permissions = acl.equivalent_mode(inode.permissions)
+            })?;
+            if !acl.is_extended() {
                 return Ok(None);
             }
         }
-        Ok(Some(list.value()))
+        Ok(Some(acl.value()))
     }
 
-    /// Has the access list of a file, if it has one, say what its mode says now.
-    pub(crate) fn follow_mode(&mut self, number: InodeNumber, mode: u16) -> Result<(), Stop> {
-        let key = Key::Xattr(number.0, ACCESS_LIST);
+    /// Sets the access list of a file from its new mode, if it has one.
+    pub(crate) fn update_acl_mode(&mut self, number: InodeNumber, mode: u16) -> Result<(), Retry> {
+        let key = Key::Xattr(number.0, ACCESS_ACL);
         let Some(value) = self.get(key)? else { return Ok(()) };
-        let Some(mut list) = AccessList::parse(&value) else {
-            let what = "the file's access control list; set it anew, or remove it";
+        let Some(mut acl) = PosixAcl::parse(&value) else {
+            let what = "the file's access control list is damaged; set it again, or remove it";
             return Err(Error::damaged(what).into());
         };
-        list.take_mode(mode);
-        self.put(key, list.value());
+        acl.set_mode(mode);
+        self.put(key, acl.value());
         Ok(())
     }
 }
@@ -160,30 +163,30 @@ mod tests {
     use super::*;
 
     fn value(entries: &[(u16, u16, u32)]) -> Vec<u8> {
-        let entry = |(tag, permissions, id): &(u16, u16, u32)| Entry {
+        let entry = |(tag, permissions, id): &(u16, u16, u32)| AclEntry {
             tag: (*tag).into(),
             permissions: (*permissions).into(),
             id: (*id).into(),
         };
-        AccessList(entries.iter().map(entry).collect()).value()
+        PosixAcl(entries.iter().map(entry).collect()).value()
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn a_malformed_list_is_refused() {
         let [owner, user, group, mask, others] = [
-            (OWNER, 7, u32::MAX),
+            (USER_OBJ, 7, u32::MAX),
             (USER, 6, 1000),
-            (OWNING_GROUP, 5, u32::MAX),
+            (GROUP_OBJ, 5, u32::MAX),
             (MASK, 7, u32::MAX),
-            (OTHERS, 0, u32::MAX),
+            (OTHER, 0, u32::MAX),
         ];
         for entries in [&[owner, group, others][..], &[owner, user, group, mask, others]] {
             let value = value(entries);
-            assert_eq!(AccessList::parse(&value).unwrap().value(), value);
+            assert_eq!(PosixAcl::parse(&value).unwrap().value(), value);
             for length in 0..value.len() {
-                assert!(AccessList::parse(&value[..length]).is_none(), "{length}");
+                assert!(PosixAcl::parse(&value[..length]).is_none(), "{length}");
             }
-            assert!(AccessList::parse(&[&[3], &value[1..]].concat()).is_none());
+            assert!(PosixAcl::parse(&[&[3], &value[1..]].concat()).is_none());
         }
         for entries in [
             &[owner, user, group, others][..],
@@ -191,25 +194,25 @@ mod tests {
             &[owner, owner, group, others],
             &[owner, group, mask, mask, others],
             &[owner, group, others, (0x40, 7, 0)],
-            &[(OWNER, 8, u32::MAX), group, others],
-            &[owner, (USER, 6, NOBODY), group, mask, others],
+            &[(USER_OBJ, 8, u32::MAX), group, others],
+            &[owner, (USER, 6, UNDEFINED_ID), group, mask, others],
         ] {
-            assert!(AccessList::parse(&value(entries)).is_none(), "{entries:?}");
+            assert!(PosixAcl::parse(&value(entries)).is_none(), "{entries:?}");
         }
     }
 
     #[test]
-    fn a_list_and_a_mode_leave_what_both_give() {
+    fn intersecting_a_list_and_a_mode_leaves_common_permissions() {
         let met = |entries: &[(u16, u16, u32)], mut mode| {
-            let mut list = AccessList::parse(&value(entries)).unwrap();
-            list.meet(&mut mode);
-            let given = list.0.iter().map(|entry| entry.permissions.get()).collect::<Vec<_>>();
-            (mode, given, list.says_more())
+            let mut acl = PosixAcl::parse(&value(entries)).unwrap();
+            acl.intersect_mode(&mut mode);
+            let given = acl.0.iter().map(|entry| entry.permissions.get()).collect::<Vec<_>>();
+            (mode, given, acl.is_extended())
         };
-        let plain = [(OWNER, 7, 0), (OWNING_GROUP, 5, 0), (OTHERS, 4, 0)];
+        let plain = [(USER_OBJ, 7, 0), (GROUP_OBJ, 5, 0), (OTHER, 4, 0)];
         assert_eq!(met(&plain, 0o4666), (0o4644, vec![6, 4, 4], false));
         let named =
-            [(OWNER, 7, 0), (USER, 7, 1000), (OWNING_GROUP, 4, 0), (MASK, 6, 0), (OTHERS, 1, 0)];
+            [(USER_OBJ, 7, 0), (USER, 7, 1000), (GROUP_OBJ, 4, 0), (MASK, 6, 0), (OTHER, 1, 0)];
         assert_eq!(met(&named, 0o755), (0o741, vec![7, 7, 4, 4, 1], true));
     }
 }

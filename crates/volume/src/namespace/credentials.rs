@@ -1,25 +1,25 @@
-//! Who does something to a volume.
+//! The user of a handle, and its policy of access times.
 
-/// In whose name a file is opened. What it decides here is who owns what is made, and whether a write
-/// takes away that the file runs as its owner; permissions are checked by who passes these on.
+/// The user for whom a file is opened. It decides the owner of a new file, and whether writes strip set-ID bits.
+/// Permissions are not checked here: the program that passes users' calls on checks them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Credentials {
-    /// The program's own, which may do anything.
+    /// The superuser: writes keep set-ID bits, and new files belong to uid and gid 0.
     #[default]
     Trusted,
-    /// Somebody's, as a mount has them from the kernel.
+    /// A user, as a mount gets it from the kernel.
     Of {
-        /// The user, who owns what is made.
+        /// The uid that owns new files.
         user: u32,
-        /// And the group.
+        /// The gid that owns new files.
         group: u32,
     },
 }
 
-/// When a file's time of access moves.
+/// When the access time of a file is updated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessTime {
-    /// With the first read after a change, and once a day (`relatime`).
+    /// By the first read after a change, and once a day (`relatime`).
     #[default]
     Relative,
     /// Never (`noatime`).

@@ -1,101 +1,103 @@
-//! Names: directories, what they hold, and what becomes of a file when its last name goes. Works on
-//! records; knows nothing of paths, open files and blocks.
+//! Directories: their entries, and the link counts and orphans that follow from changes of them. Works on records,
+//! without paths, open files and blocks.
 //!
-//! Keys: an inode's is its number, a name's its directory's number and its bytes. Numbers are
-//! big-endian, so that a directory's names lie together and in order.
+//! Keys: an inode's key is its number, an entry's key is its directory's number and its name. Numbers are
+//! big-endian, so that the entries of a directory are adjacent and in order.
 
 use rustix::io::Errno;
 
 use crate::catalog::{Key, Table};
 use crate::error::{Error, ErrorKind};
-use crate::namespace::transaction::{Orphan, Records, Stop};
+use crate::namespace::transaction::{Orphan, Retry, Transaction};
 use crate::records::inode::{FileKind, Inode, InodeNumber, LONGEST_TARGET, Time};
 
-/// Bytes of the longest name.
-pub const LONGEST_NAME: usize = 255;
-/// The most names a file has: ext4's, which programs expect to be refused at some point.
-const MOST_LINKS: u32 = 65_000;
+/// The longest name.
+pub const MAX_NAME_BYTES: usize = 255;
+/// The most links of a file: ext4's limit, because programs expect one.
+const MAX_LINKS: u32 = 65_000;
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryEntry {
     /// The name: any bytes but `/` and 0.
     pub name: Vec<u8>,
-    /// What it names.
+    /// The inode that it names.
     pub inode: InodeNumber,
-    /// The kind of it; a device's number is not told.
+    /// The kind of the inode; a device's number is 0 here.
     pub kind: FileKind,
 }
 
-/// What a rename may do to a name that is there.
+/// The behaviour of a rename if the new name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rename {
-    /// Take its place.
+    /// Replaces it.
     Replace,
-    /// Nothing: EEXIST.
+    /// Fails with EEXIST.
     NoReplace,
-    /// Change places with it.
+    /// Exchanges the two.
     Exchange,
 }
 
-impl Records<'_> {
-    /// What a name names, if anything.
+impl Transaction<'_> {
+    /// The inode that a name is for, if the name exists.
     pub(crate) fn find(
         &self,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<Option<InodeNumber>, Stop> {
+    ) -> Result<Option<InodeNumber>, Retry> {
         let record = self.get(Key::Name(directory.0, name))?;
-        let entry = record.map(|record| entry_of(&record)).transpose();
-        Ok(entry.map_err(|error| error.of(shown(name)))?.map(|(inode, _)| inode))
+        let entry = record.map(|record| parse_entry(&record)).transpose();
+        Ok(entry.map_err(|error| error.of(quoted(name)))?.map(|(inode, _)| inode))
     }
 
-    /// The same, with its inode.
+    /// The inode that a name is for, and its number.
     ///
     /// # Errors
-    /// ENOENT when it names nothing, EINVAL and ENAMETOOLONG for what is no name; as [`Self::inode_in`].
+    /// ENOENT when the name does not exist, EINVAL and ENAMETOOLONG for an invalid name; as [`Self::child_inode`].
     pub(crate) fn lookup(
         &self,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<(InodeNumber, Inode), Stop> {
+    ) -> Result<(InodeNumber, Inode), Retry> {
         check_name(name)?;
-        let number = self.find(directory, name)?.ok_or_else(|| absent(name))?;
-        Ok((number, self.inode_in(directory, number)?))
+        let number = self.find(directory, name)?.ok_or_else(|| not_found(name))?;
+        Ok((number, self.child_inode(directory, number)?))
     }
 
-    /// The inode of what a directory holds.
+    /// The inode of an entry.
     ///
     /// # Errors
-    /// `Damaged` for a directory that is not in that one: it may hold itself, so that a walk would not end.
-    fn inode_in(&self, directory: InodeNumber, number: InodeNumber) -> Result<Inode, Stop> {
+    /// `Damaged` for a directory whose parent is another one: it may be inside itself, and a walk would not end.
+    fn child_inode(&self, directory: InodeNumber, number: InodeNumber) -> Result<Inode, Retry> {
         let inode = self.inode(number)?;
         let is_elsewhere = number == InodeNumber::ROOT || inode.parent != directory;
         if inode.kind == FileKind::Directory && is_elsewhere {
             let (named_in, is_in) = (directory.0, inode.parent.0);
-            let what = format!("directory {} is in {is_in}, and named in {named_in}", number.0);
+            let what = format!(
+                "directory {} has a name in {named_in}, but its parent is {is_in}",
+                number.0
+            );
             return Err(Error::damaged(format!("{what}: check the volume")).into());
         }
         Ok(inode)
     }
 
-    /// Names of a directory behind `after`, in order of their bytes: some, or none when there are
-    /// no more.
+    /// The names of a directory after `after`, in the order of their bytes: some, or none at the end.
     ///
     /// # Errors
-    /// `Damaged` where the next name is, behind which the listing can go on; what the catalog says.
+    /// `Damaged` if the next name is damaged; the listing can go on after it. Errors of the catalog.
     pub(crate) fn entries(
         &self,
         directory: InodeNumber,
         after: &[u8],
-    ) -> Result<Vec<DirectoryEntry>, Stop> {
+    ) -> Result<Vec<DirectoryEntry>, Retry> {
         let mut from = Key::Name(directory.0, after).bytes();
         if !after.is_empty() {
             from.push(0);
         }
         let records = loop {
             match self.batch(Table::Names, directory, from)? {
-                // All that the catalog had of these has gone since.
+                // All of this batch was deleted and is not committed: read on.
                 (records, Some(next)) if records.is_empty() => from = next,
                 (records, _) => break records,
             }
@@ -104,11 +106,11 @@ impl Records<'_> {
         for (mut key, record) in records {
             match directory_entry(&key[8..], &record) {
                 Ok(entry) => entries.push(entry),
-                // Told when it is the first.
+                // A damaged entry is an error only at the front of a listing.
                 Err(_) if !entries.is_empty() => break,
                 Err(error) => {
                     if key.len() == 8 {
-                        // Behind an empty name the listing would begin again: on behind the next that is none.
+                        // After an empty name the listing would start over: go on after the next invalid name.
                         key.push(0);
                     }
                     return Err(error.of(format!("directory {}", directory.0)).at(key).into());
@@ -118,19 +120,19 @@ impl Records<'_> {
         Ok(entries)
     }
 
-    /// Makes a file of any kind and gives it its first name.
+    /// Creates a file of any kind with its first name.
     ///
     /// # Errors
-    /// EEXIST, ENOTDIR, ENAMETOOLONG, EINVAL; ENOENT when the directory is gone.
+    /// EEXIST, ENOTDIR, ENAMETOOLONG, EINVAL; ENOENT when the directory was removed.
     pub(crate) fn create(
         &mut self,
         directory: InodeNumber,
         name: &[u8],
         mut inode: Inode,
-    ) -> Result<InodeNumber, Stop> {
-        let mut parent = self.directory_for(directory, name)?;
+    ) -> Result<InodeNumber, Retry> {
+        let mut parent = self.parent_inode(directory, name)?;
         if self.find(directory, name)?.is_some() {
-            return Err(exists(name).into());
+            return Err(already_exists(name).into());
         }
         if inode.target.len() > LONGEST_TARGET {
             return Err(
@@ -142,28 +144,28 @@ impl Records<'_> {
             parent.links = parent.links.saturating_add(1);
         }
         let Some(number) = InodeNumber::of(self.effects.next_inode) else {
-            let what = "every number that a file can have was given: check the volume";
+            let what = "no inode numbers are left: check the volume";
             return Err(Error::new(ErrorKind::NoSpace, what).into());
         };
         self.effects.next_inode += 1;
         self.inherit((directory, &parent), number, &mut inode)?;
-        self.enter(directory, &mut parent, name, number, inode.kind);
+        self.add_entry(directory, &mut parent, name, number, inode.kind);
         self.put_inode(directory, &parent);
         self.put_inode(number, &inode);
         Ok(number)
     }
 
-    /// Gives a file one more name.
+    /// Adds a name to a file.
     ///
     /// # Errors
-    /// As [`Self::create`]; EPERM for a directory, EMLINK for one name too many.
+    /// As [`Self::create`]; EPERM for a directory, EMLINK for too many names.
     pub(crate) fn link(
         &mut self,
         number: InodeNumber,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<(), Stop> {
-        let mut parent = self.directory_for(directory, name)?;
+    ) -> Result<(), Retry> {
+        let mut parent = self.parent_inode(directory, name)?;
         let mut inode = self.inode(number)?;
         if inode.kind == FileKind::Directory {
             return Err(Error::refused(Errno::PERM, "a directory has one name only").into());
@@ -171,39 +173,39 @@ impl Records<'_> {
         if inode.links == 0 {
             return Err(Error::refused(Errno::NOENT, "the file has lost its last name").into());
         }
-        if inode.links >= MOST_LINKS {
+        if inode.links >= MAX_LINKS {
             return Err(Error::refused(Errno::MLINK, "the file has 65000 names").into());
         }
         if self.find(directory, name)?.is_some() {
-            return Err(exists(name).into());
+            return Err(already_exists(name).into());
         }
         inode.links += 1;
         inode.changed = Time::now();
-        self.enter(directory, &mut parent, name, number, inode.kind);
+        self.add_entry(directory, &mut parent, name, number, inode.kind);
         self.put_inode(directory, &parent);
         self.put_inode(number, &inode);
         Ok(())
     }
 
-    /// Takes a name from a file that is no directory.
+    /// Removes a name of anything but a directory.
     ///
     /// # Errors
     /// ENOENT, EISDIR.
-    pub(crate) fn unlink(&mut self, directory: InodeNumber, name: &[u8]) -> Result<(), Stop> {
-        let mut parent = self.directory_for(directory, name)?;
+    pub(crate) fn unlink(&mut self, directory: InodeNumber, name: &[u8]) -> Result<(), Retry> {
+        let mut parent = self.parent_inode(directory, name)?;
         let (number, inode) = self.lookup(directory, name)?;
         if inode.kind == FileKind::Directory {
             return Err(
-                Error::refused(Errno::ISDIR, format!("{} is a directory", shown(name))).into()
+                Error::refused(Errno::ISDIR, format!("{} is a directory", quoted(name))).into()
             );
         }
-        self.leave(directory, &mut parent, name);
+        self.remove_entry(directory, &mut parent, name);
         self.put_inode(directory, &parent);
-        self.lose_name(number, inode);
+        self.drop_link(number, inode);
         Ok(())
     }
 
-    /// Removes a directory that holds nothing.
+    /// Removes an empty directory.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, ENOTEMPTY.
@@ -211,83 +213,80 @@ impl Records<'_> {
         &mut self,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<(), Stop> {
-        let mut parent = self.directory_for(directory, name)?;
+    ) -> Result<(), Retry> {
+        let mut parent = self.parent_inode(directory, name)?;
         let (number, inode) = self.lookup(directory, name)?;
-        self.must_be_empty(number, &inode, name)?;
-        self.leave(directory, &mut parent, name);
+        self.require_empty_directory(number, &inode, name)?;
+        self.remove_entry(directory, &mut parent, name);
         parent.links = parent.links.saturating_sub(1);
         self.put_inode(directory, &parent);
-        self.lose_name(number, inode);
+        self.drop_link(number, inode);
         Ok(())
     }
 
-    /// Moves a name, and what it names.
+    /// Moves a name.
     ///
     /// # Errors
-    /// As [`Self::create`] and [`Self::remove_directory`]; EINVAL when a directory would come into
-    /// itself.
+    /// As [`Self::create`] and [`Self::remove_directory`]; EINVAL when a directory would move into itself.
     pub(crate) fn rename(
         &mut self,
         source: (InodeNumber, &[u8]),
         target: (InodeNumber, &[u8]),
         how: Rename,
-    ) -> Result<(), Stop> {
-        self.directory_for(source.0, source.1)?;
-        self.directory_for(target.0, target.1)?;
+    ) -> Result<(), Retry> {
+        self.parent_inode(source.0, source.1)?;
+        self.parent_inode(target.0, target.1)?;
         let (moved, Inode { kind: moved_kind, .. }) = self.lookup(source.0, source.1)?;
         let there = match self.find(target.0, target.1)? {
-            Some(there) => Some((there, self.inode_in(target.0, there)?)),
+            Some(there) => Some((there, self.child_inode(target.0, there)?)),
             None => None,
         };
         if moved_kind == FileKind::Directory {
-            self.refuse_loop(moved, target.0)?;
+            self.refuse_cycle(moved, target.0)?;
         }
         match (there, how) {
-            (Some(_), Rename::NoReplace) => return Err(exists(target.1).into()),
-            (None, Rename::Exchange) => return Err(absent(target.1).into()),
-            // Two names of one file: nothing is to be done, says POSIX.
+            (Some(_), Rename::NoReplace) => return Err(already_exists(target.1).into()),
+            (None, Rename::Exchange) => return Err(not_found(target.1).into()),
+            // Two names of one file: POSIX says to do nothing.
             (Some((there, _)), _) if there == moved => return Ok(()),
             (Some((there, Inode { kind: there_kind, .. })), Rename::Exchange) => {
                 if there_kind == FileKind::Directory {
-                    self.refuse_loop(there, source.0)?;
+                    self.refuse_cycle(there, source.0)?;
                 }
-                self.change_name(source, moved_kind, Some((there, there_kind)))?;
-                self.change_name(target, there_kind, Some((moved, moved_kind)))?;
-                self.settle_in(there, source.0)?;
-                self.settle_in(moved, target.0)?;
+                self.replace_entry(source, moved_kind, Some((there, there_kind)))?;
+                self.replace_entry(target, there_kind, Some((moved, moved_kind)))?;
+                self.set_parent(there, source.0)?;
+                self.set_parent(moved, target.0)?;
                 return Ok(());
             }
             (Some((there, inode)), Rename::Replace) => {
                 if moved_kind == FileKind::Directory {
-                    self.must_be_empty(there, &inode, target.1)?;
+                    self.require_empty_directory(there, &inode, target.1)?;
                 }
                 if inode.kind == FileKind::Directory && moved_kind != FileKind::Directory {
-                    let what = format!("{} is a directory", shown(target.1));
+                    let what = format!("{} is a directory", quoted(target.1));
                     return Err(Error::refused(Errno::ISDIR, what).into());
                 }
-                self.change_name(target, inode.kind, None)?;
-                self.lose_name(there, inode);
+                self.replace_entry(target, inode.kind, None)?;
+                self.drop_link(there, inode);
             }
             (None, _) => {}
         }
-        self.change_name(source, moved_kind, None)?;
+        self.replace_entry(source, moved_kind, None)?;
         let mut parent = self.inode(target.0)?;
         let more = u32::from(moved_kind == FileKind::Directory);
         parent.links = parent.links.saturating_add(more);
-        self.enter(target.0, &mut parent, target.1, moved, moved_kind);
+        self.add_entry(target.0, &mut parent, target.1, moved, moved_kind);
         self.put_inode(target.0, &parent);
-        self.settle_in(moved, target.0)
+        self.set_parent(moved, target.0)
     }
 
-    /// What a name stands in, if it can have this name.
-    fn directory_for(&self, directory: InodeNumber, name: &[u8]) -> Result<Inode, Stop> {
+    /// The inode of a directory that is to get the name or has it.
+    fn parent_inode(&self, directory: InodeNumber, name: &[u8]) -> Result<Inode, Retry> {
         check_name(name)?;
         let inode = self.inode(directory)?;
         if inode.kind != FileKind::Directory {
-            return Err(
-                Error::refused(Errno::NOTDIR, "what it should be in is no directory").into()
-            );
+            return Err(Error::refused(Errno::NOTDIR, "parent is not a directory").into());
         }
         if inode.links == 0 {
             return Err(Error::refused(Errno::NOENT, "the directory has been removed").into());
@@ -295,30 +294,35 @@ impl Records<'_> {
         Ok(inode)
     }
 
-    fn must_be_empty(&self, number: InodeNumber, inode: &Inode, name: &[u8]) -> Result<(), Stop> {
+    fn require_empty_directory(
+        &self,
+        number: InodeNumber,
+        inode: &Inode,
+        name: &[u8],
+    ) -> Result<(), Retry> {
         if inode.kind != FileKind::Directory {
-            let what = format!("{} is no directory", shown(name));
+            let what = format!("{} is not a directory", quoted(name));
             return Err(Error::refused(Errno::NOTDIR, what).into());
         }
         if !self.entries(number, b"")?.is_empty() {
-            let what = format!("{} holds something; remove that first", shown(name));
+            let what = format!("{} is not empty; remove its entries first", quoted(name));
             return Err(Error::refused(Errno::NOTEMPTY, what).into());
         }
         Ok(())
     }
 
-    /// EINVAL when `directory` is `moved` or lies in it.
-    fn refuse_loop(&self, moved: InodeNumber, directory: InodeNumber) -> Result<(), Stop> {
+    /// EINVAL when `directory` is `moved` or is inside it.
+    fn refuse_cycle(&self, moved: InodeNumber, directory: InodeNumber) -> Result<(), Retry> {
         let (mut at, mut marked, mut steps) = (directory, None, 0u64);
         while at != InodeNumber::ROOT {
             if at == moved {
                 return Err(
-                    Error::refused(Errno::INVAL, "a directory cannot come into itself").into()
+                    Error::refused(Errno::INVAL, "a directory cannot move into itself").into()
                 );
             }
-            // Where parents lie in a circle one that was marked comes again: Brent's algorithm.
+            // Brent's algorithm: in a cycle of parents the walk meets the marked directory again.
             if marked == Some(at) {
-                let what = format!("directory {} lies in itself: check the volume", at.0);
+                let what = format!("directory {} is inside itself: check the volume", at.0);
                 return Err(Error::damaged(what).into());
             }
             steps += 1;
@@ -330,30 +334,30 @@ impl Records<'_> {
         Ok(())
     }
 
-    /// Puts another in the place of what a name names, or takes the name away.
-    fn change_name(
+    /// Changes an entry from one kind of inode to another inode, or removes it.
+    fn replace_entry(
         &mut self,
         (directory, name): (InodeNumber, &[u8]),
         was: FileKind,
         becomes: Option<(InodeNumber, FileKind)>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Retry> {
         let mut parent = self.inode(directory)?;
         let fewer = u32::from(was == FileKind::Directory);
         parent.links = parent.links.saturating_sub(fewer);
         match becomes {
-            None => self.leave(directory, &mut parent, name),
+            None => self.remove_entry(directory, &mut parent, name),
             Some((number, kind)) => {
                 let more = u32::from(kind == FileKind::Directory);
                 parent.links = parent.links.saturating_add(more);
-                self.enter(directory, &mut parent, name, number, kind);
+                self.add_entry(directory, &mut parent, name, number, kind);
             }
         }
         self.put_inode(directory, &parent);
         Ok(())
     }
 
-    /// Notes where what was moved is now.
-    fn settle_in(&mut self, number: InodeNumber, directory: InodeNumber) -> Result<(), Stop> {
+    /// Sets the parent of a moved inode.
+    fn set_parent(&mut self, number: InodeNumber, directory: InodeNumber) -> Result<(), Retry> {
         let mut inode = self.inode(number)?;
         inode.changed = Time::now();
         if inode.kind == FileKind::Directory {
@@ -363,7 +367,7 @@ impl Records<'_> {
         Ok(())
     }
 
-    fn enter(
+    fn add_entry(
         &mut self,
         directory: InodeNumber,
         parent: &mut Inode,
@@ -371,17 +375,17 @@ impl Records<'_> {
         number: InodeNumber,
         kind: FileKind,
     ) {
-        self.put(Key::Name(directory.0, name), name_record(number, kind));
+        self.put(Key::Name(directory.0, name), encode_entry(number, kind));
         (parent.modified, parent.changed) = (Time::now(), Time::now());
     }
 
-    fn leave(&mut self, directory: InodeNumber, parent: &mut Inode, name: &[u8]) {
+    fn remove_entry(&mut self, directory: InodeNumber, parent: &mut Inode, name: &[u8]) {
         self.delete(Key::Name(directory.0, name));
         (parent.modified, parent.changed) = (Time::now(), Time::now());
     }
 
-    /// A name fewer. Without the last it is an orphan, and would be found as one after a crash.
-    fn lose_name(&mut self, number: InodeNumber, mut inode: Inode) {
+    /// Decrements the link count. At 0 the inode becomes an orphan, with a record by which it is found after a crash.
+    fn drop_link(&mut self, number: InodeNumber, mut inode: Inode) {
         inode.links = match inode.kind {
             FileKind::Directory => 0,
             _ => inode.links.saturating_sub(1),
@@ -395,26 +399,26 @@ impl Records<'_> {
     }
 }
 
-/// Refuses what is no name.
+/// Checks that a name is valid.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
-    if name.len() > LONGEST_NAME {
-        let what = format!("a name of {} bytes: 255 are the most", name.len());
+    if name.len() > MAX_NAME_BYTES {
+        let what = format!("a name of {} bytes: the maximum is 255", name.len());
         return Err(Error::refused(Errno::NAMETOOLONG, what));
     }
     if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0)
     {
-        return Err(Error::refused(Errno::INVAL, format!("{} is no name", shown(name))));
+        return Err(Error::refused(Errno::INVAL, format!("{} is not a valid name", quoted(name))));
     }
     Ok(())
 }
 
-/// What a name names, as it stands in the catalog.
-pub(crate) fn name_record(number: InodeNumber, kind: FileKind) -> Vec<u8> {
+/// The record of an entry.
+pub(crate) fn encode_entry(number: InodeNumber, kind: FileKind) -> Vec<u8> {
     let (bits, _) = kind.mode_bits();
     [&number.0.to_be_bytes()[..], &bits.to_be_bytes()].concat()
 }
 
-pub(crate) fn entry_of(record: &[u8]) -> Result<(InodeNumber, FileKind), Error> {
+pub(crate) fn parse_entry(record: &[u8]) -> Result<(InodeNumber, FileKind), Error> {
     let parsed = record.split_first_chunk::<8>().and_then(|(number, bits)| {
         let bits = u16::from_be_bytes(bits.try_into().ok()?);
         Some((InodeNumber::of(u64::from_be_bytes(*number))?, FileKind::of_mode(bits, 0)?))
@@ -422,23 +426,23 @@ pub(crate) fn entry_of(record: &[u8]) -> Result<(InodeNumber, FileKind), Error> 
     parsed.ok_or_else(|| Error::damaged("a name's record cannot be read"))
 }
 
-/// What a directory holds, as its record tells.
+/// Parses an entry, with its name.
 fn directory_entry(name: &[u8], record: &[u8]) -> Result<DirectoryEntry, Error> {
     check_name(name).map_err(|flaw| Error::damaged(flaw.to_string()))?;
-    let (inode, kind) = entry_of(record)?;
+    let (inode, kind) = parse_entry(record)?;
     Ok(DirectoryEntry { name: name.to_vec(), inode, kind })
 }
 
-fn absent(name: &[u8]) -> Error {
-    Error::refused(Errno::NOENT, format!("{} is not there", shown(name)))
+fn not_found(name: &[u8]) -> Error {
+    Error::refused(Errno::NOENT, format!("{} does not exist", quoted(name)))
 }
 
-fn exists(name: &[u8]) -> Error {
-    Error::refused(Errno::EXIST, format!("{} is there already", shown(name)))
+fn already_exists(name: &[u8]) -> Error {
+    Error::refused(Errno::EXIST, format!("{} already exists", quoted(name)))
 }
 
-/// A name as people can read it.
-pub(crate) fn shown(name: &[u8]) -> String {
+/// A name as printable text, in quotes.
+pub(crate) fn quoted(name: &[u8]) -> String {
     format!("'{}'", name.escape_ascii())
 }
 
@@ -448,33 +452,33 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
-    use crate::namespace::transaction::Answers;
+    use crate::namespace::transaction::ReadResults;
     use crate::records::overlay::{Changes, Pending};
 
     #[test]
-    fn directories_that_lie_in_each_other_are_damage_and_not_a_walk_without_end() {
-        let (mut pending, mut changes) = (Pending::new(0), Changes::default());
-        // The second lies in the third, that in the fourth, and that in the third again.
+    fn a_cycle_of_directories_is_damage_and_the_walk_ends() {
+        let (mut overlay, mut changes) = (Pending::new(0), Changes::default());
+        // 2 is inside 3, 3 inside 4, and 4 inside 3.
         for (number, parent) in [(2, 3), (3, 4), (4, 3)] {
             let mut inode = Inode::new(FileKind::Directory, 0o755);
             inode.parent = InodeNumber(parent);
             changes.put(Key::Inode(number), inode.to_record());
         }
-        pending.apply(changes);
-        let (open, answers) = (HashMap::new(), Answers::default());
-        let records = Records::new(&pending, &open, &answers, 10, 10);
-        match records.refuse_loop(InodeNumber(9), InodeNumber(2)) {
-            Err(Stop::Refused(error)) => assert_eq!(error.kind(), ErrorKind::Damaged),
+        overlay.apply(changes);
+        let (open, results) = (HashMap::new(), ReadResults::default());
+        let transaction = Transaction::new(&overlay, &open, &results, 10, 10);
+        match transaction.refuse_cycle(InodeNumber(9), InodeNumber(2)) {
+            Err(Retry::Fail(error)) => assert_eq!(error.kind(), ErrorKind::Damaged),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn a_name_of_what_cannot_be_is_damage() {
+    fn an_entry_with_an_impossible_inode_number_is_damage() {
         for (number, is_possible) in
             [(0, false), (1, true), (u64::MAX - 1, true), (u64::MAX, false)]
         {
-            let found = entry_of(&name_record(InodeNumber(number), FileKind::File));
+            let found = parse_entry(&encode_entry(InodeNumber(number), FileKind::File));
             assert_eq!(found.is_ok(), is_possible, "{number}");
         }
     }

@@ -1,23 +1,23 @@
-//! What a file that is made takes over from its directory, as on Linux: the group, where the directory's
-//! set-group-ID bit says so, and access control lists.
+//! Inheritance of a new file from its directory, as on Linux: the group, if the directory's set-group-ID bit is set,
+//! and access control lists.
 
 use crate::catalog::Key;
 use crate::error::Error;
-use crate::namespace::acl::{ACCESS_LIST, AccessList, DEFAULT_LIST};
-use crate::namespace::transaction::{Records, Stop};
+use crate::namespace::acl::{ACCESS_ACL, DEFAULT_ACL, PosixAcl};
+use crate::namespace::transaction::{Retry, Transaction};
 use crate::records::inode::{FileKind, Inode, InodeNumber};
 
-/// What is made in the directory gets its group; of a file, that it runs as its group.
+/// The set-group-ID bit. On a directory: new files inherit its group. On a file: it runs as its group.
 pub(crate) const SET_GROUP: u16 = 0o2000;
 
-impl Records<'_> {
-    /// Gives a file that is being made what its directory hands on.
+impl Transaction<'_> {
+    /// Applies the inheritance to a new file.
     pub(crate) fn inherit(
         &mut self,
         (directory, parent): (InodeNumber, &Inode),
         number: InodeNumber,
         new: &mut Inode,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Retry> {
         if parent.permissions & SET_GROUP != 0 {
             new.group = parent.group;
             if new.kind == FileKind::Directory {
@@ -27,17 +27,17 @@ impl Records<'_> {
         if new.kind == FileKind::Symlink {
             return Ok(());
         }
-        let Some(value) = self.get(Key::Xattr(directory.0, DEFAULT_LIST))? else { return Ok(()) };
-        let Some(mut list) = AccessList::parse(&value) else {
-            let what = "the directory's default access control list; set it anew, or remove it";
+        let Some(value) = self.get(Key::Xattr(directory.0, DEFAULT_ACL))? else { return Ok(()) };
+        let Some(mut acl) = PosixAcl::parse(&value) else {
+            let what = "the directory's default access control list is damaged; set it again, or remove it";
             return Err(Error::damaged(what).into());
         };
         if new.kind == FileKind::Directory {
-            self.put(Key::Xattr(number.0, DEFAULT_LIST), value);
+            self.put(Key::Xattr(number.0, DEFAULT_ACL), value);
         }
-        list.meet(&mut new.permissions);
-        if list.says_more() {
-            self.put(Key::Xattr(number.0, ACCESS_LIST), list.value());
+        acl.intersect_mode(&mut new.permissions);
+        if acl.is_extended() {
+            self.put(Key::Xattr(number.0, ACCESS_ACL), acl.value());
         }
         Ok(())
     }

@@ -3,10 +3,10 @@
 // The operations of a volume, as closures over a transaction.
 pub(crate) mod operations;
 
-// How a file is opened.
+// Options for opening a file.
 pub(crate) mod open_options;
 
-// What a new file inherits from its directory.
+// Inheritance of a new file from its directory.
 pub(crate) mod inherit;
 
 // POSIX access control lists.
@@ -15,7 +15,7 @@ pub(crate) mod acl;
 // Paths, and the symbolic links in them.
 pub(crate) mod path;
 
-// Names in directories.
+// Directories and their entries.
 pub(crate) mod directory;
 
 // The records that one operation reads and changes.

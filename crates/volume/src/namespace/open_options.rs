@@ -6,27 +6,27 @@ use uringfs_file::FileOptions;
 
 use crate::namespace::credentials::{AccessTime, Credentials};
 
-/// How a file is opened.
+/// Options for opening a file. The default opens an existing file through the page cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions {
-    /// Made when it is not there, with these permissions.
+    /// Creates the file with these permissions, if it does not exist.
     pub create: Option<u16>,
-    /// EEXIST when it is there.
+    /// Fails with EEXIST if the file exists.
     pub exclusive: bool,
-    /// Emptied.
+    /// Truncates the file to zero.
     pub truncate: bool,
-    /// Asked past the page cache (`O_DIRECT`, of any offsets and lengths), as [`File::direct`]; else through it.
+    /// Bypasses the page cache (`O_DIRECT`, but with any offset and length), as [`File::direct`].
     pub direct: bool,
-    /// In whose name.
+    /// The user that opens the file.
     pub credentials: Credentials,
-    /// When the time of access moves.
+    /// When reads update the access time.
     pub access_time: AccessTime,
     /// Switches of the file.
     pub file: FileOptions,
 }
 
 impl OpenOptions {
-    /// Those of a file that is there and is asked past the page cache.
+    /// Opens an existing file with direct I/O.
     pub fn direct() -> OpenOptions {
         OpenOptions { direct: true, ..OpenOptions::default() }
     }

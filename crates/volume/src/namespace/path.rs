@@ -1,43 +1,43 @@
-//! Paths: from the root, names between slashes, symbolic links followed. A path that ends in a slash, or
-//! in a link whose target does, leads to a directory or nowhere (POSIX 4.16, Linux fs/namei.c).
+//! Paths: names between slashes, from the root, with symbolic links. A path that ends in a slash, or in a link whose
+//! target does, must lead to a directory (POSIX 4.16, Linux fs/namei.c).
 
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::namespace::directory::shown;
-use crate::namespace::transaction::{Records, Stop};
+use crate::namespace::directory::quoted;
+use crate::namespace::transaction::{Retry, Transaction};
 use crate::records::inode::{FileKind, InodeNumber};
 
-/// Symbolic links that one path may lead through, as Linux.
-const MOST_LINKS: u32 = 40;
-/// Bytes of the longest path, as Linux.
-const LONGEST_PATH: usize = 4096;
+/// Symbolic links that one path may contain, as on Linux.
+const MAX_SYMLINKS: u32 = 40;
+/// The longest path, as on Linux.
+const MAX_PATH_BYTES: usize = 4096;
 
-/// Whether a symbolic link at a path's end is meant, or what it leads to.
+/// The treatment of a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
-    /// What it leads to.
+    /// Use the link's target.
     Yes,
-    /// Itself.
+    /// Use the link itself.
     No,
 }
 
-/// Where a path leads: a directory, and the last name in it.
+/// A path without its last name: the directory, and that name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Parent {
     pub(crate) directory: InodeNumber,
-    /// Empty, where the path ends in the directory itself.
+    /// Empty if the path leads to the directory itself.
     pub(crate) name: Vec<u8>,
-    /// The path ends in a slash: the name is a directory's.
+    /// The path ends in a slash, so the name must be a directory's.
     pub(crate) ends_in_slash: bool,
 }
 
-impl Records<'_> {
-    /// What a path leads to.
+impl Transaction<'_> {
+    /// The inode that a path leads to.
     ///
     /// # Errors
-    /// ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG; what the catalog says.
-    pub(crate) fn resolve(&self, path: &[u8], follow: Follow) -> Result<InodeNumber, Stop> {
+    /// ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG; errors of the catalog.
+    pub(crate) fn resolve(&self, path: &[u8], follow: Follow) -> Result<InodeNumber, Retry> {
         let mut walk = Walk::new(path)?;
         let mut at = InodeNumber::ROOT;
         while let Some(name) = walk.next() {
@@ -46,11 +46,11 @@ impl Records<'_> {
         Ok(at)
     }
 
-    /// The directory that a path's last name is in; that name need not be there.
+    /// The directory of a path's last name. The name itself need not exist.
     ///
     /// # Errors
     /// As [`Self::resolve`].
-    pub(crate) fn parent(&self, path: &[u8]) -> Result<Parent, Stop> {
+    pub(crate) fn parent(&self, path: &[u8]) -> Result<Parent, Retry> {
         let mut walk = Walk::new(path)?;
         let mut at = InodeNumber::ROOT;
         while let Some(name) = walk.next() {
@@ -63,15 +63,15 @@ impl Records<'_> {
         Ok(Parent { directory: at, name: Vec::new(), ends_in_slash: false })
     }
 
-    /// Refuses a name, behind which a slash stands, of anything but a directory.
+    /// Checks that a name before a slash is a directory's.
     ///
     /// # Errors
-    /// ENOTDIR; ENOENT where the name names nothing.
-    pub(crate) fn require_directory(&self, parent: &Parent) -> Result<(), Stop> {
+    /// ENOTDIR; ENOENT if the name does not exist.
+    pub(crate) fn require_directory(&self, parent: &Parent) -> Result<(), Retry> {
         let (_, inode) = self.lookup(parent.directory, &parent.name)?;
         match inode.kind {
             FileKind::Directory => Ok(()),
-            _ => Err(no_directory(&parent.name).into()),
+            _ => Err(not_a_directory(&parent.name).into()),
         }
     }
 
@@ -81,10 +81,10 @@ impl Records<'_> {
         at: InodeNumber,
         name: &[u8],
         follow: Follow,
-    ) -> Result<InodeNumber, Stop> {
+    ) -> Result<InodeNumber, Retry> {
         let directory = self.inode(at)?;
         if directory.kind != FileKind::Directory {
-            let what = format!("what {} should be in is no directory", shown(name));
+            let what = format!("the parent of {} is not a directory", quoted(name));
             return Err(Error::refused(Errno::NOTDIR, what).into());
         }
         match name {
@@ -100,39 +100,39 @@ impl Records<'_> {
             FileKind::Symlink => {}
             FileKind::Directory => return Ok(found),
             _ if walk.rest.is_empty() && walk.ends_in_slash => {
-                return Err(no_directory(name).into());
+                return Err(not_a_directory(name).into());
             }
             _ => return Ok(found),
         }
-        walk.lead_through(&inode.target)?;
+        walk.follow_symlink(&inode.target)?;
         Ok(if inode.target.starts_with(b"/") { InodeNumber::ROOT } else { at })
     }
 }
 
-fn no_directory(name: &[u8]) -> Error {
-    let what = format!("{} is no directory, and a slash stands behind it", shown(name));
+fn not_a_directory(name: &[u8]) -> Error {
+    let what = format!("{} is not a directory, but a slash follows it", quoted(name));
     Error::refused(Errno::NOTDIR, what)
 }
 
-/// What is left of a path.
+/// The rest of a path during a walk.
 struct Walk {
-    /// The names to come, the next one last.
+    /// The remaining names, the next one last.
     rest: Vec<Vec<u8>>,
-    /// Its last name is a directory's.
+    /// The last name must be a directory's.
     ends_in_slash: bool,
-    links: u32,
+    symlinks: u32,
 }
 
 impl Walk {
     fn new(path: &[u8]) -> Result<Walk, Error> {
-        let mut walk = Walk { rest: Vec::new(), ends_in_slash: path.ends_with(b"/"), links: 0 };
+        let mut walk = Walk { rest: Vec::new(), ends_in_slash: path.ends_with(b"/"), symlinks: 0 };
         walk.push(path)?;
         Ok(walk)
     }
 
     fn push(&mut self, path: &[u8]) -> Result<(), Error> {
-        if path.len() > LONGEST_PATH {
-            let what = format!("a path of {} bytes: 4096 are the most", path.len());
+        if path.len() > MAX_PATH_BYTES {
+            let what = format!("a path of {} bytes: the maximum is 4096", path.len());
             return Err(Error::refused(Errno::NAMETOOLONG, what));
         }
         let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
@@ -144,10 +144,10 @@ impl Walk {
         self.rest.pop()
     }
 
-    fn lead_through(&mut self, target: &[u8]) -> Result<(), Error> {
-        self.links += 1;
-        if self.links > MOST_LINKS {
-            return Err(Error::refused(Errno::LOOP, "the path leads through 40 symbolic links"));
+    fn follow_symlink(&mut self, target: &[u8]) -> Result<(), Error> {
+        self.symlinks += 1;
+        if self.symlinks > MAX_SYMLINKS {
+            return Err(Error::refused(Errno::LOOP, "the path has more than 40 symbolic links"));
         }
         self.ends_in_slash |= self.rest.is_empty() && target.ends_with(b"/");
         self.push(target)

@@ -1,6 +1,6 @@
-//! An operation on records. It reads what memory knows, and what it changes is kept apart until all of
-//! it has succeeded: so it happens as a whole or not at all, and where memory does not know something
-//! it begins anew when the catalog has been asked. Nothing here waits.
+//! [`Transaction`]: the records that one operation reads and changes. It reads from memory, and collects its changes
+//! until the operation has succeeded, so that all of them apply or none. If a record is not in memory the operation
+//! stops, the catalog is read, and the operation runs again. Nothing here waits.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,127 +10,129 @@ use rustix::io::Errno;
 
 use crate::catalog::{Key, Record, Table};
 use crate::error::Error;
-use crate::open_file::open_file::{Newer, OpenFile};
+use crate::open_file::open_file::{InodeDelta, OpenFile};
 use crate::records::inode::{Inode, InodeNumber};
 use crate::records::overlay::{Changes, Known, Pending, Watch};
 use crate::space::allocator::InvalidRegion;
 
-/// Records that are asked of the catalog at once.
+/// Records in one read of the catalog.
 pub(crate) const BATCH: usize = 1024;
 
-/// Why an operation did not come to its end. Nothing has changed.
+/// Why an operation did not succeed. It has changed nothing.
 #[derive(Debug)]
-pub(crate) enum Stop {
-    /// It cannot be done.
-    Refused(Error),
-    /// The catalog is to be asked for this first.
-    Unknown(Wanted),
-    /// What has changed so far is to be committed first.
-    Uncommitted,
+pub(crate) enum Retry {
+    /// It fails.
+    Fail(Error),
+    /// Run it again after this read of the catalog.
+    NeedsRead(ReadRequest),
+    /// Run it again after a commit.
+    NeedsCommit,
 }
 
-impl From<Error> for Stop {
-    fn from(error: Error) -> Stop {
-        Stop::Refused(error)
+impl From<Error> for Retry {
+    fn from(error: Error) -> Retry {
+        Retry::Fail(error)
     }
 }
 
-impl From<InvalidRegion> for Stop {
-    fn from(flaw: InvalidRegion) -> Stop {
-        Stop::Refused(flaw.into())
+impl From<InvalidRegion> for Retry {
+    fn from(flaw: InvalidRegion) -> Retry {
+        Retry::Fail(flaw.into())
     }
 }
 
-/// What memory does not know.
+/// Records that are not in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum ReadRequest {
     /// One record.
     Record { table: Table, key: Vec<u8> },
-    /// Those of an inode from a key on: [`BATCH`] of them.
+    /// Up to [`BATCH`] records of an inode, from a key on.
     Batch { table: Table, inode: InodeNumber, from: Vec<u8> },
-    /// All of an inode.
+    /// All records of an inode.
     All { table: Table, inode: InodeNumber },
 }
 
-impl Wanted {
-    /// Where it stands.
+impl ReadRequest {
+    /// The table, and the range of keys.
     pub(crate) fn keys(&self) -> (Table, Range<Vec<u8>>) {
         match self {
-            Wanted::Record { table, key } => (*table, key.clone()..[key, &[0][..]].concat()),
-            Wanted::Batch { table, inode, from } => (*table, from.clone()..behind(*inode)),
-            Wanted::All { table, inode } => (*table, inode.0.to_be_bytes().into()..behind(*inode)),
+            ReadRequest::Record { table, key } => (*table, key.clone()..[key, &[0][..]].concat()),
+            ReadRequest::Batch { table, inode, from } => (*table, from.clone()..end_of(*inode)),
+            ReadRequest::All { table, inode } => {
+                (*table, inode.0.to_be_bytes().into()..end_of(*inode))
+            }
         }
     }
 }
 
-/// What the catalog has answered to this operation, besides single records, which all share.
+/// Records that were read from the catalog for one operation. Single records are in the overlay, for all operations.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
-    pub(crate) batches: Vec<Answered>,
-    /// As many commits were waited for as can be: it is decided now.
-    pub(crate) has_waited: bool,
+pub(crate) struct ReadResults {
+    pub(crate) batches: Vec<ReadResult>,
+    /// Decide without another commit: the retry limit is reached, or a commit had no room.
+    pub(crate) is_last_try: bool,
 }
 
-/// Records that were asked for. Those missing here have been committed since, or are going to go.
+/// Records that were read. Newer changes are in `watch`, if a commit took them, or in the overlay.
 #[derive(Debug)]
-pub(crate) struct Answered {
-    pub(crate) wanted: Wanted,
+pub(crate) struct ReadResult {
+    pub(crate) request: ReadRequest,
     pub(crate) records: Vec<Record>,
-    /// Where more may follow.
+    /// The key where more may follow.
     pub(crate) next: Option<Vec<u8>>,
     pub(crate) watch: Arc<Watch>,
 }
 
-/// What has lost its last name.
+/// An inode without a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Orphan(pub(crate) InodeNumber);
 
-/// The volume's records, as they are now and as an operation has changed them so far.
-pub(crate) struct Records<'v> {
-    pending: &'v Pending,
+/// The volume's records in memory, under the changes of one operation.
+pub(crate) struct Transaction<'v> {
+    overlay: &'v Pending,
     open: &'v HashMap<InodeNumber, Weak<OpenFile>>,
-    answers: &'v Answers,
-    /// Of inodes from this number on the catalog knows nothing.
+    results: &'v ReadResults,
+    /// The catalog has no inode from this number on.
     first_new: u64,
-    pub(crate) effects: Effects,
+    pub(crate) effects: TransactionEffects,
 }
 
-/// What an operation changes.
+/// The changes of an operation.
 #[derive(Default)]
-pub(crate) struct Effects {
+pub(crate) struct TransactionEffects {
     pub(crate) changes: Changes,
-    /// The number of the next inode that is made.
+    /// The number of the next new inode.
     pub(crate) next_inode: u64,
     pub(crate) orphans: Vec<Orphan>,
-    /// An inode that has what its open file knew better.
-    pub(crate) settled: Option<(Arc<OpenFile>, Inode, Newer)>,
+    /// An inode that was put with the delta of its open file applied.
+    pub(crate) delta_applied: Option<(Arc<OpenFile>, Inode, InodeDelta)>,
 }
 
-impl<'v> Records<'v> {
+impl<'v> Transaction<'v> {
     pub(crate) fn new(
-        pending: &'v Pending,
+        overlay: &'v Pending,
         open: &'v HashMap<InodeNumber, Weak<OpenFile>>,
-        answers: &'v Answers,
+        results: &'v ReadResults,
         first_new: u64,
         next_inode: u64,
-    ) -> Records<'v> {
-        let effects = Effects { next_inode, ..Effects::default() };
-        Records { pending, open, answers, first_new, effects }
+    ) -> Transaction<'v> {
+        let effects = TransactionEffects { next_inode, ..TransactionEffects::default() };
+        Transaction { overlay, open, results, first_new, effects }
     }
 
-    /// A record as it is now.
-    pub(crate) fn get(&self, key: Key<'_>) -> Result<Option<Vec<u8>>, Stop> {
+    /// The current value of a record.
+    pub(crate) fn get(&self, key: Key<'_>) -> Result<Option<Vec<u8>>, Retry> {
         let (table, bytes) = (key.table(), key.bytes());
         match self.effects.changes.get(table, &bytes) {
             Some(value) => Ok(value.as_ref().map(|value| value.to_vec())),
-            None => match self.pending.known(table, bytes) {
-                Err(Stop::Unknown(_)) if self.is_new(key.inode()) => Ok(None),
+            None => match self.overlay.cached(table, bytes) {
+                Err(Retry::NeedsRead(_)) if self.is_new(key.inode()) => Ok(None),
                 known => known,
             },
         }
     }
 
-    /// Whether an inode was made since the last commit began: there is no need to ask the catalog.
+    /// True if the inode is newer than the last commit, so that the catalog has no record of it.
     fn is_new(&self, inode: Option<u64>) -> bool {
         inode.is_some_and(|inode| inode >= self.first_new)
     }
@@ -143,44 +145,44 @@ impl<'v> Records<'v> {
         self.effects.changes.delete(key);
     }
 
-    /// Some of an inode's records from a key on, in order, and where more may follow.
+    /// A batch of an inode's records from a key on, in order, and the key where more may follow.
     pub(crate) fn batch(
         &self,
         table: Table,
         inode: InodeNumber,
         from: Vec<u8>,
-    ) -> Result<(Vec<Record>, Option<Vec<u8>>), Stop> {
-        let found = self.answer(Wanted::Batch { table, inode, from: from.clone() })?;
-        // Changes behind the last are told with the records there.
-        let end = found.next.clone().unwrap_or_else(|| behind(inode));
-        Ok((self.as_now(found, from..end), found.next.clone()))
+    ) -> Result<(Vec<Record>, Option<Vec<u8>>), Retry> {
+        let found = self.read_result(ReadRequest::Batch { table, inode, from: from.clone() })?;
+        // Changes after the last record belong to the next batch.
+        let end = found.next.clone().unwrap_or_else(|| end_of(inode));
+        Ok((self.with_changes(found, from..end), found.next.clone()))
     }
 
-    /// All of an inode's records in a table, in order.
-    pub(crate) fn all(&self, table: Table, inode: InodeNumber) -> Result<Vec<Record>, Stop> {
-        let keys = inode.0.to_be_bytes().to_vec()..behind(inode);
+    /// All records of an inode in a table, in order.
+    pub(crate) fn all(&self, table: Table, inode: InodeNumber) -> Result<Vec<Record>, Retry> {
+        let keys = inode.0.to_be_bytes().to_vec()..end_of(inode);
         if self.is_new(Some(inode.0)) {
             let nothing = Watch::new(table, keys.clone());
-            return Ok(self.pending.lay_over(&self.effects.changes, &nothing, &keys, &[]));
+            return Ok(self.overlay.lay_over(&self.effects.changes, &nothing, &keys, &[]));
         }
-        let found = self.answer(Wanted::All { table, inode })?;
-        Ok(self.as_now(found, keys))
+        let found = self.read_result(ReadRequest::All { table, inode })?;
+        Ok(self.with_changes(found, keys))
     }
 
-    fn as_now(&self, found: &Answered, keys: Range<Vec<u8>>) -> Vec<Record> {
-        self.pending.lay_over(&self.effects.changes, &found.watch, &keys, &found.records)
+    fn with_changes(&self, found: &ReadResult, keys: Range<Vec<u8>>) -> Vec<Record> {
+        self.overlay.lay_over(&self.effects.changes, &found.watch, &keys, &found.records)
     }
 
-    fn answer(&self, wanted: Wanted) -> Result<&'v Answered, Stop> {
-        let mut batches = self.answers.batches.iter();
-        batches.find(|answered| answered.wanted == wanted).ok_or(Stop::Unknown(wanted))
+    fn read_result(&self, request: ReadRequest) -> Result<&'v ReadResult, Retry> {
+        let mut batches = self.results.batches.iter();
+        batches.find(|result| result.request == request).ok_or(Retry::NeedsRead(request))
     }
 
-    /// An inode as it stands in its record.
+    /// The inode as its record has it.
     ///
     /// # Errors
-    /// ENOENT when there is none; what the catalog says.
-    pub(crate) fn inode(&self, number: InodeNumber) -> Result<Inode, Stop> {
+    /// ENOENT when there is none; errors of the catalog.
+    pub(crate) fn inode(&self, number: InodeNumber) -> Result<Inode, Retry> {
         match self.get(Key::Inode(number.0))? {
             Some(record) => {
                 let inode = Inode::of_record(&record);
@@ -193,20 +195,20 @@ impl<'v> Records<'v> {
         }
     }
 
-    /// An inode, with what an open file knows better.
+    /// The inode with the newer fields of its open file.
     ///
     /// # Errors
     /// As [`Self::inode`].
-    pub(crate) fn inode_now(&self, number: InodeNumber) -> Result<Inode, Stop> {
+    pub(crate) fn current_inode(&self, number: InodeNumber) -> Result<Inode, Retry> {
         let mut inode = self.inode(number)?;
-        if let Some(open) = self.opened(number) {
-            open.newer().lay_over(&mut inode);
+        if let Some(open) = self.find_open(number) {
+            open.inode_delta().apply_to(&mut inode);
             inode.size = open.size();
         }
         Ok(inode)
     }
 
-    /// Changes an inode, with what an open file knows better.
+    /// Changes an inode, with the newer fields of its open file applied first.
     ///
     /// # Errors
     /// As [`Self::inode`].
@@ -214,16 +216,16 @@ impl<'v> Records<'v> {
         &mut self,
         number: InodeNumber,
         change: impl FnOnce(&mut Inode),
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Retry> {
         let mut inode = self.inode(number)?;
-        // The file goes on being read and written meanwhile: what is laid over is looked at once.
-        let open = self.opened(number).map(|open| (open.newer(), open));
-        if let Some((newer, _)) = &open {
-            newer.lay_over(&mut inode);
+        // Reads and writes of the file go on meanwhile: take the delta once.
+        let open = self.find_open(number).map(|open| (open.inode_delta(), open));
+        if let Some((delta, _)) = &open {
+            delta.apply_to(&mut inode);
         }
         change(&mut inode);
         self.put_inode(number, &inode);
-        self.effects.settled = open.map(|(newer, open)| (open, inode, newer));
+        self.effects.delta_applied = open.map(|(delta, open)| (open, inode, delta));
         Ok(())
     }
 
@@ -231,24 +233,24 @@ impl<'v> Records<'v> {
         self.put(Key::Inode(number.0), inode.to_record());
     }
 
-    /// A file that is open.
-    pub(crate) fn opened(&self, number: InodeNumber) -> Option<Arc<OpenFile>> {
+    /// The file, if it is open.
+    pub(crate) fn find_open(&self, number: InodeNumber) -> Option<Arc<OpenFile>> {
         self.open.get(&number).and_then(Weak::upgrade)
     }
 }
 
 impl Pending {
-    /// A record as it is now.
-    pub(crate) fn known(&self, table: Table, key: Vec<u8>) -> Result<Option<Vec<u8>>, Stop> {
+    /// The current value of a record, if memory knows it.
+    pub(crate) fn cached(&self, table: Table, key: Vec<u8>) -> Result<Option<Vec<u8>>, Retry> {
         match self.get(table, &key) {
             Known::Value(value) => Ok(Some(value.to_vec())),
             Known::Gone => Ok(None),
-            Known::Nothing => Err(Stop::Unknown(Wanted::Record { table, key })),
+            Known::Nothing => Err(Retry::NeedsRead(ReadRequest::Record { table, key })),
         }
     }
 }
 
-/// The first key that is no inode's any more.
-fn behind(inode: InodeNumber) -> Vec<u8> {
+/// The first key after those of an inode.
+fn end_of(inode: InodeNumber) -> Vec<u8> {
     (inode.0 + 1).to_be_bytes().to_vec()
 }

@@ -1,9 +1,8 @@
-//! [`Lookaside`]: where the bytes of a file in many pieces lie, for reads that jump about in it. As a
-//! processor's translation lookaside buffer for pages: a table in which the offset alone says where to
-//! look, of what the map of all extents has answered before.
+//! [`ExtentCache`]: extents that were looked up before, for random reads of a file with many extents. Like a
+//! processor's TLB it is a table indexed by offset, in front of the map of all extents.
 //!
-//! An entry is one line of memory less than a search of the map, a search touches ten. Readers that find
-//! an entry write nothing; what comes first stays, so that those who miss hardly ever write either.
+//! A hit touches one cache line, a search of the map about ten. Readers that hit write nothing. An occupied
+//! entry is not replaced, so readers that miss seldom write either.
 
 use std::sync::OnceLock;
 
@@ -15,48 +14,48 @@ use uringfs_sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::blocks::BLOCK;
 
-/// Entries for each extent, since not all are equally long; and the most there are, 64 KiB.
-const ENTRIES_AN_EXTENT: u64 = 2;
-const MOST_ENTRIES: u64 = 2048;
-/// Of an entry that was never noted: no count of a sequence.
+/// Entries per extent, because extents differ in length; and the most entries, 64 KiB.
+const ENTRIES_PER_EXTENT: u64 = 2;
+const MAX_ENTRIES: u64 = 2048;
+/// The epoch of an empty entry: no sequence has this count.
 const NO_EPOCH: u64 = u64::MAX;
 
-/// What the map of a file's extents has answered.
-pub(crate) struct Lookaside(CachePadded<Inner>);
+/// A table of extents by file offset.
+pub(crate) struct ExtentCache(CachePadded<Inner>);
 
 struct Inner {
-    /// Counts how often something written ceased to lie where it lay. Entries of before say nothing.
+    /// Advances when written blocks are unmapped. Entries of an earlier epoch are invalid.
     epoch: Sequence,
-    /// Made when there is something to note.
+    /// Allocated for the first entry.
     table: OnceLock<Table>,
 }
 
 struct Table {
-    /// An entry is of so many bytes of the file, as a power of two.
+    /// Bytes of the file that map to one entry, as a power of two.
     granule: u32,
     entries: Box<[Entry]>,
 }
 
-/// A window, where `epoch` is today's.
+/// An extent, valid if `epoch` is the current one.
 #[repr(align(32))]
 struct Entry {
     epoch: AtomicU64,
     start: AtomicU64,
     end: AtomicU64,
-    /// From offsets to addresses, modulo 2^64.
+    /// Added to an offset this is the address, modulo 2^64.
     shift: AtomicU64,
 }
 
-impl Lookaside {
-    pub(crate) fn new() -> Lookaside {
+impl ExtentCache {
+    pub(crate) fn new() -> ExtentCache {
         let inner = Inner { epoch: Sequence::default(), table: OnceLock::new() };
-        Lookaside(CachePadded::new(inner))
+        ExtentCache(CachePadded::new(inner))
     }
 
-    /// Where the bytes from `offset` up to `end` lie, if that is noted.
+    /// The address of the bytes from `offset` to `end`, if an entry covers them.
     #[inline]
     pub(crate) fn address(&self, offset: u64, end: u64) -> Option<u64> {
-        // Only advanced, never changed: no bit closes it.
+        // The sequence is only advanced, never closed: no bit to wait for.
         self.0.epoch.read(0, |epoch| {
             let entry = self.0.table.get()?.entry(offset);
             let is_current = entry.epoch.load(Ordering::Acquire) == epoch;
@@ -67,22 +66,22 @@ impl Lookaside {
         })
     }
 
-    /// Whether there is room to note what is at `offset`.
+    /// True if the entry for `offset` is empty or invalid.
     pub(crate) fn has_room(&self, offset: u64) -> bool {
         let epoch = self.0.epoch.count();
         let table = self.0.table.get();
         table.is_none_or(|table| table.entry(offset).epoch.load(Ordering::Relaxed) != epoch)
     }
 
-    /// Notes the window that `offset` is in, of a file of so many extents and bytes. One at a time may, and
-    /// not beside [`Self::forget`]: whoever holds the file's lock for changes.
-    pub(crate) fn note(&self, offset: u64, window: Window, extents: u64, size: u64) {
+    /// Caches the extent that holds `offset`, of a file with this many extents and bytes. Only the holder of the
+    /// file's lock for changes may call this: not two threads at once, and not during [`Self::invalidate`].
+    pub(crate) fn insert(&self, offset: u64, window: Window, extents: u64, size: u64) {
         let table = self.0.table.get_or_init(|| Table::new(extents, size));
         if !self.has_room(offset) {
             return;
         }
         let entry = table.entry(offset);
-        // Who reads what is written now sees the epoch that has made the entry old.
+        // A reader that sees the stores below also sees the epoch that made the old entry invalid.
         fence(Ordering::Release);
         entry.start.store(window.start, Ordering::Relaxed);
         entry.end.store(window.end, Ordering::Relaxed);
@@ -90,15 +89,15 @@ impl Lookaside {
         entry.epoch.store(self.0.epoch.count(), Ordering::Release);
     }
 
-    /// Something that was written does not lie where it lay any more.
-    pub(crate) fn forget(&self) {
+    /// Invalidates all entries: written blocks were unmapped.
+    pub(crate) fn invalidate(&self) {
         self.0.epoch.advance();
     }
 }
 
 impl Table {
     fn new(extents: u64, size: u64) -> Table {
-        let entries = extents.saturating_mul(ENTRIES_AN_EXTENT).min(MOST_ENTRIES);
+        let entries = extents.saturating_mul(ENTRIES_PER_EXTENT).min(MAX_ENTRIES);
         let entries = entries.next_power_of_two();
         let granule = (size / entries).max(BLOCK).next_power_of_two().ilog2();
         let empty = || Entry {
@@ -123,40 +122,44 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A piece of a mebibyte, the last of them first.
+    /// An extent of one mebibyte. The extents lie in reverse order.
     fn piece(number: u64) -> Window {
         Window { start: number * MIB, end: (number + 1) * MIB, address: (1000 - number) * MIB }
     }
 
     #[test]
-    fn what_was_noted_is_found_until_it_is_forgotten() {
-        let lookaside = Lookaside::new();
-        assert_eq!(lookaside.address(0, 1), None);
+    fn an_entry_is_found_until_it_is_invalidated() {
+        let extent_cache = ExtentCache::new();
+        assert_eq!(extent_cache.address(0, 1), None);
         for number in 0..8 {
-            assert!(lookaside.has_room(number * MIB));
-            lookaside.note(number * MIB, piece(number), 8, 8 * MIB);
+            assert!(extent_cache.has_room(number * MIB));
+            extent_cache.insert(number * MIB, piece(number), 8, 8 * MIB);
         }
         for number in 0..8 {
             let start = number * MIB;
-            assert_eq!(lookaside.address(start, start + MIB / 2), Some((1000 - number) * MIB));
-            assert_eq!(lookaside.address(start + 1, start + MIB + 1), None, "it ends in the next");
+            assert_eq!(extent_cache.address(start, start + MIB / 2), Some((1000 - number) * MIB));
+            assert_eq!(
+                extent_cache.address(start + 1, start + MIB + 1),
+                None,
+                "it ends in the next"
+            );
         }
-        lookaside.forget();
-        assert_eq!(lookaside.address(0, 1), None);
-        lookaside.note(0, piece(0), 8, 8 * MIB);
-        assert_eq!(lookaside.address(0, 1), Some(1000 * MIB));
-        assert_eq!(lookaside.address(MIB, MIB + 1), None);
+        extent_cache.invalidate();
+        assert_eq!(extent_cache.address(0, 1), None);
+        extent_cache.insert(0, piece(0), 8, 8 * MIB);
+        assert_eq!(extent_cache.address(0, 1), Some(1000 * MIB));
+        assert_eq!(extent_cache.address(MIB, MIB + 1), None);
     }
 
     #[test]
-    fn of_two_with_one_place_the_first_stays() {
-        let lookaside = Lookaside::new();
-        lookaside.note(0, piece(0), 2, 4 * MIB);
+    fn an_occupied_entry_is_not_replaced() {
+        let extent_cache = ExtentCache::new();
+        extent_cache.insert(0, piece(0), 2, 4 * MIB);
         let far = 64 * MIB;
-        assert!(!lookaside.has_room(far));
-        lookaside.note(far, Window { start: far, end: far + MIB, address: 0 }, 2, 4 * MIB);
-        assert_eq!(lookaside.address(0, 1), Some(1000 * MIB));
-        assert_eq!(lookaside.address(far, far + 1), None);
+        assert!(!extent_cache.has_room(far));
+        extent_cache.insert(far, Window { start: far, end: far + MIB, address: 0 }, 2, 4 * MIB);
+        assert_eq!(extent_cache.address(0, 1), Some(1000 * MIB));
+        assert_eq!(extent_cache.address(far, far + 1), None);
     }
 }
 
@@ -164,29 +167,34 @@ mod tests {
 mod loom_tests {
     use super::*;
 
-    /// Whoever mixed the words of two windows would find a third address; whoever trusted an entry of
-    /// before would find what is gone.
+    /// A mix of two entries would give a third address. An entry from before the invalidation would give an address
+    /// that is gone.
     #[test]
-    fn loom_nobody_finds_what_is_gone_or_never_was() {
+    fn loom_no_reader_gets_a_stale_or_mixed_entry() {
         loom::model(|| {
-            let lookaside = loom::sync::Arc::new(Lookaside::new());
+            let extent_cache = loom::sync::Arc::new(ExtentCache::new());
             let old = Window { start: 0, end: 8192, address: 100 };
-            lookaside.note(4096, old, 1, 8192);
+            extent_cache.insert(4096, old, 1, 8192);
             let gone = loom::sync::Arc::new(AtomicU64::new(0));
-            let (theirs, told) = (lookaside.clone(), gone.clone());
+            let (writer_cache, writer_gone) = (extent_cache.clone(), gone.clone());
             let writer = loom::thread::spawn(move || {
-                theirs.forget();
-                told.store(1, Ordering::Release);
-                theirs.note(4096, Window { start: 4096, end: 16384, address: 5096 }, 1, 8192);
+                writer_cache.invalidate();
+                writer_gone.store(1, Ordering::Release);
+                writer_cache.insert(
+                    4096,
+                    Window { start: 4096, end: 16384, address: 5096 },
+                    1,
+                    8192,
+                );
             });
             let is_gone = gone.load(Ordering::Acquire) == 1;
-            match lookaside.address(4096, 4097) {
+            match extent_cache.address(4096, 4097) {
                 None => {}
                 Some(4196) => assert!(!is_gone),
                 Some(address) => assert_eq!(address, 5096),
             }
             writer.join().unwrap();
-            assert_eq!(lookaside.address(4096, 4097), Some(5096));
+            assert_eq!(extent_cache.address(4096, 4097), Some(5096));
         });
     }
 }

@@ -1,8 +1,8 @@
-//! A file that is open: its extents for readers without a lock, and its changes until a commit takes them.
+//! An open file: extents that readers find without a lock, and changes that no commit has taken yet.
 
 // The file.
-#[allow(clippy::module_inception, reason = "the room is named after its main type")]
+#[allow(clippy::module_inception, reason = "the module is named after its main type")]
 pub(crate) mod open_file;
 
-// Extents that were read before.
+// Extents that were looked up before, for files of many extents.
 pub(crate) mod extent_cache;

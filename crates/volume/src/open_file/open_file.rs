@@ -1,5 +1,4 @@
-//! A file that is open: where its bytes lie, as readers find it without a lock, and what of that is
-//! not committed yet.
+//! An open file: where its bytes are, for readers without a lock, and its uncommitted changes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,70 +12,71 @@ use zerocopy::IntoBytes;
 
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::Key;
-use crate::open_file::extent_cache::Lookaside;
+use crate::open_file::extent_cache::ExtentCache;
 use crate::records::inode::{Inode, InodeNumber, Time};
 use crate::records::overlay::{Changes, CommitNumber};
 use crate::space::extent::{Extent, ExtentRecord, State};
 use crate::space::extent_map::{ExtentMap, Found};
 
-/// What readers see of a file: replaced, never changed, but that it becomes longer within its written blocks.
+/// A reader's view of a file. It is replaced, not changed, except that its size grows within written blocks.
 pub(crate) struct Snapshot {
     pub(crate) extents: ExtentMap,
-    /// Bytes.
+    /// In bytes.
     size: AtomicU64,
 }
 
-/// A file that somebody has open, or that has changes to commit.
+/// A file that a handle has open, or that has uncommitted changes.
 pub(crate) struct OpenFile {
     pub(crate) number: InodeNumber,
-    /// Of all who write to it, however often it was opened.
+    /// The write lock of all handles.
     pub(crate) lock: Arc<WriteLock>,
     snapshot: ArcSwap<Snapshot>,
-    /// The largest written extent of the snapshot that is known of, and whether the next read moves the
-    /// time of access. Whoever reads looks there first.
-    glance: Arc<Glance>,
-    notes: CachePadded<Notes>,
-    /// Of its other extents, those that were read before.
-    lookaside: Lookaside,
-    /// How often it was emptied with writers at work.
-    emptied: AtomicU64,
-    edit: Mutex<Edit>,
+    /// The largest known written extent of the snapshot, and whether the next read updates the access time. Readers
+    /// look here first.
+    hot_extent: Arc<Glance>,
+    write_hints: CachePadded<WriteHints>,
+    /// Other extents that were looked up before.
+    extent_cache: ExtentCache,
+    /// Truncations to zero that did not wait for writers.
+    truncations: AtomicU64,
+    uncommitted: Mutex<UncommittedState>,
 }
 
-/// What the next write has to note besides: looked at by each, written when it changes. Apart from what
-/// changes more often, and from what reads look at.
-struct Notes {
-    /// When bytes were last changed, as far as that is known here; 0 has the next write tell.
+/// Checked by each write besides the map. Few writes change it, so it has a cache line apart from
+/// fields that change more often, and from those that reads look at.
+struct WriteHints {
+    /// The last modification time that was set, in nanoseconds of the coarse clock; 0 makes the next write set it.
     modified: AtomicI64,
-    /// Writers take away that the file runs as its owner or group, unless they are trusted.
+    /// The file has set-ID bits, which writes strip unless the writer is the superuser.
     set_id: AtomicBool,
-    /// It may be a program that may do more than whoever runs it, which every writer takes away.
+    /// The file may have a `security.capability`, which every write strips.
     capability: AtomicBool,
 }
 
-/// When bytes were written, which moves the time of change, or has moved it.
+/// The source of written bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
-    Now,
-    /// To the page cache, and now back.
-    Before,
+pub(crate) enum WriteOrigin {
+    /// Written by the caller now, which updates the times.
+    Direct,
+    /// Written back from the page cache. The write to the cache has updated the times.
+    Writeback,
 }
 
-/// No commit is going to take what changes of a file.
+/// The file is not queued for the next commit.
 #[derive(Debug)]
-pub(crate) struct NotNoted;
+pub(crate) struct NotQueued;
 
-/// What of an inode is newer than its record.
+/// Fields of an inode that are newer than its record.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Newer {
+pub(crate) struct InodeDelta {
     size: u64,
     blocks: u64,
     modified: Option<Time>,
     accessed: Option<Time>,
 }
 
-impl Newer {
-    pub(crate) fn lay_over(&self, inode: &mut Inode) {
+impl InodeDelta {
+    pub(crate) fn apply_to(&self, inode: &mut Inode) {
         (inode.size, inode.blocks) = (self.size, self.blocks);
         if let Some(modified) = self.modified {
             (inode.modified, inode.changed) = (modified, inode.changed.max(modified));
@@ -85,33 +85,33 @@ impl Newer {
     }
 }
 
-/// What has changed since the last commit.
-struct Edit {
-    /// As the catalog has them, or will when the commit under way has ended.
+/// Changes since the last commit.
+struct UncommittedState {
+    /// The extents in the catalog, once the commit in progress has ended.
     committed: ExtentMap,
-    /// Blocks of the file whose extents are others now; sorted, apart from each other.
+    /// File blocks whose extents changed; sorted and disjoint.
     changed: Vec<Range<u64>>,
-    /// The size is another, or how many blocks there are.
-    inode: bool,
+    /// The size or the number of blocks changed.
+    is_inode_changed: bool,
     modified: Option<Time>,
     accessed: Option<Time>,
-    /// Blocks of the file in which to look for its largest written extent: that it was in, and the
-    /// first of the last change.
-    large: [u64; 2],
-    /// What the glance shows.
+    /// Two file blocks where the largest written extent may be: one inside the last known largest, and the first
+    /// block of the last change.
+    largest_hints: [u64; 2],
+    /// The published hot extent.
     window: Window,
-    /// Something that was written is not any more.
-    is_less: bool,
-    /// The last commit that took changes of it.
+    /// Written blocks were unmapped or made unwritten.
+    has_unmapped: bool,
+    /// The last commit that took changes.
     taken_by: CommitNumber,
-    /// The next one is going to.
-    is_noted: bool,
+    /// The next commit takes the changes.
+    is_queued: bool,
 }
 
 impl OpenFile {
-    /// As the catalog has it.
+    /// Opens a file as the catalog has it.
     ///
-    /// `taken_by` is the last commit that can have taken changes of it, when it was open before.
+    /// `taken_by` is the last commit that may have taken changes, if the file was open before.
     pub(crate) fn new(
         number: InodeNumber,
         extents: ExtentMap,
@@ -120,24 +120,24 @@ impl OpenFile {
         taken_by: CommitNumber,
     ) -> OpenFile {
         let written = extents.iter().filter(|extent| extent.state == State::Written);
-        let large = written.max_by_key(|extent| extent.length).map_or(0, |extent| extent.offset);
-        let mut edit = Edit {
+        let largest = written.max_by_key(|extent| extent.length).map_or(0, |extent| extent.offset);
+        let mut uncommitted = UncommittedState {
             committed: extents.clone(),
             changed: Vec::new(),
-            inode: false,
+            is_inode_changed: false,
             modified: None,
             accessed: None,
-            large: [large; 2],
+            largest_hints: [largest; 2],
             window: Window::default(),
-            is_less: false,
+            has_unmapped: false,
             taken_by,
-            is_noted: false,
+            is_queued: false,
         };
         let snapshot = Snapshot::new(extents, inode.size);
-        edit.window = edit.large_window(&snapshot);
-        let glance = Glance::new(edit.window);
-        glance.set_unread(inode.is_access_due(Time::now()));
-        let notes = Notes {
+        uncommitted.window = uncommitted.largest_window(&snapshot);
+        let hot_extent = Glance::new(uncommitted.window);
+        hot_extent.set_unread(inode.is_access_due(Time::now()));
+        let write_hints = WriteHints {
             modified: AtomicI64::new(0),
             set_id: AtomicBool::new(inode.lent_rights() != 0),
             capability: AtomicBool::new(has_capability),
@@ -146,11 +146,11 @@ impl OpenFile {
             number,
             lock: Arc::default(),
             snapshot: ArcSwap::from_pointee(snapshot),
-            glance: Arc::new(glance),
-            notes: CachePadded::new(notes),
-            lookaside: Lookaside::new(),
-            emptied: AtomicU64::new(0),
-            edit: Mutex::new(edit),
+            hot_extent: Arc::new(hot_extent),
+            write_hints: CachePadded::new(write_hints),
+            extent_cache: ExtentCache::new(),
+            truncations: AtomicU64::new(0),
+            uncommitted: Mutex::new(uncommitted),
         }
     }
 
@@ -158,140 +158,142 @@ impl OpenFile {
         self.snapshot.load()
     }
 
-    /// Where reads look first.
-    pub(crate) fn glance(&self) -> &Arc<Glance> {
-        &self.glance
+    /// The hot extent, where reads look first.
+    pub(crate) fn hot_extent(&self) -> &Arc<Glance> {
+        &self.hot_extent
     }
 
-    /// The address of a range that is written, inside the size, and lies together.
+    /// The address of a range, if it is written, inside the size and contiguous on the device.
     ///
     /// # Errors
     /// [`Refusal::Size`] or [`Refusal::Extent`].
     #[inline]
     pub(crate) fn address(&self, offset: u64, end: u64) -> Result<u64, Refusal> {
-        self.glance.address(offset, end).map_or_else(|| self.address_elsewhere(offset, end), Ok)
+        match self.hot_extent.address(offset, end) {
+            Some(address) => Ok(address),
+            None => self.address_beyond_hot_extent(offset, end),
+        }
     }
 
-    /// The same where the glance has been asked.
+    /// [`Self::address`] after a miss of the hot extent.
     #[inline]
-    pub(crate) fn address_elsewhere(&self, offset: u64, end: u64) -> Result<u64, Refusal> {
-        self.lookaside.address(offset, end).map_or_else(|| self.looked_up(offset, end), Ok)
+    pub(crate) fn address_beyond_hot_extent(&self, offset: u64, end: u64) -> Result<u64, Refusal> {
+        self.extent_cache.address(offset, end).map_or_else(|| self.look_up(offset, end), Ok)
     }
 
-    /// The same by all extents. Notes it for the next, if nobody is changing the file.
-    fn looked_up(&self, offset: u64, end: u64) -> Result<u64, Refusal> {
+    /// Looks a range up in all extents. Caches the extent, unless the file is being changed.
+    fn look_up(&self, offset: u64, end: u64) -> Result<u64, Refusal> {
         let snapshot = self.snapshot.load();
         if end > snapshot.size() {
             return Err(Refusal::Size);
         }
         let window = snapshot.window(offset / BLOCK).filter(|window| end <= window.end);
         let window = window.ok_or(Refusal::Extent)?;
-        if snapshot.extents.len() > 1 && self.lookaside.has_room(offset) {
-            self.note_window(offset);
+        if snapshot.extents.len() > 1 && self.extent_cache.has_room(offset) {
+            self.cache_extent(offset);
         }
         Ok(window.address + (offset - window.start))
     }
 
     #[cold]
-    fn note_window(&self, offset: u64) {
-        let Some(_edit) = self.edit.try_lock() else { return };
-        // It may be another than a moment ago, but not with the lock held.
+    fn cache_extent(&self, offset: u64) {
+        let Some(_uncommitted) = self.uncommitted.try_lock() else { return };
+        // The file may have changed since the look-up, but cannot while the lock is held.
         let snapshot = self.snapshot.load();
         if let Some(window) = snapshot.window(offset / BLOCK) {
-            self.lookaside.note(offset, window, snapshot.extents.len(), snapshot.size());
+            self.extent_cache.insert(offset, window, snapshot.extents.len(), snapshot.size());
         }
     }
 
-    /// Whether it has neither bytes nor blocks.
+    /// True if the file has neither bytes nor blocks.
     pub(crate) fn is_empty(&self) -> bool {
         let now = self.snapshot.load();
         now.size() == 0 && now.extents.is_empty()
     }
 
-    /// The commit after which it is durable: `next`, if there is something to take, else the last that
-    /// took something. Times alone are taken when everything is to be durable.
-    pub(crate) fn durable_with(&self, next: CommitNumber, what: Durable) -> CommitNumber {
-        let edit = self.edit.lock();
-        let has_data = edit.inode || !edit.changed.is_empty();
-        let has_times = what == Durable::Everything && edit.modified.is_some();
-        if has_data || has_times { next } else { edit.taken_by }
+    /// The commit that makes the file durable: `next` if there are changes, else the last that took some. Changed
+    /// times count only for [`Durable::Everything`].
+    pub(crate) fn commit_to_await(&self, next: CommitNumber, what: Durable) -> CommitNumber {
+        let uncommitted = self.uncommitted.lock();
+        let has_data = uncommitted.is_inode_changed || !uncommitted.changed.is_empty();
+        let has_times = what == Durable::Everything && uncommitted.modified.is_some();
+        if has_data || has_times { next } else { uncommitted.taken_by }
     }
 
-    /// Bytes, with those that were written through a page cache and are not on the device.
+    /// The size in bytes, including bytes that are only in the page cache.
     pub(crate) fn size(&self) -> u64 {
         self.lock.size(|| self.generation(), || self.snapshot.load().size())
     }
 
-    /// What is newer than the inode's record.
-    pub(crate) fn newer(&self) -> Newer {
-        self.edit.lock().newer(&self.snapshot.load())
+    /// Fields that are newer than the inode's record.
+    pub(crate) fn inode_delta(&self) -> InodeDelta {
+        self.uncommitted.lock().inode_delta(&self.snapshot.load())
     }
 
-    /// Notes that an inode has been changed and put, with all that was newer. Times that reads and writes
-    /// have moved since stay newer.
-    pub(crate) fn was_put(&self, inode: &Inode, with: &Newer) {
-        let notes = &self.notes;
-        let edit = &mut *self.edit.lock();
-        if edit.modified == with.modified {
-            edit.modified = None;
-            notes.modified.store(0, Ordering::Relaxed);
+    /// Call when a changed inode was put with the delta `with` applied. Times that moved since then stay in the delta.
+    pub(crate) fn delta_applied(&self, inode: &Inode, with: &InodeDelta) {
+        let write_hints = &self.write_hints;
+        let uncommitted = &mut *self.uncommitted.lock();
+        if uncommitted.modified == with.modified {
+            uncommitted.modified = None;
+            write_hints.modified.store(0, Ordering::Relaxed);
         }
-        if edit.accessed == with.accessed {
-            edit.accessed = None;
+        if uncommitted.accessed == with.accessed {
+            uncommitted.accessed = None;
         }
-        let is_unread = edit.modified.is_some() || inode.is_access_due(Time::now());
-        self.glance.set_unread(is_unread);
-        notes.set_id.store(inode.lent_rights() != 0, Ordering::Relaxed);
+        let is_due = uncommitted.modified.is_some() || inode.is_access_due(Time::now());
+        self.hot_extent.set_unread(is_due);
+        write_hints.set_id.store(inode.lent_rights() != 0, Ordering::Relaxed);
     }
 
-    /// Whether a read now moves the time of access.
+    /// True if a read now updates the access time.
     #[inline]
-    pub(crate) fn is_access_due(&self) -> bool {
-        self.glance.is_unread()
+    pub(crate) fn is_atime_due(&self) -> bool {
+        self.hot_extent.is_unread()
     }
 
-    /// Moves the time of access; false when another read has.
-    pub(crate) fn note_access(&self) -> bool {
-        let edit = &mut *self.edit.lock();
-        let is_due = self.glance.is_unread();
+    /// Updates the access time; false if another read did.
+    pub(crate) fn update_atime(&self) -> bool {
+        let uncommitted = &mut *self.uncommitted.lock();
+        let is_due = self.hot_extent.is_unread();
         if is_due {
-            self.glance.set_unread(false);
-            edit.accessed = Some(Time::now());
+            self.hot_extent.set_unread(false);
+            uncommitted.accessed = Some(Time::now());
         }
         is_due
     }
 
-    /// Whether a write now moves the time of change: the coarse clock has moved since the last.
+    /// True if a write now updates the modification time: the coarse clock has moved since the last update.
     #[inline]
-    pub(crate) fn is_change_due(&self) -> bool {
-        self.notes.modified.load(Ordering::Relaxed) != Time::now().word()
+    pub(crate) fn is_mtime_due(&self) -> bool {
+        self.write_hints.modified.load(Ordering::Relaxed) != Time::now().word()
     }
 
-    /// Moves the time of change.
-    pub(crate) fn note_change(&self) {
-        self.touch(&mut self.edit.lock());
+    /// Updates the modification time.
+    pub(crate) fn update_mtime(&self) {
+        self.touch(&mut self.uncommitted.lock());
     }
 
-    fn touch(&self, edit: &mut Edit) {
+    fn touch(&self, uncommitted: &mut UncommittedState) {
         let now = Time::now();
-        edit.modified = Some(now);
-        // Once for each time that the clock has moved: else every read after a write had to tell.
-        if self.notes.modified.swap(now.word(), Ordering::Relaxed) != now.word() {
-            self.glance.set_unread(true);
+        uncommitted.modified = Some(now);
+        // Once per tick of the clock: otherwise every read after a write would update the access time.
+        if self.write_hints.modified.swap(now.word(), Ordering::Relaxed) != now.word() {
+            self.hot_extent.set_unread(true);
         }
     }
 
-    /// Whether a writer takes rights away: see `take_rights`.
+    /// True if a write must strip privileges: see `strip_privileges`.
     #[inline]
-    pub(crate) fn lends_rights(&self, to_trusted: bool) -> bool {
-        let notes = &self.notes;
-        notes.capability.load(Ordering::Relaxed)
-            || notes.set_id.load(Ordering::Relaxed) && !to_trusted
+    pub(crate) fn must_strip_privileges(&self, is_superuser: bool) -> bool {
+        let write_hints = &self.write_hints;
+        write_hints.capability.load(Ordering::Relaxed)
+            || write_hints.set_id.load(Ordering::Relaxed) && !is_superuser
     }
 
-    /// Notes whether it may have a capability. With the volume's lock held, under which it gets them.
-    pub(crate) fn note_capability(&self, may_have: bool) {
-        self.notes.capability.store(may_have, Ordering::Relaxed);
+    /// Records whether the file may have a capability. The caller holds the volume's lock, as when one is set.
+    pub(crate) fn set_may_have_capability(&self, may_have: bool) {
+        self.write_hints.capability.store(may_have, Ordering::Relaxed);
     }
 
     /// The holes of a range, in blocks of the file.
@@ -313,7 +315,7 @@ impl OpenFile {
         holes
     }
 
-    /// Where the file would go on behind `block`: the block after the extent before it.
+    /// The preferred device block for file block `block`: the one that continues the extent before it.
     pub(crate) fn goal(&self, block: u64) -> Option<u64> {
         let before = block.checked_sub(1)?;
         match self.snapshot.load().extents.find(before) {
@@ -322,169 +324,178 @@ impl OpenFile {
         }
     }
 
-    /// Puts extents where there were holes.
+    /// Inserts extents into holes.
     pub(crate) fn insert(&self, extents: &[Extent]) {
-        self.change(|map, _, edit| {
+        self.change(|map, _, uncommitted| {
             for extent in extents {
                 let replaced = map.insert(*extent);
                 assert!(replaced.is_empty(), "only holes are allocated");
-                edit.note(extent.range());
+                uncommitted.mark_changed(extent.range());
             }
-            edit.inode = true;
+            uncommitted.is_inode_changed = true;
         });
     }
 
-    /// Cuts the file off or makes it longer, and answers the blocks it had behind its new end. What
-    /// was allocated ahead stays where it becomes longer.
+    /// Sets the size in bytes. Returns the blocks beyond the end of a smaller file; a larger one keeps blocks that
+    /// were allocated ahead.
     pub(crate) fn set_size(&self, bytes: u64) -> Vec<Run> {
-        self.change(|map, size, edit| {
+        self.change(|map, size, uncommitted| {
             let cut = if bytes <= *size { bytes.div_ceil(BLOCK) } else { u64::MAX };
             *size = bytes;
-            self.touch(edit);
-            edit.inode = true;
-            edit.take(map.truncate(cut))
+            self.touch(uncommitted);
+            uncommitted.is_inode_changed = true;
+            uncommitted.mark_unmapped(map.truncate(cut))
         })
     }
 
-    /// Cuts all of it off, whoever is writing: see [`uringfs_file::Map::generation`].
-    pub(crate) fn empty(&self) -> Vec<Run> {
-        self.change(|map, size, edit| {
-            self.emptied.fetch_add(1, Ordering::Release);
+    /// Truncates to zero with writes in flight: see [`uringfs_file::Map::generation`].
+    pub(crate) fn truncate_to_zero(&self) -> Vec<Run> {
+        self.change(|map, size, uncommitted| {
+            self.truncations.fetch_add(1, Ordering::Release);
             *size = 0;
-            self.touch(edit);
-            edit.inode = true;
-            edit.take(map.truncate(0))
+            self.touch(uncommitted);
+            uncommitted.is_inode_changed = true;
+            uncommitted.mark_unmapped(map.truncate(0))
         })
     }
 
     pub(crate) fn generation(&self) -> Generation {
-        self.emptied.load(Ordering::Acquire)
+        self.truncations.load(Ordering::Acquire)
     }
 
-    /// The generation, and how long the file was in it: who empties the file changes one after the other.
+    /// The truncate generation and the size in it, read together under the lock.
     pub(crate) fn end(&self) -> (Generation, u64) {
-        let _edit = self.edit.lock();
+        let _uncommitted = self.uncommitted.lock();
         (self.generation(), self.snapshot.load().size())
     }
 
-    /// Makes a range of blocks a hole, and answers those it had there.
+    /// Punches a hole. Returns the blocks it had.
     pub(crate) fn remove(&self, blocks: Range<u64>) -> Vec<Run> {
-        self.change(|map, _, edit| {
-            self.touch(edit);
-            edit.inode = true;
-            edit.take(map.remove(blocks))
+        self.change(|map, _, uncommitted| {
+            self.touch(uncommitted);
+            uncommitted.is_inode_changed = true;
+            uncommitted.mark_unmapped(map.remove(blocks))
         })
     }
 
-    /// Makes what is written of a range of blocks unwritten.
-    pub(crate) fn unwrite(&self, blocks: Range<u64>) {
-        self.change(|map, _, edit| {
-            self.touch(edit);
-            edit.inode = true;
+    /// Makes the written blocks of a range unwritten.
+    pub(crate) fn mark_unwritten(&self, blocks: Range<u64>) {
+        self.change(|map, _, uncommitted| {
+            self.touch(uncommitted);
+            uncommitted.is_inode_changed = true;
             if map.unwrite(blocks.clone()) > 0 {
-                edit.is_less = true;
-                edit.note(blocks);
+                uncommitted.has_unmapped = true;
+                uncommitted.mark_changed(blocks);
             }
         });
     }
 
-    /// Notes that the next commit is going to take its changes. With the volume's lock held.
-    pub(crate) fn note(&self) {
-        self.edit.lock().is_noted = true;
+    /// Queues the file for the next commit. The caller holds the volume's lock.
+    pub(crate) fn queue(&self) {
+        self.uncommitted.lock().is_queued = true;
     }
 
-    /// Makes a range written, and the file as long, if the next commit is going to take that; unless it has been
-    /// emptied since `begun`. Else nothing changes: whoever is to take it has to be told before, since a commit of
-    /// names and attributes alone takes the size of an open file, too.
-    pub(crate) fn wrote(
+    /// Marks a range written and extends the size to its end, if the file is queued for the next commit. Does
+    /// nothing if the file was truncated to zero since `begun`.
+    ///
+    /// # Errors
+    /// `NotQueued`, with nothing changed. The file must be queued first, because a commit of names and attributes
+    /// also takes the size of an open file.
+    pub(crate) fn mark_written(
         &self,
         bytes: Range<u64>,
         begun: Generation,
-        when: Written,
-    ) -> Result<(), NotNoted> {
+        origin: WriteOrigin,
+    ) -> Result<(), NotQueued> {
         let blocks = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
-        let edit = &mut *self.edit.lock();
+        let uncommitted = &mut *self.uncommitted.lock();
         if self.generation() != begun {
             return Ok(());
         }
-        if !edit.is_noted {
-            return Err(NotNoted);
+        if !uncommitted.is_queued {
+            return Err(NotQueued);
         }
-        if when == Written::Now {
-            self.touch(edit);
+        if origin == WriteOrigin::Direct {
+            self.touch(uncommitted);
         }
-        edit.inode = true;
+        uncommitted.is_inode_changed = true;
         let now = self.snapshot.load();
         if now.extents.is_written(&blocks) {
-            // As small appends find it: whoever has this snapshot may as well see them.
+            // The common case of small appends. Holders of the old snapshot may see the larger size, too.
             now.size.fetch_max(bytes.end, Ordering::Release);
-            self.show(edit, &now);
+            self.publish_hot_extent(uncommitted, &now);
             return Ok(());
         }
         drop(now);
-        self.change_with(edit, |map, size, edit| {
+        self.change_with(uncommitted, |map, size, uncommitted| {
             if map.convert(blocks.clone()) > 0 {
-                edit.note(blocks);
+                uncommitted.mark_changed(blocks);
             }
             *size = bytes.end.max(*size);
         });
         Ok(())
     }
 
-    /// Puts written extents where they say, has the file reach to `end` at least, and answers the blocks
-    /// that it had there.
-    pub(crate) fn replace(&self, extents: &[Extent], end: u64) -> Vec<Run> {
-        self.change(|map, size, edit| {
+    /// Replaces blocks by written extents and extends the size to at least `end` bytes. Returns the old blocks.
+    pub(crate) fn swap_extents(&self, extents: &[Extent], end: u64) -> Vec<Run> {
+        self.change(|map, size, uncommitted| {
             let mut replaced = Vec::new();
             for extent in extents {
                 replaced.extend(map.insert(*extent));
-                edit.note(extent.range());
+                uncommitted.mark_changed(extent.range());
             }
             *size = end.max(*size);
-            self.touch(edit);
-            edit.inode = true;
-            edit.take(replaced)
+            self.touch(uncommitted);
+            uncommitted.is_inode_changed = true;
+            uncommitted.mark_unmapped(replaced)
         })
     }
 
-    fn change<T>(&self, how: impl FnOnce(&mut ExtentMap, &mut u64, &mut Edit) -> T) -> T {
-        self.change_with(&mut self.edit.lock(), how)
+    fn change<T>(
+        &self,
+        edit: impl FnOnce(&mut ExtentMap, &mut u64, &mut UncommittedState) -> T,
+    ) -> T {
+        self.change_with(&mut self.uncommitted.lock(), edit)
     }
 
     fn change_with<T>(
         &self,
-        edit: &mut Edit,
-        how: impl FnOnce(&mut ExtentMap, &mut u64, &mut Edit) -> T,
+        uncommitted: &mut UncommittedState,
+        edit: impl FnOnce(&mut ExtentMap, &mut u64, &mut UncommittedState) -> T,
     ) -> T {
         let now = self.snapshot.load_full();
         let (mut extents, was) = (now.extents.clone(), now.size());
         let mut size = was;
-        let done = how(&mut extents, &mut size, edit);
-        let is_less = std::mem::take(&mut edit.is_less) || size < was;
+        let done = edit(&mut extents, &mut size, uncommitted);
+        let has_unmapped = std::mem::take(&mut uncommitted.has_unmapped) || size < was;
         let snapshot = Arc::new(Snapshot::new(extents, size));
         self.snapshot.store(snapshot.clone());
-        if is_less {
-            self.lookaside.forget();
+        if has_unmapped {
+            self.extent_cache.invalidate();
         }
-        self.show(edit, &snapshot);
+        self.publish_hot_extent(uncommitted, &snapshot);
         done
     }
 
-    /// Shows readers the largest extent as it is now.
-    fn show(&self, edit: &mut Edit, now: &Snapshot) {
-        let window = edit.large_window(now);
-        if std::mem::replace(&mut edit.window, window) != window {
-            self.glance.show(window);
+    /// Publishes the largest extent to readers.
+    fn publish_hot_extent(&self, uncommitted: &mut UncommittedState, now: &Snapshot) {
+        let window = uncommitted.largest_window(now);
+        if std::mem::replace(&mut uncommitted.window, window) != window {
+            self.hot_extent.show(window);
         }
     }
 
-    /// Adds what has changed to a commit: records of extents, and what is newer than the inode's.
-    pub(crate) fn collect(&self, changes: &mut Changes, number: CommitNumber) -> Option<Newer> {
-        let edit = &mut *self.edit.lock();
-        (edit.taken_by, edit.is_noted) = (number, false);
+    /// Moves the changes into a commit: puts records of extents, and returns the newer fields of the inode.
+    pub(crate) fn take_changes(
+        &self,
+        changes: &mut Changes,
+        number: CommitNumber,
+    ) -> Option<InodeDelta> {
+        let uncommitted = &mut *self.uncommitted.lock();
+        (uncommitted.taken_by, uncommitted.is_queued) = (number, false);
         let now = self.snapshot.load_full();
-        // Also what only touches them: it may have been joined or cut.
-        let changed: Vec<Range<u64>> = std::mem::take(&mut edit.changed)
+        // Include adjacent extents, which may have been joined or cut.
+        let changed: Vec<Range<u64>> = std::mem::take(&mut uncommitted.changed)
             .into_iter()
             .map(|blocks| blocks.start.saturating_sub(1)..blocks.end.saturating_add(1))
             .collect();
@@ -495,53 +506,55 @@ impl OpenFile {
             };
             changed.iter().flat_map(in_range).collect()
         };
-        // All that was, before anything that is: one of these may begin where one of those did.
-        for extent in touched(&edit.committed) {
+        // Delete all old records before putting new ones: a new extent may begin where an old one did.
+        for extent in touched(&uncommitted.committed) {
             changes.delete(Key::Extent(self.number.0, extent.offset));
         }
         for extent in touched(&now.extents) {
             let record = ExtentRecord::from(&extent).as_bytes().to_vec();
             changes.put(Key::Extent(self.number.0, extent.offset), record);
         }
-        edit.committed = now.extents.clone();
-        let newer = edit.newer(&now);
-        let is_any = edit.inode || newer.modified.is_some() || newer.accessed.is_some();
-        (edit.inode, edit.modified, edit.accessed) = (false, None, None);
-        is_any.then_some(newer)
+        uncommitted.committed = now.extents.clone();
+        let delta = uncommitted.inode_delta(&now);
+        let is_any =
+            uncommitted.is_inode_changed || delta.modified.is_some() || delta.accessed.is_some();
+        (uncommitted.is_inode_changed, uncommitted.modified, uncommitted.accessed) =
+            (false, None, None);
+        is_any.then_some(delta)
     }
 }
 
-impl Edit {
-    fn newer(&self, now: &Snapshot) -> Newer {
+impl UncommittedState {
+    fn inode_delta(&self, now: &Snapshot) -> InodeDelta {
         let (size, blocks) = (now.size(), now.extents.blocks());
-        Newer { size, blocks, modified: self.modified, accessed: self.accessed }
+        InodeDelta { size, blocks, modified: self.modified, accessed: self.accessed }
     }
 
-    /// Notes that extents are gone, and answers their blocks.
-    fn take(&mut self, extents: Vec<Extent>) -> Vec<Run> {
-        self.is_less |= !extents.is_empty();
-        extents.iter().for_each(|extent| self.note(extent.range()));
+    /// Records that extents were unmapped. Returns their blocks.
+    fn mark_unmapped(&mut self, extents: Vec<Extent>) -> Vec<Run> {
+        self.has_unmapped |= !extents.is_empty();
+        extents.iter().for_each(|extent| self.mark_changed(extent.range()));
         extents.iter().map(Extent::run).collect()
     }
 
-    /// Notes that a range's extents are others; ranges that meet become one.
-    fn note(&mut self, mut blocks: Range<u64>) {
-        self.large[1] = blocks.start;
+    /// Adds a range to the changed blocks and merges ranges that touch.
+    fn mark_changed(&mut self, mut blocks: Range<u64>) {
+        self.largest_hints[1] = blocks.start;
         let first = self.changed.partition_point(|range| range.end < blocks.start);
-        let behind = self.changed.partition_point(|range| range.start <= blocks.end);
-        for range in &self.changed[first..behind] {
+        let end = self.changed.partition_point(|range| range.start <= blocks.end);
+        for range in &self.changed[first..end] {
             blocks = blocks.start.min(range.start)..blocks.end.max(range.end);
         }
-        self.changed.splice(first..behind, [blocks]);
+        self.changed.splice(first..end, [blocks]);
     }
 
-    /// The largest written extent that is known of.
-    fn large_window(&mut self, snapshot: &Snapshot) -> Window {
-        let written = self.large.iter().filter_map(|block| snapshot.window(*block));
+    /// The largest written extent that is known.
+    fn largest_window(&mut self, snapshot: &Snapshot) -> Window {
+        let written = self.largest_hints.iter().filter_map(|block| snapshot.window(*block));
         let Some(window) = written.max_by_key(|window| window.end - window.start) else {
             return Window::default();
         };
-        self.large[0] = window.start / BLOCK;
+        self.largest_hints[0] = window.start / BLOCK;
         window
     }
 }
@@ -551,12 +564,12 @@ impl Snapshot {
         Snapshot { extents, size: AtomicU64::new(size) }
     }
 
-    /// Bytes.
+    /// In bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
     }
 
-    /// The written extent that holds `block`, as far as it lies inside the size.
+    /// The written extent that holds `block`, up to the size.
     fn window(&self, block: u64) -> Option<Window> {
         let size = self.size();
         match self.extents.find(block) {
@@ -581,9 +594,9 @@ mod tests {
 
     const BLOCKS: u64 = 64;
 
-    /// Each extent lies where no other ever did, so that an address tells which it was.
+    /// Device blocks are never reused here, so an address identifies the extent it came from.
     #[test]
-    fn whatever_is_done_to_a_file_an_address_is_that_of_its_map() {
+    fn addresses_match_the_map_after_any_change() {
         let inode = Inode::new(FileKind::File, 0o644);
         let file = OpenFile::new(InodeNumber(7), ExtentMap::new(), &inode, false, 0);
         let (mut random, mut next, mut found) = (1_u64, 1 << 20, 0);
@@ -597,7 +610,7 @@ mod tests {
             let bytes = blocks.start * BLOCK..blocks.end * BLOCK;
             match below(10) {
                 0 => _ = file.remove(blocks),
-                1 => file.unwrite(blocks),
+                1 => file.mark_unwritten(blocks),
                 2 => _ = file.set_size(below(BLOCKS * BLOCK)),
                 _ => {
                     for hole in file.holes(blocks) {
@@ -606,8 +619,8 @@ mod tests {
                         file.insert(&[Extent { offset, start: next, length, state }]);
                         next += length;
                     }
-                    file.note();
-                    file.wrote(bytes, file.generation(), Written::Now).unwrap();
+                    file.queue();
+                    file.mark_written(bytes, file.generation(), WriteOrigin::Direct).unwrap();
                 }
             }
             for _ in 0..8 {
@@ -624,10 +637,10 @@ mod tests {
                     _ => None,
                 };
                 assert_eq!(file.address(offset, end).ok(), expected);
-                found += u64::from(file.lookaside.address(offset, end).is_some());
+                found += u64::from(file.extent_cache.address(offset, end).is_some());
             }
         }
-        assert!(found > 1000, "{found} of them were found beside the map");
+        assert!(found > 1000, "{found} of them were cached");
     }
 
     fn open(inode: &Inode) -> OpenFile {
@@ -635,20 +648,20 @@ mod tests {
     }
 
     fn wrote(file: &OpenFile) {
-        file.note();
-        file.wrote(0..4096, 0, Written::Now).unwrap();
+        file.queue();
+        file.mark_written(0..4096, 0, WriteOrigin::Direct).unwrap();
     }
 
     #[test]
-    fn generation_and_size_are_those_of_one_moment_while_the_file_is_emptied() {
+    fn generation_and_size_are_consistent_during_truncation() {
         let file = open(&Inode::new(FileKind::File, 0o644));
         let is_done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for generation in 0..20_000 {
-                    file.note();
-                    file.wrote(0..generation + 1, generation, Written::Now).unwrap();
-                    file.empty();
+                    file.queue();
+                    file.mark_written(0..generation + 1, generation, WriteOrigin::Direct).unwrap();
+                    file.truncate_to_zero();
                 }
                 is_done.store(true, Ordering::Relaxed);
             });
@@ -660,46 +673,46 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_while_attributes_are_set_moves_the_time_of_change_all_the_same() {
+    fn a_write_during_set_attributes_still_updates_its_times() {
         let mut inode = Inode::new(FileKind::File, 0o644);
         let file = open(&inode);
-        let newer = file.newer();
-        newer.lay_over(&mut inode);
-        file.note_change();
-        assert!(file.note_access());
+        let delta = file.inode_delta();
+        delta.apply_to(&mut inode);
+        file.update_mtime();
+        assert!(file.update_atime());
         (inode.modified, inode.accessed) = (Time::of_nanoseconds(1), Time::of_nanoseconds(2));
-        file.was_put(&inode, &newer);
-        let now = file.newer();
+        file.delta_applied(&inode, &delta);
+        let now = file.inode_delta();
         assert!(now.modified.is_some() && now.accessed.is_some());
-        // Those that were laid over are in the record now.
-        file.was_put(&inode, &now);
-        let now = file.newer();
-        assert!(now.modified.is_none() && now.accessed.is_none() && file.is_change_due());
+        // The record has the times of the delta now.
+        file.delta_applied(&inode, &now);
+        let now = file.inode_delta();
+        assert!(now.modified.is_none() && now.accessed.is_none() && file.is_mtime_due());
     }
 
     #[test]
-    fn while_the_clock_stands_a_read_after_a_write_has_nothing_to_tell() {
+    fn a_read_in_the_clock_tick_of_a_write_updates_no_access_time() {
         let file = open(&Inode::new(FileKind::File, 0o644));
         let is_due = std::iter::repeat_with(|| {
             let before = Time::now();
             wrote(&file);
-            file.note_access();
+            file.update_atime();
             wrote(&file);
-            (before == Time::now()).then(|| file.is_access_due())
+            (before == Time::now()).then(|| file.is_atime_due())
         });
         assert!(!is_due.flatten().next().unwrap());
     }
 
     #[test]
-    fn a_read_after_a_write_moves_the_time_of_access_once_the_clock_has_moved() {
+    fn a_read_after_a_write_updates_the_access_time_in_the_next_tick() {
         let file = open(&Inode::new(FileKind::File, 0o644));
         wrote(&file);
-        assert!(file.note_access());
+        assert!(file.update_atime());
         let before = Time::now();
         while Time::now() == before {
             std::hint::spin_loop();
         }
         wrote(&file);
-        assert!(file.is_access_due() && file.note_access());
+        assert!(file.is_atime_due() && file.update_atime());
     }
 }

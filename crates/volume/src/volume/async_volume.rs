@@ -1,8 +1,8 @@
-//! [`AsyncVolume`]: a volume's names for tasks, whose thread has others to go on with.
+//! [`AsyncVolume`]: the calls of a volume as futures, for tasks.
 
 use uringfs_file::File;
 
-use crate::core::blocking::Who;
+use crate::core::blocking::WaitMode;
 use crate::error::Error;
 use crate::namespace::directory::{DirectoryEntry, Rename};
 use crate::namespace::open_options::OpenOptions;
@@ -12,18 +12,18 @@ use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::volume::volume::Volume;
 use crate::volume::xattr::{self, SetXattr};
 
-/// A [`Volume`] whose calls are awaited, on a reactor or any other executor. Where a name is not in
-/// memory the device is read by a thread of the volume, and what waits for a commit does not hold up
-/// its thread. A future that is dropped has done its work or nothing of it.
+/// A [`Volume`] whose calls are futures, on a reactor or any other executor. They do not block their thread: a
+/// thread of the volume reads from the device, and a wait for a commit is a wait for a waker. A dropped future
+/// has done all of its work or none.
 ///
-/// Each call is that of [`Volume`] with the same name, with its errors.
+/// Each call does what the call of [`Volume`] with its name does, with the same errors.
 #[derive(Clone)]
 pub struct AsyncVolume {
     pub(crate) volume: Volume,
 }
 
 impl Volume {
-    /// The same volume for tasks: its calls do not hold up their thread.
+    /// The same volume with async calls, which do not block their thread.
     pub fn in_tasks(&self) -> AsyncVolume {
         AsyncVolume { volume: self.clone() }
     }
@@ -31,19 +31,19 @@ impl Volume {
 
 #[expect(clippy::missing_errors_doc, reason = "they are those of Volume")]
 impl AsyncVolume {
-    /// The same volume: for what does not wait, and for threads that may.
+    /// The same volume with blocking calls.
     pub fn volume(&self) -> &Volume {
         &self.volume
     }
 
     /// See [`Volume::open`].
     pub async fn open(&self, path: impl AsRef<[u8]>, options: OpenOptions) -> Result<File, Error> {
-        self.volume.open_by(Who::Task, path.as_ref(), options).await
+        self.volume.open_in_mode(WaitMode::Async, path.as_ref(), options).await
     }
 
     /// See [`Volume::make`].
     pub async fn make(&self, path: impl AsRef<[u8]>, inode: Inode) -> Result<InodeNumber, Error> {
-        self.volume.change(Who::Task, operations::make(path.as_ref(), &inode)).await
+        self.volume.change(WaitMode::Async, operations::make(path.as_ref(), &inode)).await
     }
 
     /// See [`Volume::make_directory`].
@@ -62,17 +62,17 @@ impl AsyncVolume {
 
     /// See [`Volume::link`].
     pub async fn link(&self, path: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.volume.change(Who::Task, operations::link(path.as_ref(), new.as_ref())).await
+        self.volume.change(WaitMode::Async, operations::link(path.as_ref(), new.as_ref())).await
     }
 
     /// See [`Volume::remove`].
     pub async fn remove(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.volume.change(Who::Task, operations::remove(path.as_ref())).await
+        self.volume.change(WaitMode::Async, operations::remove(path.as_ref())).await
     }
 
     /// See [`Volume::remove_directory`].
     pub async fn remove_directory(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.volume.change(Who::Task, operations::remove_directory(path.as_ref())).await
+        self.volume.change(WaitMode::Async, operations::remove_directory(path.as_ref())).await
     }
 
     /// See [`Volume::rename`].
@@ -82,7 +82,9 @@ impl AsyncVolume {
         new: impl AsRef<[u8]>,
         how: Rename,
     ) -> Result<(), Error> {
-        self.volume.change(Who::Task, operations::rename(path.as_ref(), new.as_ref(), how)).await
+        self.volume
+            .change(WaitMode::Async, operations::rename(path.as_ref(), new.as_ref(), how))
+            .await
     }
 
     /// See [`Volume::inode`].
@@ -91,7 +93,10 @@ impl AsyncVolume {
         path: impl AsRef<[u8]>,
         follow: Follow,
     ) -> Result<(InodeNumber, Inode), Error> {
-        self.volume.shared.operate(Who::Task, operations::inode(path.as_ref(), follow)).await
+        self.volume
+            .shared
+            .run_transaction(WaitMode::Async, operations::inode(path.as_ref(), follow))
+            .await
     }
 
     /// See [`Volume::set_attributes`].
@@ -101,8 +106,8 @@ impl AsyncVolume {
         follow: Follow,
         set: impl Fn(&mut Inode),
     ) -> Result<(), Error> {
-        let how = operations::set_attributes(path.as_ref(), follow, set);
-        self.volume.change(Who::Task, how).await
+        let operation = operations::set_attributes(path.as_ref(), follow, set);
+        self.volume.change(WaitMode::Async, operation).await
     }
 
     /// See [`Volume::entries`].
@@ -111,7 +116,10 @@ impl AsyncVolume {
         path: impl AsRef<[u8]>,
         after: &[u8],
     ) -> Result<Vec<DirectoryEntry>, Error> {
-        self.volume.shared.operate(Who::Task, operations::entries(path.as_ref(), after)).await
+        self.volume
+            .shared
+            .run_transaction(WaitMode::Async, operations::entries(path.as_ref(), after))
+            .await
     }
 
     /// See [`Volume::xattr`].
@@ -121,8 +129,8 @@ impl AsyncVolume {
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<Vec<u8>, Error> {
-        let how = xattr::get(path.as_ref(), follow, name.as_ref());
-        self.volume.shared.operate(Who::Task, how).await
+        let operation = xattr::get(path.as_ref(), follow, name.as_ref());
+        self.volume.shared.run_transaction(WaitMode::Async, operation).await
     }
 
     /// See [`Volume::xattrs`].
@@ -131,7 +139,10 @@ impl AsyncVolume {
         path: impl AsRef<[u8]>,
         follow: Follow,
     ) -> Result<Vec<Vec<u8>>, Error> {
-        self.volume.shared.operate(Who::Task, xattr::list(path.as_ref(), follow)).await
+        self.volume
+            .shared
+            .run_transaction(WaitMode::Async, xattr::list(path.as_ref(), follow))
+            .await
     }
 
     /// See [`Volume::set_xattr`].
@@ -143,8 +154,8 @@ impl AsyncVolume {
         value: &[u8],
         how: SetXattr,
     ) -> Result<(), Error> {
-        let how = xattr::set(path.as_ref(), follow, name.as_ref(), value, how);
-        self.volume.change(Who::Task, how).await
+        let operation = xattr::set(path.as_ref(), follow, name.as_ref(), value, how);
+        self.volume.change(WaitMode::Async, operation).await
     }
 
     /// See [`Volume::remove_xattr`].
@@ -154,17 +165,17 @@ impl AsyncVolume {
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        let how = xattr::remove(path.as_ref(), follow, name.as_ref());
-        self.volume.change(Who::Task, how).await
+        let operation = xattr::remove(path.as_ref(), follow, name.as_ref());
+        self.volume.change(WaitMode::Async, operation).await
     }
 
     /// See [`Volume::resize`].
     pub async fn resize(&self, bytes: u64) -> Result<(), Error> {
-        self.volume.resize_by(Who::Task, bytes).await
+        self.volume.resize_in_mode(WaitMode::Async, bytes).await
     }
 
     /// See [`Volume::sync`].
     pub async fn sync(&self) -> Result<(), Error> {
-        self.volume.sync_by(Who::Task).await
+        self.volume.sync_in_mode(WaitMode::Async).await
     }
 }

@@ -1,4 +1,4 @@
-//! Where the bytes of an open file lie, for those who move them.
+//! [`VolumeMap`]: the extents of an open file, as the map that crate `file` does I/O by.
 
 use std::future::ready;
 use std::ops::Range;
@@ -13,30 +13,30 @@ use uringfs_file::{
 use uringfs_reactor::ForkMark;
 
 use crate::blocks::BLOCK;
-use crate::core::blocking::Who;
+use crate::core::blocking::WaitMode;
 use crate::namespace::credentials::AccessTime;
-use crate::namespace::operations::take_rights;
-use crate::open_file::open_file::{OpenFile, Written};
+use crate::namespace::operations::strip_privileges;
+use crate::open_file::open_file::{OpenFile, WriteOrigin};
 use crate::space::extent::State;
 use crate::space::extent_map::Found;
 use crate::volume::volume::Volume;
 
-/// Files of which it is kept that they have lost bytes, at most. The volume's next sync says so of any.
-const MOST_LOST: usize = 4096;
+/// Files whose lost writes are remembered. The volume's next sync reports those of any file.
+const MAX_LOST_WRITES: usize = 4096;
 
-/// One opening of a file.
+/// The map of one open handle.
 pub(crate) struct VolumeMap {
     pub(crate) file: Arc<OpenFile>,
     pub(crate) volume: Volume,
-    /// Whether whoever opened it may do anything.
-    pub(crate) is_trusted: bool,
+    /// The handle was opened by the superuser, whose writes keep set-ID bits.
+    pub(crate) is_superuser: bool,
     pub(crate) access_time: AccessTime,
-    /// In the child of a fork nothing is written: blocks may be other files' by then.
+    /// In the child of a fork nothing is written: the blocks may belong to other files by then.
     pub(crate) fork: ForkMark,
 }
 
 impl VolumeMap {
-    /// Whether reads of this opening move the time of access, when that is due.
+    /// The side effects of reads through this handle: they may update the access time.
     fn reads(&self) -> Reads {
         match self.access_time {
             AccessTime::Relative if !self.volume.is_read_only() => Reads::Tell,
@@ -50,21 +50,21 @@ impl VolumeMap {
         if self.fork.is_forked() { Err(Errno::CHILD) } else { Ok(()) }
     }
 
-    fn is_access_due(&self) -> bool {
-        self.file.is_access_due() && self.reads() == Reads::Tell
+    fn is_atime_due(&self) -> bool {
+        self.file.is_atime_due() && self.reads() == Reads::Tell
     }
 
-    /// Whether a write takes rights away: see [`crate::namespace::operations::take_rights`].
+    /// True if a write must strip privileges: see [`crate::namespace::operations::strip_privileges`].
     #[inline]
-    pub(crate) fn takes_rights(&self) -> bool {
-        self.file.lends_rights(self.is_trusted)
+    pub(crate) fn must_strip_privileges(&self) -> bool {
+        self.file.must_strip_privileges(self.is_superuser)
     }
 
-    /// Moves the time of change, if the clock has moved since.
-    pub(crate) fn note_change(&self) {
-        if self.file.is_change_due() {
-            self.file.note_change();
-            self.volume.note_dirty(&self.file);
+    /// Updates the modification time, if the clock has moved since the last update.
+    pub(crate) fn update_mtime(&self) {
+        if self.file.is_mtime_due() {
+            self.file.update_mtime();
+            self.volume.mark_dirty(&self.file);
         }
     }
 }
@@ -115,7 +115,7 @@ impl Map for VolumeMap {
     fn prepare(
         &self,
         range: Range<u64>,
-        promise: &mut Promise,
+        reservation: &mut Promise,
         begun: Generation,
     ) -> Result<Prepared, Errno> {
         self.check_process()?;
@@ -123,12 +123,12 @@ impl Map for VolumeMap {
         if self.file.snapshot().extents.is_written(&blocks) && !self.volume.is_read_only() {
             return Ok(Prepared::Ready(()));
         }
-        self.volume.shared.allocate(&self.file, blocks, promise, begun)
+        self.volume.shared.allocate(&self.file, blocks, reservation, begun)
     }
 
     fn promise(&self, bytes: u64) -> Result<Prepared<Promise>, Errno> {
         self.check_process()?;
-        self.volume.shared.promise(bytes)
+        self.volume.shared.reserve_space(bytes)
     }
 
     fn abandon(&self) -> bool {
@@ -137,16 +137,16 @@ impl Map for VolumeMap {
 
     fn reserve(&self, range: Range<u64>) -> Result<Prepared<Reservation>, Errno> {
         self.check_process()?;
-        self.volume.shared.reserve(&self.file, range.start / BLOCK..range.end / BLOCK)
+        self.volume.shared.reserve_out_of_place(&self.file, range.start / BLOCK..range.end / BLOCK)
     }
 
     fn replace(
         &self,
         range: Range<u64>,
-        reserved: &mut Option<Reservation>,
+        new_blocks: &mut Option<Reservation>,
         begun: Generation,
     ) -> Result<Prepared, Errno> {
-        self.volume.shared.replace(&self.file, range, reserved, begun)
+        self.volume.shared.swap_extents(&self.file, range, new_blocks, begun)
     }
 
     fn set_size(&self, size: u64) -> Result<(), Errno> {
@@ -161,8 +161,8 @@ impl Map for VolumeMap {
     }
 
     fn unwrite(&self, range: Range<u64>) -> Result<(), Errno> {
-        self.file.unwrite(range.start / BLOCK..range.end / BLOCK);
-        self.volume.note_dirty(&self.file);
+        self.file.mark_unwritten(range.start / BLOCK..range.end / BLOCK);
+        self.volume.mark_dirty(&self.file);
         Ok(())
     }
 
@@ -179,79 +179,80 @@ impl Map for VolumeMap {
     }
 
     fn wrote(&self, range: Range<u64>, begun: Generation) {
-        self.volume.wrote(&self.file, range, begun, Written::Now);
+        self.volume.mark_written(&self.file, range, begun, WriteOrigin::Direct);
     }
 
     fn wrote_back(&self, range: Range<u64>, begun: Generation) {
-        self.volume.wrote(&self.file, range, begun, Written::Before);
+        self.volume.mark_written(&self.file, range, begun, WriteOrigin::Writeback);
     }
 
     fn commit(&self, what: Durable) -> Option<Commit> {
-        self.volume.commit_of(&self.file, what)
+        self.volume.commit_for(&self.file, what)
     }
 
     fn flush_failed(&self) {
-        self.volume.shared.board.fail();
+        self.volume.shared.group_commit.fail();
     }
 
     fn has_flush_failed(&self) -> bool {
-        self.volume.shared.board.has_failed()
+        self.volume.shared.group_commit.has_failed()
     }
 
     fn lost_bytes(&self) {
         let shared = &self.volume.shared;
-        shared.has_lost_bytes.store(true, Ordering::Release);
-        let lost = &mut *shared.lost_bytes.lock();
-        if lost.len() >= MOST_LOST {
+        shared.has_lost_writes.store(true, Ordering::Release);
+        let lost = &mut *shared.lost_writes.lock();
+        if lost.len() >= MAX_LOST_WRITES {
             lost.pop_first();
         }
         lost.insert(self.file.number);
     }
 
     fn take_lost_bytes(&self) -> bool {
-        self.volume.shared.lost_bytes.lock().remove(&self.file.number)
+        self.volume.shared.lost_writes.lock().remove(&self.file.number)
     }
 
     fn view(&self) -> View {
-        View::new(self.file.glance().clone(), self.reads())
+        View::new(self.file.hot_extent().clone(), self.reads())
     }
 
     #[inline]
     fn simple_read(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
         let end = offset.checked_add(length).ok_or(Refusal::Size)?;
-        if self.is_access_due() {
+        if self.is_atime_due() {
             return Err(Refusal::Noted);
         }
-        self.file.address_elsewhere(offset, end)
+        self.file.address_beyond_hot_extent(offset, end)
     }
 
     #[inline]
     fn simple_write(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
-        if self.file.is_change_due() || self.takes_rights() || self.fork.is_forked() {
+        if self.file.is_mtime_due() || self.must_strip_privileges() || self.fork.is_forked() {
             return Err(Refusal::Noted);
         }
         self.file.address(offset, offset.checked_add(length).ok_or(Refusal::Size)?)
     }
 
     fn note_read(&self) {
-        if self.is_access_due() && !self.fork.is_forked() && self.file.note_access() {
-            self.volume.note_dirty(&self.file);
+        if self.is_atime_due() && !self.fork.is_forked() && self.file.update_atime() {
+            self.volume.mark_dirty(&self.file);
         }
     }
 
     fn note_write(&self) -> Option<Commit> {
-        if let Err(refused) = self.check_process() {
-            return Some(Box::pin(ready(Err(refused))));
+        if let Err(errno) = self.check_process() {
+            return Some(Box::pin(ready(Err(errno))));
         }
-        self.note_change();
-        self.takes_rights().then(|| {
+        self.update_mtime();
+        self.must_strip_privileges().then(|| {
             let (volume, file) = (self.volume.clone(), self.file.clone());
-            let is_trusted = self.is_trusted;
-            let taken: Commit = Box::pin(async move {
-                let taken = volume.change(Who::Task, take_rights(&file, is_trusted)).await;
-                taken.map_err(|error| error.errno())
+            let is_superuser = self.is_superuser;
+            let stripped: Commit = Box::pin(async move {
+                let stripped =
+                    volume.change(WaitMode::Async, strip_privileges(&file, is_superuser)).await;
+                stripped.map_err(|error| error.errno())
             });
-            taken
+            stripped
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Making a volume, and opening it: what is read of the catalog before the first file is.
+//! Formats a volume, and opens one: reads superblock, regions and orphans before the first file is opened.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,12 +14,12 @@ use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{
     Access, Batch, Catalog, CatalogOptions, Found, Key, MAX_RECORDS, MIN_BLOCKS, Table,
 };
-use crate::core::catalog_blocks::Ordered;
-use crate::core::device_lock::{Lock, Others};
-use crate::core::events::{Flaws, Publisher};
-use crate::core::group_commit::{Board, Committer};
+use crate::core::catalog_blocks::Preallocated;
+use crate::core::device_lock::{DeviceLock, LockKind};
+use crate::core::events::{Publisher, Warnings};
+use crate::core::group_commit::{CommitThread, GroupCommit};
 use crate::core::state::{
-    BLOCKS, NEXT_INODE, SUPERBLOCK, Shared, VolumeState, region_record, summary_of,
+    BLOCKS_KEY, NEXT_INODE_KEY, SUPERBLOCK_KEY, Shared, VolumeState, encode_region, parse_region,
 };
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::Orphan;
@@ -31,50 +31,50 @@ use crate::space::system_zone::SystemZone;
 use crate::superblock::{self, Flaw, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock};
 use crate::volume::volume::{Threads, Volume};
 
-/// How a volume is made.
+/// Options for formatting a volume.
 #[derive(Clone, Debug, Default)]
 pub struct FormatOptions {
-    /// A name for people, of 64 bytes at most.
+    /// A name for people, at most 64 bytes.
     pub label: String,
-    /// Blocks of 4096 bytes; all of the device, if none are given.
+    /// The size in blocks of 4096 bytes; `None` is the whole device.
     pub blocks: Option<u64>,
 }
 
-/// How a volume is opened.
+/// Options for opening a volume.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
-    /// Bytes of memory for what the device holds of names and inodes too: half of them for pages of the
-    /// catalog, half for single records. What is not there is read again.
+    /// Memory for clean metadata: half for pages of the catalog, half for single records. What is evicted is read
+    /// from the device again.
     pub catalog_cache_bytes: usize,
-    /// Where the bytes of files wait that are not opened [`direct`](crate::OpenOptions::direct): without one, in that
-    /// of the process ([`Cache::of_process`]).
+    /// The page cache of files that are not opened [`direct`](crate::OpenOptions::direct). `None` is the cache of the
+    /// process ([`Cache::of_process`]).
     pub page_cache: Option<Cache>,
-    /// Tells the device of blocks that have become free, as a file system mounted with `discard` does:
-    /// when that is committed and nobody reads them any more. Of a volume in a file the host's file
-    /// system takes them, and has to allocate them again for what comes next.
+    /// Discards freed blocks on the device, as a file system mounted with `discard` does: after their commit, when no
+    /// read of them is in flight. In a volume in a file this punches holes, and the host's file system allocates
+    /// again when the blocks are reused.
     pub discard: bool,
 }
 
 impl Default for VolumeOptions {
-    /// 32 MiB for the catalog, the page cache of the process; nothing is discarded.
+    /// 32 MiB for the catalog, the page cache of the process, no discards.
     fn default() -> VolumeOptions {
         VolumeOptions { catalog_cache_bytes: 32 << 20, page_cache: None, discard: false }
     }
 }
 
-/// Blocks kept for the catalog and for files to be removed when everything else is full: one in so
-/// many, within bounds.
+/// The share of blocks that stays free for the catalog, and for removing files, when the volume is full. It has a
+/// lower and an upper bound.
 const RESERVE_SHARE: u64 = 128;
 
 impl Volume {
-    /// Makes an empty volume of a device, and loses whatever it held.
+    /// Formats a device as an empty volume. Everything on it is lost.
     ///
     /// # Errors
-    /// `Input` for a device that is too small (8.2 MiB are enough) or a label that is too long; EBUSY
-    /// when a volume on it is open, here or in another program; the device's.
+    /// `Input` for a device that is too small (8.2 MiB are enough) or a label that is too long; EBUSY when any
+    /// process has a volume on it open; errors of the device.
     pub fn format(device: &Device, options: &FormatOptions) -> Result<(), Error> {
         let blocks = Blocks::of(device);
-        let _lock = Lock::take(device, Others::KeepOut)?;
+        let _lock = DeviceLock::acquire(device, LockKind::Exclusive)?;
         let total = options.blocks.unwrap_or(blocks.count());
         if total > blocks.count() || total < RESERVED_BLOCKS + 2 * MIN_BLOCKS {
             let (least, there) =
@@ -93,47 +93,47 @@ impl Volume {
         root.parent = InodeNumber::ROOT;
         let mut batch = Batch::default();
         batch.put(Key::Inode(InodeNumber::ROOT.0), &root.to_record());
-        batch.put(Key::State(BLOCKS), &total.to_be_bytes());
-        batch.put(Key::State(SUPERBLOCK), &superblock.note(1));
-        let mut allocator = Allocator::open(total, reserve_of(total), [])?;
+        batch.put(Key::State(BLOCKS_KEY), &total.to_be_bytes());
+        batch.put(Key::State(SUPERBLOCK_KEY), &superblock.note(1));
+        let mut allocator = Allocator::open(total, reserve_blocks(total), [])?;
         for taken in superblock.takes().chain(runs).chain([log]) {
             allocator.claim::<Error>(taken, |_| Ok(None))?;
         }
         for changed in allocator.take_changed() {
-            batch.put(Key::Region(changed.index), &region_record(&changed));
+            batch.put(Key::Region(changed.index), &encode_region(&changed));
         }
         catalog.commit(&batch)?;
         catalog.close()?;
         superblock.write(&blocks)
     }
 
-    /// Refuses the path of a file or a device whose bytes belong to a volume that is open, here or in
-    /// another program, under this name or as a loop device over it or below it. Of what cannot be opened
-    /// nothing is known, and nothing refused.
+    /// Checks that a path is not part of an open volume of any process, neither by this name nor through a loop
+    /// device over it or below it. Succeeds for a path that cannot be opened.
     ///
     /// # Errors
-    /// EBUSY, with who has it open.
+    /// EBUSY, naming the process that has the volume open.
     pub fn require_closed(path: &Path) -> Result<(), Error> {
         crate::core::device_lock::require_closed(path)
     }
 
-    /// Opens the volume of a device; for reading only where the device is.
+    /// Opens the volume on a device. It is read-only if the device is.
     ///
     /// # Errors
-    /// `NotAVolume`, `Damaged`, `Unsupported`; EBUSY when it is open for writing, here or in another
-    /// program, or at all if it is to be written; the device's.
+    /// `NotAVolume`, `Damaged`, `Unsupported`; EBUSY when any process has it open for writing, or for reading if
+    /// this call opens it for writing; errors of the device.
     pub fn open_on(device: Device) -> Result<Volume, Error> {
         Volume::open_with(device, &VolumeOptions::default())
     }
 
-    /// The same, with options.
+    /// Opens the volume on a device, with options.
     ///
     /// # Errors
     /// As [`Self::open_on`].
     pub fn open_with(device: Device, options: &VolumeOptions) -> Result<Volume, Error> {
-        let (blocks, publisher) = (Blocks::of(&device), Publisher::of(&device));
-        let others = if device.geometry().read_only { Others::MayRead } else { Others::KeepOut };
-        let lock = Lock::take(&device, others)?;
+        let (blocks, publisher) = (Blocks::of(&device), Publisher::new(&device));
+        let lock_kind =
+            if device.geometry().read_only { LockKind::Shared } else { LockKind::Exclusive };
+        let lock = DeviceLock::acquire(&device, lock_kind)?;
         let mut found = Superblock::read(&blocks)?;
         let superblock = &found.superblock;
         let access = match device.geometry().read_only || superblock.is_read_only() {
@@ -153,108 +153,108 @@ impl Volume {
         let known = known_blocks(&catalog, total)?;
         found.settle(known);
         let superblock::Found { mut superblock, bad_slots } = found;
-        // A power cut between two of them is no damage.
+        // An older slot is what a power cut between the two writes leaves: no damage.
         let damaged = bad_slots.iter().filter(|slot| slot.flaw != Flaw::Older);
-        let mut flaws: Vec<String> = damaged.map(ToString::to_string).collect();
+        let mut warnings: Vec<String> = damaged.map(ToString::to_string).collect();
         if access == Access::ReadWrite && (!bad_slots.is_empty() || !catalog.was_closed()) {
             superblock.write_again(&blocks)?;
             superblock.write(&blocks)?;
         }
         if catalog.was_repaired() {
-            flaws.push("the catalog had to be read as a whole".into());
+            warnings.push("the whole catalog had to be read".into());
         }
-        let summaries = summaries(&catalog, known, &mut flaws)?;
-        let mut allocator = Allocator::open(known, reserve_of(total), summaries)?;
+        let summaries = summaries(&catalog, known, &mut warnings)?;
+        let mut allocator = Allocator::open(known, reserve_blocks(total), summaries)?;
         let load = |region| match catalog.get(Key::Region(region))? {
-            Some(record) => Ok(Some(summary_of(&record)?.1.to_vec())),
+            Some(record) => Ok(Some(parse_region(&record)?.1.to_vec())),
             None => Ok(None),
         };
         if let Err(error) = allocator.grow::<Error>(total, load) {
-            flaws.push(error.to_string());
+            warnings.push(error.to_string());
         }
         let system_zone = Arc::new(SystemZone::of(&superblock));
         for run in system_zone.runs() {
-            // After a crash between the two the regions do not know yet what the catalog has. A region
-            // that cannot be read is not allocated from, either.
+            // After a power cut in a commit the regions may not count the catalog's newest blocks yet. A region that
+            // cannot be read is not allocated from at all.
             let taken = allocator.take_free(*run, load);
-            flaws.extend(taken.err().map(|error: Error| error.to_string()));
+            warnings.extend(taken.err().map(|error: Error| error.to_string()));
         }
         let mut freed = Vec::new();
         if let Some(run) = superblock.left_by_copy(known) {
             match free_left_by_copy(&mut allocator, run, &system_zone, load) {
                 Ok(()) => freed.push(run),
-                Err(error) => flaws.push(error.to_string()),
+                Err(error) => warnings.push(error.to_string()),
             }
         }
-        let next_inode = next_inode(&catalog, &mut flaws)?;
-        let orphans = orphans(&catalog, &mut flaws)?;
-        let mut pending = Pending::new(options.catalog_cache_bytes / 2);
+        let next_inode = next_inode(&catalog, &mut warnings)?;
+        let orphans = orphans(&catalog, &mut warnings)?;
+        let mut overlay = Pending::new(options.catalog_cache_bytes / 2);
         if known < total {
             let mut changes = Changes::default();
-            changes.put(Key::State(BLOCKS), total.to_be_bytes().to_vec());
-            changes.put(Key::State(SUPERBLOCK), superblock.note(superblock.generation));
-            pending.apply(changes);
+            changes.put(Key::State(BLOCKS_KEY), total.to_be_bytes().to_vec());
+            changes.put(Key::State(SUPERBLOCK_KEY), superblock.note(superblock.generation));
+            overlay.apply(changes);
         }
         let state = VolumeState {
-            pending,
+            overlay,
             allocator,
-            room: catalog.room()?,
-            ordered: Ordered::default(),
+            catalog_room: catalog.room()?,
+            preallocated: Preallocated::default(),
             next_inode,
             first_new: next_inode,
             open: HashMap::new(),
             dirty: HashMap::new(),
             orphans,
-            reserved: 0,
-            is_burying: false,
-            allocated: 0,
+            out_of_place: 0,
+            is_reclaiming: false,
+            changed_extents: 0,
             wants_checkpoint: false,
             checkpoints: 0,
             freed,
-            freeing: Vec::new(),
+            to_free: Vec::new(),
             discards: options.discard && device.geometry().discard.is_some(),
-            flaws: Flaws::of_opening(flaws, publisher.clone()),
+            warnings: Warnings::from_open(warnings, publisher.clone()),
             retired: Vec::new(),
             system_zone,
             superblock: superblock.clone(),
-            grows_to: None,
+            grow_target: None,
         };
         let shared = Arc::new(Shared {
             blocks,
             device,
             catalog,
             state: Mutex::new(state),
-            board: Arc::default(),
-            reader: Reader::default(),
+            group_commit: Arc::default(),
+            catalog_thread: Reader::default(),
             publisher,
-            has_lost_bytes: AtomicBool::new(false),
-            lost_bytes: Mutex::default(),
+            has_lost_writes: AtomicBool::new(false),
+            lost_writes: Mutex::default(),
             label: superblock.label.clone(),
             uuid: superblock.uuid,
             access,
             page_cache: options.page_cache.clone(),
             _lock: lock,
         });
-        let committer = match access {
+        let commit_thread = match access {
             Access::ReadOnly => None,
             Access::ReadWrite => {
-                let its = shared.clone();
-                let commit = move |board: &Board| its.commit(board);
-                let told = shared.publisher.clone();
-                let lost = move |errno| told.tell_lost(errno);
-                let started = Committer::start(shared.board.clone(), commit, lost);
+                let committing = shared.clone();
+                let commit = move |group_commit: &GroupCommit| committing.commit(group_commit);
+                let publisher = shared.publisher.clone();
+                let lost = move |errno| publisher.publish_lost(errno);
+                let started = CommitThread::start(shared.group_commit.clone(), commit, lost);
                 let started = started.map_err(|error| {
-                    Error::io("starting the thread that commits", Errno::AGAIN).because(error)
+                    Error::io("starting the commit thread", Errno::AGAIN).because(error)
                 })?;
                 Some(started)
             }
         };
-        let threads = Arc::new(Threads::new(shared.clone(), committer));
+        let threads = Arc::new(Threads::new(shared.clone(), commit_thread));
         Ok(Volume { shared, _threads: threads })
     }
 }
 
-/// Where the catalog of a new volume of so many blocks lies, and its log: one behind the other, around the
+/// The catalog's runs and the log of a new volume of this many blocks: one after the other, around the
 /// superblock's copy.
 fn layout(total: u64) -> (Vec<Run>, Run) {
     let (start, copy) = (Superblock::reserved_in_new(total), Superblock::copy_in(total));
@@ -262,8 +262,8 @@ fn layout(total: u64) -> (Vec<Run>, Run) {
     let run = Run { start, length };
     let runs = match (run.start..run.end()).contains(&copy) {
         true => {
-            let behind = Run { start: copy + 1, length: run.end() - copy };
-            vec![Run { length: copy - start, ..run }, behind]
+            let second = Run { start: copy + 1, length: run.end() - copy };
+            vec![Run { length: copy - start, ..run }, second]
         }
         false => vec![run],
     };
@@ -274,27 +274,27 @@ fn layout(total: u64) -> (Vec<Run>, Run) {
     (runs, log)
 }
 
-/// Why a volume that lacks features is not written.
+/// The error for writing to a volume of an older version.
 pub(crate) fn older_version() -> Error {
     let what = "the volume is of an older version, which is only read: run uringfs check --upgrade";
     Error::new(ErrorKind::Unsupported, what)
 }
 
-/// Blocks of the log of a volume of so many: large enough that redb seldom hears of a commit, small enough
-/// that opening reads it at once.
+/// Blocks of the log for a volume of this many: large enough that few commits are checkpoints, small enough that
+/// opening reads it at once.
 fn log_blocks(total: u64) -> u64 {
     (total / 1024).clamp(4, MAX_LOG_BLOCKS / 2) * 2
 }
 
-fn reserve_of(blocks: u64) -> u64 {
+fn reserve_blocks(blocks: u64) -> u64 {
     (blocks / RESERVE_SHARE).clamp(64, 65_536)
 }
 
-/// Blocks that the records of regions speak of: fewer than the volume has, when the power was cut while
-/// it grew.
+/// The number of blocks that the records of regions cover. It is less than `total` after a power cut while the
+/// volume grew.
 ///
 /// # Errors
-/// `Damaged` when they are more: the superblock is one of before the volume grew.
+/// `Damaged` when it is more: the superblock is from before the volume grew.
 pub(crate) fn known_blocks(catalog: &Catalog, total: u64) -> Result<u64, Error> {
     match recorded_blocks(catalog)? {
         Some(known) if known > total => Err(Error::damaged(format!(
@@ -321,9 +321,9 @@ fn free_left_by_copy(
     allocator.free(run, &load)
 }
 
-/// What the catalog says of how many blocks there are, if that can be read.
+/// The number of blocks that the catalog records, if the record can be read.
 pub(crate) fn recorded_blocks(catalog: &Catalog) -> Result<Option<u64>, Error> {
-    let known = match catalog.get(Key::State(BLOCKS)) {
+    let known = match catalog.get(Key::State(BLOCKS_KEY)) {
         Ok(value) => value.and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?))),
         Err(error) if error.kind() == ErrorKind::Damaged => None,
         Err(error) => return Err(error),
@@ -331,24 +331,24 @@ pub(crate) fn recorded_blocks(catalog: &Catalog) -> Result<Option<u64>, Error> {
     Ok(known.filter(|known| *known > 0))
 }
 
-/// What is known of each region. Of one whose record is damaged no block is used.
+/// The summary of each region. A region with a damaged record counts as full.
 fn summaries(
     catalog: &Catalog,
     total: u64,
-    flaws: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) -> Result<Vec<(u32, RegionSummary)>, Error> {
     let mut summaries = Vec::new();
     for found in all_of(catalog, Table::Regions)? {
         let index = found.key.as_slice().try_into().map(u32::from_be_bytes);
         let Some(index) = index.ok().filter(|index| length_of(*index, total) > 0) else {
-            flaws.push("a record of free blocks that the volume does not have".into());
+            warnings.push("a record of free blocks for a region that does not exist".into());
             continue;
         };
-        let summary = found.value.and_then(|record| Ok(summary_of(&record)?.0));
+        let summary = found.value.and_then(|record| Ok(parse_region(&record)?.0));
         let possible = |summary: &RegionSummary| summary.is_possible(length_of(index, total));
         let summary = summary.ok().filter(possible).unwrap_or_else(|| {
-            let what = "its record of free blocks is damaged, and none of them is used";
-            flaws.push(format!("region {index}: {what}"));
+            let what = "its record of free blocks is damaged; none of its blocks is allocated";
+            warnings.push(format!("region {index}: {what}"));
             RegionSummary::default()
         });
         summaries.push((index, summary));
@@ -356,39 +356,40 @@ fn summaries(
     Ok(summaries)
 }
 
-/// The number of the next inode: behind the last one, where it is damaged or not behind that.
-fn next_inode(catalog: &Catalog, flaws: &mut Vec<String>) -> Result<u64, Error> {
+/// The next inode's number. If the record is damaged or too low, the number after the last inode.
+fn next_inode(catalog: &Catalog, warnings: &mut Vec<String>) -> Result<u64, Error> {
     let last = catalog.last_key(Table::Inodes)?.unwrap_or_default();
     let last = last.first_chunk().and_then(|key| InodeNumber::of(u64::from_be_bytes(*key)));
-    let behind = last.unwrap_or(InodeNumber::ROOT).0 + 1;
-    match catalog.get(Key::State(NEXT_INODE)).and_then(|value| value.map(number_of).transpose()) {
-        Ok(None) => Ok(behind),
-        Ok(Some(next)) if next >= behind => Ok(next),
+    let lowest = last.unwrap_or(InodeNumber::ROOT).0 + 1;
+    match catalog.get(Key::State(NEXT_INODE_KEY)).and_then(|value| value.map(number_of).transpose())
+    {
+        Ok(None) => Ok(lowest),
+        Ok(Some(next)) if next >= lowest => Ok(next),
         Ok(Some(next)) => {
-            flaws.push(format!("the number of the next inode is {next}, not {behind} or above"));
-            Ok(behind)
+            warnings.push(format!("the number of the next inode is {next}, not {lowest} or above"));
+            Ok(lowest)
         }
         Err(error) if error.kind() == ErrorKind::Damaged => {
-            flaws.push(format!("the number of the next inode: {error}"));
-            Ok(behind)
+            warnings.push(format!("the number of the next inode: {error}"));
+            Ok(lowest)
         }
         Err(error) => Err(error),
     }
 }
 
 fn number_of(value: Vec<u8>) -> Result<u64, Error> {
-    let bytes = value.try_into().map_err(|_| Error::damaged("it is not of its length"))?;
+    let bytes = value.try_into().map_err(|_| Error::damaged("its length is wrong"))?;
     Ok(u64::from_be_bytes(bytes))
 }
 
-/// The inodes without a name. One whose record is damaged is left as it is.
-fn orphans(catalog: &Catalog, flaws: &mut Vec<String>) -> Result<Vec<Orphan>, Error> {
+/// The inodes without a name. A damaged record is skipped.
+fn orphans(catalog: &Catalog, warnings: &mut Vec<String>) -> Result<Vec<Orphan>, Error> {
     let mut orphans: Vec<Orphan> = Vec::new();
     for found in all_of(catalog, Table::Orphans)? {
         let key = <[u8; 8]>::try_from(found.key.as_slice()).map(u64::from_be_bytes);
         match (key.ok().and_then(InodeNumber::of), found.value) {
             (Some(number), Ok(_)) => orphans.push(Orphan(number)),
-            _ => flaws.push("a record of an unused inode is damaged".into()),
+            _ => warnings.push("the record of an orphan is damaged".into()),
         }
     }
     Ok(orphans)

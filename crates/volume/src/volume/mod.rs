@@ -1,23 +1,23 @@
-//! A volume as its users see it.
+//! The public volume.
 
-// A new volume on a device, and one opened.
+// Format and open.
 pub(crate) mod format;
 
 // Extended attributes.
 pub(crate) mod xattr;
 
-// A volume becomes larger.
+// Enlarging a volume in use.
 pub(crate) mod resize;
 
-// A file is opened by its path.
+// Opening a file by path.
 mod open;
 
-// The same for tasks.
+// The calls as futures.
 pub(crate) mod async_volume;
 
-// A file of the volume as the file crate asks it.
+// The extents of an open file, as a map for crate `file`.
 pub(crate) mod file_map;
 
 // The volume.
-#[allow(clippy::module_inception, reason = "the room is named after its main type")]
+#[allow(clippy::module_inception, reason = "the module is named after its main type")]
 pub(crate) mod volume;

@@ -1,22 +1,22 @@
-//! A file is opened by its path.
+//! Opens a file by path.
 
 use uringfs_cache::Cache;
 use uringfs_file::File;
 use uringfs_reactor::ForkMark;
 
-use crate::core::blocking::Who;
+use crate::core::blocking::WaitMode;
 use crate::error::Error;
 use crate::namespace::credentials::Credentials;
 use crate::namespace::open_options::OpenOptions;
-use crate::namespace::operations::{find, find_or_make, take_rights};
+use crate::namespace::operations::{find, find_or_make, strip_privileges};
 use crate::records::inode::{FileKind, Inode};
 use crate::volume::file_map::VolumeMap;
 use crate::volume::volume::{Volume, read_only};
 
 impl Volume {
-    pub(crate) async fn open_by(
+    pub(crate) async fn open_in_mode(
         &self,
-        who: Who,
+        mode: WaitMode,
         path: &[u8],
         options: OpenOptions,
     ) -> Result<File, Error> {
@@ -27,15 +27,15 @@ impl Volume {
                 if let Credentials::Of { user, group } = options.credentials {
                     (new.user, new.group) = (user, group);
                 }
-                self.shared.open(who, find_or_make(path, &new, options)).await?
+                self.shared.open(mode, find_or_make(path, &new, options)).await?
             }
-            None => self.shared.open(who, find(path)).await?,
+            None => self.shared.open(mode, find(path)).await?,
         };
         let (device, lock) = (self.shared.device.clone(), open.lock.clone());
         let map = VolumeMap {
             file: open,
             volume: self.clone(),
-            is_trusted: options.credentials == Credentials::Trusted,
+            is_superuser: options.credentials == Credentials::Trusted,
             access_time: options.access_time,
             fork: ForkMark::default(),
         };
@@ -43,14 +43,14 @@ impl Volume {
             if self.is_read_only() {
                 return Err(read_only());
             }
-            if map.takes_rights() {
-                self.change(who, take_rights(&map.file, map.is_trusted)).await?;
+            if map.must_strip_privileges() {
+                self.change(mode, strip_privileges(&map.file, map.is_superuser)).await?;
             }
-            // In this order: what is saved meanwhile is in the map by then.
+            // Check the cache first: what is written back in between is in the map by then.
             if lock.has_unsaved() || !map.file.is_empty() {
-                self.shared.empty(&map.file);
+                self.shared.truncate_to_zero(&map.file);
             }
-            map.note_change();
+            map.update_mtime();
         }
         let file = File::with_map(device, map, lock, options.file);
         if options.direct {

@@ -1,26 +1,26 @@
-//! A volume that becomes larger while it is used.
+//! Enlarges a volume in use.
 
 use rustix::io::Errno;
 
 use crate::blocks::BLOCK;
 use crate::catalog::Access;
-use crate::core::blocking::{Who, now};
+use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::{Error, ErrorKind};
 use crate::superblock::MAX_BLOCKS;
 use crate::volume::volume::Volume;
 
 impl Volume {
-    /// Makes the volume larger, so many bytes in all, while files are read and written. Durable when it
-    /// returns; after a power cut before that, the volume has the one size or the other.
+    /// Enlarges the volume to `bytes` while files are read and written. The new size is durable when this returns;
+    /// after an earlier power cut the volume has either size.
     ///
     /// # Errors
-    /// `Input` for less than it has, more than its device has or 64 TiB, and what is no multiple of
-    /// 4096; EROFS where it is only read; as [`Volume::sync`].
+    /// `Input` if `bytes` is less than the current size, more than the device or 64 TiB, or no multiple of 4096;
+    /// EROFS if the volume is read-only; as [`Volume::sync`].
     pub fn resize(&self, bytes: u64) -> Result<(), Error> {
-        now(self.resize_by(Who::Thread, bytes))
+        run_blocking(self.resize_in_mode(WaitMode::Blocking, bytes))
     }
 
-    pub(crate) async fn resize_by(&self, who: Who, bytes: u64) -> Result<(), Error> {
+    pub(crate) async fn resize_in_mode(&self, mode: WaitMode, bytes: u64) -> Result<(), Error> {
         let refused = |why: String| {
             Err(Error::new(ErrorKind::Input, format!("a volume of {bytes} bytes: {why}")))
         };
@@ -35,16 +35,16 @@ impl Volume {
         }
         {
             let mut state = self.shared.state.lock();
-            let has = state.grows_to.unwrap_or(state.superblock.total_blocks);
+            let has = state.grow_target.unwrap_or(state.superblock.total_blocks);
             if bytes / BLOCK < has {
                 return refused(format!("it has {} and cannot shrink", has * BLOCK));
             }
             if bytes / BLOCK == state.superblock.total_blocks {
                 return Ok(());
             }
-            // Maybe for another, too: it is durable for both when the commit has ended that makes it so.
-            state.grows_to = Some(bytes / BLOCK);
+            // Another caller may have requested it, too: one commit makes it durable for both.
+            state.grow_target = Some(bytes / BLOCK);
         }
-        self.sync_by(who).await
+        self.sync_in_mode(mode).await
     }
 }

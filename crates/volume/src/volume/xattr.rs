@@ -1,36 +1,36 @@
-//! Extended attributes: values under names that begin with their namespace, as `xattr(7)` has them.
+//! Extended attributes: values under names that begin with a namespace (`xattr(7)`).
 
 use rustix::io::Errno;
 
 use crate::catalog::{Key, Table};
-use crate::core::blocking::{Who, now};
+use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::Error;
-use crate::namespace::acl::{ACCESS_LIST, DEFAULT_LIST};
-use crate::namespace::directory::shown;
+use crate::namespace::acl::{ACCESS_ACL, DEFAULT_ACL};
+use crate::namespace::directory::quoted;
 use crate::namespace::path::Follow;
-use crate::namespace::transaction::{Records, Stop};
+use crate::namespace::transaction::{Retry, Transaction};
 use crate::records::inode::{FileKind, Inode, InodeNumber, Time};
 use crate::volume::volume::Volume;
 
-/// Bytes of the longest name, with its namespace (`XATTR_NAME_MAX`).
-const LONGEST_NAME: usize = 255;
-/// Bytes of the largest value (`XATTR_SIZE_MAX`).
-const LARGEST_VALUE: usize = 65_536;
-/// Bytes of all names of a file, each with the zero that system calls end it with (`XATTR_LIST_MAX`).
-const LONGEST_LIST: usize = 65_536;
+/// The longest name, with its namespace (`XATTR_NAME_MAX`).
+const MAX_NAME_BYTES: usize = 255;
+/// The largest value (`XATTR_SIZE_MAX`).
+const MAX_VALUE_BYTES: usize = 65_536;
+/// All names of a file, each with a terminating zero (`XATTR_LIST_MAX`).
+const MAX_LIST_BYTES: usize = 65_536;
 
-/// What a program may do more than whoever runs it (`capabilities(7)`).
+/// The privileges that a program file grants when it runs (`capabilities(7)`).
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// What setting an attribute does to one that is there, or is not.
+/// Conditions for setting an attribute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetXattr {
-    /// Sets it either way.
+    /// Sets it in either case.
     #[default]
     Either,
-    /// EEXIST, if it is there (`XATTR_CREATE`).
+    /// EEXIST if it exists (`XATTR_CREATE`).
     Create,
-    /// ENODATA, if it is not (`XATTR_REPLACE`).
+    /// ENODATA if it does not exist (`XATTR_REPLACE`).
     Replace,
 }
 
@@ -38,38 +38,41 @@ impl Volume {
     /// The value of an extended attribute.
     ///
     /// # Errors
-    /// ENODATA when the file has none of that name; EOPNOTSUPP for one outside of `user.`, `trusted.`,
-    /// `security.` and `system.posix_acl_*`; ERANGE for a name that is empty or of over 255 bytes; what
-    /// else paths meet.
+    /// ENODATA when the file has no attribute of this name; EOPNOTSUPP for a name outside `user.`, `trusted.`,
+    /// `security.` and `system.posix_acl_*`; ERANGE for an empty name or one of more than 255 bytes; other errors of
+    /// paths.
     pub fn xattr(
         &self,
         path: impl AsRef<[u8]>,
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<Vec<u8>, Error> {
-        now(self.shared.operate(Who::Thread, get(path.as_ref(), follow, name.as_ref())))
+        run_blocking(
+            self.shared
+                .run_transaction(WaitMode::Blocking, get(path.as_ref(), follow, name.as_ref())),
+        )
     }
 
-    /// The names of a file's extended attributes, in order of their bytes.
+    /// The names of a file's extended attributes, in the order of their bytes.
     ///
     /// # Errors
-    /// What paths meet.
+    /// Errors of paths.
     pub fn xattrs(&self, path: impl AsRef<[u8]>, follow: Follow) -> Result<Vec<Vec<u8>>, Error> {
-        now(self.shared.operate(Who::Thread, list(path.as_ref(), follow)))
+        run_blocking(self.shared.run_transaction(WaitMode::Blocking, list(path.as_ref(), follow)))
     }
 
     /// Sets an extended attribute.
     ///
-    /// An access control list is treated as on Linux. `system.posix_acl_access` and the file's mode say the same: the
-    /// mode's permissions become the list's, and a list that says no more than they do is not kept. One without
-    /// entries is removed, and `how` says nothing about lists. Set-group-ID stays: whoever sets a list for somebody
-    /// who is not in the group takes it with [`Volume::set_attributes`].
+    /// Access control lists behave as on Linux. `system.posix_acl_access` and the mode stay in step: setting a list
+    /// sets the mode's permissions, and a list that grants no more than the mode is not stored. An empty list removes the
+    /// attribute, and `how` does not apply to lists. The set-group-ID bit stays: to clear it for a caller outside the
+    /// group use [`Volume::set_attributes`].
     ///
     /// # Errors
-    /// As [`Self::xattr`]; EEXIST and ENODATA as `how` says; E2BIG for a value of over 65536 bytes;
-    /// ENOSPC when all names of the file would be longer than 65536 bytes; EINVAL for an access control
-    /// list that is none; EPERM for `user.` where the file is neither a file nor a directory, EACCES
-    /// for a default list where it is no directory, EOPNOTSUPP for lists of symbolic links.
+    /// As [`Self::xattr`]; EEXIST and ENODATA as `how` says; E2BIG for a value of more than 65536 bytes; ENOSPC when
+    /// all names of the file would have more than 65536 bytes; EINVAL for a malformed access control list; EPERM for
+    /// `user.` on anything but files and directories, EACCES for a default list on anything but a directory, EOPNOTSUPP
+    /// for a list on a symbolic link.
     pub fn set_xattr(
         &self,
         path: impl AsRef<[u8]>,
@@ -78,10 +81,13 @@ impl Volume {
         value: &[u8],
         how: SetXattr,
     ) -> Result<(), Error> {
-        now(self.change(Who::Thread, set(path.as_ref(), follow, name.as_ref(), value, how)))
+        run_blocking(
+            self.change(WaitMode::Blocking, set(path.as_ref(), follow, name.as_ref(), value, how)),
+        )
     }
 
-    /// Removes an extended attribute. The mode stays as it is; a list that is not there is removed already.
+    /// Removes an extended attribute. Removing an access control list leaves the mode as it is, and succeeds if there
+    /// is none.
     ///
     /// # Errors
     /// As [`Self::xattr`] and [`Self::set_xattr`].
@@ -91,7 +97,7 @@ impl Volume {
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        now(self.change(Who::Thread, remove(path.as_ref(), follow, name.as_ref())))
+        run_blocking(self.change(WaitMode::Blocking, remove(path.as_ref(), follow, name.as_ref())))
     }
 }
 
@@ -99,22 +105,22 @@ pub(crate) fn get(
     path: &[u8],
     follow: Follow,
     name: &[u8],
-) -> impl FnMut(&mut Records<'_>) -> Result<Vec<u8>, Stop> {
-    move |records| {
-        let number = records.resolve(path, follow)?;
+) -> impl FnMut(&mut Transaction<'_>) -> Result<Vec<u8>, Retry> {
+    move |transaction| {
+        let number = transaction.resolve(path, follow)?;
         let name = check_name(name)?;
-        let value = records.get(Key::Xattr(number.0, name))?;
-        value.ok_or_else(|| absent(name))
+        let value = transaction.get(Key::Xattr(number.0, name))?;
+        value.ok_or_else(|| no_attribute(name))
     }
 }
 
 pub(crate) fn list(
     path: &[u8],
     follow: Follow,
-) -> impl FnMut(&mut Records<'_>) -> Result<Vec<Vec<u8>>, Stop> {
-    move |records| {
-        let number = records.resolve(path, follow)?;
-        records.xattr_names(number)
+) -> impl FnMut(&mut Transaction<'_>) -> Result<Vec<Vec<u8>>, Retry> {
+    move |transaction| {
+        let number = transaction.resolve(path, follow)?;
+        transaction.xattr_names(number)
     }
 }
 
@@ -124,37 +130,37 @@ pub(crate) fn set(
     name: &[u8],
     value: &[u8],
     how: SetXattr,
-) -> impl FnMut(&mut Records<'_>) -> Result<(), Stop> {
-    move |records| {
-        let number = records.change_xattr(path, follow, name)?;
-        if value.len() > LARGEST_VALUE {
-            let what = format!("a value of {} bytes: 65536 are the most", value.len());
+) -> impl FnMut(&mut Transaction<'_>) -> Result<(), Retry> {
+    move |transaction| {
+        let number = transaction.resolve_for_change(path, follow, name)?;
+        if value.len() > MAX_VALUE_BYTES {
+            let what = format!("a value of {} bytes: the maximum is 65536", value.len());
             return Err(Error::refused(Errno::TOOBIG, what).into());
         }
-        let is_there = records.get(Key::Xattr(number.0, name))?.is_some();
-        let kept = match (is_there, how) {
-            _ if is_list(name) => records.take_list(number, name, value)?,
+        let is_there = transaction.get(Key::Xattr(number.0, name))?.is_some();
+        let stored = match (is_there, how) {
+            _ if is_acl(name) => transaction.apply_acl(number, name, value)?,
             (true, SetXattr::Create) => {
-                let what = format!("the attribute {} is there already", shown(name));
+                let what = format!("the attribute {} already exists", quoted(name));
                 return Err(Error::refused(Errno::EXIST, what).into());
             }
-            (false, SetXattr::Replace) => return Err(absent(name)),
+            (false, SetXattr::Replace) => return Err(no_attribute(name)),
             _ => Some(value.to_vec()),
         };
-        match kept {
+        match stored {
             Some(value) => {
                 if !is_there {
-                    records.check_names_with(number, name)?;
+                    transaction.check_list_length(number, name)?;
                 }
-                records.put(Key::Xattr(number.0, name), value);
+                transaction.put(Key::Xattr(number.0, name), value);
             }
-            None if is_there => records.delete(Key::Xattr(number.0, name)),
+            None if is_there => transaction.delete(Key::Xattr(number.0, name)),
             None => {}
         }
         if name == CAPABILITY
-            && let Some(open) = records.opened(number)
+            && let Some(open) = transaction.find_open(number)
         {
-            open.note_capability(true);
+            open.set_may_have_capability(true);
         }
         Ok(())
     }
@@ -164,53 +170,53 @@ pub(crate) fn remove(
     path: &[u8],
     follow: Follow,
     name: &[u8],
-) -> impl FnMut(&mut Records<'_>) -> Result<(), Stop> {
-    move |records| {
-        let number = records.change_xattr(path, follow, name)?;
-        match records.get(Key::Xattr(number.0, name))? {
-            Some(_) => records.delete(Key::Xattr(number.0, name)),
-            // It may be what the mode says.
-            None if is_list(name) => {}
-            None => return Err(absent(name)),
+) -> impl FnMut(&mut Transaction<'_>) -> Result<(), Retry> {
+    move |transaction| {
+        let number = transaction.resolve_for_change(path, follow, name)?;
+        match transaction.get(Key::Xattr(number.0, name))? {
+            Some(_) => transaction.delete(Key::Xattr(number.0, name)),
+            // The list may be in the mode alone.
+            None if is_acl(name) => {}
+            None => return Err(no_attribute(name)),
         }
         Ok(())
     }
 }
 
-impl Records<'_> {
-    fn xattr_names(&self, number: InodeNumber) -> Result<Vec<Vec<u8>>, Stop> {
+impl Transaction<'_> {
+    fn xattr_names(&self, number: InodeNumber) -> Result<Vec<Vec<u8>>, Retry> {
         let all = self.all(Table::Xattrs, number)?;
         Ok(all.into_iter().map(|(key, _)| key[8..].to_vec()).collect())
     }
 
-    /// Refuses one name more where all of them would be too long for a list.
-    fn check_names_with(&self, number: InodeNumber, name: &[u8]) -> Result<(), Stop> {
+    /// Checks that one more name does not make the list of names too long.
+    fn check_list_length(&self, number: InodeNumber, name: &[u8]) -> Result<(), Retry> {
         let names = self.xattr_names(number)?;
         let listed: usize = names.iter().map(|name| name.len() + 1).sum();
-        if listed + name.len() + 1 > LONGEST_LIST {
+        if listed + name.len() + 1 > MAX_LIST_BYTES {
             let what = "the names of its attributes would be longer than 65536 bytes";
             return Err(Error::refused(Errno::NOSPC, what).into());
         }
         Ok(())
     }
 
-    /// What a path leads to, an attribute of which is about to be changed.
-    fn change_xattr(
+    /// Resolves a path to change one of its attributes; updates the inode's change time.
+    fn resolve_for_change(
         &mut self,
         path: &[u8],
         follow: Follow,
         name: &[u8],
-    ) -> Result<InodeNumber, Stop> {
+    ) -> Result<InodeNumber, Retry> {
         let number = self.resolve(path, follow)?;
         let mut inode = self.inode(number)?;
-        check_place(check_name(name)?, &inode)?;
+        check_kind(check_name(name)?, &inode)?;
         inode.changed = Time::now();
         self.put_inode(number, &inode);
         Ok(number)
     }
 
-    /// Takes away what a program may do more than whoever runs it. False when it is nothing.
-    pub(crate) fn take_capability(&mut self, number: InodeNumber) -> Result<bool, Stop> {
+    /// Removes `security.capability`. False if the file has none.
+    pub(crate) fn remove_capability(&mut self, number: InodeNumber) -> Result<bool, Retry> {
         let is_there = self.has_capability(number)?;
         if is_there {
             self.delete(Key::Xattr(number.0, CAPABILITY));
@@ -218,56 +224,57 @@ impl Records<'_> {
         Ok(is_there)
     }
 
-    /// Whether a program may do more than whoever runs it.
-    pub(crate) fn has_capability(&self, number: InodeNumber) -> Result<bool, Stop> {
+    /// True if the file has `security.capability`.
+    pub(crate) fn has_capability(&self, number: InodeNumber) -> Result<bool, Retry> {
         Ok(self.get(Key::Xattr(number.0, CAPABILITY))?.is_some())
     }
 }
 
-/// Refuses what can be nobody's name.
+/// Checks that a name can be one of an attribute.
 fn check_name(name: &[u8]) -> Result<&[u8], Error> {
-    if name.is_empty() || name.len() > LONGEST_NAME {
-        let what = format!("an attribute's name of {} bytes: 1 to 255 can be", name.len());
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        let what = format!("an attribute's name of {} bytes: 1 to 255 are allowed", name.len());
         return Err(Error::refused(Errno::RANGE, what));
     }
-    const SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-    let is_known = SPACES.iter().any(|space| name.starts_with(space) && name.len() > space.len());
-    match is_known && !name.contains(&0) || is_list(name) {
+    const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    let is_known =
+        NAMESPACES.iter().any(|space| name.starts_with(space) && name.len() > space.len());
+    match is_known && !name.contains(&0) || is_acl(name) {
         true => Ok(name),
         false => {
             let what = format!(
                 "the attribute {}: names begin with user., trusted. or security., or are \
                  system.posix_acl_access or system.posix_acl_default",
-                shown(name)
+                quoted(name)
             );
             Err(Error::refused(Errno::OPNOTSUPP, what))
         }
     }
 }
 
-fn is_list(name: &[u8]) -> bool {
-    name == ACCESS_LIST || name == DEFAULT_LIST
+fn is_acl(name: &[u8]) -> bool {
+    name == ACCESS_ACL || name == DEFAULT_ACL
 }
 
-/// Refuses what a file of this kind has not, as Linux does.
-fn check_place(name: &[u8], inode: &Inode) -> Result<(), Error> {
+/// Checks that a file of this kind can have the attribute, as Linux does.
+fn check_kind(name: &[u8], inode: &Inode) -> Result<(), Error> {
     let refuse = |errno, what: &str| Err(Error::refused(errno, what));
     match inode.kind {
-        FileKind::File | FileKind::Directory if !is_list(name) => Ok(()),
-        FileKind::Symlink if is_list(name) => {
+        FileKind::File | FileKind::Directory if !is_acl(name) => Ok(()),
+        FileKind::Symlink if is_acl(name) => {
             refuse(Errno::OPNOTSUPP, "a symbolic link has no access control list")
         }
         FileKind::Directory => Ok(()),
-        _ if name == DEFAULT_LIST => {
+        _ if name == DEFAULT_ACL => {
             refuse(Errno::ACCESS, "only a directory has a default access control list")
         }
         _ if name.starts_with(b"user.") => {
-            refuse(Errno::PERM, "only files and directories have attributes of users")
+            refuse(Errno::PERM, "only files and directories have user attributes")
         }
         _ => Ok(()),
     }
 }
 
-fn absent(name: &[u8]) -> Stop {
-    Error::refused(Errno::NODATA, format!("there is no attribute {}", shown(name))).into()
+fn no_attribute(name: &[u8]) -> Retry {
+    Error::refused(Errno::NODATA, format!("there is no attribute {}", quoted(name))).into()
 }

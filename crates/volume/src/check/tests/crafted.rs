@@ -1,15 +1,15 @@
-//! Records that no volume of ours writes, under right sums, as an image of a stranger may have them: each is told of
-//! as damaged, and what uses the volume all the same neither goes round in circles nor writes where no file lies.
+//! Invalid records with valid checksums, as in a crafted image. Each is reported as damage. A volume that is used all
+//! the same neither loops nor writes to blocks that belong to no file.
 
 use super::*;
 use crate::blocks::Run;
-use crate::core::state::NEXT_INODE;
+use crate::core::state::NEXT_INODE_KEY;
 use crate::error::Error;
 use crate::namespace::directory::{DirectoryEntry, Rename};
 use crate::space::system_zone::SystemZone;
 
-impl Patient {
-    /// Gives a file of one extent, `/d/five`, an extent behind it.
+impl TestVolume {
+    /// Adds an extent after the only one of `/d/five`.
     fn plant_extent(&self, extent: Extent) {
         let number = self.number("/d/five");
         self.plant(|catalog, batch| {
@@ -20,15 +20,15 @@ impl Patient {
         });
     }
 
-    /// Gives a directory a name as no call would.
+    /// Adds an entry that no call would make.
     fn plant_name(&self, directory: u64, name: &[u8], number: u64, kind: FileKind) {
         self.plant(|_, batch| {
-            batch.put(Key::Name(directory, name), &name_record(InodeNumber(number), kind));
+            batch.put(Key::Name(directory, name), &encode_entry(InodeNumber(number), kind));
         });
     }
 }
 
-/// The names of a directory, and those that are damaged.
+/// The valid names of a directory, and the errors of the damaged ones.
 fn list(volume: &Volume, path: &str) -> (Vec<Vec<u8>>, Vec<Error>) {
     let (mut names, mut damaged, mut after) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..1000 {
@@ -50,8 +50,8 @@ fn list(volume: &Volume, path: &str) -> (Vec<Vec<u8>>, Vec<Error>) {
 }
 
 #[test]
-fn an_extent_on_blocks_that_no_file_can_have_is_damaged_and_not_written_to() {
-    let superblock = Patient::new().superblock();
+fn an_extent_in_the_system_zone_is_damage_and_not_written_to() {
+    let superblock = TestVolume::new().superblock();
     let (catalog, log) = (superblock.catalog[0], superblock.log);
     let places = [
         Run { start: 0, length: 1 },
@@ -59,40 +59,40 @@ fn an_extent_on_blocks_that_no_file_can_have_is_damaged_and_not_written_to() {
         Run { start: catalog.start, length: 2 },
         Run { start: catalog.end() - 1, length: 1 },
         Run { start: log.start, length: 1 },
-        // Free, but for its first block.
+        // All but the first block are free.
         Run { start: log.end() - 1, length: 8 },
     ];
     for Run { start, length } in places {
-        let patient = Patient::new();
-        patient.plant_extent(Extent { offset: 8, start, length, state: State::Written });
-        let volume = patient.open();
+        let fixture = TestVolume::new();
+        fixture.plant_extent(Extent { offset: 8, start, length, state: State::Written });
+        let volume = fixture.open();
         let error = volume.open("/d/five", OpenOptions::direct()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{start}: {error}");
         let number = volume.inode("/d/five", Follow::No).unwrap().0.0;
         assert!(error.to_string().contains(&format!("inode {number}")), "{error}");
-        // Nor are the blocks anybody's when the file goes.
+        // Removing the file does not free the blocks.
         volume.remove("/d/five").unwrap();
-        patient.write(&volume, "/new", 0, 9000);
+        fixture.write(&volume, "/new", 0, 9000);
         drop(volume);
-        let volume = patient.open();
-        assert!(patient.is_whole(&volume, "/new", "/new"));
+        let volume = fixture.open();
+        assert!(fixture.is_whole(&volume, "/new", "/new"));
         drop(volume);
-        patient.is_cured_of("it has blocks of the superblock, the catalog or its log");
+        fixture.assert_repairs("it has blocks of the superblock, the catalog or its log");
     }
 }
 
 #[test]
-fn blocks_that_no_file_can_have_are_not_given_out_though_they_count_as_free() {
-    let patient = Patient::new();
-    patient.plant(|_, batch| batch.delete(Key::Region(0)));
-    let volume = patient.open();
-    let zone = SystemZone::of(&patient.superblock());
+fn system_blocks_that_count_as_free_are_not_allocated() {
+    let fixture = TestVolume::new();
+    fixture.plant(|_, batch| batch.delete(Key::Region(0)));
+    let volume = fixture.open();
+    let zone = SystemZone::of(&fixture.superblock());
     for n in 0..40 {
-        patient.write(&volume, &format!("/d/{n}"), 0, 64 * BLOCK as usize);
+        fixture.write(&volume, &format!("/d/{n}"), 0, 64 * BLOCK as usize);
     }
     volume.sync().unwrap();
     drop(volume);
-    let catalog = patient.catalog();
+    let catalog = fixture.catalog();
     for (key, record) in catalog.scan(Table::Extents, Vec::new(), None, 4096).unwrap() {
         let extent = ExtentRecord::parse(&record, SIZE / BLOCK).unwrap();
         assert!(!zone.overlaps(extent.run()), "{key:?}: {extent:?}");
@@ -100,7 +100,7 @@ fn blocks_that_no_file_can_have_are_not_given_out_though_they_count_as_free() {
 }
 
 #[test]
-fn an_extent_outside_of_the_volume_or_over_another_is_damaged() {
+fn an_extent_outside_the_volume_or_over_another_is_damage() {
     let total = SIZE / BLOCK;
     let written = |offset, start, length| Extent { offset, start, length, state: State::Written };
     for extent in [
@@ -108,26 +108,26 @@ fn an_extent_outside_of_the_volume_or_over_another_is_damaged() {
         written(8, total - 1, 2),
         written(8, 0, (1 << 48) - 1),
         written(8, (1 << 63) - 1, 1),
-        // Over the first one of the file.
+        // Overlaps the first extent of the file.
         written(2, total - 8, 1),
     ] {
-        let patient = Patient::new();
-        patient.plant_extent(extent);
-        let volume = patient.open();
+        let fixture = TestVolume::new();
+        fixture.plant_extent(extent);
+        let volume = fixture.open();
         let error = volume.open("/d/five", OpenOptions::direct()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{extent:?}: {error}");
     }
 }
 
 #[test]
-fn names_of_a_directory_end_though_one_cannot_be() {
+fn a_listing_with_an_invalid_name_ends() {
     let long = [b'x'; 256];
     let names: [&[u8]; 8] = [b"", b"\0", b".", b"..", b"a/b", b"/", b"zero\0", &long];
     for name in names {
-        let patient = Patient::new();
-        let number = patient.number("/d");
-        patient.plant_name(number, name, number, FileKind::Directory);
-        let volume = patient.open();
+        let fixture = TestVolume::new();
+        let number = fixture.number("/d");
+        fixture.plant_name(number, name, number, FileKind::Directory);
+        let volume = fixture.open();
         let (listed, damaged) = list(&volume, "/d");
         assert_eq!(listed, [b"five".to_vec(), b"one".to_vec()], "{name:?}");
         let [error] = &damaged[..] else { panic!("{name:?}: {damaged:?}") };
@@ -137,36 +137,36 @@ fn names_of_a_directory_end_though_one_cannot_be() {
             assert!(found.is_err() || matches!(name, b"" | b"." | b".." | b"/"), "{name:?}");
         }
         drop(volume);
-        patient.is_cured_of("its name cannot be read");
+        fixture.assert_repairs("its name cannot be read");
     }
 }
 
 #[test]
-fn names_that_cannot_be_stand_alone_and_in_a_row() {
-    let patient = Patient::new();
-    let number = patient.number("/d");
+fn a_listing_of_only_invalid_names_ends() {
+    let fixture = TestVolume::new();
+    let number = fixture.number("/d");
     for name in [&b""[..], b".", b".."] {
-        patient.plant_name(number, name, number, FileKind::Directory);
+        fixture.plant_name(number, name, number, FileKind::Directory);
     }
-    patient.plant(|_, batch| {
+    fixture.plant(|_, batch| {
         batch.delete(Key::Name(number, b"five"));
         batch.delete(Key::Name(number, b"one"));
     });
-    let volume = patient.open();
+    let volume = fixture.open();
     let (listed, damaged) = list(&volume, "/d");
     assert_eq!((listed.len(), damaged.len()), (0, 3));
-    // It holds what cannot be seen.
+    // It is not empty, though its entries are damaged.
     assert!(volume.remove_directory("/d").is_err());
 }
 
 #[test]
-fn a_directory_in_a_circle_is_damaged_wherever_it_is_met() {
+fn a_directory_in_a_cycle_is_damage_for_every_call() {
     // The root, the directory itself, one above it, and one elsewhere.
     for inner in ["/", "/a/b/c", "/a", "/d"] {
-        let patient = Patient::new();
-        let (directory, number) = (patient.number("/a/b/c"), patient.number(inner));
-        patient.plant_name(directory, b"x", number, FileKind::Directory);
-        let volume = patient.open();
+        let fixture = TestVolume::new();
+        let (directory, number) = (fixture.number("/a/b/c"), fixture.number(inner));
+        fixture.plant_name(directory, b"x", number, FileKind::Directory);
+        let volume = fixture.open();
         let is_damaged = |what: &str, result: Result<(), Error>| {
             let error = result.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Damaged, "{what} of {inner}: {error}");
@@ -182,25 +182,25 @@ fn a_directory_in_a_circle_is_damaged_wherever_it_is_met() {
         assert!(volume.inode("/a/b/c/..", Follow::No).is_ok());
         assert_eq!(list(&volume, "/a/b/c").0, [b"four".to_vec(), b"x".to_vec()]);
         drop(volume);
-        let repaired = patient.check(REPAIR);
+        let repaired = fixture.check(REPAIR);
         assert!(repaired.is_repaired() && !repaired.is_sound(), "{}", text(&repaired));
-        patient.assert_sound();
+        fixture.assert_sound();
     }
-    let patient = Patient::new();
-    patient.plant_name(InodeNumber::ROOT.0, b"x", InodeNumber::ROOT.0, FileKind::Directory);
-    let error = patient.open().entries("/x", b"").unwrap_err();
+    let fixture = TestVolume::new();
+    fixture.plant_name(InodeNumber::ROOT.0, b"x", InodeNumber::ROOT.0, FileKind::Directory);
+    let error = fixture.open().entries("/x", b"").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
 }
 
 #[test]
-fn numbers_that_no_inode_has_are_damage_in_every_table_and_repair_ends() {
+fn invalid_inode_numbers_are_damage_in_every_table() {
     for number in [0, u64::MAX] {
         let file = Inode::new(FileKind::File, 0o600).to_record();
         let mut directory = Inode::new(FileKind::Directory, 0o700);
         directory.parent = InodeNumber(number);
         let directory = directory.to_record();
         let extent = Extent { offset: 0, start: 10_000, length: 1, state: State::Written };
-        let name = name_record(InodeNumber(2), FileKind::Directory);
+        let name = encode_entry(InodeNumber(2), FileKind::Directory);
         let records: [(Key<'_>, Vec<u8>); 6] = [
             (Key::Inode(number), file),
             (Key::Inode(number), directory),
@@ -210,27 +210,27 @@ fn numbers_that_no_inode_has_are_damage_in_every_table_and_repair_ends() {
             (Key::Orphan(number), Vec::new()),
         ];
         for (key, record) in records {
-            let patient = Patient::new();
-            patient.plant(|_, batch| batch.put(key, &record));
-            let volume = patient.open();
+            let fixture = TestVolume::new();
+            fixture.plant(|_, batch| batch.put(key, &record));
+            let volume = fixture.open();
             volume.make_directory("/new", 0o700).unwrap();
             volume.sync().unwrap();
             drop(volume);
-            patient.is_cured_of("number that no inode has");
+            fixture.assert_repairs("inode number is invalid");
         }
     }
 }
 
 #[test]
-fn a_directory_whose_parent_cannot_be_is_damaged() {
-    let patient = Patient::new();
-    let number = patient.number("/d");
-    patient.plant(|catalog, batch| {
+fn a_directory_with_an_invalid_parent_is_damage() {
+    let fixture = TestVolume::new();
+    let number = fixture.number("/d");
+    fixture.plant(|catalog, batch| {
         let mut inode = inode_of(catalog, number);
         inode.parent = InodeNumber(u64::MAX);
         batch.put(Key::Inode(number), &inode.to_record());
     });
-    let volume = patient.open();
+    let volume = fixture.open();
     for path in ["/d", "/d/..", "/d/five"] {
         let error = volume.inode(path, Follow::No).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{path}: {error}");
@@ -238,44 +238,44 @@ fn a_directory_whose_parent_cannot_be_is_damaged() {
 }
 
 #[test]
-fn a_new_file_has_a_number_that_none_has_whatever_the_catalog_says() {
+fn a_new_file_gets_an_unused_number_whatever_the_catalog_says() {
     for next in [0, 1, 2, 5] {
-        let patient = Patient::new();
-        let highest = patient.number("/a/pipe");
-        patient.plant(|_, batch| batch.put(Key::State(NEXT_INODE), &u64::to_be_bytes(next)));
-        let volume = patient.open();
+        let fixture = TestVolume::new();
+        let highest = fixture.number("/a/pipe");
+        fixture.plant(|_, batch| batch.put(Key::State(NEXT_INODE_KEY), &u64::to_be_bytes(next)));
+        let volume = fixture.open();
         assert!(!volume.flaws().is_empty());
         volume.make_directory("/new", 0o700).unwrap();
         assert!(volume.inode("/new", Follow::No).unwrap().0.0 > highest);
-        assert!(patient.is_whole(&volume, "/d/five", "/d/five"));
+        assert!(fixture.is_whole(&volume, "/d/five", "/d/five"));
         drop(volume);
-        patient.assert_sound();
+        fixture.assert_sound();
     }
 }
 
 #[test]
-fn a_volume_that_says_all_numbers_were_given_is_repaired() {
-    let patient = Patient::new();
-    patient.plant(|_, batch| batch.put(Key::State(NEXT_INODE), &u64::MAX.to_be_bytes()));
-    let error = patient.open().make_directory("/new", 0o700).unwrap_err();
+fn a_volume_without_inode_numbers_left_is_repaired() {
+    let fixture = TestVolume::new();
+    fixture.plant(|_, batch| batch.put(Key::State(NEXT_INODE_KEY), &u64::MAX.to_be_bytes()));
+    let error = fixture.open().make_directory("/new", 0o700).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
-    patient.is_cured_of("the number of the next inode");
-    patient.open().make_directory("/new", 0o700).unwrap();
+    fixture.assert_repairs("the number of the next inode");
+    fixture.open().make_directory("/new", 0o700).unwrap();
 }
 
 #[test]
-fn links_that_were_miscounted_are_no_panic() {
+fn wrong_link_counts_do_not_panic() {
     for links in [1, u32::MAX] {
-        let patient = Patient::new();
-        let [a, b] = ["/a", "/a/b"].map(|path| patient.number(path));
-        patient.plant(|catalog, batch| {
+        let fixture = TestVolume::new();
+        let [a, b] = ["/a", "/a/b"].map(|path| fixture.number(path));
+        fixture.plant(|catalog, batch| {
             for number in [a, b] {
                 let mut inode = inode_of(catalog, number);
                 inode.links = links;
                 batch.put(Key::Inode(number), &inode.to_record());
             }
         });
-        let volume = patient.open();
+        let volume = fixture.open();
         for name in ["/a/new", "/a/newer", "/a/b/new"] {
             let _ = volume.make_directory(name, 0o700);
         }
@@ -284,8 +284,8 @@ fn links_that_were_miscounted_are_no_panic() {
         let _ = volume.remove_directory("/a/newer");
         let _ = volume.sync();
         drop(volume);
-        let repaired = patient.check(REPAIR);
+        let repaired = fixture.check(REPAIR);
         assert!(repaired.is_repaired(), "{}", text(&repaired));
-        patient.assert_sound();
+        fixture.assert_sound();
     }
 }

@@ -1,5 +1,5 @@
-//! Checks of volumes in which damage was planted, through the catalog: each kind is found and named, is
-//! repaired, and a second check finds nothing.
+//! Checks of volumes with damage planted through the catalog: each kind is found, named and repaired, and a second
+//! check finds nothing.
 
 mod crafted;
 mod log;
@@ -21,7 +21,7 @@ use super::*;
 use crate::blocks::{BLOCK, Blocks};
 use crate::catalog::{Batch, Catalog, Key, LostPages, Table};
 use crate::error::{Error, ErrorKind};
-use crate::namespace::directory::name_record;
+use crate::namespace::directory::encode_entry;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::path::Follow;
 use crate::records::inode::{FileKind, Inode, InodeNumber};
@@ -31,39 +31,39 @@ use crate::volume::format::FormatOptions;
 use crate::volume::volume::Volume;
 
 const SIZE: u64 = 64 << 20;
-/// Small enough that a handful of inodes, and each region, is a window of its own.
+/// Small enough that a few inodes, and each region, are a window of their own.
 const SMALL: Bounds = Bounds { inodes: 3, blocks: crate::space::allocator::REGION_BLOCKS };
 
 const CHECK: CheckOptions = CheckOptions { repair: false, deep: false, accept_unreadable: false };
 const REPAIR: CheckOptions = CheckOptions { repair: true, deep: false, accept_unreadable: false };
 
-/// A volume with something of everything, closed.
-struct Patient {
+/// A closed volume with a file of each kind.
+struct TestVolume {
     sim: Sim,
     device: Device,
     reactor: Reactor,
 }
 
-impl Patient {
-    fn new() -> Patient {
+impl TestVolume {
+    fn new() -> TestVolume {
         let sim = Sim::new(SimOptions::new(SIZE));
         let device = Device::new(sim.clone()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-        let patient = Patient { sim, device, reactor };
-        let volume = patient.open();
+        let fixture = TestVolume { sim, device, reactor };
+        let volume = fixture.open();
         for directory in ["/a", "/a/b", "/a/b/c", "/d"] {
             volume.make_directory(directory, 0o755).unwrap();
         }
         for path in ["/one", "/a/two", "/a/b/three", "/a/b/c/four", "/d/five"] {
-            patient.write(&volume, path, 0, 9000);
+            fixture.write(&volume, path, 0, 9000);
         }
         volume.link("/one", "/d/one").unwrap();
         volume.make_symlink(b"../one", "/a/link").unwrap();
         volume.make("/a/pipe", Inode::new(FileKind::Fifo, 0o600)).unwrap();
-        patient.write(&volume, "/a/two", 40 * BLOCK, 5000);
+        fixture.write(&volume, "/a/two", 40 * BLOCK, 5000);
         drop(volume);
-        patient
+        fixture
     }
 
     fn open(&self) -> Volume {
@@ -78,7 +78,7 @@ impl Patient {
         assert_eq!(written, Ok(length));
     }
 
-    /// The first 9000 bytes of a file are those that were written.
+    /// True if the first 9000 bytes of a file are those written to the path `was`.
     fn is_whole(&self, volume: &Volume, path: &str, was: &str) -> bool {
         let file = volume.open(path, OpenOptions::direct()).unwrap();
         let (bytes, read) = self.reactor.block_on(file.read(Buffer::zeroed(9000), 0));
@@ -94,7 +94,7 @@ impl Patient {
     }
 
     fn catalog(&self) -> Catalog {
-        open_to_write(&Blocks::of(&self.device), &self.superblock()).unwrap()
+        open_for_write(&Blocks::of(&self.device), &self.superblock()).unwrap()
     }
 
     /// Changes records as no volume would.
@@ -121,8 +121,8 @@ impl Patient {
         assert!(report.is_sound(), "{}", text(&report));
     }
 
-    /// The check tells of it, changes nothing, and repairs it when it is told to; then all is sound.
-    fn is_cured_of(&self, line: &str) -> String {
+    /// Asserts that a check reports `line` and changes nothing, and that a repair leaves the volume consistent.
+    fn assert_repairs(&self, line: &str) -> String {
         for _ in 0..2 {
             let found = text(&self.check(CHECK));
             assert!(found.contains(line), "{line:?} in {found}");
@@ -161,19 +161,19 @@ fn inode_of(catalog: &Catalog, number: u64) -> Inode {
 
 #[test]
 fn a_sound_volume_is_found_sound_and_counted() {
-    let patient = Patient::new();
-    let report = patient.check(CheckOptions { deep: true, ..CHECK });
+    let fixture = TestVolume::new();
+    let report = fixture.check(CheckOptions { deep: true, ..CHECK });
     assert!(report.is_sound(), "{}", text(&report));
     assert_eq!((report.directories, report.files), (5, 7));
     assert_eq!(report.used_blocks, 5 * 3 + 2);
     assert_eq!(report.read_blocks, report.used_blocks);
-    let before = patient.sim.record().len();
-    assert!(patient.check(REPAIR).is_sound());
-    assert_eq!(patient.sim.record().len(), before, "nothing was written");
+    let before = fixture.sim.record().len();
+    assert!(fixture.check(REPAIR).is_sound());
+    assert_eq!(fixture.sim.record().len(), before, "nothing was written");
 }
 
 #[test]
-fn what_is_open_is_not_repaired() {
+fn an_open_volume_is_not_repaired() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("v");
     std::fs::write(&path, vec![0; 16 << 20]).unwrap();

@@ -4,74 +4,75 @@ use super::*;
 use crate::superblock::SLOTS;
 
 #[test]
-fn a_bad_superblock_is_written_again() {
-    let patient = Patient::new();
+fn a_bad_superblock_slot_is_rewritten() {
+    let fixture = TestVolume::new();
     for slot in SLOTS {
-        patient.sim.rot(slot * BLOCK + 300, 2);
-        patient.is_cured_of(&format!("superblock in block {slot}: wrong checksum"));
+        fixture.sim.rot(slot * BLOCK + 300, 2);
+        fixture.assert_repairs(&format!("superblock in block {slot}: wrong checksum"));
     }
-    let copy = patient.superblock().copy().unwrap();
-    patient.sim.rot(copy * BLOCK + 300, 2);
-    patient.is_cured_of(&format!("superblock in block {copy}: wrong checksum"));
+    let copy = fixture.superblock().copy().unwrap();
+    fixture.sim.rot(copy * BLOCK + 300, 2);
+    fixture.assert_repairs(&format!("superblock in block {copy}: wrong checksum"));
     for place in SLOTS.into_iter().chain([copy]) {
-        patient.sim.rot(place * BLOCK + 300, 2);
+        fixture.sim.rot(place * BLOCK + 300, 2);
     }
-    let error = Volume::check(&patient.device, REPAIR, &mut |_, _| {}).unwrap_err();
+    let error = Volume::check(&fixture.device, REPAIR, &mut |_, _| {}).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
 }
 
 #[test]
-fn an_older_superblock_is_written_again_by_a_check_and_by_opening() {
-    let patient = Patient::new();
-    let blocks = Blocks::of(&patient.device);
+fn an_older_superblock_slot_is_rewritten_by_check_and_open() {
+    let fixture = TestVolume::new();
+    let blocks = Blocks::of(&fixture.device);
     let old = SLOTS.map(|slot| blocks.read(slot, BLOCK as usize).unwrap());
-    patient.superblock().write(&blocks).unwrap();
+    fixture.superblock().write(&blocks).unwrap();
     for (slot, old) in SLOTS.into_iter().zip(old) {
         let put_back = || blocks.write(slot, Buffer::copy_of(&old)).unwrap();
         put_back();
         let line = format!("superblock in block {slot}: older than the other");
-        patient.is_cured_of(&line);
+        fixture.assert_repairs(&line);
         put_back();
-        assert_eq!(patient.open().flaws(), Vec::<String>::new());
-        patient.assert_sound();
+        assert_eq!(fixture.open().flaws(), Vec::<String>::new());
+        fixture.assert_sound();
     }
 }
 
 #[test]
-fn a_superblock_without_its_catalog_is_not_written_over_the_other() {
-    let patient = Patient::new();
-    let blocks = Blocks::of(&patient.device);
-    let mut superblock = patient.superblock();
+fn a_superblock_without_its_catalog_does_not_replace_the_other() {
+    let fixture = TestVolume::new();
+    let blocks = Blocks::of(&fixture.device);
+    let mut superblock = fixture.superblock();
     superblock.catalog[0].length = 4;
     superblock.write(&blocks).unwrap();
-    patient.sim.rot(SLOTS[0] * BLOCK + 300, 2);
-    let before = patient.sim.record().len();
-    let error = Volume::check(&patient.device, REPAIR, &mut |_, _| {}).unwrap_err();
+    fixture.sim.rot(SLOTS[0] * BLOCK + 300, 2);
+    let before = fixture.sim.record().len();
+    let error = Volume::check(&fixture.device, REPAIR, &mut |_, _| {}).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
-    assert_eq!(patient.sim.record().len(), before, "nothing was written");
+    assert_eq!(fixture.sim.record().len(), before, "nothing was written");
 }
 
 #[test]
-fn damaged_records_that_a_new_catalog_does_not_get_are_named() {
-    let patient = Patient::new();
-    let two = patient.number("/a/two");
-    super::planted::spoil(&patient, Key::Inode(two));
-    let (blocks, mut superblock) = (Blocks::of(&patient.device), patient.superblock());
+fn records_that_a_new_catalog_loses_are_named() {
+    let fixture = TestVolume::new();
+    let two = fixture.number("/a/two");
+    super::planted::corrupt(&fixture, Key::Inode(two));
+    let (blocks, mut superblock) = (Blocks::of(&fixture.device), fixture.superblock());
     let mut findings = Findings::new(true);
     let old = open(&blocks, &superblock, LostPages::Empty).unwrap();
-    rebuild::rebuild(&blocks, &mut superblock, &old, SMALL, Leaked::Free, &mut findings).unwrap();
+    rebuild::rebuild(&blocks, &mut superblock, &old, SMALL, LeakedBlocks::Free, &mut findings)
+        .unwrap();
     let new = open(&blocks, &superblock, LostPages::Refuse).unwrap();
-    findings.name(&new, &paths::Parents::new()).unwrap();
+    findings.resolve_paths(&new, &paths::Parents::new()).unwrap();
     let lines = text(&findings.into_report(CheckReport::default()));
     assert!(lines.contains(&format!("inode {two}): its inode cannot be read")), "{lines}");
 }
 
-/// Blocks that the catalog's last commit reaches, as two flipped bits in each tell.
-pub(super) fn pages_in_use(patient: &Patient) -> Vec<u64> {
-    let runs = patient.superblock().catalog;
+/// The blocks that the catalog's last commit reaches, found by flipping two bits in each block.
+pub(super) fn pages_in_use(fixture: &TestVolume) -> Vec<u64> {
+    let runs = fixture.superblock().catalog;
     let blocks = runs.into_iter().flat_map(|run| run.start..run.end());
     let is_in_use = |block: &u64| {
-        let spoilt = patient.sim.crash_image(uringfs_device::backend::sim::Crash::KeepAll);
+        let spoilt = fixture.sim.crash_image(uringfs_device::backend::sim::Crash::KeepAll);
         spoilt.rot(block * BLOCK + 100, 0);
         spoilt.rot(block * BLOCK + 700, 0);
         let device = Device::new(spoilt).unwrap();
@@ -82,21 +83,21 @@ pub(super) fn pages_in_use(patient: &Patient) -> Vec<u64> {
 }
 
 #[test]
-fn a_flipped_bit_is_put_right_and_a_lost_page_costs_what_is_in_it() {
-    let patient = Patient::new();
-    let used = pages_in_use(&patient);
+fn a_flipped_bit_is_corrected_and_a_lost_page_costs_its_records() {
+    let fixture = TestVolume::new();
+    let used = pages_in_use(&fixture);
     assert!(used.len() > 8, "{used:?}");
     let mut refused = 0;
     for block in used {
         let of = |bits: &[(u64, u32)]| {
-            let sim = patient.sim.crash_image(uringfs_device::backend::sim::Crash::KeepAll);
+            let sim = fixture.sim.crash_image(uringfs_device::backend::sim::Crash::KeepAll);
             bits.iter().for_each(|(byte, bit)| sim.rot(block * BLOCK + byte, *bit));
             let device = Device::new(sim.clone()).unwrap();
             let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-            Patient { sim, device, reactor }
+            TestVolume { sim, device, reactor }
         };
         let one = of(&[(100, 0)]);
-        one.is_cured_of(&format!("block {block}"));
+        one.assert_repairs(&format!("block {block}"));
         assert!(one.is_whole(&one.open(), "/a/b/c/four", "/a/b/c/four"));
         let many = of(&[(100, 0), (700, 0), (2148, 0)]);
         match Volume::check(&many.device, REPAIR, &mut |_, _| {}) {
@@ -112,23 +113,23 @@ fn a_flipped_bit_is_put_right_and_a_lost_page_costs_what_is_in_it() {
             }
         }
     }
-    // What leads to all tables is one page; and the head, in two sectors that both were spoilt.
+    // The page that leads to all tables, and the header, which has damage in both of its sectors.
     assert!(refused <= 2, "{refused} refused");
 }
 
 #[test]
-fn checksums_that_are_lost_are_made_again_and_cost_nothing() {
+fn lost_checksums_are_rebuilt_and_cost_nothing() {
     let files = ["/one", "/a/two", "/a/b/three", "/a/b/c/four", "/d/five"];
     for byte in [0, 0x5a] {
-        let patient = Patient::new();
-        let (blocks, sums) = (Blocks::of(&patient.device), patient.superblock().catalog[0].start);
+        let fixture = TestVolume::new();
+        let (blocks, sums) = (Blocks::of(&fixture.device), fixture.superblock().catalog[0].start);
         let mut bytes = blocks.read(sums, BLOCK as usize).unwrap();
         bytes[..512].fill(byte);
         blocks.write(sums, bytes).unwrap();
-        let told = patient.is_cured_of(&format!("catalog block {sums}: the checksum of block"));
-        assert!(told.lines().all(|line| line.contains("the checksum of block")), "{told}");
-        let volume = patient.open();
-        assert!(files.iter().all(|path| patient.is_whole(&volume, path, path)));
+        let lines = fixture.assert_repairs(&format!("catalog block {sums}: the checksum of block"));
+        assert!(lines.lines().all(|line| line.contains("the checksum of block")), "{lines}");
+        let volume = fixture.open();
+        assert!(files.iter().all(|path| fixture.is_whole(&volume, path, path)));
     }
 }
 
@@ -136,35 +137,35 @@ fn checksums_that_are_lost_are_made_again_and_cost_nothing() {
 fn a_read_that_fails_once_costs_nothing() {
     let mut failed = 0;
     for nth in 1..60 {
-        let patient = Patient::new();
-        patient.sim.fail_nth(uringfs_device::Op::Read, nth, rustix::io::Errno::IO);
-        match Volume::check(&patient.device, REPAIR, &mut |_, _| {}) {
+        let fixture = TestVolume::new();
+        fixture.sim.fail_nth(uringfs_device::Op::Read, nth, rustix::io::Errno::IO);
+        match Volume::check(&fixture.device, REPAIR, &mut |_, _| {}) {
             Ok(report) => assert!(report.is_repaired(), "read {nth}: {}", text(&report)),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Io(rustix::io::Errno::IO), "{error}");
                 failed += 1;
             }
         }
-        patient.sim.clear_faults();
-        patient.assert_sound();
-        let volume = patient.open();
+        fixture.sim.clear_faults();
+        fixture.assert_sound();
+        let volume = fixture.open();
         for path in ["/one", "/a/two", "/a/b/three", "/a/b/c/four", "/d/five"] {
-            assert!(patient.is_whole(&volume, path, path), "read {nth}: {path}");
+            assert!(fixture.is_whole(&volume, path, path), "read {nth}: {path}");
         }
     }
     assert!(failed > 0);
 }
 
 #[test]
-fn a_superblock_of_before_the_volume_grew_is_no_reason_to_drop_files() {
-    let patient = Patient::new();
-    let mut superblock = patient.superblock();
+fn a_superblock_from_before_a_resize_drops_no_files() {
+    let fixture = TestVolume::new();
+    let mut superblock = fixture.superblock();
     let total = superblock.total_blocks;
     superblock.total_blocks -= 1000;
-    superblock.write(&Blocks::of(&patient.device)).unwrap();
-    let error = Volume::open_on(patient.device.clone()).map(drop).unwrap_err();
+    superblock.write(&Blocks::of(&fixture.device)).unwrap();
+    let error = Volume::open_on(fixture.device.clone()).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     assert!(error.to_string().contains("--repair"), "{error}");
-    patient.is_cured_of(&format!("says {} blocks, the volume has {total}", total - 1000));
-    assert_eq!(patient.superblock().total_blocks, total);
+    fixture.assert_repairs(&format!("says {} blocks, the volume has {total}", total - 1000));
+    assert_eq!(fixture.superblock().total_blocks, total);
 }

@@ -1,4 +1,4 @@
-//! Blocks that belong to two, to nobody, or that are free and in use.
+//! Blocks that belong to two files or to none, and blocks that are in use and count as free.
 
 use rustix::io::Errno;
 use uringfs_device::Op;
@@ -7,23 +7,23 @@ use uringfs_device::backend::sim::{Fault, Rule, When};
 use super::*;
 
 #[test]
-fn leaked_blocks_are_free_again() {
-    let patient = Patient::new();
-    let free = patient.open().statistics().free_blocks;
-    let two = patient.number("/a/two");
-    patient.plant(|_, batch| batch.delete(Key::Extent(two, 40)));
-    let lines = patient.is_cured_of("2 blocks of region 0");
+fn leaked_blocks_are_freed() {
+    let fixture = TestVolume::new();
+    let free = fixture.open().statistics().free_blocks;
+    let two = fixture.number("/a/two");
+    fixture.plant(|_, batch| batch.delete(Key::Extent(two, 40)));
+    let lines = fixture.assert_repairs("2 blocks of region 0");
     let lost = format!("/a/two (inode {two}): 8192 bytes that it had on the device are lost");
     assert!(lines.contains(&lost), "{lines}");
-    assert_eq!(patient.open().statistics().free_blocks, free + 2);
+    assert_eq!(fixture.open().statistics().free_blocks, free + 2);
 }
 
 #[test]
 fn files_that_lost_blocks_are_named() {
-    let patient = Patient::new();
-    let [one, two, five] = ["/one", "/a/two", "/d/five"].map(|path| patient.number(path));
-    patient.plant(|catalog, batch| {
-        // The first file and the last have none left.
+    let fixture = TestVolume::new();
+    let [one, two, five] = ["/one", "/a/two", "/d/five"].map(|path| fixture.number(path));
+    fixture.plant(|catalog, batch| {
+        // The first file and the last have no extents left.
         for file in [one, five] {
             batch.delete(Key::Extent(file, 0));
         }
@@ -31,38 +31,38 @@ fn files_that_lost_blocks_are_named() {
         inode.blocks = 1;
         batch.put(Key::Inode(two), &inode.to_record());
     });
-    let lines = patient.is_cured_of(&format!("(inode {one}): 12288 bytes that it had"));
+    let lines = fixture.assert_repairs(&format!("(inode {one}): 12288 bytes that it had"));
     assert!(lines.contains(&format!("(inode {five}): 12288 bytes that it had")), "{lines}");
-    let said = format!("(inode {two}): it says it has 1 blocks, and has 5; set");
-    assert!(lines.contains(&said), "{lines}");
-    assert_eq!(patient.open().inode("/a/two", Follow::No).unwrap().1.blocks, 5);
+    let expected = format!("(inode {two}): its inode counts 1 blocks, its extents have 5; set");
+    assert!(lines.contains(&expected), "{lines}");
+    assert_eq!(fixture.open().inode("/a/two", Follow::No).unwrap().1.blocks, 5);
 }
 
 #[test]
 fn blocks_in_use_that_count_as_free_are_taken() {
-    let patient = Patient::new();
-    let five = patient.number("/d/five");
-    patient.plant(|_, batch| batch.delete(Key::Region(0)));
-    let report = text(&patient.check(CHECK));
+    let fixture = TestVolume::new();
+    let five = fixture.number("/d/five");
+    fixture.plant(|_, batch| batch.delete(Key::Region(0)));
+    let report = text(&fixture.check(CHECK));
     assert!(report.contains("blocks in use, from block 0 on, count as free in region 0"));
-    patient.is_cured_of("count as free");
-    // Of a file alone, it is named.
-    patient.plant(|catalog, batch| {
+    fixture.assert_repairs("count as free");
+    // The owner is named if there is only one.
+    fixture.plant(|catalog, batch| {
         let extent = first_extent(catalog, five);
         let record = catalog.get(Key::Region(0)).unwrap().unwrap();
-        let (_, rest) = crate::core::state::summary_of(&record).unwrap();
+        let (_, rest) = crate::core::state::parse_region(&record).unwrap();
         let mut bits = crate::space::allocator::free_bits(rest, SIZE / BLOCK).unwrap();
         bits[extent.start as usize / 64] |= 1 << (extent.start % 64);
         let (summary, record) = crate::space::allocator::record_of(&bits);
         let changed = crate::space::allocator::ChangedRegion { index: 0, summary, record };
-        batch.put(Key::Region(0), &crate::core::state::region_record(&changed));
+        batch.put(Key::Region(0), &crate::core::state::encode_region(&changed));
     });
-    patient.is_cured_of(&format!("/d/five (inode {five}): 1 blocks in use"));
+    fixture.assert_repairs(&format!("/d/five (inode {five}): 1 blocks in use"));
 }
 
 #[test]
-fn damaged_records_of_free_blocks_are_made_again_and_the_volume_works_meanwhile() {
-    let patient = Patient::new();
+fn damaged_region_records_are_rebuilt_and_the_volume_works_before() {
+    let fixture = TestVolume::new();
     let plants: [fn(&[u8], &mut Batch); 3] = [
         |record, batch| batch.put_with_wrong_sum(Key::Region(0), record),
         |record, batch| batch.put(Key::Region(0), &record[..record.len() - 1]),
@@ -73,48 +73,48 @@ fn damaged_records_of_free_blocks_are_made_again_and_the_volume_works_meanwhile(
         },
     ];
     for (index, plant) in plants.into_iter().enumerate() {
-        patient.plant(|catalog, batch| {
+        fixture.plant(|catalog, batch| {
             plant(&catalog.get(Key::Region(0)).unwrap().unwrap(), batch);
         });
         if index == 0 {
-            let volume = patient.open();
+            let volume = fixture.open();
             assert!(volume.flaws()[0].contains("region 0"), "{:?}", volume.flaws());
-            assert!(patient.is_whole(&volume, "/one", "/one"));
+            assert!(fixture.is_whole(&volume, "/one", "/one"));
         }
-        patient.is_cured_of("the record of free blocks in region 0");
+        fixture.assert_repairs("the record of free blocks in region 0");
     }
 }
 
 #[test]
-fn a_block_of_two_files_is_told_for_both_and_left() {
-    let patient = Patient::new();
-    let (five, four) = (patient.number("/d/five"), patient.number("/a/b/c/four"));
-    patient.plant(|catalog, batch| {
+fn a_block_of_two_files_is_reported_for_both_and_left() {
+    let fixture = TestVolume::new();
+    let (five, four) = (fixture.number("/d/five"), fixture.number("/a/b/c/four"));
+    fixture.plant(|catalog, batch| {
         let shared = Extent { offset: 100, ..first_extent(catalog, five) };
         batch.put(Key::Extent(four, 100), &extent_record(shared));
     });
     for options in [CHECK, REPAIR] {
-        let report = patient.check(options);
+        let report = fixture.check(options);
         assert!(!report.is_repaired());
         for owner in [format!("/d/five (inode {five})"), format!("/a/b/c/four (inode {four})")] {
             let line = format!("{owner}: 3 of its blocks");
             assert!(text(&report).contains(&line), "{}", text(&report));
         }
     }
-    // What it says helps.
+    // The advice in the finding helps.
     for path in ["/d/five", "/a/b/c/four"] {
-        // The second frees what is free already, and is refused where that is noticed.
-        let _ = patient.open().remove(path);
+        // The second removal frees blocks that are free already: it is refused if that is noticed.
+        let _ = fixture.open().remove(path);
     }
-    assert!(patient.check(REPAIR).is_repaired());
-    patient.assert_sound();
+    assert!(fixture.check(REPAIR).is_repaired());
+    fixture.assert_sound();
 }
 
 #[test]
-fn blocks_that_count_as_free_are_taken_however_many_are_shared() {
-    let patient = Patient::new();
-    let (five, four) = (patient.number("/d/five"), patient.number("/a/b/c/four"));
-    patient.plant(|_, batch| {
+fn many_shared_blocks_do_not_hide_blocks_that_count_as_free() {
+    let fixture = TestVolume::new();
+    let (five, four) = (fixture.number("/d/five"), fixture.number("/a/b/c/four"));
+    fixture.plant(|_, batch| {
         for index in 0..1001 {
             let (offset, start) = (100 + index, 9000 + 2 * index);
             let shared = Extent { offset, start, length: 1, state: State::Written };
@@ -125,7 +125,7 @@ fn blocks_that_count_as_free_are_taken_however_many_are_shared() {
         batch.delete(Key::Region(0));
     });
     let count = |options| {
-        let report = patient.check(options);
+        let report = fixture.check(options);
         assert_eq!((report.is_repaired(), report.unlisted), (false, 1), "{}", text(&report));
         text(&report).matches("count as free in region 0").count()
     };
@@ -133,12 +133,12 @@ fn blocks_that_count_as_free_are_taken_however_many_are_shared() {
 }
 
 #[test]
-fn extents_where_none_can_be_are_dropped() {
-    let patient = Patient::new();
-    let [five, a] = ["/d/five", "/a"].map(|path| patient.number(path));
-    let catalog_block = patient.superblock().catalog[0].start;
+fn impossible_extents_are_dropped() {
+    let fixture = TestVolume::new();
+    let [five, a] = ["/d/five", "/a"].map(|path| fixture.number(path));
+    let catalog_block = fixture.superblock().catalog[0].start;
     let extent = |offset, start| Extent { offset, start, length: 2, state: State::Written };
-    patient.plant(|_, batch| {
+    fixture.plant(|_, batch| {
         let mut put = |inode, extent: Extent| {
             batch.put(Key::Extent(inode, extent.offset), &extent_record(extent));
         };
@@ -149,54 +149,54 @@ fn extents_where_none_can_be_are_dropped() {
         put(a, extent(0, 9100));
     });
     let lines =
-        patient.is_cured_of("it has two blocks for the same bytes: 8192 bytes from byte 4096");
+        fixture.assert_repairs("it has two blocks for the same bytes: 8192 bytes from byte 4096");
     assert_eq!(
         lines.matches("it has blocks of the superblock, the catalog or its log").count(),
         2,
         "{lines}"
     );
     assert!(lines.contains("an extent ends behind the device"), "{lines}");
-    assert!(lines.contains(&format!("/a (inode {a}): it has blocks, and holds no bytes")));
-    assert!(patient.is_whole(&patient.open(), "/d/five", "/d/five"));
+    assert!(lines.contains(&format!("/a (inode {a}): it has blocks, but is not a regular file")));
+    assert!(fixture.is_whole(&fixture.open(), "/d/five", "/d/five"));
 }
 
 #[test]
-fn all_extents_of_what_is_no_file_are_dropped_at_once() {
-    let patient = Patient::new();
-    let a = patient.number("/a");
-    patient.plant(|_, batch| {
+fn all_extents_of_a_directory_are_dropped_at_once() {
+    let fixture = TestVolume::new();
+    let a = fixture.number("/a");
+    fixture.plant(|_, batch| {
         for offset in 0..101 {
             let extent =
                 Extent { offset, start: 9000 + 2 * offset, length: 1, state: State::Written };
             batch.put(Key::Extent(a, offset), &extent_record(extent));
         }
     });
-    let lines = patient.is_cured_of("it has blocks, and holds no bytes");
-    assert_eq!(lines.matches("holds no bytes").count(), 101, "{lines}");
+    let lines = fixture.assert_repairs("it has blocks, but is not a regular file");
+    assert_eq!(lines.matches("not a regular file").count(), 101, "{lines}");
 }
 
 #[test]
-fn blocks_of_a_file_that_is_gone_make_it_again() {
-    let patient = Patient::new();
-    let (d, five) = (patient.number("/d"), patient.number("/d/five"));
-    patient.plant(|_, batch| {
+fn a_file_without_an_inode_is_recreated_from_its_extents() {
+    let fixture = TestVolume::new();
+    let (d, five) = (fixture.number("/d"), fixture.number("/d/five"));
+    fixture.plant(|_, batch| {
         batch.delete(Key::Name(d, b"five"));
         batch.delete(Key::Inode(five));
     });
-    patient.is_cured_of(&format!("inode {five}: the file's inode is lost"));
-    let volume = patient.open();
-    assert!(patient.is_whole(&volume, &format!("/lost+found/#{five}"), "/d/five"));
+    fixture.assert_repairs(&format!("inode {five}: the file's inode is lost"));
+    let volume = fixture.open();
+    assert!(fixture.is_whole(&volume, &format!("/lost+found/#{five}"), "/d/five"));
     assert_eq!(volume.inode(format!("/lost+found/#{five}"), Follow::No).unwrap().1.size, 12288);
 }
 
 #[test]
-fn bytes_that_cannot_be_read_are_told_with_file_and_offset() {
-    let patient = Patient::new();
-    let extent = first_extent(&patient.catalog(), patient.number("/a/b/three"));
+fn unreadable_bytes_are_reported_with_file_and_offset() {
+    let fixture = TestVolume::new();
+    let extent = first_extent(&fixture.catalog(), fixture.number("/a/b/three"));
     let bad = (extent.start + 1) * BLOCK;
     let rule = Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO));
-    patient.sim.inject(rule.within(bad, bad + 1));
-    let deep = |repair| patient.check(CheckOptions { deep: true, repair, ..CHECK });
+    fixture.sim.inject(rule.within(bad, bad + 1));
+    let deep = |repair| fixture.check(CheckOptions { deep: true, repair, ..CHECK });
     for repair in [false, true] {
         let report = deep(repair);
         assert_eq!(report.findings.len(), 1, "{}", text(&report));
@@ -205,6 +205,6 @@ fn bytes_that_cannot_be_read_are_told_with_file_and_offset() {
         assert!(line.contains("4096 bytes from byte 4096 on cannot be read"), "{line}");
         assert!(!report.is_repaired());
     }
-    patient.sim.clear_faults();
+    fixture.sim.clear_faults();
     assert!(deep(false).is_sound());
 }

@@ -1,4 +1,4 @@
-//! Devices that do not give what the catalog has: that is no damage, and what cannot be read is not lost.
+//! Devices that fail to read blocks of the catalog: an unreadable block is not damage, and its contents are not lost.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::superblock::SLOTS;
 const FILES: [&str; 5] = ["/one", "/a/two", "/a/b/three", "/a/b/c/four", "/d/five"];
 const ACCEPT: CheckOptions = CheckOptions { accept_unreadable: true, ..REPAIR };
 
-impl Patient {
-    /// The same volume on a device of its own.
-    fn copy(&self) -> Patient {
+impl TestVolume {
+    /// A copy of the volume, on a device of its own.
+    fn copy(&self) -> TestVolume {
         let sim = self.sim.crash_image(Crash::KeepAll);
         let device = Device::new(sim.clone()).unwrap();
         sim.restart_record();
-        Patient { sim, device, reactor: Reactor::new(ReactorOptions::default()).unwrap() }
+        TestVolume { sim, device, reactor: Reactor::new(ReactorOptions::default()).unwrap() }
     }
 
     fn fail_reads_of(&self, block: u64, when: When) {
@@ -32,7 +32,7 @@ impl Patient {
         self.sim.record().iter().filter(is_change).count()
     }
 
-    /// Each block that a file has, and what is in it.
+    /// Each block of a file, with its contents.
     fn blocks_of_files(&self) -> BTreeMap<u64, Vec<u8>> {
         let catalog = self.catalog();
         let extents = catalog.scan(Table::Extents, Vec::new(), None, 4096).unwrap();
@@ -54,10 +54,10 @@ impl Patient {
 }
 
 #[test]
-fn a_block_that_cannot_be_read_is_not_taken_for_lost() {
-    let patient = Patient::new();
-    for block in pages_in_use(&patient) {
-        let copy = patient.copy();
+fn an_unreadable_block_does_not_count_as_lost() {
+    let fixture = TestVolume::new();
+    for block in pages_in_use(&fixture) {
+        let copy = fixture.copy();
         copy.fail_reads_of(block, When::Every(1));
         let error = copy.repair(REPAIR).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{error}");
@@ -72,9 +72,9 @@ fn a_block_that_cannot_be_read_is_not_taken_for_lost() {
 
 #[test]
 fn a_read_that_fails_once_costs_nothing() {
-    let patient = Patient::new();
+    let fixture = TestVolume::new();
     for nth in 1.. {
-        let copy = patient.copy();
+        let copy = fixture.copy();
         copy.sim.fail_nth(Op::Read, nth, Errno::IO);
         match copy.repair(REPAIR) {
             Ok(report) if copy.sim.faults_hit() == 0 => {
@@ -92,17 +92,17 @@ fn a_read_that_fails_once_costs_nothing() {
 }
 
 #[test]
-fn accepted_unread_blocks_cost_what_is_in_them_and_no_blocks_of_files() {
-    let patient = Patient::new();
-    let (files, mut repaired) = (patient.blocks_of_files(), 0);
-    for block in pages_in_use(&patient) {
-        let copy = patient.copy();
+fn accepted_unreadable_blocks_cost_their_records_and_no_file_blocks() {
+    let fixture = TestVolume::new();
+    let (files, mut repaired) = (fixture.blocks_of_files(), 0);
+    for block in pages_in_use(&fixture) {
+        let copy = fixture.copy();
         copy.fail_reads_of(block, When::Every(1));
         let Ok(report) = copy.repair(ACCEPT) else { continue };
         repaired += 1;
         assert!(text(&report).contains(&format!("block {block}")), "{}", text(&report));
         copy.sim.clear_faults();
-        // Nor are they given out: another file is as long as can be.
+        // The blocks are not allocated either: fill the volume with another file.
         let volume = copy.open();
         for n in 0.. {
             let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
@@ -123,23 +123,23 @@ fn accepted_unread_blocks_cost_what_is_in_them_and_no_blocks_of_files() {
     assert!(repaired > 4, "{repaired}");
 }
 
-/// A volume as a kill leaves it, with records in its log.
-fn killed() -> Patient {
-    let patient = Patient::new();
-    let volume = patient.open();
+/// A volume after a kill, with records in its log.
+fn killed() -> TestVolume {
+    let fixture = TestVolume::new();
+    let volume = fixture.open();
     for n in 0..4 {
         volume.make_directory(format!("/later{n}"), 0o755).unwrap();
         volume.sync().unwrap();
     }
-    let copy = patient.copy();
+    let copy = fixture.copy();
     drop(volume);
     copy
 }
 
 #[test]
-fn what_cannot_be_read_at_opening_is_an_error_of_the_device_and_never_damage() {
-    let patient = killed();
-    let judge = |copy: &Patient, what: String| {
+fn an_unreadable_block_at_open_is_a_device_error_and_not_damage() {
+    let fixture = killed();
+    let check_open = |copy: &TestVolume, what: String| {
         match Volume::open_on(copy.device.clone()) {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{what}: {error}"),
             Ok(volume) => {
@@ -156,7 +156,7 @@ fn what_cannot_be_read_at_opening_is_an_error_of_the_device_and_never_damage() {
         assert!((0..4).all(|n| volume.inode(format!("/later{n}"), Follow::No).is_ok()), "{what}");
     };
     for nth in 1.. {
-        let copy = patient.copy();
+        let copy = fixture.copy();
         copy.sim.fail_nth(Op::Read, nth, Errno::IO);
         let hit = || copy.sim.faults_hit();
         drop(Volume::open_on(copy.device.clone()));
@@ -164,33 +164,33 @@ fn what_cannot_be_read_at_opening_is_an_error_of_the_device_and_never_damage() {
             assert!(nth > 5);
             break;
         }
-        let copy = patient.copy();
+        let copy = fixture.copy();
         copy.sim.fail_nth(Op::Read, nth, Errno::IO);
-        judge(&copy, format!("read {nth}"));
+        check_open(&copy, format!("read {nth}"));
     }
-    let log = patient.superblock().log;
-    let catalog = patient.superblock().catalog[0];
+    let log = fixture.superblock().log;
+    let catalog = fixture.superblock().catalog[0];
     let half = log.length / 2;
     for block in
         SLOTS.into_iter().chain(catalog.start..catalog.start + 40).chain(log.start..log.end())
     {
-        let copy = patient.copy();
+        let copy = fixture.copy();
         copy.fail_reads_of(block, When::Every(1));
-        judge(&copy, format!("block {block}"));
+        check_open(&copy, format!("block {block}"));
     }
     for pair in [SLOTS, [log.start, log.start + half], [log.start + 1, log.start + half + 1]] {
-        let copy = patient.copy();
+        let copy = fixture.copy();
         pair.iter().for_each(|block| copy.fail_reads_of(*block, When::Every(1)));
-        judge(&copy, format!("blocks {pair:?}"));
+        check_open(&copy, format!("blocks {pair:?}"));
     }
 }
 
 #[test]
-fn a_record_of_the_log_of_which_one_copy_is_damaged_and_the_other_unread_is_not_lost() {
-    let patient = killed();
-    let log = patient.superblock().log;
+fn a_log_record_with_a_damaged_and_an_unreadable_copy_is_not_lost() {
+    let fixture = killed();
+    let log = fixture.superblock().log;
     for half in [0, log.length / 2] {
-        let copy = patient.copy();
+        let copy = fixture.copy();
         let (damaged, unread) = (log.start + half, log.start + log.length / 2 - half);
         copy.sim.rot(damaged * BLOCK + 20, 1);
         copy.fail_reads_of(unread, When::Every(1));

@@ -1,44 +1,47 @@
-//! Every order in which those who sync and the thread that commits can meet, as loom finds them: nobody is
-//! told too early, and nobody is left waiting.
+//! All interleavings of waiters and the commit thread, searched by loom: no waiter is woken too early, and none
+//! waits for ever.
 
 use super::*;
 use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use loom::thread;
 use std::task::{Context, Wake};
 
-/// What is changed, and what of it a commit has made durable.
+/// A counter of changes, and how many of them are durable.
 #[derive(Default)]
 struct Device {
-    board: Arc<Board>,
+    group_commit: Arc<GroupCommit>,
     changes: AtomicU64,
     durable: AtomicU64,
 }
 
 impl Device {
-    /// As a volume's commit does, unless `outcome` says otherwise of it.
-    fn commit(&self, outcome: Result<(), Failed>) -> Result<(), Failed> {
-        self.board.begin();
+    /// One commit with the given outcome.
+    fn commit(&self, outcome: Result<(), CommitError>) -> Result<(), CommitError> {
+        self.group_commit.begin();
         let taken = self.changes.load(SeqCst);
         outcome?;
         self.durable.store(taken, SeqCst);
         Ok(())
     }
 
-    /// Changes something and waits until that is durable.
-    fn change_and_sync(&self, wait: fn(&Arc<Board>) -> Result<(), Errno>) -> Result<(), Errno> {
+    /// Makes a change and waits until it is durable.
+    fn change_and_sync(
+        &self,
+        wait: fn(&Arc<GroupCommit>) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let mine = self.changes.fetch_add(1, SeqCst) + 1;
-        let synced = wait(&self.board);
+        let synced = wait(&self.group_commit);
         assert!(synced.is_err() || self.durable.load(SeqCst) >= mine, "it was not durable");
         synced
     }
 }
 
-fn in_thread(board: &Arc<Board>) -> Result<(), Errno> {
-    board.wait(board.next())
+fn in_thread(group_commit: &Arc<GroupCommit>) -> Result<(), Errno> {
+    group_commit.wait(group_commit.next())
 }
 
-fn in_task(board: &Arc<Board>) -> Result<(), Errno> {
-    let mut commit = board.clone().wait_in_task(board.next());
+fn in_task(group_commit: &Arc<GroupCommit>) -> Result<(), Errno> {
+    let mut commit = group_commit.clone().wait_async(group_commit.next());
     let woken = Arc::new(Woken::default());
     let waker = woken.clone().into();
     loop {
@@ -51,104 +54,106 @@ fn in_task(board: &Arc<Board>) -> Result<(), Errno> {
 
 #[derive(Default)]
 struct Woken {
-    is: Mutex<bool>,
+    is_woken: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Woken {
     fn wait(&self) {
-        let mut is = self.is.lock();
-        while !std::mem::take(&mut *is) {
-            self.changed.wait(&mut is);
+        let mut is_woken = self.is_woken.lock();
+        while !std::mem::take(&mut *is_woken) {
+            self.changed.wait(&mut is_woken);
         }
     }
 }
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        *self.is.lock() = true;
+        *self.is_woken.lock() = true;
         self.changed.notify_all();
     }
 }
 
-/// Tries out what happens on a device of which the first commit ends as told; then it is closed.
-fn model(first: Result<(), Failed>, what: fn(&Arc<Device>)) {
+/// Searches the interleavings of `what` with a commit thread whose first commit ends with `first`; then closes.
+fn model(first: Result<(), CommitError>, what: fn(&Arc<Device>)) {
     model_by(loom::model::Builder::new(), first, what);
 }
 
-fn model_by(builder: loom::model::Builder, first: Result<(), Failed>, what: fn(&Arc<Device>)) {
+fn model_by(builder: loom::model::Builder, first: Result<(), CommitError>, what: fn(&Arc<Device>)) {
     builder.check(move || {
         let device = Arc::new(Device::default());
-        let its = device.clone();
+        let shared = device.clone();
         let mut outcome = Some(first);
-        let commits = move || its.board.serve(|_| its.commit(outcome.take().unwrap_or(Ok(()))));
-        let committer = thread::spawn(commits);
+        let commits =
+            move || shared.group_commit.run(|_| shared.commit(outcome.take().unwrap_or(Ok(()))));
+        let commit_thread = thread::spawn(commits);
         what(&device);
-        device.board.close();
-        // Whether the last commit ended well is not what these ask.
-        let _ = committer.join().unwrap();
+        device.group_commit.close();
+        // The outcome of the last commit is not part of these tests.
+        let _ = commit_thread.join().unwrap();
     });
 }
 
 #[test]
-fn loom_who_is_told_has_its_change_in_a_commit_that_began_later_and_has_ended() {
+fn loom_a_woken_waiter_has_its_change_in_an_ended_commit() {
     model(Ok(()), |device| {
-        let its = device.clone();
-        let other = thread::spawn(move || assert_eq!(its.change_and_sync(in_task), Ok(())));
+        let shared = device.clone();
+        let other = thread::spawn(move || assert_eq!(shared.change_and_sync(in_task), Ok(())));
         assert_eq!(device.change_and_sync(in_thread), Ok(()));
         other.join().unwrap();
     });
 }
 
 #[test]
-fn loom_a_failure_reaches_everyone() {
-    model(Err(Failed::Stopped), |device| {
-        let its = device.clone();
-        let other = thread::spawn(move || assert_eq!(its.change_and_sync(in_task), Err(Errno::IO)));
+fn loom_a_failure_reaches_every_waiter() {
+    model(Err(CommitError::Stopped), |device| {
+        let shared = device.clone();
+        let other =
+            thread::spawn(move || assert_eq!(shared.change_and_sync(in_task), Err(Errno::IO)));
         assert_eq!(device.change_and_sync(in_thread), Err(Errno::IO));
         other.join().unwrap();
     });
 }
 
 #[test]
-fn loom_a_flush_of_somebody_else_that_fails_ends_every_wait() {
+fn loom_a_failed_flush_elsewhere_ends_every_wait() {
     model(Ok(()), |device| {
-        let its = device.clone();
-        let failing = thread::spawn(move || its.board.fail());
+        let shared = device.clone();
+        let failing = thread::spawn(move || shared.group_commit.fail());
         let synced = device.change_and_sync(in_task);
-        assert!(synced.is_ok() || device.board.has_failed());
+        assert!(synced.is_ok() || device.group_commit.has_failed());
         failing.join().unwrap();
         assert_eq!(device.change_and_sync(in_thread), Err(Errno::IO));
     });
 }
 
 #[test]
-fn loom_who_is_refused_is_told_and_the_next_commit_has_its_change() {
+fn loom_a_refused_waiter_is_woken_and_the_next_commit_has_its_change() {
     let mut builder = loom::model::Builder::new();
-    // Each preemption more takes ten times as long here: with six it was not through in twenty minutes.
+    // Each further preemption takes ten times as long: six did not finish in twenty minutes.
     builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(5));
-    model_by(builder, Err(Failed::Refused(Errno::NOSPC)), |device| {
-        let its = device.clone();
-        let other = thread::spawn(move || its.change_and_sync(in_task));
+    model_by(builder, Err(CommitError::Refused(Errno::NOSPC)), |device| {
+        let shared = device.clone();
+        let other = thread::spawn(move || shared.change_and_sync(in_task));
         if device.change_and_sync(in_thread) == Err(Errno::NOSPC) {
             assert_eq!(device.change_and_sync(in_thread), Ok(()));
         }
-        // In the same commit, or in the next.
+        // In the same commit or in the next.
         let other = other.join().unwrap();
         assert!(other.is_ok() || other == Err(Errno::NOSPC));
     });
 }
 
 #[test]
-fn loom_closed_beside_one_who_waits_and_one_who_gave_up_nobody_waits_for_ever() {
+fn loom_closing_with_a_waiter_and_a_dropped_one_ends_every_wait() {
     model(Ok(()), |device| {
-        let its = device.clone();
-        let waiting = thread::spawn(move || its.change_and_sync(in_task));
-        let mut given_up = device.board.clone().wait_in_task(device.board.next());
+        let shared = device.clone();
+        let waiting = thread::spawn(move || shared.change_and_sync(in_task));
+        let mut given_up = device.group_commit.clone().wait_async(device.group_commit.next());
         let waker = Arc::new(Woken::default()).into();
         let _ = given_up.as_mut().poll(&mut Context::from_waker(&waker));
         drop(given_up);
-        device.board.close();
+        device.group_commit.close();
         let waited = waiting.join().unwrap();
         assert!(waited.is_ok() || waited == Err(Errno::IO));
     });
