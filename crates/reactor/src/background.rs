@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::event_loop::remote::Remote;
+use crate::event_loop::handle::Remote;
 use crate::options::ReactorOptions;
 use crate::reactor::Reactor;
 
@@ -20,17 +20,17 @@ use crate::reactor::Reactor;
 /// # Errors
 /// Why the thread or its reactor could not be made; ECHILD in the child of a fork whose parent has one.
 pub fn service() -> io::Result<Remote> {
-    static SERVICE: Mutex<Option<Remote>> = Mutex::new(None);
-    let mut service = SERVICE.lock();
-    match &*service {
+    static BACKGROUND: Mutex<Option<Remote>> = Mutex::new(None);
+    let mut background = BACKGROUND.lock();
+    match &*background {
         // Of what it serves, page caches above all, only the parent's has the truth.
         Some(remote) if remote.is_forked() => Err(Errno::CHILD.into()),
         Some(remote) if !remote.is_gone() => Ok(remote.clone()),
-        _ => Ok(service.insert(start()?).clone()),
+        _ => Ok(background.insert(start_thread()?).clone()),
     }
 }
 
-fn start() -> io::Result<Remote> {
+fn start_thread() -> io::Result<Remote> {
     let (send, receive) = channel();
     let run = move || match Reactor::new(ReactorOptions::default()) {
         Ok(reactor) => {

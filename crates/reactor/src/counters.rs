@@ -108,12 +108,12 @@ counters! {
     Resumed = "completion.deferred.resumed",
     /// Completions sent through a worker thread: `completion=worker`.
     CompletedByWorker = "completion.worker",
-    /// Requests that waited for room in a queue.
+    /// OperationRequests that waited for room in a queue.
     Backlogged = "reactor.backlogged",
     /// Operations that came from a thread without a reactor.
     Remote = "reactor.remote",
     /// Letters received.
-    Letters = "reactor.letters",
+    Letters = "reactor.messages",
     /// Times the thread went to sleep.
     Sleeps = "reactor.sleeps",
     /// Transfers that named their file by index.
@@ -173,18 +173,18 @@ impl Counters {
 }
 
 /// The counts of every reactor alive.
-static LIVING: Mutex<Vec<Arc<Counters>>> = Mutex::new(Vec::new());
+static LIVE: Mutex<Vec<Arc<Counters>>> = Mutex::new(Vec::new());
 /// The sums of those that are gone.
-static GONE: Mutex<[u64; COUNT]> = Mutex::new([0; COUNT]);
+static RETIRED: Mutex<[u64; COUNT]> = Mutex::new([0; COUNT]);
 
-pub(crate) fn enlist(counters: &Arc<Counters>) {
-    LIVING.lock().push(counters.clone());
+pub(crate) fn register(counters: &Arc<Counters>) {
+    LIVE.lock().push(counters.clone());
 }
 
 pub(crate) fn retire(counters: &Arc<Counters>) {
-    let mut living = LIVING.lock();
-    living.retain(|other| !Arc::ptr_eq(other, counters));
-    let mut gone = GONE.lock();
+    let mut live = LIVE.lock();
+    live.retain(|other| !Arc::ptr_eq(other, counters));
+    let mut gone = RETIRED.lock();
     for counter in Counter::ALL {
         gone[*counter as usize] += counters.get(*counter);
     }
@@ -192,7 +192,7 @@ pub(crate) fn retire(counters: &Arc<Counters>) {
 
 /// The sum over all reactors of this process, gone ones included.
 pub fn total(counter: Counter) -> u64 {
-    let living = LIVING.lock();
-    let gone = GONE.lock()[counter as usize];
-    living.iter().map(|counters| counters.get(counter)).sum::<u64>() + gone
+    let live = LIVE.lock();
+    let gone = RETIRED.lock()[counter as usize];
+    live.iter().map(|counters| counters.get(counter)).sum::<u64>() + gone
 }

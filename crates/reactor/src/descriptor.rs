@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_ring::{Wait, Waited};
 
-use crate::event_loop::core::{Due, Inner};
+use crate::event_loop::core::{Inner, TimerEvent};
 use crate::reactor::Reactor;
-use crate::tasks::waiters::Answer;
+use crate::tasks::waiters::WaitResult;
 
 impl Reactor {
     /// Waits this long.
@@ -66,7 +66,7 @@ impl Reactor {
         deadline: Option<Instant>,
     ) -> (Buffer, Result<usize, Errno>) {
         let wait = Wait::Receive { file: socket.clone(), buffer };
-        moved(wait_until(self.inner(), wait, deadline).await)
+        bytes_moved(wait_until(self.inner(), wait, deadline).await)
     }
 
     /// Sends bytes of `buffer` and gives it back with the number that went. Errors are as of [`Self::accept`], with
@@ -78,11 +78,11 @@ impl Reactor {
         deadline: Option<Instant>,
     ) -> (Buffer, Result<usize, Errno>) {
         let wait = Wait::Send { file: socket.clone(), buffer };
-        moved(wait_until(self.inner(), wait, deadline).await)
+        bytes_moved(wait_until(self.inner(), wait, deadline).await)
     }
 }
 
-fn moved((wait, result): (Wait, Result<Waited, Errno>)) -> (Buffer, Result<usize, Errno>) {
+fn bytes_moved((wait, result): (Wait, Result<Waited, Errno>)) -> (Buffer, Result<usize, Errno>) {
     let (Wait::Receive { buffer, .. } | Wait::Send { buffer, .. }) = wait else {
         unreachable!("only these move bytes")
     };
@@ -99,15 +99,15 @@ async fn wait_until(
     deadline: Option<Instant>,
 ) -> (Wait, Result<Waited, Errno>) {
     let mut future = inner.wait_for(wait);
-    let timer = deadline.map(|at| inner.timer(at, Due::Wait(future.cell)));
-    let answer = poll_fn(|context| future.poll_answer(context)).await;
+    let timer = deadline.map(|at| inner.timer(at, TimerEvent::WaitDeadline(future.cell)));
+    let answer = poll_fn(|context| future.poll_result(context)).await;
     inner.forget_wait(future.cell);
     // It was the deadline that cancelled the wait.
     let late = timer.is_some_and(|timer| timer.has_come());
     match answer {
-        Answer::Wait(wait, Err(Errno::CANCELED)) if late => (wait, Err(Errno::TIMEDOUT)),
-        Answer::Wait(wait, result) => (wait, result),
-        Answer::Time => unreachable!("a wait's cell answers a wait"),
+        WaitResult::Descriptor(wait, Err(Errno::CANCELED)) if late => (wait, Err(Errno::TIMEDOUT)),
+        WaitResult::Descriptor(wait, result) => (wait, result),
+        WaitResult::Timer => unreachable!("a wait's cell answers a wait"),
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
             let mut sleep = pin!(reactor.sleep(Duration::from_secs(3600)));
             assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
-        let cells = &mut reactor.inner().io.borrow_mut().state.cells;
+        let cells = &mut reactor.inner().io.borrow_mut().in_flight.cells;
         assert_eq!(cells.open(), 0, "none is in use");
     }
 }

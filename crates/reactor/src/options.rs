@@ -42,7 +42,7 @@ pub struct ReactorOptions {
     pub polled: bool,
     /// `ring.require`: refuse to start on a lower tier.
     pub require: Require,
-    /// `reactor.depth`: requests in flight at once in each queue, at most 16384.
+    /// `reactor.depth`: requests in flight at once in each queue, at max 16384.
     pub depth: u32,
     /// `reactor.spin_us`: look for a worker's answer this long before sleeping.
     pub spin_us: u32,
@@ -113,12 +113,12 @@ pub fn on_off(name: &str, value: &str) -> Result<bool, String> {
     }
 }
 
-fn number(name: &str, value: &str, least: u32, most: u32) -> Result<u32, String> {
+fn number(name: &str, value: &str, min: u32, max: u32) -> Result<u32, String> {
     value
         .parse()
         .ok()
-        .filter(|number| (least..=most).contains(number))
-        .ok_or_else(|| format!("{name} is a number from {least} to {most}, not {value:?}"))
+        .filter(|number| (min..=max).contains(number))
+        .ok_or_else(|| format!("{name} is a number from {min} to {max}, not {value:?}"))
 }
 
 impl FromStr for CompletionMode {

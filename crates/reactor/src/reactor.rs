@@ -19,32 +19,32 @@ use uringfs_device::{Device, Tag};
 use uringfs_ring::{Features, fork_count, watch_forks};
 
 use crate::counters::{self, Counters};
-use crate::event_loop::core::{Current, Inner, Letterbox};
+use crate::event_loop::core::{Current, Inner, ReactorMailbox};
 use crate::event_loop::siblings::{self, Siblings};
-use crate::event_loop::sleep::LOOK;
-use crate::event_loop::waker::waker_of;
-use crate::io::completion_worker::Worker;
-use crate::io::dispatch::{Io, State};
+use crate::event_loop::sleep::RECHECK_INTERVAL;
+use crate::event_loop::waker::task_waker;
+use crate::io::completion_worker::CompletionWorker;
+use crate::io::dispatch::{InFlight, IoDispatch};
 use crate::io::rings::make_rings;
-use crate::io::route::Route;
+use crate::io::route::QueueRoute;
 use crate::options::{CompletionMode, ReactorOptions, Require};
 use crate::tasks::completion::{Completed, Token};
 use crate::tasks::operation_state::Asker;
 use crate::tasks::task::{ROOT, Tasks};
 use crate::tasks::timer::Timers;
-use crate::tasks::waiters::Cells;
-use crate::wake::mailbox::{Bell, Mailbox};
-use crate::wake::message::EventBell;
+use crate::tasks::waiters::WaitCells;
+use crate::wake::mailbox::{Mailbox, Notify};
+use crate::wake::message::Notifier;
 
 /// How long a reactor that goes inside of what another of its thread runs waits for what the other may hold.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One thread's reactor. Dropping it finishes what is in flight first.
 ///
 /// A thread may have several. Only one is turned at a time: while [`Reactor::block_on`] or [`Reactor::reap`] of one
 /// waits, operations of the others stand still, and with them what they hold. A wait without a timeout for a lock
 /// that an operation of another one holds never ends. Dropping is an exception: it turns the others, too, as
-/// often as it takes. Inside of a task, a letter or a waker of another one it cannot: after a second,
+/// often as it takes. Inside of a task, a message or a waker of another one it cannot: after a second,
 /// when none of its requests is in flight, it asks its operations to stop, and those that wait for a lock end with
 /// ECANCELED.
 pub struct Reactor {
@@ -63,7 +63,7 @@ impl Reactor {
     pub fn new(options: ReactorOptions) -> io::Result<Reactor> {
         let (ring, polled) = make_rings(&options);
         check_tier(&options, ring.as_ref().err())?;
-        let (ring, why) = match ring {
+        let (ring, ring_status) = match ring {
             Ok(ring) => (Some(ring), Ok(())),
             Err(error) => (None, Err(error.to_string())),
         };
@@ -71,68 +71,75 @@ impl Reactor {
             Some(ring) => Some(ring.descriptor().try_clone_to_owned()?),
             None => None,
         };
-        let letterbox: Arc<Letterbox> = Arc::new(Mailbox::new(EventBell::new(wake_ring)?));
+        let mailbox: Arc<ReactorMailbox> = Arc::new(Mailbox::new(Notifier::new(wake_ring)?));
         let thread = thread::current();
         let name = thread.name().map_or_else(|| format!("{:?}", thread.id()), str::to_owned);
-        let state = State {
-            cells: Cells::new(),
+        let in_flight = InFlight {
+            cells: WaitCells::new(),
             completed: Vec::with_capacity(options.depth as usize),
             returned: Vec::with_capacity(options.depth as usize),
             backlog: Default::default(),
-            failed: Vec::new(),
-            guarded: Default::default(),
-            lanes: Vec::new(),
-            told: Vec::new(),
-            woken: Vec::new(),
+            failures: Vec::new(),
+            locked: Default::default(),
+            devices: Vec::new(),
+            to_wake: Vec::new(),
+            tasks_to_wake: Vec::new(),
             for_worker: Vec::new(),
             at_worker: 0,
             mode: options.completion,
-            mail_arrived: false,
-            is_unsettled: false,
+            mailbox_notified: false,
+            has_ended_epoch: false,
             completed_inline: 0,
             resumed: 0,
         };
         let counters = Arc::new(Counters::default());
-        counters::enlist(&counters);
+        counters::register(&counters);
         let worker = match options.completion {
             CompletionMode::Inline => None,
-            CompletionMode::Worker => Some(Worker::start(letterbox.clone())?),
+            CompletionMode::Worker => Some(CompletionWorker::start(mailbox.clone())?),
         };
-        let (attachments, own) = (Vec::new(), Vec::new());
+        let (attachments, own_queue_devices) = (Vec::new(), Vec::new());
         watch_forks();
-        let io =
-            Io { forks: fork_count(), ring, polled, attachments, own, detached_calls: 0, state };
-        let home = letterbox.clone();
-        let wakers = move |task| waker_of(task, &home);
-        let inner = Rc::new_cyclic(|itself| Inner {
-            itself: itself.clone(),
+        let io = IoDispatch {
+            forks: fork_count(),
+            ring,
+            polled,
+            attachments,
+            own_queue_devices,
+            detached_calls: 0,
+            in_flight,
+        };
+        let task_mailbox = mailbox.clone();
+        let make_waker = move |task| task_waker(task, &task_mailbox);
+        let inner = Rc::new_cyclic(|weak_self| Inner {
+            weak_self: weak_self.clone(),
             io: RefCell::new(io),
-            tasks: RefCell::new(Tasks::new(Box::new(wakers))),
+            tasks: RefCell::new(Tasks::new(Box::new(make_waker))),
             timers: RefCell::new(Timers::new()),
             counters,
-            letterbox,
-            ring: why,
-            watch: RefCell::new(None),
+            mailbox,
+            ring_status,
+            poller: RefCell::new(None),
             worker: RefCell::new(worker),
             waits: RefCell::default(),
-            letters: RefCell::default(),
+            messages: RefCell::default(),
             root_woken: Cell::new(false),
-            mail_watched: Cell::new(false),
-            watched: OnceCell::new(),
-            turning: Cell::new(false),
+            mailbox_armed: Cell::new(false),
+            foreign_fd: OnceCell::new(),
+            in_foreign_turn: Cell::new(false),
             attention: Cell::new(0),
-            blocking: Cell::new(false),
+            in_block_on: Cell::new(false),
             name,
             // The last of all numbers is nobody's.
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed) % u16::MAX,
             options,
         });
         Current::set_first(&inner);
-        siblings::enlist(&inner);
+        siblings::register(&inner);
         let reactor = Reactor { inner };
-        if reactor.inner.ring.is_err() {
+        if reactor.inner.ring_status.is_err() {
             // What every wait takes is there from the beginning.
-            reactor.inner.watch_everything()?;
+            reactor.inner.register_everything()?;
         }
         Ok(reactor)
     }
@@ -157,10 +164,10 @@ impl Reactor {
     /// # Errors
     /// Why the future can never end.
     pub(crate) fn run_until<F: Future>(&self, future: F) -> Result<F::Output, Errno> {
-        let _blocking = Blocking::begin(&self.inner);
+        let _guard = BlockOnGuard::begin(&self.inner);
         let _current = Current::set(&self.inner);
         let mut future = pin!(future);
-        let waker = waker_of(ROOT, &self.inner.letterbox);
+        let waker = task_waker(ROOT, &self.inner.mailbox);
         let mut context = Context::from_waker(&waker);
         self.inner.root_woken.set(true);
         let mut polls = 0;
@@ -178,7 +185,7 @@ impl Reactor {
                 polls = 0;
             } else {
                 polls += 1;
-                self.inner.submit_at_times(polls);
+                self.inner.submit_periodically(polls);
             }
         }
     }
@@ -199,15 +206,15 @@ impl Reactor {
     /// # Errors
     /// When no descriptor is left.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
-        self.inner.watch_everything()?;
-        if self.inner.watched.get().is_none() {
-            let watch = self.inner.watch.borrow();
-            let watch = watch.as_ref().expect("it was just made");
-            let _ = self.inner.watched.set(watch.descriptor().try_clone_to_owned()?);
+        self.inner.register_everything()?;
+        if self.inner.foreign_fd.get().is_none() {
+            let poller = self.inner.poller.borrow();
+            let poller = poller.as_ref().expect("it was just made");
+            let _ = self.inner.foreign_fd.set(poller.descriptor().try_clone_to_owned()?);
             // What had completed before nobody will be told of: a turn is due.
-            self.inner.letterbox.bell().ring();
+            self.inner.mailbox.notifier().notify();
         }
-        Ok(self.inner.watched.get().expect("it was just set").as_fd())
+        Ok(self.inner.foreign_fd.get().expect("it was just set").as_fd())
     }
 
     /// Hands everything that was pushed to the devices.
@@ -240,16 +247,16 @@ impl Reactor {
     pub fn cancel(&self, token: Token) {
         self.inner.io.borrow_mut().cancel(Tag(token.get()));
         let is = |asker: &Asker| matches!(asker, Asker::Token(other) if *other == token);
-        self.inner.stop_operations(is, Errno::CANCELED);
+        self.inner.cancel_operations(is, Errno::CANCELED);
     }
 
     /// Runs a future on this reactor beside what it does otherwise. It is
     /// destroyed, unfinished or not, with the reactor. Whoever turns the reactor panics when it does; the others go
     /// on with the next turn.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
-        let taken = self.inner.tasks.borrow_mut().open(None);
-        let _running = self.inner.run();
-        self.inner.poll_task(taken.filled(future));
+        let task = self.inner.tasks.borrow_mut().allocate(None);
+        let _running = self.inner.enter_user_code();
+        self.inner.poll_task(task.with_future(future));
     }
 
     /// Everything counted so far by this reactor.
@@ -260,7 +267,7 @@ impl Reactor {
 
     /// Which tier this is, and why not a higher one.
     pub fn tier(&self) -> String {
-        match (&self.inner.ring, Features::probe()) {
+        match (&self.inner.ring_status, Features::probe()) {
             (Ok(()), Ok(features)) if features.is_full() => "io_uring, every feature".into(),
             (Ok(()), Ok(features)) => {
                 let dropped: Vec<_> = features
@@ -286,10 +293,10 @@ impl Reactor {
         let attachment = io.attachments[device.index().get()].as_ref();
         let attachment = attachment.expect("it was just attached");
         let name = match &attachment.route {
-            Route::Polled => "ring, polled".into(),
-            Route::Ring => "ring".into(),
-            Route::Own(_) if attachment.core.backend().own_queue(1).is_some() => "own".into(),
-            Route::Own(_) => attachment.kind.to_string(),
+            QueueRoute::Polled => "ring, polled".into(),
+            QueueRoute::Ring => "ring".into(),
+            QueueRoute::Own(_) if attachment.core.backend().own_queue(1).is_some() => "own".into(),
+            QueueRoute::Own(_) => attachment.kind.to_string(),
         };
         Ok((name, attachment.reason.clone()))
     }
@@ -322,22 +329,22 @@ fn check_tier(options: &ReactorOptions, ring: Option<&io::Error>) -> io::Result<
 }
 
 /// While a thread is in [`Reactor::block_on`].
-struct Blocking<'i> {
+struct BlockOnGuard<'i> {
     inner: &'i Inner,
 }
 
-impl Blocking<'_> {
-    fn begin(inner: &Inner) -> Blocking<'_> {
-        let is_nested = inner.blocking.get() || inner.is_running();
+impl BlockOnGuard<'_> {
+    fn begin(inner: &Inner) -> BlockOnGuard<'_> {
+        let is_nested = inner.in_block_on.get() || inner.is_in_user_code();
         assert!(!is_nested, "block_on inside of what this reactor runs: await the future instead");
-        inner.blocking.set(true);
-        Blocking { inner }
+        inner.in_block_on.set(true);
+        BlockOnGuard { inner }
     }
 }
 
-impl Drop for Blocking<'_> {
+impl Drop for BlockOnGuard<'_> {
     fn drop(&mut self) {
-        self.inner.blocking.set(false);
+        self.inner.in_block_on.set(false);
     }
 }
 
@@ -346,20 +353,20 @@ impl Inner {
     /// EIO. Rings and operations keep the memory; what they may still write to stays counted in for ever, and
     /// so does its device stay known.
     #[cold]
-    fn give_up(&self) {
-        let operations = self.tasks.borrow_mut().take_askers();
+    fn abandon_in_flight(&self) {
+        let operations = self.tasks.borrow_mut().take_requesters();
         let simple = {
             let io = &mut *self.io.borrow_mut();
-            for (attachment, lane) in io.attachments.iter_mut().zip(&mut io.state.lanes) {
-                lane.tracker.settle();
-                if lane.tracker.is_active() {
-                    lane.tracker.stay();
+            for (attachment, device) in io.attachments.iter_mut().zip(&mut io.in_flight.devices) {
+                device.tracker.publish_ended();
+                if device.tracker.is_active() {
+                    device.tracker.keep_published();
                     mem::forget(attachment.take());
                 }
             }
-            io.state.cells.take_awaited()
+            io.in_flight.cells.take_transfers()
         };
-        drop((operations, simple, self.letterbox.close()));
+        drop((operations, simple, self.mailbox.close()));
     }
 }
 
@@ -381,7 +388,7 @@ impl Drop for Reactor {
             let spawned = inner.tasks.borrow_mut().take_spawned();
             panicked = panicked.and(catch_unwind(AssertUnwindSafe(|| drop(spawned))));
             // What is asked from here on is given back: whoever goes on asking must not keep it here.
-            inner.letterbox.refuse_offers();
+            inner.mailbox.refuse_offers();
             let begin = Instant::now();
             loop {
                 let turned = catch_unwind(AssertUnwindSafe(|| {
@@ -397,33 +404,34 @@ impl Drop for Reactor {
                         continue;
                     }
                 };
-                let is_moving = inner.io.borrow().in_flight() > 0;
-                if siblings == Siblings::Running && !is_moving && begin.elapsed() > PATIENCE {
-                    inner.stop_operations(|_| true, Errno::CANCELED);
+                let is_moving = inner.io.borrow().requests_in_flight() > 0;
+                if siblings == Siblings::Running && !is_moving && begin.elapsed() > SIBLING_TIMEOUT
+                {
+                    inner.cancel_operations(|_| true, Errno::CANCELED);
                 }
                 // Nothing says when a sibling has something to do.
                 let is_alone = siblings == Siblings::None;
-                let until = (!is_alone).then(|| inner.options.clock.after(LOOK));
+                let until = (!is_alone).then(|| inner.options.clock.after(RECHECK_INTERVAL));
                 if inner.outstanding(&inner.io.borrow()) == 0 {
-                    if inner.letterbox.close_if_empty() {
+                    if inner.mailbox.close_if_empty() {
                         break;
                     }
                 } else if inner.wait_unless_ready(1, until).is_err() {
-                    inner.give_up();
+                    inner.abandon_in_flight();
                     break;
                 }
             }
         }
-        inner.letterbox.bell().forget_ring();
+        inner.mailbox.notifier().forget_ring();
         inner.publish_counters();
         counters::retire(&inner.counters);
-        let (attachments, lanes) = {
+        let (attachments, devices) = {
             let io = &mut *inner.io.borrow_mut();
-            io.own.clear();
-            (mem::take(&mut io.attachments), mem::take(&mut io.state.lanes))
+            io.own_queue_devices.clear();
+            (mem::take(&mut io.attachments), mem::take(&mut io.in_flight.devices))
         };
         // Back ends of users are destroyed with them.
-        drop((attachments, lanes));
+        drop((attachments, devices));
         if let Err(panic) = panicked
             && !thread::panicking()
         {

@@ -10,62 +10,62 @@ use rustix::io::Errno;
 use uringfs_ring::WaitHandle;
 
 use crate::counters::{Counter, Counters};
-use crate::io::completion_worker::Worker;
-use crate::io::dispatch::Io;
-use crate::io::poller::Watch;
+use crate::io::completion_worker::CompletionWorker;
+use crate::io::dispatch::IoDispatch;
+use crate::io::poller::Poller;
 use crate::options::ReactorOptions;
 use crate::tasks::task::{ROOT, Tasks};
 use crate::tasks::timer::Timers;
 use crate::tasks::waiters::CellIndex;
-use crate::wake::mailbox::Bell;
+use crate::wake::mailbox::Notify;
 use crate::wake::message;
 
 /// Work to do on a reactor's thread.
-pub(crate) type Act = Box<dyn FnOnce(&Rc<Inner>) + Send>;
+pub(crate) type Job = Box<dyn FnOnce(&Rc<Inner>) + Send>;
 
-/// A letter to a reactor.
-pub(crate) type Letter = message::Letter<Act>;
+/// A message to a reactor.
+pub(crate) type Message = message::Message<Job>;
 
 /// A reactor's mailbox.
-pub(crate) type Letterbox = message::Letterbox<Act>;
+pub(crate) type ReactorMailbox = message::ReactorMailbox<Job>;
 
 /// What a moment brings.
-pub(crate) enum Due {
+pub(crate) enum TimerEvent {
     /// The cell's time has come.
-    Cell(CellIndex),
+    Sleep(CellIndex),
     /// The wait's deadline has come.
-    Wait(CellIndex),
+    WaitDeadline(CellIndex),
     /// The operation's deadline has come.
-    Deadline(u32),
+    OperationDeadline(u32),
 }
 
 /// A reactor, as its own tasks and operations see it.
 pub struct Inner {
-    pub(crate) itself: Weak<Inner>,
+    pub(crate) weak_self: Weak<Inner>,
     pub(crate) options: ReactorOptions,
-    pub(crate) io: RefCell<Io>,
+    pub(crate) io: RefCell<IoDispatch>,
     pub(crate) tasks: RefCell<Tasks>,
-    pub(crate) timers: RefCell<Timers<Due>>,
+    pub(crate) timers: RefCell<Timers<TimerEvent>>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) letterbox: Arc<Letterbox>,
+    pub(crate) mailbox: Arc<ReactorMailbox>,
     /// Why there is no ring.
-    pub(crate) ring: Result<(), String>,
-    pub(crate) watch: RefCell<Option<Watch>>,
-    pub(crate) worker: RefCell<Option<Worker>>,
+    pub(crate) ring_status: Result<(), String>,
+    pub(crate) poller: RefCell<Option<Poller>>,
+    pub(crate) worker: RefCell<Option<CompletionWorker>>,
     /// Waits on descriptors under way, by cell, for cancelling.
     pub(crate) waits: RefCell<Vec<(CellIndex, WaitHandle)>>,
-    pub(crate) letters: RefCell<Vec<Letter>>,
+    pub(crate) messages: RefCell<Vec<Message>>,
     pub(crate) root_woken: Cell<bool>,
-    pub(crate) mail_watched: Cell<bool>,
+    pub(crate) mailbox_armed: Cell<bool>,
     /// Set when somebody else's loop watches our descriptor.
-    pub(crate) watched: OnceCell<OwnedFd>,
+    pub(crate) foreign_fd: OnceCell<OwnedFd>,
     /// A foreign loop's turn is under way.
-    pub(crate) turning: Cell<bool>,
+    pub(crate) in_foreign_turn: Cell<bool>,
     /// Why a reap is no quiet one: devices wait to be let go, or it is called by what the reactor runs. One
     /// byte, so that the hot path looks at it once.
     pub(crate) attention: Cell<u8>,
     /// The thread is in [`Reactor::block_on`].
-    pub(crate) blocking: Cell<bool>,
+    pub(crate) in_block_on: Cell<bool>,
     pub(crate) name: String,
     /// See [`Operation::reactor_number`](crate::Operation::reactor_number).
     pub(crate) number: u16,
@@ -73,17 +73,17 @@ pub struct Inner {
 
 /// See [`Inner::attention`].
 pub(crate) const CLOSING: u8 = 1;
-const RUNNING: u8 = 2;
+const USER_CODE: u8 = 2;
 
-/// While one of the reactor's tasks, letters or wakers runs.
-pub(crate) struct Running<'i> {
+/// While one of the reactor's tasks, messages or wakers runs.
+pub(crate) struct UserCodeGuard<'i> {
     inner: &'i Inner,
     before: u8,
 }
 
-impl Drop for Running<'_> {
+impl Drop for UserCodeGuard<'_> {
     fn drop(&mut self) {
-        let others = self.inner.attention.get() & !RUNNING;
+        let others = self.inner.attention.get() & !USER_CODE;
         self.inner.attention.set(others | self.before);
     }
 }
@@ -136,8 +136,8 @@ impl Inner {
     /// Something was asked for outside a turn: a foreign loop that sleeps for
     /// this reactor has to give it one.
     pub fn ask_for_turn(&self) {
-        if self.watched.get().is_some() && !self.turning.get() {
-            self.letterbox.bell().ring();
+        if self.foreign_fd.get().is_some() && !self.in_foreign_turn.get() {
+            self.mailbox.notifier().notify();
         }
     }
 
@@ -157,19 +157,19 @@ impl Inner {
     }
 
     pub(crate) fn publish_counters(&self) {
-        let waits = self.watch.borrow().as_ref().map_or(0, |watch| watch.system_calls);
-        self.io.borrow().publish(&self.counters, waits);
+        let waits = self.poller.borrow().as_ref().map_or(0, |poller| poller.system_calls);
+        self.io.borrow().publish_counters(&self.counters, waits);
     }
 
-    pub(crate) fn is_running(&self) -> bool {
-        self.attention.get() & RUNNING != 0
+    pub(crate) fn is_in_user_code(&self) -> bool {
+        self.attention.get() & USER_CODE != 0
     }
 
     /// Something that belongs to users runs, until the guard is dropped.
-    pub(crate) fn run(&self) -> Running<'_> {
-        let before = self.attention.get() & RUNNING;
-        self.attention.set(self.attention.get() | RUNNING);
-        Running { inner: self, before }
+    pub(crate) fn enter_user_code(&self) -> UserCodeGuard<'_> {
+        let before = self.attention.get() & USER_CODE;
+        self.attention.set(self.attention.get() | USER_CODE);
+        UserCodeGuard { inner: self, before }
     }
 
     pub(crate) fn wake_task(&self, task: u32) {
@@ -180,10 +180,10 @@ impl Inner {
         }
     }
 
-    /// The same from wherever this thread is. False when only a letter will do: a foreign loop that sleeps has to be
+    /// The same from wherever this thread is. False when only a message will do: a foreign loop that sleeps has to be
     /// told, or it is the tasks that are being looked at.
-    pub(crate) fn wake_here(&self, task: u32) -> bool {
-        if self.watched.get().is_some() && !self.turning.get() {
+    pub(crate) fn try_wake_local(&self, task: u32) -> bool {
+        if self.foreign_fd.get().is_some() && !self.in_foreign_turn.get() {
             return false;
         }
         if task == ROOT {

@@ -4,7 +4,7 @@ pub(crate) mod operation;
 
 pub(crate) mod push;
 
-pub(crate) mod remote;
+pub(crate) mod handle;
 
 pub(crate) mod siblings;
 

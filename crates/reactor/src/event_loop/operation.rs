@@ -15,20 +15,20 @@ use uringfs_device::{Clock, Core, DeviceIndex, Durability, Op, Payload, Request,
 use uringfs_ring::Ring;
 
 use crate::counters::Counter;
-use crate::event_loop::core::{Due, Inner};
-use crate::io::dispatch::Io;
-use crate::io::route::Way;
+use crate::event_loop::core::{Inner, TimerEvent};
+use crate::io::dispatch::IoDispatch;
+use crate::io::route::FastRoute;
 use crate::io::submission_lock::SubmissionLock;
 use crate::options::CompletionMode;
 use crate::sync::domains::quiescence;
 use crate::sync::quiescence::Epoch;
 use crate::tasks::completion::Completed;
+use crate::tasks::op_result::{Outcome, OutcomeCell};
 use crate::tasks::operation_state::{Asker, OperationState};
-use crate::tasks::outcome::{Outcome, OutcomeCell};
-use crate::tasks::waiters::tag_of_cell;
+use crate::tasks::waiters::cell_tag;
 
 /// So long an operation waits for what others have in flight: longer than devices take, errors included.
-const LATE: Duration = Duration::from_secs(30);
+const QUIESCENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a request is to do, and where on the operation's device.
 #[derive(Clone, Copy, Debug)]
@@ -45,16 +45,16 @@ pub struct Order {
 #[must_use = "it is counted in until it has ended"]
 pub struct Admitted {
     device: DeviceIndex,
-    mark: Option<u8>,
+    epoch_slot: Option<u8>,
 }
 
 /// What an operation's `async fn` works with.
 pub struct Operation {
     inner: Rc<Inner>,
-    place: u32,
+    task: u32,
     device: DeviceIndex,
     /// Where it is counted for quiescence; absent while it waits for a lock.
-    mark: Option<u8>,
+    epoch_slot: Option<u8>,
     /// Some of it has been handed to a queue.
     issued: Cell<bool>,
     /// Whoever asked has been answered.
@@ -78,12 +78,12 @@ impl Inner {
         if core.is_closed() {
             return Err(Errno::NODEV);
         }
-        if self.tasks.borrow().asked() >= self.options.depth as usize {
+        if self.tasks.borrow().requested() >= self.options.depth as usize {
             return Err(Errno::AGAIN);
         }
-        match io.state.lanes.get_mut(device.get()) {
-            Some(lane) if lane.way != Way::Closed => {
-                Ok(Admitted { device, mark: Some(lane.tracker.begin()) })
+        match io.in_flight.devices.get_mut(device.get()) {
+            Some(slot) if slot.fast_route != FastRoute::Closed => {
+                Ok(Admitted { device, epoch_slot: Some(slot.tracker.enter()) })
             }
             _ => {
                 drop(io);
@@ -109,7 +109,7 @@ impl Inner {
     fn admit_first(&self, core: &Arc<Core>) -> Result<Admitted, Errno> {
         let device = core.index();
         self.attach(core).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        Ok(Admitted { device, mark: self.io.borrow_mut().state.begin(device) })
+        Ok(Admitted { device, epoch_slot: self.io.borrow_mut().in_flight.enter_epoch(device) })
     }
 
     /// Starts an operation for `asker`: its body begins at once, is polled here
@@ -125,58 +125,59 @@ impl Inner {
         F: Future<Output = ()> + 'static,
     {
         self.count(Counter::General);
-        let state = OperationState { asker, stop: None, deferred: None, deadline: None };
-        let taken = self.tasks.borrow_mut().open(Some(state));
+        let state =
+            OperationState { asker, cancelled: None, deferred_cancel: None, deadline: None };
+        let running = self.tasks.borrow_mut().allocate(Some(state));
         if let Some(at) = deadline {
-            self.set_deadline(taken.place, at);
+            self.set_deadline(running.index, at);
         }
-        let Admitted { device, mark } = admitted;
-        let (inner, place, issued) = (self.clone(), taken.place, Cell::new(false));
-        let operation = Operation { inner, place, device, mark, issued, ended: false };
-        self.poll_task(taken.filled(body(operation)));
+        let Admitted { device, epoch_slot } = admitted;
+        let (inner, task, issued) = (self.clone(), running.index, Cell::new(false));
+        let operation = Operation { inner, task, device, epoch_slot, issued, ended: false };
+        self.poll_task(running.with_future(body(operation)));
     }
 
     #[cold]
     #[inline(never)]
-    fn set_deadline(&self, place: u32, at: Instant) {
+    fn set_deadline(&self, task: u32, at: Instant) {
         if at <= self.options.clock.now() {
             // Late before it begins: nothing of it reaches the device.
-            self.tasks.borrow_mut().operation(place).stop = Some(Errno::TIMEDOUT);
+            self.tasks.borrow_mut().operation(task).cancelled = Some(Errno::TIMEDOUT);
         } else {
-            let key = self.timers.borrow_mut().insert(at, Due::Deadline(place));
-            self.tasks.borrow_mut().operation(place).deadline = Some(key);
+            let key = self.timers.borrow_mut().insert(at, TimerEvent::OperationDeadline(task));
+            self.tasks.borrow_mut().operation(task).deadline = Some(key);
         }
     }
 
     /// Asks what answers to this cell to end soon.
     pub fn cancel_by_cell(&self, cell: &OutcomeCell) {
-        let simple = self.io.borrow().state.cells.of_outcome(cell);
+        let simple = self.io.borrow().in_flight.cells.find_transfer(cell);
         if let Some(simple) = simple {
-            self.io.borrow_mut().cancel(tag_of_cell(simple));
-            return self.tell();
+            self.io.borrow_mut().cancel(cell_tag(simple));
+            return self.wake_waiters();
         }
-        let is = |asker: &Asker| matches!(asker, Asker::Cell(sender) if sender.answers(cell));
-        self.stop_operations(is, Errno::CANCELED);
+        let is = |asker: &Asker| matches!(asker, Asker::Cell(sender) if sender.is_for(cell));
+        self.cancel_operations(is, Errno::CANCELED);
     }
 
     /// Asks every operation of this asker to stop at its next safe step.
-    pub(crate) fn stop_operations(&self, matches: impl Fn(&Asker) -> bool, why: Errno) {
+    pub(crate) fn cancel_operations(&self, matches: impl Fn(&Asker) -> bool, why: Errno) {
         let places = self.tasks.borrow().find_operations(|state| matches(&state.asker));
-        for place in places {
-            self.stop_operation(place, why);
+        for task in places {
+            self.cancel_operation(task, why);
         }
     }
 
-    pub(crate) fn stop_operation(&self, place: u32, why: Errno) {
+    pub(crate) fn cancel_operation(&self, task: u32, why: Errno) {
         let tasks = &mut *self.tasks.borrow_mut();
-        let OperationState { stop, deferred, .. } = tasks.operation(place);
-        if let Some(deferred) = deferred {
+        let OperationState { cancelled, deferred_cancel, .. } = tasks.operation(task);
+        if let Some(deferred) = deferred_cancel {
             deferred.get_or_insert(why);
-        } else if stop.is_none() {
-            *stop = Some(why);
+        } else if cancelled.is_none() {
+            *cancelled = Some(why);
             let io = &mut *self.io.borrow_mut();
-            tasks.requests(place).awaited().iter().for_each(|tag| io.cancel(*tag));
-            tasks.make_ready(place);
+            tasks.requests(task).awaited().iter().for_each(|tag| io.cancel(*tag));
+            tasks.make_ready(task);
         }
     }
 }
@@ -188,13 +189,13 @@ impl Operation {
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
     pub fn check(&self) -> Result<(), Errno> {
-        self.inner.tasks.borrow_mut().operation(self.place).stop.map_or(Ok(()), Err)
+        self.inner.tasks.borrow_mut().operation(self.task).cancelled.map_or(Ok(()), Err)
     }
 
     /// Whether an error says no more than that the operation was asked to stop, which one of the device may do by the
     /// same name when it was not.
     pub fn is_stopped_with(&self, error: Errno) -> bool {
-        // Requests under way that were stopped say that they were cancelled, whyever.
+        // OperationRequests under way that were stopped say that they were cancelled, whyever.
         self.check().is_err_and(|why| error == why || error == Errno::CANCELED)
     }
 
@@ -202,10 +203,10 @@ impl Operation {
     /// may be under way at once. An operation that was asked to stop issues no more.
     #[inline(always)]
     pub fn request(&self, core: &Arc<Core>, order: Order, payload: Payload) -> RequestFuture<'_> {
-        let (tag, stop) = self.inner.tasks.borrow_mut().open_request(self.place);
-        match stop {
+        let (tag, cancelled) = self.inner.tasks.borrow_mut().open_request(self.task);
+        match cancelled {
             None => self.issue(core, order, payload, tag),
-            Some(why) => self.refuse(self.made(order, payload, tag), why),
+            Some(why) => self.refuse(self.build_request(order, payload, tag), why),
         }
         RequestFuture { operation: self, tag, taken: false }
     }
@@ -218,17 +219,17 @@ impl Operation {
         order: Order,
         payload: Payload,
     ) -> RequestFuture<'_> {
-        let (tag, stop) = self.inner.tasks.borrow_mut().open_request(self.place);
-        let request = self.made(order, payload, tag);
-        match stop.map_or_else(|| self.inner.attach_for(core), Err) {
-            Ok(()) => self.inner.io.borrow_mut().state.guarded.add(lock.clone(), request),
+        let (tag, cancelled) = self.inner.tasks.borrow_mut().open_request(self.task);
+        let request = self.build_request(order, payload, tag);
+        match cancelled.map_or_else(|| self.inner.attach_for(core), Err) {
+            Ok(()) => self.inner.io.borrow_mut().in_flight.locked.add(lock.clone(), request),
             Err(why) => self.refuse(request, why),
         }
         RequestFuture { operation: self, tag, taken: false }
     }
 
     #[inline(always)]
-    fn made(&self, order: Order, payload: Payload, tag: Tag) -> Request {
+    fn build_request(&self, order: Order, payload: Payload, tag: Tag) -> Request {
         let mut request = Request::new(self.device, order.op, order.address, payload, tag);
         request.durability = order.durability;
         request
@@ -238,23 +239,23 @@ impl Operation {
     #[inline(always)]
     fn issue(&self, core: &Arc<Core>, order: Order, payload: Payload, tag: Tag) {
         let mut io = self.inner.io.borrow_mut();
-        let Io { ring, polled, state, .. } = &mut *io;
-        if let Some(lane) = state.lanes.get(self.device.get())
+        let IoDispatch { ring, polled, in_flight, .. } = &mut *io;
+        if let Some(slot) = in_flight.devices.get(self.device.get())
             && matches!(order.op, Op::Read | Op::Write)
-            && let Some(room) = lane.way.ring(ring, polled).and_then(Ring::room)
+            && let Some(room) = slot.fast_route.ring(ring, polled).and_then(Ring::room)
         {
             self.issued.set(true);
-            let mut request = self.made(order, payload, tag);
+            let mut request = self.build_request(order, payload, tag);
             request.set_issued(true);
             return room.push(request);
         }
         drop(io);
-        self.issue_elsewhere(core, self.made(order, payload, tag));
+        self.issue_slow(core, self.build_request(order, payload, tag));
     }
 
     #[cold]
     #[inline(never)]
-    fn issue_elsewhere(&self, core: &Arc<Core>, request: Request) {
+    fn issue_slow(&self, core: &Arc<Core>, request: Request) {
         if let Err((request, why)) = self.inner.issue_or_wait(core, request) {
             self.refuse(request, why);
         }
@@ -272,13 +273,13 @@ impl Operation {
     #[inline(never)]
     fn refuse(&self, mut request: Request, why: Errno) {
         request.end(Err(why));
-        self.inner.tasks.borrow_mut().requests(self.place).answer(request);
+        self.inner.tasks.borrow_mut().requests(self.task).complete(request);
     }
 
     /// Waits this long, or until the operation is asked to stop.
     pub async fn sleep(&self, time: Duration) {
         let at = self.inner.options.clock.after(time);
-        let mut sleep = pin!(self.inner.sleep_until(at, Some(self.place)));
+        let mut sleep = pin!(self.inner.sleep_until(at, Some(self.task)));
         // Being asked to stop polls the task.
         poll_fn(|context| match self.check() {
             Err(_) => Poll::Ready(()),
@@ -293,14 +294,14 @@ impl Operation {
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
     pub async fn wait_uncounted<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, Errno> {
-        self.count_out();
+        self.leave_epoch();
         let mut wait = pin!(wait);
         let ended = poll_fn(|context| match self.check() {
             Err(why) => Poll::Ready(Err(why)),
             Ok(()) => wait.as_mut().poll(context).map(Ok),
         })
         .await;
-        self.count_in();
+        self.enter_epoch();
         ended
     }
 
@@ -313,12 +314,11 @@ impl Operation {
         wait: impl Future<Output = T>,
         time: Duration,
     ) -> Result<Option<T>, Errno> {
-        self.count_out();
+        self.leave_epoch();
         let ended = {
             let mut wait = pin!(wait);
-            let mut sleep = pin!(
-                self.inner.sleep_until(self.inner.options.clock.after(time), Some(self.place))
-            );
+            let mut sleep =
+                pin!(self.inner.sleep_until(self.inner.options.clock.after(time), Some(self.task)));
             poll_fn(|context| match self.check() {
                 Err(why) => Poll::Ready(Err(why)),
                 Ok(()) => match wait.as_mut().poll(context) {
@@ -328,40 +328,42 @@ impl Operation {
             })
             .await
         };
-        self.count_in();
+        self.enter_epoch();
         ended
     }
 
     /// The same for what cannot be given up: being asked to stop changes nothing.
     pub async fn uncounted<T>(&mut self, wait: impl Future<Output = T>) -> T {
-        self.count_out();
+        self.leave_epoch();
         let ended = wait.await;
-        self.count_in();
+        self.enter_epoch();
         ended
     }
 
     /// Does what others rely on: being asked to stop is heard when that has ended.
     pub async fn unstopped<T>(&self, work: impl Future<Output = T>) -> T {
-        self.state(|state| state.deferred = Some(None));
+        self.state(|state| state.deferred_cancel = Some(None));
         let ended = work.await;
-        self.state(|state| state.stop = state.stop.or(state.deferred.take().flatten()));
+        self.state(|state| {
+            state.cancelled = state.cancelled.or(state.deferred_cancel.take().flatten())
+        });
         ended
     }
 
     fn state<T>(&self, change: impl FnOnce(&mut OperationState) -> T) -> T {
-        change(self.inner.tasks.borrow_mut().operation(self.place))
+        change(self.inner.tasks.borrow_mut().operation(self.task))
     }
 
-    fn count_out(&mut self) {
-        if let Some(mark) = self.mark.take() {
+    fn leave_epoch(&mut self) {
+        if let Some(epoch_slot) = self.epoch_slot.take() {
             let io = &mut *self.inner.io.borrow_mut();
-            io.state.end(self.device, mark);
-            io.state.settle();
+            io.in_flight.leave_epoch(self.device, epoch_slot);
+            io.in_flight.publish_epochs();
         }
     }
 
-    fn count_in(&mut self) {
-        self.mark = self.inner.io.borrow_mut().state.begin(self.device);
+    fn enter_epoch(&mut self) {
+        self.epoch_slot = self.inner.io.borrow_mut().in_flight.enter_epoch(self.device);
     }
 
     /// Waits until everything that was in flight when `epoch` was retired has
@@ -371,7 +373,7 @@ impl Operation {
     /// ECANCELED or ETIMEDOUT. EBUSY after half a minute: a reactor has not turned so long while it had something in
     /// flight, or the device has not answered it; a warning (of `tracing`) names it.
     pub async fn wait_for_quiescence(&mut self, epoch: Epoch) -> Result<(), Errno> {
-        let until = self.inner.options.clock.after(LATE);
+        let until = self.inner.options.clock.after(QUIESCENCE_TIMEOUT);
         if self.wait_for_quiescence_until(epoch, Some(until)).await? {
             return Ok(());
         }
@@ -379,7 +381,7 @@ impl Operation {
         tracing::warn!(
             "a write waits no longer for the reactor of {holders}: for {} s it has not ended what it has in flight on \
              device {}; turn or reap it",
-            LATE.as_secs(),
+            QUIESCENCE_TIMEOUT.as_secs(),
             self.device.get()
         );
         Err(Errno::BUSY)
@@ -395,7 +397,7 @@ impl Operation {
         epoch: Epoch,
         until: Option<Instant>,
     ) -> Result<bool, Errno> {
-        self.count_out();
+        self.leave_epoch();
         let mut pause = Duration::from_micros(20);
         let ended = loop {
             if quiescence(self.device).passed(epoch) {
@@ -411,7 +413,7 @@ impl Operation {
             self.sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(1));
         };
-        self.count_in();
+        self.enter_epoch();
         ended
     }
 
@@ -469,26 +471,26 @@ impl Operation {
     #[inline(always)]
     pub fn end_as(mut self, mut request: Request) {
         self.ended = true;
-        let OperationState { asker, stop, deadline, .. } =
-            self.inner.tasks.borrow_mut().end_operation(self.place);
+        let OperationState { asker, cancelled, deadline, .. } =
+            self.inner.tasks.borrow_mut().end_operation(self.task);
         if let Some(key) = deadline {
             self.inner.timers.borrow_mut().remove(key);
         }
         if request.result().is_err() {
-            self.tell_failure(&mut request, stop);
+            self.set_failure(&mut request, cancelled);
         }
         let mut io = self.inner.io.borrow_mut();
-        let state = &mut io.state;
-        if let Some(mark) = self.mark.take() {
-            state.end(self.device, mark);
+        let in_flight = &mut io.in_flight;
+        if let Some(epoch_slot) = self.epoch_slot.take() {
+            in_flight.leave_epoch(self.device, epoch_slot);
             // It may have ended where it began, and nobody comes to collect.
-            state.settle();
+            in_flight.publish_epochs();
         }
-        state.completed_inline += (state.mode == CompletionMode::Inline) as u64;
+        in_flight.completed_inline += (in_flight.mode == CompletionMode::Inline) as u64;
         match asker {
             Asker::Token(token) => {
                 request.tag = Tag(token.get());
-                state.completed.push(Completed::of(request));
+                in_flight.completed.push(Completed::of(request));
             }
             Asker::Cell(sender) => {
                 drop(io);
@@ -502,17 +504,17 @@ impl Operation {
     #[cold]
     #[inline(never)]
     fn abandon(&mut self) {
-        if let Some(mark) = self.mark.take() {
+        if let Some(epoch_slot) = self.epoch_slot.take() {
             let mut tasks = self.inner.tasks.borrow_mut();
-            let counted_in = tasks.requests(self.place).keep((self.device, mark));
+            let epoch_holds = tasks.requests(self.task).hold_epoch((self.device, epoch_slot));
             drop(tasks);
-            self.inner.io.borrow_mut().count_out(counted_in);
+            self.inner.io.borrow_mut().leave_epochs(epoch_holds);
         }
         let operation = Operation {
             inner: self.inner.clone(),
-            place: self.place,
+            task: self.task,
             device: self.device,
-            mark: None,
+            epoch_slot: None,
             issued: self.issued.clone(),
             ended: false,
         };
@@ -523,8 +525,8 @@ impl Operation {
     /// begun if any of its requests has.
     #[cold]
     #[inline(never)]
-    fn tell_failure(&self, request: &mut Request, stop: Option<Errno>) {
-        let result = match (request.result(), stop) {
+    fn set_failure(&self, request: &mut Request, cancelled: Option<Errno>) {
+        let result = match (request.result(), cancelled) {
             (Err(Errno::CANCELED), Some(why)) => Err(why),
             (result, _) => result,
         };
@@ -555,7 +557,7 @@ impl Future for RequestFuture<'_> {
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let operation = self.operation;
-        let ended = operation.inner.tasks.borrow_mut().requests(operation.place).take(self.tag);
+        let ended = operation.inner.tasks.borrow_mut().requests(operation.task).take(self.tag);
         // Until it has ended there is nobody to tell: its task is polled then.
         let Some(request) = ended else { return Poll::Pending };
         self.taken = true;
@@ -579,8 +581,8 @@ impl RequestFuture<'_> {
     #[cold]
     #[inline(never)]
     fn forget(&mut self) {
-        let Operation { inner, place, .. } = self.operation;
-        if inner.tasks.borrow_mut().requests(*place).forget(self.tag) {
+        let Operation { inner, task, .. } = self.operation;
+        if inner.tasks.borrow_mut().requests(*task).forget(self.tag) {
             inner.io.borrow_mut().cancel(self.tag);
         }
     }

@@ -7,10 +7,10 @@ use uringfs_device::{DeviceIndex, Op, Payload, Request, Tag};
 use uringfs_ring::Ring;
 
 use crate::event_loop::core::Inner;
-use crate::io::dispatch::Io;
+use crate::io::dispatch::IoDispatch;
 use crate::tasks::completion::{Completed, Token};
-use crate::tasks::outcome::OutcomeSender;
-use crate::tasks::waiters::tag_of_cell;
+use crate::tasks::op_result::OutcomeSender;
+use crate::tasks::waiters::cell_tag;
 
 /// Why [`Inner::push_simple`] has not pushed, with the memory.
 #[derive(Debug)]
@@ -41,24 +41,24 @@ impl Inner {
         let buffer = ManuallyDrop::new(buffer);
         let owned = |buffer| ManuallyDrop::into_inner(buffer);
         let io = &mut *self.io.borrow_mut();
-        let Some(lane) = io.state.lanes.get_mut(device.get()) else {
+        let Some(slot) = io.in_flight.devices.get_mut(device.get()) else {
             return Err(Unpushed::NoRoom(owned(buffer)));
         };
-        let mark = lane.tracker.begin();
+        let epoch_slot = slot.tracker.enter();
         let Some(address) = place(&buffer) else {
-            io.state.end(device, mark);
-            io.state.settle();
+            io.in_flight.leave_epoch(device, epoch_slot);
+            io.in_flight.publish_epochs();
             return Err(Unpushed::NoPlace(owned(buffer)));
         };
         // Made where it goes, and nowhere else.
-        let simple = || Simple { device, op, address, tag, mark };
-        let ring = lane.way.ring(&mut io.ring, &mut io.polled);
+        let fast = || FastRequest { device, op, address, tag, epoch_slot };
+        let ring = slot.fast_route.ring(&mut io.ring, &mut io.polled);
         if let Some(room) = ring.and_then(Ring::room) {
-            room.push(simple().request(Payload::Buffer(owned(buffer))));
+            room.push(fast().request(Payload::Buffer(owned(buffer))));
             return Ok(());
         }
         // What is answered in memory is looked at here, not joined with what is not.
-        match push_elsewhere(io, simple(), Payload::Buffer(owned(buffer))) {
+        match push_slow(io, fast(), Payload::Buffer(owned(buffer))) {
             Ok(()) => Ok(()),
             Err(unpushed) => Err(unpushed),
         }
@@ -76,9 +76,11 @@ impl Inner {
         sender: OutcomeSender,
         place: impl FnOnce(&Buffer) -> Option<u64>,
     ) -> Result<(), (Unpushed, OutcomeSender)> {
-        let index = self.io.borrow_mut().state.cells.open_awaited(sender);
-        let pushed = self.push_simple(device, op, buffer, tag_of_cell(index), place);
-        pushed.map_err(|unpushed| (unpushed, self.io.borrow_mut().state.cells.close_awaited(index)))
+        let index = self.io.borrow_mut().in_flight.cells.open_transfer(sender);
+        let pushed = self.push_simple(device, op, buffer, cell_tag(index), place);
+        pushed.map_err(|unpushed| {
+            (unpushed, self.io.borrow_mut().in_flight.cells.close_transfer(index))
+        })
     }
 
     /// Answers a token at once: what was asked for was there.
@@ -86,27 +88,27 @@ impl Inner {
         let mut request =
             Request::new(device, Op::Read, 0, Payload::Buffer(buffer), Tag(token.get()));
         request.end(Ok(bytes));
-        let state = &mut self.io.borrow_mut().state;
-        state.completed_inline += 1;
-        state.completed.push(Completed::of(request));
+        let in_flight = &mut self.io.borrow_mut().in_flight;
+        in_flight.completed_inline += 1;
+        in_flight.completed.push(Completed::of(request));
     }
 }
 
 /// A simple transfer but for its memory.
-struct Simple {
+struct FastRequest {
     device: DeviceIndex,
     op: Op,
     address: u64,
     tag: Tag,
-    mark: u8,
+    epoch_slot: u8,
 }
 
-impl Simple {
+impl FastRequest {
     #[inline(always)]
     fn request(self, payload: Payload) -> Request {
-        let Simple { device, op, address, tag, mark } = self;
+        let FastRequest { device, op, address, tag, epoch_slot } = self;
         let mut request = Request::new(device, op, address, payload, tag);
-        request.mark = mark;
+        request.mark = epoch_slot;
         request.set_issued(true);
         request
     }
@@ -114,10 +116,10 @@ impl Simple {
 
 /// Pushes what [`Inner::push_simple`] could not push into the ring at once.
 #[inline(never)]
-fn push_elsewhere(io: &mut Io, simple: Simple, payload: Payload) -> Result<(), Unpushed> {
-    io.push(simple.request(payload)).map_err(|request| {
-        io.state.end(request.device, request.mark);
-        io.state.settle();
+fn push_slow(io: &mut IoDispatch, fast: FastRequest, payload: Payload) -> Result<(), Unpushed> {
+    io.push(fast.request(payload)).map_err(|request| {
+        io.in_flight.leave_epoch(request.device, request.mark);
+        io.in_flight.publish_epochs();
         match request.payload {
             Payload::Buffer(buffer) => Unpushed::NoRoom(buffer),
             Payload::Buffers(_) | Payload::Length(_) => unreachable!("it has one buffer"),

@@ -22,7 +22,7 @@ pub(crate) enum Siblings {
 }
 
 /// This thread has another reactor.
-pub(crate) fn enlist(inner: &Rc<Inner>) {
+pub(crate) fn register(inner: &Rc<Inner>) {
     REACTORS.with_borrow_mut(|reactors| {
         reactors.retain(|other| other.strong_count() > 0);
         reactors.push(Rc::downgrade(inner));
@@ -38,7 +38,7 @@ pub(crate) fn turn(inner: &Rc<Inner>) -> Siblings {
     let mut siblings = Siblings::None;
     for other in others.filter(|other| !Rc::ptr_eq(other, inner)) {
         let is_in_use = other.io.try_borrow_mut().is_err();
-        if is_in_use || other.is_running() {
+        if is_in_use || other.is_in_user_code() {
             siblings = Siblings::Running;
             continue;
         }

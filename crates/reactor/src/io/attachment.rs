@@ -7,8 +7,8 @@ use uringfs_device::queue::QueueKind;
 use uringfs_device::queue::threads::ThreadsQueue;
 use uringfs_device::{Bounds, Core, Queue};
 
-use crate::io::choose::Chosen;
-use crate::io::route::Route;
+use crate::io::choose::ChosenQueue;
+use crate::io::route::QueueRoute;
 
 /// Threads for what no ring carries: discards, zeroing.
 const SIDE_THREADS: usize = 2;
@@ -16,9 +16,9 @@ const SIDE_THREADS: usize = 2;
 /// A device that this reactor serves.
 pub(crate) struct Attachment {
     pub(crate) core: Arc<Core>,
-    pub(crate) route: Route,
+    pub(crate) route: QueueRoute,
     /// Carries what the ring cannot, in threads; made at first use.
-    side: Option<Box<dyn Queue>>,
+    side_queue: Option<Box<dyn Queue>>,
     /// Which queue was taken, and why.
     pub(crate) reason: String,
     pub(crate) kind: QueueKind,
@@ -28,12 +28,12 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    pub(crate) fn new(core: Arc<Core>, chosen: Chosen) -> Attachment {
+    pub(crate) fn new(core: Arc<Core>, chosen: ChosenQueue) -> Attachment {
         Attachment {
             bounds: core.geometry().bounds(),
             core,
             route: chosen.route,
-            side: None,
+            side_queue: None,
             reason: chosen.reason,
             kind: chosen.kind,
             closing: false,
@@ -44,35 +44,35 @@ impl Attachment {
         self.bounds
     }
 
-    pub(crate) fn side(&mut self) -> Result<&mut Box<dyn Queue>, Errno> {
-        if self.side.is_none() {
+    pub(crate) fn side_queue(&mut self) -> Result<&mut Box<dyn Queue>, Errno> {
+        if self.side_queue.is_none() {
             let queue = ThreadsQueue::new(self.core.clone(), 64, SIDE_THREADS)
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
-            self.side = Some(Box::new(queue));
+            self.side_queue = Some(Box::new(queue));
         }
-        Ok(self.side.as_mut().expect("it was just made"))
+        Ok(self.side_queue.as_mut().expect("it was just made"))
     }
 
     /// The device has refused to be polled; it interrupts from now on.
     pub(crate) fn stop_polling(&mut self) {
-        self.route = Route::Ring;
+        self.route = QueueRoute::Ring;
         self.reason = format!("{}; polling was refused by the driver", self.reason);
     }
 
     pub(crate) fn own_queues(&mut self) -> impl Iterator<Item = &mut Box<dyn Queue>> {
         let own = match &mut self.route {
-            Route::Own(queue) => Some(queue),
-            Route::Ring | Route::Polled => None,
+            QueueRoute::Own(queue) => Some(queue),
+            QueueRoute::Ring | QueueRoute::Polled => None,
         };
-        own.into_iter().chain(self.side.as_mut())
+        own.into_iter().chain(self.side_queue.as_mut())
     }
 
     pub(crate) fn own_queues_ref(&self) -> impl Iterator<Item = &dyn Queue> {
         let own = match &self.route {
-            Route::Own(queue) => Some(&**queue),
-            Route::Ring | Route::Polled => None,
+            QueueRoute::Own(queue) => Some(&**queue),
+            QueueRoute::Ring | QueueRoute::Polled => None,
         };
-        own.into_iter().chain(self.side.as_deref())
+        own.into_iter().chain(self.side_queue.as_deref())
     }
 
     pub(crate) fn own_system_calls(&self) -> u64 {

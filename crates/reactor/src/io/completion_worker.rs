@@ -7,40 +7,42 @@ use std::thread::JoinHandle;
 
 use uringfs_device::Completion;
 
-use crate::wake::message::{Letter, Letterbox};
+use crate::wake::message::{Message, ReactorMailbox};
 
 /// A thread that hands completions back.
-pub(crate) struct Worker {
+pub(crate) struct CompletionWorker {
     send: Option<Sender<Vec<Completion>>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Worker {
-    /// Starts the thread; `home` is where completions go back to.
-    pub(crate) fn start<A: Send + 'static>(home: Arc<Letterbox<A>>) -> std::io::Result<Worker> {
+impl CompletionWorker {
+    /// Starts the thread; `mailbox` is where completions go back to.
+    pub(crate) fn start<A: Send + 'static>(
+        mailbox: Arc<ReactorMailbox<A>>,
+    ) -> std::io::Result<CompletionWorker> {
         let (send, receive) = channel();
         let thread = std::thread::Builder::new()
             .name("uringfs-complete".into())
-            .spawn(move || run(receive, &home))?;
-        Ok(Worker { send: Some(send), thread: Some(thread) })
+            .spawn(move || run(receive, &mailbox))?;
+        Ok(CompletionWorker { send: Some(send), thread: Some(thread) })
     }
 
     /// Hands over what was reaped in one go.
-    pub(crate) fn hand_over(&self, completions: Vec<Completion>) {
+    pub(crate) fn send(&self, completions: Vec<Completion>) {
         let send = self.send.as_ref().expect("the worker runs until it is dropped");
         let sent = send.send(completions);
         assert!(sent.is_ok(), "the worker runs until it is dropped");
     }
 }
 
-fn run<A>(receive: Receiver<Vec<Completion>>, home: &Letterbox<A>) {
+fn run<A>(receive: Receiver<Vec<Completion>>, mailbox: &ReactorMailbox<A>) {
     while let Ok(completions) = receive.recv() {
         // A reactor that has gone has drained first, so nothing is lost.
-        let _ = home.post(Letter::Completed(completions));
+        let _ = mailbox.post(Message::FromWorker(completions));
     }
 }
 
-impl Drop for Worker {
+impl Drop for CompletionWorker {
     fn drop(&mut self) {
         self.send = None;
         if let Some(thread) = self.thread.take() {

@@ -1,4 +1,4 @@
-//! Requests on their way to devices and back. Knows nothing of the loop.
+//! OperationRequests on their way to devices and back. Knows nothing of the loop.
 
 pub(crate) mod dispatch;
 

@@ -16,29 +16,29 @@ use uringfs_ring::{Wait, Waited};
 use crate::tasks::waiters::CellIndex;
 
 /// What an epoll event belongs to: cells below, the rest above.
-const OTHERS: u64 = 1 << 32;
+const NO_CELL: u64 = 1 << 32;
 
 /// A wait that has ended, and what it has come to.
-pub(crate) type Answered = (Wait, Result<Waited, Errno>);
+pub(crate) type EndedWait = (Wait, Result<Waited, Errno>);
 
 /// An epoll instance and what it watches.
-pub(crate) struct Watch {
+pub(crate) struct Poller {
     epoll: OwnedFd,
     timer: Option<OwnedFd>,
     /// Descriptors of queues and rings that are in the set for good.
-    lasting: Vec<RawFd>,
+    registered: Vec<RawFd>,
     waits: HashMap<CellIndex, (Wait, OwnedFd)>,
     events: Vec<Event>,
     /// Calls of `epoll_wait`.
     pub(crate) system_calls: u64,
 }
 
-impl Watch {
-    pub(crate) fn new() -> Result<Watch, Errno> {
-        Ok(Watch {
+impl Poller {
+    pub(crate) fn new() -> Result<Poller, Errno> {
+        Ok(Poller {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             timer: None,
-            lasting: Vec::new(),
+            registered: Vec::new(),
             waits: HashMap::new(),
             events: Vec::with_capacity(64),
             system_calls: 0,
@@ -50,12 +50,12 @@ impl Watch {
     }
 
     /// Has `descriptor` wake the reactor whenever it is readable; asking again changes nothing.
-    pub(crate) fn watch(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(crate) fn register(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
         let raw = descriptor.as_raw_fd();
-        if !self.lasting.contains(&raw) {
-            let data = EventData::new_u64(OTHERS);
+        if !self.registered.contains(&raw) {
+            let data = EventData::new_u64(NO_CELL);
             match epoll::add(&self.epoll, descriptor, data, EventFlags::IN) {
-                Ok(()) | Err(Errno::EXIST) => self.lasting.push(raw),
+                Ok(()) | Err(Errno::EXIST) => self.registered.push(raw),
                 Err(error) => return Err(error),
             }
         }
@@ -63,13 +63,13 @@ impl Watch {
     }
 
     /// Queues have gone: which descriptors are still open is found out anew.
-    pub(crate) fn forget_lasting(&mut self) {
-        self.lasting.clear();
+    pub(crate) fn forget_registered(&mut self) {
+        self.registered.clear();
     }
 
     /// Begins a wait, or gives it back with its answer when that is known at
     /// once. Its descriptor is duplicated, since one may be waited for twice.
-    pub(crate) fn begin(&mut self, cell: CellIndex, mut wait: Wait) -> Result<(), Answered> {
+    pub(crate) fn begin(&mut self, cell: CellIndex, mut wait: Wait) -> Result<(), EndedWait> {
         let flags = match &wait {
             Wait::Poll { events, .. } => interest(*events),
             Wait::Accept { .. } | Wait::Receive { .. } => EventFlags::IN,
@@ -93,7 +93,7 @@ impl Watch {
             // epoll(7): ordinary files and directories cannot be watched, since
             // they are always ready.
             Err(Errno::PERM) => {
-                let result = carry_out(&mut wait, &own, flags);
+                let result = perform(&mut wait, &own, flags);
                 return Err((wait, result));
             }
             Err(error) => return Err((wait, Err(error))),
@@ -134,12 +134,12 @@ impl Watch {
         for place in 0..self.events.len() {
             let event = self.events[place];
             let data = event.data.u64();
-            if data >= OTHERS {
+            if data >= NO_CELL {
                 continue;
             }
             let cell = data as CellIndex;
             let Some((wait, own)) = self.waits.get_mut(&cell) else { continue };
-            let result = carry_out(wait, own, event.flags);
+            let result = perform(wait, own, event.flags);
             if !matches!(result, Err(Errno::AGAIN | Errno::INTR))
                 && let Some(wait) = self.cancel(cell)
             {
@@ -157,7 +157,7 @@ impl Watch {
             }
             let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
             let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
-            epoll::add(&self.epoll, &timer, EventData::new_u64(OTHERS), EventFlags::IN)?;
+            epoll::add(&self.epoll, &timer, EventData::new_u64(NO_CELL), EventFlags::IN)?;
             self.timer = Some(timer);
         }
         let Some(timer) = &self.timer else { return Ok(()) };
@@ -181,7 +181,7 @@ fn interest(events: PollFlags) -> EventFlags {
 }
 
 /// Does what the wait is for, without blocking.
-fn carry_out(wait: &mut Wait, own: &OwnedFd, ready: EventFlags) -> Result<Waited, Errno> {
+fn perform(wait: &mut Wait, own: &OwnedFd, ready: EventFlags) -> Result<Waited, Errno> {
     match wait {
         Wait::Poll { .. } => Ok(Waited::Ready(ready.bits())),
         Wait::Accept { .. } => {

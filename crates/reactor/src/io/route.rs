@@ -6,7 +6,7 @@ use uringfs_ring::Ring;
 use crate::sync::quiescence::{Domain, Tracker};
 
 /// How a request reaches its device.
-pub(crate) enum Route {
+pub(crate) enum QueueRoute {
     /// Over the reactor's ring.
     Ring,
     /// Reads and writes over the ring that polls, the rest over the other.
@@ -17,7 +17,7 @@ pub(crate) enum Route {
 
 /// Where new requests for a device go: all that the hot path asks of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum FastRoute {
     /// Nowhere: it is not attached, or it has closed.
     Closed,
     /// Reads and writes over the reactor's ring.
@@ -25,10 +25,10 @@ pub(crate) enum Way {
     /// Reads and writes over the ring that polls.
     Polled,
     /// See its attachment.
-    Other,
+    OwnQueue,
 }
 
-impl Way {
+impl FastRoute {
     /// The ring that new reads and writes go over.
     #[inline(always)]
     pub(crate) fn ring<'r>(
@@ -37,9 +37,9 @@ impl Way {
         polled: &'r mut Option<Ring<Request>>,
     ) -> Option<&'r mut Ring<Request>> {
         // In this order, which is that of likelihood: a match becomes a table of jumps.
-        if self == Way::Ring {
+        if self == FastRoute::Ring {
             ring.as_mut()
-        } else if self == Way::Polled {
+        } else if self == FastRoute::Polled {
             polled.as_mut()
         } else {
             None
@@ -49,7 +49,7 @@ impl Way {
 
 /// What the hot path knows of a device.
 #[repr(align(64))]
-pub(crate) struct Lane {
-    pub(crate) way: Way,
+pub(crate) struct DeviceSlot {
+    pub(crate) fast_route: FastRoute,
     pub(crate) tracker: Tracker<&'static Domain>,
 }

@@ -1,4 +1,4 @@
-//! Requests that are handed to the kernel with a lock held, which is given back when the kernel has
+//! OperationRequests that are handed to the kernel with a lock held, which is given back when the kernel has
 //! them: as kernel file systems hold an inode's lock while they submit a direct write.
 
 use std::sync::Arc;
@@ -23,13 +23,13 @@ impl SubmissionLock {
     }
 }
 
-/// Requests that wait to be submitted, each with the lock that this takes.
+/// OperationRequests that wait to be submitted, each with the lock that this takes.
 #[derive(Default)]
-pub(crate) struct Guarded {
+pub(crate) struct LockedSubmissions {
     waiting: Vec<(SubmissionLock, Request)>,
 }
 
-impl Guarded {
+impl LockedSubmissions {
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -11,7 +11,7 @@ pub fn quiescence(device: DeviceIndex) -> &'static Domain {
     domain_at(device.get())
 }
 
-pub(crate) fn domain_at(place: usize) -> &'static Domain {
+pub(crate) fn domain_at(index: usize) -> &'static Domain {
     static DOMAINS: [OnceLock<Domain>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
-    DOMAINS[place].get_or_init(Domain::new)
+    DOMAINS[index].get_or_init(Domain::new)
 }

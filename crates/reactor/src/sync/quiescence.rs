@@ -77,21 +77,21 @@ impl Domain {
             .collect()
     }
 
-    fn join(&self, name: String) -> Arc<Member> {
+    fn register(&self, name: String) -> Arc<Member> {
         let member = Arc::new(Member { oldest: CachePadded::new(AtomicU64::new(IDLE)), name });
         self.members.lock().push(member.clone());
         member
     }
 
-    fn leave(&self, member: &Arc<Member>) {
+    fn unregister(&self, member: &Arc<Member>) {
         self.members.lock().retain(|other| !Arc::ptr_eq(other, member));
     }
 }
 
 /// One reactor's requests in flight, by the epoch they were issued in.
 ///
-/// Epochs with requests in flight have marks, `first` to `newest`, modulo 256.
-/// Counting in and out is one addition; [`Self::settle`], once a batch, looks
+/// Epochs with requests in flight have slots, `first` to `newest`, modulo 256.
+/// Counting in and out is one addition; [`Self::publish_ended`], once a batch, looks
 /// whether the oldest epoch has ended and publishes it.
 pub(crate) struct Tracker<D: Deref<Target = Domain>> {
     domain: D,
@@ -103,36 +103,45 @@ pub(crate) struct Tracker<D: Deref<Target = Domain>> {
     /// The newest epoch, or [`IDLE`] while nothing is in flight and that has
     /// been published.
     current: u64,
-    is_staying: bool,
+    keeps_published: bool,
 }
 
 impl<D: Deref<Target = Domain>> Tracker<D> {
     pub(crate) fn new(domain: D, name: String) -> Tracker<D> {
         let (in_flight, epochs) = (Box::new([0; 256]), Box::new([IDLE; 256]));
-        let member = domain.join(name);
+        let member = domain.register(name);
         let (first, newest, current) = (0, 0, IDLE);
-        Tracker { domain, member, in_flight, epochs, first, newest, current, is_staying: false }
+        Tracker {
+            domain,
+            member,
+            in_flight,
+            epochs,
+            first,
+            newest,
+            current,
+            keeps_published: false,
+        }
     }
 
-    /// True while something is counted in, or has been since the last [`Self::settle`].
+    /// True while something is counted in, or has been since the last [`Self::publish_ended`].
     pub(crate) fn is_active(&self) -> bool {
         self.current != IDLE
     }
 
-    /// Counts a request in, before its map is read. The mark goes with it.
+    /// Counts a request in, before its map is read. The slot goes with it.
     #[inline(always)]
-    pub(crate) fn begin(&mut self) -> u8 {
+    pub(crate) fn enter(&mut self) -> u8 {
         let epoch = self.domain.epoch.load(Ordering::Acquire);
         if epoch != self.current {
-            self.begin_epoch(epoch);
+            self.enter_epoch(epoch);
         }
-        let mark = self.newest;
-        self.in_flight[mark as usize] += 1;
-        mark
+        let slot = self.newest;
+        self.in_flight[slot as usize] += 1;
+        slot
     }
 
     #[inline(never)]
-    fn begin_epoch(&mut self, epoch: u64) {
+    fn enter_epoch(&mut self, epoch: u64) {
         if self.current == IDLE {
             self.current = epoch;
             self.first = self.newest;
@@ -147,31 +156,31 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
         }
     }
 
-    /// Counts the request with this mark out. True when it was the last of its
-    /// epoch: [`Self::settle`] has something to do then.
+    /// Counts the request with this slot out. True when it was the last of its
+    /// epoch: [`Self::publish_ended`] has something to do then.
     #[inline(always)]
-    pub(crate) fn end(&mut self, mark: u8) -> bool {
-        let left = &mut self.in_flight[mark as usize];
-        *left -= 1;
-        *left == 0
+    pub(crate) fn leave(&mut self, slot: u8) -> bool {
+        let count = &mut self.in_flight[slot as usize];
+        *count -= 1;
+        *count == 0
     }
 
     /// What is in flight never ends: dropping the tracker leaves it published.
     #[cold]
-    pub(crate) fn stay(&mut self) {
-        self.is_staying = true;
+    pub(crate) fn keep_published(&mut self) {
+        self.keeps_published = true;
     }
 
     /// Publishes what the requests counted out since the last time have ended.
     #[inline(always)]
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn publish_ended(&mut self) {
         if self.current != IDLE && self.in_flight[self.first as usize] == 0 {
-            self.publish();
+            self.publish_oldest();
         }
     }
 
     #[inline(never)]
-    fn publish(&mut self) {
+    fn publish_oldest(&mut self) {
         while self.in_flight[self.first as usize] == 0 {
             if self.first == self.newest {
                 self.current = IDLE;
@@ -185,8 +194,8 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
 
 impl<D: Deref<Target = Domain>> Drop for Tracker<D> {
     fn drop(&mut self) {
-        if !self.is_staying {
-            self.domain.leave(&self.member);
+        if !self.keeps_published {
+            self.domain.unregister(&self.member);
         }
     }
 }
@@ -199,16 +208,16 @@ mod tests {
     fn what_was_in_flight_holds_back_and_what_came_later_does_not() {
         let domain = Domain::new();
         let mut tracker = Tracker::new(&domain, "one".into());
-        let old = tracker.begin();
+        let old = tracker.enter();
         let epoch = domain.retire();
-        let new = tracker.begin();
+        let new = tracker.enter();
         assert!(!domain.passed(epoch));
         assert_eq!(domain.holders(epoch), ["one"]);
-        tracker.end(old);
-        tracker.settle();
+        tracker.leave(old);
+        tracker.publish_ended();
         assert!(domain.passed(epoch));
-        tracker.end(new);
-        tracker.settle();
+        tracker.leave(new);
+        tracker.publish_ended();
         assert!(domain.passed(domain.retire()));
     }
 
@@ -217,10 +226,10 @@ mod tests {
         let domain = Domain::new();
         let mut tracker = Tracker::new(&domain, "idle".into());
         for _ in 0..1000 {
-            let mark = tracker.begin();
+            let slot = tracker.enter();
             domain.retire();
-            tracker.end(mark);
-            tracker.settle();
+            tracker.leave(slot);
+            tracker.publish_ended();
         }
         assert!(domain.passed(domain.retire()));
     }
@@ -229,16 +238,16 @@ mod tests {
     fn more_epochs_than_marks_only_wait_longer() {
         let domain = Domain::new();
         let mut tracker = Tracker::new(&domain, "slow".into());
-        let mut marks = Vec::new();
+        let mut slots = Vec::new();
         for _ in 0..1000 {
-            marks.push(tracker.begin());
+            slots.push(tracker.enter());
             domain.retire();
         }
         let epoch = domain.retire();
-        for mark in marks {
+        for slot in slots {
             assert!(!domain.passed(epoch));
-            tracker.end(mark);
-            tracker.settle();
+            tracker.leave(slot);
+            tracker.publish_ended();
         }
         assert!(domain.passed(epoch));
     }
@@ -247,7 +256,7 @@ mod tests {
     fn a_reactor_that_left_holds_nothing_back() {
         let domain = Domain::new();
         let mut tracker = Tracker::new(&domain, "gone".into());
-        tracker.begin();
+        tracker.enter();
         let epoch = domain.retire();
         assert!(!domain.passed(epoch));
         drop(tracker);
@@ -272,13 +281,13 @@ mod loom_tests {
                 let mut tracker = Tracker::new(domain.clone(), "reader".into());
                 loom::thread::spawn(move || {
                     for _ in 0..2 {
-                        let mark = tracker.begin();
+                        let slot = tracker.enter();
                         if mapped.load(Ordering::Acquire) == 1 {
                             assert_eq!(content.load(Ordering::Relaxed), 7, "read after reuse");
                         }
-                        tracker.end(mark);
-                        tracker.settle();
-                        tracker.settle();
+                        tracker.leave(slot);
+                        tracker.publish_ended();
+                        tracker.publish_ended();
                     }
                 })
             };

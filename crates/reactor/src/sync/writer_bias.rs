@@ -96,7 +96,7 @@ mod loom_tests {
     struct File {
         mode: Mode,
         domain: loom::sync::Arc<Domain>,
-        /// Taken by all while the mode is not shared.
+        /// RunningTask by all while the mode is not shared.
         lock: Mutex<()>,
         /// Overwriters are there together, whoever excludes them is there alone.
         bytes: UnsafeCell<()>,
@@ -114,7 +114,7 @@ mod loom_tests {
 
         /// Shares what is not shared: the next one needs no lock.
         fn overwrite(&self, tracker: &mut Tracker<loom::sync::Arc<Domain>>) {
-            let mark = tracker.begin();
+            let epoch_slot = tracker.enter();
             if self.mode.is_shared() {
                 self.bytes.with(|_| ());
             } else {
@@ -122,8 +122,8 @@ mod loom_tests {
                 self.bytes.with(|_| ());
                 self.mode.share();
             }
-            tracker.end(mark);
-            tracker.settle();
+            tracker.leave(epoch_slot);
+            tracker.publish_ended();
         }
 
         /// Answers whether those who were before it had ended at once.

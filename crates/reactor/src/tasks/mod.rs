@@ -6,7 +6,7 @@ pub(crate) mod operation_state;
 
 pub(crate) mod waiters;
 
-pub(crate) mod outcome;
+pub(crate) mod op_result;
 
 pub(crate) mod completion;
 

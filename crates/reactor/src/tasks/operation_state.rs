@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 
 use crate::tasks::completion::Token;
-use crate::tasks::outcome::OutcomeSender;
+use crate::tasks::op_result::OutcomeSender;
 use crate::tasks::timer::TimerKey;
 
 /// Who asked for an operation.
@@ -21,18 +21,18 @@ pub enum Asker {
 pub(crate) struct OperationState {
     pub(crate) asker: Asker,
     /// Set when it is to stop, with what it will answer.
-    pub(crate) stop: Option<Errno>,
+    pub(crate) cancelled: Option<Errno>,
     /// While it does what others rely on: what it is asked meanwhile.
-    pub(crate) deferred: Option<Option<Errno>>,
+    pub(crate) deferred_cancel: Option<Option<Errno>>,
     pub(crate) deadline: Option<TimerKey>,
 }
 
 impl OperationState {
-    pub(crate) fn is_asked(&self) -> bool {
+    pub(crate) fn has_requester(&self) -> bool {
         !matches!(self.asker, Asker::Nobody)
     }
 
-    pub(crate) fn take_asker(&mut self) -> Asker {
+    pub(crate) fn take_requester(&mut self) -> Asker {
         std::mem::replace(&mut self.asker, Asker::Nobody)
     }
 }

@@ -13,25 +13,25 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use uringfs_device::{Completion, DeviceIndex};
 
-use crate::wake::mailbox::{Bell, Mailbox};
+use crate::wake::mailbox::{Mailbox, Notify};
 
-/// A letter to a reactor. `A` is work to do on its thread.
-pub(crate) enum Letter<A> {
+/// A message to a reactor. `A` is work to do on its thread.
+pub(crate) enum Message<A> {
     /// Poll this task again.
     Wake(u32),
     /// Do this on the reactor's thread.
     Run(A),
     /// A worker has finished these.
-    Completed(Vec<Completion>),
+    FromWorker(Vec<Completion>),
     /// The device has closed: finish its requests and let go of it.
     Detach(DeviceIndex),
 }
 
 /// A reactor's mailbox.
-pub(crate) type Letterbox<A> = Mailbox<Letter<A>, EventBell>;
+pub(crate) type ReactorMailbox<A> = Mailbox<Message<A>, Notifier>;
 
 /// Wakes a parked owner, and others by writing to an eventfd.
-pub(crate) struct EventBell {
+pub(crate) struct Notifier {
     event: Arc<OwnedFd>,
     /// The owner's ring, for senders that have one of their own. Gone with the owner: else a waker that somebody
     /// keeps would keep the ring, and the memory that is registered there.
@@ -41,20 +41,20 @@ pub(crate) struct EventBell {
     is_parked: AtomicBool,
 }
 
-impl EventBell {
-    pub(crate) fn new(ring: Option<OwnedFd>) -> Result<EventBell, Errno> {
+impl Notifier {
+    pub(crate) fn new(ring: Option<OwnedFd>) -> Result<Notifier, Errno> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let owner = thread::current();
         let (event, ring) = (Arc::new(event), RwLock::new(ring));
-        Ok(EventBell { event, ring, owner, is_parked: AtomicBool::new(false) })
+        Ok(Notifier { event, ring, owner, is_parked: AtomicBool::new(false) })
     }
 
-    /// The owner is going to wait for nothing but this bell.
+    /// The owner is going to wait for nothing but this notifier.
     pub(crate) fn will_park(&self) {
         self.is_parked.store(true, Ordering::Relaxed);
     }
 
-    /// The owner waits for the bell, or for a while; it may find that neither has come.
+    /// The owner waits for the notifier, or for a while; it may find that neither has come.
     pub(crate) fn park(&self, limit: Option<Duration>) {
         match limit {
             Some(limit) => thread::park_timeout(limit),
@@ -66,7 +66,7 @@ impl EventBell {
         self.is_parked.store(false, Ordering::Relaxed);
     }
 
-    /// Whether only [`Bell::ring`] wakes the owner.
+    /// Whether only [`Notify::ring`] wakes the owner.
     pub(crate) fn is_parked(&self) -> bool {
         self.is_parked.load(Ordering::Relaxed)
     }
@@ -77,7 +77,7 @@ impl EventBell {
     }
 
     /// The owner's ring, which stays open while `send` uses it. False when there is none.
-    pub(crate) fn with_owners_ring(&self, send: impl FnOnce(BorrowedFd<'_>) -> bool) -> bool {
+    pub(crate) fn with_owner_ring(&self, send: impl FnOnce(BorrowedFd<'_>) -> bool) -> bool {
         self.ring.read().as_ref().is_some_and(|ring| send(ring.as_fd()))
     }
 
@@ -87,13 +87,13 @@ impl EventBell {
     }
 
     /// Makes the descriptor unreadable until the next ring.
-    pub(crate) fn silence(&self) {
+    pub(crate) fn reset(&self) {
         let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
     }
 }
 
-impl Bell for EventBell {
-    fn ring(&self) {
+impl Notify for Notifier {
+    fn notify(&self) {
         if self.is_parked() {
             return self.owner.unpark();
         }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use uringfs_ring::fork_count;
 
-use crate::event_loop::core::{Inner, Letter, Letterbox};
-use crate::event_loop::waker::ring_bell;
+use crate::event_loop::core::{Inner, Message, ReactorMailbox};
+use crate::event_loop::waker::notify;
 
 /// Sends work to a reactor from any thread.
 #[derive(Clone)]
 pub struct Remote {
-    letterbox: Arc<Letterbox>,
+    mailbox: Arc<ReactorMailbox>,
     forks: u32,
 }
 
@@ -23,19 +23,19 @@ impl Remote {
 
     /// True when the reactor is gone or about to go.
     pub(crate) fn is_gone(&self) -> bool {
-        self.letterbox.is_leaving()
+        self.mailbox.is_closing()
     }
 
-    /// Has `act` run on the reactor's thread. False when the reactor is gone or about to go.
-    pub fn run(&self, act: impl FnOnce(&Rc<Inner>) + Send + 'static) -> bool {
-        let letter = Letter::Run(Box::new(act));
-        self.letterbox.offer(letter, ring_bell).is_ok()
+    /// Has `job` run on the reactor's thread. False when the reactor is gone or about to go.
+    pub fn run(&self, job: impl FnOnce(&Rc<Inner>) + Send + 'static) -> bool {
+        let message = Message::Run(Box::new(job));
+        self.mailbox.offer(message, notify).is_ok()
     }
 }
 
 impl Inner {
     /// A handle that other threads can send work by.
     pub fn remote(&self) -> Remote {
-        Remote { letterbox: self.letterbox.clone(), forks: self.io.borrow().forks }
+        Remote { mailbox: self.mailbox.clone(), forks: self.io.borrow().forks }
     }
 }

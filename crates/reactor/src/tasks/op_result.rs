@@ -64,7 +64,7 @@ impl OutcomeSender {
     }
 
     /// True when this is what answers `cell`.
-    pub(crate) fn answers(&self, cell: &OutcomeCell) -> bool {
+    pub(crate) fn is_for(&self, cell: &OutcomeCell) -> bool {
         self.cell.as_ref().is_some_and(|own| own.0.is(&cell.0))
     }
 }
