@@ -113,7 +113,7 @@ counters! {
     /// Operations that came from a thread without a reactor.
     Remote = "reactor.remote",
     /// Letters received.
-    Letters = "reactor.messages",
+    Letters = "reactor.letters",
     /// Times the thread went to sleep.
     Sleeps = "reactor.sleeps",
     /// Transfers that named their file by index.
