@@ -1,5 +1,6 @@
-//! A reactor: what it is made of, and what its thread can ask of it. What a
-//! turn does stands in `turn`, how it waits in `sleep`, its devices in `attach`.
+//! A thread's reactor: construction, `block_on`, what its thread calls, and drop.
+//!
+//! `event_loop::turn` has what one turn does, `event_loop::sleep` how it waits, `event_loop::attach` its devices.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -36,17 +37,17 @@ use crate::tasks::waiters::WaitCells;
 use crate::wake::mailbox::{Mailbox, Notify};
 use crate::wake::message::Notifier;
 
-/// How long a reactor that goes inside of what another of its thread runs waits for what the other may hold.
+/// How long a drop waits for locks that a sibling's operations hold, when it runs inside code of that sibling.
 const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One thread's reactor. Dropping it finishes what is in flight first.
+/// One thread's reactor. Dropping it first finishes what is in flight.
 ///
-/// A thread may have several. Only one is turned at a time: while [`Reactor::block_on`] or [`Reactor::reap`] of one
-/// waits, operations of the others stand still, and with them what they hold. A wait without a timeout for a lock
-/// that an operation of another one holds never ends. Dropping is an exception: it turns the others, too, as
-/// often as it takes. Inside of a task, a message or a waker of another one it cannot: after a second,
-/// when none of its requests is in flight, it asks its operations to stop, and those that wait for a lock end with
-/// ECANCELED.
+/// A thread may have several reactors. Only one is turned at a time: while [`Reactor::block_on`] or [`Reactor::reap`]
+/// of one waits, operations of the others make no progress and keep their locks. A wait without a timeout for a lock
+/// that an operation of another reactor of the thread holds never ends. Drop is an exception: it also turns the others,
+/// as often as needed. It cannot when it runs inside a task, a message or a waker of another reactor. One second after
+/// it began, and once none of its requests is in flight, it then cancels its operations. Those that wait for a lock end
+/// with ECANCELED.
 pub struct Reactor {
     inner: Rc<Inner>,
 }
@@ -54,12 +55,11 @@ pub struct Reactor {
 static NEXT_NUMBER: AtomicU16 = AtomicU16::new(0);
 
 impl Reactor {
-    /// A reactor for this thread. The first of a thread is the one that
-    /// asynchronous operations use.
+    /// Makes a reactor for this thread. Asynchronous operations use the first reactor of their thread.
     ///
     /// # Errors
-    /// When `ring.require` asks for a tier that the machine does not give, with
-    /// the reason; when no descriptor is left.
+    /// Unsupported, with the reason, when the machine does not have the tier that `ring.require` demands. EMFILE or
+    /// ENFILE when no file descriptor is left.
     pub fn new(options: ReactorOptions) -> io::Result<Reactor> {
         let (ring, polled) = make_rings(&options);
         check_tier(&options, ring.as_ref().err())?;
@@ -130,7 +130,7 @@ impl Reactor {
             attention: Cell::new(0),
             in_block_on: Cell::new(false),
             name,
-            // The last of all numbers is nobody's.
+            // The largest number stands for no reactor.
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed) % u16::MAX,
             options,
         });
@@ -138,31 +138,31 @@ impl Reactor {
         siblings::register(&inner);
         let reactor = Reactor { inner };
         if reactor.inner.ring_status.is_err() {
-            // What every wait takes is there from the beginning.
+            // Make what every wait needs now, so that no wait fails for lack of it.
             reactor.inner.register_everything()?;
         }
         Ok(reactor)
     }
 
-    /// What operations work with.
+    /// The interface for operations.
     #[inline]
     pub fn inner(&self) -> &Rc<Inner> {
         &self.inner
     }
 
-    /// Runs a future to its end, and whatever else becomes ready meanwhile.
+    /// Runs a future to its end, and meanwhile whatever else becomes ready.
     ///
     /// # Panics
-    /// Inside of what this reactor runs already, another `block_on` among it: await the future there. In the child
-    /// of a fork, and when the kernel takes no requests at all: the future can never end.
+    /// - In code that this reactor runs, another `block_on` included. Await the future there.
+    /// - When the future can never end: in the child of a fork, and when the kernel takes no requests at all.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.run_until(future).unwrap_or_else(|error| panic!("the reactor cannot wait: {error}"))
     }
 
-    /// The same.
+    /// [`Self::block_on`] with an error instead of the last panic.
     ///
     /// # Errors
-    /// Why the future can never end.
+    /// The reason why the future can never end.
     pub(crate) fn run_until<F: Future>(&self, future: F) -> Result<F::Output, Errno> {
         let _guard = BlockOnGuard::begin(&self.inner);
         let _current = Current::set(&self.inner);
@@ -190,48 +190,47 @@ impl Reactor {
         }
     }
 
-    /// Does what can be done without waiting, for a foreign event loop that
-    /// watches [`Self::fd`]. Completions of tokens are then there to reap.
+    /// Does what needs no wait, for a foreign event loop that watches [`Self::fd`]. Afterwards completions of tokens can
+    /// be reaped.
     ///
     /// # Errors
-    /// When the kernel takes no requests at all; ECHILD in the child of a fork; EDEADLK inside of what this reactor
-    /// runs.
+    /// Any error of the kernel when it takes no requests at all. ECHILD in the child of a fork. EDEADLK in code that this
+    /// reactor runs.
     pub fn turn(&self) -> Result<(), Errno> {
         let _current = Current::set(&self.inner);
         self.inner.turn()
     }
 
-    /// Readable when [`Self::turn`] has something to do.
+    /// A descriptor that is readable when [`Self::turn`] has something to do.
     ///
     /// # Errors
-    /// When no descriptor is left.
+    /// EMFILE or ENFILE when no file descriptor is left.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         self.inner.register_everything()?;
         if self.inner.foreign_fd.get().is_none() {
             let poller = self.inner.poller.borrow();
-            let poller = poller.as_ref().expect("it was just made");
+            let poller = poller.as_ref().expect("register_everything made the poller");
             let _ = self.inner.foreign_fd.set(poller.descriptor().try_clone_to_owned()?);
-            // What had completed before nobody will be told of: a turn is due.
+            // Nothing reports what completed before the descriptor existed: a turn is due.
             self.inner.mailbox.notifier().notify();
         }
-        Ok(self.inner.foreign_fd.get().expect("it was just set").as_fd())
+        Ok(self.inner.foreign_fd.get().expect("it was set above").as_fd())
     }
 
-    /// Hands everything that was pushed to the devices.
+    /// Hands all pushed requests to the devices.
     ///
     /// # Errors
-    /// When the kernel takes no requests at all; ECHILD in the child of a fork.
+    /// Any error of the kernel when it takes no requests at all. ECHILD in the child of a fork.
     pub fn submit(&self) -> Result<(), Errno> {
         self.inner.submit()
     }
 
-    /// Moves the completions of token operations into `completed`, after waiting
-    /// until there are at least `min` or `timeout` has passed; what was pushed
-    /// is submitted by the same call. Waits for no more than is in flight.
+    /// Submits what was pushed, waits until there are at least `min` completions of token operations or `timeout` has
+    /// passed, and moves all completions into `completed`. Waits for no more completions than are in flight.
     ///
     /// # Errors
-    /// When the kernel takes no requests at all; ECHILD in the child of a fork; EDEADLK inside of what this reactor
-    /// runs.
+    /// Any error of the kernel when it takes no requests at all. ECHILD in the child of a fork. EDEADLK in code that this
+    /// reactor runs.
     #[inline]
     pub fn reap(
         &self,
@@ -242,30 +241,29 @@ impl Reactor {
         self.inner.reap(min, timeout, completed)
     }
 
-    /// Asks for the operations with this token to end soon. Each still completes,
-    /// once, and says what became of it. Never lost, however full the queues are.
+    /// Requests cancellation of the operations with this token. Each still completes, once, and its completion says
+    /// what became of it. A cancel is never lost, however full the queues are.
     pub fn cancel(&self, token: Token) {
         self.inner.io.borrow_mut().cancel(Tag(token.get()));
         let is = |asker: &Asker| matches!(asker, Asker::Token(other) if *other == token);
         self.inner.cancel_operations(is, Errno::CANCELED);
     }
 
-    /// Runs a future on this reactor beside what it does otherwise. It is
-    /// destroyed, unfinished or not, with the reactor. Whoever turns the reactor panics when it does; the others go
-    /// on with the next turn.
+    /// Runs a future on this reactor, beside its other work. It is dropped with the reactor, finished or not. When it
+    /// panics, the caller that turns the reactor panics; other tasks continue with the next turn.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
         let task = self.inner.tasks.borrow_mut().allocate(None);
         let _running = self.inner.enter_user_code();
         self.inner.poll_task(task.with_future(future));
     }
 
-    /// Everything counted so far by this reactor.
+    /// This reactor's counters, up to date.
     pub fn counters(&self) -> &Counters {
         self.inner.publish_counters();
         &self.inner.counters
     }
 
-    /// Which tier this is, and why not a higher one.
+    /// The tier of this reactor, and why it is not a higher one.
     pub fn tier(&self) -> String {
         match (&self.inner.ring_status, Features::probe()) {
             (Ok(()), Ok(features)) if features.is_full() => "io_uring, every feature".into(),
@@ -283,15 +281,15 @@ impl Reactor {
         }
     }
 
-    /// Which queue serves `device` here, and why; attaches it if it was not.
+    /// The name of the queue that serves `device` here, and the reason for the choice. Attaches the device if necessary.
     ///
     /// # Errors
-    /// When no queue can.
+    /// When no queue can serve it.
     pub fn queue_of(&self, device: &Device) -> io::Result<(String, String)> {
         self.inner.attach(device.core())?;
         let io = self.inner.io.borrow();
         let attachment = io.attachments[device.index().get()].as_ref();
-        let attachment = attachment.expect("it was just attached");
+        let attachment = attachment.expect("attach has put it there");
         let name = match &attachment.route {
             QueueRoute::Polled => "ring, polled".into(),
             QueueRoute::Ring => "ring".into(),
@@ -301,7 +299,7 @@ impl Reactor {
         Ok((name, attachment.reason.clone()))
     }
 
-    /// Why memory is not registered, when it was refused.
+    /// The reason why the kernel refused to register memory, if it did.
     pub fn registration_refused(&self) -> Option<String> {
         self.inner.io.borrow().ring.as_ref().and_then(|ring| ring.registration().refused)
     }
@@ -328,7 +326,7 @@ fn check_tier(options: &ReactorOptions, ring: Option<&io::Error>) -> io::Result<
     }
 }
 
-/// While a thread is in [`Reactor::block_on`].
+/// Marks the thread as inside [`Reactor::block_on`].
 struct BlockOnGuard<'i> {
     inner: &'i Inner,
 }
@@ -336,7 +334,10 @@ struct BlockOnGuard<'i> {
 impl BlockOnGuard<'_> {
     fn begin(inner: &Inner) -> BlockOnGuard<'_> {
         let is_nested = inner.in_block_on.get() || inner.is_in_user_code();
-        assert!(!is_nested, "block_on inside of what this reactor runs: await the future instead");
+        assert!(
+            !is_nested,
+            "block_on was called from code that this reactor runs: await the future instead"
+        );
         inner.in_block_on.set(true);
         BlockOnGuard { inner }
     }
@@ -349,13 +350,13 @@ impl Drop for BlockOnGuard<'_> {
 }
 
 impl Inner {
-    /// The kernel takes no more requests, and has not said what became of those it has: whoever waits is answered
-    /// EIO. Rings and operations keep the memory; what they may still write to stays counted in for ever, and
-    /// so does its device stay known.
+    /// The kernel takes no more requests, and has not reported what became of those in flight: all callers that wait get
+    /// EIO. Rings and operations keep the memory. The requests stay counted in forever, since they may still write, and
+    /// for the same reason their devices keep their indexes.
     #[cold]
     fn abandon_in_flight(&self) {
         let operations = self.tasks.borrow_mut().take_requesters();
-        let simple = {
+        let transfers = {
             let io = &mut *self.io.borrow_mut();
             for (attachment, device) in io.attachments.iter_mut().zip(&mut io.in_flight.devices) {
                 device.tracker.publish_ended();
@@ -366,17 +367,17 @@ impl Inner {
             }
             io.in_flight.cells.take_transfers()
         };
-        drop((operations, simple, self.mailbox.close()));
+        drop((operations, transfers, self.mailbox.close()));
     }
 }
 
 impl Drop for Reactor {
-    /// Finishes every operation and request, then lets go of devices. Futures
-    /// that were spawned are destroyed first. What panics meanwhile does when all that is done.
+    /// Drops spawned futures, finishes every operation and request, then releases the devices. A panic on the way is
+    /// resumed at the end.
     fn drop(&mut self) {
         let inner = &self.inner;
         if inner.is_forked() {
-            // Everything in flight is the parent's, and so are the threads.
+            // Everything in flight belongs to the parent, and so do the threads.
             let io = &mut *inner.io.borrow_mut();
             std::mem::forget(std::mem::take(&mut io.attachments));
             std::mem::forget(inner.worker.borrow_mut().take());
@@ -387,7 +388,7 @@ impl Drop for Reactor {
             let _current = Current::set(inner);
             let spawned = inner.tasks.borrow_mut().take_spawned();
             panicked = panicked.and(catch_unwind(AssertUnwindSafe(|| drop(spawned))));
-            // What is asked from here on is given back: whoever goes on asking must not keep it here.
+            // From here on messages are given back: a sender that keeps posting must not keep the reactor alive.
             inner.mailbox.refuse_offers();
             let begin = Instant::now();
             loop {
@@ -399,7 +400,7 @@ impl Drop for Reactor {
                 let siblings = match turned {
                     Ok(siblings) => siblings,
                     Err(panic) => {
-                        // The others are brought to their end all the same.
+                        // The other operations still run to their end.
                         panicked = panicked.and(Err(panic));
                         continue;
                     }
@@ -409,7 +410,7 @@ impl Drop for Reactor {
                 {
                     inner.cancel_operations(|_| true, Errno::CANCELED);
                 }
-                // Nothing says when a sibling has something to do.
+                // No event reports that a sibling has something to do.
                 let is_alone = siblings == Siblings::None;
                 let until = (!is_alone).then(|| inner.options.clock.after(RECHECK_INTERVAL));
                 if inner.outstanding(&inner.io.borrow()) == 0 {
@@ -430,7 +431,7 @@ impl Drop for Reactor {
             io.own_queue_devices.clear();
             (mem::take(&mut io.attachments), mem::take(&mut io.in_flight.devices))
         };
-        // Back ends of users are destroyed with them.
+        // Dropping them also drops back ends of the user.
         drop((attachments, devices));
         if let Err(panic) = panicked
             && !thread::panicking()

@@ -1,4 +1,4 @@
-//! A device in one reactor's tables: which queue its requests take, and why.
+//! Puts devices into a reactor's tables, chooses their queues, and takes closed devices out again.
 
 use std::io;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::sync::domains::domain_at;
 use crate::sync::quiescence::Tracker;
 
 impl Inner {
-    /// True when this reactor serves the device already.
+    /// True when the device is in this reactor's tables.
     #[inline]
     pub fn is_attached(&self, device: DeviceIndex) -> bool {
         self.io.borrow().attachments.get(device.get()).is_some_and(Option::is_some)
     }
 
-    /// Puts a device into this reactor's tables, if it is not there.
+    /// Puts a device into this reactor's tables, unless it is there.
     ///
     /// # Errors
-    /// ENODEV when it has been removed; why no queue can serve it.
+    /// ENODEV when the device has been removed; otherwise the reason why no queue can serve it.
     pub fn attach(&self, core: &Arc<Core>) -> io::Result<()> {
         let index = core.index().get();
         if self.io.borrow().attachments.get(index).is_some_and(Option::is_some) {
@@ -38,7 +38,7 @@ impl Inner {
         let chosen = choose_queue(core, &self.options, &self.ring_status, polled)?;
         let by_ring = matches!(chosen.route, QueueRoute::Ring | QueueRoute::Polled);
         if !by_ring {
-            // What waiting for its queue takes is there before anything is in flight.
+            // Make what waits for its queue need before anything is in flight.
             self.register_everything()?;
         }
         {
@@ -66,7 +66,7 @@ impl Inner {
         }
         let mailbox = Arc::downgrade(&self.mailbox);
         core.on_close(Box::new(move |index| {
-            // A reactor that is gone holds no device.
+            // A reactor that was dropped holds no device.
             if let Some(mailbox) = mailbox.upgrade() {
                 let _ = mailbox.post_with(Message::Detach(index), notify);
             }
@@ -74,7 +74,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Pushes a request, attaching its device at first use; with no room it waits.
+    /// Pushes a request. Attaches its device at the first use. A request without room in its queue waits in the backlog.
     #[allow(clippy::result_large_err)] // the request goes back whole, memory included
     pub(crate) fn issue_or_wait(
         &self,
@@ -93,10 +93,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Sees to it that a device takes requests here.
+    /// Attaches a device, if necessary, and checks that it takes requests here.
     ///
     /// # Errors
-    /// What attaching says; ENODEV when it is about to go.
+    /// Those of [`Self::attach`]; ENODEV when the device is being removed.
     pub(crate) fn attach_for(&self, core: &Arc<Core>) -> Result<(), Errno> {
         self.attach(core).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         let io = self.io.borrow();
@@ -106,7 +106,7 @@ impl Inner {
         }
     }
 
-    /// The device takes no new requests here; it goes when its last has ended.
+    /// Refuses new requests for the device. It is detached when its last request has ended.
     pub(crate) fn detach(&self, device: DeviceIndex) {
         let io = &mut *self.io.borrow_mut();
         if let Some(Some(attachment)) = io.attachments.get_mut(device.get()) {
@@ -115,13 +115,13 @@ impl Inner {
         }
     }
 
-    /// Lets go of closed devices that have nothing in flight.
+    /// Detaches closed devices that have nothing in flight.
     pub(crate) fn detach_closed(&self) {
         let io = &mut *self.io.borrow_mut();
         let of_backlog = io.in_flight.backlog.iter().map(|request| request.device);
         let waiting: Vec<usize> =
             of_backlog.chain(io.in_flight.locked.devices()).map(DeviceIndex::get).collect();
-        // Which devices these belong to is not known until they are back.
+        // The devices of these completions are unknown until the worker returns them.
         let at_worker = io.in_flight.at_worker + io.in_flight.for_worker.len() > 0;
         let mut is_any_busy = false;
         for index in 0..io.attachments.len() {
@@ -131,7 +131,7 @@ impl Inner {
             }
             let by_ring = matches!(attachment.route, QueueRoute::Ring | QueueRoute::Polled);
             let mut busy = at_worker || attachment.own_in_flight() > 0 || waiting.contains(&index);
-            // An operation may be between two requests.
+            // An operation that is counted in may be between two requests.
             let tracker = &mut io.in_flight.devices[index].tracker;
             tracker.publish_ended();
             busy |= tracker.is_active();
@@ -145,7 +145,7 @@ impl Inner {
                 continue;
             }
             if let Some(poller) = &mut *self.poller.borrow_mut() {
-                // Its queues' descriptors are closed; their numbers may come again.
+                // Its queues' descriptors are closed, and the kernel may reuse their numbers.
                 poller.forget_registered();
             }
             io.detached_calls += attachment.own_system_calls();

@@ -1,5 +1,4 @@
-//! The state of a reactor, as its own tasks and operations see it, and the
-//! reactor that is the thread's current one.
+//! The state of a reactor, which its tasks and operations use, and the current reactor of a thread.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::OwnedFd;
@@ -20,7 +19,7 @@ use crate::tasks::waiters::CellIndex;
 use crate::wake::mailbox::Notify;
 use crate::wake::message;
 
-/// Work to do on a reactor's thread.
+/// Work to run on a reactor's thread.
 pub(crate) type Job = Box<dyn FnOnce(&Rc<Inner>) + Send>;
 
 /// A message to a reactor.
@@ -29,17 +28,17 @@ pub(crate) type Message = message::Message<Job>;
 /// A reactor's mailbox.
 pub(crate) type ReactorMailbox = message::ReactorMailbox<Job>;
 
-/// What a moment brings.
+/// What to do when a timer fires.
 pub(crate) enum TimerEvent {
-    /// The cell's time has come.
+    /// Complete the cell of a sleep.
     Sleep(CellIndex),
-    /// The wait's deadline has come.
+    /// Cancel the wait, whose deadline has come.
     WaitDeadline(CellIndex),
-    /// The operation's deadline has come.
+    /// Cancel the operation, whose deadline has come.
     OperationDeadline(u32),
 }
 
-/// A reactor, as its own tasks and operations see it.
+/// The state of a reactor, shared with its tasks and operations.
 pub struct Inner {
     pub(crate) weak_self: Weak<Inner>,
     pub(crate) options: ReactorOptions,
@@ -48,21 +47,21 @@ pub struct Inner {
     pub(crate) timers: RefCell<Timers<TimerEvent>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) mailbox: Arc<ReactorMailbox>,
-    /// Why there is no ring.
+    /// The reason why there is no ring.
     pub(crate) ring_status: Result<(), String>,
     pub(crate) poller: RefCell<Option<Poller>>,
     pub(crate) worker: RefCell<Option<CompletionWorker>>,
-    /// Waits on descriptors under way, by cell, for cancelling.
+    /// Descriptor waits in flight on the ring, by cell. The handle cancels them.
     pub(crate) waits: RefCell<Vec<(CellIndex, WaitHandle)>>,
     pub(crate) messages: RefCell<Vec<Message>>,
     pub(crate) root_woken: Cell<bool>,
     pub(crate) mailbox_armed: Cell<bool>,
-    /// Set when somebody else's loop watches our descriptor.
+    /// The poller's descriptor, once a foreign event loop watches it.
     pub(crate) foreign_fd: OnceCell<OwnedFd>,
-    /// A foreign loop's turn is under way.
+    /// A turn for a foreign loop is in progress.
     pub(crate) in_foreign_turn: Cell<bool>,
-    /// Why a reap is no quiet one: devices wait to be let go, or it is called by what the reactor runs. One
-    /// byte, so that the hot path looks at it once.
+    /// Reasons against the fast reap, as bits: [`CLOSING`] when closed devices are still attached, [`USER_CODE`] when code
+    /// that the reactor runs calls it. One byte, so that the hot path loads it once.
     pub(crate) attention: Cell<u8>,
     /// The thread is in [`Reactor::block_on`].
     pub(crate) in_block_on: Cell<bool>,
@@ -71,11 +70,12 @@ pub struct Inner {
     pub(crate) number: u16,
 }
 
-/// See [`Inner::attention`].
+/// Set in [`Inner::attention`] while closed devices are still attached.
 pub(crate) const CLOSING: u8 = 1;
+/// Set in [`Inner::attention`] while code of users runs.
 const USER_CODE: u8 = 2;
 
-/// While one of the reactor's tasks, messages or wakers runs.
+/// Marks that one of the reactor's tasks, messages or wakers runs.
 pub(crate) struct UserCodeGuard<'i> {
     inner: &'i Inner,
     before: u8,
@@ -92,19 +92,19 @@ thread_local! {
     static CURRENT: RefCell<Weak<Inner>> = const { RefCell::new(Weak::new()) };
 }
 
-/// The reactor of this thread, if it has one.
+/// This thread's current reactor, if it has one.
 pub fn current() -> Option<Rc<Inner>> {
-    // None while the thread ends.
+    // An error while the thread's locals are destroyed.
     CURRENT.try_with(|current| current.borrow().upgrade()).ok()?
 }
 
-/// Makes a reactor the thread's current one for a while.
+/// Makes a reactor the thread's current one until dropped.
 pub(crate) struct Current {
     before: Weak<Inner>,
 }
 
 impl Current {
-    /// The first reactor of a thread is its current one as long as it lives.
+    /// Makes it the current reactor if the thread has none. It stays so as long as it lives.
     pub(crate) fn set_first(inner: &Rc<Inner>) {
         CURRENT.with_borrow_mut(|current| {
             if current.upgrade().is_none() {
@@ -133,15 +133,14 @@ impl Drop for Current {
 }
 
 impl Inner {
-    /// Something was asked for outside a turn: a foreign loop that sleeps for
-    /// this reactor has to give it one.
+    /// Wakes a foreign loop that sleeps for this reactor, so that it calls a turn. For requests made outside a turn.
     pub fn ask_for_turn(&self) {
         if self.foreign_fd.get().is_some() && !self.in_foreign_turn.get() {
             self.mailbox.notifier().notify();
         }
     }
 
-    /// True in the child of a fork, where the reactor is its parent's.
+    /// True in the child of a fork: the reactor belongs to the parent.
     pub fn is_forked(&self) -> bool {
         self.io.borrow().is_forked()
     }
@@ -150,7 +149,7 @@ impl Inner {
         if self.is_forked() { Err(Errno::CHILD) } else { Ok(()) }
     }
 
-    /// Counts on this reactor.
+    /// Adds one to a counter of this reactor.
     #[inline]
     pub fn count(&self, counter: Counter) {
         self.counters.add(counter, 1);
@@ -165,7 +164,7 @@ impl Inner {
         self.attention.get() & USER_CODE != 0
     }
 
-    /// Something that belongs to users runs, until the guard is dropped.
+    /// Marks that code of users runs, until the guard is dropped.
     pub(crate) fn enter_user_code(&self) -> UserCodeGuard<'_> {
         let before = self.attention.get() & USER_CODE;
         self.attention.set(self.attention.get() | USER_CODE);
@@ -180,8 +179,8 @@ impl Inner {
         }
     }
 
-    /// The same from wherever this thread is. False when only a message will do: a foreign loop that sleeps has to be
-    /// told, or it is the tasks that are being looked at.
+    /// [`Self::wake_task`] from anywhere in this thread. False when only a message wakes the task: a foreign loop sleeps and
+    /// needs a notification, or the task table is borrowed.
     pub(crate) fn try_wake_local(&self, task: u32) -> bool {
         if self.foreign_fd.get().is_some() && !self.in_foreign_turn.get() {
             return false;

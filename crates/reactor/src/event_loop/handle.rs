@@ -1,4 +1,4 @@
-//! A handle by which other threads give a reactor work.
+//! A `Send` handle, by which other threads run work on a reactor.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use uringfs_ring::fork_count;
 use crate::event_loop::core::{Inner, Message, ReactorMailbox};
 use crate::event_loop::waker::notify;
 
-/// Sends work to a reactor from any thread.
+/// Runs work on a reactor, from any thread.
 #[derive(Clone)]
 pub struct Remote {
     mailbox: Arc<ReactorMailbox>,
@@ -16,17 +16,17 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// True in the child of a fork, where the reactor is its parent's.
+    /// True in the child of a fork: the reactor belongs to the parent.
     pub fn is_forked(&self) -> bool {
         self.forks != fork_count()
     }
 
-    /// True when the reactor is gone or about to go.
+    /// True when the reactor is dropped or being dropped.
     pub(crate) fn is_gone(&self) -> bool {
         self.mailbox.is_closing()
     }
 
-    /// Has `job` run on the reactor's thread. False when the reactor is gone or about to go.
+    /// Runs `job` on the reactor's thread. False when the reactor is dropped or being dropped.
     pub fn run(&self, job: impl FnOnce(&Rc<Inner>) + Send + 'static) -> bool {
         let message = Message::Run(Box::new(job));
         self.mailbox.offer(message, notify).is_ok()
@@ -34,7 +34,7 @@ impl Remote {
 }
 
 impl Inner {
-    /// A handle that other threads can send work by.
+    /// A handle for other threads.
     pub fn remote(&self) -> Remote {
         Remote { mailbox: self.mailbox.clone(), forks: self.io.borrow().forks }
     }

@@ -1,5 +1,7 @@
-//! An operation: an `async fn` that always runs to its end on the reactor that
-//! started it, owns what it needs until then, and may be asked to stop.
+//! An operation: an `async fn` that runs to its end on the reactor that started it.
+//!
+//! - [`Inner::admit`] counts it in, [`Inner::start_operation`] starts it, [`Operation::end`] ends it.
+//! - It owns what it needs until its end. A cancel or a deadline only makes it end earlier.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -27,47 +29,49 @@ use crate::tasks::op_result::{Outcome, OutcomeCell};
 use crate::tasks::operation_state::{Asker, OperationState};
 use crate::tasks::waiters::cell_tag;
 
-/// So long an operation waits for what others have in flight: longer than devices take, errors included.
+/// The longest wait for what others have in flight. Longer than devices take for a request, errors included.
 const QUIESCENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a request is to do, and where on the operation's device.
+/// What a request does, and where on the operation's device.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// The kind.
+    /// The kind of request.
     pub op: Op,
-    /// What its completion promises.
+    /// What its completion guarantees.
     pub durability: Durability,
-    /// Of the first byte.
+    /// The address of the first byte on the device, in bytes.
     pub address: u64,
 }
 
-/// An operation that is counted in and not started.
-#[must_use = "it is counted in until it has ended"]
+/// The permit to start an operation, which is already counted in for quiescence.
+#[must_use = "the operation is counted in until it has ended"]
 pub struct Admitted {
     device: DeviceIndex,
     epoch_slot: Option<u8>,
 }
 
-/// What an operation's `async fn` works with.
+/// The interface of a running operation, which its `async fn` owns.
 pub struct Operation {
     inner: Rc<Inner>,
     task: u32,
     device: DeviceIndex,
-    /// Where it is counted for quiescence; absent while it waits for a lock.
+    /// The epoch slot that it is counted in. Absent while it waits for a lock.
     epoch_slot: Option<u8>,
-    /// Some of it has been handed to a queue.
+    /// At least one of its requests was handed to a queue.
     issued: Cell<bool>,
-    /// Whoever asked has been answered.
+    /// Its requester has the result.
     ended: bool,
 }
 
 impl Inner {
-    /// Takes an operation on this device, which is attached at its first use, and
-    /// counts it in: [`Self::start_operation`] is to follow.
+    /// Admits an operation on this device and counts it in. Attaches the device at its first use.
+    /// [`Self::start_operation`] must follow.
     ///
     /// # Errors
-    /// ECHILD in the child of a fork, ENODEV when the device is gone, EAGAIN when
-    /// as many as the depth allows have not ended; what attaching says.
+    /// - ECHILD: this is the child of a fork.
+    /// - ENODEV: the device was removed.
+    /// - EAGAIN: as many operations as `reactor.depth` allows have not ended.
+    /// - The errors of [`Self::attach`].
     #[inline(always)]
     pub fn admit(&self, core: &Arc<Core>) -> Result<Admitted, Errno> {
         let device = core.index();
@@ -92,11 +96,11 @@ impl Inner {
         }
     }
 
-    /// The same for an operation that another one brings about, which the depth bounds already:
-    /// [`Asker::Nobody`] is to ask for it.
+    /// Admits an operation that another operation starts. The depth bounds these already, so it does not apply. The
+    /// requester must be [`Asker::Nobody`].
     ///
     /// # Errors
-    /// As [`Self::admit`], without EAGAIN.
+    /// As [`Self::admit`], without ECHILD and EAGAIN.
     pub fn admit_unasked(&self, core: &Arc<Core>) -> Result<Admitted, Errno> {
         if core.is_closed() {
             return Err(Errno::NODEV);
@@ -112,8 +116,8 @@ impl Inner {
         Ok(Admitted { device, epoch_slot: self.io.borrow_mut().in_flight.enter_epoch(device) })
     }
 
-    /// Starts an operation for `asker`: its body begins at once, is polled here
-    /// and nowhere else, and ends with [`Operation::end`].
+    /// Starts an operation for `asker`. Its body begins at once, is polled only by this reactor, and must end with
+    /// [`Operation::end`].
     #[inline(always)]
     pub fn start_operation<F>(
         self: &Rc<Inner>,
@@ -141,7 +145,7 @@ impl Inner {
     #[inline(never)]
     fn set_deadline(&self, task: u32, at: Instant) {
         if at <= self.options.clock.now() {
-            // Late before it begins: nothing of it reaches the device.
+            // The deadline is in the past: nothing of the operation reaches the device.
             self.tasks.borrow_mut().operation(task).cancelled = Some(Errno::TIMEDOUT);
         } else {
             let key = self.timers.borrow_mut().insert(at, TimerEvent::OperationDeadline(task));
@@ -149,21 +153,21 @@ impl Inner {
         }
     }
 
-    /// Asks what answers to this cell to end soon.
-    pub fn cancel_by_cell(&self, cell: &OutcomeCell) {
-        let simple = self.io.borrow().in_flight.cells.find_transfer(cell);
-        if let Some(simple) = simple {
-            self.io.borrow_mut().cancel(cell_tag(simple));
+    /// Requests cancellation of the operation whose result goes to `receiver`.
+    pub fn cancel_by_cell(&self, receiver: &OutcomeCell) {
+        let transfer = self.io.borrow().in_flight.cells.find_transfer(receiver);
+        if let Some(transfer) = transfer {
+            self.io.borrow_mut().cancel(cell_tag(transfer));
             return self.wake_waiters();
         }
-        let is = |asker: &Asker| matches!(asker, Asker::Cell(sender) if sender.is_for(cell));
+        let is = |asker: &Asker| matches!(asker, Asker::Cell(sender) if sender.is_for(receiver));
         self.cancel_operations(is, Errno::CANCELED);
     }
 
-    /// Asks every operation of this asker to stop at its next safe step.
+    /// Cancels every operation whose requester `matches`, at its next safe step.
     pub(crate) fn cancel_operations(&self, matches: impl Fn(&Asker) -> bool, why: Errno) {
-        let places = self.tasks.borrow().find_operations(|state| matches(&state.asker));
-        for task in places {
+        let tasks = self.tasks.borrow().find_operations(|state| matches(&state.asker));
+        for task in tasks {
             self.cancel_operation(task, why);
         }
     }
@@ -183,24 +187,24 @@ impl Inner {
 }
 
 impl Operation {
-    /// What the operation answers when it has been asked to stop. Long operations
-    /// ask between their steps; requests that were stopped answer it themselves.
+    /// The reason why this operation was cancelled, as an error. Long operations check between their steps. Requests that
+    /// were cancelled end with an error of their own.
     ///
     /// # Errors
-    /// ECANCELED or ETIMEDOUT.
+    /// ECANCELED after a cancel, ETIMEDOUT after the deadline.
     pub fn check(&self) -> Result<(), Errno> {
         self.inner.tasks.borrow_mut().operation(self.task).cancelled.map_or(Ok(()), Err)
     }
 
-    /// Whether an error says no more than that the operation was asked to stop, which one of the device may do by the
-    /// same name when it was not.
+    /// True when `error` only reports that this operation was cancelled. A device may return the same errno to an
+    /// operation that was not.
     pub fn is_stopped_with(&self, error: Errno) -> bool {
-        // OperationRequests under way that were stopped say that they were cancelled, whyever.
+        // Cancelled requests end with ECANCELED, whatever the reason.
         self.check().is_err_and(|why| error == why || error == Errno::CANCELED)
     }
 
-    /// Hands a request to the device and answers it when it has ended. Several
-    /// may be under way at once. An operation that was asked to stop issues no more.
+    /// Issues a request to the device. The future returns it when it has ended. Several requests may be in flight at once.
+    /// A cancelled operation issues no more: the request then ends with the reason.
     #[inline(always)]
     pub fn request(&self, core: &Arc<Core>, order: Order, payload: Payload) -> RequestFuture<'_> {
         let (tag, cancelled) = self.inner.tasks.borrow_mut().open_request(self.task);
@@ -211,7 +215,7 @@ impl Operation {
         RequestFuture { operation: self, tag, taken: false }
     }
 
-    /// The same with a lock held while the kernel is given it, and no longer.
+    /// [`Self::request`] with `lock` held while the request is handed to the kernel, and no longer.
     pub fn request_guarded(
         &self,
         core: &Arc<Core>,
@@ -235,7 +239,7 @@ impl Operation {
         request
     }
 
-    /// Pushes into the ring at once where that is the device's way, as it nearly always is.
+    /// Pushes into the ring at once where that is the device's route, as it nearly always is.
     #[inline(always)]
     fn issue(&self, core: &Arc<Core>, order: Order, payload: Payload, tag: Tag) {
         let mut io = self.inner.io.borrow_mut();
@@ -261,8 +265,8 @@ impl Operation {
         }
     }
 
-    /// Whether a queue has had it: it is not as if nothing had begun. Apart, since
-    /// a look at one byte would have the request copied in pieces.
+    /// Records whether a queue has had the request. Out of line, because a load of one byte here would copy the request
+    /// in pieces.
     #[cold]
     #[inline(never)]
     fn note_issued(&self, request: &Request) {
@@ -276,11 +280,11 @@ impl Operation {
         self.inner.tasks.borrow_mut().requests(self.task).complete(request);
     }
 
-    /// Waits this long, or until the operation is asked to stop.
+    /// Sleeps for `time`, or until the operation is cancelled.
     pub async fn sleep(&self, time: Duration) {
         let at = self.inner.options.clock.after(time);
         let mut sleep = pin!(self.inner.sleep_until(at, Some(self.task)));
-        // Being asked to stop polls the task.
+        // A cancel polls the task.
         poll_fn(|context| match self.check() {
             Err(_) => Poll::Ready(()),
             Ok(()) => sleep.as_mut().poll(context),
@@ -288,8 +292,8 @@ impl Operation {
         .await;
     }
 
-    /// Waits for a lock, or until the operation is asked to stop. Meanwhile it is
-    /// not counted in: whoever holds the lock may be waiting for everything that is.
+    /// Waits for a lock, or until the operation is cancelled. Meanwhile the operation is not counted in for quiescence,
+    /// because the owner of the lock may wait for everything that is.
     ///
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
@@ -305,7 +309,7 @@ impl Operation {
         ended
     }
 
-    /// The same, but no longer than a time: then it answers none.
+    /// [`Self::wait_uncounted`] for at most `time`. `None` when the time has passed.
     ///
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
@@ -332,7 +336,7 @@ impl Operation {
         ended
     }
 
-    /// The same for what cannot be given up: being asked to stop changes nothing.
+    /// [`Self::wait_uncounted`] for a wait that cannot be abandoned: a cancel does not end it.
     pub async fn uncounted<T>(&mut self, wait: impl Future<Output = T>) -> T {
         self.leave_epoch();
         let ended = wait.await;
@@ -340,7 +344,7 @@ impl Operation {
         ended
     }
 
-    /// Does what others rely on: being asked to stop is heard when that has ended.
+    /// Runs `work` that others rely on. A cancel takes effect after it has ended.
     pub async fn unstopped<T>(&self, work: impl Future<Output = T>) -> T {
         self.state(|state| state.deferred_cancel = Some(None));
         let ended = work.await;
@@ -366,12 +370,12 @@ impl Operation {
         self.epoch_slot = self.inner.io.borrow_mut().in_flight.enter_epoch(self.device);
     }
 
-    /// Waits until everything that was in flight when `epoch` was retired has
-    /// finished, this operation aside, or until it is asked to stop.
+    /// Waits until every other request that was in flight when `epoch` was retired has ended, or until this operation is
+    /// cancelled.
     ///
     /// # Errors
-    /// ECANCELED or ETIMEDOUT. EBUSY after half a minute: a reactor has not turned so long while it had something in
-    /// flight, or the device has not answered it; a warning (of `tracing`) names it.
+    /// ECANCELED or ETIMEDOUT. EBUSY after half a minute: for so long a reactor with something in flight was not turned, or
+    /// the device did not complete a request. A warning (of `tracing`) names the reactor.
     pub async fn wait_for_quiescence(&mut self, epoch: Epoch) -> Result<(), Errno> {
         let until = self.inner.options.clock.after(QUIESCENCE_TIMEOUT);
         if self.wait_for_quiescence_until(epoch, Some(until)).await? {
@@ -379,16 +383,15 @@ impl Operation {
         }
         let holders = quiescence(self.device).holders(epoch).join(", ");
         tracing::warn!(
-            "a write waits no longer for the reactor of {holders}: for {} s it has not ended what it has in flight on \
-             device {}; turn or reap it",
-            QUIESCENCE_TIMEOUT.as_secs(),
-            self.device.get()
+            "gave up waiting for the reactor of {holders}: it has had requests in flight on device {} for {} s; turn it \
+             or reap its completions",
+            self.device.get(),
+            QUIESCENCE_TIMEOUT.as_secs()
         );
         Err(Errno::BUSY)
     }
 
-    /// The same, but no longer than until a moment of the reactor's clock. True when the
-    /// epoch has passed.
+    /// [`Self::wait_for_quiescence`] until `until` of the reactor's clock at the latest. True when the epoch has passed.
     ///
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
@@ -409,7 +412,7 @@ impl Operation {
             if until.is_some_and(|until| self.now() >= until) {
                 break Ok(false);
             }
-            // Nobody is told when an epoch passes: telling would cost every request a fence.
+            // No event reports that an epoch has passed: notifying would cost every request a fence.
             self.sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(1));
         };
@@ -417,39 +420,39 @@ impl Operation {
         ended
     }
 
-    /// By which operations of one reactor are told from those of another: numbers begin anew after 65,535 reactors,
-    /// and [`u16::MAX`] is none.
+    /// A number that distinguishes this reactor from the others of the process. Numbers repeat after 65,535 reactors.
+    /// [`u16::MAX`] stands for no reactor.
     pub fn reactor_number(&self) -> u16 {
         self.inner.number
     }
 
-    /// How the reactor's requests reach devices.
+    /// The setting of the switch `device.queue`.
     pub fn queue_kind(&self) -> QueueKind {
         self.inner.options.queue
     }
 
-    /// Whether that is not the machine's: then others of the process know nothing of it.
+    /// True when the reactor has a virtual clock, which no other thread of the process follows.
     pub fn is_time_virtual(&self) -> bool {
         matches!(self.inner.options.clock, Clock::Virtual(_))
     }
 
-    /// The time of the reactor's clock.
+    /// The current time of the reactor's clock.
     pub fn now(&self) -> Instant {
         self.inner.options.clock.now()
     }
 
-    /// Counts something that happened.
+    /// Adds one to a counter of the reactor.
     pub fn count(&self, counter: Counter) {
         self.inner.counters.add(counter, 1);
     }
 
-    /// The same for what happened several times.
+    /// Adds `times` to a counter of the reactor.
     pub fn count_many(&self, counter: Counter, times: u64) {
         self.inner.counters.add(counter, times);
     }
 
-    /// Starts another operation on this reactor, which nobody waits for and nobody can cancel. When the device is
-    /// gone its body is dropped before it begins.
+    /// Starts another operation on this reactor. It has no requester, and cannot be cancelled. When the device was removed
+    /// its body is dropped before it begins.
     pub fn start_beside<F>(&self, core: &Arc<Core>, body: impl FnOnce(Operation) -> F)
     where
         F: Future<Output = ()> + 'static,
@@ -459,7 +462,7 @@ impl Operation {
         }
     }
 
-    /// Answers whoever asked: the last step of every operation.
+    /// Returns the result to the requester: the last step of every operation.
     pub fn end(self, payload: Payload, result: Result<u64, Errno>) {
         let mut request = Request::new(self.device, Op::Flush, 0, payload, Tag(0));
         request.set_issued(self.issued.get());
@@ -467,7 +470,7 @@ impl Operation {
         self.end_as(request);
     }
 
-    /// The same for one that ends as its last request has.
+    /// [`Self::end`] with the result and the memory of its last request.
     #[inline(always)]
     pub fn end_as(mut self, mut request: Request) {
         self.ended = true;
@@ -483,24 +486,25 @@ impl Operation {
         let in_flight = &mut io.in_flight;
         if let Some(epoch_slot) = self.epoch_slot.take() {
             in_flight.leave_epoch(self.device, epoch_slot);
-            // It may have ended where it began, and nobody comes to collect.
+            // The operation may end in the call that started it, where no reap follows.
             in_flight.publish_epochs();
         }
         in_flight.completed_inline += (in_flight.mode == CompletionMode::Inline) as u64;
         match asker {
             Asker::Token(token) => {
                 request.tag = Tag(token.get());
-                in_flight.completed.push(Completed::of(request));
+                in_flight.completed.push(Completed::from_request(request));
             }
             Asker::Cell(sender) => {
                 drop(io);
-                sender.set(Outcome::of(request));
+                sender.set(Outcome::from_request(request));
             }
             Asker::Nobody => {}
         }
     }
 
-    /// Its body has panicked: whoever asked is answered EIO. It stays counted in until nothing of it is in flight.
+    /// The body has panicked: the requester gets EIO. The operation stays counted in until none of its requests is in
+    /// flight.
     #[cold]
     #[inline(never)]
     fn abandon(&mut self) {
@@ -521,8 +525,8 @@ impl Operation {
         operation.end(Payload::Length(0), Err(Errno::IO));
     }
 
-    /// What a stopped request says is what the operation was told; and it has
-    /// begun if any of its requests has.
+    /// Sets the result of a failed operation: the reason of the cancel instead of ECANCELED, and issued if any of its
+    /// requests was.
     #[cold]
     #[inline(never)]
     fn set_failure(&self, request: &mut Request, cancelled: Option<Errno>) {
@@ -544,7 +548,7 @@ impl Drop for Operation {
     }
 }
 
-/// An operation's request, when it has ended.
+/// Resolves to an operation's request when that has ended.
 pub struct RequestFuture<'a> {
     operation: &'a Operation,
     tag: Tag,
@@ -558,7 +562,7 @@ impl Future for RequestFuture<'_> {
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let operation = self.operation;
         let ended = operation.inner.tasks.borrow_mut().requests(operation.task).take(self.tag);
-        // Until it has ended there is nobody to tell: its task is polled then.
+        // No waker is needed: when the request has ended its task is polled.
         let Some(request) = ended else { return Poll::Pending };
         self.taken = true;
         if !operation.issued.get() {

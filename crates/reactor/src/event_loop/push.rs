@@ -1,4 +1,4 @@
-//! One request without a task: the transfer that needs nothing but its address.
+//! The fast path: one request without a task, for a transfer that needs only its address.
 
 use std::mem::ManuallyDrop;
 
@@ -12,22 +12,21 @@ use crate::tasks::completion::{Completed, Token};
 use crate::tasks::op_result::OutcomeSender;
 use crate::tasks::waiters::cell_tag;
 
-/// Why [`Inner::push_simple`] has not pushed, with the memory.
+/// Why [`Inner::push_simple`] pushed nothing. Each variant returns the buffer.
 #[derive(Debug)]
 pub enum Unpushed {
-    /// It has no one place on the device.
+    /// `locate` returned no address: the transfer needs an operation.
     NoPlace(Buffer),
     /// The queue is full, or the device is not attached here.
     NoRoom(Buffer),
 }
 
 impl Inner {
-    /// Issues a token operation that is one request, without a task: counts it
-    /// in, asks `place` for its address on the device, which reads the map, and
-    /// pushes it.
+    /// Issues a token operation that is one request, without a task. Counts the request in, then calls `locate` for its
+    /// address on the device, which reads the map, and pushes the request.
     ///
     /// # Errors
-    /// Why it was not pushed, with the buffer.
+    /// [`Unpushed`], with the buffer.
     #[inline(always)]
     pub fn push_simple(
         &self,
@@ -35,9 +34,9 @@ impl Inner {
         op: Op,
         buffer: Buffer,
         tag: Tag,
-        place: impl FnOnce(&Buffer) -> Option<u64>,
+        locate: impl FnOnce(&Buffer) -> Option<u64>,
     ) -> Result<(), Unpushed> {
-        // Not dropped by a panic on the way, and so kept in registers.
+        // A panic does not drop it, so the compiler keeps it in registers.
         let buffer = ManuallyDrop::new(buffer);
         let owned = |buffer| ManuallyDrop::into_inner(buffer);
         let io = &mut *self.io.borrow_mut();
@@ -45,56 +44,56 @@ impl Inner {
             return Err(Unpushed::NoRoom(owned(buffer)));
         };
         let epoch_slot = slot.tracker.enter();
-        let Some(address) = place(&buffer) else {
+        let Some(address) = locate(&buffer) else {
             io.in_flight.leave_epoch(device, epoch_slot);
             io.in_flight.publish_epochs();
             return Err(Unpushed::NoPlace(owned(buffer)));
         };
-        // Made where it goes, and nowhere else.
+        // Built only where it is used, so that it is never copied.
         let fast = || FastRequest { device, op, address, tag, epoch_slot };
         let ring = slot.fast_route.ring(&mut io.ring, &mut io.polled);
         if let Some(room) = ring.and_then(Ring::room) {
             room.push(fast().request(Payload::Buffer(owned(buffer))));
             return Ok(());
         }
-        // What is answered in memory is looked at here, not joined with what is not.
+        // Matched here, so that a result in memory is not merged with the one in registers above.
         match push_slow(io, fast(), Payload::Buffer(owned(buffer))) {
             Ok(()) => Ok(()),
             Err(unpushed) => Err(unpushed),
         }
     }
 
-    /// The same for a read that somebody awaits.
+    /// [`Self::push_simple`] for a caller that awaits: its result goes to `sender`.
     ///
     /// # Errors
-    /// As [`Self::push_simple`], with what was to answer.
+    /// As [`Self::push_simple`], with the sender.
     pub fn push_awaited(
         &self,
         device: DeviceIndex,
         op: Op,
         buffer: Buffer,
         sender: OutcomeSender,
-        place: impl FnOnce(&Buffer) -> Option<u64>,
+        locate: impl FnOnce(&Buffer) -> Option<u64>,
     ) -> Result<(), (Unpushed, OutcomeSender)> {
         let index = self.io.borrow_mut().in_flight.cells.open_transfer(sender);
-        let pushed = self.push_simple(device, op, buffer, cell_tag(index), place);
+        let pushed = self.push_simple(device, op, buffer, cell_tag(index), locate);
         pushed.map_err(|unpushed| {
             (unpushed, self.io.borrow_mut().in_flight.cells.close_transfer(index))
         })
     }
 
-    /// Answers a token at once: what was asked for was there.
+    /// Completes a token operation at once, without I/O: `bytes` of `buffer` hold the data already.
     pub fn answer(&self, device: DeviceIndex, token: Token, buffer: Buffer, bytes: u64) {
         let mut request =
             Request::new(device, Op::Read, 0, Payload::Buffer(buffer), Tag(token.get()));
         request.end(Ok(bytes));
         let in_flight = &mut self.io.borrow_mut().in_flight;
         in_flight.completed_inline += 1;
-        in_flight.completed.push(Completed::of(request));
+        in_flight.completed.push(Completed::from_request(request));
     }
 }
 
-/// A simple transfer but for its memory.
+/// A request of the fast path, without its memory.
 struct FastRequest {
     device: DeviceIndex,
     op: Op,
@@ -114,7 +113,7 @@ impl FastRequest {
     }
 }
 
-/// Pushes what [`Inner::push_simple`] could not push into the ring at once.
+/// Pushes a request that could not go into the ring at once.
 #[inline(never)]
 fn push_slow(io: &mut IoDispatch, fast: FastRequest, payload: Payload) -> Result<(), Unpushed> {
     io.push(fast.request(payload)).map_err(|request| {
@@ -122,7 +121,9 @@ fn push_slow(io: &mut IoDispatch, fast: FastRequest, payload: Payload) -> Result
         io.in_flight.publish_epochs();
         match request.payload {
             Payload::Buffer(buffer) => Unpushed::NoRoom(buffer),
-            Payload::Buffers(_) | Payload::Length(_) => unreachable!("it has one buffer"),
+            Payload::Buffers(_) | Payload::Length(_) => {
+                unreachable!("a fast request has one buffer")
+            }
         }
     })
 }

@@ -1,6 +1,5 @@
-//! Waiting: submit what is pushed and sleep until something has come back,
-//! mail has come, or a moment has. By the ring where it is all there is to wait
-//! for, else by epoll.
+//! Submits what is pushed and sleeps until a completion, a message or a timer. In the ring where only the ring has
+//! something to wait for, else in epoll.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,13 +15,13 @@ use crate::io::dispatch::{IoDispatch, MAILBOX_TAG};
 use crate::io::poller::Poller;
 use crate::tasks::waiters::WaitResult;
 
-/// A wait for several completions looks around this often, so that mail and
-/// other queues never wait for the slowest of a batch. So does one that the
-/// mailbox's notifier does not end, and one for other reactors of the thread.
+/// The longest sleep before another look around, in three cases: a wait for several completions, so that messages and
+/// other queues never wait for the slowest of a batch; a wait that the mailbox's notifier does not end; a wait for other
+/// reactors of the thread.
 pub(crate) const RECHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Inner {
-    /// [`Self::wait`], but only submits while tasks are ready.
+    /// [`Self::wait`], which only submits while tasks are ready.
     pub(crate) fn wait_unless_ready(
         &self,
         wanted: usize,
@@ -31,8 +30,7 @@ impl Inner {
         if self.has_ready() { self.submit() } else { self.wait(wanted, until) }
     }
 
-    /// Submits what is pushed and sleeps until something has come back, mail
-    /// has come, or the time has.
+    /// Submits what is pushed and sleeps until a completion, a message, a timer, or `until`.
     #[inline]
     pub(crate) fn wait(&self, wanted: usize, until: Option<Instant>) -> Result<(), Errno> {
         let io = &mut *self.io.borrow_mut();
@@ -51,7 +49,7 @@ impl Inner {
         self.wait_slow(io, until)
     }
 
-    /// Submits, and waits for `wanted` completions of the ring or for mail.
+    /// Submits, and waits for `wanted` completions of the ring or for a message.
     ///
     /// Inlined for the same reason as the system call: see [`Ring::enter`].
     #[inline(always)]
@@ -122,7 +120,7 @@ impl Inner {
         if readable {
             return self.wait_in_epoll(io, limit);
         }
-        let ring = io.ring.as_mut().expect("without a ring everything is by epoll");
+        let ring = io.ring.as_mut().expect("a reactor without a ring waits in epoll");
         let armed = self.mailbox_armed.get() as usize;
         if ring.queued() == 0 && ring.in_flight() <= armed {
             self.park_for_message(limit);
@@ -130,7 +128,7 @@ impl Inner {
         }
         self.arm_mailbox(ring);
         if !self.mailbox_armed.get() {
-            // No place, entry or descriptor for the watch: nothing tells us of a notifier.
+            // The ring does not watch the mailbox (no slot, entry or descriptor left): no event reports a message.
             limit = Some(limit.map_or(RECHECK_INTERVAL, |limit| limit.min(RECHECK_INTERVAL)));
         }
         if !self.mailbox.announce_sleep() {
@@ -142,7 +140,7 @@ impl Inner {
         entered
     }
 
-    /// Sleeps until mail has come, which is all there is to wait for, or for a while.
+    /// Sleeps until there is a message, or for `limit`. For when nothing else can happen.
     fn park_for_message(&self, limit: Option<Duration>) {
         let notifier = self.mailbox.notifier();
         notifier.will_park();
@@ -154,9 +152,9 @@ impl Inner {
         notifier.will_not_park();
     }
 
-    /// Hands over what is pushed, and has the kernel finish what it deferred.
+    /// Submits what is pushed, and lets the kernel finish what it deferred.
     pub(crate) fn enter_all(&self, io: &mut IoDispatch) -> Result<(), Errno> {
-        // The watch on the mailbox has nothing to finish: mail is looked for there.
+        // A poll of the mailbox has nothing to finish: the loop looks for messages itself.
         let armed = self.mailbox_armed.get() as usize;
         if let Some(ring) = &mut io.ring
             && (ring.queued() > 0 || ring.in_flight() > armed)
@@ -169,9 +167,9 @@ impl Inner {
         }
     }
 
-    /// Looks for mail for a while: of a worker, which answers before a thread has gone to sleep and come back.
-    /// Others take longer, a commit for one, and what they wait for may want this very core. Short, and
-    /// once a sleep: an idle reactor sleeps.
+    /// Spins for messages of the completion worker, which answers before a thread has gone to sleep and come back. Other
+    /// senders take longer (a commit, for example), and what they wait for may need this very core. Short, and once a sleep:
+    /// an idle reactor sleeps.
     pub(crate) fn spin(&self, until: Option<Instant>) -> bool {
         let spin = Duration::from_micros(self.options.spin_us.into());
         if spin.is_zero() || matches!(self.options.clock, Clock::Virtual(_)) {
@@ -189,12 +187,12 @@ impl Inner {
             if Instant::now() >= end {
                 return false;
             }
-            // The worker may be waiting for this very processor.
+            // The worker may be waiting for this very core.
             std::thread::yield_now();
         }
     }
 
-    /// Has the ring wake us when the mailbox's notifier is rung.
+    /// Makes the ring wake this thread when the mailbox's notifier is signalled.
     pub(crate) fn arm_mailbox(&self, ring: &mut Ring<Request>) {
         if !self.mailbox_armed.get() {
             let file = self.mailbox.notifier().event().clone();
@@ -216,14 +214,14 @@ impl Inner {
         self.register_sources(poller, io)
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
         if let Some(ring) = &mut io.ring {
-            // What completes from here on makes the notifier readable.
+            // Completions from here on make the ring's notifier readable.
             ring.silence();
             ring.enter(0, None)?;
             if ring.has_completed() {
                 return Ok(());
             }
         }
-        // A queue may have found out only when it was asked what to watch.
+        // A queue may notice completions only when it is asked for its descriptor.
         let now = io.own_queues_ready().any(|ready| matches!(ready, Ready::Now));
         if now || !self.mailbox.announce_sleep() {
             return Ok(());
@@ -247,7 +245,7 @@ impl Inner {
         self.register_sources(poller, &self.io.borrow())
     }
 
-    /// Has everything that may complete wake whoever waits on `watch`.
+    /// Registers in `poller` everything that may complete.
     pub(crate) fn register_sources(&self, poller: &mut Poller, io: &IoDispatch) -> io::Result<()> {
         poller.register(self.mailbox.notifier().event().as_fd())?;
         if let Some(ring) = &io.ring {

@@ -1,5 +1,5 @@
-//! What one turn of the loop does: read mail, let moments happen, take what has
-//! come back, poll what became ready by it. It never waits; see `sleep`.
+//! One turn of the loop: read messages, fire timers, reap completions, poll the tasks that this made ready. A turn never
+//! waits; see `sleep`.
 
 use std::mem;
 use std::task::Poll;
@@ -18,14 +18,14 @@ use crate::tasks::task::{Delivery, RunningTask};
 use crate::tasks::waiters::{WaitResult, Waiter};
 use crate::wake::mailbox::Notify;
 
-/// How often a turn goes round at the most: a task that wakes itself for ever keeps neither the root waiting nor
-/// whoever called.
+/// The maximum of rounds in a turn. A task that wakes itself again and again then blocks neither the root task nor the
+/// caller.
 const MAX_ROUNDS: u32 = 64;
-/// A foreign loop's turn that has read more messages leaves the rest to the next: senders that are faster than this
-/// thread would else keep it.
+/// A foreign loop's turn that has read more messages leaves the rest to its next turn. Senders that are faster than this
+/// thread would otherwise keep it.
 const MAX_MESSAGES: u64 = 1024;
 
-/// A foreign loop's turn. One that ends by a panic is made up for by another.
+/// A turn for a foreign loop. When it ends by a panic, or too early, it notifies the loop that another turn is due.
 struct ForeignTurn<'i> {
     inner: &'i Inner,
     is_due_again: bool,
@@ -40,7 +40,7 @@ impl Drop for ForeignTurn<'_> {
     }
 }
 
-/// A task that is being polled: lost, should that panic.
+/// Discards the task that is being polled, if the poll panics.
 struct PollGuard<'i> {
     inner: &'i Inner,
     task: u32,
@@ -52,7 +52,7 @@ impl Drop for PollGuard<'_> {
     }
 }
 
-/// OperationRequests that are being left with their operations: one that panics keeps none from the others.
+/// Requests on their way to their operations. When one of these panics, the rest stay for the next turn.
 struct ReturnedRequests<'i, 'r> {
     inner: &'i Inner,
     requests: Drain<'r, Request>,
@@ -66,7 +66,7 @@ impl Drop for ReturnedRequests<'_, '_> {
     }
 }
 
-/// The same of messages.
+/// Messages that are being read. When the work of one panics, the rest go back into the mailbox.
 struct UnreadMessages<'i, 'r> {
     inner: &'i Inner,
     messages: Drain<'r, Message>,
@@ -90,7 +90,7 @@ impl Inner {
     ) -> Result<(), Errno> {
         self.check_process()?;
         if min == 0 && self.foreign_fd.get().is_some() {
-            // A foreign loop may sleep after this: it has to be a whole turn.
+            // A foreign loop may sleep after this, so it must be a whole turn.
             self.turn()?;
             take_completed(&mut self.io.borrow_mut().in_flight.completed, completed);
             return Ok(());
@@ -106,7 +106,7 @@ impl Inner {
                 let io = &mut *self.io.borrow_mut();
                 let got = io.in_flight.completed.len();
                 if io.in_flight.has_backlog() {
-                    // Before the caller takes the room with new requests.
+                    // Before the caller fills the room with new requests.
                     io.push_backlog();
                 }
                 if got >= min || (got > 0 && got + self.outstanding(io) < min) {
@@ -146,18 +146,18 @@ impl Inner {
         }
     }
 
-    /// Whether tasks are ready: after [`Self::progress`] that some of them wake themselves again and again.
+    /// True when tasks are ready. After [`Self::progress`] it means that some of them wake themselves again and again.
     pub(crate) fn has_ready(&self) -> bool {
         self.tasks.borrow().has_ready()
     }
 
     /// # Errors
-    /// EDEADLK inside of what the reactor runs: it cannot run itself.
+    /// EDEADLK in code that the reactor runs: it cannot run itself.
     fn check_not_reentrant(&self) -> Result<(), Errno> {
         if self.is_in_user_code() { Err(Errno::DEADLK) } else { Ok(()) }
     }
 
-    /// True when there is nothing to do but to wait for requests.
+    /// True when all that may happen are completions: no message, timer, ready task or other reason for attention.
     #[inline(always)]
     pub(crate) fn only_requests_pending(&self) -> bool {
         !self.mailbox.has_messages()
@@ -166,9 +166,8 @@ impl Inner {
             && !self.tasks.borrow().has_ready()
     }
 
-    /// Reaps when all that is waited for are requests on the ring: one system
-    /// call, one look. False when there is more to do, which is then done the
-    /// long way; what has come is kept.
+    /// Reaps when only requests on a ring are awaited: one system call, one look at the ring. False when there is more to do.
+    /// The caller then takes the slow path, which finds the completions that were reaped here.
     #[inline]
     pub(crate) fn reap_fast(
         &self,
@@ -205,7 +204,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// Submits, and waits for `missing` completions if they are all there is to wait for.
+    /// Submits, and waits for `missing` completions. False, without a system call, when fewer are in flight on this ring
+    /// or the ring does not watch the mailbox.
     #[inline(always)]
     fn enter_main_ring(&self, ring: &mut Ring<Request>, missing: usize) -> Result<bool, Errno> {
         if !self.mailbox_armed.get() || ring.transfers_in_flight() < missing {
@@ -219,8 +219,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// The same on the ring that polls, when the `other` has nothing to tell. This
-    /// thread looks for completions and does not sleep: mail is read when they are there.
+    /// The same on the ring that polls, unless the `other` ring has something in flight. This thread polls for completions
+    /// and does not sleep. It reads messages when the completions are there.
     #[inline(always)]
     fn enter_polled_ring(
         &self,
@@ -237,8 +237,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// Submits once in so many polls without a wait: what wakes itself again and again holds up nobody's
-    /// requests. If they cannot be submitted now, the next wait says so.
+    /// Submits once in so many polls without a wait, so that a task that wakes itself again and again does not hold up
+    /// requests. If the submission fails, the next wait reports it.
     pub(crate) fn submit_periodically(&self, polls: u32) {
         const POLLS: u32 = 64;
         if polls.is_multiple_of(POLLS) {
@@ -268,7 +268,7 @@ impl Inner {
         Ok(())
     }
 
-    /// True when it has not come to an end.
+    /// True when the turn stopped before everything was done.
     fn turn_until_idle(&self) -> Result<bool, Errno> {
         self.mailbox.announce_awake();
         self.mailbox.notifier().reset();
@@ -291,7 +291,7 @@ impl Inner {
             if self.foreign_fd.get().is_none() {
                 return Ok(false);
             }
-            // From here on the foreign loop sleeps for us.
+            // From here on the foreign loop sleeps for this reactor.
             self.register_everything()
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
             let now = self.options.clock.now();
@@ -325,15 +325,14 @@ impl Inner {
         Ok(true)
     }
 
-    /// Operations whose completion is still to come.
+    /// Requests and operations that have not completed.
     #[inline]
     pub(crate) fn outstanding(&self, io: &IoDispatch) -> usize {
         io.requests_in_flight() + self.tasks.borrow().operations()
     }
 
-    /// Reads mail, lets due moments happen, takes what has come back, and polls
-    /// what became ready by it, without waiting for anything. True when a task
-    /// was polled: it may have pushed requests.
+    /// Reads messages, fires timers, reaps completions, and polls the tasks that this made ready. Waits for nothing. True
+    /// when a task was polled: it may have pushed requests.
     #[inline]
     pub(crate) fn progress(&self) -> bool {
         let _running = self.enter_user_code();
@@ -385,10 +384,10 @@ impl Inner {
         io.in_flight.at_worker += completions.len();
         self.counters.add(Counter::CompletedByWorker, completions.len() as u64);
         let worker = self.worker.borrow();
-        worker.as_ref().expect("started with the reactor").send(completions);
+        worker.as_ref().expect("the worker was started with the reactor").send(completions);
     }
 
-    /// Wakes whoever waits for cells that have been answered.
+    /// Wakes the tasks and callers whose cells have a result.
     pub(crate) fn wake_waiters(&self) {
         {
             let (io, tasks) = (&mut *self.io.borrow_mut(), &mut *self.tasks.borrow_mut());
@@ -401,13 +400,13 @@ impl Inner {
             match waiter {
                 None => return,
                 Some(Waiter::Waker(waker)) => waker.wake(),
-                Some(Waiter::Outcome(sender, outcome)) => sender.set(outcome),
+                Some(Waiter::Result(sender, result)) => sender.set(result),
                 Some(Waiter::None) => {}
             }
         }
     }
 
-    /// Leaves the requests that have ended with their operations, and polls these.
+    /// Delivers requests that have ended to their operations, and polls these.
     fn resume_operations(&self) {
         let mut returned = mem::take(&mut self.io.borrow_mut().in_flight.returned);
         let mut each = ReturnedRequests { inner: self, requests: returned.drain(..) };
@@ -424,7 +423,7 @@ impl Inner {
         in_flight.returned = returned;
     }
 
-    /// Polls the tasks that are ready now; those that become ready wait for the next round.
+    /// Polls the tasks that are ready now. Those that become ready meanwhile wait for the next round.
     pub(crate) fn run_ready(&self) {
         let ready = self.tasks.borrow().ready();
         for _ in 0..ready {
@@ -437,7 +436,7 @@ impl Inner {
     #[inline(always)]
     pub(crate) fn poll_task(&self, task: RunningTask) {
         let guard = PollGuard { inner: self, task: task.index };
-        // In this order: when that panics the future is destroyed, then its place given up.
+        // Dropped before the guard: if the poll panics, the future is destroyed before its place is freed.
         let mut task = task;
         match task.slot.poll() {
             Poll::Ready(()) => self.tasks.borrow_mut().finish(task),
@@ -478,7 +477,7 @@ impl Inner {
                 }
                 Message::Detach(device) => self.detach(device),
                 Message::Run(job) => {
-                    let inner = self.weak_self.upgrade().expect("whoever calls holds it");
+                    let inner = self.weak_self.upgrade().expect("the caller holds the reactor");
                     let _current = Current::set(&inner);
                     job(&inner);
                 }

@@ -1,4 +1,4 @@
-//! Waits of tasks for a descriptor or a moment: begun, polled, cancelled.
+//! Waits of tasks for a descriptor or a time: begin, poll, cancel.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -14,25 +14,24 @@ use crate::io::rings::MAX_WAITS;
 use crate::tasks::timer::TimerKey;
 use crate::tasks::waiters::{CellIndex, WaitCell, WaitResult};
 
-/// The answer of a cell, when it comes.
+/// Resolves to the result of a cell. Cancels the wait when dropped.
 pub(crate) struct CellFuture {
     pub(crate) inner: Rc<Inner>,
     pub(crate) cell: CellIndex,
-    /// The operation that polls it, with nothing in between, so that its task is
-    /// told without a waker.
+    /// The operation whose task polls this future directly. Its task is made ready without a waker.
     pub(crate) operation: Option<u32>,
     pub(crate) taken: bool,
 }
 
 impl CellFuture {
     pub(crate) fn poll_result(&mut self, context: &mut Context<'_>) -> Poll<WaitResult> {
-        // Cloned and dropped while nothing is borrowed: a user's waker may call back.
+        // Cloned and dropped while nothing is borrowed: a user's waker may call back into the reactor.
         let waiter = self.operation.ok_or_else(|| context.waker().clone());
         let was = self.inner.io.borrow_mut().in_flight.cells.poll(self.cell, waiter);
         match was {
-            WaitCell::Ready(answer) => {
+            WaitCell::Ready(result) => {
                 self.taken = true;
-                Poll::Ready(answer)
+                Poll::Ready(result)
             }
             _ => Poll::Pending,
         }
@@ -48,14 +47,14 @@ impl Drop for CellFuture {
         if matches!(was, WaitCell::Waiting(_) | WaitCell::WaitingTask(_)) {
             self.inner.cancel_wait(self.cell);
         } else {
-            // The cell's next wait must not be taken for this one.
+            // The wait has ended. Its handle must not be taken for that of the cell's next wait.
             self.inner.forget_wait(self.cell);
         }
     }
 }
 
 impl Inner {
-    /// Waits for a moment, `operation` as in [`CellFuture`].
+    /// Sleeps until `at` of the reactor's clock. `operation` as in [`CellFuture`].
     pub(crate) async fn sleep_until(self: &Rc<Self>, at: Instant, operation: Option<u32>) {
         let cell = self.io.borrow_mut().in_flight.cells.open();
         let _timer = self.timer(at, TimerEvent::Sleep(cell));
@@ -63,13 +62,13 @@ impl Inner {
         poll_fn(|context| future.poll_result(context)).await;
     }
 
-    /// Has something happen at a moment, unless the guard is dropped before.
+    /// Fires `event` at `at`, unless the guard is dropped before.
     pub(crate) fn timer(self: &Rc<Self>, at: Instant, event: TimerEvent) -> TimerGuard {
         let key = self.timers.borrow_mut().insert(at, event);
         TimerGuard { inner: self.clone(), key }
     }
 
-    /// Begins to wait for a descriptor; cancelled when the future is dropped.
+    /// Begins a descriptor wait. Dropping the future cancels it.
     pub(crate) fn wait_for(self: &Rc<Self>, wait: Wait) -> CellFuture {
         let cell = self.io.borrow_mut().in_flight.cells.open();
         let begun = {
@@ -108,7 +107,7 @@ impl Inner {
                 Err(error) => return Err((wait, Err(error))),
             }
         }
-        poller.as_mut().expect("it was just made").begin(cell, wait)
+        poller.as_mut().expect("it was made above").begin(cell, wait)
     }
 
     pub(crate) fn cancel_wait(&self, cell: CellIndex) {
@@ -127,20 +126,20 @@ impl Inner {
         }
     }
 
-    /// A wait has ended: there is nothing left to cancel.
+    /// The wait has ended: forget its handle.
     pub(crate) fn forget_wait(&self, cell: CellIndex) {
         self.waits.borrow_mut().retain(|(other, _)| *other != cell);
     }
 }
 
-/// A moment that is to come. Dropped before, nothing happens then.
+/// A pending timer. Dropping the guard cancels it.
 pub(crate) struct TimerGuard {
     inner: Rc<Inner>,
     key: TimerKey,
 }
 
 impl TimerGuard {
-    /// True when the moment has come.
+    /// True when the timer has fired.
     pub(crate) fn has_come(&self) -> bool {
         !self.inner.timers.borrow().contains(self.key)
     }
@@ -150,7 +149,7 @@ impl Drop for TimerGuard {
     fn drop(&mut self) {
         let removed = self.inner.timers.borrow_mut().remove(self.key);
         if let Some(TimerEvent::Sleep(cell)) = removed {
-            // Its future is gone: the answer that it will not have frees the cell.
+            // The future is gone too: completing the cell frees it.
             self.inner.io.borrow_mut().in_flight.complete_wait(cell, WaitResult::Timer);
         }
     }

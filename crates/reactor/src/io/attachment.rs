@@ -10,19 +10,19 @@ use uringfs_device::{Bounds, Core, Queue};
 use crate::io::choose::ChosenQueue;
 use crate::io::route::QueueRoute;
 
-/// Threads for what no ring carries: discards, zeroing.
+/// Threads of a device's side queue, for requests that no ring carries: discards, zeroing.
 const SIDE_THREADS: usize = 2;
 
-/// A device that this reactor serves.
+/// A device in this reactor's tables.
 pub(crate) struct Attachment {
     pub(crate) core: Arc<Core>,
     pub(crate) route: QueueRoute,
-    /// Carries what the ring cannot, in threads; made at first use.
+    /// Threads for requests that the ring cannot carry. Made at the first use.
     side_queue: Option<Box<dyn Queue>>,
-    /// Which queue was taken, and why.
+    /// Why `kind` was chosen.
     pub(crate) reason: String,
     pub(crate) kind: QueueKind,
-    /// The device has closed: no new requests.
+    /// The device was removed and takes no new requests.
     pub(crate) closing: bool,
     bounds: Bounds,
 }
@@ -50,13 +50,13 @@ impl Attachment {
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
             self.side_queue = Some(Box::new(queue));
         }
-        Ok(self.side_queue.as_mut().expect("it was just made"))
+        Ok(self.side_queue.as_mut().expect("it was made above"))
     }
 
-    /// The device has refused to be polled; it interrupts from now on.
+    /// The driver refuses to be polled: its requests take the ring that waits for interrupts.
     pub(crate) fn stop_polling(&mut self) {
         self.route = QueueRoute::Ring;
-        self.reason = format!("{}; polling was refused by the driver", self.reason);
+        self.reason = format!("{}; the driver refused to be polled", self.reason);
     }
 
     pub(crate) fn own_queues(&mut self) -> impl Iterator<Item = &mut Box<dyn Queue>> {

@@ -1,4 +1,4 @@
-//! The choice of the queue that carries a device's requests, and its reason.
+//! Chooses the queue that carries a device's requests, and gives the reason.
 
 use std::io;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use uringfs_ring::RingOptions;
 use crate::io::route::QueueRoute;
 use crate::options::ReactorOptions;
 
-/// Threads that serve one device on the tier of threads.
+/// The maximum of threads for one device in queue `threads`.
 const MAX_THREADS: usize = 64;
 
-/// How long the queues are tried when a device is first used.
+/// The time that calibration takes at the first use of a device.
 const CALIBRATION_TIME: Duration = Duration::from_millis(8);
 
-/// A queue for a device, and why it was taken.
+/// The queue for a device, and the reason for the choice.
 pub(crate) struct ChosenQueue {
     pub(crate) route: QueueRoute,
     pub(crate) kind: QueueKind,
     pub(crate) reason: String,
 }
 
-/// Chooses how `core`'s requests travel: as the options say, else by trying.
+/// Chooses the queue for `core`'s requests: the one that the options name, else by calibration.
 ///
 /// # Errors
-/// When the queue the options name cannot serve the device.
+/// When the queue that the options name cannot serve the device.
 pub(crate) fn choose_queue(
     core: &Arc<Core>,
     options: &ReactorOptions,
@@ -41,7 +41,7 @@ pub(crate) fn choose_queue(
 ) -> io::Result<ChosenQueue> {
     let depth = options.depth as usize;
     if let Some(queue) = core.backend().own_queue(depth) {
-        let reason = "the back end brings a queue of its own".into();
+        let reason = "the back end has a queue of its own".into();
         return Ok(ChosenQueue { route: QueueRoute::Own(queue), kind: QueueKind::Auto, reason });
     }
     let is_reachable = !matches!(core.backend().reach(), Reach::Call);
@@ -59,10 +59,10 @@ pub(crate) fn choose_queue(
                 format!("{}: the kernel cannot reach it", core.backend().description()),
             ));
         }
-        return Ok(ring_queue(polled, "as told".into()));
+        return Ok(ring_queue(polled, "set by device.queue".into()));
     }
     let queue = open(core, kind, options)?;
-    Ok(ChosenQueue { route: QueueRoute::Own(queue), kind, reason: "as told".into() })
+    Ok(ChosenQueue { route: QueueRoute::Own(queue), kind, reason: "set by device.queue".into() })
 }
 
 fn ring_queue(polled: bool, reason: String) -> ChosenQueue {
@@ -98,14 +98,14 @@ fn choose_by_calibration(
 ) -> io::Result<ChosenQueue> {
     let reach = core.backend().reach();
     if polled && ring.is_ok() && !matches!(reach, Reach::Call) {
-        return Ok(ring_queue(true, "polling was asked for".into()));
+        return Ok(ring_queue(true, "set by ring.polled".into()));
     }
     if matches!(reach, Reach::Nothing) && ring.is_ok() {
-        return Ok(ring_queue(false, "requests that move nothing are the kernel's NOPs".into()));
+        return Ok(ring_queue(false, "requests that move no data are NOPs of the kernel".into()));
     }
     let choice = core.choice().get_or_init(|| {
         let mut candidates = Vec::new();
-        // Deep enough for what is tried, whatever the depth asked for.
+        // Deep enough for the depths of the calibration, whatever the options say.
         let depth = options.depth.max(2 * *DEPTHS.iter().max().unwrap_or(&1) as u32);
         let trial = ReactorOptions { depth, ..options.clone() };
         let mut offer = |kind| {
@@ -129,7 +129,7 @@ fn choose_by_calibration(
     }
     Ok(match choice.kind {
         QueueKind::Ring if ring.is_ok() => ring_queue(false, reason),
-        // It was when another reactor tried; io_uring has been taken away since.
+        // The ring was available to the reactor that calibrated, and is not to this one.
         QueueKind::Ring => {
             let kind = QueueKind::Threads;
             ChosenQueue { route: QueueRoute::Own(open(core, kind, options)?), kind, reason }

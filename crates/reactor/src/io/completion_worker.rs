@@ -1,5 +1,5 @@
-//! `completion=worker`: a thread that every completion goes through before the
-//! thread that asked hears of it. One hand-off each way.
+//! `completion=worker`: every completion goes through a worker thread and back to the thread that issued the request. One
+//! hand-off each way.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,14 +9,14 @@ use uringfs_device::Completion;
 
 use crate::wake::message::{Message, ReactorMailbox};
 
-/// A thread that hands completions back.
+/// A thread that returns completions to the reactor.
 pub(crate) struct CompletionWorker {
     send: Option<Sender<Vec<Completion>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl CompletionWorker {
-    /// Starts the thread; `mailbox` is where completions go back to.
+    /// Starts the thread, which returns completions to `mailbox`.
     pub(crate) fn start<A: Send + 'static>(
         mailbox: Arc<ReactorMailbox<A>>,
     ) -> std::io::Result<CompletionWorker> {
@@ -27,7 +27,7 @@ impl CompletionWorker {
         Ok(CompletionWorker { send: Some(send), thread: Some(thread) })
     }
 
-    /// Hands over what was reaped in one go.
+    /// Sends the completions of one reap.
     pub(crate) fn send(&self, completions: Vec<Completion>) {
         let send = self.send.as_ref().expect("the worker runs until it is dropped");
         let sent = send.send(completions);
@@ -37,7 +37,7 @@ impl CompletionWorker {
 
 fn run<A>(receive: Receiver<Vec<Completion>>, mailbox: &ReactorMailbox<A>) {
     while let Ok(completions) = receive.recv() {
-        // A reactor that has gone has drained first, so nothing is lost.
+        // A reactor drains before it is dropped, so nothing is lost.
         let _ = mailbox.post(Message::FromWorker(completions));
     }
 }

@@ -1,5 +1,5 @@
-//! A reactor's queues and devices: where a request goes, and what its return
-//! means. Knows nothing of tasks; it says whom to tell.
+//! A reactor's queues and devices, and the requests in flight: where a request goes, and what its completion means.
+//! Does not poll tasks; [`InFlight`] lists those to wake.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,63 +23,63 @@ use crate::tasks::waiters::{
     CellIndex, EpochHold, WaitCells, WaitResult, Waiter, cell_from_tag, is_operation, is_token,
 };
 
-/// The tag of the ring's watch on the mailbox.
+/// The tag of the ring's poll on the mailbox.
 pub(crate) const MAILBOX_TAG: u64 = u64::MAX;
 
 /// Queues, devices, and what is in flight.
 pub(crate) struct IoDispatch {
-    /// Forks counted when it was made: see [`Self::is_forked`].
+    /// The number of forks when it was made: see [`Self::is_forked`].
     pub(crate) forks: u32,
     pub(crate) ring: Option<Ring<Request>>,
     pub(crate) polled: Option<Ring<Request>>,
     pub(crate) attachments: Vec<Option<Attachment>>,
-    /// Devices with queues of their own, by place.
+    /// The indexes of devices with queues of their own.
     pub(crate) own_queue_devices: Vec<usize>,
-    /// System calls of queues that were there before.
+    /// System calls of queues that were detached.
     pub(crate) detached_calls: u64,
     pub(crate) in_flight: InFlight,
 }
 
-/// What is in flight and what has come back.
+/// Requests and waits in flight, and those that have ended.
 pub(crate) struct InFlight {
     pub(crate) cells: WaitCells,
     /// Token operations that have ended and not been reaped.
     pub(crate) completed: Vec<Completed>,
-    /// OperationRequests of operations that have ended, to be left with them.
+    /// Requests of operations that have ended, for delivery to their operations.
     pub(crate) returned: Vec<Request>,
-    /// OperationRequests that wait for room in their queue.
+    /// Requests that wait for room in their queue.
     pub(crate) backlog: VecDeque<Request>,
-    /// Of requests that failed, what is to be told.
+    /// Failures of requests, to be reported to the devices' listeners.
     pub(crate) failures: Vec<(DeviceIndex, Failure)>,
-    /// OperationRequests that are submitted with a lock held.
+    /// Requests to be submitted under a lock.
     pub(crate) locked: LockedSubmissions,
-    /// By the device's place, kept with `attachments`.
+    /// By the device's index, like `attachments`.
     pub(crate) devices: Vec<DeviceSlot>,
-    /// Whom to tell of answered cells.
+    /// The waiters of cells that have a result.
     pub(crate) to_wake: Vec<Waiter>,
-    /// Tasks to poll again, for the same reason.
+    /// The tasks that wait for cells that have a result.
     pub(crate) tasks_to_wake: Vec<u32>,
-    /// Completions on their way to the worker.
+    /// Completions to be sent to the worker.
     pub(crate) for_worker: Vec<QueueCompletion>,
-    /// Completions that the worker has and has not given back.
+    /// The number of completions that the worker has not returned.
     pub(crate) at_worker: usize,
     pub(crate) mode: CompletionMode,
     pub(crate) mailbox_notified: bool,
-    /// The last of an epoch has ended, and that is to be published.
+    /// The last request of an epoch has ended, and this is not published yet.
     pub(crate) has_ended_epoch: bool,
     pub(crate) completed_inline: u64,
     pub(crate) resumed: u64,
 }
 
 impl IoDispatch {
-    /// True in the child of a fork, where the queues are the parent's.
+    /// True in the child of a fork: the queues belong to the parent.
     #[inline(always)]
     pub(crate) fn is_forked(&self) -> bool {
         self.forks != fork_count()
     }
 
-    /// Hands a request to its device's queue; gives it back when that is full,
-    /// or when the device is not attached.
+    /// Hands a request to its device's queue. Returns it when the queue is full, or the device is not attached or was
+    /// removed.
     pub(crate) fn push(&mut self, mut request: Request) -> Result<(), Request> {
         request.set_issued(true);
         match self.in_flight.devices.get(request.device.get()) {
@@ -89,7 +89,7 @@ impl IoDispatch {
         }
     }
 
-    /// The same for what the device had taken before it closed.
+    /// The same for a request that the device accepted before it was removed.
     pub(crate) fn push_accepted(&mut self, request: Request) -> Result<(), Request> {
         let Some(Some(attachment)) = self.attachments.get(request.device.get()) else {
             return Err(request);
@@ -105,7 +105,7 @@ impl IoDispatch {
     #[inline(never)]
     fn push_slow(&mut self, request: Request) -> Result<(), Request> {
         let attachment =
-            self.attachments[request.device.get()].as_mut().expect("the caller has looked");
+            self.attachments[request.device.get()].as_mut().expect("the caller has checked it");
         match &mut attachment.route {
             QueueRoute::Own(queue) => queue.push(request),
             QueueRoute::Polled if matches!(request.op, Op::Read | Op::Write) => {
@@ -135,8 +135,8 @@ impl IoDispatch {
         }
     }
 
-    /// Hands over what waited for room, oldest first, as far as each device's
-    /// queue has room, and what is submitted with a lock held. True when some of it is_any_pushed.
+    /// Pushes the backlog, oldest first, as far as each device's queue has room, and submits what waits for a lock. True
+    /// when some request was pushed.
     pub(crate) fn push_backlog(&mut self) -> bool {
         let mut is_any_pushed = !self.in_flight.locked.is_empty() && self.submit_locked();
         let mut full = Vec::new();
@@ -165,8 +165,8 @@ impl IoDispatch {
         is_any_pushed
     }
 
-    /// Submits what waits for locks, each lock's requests at once. Those for which a queue has no
-    /// room wait on. True when some is_any_pushed.
+    /// Submits the requests that wait for locks, all those of a lock at once. Requests without room in their queue stay.
+    /// True when some request was pushed.
     pub(crate) fn submit_locked(&mut self) -> bool {
         let (mut is_any_pushed, mut full) = (false, Vec::new());
         while let Some((lock, requests)) = self.in_flight.locked.take_first() {
@@ -181,7 +181,7 @@ impl IoDispatch {
                     }
                 }
             }
-            // What is not taken now is with the next that is submitted, which says why.
+            // On a failure the requests stay queued, and the next submission reports it.
             let _ = self.submit_all();
             drop(held);
         }
@@ -189,7 +189,7 @@ impl IoDispatch {
         is_any_pushed
     }
 
-    /// Takes everything that has come back, without a system call of the ring's.
+    /// Reaps everything that has completed, without a system call of the ring.
     #[inline(never)]
     pub(crate) fn reap_queues(&mut self) {
         let IoDispatch { ring, attachments, in_flight, .. } = self;
@@ -211,7 +211,7 @@ impl IoDispatch {
         self.in_flight.publish_epochs();
     }
 
-    /// Before anybody hears of it who asked.
+    /// Runs before the callers get the results of these requests.
     #[inline(always)]
     fn report_failures(&mut self) {
         if !self.in_flight.failures.is_empty() {
@@ -237,13 +237,14 @@ impl IoDispatch {
 
     fn reap_own_queues(&mut self) {
         for index in &self.own_queue_devices {
-            let attachment = self.attachments[*index].as_mut().expect("listed while attached");
+            let attachment =
+                self.attachments[*index].as_mut().expect("it is attached while listed");
             let bounds = attachment.bounds();
             for queue in attachment.own_queues() {
                 while let Some(QueueCompletion { request, result }) = queue.reap() {
                     if self.in_flight.is_token_done(&request, |bytes| result == Ok(bytes)) {
-                        self.in_flight.count_done_in_one_step(&request);
-                        self.in_flight.completed.push(Completed::of(request));
+                        self.in_flight.count_token_done(&request);
+                        self.in_flight.completed.push(Completed::from_request(request));
                     } else {
                         self.in_flight.on_step(request, result, bounds);
                     }
@@ -252,7 +253,7 @@ impl IoDispatch {
         }
     }
 
-    /// Takes what the worker gives back.
+    /// Takes the completions that the worker returns.
     pub(crate) fn take_from_worker(&mut self, completions: Vec<QueueCompletion>) {
         self.in_flight.at_worker -= completions.len();
         for QueueCompletion { request, result } in completions {
@@ -262,10 +263,11 @@ impl IoDispatch {
         self.report_failures();
     }
 
-    /// Starts everything pushed to queues of devices' own.
+    /// Submits to the devices' own queues.
     pub(crate) fn submit_own(&mut self) -> Result<(), Errno> {
         for index in &self.own_queue_devices {
-            let attachment = self.attachments[*index].as_mut().expect("listed while attached");
+            let attachment =
+                self.attachments[*index].as_mut().expect("it is attached while listed");
             for queue in attachment.own_queues() {
                 queue.submit()?;
             }
@@ -273,7 +275,7 @@ impl IoDispatch {
         Ok(())
     }
 
-    /// What the queues of devices' own are waiting for.
+    /// When each of the devices' own queues is ready.
     pub(crate) fn own_queues_ready(&self) -> impl Iterator<Item = Ready<'_>> {
         self.own_queue_devices
             .iter()
@@ -281,7 +283,7 @@ impl IoDispatch {
             .flat_map(|attachment| attachment.own_queues_ref().map(|queue| queue.ready()))
     }
 
-    /// Starts everything pushed.
+    /// Submits to all queues.
     pub(crate) fn submit_all(&mut self) -> Result<(), Errno> {
         self.submit_own()?;
         for ring in [&mut self.ring, &mut self.polled].into_iter().flatten() {
@@ -292,7 +294,7 @@ impl IoDispatch {
         Ok(())
     }
 
-    /// Asks for requests carrying `tag` to end soon.
+    /// Requests cancellation of the requests with `tag`.
     pub(crate) fn cancel(&mut self, tag: Tag) {
         let cancel = |request: &mut Request| {
             let matches = request.tag == tag;
@@ -303,7 +305,8 @@ impl IoDispatch {
             ring.cancel(cancel);
         }
         for index in &self.own_queue_devices {
-            let attachment = self.attachments[*index].as_mut().expect("listed while attached");
+            let attachment =
+                self.attachments[*index].as_mut().expect("it is attached while listed");
             for queue in attachment.own_queues() {
                 queue.cancel(tag);
             }
@@ -318,7 +321,7 @@ impl IoDispatch {
         self.in_flight.publish_epochs();
     }
 
-    /// Counts out what operations that have panicked left.
+    /// Releases the epochs that operations which have panicked were counted in.
     #[cold]
     pub(crate) fn leave_epochs(&mut self, epoch_holds: impl IntoIterator<Item = EpochHold>) {
         for (device, epoch_slot) in epoch_holds {
@@ -327,7 +330,7 @@ impl IoDispatch {
         self.in_flight.publish_epochs();
     }
 
-    /// OperationRequests in flight anywhere, the worker included.
+    /// The number of requests in flight anywhere, the worker included.
     pub(crate) fn requests_in_flight(&self) -> usize {
         let rings = [&self.ring, &self.polled].into_iter().flatten();
         let own =
@@ -348,7 +351,7 @@ impl IoDispatch {
         if let Some(polled) = &mut self.polled
             && let Err(error) = install(polled, core)
         {
-            // Its place is free again for the next try.
+            // Free its index again for the next try.
             if let Some(ring) = &mut self.ring {
                 let _ = ring.remove(core.index().get() as u32);
             }
@@ -357,7 +360,7 @@ impl IoDispatch {
         Ok(())
     }
 
-    /// Sets what is counted elsewhere. `waits` are the calls of `epoll_wait`.
+    /// Publishes values that are counted elsewhere. `waits` is the number of calls of `epoll_wait`.
     pub(crate) fn publish_counters(&self, counters: &Counters, waits: u64) {
         counters.set(Counter::CompletedInline, self.in_flight.completed_inline);
         counters.set(Counter::Resumed, self.in_flight.resumed);
@@ -382,7 +385,7 @@ impl IoDispatch {
     }
 }
 
-/// Those of a device that is not attached.
+/// The bounds of a device that is not attached.
 const UNKNOWN: Bounds = Bounds { block_size: 1, size: u64::MAX };
 
 fn bounds_of(attachments: &[Option<Attachment>], device: DeviceIndex) -> Bounds {
@@ -390,20 +393,20 @@ fn bounds_of(attachments: &[Option<Attachment>], device: DeviceIndex) -> Bounds 
 }
 
 impl InFlight {
-    /// Whether requests wait that no queue has.
+    /// True when requests wait that no queue has.
     #[inline(always)]
     pub(crate) fn has_backlog(&self) -> bool {
         !self.backlog.is_empty() || !self.locked.is_empty()
     }
 
-    /// Counts something in that is to be issued to this device, before its map
-    /// is read. None when the device is not attached: then nothing is issued.
+    /// Counts in a request for this device, before its map is read. `None` when the device is not attached: then nothing
+    /// is issued.
     pub(crate) fn enter_epoch(&mut self, device: DeviceIndex) -> Option<u8> {
         self.devices.get_mut(device.get()).map(|slot| slot.tracker.enter())
     }
 
-    /// Publishes what has ended, for those who wait for quiescence: once a
-    /// batch, and before this thread may turn to something else.
+    /// Publishes the epochs that have ended, for those that wait for quiescence. Once a batch, and before this thread may
+    /// turn to something else.
     #[inline(always)]
     pub(crate) fn publish_epochs(&mut self) {
         if std::mem::take(&mut self.has_ended_epoch) {
@@ -413,13 +416,13 @@ impl InFlight {
         }
     }
 
-    /// Counts it out.
+    /// Counts out a request.
     #[inline(always)]
     pub(crate) fn leave_epoch(&mut self, device: DeviceIndex, epoch_slot: u8) {
         self.has_ended_epoch |= self.devices[device.get()].tracker.leave(epoch_slot);
     }
 
-    /// Takes the end of a step from a ring, of a device with these bounds.
+    /// Takes the end of a step on a ring.
     #[inline(always)]
     fn take(
         &mut self,
@@ -427,10 +430,10 @@ impl InFlight {
         result: StepResult,
         bounds: impl FnOnce(DeviceIndex) -> Bounds,
     ) {
-        // A push would make it on the stack and copy it from there.
+        // `push` would build the completion on the stack and copy it from there.
         if self.is_token_done(&request, |bytes| result.is(bytes)) {
-            self.count_done_in_one_step(&request);
-            let completed = || Completed::of(request.take());
+            self.count_token_done(&request);
+            let completed = || Completed::from_request(request.take());
             self.completed.extend(std::iter::once_with(completed));
         } else if self.is_operation_done(&request, |bytes| result.is(bytes)) {
             self.returned.extend(std::iter::once_with(|| request.take()));
@@ -440,19 +443,19 @@ impl InFlight {
         }
     }
 
-    /// The device has refused to be polled; its requests go over the other ring.
+    /// The device refuses to be polled: its requests take the other ring.
     #[cold]
     fn stop_polling(&mut self, device: DeviceIndex, attachments: &mut [Option<Attachment>]) {
         let attachment = attachments[device.get()].as_mut();
-        attachment.expect("attached while requests are in flight").stop_polling();
+        attachment.expect("a device is attached while requests are in flight").stop_polling();
         let fast_route = &mut self.devices[device.get()].fast_route;
         if *fast_route == FastRoute::Polled {
             *fast_route = FastRoute::Ring;
         }
     }
 
-    /// True for the end that nearly every step is: of a token operation of one
-    /// request, done in one step, which has `moved` as many bytes as it is asked about.
+    /// True for the end that nearly every step has: it completes a token operation of one request, all in one step. `moved`
+    /// says whether the step moved that many bytes.
     #[inline(always)]
     fn is_token_done(&self, request: &Request, moved: impl FnOnce(u32) -> bool) -> bool {
         is_token(request.tag) && self.is_done_in_one_step(request, moved)
@@ -470,9 +473,9 @@ impl InFlight {
             && matches!(&request.payload, Payload::Buffer(buffer) if moved(buffer.len() as u32))
     }
 
-    /// Counts such an end, and the request out.
+    /// Counts such an end, and counts out the request.
     #[inline(always)]
-    fn count_done_in_one_step(&mut self, request: &Request) {
+    fn count_token_done(&mut self, request: &Request) {
         self.completed_inline += 1;
         self.leave_epoch(request.device, request.mark);
     }
@@ -488,7 +491,7 @@ impl InFlight {
         }
     }
 
-    /// A step has ended: finish it here, or send it through the worker.
+    /// Handles the end of a step: finishes it here, or sends it through the worker.
     #[inline(never)]
     pub(crate) fn on_step(&mut self, request: Request, result: Result<u32, Errno>, bounds: Bounds) {
         match self.mode {
@@ -516,21 +519,21 @@ impl InFlight {
         }
     }
 
-    /// Hands what has ended to whoever issued it.
+    /// Returns a request that has ended to its issuer.
     fn complete(&mut self, request: Request) {
         if is_operation(request.tag) {
             return self.returned.push(request);
         }
         self.leave_epoch(request.device, request.mark);
         if is_token(request.tag) {
-            return self.completed.push(Completed::of(request));
+            return self.completed.push(Completed::from_request(request));
         }
-        // A simple transfer that somebody awaits.
+        // A fast-path transfer that a caller awaits.
         let cell = self.cells.close_transfer(cell_from_tag(request.tag));
-        self.to_wake.push(Waiter::Outcome(cell, Outcome::of(request)));
+        self.to_wake.push(Waiter::Result(cell, Outcome::from_request(request)));
     }
 
-    /// Ends a request that is in no queue, though one may have had it.
+    /// Completes, as cancelled, a request that is in no queue now. A queue may have had it before.
     fn complete_unissued(&mut self, mut request: Request) {
         request.end(Err(Errno::CANCELED));
         self.complete(request);

@@ -1,5 +1,5 @@
-//! Waiting by epoll: for queues that are not the ring, for descriptors on tiers
-//! without one, and behind the one descriptor that a foreign event loop watches.
+//! Waits in epoll: for queues other than the ring, for descriptors on tiers without a ring, and behind the one descriptor
+//! that a foreign event loop watches.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -15,17 +15,17 @@ use uringfs_ring::{Wait, Waited};
 
 use crate::tasks::waiters::CellIndex;
 
-/// What an epoll event belongs to: cells below, the rest above.
+/// The data of epoll events that belong to no cell. Smaller data are a cell's index.
 const NO_CELL: u64 = 1 << 32;
 
-/// A wait that has ended, and what it has come to.
+/// A wait that has ended, with its result.
 pub(crate) type EndedWait = (Wait, Result<Waited, Errno>);
 
-/// An epoll instance and what it watches.
+/// An epoll instance, with the descriptor waits in it.
 pub(crate) struct Poller {
     epoll: OwnedFd,
     timer: Option<OwnedFd>,
-    /// Descriptors of queues and rings that are in the set for good.
+    /// Descriptors of queues and rings that stay in the set.
     registered: Vec<RawFd>,
     waits: HashMap<CellIndex, (Wait, OwnedFd)>,
     events: Vec<Event>,
@@ -49,7 +49,7 @@ impl Poller {
         self.epoll.as_fd()
     }
 
-    /// Has `descriptor` wake the reactor whenever it is readable; asking again changes nothing.
+    /// Makes `descriptor` wake the reactor whenever it is readable. Idempotent.
     pub(crate) fn register(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
         let raw = descriptor.as_raw_fd();
         if !self.registered.contains(&raw) {
@@ -62,20 +62,20 @@ impl Poller {
         Ok(())
     }
 
-    /// Queues have gone: which descriptors are still open is found out anew.
+    /// Queues were closed, and their descriptors with them: the next registration adds those that are still open.
     pub(crate) fn forget_registered(&mut self) {
         self.registered.clear();
     }
 
-    /// Begins a wait, or gives it back with its answer when that is known at
-    /// once. Its descriptor is duplicated, since one may be waited for twice.
+    /// Begins a wait, or returns it with its result when that is known at once. Duplicates its descriptor, because several
+    /// waits may have the same one.
     pub(crate) fn begin(&mut self, cell: CellIndex, mut wait: Wait) -> Result<(), EndedWait> {
         let flags = match &wait {
             Wait::Poll { events, .. } => interest(*events),
             Wait::Accept { .. } | Wait::Receive { .. } => EventFlags::IN,
             Wait::Send { .. } => EventFlags::OUT,
         };
-        // What is no socket has nothing to say to epoll that would end the wait.
+        // Epoll reports no event that would end a socket transfer on a descriptor that is no socket.
         let transfers = !matches!(wait, Wait::Poll { .. });
         if transfers && let Err(error) = rustix::net::sockopt::socket_type(wait.file()) {
             return Err((wait, Err(error)));
@@ -90,8 +90,7 @@ impl Poller {
         let data = EventData::new_u64(cell as u64);
         match epoll::add(&self.epoll, &own, data, flags) {
             Ok(()) => {}
-            // epoll(7): ordinary files and directories cannot be watched, since
-            // they are always ready.
+            // epoll(7): regular files and directories cannot be watched, because they are always ready.
             Err(Errno::PERM) => {
                 let result = perform(&mut wait, &own, flags);
                 return Err((wait, result));
@@ -102,20 +101,19 @@ impl Poller {
         Ok(())
     }
 
-    /// Waits under way.
+    /// The number of waits in progress.
     pub(crate) fn waits(&self) -> usize {
         self.waits.len()
     }
 
-    /// Ends a wait early.
+    /// Ends a wait early and returns it.
     pub(crate) fn cancel(&mut self, cell: CellIndex) -> Option<Wait> {
         let (wait, own) = self.waits.remove(&cell)?;
         let _ = epoll::delete(&self.epoll, &own);
         Some(wait)
     }
 
-    /// Waits until something is ready or `timeout` has passed, and hands every
-    /// wait that has ended to `ended`.
+    /// Waits until something is ready or `timeout` has passed. Passes each wait that has ended to `ended`.
     pub(crate) fn wait(
         &mut self,
         timeout: Option<Duration>,
@@ -149,7 +147,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Makes the descriptor readable `after` this long, or never.
+    /// Makes the descriptor readable after `after`, or never.
     pub(crate) fn set_timer(&mut self, after: Option<Duration>) -> Result<(), Errno> {
         if self.timer.is_none() {
             if after.is_none() {
@@ -162,7 +160,7 @@ impl Poller {
         }
         let Some(timer) = &self.timer else { return Ok(()) };
         let _ = rustix::io::read(timer, &mut [0u8; 8]);
-        // 0 would disarm it.
+        // 0 would disarm the timer.
         let after = after.map_or(Duration::ZERO, |after| after.max(Duration::from_nanos(1)));
         let value = rustix::time::Timespec {
             tv_sec: after.as_secs().min(i64::MAX as u64) as i64,
@@ -176,16 +174,16 @@ impl Poller {
 }
 
 fn interest(events: PollFlags) -> EventFlags {
-    // The low bits of poll and epoll are the same numbers.
+    // The low bits of poll and epoll have the same values.
     EventFlags::from_bits_truncate(u32::from(events.bits()))
 }
 
-/// Does what the wait is for, without blocking.
+/// Performs the operation of a wait, without blocking.
 fn perform(wait: &mut Wait, own: &OwnedFd, ready: EventFlags) -> Result<Waited, Errno> {
     match wait {
         Wait::Poll { .. } => Ok(Waited::Ready(ready.bits())),
         Wait::Accept { .. } => {
-            // Readiness may be another thread's by now: a blocking listener must not block us.
+            // Another thread may have taken the connection by now, and a blocking listener must not block this thread.
             let ready = rustix::event::poll(
                 &mut [rustix::event::PollFd::new(own, PollFlags::IN)],
                 Some(&Timespec { tv_sec: 0, tv_nsec: 0 }),

@@ -1,42 +1,42 @@
-//! Which queue carries a device's requests.
+//! The queue that carries a device's requests.
 
 use uringfs_device::{Queue, Request};
 use uringfs_ring::Ring;
 
 use crate::sync::quiescence::{Domain, Tracker};
 
-/// How a request reaches its device.
+/// The queue that a device's requests take.
 pub(crate) enum QueueRoute {
     /// Over the reactor's ring.
     Ring,
-    /// Reads and writes over the ring that polls, the rest over the other.
+    /// Reads and writes over the ring that polls, the rest over the main ring.
     Polled,
-    /// Over a queue of the device's own.
+    /// Over a queue that serves only this device.
     Own(Box<dyn Queue>),
 }
 
-/// Where new requests for a device go: all that the hot path asks of it.
+/// Where new requests for a device go. The hot path needs nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FastRoute {
-    /// Nowhere: it is not attached, or it has closed.
+    /// Nowhere: the device is not attached, or was removed.
     Closed,
     /// Reads and writes over the reactor's ring.
     Ring,
     /// Reads and writes over the ring that polls.
     Polled,
-    /// See its attachment.
+    /// Over a queue that serves only this device: see its attachment.
     OwnQueue,
 }
 
 impl FastRoute {
-    /// The ring that new reads and writes go over.
+    /// The ring for new reads and writes.
     #[inline(always)]
     pub(crate) fn ring<'r>(
         self,
         ring: &'r mut Option<Ring<Request>>,
         polled: &'r mut Option<Ring<Request>>,
     ) -> Option<&'r mut Ring<Request>> {
-        // In this order, which is that of likelihood: a match becomes a table of jumps.
+        // In the order of likelihood, and not a match, which becomes a jump table.
         if self == FastRoute::Ring {
             ring.as_mut()
         } else if self == FastRoute::Polled {
@@ -47,7 +47,7 @@ impl FastRoute {
     }
 }
 
-/// What the hot path knows of a device.
+/// What the hot path needs of a device.
 #[repr(align(64))]
 pub(crate) struct DeviceSlot {
     pub(crate) fast_route: FastRoute,

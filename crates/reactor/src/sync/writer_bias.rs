@@ -5,7 +5,7 @@ use crate::sync::quiescence::{Domain, Epoch};
 use uringfs_sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Everybody who found it shared has ended.
-const QUIET: u64 = 1;
+const QUIESCED: u64 = 1;
 /// One who excludes.
 const EXCLUDER: u64 = 2;
 
@@ -15,7 +15,7 @@ const EXCLUDER: u64 = 2;
 /// next one who excludes has nobody to wait for, until [`Self::share`].
 #[derive(Debug, Default)]
 pub struct Mode {
-    /// How many exclude, and [`QUIET`]. Shared while it is zero.
+    /// How many exclude, and [`QUIESCED`]. Shared while it is zero.
     word: AtomicU64,
 }
 
@@ -26,10 +26,10 @@ impl Mode {
         self.word.load(Ordering::Acquire) == 0
     }
 
-    /// Ends the shared mode, at least until [`Self::include`]. Who did not see it has ended when the epoch has
+    /// Ends the shared bias, at least until [`Self::include`]. Who did not see it has ended when the epoch has
     /// passed: then comes [`Self::settle`]. Without one nobody is left.
     pub fn exclude(&self, domain: &Domain) -> Option<Epoch> {
-        if self.word.fetch_add(EXCLUDER, Ordering::SeqCst) & QUIET != 0 {
+        if self.word.fetch_add(EXCLUDER, Ordering::SeqCst) & QUIESCED != 0 {
             return None;
         }
         fence(Ordering::SeqCst);
@@ -38,7 +38,7 @@ impl Mode {
 
     /// The epoch has passed. The caller excludes until after.
     pub fn settle(&self) {
-        self.word.fetch_or(QUIET, Ordering::AcqRel);
+        self.word.fetch_or(QUIESCED, Ordering::AcqRel);
     }
 
     /// One excludes no more. The mode is shared again now only if nobody's epoch has passed meanwhile.
@@ -48,7 +48,7 @@ impl Mode {
 
     /// Shared again, unless somebody excludes.
     pub fn share(&self) {
-        let _ = self.word.compare_exchange(QUIET, 0, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.word.compare_exchange(QUIESCED, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
@@ -58,30 +58,30 @@ mod tests {
 
     #[test]
     fn the_first_who_excludes_waits_and_the_others_have_nobody_to_wait_for() {
-        let (mode, domain) = (Mode::default(), Domain::new());
-        assert!(mode.exclude(&domain).is_some());
-        assert!(mode.exclude(&domain).is_some(), "the first may be waiting yet");
-        mode.settle();
-        mode.include();
-        assert_eq!(mode.exclude(&domain), None);
-        mode.include();
-        mode.share();
-        assert!(!mode.is_shared(), "one still excludes");
-        mode.include();
-        assert!(!mode.is_shared());
-        assert_eq!(mode.exclude(&domain), None);
-        mode.include();
-        mode.share();
-        assert!(mode.is_shared());
-        assert!(mode.exclude(&domain).is_some());
+        let (bias, domain) = (Mode::default(), Domain::new());
+        assert!(bias.exclude(&domain).is_some());
+        assert!(bias.exclude(&domain).is_some(), "the first may be waiting yet");
+        bias.settle();
+        bias.include();
+        assert_eq!(bias.exclude(&domain), None);
+        bias.include();
+        bias.share();
+        assert!(!bias.is_shared(), "one still excludes");
+        bias.include();
+        assert!(!bias.is_shared());
+        assert_eq!(bias.exclude(&domain), None);
+        bias.include();
+        bias.share();
+        assert!(bias.is_shared());
+        assert!(bias.exclude(&domain).is_some());
     }
 
     #[test]
     fn who_gives_up_before_its_epoch_has_passed_leaves_it_shared() {
-        let (mode, domain) = (Mode::default(), Domain::new());
-        mode.exclude(&domain);
-        mode.include();
-        assert!(mode.is_shared());
+        let (bias, domain) = (Mode::default(), Domain::new());
+        bias.exclude(&domain);
+        bias.include();
+        assert!(bias.is_shared());
     }
 }
 
@@ -94,7 +94,7 @@ mod loom_tests {
 
     /// What writers of a file share.
     struct File {
-        mode: Mode,
+        bias: Mode,
         domain: loom::sync::Arc<Domain>,
         /// RunningTask by all while the mode is not shared.
         lock: Mutex<()>,
@@ -105,7 +105,7 @@ mod loom_tests {
     impl File {
         fn new() -> loom::sync::Arc<File> {
             loom::sync::Arc::new(File {
-                mode: Mode::default(),
+                bias: Mode::default(),
                 domain: loom::sync::Arc::new(Domain::new()),
                 lock: Mutex::new(()),
                 bytes: UnsafeCell::new(()),
@@ -115,12 +115,12 @@ mod loom_tests {
         /// Shares what is not shared: the next one needs no lock.
         fn overwrite(&self, tracker: &mut Tracker<loom::sync::Arc<Domain>>) {
             let epoch_slot = tracker.enter();
-            if self.mode.is_shared() {
+            if self.bias.is_shared() {
                 self.bytes.with(|_| ());
             } else {
                 let _held = self.lock.lock().unwrap();
                 self.bytes.with(|_| ());
-                self.mode.share();
+                self.bias.share();
             }
             tracker.leave(epoch_slot);
             tracker.publish_ended();
@@ -128,16 +128,16 @@ mod loom_tests {
 
         /// Answers whether those who were before it had ended at once.
         fn cut(&self) -> bool {
-            let has_passed = match self.mode.exclude(&self.domain) {
+            let has_passed = match self.bias.exclude(&self.domain) {
                 Some(epoch) => self.domain.passed(epoch),
                 None => true,
             };
             if has_passed {
-                self.mode.settle();
+                self.bias.settle();
                 let _held = self.lock.lock().unwrap();
                 self.bytes.with_mut(|_| ());
             }
-            self.mode.include();
+            self.bias.include();
             has_passed
         }
     }
@@ -169,8 +169,8 @@ mod loom_tests {
             file.cut();
             overwriter.join().unwrap();
             other.join().unwrap();
-            file.mode.share();
-            assert!(file.mode.is_shared());
+            file.bias.share();
+            assert!(file.bias.is_shared());
         });
     }
 }

@@ -43,7 +43,7 @@ pub enum Fate {
 
 impl Fate {
     /// Of what ended so, some of it `issued` to a queue or not.
-    pub(crate) fn of(result: Result<u64, Errno>, issued: bool) -> Fate {
+    pub(crate) fn from_result(result: Result<u64, Errno>, issued: bool) -> Fate {
         match result {
             Ok(_) => Fate::Done,
             Err(_) if issued => Fate::Unknown,
@@ -61,7 +61,7 @@ pub struct Completed {
 impl Completed {
     /// A request that has ended.
     #[inline(always)]
-    pub(crate) fn of(request: Request) -> Completed {
+    pub(crate) fn from_request(request: Request) -> Completed {
         Completed { request }
     }
 
@@ -80,7 +80,7 @@ impl Completed {
 
     /// What became of it.
     pub fn fate(&self) -> Fate {
-        Fate::of(self.request.result(), self.request.is_issued())
+        Fate::from_result(self.request.result(), self.request.is_issued())
     }
 
     /// The memory.

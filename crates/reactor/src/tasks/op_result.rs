@@ -33,9 +33,9 @@ impl Outcome {
     }
 
     /// Of a request that has ended.
-    pub(crate) fn of(request: Request) -> Outcome {
+    pub(crate) fn from_request(request: Request) -> Outcome {
         let result = request.result();
-        let fate = Fate::of(result, request.is_issued());
+        let fate = Fate::from_result(result, request.is_issued());
         Outcome { result, fate, payload: request.payload }
     }
 }
@@ -47,14 +47,14 @@ pub struct OutcomeCell(Oneshot<Outcome>);
 /// The end that answers. Dropped before it has, as with a reactor that comes to an end, it answers EIO.
 #[derive(Debug)]
 pub struct OutcomeSender {
-    cell: Option<OutcomeCell>,
+    receiver: Option<OutcomeCell>,
 }
 
 impl OutcomeSender {
     /// Leaves the outcome and wakes whoever waits.
-    pub(crate) fn set(mut self, outcome: Outcome) {
-        if let Some(cell) = self.cell.take() {
-            cell.set(outcome);
+    pub(crate) fn set(mut self, result: Outcome) {
+        if let Some(receiver) = self.receiver.take() {
+            receiver.set(result);
         }
     }
 
@@ -64,16 +64,16 @@ impl OutcomeSender {
     }
 
     /// True when this is what answers `cell`.
-    pub(crate) fn is_for(&self, cell: &OutcomeCell) -> bool {
-        self.cell.as_ref().is_some_and(|own| own.0.is(&cell.0))
+    pub(crate) fn is_for(&self, receiver: &OutcomeCell) -> bool {
+        self.receiver.as_ref().is_some_and(|own| own.0.is(&receiver.0))
     }
 }
 
 impl Drop for OutcomeSender {
     #[inline]
     fn drop(&mut self) {
-        if let Some(cell) = self.cell.take() {
-            cell.set(Outcome::lost());
+        if let Some(receiver) = self.receiver.take() {
+            receiver.set(Outcome::lost());
         }
     }
 }
@@ -81,11 +81,11 @@ impl Drop for OutcomeSender {
 impl OutcomeCell {
     /// The end that answers: one, of which there is to be no other.
     pub fn sender(&self) -> OutcomeSender {
-        OutcomeSender { cell: Some(self.clone()) }
+        OutcomeSender { receiver: Some(self.clone()) }
     }
 
-    fn set(&self, outcome: Outcome) {
-        self.0.set(outcome);
+    fn set(&self, result: Outcome) {
+        self.0.set(result);
     }
 
     /// Takes the outcome, or registers the task to be woken.

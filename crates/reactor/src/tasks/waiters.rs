@@ -154,7 +154,7 @@ pub(crate) enum Waiter {
     /// Whoever is behind a waker.
     Waker(Waker),
     /// Whoever awaits a simple transfer, and its outcome.
-    Outcome(OutcomeSender, Outcome),
+    Result(OutcomeSender, Outcome),
     /// None yet.
     None,
 }
@@ -198,14 +198,14 @@ impl WaitCells {
     }
 
     /// A cell that knows whom a simple transfer's end goes to.
-    pub(crate) fn open_transfer(&mut self, outcome: OutcomeSender) -> CellIndex {
-        self.insert(WaitCell::Transfer(outcome))
+    pub(crate) fn open_transfer(&mut self, sender: OutcomeSender) -> CellIndex {
+        self.insert(WaitCell::Transfer(sender))
     }
 
     /// Closes it: the read has ended, or was never issued.
     pub(crate) fn close_transfer(&mut self, index: CellIndex) -> OutcomeSender {
         match self.close(index) {
-            WaitCell::Transfer(outcome) => outcome,
+            WaitCell::Transfer(sender) => sender,
             _ => panic!("it was opened to be awaited"),
         }
     }
@@ -216,9 +216,9 @@ impl WaitCells {
     }
 
     /// The cell whose answer goes to `outcome`, while it is in flight.
-    pub(crate) fn find_transfer(&self, outcome: &OutcomeCell) -> Option<CellIndex> {
+    pub(crate) fn find_transfer(&self, receiver: &OutcomeCell) -> Option<CellIndex> {
         let is =
-            |cell: &WaitCell| matches!(cell, WaitCell::Transfer(sender) if sender.is_for(outcome));
+            |cell: &WaitCell| matches!(cell, WaitCell::Transfer(sender) if sender.is_for(receiver));
         self.cells.iter().position(is).map(|task| task as CellIndex)
     }
 

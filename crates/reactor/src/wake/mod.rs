@@ -1,5 +1,8 @@
 //! How another thread gives a reactor work and wakes it.
 
-pub(crate) mod message;
+// The modules, top down: each imports only from those below it.
 
+// The messages, and the notifier that wakes a sleeping reactor.
+pub(crate) mod message;
+// A mailbox that notifies its owner only when it sleeps.
 pub(crate) mod mailbox;
