@@ -1,14 +1,14 @@
-//! Knowing when everything that was in flight at some moment has finished,
-//! without counting requests in or out on a shared line.
+//! Epochs: when all requests that were in flight at some time have ended, without a shared counter of requests. Like an
+//! RCU grace period.
 //!
-//! A [`Domain`] has an epoch, which moves when something is retired. Each
-//! reactor publishes, on a line of its own, the epoch of the oldest request it
-//! has in flight, or that it has none. What was retired at an epoch may be
+//! A [`Domain`] has an epoch, which advances when something is retired. Each
+//! reactor publishes, on a cache line of its own, the epoch of its oldest request
+//! in flight, or that it has none. Memory or blocks retired at an epoch may be
 //! reused when every reactor has published a later one: see [`Domain::passed`].
 //!
-//! A reactor publishes first, passes a full fence, and reads the map after; whoever
-//! retires changes the map first, passes a full fence, and reads what is
-//! published after. So a request that is not seen has seen the change.
+//! A reactor first publishes, passes a full fence, and then reads the map. A caller
+//! that retires first changes the map, passes a full fence, and then reads what
+//! reactors published. So a request that it does not see has seen the change.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use crossbeam_utils::CachePadded;
 use uringfs_sync::Mutex;
 use uringfs_sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Published by a reactor with nothing in flight.
+/// The published value of a reactor with nothing in flight.
 const IDLE: u64 = u64::MAX;
 
-/// The largest number of epochs a reactor tells apart; requests beyond are
-/// counted to the newest, which only makes others wait longer.
+/// The maximum of epochs that a reactor distinguishes. Requests beyond count into the newest, which only makes others
+/// wait longer.
 const MAX_EPOCHS: u8 = 200;
 
-/// A moment: what was retired then waits for what was in flight then.
+/// A point in time. What was retired then waits for the requests that were in flight then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(u64);
 
-/// Reactors that wait for each other's requests: those to one device.
+/// The reactors with requests to one device, which wait for each other's requests.
 pub struct Domain {
     epoch: CachePadded<AtomicU64>,
     members: Mutex<Vec<Arc<Member>>>,
 }
 
-/// One reactor's published line.
+/// The cache line that one reactor publishes.
 pub struct Member {
     oldest: CachePadded<AtomicU64>,
     name: String,
@@ -53,21 +53,21 @@ impl Domain {
         Domain { epoch: CachePadded::new(AtomicU64::new(0)), members: Mutex::new(Vec::new()) }
     }
 
-    /// Marks the moment. What the caller took out of the maps before this call
-    /// is out of use once [`Self::passed`] says so of the answer.
+    /// Starts a new epoch and returns the old one. What the caller removed from the maps before this call is unused when
+    /// [`Self::passed`] returns true for the returned epoch.
     pub fn retire(&self) -> Epoch {
         let epoch = self.epoch.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         Epoch(epoch)
     }
 
-    /// True when every request issued before `epoch` was retired has finished.
+    /// True when every request issued before `epoch` was retired has ended.
     pub fn passed(&self, epoch: Epoch) -> bool {
         fence(Ordering::SeqCst);
         self.members.lock().iter().all(|member| member.oldest.load(Ordering::Acquire) > epoch.0)
     }
 
-    /// The reactors that `epoch` still waits for, by name.
+    /// The names of the reactors that `epoch` still waits for.
     pub fn holders(&self, epoch: Epoch) -> Vec<String> {
         self.members
             .lock()
@@ -88,11 +88,11 @@ impl Domain {
     }
 }
 
-/// One reactor's requests in flight, by the epoch they were issued in.
+/// One reactor's requests in flight, by the epoch in which they were issued.
 ///
 /// Epochs with requests in flight have slots, `first` to `newest`, modulo 256.
-/// Counting in and out is one addition; [`Self::publish_ended`], once a batch, looks
-/// whether the oldest epoch has ended and publishes it.
+/// Counting in and counting out is one addition each. [`Self::publish_ended`], once a
+/// batch, checks whether the oldest epoch has ended, and publishes the next one.
 pub(crate) struct Tracker<D: Deref<Target = Domain>> {
     domain: D,
     member: Arc<Member>,
@@ -100,8 +100,7 @@ pub(crate) struct Tracker<D: Deref<Target = Domain>> {
     epochs: Box<[u64; 256]>,
     first: u8,
     newest: u8,
-    /// The newest epoch, or [`IDLE`] while nothing is in flight and that has
-    /// been published.
+    /// The newest epoch, or [`IDLE`] when nothing is in flight and that is published.
     current: u64,
     keeps_published: bool,
 }
@@ -123,12 +122,12 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
         }
     }
 
-    /// True while something is counted in, or has been since the last [`Self::publish_ended`].
+    /// True while a request is counted in, or was since the last [`Self::publish_ended`].
     pub(crate) fn is_active(&self) -> bool {
         self.current != IDLE
     }
 
-    /// Counts a request in, before its map is read. The slot goes with it.
+    /// Counts a request in, before its map is read. The request carries the returned slot.
     #[inline(always)]
     pub(crate) fn enter(&mut self) -> u8 {
         let epoch = self.domain.epoch.load(Ordering::Acquire);
@@ -146,7 +145,7 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
             self.current = epoch;
             self.first = self.newest;
             self.epochs[self.newest as usize] = epoch;
-            // Whoever finds a later epoch here finds all that came before it ended, too.
+            // A thread that reads a later epoch here also sees that everything of before has ended.
             self.member.oldest.store(epoch, Ordering::Release);
             fence(Ordering::SeqCst);
         } else if self.newest.wrapping_sub(self.first) < MAX_EPOCHS {
@@ -156,8 +155,8 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
         }
     }
 
-    /// Counts the request with this slot out. True when it was the last of its
-    /// epoch: [`Self::publish_ended`] has something to do then.
+    /// Counts out a request with this slot. True when it was the last of its epoch, so that [`Self::publish_ended`] has
+    /// something to do.
     #[inline(always)]
     pub(crate) fn leave(&mut self, slot: u8) -> bool {
         let count = &mut self.in_flight[slot as usize];
@@ -165,13 +164,13 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
         *count == 0
     }
 
-    /// What is in flight never ends: dropping the tracker leaves it published.
+    /// The requests in flight never end: dropping the tracker leaves their epoch published.
     #[cold]
     pub(crate) fn keep_published(&mut self) {
         self.keeps_published = true;
     }
 
-    /// Publishes what the requests counted out since the last time have ended.
+    /// Publishes the next epoch in flight when the requests of the oldest have all ended.
     #[inline(always)]
     pub(crate) fn publish_ended(&mut self) {
         if self.current != IDLE && self.in_flight[self.first as usize] == 0 {
@@ -205,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_in_flight_holds_back_and_what_came_later_does_not() {
+    fn an_epoch_waits_for_earlier_requests_and_not_for_later_ones() {
         let domain = Domain::new();
         let mut tracker = Tracker::new(&domain, "one".into());
         let old = tracker.enter();
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn more_epochs_than_marks_only_wait_longer() {
+    fn more_epochs_than_slots_only_make_others_wait_longer() {
         let domain = Domain::new();
         let mut tracker = Tracker::new(&domain, "slow".into());
         let mut slots = Vec::new();
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reactor_that_left_holds_nothing_back() {
+    fn a_dropped_reactor_holds_nothing_back() {
         let domain = Domain::new();
         let mut tracker = Tracker::new(&domain, "gone".into());
         tracker.enter();
@@ -268,8 +267,8 @@ mod tests {
 mod loom_tests {
     use super::*;
 
-    /// A block is in the map, then freed, and used again when its epoch has
-    /// passed. A reader that found it in the map never sees its reuse.
+    /// A block is in the map, then freed, and reused when its epoch has passed. A reader that found it in the map never
+    /// sees the reuse.
     #[test]
     fn loom_a_block_is_not_reused_under_a_reader() {
         loom::model(|| {

@@ -1,5 +1,5 @@
-//! What the caller of an asynchronous operation holds: a `Send` cell that gets
-//! the answer. Dropping it gives up the answer, not the operation.
+//! The result of an awaited operation, and the oneshot that carries it. Both ends are `Send`. Dropping the receiver gives
+//! up the result, not the operation.
 
 use std::task::{Context, Poll};
 
@@ -9,30 +9,30 @@ use uringfs_sync::Oneshot;
 
 use crate::tasks::completion::Fate;
 
-/// The end of an asynchronous operation.
+/// The result of an awaited operation.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Bytes moved, or the error.
+    /// The bytes moved, or the error.
     pub result: Result<u64, Errno>,
-    /// What became of it.
+    /// What the operation has done to the device.
     pub fate: Fate,
-    /// The memory, back in the caller's hands: none (`Length(0)`) where the reactor came to an end before the
-    /// operation, or the operation by a panic.
+    /// The operation's memory, which the caller owns again. None (`Length(0)`) when the reactor was dropped before the
+    /// operation ended, or the operation panicked.
     pub payload: Payload,
 }
 
 impl Outcome {
-    /// Of what was not started.
+    /// The result of an operation that could not start.
     pub fn refused(error: Errno, payload: Payload) -> Outcome {
         Outcome { result: Err(error), fate: Fate::NotStarted, payload }
     }
 
-    /// Of what has ended with its reactor, which may have left the memory in the kernel's hands.
+    /// The result of an operation that ended with its reactor. The kernel may still have its memory.
     fn lost() -> Outcome {
         Outcome { result: Err(Errno::IO), fate: Fate::Unknown, payload: Payload::Length(0) }
     }
 
-    /// Of a request that has ended.
+    /// From a request that has ended.
     pub(crate) fn from_request(request: Request) -> Outcome {
         let result = request.result();
         let fate = Fate::from_result(result, request.is_issued());
@@ -40,30 +40,30 @@ impl Outcome {
     }
 }
 
-/// Where an operation leaves its outcome.
+/// The end that receives the result.
 #[derive(Clone, Debug, Default)]
 pub struct OutcomeCell(Oneshot<Outcome>);
 
-/// The end that answers. Dropped before it has, as with a reactor that comes to an end, it answers EIO.
+/// The end that sends the result. When it is dropped unused, as with a reactor that is dropped, it sends EIO.
 #[derive(Debug)]
 pub struct OutcomeSender {
     receiver: Option<OutcomeCell>,
 }
 
 impl OutcomeSender {
-    /// Leaves the outcome and wakes whoever waits.
+    /// Sends the result and wakes the receiver.
     pub(crate) fn set(mut self, result: Outcome) {
         if let Some(receiver) = self.receiver.take() {
             receiver.set(result);
         }
     }
 
-    /// Leaves word that nothing was started.
+    /// Sends the result of an operation that could not start.
     pub fn refuse(self, error: Errno, payload: Payload) {
         self.set(Outcome::refused(error, payload));
     }
 
-    /// True when this is what answers `cell`.
+    /// True when the result goes to `receiver`.
     pub(crate) fn is_for(&self, receiver: &OutcomeCell) -> bool {
         self.receiver.as_ref().is_some_and(|own| own.0.is(&receiver.0))
     }
@@ -79,7 +79,7 @@ impl Drop for OutcomeSender {
 }
 
 impl OutcomeCell {
-    /// The end that answers: one, of which there is to be no other.
+    /// The sender of this receiver. Call it once: there must be no second sender.
     pub fn sender(&self) -> OutcomeSender {
         OutcomeSender { receiver: Some(self.clone()) }
     }
@@ -88,7 +88,7 @@ impl OutcomeCell {
         self.0.set(result);
     }
 
-    /// Takes the outcome, or registers the task to be woken.
+    /// Returns the result, or registers the task to be woken.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<Outcome> {
         self.0.poll(context)
     }

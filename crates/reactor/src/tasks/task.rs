@@ -1,5 +1,4 @@
-//! The tasks of one reactor: operations, which always run to their end, and
-//! futures that the user has spawned.
+//! The tasks of one reactor: operations, which always run to their end, and futures that the user spawned.
 
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
@@ -12,17 +11,16 @@ use uringfs_device::{Request, Tag};
 use crate::tasks::operation_state::{Asker, OperationState};
 use crate::tasks::waiters::{EpochHold, OperationRequests, task_from_tag};
 
-/// Where a future lives until it has ended, and after it others of its type: a
-/// task then allocates nothing.
+/// The memory of a future. The next task with a future of this type reuses it, so a task allocates nothing.
 pub(crate) struct TaskSlot<F> {
-    /// A late wake polls the next task that lives here, which is harmless.
+    /// A late wake polls the next task in this slot, which is harmless.
     waker: Waker,
     future: Pin<Box<Option<F>>>,
 }
 
-/// A slot whose future's type is forgotten.
+/// A slot with its future's type erased.
 pub(crate) trait AnyTaskSlot: Any {
-    /// Polls the future, and destroys it when it has ended.
+    /// Polls the future, and drops it when it has ended.
     fn poll(&mut self) -> Poll<()>;
 }
 
@@ -37,31 +35,30 @@ impl<F> TaskSlot<F> {
 impl<F: Future<Output = ()> + 'static> AnyTaskSlot for TaskSlot<F> {
     fn poll(&mut self) -> Poll<()> {
         let future = self.future.as_mut().as_pin_mut();
-        let future = future.expect("a task has a future until it has ended");
+        let future = future.expect("a slot has a future until its task has ended");
         ready!(future.poll(&mut Context::from_waker(&self.waker)));
         self.future.set(None);
         Poll::Ready(())
     }
 }
 
-/// Free places whose tasks had futures of one type.
+/// Free tasks whose futures had one type.
 struct SlotPool {
     type_id: TypeId,
     free: Vec<u32>,
 }
 
-/// The task that [`crate::Reactor::block_on`] runs.
+/// The index of the future that [`crate::Reactor::block_on`] runs. Not in the table.
 pub(crate) const ROOT: u32 = u32::MAX;
 
 struct Task {
-    /// Absent while it is polled; without a future when the index is free.
+    /// Absent while the task is polled. Without a future when the task is free.
     slot: Option<Box<dyn AnyTaskSlot>>,
-    /// Where the index goes when it is free.
+    /// The pool that the task returns to when it is free.
     pool: u32,
     alive: bool,
     queued: bool,
-    /// What is known of it when it is an operation, which runs to its end even
-    /// when the reactor is dropped. What was spawned is destroyed then.
+    /// Present for an operation, which runs to its end even when the reactor is dropped. A spawned future is dropped then.
     operation: Option<OperationState>,
     requests: OperationRequests,
 }
@@ -73,7 +70,7 @@ pub(crate) struct RunningTask<H: ?Sized = dyn AnyTaskSlot> {
 }
 
 impl<F: Future<Output = ()> + 'static> RunningTask<TaskSlot<F>> {
-    /// With its future, to be polled.
+    /// Fills the slot, ready to be polled.
     #[inline(always)]
     pub(crate) fn with_future(mut self, future: F) -> RunningTask {
         self.slot.future.set(Some(future));
@@ -81,12 +78,12 @@ impl<F: Future<Output = ()> + 'static> RunningTask<TaskSlot<F>> {
     }
 }
 
-/// What became of a request that has ended.
+/// The destination of a request that has ended.
 pub(crate) enum Delivery {
-    /// Its operation waits for it and is to be polled.
+    /// Its operation waits for it: poll this task.
     ToTask(RunningTask),
-    /// Nobody waits for it any more. With the last one of operations that have panicked comes what is to be
-    /// counted out.
+    /// Its operation no longer waits for it. With the last request of operations that have panicked come the epochs to
+    /// leave.
     Late(Vec<EpochHold>),
 }
 
@@ -96,9 +93,9 @@ pub(crate) struct Tasks {
     pools: Vec<SlotPool>,
     ready: VecDeque<u32>,
     operations: usize,
-    /// Those among them that somebody requested for.
+    /// Operations with a requester.
     requested: usize,
-    /// Makes the waker of a task; only a new task needs it.
+    /// Makes the waker of a task. Only a new task needs it.
     make_waker: Box<dyn Fn(u32) -> Waker>,
 }
 
@@ -114,8 +111,8 @@ impl Tasks {
         }
     }
 
-    /// A index and an empty slot for a task, which is to be with_future and polled at
-    /// once: [`Self::put_back`] or [`Self::finish`] must follow.
+    /// Allocates a task with an empty slot. The caller fills the slot and polls it at once: [`Self::put_back`] or
+    /// [`Self::finish`] must follow.
     #[inline(always)]
     pub(crate) fn allocate<F: Future<Output = ()> + 'static>(
         &mut self,
@@ -132,7 +129,7 @@ impl Tasks {
         task.alive = true;
         task.operation = operation;
         let slot = task.slot.take().map(|slot| slot as Box<dyn Any>);
-        let slot = slot.map(|slot| slot.downcast().expect("the pool is of this type"));
+        let slot = slot.map(|slot| slot.downcast().expect("the pool has one type of future"));
         let new = || TaskSlot::empty((self.make_waker)(index));
         RunningTask { index, slot: slot.unwrap_or_else(new) }
     }
@@ -161,7 +158,7 @@ impl Tasks {
         RunningTask { index, slot: TaskSlot::empty((self.make_waker)(index)) }
     }
 
-    /// Puts a task in the queue of those to poll, unless it is there.
+    /// Queues a task to be polled, unless it is queued.
     pub(crate) fn make_ready(&mut self, index: u32) {
         if let Some(task) = self.tasks.get_mut(index as usize)
             && task.alive
@@ -176,7 +173,7 @@ impl Tasks {
     pub(crate) fn take_ready(&mut self) -> Option<RunningTask> {
         let index = self.ready.pop_front()?;
         self.tasks[index as usize].queued = false;
-        Some(self.take(index).expect("a ready task is not being polled"))
+        Some(self.take(index).expect("a queued task is not being polled"))
     }
 
     #[inline(always)]
@@ -190,7 +187,7 @@ impl Tasks {
         self.tasks[task.index as usize].slot = Some(task.slot);
     }
 
-    /// The task has ended; its index and its slot are free for the next.
+    /// The task has ended: frees it and its slot.
     #[inline(always)]
     pub(crate) fn finish(&mut self, RunningTask { index, slot }: RunningTask) {
         let task = &mut self.tasks[index as usize];
@@ -207,44 +204,44 @@ impl Tasks {
         !self.ready.is_empty()
     }
 
-    /// Tasks ready now.
+    /// The number of tasks in the queue.
     pub(crate) fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// Operations that have not ended.
+    /// The number of operations that have not ended.
     #[inline(always)]
     pub(crate) fn operations(&self) -> usize {
         self.operations
     }
 
-    /// Those that somebody requested for, whom the depth bounds.
+    /// The number of operations with a requester. The depth bounds these.
     #[inline(always)]
     pub(crate) fn requested(&self) -> usize {
         self.requested
     }
 
-    /// Takes those who wait for operations, to be answered that these never end.
+    /// Takes the requesters of all operations, to report to them that the operations never end.
     pub(crate) fn take_requesters(&mut self) -> Vec<Asker> {
         let operations = self.tasks.iter_mut().filter_map(|task| task.operation.as_mut());
         operations.map(OperationState::take_requester).collect()
     }
 
-    /// What is known of an operation that has not ended.
+    /// The state of an operation that has not ended.
     #[inline(always)]
     pub(crate) fn operation(&mut self, index: u32) -> &mut OperationState {
         let operation = &mut self.tasks[index as usize].operation;
-        operation.as_mut().expect("an operation is known until it ends")
+        operation.as_mut().expect("an operation has a state until it ends")
     }
 
-    /// The operations that `matches` is true of.
+    /// The operations whose state `matches`.
     pub(crate) fn find_operations(&self, matches: impl Fn(&OperationState) -> bool) -> Vec<u32> {
         let matches =
             |index: &u32| self.tasks[*index as usize].operation.as_ref().is_some_and(&matches);
         (0..self.tasks.len() as u32).filter(matches).collect()
     }
 
-    /// The operation has ended; its task is about to.
+    /// The operation has ended, and its task is about to end.
     #[inline(always)]
     pub(crate) fn end_operation(&mut self, index: u32) -> OperationState {
         let ended = self.tasks[index as usize].operation.take().expect("an operation ends once");
@@ -253,22 +250,21 @@ impl Tasks {
         ended
     }
 
-    /// What the operation has requested of devices.
+    /// The requests of an operation.
     #[inline(always)]
     pub(crate) fn requests(&mut self, index: u32) -> &mut OperationRequests {
         &mut self.tasks[index as usize].requests
     }
 
-    /// The tag of a new request of an operation, or why it is to issue none.
+    /// The tag of a new request of an operation. With it, the reason why a cancelled operation must not issue it.
     #[inline(always)]
     pub(crate) fn open_request(&mut self, index: u32) -> (Tag, Option<Errno>) {
         let task = &mut self.tasks[index as usize];
-        let operation = task.operation.as_ref().expect("an operation is known until it ends");
+        let operation = task.operation.as_ref().expect("an operation has a state until it ends");
         (task.requests.open(index), operation.cancelled)
     }
 
-    /// Leaves a request that has ended with its operation, which is to be polled
-    /// when it waits for it.
+    /// Stores a request that has ended with its operation. When the operation waits for it, returns its task to be polled.
     #[inline(always)]
     pub(crate) fn deliver(&mut self, request: Request) -> Delivery {
         let (index, tag) = (task_from_tag(request.tag), request.tag);
@@ -278,7 +274,7 @@ impl Tasks {
         self.take(index).map_or(Delivery::Late(Vec::new()), Delivery::ToTask)
     }
 
-    /// Its future has panicked and is destroyed: the index is free for the next.
+    /// The task's future has panicked and was dropped: frees the task.
     #[cold]
     pub(crate) fn discard(&mut self, index: u32) {
         let task = &mut self.tasks[index as usize];
@@ -289,8 +285,7 @@ impl Tasks {
         self.pools[task.pool as usize].free.push(index);
     }
 
-    /// Takes out every future the user has spawned, to be dropped. Their places
-    /// are not used again.
+    /// Takes all spawned futures, to be dropped. Their tasks are not reused.
     pub(crate) fn take_spawned(&mut self) -> Vec<Box<dyn AnyTaskSlot>> {
         let spawned = |task: &&mut Task| task.alive && task.operation.is_none();
         let slots = self.tasks.iter_mut().filter(spawned).filter_map(|task| {

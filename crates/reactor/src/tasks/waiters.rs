@@ -1,6 +1,5 @@
-//! What tasks wait for. An operation's requests are kept with its task. A
-//! descriptor and a moment have a cell each, which holds who waits and then the
-//! answer.
+//! What tasks wait for: the requests of an operation, which are kept with its task; and descriptors and timers, each with
+//! a cell that holds the waiter and then the result.
 
 use std::task::Waker;
 
@@ -10,14 +9,13 @@ use uringfs_ring::{Wait, Waited};
 
 use crate::tasks::op_result::{Outcome, OutcomeCell, OutcomeSender};
 
-/// Marks a tag as the reactor's own: the rest is a cell's index, or names an
-/// operation's request.
+/// Marks a tag of the reactor's own. The other bits are a cell's index, or identify an operation's request.
 pub(crate) const OWN_TAG: u64 = 1 << 63;
-/// Marks an operation's request: below it a number, and the operation's task.
+/// Marks the tag of an operation's request. Below it are a number (30 bits) and the task (32 bits).
 const OPERATION_TAG: u64 = 1 << 62;
 const NUMBER_MASK: u32 = (1 << 30) - 1;
 
-/// True for a tag that the caller gave.
+/// True for a tag that is the caller's token.
 #[inline(always)]
 pub(crate) fn is_token(tag: Tag) -> bool {
     tag.0 & OWN_TAG == 0
@@ -29,7 +27,7 @@ pub(crate) fn is_operation(tag: Tag) -> bool {
     tag.0 >= OWN_TAG | OPERATION_TAG
 }
 
-/// The operation that has issued it.
+/// The task whose operation issued the request.
 #[inline(always)]
 pub(crate) fn task_from_tag(tag: Tag) -> u32 {
     tag.0 as u32
@@ -43,26 +41,26 @@ pub(crate) fn cell_from_tag(tag: Tag) -> CellIndex {
     tag.0 as CellIndex
 }
 
-/// Where an operation is counted for quiescence.
+/// The epoch slot, by device, that an operation is counted in.
 pub(crate) type EpochHold = (DeviceIndex, u8);
 
 /// The requests of one operation.
 #[derive(Default)]
 pub(crate) struct OperationRequests {
     awaited: Vec<Tag>,
-    /// None waits for these any more, and a queue still has them.
+    /// A queue has these, and the operation no longer waits for them.
     forgotten: Vec<Tag>,
-    /// Of operations that have panicked: counted out with the last of those that are forgotten.
+    /// Epochs that panicked operations are counted in. They are left with the last of the forgotten requests.
     epoch_holds: Vec<EpochHold>,
-    /// What has ended and is not taken yet, each with its result written in it.
+    /// Requests that have ended and were not taken. Each holds its result.
     ended: Vec<Request>,
-    /// Of the last one; it goes on when another operation comes to the task,
-    /// so that what comes late for the one before is not taken for its own.
+    /// The number of the last request. Continues when another operation gets the task, so that a late completion of the
+    /// previous operation is not taken for one of its own.
     number: u32,
 }
 
 impl OperationRequests {
-    /// The tag of a new request of the operation at `task`.
+    /// The tag of a new request of the operation in `task`.
     #[inline(always)]
     pub(crate) fn open(&mut self, task: u32) -> Tag {
         self.number = self.number.wrapping_add(1) & NUMBER_MASK;
@@ -71,13 +69,12 @@ impl OperationRequests {
         tag
     }
 
-    /// Those that have not ended.
+    /// The tags of requests that have not ended.
     pub(crate) fn awaited(&self) -> &[Tag] {
         &self.awaited
     }
 
-    /// Keeps a request that has ended until it is taken. False when nobody waits
-    /// for it: it is destroyed.
+    /// Keeps a request that has ended until it is taken. False when the operation does not wait for it: it is dropped.
     #[inline(always)]
     pub(crate) fn complete(&mut self, request: Request) -> bool {
         let is_awaited = self.close(request.tag);
@@ -87,11 +84,11 @@ impl OperationRequests {
         is_awaited
     }
 
-    /// No more awaited. True when it was.
+    /// Removes a tag from the awaited ones. False when it is not there.
     #[inline(always)]
     fn close(&mut self, tag: Tag) -> bool {
         match self.awaited[..] {
-            // As nearly always.
+            // Nearly always.
             [only] if only == tag => self.awaited.clear(),
             _ => match self.awaited.iter().position(|other| *other == tag) {
                 Some(index) => drop(self.awaited.swap_remove(index)),
@@ -101,7 +98,7 @@ impl OperationRequests {
         true
     }
 
-    /// The request, when it has ended.
+    /// The request, if it has ended.
     #[inline(always)]
     pub(crate) fn take(&mut self, tag: Tag) -> Option<Request> {
         match self.ended.last() {
@@ -117,7 +114,7 @@ impl OperationRequests {
         Some(self.ended.swap_remove(index))
     }
 
-    /// None waits for this one any more. True when it is still to come.
+    /// Stops waiting for a request. True when it has not ended.
     pub(crate) fn forget(&mut self, tag: Tag) -> bool {
         drop(self.take(tag));
         let is_to_come = self.close(tag);
@@ -127,8 +124,8 @@ impl OperationRequests {
         is_to_come
     }
 
-    /// Keeps what an operation was counted in by until all that it has forgotten has ended. Given back where
-    /// nothing has to end.
+    /// Keeps the operation counted in until all its forgotten requests have ended. Returns the epoch, to be left at once, when
+    /// there are none.
     pub(crate) fn hold_epoch(&mut self, epoch_holds: EpochHold) -> Option<EpochHold> {
         if self.forgotten.is_empty() {
             return Some(epoch_holds);
@@ -137,7 +134,7 @@ impl OperationRequests {
         None
     }
 
-    /// One that was forgotten has ended: what is to be counted out by it.
+    /// A forgotten request has ended: returns the epochs to leave.
     #[cold]
     pub(crate) fn end_forgotten(&mut self, tag: Tag) -> Vec<EpochHold> {
         self.forgotten.retain(|other| *other != tag);
@@ -145,39 +142,39 @@ impl OperationRequests {
     }
 }
 
-/// Names a cell.
+/// The index of a cell.
 pub(crate) type CellIndex = u32;
 
-/// Who is told when a cell is answered.
+/// What to wake when a cell gets its result.
 #[derive(Debug)]
 pub(crate) enum Waiter {
-    /// Whoever is behind a waker.
+    /// A waker.
     Waker(Waker),
-    /// Whoever awaits a simple transfer, and its outcome.
+    /// The caller that awaits a fast-path transfer, with its result.
     Result(OutcomeSender, Outcome),
-    /// None yet.
+    /// Nothing to wake.
     None,
 }
 
-/// What a cell was waiting for.
+/// The result of a wait.
 #[derive(Debug)]
 pub(crate) enum WaitResult {
-    /// The descriptor is ready, or the wait was cancelled.
+    /// The descriptor wait has ended, or was cancelled.
     Descriptor(Wait, Result<Waited, Errno>),
-    /// The moment has come.
+    /// The timer has fired.
     Timer,
 }
 
-/// Somebody waits for one thing.
+/// The state of one wait.
 pub(crate) enum WaitCell {
     Free,
     Waiting(Waiter),
-    /// One of the reactor's operations waits, by its task: told without a waker.
+    /// An operation waits, by its task: woken without a waker.
     WaitingTask(u32),
     Ready(WaitResult),
-    /// A simple transfer that somebody awaits: the answer goes straight to him.
+    /// A fast-path transfer that a caller awaits. The result goes straight to the sender.
     Transfer(OutcomeSender),
-    /// The future is gone; the answer will be destroyed.
+    /// The future was dropped: the result will be dropped, too.
     Forgotten,
 }
 
@@ -192,21 +189,21 @@ impl WaitCells {
         WaitCells { cells: Vec::new(), free: Vec::new() }
     }
 
-    /// A cell that somebody is going to wait on.
+    /// A cell for a wait that begins.
     pub(crate) fn open(&mut self) -> CellIndex {
         self.insert(WaitCell::Waiting(Waiter::None))
     }
 
-    /// A cell that knows whom a simple transfer's end goes to.
+    /// A cell for a fast-path transfer that a caller awaits.
     pub(crate) fn open_transfer(&mut self, sender: OutcomeSender) -> CellIndex {
         self.insert(WaitCell::Transfer(sender))
     }
 
-    /// Closes it: the read has ended, or was never issued.
+    /// Frees the cell: the transfer has ended, or was never issued.
     pub(crate) fn close_transfer(&mut self, index: CellIndex) -> OutcomeSender {
         match self.close(index) {
             WaitCell::Transfer(sender) => sender,
-            _ => panic!("it was opened to be awaited"),
+            _ => panic!("the cell does not belong to a transfer"),
         }
     }
 
@@ -215,7 +212,7 @@ impl WaitCells {
         std::mem::replace(&mut self.cells[index as usize], WaitCell::Free)
     }
 
-    /// The cell whose answer goes to `outcome`, while it is in flight.
+    /// The cell of the transfer in flight whose result goes to `receiver`.
     pub(crate) fn find_transfer(&self, receiver: &OutcomeCell) -> Option<CellIndex> {
         let is =
             |cell: &WaitCell| matches!(cell, WaitCell::Transfer(sender) if sender.is_for(receiver));
@@ -235,7 +232,7 @@ impl WaitCells {
         }
     }
 
-    /// Leaves the answer and says whom to tell: a task is put among the woken.
+    /// Stores the result and returns the waiter to wake. The task of an operation goes to `woken` instead.
     pub(crate) fn complete(
         &mut self,
         index: CellIndex,
@@ -253,13 +250,13 @@ impl WaitCells {
                 Waiter::None
             }
             WaitCell::Free | WaitCell::Ready(_) | WaitCell::Transfer(_) => {
-                panic!("a cell is answered once")
+                panic!("a cell gets one result")
             }
         }
     }
 
-    /// Takes the answer and frees the cell; else the task is to be told, or the waker. The cell as it was comes back
-    /// in either case, to be dropped when the reactor is borrowed no more: a user's waker may call back into it.
+    /// Takes the result and frees the cell; without a result, sets the task or waker to wake. Returns the previous state
+    /// in both cases. Drop it when the reactor is no longer borrowed: a user's waker may call back into it.
     pub(crate) fn poll(&mut self, index: CellIndex, waiter: Result<u32, Waker>) -> WaitCell {
         let cell = &mut self.cells[index as usize];
         match cell {
@@ -272,23 +269,23 @@ impl WaitCells {
                 std::mem::replace(cell, next)
             }
             WaitCell::Free | WaitCell::Forgotten | WaitCell::Transfer(_) => {
-                panic!("a cell is polled by its future only")
+                panic!("only its future polls a cell")
             }
         }
     }
 
-    /// Takes those who answer simple transfers that never end.
+    /// Takes the senders of all transfers in flight, which never end.
     pub(crate) fn take_transfers(&mut self) -> Vec<OutcomeSender> {
         let awaited = self.cells.iter_mut().filter(|cell| matches!(cell, WaitCell::Transfer(_)));
         let senders = awaited.map(|cell| match std::mem::replace(cell, WaitCell::Forgotten) {
             WaitCell::Transfer(sender) => sender,
-            _ => unreachable!("it was just matched"),
+            _ => unreachable!("filtered above"),
         });
         senders.collect()
     }
 
-    /// The future of a cell is gone. The cell as it was comes back, to be dropped as in [`Self::poll`]: one that was
-    /// waiting is still to be answered.
+    /// The future of a cell was dropped. Returns the previous state, to be dropped as in [`Self::poll`]. A wait that has no
+    /// result stays until it gets one.
     pub(crate) fn forget(&mut self, index: CellIndex) -> WaitCell {
         let cell = &mut self.cells[index as usize];
         match cell {

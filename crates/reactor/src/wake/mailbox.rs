@@ -1,8 +1,7 @@
-//! Where threads meet: messages for one reactor, and a notifier that is notified only
-//! when it sleeps.
+//! Messages from any thread to one reactor, which is notified only when it sleeps.
 //!
-//! The owner announces that it is going to sleep and then looks again; a sender
-//! leaves its message and then looks whether the owner sleeps. A full fence
+//! The owner announces that it will sleep and then looks again for messages. A sender
+//! posts its message and then looks whether the owner sleeps. A full fence
 //! stands between the two steps on both sides, so at least one sees the other.
 
 use uringfs_sync::Mutex;
@@ -13,24 +12,24 @@ pub(crate) trait Notify {
     fn notify(&self);
 }
 
-/// Queued to one owner, from any thread.
-pub(crate) struct Mailbox<T, B> {
+/// Messages to one owner, from any thread.
+pub(crate) struct Mailbox<T, N> {
     messages: Mutex<Queued<T>>,
-    /// Set while there are messages: all that the awake owner looks at.
+    /// Set while there are messages. An awake owner looks only at this.
     waiting: AtomicBool,
     sleeping: AtomicBool,
-    notifier: B,
+    notifier: N,
 }
 
 struct Queued<T> {
     list: Vec<T>,
-    /// The owner is about to go: nothing that is offered is taken any more.
+    /// The owner is being dropped: it takes no more offered messages.
     closing: bool,
     closed: bool,
 }
 
-impl<T, B: Notify> Mailbox<T, B> {
-    pub(crate) fn new(notifier: B) -> Mailbox<T, B> {
+impl<T, N: Notify> Mailbox<T, N> {
+    pub(crate) fn new(notifier: N) -> Mailbox<T, N> {
         Mailbox {
             messages: Mutex::new(Queued { list: Vec::new(), closing: false, closed: false }),
             waiting: AtomicBool::new(false),
@@ -39,25 +38,24 @@ impl<T, B: Notify> Mailbox<T, B> {
         }
     }
 
-    pub(crate) fn notifier(&self) -> &B {
+    pub(crate) fn notifier(&self) -> &N {
         &self.notifier
     }
 
-    /// Leaves a message and wakes the owner if it sleeps. A mailbox whose owner
-    /// is gone gives the message back.
+    /// Posts a message and wakes the owner if it sleeps. Returns the message when the mailbox is closed.
     pub(crate) fn post(&self, message: T) -> Result<(), T> {
         self.post_with(message, |notifier| notifier.notify())
     }
 
-    /// The same, waking a sleeping owner by `wake`.
-    pub(crate) fn post_with(&self, message: T, wake: impl FnOnce(&B)) -> Result<(), T> {
+    /// The same. Calls `wake` to wake a sleeping owner.
+    pub(crate) fn post_with(&self, message: T, wake: impl FnOnce(&N)) -> Result<(), T> {
         self.push(message, |messages| messages.closed)?;
         self.wake_owner(wake);
         Ok(())
     }
 
-    /// The same for a message that an owner who is about to go gives back too.
-    pub(crate) fn offer(&self, message: T, wake: impl FnOnce(&B)) -> Result<(), T> {
+    /// Posts a message that the mailbox also returns when its owner is being dropped.
+    pub(crate) fn offer(&self, message: T, wake: impl FnOnce(&N)) -> Result<(), T> {
         self.push(message, |messages| messages.closing || messages.closed)?;
         self.wake_owner(wake);
         Ok(())
@@ -73,9 +71,9 @@ impl<T, B: Notify> Mailbox<T, B> {
         Ok(())
     }
 
-    fn wake_owner(&self, wake: impl FnOnce(&B)) {
+    fn wake_owner(&self, wake: impl FnOnce(&N)) {
         fence(Ordering::SeqCst);
-        // Several senders may see it asleep; the one that ends it rings.
+        // Several senders may see the owner asleep. The one that ends the sleep notifies it.
         let end_sleep = || {
             let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
             self.sleeping.compare_exchange(true, false, acquire, relaxed).is_ok()
@@ -85,7 +83,7 @@ impl<T, B: Notify> Mailbox<T, B> {
         }
     }
 
-    /// The owner takes all messages; costs one load when there are none.
+    /// Moves all messages into `into`, for the owner. Costs one load when there are none.
     #[inline]
     pub(crate) fn take(&self, into: &mut Vec<T>) {
         if self.waiting.load(Ordering::Acquire) {
@@ -95,7 +93,7 @@ impl<T, B: Notify> Mailbox<T, B> {
         }
     }
 
-    /// The owner gives messages back that it has not read, to be read before all others.
+    /// Puts messages back that the owner has not read, in front of all others.
     pub(crate) fn put_back(&self, unread: impl Iterator<Item = T>) {
         let mut messages = self.messages.lock();
         messages.list.splice(..0, unread);
@@ -108,9 +106,9 @@ impl<T, B: Notify> Mailbox<T, B> {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// The owner is going to wait for the notifier. False when it must not: there is mail.
+    /// Announces that the owner will wait for the notifier. False when it must not: there are messages.
     pub(crate) fn announce_sleep(&self) -> bool {
-        // Whoever ends the sleep sees what the notifier was told before.
+        // The sender that ends the sleep sees what the owner set in the notifier before.
         self.sleeping.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
         if self.has_messages() {
@@ -120,30 +118,31 @@ impl<T, B: Notify> Mailbox<T, B> {
         true
     }
 
-    /// The owner is awake again.
+    /// Announces that the owner is awake again.
     pub(crate) fn announce_awake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// The owner is about to go. Senders who offer one message after the other would else keep it.
+    /// Refuses offered messages from now on, because the owner is being dropped. Senders that keep offering would
+    /// otherwise keep it alive.
     pub(crate) fn refuse_offers(&self) {
         self.messages.lock().closing = true;
     }
 
-    /// The owner is gone, or about to go.
+    /// True when the owner is dropped or being dropped.
     pub(crate) fn is_closing(&self) -> bool {
         let messages = self.messages.lock();
         messages.closing || messages.closed
     }
 
-    /// Takes no message from now on, and gives the owner those that nobody is going to read.
+    /// Closes the mailbox and returns the messages that were not read.
     pub(crate) fn close(&self) -> Vec<T> {
         let mut messages = self.messages.lock();
         messages.closed = true;
         std::mem::take(&mut messages.list)
     }
 
-    /// Takes no message from now on, unless some wait to be read. True when closed.
+    /// Closes the mailbox unless there are messages to read. True when closed.
     pub(crate) fn close_if_empty(&self) -> bool {
         let mut messages = self.messages.lock();
         messages.closed |= messages.list.is_empty();
@@ -156,7 +155,7 @@ mod loom_tests {
     use super::*;
     use loom::sync::{Arc, Condvar};
 
-    /// A notifier that can be slept on.
+    /// A notifier that a thread can sleep on.
     #[derive(Default)]
     struct TestNotifier {
         notified: loom::sync::Mutex<bool>,
@@ -180,8 +179,8 @@ mod loom_tests {
         }
     }
 
-    /// Every message is read although the owner sleeps whenever it may: a lost
-    /// wake would be a deadlock, which loom reports.
+    /// Every message is read although the owner sleeps whenever it may. A lost wake would be a deadlock, which loom
+    /// reports.
     #[test]
     fn loom_no_wake_is_lost() {
         loom::model(|| {
@@ -208,9 +207,9 @@ mod loom_tests {
         });
     }
 
-    /// A message is either read or given back to its sender.
+    /// A message is either read or returned to its sender.
     #[test]
-    fn loom_close_loses_no_letter() {
+    fn loom_close_loses_no_message() {
         loom::model(|| {
             let mailbox = Arc::new(Mailbox::<u32, TestNotifier>::new(TestNotifier::default()));
             let sender = {
