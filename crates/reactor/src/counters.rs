@@ -1,4 +1,4 @@
-//! What a reactor counts. Each reactor writes its own cache line; a reader sums them.
+//! Counters, by reason. Each reactor writes its own cache line; a reader sums them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

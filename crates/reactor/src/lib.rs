@@ -24,7 +24,7 @@ mod tasks;
 mod wake;
 // State that threads share: quiescence and the writer bias.
 mod sync;
-// What a reactor counts, by reason.
+// Counters, by reason.
 mod counters;
 // The switches of a reactor and its queues.
 mod options;

@@ -28,7 +28,7 @@ pub(crate) type Message = message::Message<Job>;
 /// A reactor's mailbox.
 pub(crate) type ReactorMailbox = message::ReactorMailbox<Job>;
 
-/// What to do when a timer fires.
+/// The event of a timer.
 pub(crate) enum TimerEvent {
     /// Complete the cell of a sleep.
     Sleep(CellIndex),

@@ -32,12 +32,12 @@ use crate::tasks::waiters::cell_tag;
 /// The longest wait for what others have in flight. Longer than devices take for a request, errors included.
 const QUIESCENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a request does, and where on the operation's device.
+/// The kind, durability and address of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
     /// The kind of request.
     pub op: Op,
-    /// What its completion guarantees.
+    /// The durability that its completion guarantees.
     pub durability: Durability,
     /// The address of the first byte on the device, in bytes.
     pub address: u64,

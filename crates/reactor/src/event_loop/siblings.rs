@@ -10,7 +10,7 @@ thread_local! {
     static REACTORS: RefCell<Vec<Weak<Inner>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What the siblings can do for a reactor that is being dropped.
+/// The help that a thread's other reactors give one that is being dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Siblings {
     /// Nothing: there are none.

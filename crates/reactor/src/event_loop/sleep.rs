@@ -167,7 +167,7 @@ impl Inner {
         }
     }
 
-    /// Spins for messages of the completion worker, which answers before a thread has gone to sleep and come back. Other
+    /// Spins for messages of the completion worker, which responds before a thread has gone to sleep and come back. Other
     /// senders take longer (a commit, for example), and what they wait for may need this very core. Short, and once a sleep:
     /// an idle reactor sleeps.
     pub(crate) fn spin(&self, until: Option<Instant>) -> bool {
@@ -221,7 +221,7 @@ impl Inner {
                 return Ok(());
             }
         }
-        // A queue may notice completions only when it is asked for its descriptor.
+        // A queue may notice completions only when its descriptor is requested.
         let now = io.own_queues_ready().any(|ready| matches!(ready, Ready::Now));
         if now || !self.mailbox.announce_sleep() {
             return Ok(());

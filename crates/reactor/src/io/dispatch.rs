@@ -539,8 +539,8 @@ impl InFlight {
         self.complete(request);
     }
 
-    pub(crate) fn complete_wait(&mut self, cell: CellIndex, answer: WaitResult) {
-        match self.cells.complete(cell, answer, &mut self.tasks_to_wake) {
+    pub(crate) fn complete_wait(&mut self, cell: CellIndex, result: WaitResult) {
+        match self.cells.complete(cell, result, &mut self.tasks_to_wake) {
             Waiter::None => {}
             waiter => self.to_wake.push(waiter),
         }

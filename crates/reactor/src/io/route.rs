@@ -47,7 +47,7 @@ impl FastRoute {
     }
 }
 
-/// What the hot path needs of a device.
+/// The part of a device that the hot path needs.
 #[repr(align(64))]
 pub(crate) struct DeviceSlot {
     pub(crate) fast_route: FastRoute,

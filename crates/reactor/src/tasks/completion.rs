@@ -29,7 +29,7 @@ impl Token {
     }
 }
 
-/// What an operation has done to the device. Matters after a cancel, a deadline or an error.
+/// The effect of an operation on the device. Matters after a cancel, a deadline or an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Nothing of it has reached the device.
@@ -77,7 +77,7 @@ impl Completed {
         self.request.result()
     }
 
-    /// What the operation has done to the device.
+    /// The effect of the operation on the device.
     pub fn fate(&self) -> Fate {
         Fate::from_result(self.request.result(), self.request.is_issued())
     }

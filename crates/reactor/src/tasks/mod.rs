@@ -4,7 +4,7 @@
 
 // The task table of one reactor.
 pub(crate) mod task;
-// What the reactor keeps of an operation until it has ended.
+// The state of an operation that has not ended.
 pub(crate) mod operation_state;
 // Requests of operations, and cells for other waits.
 pub(crate) mod waiters;

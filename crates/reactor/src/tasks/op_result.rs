@@ -14,7 +14,7 @@ use crate::tasks::completion::Fate;
 pub struct Outcome {
     /// The bytes moved, or the error.
     pub result: Result<u64, Errno>,
-    /// What the operation has done to the device.
+    /// The effect of the operation on the device.
     pub fate: Fate,
     /// The operation's memory, which the caller owns again. None (`Length(0)`) when the reactor was dropped before the
     /// operation ended, or the operation panicked.

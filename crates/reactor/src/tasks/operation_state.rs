@@ -1,4 +1,4 @@
-//! What the reactor keeps of an operation until it has ended.
+//! The state of an operation that has not ended.
 
 use rustix::io::Errno;
 
@@ -17,7 +17,7 @@ pub enum Asker {
     Nobody,
 }
 
-/// What the reactor keeps of an operation that has not ended.
+/// The state of an operation that has not ended.
 pub(crate) struct OperationState {
     pub(crate) asker: Asker,
     /// The reason why it was cancelled, which becomes its result.

@@ -1,4 +1,4 @@
-//! What tasks wait for: the requests of an operation, which are kept with its task; and descriptors and timers, each with
+//! The waits of tasks: the requests of an operation, which are kept with its task; and descriptors and timers, each with
 //! a cell that holds the waiter and then the result.
 
 use std::task::Waker;
@@ -145,7 +145,7 @@ impl OperationRequests {
 /// The index of a cell.
 pub(crate) type CellIndex = u32;
 
-/// What to wake when a cell gets its result.
+/// The waiter of a cell, to wake when the cell gets its result.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     /// A waker.
@@ -236,10 +236,10 @@ impl WaitCells {
     pub(crate) fn complete(
         &mut self,
         index: CellIndex,
-        answer: WaitResult,
+        result: WaitResult,
         woken: &mut Vec<u32>,
     ) -> Waiter {
-        match std::mem::replace(&mut self.cells[index as usize], WaitCell::Ready(answer)) {
+        match std::mem::replace(&mut self.cells[index as usize], WaitCell::Ready(result)) {
             WaitCell::Waiting(waiter) => waiter,
             WaitCell::WaitingTask(task) => {
                 woken.push(task);

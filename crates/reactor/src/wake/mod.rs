@@ -1,4 +1,4 @@
-//! How another thread gives a reactor work and wakes it.
+//! The mailbox: messages from other threads, and how they wake a reactor.
 
 // The modules, top down: each imports only from those below it.
 
