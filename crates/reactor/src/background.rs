@@ -26,8 +26,8 @@ pub fn service() -> io::Result<Remote> {
     let mut background = BACKGROUND.lock();
     match &*background {
         // Only the parent's reactor has the current state of what it serves, above all of page caches.
-        Some(remote) if remote.is_forked() => Err(Errno::CHILD.into()),
-        Some(remote) if !remote.is_gone() => Ok(remote.clone()),
+        Some(handle) if handle.is_forked() => Err(Errno::CHILD.into()),
+        Some(handle) if !handle.is_gone() => Ok(handle.clone()),
         _ => Ok(background.insert(start_thread()?).clone()),
     }
 }
