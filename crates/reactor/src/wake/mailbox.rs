@@ -190,7 +190,7 @@ mod loom_tests {
                     let mailbox = mailbox.clone();
                     loom::thread::spawn(move || mailbox.post(message).unwrap())
                 })
-                .reap_queues();
+                .collect();
             let mut read = Vec::new();
             while read.len() < 2 {
                 mailbox.take(&mut read);
@@ -224,8 +224,8 @@ mod loom_tests {
             while !mailbox.close_if_empty() {
                 mailbox.take(&mut read);
             }
-            let given_back = sender.join().unwrap();
-            assert_eq!(read.len() + given_back, 2);
+            let returned = sender.join().unwrap();
+            assert_eq!(read.len() + returned, 2);
         });
     }
 }
