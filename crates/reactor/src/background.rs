@@ -1,4 +1,4 @@
-//! A reactor of the process's own, for threads that have none.
+//! The background reactor of the process, for threads that have no reactor.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -9,48 +9,53 @@ use std::sync::mpsc::channel;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::event_loop::remote::Remote;
+use crate::event_loop::handle::Remote;
 use crate::options::ReactorOptions;
 use crate::reactor::Reactor;
 
-/// The way to the reactor that serves threads without one. Its thread starts at
-/// the first call, sleeps while nothing is asked of it, and ends with the process; or when the kernel takes no more
-/// requests from it, as after a sandbox has been put around the process: the next call starts another then.
+/// A handle to the background reactor.
+///
+/// The first call starts its thread. The thread sleeps while it has no work, and lives as long as the process.
+/// It also ends when the kernel takes no more requests from it, for example after the process has entered a sandbox.
+/// The next call then starts another one.
 ///
 /// # Errors
-/// Why the thread or its reactor could not be made; ECHILD in the child of a fork whose parent has one.
+/// The error of creating the thread or its reactor. ECHILD in the child of a fork whose parent has a background reactor.
 pub fn service() -> io::Result<Remote> {
-    static SERVICE: Mutex<Option<Remote>> = Mutex::new(None);
-    let mut service = SERVICE.lock();
-    match &*service {
-        // Of what it serves, page caches above all, only the parent's has the truth.
-        Some(remote) if remote.is_forked() => Err(Errno::CHILD.into()),
-        Some(remote) if !remote.is_gone() => Ok(remote.clone()),
-        _ => Ok(service.insert(start()?).clone()),
+    static BACKGROUND: Mutex<Option<Remote>> = Mutex::new(None);
+    let mut background = BACKGROUND.lock();
+    match &*background {
+        // Only the parent's reactor has the current state of what it serves, above all of page caches.
+        Some(handle) if handle.is_forked() => Err(Errno::CHILD.into()),
+        Some(handle) if !handle.is_gone() => Ok(handle.clone()),
+        _ => Ok(background.insert(start_thread()?).clone()),
     }
 }
 
-fn start() -> io::Result<Remote> {
+fn start_thread() -> io::Result<Remote> {
     let (send, receive) = channel();
     let run = move || match Reactor::new(ReactorOptions::default()) {
         Ok(reactor) => {
-            // The receiver waits below until it has the answer.
+            // The receiver below waits for this message.
             let _ = send.send(Ok(reactor.inner().remote()));
             serve(&reactor);
         }
         Err(error) => {
-            let why = format!("the service reactor cannot start: {error}");
+            let why = format!("the background reactor cannot start: {error}");
             let _ = send.send(Err(io::Error::new(error.kind(), why)));
         }
     };
     std::thread::Builder::new().name("uringfs-service".into()).spawn(run).map_err(|error| {
-        io::Error::new(error.kind(), format!("the service thread cannot start: {error}"))
+        let why = format!("the thread of the background reactor cannot start: {error}");
+        io::Error::new(error.kind(), why)
     })?;
-    receive.recv().map_err(|_| io::Error::other("the service thread has died"))?
+    receive
+        .recv()
+        .map_err(|_| io::Error::other("the thread of the background reactor has panicked"))?
 }
 
-/// Serves until the kernel takes no more requests. What panics is a waker, a map or a back end of users': the panic
-/// has been reported, whoever asked is answered, and the others are served on.
+/// Serves until the kernel takes no more requests. A panic comes from a waker, a map or a back end of the user. It has
+/// been reported and the caller of the operation has its result, so the loop goes on for the others.
 fn serve(reactor: &Reactor) {
     let serve = || reactor.run_until(pending::<Infallible>());
     while catch_unwind(AssertUnwindSafe(serve)).is_err() {}

@@ -1,4 +1,4 @@
-//! What a reactor counts. Each reactor writes its own line; whoever asks sums them.
+//! Counters, by reason. Each reactor writes its own cache line; a reader sums them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// Something that is counted.
+        /// An event that reactors count.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Counter {
@@ -16,10 +16,10 @@ macro_rules! counters {
         }
 
         impl Counter {
-            /// Every counter, in the order they are shown.
+            /// Every counter, in the order of reports.
             pub const ALL: &'static [Counter] = &[$(Counter::$variant,)*];
 
-            /// Its name in reports: `layer.what.reason`.
+            /// The name in reports: `layer.what.reason`.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Counter::$variant => $name,)*
@@ -32,101 +32,101 @@ macro_rules! counters {
 counters! {
     /// Reads that went out as one request, without a task.
     SimpleTaken = "direct.simple.taken",
-    /// Refused: the switch is off.
+    /// Not on the fast path: the switch is off.
     SimpleOff = "direct.simple.refused.switched_off",
-    /// Refused: empty, or longer than a block.
+    /// Not on the fast path: empty, or longer than a block.
     SimpleLength = "direct.simple.refused.length",
-    /// Refused: offset, length or memory not aligned for the device.
+    /// Not on the fast path: offset, length or memory is not aligned for the device.
     SimpleAlignment = "direct.simple.refused.alignment",
-    /// Refused: not inside the file's size.
+    /// Not on the fast path: not within the file's size.
     SimpleSize = "direct.simple.refused.size",
-    /// Refused: not inside one written extent.
+    /// Not on the fast path: not within one written extent.
     SimpleExtent = "direct.simple.refused.extent",
-    /// Refused: the file's time of access is to be moved.
+    /// Not on the fast path: the file's access time is due for an update.
     SimpleTimes = "direct.simple.refused.times",
-    /// Refused: something was written to the file through the page cache, and is not on the device.
+    /// Not on the fast path: the page cache has dirty folios of the file.
     SimpleUnsaved = "direct.simple.refused.unsaved",
-    /// Refused: several pieces of memory.
+    /// Not on the fast path: several buffers.
     SimplePieces = "direct.simple.refused.pieces",
-    /// Refused: it carries a deadline.
+    /// Not on the fast path: the operation has a deadline.
     SimpleDeadline = "direct.simple.refused.deadline",
-    /// Refused: no free slot in the queue.
+    /// Not on the fast path: no free slot in the queue.
     SimpleFull = "direct.simple.refused.queue_full",
-    /// Operations that went the general way, as a task.
+    /// Operations on the slow path, as a task.
     General = "direct.general",
-    /// Reads and writes that went through a buffer of our own for alignment.
+    /// Reads and writes through a bounce buffer, for alignment.
     Bounced = "direct.bounced",
-    /// Writes of whole blocks under the shared mode: no lock.
+    /// Writes of whole blocks under the writer bias, without a lock.
     WriteShared = "direct.write.shared",
-    /// Writes of a range as a whole, into blocks of their own.
+    /// Atomic writes of a range, out of place.
     WriteAtomic = "direct.write.atomic",
-    /// Overwrites that took a range lock because another excluded them.
+    /// Overwrites that took a range lock, because another writer excluded them.
     WriteRanged = "direct.write.range_locked",
     /// Writes that excluded overwriters: part of a block.
     WriteUnaligned = "direct.write.exclusive.unaligned",
-    /// Writes that did, to zero what would come to light between the file's end and them.
+    /// Writes that excluded overwriters: they zero the gap between the file's end and their own start.
     WriteGap = "direct.write.exclusive.gap",
-    /// Appends, which keep others out since they go where the file ends.
+    /// Appends. They exclude other writers, because they write where the file ends.
     WriteAppend = "direct.write.exclusive.append",
-    /// Changes of a file's size, which excluded all writers.
+    /// Changes of a file's size, which exclude all writers.
     WriteSize = "direct.write.exclusive.size",
-    /// Changes of a file's space, which did: allocated ahead, punched, zeroed, discarded.
+    /// Changes of a file's space (preallocate, punch, zero, discard), which exclude all writers.
     WriteSpace = "direct.write.exclusive.space",
-    /// Writes that took rights away that a writer takes: set-ID bits, capabilities.
+    /// Writes that first stripped privileges: set-ID bits, capabilities.
     WriteRights = "direct.write.exclusive.rights",
-    /// Writes that took the file's lock because all do: `direct.write_lock=exclusive`.
+    /// Writes that took the file's exclusive lock because `direct.write_lock=exclusive`.
     WriteAlways = "direct.write.exclusive.always",
-    /// Reads of the page cache that found all they asked for.
+    /// Reads that found all their folios in the page cache.
     CacheHit = "buffered.hit",
-    /// Reads that waited for a folio: each time a callback was left on it.
+    /// Callbacks that reads registered on a folio, to wait for it.
     CacheArmed = "buffered.wait.callbacks",
-    /// Reads that were restarted by whoever filled the folio.
+    /// Reads that the fill of a folio restarted.
     CacheRestarted = "buffered.wait.restarts",
     /// Reads that waited in a thread: `buffered.wait=thread`.
     CacheThreads = "buffered.wait.threads",
-    /// Folios that readers had read from the device.
+    /// Folios that readers filled from the device.
     CacheFilled = "buffered.filled",
-    /// Folios that were read ahead of readers.
+    /// Folios that readahead filled.
     CacheAhead = "buffered.readahead",
-    /// Reads that would have waited too long for another reactor's fill, and went past the cache.
+    /// Reads that bypassed the cache, because another reactor's fill took too long.
     CacheLate = "buffered.late",
-    /// Reads that found no room in the cache and went past it.
+    /// Reads that bypassed the cache, because it had no room.
     CacheBypassed = "buffered.bypassed",
-    /// Folios that were changed in the page cache.
+    /// Folios that writes made dirty.
     CacheWritten = "buffered.written",
     /// Folios that were written back.
     CacheSaved = "buffered.written_back",
-    /// Buffered writes that waited since too much was not written back.
+    /// Buffered writes that waited because too many folios were dirty.
     CacheThrottled = "buffered.throttled",
-    /// Buffered writes that went to the device at once, since the cache had no room.
+    /// Buffered writes that went to the device at once, because the cache had no room.
     CacheWrittenThrough = "buffered.written_through",
     /// Operations completed by the thread that issued them, while it reaped.
     CompletedInline = "completion.inline",
     /// Operations that needed a flush after their write.
     DeferredFlush = "completion.deferred.flush",
-    /// Steps whose rest was issued again: short, EINTR, EAGAIN.
+    /// Requests whose rest was issued again: short, EINTR, EAGAIN.
     Resumed = "completion.deferred.resumed",
     /// Completions sent through a worker thread: `completion=worker`.
     CompletedByWorker = "completion.worker",
     /// Requests that waited for room in a queue.
     Backlogged = "reactor.backlogged",
-    /// Operations that came from a thread without a reactor.
+    /// Operations from threads without a reactor.
     Remote = "reactor.remote",
-    /// Letters received.
+    /// Messages received.
     Letters = "reactor.letters",
-    /// Times the thread went to sleep.
+    /// Times that the thread went to sleep.
     Sleeps = "reactor.sleeps",
-    /// Transfers that named their file by index.
+    /// Transfers that named their file by registered index.
     FixedFiles = "ring.fixed_files",
-    /// Transfers that named it by descriptor.
+    /// Transfers that named their file by descriptor.
     PlainFiles = "ring.plain_files",
-    /// Transfers whose memory was registered.
+    /// Transfers of registered memory.
     FixedBuffers = "ring.fixed_buffers",
     /// Transfers that named memory by address.
     PlainBuffers = "ring.plain_buffers",
     /// Calls of `io_uring_enter`.
     Enters = "ring.enters",
-    /// System calls of queues other than the reactor's rings, and of waiting for them by epoll.
+    /// System calls of queues other than the reactor's rings, and of `epoll_wait`.
     OtherCalls = "queue.system_calls",
 }
 
@@ -152,12 +152,12 @@ impl Counters {
         value.store(value.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
     }
 
-    /// Sets what is counted elsewhere; only the owning thread calls this.
+    /// Sets a value that is counted elsewhere; only the owning thread calls this.
     pub(crate) fn set(&self, counter: Counter, value: u64) {
         self.values[counter as usize].store(value, Ordering::Relaxed);
     }
 
-    /// The count so far.
+    /// The value so far.
     pub fn get(&self, counter: Counter) -> u64 {
         self.values[counter as usize].load(Ordering::Relaxed)
     }
@@ -172,27 +172,27 @@ impl Counters {
     }
 }
 
-/// The counts of every reactor alive.
-static LIVING: Mutex<Vec<Arc<Counters>>> = Mutex::new(Vec::new());
-/// The sums of those that are gone.
-static GONE: Mutex<[u64; COUNT]> = Mutex::new([0; COUNT]);
+/// The counters of all live reactors.
+static LIVE: Mutex<Vec<Arc<Counters>>> = Mutex::new(Vec::new());
+/// The sums over reactors that were dropped.
+static RETIRED: Mutex<[u64; COUNT]> = Mutex::new([0; COUNT]);
 
-pub(crate) fn enlist(counters: &Arc<Counters>) {
-    LIVING.lock().push(counters.clone());
+pub(crate) fn register(counters: &Arc<Counters>) {
+    LIVE.lock().push(counters.clone());
 }
 
 pub(crate) fn retire(counters: &Arc<Counters>) {
-    let mut living = LIVING.lock();
-    living.retain(|other| !Arc::ptr_eq(other, counters));
-    let mut gone = GONE.lock();
+    let mut live = LIVE.lock();
+    live.retain(|other| !Arc::ptr_eq(other, counters));
+    let mut retired = RETIRED.lock();
     for counter in Counter::ALL {
-        gone[*counter as usize] += counters.get(*counter);
+        retired[*counter as usize] += counters.get(*counter);
     }
 }
 
-/// The sum over all reactors of this process, gone ones included.
+/// The sum over all reactors of this process, dropped ones included.
 pub fn total(counter: Counter) -> u64 {
-    let living = LIVING.lock();
-    let gone = GONE.lock()[counter as usize];
-    living.iter().map(|counters| counters.get(counter)).sum::<u64>() + gone
+    let live = LIVE.lock();
+    let retired = RETIRED.lock()[counter as usize];
+    live.iter().map(|counters| counters.get(counter)).sum::<u64>() + retired
 }

@@ -1,5 +1,9 @@
-//! Waiting for descriptors: readiness, connections, bytes of a socket. The wait
-//! owns its descriptor and its memory; dropping the future cancels it.
+//! Waits for descriptors: readiness, connections, bytes of a socket.
+//!
+//! - [`Reactor::poll`], [`Reactor::accept`], [`Reactor::receive`], [`Reactor::send`], each with an optional deadline;
+//! - [`Reactor::sleep`].
+//!
+//! A wait owns its descriptor and its memory. Dropping its future cancels it.
 
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
@@ -12,22 +16,23 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_ring::{Wait, Waited};
 
-use crate::event_loop::core::{Due, Inner};
+use crate::event_loop::core::{Inner, TimerEvent};
 use crate::reactor::Reactor;
-use crate::tasks::waiters::Answer;
+use crate::tasks::waiters::WaitResult;
 
 impl Reactor {
-    /// Waits this long.
+    /// Sleeps for `time` of the reactor's clock.
     pub async fn sleep(&self, time: Duration) {
         let inner = self.inner();
         inner.sleep_until(inner.options.clock.after(time), None).await;
     }
 
-    /// Waits until `file` is ready for any of `events`, and answers which.
+    /// Waits until `file` is ready for any of `events`, and returns those that it is ready for.
     ///
     /// # Errors
-    /// ETIMEDOUT when the deadline comes first; EAGAIN while the reactor waits for [`MAX_WAITS`](crate::MAX_WAITS) descriptors; what
-    /// `poll(2)` says.
+    /// - ETIMEDOUT: the deadline came first.
+    /// - EAGAIN: the reactor already waits for [`MAX_WAITS`](crate::MAX_WAITS) descriptors.
+    /// - The errors of `poll(2)`.
     pub async fn poll(
         &self,
         file: &Arc<OwnedFd>,
@@ -37,14 +42,14 @@ impl Reactor {
         let wait = Wait::Poll { file: file.clone(), events };
         match wait_until(self.inner(), wait, deadline).await.1? {
             Waited::Ready(events) => Ok(PollFlags::from_bits_truncate(events as u16)),
-            other => unreachable!("a poll answers readiness, not {other:?}"),
+            other => unreachable!("the result of a poll is readiness, not {other:?}"),
         }
     }
 
     /// Waits for a connection.
     ///
     /// # Errors
-    /// ETIMEDOUT when the deadline comes first; EAGAIN as [`Self::poll`]; what `accept(2)` says.
+    /// ETIMEDOUT and EAGAIN as in [`Self::poll`]; the errors of `accept(2)`.
     pub async fn accept(
         &self,
         listener: &Arc<OwnedFd>,
@@ -53,12 +58,12 @@ impl Reactor {
         let wait = Wait::Accept { file: listener.clone() };
         match wait_until(self.inner(), wait, deadline).await.1? {
             Waited::Accepted(socket) => Ok(socket),
-            other => unreachable!("an accept answers a connection, not {other:?}"),
+            other => unreachable!("the result of an accept is a connection, not {other:?}"),
         }
     }
 
-    /// Receives bytes of a socket into `buffer` and gives it back with their
-    /// number, 0 at the end. Errors are as of [`Self::accept`], with `recv(2)`.
+    /// Receives bytes of a socket into `buffer`. Returns the buffer and the number of bytes, which is 0 at the end of
+    /// the stream. Errors: ETIMEDOUT and EAGAIN as in [`Self::poll`]; those of `recv(2)`.
     pub async fn receive(
         &self,
         socket: &Arc<OwnedFd>,
@@ -66,11 +71,11 @@ impl Reactor {
         deadline: Option<Instant>,
     ) -> (Buffer, Result<usize, Errno>) {
         let wait = Wait::Receive { file: socket.clone(), buffer };
-        moved(wait_until(self.inner(), wait, deadline).await)
+        bytes_moved(wait_until(self.inner(), wait, deadline).await)
     }
 
-    /// Sends bytes of `buffer` and gives it back with the number that went. Errors are as of [`Self::accept`], with
-    /// `send(2)`.
+    /// Sends bytes of `buffer`. Returns the buffer and the number of bytes sent, which may be less than its length.
+    /// Errors: ETIMEDOUT and EAGAIN as in [`Self::poll`]; those of `send(2)`.
     pub async fn send(
         &self,
         socket: &Arc<OwnedFd>,
@@ -78,17 +83,17 @@ impl Reactor {
         deadline: Option<Instant>,
     ) -> (Buffer, Result<usize, Errno>) {
         let wait = Wait::Send { file: socket.clone(), buffer };
-        moved(wait_until(self.inner(), wait, deadline).await)
+        bytes_moved(wait_until(self.inner(), wait, deadline).await)
     }
 }
 
-fn moved((wait, result): (Wait, Result<Waited, Errno>)) -> (Buffer, Result<usize, Errno>) {
+fn bytes_moved((wait, result): (Wait, Result<Waited, Errno>)) -> (Buffer, Result<usize, Errno>) {
     let (Wait::Receive { buffer, .. } | Wait::Send { buffer, .. }) = wait else {
-        unreachable!("only these move bytes")
+        unreachable!("only a receive and a send move bytes")
     };
     let result = result.map(|waited| match waited {
         Waited::Moved(bytes) => bytes as usize,
-        other => unreachable!("a transfer answers bytes, not {other:?}"),
+        other => unreachable!("the result of a transfer is a byte count, not {other:?}"),
     });
     (buffer, result)
 }
@@ -99,15 +104,17 @@ async fn wait_until(
     deadline: Option<Instant>,
 ) -> (Wait, Result<Waited, Errno>) {
     let mut future = inner.wait_for(wait);
-    let timer = deadline.map(|at| inner.timer(at, Due::Wait(future.cell)));
-    let answer = poll_fn(|context| future.poll_answer(context)).await;
+    let timer = deadline.map(|at| inner.timer(at, TimerEvent::WaitDeadline(future.cell)));
+    let result = poll_fn(|context| future.poll_result(context)).await;
     inner.forget_wait(future.cell);
-    // It was the deadline that cancelled the wait.
+    // The deadline cancelled the wait.
     let late = timer.is_some_and(|timer| timer.has_come());
-    match answer {
-        Answer::Wait(wait, Err(Errno::CANCELED)) if late => (wait, Err(Errno::TIMEDOUT)),
-        Answer::Wait(wait, result) => (wait, result),
-        Answer::Time => unreachable!("a wait's cell answers a wait"),
+    match result {
+        WaitResult::Descriptor(wait, Err(Errno::CANCELED)) if late => (wait, Err(Errno::TIMEDOUT)),
+        WaitResult::Descriptor(wait, result) => (wait, result),
+        WaitResult::Timer => {
+            unreachable!("a timer does not complete the cell of a descriptor wait")
+        }
     }
 }
 
@@ -118,13 +125,13 @@ mod tests {
     use std::task::{Context, Waker};
 
     #[test]
-    fn a_dropped_sleep_gives_its_cell_back() {
+    fn a_dropped_sleep_frees_its_cell() {
         let reactor = Reactor::new(crate::ReactorOptions::default()).unwrap();
         for _ in 0..3 {
             let mut sleep = pin!(reactor.sleep(Duration::from_secs(3600)));
             assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
-        let cells = &mut reactor.inner().io.borrow_mut().state.cells;
+        let cells = &mut reactor.inner().io.borrow_mut().in_flight.cells;
         assert_eq!(cells.open(), 0, "none is in use");
     }
 }

@@ -1,35 +1,40 @@
 //! One thread: run what is ready, submit in one batch, reap, wake.
 //!
-//! A [`Reactor`] owns its thread's rings and queues. Operations are started on
-//! it by the crate above (`uringfs-file`), end on it, and are asked for either
-//! by token ([`Reactor::reap`]) or by awaiting. Threads meet only in the
-//! mailbox. It also waits for descriptors, so that a server needs no other loop.
+//! A [`Reactor`] owns the rings and queues of its thread. The crate above
+//! (`uringfs-file`) starts operations on it. An operation runs and ends on the
+//! reactor that started it. Its caller reaps its token ([`Reactor::reap`]) or awaits it.
+//! Threads meet only in the mailbox. A reactor also waits for descriptors, so a
+//! server needs no other loop.
 
+// The modules, top down: each imports only from those below it.
+
+// The background reactor, which serves threads that have no reactor.
 mod background;
-
+// Waits for descriptors: readiness, connections, bytes of a socket.
 mod descriptor;
-
+// The public handle: construction, `block_on`, drop.
 mod reactor;
-
+// The loop of one thread: its state, turns, sleep, operations.
 mod event_loop;
-
+// Requests on their way to devices and back.
 mod io;
-
+// Tasks, their waits, and how a result reaches its caller.
 mod tasks;
-
+// Messages from other threads, and how they wake a reactor.
 mod wake;
-
+// State that threads share: quiescence and the writer bias.
 mod sync;
-
+// Counters, by reason.
 mod counters;
+// The switches of a reactor and its queues.
 mod options;
 
 pub use background::service;
 pub use counters::{Counter, Counters, total};
 pub use event_loop::core::{Inner, current};
+pub use event_loop::handle::Remote;
 pub use event_loop::operation::{Admitted, Operation, Order, RequestFuture};
 pub use event_loop::push::Unpushed;
-pub use event_loop::remote::Remote;
 pub use io::rings::MAX_WAITS;
 pub use io::submission_lock::SubmissionLock;
 pub use options::{CompletionMode, ReactorOptions, Require, on_off};
@@ -38,6 +43,6 @@ pub use sync::domains::quiescence;
 pub use sync::quiescence::{Domain, Epoch};
 pub use sync::writer_bias::Mode;
 pub use tasks::completion::{Completed, Fate, Refused, Token};
+pub use tasks::op_result::{Outcome, OutcomeCell, OutcomeSender};
 pub use tasks::operation_state::Asker;
-pub use tasks::outcome::{Outcome, OutcomeCell, OutcomeSender};
 pub use uringfs_ring::ForkMark;

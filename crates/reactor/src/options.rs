@@ -5,48 +5,48 @@ use std::str::FromStr;
 use uringfs_device::Clock;
 use uringfs_device::queue::QueueKind;
 
-/// Where a completed operation is finished.
+/// The thread that finishes a completed operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompletionMode {
-    /// In the thread that issued it, while it reaps.
+    /// The thread that issued it, while it reaps.
     #[default]
     Inline,
-    /// In a worker thread that hands it back: what kernels do after interrupts.
+    /// A worker thread, which hands it back. Kernels do the same after interrupts.
     Worker,
 }
 
 /// The lowest tier a reactor accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Require {
-    /// Any; the reactor says which it is and why.
+    /// Any tier. [`Reactor::tier`](crate::Reactor::tier) says which one it is and why.
     #[default]
     Any,
-    /// io_uring, with or without all of its features.
+    /// io_uring, with or without some of its features.
     Ring,
     /// io_uring with every feature.
     Full,
 }
 
-/// How a reactor is made.
+/// The options of a reactor. Each field but `clock` is a switch.
 #[derive(Clone, Debug)]
 pub struct ReactorOptions {
-    /// `device.queue`: how requests reach devices.
+    /// `device.queue`: the queue that carries requests to devices.
     pub queue: QueueKind,
-    /// `completion`: where operations are finished.
+    /// `completion`: the thread that finishes operations.
     pub completion: CompletionMode,
-    /// `ring.fixed_files`: register devices, so that requests name them by index.
+    /// `ring.fixed_files`: registers devices, so that requests name them by index.
     pub fixed_files: bool,
-    /// `ring.fixed_buffers`: register pools, so that requests name them by index.
+    /// `ring.fixed_buffers`: registers pools, so that requests name them by index.
     pub fixed_buffers: bool,
-    /// `ring.polled`: poll for completions of reads and writes, where the device can.
+    /// `ring.polled`: polls for completions of reads and writes, on devices that support it.
     pub polled: bool,
-    /// `ring.require`: refuse to start on a lower tier.
+    /// `ring.require`: the lowest tier to start on.
     pub require: Require,
-    /// `reactor.depth`: requests in flight at once in each queue, at most 16384.
+    /// `reactor.depth`: the maximum of requests in flight in each queue, 1 to 16384.
     pub depth: u32,
-    /// `reactor.spin_us`: look for a worker's answer this long before sleeping.
+    /// `reactor.spin_us`: how long to look for messages of the completion worker before sleeping.
     pub spin_us: u32,
-    /// What time it is.
+    /// The source of time: the machine's clock, or a virtual one.
     pub clock: Clock,
 }
 
@@ -67,10 +67,10 @@ impl Default for ReactorOptions {
 }
 
 impl ReactorOptions {
-    /// Sets a switch by its dotted name. `Ok(false)` when the name is not one of these.
+    /// Sets a switch by its dotted name. `Ok(false)` when no switch has this name.
     ///
     /// # Errors
-    /// Which values the switch takes.
+    /// A message that names the values of the switch.
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool, String> {
         match name {
             "device.queue" => {
@@ -88,7 +88,7 @@ impl ReactorOptions {
         Ok(true)
     }
 
-    /// The names that [`Self::set`] knows, with their values.
+    /// The names that [`Self::set`] accepts, with their values.
     pub const SWITCHES: &'static [(&'static str, &'static str)] = &[
         ("device.queue", "auto, ring, aio, sync or threads"),
         ("completion", "inline or worker"),
@@ -104,7 +104,7 @@ impl ReactorOptions {
 /// Parses `on` or `off` as the value of switch `name`.
 ///
 /// # Errors
-/// What it takes.
+/// A message that names both values.
 pub fn on_off(name: &str, value: &str) -> Result<bool, String> {
     match value {
         "on" => Ok(true),
@@ -113,12 +113,12 @@ pub fn on_off(name: &str, value: &str) -> Result<bool, String> {
     }
 }
 
-fn number(name: &str, value: &str, least: u32, most: u32) -> Result<u32, String> {
+fn number(name: &str, value: &str, min: u32, max: u32) -> Result<u32, String> {
     value
         .parse()
         .ok()
-        .filter(|number| (least..=most).contains(number))
-        .ok_or_else(|| format!("{name} is a number from {least} to {most}, not {value:?}"))
+        .filter(|number| (min..=max).contains(number))
+        .ok_or_else(|| format!("{name} is a number from {min} to {max}, not {value:?}"))
 }
 
 impl FromStr for CompletionMode {
@@ -151,10 +151,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_switch_is_known_and_bad_values_are_refused() {
+    fn set_knows_every_switch_and_rejects_bad_values() {
         for (name, _) in ReactorOptions::SWITCHES {
-            let refused = ReactorOptions::default().set(name, "neither");
-            assert!(refused.is_err(), "{name}");
+            let rejected = ReactorOptions::default().set(name, "neither");
+            assert!(rejected.is_err(), "{name}");
         }
         assert_eq!(ReactorOptions::default().set("no.such", "on"), Ok(false));
     }

@@ -1,5 +1,6 @@
-//! A reactor: what it is made of, and what its thread can ask of it. What a
-//! turn does stands in `turn`, how it waits in `sleep`, its devices in `attach`.
+//! A thread's reactor: construction, `block_on`, what its thread calls, and drop.
+//!
+//! `event_loop::turn` has what one turn does, `event_loop::sleep` how it waits, `event_loop::attach` its devices.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -19,34 +20,34 @@ use uringfs_device::{Device, Tag};
 use uringfs_ring::{Features, fork_count, watch_forks};
 
 use crate::counters::{self, Counters};
-use crate::event_loop::core::{Current, Inner, Letterbox};
+use crate::event_loop::core::{Current, Inner, ReactorMailbox};
 use crate::event_loop::siblings::{self, Siblings};
-use crate::event_loop::sleep::LOOK;
-use crate::event_loop::waker::waker_of;
-use crate::io::completion_worker::Worker;
-use crate::io::dispatch::{Io, State};
+use crate::event_loop::sleep::RECHECK_INTERVAL;
+use crate::event_loop::waker::task_waker;
+use crate::io::completion_worker::CompletionWorker;
+use crate::io::dispatch::{InFlight, IoDispatch};
 use crate::io::rings::make_rings;
-use crate::io::route::Route;
+use crate::io::route::QueueRoute;
 use crate::options::{CompletionMode, ReactorOptions, Require};
 use crate::tasks::completion::{Completed, Token};
 use crate::tasks::operation_state::Asker;
 use crate::tasks::task::{ROOT, Tasks};
 use crate::tasks::timer::Timers;
-use crate::tasks::waiters::Cells;
-use crate::wake::mailbox::{Bell, Mailbox};
-use crate::wake::message::EventBell;
+use crate::tasks::waiters::WaitCells;
+use crate::wake::mailbox::{Mailbox, Notify};
+use crate::wake::message::Notifier;
 
-/// How long a reactor that goes inside of what another of its thread runs waits for what the other may hold.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a drop waits for locks that a sibling's operations hold, when it runs inside code of that sibling.
+const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One thread's reactor. Dropping it finishes what is in flight first.
+/// One thread's reactor. Dropping it first finishes what is in flight.
 ///
-/// A thread may have several. Only one is turned at a time: while [`Reactor::block_on`] or [`Reactor::reap`] of one
-/// waits, operations of the others stand still, and with them what they hold. A wait without a timeout for a lock
-/// that an operation of another one holds never ends. Dropping is an exception: it turns the others, too, as
-/// often as it takes. Inside of a task, a letter or a waker of another one it cannot: after a second,
-/// when none of its requests is in flight, it asks its operations to stop, and those that wait for a lock end with
-/// ECANCELED.
+/// A thread may have several reactors. Only one is turned at a time: while [`Reactor::block_on`] or [`Reactor::reap`]
+/// of one waits, operations of the others make no progress and keep their locks. A wait without a timeout for a lock
+/// that an operation of another reactor of the thread holds never ends. Drop is an exception: it also turns the others,
+/// as often as needed. It cannot when it runs inside a task, a message or a waker of another reactor. One second after
+/// it began, and once none of its requests is in flight, it then cancels its operations. Those that wait for a lock end
+/// with ECANCELED.
 pub struct Reactor {
     inner: Rc<Inner>,
 }
@@ -54,16 +55,15 @@ pub struct Reactor {
 static NEXT_NUMBER: AtomicU16 = AtomicU16::new(0);
 
 impl Reactor {
-    /// A reactor for this thread. The first of a thread is the one that
-    /// asynchronous operations use.
+    /// Makes a reactor for this thread. Asynchronous operations use the first reactor of their thread.
     ///
     /// # Errors
-    /// When `ring.require` asks for a tier that the machine does not give, with
-    /// the reason; when no descriptor is left.
+    /// Unsupported, with the reason, when the machine does not have the tier that `ring.require` demands. EMFILE or
+    /// ENFILE when no file descriptor is left.
     pub fn new(options: ReactorOptions) -> io::Result<Reactor> {
         let (ring, polled) = make_rings(&options);
         check_tier(&options, ring.as_ref().err())?;
-        let (ring, why) = match ring {
+        let (ring, ring_status) = match ring {
             Ok(ring) => (Some(ring), Ok(())),
             Err(error) => (None, Err(error.to_string())),
         };
@@ -71,96 +71,103 @@ impl Reactor {
             Some(ring) => Some(ring.descriptor().try_clone_to_owned()?),
             None => None,
         };
-        let letterbox: Arc<Letterbox> = Arc::new(Mailbox::new(EventBell::new(wake_ring)?));
+        let mailbox: Arc<ReactorMailbox> = Arc::new(Mailbox::new(Notifier::new(wake_ring)?));
         let thread = thread::current();
         let name = thread.name().map_or_else(|| format!("{:?}", thread.id()), str::to_owned);
-        let state = State {
-            cells: Cells::new(),
+        let in_flight = InFlight {
+            cells: WaitCells::new(),
             completed: Vec::with_capacity(options.depth as usize),
             returned: Vec::with_capacity(options.depth as usize),
             backlog: Default::default(),
-            failed: Vec::new(),
-            guarded: Default::default(),
-            lanes: Vec::new(),
-            told: Vec::new(),
-            woken: Vec::new(),
+            failures: Vec::new(),
+            locked: Default::default(),
+            devices: Vec::new(),
+            to_wake: Vec::new(),
+            tasks_to_wake: Vec::new(),
             for_worker: Vec::new(),
             at_worker: 0,
             mode: options.completion,
-            mail_arrived: false,
-            is_unsettled: false,
+            mailbox_notified: false,
+            has_ended_epoch: false,
             completed_inline: 0,
             resumed: 0,
         };
         let counters = Arc::new(Counters::default());
-        counters::enlist(&counters);
+        counters::register(&counters);
         let worker = match options.completion {
             CompletionMode::Inline => None,
-            CompletionMode::Worker => Some(Worker::start(letterbox.clone())?),
+            CompletionMode::Worker => Some(CompletionWorker::start(mailbox.clone())?),
         };
-        let (attachments, own) = (Vec::new(), Vec::new());
+        let (attachments, own_queue_devices) = (Vec::new(), Vec::new());
         watch_forks();
-        let io =
-            Io { forks: fork_count(), ring, polled, attachments, own, detached_calls: 0, state };
-        let home = letterbox.clone();
-        let wakers = move |task| waker_of(task, &home);
-        let inner = Rc::new_cyclic(|itself| Inner {
-            itself: itself.clone(),
+        let io = IoDispatch {
+            forks: fork_count(),
+            ring,
+            polled,
+            attachments,
+            own_queue_devices,
+            detached_calls: 0,
+            in_flight,
+        };
+        let task_mailbox = mailbox.clone();
+        let make_waker = move |task| task_waker(task, &task_mailbox);
+        let inner = Rc::new_cyclic(|weak_self| Inner {
+            weak_self: weak_self.clone(),
             io: RefCell::new(io),
-            tasks: RefCell::new(Tasks::new(Box::new(wakers))),
+            tasks: RefCell::new(Tasks::new(Box::new(make_waker))),
             timers: RefCell::new(Timers::new()),
             counters,
-            letterbox,
-            ring: why,
-            watch: RefCell::new(None),
+            mailbox,
+            ring_status,
+            poller: RefCell::new(None),
             worker: RefCell::new(worker),
             waits: RefCell::default(),
-            letters: RefCell::default(),
+            messages: RefCell::default(),
             root_woken: Cell::new(false),
-            mail_watched: Cell::new(false),
-            watched: OnceCell::new(),
-            turning: Cell::new(false),
+            mailbox_armed: Cell::new(false),
+            foreign_fd: OnceCell::new(),
+            in_foreign_turn: Cell::new(false),
             attention: Cell::new(0),
-            blocking: Cell::new(false),
+            in_block_on: Cell::new(false),
             name,
-            // The last of all numbers is nobody's.
+            // The largest number stands for no reactor.
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed) % u16::MAX,
             options,
         });
         Current::set_first(&inner);
-        siblings::enlist(&inner);
+        siblings::register(&inner);
         let reactor = Reactor { inner };
-        if reactor.inner.ring.is_err() {
-            // What every wait takes is there from the beginning.
-            reactor.inner.watch_everything()?;
+        if reactor.inner.ring_status.is_err() {
+            // Make what every wait needs now, so that no wait fails for lack of it.
+            reactor.inner.register_everything()?;
         }
         Ok(reactor)
     }
 
-    /// What operations work with.
+    /// The interface for operations.
     #[inline]
     pub fn inner(&self) -> &Rc<Inner> {
         &self.inner
     }
 
-    /// Runs a future to its end, and whatever else becomes ready meanwhile.
+    /// Runs a future to its end, and meanwhile whatever else becomes ready.
     ///
     /// # Panics
-    /// Inside of what this reactor runs already, another `block_on` among it: await the future there. In the child
-    /// of a fork, and when the kernel takes no requests at all: the future can never end.
+    /// - In code that this reactor runs, another `block_on` included. Await the future there.
+    /// - When the future can never end: in the child of a fork, and when the kernel takes no requests at all.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.run_until(future).unwrap_or_else(|error| panic!("the reactor cannot wait: {error}"))
     }
 
-    /// The same.
+    /// [`Self::block_on`] with an error instead of the last panic.
     ///
     /// # Errors
-    /// Why the future can never end.
+    /// The reason why the future can never end.
     pub(crate) fn run_until<F: Future>(&self, future: F) -> Result<F::Output, Errno> {
-        let _blocking = Blocking::begin(&self.inner);
+        let _guard = BlockOnGuard::begin(&self.inner);
         let _current = Current::set(&self.inner);
         let mut future = pin!(future);
-        let waker = waker_of(ROOT, &self.inner.letterbox);
+        let waker = task_waker(ROOT, &self.inner.mailbox);
         let mut context = Context::from_waker(&waker);
         self.inner.root_woken.set(true);
         let mut polls = 0;
@@ -178,53 +185,52 @@ impl Reactor {
                 polls = 0;
             } else {
                 polls += 1;
-                self.inner.submit_at_times(polls);
+                self.inner.submit_periodically(polls);
             }
         }
     }
 
-    /// Does what can be done without waiting, for a foreign event loop that
-    /// watches [`Self::fd`]. Completions of tokens are then there to reap.
+    /// Does what needs no wait, for a foreign event loop that watches [`Self::fd`]. Afterwards completions of tokens can
+    /// be reaped.
     ///
     /// # Errors
-    /// When the kernel takes no requests at all; ECHILD in the child of a fork; EDEADLK inside of what this reactor
-    /// runs.
+    /// Any error of the kernel when it takes no requests at all. ECHILD in the child of a fork. EDEADLK in code that this
+    /// reactor runs.
     pub fn turn(&self) -> Result<(), Errno> {
         let _current = Current::set(&self.inner);
         self.inner.turn()
     }
 
-    /// Readable when [`Self::turn`] has something to do.
+    /// A descriptor that is readable when [`Self::turn`] has something to do.
     ///
     /// # Errors
-    /// When no descriptor is left.
+    /// EMFILE or ENFILE when no file descriptor is left.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
-        self.inner.watch_everything()?;
-        if self.inner.watched.get().is_none() {
-            let watch = self.inner.watch.borrow();
-            let watch = watch.as_ref().expect("it was just made");
-            let _ = self.inner.watched.set(watch.descriptor().try_clone_to_owned()?);
-            // What had completed before nobody will be told of: a turn is due.
-            self.inner.letterbox.bell().ring();
+        self.inner.register_everything()?;
+        if self.inner.foreign_fd.get().is_none() {
+            let poller = self.inner.poller.borrow();
+            let poller = poller.as_ref().expect("register_everything made the poller");
+            let _ = self.inner.foreign_fd.set(poller.descriptor().try_clone_to_owned()?);
+            // Nothing reports what completed before the descriptor existed: a turn is due.
+            self.inner.mailbox.notifier().notify();
         }
-        Ok(self.inner.watched.get().expect("it was just set").as_fd())
+        Ok(self.inner.foreign_fd.get().expect("it was set above").as_fd())
     }
 
-    /// Hands everything that was pushed to the devices.
+    /// Hands all pushed requests to the devices.
     ///
     /// # Errors
-    /// When the kernel takes no requests at all; ECHILD in the child of a fork.
+    /// Any error of the kernel when it takes no requests at all. ECHILD in the child of a fork.
     pub fn submit(&self) -> Result<(), Errno> {
         self.inner.submit()
     }
 
-    /// Moves the completions of token operations into `completed`, after waiting
-    /// until there are at least `min` or `timeout` has passed; what was pushed
-    /// is submitted by the same call. Waits for no more than is in flight.
+    /// Submits what was pushed, waits until there are at least `min` completions of token operations or `timeout` has
+    /// passed, and moves all completions into `completed`. Waits for no more completions than are in flight.
     ///
     /// # Errors
-    /// When the kernel takes no requests at all; ECHILD in the child of a fork; EDEADLK inside of what this reactor
-    /// runs.
+    /// Any error of the kernel when it takes no requests at all. ECHILD in the child of a fork. EDEADLK in code that this
+    /// reactor runs.
     #[inline]
     pub fn reap(
         &self,
@@ -235,32 +241,31 @@ impl Reactor {
         self.inner.reap(min, timeout, completed)
     }
 
-    /// Asks for the operations with this token to end soon. Each still completes,
-    /// once, and says what became of it. Never lost, however full the queues are.
+    /// Requests cancellation of the operations with this token. Each still completes, once, and its completion says
+    /// what became of it. A cancel is never lost, however full the queues are.
     pub fn cancel(&self, token: Token) {
         self.inner.io.borrow_mut().cancel(Tag(token.get()));
         let is = |asker: &Asker| matches!(asker, Asker::Token(other) if *other == token);
-        self.inner.stop_operations(is, Errno::CANCELED);
+        self.inner.cancel_operations(is, Errno::CANCELED);
     }
 
-    /// Runs a future on this reactor beside what it does otherwise. It is
-    /// destroyed, unfinished or not, with the reactor. Whoever turns the reactor panics when it does; the others go
-    /// on with the next turn.
+    /// Runs a future on this reactor, beside its other work. It is dropped with the reactor, finished or not. When it
+    /// panics, the caller that turns the reactor panics; other tasks continue with the next turn.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
-        let taken = self.inner.tasks.borrow_mut().open(None);
-        let _running = self.inner.run();
-        self.inner.poll_task(taken.filled(future));
+        let task = self.inner.tasks.borrow_mut().allocate(None);
+        let _running = self.inner.enter_user_code();
+        self.inner.poll_task(task.with_future(future));
     }
 
-    /// Everything counted so far by this reactor.
+    /// This reactor's counters, up to date.
     pub fn counters(&self) -> &Counters {
         self.inner.publish_counters();
         &self.inner.counters
     }
 
-    /// Which tier this is, and why not a higher one.
+    /// The tier of this reactor, and why it is not a higher one.
     pub fn tier(&self) -> String {
-        match (&self.inner.ring, Features::probe()) {
+        match (&self.inner.ring_status, Features::probe()) {
             (Ok(()), Ok(features)) if features.is_full() => "io_uring, every feature".into(),
             (Ok(()), Ok(features)) => {
                 let dropped: Vec<_> = features
@@ -276,25 +281,25 @@ impl Reactor {
         }
     }
 
-    /// Which queue serves `device` here, and why; attaches it if it was not.
+    /// The name of the queue that serves `device` here, and the reason for the choice. Attaches the device if necessary.
     ///
     /// # Errors
-    /// When no queue can.
+    /// When no queue can serve it.
     pub fn queue_of(&self, device: &Device) -> io::Result<(String, String)> {
         self.inner.attach(device.core())?;
         let io = self.inner.io.borrow();
         let attachment = io.attachments[device.index().get()].as_ref();
-        let attachment = attachment.expect("it was just attached");
+        let attachment = attachment.expect("attach has put it there");
         let name = match &attachment.route {
-            Route::Polled => "ring, polled".into(),
-            Route::Ring => "ring".into(),
-            Route::Own(_) if attachment.core.backend().own_queue(1).is_some() => "own".into(),
-            Route::Own(_) => attachment.kind.to_string(),
+            QueueRoute::Polled => "ring, polled".into(),
+            QueueRoute::Ring => "ring".into(),
+            QueueRoute::Own(_) if attachment.core.backend().own_queue(1).is_some() => "own".into(),
+            QueueRoute::Own(_) => attachment.kind.to_string(),
         };
         Ok((name, attachment.reason.clone()))
     }
 
-    /// Why memory is not registered, when it was refused.
+    /// The reason why the kernel refused to register memory, if it did.
     pub fn registration_refused(&self) -> Option<String> {
         self.inner.io.borrow().ring.as_ref().and_then(|ring| ring.registration().refused)
     }
@@ -321,55 +326,58 @@ fn check_tier(options: &ReactorOptions, ring: Option<&io::Error>) -> io::Result<
     }
 }
 
-/// While a thread is in [`Reactor::block_on`].
-struct Blocking<'i> {
+/// Marks the thread as inside [`Reactor::block_on`].
+struct BlockOnGuard<'i> {
     inner: &'i Inner,
 }
 
-impl Blocking<'_> {
-    fn begin(inner: &Inner) -> Blocking<'_> {
-        let is_nested = inner.blocking.get() || inner.is_running();
-        assert!(!is_nested, "block_on inside of what this reactor runs: await the future instead");
-        inner.blocking.set(true);
-        Blocking { inner }
+impl BlockOnGuard<'_> {
+    fn begin(inner: &Inner) -> BlockOnGuard<'_> {
+        let is_nested = inner.in_block_on.get() || inner.is_in_user_code();
+        assert!(
+            !is_nested,
+            "block_on was called from code that this reactor runs: await the future instead"
+        );
+        inner.in_block_on.set(true);
+        BlockOnGuard { inner }
     }
 }
 
-impl Drop for Blocking<'_> {
+impl Drop for BlockOnGuard<'_> {
     fn drop(&mut self) {
-        self.inner.blocking.set(false);
+        self.inner.in_block_on.set(false);
     }
 }
 
 impl Inner {
-    /// The kernel takes no more requests, and has not said what became of those it has: whoever waits is answered
-    /// EIO. Rings and operations keep the memory; what they may still write to stays counted in for ever, and
-    /// so does its device stay known.
+    /// The kernel takes no more requests, and has not reported what became of those in flight: all callers that wait get
+    /// EIO. Rings and operations keep the memory. The requests stay counted in forever, since they may still write, and
+    /// for the same reason their devices keep their indexes.
     #[cold]
-    fn give_up(&self) {
-        let operations = self.tasks.borrow_mut().take_askers();
-        let simple = {
+    fn abandon_in_flight(&self) {
+        let operations = self.tasks.borrow_mut().take_requesters();
+        let transfers = {
             let io = &mut *self.io.borrow_mut();
-            for (attachment, lane) in io.attachments.iter_mut().zip(&mut io.state.lanes) {
-                lane.tracker.settle();
-                if lane.tracker.is_active() {
-                    lane.tracker.stay();
+            for (attachment, device) in io.attachments.iter_mut().zip(&mut io.in_flight.devices) {
+                device.tracker.publish_ended();
+                if device.tracker.is_active() {
+                    device.tracker.keep_published();
                     mem::forget(attachment.take());
                 }
             }
-            io.state.cells.take_awaited()
+            io.in_flight.cells.take_transfers()
         };
-        drop((operations, simple, self.letterbox.close()));
+        drop((operations, transfers, self.mailbox.close()));
     }
 }
 
 impl Drop for Reactor {
-    /// Finishes every operation and request, then lets go of devices. Futures
-    /// that were spawned are destroyed first. What panics meanwhile does when all that is done.
+    /// Drops spawned futures, finishes every operation and request, then releases the devices. A panic on the way is
+    /// resumed at the end.
     fn drop(&mut self) {
         let inner = &self.inner;
         if inner.is_forked() {
-            // Everything in flight is the parent's, and so are the threads.
+            // Everything in flight belongs to the parent, and so do the threads.
             let io = &mut *inner.io.borrow_mut();
             std::mem::forget(std::mem::take(&mut io.attachments));
             std::mem::forget(inner.worker.borrow_mut().take());
@@ -380,8 +388,8 @@ impl Drop for Reactor {
             let _current = Current::set(inner);
             let spawned = inner.tasks.borrow_mut().take_spawned();
             panicked = panicked.and(catch_unwind(AssertUnwindSafe(|| drop(spawned))));
-            // What is asked from here on is given back: whoever goes on asking must not keep it here.
-            inner.letterbox.refuse_offers();
+            // From here on messages are given back: a sender that keeps posting must not keep the reactor alive.
+            inner.mailbox.refuse_offers();
             let begin = Instant::now();
             loop {
                 let turned = catch_unwind(AssertUnwindSafe(|| {
@@ -392,38 +400,39 @@ impl Drop for Reactor {
                 let siblings = match turned {
                     Ok(siblings) => siblings,
                     Err(panic) => {
-                        // The others are brought to their end all the same.
+                        // The other operations still run to their end.
                         panicked = panicked.and(Err(panic));
                         continue;
                     }
                 };
-                let is_moving = inner.io.borrow().in_flight() > 0;
-                if siblings == Siblings::Running && !is_moving && begin.elapsed() > PATIENCE {
-                    inner.stop_operations(|_| true, Errno::CANCELED);
+                let is_moving = inner.io.borrow().requests_in_flight() > 0;
+                if siblings == Siblings::Running && !is_moving && begin.elapsed() > SIBLING_TIMEOUT
+                {
+                    inner.cancel_operations(|_| true, Errno::CANCELED);
                 }
-                // Nothing says when a sibling has something to do.
+                // No event reports that a sibling has something to do.
                 let is_alone = siblings == Siblings::None;
-                let until = (!is_alone).then(|| inner.options.clock.after(LOOK));
+                let until = (!is_alone).then(|| inner.options.clock.after(RECHECK_INTERVAL));
                 if inner.outstanding(&inner.io.borrow()) == 0 {
-                    if inner.letterbox.close_if_empty() {
+                    if inner.mailbox.close_if_empty() {
                         break;
                     }
                 } else if inner.wait_unless_ready(1, until).is_err() {
-                    inner.give_up();
+                    inner.abandon_in_flight();
                     break;
                 }
             }
         }
-        inner.letterbox.bell().forget_ring();
+        inner.mailbox.notifier().forget_ring();
         inner.publish_counters();
         counters::retire(&inner.counters);
-        let (attachments, lanes) = {
+        let (attachments, devices) = {
             let io = &mut *inner.io.borrow_mut();
-            io.own.clear();
-            (mem::take(&mut io.attachments), mem::take(&mut io.state.lanes))
+            io.own_queue_devices.clear();
+            (mem::take(&mut io.attachments), mem::take(&mut io.in_flight.devices))
         };
-        // Back ends of users are destroyed with them.
-        drop((attachments, lanes));
+        // Dropping them also drops back ends of the user.
+        drop((attachments, devices));
         if let Err(panic) = panicked
             && !thread::panicking()
         {

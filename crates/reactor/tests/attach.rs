@@ -1,4 +1,4 @@
-//! A device that cannot be attached leaves nothing behind in the reactor's tables.
+//! A device that cannot be attached leaves nothing in the reactor's tables.
 
 mod tier;
 
@@ -14,33 +14,30 @@ use uringfs_device::queue::QueueKind;
 use uringfs_reactor::{Reactor, ReactorOptions};
 
 #[test]
-fn a_device_that_the_polled_ring_cannot_take_is_attached_at_the_next_try() {
-    on_every_tier(
-        "a_device_that_the_polled_ring_cannot_take_is_attached_at_the_next_try",
-        |tier| {
-            if tier != Tier::Ring {
-                return;
-            }
-            let folder = tempfile::tempdir().unwrap();
-            let made = ImageFile::create(&folder.path().join("a"), 1 << 20, Allocation::Written);
-            let device = Device::new(made.unwrap()).unwrap();
-            // Without registered files each ring keeps a descriptor of its own.
-            let options = ReactorOptions {
-                queue: QueueKind::Ring,
-                polled: true,
-                fixed_files: false,
-                ..ReactorOptions::default()
-            };
-            let reactor = Reactor::new(options).unwrap();
-            let limits = getrlimit(Resource::Nofile);
-            // The lowest free number, and so the only one below the limit: for the plain ring's descriptor.
-            let free = eventfd(0, EventfdFlags::CLOEXEC).unwrap().as_raw_fd();
-            let one_more = Rlimit { current: Some(free as u64 + 1), ..limits };
-            setrlimit(Resource::Nofile, one_more).unwrap();
-            let refused = reactor.queue_of(&device).unwrap_err();
-            assert_eq!(Errno::from_io_error(&refused), Some(Errno::MFILE));
-            setrlimit(Resource::Nofile, limits).unwrap();
-            assert_eq!(reactor.queue_of(&device).unwrap().0, "ring, polled");
-        },
-    );
+fn a_device_refused_by_the_polled_ring_attaches_at_the_next_try() {
+    on_every_tier("a_device_refused_by_the_polled_ring_attaches_at_the_next_try", |tier| {
+        if tier != Tier::Ring {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let made = ImageFile::create(&folder.path().join("a"), 1 << 20, Allocation::Written);
+        let device = Device::new(made.unwrap()).unwrap();
+        // Without registered files each ring keeps a descriptor of its own.
+        let options = ReactorOptions {
+            queue: QueueKind::Ring,
+            polled: true,
+            fixed_files: false,
+            ..ReactorOptions::default()
+        };
+        let reactor = Reactor::new(options).unwrap();
+        let limits = getrlimit(Resource::Nofile);
+        // The lowest free number is the only one below the limit: the plain ring's descriptor takes it.
+        let free = eventfd(0, EventfdFlags::CLOEXEC).unwrap().as_raw_fd();
+        let one_more = Rlimit { current: Some(free as u64 + 1), ..limits };
+        setrlimit(Resource::Nofile, one_more).unwrap();
+        let refused = reactor.queue_of(&device).unwrap_err();
+        assert_eq!(Errno::from_io_error(&refused), Some(Errno::MFILE));
+        setrlimit(Resource::Nofile, limits).unwrap();
+        assert_eq!(reactor.queue_of(&device).unwrap().0, "ring, polled");
+    });
 }

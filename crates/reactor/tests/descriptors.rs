@@ -1,5 +1,4 @@
-//! Waiting for descriptors: readiness, connections, bytes, on every tier with
-//! the same answers.
+//! Waits for descriptors (readiness, connections, bytes) give equal results on every tier.
 
 mod tier;
 
@@ -25,8 +24,8 @@ fn reactor() -> Reactor {
     Reactor::new(ReactorOptions::default()).unwrap()
 }
 
-/// A deadline that ends a test which would wait for ever.
-fn patience() -> Option<Instant> {
+/// A deadline that ends a test which would otherwise wait forever.
+fn test_deadline() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(20))
 }
 
@@ -34,61 +33,60 @@ fn shared(file: impl Into<OwnedFd>) -> Arc<OwnedFd> {
     Arc::new(file.into())
 }
 
-/// Polls a future once, and expects that it waits.
+/// Polls a future once, and expects that it is pending.
 async fn begin<F: Future>(mut future: Pin<&mut F>) {
     let waits = poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_pending()));
-    assert!(waits.await, "there is nothing yet");
+    assert!(waits.await, "the future must be pending");
 }
 
-/// Goes to the kernel and back by something that is ready, and with it what was
-/// begun before.
-async fn submitted(reactor: &Reactor, writable: &Arc<OwnedFd>) {
-    let ready = reactor.poll(writable, PollFlags::OUT, patience()).await;
+/// Waits for a descriptor that is ready. On its way the reactor submits all waits that were begun before.
+async fn submit_waits(reactor: &Reactor, writable: &Arc<OwnedFd>) {
+    let ready = reactor.poll(writable, PollFlags::OUT, test_deadline()).await;
     assert_eq!(ready, Ok(PollFlags::OUT));
 }
 
 #[test]
-fn a_poll_answers_which_events() {
-    on_every_tier("a_poll_answers_which_events", |_| {
+fn a_poll_returns_the_ready_events() {
+    on_every_tier("a_poll_returns_the_ready_events", |_| {
         let reactor = reactor();
         let (reading, mut writing) = std::io::pipe().unwrap();
         let (reading, watched) = (shared(reading), shared(writing.try_clone().unwrap()));
         reactor.block_on(async {
-            let writable = reactor.poll(&watched, PollFlags::OUT, patience()).await;
+            let writable = reactor.poll(&watched, PollFlags::OUT, test_deadline()).await;
             assert_eq!(writable, Ok(PollFlags::OUT));
-            let mut readable = pin!(reactor.poll(&reading, PollFlags::IN, patience()));
+            let mut readable = pin!(reactor.poll(&reading, PollFlags::IN, test_deadline()));
             begin(readable.as_mut()).await;
-            submitted(&reactor, &watched).await;
+            submit_waits(&reactor, &watched).await;
             begin(readable.as_mut()).await;
             writing.write_all(b"x").unwrap();
             assert_eq!(readable.await, Ok(PollFlags::IN));
             drop((watched, writing));
-            let closed = reactor.poll(&reading, PollFlags::IN, patience()).await;
+            let closed = reactor.poll(&reading, PollFlags::IN, test_deadline()).await;
             assert_eq!(closed, Ok(PollFlags::IN | PollFlags::HUP));
         });
     });
 }
 
 #[test]
-fn an_ordinary_file_is_always_ready() {
-    on_every_tier("an_ordinary_file_is_always_ready", |_| {
+fn a_regular_file_is_always_ready() {
+    on_every_tier("a_regular_file_is_always_ready", |_| {
         let reactor = reactor();
         let file = shared(tempfile::tempfile().unwrap());
         let both = PollFlags::IN | PollFlags::OUT;
-        assert_eq!(reactor.block_on(reactor.poll(&file, both, patience())), Ok(both));
+        assert_eq!(reactor.block_on(reactor.poll(&file, both, test_deadline())), Ok(both));
         let out = PollFlags::OUT;
-        assert_eq!(reactor.block_on(reactor.poll(&file, out, patience())), Ok(out));
+        assert_eq!(reactor.block_on(reactor.poll(&file, out, test_deadline())), Ok(out));
     });
 }
 
 #[test]
-fn an_eventfd_wakes_everyone_who_polls_it() {
-    on_every_tier("an_eventfd_wakes_everyone_who_polls_it", |_| {
+fn an_eventfd_wakes_all_its_polls() {
+    on_every_tier("an_eventfd_wakes_all_its_polls", |_| {
         let reactor = reactor();
         let event = shared(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         reactor.block_on(async {
             let mut polls: Vec<_> = (0..200)
-                .map(|_| Box::pin(reactor.poll(&event, PollFlags::IN, patience())))
+                .map(|_| Box::pin(reactor.poll(&event, PollFlags::IN, test_deadline())))
                 .collect();
             for poll in &mut polls {
                 begin(poll.as_mut()).await;
@@ -106,8 +104,8 @@ fn an_eventfd_wakes_everyone_who_polls_it() {
 }
 
 #[test]
-fn connections_are_accepted_and_bytes_go_both_ways() {
-    on_every_tier("connections_are_accepted_and_bytes_go_both_ways", |_| {
+fn a_connection_is_accepted_and_moves_bytes_both_ways() {
+    on_every_tier("a_connection_is_accepted_and_moves_bytes_both_ways", |_| {
         let reactor = reactor();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -123,21 +121,21 @@ fn connections_are_accepted_and_bytes_go_both_ways() {
             stream.shutdown(std::net::Shutdown::Write).unwrap();
         });
         reactor.block_on(async {
-            let socket = Arc::new(reactor.accept(&listener, patience()).await.unwrap());
+            let socket = Arc::new(reactor.accept(&listener, test_deadline()).await.unwrap());
             let mut bytes = Vec::new();
             let mut buffer = Buffer::zeroed(100_000);
             while bytes.len() < LENGTH {
-                let (back, received) = reactor.receive(&socket, buffer, patience()).await;
+                let (back, received) = reactor.receive(&socket, buffer, test_deadline()).await;
                 bytes.extend_from_slice(&back[..received.unwrap()]);
                 assert_eq!(back.len(), 100_000);
                 buffer = back;
             }
             let mut rest = Buffer::copy_of(&bytes);
             while !rest.is_empty() {
-                let (mut back, sent) = reactor.send(&socket, rest, patience()).await;
+                let (mut back, sent) = reactor.send(&socket, rest, test_deadline()).await;
                 rest = back.split_off(sent.unwrap());
             }
-            let (_, end) = reactor.receive(&socket, Buffer::zeroed(10), patience()).await;
+            let (_, end) = reactor.receive(&socket, Buffer::zeroed(10), test_deadline()).await;
             assert_eq!(end, Ok(0));
         });
         client.join().unwrap();
@@ -145,26 +143,30 @@ fn connections_are_accepted_and_bytes_go_both_ways() {
 }
 
 #[test]
-fn errors_are_answers_and_give_the_memory_back() {
-    on_every_tier("errors_are_answers_and_give_the_memory_back", |_| {
+fn socket_errors_return_the_buffer() {
+    on_every_tier("socket_errors_return_the_buffer", |_| {
         let reactor = reactor();
         let (one, other) = UnixStream::pair().unwrap();
         let one = shared(one);
         drop(other);
-        let (buffer, sent) = reactor.block_on(reactor.send(&one, Buffer::zeroed(100), patience()));
+        let (buffer, sent) =
+            reactor.block_on(reactor.send(&one, Buffer::zeroed(100), test_deadline()));
         assert_eq!((buffer.len(), sent), (100, Err(Errno::PIPE)));
         let (reading, _writing) = std::io::pipe().unwrap();
         let pipe = shared(reading);
-        assert_eq!(reactor.block_on(reactor.accept(&pipe, patience())).err(), Some(Errno::NOTSOCK));
+        assert_eq!(
+            reactor.block_on(reactor.accept(&pipe, test_deadline())).err(),
+            Some(Errno::NOTSOCK)
+        );
         let (buffer, received) =
-            reactor.block_on(reactor.receive(&pipe, Buffer::zeroed(100), patience()));
+            reactor.block_on(reactor.receive(&pipe, Buffer::zeroed(100), test_deadline()));
         assert_eq!((buffer.len(), received), (100, Err(Errno::NOTSOCK)));
     });
 }
 
 #[test]
-fn a_deadline_ends_a_wait_and_gives_its_memory_back() {
-    on_every_tier("a_deadline_ends_a_wait_and_gives_its_memory_back", |_| {
+fn a_deadline_ends_a_wait_and_returns_its_buffer() {
+    on_every_tier("a_deadline_ends_a_wait_and_returns_its_buffer", |_| {
         let reactor = reactor();
         let (one, mut other) = UnixStream::pair().unwrap();
         let one = shared(one);
@@ -178,20 +180,20 @@ fn a_deadline_ends_a_wait_and_gives_its_memory_back() {
             let (buffer, received) = reactor.receive(&one, Buffer::zeroed(64), soon()).await;
             assert_eq!((buffer.len(), received), (64, Err(Errno::TIMEDOUT)));
             assert!(before.elapsed() >= Duration::from_millis(15));
-            // In the past: at once.
+            // A deadline in the past ends the wait at once.
             let past = Some(before);
             assert_eq!(reactor.poll(&one, PollFlags::IN, past).await, Err(Errno::TIMEDOUT));
-            // What was late has taken nothing.
+            // The waits that timed out have consumed nothing.
             other.write_all(b"hello").unwrap();
-            let (buffer, received) = reactor.receive(&one, buffer, patience()).await;
+            let (buffer, received) = reactor.receive(&one, buffer, test_deadline()).await;
             assert_eq!((received, &buffer[..5]), (Ok(5), &b"hello"[..]));
         });
     });
 }
 
 #[test]
-fn a_wait_that_is_dropped_is_cancelled_and_takes_nothing() {
-    on_every_tier("a_wait_that_is_dropped_is_cancelled_and_takes_nothing", |_| {
+fn a_dropped_wait_is_cancelled_and_consumes_nothing() {
+    on_every_tier("a_dropped_wait_is_cancelled_and_consumes_nothing", |_| {
         let reactor = reactor();
         let pool = BufferPool::new(64, 1).unwrap();
         let (one, mut other) = UnixStream::pair().unwrap();
@@ -199,22 +201,22 @@ fn a_wait_that_is_dropped_is_cancelled_and_takes_nothing() {
         reactor.block_on(async {
             for round in 0..50u8 {
                 {
-                    let buffer = pool.get().expect("it has come back");
-                    let mut receive = pin!(reactor.receive(&one, buffer, patience()));
+                    let buffer = pool.get().expect("the buffer is back in the pool");
+                    let mut receive = pin!(reactor.receive(&one, buffer, test_deadline()));
                     begin(receive.as_mut()).await;
                     if round % 2 == 0 {
-                        submitted(&reactor, &one).await;
+                        submit_waits(&reactor, &one).await;
                     }
                 }
-                // The kernel lets go of it while we wait for something else.
+                // The kernel releases the buffer while this task waits for another descriptor.
                 let gone = Instant::now() + Duration::from_secs(20);
                 while pool.available() == 0 {
-                    assert!(Instant::now() < gone, "round {round}: it has not been cancelled");
-                    submitted(&reactor, &one).await;
+                    assert!(Instant::now() < gone, "round {round}: the wait was not cancelled");
+                    submit_waits(&reactor, &one).await;
                 }
                 other.write_all(&[round]).unwrap();
                 let buffer = Buffer::zeroed(64);
-                let (buffer, received) = reactor.receive(&one, buffer, patience()).await;
+                let (buffer, received) = reactor.receive(&one, buffer, test_deadline()).await;
                 assert_eq!((received, buffer[0]), (Ok(1), round));
             }
         });
@@ -223,8 +225,8 @@ fn a_wait_that_is_dropped_is_cancelled_and_takes_nothing() {
 }
 
 #[test]
-fn the_deadline_of_a_dropped_wait_reaches_no_other() {
-    on_every_tier("the_deadline_of_a_dropped_wait_reaches_no_other", |_| {
+fn the_deadline_of_a_dropped_wait_ends_no_other_wait() {
+    on_every_tier("the_deadline_of_a_dropped_wait_ends_no_other_wait", |_| {
         let reactor = reactor();
         let (reading, mut writing) = std::io::pipe().unwrap();
         let (reading, writable) = (shared(reading), shared(writing.try_clone().unwrap()));
@@ -235,14 +237,14 @@ fn the_deadline_of_a_dropped_wait_reaches_no_other() {
                 let mut dropped = pin!(reactor.poll(&reading, PollFlags::IN, deadline));
                 begin(dropped.as_mut()).await;
             }
-            // Their places are used again by waits without a deadline.
-            submitted(&reactor, &writable).await;
+            // Waits without a deadline reuse their cells.
+            submit_waits(&reactor, &writable).await;
             let mut polls: Vec<_> =
                 (0..20).map(|_| Box::pin(reactor.poll(&reading, PollFlags::IN, None))).collect();
             for poll in &mut polls {
                 begin(poll.as_mut()).await;
             }
-            // Theirs came before this one's.
+            // Their deadlines came before this one.
             let later = Some(Instant::now() + soon);
             let ended = reactor.poll(&reading, PollFlags::IN, later).await;
             assert_eq!(ended, Err(Errno::TIMEDOUT));
@@ -258,36 +260,36 @@ fn the_deadline_of_a_dropped_wait_reaches_no_other() {
 }
 
 #[test]
-fn a_wait_dropped_with_its_answer_leaves_the_next_one_its_deadline() {
-    on_every_tier("a_wait_dropped_with_its_answer_leaves_the_next_one_its_deadline", |_| {
+fn a_wait_after_one_dropped_unread_keeps_its_deadline() {
+    on_every_tier("a_wait_after_one_dropped_unread_keeps_its_deadline", |_| {
         let reactor = reactor();
         let (reading, _writing) = std::io::pipe().unwrap();
         let ready = shared(eventfd(1, EventfdFlags::CLOEXEC).unwrap());
         let reading = shared(reading);
-        // Both end in the same turn, and only one is taken.
-        let end_one_untaken = async || {
-            let mut untaken = pin!(reactor.poll(&ready, PollFlags::IN, None));
-            begin(untaken.as_mut()).await;
-            let taken = reactor.poll(&ready, PollFlags::IN, patience()).await;
+        // Both end in the same turn, and only one result is taken.
+        let end_one_unread = async || {
+            let mut unread = pin!(reactor.poll(&ready, PollFlags::IN, None));
+            begin(unread.as_mut()).await;
+            let taken = reactor.poll(&ready, PollFlags::IN, test_deadline()).await;
             assert_eq!(taken, Ok(PollFlags::IN));
         };
         reactor.block_on(async {
-            end_one_untaken().await;
+            end_one_unread().await;
             let deadline = Some(Instant::now() + Duration::from_millis(1));
             let mut late = pin!(reactor.poll(&reading, PollFlags::IN, deadline));
-            let mut patience = pin!(reactor.sleep(Duration::from_secs(5)));
+            let mut timeout = pin!(reactor.sleep(Duration::from_secs(5)));
             let ended = poll_fn(|context| match late.as_mut().poll(context) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
-                Poll::Pending => patience.as_mut().poll(context).map(|()| None),
+                Poll::Pending => timeout.as_mut().poll(context).map(|()| None),
             });
             assert_eq!(ended.await, Some(Err(Errno::TIMEDOUT)));
 
-            // And the next one is cancelled when it is dropped.
-            end_one_untaken().await;
+            // The next wait is cancelled when it is dropped.
+            end_one_unread().await;
             begin(pin!(reactor.poll(&reading, PollFlags::IN, None))).await;
             let gone = Instant::now() + Duration::from_secs(5);
             while Arc::strong_count(&reading) > 1 {
-                assert!(Instant::now() < gone, "it has not been cancelled");
+                assert!(Instant::now() < gone, "the wait was not cancelled");
                 reactor.sleep(Duration::from_micros(100)).await;
             }
         });
@@ -295,23 +297,23 @@ fn a_wait_dropped_with_its_answer_leaves_the_next_one_its_deadline() {
 }
 
 #[test]
-fn a_reactor_dropped_while_it_waits_lets_go_of_everything() {
-    on_every_tier("a_reactor_dropped_while_it_waits_lets_go_of_everything", |_| {
+fn a_reactor_dropped_with_waits_in_flight_releases_everything() {
+    on_every_tier("a_reactor_dropped_with_waits_in_flight_releases_everything", |_| {
         let pool = BufferPool::new(64, 4).unwrap();
         let (one, _other) = UnixStream::pair().unwrap();
         let one = shared(one);
         for round in 0..3 {
-            // The futures belong to one reactor and wait by another.
+            // The futures belong to one reactor and wait on another.
             let owner = reactor();
             let waiting = Rc::new(reactor());
             let begun = Rc::new(Cell::new(0));
             for _ in 0..4 {
                 let (one, waiting, begun) = (one.clone(), waiting.clone(), begun.clone());
-                let buffer = pool.get().expect("all have come back");
+                let buffer = pool.get().expect("all buffers are back in the pool");
                 owner.spawn(async move {
                     begun.set(begun.get() + 1);
                     let (_, received) = waiting.receive(&one, buffer, None).await;
-                    panic!("nobody sends anything: {received:?}");
+                    panic!("no peer sends anything: {received:?}");
                 });
             }
             while begun.get() < 4 {
@@ -320,7 +322,7 @@ fn a_reactor_dropped_while_it_waits_lets_go_of_everything() {
             waiting.turn().unwrap();
             assert_eq!(pool.available(), 0);
             drop(owner);
-            drop(Rc::into_inner(waiting).expect("the futures are gone"));
+            drop(Rc::into_inner(waiting).expect("the futures were dropped"));
             assert_eq!(pool.available(), 4, "round {round}");
             assert_eq!(Arc::strong_count(&one), 1, "round {round}");
         }

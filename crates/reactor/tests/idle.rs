@@ -1,5 +1,5 @@
-//! An idle reactor uses no CPU, whatever it waits for. Alone in its program,
-//! since the time of the whole process is measured.
+//! An idle reactor uses no CPU, whatever it waits for. The only test of its program, because it measures the CPU time of
+//! the whole process.
 
 mod tier;
 
@@ -11,9 +11,9 @@ use rustix::time::{ClockId, clock_gettime};
 use tier::on_every_tier;
 use uringfs_reactor::{CompletionMode, Reactor, ReactorOptions};
 
-/// How long each kind of idleness lasts.
+/// The time of each kind of idleness.
 const IDLE: Duration = Duration::from_millis(300);
-/// What it may cost: a busy thread would use all of [`IDLE`].
+/// The most CPU time allowed: a busy thread would use all of [`IDLE`].
 const BOUND: Duration = Duration::from_millis(30);
 
 fn cpu_time() -> Duration {
@@ -49,23 +49,23 @@ fn an_idle_reactor_uses_no_cpu() {
                 closer.join().unwrap();
             });
 
-            is_idle(&format!("{name}, a letter"), || {
+            is_idle(&format!("{name}, a message"), || {
                 let (send, receive) = std::sync::mpsc::channel();
-                let remote = reactor.inner().remote();
+                let handle = reactor.inner().remote();
                 let sender = std::thread::spawn(move || {
                     std::thread::sleep(IDLE);
-                    assert!(remote.run(move |_| send.send(()).unwrap()));
+                    assert!(handle.run(move |_| send.send(()).unwrap()));
                 });
                 reactor.block_on(std::future::poll_fn(|context| {
                     if receive.try_recv().is_ok() {
                         return std::task::Poll::Ready(());
                     }
-                    // The letter itself wakes nobody's future: look again by and by.
+                    // The message itself wakes no future: look again after a while.
                     let waker = context.waker().clone();
-                    let remote = reactor.inner().remote();
+                    let handle = reactor.inner().remote();
                     std::thread::spawn(move || {
                         std::thread::sleep(IDLE / 10);
-                        drop(remote);
+                        drop(handle);
                         waker.wake();
                     });
                     std::task::Poll::Pending

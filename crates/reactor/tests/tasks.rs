@@ -1,5 +1,5 @@
-//! Tasks that misbehave: they wake themselves for ever, panic, or call back into their reactor. What else the
-//! reactor serves goes on.
+//! Tasks that misbehave: they wake themselves again and again, panic, or call back into their reactor. Everything else on
+//! the reactor continues.
 
 mod tier;
 
@@ -27,8 +27,8 @@ fn reactor() -> Reactor {
     Reactor::new(ReactorOptions::default()).unwrap()
 }
 
-/// Is ready never, and to be polled again at once.
-async fn wake_for_ever() {
+/// Never ends, and wakes itself at each poll.
+async fn wake_forever() {
     poll_fn(|context| {
         context.waker().wake_by_ref();
         Poll::<()>::Pending
@@ -42,27 +42,27 @@ fn is_readable(reactor: &Reactor) -> bool {
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
 }
 
-/// The message of what `act` panics with.
+/// The message of the panic in `act`.
 fn panic_of(act: impl FnOnce()) -> String {
-    let panic = catch_unwind(AssertUnwindSafe(act)).expect_err("it panics");
+    let panic = catch_unwind(AssertUnwindSafe(act)).expect_err("act must panic");
     let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).expect("a message")
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).expect("the panic has a message")
 }
 
 #[test]
-fn a_task_that_wakes_itself_for_ever_starves_neither_the_root_nor_time() {
-    on_every_tier("a_task_that_wakes_itself_for_ever_starves_neither_the_root_nor_time", |_| {
+fn a_self_waking_task_starves_neither_block_on_nor_timers() {
+    on_every_tier("a_self_waking_task_starves_neither_block_on_nor_timers", |_| {
         let reactor = reactor();
-        reactor.spawn(wake_for_ever());
+        reactor.spawn(wake_forever());
         reactor.block_on(reactor.sleep(MS));
     });
 }
 
 #[test]
-fn a_task_that_wakes_itself_for_ever_keeps_no_caller_of_reap() {
-    on_every_tier("a_task_that_wakes_itself_for_ever_keeps_no_caller_of_reap", |_| {
+fn a_self_waking_task_does_not_block_reap() {
+    on_every_tier("a_self_waking_task_does_not_block_reap", |_| {
         let (device, reactor) = (Device::new(Memory::new(1 << 20).unwrap()).unwrap(), reactor());
-        reactor.spawn(wake_for_ever());
+        reactor.spawn(wake_forever());
         let mut completed = Vec::new();
         reactor.reap(0, None, &mut completed).unwrap();
         start(&reactor, &device, 7, async |operation, device| {
@@ -73,31 +73,28 @@ fn a_task_that_wakes_itself_for_ever_keeps_no_caller_of_reap() {
         assert_eq!(completed.pop().map(|completed| completed.token()), Some(Token::new(7)));
         let asleep = start_asleep(&reactor, &device);
         reactor.reap(1, Some(MS), &mut completed).unwrap();
-        assert!(completed.is_empty(), "what it waits for is to come yet");
+        assert!(completed.is_empty(), "the operation must not end yet");
         asleep.set(true);
     });
 }
 
 #[test]
-fn a_turn_ends_though_a_task_wakes_itself_for_ever_and_another_turn_is_due() {
-    on_every_tier(
-        "a_turn_ends_though_a_task_wakes_itself_for_ever_and_another_turn_is_due",
-        |_| {
-            let reactor = reactor();
-            reactor.spawn(wake_for_ever());
+fn a_turn_ends_despite_a_self_waking_task_and_another_is_due() {
+    on_every_tier("a_turn_ends_despite_a_self_waking_task_and_another_is_due", |_| {
+        let reactor = reactor();
+        reactor.spawn(wake_forever());
+        reactor.turn().unwrap();
+        reactor.fd().unwrap();
+        for _ in 0..3 {
             reactor.turn().unwrap();
-            reactor.fd().unwrap();
-            for _ in 0..3 {
-                reactor.turn().unwrap();
-                assert!(is_readable(&reactor));
-            }
-        },
-    );
+            assert!(is_readable(&reactor));
+        }
+    });
 }
 
 #[test]
-fn a_task_that_panics_is_gone_and_the_others_go_on() {
-    on_every_tier("a_task_that_panics_is_gone_and_the_others_go_on", |_| {
+fn a_panicking_task_is_dropped_and_the_others_continue() {
+    on_every_tier("a_panicking_task_is_dropped_and_the_others_continue", |_| {
         let reactor = reactor();
         let (left, ended) = (Rc::new(RefCell::new(None::<Waker>)), Rc::new(Cell::new(0)));
         let (its, held) = (left.clone(), ended.clone());
@@ -122,19 +119,19 @@ fn a_task_that_panics_is_gone_and_the_others_go_on() {
                 ended.set(ended.get() + 1);
             });
         }
-        left.borrow().as_ref().expect("it was polled").wake_by_ref();
+        left.borrow().as_ref().expect("the task was polled").wake_by_ref();
         let panicked = || reactor.block_on(reactor.sleep(MS));
         assert_eq!(panic_of(panicked), "as a test does");
-        assert_eq!(Rc::strong_count(&ended), 1 + 3, "the task was destroyed");
-        left.borrow().as_ref().expect("it was kept").wake_by_ref();
+        assert_eq!(Rc::strong_count(&ended), 1 + 3, "the panicking task was not dropped");
+        left.borrow().as_ref().expect("the waker was kept").wake_by_ref();
         reactor.block_on(reactor.sleep(MS));
         assert_eq!(ended.get(), 3);
     });
 }
 
 #[test]
-fn a_turn_that_panics_is_made_up_for_by_another() {
-    on_every_tier("a_turn_that_panics_is_made_up_for_by_another", |_| {
+fn after_a_turn_that_panics_another_turn_is_due() {
+    on_every_tier("after_a_turn_that_panics_another_turn_is_due", |_| {
         let reactor = reactor();
         reactor.fd().unwrap();
         let polled = Rc::new(Cell::new(false));
@@ -148,11 +145,11 @@ fn a_turn_that_panics_is_made_up_for_by_another() {
             its.set(true);
         });
         assert_eq!(panic_of(|| reactor.turn().unwrap()), "as a test does");
-        assert!(is_readable(&reactor), "the foreign loop is to come again");
+        assert!(is_readable(&reactor), "another turn must be due");
         reactor.turn().unwrap();
         assert!(polled.get());
         assert!(!is_readable(&reactor));
-        // No turn is taken to be under way.
+        // The reactor is not inside a turn any more.
         let task = Rc::new(RefCell::new(None::<Waker>));
         let its = task.clone();
         reactor.spawn(poll_fn(move |context| {
@@ -160,12 +157,12 @@ fn a_turn_that_panics_is_made_up_for_by_another() {
             if is_first { Poll::Pending } else { Poll::Ready(()) }
         }));
         reactor.turn().unwrap();
-        task.borrow().as_ref().expect("it was polled").wake_by_ref();
+        task.borrow().as_ref().expect("the task was polled").wake_by_ref();
         assert!(is_readable(&reactor));
     });
 }
 
-/// Is polled twice.
+/// Wakes itself once, and ends at the second poll.
 async fn wake_once() {
     let mut polls = 0;
     poll_fn(|context| {
@@ -177,15 +174,15 @@ async fn wake_once() {
 }
 
 #[test]
-fn block_on_within_block_on_is_refused_and_the_outer_one_ends() {
-    on_every_tier("block_on_within_block_on_is_refused_and_the_outer_one_ends", |_| {
+fn nested_block_on_panics_and_the_outer_one_ends() {
+    on_every_tier("nested_block_on_panics_and_the_outer_one_ends", |_| {
         let reactor = Rc::new(reactor());
         let weak = Rc::downgrade(&reactor);
         let refused = Rc::new(RefCell::new(String::new()));
         let text = refused.clone();
         reactor.spawn(async move {
             wake_once().await;
-            let reactor = weak.upgrade().expect("it runs this");
+            let reactor = weak.upgrade().expect("the reactor runs this task");
             *text.borrow_mut() = panic_of(|| reactor.block_on(async {}));
         });
         reactor.block_on(async {
@@ -194,23 +191,23 @@ fn block_on_within_block_on_is_refused_and_the_outer_one_ends() {
             reactor.sleep(MS).await;
         });
         assert!(refused.borrow().contains("block_on"), "{}", refused.borrow());
-        // That of a future which panics is over.
+        // A block_on whose future panicked has ended.
         panic_of(|| reactor.block_on(async { panic!("as a test does") }));
         reactor.block_on(reactor.sleep(MS));
     });
 }
 
 #[test]
-fn a_task_cannot_turn_its_own_reactor() {
-    on_every_tier("a_task_cannot_turn_its_own_reactor", |_| {
+fn a_task_that_turns_its_own_reactor_gets_edeadlk() {
+    on_every_tier("a_task_that_turns_its_own_reactor_gets_edeadlk", |_| {
         let reactor = Rc::new(reactor());
         let (weak, is_done) = (Rc::downgrade(&reactor), Rc::new(Cell::new(false)));
         let done = is_done.clone();
         reactor.spawn(async move {
             for _ in 0..2 {
-                // It is in the queue of those to poll while it calls.
+                // The task is queued while it calls.
                 wake_once().await;
-                let reactor = weak.upgrade().expect("it runs this");
+                let reactor = weak.upgrade().expect("the reactor runs this task");
                 poll_fn(|context| {
                     context.waker().wake_by_ref();
                     assert_eq!(reactor.turn(), Err(Errno::DEADLK));
@@ -227,7 +224,7 @@ fn a_task_cannot_turn_its_own_reactor() {
     });
 }
 
-/// Starts an operation that answers `token`.
+/// Starts an operation that completes with `token`.
 fn start<F: Future<Output = ()> + 'static>(
     reactor: &Reactor,
     device: &Device,
@@ -241,17 +238,17 @@ fn start<F: Future<Output = ()> + 'static>(
     inner.start_operation(admitted, asker, None, |operation| body(operation, device));
 }
 
-/// One that does not end before it is let.
+/// Starts an operation that ends when the returned cell is set.
 fn start_asleep(reactor: &Reactor, device: &Device) -> Rc<Cell<bool>> {
-    let let_go = Rc::new(Cell::new(false));
-    let its = let_go.clone();
+    let may_end = Rc::new(Cell::new(false));
+    let its = may_end.clone();
     start(reactor, device, 8, async move |operation: Operation, _| {
         while !its.get() {
             operation.sleep(MS).await;
         }
         operation.end(Payload::Length(0), Ok(0));
     });
-    let_go
+    may_end
 }
 
 async fn read(operation: &Operation, device: &Device, address: u64) {
@@ -262,11 +259,11 @@ async fn read(operation: &Operation, device: &Device, address: u64) {
 }
 
 #[test]
-fn an_operation_that_panics_answers_eio_and_the_others_end() {
-    on_every_tier("an_operation_that_panics_answers_eio_and_the_others_end", |_| {
+fn a_panicking_operation_returns_eio_and_the_others_end() {
+    on_every_tier("a_panicking_operation_returns_eio_and_the_others_end", |_| {
         let (device, reactor) = (Device::new(Memory::new(1 << 20).unwrap()).unwrap(), reactor());
         let mut completed = Vec::new();
-        // In either order, when their requests come back together.
+        // In either order, when their requests complete together.
         for panicking in [0, 1] {
             for token in 0..4 {
                 start(&reactor, &device, token, async move |operation, device| {
@@ -297,8 +294,8 @@ fn an_operation_that_panics_answers_eio_and_the_others_end() {
 }
 
 #[test]
-fn a_reactor_whose_operation_panics_while_it_goes_is_gone_in_the_end() {
-    on_every_tier("a_reactor_whose_operation_panics_while_it_goes_is_gone_in_the_end", |_| {
+fn a_drop_ends_although_an_operation_panics_during_it() {
+    on_every_tier("a_drop_ends_although_an_operation_panics_during_it", |_| {
         let (device, reactor) = (Device::new(Memory::new(1 << 20).unwrap()).unwrap(), reactor());
         let ended = Rc::new(Cell::new(0));
         for token in 0..4 {
@@ -318,7 +315,7 @@ fn a_reactor_whose_operation_panics_while_it_goes_is_gone_in_the_end() {
     });
 }
 
-/// Starts an operation that answers `token` when what another operation holds is given back, as a lock of a range.
+/// Starts an operation that completes with `token` when another operation releases `held`, like a range lock.
 fn start_waiting(reactor: &Reactor, device: &Device, token: u64, held: &Held) {
     let held = held.clone();
     start(reactor, device, token, async move |mut operation: Operation, _| {
@@ -331,7 +328,7 @@ fn start_waiting(reactor: &Reactor, device: &Device, token: u64, held: &Held) {
     });
 }
 
-/// Starts an operation that holds something until its read and a while have passed.
+/// Starts an operation that holds a lock until its read and a sleep have ended.
 fn start_holding(reactor: &Reactor, device: &Device, token: u64) -> Held {
     let held = Held::default();
     let its = held.clone();
@@ -345,7 +342,7 @@ fn start_holding(reactor: &Reactor, device: &Device, token: u64) -> Held {
     held
 }
 
-/// What one operation holds and another waits for.
+/// A lock that one operation holds and another one waits for.
 #[derive(Clone, Default)]
 struct Held {
     is_free: Rc<Cell<bool>>,
@@ -353,85 +350,76 @@ struct Held {
 }
 
 #[test]
-fn a_reactor_goes_though_its_operation_waits_for_one_of_another_reactor_of_the_thread() {
-    on_every_tier(
-        "a_reactor_goes_though_its_operation_waits_for_one_of_another_reactor_of_the_thread",
-        |_| {
-            let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
-            let (first, second) = (reactor(), reactor());
-            let held = start_holding(&second, &device, 1);
-            start_waiting(&first, &device, 2, &held);
+fn a_drop_turns_the_sibling_that_its_operation_waits_for() {
+    on_every_tier("a_drop_turns_the_sibling_that_its_operation_waits_for", |_| {
+        let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+        let (first, second) = (reactor(), reactor());
+        let held = start_holding(&second, &device, 1);
+        start_waiting(&first, &device, 2, &held);
+        drop(first);
+        assert!(held.is_free.get());
+        let mut completed = Vec::new();
+        second.reap(1, None, &mut completed).unwrap();
+        assert_eq!(completed.pop().map(|completed| completed.token()), Some(Token::new(1)));
+        // The other way round, and inside a future that the sibling runs.
+        let (first, second) = (reactor(), second);
+        let held = start_holding(&second, &device, 3);
+        start_waiting(&first, &device, 4, &held);
+        second.block_on(async { drop(first) });
+        assert!(held.is_free.get());
+    });
+}
+
+#[test]
+fn a_drop_inside_a_siblings_task_cancels_its_waiting_operations() {
+    on_every_tier("a_drop_inside_a_siblings_task_cancels_its_waiting_operations", |_| {
+        let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+        let (first, second) = (reactor(), reactor());
+        let held = start_holding(&second, &device, 1);
+        start_waiting(&first, &device, 2, &held);
+        let is_gone = Rc::new(Cell::new(false));
+        let its = is_gone.clone();
+        second.spawn(async move {
             drop(first);
-            assert!(held.is_free.get());
-            let mut completed = Vec::new();
-            second.reap(1, None, &mut completed).unwrap();
-            assert_eq!(completed.pop().map(|completed| completed.token()), Some(Token::new(1)));
-            // The other way round, and from within a future that the other runs.
-            let (first, second) = (reactor(), second);
-            let held = start_holding(&second, &device, 3);
-            start_waiting(&first, &device, 4, &held);
-            second.block_on(async { drop(first) });
-            assert!(held.is_free.get());
-        },
-    );
+            its.set(true);
+        });
+        assert!(is_gone.get() && !held.is_free.get());
+        let mut completed = Vec::new();
+        second.reap(1, None, &mut completed).unwrap();
+        assert!(held.is_free.get());
+    });
 }
 
 #[test]
-fn a_reactor_goes_within_a_task_of_another_whose_operation_its_own_waits_for() {
-    on_every_tier(
-        "a_reactor_goes_within_a_task_of_another_whose_operation_its_own_waits_for",
-        |_| {
-            let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
-            let (first, second) = (reactor(), reactor());
-            let held = start_holding(&second, &device, 1);
-            start_waiting(&first, &device, 2, &held);
-            let is_gone = Rc::new(Cell::new(false));
-            let its = is_gone.clone();
-            second.spawn(async move {
-                drop(first);
-                its.set(true);
-            });
-            assert!(is_gone.get() && !held.is_free.get());
-            let mut completed = Vec::new();
-            second.reap(1, None, &mut completed).unwrap();
-            assert!(held.is_free.get());
-        },
-    );
+fn requests_that_a_drop_cannot_finish_hold_their_epoch() {
+    on_every_tier("requests_that_a_drop_cannot_finish_hold_their_epoch", |tier| {
+        if tier != Tier::Ring {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let made = ImageFile::create(&folder.path().join("a"), 1 << 20, Allocation::Written);
+        let device = Device::new(made.unwrap()).unwrap();
+        let options = ReactorOptions { queue: QueueKind::Ring, ..ReactorOptions::default() };
+        let reactor = Reactor::new(options).unwrap();
+        start(&reactor, &device, 1, async move |operation, device| {
+            read(&operation, &device, 0).await;
+            operation.end(Payload::Length(0), Ok(1));
+        });
+        let domain = quiescence(device.index());
+        let epoch = domain.retire();
+        tier::refuse(&[tier::ENTER], Errno::PERM);
+        drop(reactor);
+        assert!(!domain.passed(epoch), "the kernel has not reported the end of the request");
+        // Another device does not get its index either, and with the index its domain.
+        let index = device.index();
+        drop(device);
+        let other = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+        assert_ne!(other.index(), index);
+    });
 }
 
 #[test]
-fn a_reactor_that_cannot_finish_its_requests_lets_no_epoch_pass_that_they_began_in() {
-    on_every_tier(
-        "a_reactor_that_cannot_finish_its_requests_lets_no_epoch_pass_that_they_began_in",
-        |tier| {
-            if tier != Tier::Ring {
-                return;
-            }
-            let folder = tempfile::tempdir().unwrap();
-            let made = ImageFile::create(&folder.path().join("a"), 1 << 20, Allocation::Written);
-            let device = Device::new(made.unwrap()).unwrap();
-            let options = ReactorOptions { queue: QueueKind::Ring, ..ReactorOptions::default() };
-            let reactor = Reactor::new(options).unwrap();
-            start(&reactor, &device, 1, async move |operation, device| {
-                read(&operation, &device, 0).await;
-                operation.end(Payload::Length(0), Ok(1));
-            });
-            let domain = quiescence(device.index());
-            let epoch = domain.retire();
-            tier::refuse(&[tier::ENTER], Errno::PERM);
-            drop(reactor);
-            assert!(!domain.passed(epoch), "the kernel has not said that the request has ended");
-            // Nor does another device get its index, and with it its domain.
-            let index = device.index();
-            drop(device);
-            let other = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
-            assert_ne!(other.index(), index);
-        },
-    );
-}
-
-#[test]
-fn reaping_without_a_wait_submits_what_was_pushed_to_a_queue_of_the_devices_own() {
+fn a_reap_without_wait_submits_to_a_devices_own_queue() {
     let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
     let options = ReactorOptions { queue: QueueKind::Sync, ..ReactorOptions::default() };
     let reactor = Reactor::new(options).unwrap();
@@ -445,35 +433,32 @@ fn reaping_without_a_wait_submits_what_was_pushed_to_a_queue_of_the_devices_own(
 }
 
 #[test]
-fn what_a_panicked_operation_has_in_flight_holds_its_epoch_until_it_has_ended() {
-    on_every_tier(
-        "what_a_panicked_operation_has_in_flight_holds_its_epoch_until_it_has_ended",
-        |_| {
-            let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
-            let options = ReactorOptions { queue: QueueKind::Sync, ..ReactorOptions::default() };
-            let reactor = Reactor::new(options).unwrap();
-            let text = panic_of(|| {
-                start(&reactor, &device, 1, async move |operation, device| {
-                    let (mut one, mut other) =
-                        (pin!(read(&operation, &device, 0)), pin!(read(&operation, &device, 512)));
-                    poll_fn(|context| {
-                        assert!(one.as_mut().poll(context).is_pending());
-                        assert!(other.as_mut().poll(context).is_pending());
-                        Poll::Ready(())
-                    })
-                    .await;
-                    panic!("as a test does");
-                });
+fn requests_of_a_panicked_operation_hold_their_epoch() {
+    on_every_tier("requests_of_a_panicked_operation_hold_their_epoch", |_| {
+        let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+        let options = ReactorOptions { queue: QueueKind::Sync, ..ReactorOptions::default() };
+        let reactor = Reactor::new(options).unwrap();
+        let text = panic_of(|| {
+            start(&reactor, &device, 1, async move |operation, device| {
+                let (mut one, mut other) =
+                    (pin!(read(&operation, &device, 0)), pin!(read(&operation, &device, 512)));
+                poll_fn(|context| {
+                    assert!(one.as_mut().poll(context).is_pending());
+                    assert!(other.as_mut().poll(context).is_pending());
+                    Poll::Ready(())
+                })
+                .await;
+                panic!("as a test does");
             });
-            assert_eq!(text, "as a test does");
-            let domain = quiescence(device.index());
-            let epoch = domain.retire();
-            assert!(!domain.passed(epoch), "two requests are in flight");
-            let mut completed = Vec::new();
-            reactor.reap(1, None, &mut completed).unwrap();
-            assert_eq!(completed.pop().map(|it| it.result()), Some(Err(Errno::IO)));
-            reactor.reap(0, None, &mut completed).unwrap();
-            assert!(domain.passed(epoch));
-        },
-    );
+        });
+        assert_eq!(text, "as a test does");
+        let domain = quiescence(device.index());
+        let epoch = domain.retire();
+        assert!(!domain.passed(epoch), "two requests are in flight");
+        let mut completed = Vec::new();
+        reactor.reap(1, None, &mut completed).unwrap();
+        assert_eq!(completed.pop().map(|it| it.result()), Some(Err(Errno::IO)));
+        reactor.reap(0, None, &mut completed).unwrap();
+        assert!(domain.passed(epoch));
+    });
 }

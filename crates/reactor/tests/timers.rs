@@ -1,4 +1,4 @@
-//! Waiting for moments, by the machine's clock and by a virtual one.
+//! Timers, with the machine's clock and with a virtual one.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -31,10 +31,10 @@ fn a_sleep_takes_at_least_its_time() {
 }
 
 thread_local! {
-    static OF_WAKERS: Reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    static WAKER_REACTOR: Reactor = Reactor::new(ReactorOptions::default()).unwrap();
 }
 
-/// A user's waker that asks its reactor something when it is dropped.
+/// A user's waker that calls into its reactor when it is dropped.
 struct CallsBack;
 
 impl Wake for CallsBack {
@@ -43,13 +43,13 @@ impl Wake for CallsBack {
 
 impl Drop for CallsBack {
     fn drop(&mut self) {
-        OF_WAKERS.with(|reactor| reactor.counters().list());
+        WAKER_REACTOR.with(|reactor| reactor.counters().list());
     }
 }
 
 #[test]
-fn a_waker_that_calls_back_when_it_is_dropped_finds_the_reactor_at_rest() {
-    OF_WAKERS.with(|reactor| {
+fn a_wakers_drop_may_call_back_into_the_reactor() {
+    WAKER_REACTOR.with(|reactor| {
         let mut sleep = Box::pin(reactor.sleep(3600 * 1000 * MS));
         for _ in 0..2 {
             let waker = Waker::from(Arc::new(CallsBack));
@@ -74,7 +74,7 @@ fn virtual_time_passes_exactly_and_at_once() {
 }
 
 #[test]
-fn sleepers_wake_in_the_order_of_their_moments() {
+fn sleepers_wake_in_the_order_of_their_times() {
     let (reactor, clock) = by_virtual_clock();
     let begin = clock.now();
     let woken = Rc::new(RefCell::new(Vec::new()));
@@ -82,7 +82,7 @@ fn sleepers_wake_in_the_order_of_their_moments() {
         let (reactor_of_task, woken) = (Rc::downgrade(&reactor), woken.clone());
         let clock = clock.clone();
         reactor.spawn(async move {
-            let reactor = reactor_of_task.upgrade().expect("it runs this");
+            let reactor = reactor_of_task.upgrade().expect("the reactor runs this task");
             let sleep = reactor.sleep(number * MS);
             sleep.await;
             assert_eq!(clock.now() - begin, number * MS);
@@ -94,7 +94,7 @@ fn sleepers_wake_in_the_order_of_their_moments() {
 }
 
 #[test]
-fn a_sleep_that_is_dropped_wakes_nobody_and_moves_no_clock() {
+fn a_dropped_sleep_wakes_nothing_and_moves_no_clock() {
     let (reactor, clock) = by_virtual_clock();
     let begin = clock.now();
     reactor.block_on(async {
@@ -109,7 +109,7 @@ fn a_sleep_that_is_dropped_wakes_nobody_and_moves_no_clock() {
         reactor.sleep(MS).await;
     });
     assert_eq!(clock.now() - begin, MS);
-    // Were a dropped one still there, time would jump to it.
+    // With a dropped sleep still in the queue, the clock would jump to it.
     let mut completed = Vec::new();
     reactor.reap(1, Some(MS), &mut completed).unwrap();
     assert!(clock.now() - begin <= 2 * MS);
@@ -123,7 +123,7 @@ fn ten_thousand_sleepers_all_wake() {
     for number in 0..10_000u32 {
         let (reactor_of_task, woken) = (Rc::downgrade(&reactor), woken.clone());
         reactor.spawn(async move {
-            let reactor = reactor_of_task.upgrade().expect("it runs this");
+            let reactor = reactor_of_task.upgrade().expect("the reactor runs this task");
             reactor.sleep(number.wrapping_mul(7919) % 100 * MS).await;
             *woken.borrow_mut() += 1;
         });
@@ -138,11 +138,11 @@ fn a_timeout_of_reap_with_nothing_in_flight_does_not_wait() {
     let begin = clock.now();
     let mut completed = Vec::new();
     reactor.reap(1, Some(MS), &mut completed).unwrap();
-    assert_eq!(clock.now(), begin, "it waits for no more than is in flight");
+    assert_eq!(clock.now(), begin, "reap waits for no more than is in flight");
 }
 
 #[test]
-fn the_longest_of_all_times_is_waited_for_and_does_not_overflow() {
+fn the_longest_duration_does_not_overflow() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     reactor.block_on(async {
         let mut sleep = pin!(reactor.sleep(Duration::MAX));

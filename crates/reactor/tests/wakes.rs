@@ -1,5 +1,4 @@
-//! Threads meet in the mailbox: no letter is lost, none is read twice, and a
-//! sleeping reactor wakes, with io_uring and without.
+//! The mailbox: no message is lost, none is read twice, and a sleeping reactor wakes, with io_uring and without.
 
 mod tier;
 
@@ -22,7 +21,7 @@ fn reactor() -> Reactor {
     Reactor::new(ReactorOptions::default()).unwrap()
 }
 
-/// Something that becomes true, told by a waker.
+/// A flag with a waker, for one task that waits until it is set.
 #[derive(Default)]
 struct Flag {
     set: AtomicBool,
@@ -54,7 +53,7 @@ fn a_waker_wakes_from_any_thread() {
             let flag = Arc::new(Flag::default());
             let other = flag.clone();
             let setter = std::thread::spawn(move || {
-                // Now before the reactor sleeps, now after.
+                // Sometimes before the reactor sleeps, sometimes after.
                 for _ in 0..round % 50 * 20 {
                     std::hint::spin_loop();
                 }
@@ -67,34 +66,34 @@ fn a_waker_wakes_from_any_thread() {
 }
 
 #[test]
-fn every_letter_is_read_once_and_in_the_order_of_its_sender() {
-    on_every_tier("every_letter_is_read_once_and_in_the_order_of_its_sender", |_| {
+fn each_message_is_read_once_and_in_its_senders_order() {
+    on_every_tier("each_message_is_read_once_and_in_its_senders_order", |_| {
         const SENDERS: usize = 3;
-        const LETTERS: u64 = 5000;
+        const MESSAGES: u64 = 5000;
         let reactor = reactor();
-        let home = std::thread::current().id();
+        let owner = std::thread::current().id();
         let read: Arc<[AtomicU64; SENDERS]> = Arc::default();
         let done = Arc::new(Flag::default());
         let senders: Vec<_> = (0..SENDERS)
             .map(|sender| {
-                let (remote, read, done) = (reactor.inner().remote(), read.clone(), done.clone());
-                // One of them has a reactor, and so sends messages of its ring.
+                let (handle, read, done) = (reactor.inner().remote(), read.clone(), done.clone());
+                // One of them has a reactor, so it wakes the owner by a message from its ring.
                 let own = sender == 0;
                 std::thread::spawn(move || {
                     let _own = own.then(self::reactor);
-                    for letter in 0..LETTERS {
+                    for message in 0..MESSAGES {
                         let (read, done) = (read.clone(), done.clone());
-                        let sent = remote.run(move |_| {
-                            assert_eq!(std::thread::current().id(), home);
+                        let sent = handle.run(move |_| {
+                            assert_eq!(std::thread::current().id(), owner);
                             let before = read[sender].fetch_add(1, Ordering::Relaxed);
-                            assert_eq!(before, letter, "sender {sender}");
+                            assert_eq!(before, message, "sender {sender}");
                             let sum = read.iter().map(|one| one.load(Ordering::Relaxed));
-                            if sum.sum::<u64>() == SENDERS as u64 * LETTERS {
+                            if sum.sum::<u64>() == SENDERS as u64 * MESSAGES {
                                 done.set();
                             }
                         });
                         assert!(sent);
-                        if letter % 64 == 0 {
+                        if message % 64 == 0 {
                             std::thread::yield_now();
                         }
                     }
@@ -105,7 +104,7 @@ fn every_letter_is_read_once_and_in_the_order_of_its_sender() {
         for sender in senders {
             sender.join().unwrap();
         }
-        assert!(reactor.counters().get(Counter::Letters) >= SENDERS as u64 * LETTERS);
+        assert!(reactor.counters().get(Counter::Letters) >= SENDERS as u64 * MESSAGES);
     });
 }
 
@@ -142,26 +141,26 @@ fn two_reactors_play_ping_pong() {
 }
 
 #[test]
-fn a_letter_is_read_when_every_wait_is_taken() {
-    on_every_tier("a_letter_is_read_when_every_wait_is_taken", |_| {
+fn a_message_is_read_when_no_wait_slot_is_free() {
+    on_every_tier("a_message_is_read_when_no_wait_slot_is_free", |_| {
         let reactor = reactor();
         let (reading, _writing) = std::io::pipe().unwrap();
         let reading = Arc::new(OwnedFd::from(reading));
-        // More than the ring has places for, before it first watches its mailbox.
+        // More waits than the ring has slots, before it first watches its mailbox.
         let mut polls: Vec<_> =
             (0..1100).map(|_| Box::pin(reactor.poll(&reading, PollFlags::IN, None))).collect();
         for poll in &mut polls {
             let _ = poll.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         }
-        assert!(is_read_asleep(&reactor, |remote, letter| assert!(remote.run(letter))));
+        assert!(is_read_while_asleep(&reactor, |handle, message| assert!(handle.run(message))));
     });
 }
 
 #[test]
-fn as_many_waits_as_promised_are_taken_and_one_more_is_refused() {
-    on_every_tier("as_many_waits_as_promised_are_taken_and_one_more_is_refused", |_| {
+fn max_waits_are_taken_and_one_more_gets_eagain() {
+    on_every_tier("max_waits_are_taken_and_one_more_gets_eagain", |_| {
         let reactor = reactor();
-        // Where there is a ring it watches the mailbox, too.
+        // A ring also watches the mailbox.
         reactor.block_on(reactor.sleep(Duration::from_millis(1)));
         let (reading, _writing) = std::io::pipe().unwrap();
         let reading = Arc::new(OwnedFd::from(reading));
@@ -189,49 +188,49 @@ fn a_waker_that_outlives_its_reactor_keeps_no_ring() {
             waker = Some(context.waker().clone());
             Poll::Ready(())
         }));
-        let remote = reactor.inner().remote();
+        let handle = reactor.inner().remote();
         drop(reactor);
         assert_eq!(rings(), before);
         waker.unwrap().wake();
-        assert!(!remote.run(|_| {}));
+        assert!(!handle.run(|_| {}));
     });
 }
 
-/// Where a search for leaks finds what is kept for ever.
+/// Keeps a reactor reachable, so that the leak checker does not report it.
 static KEPT: AtomicPtr<Reactor> = AtomicPtr::new(std::ptr::null_mut());
 
 #[test]
-fn a_letter_is_read_whose_message_the_kernel_does_not_take() {
-    on_every_tier("a_letter_is_read_whose_message_the_kernel_does_not_take", |_| {
+fn a_message_is_read_when_the_senders_ring_cannot_notify() {
+    on_every_tier("a_message_is_read_when_the_senders_ring_cannot_notify", |_| {
         let reactor = reactor();
-        assert!(is_read_asleep(&reactor, |remote, letter| {
-            // Kept for ever: its queue cannot be emptied any more.
+        assert!(is_read_while_asleep(&reactor, |handle, message| {
+            // Never dropped: its queue cannot be drained any more.
             KEPT.store(Box::into_raw(Box::new(self::reactor())), Ordering::Relaxed);
             tier::refuse(&[tier::ENTER], Errno::AGAIN);
-            assert!(remote.run(letter));
+            assert!(handle.run(message));
         }));
     });
 }
 
-/// Has another thread `send` a letter when the reactor sleeps: true when it is read.
-fn is_read_asleep(
+/// Lets another thread `send` a message when the reactor sleeps. True when the reactor reads it.
+fn is_read_while_asleep(
     reactor: &Reactor,
     send: impl FnOnce(Remote, Box<dyn FnOnce(&Rc<Inner>) + Send>) + Send,
 ) -> bool {
-    let (flag, remote) = (Arc::new(Flag::default()), reactor.inner().remote());
+    let (flag, handle) = (Arc::new(Flag::default()), reactor.inner().remote());
     let (read, counters) = (flag.clone(), reactor.counters());
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // It is counted when the letterbox knows of it.
+            // The reactor counts a sleep after it has announced it to the mailbox.
             while counters.get(Counter::Sleeps) == 0 {
                 std::thread::yield_now();
             }
-            send(remote, Box::new(move |_| read.set()));
+            send(handle, Box::new(move |_| read.set()));
         });
-        let mut patience = pin!(reactor.sleep(Duration::from_secs(5)));
+        let mut timeout = pin!(reactor.sleep(Duration::from_secs(5)));
         let mut wait = pin!(flag.wait());
-        // Patience first: at its end any letter is read.
-        reactor.block_on(poll_fn(|context| match patience.as_mut().poll(context) {
+        // The timeout first: when it ends, any message is read.
+        reactor.block_on(poll_fn(|context| match timeout.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(false),
             Poll::Pending => wait.as_mut().poll(context).map(|()| true),
         }))
@@ -239,8 +238,8 @@ fn is_read_asleep(
 }
 
 #[test]
-fn a_letter_reaches_its_own_of_two_reactors_on_a_thread() {
-    on_every_tier("a_letter_reaches_its_own_of_two_reactors_on_a_thread", |_| {
+fn a_message_reaches_the_right_reactor_of_a_thread() {
+    on_every_tier("a_message_reaches_the_right_reactor_of_a_thread", |_| {
         let (first, second) = (reactor(), reactor());
         let (send, receive) = channel();
         let own = std::rc::Rc::as_ptr(second.inner()) as usize;
@@ -249,7 +248,7 @@ fn a_letter_reaches_its_own_of_two_reactors_on_a_thread() {
         });
         assert!(sent);
         first.turn().unwrap();
-        assert!(receive.try_recv().is_err(), "it is not for the first");
+        assert!(receive.try_recv().is_err(), "the first reactor read a message for the second");
         let mut completed = Vec::new();
         second.reap(0, None, &mut completed).unwrap();
         assert_eq!(receive.try_recv(), Ok(own));
@@ -257,42 +256,42 @@ fn a_letter_reaches_its_own_of_two_reactors_on_a_thread() {
 }
 
 #[test]
-fn a_reactor_goes_though_every_letter_sends_another() {
-    on_every_tier("a_reactor_goes_though_every_letter_sends_another", |_| {
-        fn again(remote: Remote, refused: Arc<AtomicBool>) {
-            let (to, flag) = (remote.clone(), refused.clone());
-            if !remote.run(move |_| again(to, flag)) {
+fn a_drop_ends_although_every_message_sends_another() {
+    on_every_tier("a_drop_ends_although_every_message_sends_another", |_| {
+        fn again(handle: Remote, refused: Arc<AtomicBool>) {
+            let (to, flag) = (handle.clone(), refused.clone());
+            if !handle.run(move |_| again(to, flag)) {
                 refused.store(true, Ordering::Relaxed);
             }
         }
         let (reactor, refused) = (reactor(), Arc::default());
         again(reactor.inner().remote(), Arc::clone(&refused));
         drop(reactor);
-        assert!(refused.load(Ordering::Relaxed), "the last one was given back");
+        assert!(refused.load(Ordering::Relaxed), "the last message was not returned");
     });
 }
 
 #[test]
-fn letters_to_a_reactor_that_is_gone_are_given_back() {
-    on_every_tier("letters_to_a_reactor_that_is_gone_are_given_back", |_| {
+fn messages_to_a_dropped_reactor_are_returned() {
+    on_every_tier("messages_to_a_dropped_reactor_are_returned", |_| {
         for _ in 0..50 {
             let reactor = reactor();
-            let remote = reactor.inner().remote();
+            let handle = reactor.inner().remote();
             let (sent, read) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
             let sender = {
                 let (sent, read) = (sent.clone(), read.clone());
                 std::thread::spawn(move || {
-                    let most = Instant::now() + Duration::from_secs(20);
-                    while Instant::now() < most {
+                    let deadline = Instant::now() + Duration::from_secs(20);
+                    while Instant::now() < deadline {
                         let read = read.clone();
-                        if !remote.run(move |_| {
+                        if !handle.run(move |_| {
                             read.fetch_add(1, Ordering::Relaxed);
                         }) {
                             return;
                         }
                         sent.fetch_add(1, Ordering::Relaxed);
                     }
-                    panic!("the reactor never goes");
+                    panic!("the reactor was not dropped");
                 })
             };
             while sent.load(Ordering::Relaxed) < 20 {

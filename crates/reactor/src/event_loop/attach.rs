@@ -1,4 +1,4 @@
-//! A device in one reactor's tables: which queue its requests take, and why.
+//! Puts devices into a reactor's tables, chooses their queues, and takes closed devices out again.
 
 use std::io;
 use std::sync::Arc;
@@ -7,74 +7,74 @@ use rustix::io::Errno;
 use uringfs_device::{Core, DeviceIndex, Request};
 
 use crate::counters::Counter;
-use crate::event_loop::core::{CLOSING, Inner, Letter};
-use crate::event_loop::waker::ring_bell;
+use crate::event_loop::core::{CLOSING, Inner, Message};
+use crate::event_loop::waker::notify;
 use crate::io::attachment::Attachment;
-use crate::io::choose::choose;
-use crate::io::route::{Lane, Route, Way};
+use crate::io::choose::choose_queue;
+use crate::io::route::{DeviceSlot, FastRoute, QueueRoute};
 use crate::sync::domains::domain_at;
 use crate::sync::quiescence::Tracker;
 
 impl Inner {
-    /// True when this reactor serves the device already.
+    /// True when the device is in this reactor's tables.
     #[inline]
     pub fn is_attached(&self, device: DeviceIndex) -> bool {
         self.io.borrow().attachments.get(device.get()).is_some_and(Option::is_some)
     }
 
-    /// Puts a device into this reactor's tables, if it is not there.
+    /// Puts a device into this reactor's tables, unless it is there.
     ///
     /// # Errors
-    /// ENODEV when it has been removed; why no queue can serve it.
+    /// ENODEV when the device has been removed; otherwise the reason why no queue can serve it.
     pub fn attach(&self, core: &Arc<Core>) -> io::Result<()> {
-        let place = core.index().get();
-        if self.io.borrow().attachments.get(place).is_some_and(Option::is_some) {
+        let index = core.index().get();
+        if self.io.borrow().attachments.get(index).is_some_and(Option::is_some) {
             return Ok(());
         }
         if core.is_closed() {
             return Err(Errno::NODEV.into());
         }
         let polled = self.io.borrow().polled.is_some();
-        let chosen = choose(core, &self.options, &self.ring, polled)?;
-        let by_ring = matches!(chosen.route, Route::Ring | Route::Polled);
+        let chosen = choose_queue(core, &self.options, &self.ring_status, polled)?;
+        let by_ring = matches!(chosen.route, QueueRoute::Ring | QueueRoute::Polled);
         if !by_ring {
-            // What waiting for its queue takes is there before anything is in flight.
-            self.watch_everything()?;
+            // Make what waits for its queue need before anything is in flight.
+            self.register_everything()?;
         }
         {
             let io = &mut *self.io.borrow_mut();
             if by_ring {
                 io.install(core)?;
             }
-            if io.attachments.len() <= place {
-                io.attachments.resize_with(place + 1, || None);
+            if io.attachments.len() <= index {
+                io.attachments.resize_with(index + 1, || None);
             }
-            while io.state.lanes.len() <= place {
-                let index = io.state.lanes.len();
-                let tracker = Tracker::new(domain_at(index), self.name.clone());
-                io.state.lanes.push(Lane { way: Way::Closed, tracker });
+            while io.in_flight.devices.len() <= index {
+                let next = io.in_flight.devices.len();
+                let tracker = Tracker::new(domain_at(next), self.name.clone());
+                io.in_flight.devices.push(DeviceSlot { fast_route: FastRoute::Closed, tracker });
             }
-            io.state.lanes[place].way = match chosen.route {
-                Route::Ring => Way::Ring,
-                Route::Polled => Way::Polled,
-                Route::Own(_) => Way::Other,
+            io.in_flight.devices[index].fast_route = match chosen.route {
+                QueueRoute::Ring => FastRoute::Ring,
+                QueueRoute::Polled => FastRoute::Polled,
+                QueueRoute::Own(_) => FastRoute::OwnQueue,
             };
-            io.attachments[place] = Some(Attachment::new(core.clone(), chosen));
+            io.attachments[index] = Some(Attachment::new(core.clone(), chosen));
             if !by_ring {
-                io.own.push(place);
+                io.own_queue_devices.push(index);
             }
         }
-        let letterbox = Arc::downgrade(&self.letterbox);
+        let mailbox = Arc::downgrade(&self.mailbox);
         core.on_close(Box::new(move |index| {
-            // A reactor that is gone holds no device.
-            if let Some(letterbox) = letterbox.upgrade() {
-                let _ = letterbox.post_with(Letter::Detach(index), ring_bell);
+            // A reactor that was dropped holds no device.
+            if let Some(mailbox) = mailbox.upgrade() {
+                let _ = mailbox.post_with(Message::Detach(index), notify);
             }
         }));
         Ok(())
     }
 
-    /// Pushes a request, attaching its device at first use; with no room it waits.
+    /// Pushes a request. Attaches its device at the first use. A request without room in its queue waits in the backlog.
     #[allow(clippy::result_large_err)] // the request goes back whole, memory included
     pub(crate) fn issue_or_wait(
         &self,
@@ -88,15 +88,15 @@ impl Inner {
         if let Err(mut request) = io.push(request) {
             self.count(Counter::Backlogged);
             request.set_issued(false);
-            io.state.backlog.push_back(request);
+            io.in_flight.backlog.push_back(request);
         }
         Ok(())
     }
 
-    /// Sees to it that a device takes requests here.
+    /// Attaches a device, if necessary, and checks that it takes requests here.
     ///
     /// # Errors
-    /// What attaching says; ENODEV when it is about to go.
+    /// Those of [`Self::attach`]; ENODEV when the device is being removed.
     pub(crate) fn attach_for(&self, core: &Arc<Core>) -> Result<(), Errno> {
         self.attach(core).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         let io = self.io.borrow();
@@ -106,51 +106,51 @@ impl Inner {
         }
     }
 
-    /// The device takes no new requests here; it goes when its last has ended.
+    /// Refuses new requests for the device. It is detached when its last request has ended.
     pub(crate) fn detach(&self, device: DeviceIndex) {
         let io = &mut *self.io.borrow_mut();
         if let Some(Some(attachment)) = io.attachments.get_mut(device.get()) {
             attachment.closing = true;
-            io.state.lanes[device.get()].way = Way::Closed;
+            io.in_flight.devices[device.get()].fast_route = FastRoute::Closed;
         }
     }
 
-    /// Lets go of closed devices that have nothing in flight.
+    /// Detaches closed devices that have nothing in flight.
     pub(crate) fn detach_closed(&self) {
         let io = &mut *self.io.borrow_mut();
-        let of_backlog = io.state.backlog.iter().map(|request| request.device);
+        let of_backlog = io.in_flight.backlog.iter().map(|request| request.device);
         let waiting: Vec<usize> =
-            of_backlog.chain(io.state.guarded.devices()).map(DeviceIndex::get).collect();
-        // Which devices these belong to is not known until they are back.
-        let at_worker = io.state.at_worker + io.state.for_worker.len() > 0;
+            of_backlog.chain(io.in_flight.locked.devices()).map(DeviceIndex::get).collect();
+        // The devices of these completions are unknown until the worker returns them.
+        let at_worker = io.in_flight.at_worker + io.in_flight.for_worker.len() > 0;
         let mut is_any_busy = false;
-        for place in 0..io.attachments.len() {
-            let Some(attachment) = &io.attachments[place] else { continue };
+        for index in 0..io.attachments.len() {
+            let Some(attachment) = &io.attachments[index] else { continue };
             if !attachment.closing {
                 continue;
             }
-            let by_ring = matches!(attachment.route, Route::Ring | Route::Polled);
-            let mut busy = at_worker || attachment.own_in_flight() > 0 || waiting.contains(&place);
-            // An operation may be between two requests.
-            let tracker = &mut io.state.lanes[place].tracker;
-            tracker.settle();
+            let by_ring = matches!(attachment.route, QueueRoute::Ring | QueueRoute::Polled);
+            let mut busy = at_worker || attachment.own_in_flight() > 0 || waiting.contains(&index);
+            // An operation that is counted in may be between two requests.
+            let tracker = &mut io.in_flight.devices[index].tracker;
+            tracker.publish_ended();
             busy |= tracker.is_active();
             if by_ring && !busy {
                 for ring in [&mut io.ring, &mut io.polled].into_iter().flatten() {
-                    busy |= ring.remove(place as u32) == Err(Errno::BUSY);
+                    busy |= ring.remove(index as u32) == Err(Errno::BUSY);
                 }
             }
             if busy {
                 is_any_busy = true;
                 continue;
             }
-            if let Some(watch) = &mut *self.watch.borrow_mut() {
-                // Its queues' descriptors are closed; their numbers may come again.
-                watch.forget_lasting();
+            if let Some(poller) = &mut *self.poller.borrow_mut() {
+                // Its queues' descriptors are closed, and the kernel may reuse their numbers.
+                poller.forget_registered();
             }
             io.detached_calls += attachment.own_system_calls();
-            io.own.retain(|other| *other != place);
-            io.attachments[place] = None;
+            io.own_queue_devices.retain(|other| *other != index);
+            io.attachments[index] = None;
         }
         let others = self.attention.get() & !CLOSING;
         self.attention.set(if is_any_busy { others | CLOSING } else { others });

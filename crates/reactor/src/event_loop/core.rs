@@ -1,5 +1,4 @@
-//! The state of a reactor, as its own tasks and operations see it, and the
-//! reactor that is the thread's current one.
+//! The state of a reactor, which its tasks and operations use, and the current reactor of a thread.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::OwnedFd;
@@ -10,80 +9,81 @@ use rustix::io::Errno;
 use uringfs_ring::WaitHandle;
 
 use crate::counters::{Counter, Counters};
-use crate::io::completion_worker::Worker;
-use crate::io::dispatch::Io;
-use crate::io::poller::Watch;
+use crate::io::completion_worker::CompletionWorker;
+use crate::io::dispatch::IoDispatch;
+use crate::io::poller::Poller;
 use crate::options::ReactorOptions;
 use crate::tasks::task::{ROOT, Tasks};
 use crate::tasks::timer::Timers;
 use crate::tasks::waiters::CellIndex;
-use crate::wake::mailbox::Bell;
+use crate::wake::mailbox::Notify;
 use crate::wake::message;
 
-/// Work to do on a reactor's thread.
-pub(crate) type Act = Box<dyn FnOnce(&Rc<Inner>) + Send>;
+/// Work to run on a reactor's thread.
+pub(crate) type Job = Box<dyn FnOnce(&Rc<Inner>) + Send>;
 
-/// A letter to a reactor.
-pub(crate) type Letter = message::Letter<Act>;
+/// A message to a reactor.
+pub(crate) type Message = message::Message<Job>;
 
 /// A reactor's mailbox.
-pub(crate) type Letterbox = message::Letterbox<Act>;
+pub(crate) type ReactorMailbox = message::ReactorMailbox<Job>;
 
-/// What a moment brings.
-pub(crate) enum Due {
-    /// The cell's time has come.
-    Cell(CellIndex),
-    /// The wait's deadline has come.
-    Wait(CellIndex),
-    /// The operation's deadline has come.
-    Deadline(u32),
+/// The event of a timer.
+pub(crate) enum TimerEvent {
+    /// Complete the cell of a sleep.
+    Sleep(CellIndex),
+    /// Cancel the wait, whose deadline has come.
+    WaitDeadline(CellIndex),
+    /// Cancel the operation, whose deadline has come.
+    OperationDeadline(u32),
 }
 
-/// A reactor, as its own tasks and operations see it.
+/// The state of a reactor, shared with its tasks and operations.
 pub struct Inner {
-    pub(crate) itself: Weak<Inner>,
+    pub(crate) weak_self: Weak<Inner>,
     pub(crate) options: ReactorOptions,
-    pub(crate) io: RefCell<Io>,
+    pub(crate) io: RefCell<IoDispatch>,
     pub(crate) tasks: RefCell<Tasks>,
-    pub(crate) timers: RefCell<Timers<Due>>,
+    pub(crate) timers: RefCell<Timers<TimerEvent>>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) letterbox: Arc<Letterbox>,
-    /// Why there is no ring.
-    pub(crate) ring: Result<(), String>,
-    pub(crate) watch: RefCell<Option<Watch>>,
-    pub(crate) worker: RefCell<Option<Worker>>,
-    /// Waits on descriptors under way, by cell, for cancelling.
+    pub(crate) mailbox: Arc<ReactorMailbox>,
+    /// The reason why there is no ring.
+    pub(crate) ring_status: Result<(), String>,
+    pub(crate) poller: RefCell<Option<Poller>>,
+    pub(crate) worker: RefCell<Option<CompletionWorker>>,
+    /// Descriptor waits in flight on the ring, by cell. The handle cancels them.
     pub(crate) waits: RefCell<Vec<(CellIndex, WaitHandle)>>,
-    pub(crate) letters: RefCell<Vec<Letter>>,
+    pub(crate) messages: RefCell<Vec<Message>>,
     pub(crate) root_woken: Cell<bool>,
-    pub(crate) mail_watched: Cell<bool>,
-    /// Set when somebody else's loop watches our descriptor.
-    pub(crate) watched: OnceCell<OwnedFd>,
-    /// A foreign loop's turn is under way.
-    pub(crate) turning: Cell<bool>,
-    /// Why a reap is no quiet one: devices wait to be let go, or it is called by what the reactor runs. One
-    /// byte, so that the hot path looks at it once.
+    pub(crate) mailbox_armed: Cell<bool>,
+    /// The poller's descriptor, once a foreign event loop watches it.
+    pub(crate) foreign_fd: OnceCell<OwnedFd>,
+    /// A turn for a foreign loop is in progress.
+    pub(crate) in_foreign_turn: Cell<bool>,
+    /// Reasons against the fast reap, as bits: [`CLOSING`] when closed devices are still attached, [`USER_CODE`] when code
+    /// that the reactor runs calls it. One byte, so that the hot path loads it once.
     pub(crate) attention: Cell<u8>,
     /// The thread is in [`Reactor::block_on`].
-    pub(crate) blocking: Cell<bool>,
+    pub(crate) in_block_on: Cell<bool>,
     pub(crate) name: String,
     /// See [`Operation::reactor_number`](crate::Operation::reactor_number).
     pub(crate) number: u16,
 }
 
-/// See [`Inner::attention`].
+/// Set in [`Inner::attention`] while closed devices are still attached.
 pub(crate) const CLOSING: u8 = 1;
-const RUNNING: u8 = 2;
+/// Set in [`Inner::attention`] while code of users runs.
+const USER_CODE: u8 = 2;
 
-/// While one of the reactor's tasks, letters or wakers runs.
-pub(crate) struct Running<'i> {
+/// Marks that one of the reactor's tasks, messages or wakers runs.
+pub(crate) struct UserCodeGuard<'i> {
     inner: &'i Inner,
     before: u8,
 }
 
-impl Drop for Running<'_> {
+impl Drop for UserCodeGuard<'_> {
     fn drop(&mut self) {
-        let others = self.inner.attention.get() & !RUNNING;
+        let others = self.inner.attention.get() & !USER_CODE;
         self.inner.attention.set(others | self.before);
     }
 }
@@ -92,19 +92,19 @@ thread_local! {
     static CURRENT: RefCell<Weak<Inner>> = const { RefCell::new(Weak::new()) };
 }
 
-/// The reactor of this thread, if it has one.
+/// This thread's current reactor, if it has one.
 pub fn current() -> Option<Rc<Inner>> {
-    // None while the thread ends.
+    // An error while the thread's locals are destroyed.
     CURRENT.try_with(|current| current.borrow().upgrade()).ok()?
 }
 
-/// Makes a reactor the thread's current one for a while.
+/// Makes a reactor the thread's current one until dropped.
 pub(crate) struct Current {
     before: Weak<Inner>,
 }
 
 impl Current {
-    /// The first reactor of a thread is its current one as long as it lives.
+    /// Makes it the current reactor if the thread has none. It stays so as long as it lives.
     pub(crate) fn set_first(inner: &Rc<Inner>) {
         CURRENT.with_borrow_mut(|current| {
             if current.upgrade().is_none() {
@@ -133,15 +133,14 @@ impl Drop for Current {
 }
 
 impl Inner {
-    /// Something was asked for outside a turn: a foreign loop that sleeps for
-    /// this reactor has to give it one.
+    /// Wakes a foreign loop that sleeps for this reactor, so that it calls a turn. For requests made outside a turn.
     pub fn ask_for_turn(&self) {
-        if self.watched.get().is_some() && !self.turning.get() {
-            self.letterbox.bell().ring();
+        if self.foreign_fd.get().is_some() && !self.in_foreign_turn.get() {
+            self.mailbox.notifier().notify();
         }
     }
 
-    /// True in the child of a fork, where the reactor is its parent's.
+    /// True in the child of a fork: the reactor belongs to the parent.
     pub fn is_forked(&self) -> bool {
         self.io.borrow().is_forked()
     }
@@ -150,26 +149,26 @@ impl Inner {
         if self.is_forked() { Err(Errno::CHILD) } else { Ok(()) }
     }
 
-    /// Counts on this reactor.
+    /// Adds one to a counter of this reactor.
     #[inline]
     pub fn count(&self, counter: Counter) {
         self.counters.add(counter, 1);
     }
 
     pub(crate) fn publish_counters(&self) {
-        let waits = self.watch.borrow().as_ref().map_or(0, |watch| watch.system_calls);
-        self.io.borrow().publish(&self.counters, waits);
+        let waits = self.poller.borrow().as_ref().map_or(0, |poller| poller.system_calls);
+        self.io.borrow().publish_counters(&self.counters, waits);
     }
 
-    pub(crate) fn is_running(&self) -> bool {
-        self.attention.get() & RUNNING != 0
+    pub(crate) fn is_in_user_code(&self) -> bool {
+        self.attention.get() & USER_CODE != 0
     }
 
-    /// Something that belongs to users runs, until the guard is dropped.
-    pub(crate) fn run(&self) -> Running<'_> {
-        let before = self.attention.get() & RUNNING;
-        self.attention.set(self.attention.get() | RUNNING);
-        Running { inner: self, before }
+    /// Marks that code of users runs, until the guard is dropped.
+    pub(crate) fn enter_user_code(&self) -> UserCodeGuard<'_> {
+        let before = self.attention.get() & USER_CODE;
+        self.attention.set(self.attention.get() | USER_CODE);
+        UserCodeGuard { inner: self, before }
     }
 
     pub(crate) fn wake_task(&self, task: u32) {
@@ -180,10 +179,10 @@ impl Inner {
         }
     }
 
-    /// The same from wherever this thread is. False when only a letter will do: a foreign loop that sleeps has to be
-    /// told, or it is the tasks that are being looked at.
-    pub(crate) fn wake_here(&self, task: u32) -> bool {
-        if self.watched.get().is_some() && !self.turning.get() {
+    /// [`Self::wake_task`] from anywhere in this thread. False when only a message wakes the task: a foreign loop sleeps and
+    /// needs a notification, or the task table is borrowed.
+    pub(crate) fn try_wake_local(&self, task: u32) -> bool {
+        if self.foreign_fd.get().is_some() && !self.in_foreign_turn.get() {
             return false;
         }
         if task == ROOT {

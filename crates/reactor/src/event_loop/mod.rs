@@ -1,21 +1,24 @@
-//! The loop of one thread: its state, its turns, its sleep, its operations.
+//! The loop of one thread: its state, turns, sleep, operations.
 
+// The modules, top down: each imports only from those below it.
+
+// Operations: async functions that always run to their end here.
 pub(crate) mod operation;
-
+// The fast path: one request without a task.
 pub(crate) mod push;
-
-pub(crate) mod remote;
-
+// A `Send` handle, by which other threads run work on a reactor.
+pub(crate) mod handle;
+// The other reactors of the same thread.
 pub(crate) mod siblings;
-
+// One turn: messages, timers, completions, ready tasks. Never waits.
 pub(crate) mod turn;
-
+// Submit, and sleep until something has happened.
 pub(crate) mod sleep;
-
+// Waits of tasks for a descriptor or a time.
 pub(crate) mod waits;
-
+// Devices in the reactor's tables.
 pub(crate) mod attach;
-
+// How wakers and other rings reach a reactor.
 pub(crate) mod waker;
-
+// The state of a reactor, and the thread's current reactor.
 pub(crate) mod core;

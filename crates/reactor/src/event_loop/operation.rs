@@ -1,5 +1,7 @@
-//! An operation: an `async fn` that always runs to its end on the reactor that
-//! started it, owns what it needs until then, and may be asked to stop.
+//! An operation: an `async fn` that runs to its end on the reactor that started it.
+//!
+//! - [`Inner::admit`] counts it in, [`Inner::start_operation`] starts it, [`Operation::end`] ends it.
+//! - It owns what it needs until its end. A cancel or a deadline only makes it end earlier.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -15,59 +17,61 @@ use uringfs_device::{Clock, Core, DeviceIndex, Durability, Op, Payload, Request,
 use uringfs_ring::Ring;
 
 use crate::counters::Counter;
-use crate::event_loop::core::{Due, Inner};
-use crate::io::dispatch::Io;
-use crate::io::route::Way;
+use crate::event_loop::core::{Inner, TimerEvent};
+use crate::io::dispatch::IoDispatch;
+use crate::io::route::FastRoute;
 use crate::io::submission_lock::SubmissionLock;
 use crate::options::CompletionMode;
 use crate::sync::domains::quiescence;
 use crate::sync::quiescence::Epoch;
 use crate::tasks::completion::Completed;
+use crate::tasks::op_result::{Outcome, OutcomeCell};
 use crate::tasks::operation_state::{Asker, OperationState};
-use crate::tasks::outcome::{Outcome, OutcomeCell};
-use crate::tasks::waiters::tag_of_cell;
+use crate::tasks::waiters::cell_tag;
 
-/// So long an operation waits for what others have in flight: longer than devices take, errors included.
-const LATE: Duration = Duration::from_secs(30);
+/// The longest wait for what others have in flight. Longer than devices take for a request, errors included.
+const QUIESCENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a request is to do, and where on the operation's device.
+/// The kind, durability and address of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// The kind.
+    /// The kind of request.
     pub op: Op,
-    /// What its completion promises.
+    /// The durability that its completion guarantees.
     pub durability: Durability,
-    /// Of the first byte.
+    /// The address of the first byte on the device, in bytes.
     pub address: u64,
 }
 
-/// An operation that is counted in and not started.
-#[must_use = "it is counted in until it has ended"]
+/// The permit to start an operation, which is already counted in for quiescence.
+#[must_use = "the operation is counted in until it has ended"]
 pub struct Admitted {
     device: DeviceIndex,
-    mark: Option<u8>,
+    epoch_slot: Option<u8>,
 }
 
-/// What an operation's `async fn` works with.
+/// The interface of a running operation, which its `async fn` owns.
 pub struct Operation {
     inner: Rc<Inner>,
-    place: u32,
+    task: u32,
     device: DeviceIndex,
-    /// Where it is counted for quiescence; absent while it waits for a lock.
-    mark: Option<u8>,
-    /// Some of it has been handed to a queue.
+    /// The epoch slot that it is counted in. Absent while it waits for a lock.
+    epoch_slot: Option<u8>,
+    /// At least one of its requests was handed to a queue.
     issued: Cell<bool>,
-    /// Whoever asked has been answered.
+    /// Its requester has the result.
     ended: bool,
 }
 
 impl Inner {
-    /// Takes an operation on this device, which is attached at its first use, and
-    /// counts it in: [`Self::start_operation`] is to follow.
+    /// Admits an operation on this device and counts it in. Attaches the device at its first use.
+    /// [`Self::start_operation`] must follow.
     ///
     /// # Errors
-    /// ECHILD in the child of a fork, ENODEV when the device is gone, EAGAIN when
-    /// as many as the depth allows have not ended; what attaching says.
+    /// - ECHILD: this is the child of a fork.
+    /// - ENODEV: the device was removed.
+    /// - EAGAIN: as many operations as `reactor.depth` allows have not ended.
+    /// - The errors of [`Self::attach`].
     #[inline(always)]
     pub fn admit(&self, core: &Arc<Core>) -> Result<Admitted, Errno> {
         let device = core.index();
@@ -78,12 +82,12 @@ impl Inner {
         if core.is_closed() {
             return Err(Errno::NODEV);
         }
-        if self.tasks.borrow().asked() >= self.options.depth as usize {
+        if self.tasks.borrow().requested() >= self.options.depth as usize {
             return Err(Errno::AGAIN);
         }
-        match io.state.lanes.get_mut(device.get()) {
-            Some(lane) if lane.way != Way::Closed => {
-                Ok(Admitted { device, mark: Some(lane.tracker.begin()) })
+        match io.in_flight.devices.get_mut(device.get()) {
+            Some(slot) if slot.fast_route != FastRoute::Closed => {
+                Ok(Admitted { device, epoch_slot: Some(slot.tracker.enter()) })
             }
             _ => {
                 drop(io);
@@ -92,11 +96,11 @@ impl Inner {
         }
     }
 
-    /// The same for an operation that another one brings about, which the depth bounds already:
-    /// [`Asker::Nobody`] is to ask for it.
+    /// Admits an operation that another operation starts. The depth bounds these already, so it does not apply. The
+    /// requester must be [`Asker::Nobody`].
     ///
     /// # Errors
-    /// As [`Self::admit`], without EAGAIN.
+    /// As [`Self::admit`], without ECHILD and EAGAIN.
     pub fn admit_unasked(&self, core: &Arc<Core>) -> Result<Admitted, Errno> {
         if core.is_closed() {
             return Err(Errno::NODEV);
@@ -109,11 +113,11 @@ impl Inner {
     fn admit_first(&self, core: &Arc<Core>) -> Result<Admitted, Errno> {
         let device = core.index();
         self.attach(core).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        Ok(Admitted { device, mark: self.io.borrow_mut().state.begin(device) })
+        Ok(Admitted { device, epoch_slot: self.io.borrow_mut().in_flight.enter_epoch(device) })
     }
 
-    /// Starts an operation for `asker`: its body begins at once, is polled here
-    /// and nowhere else, and ends with [`Operation::end`].
+    /// Starts an operation for `asker`. Its body begins at once, is polled only by this reactor, and must end with
+    /// [`Operation::end`].
     #[inline(always)]
     pub fn start_operation<F>(
         self: &Rc<Inner>,
@@ -125,92 +129,93 @@ impl Inner {
         F: Future<Output = ()> + 'static,
     {
         self.count(Counter::General);
-        let state = OperationState { asker, stop: None, deferred: None, deadline: None };
-        let taken = self.tasks.borrow_mut().open(Some(state));
+        let state =
+            OperationState { asker, cancelled: None, deferred_cancel: None, deadline: None };
+        let running = self.tasks.borrow_mut().allocate(Some(state));
         if let Some(at) = deadline {
-            self.set_deadline(taken.place, at);
+            self.set_deadline(running.index, at);
         }
-        let Admitted { device, mark } = admitted;
-        let (inner, place, issued) = (self.clone(), taken.place, Cell::new(false));
-        let operation = Operation { inner, place, device, mark, issued, ended: false };
-        self.poll_task(taken.filled(body(operation)));
+        let Admitted { device, epoch_slot } = admitted;
+        let (inner, task, issued) = (self.clone(), running.index, Cell::new(false));
+        let operation = Operation { inner, task, device, epoch_slot, issued, ended: false };
+        self.poll_task(running.with_future(body(operation)));
     }
 
     #[cold]
     #[inline(never)]
-    fn set_deadline(&self, place: u32, at: Instant) {
+    fn set_deadline(&self, task: u32, at: Instant) {
         if at <= self.options.clock.now() {
-            // Late before it begins: nothing of it reaches the device.
-            self.tasks.borrow_mut().operation(place).stop = Some(Errno::TIMEDOUT);
+            // The deadline is in the past: nothing of the operation reaches the device.
+            self.tasks.borrow_mut().operation(task).cancelled = Some(Errno::TIMEDOUT);
         } else {
-            let key = self.timers.borrow_mut().insert(at, Due::Deadline(place));
-            self.tasks.borrow_mut().operation(place).deadline = Some(key);
+            let key = self.timers.borrow_mut().insert(at, TimerEvent::OperationDeadline(task));
+            self.tasks.borrow_mut().operation(task).deadline = Some(key);
         }
     }
 
-    /// Asks what answers to this cell to end soon.
-    pub fn cancel_by_cell(&self, cell: &OutcomeCell) {
-        let simple = self.io.borrow().state.cells.of_outcome(cell);
-        if let Some(simple) = simple {
-            self.io.borrow_mut().cancel(tag_of_cell(simple));
-            return self.tell();
+    /// Requests cancellation of the operation whose result goes to `receiver`.
+    pub fn cancel_by_cell(&self, receiver: &OutcomeCell) {
+        let transfer = self.io.borrow().in_flight.cells.find_transfer(receiver);
+        if let Some(transfer) = transfer {
+            self.io.borrow_mut().cancel(cell_tag(transfer));
+            return self.wake_waiters();
         }
-        let is = |asker: &Asker| matches!(asker, Asker::Cell(sender) if sender.answers(cell));
-        self.stop_operations(is, Errno::CANCELED);
+        let is = |asker: &Asker| matches!(asker, Asker::Cell(sender) if sender.is_for(receiver));
+        self.cancel_operations(is, Errno::CANCELED);
     }
 
-    /// Asks every operation of this asker to stop at its next safe step.
-    pub(crate) fn stop_operations(&self, matches: impl Fn(&Asker) -> bool, why: Errno) {
-        let places = self.tasks.borrow().find_operations(|state| matches(&state.asker));
-        for place in places {
-            self.stop_operation(place, why);
+    /// Cancels every operation whose requester `matches`, at its next safe step.
+    pub(crate) fn cancel_operations(&self, matches: impl Fn(&Asker) -> bool, why: Errno) {
+        let tasks = self.tasks.borrow().find_operations(|state| matches(&state.asker));
+        for task in tasks {
+            self.cancel_operation(task, why);
         }
     }
 
-    pub(crate) fn stop_operation(&self, place: u32, why: Errno) {
+    pub(crate) fn cancel_operation(&self, task: u32, why: Errno) {
         let tasks = &mut *self.tasks.borrow_mut();
-        let OperationState { stop, deferred, .. } = tasks.operation(place);
-        if let Some(deferred) = deferred {
+        let OperationState { cancelled, deferred_cancel, .. } = tasks.operation(task);
+        if let Some(deferred) = deferred_cancel {
             deferred.get_or_insert(why);
-        } else if stop.is_none() {
-            *stop = Some(why);
+        } else if cancelled.is_none() {
+            *cancelled = Some(why);
             let io = &mut *self.io.borrow_mut();
-            tasks.requests(place).awaited().iter().for_each(|tag| io.cancel(*tag));
-            tasks.make_ready(place);
+            tasks.requests(task).awaited().iter().for_each(|tag| io.cancel(*tag));
+            tasks.make_ready(task);
         }
     }
 }
 
 impl Operation {
-    /// What the operation answers when it has been asked to stop. Long operations
-    /// ask between their steps; requests that were stopped answer it themselves.
+    /// The reason why this operation was cancelled, as an error. Long operations check between their steps. Requests that
+    /// were cancelled end with an error of their own.
     ///
     /// # Errors
-    /// ECANCELED or ETIMEDOUT.
+    /// ECANCELED after a cancel, ETIMEDOUT after the deadline.
     pub fn check(&self) -> Result<(), Errno> {
-        self.inner.tasks.borrow_mut().operation(self.place).stop.map_or(Ok(()), Err)
+        self.inner.tasks.borrow_mut().operation(self.task).cancelled.map_or(Ok(()), Err)
     }
 
-    /// Whether an error says no more than that the operation was asked to stop, which one of the device may do by the
-    /// same name when it was not.
+    /// True when `error` only reports that this operation was cancelled. A device may return the same errno to an
+    /// operation that was not.
     pub fn is_stopped_with(&self, error: Errno) -> bool {
-        // Requests under way that were stopped say that they were cancelled, whyever.
+        // Cancelled requests end with ECANCELED, whatever the reason.
         self.check().is_err_and(|why| error == why || error == Errno::CANCELED)
     }
 
-    /// Hands a request to the device and answers it when it has ended. Several
-    /// may be under way at once. An operation that was asked to stop issues no more.
+    /// Issues a request to the device. The future returns it when it has ended. Several requests may be in flight at once.
+    /// A cancelled operation issues no more: the request then ends with the reason.
     #[inline(always)]
     pub fn request(&self, core: &Arc<Core>, order: Order, payload: Payload) -> RequestFuture<'_> {
-        let (tag, stop) = self.inner.tasks.borrow_mut().open_request(self.place);
-        match stop {
+        let (tag, cancelled) = self.inner.tasks.borrow_mut().open_request(self.task);
+        match cancelled {
             None => self.issue(core, order, payload, tag),
-            Some(why) => self.refuse(self.made(order, payload, tag), why),
+            Some(why) => self.refuse(self.build_request(order, payload, tag), why),
         }
         RequestFuture { operation: self, tag, taken: false }
     }
 
-    /// The same with a lock held while the kernel is given it, and no longer.
+    /// [`Self::request`] with `lock` held while the request is handed to the kernel, and no longer.
     pub fn request_guarded(
         &self,
         core: &Arc<Core>,
@@ -218,50 +223,50 @@ impl Operation {
         order: Order,
         payload: Payload,
     ) -> RequestFuture<'_> {
-        let (tag, stop) = self.inner.tasks.borrow_mut().open_request(self.place);
-        let request = self.made(order, payload, tag);
-        match stop.map_or_else(|| self.inner.attach_for(core), Err) {
-            Ok(()) => self.inner.io.borrow_mut().state.guarded.add(lock.clone(), request),
+        let (tag, cancelled) = self.inner.tasks.borrow_mut().open_request(self.task);
+        let request = self.build_request(order, payload, tag);
+        match cancelled.map_or_else(|| self.inner.attach_for(core), Err) {
+            Ok(()) => self.inner.io.borrow_mut().in_flight.locked.add(lock.clone(), request),
             Err(why) => self.refuse(request, why),
         }
         RequestFuture { operation: self, tag, taken: false }
     }
 
     #[inline(always)]
-    fn made(&self, order: Order, payload: Payload, tag: Tag) -> Request {
+    fn build_request(&self, order: Order, payload: Payload, tag: Tag) -> Request {
         let mut request = Request::new(self.device, order.op, order.address, payload, tag);
         request.durability = order.durability;
         request
     }
 
-    /// Pushes into the ring at once where that is the device's way, as it nearly always is.
+    /// Pushes into the ring at once where that is the device's route, as it nearly always is.
     #[inline(always)]
     fn issue(&self, core: &Arc<Core>, order: Order, payload: Payload, tag: Tag) {
         let mut io = self.inner.io.borrow_mut();
-        let Io { ring, polled, state, .. } = &mut *io;
-        if let Some(lane) = state.lanes.get(self.device.get())
+        let IoDispatch { ring, polled, in_flight, .. } = &mut *io;
+        if let Some(slot) = in_flight.devices.get(self.device.get())
             && matches!(order.op, Op::Read | Op::Write)
-            && let Some(room) = lane.way.ring(ring, polled).and_then(Ring::room)
+            && let Some(room) = slot.fast_route.ring(ring, polled).and_then(Ring::room)
         {
             self.issued.set(true);
-            let mut request = self.made(order, payload, tag);
+            let mut request = self.build_request(order, payload, tag);
             request.set_issued(true);
             return room.push(request);
         }
         drop(io);
-        self.issue_elsewhere(core, self.made(order, payload, tag));
+        self.issue_slow(core, self.build_request(order, payload, tag));
     }
 
     #[cold]
     #[inline(never)]
-    fn issue_elsewhere(&self, core: &Arc<Core>, request: Request) {
+    fn issue_slow(&self, core: &Arc<Core>, request: Request) {
         if let Err((request, why)) = self.inner.issue_or_wait(core, request) {
             self.refuse(request, why);
         }
     }
 
-    /// Whether a queue has had it: it is not as if nothing had begun. Apart, since
-    /// a look at one byte would have the request copied in pieces.
+    /// Records whether a queue has had the request. Out of line, because a load of one byte here would copy the request
+    /// in pieces.
     #[cold]
     #[inline(never)]
     fn note_issued(&self, request: &Request) {
@@ -272,14 +277,14 @@ impl Operation {
     #[inline(never)]
     fn refuse(&self, mut request: Request, why: Errno) {
         request.end(Err(why));
-        self.inner.tasks.borrow_mut().requests(self.place).answer(request);
+        self.inner.tasks.borrow_mut().requests(self.task).complete(request);
     }
 
-    /// Waits this long, or until the operation is asked to stop.
+    /// Sleeps for `time`, or until the operation is cancelled.
     pub async fn sleep(&self, time: Duration) {
         let at = self.inner.options.clock.after(time);
-        let mut sleep = pin!(self.inner.sleep_until(at, Some(self.place)));
-        // Being asked to stop polls the task.
+        let mut sleep = pin!(self.inner.sleep_until(at, Some(self.task)));
+        // A cancel polls the task.
         poll_fn(|context| match self.check() {
             Err(_) => Poll::Ready(()),
             Ok(()) => sleep.as_mut().poll(context),
@@ -287,24 +292,24 @@ impl Operation {
         .await;
     }
 
-    /// Waits for a lock, or until the operation is asked to stop. Meanwhile it is
-    /// not counted in: whoever holds the lock may be waiting for everything that is.
+    /// Waits for a lock, or until the operation is cancelled. Meanwhile the operation is not counted in for quiescence,
+    /// because the owner of the lock may wait for everything that is.
     ///
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
     pub async fn wait_uncounted<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, Errno> {
-        self.count_out();
+        self.leave_epoch();
         let mut wait = pin!(wait);
         let ended = poll_fn(|context| match self.check() {
             Err(why) => Poll::Ready(Err(why)),
             Ok(()) => wait.as_mut().poll(context).map(Ok),
         })
         .await;
-        self.count_in();
+        self.enter_epoch();
         ended
     }
 
-    /// The same, but no longer than a time: then it answers none.
+    /// [`Self::wait_uncounted`] for at most `time`. `None` when the time has passed.
     ///
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
@@ -313,12 +318,11 @@ impl Operation {
         wait: impl Future<Output = T>,
         time: Duration,
     ) -> Result<Option<T>, Errno> {
-        self.count_out();
+        self.leave_epoch();
         let ended = {
             let mut wait = pin!(wait);
-            let mut sleep = pin!(
-                self.inner.sleep_until(self.inner.options.clock.after(time), Some(self.place))
-            );
+            let mut sleep =
+                pin!(self.inner.sleep_until(self.inner.options.clock.after(time), Some(self.task)));
             poll_fn(|context| match self.check() {
                 Err(why) => Poll::Ready(Err(why)),
                 Ok(()) => match wait.as_mut().poll(context) {
@@ -328,65 +332,66 @@ impl Operation {
             })
             .await
         };
-        self.count_in();
+        self.enter_epoch();
         ended
     }
 
-    /// The same for what cannot be given up: being asked to stop changes nothing.
+    /// [`Self::wait_uncounted`] for a wait that cannot be abandoned: a cancel does not end it.
     pub async fn uncounted<T>(&mut self, wait: impl Future<Output = T>) -> T {
-        self.count_out();
+        self.leave_epoch();
         let ended = wait.await;
-        self.count_in();
+        self.enter_epoch();
         ended
     }
 
-    /// Does what others rely on: being asked to stop is heard when that has ended.
+    /// Runs `work` that others rely on. A cancel takes effect after it has ended.
     pub async fn unstopped<T>(&self, work: impl Future<Output = T>) -> T {
-        self.state(|state| state.deferred = Some(None));
+        self.state(|state| state.deferred_cancel = Some(None));
         let ended = work.await;
-        self.state(|state| state.stop = state.stop.or(state.deferred.take().flatten()));
+        self.state(|state| {
+            state.cancelled = state.cancelled.or(state.deferred_cancel.take().flatten())
+        });
         ended
     }
 
     fn state<T>(&self, change: impl FnOnce(&mut OperationState) -> T) -> T {
-        change(self.inner.tasks.borrow_mut().operation(self.place))
+        change(self.inner.tasks.borrow_mut().operation(self.task))
     }
 
-    fn count_out(&mut self) {
-        if let Some(mark) = self.mark.take() {
+    fn leave_epoch(&mut self) {
+        if let Some(epoch_slot) = self.epoch_slot.take() {
             let io = &mut *self.inner.io.borrow_mut();
-            io.state.end(self.device, mark);
-            io.state.settle();
+            io.in_flight.leave_epoch(self.device, epoch_slot);
+            io.in_flight.publish_epochs();
         }
     }
 
-    fn count_in(&mut self) {
-        self.mark = self.inner.io.borrow_mut().state.begin(self.device);
+    fn enter_epoch(&mut self) {
+        self.epoch_slot = self.inner.io.borrow_mut().in_flight.enter_epoch(self.device);
     }
 
-    /// Waits until everything that was in flight when `epoch` was retired has
-    /// finished, this operation aside, or until it is asked to stop.
+    /// Waits until every other request that was in flight when `epoch` was retired has ended, or until this operation is
+    /// cancelled.
     ///
     /// # Errors
-    /// ECANCELED or ETIMEDOUT. EBUSY after half a minute: a reactor has not turned so long while it had something in
-    /// flight, or the device has not answered it; a warning (of `tracing`) names it.
+    /// ECANCELED or ETIMEDOUT. EBUSY after half a minute: for so long a reactor with something in flight was not turned, or
+    /// the device did not complete a request. A warning (of `tracing`) names the reactor.
     pub async fn wait_for_quiescence(&mut self, epoch: Epoch) -> Result<(), Errno> {
-        let until = self.inner.options.clock.after(LATE);
+        let until = self.inner.options.clock.after(QUIESCENCE_TIMEOUT);
         if self.wait_for_quiescence_until(epoch, Some(until)).await? {
             return Ok(());
         }
         let holders = quiescence(self.device).holders(epoch).join(", ");
         tracing::warn!(
-            "a write waits no longer for the reactor of {holders}: for {} s it has not ended what it has in flight on \
-             device {}; turn or reap it",
-            LATE.as_secs(),
-            self.device.get()
+            "gave up waiting for the reactor of {holders}: it has had requests in flight on device {} for {} s; turn it \
+             or reap its completions",
+            self.device.get(),
+            QUIESCENCE_TIMEOUT.as_secs()
         );
         Err(Errno::BUSY)
     }
 
-    /// The same, but no longer than until a moment of the reactor's clock. True when the
-    /// epoch has passed.
+    /// [`Self::wait_for_quiescence`] until `until` of the reactor's clock at the latest. True when the epoch has passed.
     ///
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
@@ -395,7 +400,7 @@ impl Operation {
         epoch: Epoch,
         until: Option<Instant>,
     ) -> Result<bool, Errno> {
-        self.count_out();
+        self.leave_epoch();
         let mut pause = Duration::from_micros(20);
         let ended = loop {
             if quiescence(self.device).passed(epoch) {
@@ -407,47 +412,47 @@ impl Operation {
             if until.is_some_and(|until| self.now() >= until) {
                 break Ok(false);
             }
-            // Nobody is told when an epoch passes: telling would cost every request a fence.
+            // No event reports that an epoch has passed: notifying would cost every request a fence.
             self.sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(1));
         };
-        self.count_in();
+        self.enter_epoch();
         ended
     }
 
-    /// By which operations of one reactor are told from those of another: numbers begin anew after 65,535 reactors,
-    /// and [`u16::MAX`] is none.
+    /// A number that distinguishes this reactor from the others of the process. Numbers repeat after 65,535 reactors.
+    /// [`u16::MAX`] stands for no reactor.
     pub fn reactor_number(&self) -> u16 {
         self.inner.number
     }
 
-    /// How the reactor's requests reach devices.
+    /// The setting of the switch `device.queue`.
     pub fn queue_kind(&self) -> QueueKind {
         self.inner.options.queue
     }
 
-    /// Whether that is not the machine's: then others of the process know nothing of it.
+    /// True when the reactor has a virtual clock, which no other thread of the process follows.
     pub fn is_time_virtual(&self) -> bool {
         matches!(self.inner.options.clock, Clock::Virtual(_))
     }
 
-    /// The time of the reactor's clock.
+    /// The current time of the reactor's clock.
     pub fn now(&self) -> Instant {
         self.inner.options.clock.now()
     }
 
-    /// Counts something that happened.
+    /// Adds one to a counter of the reactor.
     pub fn count(&self, counter: Counter) {
         self.inner.counters.add(counter, 1);
     }
 
-    /// The same for what happened several times.
+    /// Adds `times` to a counter of the reactor.
     pub fn count_many(&self, counter: Counter, times: u64) {
         self.inner.counters.add(counter, times);
     }
 
-    /// Starts another operation on this reactor, which nobody waits for and nobody can cancel. When the device is
-    /// gone its body is dropped before it begins.
+    /// Starts another operation on this reactor. It has no requester, and cannot be cancelled. When the device was removed
+    /// its body is dropped before it begins.
     pub fn start_beside<F>(&self, core: &Arc<Core>, body: impl FnOnce(Operation) -> F)
     where
         F: Future<Output = ()> + 'static,
@@ -457,7 +462,7 @@ impl Operation {
         }
     }
 
-    /// Answers whoever asked: the last step of every operation.
+    /// Returns the result to the requester: the last step of every operation.
     pub fn end(self, payload: Payload, result: Result<u64, Errno>) {
         let mut request = Request::new(self.device, Op::Flush, 0, payload, Tag(0));
         request.set_issued(self.issued.get());
@@ -465,66 +470,67 @@ impl Operation {
         self.end_as(request);
     }
 
-    /// The same for one that ends as its last request has.
+    /// [`Self::end`] with the result and the memory of its last request.
     #[inline(always)]
     pub fn end_as(mut self, mut request: Request) {
         self.ended = true;
-        let OperationState { asker, stop, deadline, .. } =
-            self.inner.tasks.borrow_mut().end_operation(self.place);
+        let OperationState { asker, cancelled, deadline, .. } =
+            self.inner.tasks.borrow_mut().end_operation(self.task);
         if let Some(key) = deadline {
             self.inner.timers.borrow_mut().remove(key);
         }
         if request.result().is_err() {
-            self.tell_failure(&mut request, stop);
+            self.set_failure(&mut request, cancelled);
         }
         let mut io = self.inner.io.borrow_mut();
-        let state = &mut io.state;
-        if let Some(mark) = self.mark.take() {
-            state.end(self.device, mark);
-            // It may have ended where it began, and nobody comes to collect.
-            state.settle();
+        let in_flight = &mut io.in_flight;
+        if let Some(epoch_slot) = self.epoch_slot.take() {
+            in_flight.leave_epoch(self.device, epoch_slot);
+            // The operation may end in the call that started it, where no reap follows.
+            in_flight.publish_epochs();
         }
-        state.completed_inline += (state.mode == CompletionMode::Inline) as u64;
+        in_flight.completed_inline += (in_flight.mode == CompletionMode::Inline) as u64;
         match asker {
             Asker::Token(token) => {
                 request.tag = Tag(token.get());
-                state.completed.push(Completed::of(request));
+                in_flight.completed.push(Completed::from_request(request));
             }
             Asker::Cell(sender) => {
                 drop(io);
-                sender.set(Outcome::of(request));
+                sender.set(Outcome::from_request(request));
             }
             Asker::Nobody => {}
         }
     }
 
-    /// Its body has panicked: whoever asked is answered EIO. It stays counted in until nothing of it is in flight.
+    /// The body has panicked: the requester gets EIO. The operation stays counted in until none of its requests is in
+    /// flight.
     #[cold]
     #[inline(never)]
     fn abandon(&mut self) {
-        if let Some(mark) = self.mark.take() {
+        if let Some(epoch_slot) = self.epoch_slot.take() {
             let mut tasks = self.inner.tasks.borrow_mut();
-            let counted_in = tasks.requests(self.place).keep((self.device, mark));
+            let epoch_holds = tasks.requests(self.task).hold_epoch((self.device, epoch_slot));
             drop(tasks);
-            self.inner.io.borrow_mut().count_out(counted_in);
+            self.inner.io.borrow_mut().leave_epochs(epoch_holds);
         }
         let operation = Operation {
             inner: self.inner.clone(),
-            place: self.place,
+            task: self.task,
             device: self.device,
-            mark: None,
+            epoch_slot: None,
             issued: self.issued.clone(),
             ended: false,
         };
         operation.end(Payload::Length(0), Err(Errno::IO));
     }
 
-    /// What a stopped request says is what the operation was told; and it has
-    /// begun if any of its requests has.
+    /// Sets the result of a failed operation: the reason of the cancel instead of ECANCELED, and issued if any of its
+    /// requests was.
     #[cold]
     #[inline(never)]
-    fn tell_failure(&self, request: &mut Request, stop: Option<Errno>) {
-        let result = match (request.result(), stop) {
+    fn set_failure(&self, request: &mut Request, cancelled: Option<Errno>) {
+        let result = match (request.result(), cancelled) {
             (Err(Errno::CANCELED), Some(why)) => Err(why),
             (result, _) => result,
         };
@@ -542,7 +548,7 @@ impl Drop for Operation {
     }
 }
 
-/// An operation's request, when it has ended.
+/// Resolves to an operation's request when that has ended.
 pub struct RequestFuture<'a> {
     operation: &'a Operation,
     tag: Tag,
@@ -555,8 +561,8 @@ impl Future for RequestFuture<'_> {
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let operation = self.operation;
-        let ended = operation.inner.tasks.borrow_mut().requests(operation.place).take(self.tag);
-        // Until it has ended there is nobody to tell: its task is polled then.
+        let ended = operation.inner.tasks.borrow_mut().requests(operation.task).take(self.tag);
+        // No waker is needed: when the request has ended its task is polled.
         let Some(request) = ended else { return Poll::Pending };
         self.taken = true;
         if !operation.issued.get() {
@@ -579,8 +585,8 @@ impl RequestFuture<'_> {
     #[cold]
     #[inline(never)]
     fn forget(&mut self) {
-        let Operation { inner, place, .. } = self.operation;
-        if inner.tasks.borrow_mut().requests(*place).forget(self.tag) {
+        let Operation { inner, task, .. } = self.operation;
+        if inner.tasks.borrow_mut().requests(*task).forget(self.tag) {
             inner.io.borrow_mut().cancel(self.tag);
         }
     }

@@ -1,4 +1,4 @@
-//! One request without a task: the transfer that needs nothing but its address.
+//! The fast path: one request without a task, for a transfer that needs only its address.
 
 use std::mem::ManuallyDrop;
 
@@ -7,27 +7,26 @@ use uringfs_device::{DeviceIndex, Op, Payload, Request, Tag};
 use uringfs_ring::Ring;
 
 use crate::event_loop::core::Inner;
-use crate::io::dispatch::Io;
+use crate::io::dispatch::IoDispatch;
 use crate::tasks::completion::{Completed, Token};
-use crate::tasks::outcome::OutcomeSender;
-use crate::tasks::waiters::tag_of_cell;
+use crate::tasks::op_result::OutcomeSender;
+use crate::tasks::waiters::cell_tag;
 
-/// Why [`Inner::push_simple`] has not pushed, with the memory.
+/// Why [`Inner::push_simple`] pushed nothing. Each variant returns the buffer.
 #[derive(Debug)]
 pub enum Unpushed<R> {
-    /// It has no one place on the device, for this reason.
+    /// `locate` returned no address, for this reason: the transfer needs an operation.
     NoPlace(Buffer, R),
     /// The queue is full, or the device is not attached here.
     NoRoom(Buffer),
 }
 
 impl Inner {
-    /// Issues a token operation that is one request, without a task: counts it
-    /// in, asks `place` for its address on the device, which reads the map, and
-    /// pushes it.
+    /// Issues a token operation that is one request, without a task. Counts the request in, then calls `locate` for its
+    /// address on the device, which reads the map, and pushes the request.
     ///
     /// # Errors
-    /// Why it was not pushed, with the buffer; where `place` refused, its reason.
+    /// [`Unpushed`], with the buffer.
     #[inline(always)]
     pub fn push_simple<R>(
         &self,
@@ -35,96 +34,99 @@ impl Inner {
         op: Op,
         buffer: Buffer,
         tag: Tag,
-        place: impl FnOnce(&Buffer) -> Result<u64, R>,
+        locate: impl FnOnce(&Buffer) -> Result<u64, R>,
     ) -> Result<(), Unpushed<R>> {
-        // Not dropped by a panic on the way, and so kept in registers.
+        // A panic does not drop it, so the compiler keeps it in registers.
         let buffer = ManuallyDrop::new(buffer);
         let owned = |buffer| ManuallyDrop::into_inner(buffer);
         let io = &mut *self.io.borrow_mut();
-        let Some(lane) = io.state.lanes.get_mut(device.get()) else {
+        let Some(slot) = io.in_flight.devices.get_mut(device.get()) else {
             return Err(Unpushed::NoRoom(owned(buffer)));
         };
-        let mark = lane.tracker.begin();
-        let address = match place(&buffer) {
+        let epoch_slot = slot.tracker.enter();
+        let address = match locate(&buffer) {
             Ok(address) => address,
             Err(reason) => {
-                io.state.end(device, mark);
-                io.state.settle();
+                io.in_flight.leave_epoch(device, epoch_slot);
+                io.in_flight.publish_epochs();
                 return Err(Unpushed::NoPlace(owned(buffer), reason));
             }
         };
-        // Made where it goes, and nowhere else.
-        let simple = || Simple { device, op, address, tag, mark };
-        let ring = lane.way.ring(&mut io.ring, &mut io.polled);
+        // Built only where it is used, so that it is never copied.
+        let fast = || FastRequest { device, op, address, tag, epoch_slot };
+        let ring = slot.fast_route.ring(&mut io.ring, &mut io.polled);
         if let Some(room) = ring.and_then(Ring::room) {
-            room.push(simple().request(Payload::Buffer(owned(buffer))));
+            room.push(fast().request(Payload::Buffer(owned(buffer))));
             return Ok(());
         }
-        // What is answered in memory is looked at here, not joined with what is not.
-        match push_elsewhere(io, simple(), Payload::Buffer(owned(buffer))) {
+        // Matched here, so that a result in memory is not merged with the one in registers above.
+        match push_slow(io, fast(), Payload::Buffer(owned(buffer))) {
             Ok(()) => Ok(()),
             Err(buffer) => Err(Unpushed::NoRoom(buffer)),
         }
     }
 
-    /// The same for a read that somebody awaits.
+    /// [`Self::push_simple`] for a caller that awaits: its result goes to `sender`.
     ///
     /// # Errors
-    /// As [`Self::push_simple`], with what was to answer.
+    /// As [`Self::push_simple`], with the sender.
     pub fn push_awaited<R>(
         &self,
         device: DeviceIndex,
         op: Op,
         buffer: Buffer,
         sender: OutcomeSender,
-        place: impl FnOnce(&Buffer) -> Result<u64, R>,
+        locate: impl FnOnce(&Buffer) -> Result<u64, R>,
     ) -> Result<(), (Unpushed<R>, OutcomeSender)> {
-        let index = self.io.borrow_mut().state.cells.open_awaited(sender);
-        let pushed = self.push_simple(device, op, buffer, tag_of_cell(index), place);
-        pushed.map_err(|unpushed| (unpushed, self.io.borrow_mut().state.cells.close_awaited(index)))
+        let index = self.io.borrow_mut().in_flight.cells.open_transfer(sender);
+        let pushed = self.push_simple(device, op, buffer, cell_tag(index), locate);
+        pushed.map_err(|unpushed| {
+            (unpushed, self.io.borrow_mut().in_flight.cells.close_transfer(index))
+        })
     }
 
-    /// Answers a token at once: what was asked for was there.
+    /// Completes a token operation at once, without I/O: `bytes` of `buffer` hold the data already.
     pub fn answer(&self, device: DeviceIndex, token: Token, buffer: Buffer, bytes: u64) {
         let mut request =
             Request::new(device, Op::Read, 0, Payload::Buffer(buffer), Tag(token.get()));
         request.end(Ok(bytes));
-        let state = &mut self.io.borrow_mut().state;
-        state.completed_inline += 1;
-        state.completed.push(Completed::of(request));
+        let in_flight = &mut self.io.borrow_mut().in_flight;
+        in_flight.completed_inline += 1;
+        in_flight.completed.push(Completed::from_request(request));
     }
 }
 
-/// A simple transfer but for its memory.
-struct Simple {
+/// A request of the fast path, without its memory.
+struct FastRequest {
     device: DeviceIndex,
     op: Op,
     address: u64,
     tag: Tag,
-    mark: u8,
+    epoch_slot: u8,
 }
 
-impl Simple {
+impl FastRequest {
     #[inline(always)]
     fn request(self, payload: Payload) -> Request {
-        let Simple { device, op, address, tag, mark } = self;
+        let FastRequest { device, op, address, tag, epoch_slot } = self;
         let mut request = Request::new(device, op, address, payload, tag);
-        request.mark = mark;
+        request.mark = epoch_slot;
         request.set_issued(true);
         request
     }
 }
 
-/// Pushes what [`Inner::push_simple`] could not push into the ring at once; gives the buffer back where
-/// there is no room.
+/// Pushes a request that could not go into the ring at once. Returns the buffer when the queue is full.
 #[inline(never)]
-fn push_elsewhere(io: &mut Io, simple: Simple, payload: Payload) -> Result<(), Buffer> {
-    io.push(simple.request(payload)).map_err(|request| {
-        io.state.end(request.device, request.mark);
-        io.state.settle();
+fn push_slow(io: &mut IoDispatch, fast: FastRequest, payload: Payload) -> Result<(), Buffer> {
+    io.push(fast.request(payload)).map_err(|request| {
+        io.in_flight.leave_epoch(request.device, request.mark);
+        io.in_flight.publish_epochs();
         match request.payload {
             Payload::Buffer(buffer) => buffer,
-            Payload::Buffers(_) | Payload::Length(_) => unreachable!("it has one buffer"),
+            Payload::Buffers(_) | Payload::Length(_) => {
+                unreachable!("a fast request has one buffer")
+            }
         }
     })
 }

@@ -1,6 +1,5 @@
-//! Waiting: submit what is pushed and sleep until something has come back,
-//! mail has come, or a moment has. By the ring where it is all there is to wait
-//! for, else by epoll.
+//! Submits what is pushed and sleeps until a completion, a message or a timer. In the ring where only the ring has
+//! something to wait for, else in epoll.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,17 +11,17 @@ use uringfs_ring::{Ring, Wait};
 
 use crate::counters::Counter;
 use crate::event_loop::core::Inner;
-use crate::io::dispatch::{Io, MAIL_TAG};
-use crate::io::poller::Watch;
-use crate::tasks::waiters::Answer;
+use crate::io::dispatch::{IoDispatch, MAILBOX_TAG};
+use crate::io::poller::Poller;
+use crate::tasks::waiters::WaitResult;
 
-/// A wait for several completions looks around this often, so that mail and
-/// other queues never wait for the slowest of a batch. So does one that the
-/// mailbox's bell does not end, and one for other reactors of the thread.
-pub(crate) const LOOK: Duration = Duration::from_millis(1);
+/// The longest sleep before another look around, in three cases: a wait for several completions, so that messages and
+/// other queues never wait for the slowest of a batch; a wait that the mailbox's notifier does not end; a wait for other
+/// reactors of the thread.
+pub(crate) const RECHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Inner {
-    /// [`Self::wait`], but only submits while tasks are ready.
+    /// [`Self::wait`], which only submits while tasks are ready.
     pub(crate) fn wait_unless_ready(
         &self,
         wanted: usize,
@@ -31,57 +30,57 @@ impl Inner {
         if self.has_ready() { self.submit() } else { self.wait(wanted, until) }
     }
 
-    /// Submits what is pushed and sleeps until something has come back, mail
-    /// has come, or the time has.
+    /// Submits what is pushed and sleeps until a completion, a message, a timer, or `until`.
     #[inline]
     pub(crate) fn wait(&self, wanted: usize, until: Option<Instant>) -> Result<(), Errno> {
         let io = &mut *self.io.borrow_mut();
-        let simple = io.own.is_empty() && io.polled.is_none() && !io.state.has_waiting();
-        if simple
+        let is_ring_only =
+            io.own_queue_devices.is_empty() && io.polled.is_none() && !io.in_flight.has_backlog();
+        if is_ring_only
             && until.is_none()
-            && self.mail_watched.get()
+            && self.mailbox_armed.get()
             && self.timers.borrow().is_empty()
             && let Some(ring) = &mut io.ring
             && ring.transfers_in_flight() > 0
         {
             let wanted = wanted.min(ring.transfers_in_flight());
-            return self.enter_asleep(ring, wanted);
+            return self.enter_and_sleep(ring, wanted);
         }
-        self.wait_for_anything(io, until)
+        self.wait_slow(io, until)
     }
 
-    /// Submits, and waits for `wanted` completions of the ring or for mail.
+    /// Submits, and waits for `wanted` completions of the ring or for a message.
     ///
     /// Inlined for the same reason as the system call: see [`Ring::enter`].
     #[inline(always)]
-    pub(crate) fn enter_asleep(
+    pub(crate) fn enter_and_sleep(
         &self,
         ring: &mut Ring<Request>,
         wanted: usize,
     ) -> Result<(), Errno> {
-        if !self.letterbox.announce_sleep() {
+        if !self.mailbox.announce_sleep() {
             return ring.enter(0, None);
         }
-        let look = if wanted > 1 { Some(LOOK) } else { None };
+        let look = if wanted > 1 { Some(RECHECK_INTERVAL) } else { None };
         let entered = ring.enter(wanted as u32, look);
-        self.letterbox.announce_awake();
+        self.mailbox.announce_awake();
         entered
     }
 
     #[inline(never)]
-    pub(crate) fn wait_for_anything(
+    pub(crate) fn wait_slow(
         &self,
-        io: &mut Io,
+        io: &mut IoDispatch,
         until: Option<Instant>,
     ) -> Result<(), Errno> {
-        if io.state.has_waiting() {
+        if io.in_flight.has_backlog() {
             io.push_backlog();
         }
         io.submit_own()?;
         let mut until = [until, self.timers.borrow().next()].into_iter().flatten().min();
         let mut readable = io.ring.is_none();
         let mut now = false;
-        for ready in io.own_ready() {
+        for ready in io.own_queues_ready() {
             match ready {
                 Ready::Never => {}
                 Ready::Now => now = true,
@@ -106,59 +105,59 @@ impl Inner {
         if let Clock::Virtual(clock) = &self.options.clock
             && !ring_busy
             && !readable
-            && io.state.at_worker == 0
+            && io.in_flight.at_worker == 0
             && let Some(until) = until
         {
             clock.advance_to(until);
             return self.enter_all(io);
         }
-        let is_soon = io.state.at_worker > 0;
+        let is_soon = io.in_flight.at_worker > 0;
         if is_soon && !ring_busy && !readable && self.spin(until) {
             return self.enter_all(io);
         }
         let mut limit =
             until.map(|until| until.saturating_duration_since(self.options.clock.now()));
         if readable {
-            return self.wait_by_epoll(io, limit);
+            return self.wait_in_epoll(io, limit);
         }
-        let ring = io.ring.as_mut().expect("without a ring everything is by epoll");
-        let watches = self.mail_watched.get() as usize;
-        if ring.queued() == 0 && ring.in_flight() <= watches {
-            self.wait_for_mail(limit);
+        let ring = io.ring.as_mut().expect("a reactor without a ring waits in epoll");
+        let armed = self.mailbox_armed.get() as usize;
+        if ring.queued() == 0 && ring.in_flight() <= armed {
+            self.park_for_message(limit);
             return Ok(());
         }
-        self.watch_mail(ring);
-        if !self.mail_watched.get() {
-            // No place, entry or descriptor for the watch: nothing tells us of a bell.
-            limit = Some(limit.map_or(LOOK, |limit| limit.min(LOOK)));
+        self.arm_mailbox(ring);
+        if !self.mailbox_armed.get() {
+            // The ring does not watch the mailbox (no slot, entry or descriptor left): no event reports a message.
+            limit = Some(limit.map_or(RECHECK_INTERVAL, |limit| limit.min(RECHECK_INTERVAL)));
         }
-        if !self.letterbox.announce_sleep() {
+        if !self.mailbox.announce_sleep() {
             return ring.enter(0, None);
         }
         self.count(Counter::Sleeps);
         let entered = ring.enter(1, limit);
-        self.letterbox.announce_awake();
+        self.mailbox.announce_awake();
         entered
     }
 
-    /// Sleeps until mail has come, which is all there is to wait for, or for a while.
-    fn wait_for_mail(&self, limit: Option<Duration>) {
-        let bell = self.letterbox.bell();
-        bell.will_park();
-        if self.letterbox.announce_sleep() {
+    /// Sleeps until there is a message, or for `limit`. For when nothing else can happen.
+    fn park_for_message(&self, limit: Option<Duration>) {
+        let notifier = self.mailbox.notifier();
+        notifier.will_park();
+        if self.mailbox.announce_sleep() {
             self.count(Counter::Sleeps);
-            bell.park(limit);
-            self.letterbox.announce_awake();
+            notifier.park(limit);
+            self.mailbox.announce_awake();
         }
-        bell.will_not_park();
+        notifier.will_not_park();
     }
 
-    /// Hands over what is pushed, and has the kernel finish what it deferred.
-    pub(crate) fn enter_all(&self, io: &mut Io) -> Result<(), Errno> {
-        // The watch on the mailbox has nothing to finish: mail is looked for there.
-        let watches = self.mail_watched.get() as usize;
+    /// Submits what is pushed, and lets the kernel finish what it deferred.
+    pub(crate) fn enter_all(&self, io: &mut IoDispatch) -> Result<(), Errno> {
+        // A poll of the mailbox has nothing to finish: the loop looks for messages itself.
+        let armed = self.mailbox_armed.get() as usize;
         if let Some(ring) = &mut io.ring
-            && (ring.queued() > 0 || ring.in_flight() > watches)
+            && (ring.queued() > 0 || ring.in_flight() > armed)
         {
             ring.enter(0, None)?;
         }
@@ -168,19 +167,19 @@ impl Inner {
         }
     }
 
-    /// Looks for mail for a while: of a worker, which answers before a thread has gone to sleep and come back.
-    /// Others take longer, a commit for one, and what they wait for may want this very core. Short, and
-    /// once a sleep: an idle reactor sleeps.
+    /// Spins for messages of the completion worker, which responds before a thread has gone to sleep and come back. Other
+    /// senders take longer (a commit, for example), and what they wait for may need this very core. Short, and once a sleep:
+    /// an idle reactor sleeps.
     pub(crate) fn spin(&self, until: Option<Instant>) -> bool {
         let spin = Duration::from_micros(self.options.spin_us.into());
         if spin.is_zero() || matches!(self.options.clock, Clock::Virtual(_)) {
-            return self.letterbox.has_mail();
+            return self.mailbox.has_messages();
         }
         let begin = Instant::now();
         let end = until.map_or(begin + spin, |until| until.min(begin + spin));
         loop {
             for _ in 0..50 {
-                if self.letterbox.has_mail() {
+                if self.mailbox.has_messages() {
                     return true;
                 }
                 std::hint::spin_loop();
@@ -188,68 +187,73 @@ impl Inner {
             if Instant::now() >= end {
                 return false;
             }
-            // The worker may be waiting for this very processor.
+            // The worker may be waiting for this very core.
             std::thread::yield_now();
         }
     }
 
-    /// Has the ring wake us when the mailbox's bell is rung.
-    pub(crate) fn watch_mail(&self, ring: &mut Ring<Request>) {
-        if !self.mail_watched.get() {
-            let file = self.letterbox.bell().event().clone();
+    /// Makes the ring wake this thread when the mailbox's notifier is signalled.
+    pub(crate) fn arm_mailbox(&self, ring: &mut Ring<Request>) {
+        if !self.mailbox_armed.get() {
+            let file = self.mailbox.notifier().event().clone();
             let wait = Wait::Poll { file, events: rustix::event::PollFlags::IN };
-            self.mail_watched.set(ring.push_wait(wait, MAIL_TAG).is_ok());
+            self.mailbox_armed.set(ring.push_wait(wait, MAILBOX_TAG).is_ok());
         }
     }
 
-    pub(crate) fn wait_by_epoll(&self, io: &mut Io, limit: Option<Duration>) -> Result<(), Errno> {
-        let mut watch = self.watch.borrow_mut();
-        let watch = match &mut *watch {
-            Some(watch) => watch,
-            none => none.insert(Watch::new()?),
+    pub(crate) fn wait_in_epoll(
+        &self,
+        io: &mut IoDispatch,
+        limit: Option<Duration>,
+    ) -> Result<(), Errno> {
+        let mut poller = self.poller.borrow_mut();
+        let poller = match &mut *poller {
+            Some(poller) => poller,
+            none => none.insert(Poller::new()?),
         };
-        self.watch_all(watch, io)
+        self.register_sources(poller, io)
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
         if let Some(ring) = &mut io.ring {
-            // What completes from here on makes the notifier readable.
+            // Completions from here on make the ring's notifier readable.
             ring.silence();
             ring.enter(0, None)?;
             if ring.has_completed() {
                 return Ok(());
             }
         }
-        // A queue may have found out only when it was asked what to watch.
-        let now = io.own_ready().any(|ready| matches!(ready, Ready::Now));
-        if now || !self.letterbox.announce_sleep() {
+        // A queue may notice completions only when its descriptor is requested.
+        let now = io.own_queues_ready().any(|ready| matches!(ready, Ready::Now));
+        if now || !self.mailbox.announce_sleep() {
             return Ok(());
         }
         self.count(Counter::Sleeps);
-        let state = &mut io.state;
-        let waited =
-            watch.wait(limit, |cell, wait, result| state.answer(cell, Answer::Wait(wait, result)));
-        self.letterbox.announce_awake();
-        self.letterbox.bell().silence();
+        let in_flight = &mut io.in_flight;
+        let waited = poller.wait(limit, |cell, wait, result| {
+            in_flight.complete_wait(cell, WaitResult::Descriptor(wait, result))
+        });
+        self.mailbox.announce_awake();
+        self.mailbox.notifier().reset();
         waited
     }
 
-    pub(crate) fn watch_everything(&self) -> io::Result<()> {
-        let mut watch = self.watch.borrow_mut();
-        let watch = match &mut *watch {
-            Some(watch) => watch,
-            none => none.insert(Watch::new()?),
+    pub(crate) fn register_everything(&self) -> io::Result<()> {
+        let mut poller = self.poller.borrow_mut();
+        let poller = match &mut *poller {
+            Some(poller) => poller,
+            none => none.insert(Poller::new()?),
         };
-        self.watch_all(watch, &self.io.borrow())
+        self.register_sources(poller, &self.io.borrow())
     }
 
-    /// Has everything that may complete wake whoever waits on `watch`.
-    pub(crate) fn watch_all(&self, watch: &mut Watch, io: &Io) -> io::Result<()> {
-        watch.watch(self.letterbox.bell().event().as_fd())?;
+    /// Registers in `poller` everything that may complete.
+    pub(crate) fn register_sources(&self, poller: &mut Poller, io: &IoDispatch) -> io::Result<()> {
+        poller.register(self.mailbox.notifier().event().as_fd())?;
         if let Some(ring) = &io.ring {
-            watch.watch(ring.notifier()?)?;
+            poller.register(ring.notifier()?)?;
         }
-        for ready in io.own_ready() {
+        for ready in io.own_queues_ready() {
             if let Ready::Readable(descriptor) = ready {
-                watch.watch(descriptor)?;
+                poller.register(descriptor)?;
             }
         }
         Ok(())

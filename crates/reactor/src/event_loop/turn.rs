@@ -1,5 +1,5 @@
-//! What one turn of the loop does: read mail, let moments happen, take what has
-//! come back, poll what became ready by it. It never waits; see `sleep`.
+//! One turn of the loop: read messages, fire timers, reap completions, poll the tasks that this made ready. A turn never
+//! waits; see `sleep`.
 
 use std::mem;
 use std::task::Poll;
@@ -11,71 +11,71 @@ use uringfs_device::{Ready, Request};
 use uringfs_ring::Ring;
 
 use crate::counters::Counter;
-use crate::event_loop::core::{CLOSING, Current, Due, Inner, Letter};
-use crate::io::dispatch::{Io, State};
+use crate::event_loop::core::{CLOSING, Current, Inner, Message, TimerEvent};
+use crate::io::dispatch::{InFlight, IoDispatch};
 use crate::tasks::completion::Completed;
-use crate::tasks::task::{Delivered, Taken};
-use crate::tasks::waiters::{Answer, Waiter};
-use crate::wake::mailbox::Bell;
+use crate::tasks::task::{Delivery, RunningTask};
+use crate::tasks::waiters::{WaitResult, Waiter};
+use crate::wake::mailbox::Notify;
 
-/// How often a turn goes round at the most: a task that wakes itself for ever keeps neither the root waiting nor
-/// whoever called.
-const ROUNDS: u32 = 64;
-/// A foreign loop's turn that has read more letters leaves the rest to the next: senders that are faster than this
-/// thread would else keep it.
-const MAX_LETTERS: u64 = 1024;
+/// The maximum of rounds in a turn. A task that wakes itself again and again then blocks neither the root task nor the
+/// caller.
+const MAX_ROUNDS: u32 = 64;
+/// A foreign loop's turn that has read more messages leaves the rest to its next turn. Senders that are faster than this
+/// thread would otherwise keep it.
+const MAX_MESSAGES: u64 = 1024;
 
-/// A foreign loop's turn. One that ends by a panic is made up for by another.
-struct Turning<'i> {
+/// A turn for a foreign loop. When it ends by a panic, or too early, it notifies the loop that another turn is due.
+struct ForeignTurn<'i> {
     inner: &'i Inner,
     is_due_again: bool,
 }
 
-impl Drop for Turning<'_> {
+impl Drop for ForeignTurn<'_> {
     fn drop(&mut self) {
-        self.inner.turning.set(false);
-        if self.is_due_again && self.inner.watched.get().is_some() {
-            self.inner.letterbox.bell().ring();
+        self.inner.in_foreign_turn.set(false);
+        if self.is_due_again && self.inner.foreign_fd.get().is_some() {
+            self.inner.mailbox.notifier().notify();
         }
     }
 }
 
-/// A task that is being polled: lost, should that panic.
-struct Polled<'i> {
+/// Discards the task that is being polled, if the poll panics.
+struct PollGuard<'i> {
     inner: &'i Inner,
-    place: u32,
+    task: u32,
 }
 
-impl Drop for Polled<'_> {
+impl Drop for PollGuard<'_> {
     fn drop(&mut self) {
-        self.inner.tasks.borrow_mut().lose(self.place);
+        self.inner.tasks.borrow_mut().discard(self.task);
     }
 }
 
-/// Requests that are being left with their operations: one that panics keeps none from the others.
-struct Returned<'i, 'r> {
+/// Requests on their way to their operations. When one of these panics, the rest stay for the next turn.
+struct ReturnedRequests<'i, 'r> {
     inner: &'i Inner,
     requests: Drain<'r, Request>,
 }
 
-impl Drop for Returned<'_, '_> {
+impl Drop for ReturnedRequests<'_, '_> {
     fn drop(&mut self) {
         if self.requests.len() > 0 {
-            self.inner.io.borrow_mut().state.returned.extend(&mut self.requests);
+            self.inner.io.borrow_mut().in_flight.returned.extend(&mut self.requests);
         }
     }
 }
 
-/// The same of letters.
-struct Letters<'i, 'r> {
+/// Messages that are being read. When the work of one panics, the rest go back into the mailbox.
+struct UnreadMessages<'i, 'r> {
     inner: &'i Inner,
-    letters: Drain<'r, Letter>,
+    messages: Drain<'r, Message>,
 }
 
-impl Drop for Letters<'_, '_> {
+impl Drop for UnreadMessages<'_, '_> {
     fn drop(&mut self) {
-        if self.letters.len() > 0 {
-            self.inner.letterbox.put_back(&mut self.letters);
+        if self.messages.len() > 0 {
+            self.inner.mailbox.put_back(&mut self.messages);
         }
     }
 }
@@ -89,30 +89,31 @@ impl Inner {
         completed: &mut Vec<Completed>,
     ) -> Result<(), Errno> {
         self.check_process()?;
-        if min == 0 && self.watched.get().is_some() {
-            // A foreign loop may sleep after this: it has to be a whole turn.
+        if min == 0 && self.foreign_fd.get().is_some() {
+            // A foreign loop may sleep after this, so it must be a whole turn.
             self.turn()?;
-            take_completed(&mut self.io.borrow_mut().state.completed, completed);
+            take_completed(&mut self.io.borrow_mut().in_flight.completed, completed);
             return Ok(());
         }
-        if timeout.is_none() && self.is_quiet() && self.reap_quietly(min, completed)? {
+        if timeout.is_none() && self.only_requests_pending() && self.reap_fast(min, completed)? {
             return Ok(());
         }
-        self.check_not_running()?;
+        self.check_not_reentrant()?;
         let mut until = None;
         loop {
             self.progress();
             let got = {
                 let io = &mut *self.io.borrow_mut();
-                let got = io.state.completed.len();
-                if io.state.has_waiting() {
-                    // Before the caller takes the room with new requests.
+                let got = io.in_flight.completed.len();
+                if io.in_flight.has_backlog() {
+                    // Before the caller fills the room with new requests.
                     io.push_backlog();
                 }
                 if got >= min || (got > 0 && got + self.outstanding(io) < min) {
-                    take_completed(&mut io.state.completed, completed);
+                    take_completed(&mut io.in_flight.completed, completed);
                     let is_submitted = || {
-                        io.own.is_empty() && io.ring.as_ref().is_none_or(|ring| ring.queued() == 0)
+                        io.own_queue_devices.is_empty()
+                            && io.ring.as_ref().is_none_or(|ring| ring.queued() == 0)
                     };
                     if min > 0 || is_submitted() {
                         return Ok(());
@@ -128,7 +129,7 @@ impl Inner {
                         break;
                     }
                 }
-                take_completed(&mut self.io.borrow_mut().state.completed, completed);
+                take_completed(&mut self.io.borrow_mut().in_flight.completed, completed);
                 return Ok(());
             }
             if self.outstanding(&self.io.borrow()) == 0 {
@@ -137,7 +138,7 @@ impl Inner {
             if let Some(timeout) = timeout {
                 let until = *until.get_or_insert_with(|| self.options.clock.after(timeout));
                 if self.options.clock.now() >= until {
-                    take_completed(&mut self.io.borrow_mut().state.completed, completed);
+                    take_completed(&mut self.io.borrow_mut().in_flight.completed, completed);
                     return Ok(());
                 }
             }
@@ -145,89 +146,90 @@ impl Inner {
         }
     }
 
-    /// Whether tasks are ready: after [`Self::progress`] that some of them wake themselves again and again.
+    /// True when tasks are ready. After [`Self::progress`] it means that some of them wake themselves again and again.
     pub(crate) fn has_ready(&self) -> bool {
         self.tasks.borrow().has_ready()
     }
 
     /// # Errors
-    /// EDEADLK inside of what the reactor runs: it cannot run itself.
-    fn check_not_running(&self) -> Result<(), Errno> {
-        if self.is_running() { Err(Errno::DEADLK) } else { Ok(()) }
+    /// EDEADLK in code that the reactor runs: it cannot run itself.
+    fn check_not_reentrant(&self) -> Result<(), Errno> {
+        if self.is_in_user_code() { Err(Errno::DEADLK) } else { Ok(()) }
     }
 
-    /// True when there is nothing to do but to wait for requests.
+    /// True when all that may happen are completions: no message, timer, ready task or other reason for attention.
     #[inline(always)]
-    pub(crate) fn is_quiet(&self) -> bool {
-        !self.letterbox.has_mail()
+    pub(crate) fn only_requests_pending(&self) -> bool {
+        !self.mailbox.has_messages()
             && self.attention.get() == 0
             && self.timers.borrow().is_empty()
             && !self.tasks.borrow().has_ready()
     }
 
-    /// Reaps when all that is waited for are requests on the ring: one system
-    /// call, one look. False when there is more to do, which is then done the
-    /// long way; what has come is kept.
+    /// Reaps when only requests on a ring are awaited: one system call, one look at the ring. False when there is more to do.
+    /// The caller then takes the slow path, which finds the completions that were reaped here.
     #[inline]
-    pub(crate) fn reap_quietly(
+    pub(crate) fn reap_fast(
         &self,
         min: usize,
         completed: &mut Vec<Completed>,
     ) -> Result<bool, Errno> {
         let io = &mut *self.io.borrow_mut();
-        let missing = min.saturating_sub(io.state.completed.len());
-        if !io.own.is_empty() || io.state.has_waiting() {
+        let missing = min.saturating_sub(io.in_flight.completed.len());
+        if !io.own_queue_devices.is_empty() || io.in_flight.has_backlog() {
             return Ok(false);
         }
-        io.state.settle();
+        io.in_flight.publish_epochs();
         let entered = match &mut io.polled {
             Some(polled) if polled.transfers_in_flight() > 0 => {
-                self.enter_polling(polled, io.ring.as_ref(), missing)?
+                self.enter_polled_ring(polled, io.ring.as_ref(), missing)?
             }
             _ => match &mut io.ring {
-                Some(ring) => self.enter_quietly(ring, missing)?,
+                Some(ring) => self.enter_main_ring(ring, missing)?,
                 None => false,
             },
         };
         if !entered {
             return Ok(false);
         }
-        io.collect();
-        let State { returned, told, woken, for_worker, mail_arrived, .. } = &io.state;
-        let is_told = returned.is_empty() && told.is_empty() && woken.is_empty();
-        let is_all = is_told && for_worker.is_empty() && !mail_arrived;
-        if io.state.completed.len() < min || !is_all {
+        io.reap_queues();
+        let InFlight { returned, to_wake, tasks_to_wake, for_worker, mailbox_notified, .. } =
+            &io.in_flight;
+        let has_no_waiters = returned.is_empty() && to_wake.is_empty() && tasks_to_wake.is_empty();
+        let is_all_reaped = has_no_waiters && for_worker.is_empty() && !mailbox_notified;
+        if io.in_flight.completed.len() < min || !is_all_reaped {
             return Ok(false);
         }
-        take_completed(&mut io.state.completed, completed);
+        take_completed(&mut io.in_flight.completed, completed);
         Ok(true)
     }
 
-    /// Submits, and waits for `missing` completions if they are all there is to wait for.
+    /// Submits, and waits for `missing` completions. False, without a system call, when fewer are in flight on this ring
+    /// or the ring does not watch the mailbox.
     #[inline(always)]
-    fn enter_quietly(&self, ring: &mut Ring<Request>, missing: usize) -> Result<bool, Errno> {
-        if !self.mail_watched.get() || ring.transfers_in_flight() < missing {
+    fn enter_main_ring(&self, ring: &mut Ring<Request>, missing: usize) -> Result<bool, Errno> {
+        if !self.mailbox_armed.get() || ring.transfers_in_flight() < missing {
             return Ok(false);
         }
         if missing > 0 {
-            self.enter_asleep(ring, missing)?;
+            self.enter_and_sleep(ring, missing)?;
         } else if ring.queued() > 0 || ring.in_flight() > 0 {
             ring.enter(0, None)?;
         }
         Ok(true)
     }
 
-    /// The same on the ring that polls, when the `other` has nothing to tell. This
-    /// thread looks for completions and does not sleep: mail is read when they are there.
+    /// The same on the ring that polls, unless the `other` ring has something in flight. This thread polls for completions
+    /// and does not sleep. It reads messages when the completions are there.
     #[inline(always)]
-    fn enter_polling(
+    fn enter_polled_ring(
         &self,
         polled: &mut Ring<Request>,
         other: Option<&Ring<Request>>,
         missing: usize,
     ) -> Result<bool, Errno> {
-        let watches = self.mail_watched.get() as usize;
-        let is_other_busy = other.is_some_and(|ring| ring.in_flight() > watches);
+        let armed = self.mailbox_armed.get() as usize;
+        let is_other_busy = other.is_some_and(|ring| ring.in_flight() > armed);
         if is_other_busy || polled.transfers_in_flight() < missing {
             return Ok(false);
         }
@@ -235,9 +237,9 @@ impl Inner {
         Ok(true)
     }
 
-    /// Submits once in so many polls without a wait: what wakes itself again and again holds up nobody's
-    /// requests. If they cannot be submitted now, the next wait says so.
-    pub(crate) fn submit_at_times(&self, polls: u32) {
+    /// Submits once in so many polls without a wait, so that a task that wakes itself again and again does not hold up
+    /// requests. If the submission fails, the next wait reports it.
+    pub(crate) fn submit_periodically(&self, polls: u32) {
         const POLLS: u32 = 64;
         if polls.is_multiple_of(POLLS) {
             let _ = self.submit();
@@ -247,11 +249,11 @@ impl Inner {
     pub(crate) fn submit(&self) -> Result<(), Errno> {
         self.check_process()?;
         let io = &mut *self.io.borrow_mut();
-        io.state.settle();
-        if io.state.has_waiting() {
+        io.in_flight.publish_epochs();
+        if io.in_flight.has_backlog() {
             io.push_backlog();
         }
-        if !io.own.is_empty() {
+        if !io.own_queue_devices.is_empty() {
             io.submit_own()?;
         }
         self.enter_all(io)
@@ -259,44 +261,44 @@ impl Inner {
 
     pub(crate) fn turn(&self) -> Result<(), Errno> {
         self.check_process()?;
-        self.check_not_running()?;
-        self.turning.set(true);
-        let mut turning = Turning { inner: self, is_due_again: true };
-        turning.is_due_again = self.turn_until_idle()?;
+        self.check_not_reentrant()?;
+        self.in_foreign_turn.set(true);
+        let mut foreign_turn = ForeignTurn { inner: self, is_due_again: true };
+        foreign_turn.is_due_again = self.turn_until_idle()?;
         Ok(())
     }
 
-    /// True when it has not come to an end.
+    /// True when the turn stopped before everything was done.
     fn turn_until_idle(&self) -> Result<bool, Errno> {
-        self.letterbox.announce_awake();
-        self.letterbox.bell().silence();
+        self.mailbox.announce_awake();
+        self.mailbox.notifier().reset();
         if let Some(ring) = &self.io.borrow().ring {
             ring.silence();
         }
         let read = || self.counters.get(Counter::Letters);
         let begin = read();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             self.progress();
             self.submit()?;
             let polled = self.progress();
             let pushed = self.io.borrow_mut().push_backlog();
-            if self.has_ready() || read() - begin > MAX_LETTERS {
+            if self.has_ready() || read() - begin > MAX_MESSAGES {
                 break;
             }
-            if pushed || polled || self.letterbox.has_mail() {
+            if pushed || polled || self.mailbox.has_messages() {
                 continue;
             }
-            if self.watched.get().is_none() {
+            if self.foreign_fd.get().is_none() {
                 return Ok(false);
             }
-            // From here on the foreign loop sleeps for us.
-            self.watch_everything()
+            // From here on the foreign loop sleeps for this reactor.
+            self.register_everything()
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
             let now = self.options.clock.now();
             let io = self.io.borrow();
             let mut next = self.timers.borrow().next();
             let mut again = false;
-            for ready in io.own_ready() {
+            for ready in io.own_queues_ready() {
                 match ready {
                     Ready::Now => again = true,
                     Ready::At(at) => next = Some(next.map_or(at, |next| next.min(at))),
@@ -304,60 +306,60 @@ impl Inner {
                 }
             }
             drop(io);
-            if let Some(watch) = &mut *self.watch.borrow_mut() {
-                watch.set_timer(next.map(|next| next.saturating_duration_since(now)))?;
+            if let Some(poller) = &mut *self.poller.borrow_mut() {
+                poller.set_timer(next.map(|next| next.saturating_duration_since(now)))?;
                 let mut ended = Vec::new();
-                watch.wait(Some(Duration::ZERO), |cell, wait, result| {
+                poller.wait(Some(Duration::ZERO), |cell, wait, result| {
                     ended.push((cell, wait, result));
                 })?;
                 let io = &mut *self.io.borrow_mut();
                 again |= !ended.is_empty();
                 for (cell, wait, result) in ended {
-                    io.state.answer(cell, Answer::Wait(wait, result));
+                    io.in_flight.complete_wait(cell, WaitResult::Descriptor(wait, result));
                 }
             }
-            if !again && self.letterbox.announce_sleep() {
+            if !again && self.mailbox.announce_sleep() {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Operations whose completion is still to come.
+    /// Requests and operations that have not completed.
     #[inline]
-    pub(crate) fn outstanding(&self, io: &Io) -> usize {
-        io.in_flight() + self.tasks.borrow().operations()
+    pub(crate) fn outstanding(&self, io: &IoDispatch) -> usize {
+        io.requests_in_flight() + self.tasks.borrow().operations()
     }
 
-    /// Reads mail, lets due moments happen, takes what has come back, and polls
-    /// what became ready by it, without waiting for anything. True when a task
-    /// was polled: it may have pushed requests.
+    /// Reads messages, fires timers, reaps completions, and polls the tasks that this made ready. Waits for nothing. True
+    /// when a task was polled: it may have pushed requests.
     #[inline]
     pub(crate) fn progress(&self) -> bool {
-        let _running = self.run();
-        for round in 0..ROUNDS {
-            if self.letterbox.has_mail() {
-                self.read_mail();
+        let _running = self.enter_user_code();
+        for round in 0..MAX_ROUNDS {
+            if self.mailbox.has_messages() {
+                self.read_messages();
             }
             if !self.timers.borrow().is_empty() {
-                self.let_due_happen();
+                self.fire_timers();
             }
-            let (returned, told) = {
+            let (returned, has_waiters) = {
                 let io = &mut *self.io.borrow_mut();
-                io.collect();
-                if !io.state.for_worker.is_empty() {
-                    self.hand_over(io);
+                io.reap_queues();
+                if !io.in_flight.for_worker.is_empty() {
+                    self.send_to_worker(io);
                 }
-                if io.state.mail_arrived {
-                    io.state.mail_arrived = false;
-                    self.mail_watched.set(false);
-                    self.letterbox.bell().silence();
+                if io.in_flight.mailbox_notified {
+                    io.in_flight.mailbox_notified = false;
+                    self.mailbox_armed.set(false);
+                    self.mailbox.notifier().reset();
                 }
-                let told = !io.state.told.is_empty() || !io.state.woken.is_empty();
-                (!io.state.returned.is_empty(), told)
+                let has_waiters =
+                    !io.in_flight.to_wake.is_empty() || !io.in_flight.tasks_to_wake.is_empty();
+                (!io.in_flight.returned.is_empty(), has_waiters)
             };
-            if told {
-                self.tell();
+            if has_waiters {
+                self.wake_waiters();
             }
             if returned {
                 self.resume_operations();
@@ -377,110 +379,112 @@ impl Inner {
     }
 
     #[cold]
-    pub(crate) fn hand_over(&self, io: &mut Io) {
-        let completions = mem::take(&mut io.state.for_worker);
-        io.state.at_worker += completions.len();
+    pub(crate) fn send_to_worker(&self, io: &mut IoDispatch) {
+        let completions = mem::take(&mut io.in_flight.for_worker);
+        io.in_flight.at_worker += completions.len();
         self.counters.add(Counter::CompletedByWorker, completions.len() as u64);
         let worker = self.worker.borrow();
-        worker.as_ref().expect("started with the reactor").hand_over(completions);
+        worker.as_ref().expect("the worker was started with the reactor").send(completions);
     }
 
-    /// Wakes whoever waits for cells that have been answered.
-    pub(crate) fn tell(&self) {
+    /// Wakes the tasks and callers whose cells have a result.
+    pub(crate) fn wake_waiters(&self) {
         {
             let (io, tasks) = (&mut *self.io.borrow_mut(), &mut *self.tasks.borrow_mut());
-            for task in io.state.woken.drain(..) {
+            for task in io.in_flight.tasks_to_wake.drain(..) {
                 tasks.make_ready(task);
             }
         }
         loop {
-            let told = self.io.borrow_mut().state.told.pop();
-            match told {
+            let waiter = self.io.borrow_mut().in_flight.to_wake.pop();
+            match waiter {
                 None => return,
                 Some(Waiter::Waker(waker)) => waker.wake(),
-                Some(Waiter::Outcome(sender, outcome)) => sender.set(outcome),
-                Some(Waiter::Nobody) => {}
+                Some(Waiter::Result(sender, result)) => sender.set(result),
+                Some(Waiter::None) => {}
             }
         }
     }
 
-    /// Leaves the requests that have ended with their operations, and polls these.
+    /// Delivers requests that have ended to their operations, and polls these.
     fn resume_operations(&self) {
-        let mut returned = mem::take(&mut self.io.borrow_mut().state.returned);
-        let mut each = Returned { inner: self, requests: returned.drain(..) };
+        let mut returned = mem::take(&mut self.io.borrow_mut().in_flight.returned);
+        let mut each = ReturnedRequests { inner: self, requests: returned.drain(..) };
         for request in each.requests.by_ref() {
             let delivered = self.tasks.borrow_mut().deliver(request);
             match delivered {
-                Delivered::To(taken) => self.poll_task(taken),
-                Delivered::Late(counted_in) => self.io.borrow_mut().count_out(counted_in),
+                Delivery::ToTask(task) => self.poll_task(task),
+                Delivery::Late(epoch_holds) => self.io.borrow_mut().leave_epochs(epoch_holds),
             }
         }
         drop(each);
-        let state = &mut self.io.borrow_mut().state;
-        returned.append(&mut state.returned);
-        state.returned = returned;
+        let in_flight = &mut self.io.borrow_mut().in_flight;
+        returned.append(&mut in_flight.returned);
+        in_flight.returned = returned;
     }
 
-    /// Polls the tasks that are ready now; those that become ready wait for the next round.
+    /// Polls the tasks that are ready now. Those that become ready meanwhile wait for the next round.
     pub(crate) fn run_ready(&self) {
         let ready = self.tasks.borrow().ready();
         for _ in 0..ready {
-            let taken = self.tasks.borrow_mut().take_ready();
-            let Some(taken) = taken else { return };
-            self.poll_task(taken);
+            let task = self.tasks.borrow_mut().take_ready();
+            let Some(task) = task else { return };
+            self.poll_task(task);
         }
     }
 
     #[inline(always)]
-    pub(crate) fn poll_task(&self, taken: Taken) {
-        let polled = Polled { inner: self, place: taken.place };
-        // In this order: when that panics the future is destroyed, then its place given up.
-        let mut taken = taken;
-        match taken.home.poll() {
-            Poll::Ready(()) => self.tasks.borrow_mut().finish(taken),
-            Poll::Pending => self.tasks.borrow_mut().put_back(taken),
+    pub(crate) fn poll_task(&self, task: RunningTask) {
+        let guard = PollGuard { inner: self, task: task.index };
+        // Dropped before the guard: if the poll panics, the future is destroyed before its place is freed.
+        let mut task = task;
+        match task.slot.poll() {
+            Poll::Ready(()) => self.tasks.borrow_mut().finish(task),
+            Poll::Pending => self.tasks.borrow_mut().put_back(task),
         }
-        mem::forget(polled);
+        mem::forget(guard);
     }
 
     #[cold]
-    pub(crate) fn let_due_happen(&self) {
+    pub(crate) fn fire_timers(&self) {
         let now = self.options.clock.now();
         loop {
-            let due = self.timers.borrow_mut().take_due(now);
-            match due {
+            let event = self.timers.borrow_mut().take_due(now);
+            match event {
                 None => return,
-                Some(Due::Cell(cell)) => {
-                    self.io.borrow_mut().state.answer(cell, Answer::Time);
+                Some(TimerEvent::Sleep(cell)) => {
+                    self.io.borrow_mut().in_flight.complete_wait(cell, WaitResult::Timer);
                 }
-                Some(Due::Wait(cell)) => self.cancel_wait(cell),
-                Some(Due::Deadline(operation)) => self.stop_operation(operation, Errno::TIMEDOUT),
+                Some(TimerEvent::WaitDeadline(cell)) => self.cancel_wait(cell),
+                Some(TimerEvent::OperationDeadline(operation)) => {
+                    self.cancel_operation(operation, Errno::TIMEDOUT)
+                }
             }
         }
     }
 
     #[cold]
-    pub(crate) fn read_mail(&self) {
-        let mut letters = mem::take(&mut *self.letters.borrow_mut());
-        self.letterbox.take(&mut letters);
-        let mut each = Letters { inner: self, letters: letters.drain(..) };
-        for letter in each.letters.by_ref() {
+    pub(crate) fn read_messages(&self) {
+        let mut messages = mem::take(&mut *self.messages.borrow_mut());
+        self.mailbox.take(&mut messages);
+        let mut each = UnreadMessages { inner: self, messages: messages.drain(..) };
+        for message in each.messages.by_ref() {
             self.count(Counter::Letters);
-            match letter {
-                Letter::Wake(task) => self.wake_task(task),
-                Letter::Completed(completions) => {
-                    self.io.borrow_mut().collect_from_worker(completions);
+            match message {
+                Message::Wake(task) => self.wake_task(task),
+                Message::FromWorker(completions) => {
+                    self.io.borrow_mut().take_from_worker(completions);
                 }
-                Letter::Detach(device) => self.detach(device),
-                Letter::Run(act) => {
-                    let itself = self.itself.upgrade().expect("whoever calls holds it");
-                    let _current = Current::set(&itself);
-                    act(&itself);
+                Message::Detach(device) => self.detach(device),
+                Message::Run(job) => {
+                    let inner = self.weak_self.upgrade().expect("the caller holds the reactor");
+                    let _current = Current::set(&inner);
+                    job(&inner);
                 }
             }
         }
         drop(each);
-        *self.letters.borrow_mut() = letters;
+        *self.messages.borrow_mut() = messages;
         self.detach_closed();
     }
 }

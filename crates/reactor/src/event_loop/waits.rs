@@ -1,4 +1,4 @@
-//! Waits of tasks for a descriptor or a moment: begun, polled, cancelled.
+//! Waits of tasks for a descriptor or a time: begin, poll, cancel.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -8,31 +8,30 @@ use std::time::Instant;
 use rustix::io::Errno;
 use uringfs_ring::Wait;
 
-use crate::event_loop::core::{Due, Inner};
-use crate::io::poller::{Answered, Watch};
+use crate::event_loop::core::{Inner, TimerEvent};
+use crate::io::poller::{EndedWait, Poller};
 use crate::io::rings::MAX_WAITS;
 use crate::tasks::timer::TimerKey;
-use crate::tasks::waiters::{Answer, Cell as WaitCell, CellIndex};
+use crate::tasks::waiters::{CellIndex, WaitCell, WaitResult};
 
-/// The answer of a cell, when it comes.
+/// Resolves to the result of a cell. Cancels the wait when dropped.
 pub(crate) struct CellFuture {
     pub(crate) inner: Rc<Inner>,
     pub(crate) cell: CellIndex,
-    /// The operation that polls it, with nothing in between, so that its task is
-    /// told without a waker.
+    /// The operation whose task polls this future directly. Its task is made ready without a waker.
     pub(crate) operation: Option<u32>,
     pub(crate) taken: bool,
 }
 
 impl CellFuture {
-    pub(crate) fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
-        // Cloned and dropped while nothing is borrowed: a user's waker may call back.
-        let told = self.operation.ok_or_else(|| context.waker().clone());
-        let was = self.inner.io.borrow_mut().state.cells.poll(self.cell, told);
+    pub(crate) fn poll_result(&mut self, context: &mut Context<'_>) -> Poll<WaitResult> {
+        // Cloned and dropped while nothing is borrowed: a user's waker may call back into the reactor.
+        let waiter = self.operation.ok_or_else(|| context.waker().clone());
+        let was = self.inner.io.borrow_mut().in_flight.cells.poll(self.cell, waiter);
         match was {
-            WaitCell::Answered(answer) => {
+            WaitCell::Ready(result) => {
                 self.taken = true;
-                Poll::Ready(answer)
+                Poll::Ready(result)
             }
             _ => Poll::Pending,
         }
@@ -44,34 +43,34 @@ impl Drop for CellFuture {
         if self.taken {
             return;
         }
-        let was = self.inner.io.borrow_mut().state.cells.forget(self.cell);
+        let was = self.inner.io.borrow_mut().in_flight.cells.forget(self.cell);
         if matches!(was, WaitCell::Waiting(_) | WaitCell::WaitingTask(_)) {
             self.inner.cancel_wait(self.cell);
         } else {
-            // The cell's next wait must not be taken for this one.
+            // The wait has ended. Its handle must not be taken for that of the cell's next wait.
             self.inner.forget_wait(self.cell);
         }
     }
 }
 
 impl Inner {
-    /// Waits for a moment, `operation` as in [`CellFuture`].
+    /// Sleeps until `at` of the reactor's clock. `operation` as in [`CellFuture`].
     pub(crate) async fn sleep_until(self: &Rc<Self>, at: Instant, operation: Option<u32>) {
-        let cell = self.io.borrow_mut().state.cells.open();
-        let _timer = self.timer(at, Due::Cell(cell));
+        let cell = self.io.borrow_mut().in_flight.cells.open();
+        let _timer = self.timer(at, TimerEvent::Sleep(cell));
         let mut future = CellFuture { inner: self.clone(), cell, operation, taken: false };
-        poll_fn(|context| future.poll_answer(context)).await;
+        poll_fn(|context| future.poll_result(context)).await;
     }
 
-    /// Has something happen at a moment, unless the guard is dropped before.
-    pub(crate) fn timer(self: &Rc<Self>, at: Instant, due: Due) -> TimerGuard {
-        let key = self.timers.borrow_mut().insert(at, due);
+    /// Fires `event` at `at`, unless the guard is dropped before.
+    pub(crate) fn timer(self: &Rc<Self>, at: Instant, event: TimerEvent) -> TimerGuard {
+        let key = self.timers.borrow_mut().insert(at, event);
         TimerGuard { inner: self.clone(), key }
     }
 
-    /// Begins to wait for a descriptor; cancelled when the future is dropped.
+    /// Begins a descriptor wait. Dropping the future cancels it.
     pub(crate) fn wait_for(self: &Rc<Self>, wait: Wait) -> CellFuture {
-        let cell = self.io.borrow_mut().state.cells.open();
+        let cell = self.io.borrow_mut().in_flight.cells.open();
         let begun = {
             let io = &mut *self.io.borrow_mut();
             match &mut io.ring {
@@ -83,61 +82,64 @@ impl Inner {
                     }
                     Err(wait) => Err((wait, Err(Errno::AGAIN))),
                 },
-                None => self.begin_by_epoll(cell, wait),
+                None => self.begin_epoll_wait(cell, wait),
             }
         };
         if let Err((wait, result)) = begun {
-            self.io.borrow_mut().state.answer(cell, Answer::Wait(wait, result));
+            self.io
+                .borrow_mut()
+                .in_flight
+                .complete_wait(cell, WaitResult::Descriptor(wait, result));
         }
         CellFuture { inner: self.clone(), cell, operation: None, taken: false }
     }
 
     fn waits_under_way(&self) -> usize {
-        let by_epoll = self.watch.borrow().as_ref().map_or(0, Watch::waits);
+        let by_epoll = self.poller.borrow().as_ref().map_or(0, Poller::waits);
         self.waits.borrow().len() + by_epoll
     }
 
-    pub(crate) fn begin_by_epoll(&self, cell: CellIndex, wait: Wait) -> Result<(), Answered> {
-        let mut watch = self.watch.borrow_mut();
-        if watch.is_none() {
-            match Watch::new() {
-                Ok(made) => *watch = Some(made),
+    pub(crate) fn begin_epoll_wait(&self, cell: CellIndex, wait: Wait) -> Result<(), EndedWait> {
+        let mut poller = self.poller.borrow_mut();
+        if poller.is_none() {
+            match Poller::new() {
+                Ok(made) => *poller = Some(made),
                 Err(error) => return Err((wait, Err(error))),
             }
         }
-        watch.as_mut().expect("it was just made").begin(cell, wait)
+        poller.as_mut().expect("it was made above").begin(cell, wait)
     }
 
     pub(crate) fn cancel_wait(&self, cell: CellIndex) {
         let handle = {
             let mut waits = self.waits.borrow_mut();
-            let place = waits.iter().position(|(other, _)| *other == cell);
-            place.map(|place| waits.swap_remove(place).1)
+            let position = waits.iter().position(|(other, _)| *other == cell);
+            position.map(|position| waits.swap_remove(position).1)
         };
         let io = &mut *self.io.borrow_mut();
         if let (Some(handle), Some(ring)) = (handle, &mut io.ring) {
             ring.cancel_wait(handle);
-        } else if let Some(watch) = &mut *self.watch.borrow_mut()
-            && let Some(wait) = watch.cancel(cell)
+        } else if let Some(poller) = &mut *self.poller.borrow_mut()
+            && let Some(wait) = poller.cancel(cell)
         {
-            io.state.answer(cell, Answer::Wait(wait, Err(Errno::CANCELED)));
+            io.in_flight.complete_wait(cell, WaitResult::Descriptor(wait, Err(Errno::CANCELED)));
         }
     }
 
-    /// A wait has ended: there is nothing left to cancel.
+    /// The wait has ended: forget its handle.
     pub(crate) fn forget_wait(&self, cell: CellIndex) {
         self.waits.borrow_mut().retain(|(other, _)| *other != cell);
     }
 }
 
-/// A moment that is to come. Dropped before, nothing happens then.
+/// A pending timer. Dropping the guard cancels it.
 pub(crate) struct TimerGuard {
     inner: Rc<Inner>,
     key: TimerKey,
 }
 
 impl TimerGuard {
-    /// True when the moment has come.
+    /// True when the timer has fired.
     pub(crate) fn has_come(&self) -> bool {
         !self.inner.timers.borrow().contains(self.key)
     }
@@ -146,9 +148,9 @@ impl TimerGuard {
 impl Drop for TimerGuard {
     fn drop(&mut self) {
         let removed = self.inner.timers.borrow_mut().remove(self.key);
-        if let Some(Due::Cell(cell)) = removed {
-            // Its future is gone: the answer that it will not have frees the cell.
-            self.inner.io.borrow_mut().state.answer(cell, Answer::Time);
+        if let Some(TimerEvent::Sleep(cell)) = removed {
+            // The future is gone too: completing the cell frees it.
+            self.inner.io.borrow_mut().in_flight.complete_wait(cell, WaitResult::Timer);
         }
     }
 }

@@ -1,16 +1,16 @@
-//! How a waker, and a sender with a ring of its own, reaches a reactor.
+//! Wakers of tasks, and how a sender that has a ring itself wakes a reactor.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use crate::event_loop::core::{Letterbox, current};
-use crate::wake::mailbox::Bell;
-use crate::wake::message::{EventBell, Letter};
+use crate::event_loop::core::{ReactorMailbox, current};
+use crate::wake::mailbox::Notify;
+use crate::wake::message::{Message, Notifier};
 
 struct TaskWaker {
     task: u32,
-    letterbox: Arc<Letterbox>,
+    mailbox: Arc<ReactorMailbox>,
 }
 
 impl Wake for TaskWaker {
@@ -20,30 +20,30 @@ impl Wake for TaskWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let is_woken = current().is_some_and(|inner| {
-            Arc::ptr_eq(&inner.letterbox, &self.letterbox) && inner.wake_here(self.task)
+            Arc::ptr_eq(&inner.mailbox, &self.mailbox) && inner.try_wake_local(self.task)
         });
         if !is_woken {
-            // A reactor that is gone has no tasks to wake.
-            let _ = self.letterbox.post(Letter::Wake(self.task));
+            // A reactor that was dropped has no tasks to wake.
+            let _ = self.mailbox.post(Message::Wake(self.task));
         }
     }
 }
 
-/// A waker that writes the reactor to poll `task`.
-pub(crate) fn waker_of(task: u32, letterbox: &Arc<Letterbox>) -> Waker {
-    Waker::from(Arc::new(TaskWaker { task, letterbox: letterbox.clone() }))
+/// A waker that makes the reactor poll `task`.
+pub(crate) fn task_waker(task: u32, mailbox: &Arc<ReactorMailbox>) -> Waker {
+    Waker::from(Arc::new(TaskWaker { task, mailbox: mailbox.clone() }))
 }
 
-/// Wakes by a message of our own ring when both sides have one, else by the eventfd.
-pub(crate) fn ring_bell(bell: &EventBell) {
+/// Wakes the owner by a message from this thread's ring when both sides have a ring, else by the eventfd.
+pub(crate) fn notify(notifier: &Notifier) {
     let send_message = |target: BorrowedFd<'_>| {
         let Some(inner) = current() else { return false };
         let Ok(mut io) = inner.io.try_borrow_mut() else { return false };
         let Some(ring) = &mut io.ring else { return false };
-        ring.send_message(target, bell.event())
+        ring.send_message(target, notifier.event())
     };
-    if bell.is_parked() || !bell.with_owners_ring(send_message) {
-        bell.ring();
+    if notifier.is_parked() || !notifier.with_owner_ring(send_message) {
+        notifier.notify();
     }
 }
 
@@ -53,12 +53,13 @@ mod tests {
     use crate::{Reactor, ReactorOptions};
 
     #[test]
-    fn a_bell_is_rung_whose_message_fails() {
+    fn the_eventfd_is_signalled_when_the_ring_message_fails() {
         let _reactor = Reactor::new(ReactorOptions::default()).unwrap();
-        // No ring is behind this descriptor, as when the kernel refuses to put a message into one.
+        // This descriptor is not a ring, so the message fails, as when the kernel refuses it.
         let no_ring = std::fs::File::open("/dev/null").unwrap();
-        let bell = EventBell::new(Some(no_ring.into())).unwrap();
-        ring_bell(&bell);
-        assert!(rustix::io::read(bell.event(), &mut [0u8; 8]).is_ok(), "the owner sleeps on");
+        let notifier = Notifier::new(Some(no_ring.into())).unwrap();
+        notify(&notifier);
+        let read = rustix::io::read(notifier.event(), &mut [0u8; 8]);
+        assert!(read.is_ok(), "the eventfd was not signalled");
     }
 }

@@ -7,33 +7,33 @@ use uringfs_device::queue::QueueKind;
 use uringfs_device::queue::threads::ThreadsQueue;
 use uringfs_device::{Bounds, Core, Queue};
 
-use crate::io::choose::Chosen;
-use crate::io::route::Route;
+use crate::io::choose::ChosenQueue;
+use crate::io::route::QueueRoute;
 
-/// Threads for what no ring carries: discards, zeroing.
+/// Threads of a device's side queue, for requests that no ring carries: discards, zeroing.
 const SIDE_THREADS: usize = 2;
 
-/// A device that this reactor serves.
+/// A device in this reactor's tables.
 pub(crate) struct Attachment {
     pub(crate) core: Arc<Core>,
-    pub(crate) route: Route,
-    /// Carries what the ring cannot, in threads; made at first use.
-    side: Option<Box<dyn Queue>>,
-    /// Which queue was taken, and why.
+    pub(crate) route: QueueRoute,
+    /// Threads for requests that the ring cannot carry. Made at the first use.
+    side_queue: Option<Box<dyn Queue>>,
+    /// Why `kind` was chosen.
     pub(crate) reason: String,
     pub(crate) kind: QueueKind,
-    /// The device has closed: no new requests.
+    /// The device was removed and takes no new requests.
     pub(crate) closing: bool,
     bounds: Bounds,
 }
 
 impl Attachment {
-    pub(crate) fn new(core: Arc<Core>, chosen: Chosen) -> Attachment {
+    pub(crate) fn new(core: Arc<Core>, chosen: ChosenQueue) -> Attachment {
         Attachment {
             bounds: core.geometry().bounds(),
             core,
             route: chosen.route,
-            side: None,
+            side_queue: None,
             reason: chosen.reason,
             kind: chosen.kind,
             closing: false,
@@ -44,35 +44,35 @@ impl Attachment {
         self.bounds
     }
 
-    pub(crate) fn side(&mut self) -> Result<&mut Box<dyn Queue>, Errno> {
-        if self.side.is_none() {
+    pub(crate) fn side_queue(&mut self) -> Result<&mut Box<dyn Queue>, Errno> {
+        if self.side_queue.is_none() {
             let queue = ThreadsQueue::new(self.core.clone(), 64, SIDE_THREADS)
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
-            self.side = Some(Box::new(queue));
+            self.side_queue = Some(Box::new(queue));
         }
-        Ok(self.side.as_mut().expect("it was just made"))
+        Ok(self.side_queue.as_mut().expect("it was made above"))
     }
 
-    /// The device has refused to be polled; it interrupts from now on.
+    /// The driver refuses to be polled: its requests take the ring that waits for interrupts.
     pub(crate) fn stop_polling(&mut self) {
-        self.route = Route::Ring;
-        self.reason = format!("{}; polling was refused by the driver", self.reason);
+        self.route = QueueRoute::Ring;
+        self.reason = format!("{}; the driver refused to be polled", self.reason);
     }
 
     pub(crate) fn own_queues(&mut self) -> impl Iterator<Item = &mut Box<dyn Queue>> {
         let own = match &mut self.route {
-            Route::Own(queue) => Some(queue),
-            Route::Ring | Route::Polled => None,
+            QueueRoute::Own(queue) => Some(queue),
+            QueueRoute::Ring | QueueRoute::Polled => None,
         };
-        own.into_iter().chain(self.side.as_mut())
+        own.into_iter().chain(self.side_queue.as_mut())
     }
 
     pub(crate) fn own_queues_ref(&self) -> impl Iterator<Item = &dyn Queue> {
         let own = match &self.route {
-            Route::Own(queue) => Some(&**queue),
-            Route::Ring | Route::Polled => None,
+            QueueRoute::Own(queue) => Some(&**queue),
+            QueueRoute::Ring | QueueRoute::Polled => None,
         };
-        own.into_iter().chain(self.side.as_deref())
+        own.into_iter().chain(self.side_queue.as_deref())
     }
 
     pub(crate) fn own_system_calls(&self) -> u64 {

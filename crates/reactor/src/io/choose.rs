@@ -1,4 +1,4 @@
-//! The choice of the queue that carries a device's requests, and its reason.
+//! Chooses the queue that carries a device's requests, and gives the reason.
 
 use std::io;
 use std::sync::Arc;
@@ -13,61 +13,61 @@ use uringfs_device::queue::threads::ThreadsQueue;
 use uringfs_device::{Core, Queue, Reach};
 use uringfs_ring::RingOptions;
 
-use crate::io::route::Route;
+use crate::io::route::QueueRoute;
 use crate::options::ReactorOptions;
 
-/// Threads that serve one device on the tier of threads.
+/// The maximum of threads for one device in queue `threads`.
 const MAX_THREADS: usize = 64;
 
-/// How long the queues are tried when a device is first used.
-const CALIBRATION: Duration = Duration::from_millis(8);
+/// The time that calibration takes at the first use of a device.
+const CALIBRATION_TIME: Duration = Duration::from_millis(8);
 
-/// A queue for a device, and why it was taken.
-pub(crate) struct Chosen {
-    pub(crate) route: Route,
+/// The queue for a device, and the reason for the choice.
+pub(crate) struct ChosenQueue {
+    pub(crate) route: QueueRoute,
     pub(crate) kind: QueueKind,
     pub(crate) reason: String,
 }
 
-/// Chooses how `core`'s requests travel: as the options say, else by trying.
+/// Chooses the queue for `core`'s requests: the one that the options name, else by calibration.
 ///
 /// # Errors
-/// When the queue the options name cannot serve the device.
-pub(crate) fn choose(
+/// When the queue that the options name cannot serve the device.
+pub(crate) fn choose_queue(
     core: &Arc<Core>,
     options: &ReactorOptions,
     ring: &Result<(), String>,
     polled: bool,
-) -> io::Result<Chosen> {
+) -> io::Result<ChosenQueue> {
     let depth = options.depth as usize;
     if let Some(queue) = core.backend().own_queue(depth) {
-        let reason = "the back end brings a queue of its own".into();
-        return Ok(Chosen { route: Route::Own(queue), kind: QueueKind::Auto, reason });
+        let reason = "the back end has a queue of its own".into();
+        return Ok(ChosenQueue { route: QueueRoute::Own(queue), kind: QueueKind::Auto, reason });
     }
-    let reachable = !matches!(core.backend().reach(), Reach::Call);
+    let is_reachable = !matches!(core.backend().reach(), Reach::Call);
     let kind = match options.queue {
-        QueueKind::Auto => return choose_by_trying(core, options, ring, polled),
+        QueueKind::Auto => return choose_by_calibration(core, options, ring, polled),
         kind => kind,
     };
     if kind == QueueKind::Ring {
         if let Err(why) = ring {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why.clone()));
         }
-        if !reachable {
+        if !is_reachable {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!("{}: the kernel cannot reach it", core.backend().description()),
             ));
         }
-        return Ok(by_ring(polled, "as told".into()));
+        return Ok(ring_queue(polled, "set by device.queue".into()));
     }
     let queue = open(core, kind, options)?;
-    Ok(Chosen { route: Route::Own(queue), kind, reason: "as told".into() })
+    Ok(ChosenQueue { route: QueueRoute::Own(queue), kind, reason: "set by device.queue".into() })
 }
 
-fn by_ring(polled: bool, reason: String) -> Chosen {
-    let route = if polled { Route::Polled } else { Route::Ring };
-    Chosen { route, kind: QueueKind::Ring, reason }
+fn ring_queue(polled: bool, reason: String) -> ChosenQueue {
+    let route = if polled { QueueRoute::Polled } else { QueueRoute::Ring };
+    ChosenQueue { route, kind: QueueKind::Ring, reason }
 }
 
 fn open(core: &Arc<Core>, kind: QueueKind, options: &ReactorOptions) -> io::Result<Box<dyn Queue>> {
@@ -90,22 +90,22 @@ fn open(core: &Arc<Core>, kind: QueueKind, options: &ReactorOptions) -> io::Resu
     })
 }
 
-fn choose_by_trying(
+fn choose_by_calibration(
     core: &Arc<Core>,
     options: &ReactorOptions,
     ring: &Result<(), String>,
     polled: bool,
-) -> io::Result<Chosen> {
+) -> io::Result<ChosenQueue> {
     let reach = core.backend().reach();
     if polled && ring.is_ok() && !matches!(reach, Reach::Call) {
-        return Ok(by_ring(true, "polling was asked for".into()));
+        return Ok(ring_queue(true, "set by ring.polled".into()));
     }
     if matches!(reach, Reach::Nothing) && ring.is_ok() {
-        return Ok(by_ring(false, "requests that move nothing are the kernel's NOPs".into()));
+        return Ok(ring_queue(false, "requests that move no data are NOPs of the kernel".into()));
     }
     let choice = core.choice().get_or_init(|| {
         let mut candidates = Vec::new();
-        // Deep enough for what is tried, whatever the depth asked for.
+        // Deep enough for the depths of the calibration, whatever the options say.
         let depth = options.depth.max(2 * *DEPTHS.iter().max().unwrap_or(&1) as u32);
         let trial = ReactorOptions { depth, ..options.clone() };
         let mut offer = |kind| {
@@ -121,19 +121,19 @@ fn choose_by_trying(
         }
         offer(QueueKind::Sync);
         offer(QueueKind::Threads);
-        calibrate(core, candidates, &options.clock, CALIBRATION)
+        calibrate(core, candidates, &options.clock, CALIBRATION_TIME)
     });
     let mut reason = choice.reason.clone();
     if let Err(why) = ring {
         reason = format!("{reason}; {why}");
     }
     Ok(match choice.kind {
-        QueueKind::Ring if ring.is_ok() => by_ring(false, reason),
-        // It was when another reactor tried; io_uring has been taken away since.
+        QueueKind::Ring if ring.is_ok() => ring_queue(false, reason),
+        // The ring was available to the reactor that calibrated, and is not to this one.
         QueueKind::Ring => {
             let kind = QueueKind::Threads;
-            Chosen { route: Route::Own(open(core, kind, options)?), kind, reason }
+            ChosenQueue { route: QueueRoute::Own(open(core, kind, options)?), kind, reason }
         }
-        kind => Chosen { route: Route::Own(open(core, kind, options)?), kind, reason },
+        kind => ChosenQueue { route: QueueRoute::Own(open(core, kind, options)?), kind, reason },
     })
 }

@@ -1,46 +1,48 @@
-//! `completion=worker`: a thread that every completion goes through before the
-//! thread that asked hears of it. One hand-off each way.
+//! `completion=worker`: every completion goes through a worker thread and back to the thread that issued the request. One
+//! hand-off each way.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use uringfs_device::Completion;
+use uringfs_device::Completion as QueueCompletion;
 
-use crate::wake::message::{Letter, Letterbox};
+use crate::wake::message::{Message, ReactorMailbox};
 
-/// A thread that hands completions back.
-pub(crate) struct Worker {
-    send: Option<Sender<Vec<Completion>>>,
+/// A thread that returns completions to the reactor.
+pub(crate) struct CompletionWorker {
+    send: Option<Sender<Vec<QueueCompletion>>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Worker {
-    /// Starts the thread; `home` is where completions go back to.
-    pub(crate) fn start<A: Send + 'static>(home: Arc<Letterbox<A>>) -> std::io::Result<Worker> {
+impl CompletionWorker {
+    /// Starts the thread, which returns completions to `mailbox`.
+    pub(crate) fn start<A: Send + 'static>(
+        mailbox: Arc<ReactorMailbox<A>>,
+    ) -> std::io::Result<CompletionWorker> {
         let (send, receive) = channel();
         let thread = std::thread::Builder::new()
             .name("uringfs-complete".into())
-            .spawn(move || run(receive, &home))?;
-        Ok(Worker { send: Some(send), thread: Some(thread) })
+            .spawn(move || run(receive, &mailbox))?;
+        Ok(CompletionWorker { send: Some(send), thread: Some(thread) })
     }
 
-    /// Hands over what was reaped in one go.
-    pub(crate) fn hand_over(&self, completions: Vec<Completion>) {
+    /// Sends the completions of one reap.
+    pub(crate) fn send(&self, completions: Vec<QueueCompletion>) {
         let send = self.send.as_ref().expect("the worker runs until it is dropped");
         let sent = send.send(completions);
         assert!(sent.is_ok(), "the worker runs until it is dropped");
     }
 }
 
-fn run<A>(receive: Receiver<Vec<Completion>>, home: &Letterbox<A>) {
+fn run<A>(receive: Receiver<Vec<QueueCompletion>>, mailbox: &ReactorMailbox<A>) {
     while let Ok(completions) = receive.recv() {
-        // A reactor that has gone has drained first, so nothing is lost.
-        let _ = home.post(Letter::Completed(completions));
+        // A reactor drains before it is dropped, so nothing is lost.
+        let _ = mailbox.post(Message::FromWorker(completions));
     }
 }
 
-impl Drop for Worker {
+impl Drop for CompletionWorker {
     fn drop(&mut self) {
         self.send = None;
         if let Some(thread) = self.thread.take() {

@@ -1,5 +1,5 @@
-//! A reactor's queues and devices: where a request goes, and what its return
-//! means. Knows nothing of tasks; it says whom to tell.
+//! A reactor's queues and devices, and the requests in flight: where a request goes, and what its completion means.
+//! Does not poll tasks; [`InFlight`] lists those to wake.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,212 +7,215 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_device::queue::ring::{carries, install};
 use uringfs_device::{
-    Bounds, Completion, Core, DeviceIndex, Failure, Op, Payload, Progress, Ready, Request, Tag,
+    Bounds, Completion as QueueCompletion, Core, DeviceIndex, Failure, Op, Payload, Progress,
+    Ready, Request, Tag,
 };
 use uringfs_ring::{Ended, Event, Ring, StepResult, fork_count};
 
 use crate::counters::{Counter, Counters};
 use crate::io::attachment::Attachment;
-use crate::io::route::{Lane, Route, Way};
-use crate::io::submission_lock::Guarded;
+use crate::io::route::{DeviceSlot, FastRoute, QueueRoute};
+use crate::io::submission_lock::LockedSubmissions;
 use crate::options::CompletionMode;
 use crate::tasks::completion::Completed;
-use crate::tasks::outcome::Outcome;
+use crate::tasks::op_result::Outcome;
 use crate::tasks::waiters::{
-    Answer, CellIndex, Cells, CountedIn, Waiter, cell_of, is_operations, is_token,
+    CellIndex, EpochHold, WaitCells, WaitResult, Waiter, cell_from_tag, is_operation, is_token,
 };
 
-/// The tag of the ring's watch on the mailbox.
-pub(crate) const MAIL_TAG: u64 = u64::MAX;
+/// The tag of the ring's poll on the mailbox.
+pub(crate) const MAILBOX_TAG: u64 = u64::MAX;
 
 /// Queues, devices, and what is in flight.
-pub(crate) struct Io {
-    /// Forks counted when it was made: see [`Self::is_forked`].
+pub(crate) struct IoDispatch {
+    /// The number of forks when it was made: see [`Self::is_forked`].
     pub(crate) forks: u32,
     pub(crate) ring: Option<Ring<Request>>,
     pub(crate) polled: Option<Ring<Request>>,
     pub(crate) attachments: Vec<Option<Attachment>>,
-    /// Devices with queues of their own, by place.
-    pub(crate) own: Vec<usize>,
-    /// System calls of queues that were there before.
+    /// The indexes of devices with queues of their own.
+    pub(crate) own_queue_devices: Vec<usize>,
+    /// System calls of queues that were detached.
     pub(crate) detached_calls: u64,
-    pub(crate) state: State,
+    pub(crate) in_flight: InFlight,
 }
 
-/// What is in flight and what has come back.
-pub(crate) struct State {
-    pub(crate) cells: Cells,
+/// Requests and waits in flight, and those that have ended.
+pub(crate) struct InFlight {
+    pub(crate) cells: WaitCells,
     /// Token operations that have ended and not been reaped.
     pub(crate) completed: Vec<Completed>,
-    /// Requests of operations that have ended, to be left with them.
+    /// Requests of operations that have ended, for delivery to their operations.
     pub(crate) returned: Vec<Request>,
     /// Requests that wait for room in their queue.
     pub(crate) backlog: VecDeque<Request>,
-    /// Of requests that failed, what is to be told.
-    pub(crate) failed: Vec<(DeviceIndex, Failure)>,
-    /// Requests that are submitted with a lock held.
-    pub(crate) guarded: Guarded,
-    /// By the device's place, kept with `attachments`.
-    pub(crate) lanes: Vec<Lane>,
-    /// Whom to tell of answered cells.
-    pub(crate) told: Vec<Waiter>,
-    /// Tasks to poll again, for the same reason.
-    pub(crate) woken: Vec<u32>,
-    /// Completions on their way to the worker.
-    pub(crate) for_worker: Vec<Completion>,
-    /// Completions that the worker has and has not given back.
+    /// Failures of requests, to be reported to the devices' listeners.
+    pub(crate) failures: Vec<(DeviceIndex, Failure)>,
+    /// Requests to be submitted under a lock.
+    pub(crate) locked: LockedSubmissions,
+    /// By the device's index, like `attachments`.
+    pub(crate) devices: Vec<DeviceSlot>,
+    /// The waiters of cells that have a result.
+    pub(crate) to_wake: Vec<Waiter>,
+    /// The tasks that wait for cells that have a result.
+    pub(crate) tasks_to_wake: Vec<u32>,
+    /// Completions to be sent to the worker.
+    pub(crate) for_worker: Vec<QueueCompletion>,
+    /// The number of completions that the worker has not returned.
     pub(crate) at_worker: usize,
     pub(crate) mode: CompletionMode,
-    pub(crate) mail_arrived: bool,
-    /// The last of an epoch has ended, and that is to be published.
-    pub(crate) is_unsettled: bool,
+    pub(crate) mailbox_notified: bool,
+    /// The last request of an epoch has ended, and this is not published yet.
+    pub(crate) has_ended_epoch: bool,
     pub(crate) completed_inline: u64,
     pub(crate) resumed: u64,
 }
 
-impl Io {
-    /// True in the child of a fork, where the queues are the parent's.
+impl IoDispatch {
+    /// True in the child of a fork: the queues belong to the parent.
     #[inline(always)]
     pub(crate) fn is_forked(&self) -> bool {
         self.forks != fork_count()
     }
 
-    /// Hands a request to its device's queue; gives it back when that is full,
-    /// or when the device is not attached.
+    /// Hands a request to its device's queue. Returns it when the queue is full, or the device is not attached or was
+    /// removed.
     pub(crate) fn push(&mut self, mut request: Request) -> Result<(), Request> {
         request.set_issued(true);
-        match self.state.lanes.get(request.device.get()) {
+        match self.in_flight.devices.get(request.device.get()) {
             _ if self.is_forked() => Err(request),
-            None | Some(Lane { way: Way::Closed, .. }) => Err(request),
-            Some(_) => self.push_on(request),
+            None | Some(DeviceSlot { fast_route: FastRoute::Closed, .. }) => Err(request),
+            Some(_) => self.push_accepted(request),
         }
     }
 
-    /// The same for what the device had taken before it closed.
-    pub(crate) fn push_on(&mut self, request: Request) -> Result<(), Request> {
+    /// The same for a request that the device accepted before it was removed.
+    pub(crate) fn push_accepted(&mut self, request: Request) -> Result<(), Request> {
         let Some(Some(attachment)) = self.attachments.get(request.device.get()) else {
             return Err(request);
         };
-        if let (Route::Ring, true, Some(ring)) =
+        if let (QueueRoute::Ring, true, Some(ring)) =
             (&attachment.route, carries(request.op), &mut self.ring)
         {
             return ring.push(request);
         }
-        self.push_elsewhere(request)
+        self.push_slow(request)
     }
 
     #[inline(never)]
-    fn push_elsewhere(&mut self, request: Request) -> Result<(), Request> {
+    fn push_slow(&mut self, request: Request) -> Result<(), Request> {
         let attachment =
-            self.attachments[request.device.get()].as_mut().expect("the caller has looked");
+            self.attachments[request.device.get()].as_mut().expect("the caller has checked it");
         match &mut attachment.route {
-            Route::Own(queue) => queue.push(request),
-            Route::Polled if matches!(request.op, Op::Read | Op::Write) => match &mut self.polled {
-                Some(polled) => polled.push(request),
-                None => Err(request),
-            },
-            Route::Ring | Route::Polled if carries(request.op) => match &mut self.ring {
+            QueueRoute::Own(queue) => queue.push(request),
+            QueueRoute::Polled if matches!(request.op, Op::Read | Op::Write) => {
+                match &mut self.polled {
+                    Some(polled) => polled.push(request),
+                    None => Err(request),
+                }
+            }
+            QueueRoute::Ring | QueueRoute::Polled if carries(request.op) => match &mut self.ring {
                 Some(ring) => ring.push(request),
                 None => Err(request),
             },
             // No ring carries it without blocking, so threads do.
-            Route::Ring | Route::Polled => match attachment.side() {
+            QueueRoute::Ring | QueueRoute::Polled => match attachment.side_queue() {
                 Ok(queue) => {
-                    let place = request.device.get();
-                    if !self.own.contains(&place) {
-                        self.own.push(place);
+                    let index = request.device.get();
+                    if !self.own_queue_devices.contains(&index) {
+                        self.own_queue_devices.push(index);
                     }
                     queue.push(request)
                 }
                 Err(error) => {
-                    self.state.arrived(request, Err(error), attachment.bounds());
+                    self.in_flight.on_step(request, Err(error), attachment.bounds());
                     Ok(())
                 }
             },
         }
     }
 
-    /// Hands over what waited for room, oldest first, as far as each device's
-    /// queue has room, and what is submitted with a lock held. True when some of it went.
+    /// Pushes the backlog, oldest first, as far as each device's queue has room, and submits what waits for a lock. True
+    /// when some request was pushed.
     pub(crate) fn push_backlog(&mut self) -> bool {
-        let mut went = !self.state.guarded.is_empty() && self.submit_guarded();
+        let mut is_any_pushed = !self.in_flight.locked.is_empty() && self.submit_locked();
         let mut full = Vec::new();
-        for mut request in std::mem::take(&mut self.state.backlog) {
+        for mut request in std::mem::take(&mut self.in_flight.backlog) {
             let issued = request.is_issued();
             request.set_issued(true);
             let device = request.device;
             if full.contains(&device) {
                 request.set_issued(issued);
-                self.state.backlog.push_back(request);
+                self.in_flight.backlog.push_back(request);
                 continue;
             }
-            match self.push_on(request) {
-                Ok(()) => went = true,
+            match self.push_accepted(request) {
+                Ok(()) => is_any_pushed = true,
                 Err(mut request) => {
                     request.set_issued(issued);
                     if self.attachments.get(device.get()).is_some_and(Option::is_some) {
                         full.push(device);
-                        self.state.backlog.push_back(request);
+                        self.in_flight.backlog.push_back(request);
                     } else {
-                        self.state.arrived(request, Err(Errno::NODEV), UNKNOWN);
+                        self.in_flight.on_step(request, Err(Errno::NODEV), UNKNOWN);
                     }
                 }
             }
         }
-        went
+        is_any_pushed
     }
 
-    /// Submits what waits for locks, each lock's requests at once. Those for which a queue has no
-    /// room wait on. True when some went.
-    pub(crate) fn submit_guarded(&mut self) -> bool {
-        let (mut went, mut full) = (false, Vec::new());
-        while let Some((lock, requests)) = self.state.guarded.take_first() {
+    /// Submits the requests that wait for locks, all those of a lock at once. Requests without room in their queue stay.
+    /// True when some request was pushed.
+    pub(crate) fn submit_locked(&mut self) -> bool {
+        let (mut is_any_pushed, mut full) = (false, Vec::new());
+        while let Some((lock, requests)) = self.in_flight.locked.take_first() {
             let held = lock.hold();
             for mut request in requests {
                 request.set_issued(true);
-                match self.push_on(request) {
-                    Ok(()) => went = true,
+                match self.push_accepted(request) {
+                    Ok(()) => is_any_pushed = true,
                     Err(mut request) => {
                         request.set_issued(false);
                         full.push((lock.clone(), request));
                     }
                 }
             }
-            // What is not taken now is with the next that is submitted, which says why.
+            // On a failure the requests stay queued, and the next submission reports it.
             let _ = self.submit_all();
             drop(held);
         }
-        full.into_iter().for_each(|(lock, request)| self.state.guarded.add(lock, request));
-        went
+        full.into_iter().for_each(|(lock, request)| self.in_flight.locked.add(lock, request));
+        is_any_pushed
     }
 
-    /// Takes everything that has come back, without a system call of the ring's.
+    /// Reaps everything that has completed, without a system call of the ring.
     #[inline(never)]
-    pub(crate) fn collect(&mut self) {
-        let Io { ring, attachments, state, .. } = self;
+    pub(crate) fn reap_queues(&mut self) {
+        let IoDispatch { ring, attachments, in_flight, .. } = self;
         if let Some(ring) = ring {
             ring.reap(|request, result| {
-                state.take(request, result, |device| bounds_of(attachments, device));
+                in_flight.take(request, result, |device| bounds_of(attachments, device));
             });
             while let Some(event) = ring.event() {
-                state.take_event(event);
+                in_flight.take_event(event);
             }
         }
         if self.polled.is_some() {
-            self.collect_polled();
+            self.reap_polled();
         }
-        if !self.own.is_empty() {
-            self.collect_own();
+        if !self.own_queue_devices.is_empty() {
+            self.reap_own_queues();
         }
-        self.tell_failures();
-        self.state.settle();
+        self.report_failures();
+        self.in_flight.publish_epochs();
     }
 
-    /// Before anybody hears of it who asked.
+    /// Runs before the callers get the results of these requests.
     #[inline(always)]
-    fn tell_failures(&mut self) {
-        if !self.state.failed.is_empty() {
-            for (device, failure) in self.state.failed.drain(..) {
+    fn report_failures(&mut self) {
+        if !self.in_flight.failures.is_empty() {
+            for (device, failure) in self.in_flight.failures.drain(..) {
                 let attachment = self.attachments[device.get()].as_ref();
                 attachment.inspect(|attachment| attachment.core.tell_failure(failure));
             }
@@ -220,49 +223,51 @@ impl Io {
     }
 
     #[inline(never)]
-    fn collect_polled(&mut self) {
-        let Io { polled: Some(polled), attachments, state, .. } = self else { return };
+    fn reap_polled(&mut self) {
+        let IoDispatch { polled: Some(polled), attachments, in_flight, .. } = self else { return };
         polled.reap(|request, result| {
             if matches!(result.get(), Err(Errno::OPNOTSUPP | Errno::INVAL)) {
-                state.stop_polling(request.device, attachments);
-                state.backlog.push_back(request.take());
+                in_flight.stop_polling(request.device, attachments);
+                in_flight.backlog.push_back(request.take());
             } else {
-                state.take(request, result, |device| bounds_of(attachments, device));
+                in_flight.take(request, result, |device| bounds_of(attachments, device));
             }
         });
     }
 
-    fn collect_own(&mut self) {
-        for place in &self.own {
-            let attachment = self.attachments[*place].as_mut().expect("listed while attached");
+    fn reap_own_queues(&mut self) {
+        for index in &self.own_queue_devices {
+            let attachment =
+                self.attachments[*index].as_mut().expect("it is attached while listed");
             let bounds = attachment.bounds();
             for queue in attachment.own_queues() {
-                while let Some(Completion { request, result }) = queue.reap() {
-                    if self.state.is_whole(&request, |bytes| result == Ok(bytes)) {
-                        self.state.count_whole(&request);
-                        self.state.completed.push(Completed::of(request));
+                while let Some(QueueCompletion { request, result }) = queue.reap() {
+                    if self.in_flight.is_token_done(&request, |bytes| result == Ok(bytes)) {
+                        self.in_flight.count_token_done(&request);
+                        self.in_flight.completed.push(Completed::from_request(request));
                     } else {
-                        self.state.arrived(request, result, bounds);
+                        self.in_flight.on_step(request, result, bounds);
                     }
                 }
             }
         }
     }
 
-    /// Takes what the worker gives back.
-    pub(crate) fn collect_from_worker(&mut self, completions: Vec<Completion>) {
-        self.state.at_worker -= completions.len();
-        for Completion { request, result } in completions {
+    /// Takes the completions that the worker returns.
+    pub(crate) fn take_from_worker(&mut self, completions: Vec<QueueCompletion>) {
+        self.in_flight.at_worker -= completions.len();
+        for QueueCompletion { request, result } in completions {
             let bounds = bounds_of(&self.attachments, request.device);
-            self.state.finish(request, result, bounds);
+            self.in_flight.finish(request, result, bounds);
         }
-        self.tell_failures();
+        self.report_failures();
     }
 
-    /// Starts everything pushed to queues of devices' own.
+    /// Submits to the devices' own queues.
     pub(crate) fn submit_own(&mut self) -> Result<(), Errno> {
-        for place in &self.own {
-            let attachment = self.attachments[*place].as_mut().expect("listed while attached");
+        for index in &self.own_queue_devices {
+            let attachment =
+                self.attachments[*index].as_mut().expect("it is attached while listed");
             for queue in attachment.own_queues() {
                 queue.submit()?;
             }
@@ -270,15 +275,15 @@ impl Io {
         Ok(())
     }
 
-    /// What the queues of devices' own are waiting for.
-    pub(crate) fn own_ready(&self) -> impl Iterator<Item = Ready<'_>> {
-        self.own
+    /// When each of the devices' own queues is ready.
+    pub(crate) fn own_queues_ready(&self) -> impl Iterator<Item = Ready<'_>> {
+        self.own_queue_devices
             .iter()
-            .filter_map(|place| self.attachments[*place].as_ref())
+            .filter_map(|index| self.attachments[*index].as_ref())
             .flat_map(|attachment| attachment.own_queues_ref().map(|queue| queue.ready()))
     }
 
-    /// Starts everything pushed.
+    /// Submits to all queues.
     pub(crate) fn submit_all(&mut self) -> Result<(), Errno> {
         self.submit_own()?;
         for ring in [&mut self.ring, &mut self.polled].into_iter().flatten() {
@@ -289,51 +294,53 @@ impl Io {
         Ok(())
     }
 
-    /// Asks for requests carrying `tag` to end soon.
+    /// Requests cancellation of the requests with `tag`.
     pub(crate) fn cancel(&mut self, tag: Tag) {
-        let mark = |request: &mut Request| {
+        let cancel = |request: &mut Request| {
             let matches = request.tag == tag;
             request.cancelled |= matches;
             matches
         };
         for ring in [&mut self.ring, &mut self.polled].into_iter().flatten() {
-            ring.cancel(mark);
+            ring.cancel(cancel);
         }
-        for place in &self.own {
-            let attachment = self.attachments[*place].as_mut().expect("listed while attached");
+        for index in &self.own_queue_devices {
+            let attachment =
+                self.attachments[*index].as_mut().expect("it is attached while listed");
             for queue in attachment.own_queues() {
                 queue.cancel(tag);
             }
         }
         let (waiting, rest): (VecDeque<_>, VecDeque<_>) =
-            self.state.backlog.drain(..).partition(|request| request.tag == tag);
-        self.state.backlog = rest;
-        for mut request in waiting.into_iter().chain(self.state.guarded.take_tagged(tag)) {
+            self.in_flight.backlog.drain(..).partition(|request| request.tag == tag);
+        self.in_flight.backlog = rest;
+        for mut request in waiting.into_iter().chain(self.in_flight.locked.take_tagged(tag)) {
             request.cancelled = true;
-            self.state.not_started(request);
+            self.in_flight.complete_unissued(request);
         }
-        self.state.settle();
+        self.in_flight.publish_epochs();
     }
 
-    /// Counts out what operations that have panicked left.
+    /// Releases the epochs that operations which have panicked were counted in.
     #[cold]
-    pub(crate) fn count_out(&mut self, counted_in: impl IntoIterator<Item = CountedIn>) {
-        for (device, mark) in counted_in {
-            self.state.end(device, mark);
+    pub(crate) fn leave_epochs(&mut self, epoch_holds: impl IntoIterator<Item = EpochHold>) {
+        for (device, epoch_slot) in epoch_holds {
+            self.in_flight.leave_epoch(device, epoch_slot);
         }
-        self.state.settle();
+        self.in_flight.publish_epochs();
     }
 
-    /// Requests in flight anywhere, the worker included.
-    pub(crate) fn in_flight(&self) -> usize {
+    /// The number of requests in flight anywhere, the worker included.
+    pub(crate) fn requests_in_flight(&self) -> usize {
         let rings = [&self.ring, &self.polled].into_iter().flatten();
-        let own = self.own.iter().filter_map(|place| self.attachments[*place].as_ref());
+        let own =
+            self.own_queue_devices.iter().filter_map(|index| self.attachments[*index].as_ref());
         rings.map(Ring::transfers_in_flight).sum::<usize>()
             + own.map(Attachment::own_in_flight).sum::<usize>()
-            + self.state.backlog.len()
-            + self.state.guarded.len()
-            + self.state.at_worker
-            + self.state.for_worker.len()
+            + self.in_flight.backlog.len()
+            + self.in_flight.locked.len()
+            + self.in_flight.at_worker
+            + self.in_flight.for_worker.len()
     }
 
     /// Puts a device into the rings' tables.
@@ -344,7 +351,7 @@ impl Io {
         if let Some(polled) = &mut self.polled
             && let Err(error) = install(polled, core)
         {
-            // Its place is free again for the next try.
+            // Free its index again for the next try.
             if let Some(ring) = &mut self.ring {
                 let _ = ring.remove(core.index().get() as u32);
             }
@@ -353,10 +360,10 @@ impl Io {
         Ok(())
     }
 
-    /// Sets what is counted elsewhere. `waits` are the calls of `epoll_wait`.
-    pub(crate) fn publish(&self, counters: &Counters, waits: u64) {
-        counters.set(Counter::CompletedInline, self.state.completed_inline);
-        counters.set(Counter::Resumed, self.state.resumed);
+    /// Publishes values that are counted elsewhere. `waits` is the number of calls of `epoll_wait`.
+    pub(crate) fn publish_counters(&self, counters: &Counters, waits: u64) {
+        counters.set(Counter::CompletedInline, self.in_flight.completed_inline);
+        counters.set(Counter::Resumed, self.in_flight.resumed);
         let mut sum = [0; 5];
         for ring in [&self.ring, &self.polled].into_iter().flatten() {
             let ring = ring.counters();
@@ -371,50 +378,51 @@ impl Io {
         counters.set(Counter::FixedBuffers, sum[2]);
         counters.set(Counter::PlainBuffers, sum[3]);
         counters.set(Counter::Enters, sum[4]);
-        let own = self.own.iter().filter_map(|place| self.attachments[*place].as_ref());
+        let own =
+            self.own_queue_devices.iter().filter_map(|index| self.attachments[*index].as_ref());
         let calls: u64 = own.map(Attachment::own_system_calls).sum();
         counters.set(Counter::OtherCalls, self.detached_calls + waits + calls);
     }
 }
 
-/// Those of a device that is not attached.
+/// The bounds of a device that is not attached.
 const UNKNOWN: Bounds = Bounds { block_size: 1, size: u64::MAX };
 
 fn bounds_of(attachments: &[Option<Attachment>], device: DeviceIndex) -> Bounds {
     attachments[device.get()].as_ref().map_or(UNKNOWN, Attachment::bounds)
 }
 
-impl State {
-    /// Whether requests wait that no queue has.
+impl InFlight {
+    /// True when requests wait that no queue has.
     #[inline(always)]
-    pub(crate) fn has_waiting(&self) -> bool {
-        !self.backlog.is_empty() || !self.guarded.is_empty()
+    pub(crate) fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty() || !self.locked.is_empty()
     }
 
-    /// Counts something in that is to be issued to this device, before its map
-    /// is read. None when the device is not attached: then nothing is issued.
-    pub(crate) fn begin(&mut self, device: DeviceIndex) -> Option<u8> {
-        self.lanes.get_mut(device.get()).map(|lane| lane.tracker.begin())
+    /// Counts in a request for this device, before its map is read. `None` when the device is not attached: then nothing
+    /// is issued.
+    pub(crate) fn enter_epoch(&mut self, device: DeviceIndex) -> Option<u8> {
+        self.devices.get_mut(device.get()).map(|slot| slot.tracker.enter())
     }
 
-    /// Publishes what has ended, for those who wait for quiescence: once a
-    /// batch, and before this thread may turn to something else.
+    /// Publishes the epochs that have ended, for those that wait for quiescence. Once a batch, and before this thread may
+    /// turn to something else.
     #[inline(always)]
-    pub(crate) fn settle(&mut self) {
-        if std::mem::take(&mut self.is_unsettled) {
-            for lane in &mut self.lanes {
-                lane.tracker.settle();
+    pub(crate) fn publish_epochs(&mut self) {
+        if std::mem::take(&mut self.has_ended_epoch) {
+            for slot in &mut self.devices {
+                slot.tracker.publish_ended();
             }
         }
     }
 
-    /// Counts it out.
+    /// Counts out a request.
     #[inline(always)]
-    pub(crate) fn end(&mut self, device: DeviceIndex, mark: u8) {
-        self.is_unsettled |= self.lanes[device.get()].tracker.end(mark);
+    pub(crate) fn leave_epoch(&mut self, device: DeviceIndex, epoch_slot: u8) {
+        self.has_ended_epoch |= self.devices[device.get()].tracker.leave(epoch_slot);
     }
 
-    /// Takes the end of a step from a ring, of a device with these bounds.
+    /// Takes the end of a step on a ring.
     #[inline(always)]
     fn take(
         &mut self,
@@ -422,73 +430,73 @@ impl State {
         result: StepResult,
         bounds: impl FnOnce(DeviceIndex) -> Bounds,
     ) {
-        // A push would make it on the stack and copy it from there.
-        if self.is_whole(&request, |bytes| result.is(bytes)) {
-            self.count_whole(&request);
-            let completed = || Completed::of(request.take());
+        // `push` would build the completion on the stack and copy it from there.
+        if self.is_token_done(&request, |bytes| result.is(bytes)) {
+            self.count_token_done(&request);
+            let completed = || Completed::from_request(request.take());
             self.completed.extend(std::iter::once_with(completed));
-        } else if self.is_operations_whole(&request, |bytes| result.is(bytes)) {
+        } else if self.is_operation_done(&request, |bytes| result.is(bytes)) {
             self.returned.extend(std::iter::once_with(|| request.take()));
         } else {
             let bounds = bounds(request.device);
-            self.arrived(request.take(), result.get(), bounds);
+            self.on_step(request.take(), result.get(), bounds);
         }
     }
 
-    /// The device has refused to be polled; its requests go over the other ring.
+    /// The device refuses to be polled: its requests take the other ring.
     #[cold]
     fn stop_polling(&mut self, device: DeviceIndex, attachments: &mut [Option<Attachment>]) {
         let attachment = attachments[device.get()].as_mut();
-        attachment.expect("attached while requests are in flight").stop_polling();
-        let way = &mut self.lanes[device.get()].way;
-        if *way == Way::Polled {
-            *way = Way::Ring;
+        attachment.expect("a device is attached while requests are in flight").stop_polling();
+        let fast_route = &mut self.devices[device.get()].fast_route;
+        if *fast_route == FastRoute::Polled {
+            *fast_route = FastRoute::Ring;
         }
     }
 
-    /// True for the end that nearly every step is: of a token operation of one
-    /// request, done in one step, which has `moved` as many bytes as it is asked about.
+    /// True for the end that nearly every step has: it completes a token operation of one request, all in one step. `moved`
+    /// says whether the step moved that many bytes.
     #[inline(always)]
-    fn is_whole(&self, request: &Request, moved: impl FnOnce(u32) -> bool) -> bool {
-        is_token(request.tag) && self.is_in_one_step(request, moved)
+    fn is_token_done(&self, request: &Request, moved: impl FnOnce(u32) -> bool) -> bool {
+        is_token(request.tag) && self.is_done_in_one_step(request, moved)
     }
 
     /// The same for an operation's request.
     #[inline(always)]
-    fn is_operations_whole(&self, request: &Request, moved: impl FnOnce(u32) -> bool) -> bool {
-        is_operations(request.tag) && self.is_in_one_step(request, moved)
+    fn is_operation_done(&self, request: &Request, moved: impl FnOnce(u32) -> bool) -> bool {
+        is_operation(request.tag) && self.is_done_in_one_step(request, moved)
     }
 
     #[inline(always)]
-    fn is_in_one_step(&self, request: &Request, moved: impl FnOnce(u32) -> bool) -> bool {
+    fn is_done_in_one_step(&self, request: &Request, moved: impl FnOnce(u32) -> bool) -> bool {
         self.mode == CompletionMode::Inline
             && matches!(&request.payload, Payload::Buffer(buffer) if moved(buffer.len() as u32))
     }
 
-    /// Counts such an end, and the request out.
+    /// Counts such an end, and counts out the request.
     #[inline(always)]
-    fn count_whole(&mut self, request: &Request) {
+    fn count_token_done(&mut self, request: &Request) {
         self.completed_inline += 1;
-        self.end(request.device, request.mark);
+        self.leave_epoch(request.device, request.mark);
     }
 
     #[cold]
     fn take_event(&mut self, event: Event) {
         match event {
-            Event::Wait { tag: MAIL_TAG, .. } => self.mail_arrived = true,
+            Event::Wait { tag: MAILBOX_TAG, .. } => self.mailbox_notified = true,
             Event::Wait { wait, tag, result } => {
-                self.answer(tag as CellIndex, Answer::Wait(wait, result));
+                self.complete_wait(tag as CellIndex, WaitResult::Descriptor(wait, result));
             }
             Event::Message => {}
         }
     }
 
-    /// A step has ended: finish it here, or send it through the worker.
+    /// Handles the end of a step: finishes it here, or sends it through the worker.
     #[inline(never)]
-    pub(crate) fn arrived(&mut self, request: Request, result: Result<u32, Errno>, bounds: Bounds) {
+    pub(crate) fn on_step(&mut self, request: Request, result: Result<u32, Errno>, bounds: Bounds) {
         match self.mode {
             CompletionMode::Inline => self.finish(request, result, bounds),
-            CompletionMode::Worker => self.for_worker.push(Completion { request, result }),
+            CompletionMode::Worker => self.for_worker.push(QueueCompletion { request, result }),
         }
     }
 
@@ -501,40 +509,40 @@ impl State {
             Progress::Done(result) => {
                 if let Err(errno) = result {
                     let failed = Failure::of(&request, errno).map(|one| (request.device, one));
-                    self.failed.extend(failed);
+                    self.failures.extend(failed);
                 }
                 request.end(result);
                 let is_inline = self.mode == CompletionMode::Inline;
-                self.completed_inline += (is_inline && !is_operations(request.tag)) as u64;
-                self.hand_back(request);
+                self.completed_inline += (is_inline && !is_operation(request.tag)) as u64;
+                self.complete(request);
             }
         }
     }
 
-    /// Hands what has ended to whoever issued it.
-    fn hand_back(&mut self, request: Request) {
-        if is_operations(request.tag) {
+    /// Returns a request that has ended to its issuer.
+    fn complete(&mut self, request: Request) {
+        if is_operation(request.tag) {
             return self.returned.push(request);
         }
-        self.end(request.device, request.mark);
+        self.leave_epoch(request.device, request.mark);
         if is_token(request.tag) {
-            return self.completed.push(Completed::of(request));
+            return self.completed.push(Completed::from_request(request));
         }
-        // A simple transfer that somebody awaits.
-        let cell = self.cells.close_awaited(cell_of(request.tag));
-        self.told.push(Waiter::Outcome(cell, Outcome::of(request)));
+        // A fast-path transfer that a caller awaits.
+        let cell = self.cells.close_transfer(cell_from_tag(request.tag));
+        self.to_wake.push(Waiter::Result(cell, Outcome::from_request(request)));
     }
 
-    /// Ends a request that is in no queue, though one may have had it.
-    fn not_started(&mut self, mut request: Request) {
+    /// Completes, as cancelled, a request that is in no queue now. A queue may have had it before.
+    fn complete_unissued(&mut self, mut request: Request) {
         request.end(Err(Errno::CANCELED));
-        self.hand_back(request);
+        self.complete(request);
     }
 
-    pub(crate) fn answer(&mut self, cell: CellIndex, answer: Answer) {
-        match self.cells.answer(cell, answer, &mut self.woken) {
-            Waiter::Nobody => {}
-            waiter => self.told.push(waiter),
+    pub(crate) fn complete_wait(&mut self, cell: CellIndex, result: WaitResult) {
+        match self.cells.complete(cell, result, &mut self.tasks_to_wake) {
+            Waiter::None => {}
+            waiter => self.to_wake.push(waiter),
         }
     }
 }

@@ -1,17 +1,20 @@
 //! Requests on their way to devices and back. Knows nothing of the loop.
 
+// The modules, top down: each imports only from those below it.
+
+// Queues, devices and requests in flight: push, reap, complete.
 pub(crate) mod dispatch;
-
+// A device that a reactor serves, with its queues.
 pub(crate) mod attachment;
-
+// The choice of a device's queue.
 pub(crate) mod choose;
-
+// Which queue carries a device's requests.
 pub(crate) mod route;
-
+// The io_uring instances of a reactor.
 pub(crate) mod rings;
-
+// Requests that are submitted under a lock.
 pub(crate) mod submission_lock;
-
+// Waiting in epoll.
 pub(crate) mod poller;
-
+// The thread of `completion=worker`.
 pub(crate) mod completion_worker;

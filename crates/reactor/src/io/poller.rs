@@ -1,5 +1,5 @@
-//! Waiting by epoll: for queues that are not the ring, for descriptors on tiers
-//! without one, and behind the one descriptor that a foreign event loop watches.
+//! Waits in epoll: for queues other than the ring, for descriptors on tiers without a ring, and behind the one descriptor
+//! that a foreign event loop watches.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -15,30 +15,30 @@ use uringfs_ring::{Wait, Waited};
 
 use crate::tasks::waiters::CellIndex;
 
-/// What an epoll event belongs to: cells below, the rest above.
-const OTHERS: u64 = 1 << 32;
+/// The data of epoll events that belong to no cell. Smaller data are a cell's index.
+const NO_CELL: u64 = 1 << 32;
 
-/// A wait that has ended, and what it has come to.
-pub(crate) type Answered = (Wait, Result<Waited, Errno>);
+/// A wait that has ended, with its result.
+pub(crate) type EndedWait = (Wait, Result<Waited, Errno>);
 
-/// An epoll instance and what it watches.
-pub(crate) struct Watch {
+/// An epoll instance, with the descriptor waits in it.
+pub(crate) struct Poller {
     epoll: OwnedFd,
     timer: Option<OwnedFd>,
-    /// Descriptors of queues and rings that are in the set for good.
-    lasting: Vec<RawFd>,
+    /// Descriptors of queues and rings that stay in the set.
+    registered: Vec<RawFd>,
     waits: HashMap<CellIndex, (Wait, OwnedFd)>,
     events: Vec<Event>,
     /// Calls of `epoll_wait`.
     pub(crate) system_calls: u64,
 }
 
-impl Watch {
-    pub(crate) fn new() -> Result<Watch, Errno> {
-        Ok(Watch {
+impl Poller {
+    pub(crate) fn new() -> Result<Poller, Errno> {
+        Ok(Poller {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             timer: None,
-            lasting: Vec::new(),
+            registered: Vec::new(),
             waits: HashMap::new(),
             events: Vec::with_capacity(64),
             system_calls: 0,
@@ -49,33 +49,33 @@ impl Watch {
         self.epoll.as_fd()
     }
 
-    /// Has `descriptor` wake the reactor whenever it is readable; asking again changes nothing.
-    pub(crate) fn watch(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+    /// Makes `descriptor` wake the reactor whenever it is readable. Idempotent.
+    pub(crate) fn register(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
         let raw = descriptor.as_raw_fd();
-        if !self.lasting.contains(&raw) {
-            let data = EventData::new_u64(OTHERS);
+        if !self.registered.contains(&raw) {
+            let data = EventData::new_u64(NO_CELL);
             match epoll::add(&self.epoll, descriptor, data, EventFlags::IN) {
-                Ok(()) | Err(Errno::EXIST) => self.lasting.push(raw),
+                Ok(()) | Err(Errno::EXIST) => self.registered.push(raw),
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    /// Queues have gone: which descriptors are still open is found out anew.
-    pub(crate) fn forget_lasting(&mut self) {
-        self.lasting.clear();
+    /// Queues were closed, and their descriptors with them: the next registration adds those that are still open.
+    pub(crate) fn forget_registered(&mut self) {
+        self.registered.clear();
     }
 
-    /// Begins a wait, or gives it back with its answer when that is known at
-    /// once. Its descriptor is duplicated, since one may be waited for twice.
-    pub(crate) fn begin(&mut self, cell: CellIndex, mut wait: Wait) -> Result<(), Answered> {
+    /// Begins a wait, or returns it with its result when that is known at once. Duplicates its descriptor, because several
+    /// waits may have the same one.
+    pub(crate) fn begin(&mut self, cell: CellIndex, mut wait: Wait) -> Result<(), EndedWait> {
         let flags = match &wait {
             Wait::Poll { events, .. } => interest(*events),
             Wait::Accept { .. } | Wait::Receive { .. } => EventFlags::IN,
             Wait::Send { .. } => EventFlags::OUT,
         };
-        // What is no socket has nothing to say to epoll that would end the wait.
+        // Epoll reports no event that would end a socket transfer on a descriptor that is no socket.
         let transfers = !matches!(wait, Wait::Poll { .. });
         if transfers && let Err(error) = rustix::net::sockopt::socket_type(wait.file()) {
             return Err((wait, Err(error)));
@@ -90,10 +90,9 @@ impl Watch {
         let data = EventData::new_u64(cell as u64);
         match epoll::add(&self.epoll, &own, data, flags) {
             Ok(()) => {}
-            // epoll(7): ordinary files and directories cannot be watched, since
-            // they are always ready.
+            // epoll(7): regular files and directories cannot be watched, because they are always ready.
             Err(Errno::PERM) => {
-                let result = carry_out(&mut wait, &own, flags);
+                let result = perform(&mut wait, &own, flags);
                 return Err((wait, result));
             }
             Err(error) => return Err((wait, Err(error))),
@@ -102,20 +101,19 @@ impl Watch {
         Ok(())
     }
 
-    /// Waits under way.
+    /// The number of waits in progress.
     pub(crate) fn waits(&self) -> usize {
         self.waits.len()
     }
 
-    /// Ends a wait early.
+    /// Ends a wait early and returns it.
     pub(crate) fn cancel(&mut self, cell: CellIndex) -> Option<Wait> {
         let (wait, own) = self.waits.remove(&cell)?;
         let _ = epoll::delete(&self.epoll, &own);
         Some(wait)
     }
 
-    /// Waits until something is ready or `timeout` has passed, and hands every
-    /// wait that has ended to `ended`.
+    /// Waits until something is ready or `timeout` has passed. Passes each wait that has ended to `ended`.
     pub(crate) fn wait(
         &mut self,
         timeout: Option<Duration>,
@@ -134,12 +132,12 @@ impl Watch {
         for place in 0..self.events.len() {
             let event = self.events[place];
             let data = event.data.u64();
-            if data >= OTHERS {
+            if data >= NO_CELL {
                 continue;
             }
             let cell = data as CellIndex;
             let Some((wait, own)) = self.waits.get_mut(&cell) else { continue };
-            let result = carry_out(wait, own, event.flags);
+            let result = perform(wait, own, event.flags);
             if !matches!(result, Err(Errno::AGAIN | Errno::INTR))
                 && let Some(wait) = self.cancel(cell)
             {
@@ -149,7 +147,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Makes the descriptor readable `after` this long, or never.
+    /// Makes the descriptor readable after `after`, or never.
     pub(crate) fn set_timer(&mut self, after: Option<Duration>) -> Result<(), Errno> {
         if self.timer.is_none() {
             if after.is_none() {
@@ -157,12 +155,12 @@ impl Watch {
             }
             let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
             let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
-            epoll::add(&self.epoll, &timer, EventData::new_u64(OTHERS), EventFlags::IN)?;
+            epoll::add(&self.epoll, &timer, EventData::new_u64(NO_CELL), EventFlags::IN)?;
             self.timer = Some(timer);
         }
         let Some(timer) = &self.timer else { return Ok(()) };
         let _ = rustix::io::read(timer, &mut [0u8; 8]);
-        // 0 would disarm it.
+        // 0 would disarm the timer.
         let after = after.map_or(Duration::ZERO, |after| after.max(Duration::from_nanos(1)));
         let value = rustix::time::Timespec {
             tv_sec: after.as_secs().min(i64::MAX as u64) as i64,
@@ -176,16 +174,16 @@ impl Watch {
 }
 
 fn interest(events: PollFlags) -> EventFlags {
-    // The low bits of poll and epoll are the same numbers.
+    // The low bits of poll and epoll have the same values.
     EventFlags::from_bits_truncate(u32::from(events.bits()))
 }
 
-/// Does what the wait is for, without blocking.
-fn carry_out(wait: &mut Wait, own: &OwnedFd, ready: EventFlags) -> Result<Waited, Errno> {
+/// Performs the operation of a wait, without blocking.
+fn perform(wait: &mut Wait, own: &OwnedFd, ready: EventFlags) -> Result<Waited, Errno> {
     match wait {
         Wait::Poll { .. } => Ok(Waited::Ready(ready.bits())),
         Wait::Accept { .. } => {
-            // Readiness may be another thread's by now: a blocking listener must not block us.
+            // Another thread may have taken the connection by now, and a blocking listener must not block this thread.
             let ready = rustix::event::poll(
                 &mut [rustix::event::PollFd::new(own, PollFlags::IN)],
                 Some(&Timespec { tv_sec: 0, tv_nsec: 0 }),

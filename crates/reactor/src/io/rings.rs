@@ -1,4 +1,4 @@
-//! The rings of a reactor, as its options ask for them.
+//! The rings of a reactor, made from its options.
 
 use std::io;
 
@@ -7,16 +7,16 @@ use uringfs_ring::{Ring, RingOptions};
 
 use crate::options::ReactorOptions;
 
-/// Descriptors that one reactor waits for at once: places in its ring, which waits are cancelled in, too.
+/// The maximum of descriptor waits of one reactor: slots in its ring, also for waits that are being cancelled.
 pub const MAX_WAITS: usize = 1024;
 
-/// Rings that the options ask for: the one for everything, and the one that polls.
+/// The rings that the options demand: the main ring, and the one that polls for completions.
 pub(crate) fn make_rings(
     options: &ReactorOptions,
 ) -> (io::Result<Ring<Request>>, Option<Ring<Request>>) {
     let ring = RingOptions {
         transfers: options.depth,
-        // And the mailbox.
+        // One more for the mailbox.
         waits: MAX_WAITS as u32 + 1,
         fixed_files: options.fixed_files,
         fixed_buffers: options.fixed_buffers,

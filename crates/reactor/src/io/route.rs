@@ -1,45 +1,45 @@
-//! Which queue carries a device's requests.
+//! The queue that carries a device's requests.
 
 use uringfs_device::{Queue, Request};
 use uringfs_ring::Ring;
 
 use crate::sync::quiescence::{Domain, Tracker};
 
-/// How a request reaches its device.
-pub(crate) enum Route {
+/// The queue that a device's requests take.
+pub(crate) enum QueueRoute {
     /// Over the reactor's ring.
     Ring,
-    /// Reads and writes over the ring that polls, the rest over the other.
+    /// Reads and writes over the ring that polls, the rest over the main ring.
     Polled,
-    /// Over a queue of the device's own.
+    /// Over a queue that serves only this device.
     Own(Box<dyn Queue>),
 }
 
-/// Where new requests for a device go: all that the hot path asks of it.
+/// Where new requests for a device go. The hot path needs nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Nowhere: it is not attached, or it has closed.
+pub(crate) enum FastRoute {
+    /// Nowhere: the device is not attached, or was removed.
     Closed,
     /// Reads and writes over the reactor's ring.
     Ring,
     /// Reads and writes over the ring that polls.
     Polled,
-    /// See its attachment.
-    Other,
+    /// Over a queue that serves only this device: see its attachment.
+    OwnQueue,
 }
 
-impl Way {
-    /// The ring that new reads and writes go over.
+impl FastRoute {
+    /// The ring for new reads and writes.
     #[inline(always)]
     pub(crate) fn ring<'r>(
         self,
         ring: &'r mut Option<Ring<Request>>,
         polled: &'r mut Option<Ring<Request>>,
     ) -> Option<&'r mut Ring<Request>> {
-        // In this order, which is that of likelihood: a match becomes a table of jumps.
-        if self == Way::Ring {
+        // In the order of likelihood, and not a match, which becomes a jump table.
+        if self == FastRoute::Ring {
             ring.as_mut()
-        } else if self == Way::Polled {
+        } else if self == FastRoute::Polled {
             polled.as_mut()
         } else {
             None
@@ -47,9 +47,9 @@ impl Way {
     }
 }
 
-/// What the hot path knows of a device.
+/// The part of a device that the hot path needs.
 #[repr(align(64))]
-pub(crate) struct Lane {
-    pub(crate) way: Way,
+pub(crate) struct DeviceSlot {
+    pub(crate) fast_route: FastRoute,
     pub(crate) tracker: Tracker<&'static Domain>,
 }

@@ -1,19 +1,19 @@
-//! Requests that are handed to the kernel with a lock held, which is given back when the kernel has
-//! them: as kernel file systems hold an inode's lock while they submit a direct write.
+//! Requests that are handed to the kernel under a lock, which is released when the kernel has them. Kernel file systems
+//! hold an inode's lock in the same way while they submit a direct write.
 
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use uringfs_device::{DeviceIndex, Request, Tag};
 
-/// Held by one thread at a time while it submits. Clones are the same lock.
+/// A lock that one thread holds while it submits. Clones are the same lock.
 #[derive(Clone, Debug, Default)]
 pub struct SubmissionLock {
     lock: Arc<Mutex<()>>,
 }
 
 impl SubmissionLock {
-    /// Held until the guard is dropped.
+    /// Locks it until the guard is dropped.
     pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
         self.lock.lock()
     }
@@ -23,13 +23,13 @@ impl SubmissionLock {
     }
 }
 
-/// Requests that wait to be submitted, each with the lock that this takes.
+/// Requests that wait for their submission, each with the lock that it takes.
 #[derive(Default)]
-pub(crate) struct Guarded {
+pub(crate) struct LockedSubmissions {
     waiting: Vec<(SubmissionLock, Request)>,
 }
 
-impl Guarded {
+impl LockedSubmissions {
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -46,7 +46,7 @@ impl Guarded {
         self.waiting.iter().map(|(_, request)| request.device)
     }
 
-    /// Takes those that carry `tag` out.
+    /// Removes and returns the requests with `tag`.
     pub(crate) fn take_tagged(&mut self, tag: Tag) -> Vec<Request> {
         let mut taken = Vec::new();
         for (lock, request) in std::mem::take(&mut self.waiting) {
@@ -58,7 +58,7 @@ impl Guarded {
         taken
     }
 
-    /// Takes all that wait for one lock, with it.
+    /// Removes and returns all requests of the first lock, with the lock.
     pub(crate) fn take_first(&mut self) -> Option<(SubmissionLock, Vec<Request>)> {
         let lock = self.waiting.first()?.0.clone();
         let (mut mine, mut others) = (Vec::new(), Vec::new());

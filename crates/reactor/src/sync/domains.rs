@@ -1,4 +1,4 @@
-//! The quiescence of each device, over all reactors of the process.
+//! The quiescence domain of each device, over all reactors of the process.
 
 use std::sync::OnceLock;
 
@@ -6,12 +6,12 @@ use uringfs_device::{DeviceIndex, MAX_DEVICES};
 
 use crate::sync::quiescence::Domain;
 
-/// Tells when what was in flight to a device has finished, on all reactors.
+/// The domain of `device`: which epochs have passed on all reactors.
 pub fn quiescence(device: DeviceIndex) -> &'static Domain {
     domain_at(device.get())
 }
 
-pub(crate) fn domain_at(place: usize) -> &'static Domain {
+pub(crate) fn domain_at(index: usize) -> &'static Domain {
     static DOMAINS: [OnceLock<Domain>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
-    DOMAINS[place].get_or_init(Domain::new)
+    DOMAINS[index].get_or_init(Domain::new)
 }

@@ -1,7 +1,10 @@
-//! What threads share: quiescence, and a lock biased towards writers.
+//! State that threads share: quiescence, and a lock that is biased towards writers.
 
+// The modules, top down: each imports only from those below it.
+
+// Lets overwriters go without a lock until a writer excludes them.
 pub(crate) mod writer_bias;
-
+// The quiescence domain of each device.
 pub(crate) mod domains;
-
+// Epochs: when all requests of before have ended.
 pub(crate) mod quiescence;

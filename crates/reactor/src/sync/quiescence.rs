@@ -1,14 +1,14 @@
-//! Knowing when everything that was in flight at some moment has finished,
-//! without counting requests in or out on a shared line.
+//! Epochs: when all requests that were in flight at some time have ended, without a shared counter of requests. Like an
+//! RCU grace period.
 //!
-//! A [`Domain`] has an epoch, which moves when something is retired. Each
-//! reactor publishes, on a line of its own, the epoch of the oldest request it
-//! has in flight, or that it has none. What was retired at an epoch may be
+//! A [`Domain`] has an epoch, which advances when something is retired. Each
+//! reactor publishes, on a cache line of its own, the epoch of its oldest request
+//! in flight, or that it has none. Memory or blocks retired at an epoch may be
 //! reused when every reactor has published a later one: see [`Domain::passed`].
 //!
-//! A reactor publishes first, passes a full fence, and reads the map after; whoever
-//! retires changes the map first, passes a full fence, and reads what is
-//! published after. So a request that is not seen has seen the change.
+//! A reactor first publishes, passes a full fence, and then reads the map. A caller
+//! that retires first changes the map, passes a full fence, and then reads what
+//! reactors published. So a request that it does not see has seen the change.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use crossbeam_utils::CachePadded;
 use uringfs_sync::Mutex;
 use uringfs_sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Published by a reactor with nothing in flight.
+/// The published value of a reactor with nothing in flight.
 const IDLE: u64 = u64::MAX;
 
-/// The largest number of epochs a reactor tells apart; requests beyond are
-/// counted to the newest, which only makes others wait longer.
+/// The maximum of epochs that a reactor distinguishes. Requests beyond count into the newest, which only makes others
+/// wait longer.
 const MAX_EPOCHS: u8 = 200;
 
-/// A moment: what was retired then waits for what was in flight then.
+/// A point in time. What was retired then waits for the requests that were in flight then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(u64);
 
-/// Reactors that wait for each other's requests: those to one device.
+/// The reactors with requests to one device, which wait for each other's requests.
 pub struct Domain {
     epoch: CachePadded<AtomicU64>,
     members: Mutex<Vec<Arc<Member>>>,
 }
 
-/// One reactor's published line.
+/// The cache line that one reactor publishes.
 pub struct Member {
     oldest: CachePadded<AtomicU64>,
     name: String,
@@ -53,21 +53,21 @@ impl Domain {
         Domain { epoch: CachePadded::new(AtomicU64::new(0)), members: Mutex::new(Vec::new()) }
     }
 
-    /// Marks the moment. What the caller took out of the maps before this call
-    /// is out of use once [`Self::passed`] says so of the answer.
+    /// Starts a new epoch and returns the old one. What the caller removed from the maps before this call is unused when
+    /// [`Self::passed`] returns true for the returned epoch.
     pub fn retire(&self) -> Epoch {
         let epoch = self.epoch.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         Epoch(epoch)
     }
 
-    /// True when every request issued before `epoch` was retired has finished.
+    /// True when every request issued before `epoch` was retired has ended.
     pub fn passed(&self, epoch: Epoch) -> bool {
         fence(Ordering::SeqCst);
         self.members.lock().iter().all(|member| member.oldest.load(Ordering::Acquire) > epoch.0)
     }
 
-    /// The reactors that `epoch` still waits for, by name.
+    /// The names of the reactors that `epoch` still waits for.
     pub fn holders(&self, epoch: Epoch) -> Vec<String> {
         self.members
             .lock()
@@ -77,22 +77,22 @@ impl Domain {
             .collect()
     }
 
-    fn join(&self, name: String) -> Arc<Member> {
+    fn register(&self, name: String) -> Arc<Member> {
         let member = Arc::new(Member { oldest: CachePadded::new(AtomicU64::new(IDLE)), name });
         self.members.lock().push(member.clone());
         member
     }
 
-    fn leave(&self, member: &Arc<Member>) {
+    fn unregister(&self, member: &Arc<Member>) {
         self.members.lock().retain(|other| !Arc::ptr_eq(other, member));
     }
 }
 
-/// One reactor's requests in flight, by the epoch they were issued in.
+/// One reactor's requests in flight, by the epoch in which they were issued.
 ///
-/// Epochs with requests in flight have marks, `first` to `newest`, modulo 256.
-/// Counting in and out is one addition; [`Self::settle`], once a batch, looks
-/// whether the oldest epoch has ended and publishes it.
+/// Epochs with requests in flight have slots, `first` to `newest`, modulo 256.
+/// Counting in and counting out is one addition each. [`Self::publish_ended`], once a
+/// batch, checks whether the oldest epoch has ended, and publishes the next one.
 pub(crate) struct Tracker<D: Deref<Target = Domain>> {
     domain: D,
     member: Arc<Member>,
@@ -100,44 +100,52 @@ pub(crate) struct Tracker<D: Deref<Target = Domain>> {
     epochs: Box<[u64; 256]>,
     first: u8,
     newest: u8,
-    /// The newest epoch, or [`IDLE`] while nothing is in flight and that has
-    /// been published.
+    /// The newest epoch, or [`IDLE`] when nothing is in flight and that is published.
     current: u64,
-    is_staying: bool,
+    keeps_published: bool,
 }
 
 impl<D: Deref<Target = Domain>> Tracker<D> {
     pub(crate) fn new(domain: D, name: String) -> Tracker<D> {
         let (in_flight, epochs) = (Box::new([0; 256]), Box::new([IDLE; 256]));
-        let member = domain.join(name);
+        let member = domain.register(name);
         let (first, newest, current) = (0, 0, IDLE);
-        Tracker { domain, member, in_flight, epochs, first, newest, current, is_staying: false }
+        Tracker {
+            domain,
+            member,
+            in_flight,
+            epochs,
+            first,
+            newest,
+            current,
+            keeps_published: false,
+        }
     }
 
-    /// True while something is counted in, or has been since the last [`Self::settle`].
+    /// True while a request is counted in, or was since the last [`Self::publish_ended`].
     pub(crate) fn is_active(&self) -> bool {
         self.current != IDLE
     }
 
-    /// Counts a request in, before its map is read. The mark goes with it.
+    /// Counts a request in, before its map is read. The request carries the returned slot.
     #[inline(always)]
-    pub(crate) fn begin(&mut self) -> u8 {
+    pub(crate) fn enter(&mut self) -> u8 {
         let epoch = self.domain.epoch.load(Ordering::Acquire);
         if epoch != self.current {
-            self.begin_epoch(epoch);
+            self.enter_epoch(epoch);
         }
-        let mark = self.newest;
-        self.in_flight[mark as usize] += 1;
-        mark
+        let slot = self.newest;
+        self.in_flight[slot as usize] += 1;
+        slot
     }
 
     #[inline(never)]
-    fn begin_epoch(&mut self, epoch: u64) {
+    fn enter_epoch(&mut self, epoch: u64) {
         if self.current == IDLE {
             self.current = epoch;
             self.first = self.newest;
             self.epochs[self.newest as usize] = epoch;
-            // Whoever finds a later epoch here finds all that came before it ended, too.
+            // A thread that reads a later epoch here also sees that everything of before has ended.
             self.member.oldest.store(epoch, Ordering::Release);
             fence(Ordering::SeqCst);
         } else if self.newest.wrapping_sub(self.first) < MAX_EPOCHS {
@@ -147,31 +155,31 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
         }
     }
 
-    /// Counts the request with this mark out. True when it was the last of its
-    /// epoch: [`Self::settle`] has something to do then.
+    /// Counts out a request with this slot. True when it was the last of its epoch, so that [`Self::publish_ended`] has
+    /// something to do.
     #[inline(always)]
-    pub(crate) fn end(&mut self, mark: u8) -> bool {
-        let left = &mut self.in_flight[mark as usize];
-        *left -= 1;
-        *left == 0
+    pub(crate) fn leave(&mut self, slot: u8) -> bool {
+        let count = &mut self.in_flight[slot as usize];
+        *count -= 1;
+        *count == 0
     }
 
-    /// What is in flight never ends: dropping the tracker leaves it published.
+    /// The requests in flight never end: dropping the tracker leaves their epoch published.
     #[cold]
-    pub(crate) fn stay(&mut self) {
-        self.is_staying = true;
+    pub(crate) fn keep_published(&mut self) {
+        self.keeps_published = true;
     }
 
-    /// Publishes what the requests counted out since the last time have ended.
+    /// Publishes the next epoch in flight when the requests of the oldest have all ended.
     #[inline(always)]
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn publish_ended(&mut self) {
         if self.current != IDLE && self.in_flight[self.first as usize] == 0 {
-            self.publish();
+            self.publish_oldest();
         }
     }
 
     #[inline(never)]
-    fn publish(&mut self) {
+    fn publish_oldest(&mut self) {
         while self.in_flight[self.first as usize] == 0 {
             if self.first == self.newest {
                 self.current = IDLE;
@@ -185,8 +193,8 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
 
 impl<D: Deref<Target = Domain>> Drop for Tracker<D> {
     fn drop(&mut self) {
-        if !self.is_staying {
-            self.domain.leave(&self.member);
+        if !self.keeps_published {
+            self.domain.unregister(&self.member);
         }
     }
 }
@@ -196,19 +204,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_in_flight_holds_back_and_what_came_later_does_not() {
+    fn an_epoch_waits_for_earlier_requests_and_not_for_later_ones() {
         let domain = Domain::new();
         let mut tracker = Tracker::new(&domain, "one".into());
-        let old = tracker.begin();
+        let old = tracker.enter();
         let epoch = domain.retire();
-        let new = tracker.begin();
+        let new = tracker.enter();
         assert!(!domain.passed(epoch));
         assert_eq!(domain.holders(epoch), ["one"]);
-        tracker.end(old);
-        tracker.settle();
+        tracker.leave(old);
+        tracker.publish_ended();
         assert!(domain.passed(epoch));
-        tracker.end(new);
-        tracker.settle();
+        tracker.leave(new);
+        tracker.publish_ended();
         assert!(domain.passed(domain.retire()));
     }
 
@@ -217,37 +225,37 @@ mod tests {
         let domain = Domain::new();
         let mut tracker = Tracker::new(&domain, "idle".into());
         for _ in 0..1000 {
-            let mark = tracker.begin();
+            let slot = tracker.enter();
             domain.retire();
-            tracker.end(mark);
-            tracker.settle();
+            tracker.leave(slot);
+            tracker.publish_ended();
         }
         assert!(domain.passed(domain.retire()));
     }
 
     #[test]
-    fn more_epochs_than_marks_only_wait_longer() {
+    fn more_epochs_than_slots_only_make_others_wait_longer() {
         let domain = Domain::new();
         let mut tracker = Tracker::new(&domain, "slow".into());
-        let mut marks = Vec::new();
+        let mut slots = Vec::new();
         for _ in 0..1000 {
-            marks.push(tracker.begin());
+            slots.push(tracker.enter());
             domain.retire();
         }
         let epoch = domain.retire();
-        for mark in marks {
+        for slot in slots {
             assert!(!domain.passed(epoch));
-            tracker.end(mark);
-            tracker.settle();
+            tracker.leave(slot);
+            tracker.publish_ended();
         }
         assert!(domain.passed(epoch));
     }
 
     #[test]
-    fn a_reactor_that_left_holds_nothing_back() {
+    fn a_dropped_reactor_holds_nothing_back() {
         let domain = Domain::new();
         let mut tracker = Tracker::new(&domain, "gone".into());
-        tracker.begin();
+        tracker.enter();
         let epoch = domain.retire();
         assert!(!domain.passed(epoch));
         drop(tracker);
@@ -259,8 +267,8 @@ mod tests {
 mod loom_tests {
     use super::*;
 
-    /// A block is in the map, then freed, and used again when its epoch has
-    /// passed. A reader that found it in the map never sees its reuse.
+    /// A block is in the map, then freed, and reused when its epoch has passed. A reader that found it in the map never
+    /// sees the reuse.
     #[test]
     fn loom_a_block_is_not_reused_under_a_reader() {
         loom::model(|| {
@@ -272,13 +280,13 @@ mod loom_tests {
                 let mut tracker = Tracker::new(domain.clone(), "reader".into());
                 loom::thread::spawn(move || {
                     for _ in 0..2 {
-                        let mark = tracker.begin();
+                        let slot = tracker.enter();
                         if mapped.load(Ordering::Acquire) == 1 {
                             assert_eq!(content.load(Ordering::Relaxed), 7, "read after reuse");
                         }
-                        tracker.end(mark);
-                        tracker.settle();
-                        tracker.settle();
+                        tracker.leave(slot);
+                        tracker.publish_ended();
+                        tracker.publish_ended();
                     }
                 })
             };

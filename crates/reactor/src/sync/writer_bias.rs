@@ -1,54 +1,54 @@
-//! Who may go ahead without a lock, and until when. While a mode is shared, requests look at one word and
-//! take none; whoever ends it waits for those that found it so.
+//! A lock that is biased towards overwriters. While the bias is on, requests load one word and take no lock. A writer
+//! that excludes them turns it off and waits for the requests that found it on.
 
 use crate::sync::quiescence::{Domain, Epoch};
 use uringfs_sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Everybody who found it shared has ended.
-const QUIET: u64 = 1;
-/// One who excludes.
+/// Set when every request that found the bias on has ended.
+const QUIESCED: u64 = 1;
+/// One writer that excludes.
 const EXCLUDER: u64 = 2;
 
-/// Shared, or not: then everybody takes a lock.
+/// The bias of one file. When it is off, all writers take a lock.
 ///
-/// Whoever excludes waits once, for those who found it shared. It stays as it is afterwards, so that the
-/// next one who excludes has nobody to wait for, until [`Self::share`].
+/// The first writer that excludes waits once, for the requests that found the bias on. The bias then stays off until
+/// [`Self::share`], so that the next writer that excludes has nothing to wait for.
 #[derive(Debug, Default)]
 pub struct Mode {
-    /// How many exclude, and [`QUIET`]. Shared while it is zero.
+    /// The number of writers that exclude, times [`EXCLUDER`], and [`QUIESCED`]. Zero while the bias is on.
     word: AtomicU64,
 }
 
 impl Mode {
-    /// True when no lock is needed, until the caller's request has ended. It has been counted in before it asks.
+    /// True when the caller's request needs no lock until its end. The request must be counted in before this call.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.word.load(Ordering::Acquire) == 0
     }
 
-    /// Ends the shared mode, at least until [`Self::include`]. Who did not see it has ended when the epoch has
-    /// passed: then comes [`Self::settle`]. Without one nobody is left.
+    /// Turns the bias off, at least until [`Self::include`]. When the returned epoch has passed, every request that found
+    /// the bias on has ended, and the caller calls [`Self::settle`]. `None` when they have all ended already.
     pub fn exclude(&self, domain: &Domain) -> Option<Epoch> {
-        if self.word.fetch_add(EXCLUDER, Ordering::SeqCst) & QUIET != 0 {
+        if self.word.fetch_add(EXCLUDER, Ordering::SeqCst) & QUIESCED != 0 {
             return None;
         }
         fence(Ordering::SeqCst);
         Some(domain.retire())
     }
 
-    /// The epoch has passed. The caller excludes until after.
+    /// Records that the epoch has passed. The caller must still exclude.
     pub fn settle(&self) {
-        self.word.fetch_or(QUIET, Ordering::AcqRel);
+        self.word.fetch_or(QUIESCED, Ordering::AcqRel);
     }
 
-    /// One excludes no more. The mode is shared again now only if nobody's epoch has passed meanwhile.
+    /// Ends one exclusion. This turns the bias on again only if no writer's epoch has passed meanwhile.
     pub fn include(&self) {
         self.word.fetch_sub(EXCLUDER, Ordering::Release);
     }
 
-    /// Shared again, unless somebody excludes.
+    /// Turns the bias on again, unless a writer excludes.
     pub fn share(&self) {
-        let _ = self.word.compare_exchange(QUIET, 0, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.word.compare_exchange(QUIESCED, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
@@ -57,31 +57,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_who_excludes_waits_and_the_others_have_nobody_to_wait_for() {
-        let (mode, domain) = (Mode::default(), Domain::new());
-        assert!(mode.exclude(&domain).is_some());
-        assert!(mode.exclude(&domain).is_some(), "the first may be waiting yet");
-        mode.settle();
-        mode.include();
-        assert_eq!(mode.exclude(&domain), None);
-        mode.include();
-        mode.share();
-        assert!(!mode.is_shared(), "one still excludes");
-        mode.include();
-        assert!(!mode.is_shared());
-        assert_eq!(mode.exclude(&domain), None);
-        mode.include();
-        mode.share();
-        assert!(mode.is_shared());
-        assert!(mode.exclude(&domain).is_some());
+    fn only_the_first_exclusions_wait_for_quiescence() {
+        let (bias, domain) = (Mode::default(), Domain::new());
+        assert!(bias.exclude(&domain).is_some());
+        assert!(bias.exclude(&domain).is_some(), "the first may still be waiting");
+        bias.settle();
+        bias.include();
+        assert_eq!(bias.exclude(&domain), None);
+        bias.include();
+        bias.share();
+        assert!(!bias.is_shared(), "one writer still excludes");
+        bias.include();
+        assert!(!bias.is_shared());
+        assert_eq!(bias.exclude(&domain), None);
+        bias.include();
+        bias.share();
+        assert!(bias.is_shared());
+        assert!(bias.exclude(&domain).is_some());
     }
 
     #[test]
-    fn who_gives_up_before_its_epoch_has_passed_leaves_it_shared() {
-        let (mode, domain) = (Mode::default(), Domain::new());
-        mode.exclude(&domain);
-        mode.include();
-        assert!(mode.is_shared());
+    fn an_exclusion_released_before_its_epoch_passes_keeps_the_bias() {
+        let (bias, domain) = (Mode::default(), Domain::new());
+        bias.exclude(&domain);
+        bias.include();
+        assert!(bias.is_shared());
     }
 }
 
@@ -92,58 +92,58 @@ mod loom_tests {
     use loom::cell::UnsafeCell;
     use loom::sync::Mutex;
 
-    /// What writers of a file share.
+    /// The state that writers of a file share.
     struct File {
-        mode: Mode,
+        bias: Mode,
         domain: loom::sync::Arc<Domain>,
-        /// Taken by all while the mode is not shared.
+        /// Taken by all writers while the bias is off.
         lock: Mutex<()>,
-        /// Overwriters are there together, whoever excludes them is there alone.
+        /// Overwriters access it together, a writer that excludes accesses it alone.
         bytes: UnsafeCell<()>,
     }
 
     impl File {
         fn new() -> loom::sync::Arc<File> {
             loom::sync::Arc::new(File {
-                mode: Mode::default(),
+                bias: Mode::default(),
                 domain: loom::sync::Arc::new(Domain::new()),
                 lock: Mutex::new(()),
                 bytes: UnsafeCell::new(()),
             })
         }
 
-        /// Shares what is not shared: the next one needs no lock.
+        /// Turns the bias on when it is off, so that the next one needs no lock.
         fn overwrite(&self, tracker: &mut Tracker<loom::sync::Arc<Domain>>) {
-            let mark = tracker.begin();
-            if self.mode.is_shared() {
+            let epoch_slot = tracker.enter();
+            if self.bias.is_shared() {
                 self.bytes.with(|_| ());
             } else {
                 let _held = self.lock.lock().unwrap();
                 self.bytes.with(|_| ());
-                self.mode.share();
+                self.bias.share();
             }
-            tracker.end(mark);
-            tracker.settle();
+            tracker.leave(epoch_slot);
+            tracker.publish_ended();
         }
 
-        /// Answers whether those who were before it had ended at once.
+        /// Returns whether all earlier requests had ended at once.
         fn cut(&self) -> bool {
-            let has_passed = match self.mode.exclude(&self.domain) {
+            let has_passed = match self.bias.exclude(&self.domain) {
                 Some(epoch) => self.domain.passed(epoch),
                 None => true,
             };
             if has_passed {
-                self.mode.settle();
+                self.bias.settle();
                 let _held = self.lock.lock().unwrap();
                 self.bytes.with_mut(|_| ());
             }
-            self.mode.include();
+            self.bias.include();
             has_passed
         }
     }
 
     #[test]
-    fn loom_nobody_overwrites_beside_who_excludes() {
+    fn loom_an_exclusive_writer_is_alone() {
         loom::model(|| {
             let file = File::new();
             let theirs = file.clone();
@@ -153,13 +153,13 @@ mod loom_tests {
             });
             file.cut();
             overwriter.join().unwrap();
-            assert!(file.cut(), "nobody is left to wait for");
-            assert!(file.cut(), "nor now");
+            assert!(file.cut(), "no overwriter is left to wait for");
+            assert!(file.cut(), "a second exclusion has none to wait for either");
         });
     }
 
     #[test]
-    fn loom_of_two_who_exclude_one_comes_after_the_other() {
+    fn loom_two_exclusive_writers_take_turns() {
         loom::model(|| {
             let file = File::new();
             let (theirs, others) = (file.clone(), file.clone());
@@ -169,8 +169,8 @@ mod loom_tests {
             file.cut();
             overwriter.join().unwrap();
             other.join().unwrap();
-            file.mode.share();
-            assert!(file.mode.is_shared());
+            file.bias.share();
+            assert!(file.bias.is_shared());
         });
     }
 }

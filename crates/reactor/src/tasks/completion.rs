@@ -1,4 +1,4 @@
-//! What whoever asked gets back.
+//! Tokens, and what a caller that reaps tokens gets: a [`Completed`], or a [`Refused`] at once.
 
 use std::fmt;
 
@@ -6,44 +6,44 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Payload, Request};
 
-/// A name that the caller gives an operation, to know it by when it completes.
-/// Values from 2^63 on are the reactor's own.
+/// The caller's name for an operation, by which it recognizes the completion. Below 2^63: larger values are the
+/// reactor's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(u64);
 
 impl Token {
-    /// A token.
+    /// Makes a token of `value`.
     ///
     /// # Panics
-    /// From 2^63 on.
+    /// When `value` is 2^63 or more.
     #[inline]
     pub const fn new(value: u64) -> Token {
         assert!(value >> 63 == 0, "tokens are below 2^63");
         Token(value)
     }
 
-    /// Its value.
+    /// The value that the caller gave.
     #[inline]
     pub const fn get(self) -> u64 {
         self.0
     }
 }
 
-/// What became of an operation, which matters when it was cancelled or late.
+/// The effect of an operation on the device. Matters after a cancel, a deadline or an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Nothing of it has reached the device.
     NotStarted,
-    /// It was carried out in full; `result` is its own.
+    /// It was carried out in full: `result` is what the device returned.
     Done,
-    /// Some of it has reached the device, and it is not known which: the range
-    /// may hold old bytes, new bytes, or a mixture of whole blocks of both.
+    /// Some of it may have reached the device. The range may hold old bytes, new bytes, or a mixture of whole blocks of
+    /// both.
     Unknown,
 }
 
 impl Fate {
-    /// Of what ended so, some of it `issued` to a queue or not.
-    pub(crate) fn of(result: Result<u64, Errno>, issued: bool) -> Fate {
+    /// From a result, and whether a queue has had any of the operation's requests.
+    pub(crate) fn from_result(result: Result<u64, Errno>, issued: bool) -> Fate {
         match result {
             Ok(_) => Fate::Done,
             Err(_) if issued => Fate::Unknown,
@@ -52,51 +52,50 @@ impl Fate {
     }
 }
 
-/// The end of an operation: the cache line that its request lived in, handed on
-/// as it is.
+/// The completion of a token operation. It is the cache line that the request lived in, handed on without a copy.
 pub struct Completed {
     request: Request,
 }
 
 impl Completed {
-    /// A request that has ended.
+    /// From a request that has ended.
     #[inline(always)]
-    pub(crate) fn of(request: Request) -> Completed {
+    pub(crate) fn from_request(request: Request) -> Completed {
         Completed { request }
     }
 
-    /// The caller's name for the operation.
+    /// The token that the caller gave the operation.
     #[inline]
     pub fn token(&self) -> Token {
         Token(self.request.tag.0)
     }
 
-    /// Bytes moved, or the error. ECANCELED and ETIMEDOUT are answers to a
-    /// cancel and a deadline; [`Self::fate`] then says what became of it.
+    /// The bytes moved, or the error. After ECANCELED (a cancel) and ETIMEDOUT (a deadline) [`Self::fate`] says what the
+    /// operation has done.
     #[inline]
     pub fn result(&self) -> Result<u64, Errno> {
         self.request.result()
     }
 
-    /// What became of it.
+    /// The effect of the operation on the device.
     pub fn fate(&self) -> Fate {
-        Fate::of(self.request.result(), self.request.is_issued())
+        Fate::from_result(self.request.result(), self.request.is_issued())
     }
 
-    /// The memory.
+    /// The operation's memory.
     pub fn payload(&self) -> &Payload {
         &self.request.payload
     }
 
-    /// The memory, back in the caller's hands.
+    /// The operation's memory, which the caller owns again.
     pub fn into_payload(self) -> Payload {
         self.request.payload
     }
 
-    /// The buffer of an operation that had one.
+    /// The buffer of an operation that has one.
     ///
     /// # Panics
-    /// When it had none, or several.
+    /// When it has none, or several.
     #[inline]
     pub fn into_buffer(self) -> Buffer {
         match self.request.payload {
@@ -117,19 +116,19 @@ impl fmt::Debug for Completed {
     }
 }
 
-/// Apart, so that the payload of an operation that has one stays in registers.
+/// Out of line, so that the payload of an operation with one buffer stays in registers.
 #[cold]
 #[inline(never)]
 fn no_buffer(payload: Payload) -> ! {
-    panic!("the operation had no single buffer: {payload:?}")
+    panic!("the operation has no single buffer: {payload:?}")
 }
 
-/// An operation that was refused before anything was done, with its memory.
+/// An operation that could not start. Nothing was done. Returns its memory.
 #[derive(Debug)]
 pub struct Refused {
-    /// EAGAIN: the queue is full, reap first. ENODEV: the device is gone.
+    /// EAGAIN: the queue is full, reap first. ENODEV: the device was removed.
     pub error: Errno,
-    /// The memory, back in the caller's hands.
+    /// The operation's memory, which the caller owns again.
     pub payload: Payload,
 }
 
@@ -138,7 +137,7 @@ impl fmt::Display for Refused {
         match self.error {
             Errno::AGAIN => out.write_str("the queue is full: reap completions first"),
             Errno::NODEV => out.write_str("the device has been removed"),
-            error => write!(out, "refused: {error}"),
+            error => write!(out, "the operation cannot start: {error}"),
         }
     }
 }

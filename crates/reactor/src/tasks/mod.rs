@@ -1,13 +1,16 @@
 //! Tasks, what they wait for, and how an operation's result reaches its caller.
 
+// The modules, top down: each imports only from those below it.
+
+// The task table of one reactor.
 pub(crate) mod task;
-
+// The state of an operation that has not ended.
 pub(crate) mod operation_state;
-
+// Requests of operations, and cells for other waits.
 pub(crate) mod waiters;
-
-pub(crate) mod outcome;
-
+// The result of an awaited operation, with its sender and receiver.
+pub(crate) mod op_result;
+// Tokens, and the completions of token operations.
 pub(crate) mod completion;
-
+// A queue of timers.
 pub(crate) mod timer;

@@ -1,38 +1,38 @@
-//! What the reactor keeps of an operation until it has ended.
+//! The state of an operation that has not ended.
 
 use rustix::io::Errno;
 
 use crate::tasks::completion::Token;
-use crate::tasks::outcome::OutcomeSender;
+use crate::tasks::op_result::OutcomeSender;
 use crate::tasks::timer::TimerKey;
 
-/// Who asked for an operation.
+/// The caller that gets an operation's result.
 #[derive(Debug)]
 pub enum Asker {
-    /// A caller that reaps tokens.
+    /// A caller that reaps completions by token.
     Token(Token),
-    /// A caller that awaits.
+    /// A caller that awaits the result.
     Cell(OutcomeSender),
-    /// Another operation, which does not wait for its end: what it leaves, others find.
+    /// None. Another operation started it and does not wait for it; its effects are in shared state.
     Nobody,
 }
 
-/// What the reactor knows of an operation that has not ended.
+/// The state of an operation that has not ended.
 pub(crate) struct OperationState {
     pub(crate) asker: Asker,
-    /// Set when it is to stop, with what it will answer.
-    pub(crate) stop: Option<Errno>,
-    /// While it does what others rely on: what it is asked meanwhile.
-    pub(crate) deferred: Option<Option<Errno>>,
+    /// The reason why it was cancelled, which becomes its result.
+    pub(crate) cancelled: Option<Errno>,
+    /// Present while it runs work that others rely on: the reason of a cancel that arrived meanwhile.
+    pub(crate) deferred_cancel: Option<Option<Errno>>,
     pub(crate) deadline: Option<TimerKey>,
 }
 
 impl OperationState {
-    pub(crate) fn is_asked(&self) -> bool {
+    pub(crate) fn has_requester(&self) -> bool {
         !matches!(self.asker, Asker::Nobody)
     }
 
-    pub(crate) fn take_asker(&mut self) -> Asker {
+    pub(crate) fn take_requester(&mut self) -> Asker {
         std::mem::replace(&mut self.asker, Asker::Nobody)
     }
 }

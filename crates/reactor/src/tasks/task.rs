@@ -1,5 +1,4 @@
-//! The tasks of one reactor: operations, which always run to their end, and
-//! futures that the user has spawned.
+//! The tasks of one reactor: operations, which always run to their end, and futures that the user spawned.
 
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
@@ -10,296 +9,292 @@ use rustix::io::Errno;
 use uringfs_device::{Request, Tag};
 
 use crate::tasks::operation_state::{Asker, OperationState};
-use crate::tasks::waiters::{CountedIn, Requests, place_of};
+use crate::tasks::waiters::{EpochHold, OperationRequests, task_from_tag};
 
-/// Where a future lives until it has ended, and after it others of its type: a
-/// task then allocates nothing.
-pub(crate) struct Home<F> {
-    /// A late wake polls the next task that lives here, which is harmless.
+/// The memory of a future. The next task with a future of this type reuses it, so a task allocates nothing.
+pub(crate) struct TaskSlot<F> {
+    /// A late wake polls the next task in this slot, which is harmless.
     waker: Waker,
     future: Pin<Box<Option<F>>>,
 }
 
-/// A home whose future's type is forgotten.
-pub(crate) trait AnyHome: Any {
-    /// Polls the future, and destroys it when it has ended.
+/// A slot with its future's type erased.
+pub(crate) trait AnyTaskSlot: Any {
+    /// Polls the future, and drops it when it has ended.
     fn poll(&mut self) -> Poll<()>;
 }
 
-impl<F> Home<F> {
+impl<F> TaskSlot<F> {
     #[cold]
     #[inline(never)]
-    fn empty(waker: Waker) -> Box<Home<F>> {
-        Box::new(Home { waker, future: Box::pin(None) })
+    fn empty(waker: Waker) -> Box<TaskSlot<F>> {
+        Box::new(TaskSlot { waker, future: Box::pin(None) })
     }
 }
 
-impl<F: Future<Output = ()> + 'static> AnyHome for Home<F> {
+impl<F: Future<Output = ()> + 'static> AnyTaskSlot for TaskSlot<F> {
     fn poll(&mut self) -> Poll<()> {
         let future = self.future.as_mut().as_pin_mut();
-        let future = future.expect("a task has a future until it has ended");
+        let future = future.expect("a slot has a future until its task has ended");
         ready!(future.poll(&mut Context::from_waker(&self.waker)));
         self.future.set(None);
         Poll::Ready(())
     }
 }
 
-/// Free places whose tasks had futures of one type.
-struct Pool {
+/// Free tasks whose futures had one type.
+struct SlotPool {
     type_id: TypeId,
     free: Vec<u32>,
 }
 
-/// The task that [`crate::Reactor::block_on`] runs.
+/// The index of the future that [`crate::Reactor::block_on`] runs. Not in the table.
 pub(crate) const ROOT: u32 = u32::MAX;
 
 struct Task {
-    /// Absent while it is polled; without a future when the place is free.
-    home: Option<Box<dyn AnyHome>>,
-    /// Where the place goes when it is free.
+    /// Absent while the task is polled. Without a future when the task is free.
+    slot: Option<Box<dyn AnyTaskSlot>>,
+    /// The pool that the task returns to when it is free.
     pool: u32,
     alive: bool,
     queued: bool,
-    /// What is known of it when it is an operation, which runs to its end even
-    /// when the reactor is dropped. What was spawned is destroyed then.
+    /// Present for an operation, which runs to its end even when the reactor is dropped. A spawned future is dropped then.
     operation: Option<OperationState>,
-    requests: Requests,
+    requests: OperationRequests,
 }
 
 /// A task that is being polled.
-pub(crate) struct Taken<H: ?Sized = dyn AnyHome> {
-    pub(crate) place: u32,
-    pub(crate) home: Box<H>,
+pub(crate) struct RunningTask<H: ?Sized = dyn AnyTaskSlot> {
+    pub(crate) index: u32,
+    pub(crate) slot: Box<H>,
 }
 
-impl<F: Future<Output = ()> + 'static> Taken<Home<F>> {
-    /// With its future, to be polled.
+impl<F: Future<Output = ()> + 'static> RunningTask<TaskSlot<F>> {
+    /// Fills the slot, ready to be polled.
     #[inline(always)]
-    pub(crate) fn filled(mut self, future: F) -> Taken {
-        self.home.future.set(Some(future));
-        Taken { place: self.place, home: self.home }
+    pub(crate) fn with_future(mut self, future: F) -> RunningTask {
+        self.slot.future.set(Some(future));
+        RunningTask { index: self.index, slot: self.slot }
     }
 }
 
-/// What became of a request that has ended.
-pub(crate) enum Delivered {
-    /// Its operation waits for it and is to be polled.
-    To(Taken),
-    /// Nobody waits for it any more. With the last one of operations that have panicked comes what is to be
-    /// counted out.
-    Late(Vec<CountedIn>),
+/// The destination of a request that has ended.
+pub(crate) enum Delivery {
+    /// Its operation waits for it: poll this task.
+    ToTask(RunningTask),
+    /// Its operation no longer waits for it. With the last request of operations that have panicked come the epochs to
+    /// leave.
+    Late(Vec<EpochHold>),
 }
 
 /// The tasks of one reactor.
 pub(crate) struct Tasks {
     tasks: Vec<Task>,
-    pools: Vec<Pool>,
+    pools: Vec<SlotPool>,
     ready: VecDeque<u32>,
     operations: usize,
-    /// Those among them that somebody asked for.
-    asked: usize,
-    /// Makes the waker of a task; only a new task needs it.
-    waker_of: Box<dyn Fn(u32) -> Waker>,
+    /// Operations with a requester.
+    requested: usize,
+    /// Makes the waker of a task. Only a new task needs it.
+    make_waker: Box<dyn Fn(u32) -> Waker>,
 }
 
 impl Tasks {
-    pub(crate) fn new(waker_of: Box<dyn Fn(u32) -> Waker>) -> Tasks {
+    pub(crate) fn new(make_waker: Box<dyn Fn(u32) -> Waker>) -> Tasks {
         Tasks {
             tasks: Vec::new(),
             pools: Vec::new(),
             ready: VecDeque::new(),
             operations: 0,
-            asked: 0,
-            waker_of,
+            requested: 0,
+            make_waker,
         }
     }
 
-    /// A place and an empty home for a task, which is to be filled and polled at
-    /// once: [`Self::put_back`] or [`Self::finish`] must follow.
+    /// Allocates a task with an empty slot. The caller fills the slot and polls it at once: [`Self::put_back`] or
+    /// [`Self::finish`] must follow.
     #[inline(always)]
-    pub(crate) fn open<F: Future<Output = ()> + 'static>(
+    pub(crate) fn allocate<F: Future<Output = ()> + 'static>(
         &mut self,
         operation: Option<OperationState>,
-    ) -> Taken<Home<F>> {
+    ) -> RunningTask<TaskSlot<F>> {
         self.operations += operation.is_some() as usize;
-        self.asked += operation.as_ref().is_some_and(OperationState::is_asked) as usize;
+        self.requested += operation.as_ref().is_some_and(OperationState::has_requester) as usize;
         let type_id = TypeId::of::<F>();
         let pool = self.pools.iter_mut().find(|pool| pool.type_id == type_id);
-        let Some(place) = pool.and_then(|pool| pool.free.pop()) else {
-            return self.open_new(type_id, operation);
+        let Some(index) = pool.and_then(|pool| pool.free.pop()) else {
+            return self.allocate_new(type_id, operation);
         };
-        let task = &mut self.tasks[place as usize];
+        let task = &mut self.tasks[index as usize];
         task.alive = true;
         task.operation = operation;
-        let home = task.home.take().map(|home| home as Box<dyn Any>);
-        let home = home.map(|home| home.downcast().expect("the pool is of this type"));
-        let new = || Home::empty((self.waker_of)(place));
-        Taken { place, home: home.unwrap_or_else(new) }
+        let slot = task.slot.take().map(|slot| slot as Box<dyn Any>);
+        let slot = slot.map(|slot| slot.downcast().expect("the pool has one type of future"));
+        let new = || TaskSlot::empty((self.make_waker)(index));
+        RunningTask { index, slot: slot.unwrap_or_else(new) }
     }
 
     #[cold]
     #[inline(never)]
-    fn open_new<F>(
+    fn allocate_new<F>(
         &mut self,
         type_id: TypeId,
         operation: Option<OperationState>,
-    ) -> Taken<Home<F>> {
+    ) -> RunningTask<TaskSlot<F>> {
         let known = self.pools.iter().position(|pool| pool.type_id == type_id);
         let pool = known.unwrap_or_else(|| {
-            self.pools.push(Pool { type_id, free: Vec::new() });
+            self.pools.push(SlotPool { type_id, free: Vec::new() });
             self.pools.len() - 1
         }) as u32;
-        let place = self.tasks.len() as u32;
+        let index = self.tasks.len() as u32;
         self.tasks.push(Task {
-            home: None,
+            slot: None,
             pool,
             alive: true,
             queued: false,
             operation,
-            requests: Requests::default(),
+            requests: OperationRequests::default(),
         });
-        Taken { place, home: Home::empty((self.waker_of)(place)) }
+        RunningTask { index, slot: TaskSlot::empty((self.make_waker)(index)) }
     }
 
-    /// Puts a task in the queue of those to poll, unless it is there.
-    pub(crate) fn make_ready(&mut self, place: u32) {
-        if let Some(task) = self.tasks.get_mut(place as usize)
+    /// Queues a task to be polled, unless it is queued.
+    pub(crate) fn make_ready(&mut self, index: u32) {
+        if let Some(task) = self.tasks.get_mut(index as usize)
             && task.alive
             && !task.queued
         {
             task.queued = true;
-            self.ready.push_back(place);
+            self.ready.push_back(index);
         }
     }
 
     /// The next task to poll. [`Self::put_back`] or [`Self::finish`] must follow.
-    pub(crate) fn take_ready(&mut self) -> Option<Taken> {
-        let place = self.ready.pop_front()?;
-        self.tasks[place as usize].queued = false;
-        Some(self.take(place).expect("a ready task is not being polled"))
+    pub(crate) fn take_ready(&mut self) -> Option<RunningTask> {
+        let index = self.ready.pop_front()?;
+        self.tasks[index as usize].queued = false;
+        Some(self.take(index).expect("a queued task is not being polled"))
     }
 
     #[inline(always)]
-    fn take(&mut self, place: u32) -> Option<Taken> {
-        let home = self.tasks[place as usize].home.take()?;
-        Some(Taken { place, home })
+    fn take(&mut self, index: u32) -> Option<RunningTask> {
+        let slot = self.tasks[index as usize].slot.take()?;
+        Some(RunningTask { index, slot })
     }
 
     #[inline(always)]
-    pub(crate) fn put_back(&mut self, taken: Taken) {
-        self.tasks[taken.place as usize].home = Some(taken.home);
+    pub(crate) fn put_back(&mut self, task: RunningTask) {
+        self.tasks[task.index as usize].slot = Some(task.slot);
     }
 
-    /// The task has ended; its place and its home are free for the next.
+    /// The task has ended: frees it and its slot.
     #[inline(always)]
-    pub(crate) fn finish(&mut self, Taken { place, home }: Taken) {
-        let task = &mut self.tasks[place as usize];
-        task.home = Some(home);
+    pub(crate) fn finish(&mut self, RunningTask { index, slot }: RunningTask) {
+        let task = &mut self.tasks[index as usize];
+        task.slot = Some(slot);
         task.alive = false;
         if task.queued {
             task.queued = false;
-            self.ready.retain(|other| *other != place);
+            self.ready.retain(|other| *other != index);
         }
-        self.pools[task.pool as usize].free.push(place);
+        self.pools[task.pool as usize].free.push(index);
     }
 
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Tasks ready now.
+    /// The number of tasks in the queue.
     pub(crate) fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// Operations that have not ended.
+    /// The number of operations that have not ended.
     #[inline(always)]
     pub(crate) fn operations(&self) -> usize {
         self.operations
     }
 
-    /// Those that somebody asked for, whom the depth bounds.
+    /// The number of operations with a requester. The depth bounds these.
     #[inline(always)]
-    pub(crate) fn asked(&self) -> usize {
-        self.asked
+    pub(crate) fn requested(&self) -> usize {
+        self.requested
     }
 
-    /// Takes those who wait for operations, to be answered that these never end.
-    pub(crate) fn take_askers(&mut self) -> Vec<Asker> {
+    /// Takes the requesters of all operations, to report to them that the operations never end.
+    pub(crate) fn take_requesters(&mut self) -> Vec<Asker> {
         let operations = self.tasks.iter_mut().filter_map(|task| task.operation.as_mut());
-        operations.map(OperationState::take_asker).collect()
+        operations.map(OperationState::take_requester).collect()
     }
 
-    /// What is known of an operation that has not ended.
+    /// The state of an operation that has not ended.
     #[inline(always)]
-    pub(crate) fn operation(&mut self, place: u32) -> &mut OperationState {
-        let operation = &mut self.tasks[place as usize].operation;
-        operation.as_mut().expect("an operation is known until it ends")
+    pub(crate) fn operation(&mut self, index: u32) -> &mut OperationState {
+        let operation = &mut self.tasks[index as usize].operation;
+        operation.as_mut().expect("an operation has a state until it ends")
     }
 
-    /// The operations that `matches` is true of.
+    /// The operations whose state `matches`.
     pub(crate) fn find_operations(&self, matches: impl Fn(&OperationState) -> bool) -> Vec<u32> {
         let matches =
-            |place: &u32| self.tasks[*place as usize].operation.as_ref().is_some_and(&matches);
+            |index: &u32| self.tasks[*index as usize].operation.as_ref().is_some_and(&matches);
         (0..self.tasks.len() as u32).filter(matches).collect()
     }
 
-    /// The operation has ended; its task is about to.
+    /// The operation has ended, and its task is about to end.
     #[inline(always)]
-    pub(crate) fn end_operation(&mut self, place: u32) -> OperationState {
-        let ended = self.tasks[place as usize].operation.take().expect("an operation ends once");
+    pub(crate) fn end_operation(&mut self, index: u32) -> OperationState {
+        let ended = self.tasks[index as usize].operation.take().expect("an operation ends once");
         self.operations -= 1;
-        self.asked -= ended.is_asked() as usize;
+        self.requested -= ended.has_requester() as usize;
         ended
     }
 
-    /// What the operation has asked of devices.
+    /// The requests of an operation.
     #[inline(always)]
-    pub(crate) fn requests(&mut self, place: u32) -> &mut Requests {
-        &mut self.tasks[place as usize].requests
+    pub(crate) fn requests(&mut self, index: u32) -> &mut OperationRequests {
+        &mut self.tasks[index as usize].requests
     }
 
-    /// The tag of a new request of an operation, or why it is to issue none.
+    /// The tag of a new request of an operation. With it, the reason why a cancelled operation must not issue it.
     #[inline(always)]
-    pub(crate) fn open_request(&mut self, place: u32) -> (Tag, Option<Errno>) {
-        let task = &mut self.tasks[place as usize];
-        let operation = task.operation.as_ref().expect("an operation is known until it ends");
-        (task.requests.open(place), operation.stop)
+    pub(crate) fn open_request(&mut self, index: u32) -> (Tag, Option<Errno>) {
+        let task = &mut self.tasks[index as usize];
+        let operation = task.operation.as_ref().expect("an operation has a state until it ends");
+        (task.requests.open(index), operation.cancelled)
     }
 
-    /// Leaves a request that has ended with its operation, which is to be polled
-    /// when it waits for it.
+    /// Stores a request that has ended with its operation. When the operation waits for it, returns its task to be polled.
     #[inline(always)]
-    pub(crate) fn deliver(&mut self, request: Request) -> Delivered {
-        let (place, tag) = (place_of(request.tag), request.tag);
-        if !self.requests(place).answer(request) {
-            return Delivered::Late(self.requests(place).end_forgotten(tag));
+    pub(crate) fn deliver(&mut self, request: Request) -> Delivery {
+        let (index, tag) = (task_from_tag(request.tag), request.tag);
+        if !self.requests(index).complete(request) {
+            return Delivery::Late(self.requests(index).end_forgotten(tag));
         }
-        self.take(place).map_or(Delivered::Late(Vec::new()), Delivered::To)
+        self.take(index).map_or(Delivery::Late(Vec::new()), Delivery::ToTask)
     }
 
-    /// Its future has panicked and is destroyed: the place is free for the next.
+    /// The task's future has panicked and was dropped: frees the task.
     #[cold]
-    pub(crate) fn lose(&mut self, place: u32) {
-        let task = &mut self.tasks[place as usize];
+    pub(crate) fn discard(&mut self, index: u32) {
+        let task = &mut self.tasks[index as usize];
         task.alive = false;
         if std::mem::take(&mut task.queued) {
-            self.ready.retain(|other| *other != place);
+            self.ready.retain(|other| *other != index);
         }
-        self.pools[task.pool as usize].free.push(place);
+        self.pools[task.pool as usize].free.push(index);
     }
 
-    /// Takes out every future the user has spawned, to be dropped. Their places
-    /// are not used again.
-    pub(crate) fn take_spawned(&mut self) -> Vec<Box<dyn AnyHome>> {
+    /// Takes all spawned futures, to be dropped. Their tasks are not reused.
+    pub(crate) fn take_spawned(&mut self) -> Vec<Box<dyn AnyTaskSlot>> {
         let spawned = |task: &&mut Task| task.alive && task.operation.is_none();
-        let homes = self.tasks.iter_mut().filter(spawned).filter_map(|task| {
-            let home = task.home.take()?;
+        let slots = self.tasks.iter_mut().filter(spawned).filter_map(|task| {
+            let slot = task.slot.take()?;
             (task.alive, task.queued) = (false, false);
-            Some(home)
+            Some(slot)
         });
-        let homes = homes.collect();
-        self.ready.retain(|place| self.tasks[*place as usize].alive);
-        homes
+        let slots = slots.collect();
+        self.ready.retain(|index| self.tasks[*index as usize].alive);
+        slots
     }
 }

@@ -1,16 +1,16 @@
-//! What is to happen when: a queue of moments. Knows no clock.
+//! A queue of timers. Knows no clock.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Names one entry, to take it out again.
+/// Identifies a timer, to remove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TimerKey {
     at: Instant,
     sequence: u64,
 }
 
-/// Moments, earliest first, each with what is to happen then.
+/// Timers, earliest first, each with its event.
 pub(crate) struct Timers<T> {
     entries: BTreeMap<TimerKey, T>,
     sequence: u64,
@@ -36,12 +36,12 @@ impl<T> Timers<T> {
         self.entries.contains_key(&key)
     }
 
-    /// The earliest moment.
+    /// The time of the earliest timer.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.entries.first_key_value().map(|(key, _)| key.at)
     }
 
-    /// One entry whose moment has come.
+    /// The event of one timer that is due.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<T> {
         let first = self.entries.first_entry()?;
         if first.key().at > now { None } else { Some(first.remove()) }
@@ -58,7 +58,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn due_entries_come_in_order_and_once() {
+    fn due_timers_are_taken_in_order_and_once() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut timers = Timers::new();

@@ -1,6 +1,5 @@
-//! What tasks wait for. An operation's requests are kept with its task. A
-//! descriptor and a moment have a cell each, which holds who waits and then the
-//! answer.
+//! The waits of tasks: the requests of an operation, which are kept with its task; and descriptors and timers, each with
+//! a cell that holds the waiter and then the result.
 
 use std::task::Waker;
 
@@ -8,16 +7,15 @@ use rustix::io::Errno;
 use uringfs_device::{DeviceIndex, Request, Tag};
 use uringfs_ring::{Wait, Waited};
 
-use crate::tasks::outcome::{Outcome, OutcomeCell, OutcomeSender};
+use crate::tasks::op_result::{Outcome, OutcomeCell, OutcomeSender};
 
-/// Marks a tag as the reactor's own: the rest is a cell's index, or names an
-/// operation's request.
+/// Marks a tag of the reactor's own. The other bits are a cell's index, or identify an operation's request.
 pub(crate) const OWN_TAG: u64 = 1 << 63;
-/// Marks an operation's request: below it a number, and the operation's place.
+/// Marks the tag of an operation's request. Below it are a number (30 bits) and the task (32 bits).
 const OPERATION_TAG: u64 = 1 << 62;
-const NUMBERS: u32 = (1 << 30) - 1;
+const NUMBER_MASK: u32 = (1 << 30) - 1;
 
-/// True for a tag that the caller gave.
+/// True for a tag that is the caller's token.
 #[inline(always)]
 pub(crate) fn is_token(tag: Tag) -> bool {
     tag.0 & OWN_TAG == 0
@@ -25,61 +23,60 @@ pub(crate) fn is_token(tag: Tag) -> bool {
 
 /// True for the tag of an operation's request.
 #[inline(always)]
-pub(crate) fn is_operations(tag: Tag) -> bool {
+pub(crate) fn is_operation(tag: Tag) -> bool {
     tag.0 >= OWN_TAG | OPERATION_TAG
 }
 
-/// The operation that has issued it.
+/// The task whose operation issued the request.
 #[inline(always)]
-pub(crate) fn place_of(tag: Tag) -> u32 {
+pub(crate) fn task_from_tag(tag: Tag) -> u32 {
     tag.0 as u32
 }
 
-pub(crate) fn tag_of_cell(cell: CellIndex) -> Tag {
+pub(crate) fn cell_tag(cell: CellIndex) -> Tag {
     Tag(OWN_TAG | cell as u64)
 }
 
-pub(crate) fn cell_of(tag: Tag) -> CellIndex {
+pub(crate) fn cell_from_tag(tag: Tag) -> CellIndex {
     tag.0 as CellIndex
 }
 
-/// Where an operation is counted for quiescence.
-pub(crate) type CountedIn = (DeviceIndex, u8);
+/// The epoch slot, by device, that an operation is counted in.
+pub(crate) type EpochHold = (DeviceIndex, u8);
 
 /// The requests of one operation.
 #[derive(Default)]
-pub(crate) struct Requests {
+pub(crate) struct OperationRequests {
     awaited: Vec<Tag>,
-    /// Nobody waits for these any more, and a queue still has them.
+    /// A queue has these, and the operation no longer waits for them.
     forgotten: Vec<Tag>,
-    /// Of operations that have panicked: counted out with the last of those that are forgotten.
-    counted_in: Vec<CountedIn>,
-    /// What has ended and is not taken yet, each with its result written in it.
+    /// Epochs that panicked operations are counted in. They are left with the last of the forgotten requests.
+    epoch_holds: Vec<EpochHold>,
+    /// Requests that have ended and were not taken. Each holds its result.
     ended: Vec<Request>,
-    /// Of the last one; it goes on when another operation comes to the place,
-    /// so that what comes late for the one before is not taken for its own.
+    /// The number of the last request. Continues when another operation gets the task, so that a late completion of the
+    /// previous operation is not taken for one of its own.
     number: u32,
 }
 
-impl Requests {
-    /// The tag of a new request of the operation at `place`.
+impl OperationRequests {
+    /// The tag of a new request of the operation in `task`.
     #[inline(always)]
-    pub(crate) fn open(&mut self, place: u32) -> Tag {
-        self.number = self.number.wrapping_add(1) & NUMBERS;
-        let tag = Tag(OWN_TAG | OPERATION_TAG | (self.number as u64) << 32 | place as u64);
+    pub(crate) fn open(&mut self, task: u32) -> Tag {
+        self.number = self.number.wrapping_add(1) & NUMBER_MASK;
+        let tag = Tag(OWN_TAG | OPERATION_TAG | (self.number as u64) << 32 | task as u64);
         self.awaited.push(tag);
         tag
     }
 
-    /// Those that have not ended.
+    /// The tags of requests that have not ended.
     pub(crate) fn awaited(&self) -> &[Tag] {
         &self.awaited
     }
 
-    /// Keeps a request that has ended until it is taken. False when nobody waits
-    /// for it: it is destroyed.
+    /// Keeps a request that has ended until it is taken. False when the operation does not wait for it: it is dropped.
     #[inline(always)]
-    pub(crate) fn answer(&mut self, request: Request) -> bool {
+    pub(crate) fn complete(&mut self, request: Request) -> bool {
         let is_awaited = self.close(request.tag);
         if is_awaited {
             self.ended.push(request);
@@ -87,11 +84,11 @@ impl Requests {
         is_awaited
     }
 
-    /// No more awaited. True when it was.
+    /// Removes a tag from the awaited ones. False when it is not there.
     #[inline(always)]
     fn close(&mut self, tag: Tag) -> bool {
         match self.awaited[..] {
-            // As nearly always.
+            // Nearly always.
             [only] if only == tag => self.awaited.clear(),
             _ => match self.awaited.iter().position(|other| *other == tag) {
                 Some(index) => drop(self.awaited.swap_remove(index)),
@@ -101,7 +98,7 @@ impl Requests {
         true
     }
 
-    /// The request, when it has ended.
+    /// The request, if it has ended.
     #[inline(always)]
     pub(crate) fn take(&mut self, tag: Tag) -> Option<Request> {
         match self.ended.last() {
@@ -117,7 +114,7 @@ impl Requests {
         Some(self.ended.swap_remove(index))
     }
 
-    /// Nobody waits for this one any more. True when it is still to come.
+    /// Stops waiting for a request. True when it has not ended.
     pub(crate) fn forget(&mut self, tag: Tag) -> bool {
         drop(self.take(tag));
         let is_to_come = self.close(tag);
@@ -127,101 +124,102 @@ impl Requests {
         is_to_come
     }
 
-    /// Keeps what an operation was counted in by until all that it has forgotten has ended. Given back where
-    /// nothing has to end.
-    pub(crate) fn keep(&mut self, counted_in: CountedIn) -> Option<CountedIn> {
+    /// Keeps the operation counted in until all its forgotten requests have ended. Returns the epoch, to be left at once, when
+    /// there are none.
+    pub(crate) fn hold_epoch(&mut self, epoch_holds: EpochHold) -> Option<EpochHold> {
         if self.forgotten.is_empty() {
-            return Some(counted_in);
+            return Some(epoch_holds);
         }
-        self.counted_in.push(counted_in);
+        self.epoch_holds.push(epoch_holds);
         None
     }
 
-    /// One that was forgotten has ended: what is to be counted out by it.
+    /// A forgotten request has ended: returns the epochs to leave.
     #[cold]
-    pub(crate) fn end_forgotten(&mut self, tag: Tag) -> Vec<CountedIn> {
+    pub(crate) fn end_forgotten(&mut self, tag: Tag) -> Vec<EpochHold> {
         self.forgotten.retain(|other| *other != tag);
-        if self.forgotten.is_empty() { std::mem::take(&mut self.counted_in) } else { Vec::new() }
+        if self.forgotten.is_empty() { std::mem::take(&mut self.epoch_holds) } else { Vec::new() }
     }
 }
 
-/// Names a cell.
+/// The index of a cell.
 pub(crate) type CellIndex = u32;
 
-/// Who is told when a cell is answered.
+/// The waiter of a cell, to wake when the cell gets its result.
 #[derive(Debug)]
 pub(crate) enum Waiter {
-    /// Whoever is behind a waker.
+    /// A waker.
     Waker(Waker),
-    /// Whoever awaits a simple transfer, and its outcome.
-    Outcome(OutcomeSender, Outcome),
-    /// Nobody yet.
-    Nobody,
+    /// The caller that awaits a fast-path transfer, with its result.
+    Result(OutcomeSender, Outcome),
+    /// Nothing to wake.
+    None,
 }
 
-/// What a cell was waiting for.
+/// The result of a wait.
 #[derive(Debug)]
-pub(crate) enum Answer {
-    /// The descriptor is ready, or the wait was cancelled.
-    Wait(Wait, Result<Waited, Errno>),
-    /// The moment has come.
-    Time,
+pub(crate) enum WaitResult {
+    /// The descriptor wait has ended, or was cancelled.
+    Descriptor(Wait, Result<Waited, Errno>),
+    /// The timer has fired.
+    Timer,
 }
 
-/// Somebody waits for one thing.
-pub(crate) enum Cell {
+/// The state of one wait.
+pub(crate) enum WaitCell {
     Free,
     Waiting(Waiter),
-    /// One of the reactor's operations waits, by its task: told without a waker.
+    /// An operation waits, by its task: woken without a waker.
     WaitingTask(u32),
-    Answered(Answer),
-    /// A simple transfer that somebody awaits: the answer goes straight to him.
-    Awaited(OutcomeSender),
-    /// The future is gone; the answer will be destroyed.
+    Ready(WaitResult),
+    /// A fast-path transfer that a caller awaits. The result goes straight to the sender.
+    Transfer(OutcomeSender),
+    /// The future was dropped: the result will be dropped, too.
     Forgotten,
 }
 
 /// The cells of one reactor.
-pub(crate) struct Cells {
-    cells: Vec<Cell>,
+pub(crate) struct WaitCells {
+    cells: Vec<WaitCell>,
     free: Vec<CellIndex>,
 }
 
-impl Cells {
-    pub(crate) fn new() -> Cells {
-        Cells { cells: Vec::new(), free: Vec::new() }
+impl WaitCells {
+    pub(crate) fn new() -> WaitCells {
+        WaitCells { cells: Vec::new(), free: Vec::new() }
     }
 
-    /// A cell that somebody is going to wait on.
+    /// A cell for a wait that begins.
     pub(crate) fn open(&mut self) -> CellIndex {
-        self.insert(Cell::Waiting(Waiter::Nobody))
+        self.insert(WaitCell::Waiting(Waiter::None))
     }
 
-    /// A cell that knows whom a simple transfer's end goes to.
-    pub(crate) fn open_awaited(&mut self, outcome: OutcomeSender) -> CellIndex {
-        self.insert(Cell::Awaited(outcome))
+    /// A cell for a fast-path transfer that a caller awaits.
+    pub(crate) fn open_transfer(&mut self, sender: OutcomeSender) -> CellIndex {
+        self.insert(WaitCell::Transfer(sender))
     }
 
-    /// Closes it: the read has ended, or was never issued.
-    pub(crate) fn close_awaited(&mut self, index: CellIndex) -> OutcomeSender {
+    /// Frees the cell: the transfer has ended, or was never issued.
+    pub(crate) fn close_transfer(&mut self, index: CellIndex) -> OutcomeSender {
         match self.close(index) {
-            Cell::Awaited(outcome) => outcome,
-            _ => panic!("it was opened to be awaited"),
+            WaitCell::Transfer(sender) => sender,
+            _ => panic!("the cell does not belong to a transfer"),
         }
     }
 
-    fn close(&mut self, index: CellIndex) -> Cell {
+    fn close(&mut self, index: CellIndex) -> WaitCell {
         self.free.push(index);
-        std::mem::replace(&mut self.cells[index as usize], Cell::Free)
+        std::mem::replace(&mut self.cells[index as usize], WaitCell::Free)
     }
 
-    /// The cell whose answer goes to `outcome`, while it is in flight.
-    pub(crate) fn of_outcome(&self, outcome: &OutcomeCell) -> Option<CellIndex> {
-        let is = |cell: &Cell| matches!(cell, Cell::Awaited(sender) if sender.answers(outcome));
-        self.cells.iter().position(is).map(|place| place as CellIndex)
+    /// The cell of the transfer in flight whose result goes to `receiver`.
+    pub(crate) fn find_transfer(&self, receiver: &OutcomeCell) -> Option<CellIndex> {
+        let is =
+            |cell: &WaitCell| matches!(cell, WaitCell::Transfer(sender) if sender.is_for(receiver));
+        self.cells.iter().position(is).map(|task| task as CellIndex)
     }
 
-    fn insert(&mut self, cell: Cell) -> CellIndex {
+    fn insert(&mut self, cell: WaitCell) -> CellIndex {
         match self.free.pop() {
             Some(index) => {
                 self.cells[index as usize] = cell;
@@ -234,64 +232,66 @@ impl Cells {
         }
     }
 
-    /// Leaves the answer and says whom to tell: a task is put among the woken.
-    pub(crate) fn answer(
+    /// Stores the result and returns the waiter to wake. The task of an operation goes to `woken` instead.
+    pub(crate) fn complete(
         &mut self,
         index: CellIndex,
-        answer: Answer,
+        result: WaitResult,
         woken: &mut Vec<u32>,
     ) -> Waiter {
-        match std::mem::replace(&mut self.cells[index as usize], Cell::Answered(answer)) {
-            Cell::Waiting(waiter) => waiter,
-            Cell::WaitingTask(task) => {
+        match std::mem::replace(&mut self.cells[index as usize], WaitCell::Ready(result)) {
+            WaitCell::Waiting(waiter) => waiter,
+            WaitCell::WaitingTask(task) => {
                 woken.push(task);
-                Waiter::Nobody
+                Waiter::None
             }
-            Cell::Forgotten => {
+            WaitCell::Forgotten => {
                 self.close(index);
-                Waiter::Nobody
+                Waiter::None
             }
-            Cell::Free | Cell::Answered(_) | Cell::Awaited(_) => {
-                panic!("a cell is answered once")
+            WaitCell::Free | WaitCell::Ready(_) | WaitCell::Transfer(_) => {
+                panic!("a cell gets one result")
             }
         }
     }
 
-    /// Takes the answer and frees the cell; else the task is to be told, or the waker. The cell as it was comes back
-    /// in either case, to be dropped when the reactor is borrowed no more: a user's waker may call back into it.
-    pub(crate) fn poll(&mut self, index: CellIndex, told: Result<u32, Waker>) -> Cell {
+    /// Takes the result and frees the cell; without a result, sets the task or waker to wake. Returns the previous state
+    /// in both cases. Drop it when the reactor is no longer borrowed: a user's waker may call back into it.
+    pub(crate) fn poll(&mut self, index: CellIndex, waiter: Result<u32, Waker>) -> WaitCell {
         let cell = &mut self.cells[index as usize];
         match cell {
-            Cell::Answered(_) => self.close(index),
-            Cell::Waiting(_) | Cell::WaitingTask(_) => {
-                let next = match told {
-                    Ok(task) => Cell::WaitingTask(task),
-                    Err(waker) => Cell::Waiting(Waiter::Waker(waker)),
+            WaitCell::Ready(_) => self.close(index),
+            WaitCell::Waiting(_) | WaitCell::WaitingTask(_) => {
+                let next = match waiter {
+                    Ok(task) => WaitCell::WaitingTask(task),
+                    Err(waker) => WaitCell::Waiting(Waiter::Waker(waker)),
                 };
                 std::mem::replace(cell, next)
             }
-            Cell::Free | Cell::Forgotten | Cell::Awaited(_) => {
-                panic!("a cell is polled by its future only")
+            WaitCell::Free | WaitCell::Forgotten | WaitCell::Transfer(_) => {
+                panic!("only its future polls a cell")
             }
         }
     }
 
-    /// Takes those who answer simple transfers that never end.
-    pub(crate) fn take_awaited(&mut self) -> Vec<OutcomeSender> {
-        let awaited = self.cells.iter_mut().filter(|cell| matches!(cell, Cell::Awaited(_)));
-        let senders = awaited.map(|cell| match std::mem::replace(cell, Cell::Forgotten) {
-            Cell::Awaited(sender) => sender,
-            _ => unreachable!("it was just matched"),
+    /// Takes the senders of all transfers in flight, which never end.
+    pub(crate) fn take_transfers(&mut self) -> Vec<OutcomeSender> {
+        let awaited = self.cells.iter_mut().filter(|cell| matches!(cell, WaitCell::Transfer(_)));
+        let senders = awaited.map(|cell| match std::mem::replace(cell, WaitCell::Forgotten) {
+            WaitCell::Transfer(sender) => sender,
+            _ => unreachable!("filtered above"),
         });
         senders.collect()
     }
 
-    /// The future of a cell is gone. The cell as it was comes back, to be dropped as in [`Self::poll`]: one that was
-    /// waiting is still to be answered.
-    pub(crate) fn forget(&mut self, index: CellIndex) -> Cell {
+    /// The future of a cell was dropped. Returns the previous state, to be dropped as in [`Self::poll`]. A wait that has no
+    /// result stays until it gets one.
+    pub(crate) fn forget(&mut self, index: CellIndex) -> WaitCell {
         let cell = &mut self.cells[index as usize];
         match cell {
-            Cell::Waiting(_) | Cell::WaitingTask(_) => std::mem::replace(cell, Cell::Forgotten),
+            WaitCell::Waiting(_) | WaitCell::WaitingTask(_) => {
+                std::mem::replace(cell, WaitCell::Forgotten)
+            }
             _ => self.close(index),
         }
     }

@@ -1,153 +1,152 @@
-//! Where threads meet: letters for one reactor, and a bell that is rung only
-//! when it sleeps.
+//! Messages from any thread to one reactor, which is notified only when it sleeps.
 //!
-//! The owner announces that it is going to sleep and then looks again; a sender
-//! leaves its letter and then looks whether the owner sleeps. A full fence
+//! The owner announces that it will sleep and then looks again for messages. A sender
+//! posts its message and then looks whether the owner sleeps. A full fence
 //! stands between the two steps on both sides, so at least one sees the other.
 
 use uringfs_sync::Mutex;
 use uringfs_sync::atomic::{AtomicBool, Ordering, fence};
 
 /// Wakes the owner of a mailbox.
-pub(crate) trait Bell {
-    fn ring(&self);
+pub(crate) trait Notify {
+    fn notify(&self);
 }
 
-/// Letters to one owner, from any thread.
-pub(crate) struct Mailbox<T, B> {
-    letters: Mutex<Letters<T>>,
-    /// Set while there are letters: all that the awake owner looks at.
+/// Messages to one owner, from any thread.
+pub(crate) struct Mailbox<T, N> {
+    messages: Mutex<Queued<T>>,
+    /// Set while there are messages. An awake owner looks only at this.
     waiting: AtomicBool,
     sleeping: AtomicBool,
-    bell: B,
+    notifier: N,
 }
 
-struct Letters<T> {
+struct Queued<T> {
     list: Vec<T>,
-    /// The owner is about to go: nothing that is offered is taken any more.
-    leaving: bool,
+    /// The owner is being dropped: it takes no more offered messages.
+    closing: bool,
     closed: bool,
 }
 
-impl<T, B: Bell> Mailbox<T, B> {
-    pub(crate) fn new(bell: B) -> Mailbox<T, B> {
+impl<T, N: Notify> Mailbox<T, N> {
+    pub(crate) fn new(notifier: N) -> Mailbox<T, N> {
         Mailbox {
-            letters: Mutex::new(Letters { list: Vec::new(), leaving: false, closed: false }),
+            messages: Mutex::new(Queued { list: Vec::new(), closing: false, closed: false }),
             waiting: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
-            bell,
+            notifier,
         }
     }
 
-    pub(crate) fn bell(&self) -> &B {
-        &self.bell
+    pub(crate) fn notifier(&self) -> &N {
+        &self.notifier
     }
 
-    /// Leaves a letter and wakes the owner if it sleeps. A mailbox whose owner
-    /// is gone gives the letter back.
-    pub(crate) fn post(&self, letter: T) -> Result<(), T> {
-        self.post_with(letter, |bell| bell.ring())
+    /// Posts a message and wakes the owner if it sleeps. Returns the message when the mailbox is closed.
+    pub(crate) fn post(&self, message: T) -> Result<(), T> {
+        self.post_with(message, |notifier| notifier.notify())
     }
 
-    /// The same, waking a sleeping owner by `wake`.
-    pub(crate) fn post_with(&self, letter: T, wake: impl FnOnce(&B)) -> Result<(), T> {
-        self.leave(letter, |letters| letters.closed)?;
+    /// The same. Calls `wake` to wake a sleeping owner.
+    pub(crate) fn post_with(&self, message: T, wake: impl FnOnce(&N)) -> Result<(), T> {
+        self.push(message, |messages| messages.closed)?;
         self.wake_owner(wake);
         Ok(())
     }
 
-    /// The same for a letter that an owner who is about to go gives back too.
-    pub(crate) fn offer(&self, letter: T, wake: impl FnOnce(&B)) -> Result<(), T> {
-        self.leave(letter, |letters| letters.leaving || letters.closed)?;
+    /// Posts a message that the mailbox also returns when its owner is being dropped.
+    pub(crate) fn offer(&self, message: T, wake: impl FnOnce(&N)) -> Result<(), T> {
+        self.push(message, |messages| messages.closing || messages.closed)?;
         self.wake_owner(wake);
         Ok(())
     }
 
-    fn leave(&self, letter: T, refuses: impl FnOnce(&Letters<T>) -> bool) -> Result<(), T> {
-        let mut letters = self.letters.lock();
-        if refuses(&letters) {
-            return Err(letter);
+    fn push(&self, message: T, refuse: impl FnOnce(&Queued<T>) -> bool) -> Result<(), T> {
+        let mut messages = self.messages.lock();
+        if refuse(&messages) {
+            return Err(message);
         }
-        letters.list.push(letter);
+        messages.list.push(message);
         self.waiting.store(true, Ordering::Release);
         Ok(())
     }
 
-    fn wake_owner(&self, wake: impl FnOnce(&B)) {
+    fn wake_owner(&self, wake: impl FnOnce(&N)) {
         fence(Ordering::SeqCst);
-        // Several senders may see it asleep; the one that ends it rings.
+        // Several senders may see the owner asleep. The one that ends the sleep notifies it.
         let end_sleep = || {
             let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
             self.sleeping.compare_exchange(true, false, acquire, relaxed).is_ok()
         };
         if self.sleeping.load(Ordering::Relaxed) && end_sleep() {
-            wake(&self.bell);
+            wake(&self.notifier);
         }
     }
 
-    /// The owner takes all letters; costs one load when there are none.
+    /// Moves all messages into `into`, for the owner. Costs one load when there are none.
     #[inline]
     pub(crate) fn take(&self, into: &mut Vec<T>) {
         if self.waiting.load(Ordering::Acquire) {
-            let mut letters = self.letters.lock();
+            let mut messages = self.messages.lock();
             self.waiting.store(false, Ordering::Relaxed);
-            into.append(&mut letters.list);
+            into.append(&mut messages.list);
         }
     }
 
-    /// The owner gives letters back that it has not read, to be read before all others.
+    /// Puts messages back that the owner has not read, in front of all others.
     pub(crate) fn put_back(&self, unread: impl Iterator<Item = T>) {
-        let mut letters = self.letters.lock();
-        letters.list.splice(..0, unread);
+        let mut messages = self.messages.lock();
+        messages.list.splice(..0, unread);
         self.waiting.store(true, Ordering::Release);
     }
 
-    /// True while there are letters.
+    /// True while there are messages.
     #[inline]
-    pub(crate) fn has_mail(&self) -> bool {
+    pub(crate) fn has_messages(&self) -> bool {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// The owner is going to wait for the bell. False when it must not: there is mail.
+    /// Announces that the owner will wait for the notifier. False when it must not: there are messages.
     pub(crate) fn announce_sleep(&self) -> bool {
-        // Whoever ends the sleep sees what the bell was told before.
+        // The sender that ends the sleep sees what the owner set in the notifier before.
         self.sleeping.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
-        if self.has_mail() {
+        if self.has_messages() {
             self.sleeping.store(false, Ordering::Relaxed);
             return false;
         }
         true
     }
 
-    /// The owner is awake again.
+    /// Announces that the owner is awake again.
     pub(crate) fn announce_awake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// The owner is about to go. Senders who offer one letter after the other would else keep it.
+    /// Refuses offered messages from now on, because the owner is being dropped. Senders that keep offering would
+    /// otherwise keep it alive.
     pub(crate) fn refuse_offers(&self) {
-        self.letters.lock().leaving = true;
+        self.messages.lock().closing = true;
     }
 
-    /// The owner is gone, or about to go.
-    pub(crate) fn is_leaving(&self) -> bool {
-        let letters = self.letters.lock();
-        letters.leaving || letters.closed
+    /// True when the owner is dropped or being dropped.
+    pub(crate) fn is_closing(&self) -> bool {
+        let messages = self.messages.lock();
+        messages.closing || messages.closed
     }
 
-    /// Takes no letter from now on, and gives the owner those that nobody is going to read.
+    /// Closes the mailbox and returns the messages that were not read.
     pub(crate) fn close(&self) -> Vec<T> {
-        let mut letters = self.letters.lock();
-        letters.closed = true;
-        std::mem::take(&mut letters.list)
+        let mut messages = self.messages.lock();
+        messages.closed = true;
+        std::mem::take(&mut messages.list)
     }
 
-    /// Takes no letter from now on, unless some wait to be read. True when closed.
+    /// Closes the mailbox unless there are messages to read. True when closed.
     pub(crate) fn close_if_empty(&self) -> bool {
-        let mut letters = self.letters.lock();
-        letters.closed |= letters.list.is_empty();
-        letters.closed
+        let mut messages = self.messages.lock();
+        messages.closed |= messages.list.is_empty();
+        messages.closed
     }
 }
 
@@ -156,47 +155,47 @@ mod loom_tests {
     use super::*;
     use loom::sync::{Arc, Condvar};
 
-    /// A bell that can be slept on.
+    /// A notifier that a thread can sleep on.
     #[derive(Default)]
-    struct Gong {
-        rung: loom::sync::Mutex<bool>,
+    struct TestNotifier {
+        notified: loom::sync::Mutex<bool>,
         changed: Condvar,
     }
 
-    impl Bell for Gong {
-        fn ring(&self) {
-            *self.rung.lock().unwrap() = true;
+    impl Notify for TestNotifier {
+        fn notify(&self) {
+            *self.notified.lock().unwrap() = true;
             self.changed.notify_one();
         }
     }
 
-    impl Gong {
+    impl TestNotifier {
         fn sleep(&self) {
-            let mut rung = self.rung.lock().unwrap();
-            while !*rung {
-                rung = self.changed.wait(rung).unwrap();
+            let mut notified = self.notified.lock().unwrap();
+            while !*notified {
+                notified = self.changed.wait(notified).unwrap();
             }
-            *rung = false;
+            *notified = false;
         }
     }
 
-    /// Every letter is read although the owner sleeps whenever it may: a lost
-    /// wake would be a deadlock, which loom reports.
+    /// Every message is read although the owner sleeps whenever it may. A lost wake would be a deadlock, which loom
+    /// reports.
     #[test]
     fn loom_no_wake_is_lost() {
         loom::model(|| {
-            let mailbox = Arc::new(Mailbox::<u32, Gong>::new(Gong::default()));
+            let mailbox = Arc::new(Mailbox::<u32, TestNotifier>::new(TestNotifier::default()));
             let senders: Vec<_> = (0..2)
-                .map(|letter| {
+                .map(|message| {
                     let mailbox = mailbox.clone();
-                    loom::thread::spawn(move || mailbox.post(letter).unwrap())
+                    loom::thread::spawn(move || mailbox.post(message).unwrap())
                 })
                 .collect();
             let mut read = Vec::new();
             while read.len() < 2 {
                 mailbox.take(&mut read);
                 if read.len() < 2 && mailbox.announce_sleep() {
-                    mailbox.bell().sleep();
+                    mailbox.notifier().sleep();
                     mailbox.announce_awake();
                 }
             }
@@ -208,15 +207,15 @@ mod loom_tests {
         });
     }
 
-    /// A letter is either read or given back to its sender.
+    /// A message is either read or returned to its sender.
     #[test]
-    fn loom_close_loses_no_letter() {
+    fn loom_close_loses_no_message() {
         loom::model(|| {
-            let mailbox = Arc::new(Mailbox::<u32, Gong>::new(Gong::default()));
+            let mailbox = Arc::new(Mailbox::<u32, TestNotifier>::new(TestNotifier::default()));
             let sender = {
                 let mailbox = mailbox.clone();
                 loom::thread::spawn(move || {
-                    let offered = mailbox.offer(1, |bell| bell.ring());
+                    let offered = mailbox.offer(1, |notifier| notifier.notify());
                     [offered, mailbox.post(2)].into_iter().filter(Result::is_err).count()
                 })
             };
@@ -225,8 +224,8 @@ mod loom_tests {
             while !mailbox.close_if_empty() {
                 mailbox.take(&mut read);
             }
-            let given_back = sender.join().unwrap();
-            assert_eq!(read.len() + given_back, 2);
+            let returned = sender.join().unwrap();
+            assert_eq!(read.len() + returned, 2);
         });
     }
 }

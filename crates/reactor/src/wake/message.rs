@@ -1,6 +1,5 @@
-//! What reactors and other threads write to each other, and how a sleeping
-//! reactor is woken: one that waits for mail alone as any parked thread, others by
-//! a message of the sender's own ring, else by an eventfd.
+//! Messages to a reactor, and the notifier that wakes it when it sleeps. An owner that waits only for messages is
+//! unparked like any thread. Another one gets a message from the sender's own ring, or else a write to its eventfd.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -11,50 +10,50 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use uringfs_device::{Completion, DeviceIndex};
+use uringfs_device::{Completion as QueueCompletion, DeviceIndex};
 
-use crate::wake::mailbox::{Bell, Mailbox};
+use crate::wake::mailbox::{Mailbox, Notify};
 
-/// A letter to a reactor. `A` is work to do on its thread.
-pub(crate) enum Letter<A> {
+/// A message to a reactor. `A` is work to run on its thread.
+pub(crate) enum Message<A> {
     /// Poll this task again.
     Wake(u32),
-    /// Do this on the reactor's thread.
+    /// Run this on the reactor's thread.
     Run(A),
-    /// A worker has finished these.
-    Completed(Vec<Completion>),
-    /// The device has closed: finish its requests and let go of it.
+    /// The completion worker returns these.
+    FromWorker(Vec<QueueCompletion>),
+    /// The device was removed: finish its requests and detach it.
     Detach(DeviceIndex),
 }
 
 /// A reactor's mailbox.
-pub(crate) type Letterbox<A> = Mailbox<Letter<A>, EventBell>;
+pub(crate) type ReactorMailbox<A> = Mailbox<Message<A>, Notifier>;
 
-/// Wakes a parked owner, and others by writing to an eventfd.
-pub(crate) struct EventBell {
+/// Unparks a parked owner, and wakes another one by its eventfd.
+pub(crate) struct Notifier {
     event: Arc<OwnedFd>,
-    /// The owner's ring, for senders that have one of their own. Gone with the owner: else a waker that somebody
-    /// keeps would keep the ring, and the memory that is registered there.
+    /// The owner's ring, for senders that have a ring themselves. Removed when the owner is dropped. Otherwise a waker that
+    /// outlives the owner would keep the ring, and the memory registered there.
     ring: RwLock<Option<OwnedFd>>,
     owner: Thread,
-    /// Whether it sleeps in [`Self::park`]: said before it announces that it sleeps at all.
+    /// The owner sleeps in [`Self::park`]. Set before the owner announces its sleep.
     is_parked: AtomicBool,
 }
 
-impl EventBell {
-    pub(crate) fn new(ring: Option<OwnedFd>) -> Result<EventBell, Errno> {
+impl Notifier {
+    pub(crate) fn new(ring: Option<OwnedFd>) -> Result<Notifier, Errno> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let owner = thread::current();
         let (event, ring) = (Arc::new(event), RwLock::new(ring));
-        Ok(EventBell { event, ring, owner, is_parked: AtomicBool::new(false) })
+        Ok(Notifier { event, ring, owner, is_parked: AtomicBool::new(false) })
     }
 
-    /// The owner is going to wait for nothing but this bell.
+    /// Announces that the owner will wait only for this notifier.
     pub(crate) fn will_park(&self) {
         self.is_parked.store(true, Ordering::Relaxed);
     }
 
-    /// The owner waits for the bell, or for a while; it may find that neither has come.
+    /// Waits for a notification, or until `limit` has passed. May return early.
     pub(crate) fn park(&self, limit: Option<Duration>) {
         match limit {
             Some(limit) => thread::park_timeout(limit),
@@ -66,38 +65,38 @@ impl EventBell {
         self.is_parked.store(false, Ordering::Relaxed);
     }
 
-    /// Whether only [`Bell::ring`] wakes the owner.
+    /// True when only [`Notify::notify`] wakes the owner.
     pub(crate) fn is_parked(&self) -> bool {
         self.is_parked.load(Ordering::Relaxed)
     }
 
-    /// Readable once it has been rung.
+    /// An eventfd that is readable after a notification.
     pub(crate) fn event(&self) -> &Arc<OwnedFd> {
         &self.event
     }
 
-    /// The owner's ring, which stays open while `send` uses it. False when there is none.
-    pub(crate) fn with_owners_ring(&self, send: impl FnOnce(BorrowedFd<'_>) -> bool) -> bool {
+    /// Calls `send` with the owner's ring, which stays open meanwhile. False when there is none.
+    pub(crate) fn with_owner_ring(&self, send: impl FnOnce(BorrowedFd<'_>) -> bool) -> bool {
         self.ring.read().as_ref().is_some_and(|ring| send(ring.as_fd()))
     }
 
-    /// The owner goes.
+    /// Removes the owner's ring, when the owner is dropped.
     pub(crate) fn forget_ring(&self) {
         *self.ring.write() = None;
     }
 
-    /// Makes the descriptor unreadable until the next ring.
-    pub(crate) fn silence(&self) {
+    /// Makes the eventfd unreadable until the next notification.
+    pub(crate) fn reset(&self) {
         let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
     }
 }
 
-impl Bell for EventBell {
-    fn ring(&self) {
+impl Notify for Notifier {
+    fn notify(&self) {
         if self.is_parked() {
             return self.owner.unpark();
         }
-        // EAGAIN: it is readable already.
+        // EAGAIN: the eventfd is readable already.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 }

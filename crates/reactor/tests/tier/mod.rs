@@ -1,8 +1,8 @@
 //! Runs a test once on each tier: with io_uring, where it is forbidden (EPERM),
-//! and where it is missing (ENOSYS). Each run is this test program again, whose
-//! thread takes a seccomp filter upon itself before it makes a reactor.
+//! and where it is missing (ENOSYS). Each run is this test program again. Its
+//! thread installs a seccomp filter before it makes a reactor.
 
-#![allow(dead_code)] // each test uses its own part
+#![allow(dead_code)] // no test uses everything
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -10,14 +10,14 @@ use std::process::Command;
 use rustix::io::Errno;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
-/// Names the tier in the environment of a run.
+/// The environment variable that names the tier of a run.
 const VARIABLE: &str = "URINGFS_TEST_TIER";
 /// `io_uring_enter`.
 pub const ENTER: i64 = 426;
-/// `io_uring_setup` and `io_uring_register` too: the same on every architecture.
+/// `io_uring_setup` and `io_uring_register` too. The numbers are the same on every architecture.
 const SYSTEM_CALLS: [i64; 3] = [425, ENTER, 427];
 
-/// What io_uring answers.
+/// The result of io_uring's system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
     Ring,
@@ -36,7 +36,7 @@ impl Tier {
         }
     }
 
-    /// What a reactor's reason names.
+    /// A word in the reactor's reason for its tier.
     pub fn reason(self) -> &'static str {
         match self {
             Tier::Ring => "io_uring",
@@ -46,12 +46,12 @@ impl Tier {
     }
 }
 
-/// Runs `body` in processes of their own, one a tier. `test` is the calling
-/// test's name, with its modules.
+/// Runs `body` once a tier, each time in a process of its own. `test` is the name of the calling test, with its
+/// modules.
 pub fn on_every_tier(test: &str, body: impl FnOnce(Tier)) {
     if let Ok(name) = std::env::var(VARIABLE) {
         let tier = Tier::ALL.into_iter().find(|tier| tier.name() == name);
-        let tier = tier.expect("set below");
+        let tier = tier.expect("the variable is set below");
         match tier {
             Tier::Ring => {}
             Tier::Forbidden => refuse(&SYSTEM_CALLS, Errno::PERM),
@@ -66,11 +66,11 @@ pub fn on_every_tier(test: &str, body: impl FnOnce(Tier)) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (out, error) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "on tier {tier:?}:\n{out}{error}");
-        assert!(out.contains("1 passed"), "no test is called {test}:\n{out}");
+        assert!(out.contains("1 passed"), "there is no test {test}:\n{out}");
     }
 }
 
-/// Has each of these calls by this thread and its children answer `errno`.
+/// Makes these system calls of this thread and its children fail with `errno`.
 pub fn refuse(calls: &[i64], errno: Errno) {
     let rules = calls.iter().map(|call| (*call, Vec::new()));
     let refused = SeccompAction::Errno(errno.raw_os_error() as u32);
