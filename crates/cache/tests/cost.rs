@@ -1,4 +1,4 @@
-//! What a folio costs beside its bytes.
+//! The memory that a folio takes besides its bytes.
 
 use allocation_counter::measure;
 use uringfs_cache::{Cache, FOLIO};
@@ -11,7 +11,7 @@ fn a_million_folios_cost_at_most_64_bytes_each() {
     let cost = measure(|| {
         let cache = Cache::new(FOLIOS * FOLIO);
         let pages = cache.pages(0);
-        // As many again have left, and are remembered.
+        // As many again are evicted, and the ghost remembers them.
         for index in (0..2 * FOLIOS).step_by(500) {
             let fills = pages.fill(index..index + 500, 0).unwrap();
             fills.into_iter().for_each(|fill| fill.end(Ok(())));

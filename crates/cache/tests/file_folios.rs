@@ -1,4 +1,4 @@
-//! What readers, fillers and those who invalidate promise one another.
+//! Lookups, fills, waits, snapshots, writes and invalidation, through the public interface.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ fn byte(pages: &Pages, index: u64) -> Option<u8> {
     }
 }
 
-fn one(pages: &Pages, index: u64) -> Fill {
+fn begin_fill(pages: &Pages, index: u64) -> Fill {
     let mut fills = pages.fill(index..index + 1, 77).unwrap();
     assert_eq!(fills.len(), 1);
     assert!(matches!(pages.look(index), Look::Busy { by: 77, .. }));
     fills.remove(0)
 }
 
-/// Whether somebody was woken.
+/// Whether the waker was called.
 #[derive(Default)]
 struct Flag(AtomicBool);
 
@@ -57,7 +57,7 @@ fn files_have_folios_of_their_own() {
 }
 
 #[test]
-fn a_range_is_filled_up_to_what_is_there() {
+fn a_fill_ends_before_the_first_cached_folio() {
     let cache = Cache::new(64 * FOLIO);
     let pages = cache.pages(0);
     fill_with(&pages, 3, 3);
@@ -78,40 +78,40 @@ fn a_range_is_filled_up_to_what_is_there() {
 }
 
 #[test]
-fn who_waits_is_told_what_became_of_it() {
+fn waiters_receive_the_result_of_the_fill() {
     let cache = Cache::new(64 * FOLIO);
     let pages = cache.pages(0);
-    let mut fill = one(&pages, 1);
+    let mut fill = begin_fill(&pages, 1);
     let (mut first, mut second) = (pin!(pages.wait(1)), pin!(pages.wait(1)));
     assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
     fill.bytes().fill(7);
     fill.end(Ok(()));
     for wait in [first, second] {
-        let Poll::Ready(Told::Page(page)) = poll(wait) else { panic!("it is there") };
+        let Poll::Ready(Told::Page(page)) = poll(wait) else { panic!("the folio is filled") };
         assert_eq!(page[0], 7);
     }
-    assert!(matches!(poll(pin!(pages.wait(1))), Poll::Ready(Told::Again)), "nobody holds it");
+    assert!(matches!(poll(pin!(pages.wait(1))), Poll::Ready(Told::Again)), "the folio is not held");
     for (index, error) in [(2, Some(Errno::NODATA)), (3, None)] {
-        let fill = one(&pages, index);
+        let fill = begin_fill(&pages, index);
         let mut wait = pin!(pages.wait(index));
         assert!(poll(wait.as_mut()).is_pending());
         match error {
             Some(error) => fill.end(Err(error)),
             None => drop(fill),
         }
-        let Poll::Ready(Told::Failed(told)) = poll(wait) else { panic!("it failed") };
-        assert_eq!(told, error.unwrap_or(Errno::IO));
-        assert!(matches!(pages.look(index), Look::Absent), "the next one tries again");
+        let Poll::Ready(Told::Failed(failure)) = poll(wait) else { panic!("the fill failed") };
+        assert_eq!(failure, error.unwrap_or(Errno::IO));
+        assert!(matches!(pages.look(index), Look::Absent), "the next reader tries again");
     }
     assert_eq!(cache.statistics().used_bytes, FOLIO);
 }
 
 #[test]
-fn a_dropped_wait_gives_its_snapshot_back() {
+fn a_dropped_wait_releases_its_snapshot() {
     let cache = Cache::new(8 * FOLIO);
     let pages = cache.pages(0);
     for is_dropped_before in [true, false] {
-        let fill = one(&pages, 0);
+        let fill = begin_fill(&pages, 0);
         let mut wait = Box::pin(pages.wait(0));
         assert!(poll(wait.as_mut()).is_pending());
         let wait = (!is_dropped_before).then_some(wait);
@@ -125,14 +125,14 @@ fn a_dropped_wait_gives_its_snapshot_back() {
 }
 
 #[test]
-fn what_is_invalidated_while_it_is_filled_is_thrown_away() {
+fn a_fill_that_was_invalidated_is_dropped() {
     let cache = Cache::new(64 * FOLIO);
     let pages = cache.pages(0);
-    let mut fill = one(&pages, 1);
+    let mut fill = begin_fill(&pages, 1);
     let mut wait = pin!(pages.wait(1));
     assert!(poll(wait.as_mut()).is_pending());
     pages.invalidate(0..2);
-    assert!(matches!(pages.look(1), Look::Busy { .. }), "nobody waits to invalidate");
+    assert!(matches!(pages.look(1), Look::Busy { .. }), "invalidation does not wait");
     fill.bytes().fill(1);
     fill.end(Ok(()));
     assert!(matches!(poll(wait), Poll::Ready(Told::Again)));
@@ -141,7 +141,7 @@ fn what_is_invalidated_while_it_is_filled_is_thrown_away() {
 }
 
 #[test]
-fn a_page_is_a_snapshot_and_counts_until_it_is_dropped() {
+fn a_snapshot_keeps_its_bytes_and_counts_until_dropped() {
     let cache = Cache::new(2 * FOLIO);
     let pages = cache.pages(0);
     fill_with(&pages, 1, 1);
@@ -152,18 +152,18 @@ fn a_page_is_a_snapshot_and_counts_until_it_is_dropped() {
     assert_eq!((page[0], byte(&pages, 1)), (1, Some(2)));
     assert_eq!(cache.statistics().used_bytes, 2 * FOLIO);
     fill_with(&pages, 3, 3);
-    assert_eq!(byte(&pages, 1), None, "it left for the third: the first cannot");
-    assert_eq!(pages.page(3).err(), Some(NoPage::TooMany), "half of all are kept");
+    assert_eq!(byte(&pages, 1), None, "evicted for the third; the snapshot cannot be");
+    assert_eq!(pages.page(3).err(), Some(NoPage::TooMany), "snapshots keep half of all");
     assert_eq!(pages.page(1).err(), Some(NoPage::Absent));
     drop(page);
-    let also = pages.page(3).unwrap();
-    assert!(matches!(pages.fill(4..6, 0), Ok(fills) if fills.len() == 1), "the other one is left");
+    let second = pages.page(3).unwrap();
+    assert!(matches!(pages.fill(4..6, 0), Ok(fills) if fills.len() == 1), "one frame is left");
     fill_with(&pages, 4, 4);
-    assert_eq!((also[0], byte(&pages, 4)), (3, Some(4)));
+    assert_eq!((second[0], byte(&pages, 4)), (3, Some(4)));
 }
 
 #[test]
-fn where_nothing_may_leave_nothing_comes() {
+fn a_full_cache_refuses_a_fill() {
     let cache = Cache::new(FOLIO);
     let pages = cache.pages(0);
     fill_with(&pages, 1, 1);
@@ -175,7 +175,7 @@ fn where_nothing_may_leave_nothing_comes() {
 }
 
 #[test]
-fn the_bound_holds_and_memory_goes_back() {
+fn the_bound_holds_and_shrink_returns_memory() {
     let cache = Cache::new(1000 * FOLIO);
     let pages = cache.pages(0);
     assert_eq!(cache.statistics().mapped_bytes, 0);
@@ -186,8 +186,8 @@ fn the_bound_holds_and_memory_goes_back() {
     let statistics = cache.statistics();
     assert_eq!((statistics.filled, statistics.evicted), (5000, 4000));
     assert_eq!(statistics.mapped_bytes, 1000 * FOLIO);
-    let kept = (0..5000).filter(|index| byte(&pages, *index).is_some()).count();
-    assert_eq!(kept, 1000);
+    let cached = (0..5000).filter(|index| byte(&pages, *index).is_some()).count();
+    assert_eq!(cached, 1000);
     assert_eq!(cache.shrink(0), 1000 * FOLIO);
     assert_eq!((cache.statistics().mapped_bytes, byte(&pages, 4999)), (0, None));
     fill_with(&pages, 1, 1);
@@ -195,32 +195,31 @@ fn the_bound_holds_and_memory_goes_back() {
 }
 
 #[test]
-fn ten_thousand_wait_for_one_folio() {
+fn ten_thousand_waiters_share_one_fill() {
     let cache = Cache::new(64 * FOLIO);
     let pages = cache.pages(0);
-    let mut fill = one(&pages, 0);
+    let mut fill = begin_fill(&pages, 0);
     let mut waits: Vec<_> = (0..10_000).map(|_| Box::pin(pages.wait(0))).collect();
     assert!(waits.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
-    let left = waits.split_off(5000);
-    drop(left);
+    drop(waits.split_off(5000));
     fill.bytes().fill(5);
     fill.end(Ok(()));
-    let told = |wait: &mut std::pin::Pin<Box<Wait>>| match poll(wait.as_mut()) {
+    let snapshot_of = |wait: &mut std::pin::Pin<Box<Wait>>| match poll(wait.as_mut()) {
         Poll::Ready(Told::Page(page)) => page,
-        _ => panic!("each has it"),
+        _ => panic!("each waiter receives a snapshot"),
     };
-    let held: Vec<_> = waits.iter_mut().map(told).collect();
-    assert!(held.iter().all(|page| page[0] == 5));
+    let snapshots: Vec<_> = waits.iter_mut().map(snapshot_of).collect();
+    assert!(snapshots.iter().all(|page| page[0] == 5));
     pages.invalidate(0..1);
     assert_eq!(cache.statistics().used_bytes, FOLIO);
-    drop(held);
-    assert_eq!(cache.statistics().used_bytes, 0, "those who left hold nothing");
+    drop(snapshots);
+    assert_eq!(cache.statistics().used_bytes, 0, "dropped waits hold nothing");
 }
 
-/// Each folio says in each of its words which it is and which version of it. Torn ones, another's, and those
-/// older than what had been invalidated when the look began would be seen.
+/// Each word of a folio holds the folio's number and version. So the test detects torn folios, wrong folios, and versions
+/// that had been invalidated before the look-up began.
 #[test]
-fn threads_find_whole_folios_and_none_that_is_gone() {
+fn threads_find_whole_and_current_folios() {
     const FOLIOS: u64 = 100;
     const ROUNDS: u64 = 20_000;
     let cache = Cache::new(64 * FOLIO);
@@ -241,12 +240,15 @@ fn threads_find_whole_folios_and_none_that_is_gone() {
                 versions[name as usize].fetch_add(1, Ordering::SeqCst);
                 pages.invalidate(index..index + 1);
             }
-            let least = versions[name as usize].load(Ordering::SeqCst);
+            let min_version = versions[name as usize].load(Ordering::SeqCst);
             let check = |bytes: &[u8]| {
                 let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-                assert_eq!(word(0) & 0xFFFF, name, "another's");
-                // While it is being invalidated either version may be found.
-                assert!(word(0) >> 16 >= least.saturating_sub(u64::from(seed != 1)), "older");
+                assert_eq!(word(0) & 0xFFFF, name, "wrong folio");
+                // During an invalidation either version may be found.
+                assert!(
+                    word(0) >> 16 >= min_version.saturating_sub(u64::from(seed != 1)),
+                    "invalidated version"
+                );
                 assert!((0..512).all(|at| word(8 * at) == word(0)), "torn");
             };
             match pages.look(index) {
@@ -269,7 +271,11 @@ fn threads_find_whole_folios_and_none_that_is_gone() {
             }
             if kept.len() > 8 {
                 for (page, name) in kept.drain(..) {
-                    assert_eq!(u64::from(page[0]) | u64::from(page[1]) << 8, name, "it was kept");
+                    assert_eq!(
+                        u64::from(page[0]) | u64::from(page[1]) << 8,
+                        name,
+                        "the snapshot changed"
+                    );
                 }
             }
         }
@@ -287,13 +293,13 @@ fn threads_find_whole_folios_and_none_that_is_gone() {
 }
 
 fn change_to(pages: &Pages, index: u64, byte: u8) {
-    let Ok(Taken::Held(mut fill)) = pages.change(index) else { panic!("it is there") };
+    let Ok(Taken::Held(mut fill)) = pages.change(index) else { panic!("the folio is cached") };
     fill.bytes().fill(byte);
     fill.end_unsaved();
 }
 
 #[test]
-fn what_the_device_does_not_have_stays_until_it_is_saved() {
+fn dirty_folios_stay_until_written_back() {
     let cache = Cache::new(8 * FOLIO);
     let pages = cache.pages(0);
     assert!(matches!(pages.change(0), Ok(Taken::Absent)));
@@ -315,25 +321,25 @@ fn what_the_device_does_not_have_stays_until_it_is_saved() {
 }
 
 #[test]
-fn whoever_shares_a_folio_keeps_what_it_was() {
+fn a_write_to_a_shared_folio_goes_to_a_copy() {
     let cache = Cache::new(4 * FOLIO);
     let pages = cache.pages(0);
     fill_with(&pages, 0, 1);
     let before = pages.page(0).unwrap();
     change_to(&pages, 0, 2);
     let between = pages.page(0).unwrap();
-    let Ok(Taken::Held(mut fill)) = pages.change(0) else { panic!("it is there") };
-    assert!(fill.bytes().iter().all(|byte| *byte == 2), "it begins as it was");
+    let Ok(Taken::Held(mut fill)) = pages.change(0) else { panic!("the folio is cached") };
+    assert!(fill.bytes().iter().all(|byte| *byte == 2), "the copy begins with the old bytes");
     assert!(matches!(pages.look(0), Look::Busy { by: WRITER, .. }));
     assert!(matches!(pages.change(0), Ok(Taken::Busy { by: WRITER })));
     let mut wait = pin!(pages.wait(0));
     assert!(poll(wait.as_mut()).is_pending());
     fill.bytes().fill(3);
     fill.end_unsaved();
-    let Poll::Ready(Told::Page(after)) = poll(wait) else { panic!("it is there") };
+    let Poll::Ready(Told::Page(after)) = poll(wait) else { panic!("the folio is filled") };
     assert_eq!([&before, &between, &after].map(|page| page[0]), [1, 2, 3]);
     assert_eq!(cache.statistics().unsaved_bytes, FOLIO);
-    // One frame is left for those that are kept, and none for another copy.
+    // The snapshots and this fill use all frames, so there is none for another copy.
     let _fills = pages.fill(8..9, 0).unwrap();
     assert!(matches!(pages.change(0), Err(Full)));
     drop((before, between, after));
@@ -342,31 +348,31 @@ fn whoever_shares_a_folio_keeps_what_it_was() {
 }
 
 #[test]
-fn who_makes_too_many_unsaved_waits_and_those_who_save_are_told() {
+fn writers_wait_at_the_dirty_limit_and_flushers_wake() {
     let cache = Cache::new(16 * FOLIO);
     let pages = cache.pages(0);
-    let look = &mut Context::from_waker(Waker::noop());
+    let context = &mut Context::from_waker(Waker::noop());
     let mut many = pin!(pages.many_unsaved());
     for index in 0..4 {
-        assert!(pin!(pages.may_change()).poll(look).is_ready());
-        assert_eq!(many.as_mut().poll(look).is_ready(), index >= 2, "{index}");
+        assert!(pin!(pages.may_change()).poll(context).is_ready());
+        assert_eq!(many.as_mut().poll(context).is_ready(), index >= 2, "{index}");
         fill_with(&pages, index, 1);
         change_to(&pages, index, 2);
     }
     let mut may = pin!(pages.may_change());
-    assert!(may.as_mut().poll(look).is_pending());
+    assert!(may.as_mut().poll(context).is_pending());
     pages.saved(3);
-    assert!(may.poll(look).is_ready());
+    assert!(may.poll(context).is_ready());
     let mut fewer = pin!(pages.one_saved().unwrap());
-    assert!(fewer.as_mut().poll(look).is_pending());
+    assert!(fewer.as_mut().poll(context).is_pending());
     pages.invalidate(0..1);
-    assert!(fewer.poll(look).is_ready());
+    assert!(fewer.poll(context).is_ready());
     pages.invalidate(0..3);
     assert!(pages.one_saved().is_none());
 }
 
 #[test]
-fn who_waits_for_room_no_more_is_forgotten() {
+fn a_dropped_dirty_limit_wait_is_removed() {
     let cache = Cache::new(64 * FOLIO);
     let pages = cache.pages(0);
     fill_with(&pages, 0, 1);
@@ -380,11 +386,11 @@ fn who_waits_for_room_no_more_is_forgotten() {
     let (mut fewer, mut stays) =
         (Box::pin(pages.one_saved().unwrap()), Box::pin(pages.one_saved().unwrap()));
     assert!(poll(fewer.as_mut(), &wakers[0]).is_pending());
-    assert!(poll(many.as_mut(), Waker::noop()).is_ready(), "somebody waits for it");
+    assert!(poll(many.as_mut(), Waker::noop()).is_ready(), "a writer waits");
     drop(fewer);
-    assert!(poll(many.as_mut(), &wakers[0]).is_pending(), "nobody does");
+    assert!(poll(many.as_mut(), &wakers[0]).is_pending(), "no writer waits");
     drop(many);
-    // Asked again, it is the last waker that is told.
+    // After two polls, only the last waker is called.
     assert!(poll(stays.as_mut(), &wakers[1]).is_pending());
     assert!(poll(stays.as_mut(), &wakers[2]).is_pending());
     pages.saved(0);
@@ -395,10 +401,10 @@ fn who_waits_for_room_no_more_is_forgotten() {
 }
 
 #[test]
-fn a_device_that_saves_nothing_leaves_room_to_the_others() {
+fn a_stuck_device_leaves_room_for_other_devices() {
     let cache = Cache::new(256 * FOLIO);
     let files = [0, 1, 2].map(|device| cache.pages(device));
-    let unsaved = files.each_ref().map(|pages| {
+    let dirty = files.each_ref().map(|pages| {
         let mut count = 0;
         while !pages.has_too_many_unsaved() {
             fill_with(pages, count, 1);
@@ -407,20 +413,20 @@ fn a_device_that_saves_nothing_leaves_room_to_the_others() {
         }
         count
     });
-    // A quarter of all; half of what that leaves of the half that all may have; half of what is left again.
-    assert_eq!(unsaved, [64, 32, 16]);
-    let look = &mut Context::from_waker(Waker::noop());
+    // The first takes a quarter of all folios. Each other takes half of what is left of the half that all may have.
+    assert_eq!(dirty, [64, 32, 16]);
+    let context = &mut Context::from_waker(Waker::noop());
     let mut room = files.each_ref().map(|pages| Box::pin(pages.may_change()));
-    assert!(room.iter_mut().all(|room| room.as_mut().poll(look).is_pending()));
+    assert!(room.iter_mut().all(|room| room.as_mut().poll(context).is_pending()));
     files[2].saved(0);
-    let ready = room.each_mut().map(|room| room.as_mut().poll(look).is_ready());
-    assert_eq!(ready, [false, false, true], "those that have more than is left wait");
+    let ready = room.each_mut().map(|room| room.as_mut().poll(context).is_ready());
+    assert_eq!(ready, [false, false, true], "devices with more than is left wait");
     (0..64).for_each(|index| files[0].saved(index));
-    assert!(room[0].as_mut().poll(look).is_ready() && room[1].as_mut().poll(look).is_ready());
+    assert!(room[0].as_mut().poll(context).is_ready() && room[1].as_mut().poll(context).is_ready());
 }
 
 #[test]
-fn whoever_waits_for_room_is_told_when_nothing_can_be_saved() {
+fn a_failed_write_back_wakes_waiting_writers() {
     let cache = Cache::new(8 * FOLIO);
     let (failing, other) = (cache.pages(0), cache.pages(1));
     for pages in [&failing, &other] {
@@ -440,7 +446,7 @@ fn whoever_waits_for_room_is_told_when_nothing_can_be_saved() {
     failing.save_failed();
     assert_eq!((failing.save_failures(), other.save_failures()), (1, 0));
     assert_eq!(wakers.each_ref().map(|woken| woken.0.load(Ordering::SeqCst)), [true, false]);
-    // Whoever waits from now on has not heard of another.
-    let look = &mut Context::from_waker(Waker::noop());
-    assert!(pin!(failing.may_change()).poll(look).is_pending());
+    // A wait that begins now does not end by the earlier failure.
+    let context = &mut Context::from_waker(Waker::noop());
+    assert!(pin!(failing.may_change()).poll(context).is_pending());
 }
