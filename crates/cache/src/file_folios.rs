@@ -15,7 +15,7 @@ use crate::folio::{
 };
 use crate::folio_ref::{Found, Page};
 use crate::index::Shard;
-use crate::wait::Wait;
+use crate::wait::FolioWait;
 use uringfs_sync::atomic::{AtomicU64, Ordering};
 
 /// The result of looking up a folio.
@@ -119,8 +119,8 @@ impl Pages {
     }
 
     /// Waits until a held folio is released by its holder.
-    pub fn wait(&self, index: u64) -> Wait {
-        Wait::new(&self.cache, Key { file: self.file, index })
+    pub fn wait(&self, index: u64) -> FolioWait {
+        FolioWait::new(&self.cache, Key { file: self.file, index })
     }
 
     /// Inserts folios in the order of `indexes`, up to the first that is cached already or has no room. The caller fills
@@ -419,8 +419,8 @@ mod tests {
     use super::*;
     use crate::Cache;
 
-    fn fill(pages: &Pages, index: u64) {
-        pages.fill(index..index + 1, 0).unwrap().into_iter().for_each(|fill| fill.end(Ok(())));
+    fn fill(file: &Pages, index: u64) {
+        file.fill(index..index + 1, 0).unwrap().into_iter().for_each(|fill| fill.end(Ok(())));
     }
 
     #[test]
@@ -431,10 +431,10 @@ mod tests {
         for before in [u64::from(u32::MAX), u64::from(u32::MAX) << 8] {
             first.cache.next_file.store(before, Ordering::Relaxed);
             for _ in 0..3 {
-                let pages = cache.pages(0);
-                assert!(matches!(pages.look(0), Look::Absent), "file {} has folios", pages.file);
-                fill(&pages, 0);
-                drop(pages);
+                let file = cache.pages(0);
+                assert!(matches!(file.look(0), Look::Absent), "file {} has folios", file.file);
+                fill(&file, 0);
+                drop(file);
                 assert!(matches!(first.look(0), Look::Found(_)));
             }
         }

@@ -12,14 +12,14 @@
 //! use uringfs_cache::{Cache, Look};
 //!
 //! let cache = Cache::new(1 << 20);
-//! let pages = cache.pages(0);
-//! assert!(matches!(pages.look(7), Look::Absent));
-//! for mut fill in pages.fill(7..8, 0).unwrap() {
+//! let file = cache.pages(0);
+//! assert!(matches!(file.look(7), Look::Absent));
+//! for mut fill in file.fill(7..8, 0).unwrap() {
 //!     fill.bytes()[..5].copy_from_slice(b"hello");
 //!     fill.end(Ok(()));
 //! }
-//! let Look::Found(page) = pages.look(7) else { panic!("the folio was filled") };
-//! assert_eq!(&page[..5], b"hello");
+//! let Look::Found(folio) = file.look(7) else { panic!("the folio was filled") };
+//! assert_eq!(&folio[..5], b"hello");
 //! ```
 
 // Top down: a module imports only from those below it.
@@ -70,4 +70,4 @@ pub use file_folios::{Full, Look, NoPage, Pages, Taken};
 pub use fill::Fill;
 pub use folio::{FOLIO, WRITER};
 pub use folio_ref::{Found, Page};
-pub use wait::{Told, Wait};
+pub use wait::{FolioWait, Told};

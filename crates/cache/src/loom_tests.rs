@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::{Cache, FOLIO, Fill, Look, Pages, Taken, Told, WRITER, Wait};
+use crate::{Cache, FOLIO, Fill, FolioWait, Look, Pages, Taken, Told, WRITER};
 
 /// Whether the waker was called.
 #[derive(Default)]
@@ -20,12 +20,12 @@ impl Wake for Flag {
 
 fn cache(folios: u64) -> (Cache, Arc<Pages>) {
     let cache = Cache::new(folios * FOLIO);
-    let pages = Arc::new(cache.pages(0));
-    (cache, pages)
+    let file = Arc::new(cache.pages(0));
+    (cache, file)
 }
 
-fn fill(pages: &Pages, index: u64) -> Option<Fill> {
-    pages.fill(index..index + 1, 0).ok()?.pop()
+fn fill(file: &Pages, index: u64) -> Option<Fill> {
+    file.fill(index..index + 1, 0).ok()?.pop()
 }
 
 fn put(mut fill: Fill, byte: u8) {
@@ -33,16 +33,16 @@ fn put(mut fill: Fill, byte: u8) {
     fill.end(Ok(()));
 }
 
-fn byte(pages: &Pages, index: u64) -> Option<u8> {
-    match pages.look(index) {
-        Look::Found(page) => Some(page[0]),
+fn byte(file: &Pages, index: u64) -> Option<u8> {
+    match file.look(index) {
+        Look::Found(folio) => Some(folio[0]),
         Look::Busy { .. } | Look::Absent => None,
     }
 }
 
 /// Polls a wait once: the result if there is one, or the pending wait and its waker's flag.
-fn wait(pages: &Pages, index: u64) -> Result<Told, (Pin<Box<Wait>>, Arc<Flag>)> {
-    let (mut wait, flag) = (Box::pin(pages.wait(index)), Arc::new(Flag::default()));
+fn wait(file: &Pages, index: u64) -> Result<Told, (Pin<Box<FolioWait>>, Arc<Flag>)> {
+    let (mut wait, flag) = (Box::pin(file.wait(index)), Arc::new(Flag::default()));
     match wait.as_mut().poll(&mut Context::from_waker(&Waker::from(flag.clone()))) {
         Poll::Ready(result) => Ok(result),
         Poll::Pending => Err((wait, flag)),
@@ -50,7 +50,7 @@ fn wait(pages: &Pages, index: u64) -> Result<Told, (Pin<Box<Wait>>, Arc<Flag>)> 
 }
 
 /// The result of a wait. If the wait was pending, its waker must have been called.
-fn result_of(waiting: Result<Told, (Pin<Box<Wait>>, Arc<Flag>)>) -> Told {
+fn result_of(waiting: Result<Told, (Pin<Box<FolioWait>>, Arc<Flag>)>) -> Told {
     match waiting {
         Ok(result) => result,
         Err((mut wait, flag)) => {
@@ -66,16 +66,16 @@ fn result_of(waiting: Result<Told, (Pin<Box<Wait>>, Arc<Flag>)>) -> Told {
 #[test]
 fn loom_a_waiter_receives_the_result_of_a_concurrent_fill() {
     loom::model(|| {
-        let (_cache, pages) = cache(2);
-        let filling = fill(&pages, 0).unwrap();
-        let other_pages = pages.clone();
-        let reader = loom::thread::spawn(move || (byte(&other_pages, 0), wait(&other_pages, 0)));
+        let (_cache, file) = cache(2);
+        let filling = fill(&file, 0).unwrap();
+        let other_file = file.clone();
+        let reader = loom::thread::spawn(move || (byte(&other_file, 0), wait(&other_file, 0)));
         put(filling, 7);
         let (found, waiting) = reader.join().unwrap();
         assert!(found.is_none_or(|byte| byte == 7));
         match result_of(waiting) {
-            Told::Page(page) => assert_eq!(page[0], 7),
-            Told::Again => assert_eq!(byte(&pages, 0), Some(7)),
+            Told::Page(folio) => assert_eq!(folio[0], 7),
+            Told::Again => assert_eq!(byte(&file, 0), Some(7)),
             Told::Failed(error) => panic!("{error}"),
         }
     });
@@ -85,12 +85,12 @@ fn loom_a_waiter_receives_the_result_of_a_concurrent_fill() {
 #[test]
 fn loom_a_dropped_wait_keeps_no_frame() {
     loom::model(|| {
-        let (cache, pages) = cache(2);
-        let filling = fill(&pages, 0).unwrap();
-        let waiting = wait(&pages, 0);
+        let (cache, file) = cache(2);
+        let filling = fill(&file, 0).unwrap();
+        let waiting = wait(&file, 0);
         let filler = loom::thread::spawn(move || put(filling, 7));
         drop(waiting);
-        pages.invalidate(0..1);
+        file.invalidate(0..1);
         filler.join().unwrap();
         assert_eq!(cache.statistics().used_bytes, 0);
     });
@@ -99,14 +99,14 @@ fn loom_a_dropped_wait_keeps_no_frame() {
 #[test]
 fn loom_one_of_two_misses_fills_the_folio() {
     loom::model(|| {
-        let (cache, pages) = cache(2);
-        let miss = |pages: &Pages| fill(pages, 0).map(|fill| put(fill, 3)).is_some();
-        let other_pages = pages.clone();
-        let other = loom::thread::spawn(move || miss(&other_pages));
-        let is_filled_here = miss(&pages);
+        let (cache, file) = cache(2);
+        let miss = |file: &Pages| fill(file, 0).map(|fill| put(fill, 3)).is_some();
+        let other_file = file.clone();
+        let other = loom::thread::spawn(move || miss(&other_file));
+        let is_filled_here = miss(&file);
         let is_filled_there = other.join().unwrap();
         assert!(is_filled_here != is_filled_there, "exactly one fills it");
-        assert_eq!(byte(&pages, 0), Some(3));
+        assert_eq!(byte(&file, 0), Some(3));
         assert_eq!(cache.statistics().used_bytes, FOLIO);
     });
 }
@@ -115,17 +115,17 @@ fn loom_one_of_two_misses_fills_the_folio() {
 #[test]
 fn loom_invalidated_bytes_are_not_found() {
     loom::model(|| {
-        let (cache, pages) = cache(2);
-        let filling = fill(&pages, 0).unwrap();
-        let other_pages = pages.clone();
+        let (cache, file) = cache(2);
+        let filling = fill(&file, 0).unwrap();
+        let other_file = file.clone();
         let filler = loom::thread::spawn(move || {
             put(filling, 1);
-            byte(&other_pages, 0)
+            byte(&other_file, 0)
         });
-        pages.invalidate(0..1);
-        assert_eq!(byte(&pages, 0), None);
+        file.invalidate(0..1);
+        assert_eq!(byte(&file, 0), None);
         filler.join().unwrap();
-        assert!(matches!(pages.look(0), Look::Absent));
+        assert!(matches!(file.look(0), Look::Absent));
         assert_eq!(cache.statistics().used_bytes, 0);
     });
 }
@@ -137,14 +137,14 @@ fn loom_a_lookup_finds_no_other_folio_in_an_evicted_frame() {
     // Each further preemption takes about ten times as long here.
     builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(2));
     builder.check(|| {
-        let (cache, pages) = cache(1);
-        put(fill(&pages, 0).unwrap(), 1);
-        let other_pages = pages.clone();
+        let (cache, file) = cache(1);
+        put(fill(&file, 0).unwrap(), 1);
+        let other_file = file.clone();
         let other =
-            loom::thread::spawn(move || fill(&other_pages, 1).map(|fill| put(fill, 2)).is_some());
-        assert!(byte(&pages, 0).is_none_or(|byte| byte == 1));
+            loom::thread::spawn(move || fill(&other_file, 1).map(|fill| put(fill, 2)).is_some());
+        assert!(byte(&file, 0).is_none_or(|byte| byte == 1));
         let is_filled = other.join().unwrap();
-        assert_eq!(byte(&pages, 1), is_filled.then_some(2));
+        assert_eq!(byte(&file, 1), is_filled.then_some(2));
         assert_eq!(cache.statistics().used_bytes, FOLIO);
     });
 }
@@ -153,20 +153,20 @@ fn loom_a_lookup_finds_no_other_folio_in_an_evicted_frame() {
 #[test]
 fn loom_the_last_reader_frees_the_frame_once() {
     loom::model(|| {
-        let (cache, pages) = cache(2);
-        put(fill(&pages, 0).unwrap(), 5);
-        let other_pages = pages.clone();
-        let reader = loom::thread::spawn(move || other_pages.page(0).ok().map(|page| page[0]));
-        pages.invalidate(0..1);
+        let (cache, file) = cache(2);
+        put(fill(&file, 0).unwrap(), 5);
+        let other_file = file.clone();
+        let reader = loom::thread::spawn(move || other_file.page(0).ok().map(|folio| folio[0]));
+        file.invalidate(0..1);
         assert!(reader.join().unwrap().is_none_or(|byte| byte == 5));
         assert_eq!(cache.statistics().used_bytes, 0);
-        put(fill(&pages, 0).unwrap(), 6);
-        assert_eq!(byte(&pages, 0), Some(6));
+        put(fill(&file, 0).unwrap(), 6);
+        assert_eq!(byte(&file, 0), Some(6));
     });
 }
 
-fn change(pages: &Pages, index: u64, byte: u8) -> bool {
-    match pages.change(index) {
+fn change(file: &Pages, index: u64, byte: u8) -> bool {
+    match file.change(index) {
         Ok(Taken::Held(mut fill)) => {
             fill.bytes()[0] = byte;
             fill.end_unsaved();
@@ -182,12 +182,12 @@ fn loom_a_change_is_found_whole() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(3));
     builder.check(|| {
-        let (cache, pages) = cache(2);
-        put(fill(&pages, 0).unwrap(), 1);
-        let other_pages = pages.clone();
-        let reader = loom::thread::spawn(move || byte(&other_pages, 0));
-        assert!(change(&pages, 0, 2), "it is not held, and there is room for a copy");
-        assert_eq!(byte(&pages, 0), Some(2));
+        let (cache, file) = cache(2);
+        put(fill(&file, 0).unwrap(), 1);
+        let other_file = file.clone();
+        let reader = loom::thread::spawn(move || byte(&other_file, 0));
+        assert!(change(&file, 0, 2), "it is not held, and there is room for a copy");
+        assert_eq!(byte(&file, 0), Some(2));
         assert!(reader.join().unwrap().is_none_or(|byte| [1, 2].contains(&byte)));
         let statistics = cache.statistics();
         assert_eq!((statistics.used_bytes, statistics.unsaved_bytes), (FOLIO, FOLIO));
@@ -198,14 +198,14 @@ fn loom_a_change_is_found_whole() {
 #[test]
 fn loom_a_lookup_during_a_change_reports_the_writer() {
     loom::model(|| {
-        let (_cache, pages) = cache(2);
+        let (_cache, file) = cache(2);
         let reader_number = 7;
-        put(pages.fill(0..1, reader_number).unwrap().pop().unwrap(), 1);
-        assert!(change(&pages, 0, 2));
-        let other_pages = pages.clone();
-        let writer = loom::thread::spawn(move || change(&other_pages, 0, 3));
-        match pages.look(0) {
-            Look::Found(page) => assert!([2, 3].contains(&page[0])),
+        put(file.fill(0..1, reader_number).unwrap().pop().unwrap(), 1);
+        assert!(change(&file, 0, 2));
+        let other_file = file.clone();
+        let writer = loom::thread::spawn(move || change(&other_file, 0, 3));
+        match file.look(0) {
+            Look::Found(folio) => assert!([2, 3].contains(&folio[0])),
             Look::Busy { by, .. } => assert_eq!(by, WRITER),
             Look::Absent => panic!("the folio is cached"),
         }
@@ -219,17 +219,17 @@ fn loom_a_dirty_folio_is_not_evicted() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(1));
     builder.check(|| {
-        let (cache, pages) = cache(1);
-        put(fill(&pages, 0).unwrap(), 1);
-        let other_pages = pages.clone();
+        let (cache, file) = cache(1);
+        put(fill(&file, 0).unwrap(), 1);
+        let other_file = file.clone();
         let other =
-            loom::thread::spawn(move || fill(&other_pages, 1).map(|fill| put(fill, 2)).is_some());
-        let is_changed = change(&pages, 0, 3);
+            loom::thread::spawn(move || fill(&other_file, 1).map(|fill| put(fill, 2)).is_some());
+        let is_changed = change(&file, 0, 3);
         let is_filled = other.join().unwrap();
         assert_eq!(cache.statistics().unsaved_bytes, if is_changed { FOLIO } else { 0 });
         if is_changed {
-            assert!(!is_filled && byte(&pages, 0) == Some(3));
-            pages.saved(0);
+            assert!(!is_filled && byte(&file, 0) == Some(3));
+            file.saved(0);
             assert_eq!(cache.statistics().unsaved_bytes, 0);
         }
     });
@@ -239,12 +239,12 @@ fn loom_a_dirty_folio_is_not_evicted() {
 #[test]
 fn loom_a_writer_at_the_dirty_limit_is_woken() {
     loom::model(|| {
-        let (_cache, pages) = cache(2);
-        put(fill(&pages, 0).unwrap(), 1);
-        assert!(change(&pages, 0, 2));
-        let other_pages = pages.clone();
-        let flusher = loom::thread::spawn(move || other_pages.saved(0));
-        let (mut room, flag) = (Box::pin(pages.may_change()), Arc::new(Flag::default()));
+        let (_cache, file) = cache(2);
+        put(fill(&file, 0).unwrap(), 1);
+        assert!(change(&file, 0, 2));
+        let other_file = file.clone();
+        let flusher = loom::thread::spawn(move || other_file.saved(0));
+        let (mut room, flag) = (Box::pin(file.may_change()), Arc::new(Flag::default()));
         let waker = Waker::from(flag.clone());
         let has_room = room.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         flusher.join().unwrap();

@@ -23,19 +23,19 @@ pub enum Told {
 }
 
 /// Completes when a folio is no longer held.
-pub struct Wait {
+pub struct FolioWait {
     cache: Arc<CacheCore>,
     key: Key,
     waiter: Option<Arc<Waiter>>,
 }
 
-impl Wait {
-    pub(crate) fn new(cache: &Arc<CacheCore>, key: Key) -> Wait {
-        Wait { cache: cache.clone(), key, waiter: None }
+impl FolioWait {
+    pub(crate) fn new(cache: &Arc<CacheCore>, key: Key) -> FolioWait {
+        FolioWait { cache: cache.clone(), key, waiter: None }
     }
 }
 
-impl Future for Wait {
+impl Future for FolioWait {
     type Output = Told;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Told> {
@@ -57,7 +57,7 @@ impl Future for Wait {
     }
 }
 
-impl Drop for Wait {
+impl Drop for FolioWait {
     fn drop(&mut self) {
         if let Some(outcome) = self.waiter.take().and_then(|waiter| waiter.close()) {
             self.cache.discard(outcome);
