@@ -55,8 +55,8 @@ fn create_volume() -> (Sim, Volume) {
     (sim, volume)
 }
 
-/// Prints each panic as one line. A panic inside the catalog's library is contained and is no crash, and a backtrace would
-/// take a good part of the time of an input.
+/// Prints each panic as one line. A panic inside the catalog's library is contained and is no crash, and a backtrace
+/// would take a good part of the time of an input.
 pub fn print_panics_as_lines() {
     std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
 }
@@ -123,8 +123,8 @@ pub fn inspect(sim: &Sim) {
     }
 }
 
-/// Checks the volume, repairs it, and checks again. A repaired volume must be sound. A volume that can be checked can also
-/// be repaired, if it has room and this version may write to it.
+/// Checks the volume, repairs it, and checks again. A repaired volume must be sound. A volume that can be checked can
+/// also be repaired, if it has room and this version may write to it.
 pub fn check_and_repair(sim: &Sim) {
     let device = Device::new(sim.clone()).unwrap();
     let check = |repair| -> Result<CheckReport, VolumeError> {

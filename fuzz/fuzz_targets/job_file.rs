@@ -1,5 +1,5 @@
-//! Job files of arbitrary bytes: parsed into jobs, or refused with one line that names the position. No panic, no hang, and
-//! memory grows only with the file.
+//! Job files of arbitrary bytes: parsed into jobs, or refused with one line that names the position. No panic, no hang,
+//! and memory grows only with the file.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Untrusted images: a good volume with arbitrary records under valid checksums. A volume that opens is used. No panics,
-//! every listing ends, and no file write goes outside of files.
+//! Untrusted images: a good volume with arbitrary records under valid checksums. A volume that opens is used. No
+//! panics, every listing ends, and no file write goes outside of files.
 
 #![no_main]
 

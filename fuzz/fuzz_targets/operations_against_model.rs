@@ -1,5 +1,5 @@
-//! Arbitrary operations on a volume, compared with a plain model of names and bytes. The volume is reopened in between, and
-//! must be sound at the end.
+//! Arbitrary operations on a volume, compared with a plain model of names and bytes. The volume is reopened in between,
+//! and must be sound at the end.
 
 #![no_main]
 

@@ -17,8 +17,8 @@ const LENGTH_AT: usize = 12;
 const CHANGES_AT: usize = 24;
 
 // Input: blocks of the log, offsets and bytes to xor there. The last bit of a block selects whether the checksum of its
-// record, if it is a record of one block, is updated to the new content. The last bit but one selects whether both halves
-// get the change.
+// record, if it is a record of one block, is updated to the new content. The last bit but one selects whether both
+// halves get the change.
 fuzz_target!(init: print_panics_as_lines(), |bytes: &[u8]| {
     let sim = killed_copy();
     let superblock = read(&sim, 0);

@@ -123,8 +123,8 @@ impl Pages {
         FolioWait::new(&self.cache, Key { file: self.file, index })
     }
 
-    /// Inserts folios in the order of `indexes`, up to the first that is cached already or has no room. The caller fills
-    /// them. `by` is a number of its choice, by which others recognize the holder.
+    /// Inserts folios in the order of `indexes`, up to the first that is cached already or has no room. The caller
+    /// fills them. `by` is a number of its choice, by which others recognize the holder.
     ///
     /// # Errors
     /// [`Full`] when there is no room for the first.
@@ -290,8 +290,8 @@ impl Pages {
         Many::new(&self.cache.dirty, self.device)
     }
 
-    /// Removes folios from the cache, since their bytes are no longer those of the file. Snapshots keep theirs. Does not
-    /// wait: the content of a folio that is being filled is dropped when the fill ends.
+    /// Removes folios from the cache, since their bytes are no longer those of the file. Snapshots keep theirs. Does
+    /// not wait: the content of a folio that is being filled is dropped when the fill ends.
     pub fn invalidate(&self, indexes: Range<u64>) {
         self.remove_if(indexes, |_| true);
     }

@@ -194,7 +194,8 @@ fn loom_a_change_is_found_whole() {
     });
 }
 
-/// A lookup during a change reports a writer as the holder, so the reader waits for it: the device may have older bytes.
+/// A lookup during a change reports a writer as the holder, so the reader waits for it: the device may have older
+/// bytes.
 #[test]
 fn loom_a_lookup_during_a_change_reports_the_writer() {
     loom::model(|| {

@@ -218,8 +218,8 @@ fn ten_thousand_waiters_share_one_fill() {
     assert_eq!(cache.statistics().used_bytes, 0, "dropped waits hold nothing");
 }
 
-/// Each word of a folio holds the folio's number and version. So the test detects torn folios, wrong folios, and versions
-/// that had been invalidated before the look-up began.
+/// Each word of a folio holds the folio's number and version. So the test detects torn folios, wrong folios, and
+/// versions that had been invalidated before the look-up began.
 #[test]
 fn threads_find_whole_and_current_folios() {
     const FOLIOS: u64 = 100;

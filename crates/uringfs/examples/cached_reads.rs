@@ -3,10 +3,10 @@
 //!
 //!     cargo run --release --example cached_reads -- FOLDER [MEBIBYTES [ROUNDS]] [--json]
 //!
-//! Creates a file of that size (default 64) in FOLDER, reads it once through both caches, and removes it at the end. Each
-//! round times every method once, in a rotating order. Prints the median of all rounds (default 15) in nanoseconds a
-//! read, the ratio to the kernel's pread, and the read rate of two threads relative to one. With `--json` it prints the
-//! figures of all rounds instead: nanoseconds a read, and reads a second.
+//! Creates a file of that size (default 64) in FOLDER, reads it once through both caches, and removes it at the end.
+//! Each round times every method once, in a rotating order. Prints the median of all rounds (default 15) in nanoseconds
+//! a read, the ratio to the kernel's pread, and the read rate of two threads relative to one. With `--json` it prints
+//! the figures of all rounds instead: nanoseconds a read, and reads a second.
 
 use std::error::Error;
 use std::fs;

@@ -3,8 +3,8 @@
 //!
 //!     cargo run --release --example durable_appends -- TARGET [own|one [WRITERS [SECONDS]]]
 //!
-//! TARGET is a volume, a path that does not exist (a file of 1 GiB is created), `memory:1g`, or a directory. Each of the
-//! 16 writers has its own file, `log-0` and so on. With `one` they all append to `log-0`.
+//! TARGET is a volume, a path that does not exist (a file of 1 GiB is created), `memory:1g`, or a directory. Each of
+//! the 16 writers has its own file, `log-0` and so on. With `one` they all append to `log-0`.
 
 use std::error::Error;
 use std::io::Write;

@@ -159,8 +159,8 @@ fn choose_block_size(reactor: &Reactor, file: &File) -> Result<usize> {
     Ok(block)
 }
 
-/// The content of the image: bytes of files. If they are fewer than the image has, they repeat, each time rotated by one
-/// byte, so that repeated blocks differ.
+/// The content of the image: bytes of files. If they are fewer than the image has, they repeat, each time rotated by
+/// one byte, so that repeated blocks differ.
 struct Text {
     bytes: Vec<u8>,
     /// A description of the source, for the user.

@@ -1,12 +1,12 @@
-//! Times operations on many names: creates, syncs, looks up, lists and removes empty files, on a volume or, if TARGET is a
-//! directory, through the kernel's file system.
+//! Times operations on many names: creates, syncs, looks up, lists and removes empty files, on a volume or, if TARGET
+//! is a directory, through the kernel's file system.
 //!
 //!     cargo run --release --example many_files -- TARGET [FILES [DIRECTORIES]]
 //!     cargo run --release --example many_files -- TARGET open
 //!
-//! TARGET is a volume, a path that does not exist (a file of 4 GiB is created), `memory:4g`, or a directory. `open` opens a
-//! volume, looks up every name, and prints the time and the memory used. With `FILES DIRECTORIES kill` the program creates
-//! the files, syncs, creates some more, and aborts as if killed.
+//! TARGET is a volume, a path that does not exist (a file of 4 GiB is created), `memory:4g`, or a directory. `open`
+//! opens a volume, looks up every name, and prints the time and the memory used. With `FILES DIRECTORIES kill` the
+//! program creates the files, syncs, creates some more, and aborts as if killed.
 
 use std::error::Error;
 use std::fs;

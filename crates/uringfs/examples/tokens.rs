@@ -1,5 +1,5 @@
-//! The token interface, for servers and benchmarks: random reads with 64 in flight, submitted and reaped in batches. Each
-//! read is one request without a task.
+//! The token interface, for servers and benchmarks: random reads with 64 in flight, submitted and reaped in batches.
+//! Each read is one request without a task.
 //!
 //!     cargo run --example tokens [IMAGE]
 

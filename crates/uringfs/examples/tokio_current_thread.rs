@@ -1,5 +1,5 @@
-//! Files in a single-threaded tokio runtime. The reactor is not the executor here: tokio polls the tasks and sleeps, and
-//! [`run`] drives the reactor in between.
+//! Files in a single-threaded tokio runtime. The reactor is not the executor here: tokio polls the tasks and sleeps,
+//! and [`run`] drives the reactor in between.
 //!
 //!     cargo run --example tokio_current_thread
 
@@ -54,8 +54,8 @@ async fn work(file: File) -> io::Result<u64> {
     Ok(BLOCKS)
 }
 
-/// Runs a future with a reactor, and so all tasks of the [`LocalSet`] that the future drives. After each poll the reactor
-/// submits the requests of the tasks. While all tasks wait, tokio watches the reactor's descriptor.
+/// Runs a future with a reactor, and so all tasks of the [`LocalSet`] that the future drives. After each poll the
+/// reactor submits the requests of the tasks. While all tasks wait, tokio watches the reactor's descriptor.
 async fn run<F: Future>(reactor: &Reactor, future: F) -> io::Result<F::Output> {
     let descriptor = reactor.fd()?.try_clone_to_owned()?;
     // The replacement, `register`, is unsafe: its caller must keep the descriptor open. An `OwnedFd` guarantees that by

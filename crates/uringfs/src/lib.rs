@@ -1,8 +1,8 @@
 //! Files at a raw device's own speed, from user space, over plain io_uring.
 //!
 //! A [`Volume`] is a block device or an ordinary file that holds many named files. An image or a device can also be a
-//! single [`File`], as below. You use a file with `async`/`await` on any executor, or by token on a [`Reactor`], which is
-//! one thread's event loop.
+//! single [`File`], as below. You use a file with `async`/`await` on any executor, or by token on a [`Reactor`], which
+//! is one thread's event loop.
 //!
 //! ```
 //! use uringfs::{Access, Buffer, File, Reactor, ReactorOptions, Token, Tokens};

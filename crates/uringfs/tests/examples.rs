@@ -1,5 +1,5 @@
-//! Runs every example and checks its output. `cargo test` builds the examples first; before `--test examples` alone, run
-//! `cargo build --examples`.
+//! Runs every example and checks its output. `cargo test` builds the examples first; before `--test examples` alone,
+//! run `cargo build --examples`.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

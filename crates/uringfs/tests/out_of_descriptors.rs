@@ -1,4 +1,5 @@
-//! A process without free descriptors gets clear errors and no panics. Everything works again once descriptors are free.
+//! A process without free descriptors gets clear errors and no panics. Everything works again once descriptors are
+//! free.
 
 #[path = "../../reactor/tests/tier/mod.rs"]
 mod tier;

@@ -1,5 +1,5 @@
-//! The dependencies between files: which file imports which names from which other. Looks at every path in the code, also
-//! in macros' tokens.
+//! The dependencies between files: which file imports which names from which other. Looks at every path in the code,
+//! also in macros' tokens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

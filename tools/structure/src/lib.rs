@@ -1,8 +1,8 @@
 //! Finds import cycles between the files of a crate, and imports from a module above: [`examine`] returns [`Findings`].
 //!
 //! A root file lists its modules from high to low. A dependency leads from the file that uses a name to the file that
-//! defines it, whatever re-exports lie between. Method calls, the output of macros, and imports between crates (which cargo
-//! checks) are not seen. Code for tests and for loom is excluded.
+//! defines it, whatever re-exports lie between. Method calls, the output of macros, and imports between crates (which
+//! cargo checks) are not seen. Code for tests and for loom is excluded.
 //!
 //! ```
 //! let found = uringfs_structure::examine("lib.rs".as_ref(), &|path| match path.to_str()? {

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use crate::tree::{Binding, Scope, Target, Tree};
 
-/// The names whose resolution is under way. `use drive::drive` needs `drive` to resolve `drive`: a second look-up of the
-/// same name follows no `use`.
+/// The names whose resolution is under way. `use drive::drive` needs `drive` to resolve `drive`: a second look-up of
+/// the same name follows no `use`.
 type Visiting = BTreeSet<(usize, String)>;
 
 impl Tree {
-    /// The targets of `path` in `module`, inside `blocks` with their own names, the innermost last. A name may have several
-    /// targets. A name of another crate, or of a variable, has none.
+    /// The targets of `path` in `module`, inside `blocks` with their own names, the innermost last. A name may have
+    /// several targets. A name of another crate, or of a variable, has none.
     pub(crate) fn resolve(
         &self,
         module: usize,

@@ -20,13 +20,13 @@ fn no_files_import_each_other_and_nothing_points_up() {
     }
     assert!(
         violations.is_empty(),
-        "\n{violations}\nRemove the import from the lower file, move what both files need into a file below them, or reorder the \
-         modules in the root file."
+        "\n{violations}\nRemove the import from the lower file, move what both files need into a file below \
+         them, or reorder the modules in the root file."
     );
 }
 
-/// The root files of the workspace, keyed by the folders of their crates. The key of a program beside a library ends with
-/// its file name.
+/// The root files of the workspace, keyed by the folders of their crates. The key of a program beside a library ends
+/// with its file name.
 fn roots() -> BTreeMap<String, PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut roots = BTreeMap::new();

@@ -1,15 +1,15 @@
 //! The ghost: the keys of recently evicted folios, so that a folio that comes back soon is recognized.
 //!
-//! A table of 32-bit entries, sixteen to a bucket, which is a cache line. An entry is 16 bits of the key and the time at
-//! which it was remembered. The clock counts remembered keys, not seconds, so old entries expire without a search. The
-//! ghost may recognize a key that it never saw (about once in five thousand). It forgets the oldest entry of a bucket
-//! early when unusually many keys fall into that bucket. Either error puts one folio into the wrong queue.
+//! A table of 32-bit entries, sixteen to a bucket, which is a cache line. An entry is 16 bits of the key and the time
+//! at which it was remembered. The clock counts remembered keys, not seconds, so old entries expire without a search.
+//! The ghost may recognize a key that it never saw (about once in five thousand). It forgets the oldest entry of a
+//! bucket early when unusually many keys fall into that bucket. Either error puts one folio into the wrong queue.
 
 /// Entries in a bucket: one cache line.
 const ENTRIES: usize = 16;
 
-/// Ticks for which a key is remembered. The clock has 2^16 ticks, so an expired entry looks young again only if it stays
-/// in its bucket for 255 further lifetimes.
+/// Ticks for which a key is remembered. The clock has 2^16 ticks, so an expired entry looks young again only if it
+/// stays in its bucket for 255 further lifetimes.
 const LIFETIME: u16 = 256;
 
 #[derive(Debug)]

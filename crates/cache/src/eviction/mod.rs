@@ -1,11 +1,11 @@
 //! The eviction order. It knows folios by their frame numbers, and learns their state from the callback of
 //! [`Eviction::evict`]. The cache keeps it behind a mutex.
 //!
-//! S3-FIFO (Yang, Zhang, Qiu, Yue, Vinayak: "FIFO queues are all you need for cache eviction", SOSP 2023).
-//! A folio enters the small queue, a tenth of all frames. It is evicted at the end of that queue unless it was used again
-//! by then: so data that is read once leaves soon, and never displaces data that is read often. Used folios move to the
-//! main queue, where each use is worth another round, up to two. The ghost remembers the keys of folios evicted from the
-//! small queue; a folio that comes back enters the main queue at once. A hit moves nothing, so it takes no lock.
+//! S3-FIFO (Yang, Zhang, Qiu, Yue, Vinayak: "FIFO queues are all you need for cache eviction", SOSP 2023). A folio
+//! enters the small queue, a tenth of all frames. It is evicted at the end of that queue unless it was used again by
+//! then: so data that is read once leaves soon, and never displaces data that is read often. Used folios move to the
+//! main queue, where each use is worth another round, up to two. The ghost remembers the keys of folios evicted from
+//! the small queue; a folio that comes back enters the main queue at once. A hit moves nothing, so it takes no lock.
 //!
 //! # Access counts
 //!
@@ -14,10 +14,10 @@
 //! - A folio that is read ahead starts with 0. A folio that is read on demand starts with 1, however many readers wait
 //!   for the fill; the waiting readers add nothing.
 //! - A read or write that hits adds 1, up to 3, unless the last access through the same handle ended in the same folio.
-//!   So small sequential reads of one folio count once, as in Linux (`filemap_read` in mm/filemap.c and its `prev_pos`).
-//!   A hit that finds 3 writes nothing.
-//! - [`Verdict`] is the same for both queues: Busy leaves the count as it is; at 2 or 3, one is subtracted and the folio
-//!   is Used; below that it is Evicted.
+//!   So small sequential reads of one folio count once, as in Linux (`filemap_read` in mm/filemap.c and its
+//!   `prev_pos`). A hit that finds 3 writes nothing.
+//! - [`Verdict`] is the same for both queues: Busy leaves the count as it is; at 2 or 3, one is subtracted and the
+//!   folio is Used; below that it is Evicted.
 //!
 //! So the first access is never a use, whether the folio was read ahead or not, and a scan leaves the main queue alone.
 //! No clock is read. The only shared word that a hit writes is the folio's own, at most three times between two looks.
@@ -41,12 +41,12 @@ use queues::{Queue, Queues};
 /// Bound for the folios that one call of [`Eviction::evict`] looks at.
 pub const MAX_LOOKS: usize = 64;
 
-/// Busy folios in a row after which the search changes to the other queue. So a queue full of dirty folios costs little,
-/// and does not keep clean folios of the other queue from being evicted.
+/// Busy folios in a row after which the search changes to the other queue. So a queue full of dirty folios costs
+/// little, and does not keep clean folios of the other queue from being evicted.
 const MAX_BUSY_IN_A_ROW: usize = 8;
 
-/// Used folios of the main queue in a row after which the small queue evicts one, even below its share. Without this, an
-/// insertion at a time when a whole large main queue has been used would wait until each folio was looked at twice.
+/// Used folios of the main queue in a row after which the small queue evicts one, even below its share. Without this,
+/// an insertion at a time when a whole large main queue has been used would wait until each folio was looked at twice.
 const MAX_USED_IN_A_ROW: u32 = 1024;
 
 /// Whether a folio could be evicted.
@@ -80,9 +80,9 @@ impl Eviction {
         Eviction { queues: Queues::new(), ghost: Ghost::new(), small_share: 1, used_in_a_row: 0 }
     }
 
-    /// Makes room for frame numbers below `frames`, and sizes the queues for that many folios: a tenth for the small queue,
-    /// the rest for the main queue, and as many keys as that for the ghost. All entries stay. Costs 12 to 16 bytes a
-    /// frame, though the tables double when they grow.
+    /// Makes room for frame numbers below `frames`, and sizes the queues for that many folios: a tenth for the small
+    /// queue, the rest for the main queue, and as many keys as that for the ghost. All entries stay. Costs 12 to 16
+    /// bytes a frame, though the tables double when they grow.
     pub fn grow(&mut self, frames: u32) {
         self.queues.grow(frames);
         self.small_share = (frames / 10).max(1);
@@ -101,9 +101,9 @@ impl Eviction {
         self.queues.unlink(frame);
     }
 
-    /// Calls `try_evict` for up to [`MAX_LOOKS`] folios, and removes the first that it evicts. None when all of them were
-    /// used or busy. If some were used, try again: each look lowers their access counts. If all were busy, wait until
-    /// one is not.
+    /// Calls `try_evict` for up to [`MAX_LOOKS`] folios, and removes the first that it evicts. None when all of them
+    /// were used or busy. If some were used, try again: each look lowers their access counts. If all were busy, wait
+    /// until one is not.
     pub fn evict(&mut self, mut try_evict: impl FnMut(u32) -> Verdict) -> Option<u32> {
         let mut busy_in_a_row = 0;
         let mut side = Side::Due;
@@ -150,8 +150,8 @@ impl Eviction {
         self.len() == 0
     }
 
-    /// The oldest folio of the queue to evict from: the small queue when it has its share, and the other queue when that
-    /// one is empty.
+    /// The oldest folio of the queue to evict from: the small queue when it has its share, and the other queue when
+    /// that one is empty.
     fn candidate(&self, side: Side) -> Option<(u32, Queue)> {
         let is_small_due = self.queues.len(Queue::Small) >= self.small_share
             || self.used_in_a_row >= MAX_USED_IN_A_ROW;

@@ -1,5 +1,5 @@
-//! Two queues of frames in one table of links. A frame is in at most one of them, and can be removed from any position in
-//! constant time. A link takes eight bytes: frame numbers have 30 bits, and the two bits above hold the queue.
+//! Two queues of frames in one table of links. A frame is in at most one of them, and can be removed from any position
+//! in constant time. A link takes eight bytes: frame numbers have 30 bits, and the two bits above hold the queue.
 
 /// Bound for frames: at 4 KiB each almost 4 TiB.
 pub(super) const MAX_FRAMES: u32 = NO_FRAME;

@@ -1,12 +1,12 @@
-//! An untrusted image: a good volume with crafted records in its catalog, under valid checksums. If the volume opens, it
-//! is used. The use must not panic, every listing must end, no bytes of files may overwrite a superblock, the catalog or
-//! the log, and files that no crafted record concerns must not change.
+//! An untrusted image: a good volume with crafted records in its catalog, under valid checksums. If the volume opens,
+//! it is used. The use must not panic, every listing must end, no bytes of files may overwrite a superblock, the
+//! catalog or the log, and files that no crafted record concerns must not change.
 //!
 //! Shared by the test `mounted_image` and the fuzz target `mounted_image`.
 //!
 //! # How records are planted
-//! As one more record of the catalog's log (`docs/format.md`): opening the volume replays it as the latest commit. So the
-//! input can add, change or delete any record of any table.
+//! As one more record of the catalog's log (`docs/format.md`): opening the volume replays it as the latest commit. So
+//! the input can add, change or delete any record of any table.
 
 use std::cell::LazyCell;
 use std::collections::BTreeSet;

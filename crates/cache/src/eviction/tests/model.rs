@@ -14,8 +14,8 @@ fn hash(key: u64) -> u64 {
     (key + 1) << 48 | key
 }
 
-/// For these numbers of frames the ghost forgets nothing early, and the model is exact. It has one bucket and remembers no
-/// more keys than a bucket has entries, or four buckets, none of which gets more keys than it has entries.
+/// For these numbers of frames the ghost forgets nothing early, and the model is exact. It has one bucket and remembers
+/// no more keys than a bucket has entries, or four buckets, none of which gets more keys than it has entries.
 fn frames() -> impl Strategy<Value = u32> {
     prop_oneof![1..=17_u32, 37..=44_u32]
 }
