@@ -50,7 +50,7 @@ struct Waiters {
 enum Until {
     /// One more folio of this device may become dirty, or its count of failed write-backs is no longer this one.
     Room(u16, u32),
-    /// Fewer than this many folios are dirty.
+    /// The number of dirty folios is below this one.
     Below(u32),
 }
 

@@ -90,7 +90,7 @@ impl Pages {
         match slab.share(frame) {
             Ok(share) => {
                 let found = Found::new(&self.cache, frame, share);
-                // Found without a lock, so the frame may hold another folio by now.
+                // It was found without a lock, so the frame may hold another folio by now.
                 if !slab.data(frame).is(key) {
                     drop(found);
                     return self.find_locked(key);

@@ -12,7 +12,7 @@ use uringfs_sync::atomic::{AtomicU32, Ordering};
 const MAX_CHUNKS: u64 = 64;
 /// Frames in a chunk if the cache is large enough: two megabytes, one huge page.
 const HUGE_CHUNK: u64 = (2 << 20) / FOLIO;
-/// Frames in the only chunk of a small cache: one word of bits. Fewer under loom, which tracks each frame.
+/// Frames in the only chunk of a small cache: one word of bits. A smaller number under loom, which tracks each frame.
 const MIN_CHUNK: u64 = if cfg!(loom) { 2 } else { 64 };
 
 /// All frames of a cache.
@@ -93,7 +93,7 @@ impl Frames {
         Some(hold.expect("a free frame is vacant and has memory"))
     }
 
-    /// Up to `count` frames, in as few runs as possible. Fewer when memory or the bound allows no more.
+    /// Up to `count` frames, in as few runs as possible. The result is shorter when memory or the bound allows no more.
     pub(crate) fn allocate(&self, count: u32) -> Vec<Hold<Folio>> {
         let mut runs = Vec::new();
         let mut wanted = count;
