@@ -83,8 +83,8 @@ impl Fill {
     }
 
     /// Marks the folios as dropbehind. They leave the cache once they are read
-    /// ([`Pages::forget_passing`](crate::Pages::forget_passing)) and clean ([`Pages::saved`](crate::Pages::saved)),
-    /// unless another access uses them first.
+    /// ([`Pages::forget_passing`](crate::Pages::forget_passing)) and clean
+    /// ([`Pages::saved`](crate::Pages::saved)), unless another access uses them first.
     pub fn let_pass(&mut self) {
         for frame in self.frames() {
             self.cache.frames.slab().set_flags(frame, DROPBEHIND);
@@ -117,7 +117,8 @@ impl Fill {
         }
     }
 
-    /// Ends the fill and marks the folios dirty. They stay until [`Pages::saved`](crate::Pages::saved) or
+    /// Ends the fill and marks the folios dirty. They stay until
+    /// [`Pages::saved`](crate::Pages::saved) or
     /// [`Pages::invalidate`](crate::Pages::invalidate).
     pub fn end_unsaved(mut self) {
         self.end_all(Ok(DIRTY));
