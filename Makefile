@@ -2,11 +2,11 @@
 
 .PHONY: demo test soak check bench-check vm setup
 
-# Fills a volume and an image, reads all of it back, kills a writer, runs the jobs and the experiments.
+# Fills a volume and an image, reads both back, kills a writer, and runs the example jobs and the experiments.
 demo:
 	scripts/demo
 
-# Everything that must hold before a change lands; about half an hour from nothing on two cores.
+# Everything that a change must pass; about half an hour from nothing on two cores.
 test:
 	scripts/test
 
@@ -21,19 +21,19 @@ check:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	cargo test --workspace --lib
 
-# The figures the project promises, measured on this machine. By hand, as root, on an idle machine.
+# Measures the promised figures on this machine. By hand, as root, on an idle machine.
 bench-check:
 	scripts/setup bench
 	cargo build --release --locked --bin uringfs --example durable_appends --example cached_reads
 	scripts/bench/run
 
-# What a read costs in instructions, raw, through file systems and through this stack, in a guest.
+# Counts the instructions of a read in a guest: raw, through file systems, and through this stack.
 vm:
 	scripts/setup demo
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked \
 		--target x86_64-unknown-linux-gnu --bin uringfs
 	target/x86_64-unknown-linux-gnu/release/uringfs bench vm
 
-# Only what has to be installed.
+# Only installs the required packages.
 setup:
 	scripts/setup test

@@ -1,20 +1,20 @@
-//! Catalogs in which anything may stand, under good sums or bad ones: read as far as can be, checked and
-//! repaired, without a panic, and sound when that is said.
+//! Catalogs with arbitrary content, under valid or invalid checksums: read as far as possible, checked and repaired. No
+//! panics, and a volume that is reported as sound is sound.
 
 #![no_main]
 
 mod image;
 
-use image::{contained_panics_are_lines, copy, look_at, mend, read, sum, write};
+use image::{check_and_repair, copy, inspect, print_panics_as_lines, read, sum, write};
 use libfuzzer_sys::fuzz_target;
 
-/// Where the catalog of a new volume of this size lies; its first block has the sums.
+/// First block of the catalog in a new volume of this size. This block holds the checksums.
 const FIRST: u64 = 512;
 const BLOCKS: u64 = 200;
 
-// Input: blocks, offsets and bytes that are put there; the last bit of a block says whether its sum
-// becomes that of what is there now.
-fuzz_target!(init: contained_panics_are_lines(), |bytes: &[u8]| {
+// Input: blocks, offsets and bytes to xor there. The last bit of a block selects whether its checksum is updated to the
+// new content.
+fuzz_target!(init: print_panics_as_lines(), |bytes: &[u8]| {
     let sim = copy();
     for edit in bytes.chunks_exact(4) {
         let page = u64::from(edit[0] >> 1) % BLOCKS;
@@ -33,6 +33,6 @@ fuzz_target!(init: contained_panics_are_lines(), |bytes: &[u8]| {
             write(&sim, FIRST, &sums);
         }
     }
-    look_at(&sim);
-    mend(&sim);
+    inspect(&sim);
+    check_and_repair(&sim);
 });

@@ -1,4 +1,4 @@
-//! A volume with something in it, of which every input gets its own copy to damage.
+//! A volume with content. Every input damages its own copy of it.
 
 use std::sync::LazyLock;
 
@@ -11,17 +11,17 @@ use uringfs::{
 pub const BLOCK: u64 = 4096;
 pub const SIZE: u64 = 16 << 20;
 
-/// Closed: all of it lies in the catalog's pages.
+/// The volume after a close: all metadata lie in the catalog's pages.
 static IMAGE: LazyLock<Sim> = LazyLock::new(|| {
-    let (sim, volume) = made();
+    let (sim, volume) = create_volume();
     drop(volume);
     sim.restart_record();
     sim
 });
 
-/// As a kill leaves it, with records in the catalog's log.
+/// The volume after a kill, with records in the catalog's log.
 static KILLED: LazyLock<Sim> = LazyLock::new(|| {
-    let (sim, volume) = made();
+    let (sim, volume) = create_volume();
     volume.sync().unwrap();
     let before = volume.statistics();
     for n in 0..6 {
@@ -34,7 +34,7 @@ static KILLED: LazyLock<Sim> = LazyLock::new(|| {
     sim.crash_image(Crash::KeepAll)
 });
 
-fn made() -> (Sim, Volume) {
+fn create_volume() -> (Sim, Volume) {
     let sim = Sim::new(SimOptions::new(SIZE));
     let device = Device::new(sim.clone()).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
@@ -55,25 +55,25 @@ fn made() -> (Sim, Volume) {
     (sim, volume)
 }
 
-/// What goes wrong inside the catalog's library is contained, and no crash: a line is enough, where each
-/// backtrace would take a good part of the time an input has.
-pub fn contained_panics_are_lines() {
+/// Prints each panic as one line. A panic inside the catalog's library is contained and is no crash, and a backtrace
+/// would take a good part of the time of an input.
+pub fn print_panics_as_lines() {
     std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
 }
 
 /// A copy of the volume.
-#[allow(dead_code, reason = "each target takes one of the two")]
+#[allow(dead_code, reason = "each target uses one of the two")]
 pub fn copy() -> Sim {
     IMAGE.crash_image(Crash::KeepAll)
 }
 
 /// A copy of the volume with records in its log.
-#[allow(dead_code, reason = "each target takes one of the two")]
+#[allow(dead_code, reason = "each target uses one of the two")]
 pub fn killed_copy() -> Sim {
     KILLED.crash_image(Crash::KeepAll)
 }
 
-/// The sum that the format has everywhere.
+/// The checksum of the format.
 pub fn sum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
@@ -84,34 +84,34 @@ pub fn read(sim: &Sim, block: u64) -> Vec<u8> {
     bytes
 }
 
-/// Changes bits of the device one by one.
+/// Changes a block by flipping single bits.
 pub fn write(sim: &Sim, block: u64, bytes: &[u8]) {
-    for (index, (was, is)) in read(sim, block).iter().zip(bytes).enumerate() {
-        (0..8).filter(|bit| (was ^ is) >> bit & 1 == 1).for_each(|bit| {
+    for (index, (old, new)) in read(sim, block).iter().zip(bytes).enumerate() {
+        (0..8).filter(|bit| (old ^ new) >> bit & 1 == 1).for_each(|bit| {
             sim.rot(block * BLOCK + index as u64, bit);
         });
     }
 }
 
-/// Opens it and looks at everything; errors are lines.
-pub fn look_at(sim: &Sim) {
+/// Opens the volume and reads all metadata. Each error must be one line.
+pub fn inspect(sim: &Sim) {
     let device = Device::new(sim.crash_image(Crash::KeepAll)).unwrap();
     let volume = match Volume::open_on(device) {
         Ok(volume) => volume,
         Err(error) => return assert_one_line(&error.to_string()),
     };
     volume.flaws().iter().for_each(|line| assert_one_line(line));
-    let mut left = vec![b"/".to_vec()];
-    // Damage may make a directory lie in itself.
+    let mut pending = vec![b"/".to_vec()];
+    // Bounded, since a damaged directory may contain itself.
     for _ in 0..100 {
-        let Some(directory) = left.pop() else { break };
+        let Some(directory) = pending.pop() else { break };
         match volume.entries(&directory, b"") {
             Err(error) => assert_one_line(&error.to_string()),
             Ok(entries) => {
                 for entry in entries {
                     let path = [&directory[..], b"/", &entry.name].concat();
                     if entry.kind == FileKind::Directory {
-                        left.push(path.clone());
+                        pending.push(path.clone());
                     }
                     if let Err(error) = volume.inode(&path, Follow::No) {
                         assert_one_line(&error.to_string());
@@ -123,9 +123,9 @@ pub fn look_at(sim: &Sim) {
     }
 }
 
-/// Checks it, repairs it, and checks again: what was repaired is sound, and what can be checked can be
-/// repaired, if there is room and this version may write it.
-pub fn mend(sim: &Sim) {
+/// Checks the volume, repairs it, and checks again. A repaired volume must be sound. A volume that can be checked can
+/// also be repaired, if it has room and this version may write to it.
+pub fn check_and_repair(sim: &Sim) {
     let device = Device::new(sim.clone()).unwrap();
     let check = |repair| -> Result<CheckReport, VolumeError> {
         let options = CheckOptions { repair, deep: true, ..CheckOptions::default() };
@@ -142,7 +142,7 @@ pub fn mend(sim: &Sim) {
     let repaired = match check(true) {
         Ok(repaired) => repaired,
         Err(error) => {
-            // A volume with features of later versions may be one that is only read.
+            // A volume with features of later versions may be read-only.
             let (no_room, newer) = (VolumeErrorKind::NoSpace, VolumeErrorKind::Unsupported);
             let is_expected = found.is_err() || [no_room, newer].contains(&error.kind());
             return assert!(is_expected, "{error}, after {found:?}");
@@ -150,9 +150,9 @@ pub fn mend(sim: &Sim) {
     };
     assert_eq!(found.is_ok_and(|found| found.is_sound()), repaired.is_sound());
     if repaired.is_repaired() {
-        let again = check(false).expect("it was checked before");
+        let again = check(false).expect("the volume was checked before");
         assert!(again.is_sound(), "{:?} after {:?}", again.findings, repaired.findings);
-        Volume::open_on(device.clone()).expect("what is sound opens");
+        Volume::open_on(device.clone()).expect("a sound volume opens");
     }
 }
 

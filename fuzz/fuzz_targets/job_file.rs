@@ -1,5 +1,5 @@
-//! Job files of any bytes: parsed into jobs, or refused with one line that says where. Never a
-//! panic, a hang, or memory that grows with anything but the file.
+//! Job files of arbitrary bytes: parsed into jobs, or refused with one line that names the position. No panic, no hang,
+//! and memory grows only with the file.
 
 #![no_main]
 
@@ -7,10 +7,10 @@ use libfuzzer_sys::fuzz_target;
 use uringfs_lab::ErrorKind;
 use uringfs_lab::job::{Parser, UnknownKeys};
 
-/// Far more than any message needs; a file's bytes must not come back as its error.
-const LONGEST_MESSAGE: usize = 4096;
+/// Far more bytes than any message needs. An error must not repeat the content of the file.
+const MAX_MESSAGE_BYTES: usize = 4096;
 
-/// An environment with what job files use, and what could hang an expansion.
+/// An environment with a variable that job files use, and with variables that could make an expansion endless.
 fn variable(name: &str) -> Option<String> {
     let value = match name {
         "QD" => "64",
@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
         match parser.bytes(bytes, "job.fio").and_then(|()| parser.finish()) {
             Ok(set) => {
                 assert!(!set.jobs.is_empty());
-                // A run divides its bytes among them.
+                // A run divides its bytes among the files, so there must be one.
                 let is_named = |names: &str| names.split(':').any(|name| !name.is_empty());
                 let names = set.jobs.iter().filter_map(|job| job.options.filename.as_deref());
                 assert!(names.into_iter().all(is_named));
@@ -44,9 +44,9 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Messages go to terminals, so they hold nothing that a terminal obeys.
+/// Messages go to terminals, so they contain no control characters.
 fn assert_one_line(message: &str) {
     assert!(!message.is_empty());
-    assert!(message.len() <= LONGEST_MESSAGE, "{} bytes", message.len());
+    assert!(message.len() <= MAX_MESSAGE_BYTES, "{} bytes", message.len());
     assert!(!message.contains(char::is_control), "{message:?}");
 }

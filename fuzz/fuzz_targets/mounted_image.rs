@@ -1,5 +1,5 @@
-//! Images of strangers: a good volume with records in which anything may stand, under right sums. What opens is used,
-//! without a panic, without a listing that does not end, and without a write where no file lies.
+//! Untrusted images: a good volume with arbitrary records under valid checksums. A volume that opens is used. No
+//! panics, every listing ends, and no file write goes outside of files.
 
 #![no_main]
 
@@ -8,10 +8,10 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../crates/uringfs/tests/mounted_image/body.rs"]
 mod body;
 
-/// A panic inside the catalog's library is contained, and no crash: a line is enough.
-fn contained_panics_are_lines() {
+/// Prints each panic as one line. A panic inside the catalog's library is contained, and is no crash.
+fn print_panics_as_lines() {
     std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
 }
 
 // Input: see `body::run`.
-fuzz_target!(init: contained_panics_are_lines(), |bytes: &[u8]| body::run(bytes));
+fuzz_target!(init: print_panics_as_lines(), |bytes: &[u8]| body::run(bytes));

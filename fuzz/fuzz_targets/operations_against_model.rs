@@ -1,5 +1,5 @@
-//! Operations of any kind and order on a volume, against a plain model of names and bytes; opened anew in
-//! between, and sound in the end.
+//! Arbitrary operations on a volume, compared with a plain model of names and bytes. The volume is reopened in between,
+//! and must be sound at the end.
 
 #![no_main]
 
@@ -19,7 +19,7 @@ const SIZE: u64 = 16 << 20;
 const DIRECTORIES: [&str; 3] = ["", "/d", "/d/e"];
 const NAMES: [&str; 4] = ["a", "b", "d", "e"];
 
-/// What is at a path: a file's identity, or a directory.
+/// The node at a path: a file's identity, or a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Node {
     File(usize),
@@ -38,12 +38,12 @@ impl Model {
         parent.is_empty() || self.names.get(parent) == Some(&Node::Directory)
     }
 
-    fn holds_something(&self, path: &str) -> bool {
+    fn has_entries(&self, path: &str) -> bool {
         self.names.keys().any(|name| name.strip_prefix(path).is_some_and(|r| r.starts_with('/')))
     }
 }
 
-/// What every input begins with.
+/// The volume that every input begins with.
 static EMPTY: LazyLock<Sim> = LazyLock::new(|| {
     let sim = Sim::new(SimOptions::new(SIZE));
     let device = Device::new(sim.clone()).unwrap();
@@ -53,7 +53,7 @@ static EMPTY: LazyLock<Sim> = LazyLock::new(|| {
 });
 
 thread_local! {
-    // Never dropped: at a thread's end it would look for what is gone by then.
+    // Never dropped: at the end of a thread, the drop would use thread-locals that are already destroyed.
     static REACTOR: LazyCell<&'static Reactor> =
         LazyCell::new(|| Box::leak(Box::new(Reactor::new(ReactorOptions::default()).unwrap())));
 }
@@ -63,7 +63,7 @@ fn path_of(byte: u8) -> String {
     format!("{}/{}", DIRECTORIES[directory], NAMES[name])
 }
 
-/// Does one operation to both; they must agree on whether it can be done.
+/// Applies one operation to both. They must agree on whether it succeeds.
 fn perform(volume: &Volume, model: &mut Model, operation: &[u8]) {
     let (path, other) = (path_of(operation[1]), path_of(operation[2]));
     let node = model.names.get(&path).copied();
@@ -72,9 +72,9 @@ fn perform(volume: &Volume, model: &mut Model, operation: &[u8]) {
         0 => {
             let offset = u64::from(operation[2]) * 700;
             let bytes = vec![operation[3]; usize::from(operation[3]) * 50 + 1];
-            let possible = model.has_directory(&path) && node != Some(Node::Directory);
+            let is_possible = model.has_directory(&path) && node != Some(Node::Directory);
             let opened = volume.open(&path, create);
-            assert_eq!(opened.is_ok(), possible, "open {path}");
+            assert_eq!(opened.is_ok(), is_possible, "open {path}");
             let Ok(file) = opened else { return };
             let (_, written) = REACTOR
                 .with(|reactor| reactor.block_on(file.write(Buffer::copy_of(&bytes), offset)));
@@ -92,44 +92,44 @@ fn perform(volume: &Volume, model: &mut Model, operation: &[u8]) {
             content[offset..offset + bytes.len()].copy_from_slice(&bytes);
         }
         1 => {
-            let possible = model.has_directory(&path) && node.is_none();
-            assert_eq!(volume.make_directory(&path, 0o755).is_ok(), possible, "mkdir {path}");
-            if possible {
+            let is_possible = model.has_directory(&path) && node.is_none();
+            assert_eq!(volume.make_directory(&path, 0o755).is_ok(), is_possible, "mkdir {path}");
+            if is_possible {
                 model.names.insert(path, Node::Directory);
             }
         }
         2 => {
-            let possible = matches!(node, Some(Node::File(_)));
-            assert_eq!(volume.remove(&path).is_ok(), possible, "rm {path}");
-            if possible {
+            let is_possible = matches!(node, Some(Node::File(_)));
+            assert_eq!(volume.remove(&path).is_ok(), is_possible, "rm {path}");
+            if is_possible {
                 model.names.remove(&path);
             }
         }
         3 => {
-            let possible = node == Some(Node::Directory) && !model.holds_something(&path);
-            assert_eq!(volume.remove_directory(&path).is_ok(), possible, "rmdir {path}");
-            if possible {
+            let is_possible = node == Some(Node::Directory) && !model.has_entries(&path);
+            assert_eq!(volume.remove_directory(&path).is_ok(), is_possible, "rmdir {path}");
+            if is_possible {
                 model.names.remove(&path);
             }
         }
         4 => {
-            let possible = matches!(node, Some(Node::File(_)))
+            let is_possible = matches!(node, Some(Node::File(_)))
                 && model.has_directory(&other)
                 && !model.names.contains_key(&other);
-            assert_eq!(volume.link(&path, &other).is_ok(), possible, "ln {path} {other}");
-            if let (true, Some(node)) = (possible, node) {
+            assert_eq!(volume.link(&path, &other).is_ok(), is_possible, "ln {path} {other}");
+            if let (true, Some(node)) = (is_possible, node) {
                 model.names.insert(other, node);
             }
         }
         _ => {
-            let possible = matches!(node, Some(Node::File(_)))
+            let is_possible = matches!(node, Some(Node::File(_)))
                 && model.has_directory(&other)
                 && model.names.get(&other) != Some(&Node::Directory);
             let moved = node != Some(Node::Directory)
                 && volume.rename(&path, &other, Rename::Replace).is_ok();
-            assert_eq!(moved, possible, "mv {path} {other}");
-            // Two names of one file: nothing is done.
-            if let (true, Some(node)) = (possible, node)
+            assert_eq!(moved, is_possible, "mv {path} {other}");
+            // A rename between two names of one file does nothing.
+            if let (true, Some(node)) = (is_possible, node)
                 && model.names.get(&other) != Some(&node)
             {
                 model.names.remove(&path);
@@ -139,19 +139,19 @@ fn perform(volume: &Volume, model: &mut Model, operation: &[u8]) {
     }
 }
 
-/// Everything is as the model has it.
+/// Asserts that the volume equals the model.
 fn compare(volume: &Volume, model: &Model) {
     for directory in DIRECTORIES {
         for name in NAMES {
             let path = format!("{directory}/{name}");
             let found = volume.inode(&path, Follow::No).ok().map(|(_, inode)| inode);
             match model.names.get(&path) {
-                None => assert!(found.is_none(), "{path} is there"),
+                None => assert!(found.is_none(), "{path} exists"),
                 Some(Node::Directory) => {
                     assert_eq!(found.map(|inode| inode.kind), Some(FileKind::Directory), "{path}");
                 }
                 Some(Node::File(index)) => {
-                    let inode = found.unwrap_or_else(|| panic!("{path} is not there"));
+                    let inode = found.unwrap_or_else(|| panic!("{path} does not exist"));
                     let links = model.names.values().filter(|node| **node == Node::File(*index));
                     assert_eq!(inode.links as usize, links.count(), "{path}");
                     let file = volume.open(&path, OpenOptions::direct()).unwrap();

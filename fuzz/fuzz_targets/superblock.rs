@@ -1,20 +1,22 @@
-//! Superblocks and a copy in which anything may stand, under good sums: opened, or refused with one line.
+//! Superblocks and their copy with arbitrary content, under valid checksums: opened, or refused with one line.
 
 #![no_main]
 
 mod image;
 
-use image::{BLOCK, SIZE, contained_panics_are_lines, copy, look_at, mend, read, sum, write};
+use image::{
+    BLOCK, SIZE, check_and_repair, copy, inspect, print_panics_as_lines, read, sum, write,
+};
 use libfuzzer_sys::fuzz_target;
 
-/// Each slot and the copy, and the bit of the input that has it changed.
-const PLACES: [(u64, u8); 3] = [(0, 1), (16, 2), (SIZE / BLOCK - 1, 8)];
+/// The block of each slot and of the copy, and the bit of the input that selects it.
+const SLOTS: [(u64, u8); 3] = [(0, 1), (16, 2), (SIZE / BLOCK - 1, 8)];
 
-// Input: which of them, then offsets and bytes that are put there; with 4 the sums stay what they were.
-fuzz_target!(init: contained_panics_are_lines(), |bytes: &[u8]| {
+// Input: the selected blocks, then offsets and new bytes. With bit 4 the checksums are not updated.
+fuzz_target!(init: print_panics_as_lines(), |bytes: &[u8]| {
     let Some((which, edits)) = bytes.split_first() else { return };
     let sim = copy();
-    for (block, bit) in PLACES {
+    for (block, bit) in SLOTS {
         if which & bit == 0 {
             continue;
         }
@@ -29,6 +31,6 @@ fuzz_target!(init: contained_panics_are_lines(), |bytes: &[u8]| {
         }
         write(&sim, block, &slot);
     }
-    look_at(&sim);
-    mend(&sim);
+    inspect(&sim);
+    check_and_repair(&sim);
 });

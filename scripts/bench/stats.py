@@ -9,10 +9,10 @@ def ratio(rates, over, under):
 
 
 def interval(values):
-    """Median, and the narrowest pair of order statistics that holds the true median at 95 %."""
+    """The median, and the narrowest pair of order statistics that contains the true median with 95 % confidence."""
     values = sorted(values)
     count = len(values)
-    # Of `count` fair coins, the chance that at most `rank` fall one way is the chance to miss.
+    # The probability to miss: of `count` fair coins, at most `rank` fall on one side.
     rank, missed = 0, 0.0
     while True:
         missed += 2 * math.comb(count, rank) / 2**count

@@ -1,4 +1,4 @@
-"""RAM disks, file systems and volumes to measure on. Everything is removed again, however the program ends."""
+"""RAM disks, file systems and volumes as targets. They are removed however the program ends."""
 
 import atexit
 import os
@@ -11,10 +11,10 @@ import tempfile
 import time
 
 GIB = 1 << 30
-# Bytes of a volume: two files of a gibibyte, and what it needs for itself.
+# Bytes of a volume: two files of a gibibyte, and metadata.
 VOLUME = 9 * GIB // 4
-# Bytes of Z and of the devices of K: a file of a gibibyte, and what file systems need.
-ROOM = 3 * GIB // 2
+# Bytes of Z and of the devices of K: a file of a gibibyte, and metadata.
+FILE_SYSTEM = 3 * GIB // 2
 # The file systems of K, with their options.
 KERNEL = {"ext4": [], "xfs": [], "btrfs": ["-o", "nodatacow"]}
 
@@ -25,10 +25,10 @@ class RamDisk:
     def __init__(self, size):
         control = pathlib.Path("/sys/class/zram-control/hot_add")
         if not control.exists():
-            # Loading the module adds one device, which is left alone.
+            # Loading the module adds one device, which is not used.
             subprocess.run(["modprobe", "zram"], check=False)
         if not control.exists():
-            sys.exit("this kernel has no zram")
+            sys.exit("this kernel has no zram; the targets need it")
         self.number = control.read_text().strip()
         self.size = size
         self.device = f"/dev/zram{self.number}"
@@ -80,13 +80,13 @@ class RamDisk:
 
 
 def exit_on_signals(code=143):
-    """So that what is registered for the end is removed."""
+    """Exits on signals, so that functions registered with atexit run."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda *_: sys.exit(code))
 
 
 class Targets:
-    """The targets that figures name."""
+    """The targets of the figures."""
 
     def __init__(self, figures, program, disk):
         self.program = program
@@ -94,12 +94,12 @@ class Targets:
         self.needed = {figure["on"] for figure in figures}
         self.disks = []
         self.wants_kernel = any("of K" in figure["what"] for figure in figures)
-        # Files on the kernel's file systems, or why there are none.
+        # Files on the kernel's file systems, or the reason why there are none.
         self.kernel, self.no_kernel = [], None
-        # What stands beside V is a file on the same file system.
+        # The side compared with V is a file on the same file system.
         if any("on ext4" in figure["what"] for figure in figures):
             self.needed.add("W")
-        # What needs no target has none.
+        # Figures without a target have an empty path.
         self.paths = {"null": "null:1g", "sim": "sim:1g,latency=80us,units=64", "-": ""}
 
     def __enter__(self):
@@ -112,8 +112,8 @@ class Targets:
             self.paths["D"] = f"{self.folder.name}/D"
             write_bytes(self.paths["D"], os.urandom(1 << 20), 4 * GIB)
         if "Z" in self.needed:
-            self.paths["Z"] = self.add(ROOM).device
-            write_zeros(self.paths["Z"], ROOM)
+            self.paths["Z"] = self.add(FILE_SYSTEM).device
+            write_zeros(self.paths["Z"], FILE_SYSTEM)
         if self.wants_kernel:
             self.make_kernel_files()
         if "VZ" in self.needed:
@@ -145,15 +145,15 @@ class Targets:
         if "V" in self.needed:
             self.paths["V"] = f"{folder}/V"
             self.make_volume(self.paths["V"], "--size", str(VOLUME))
-        # Mounted anew, so that the journal is empty and nothing waits for write-back.
+        # Remount, so that the journal is empty and nothing is dirty.
         disk.umount()
         disk.mount()
 
     def make_kernel_files(self):
-        """All of them or none: the best of some would be no figure."""
+        """Creates all of them or none: the best of an incomplete set is no figure."""
         try:
             for system, options in KERNEL.items():
-                disk = self.add(ROOM)
+                disk = self.add(FILE_SYSTEM)
                 checked([f"mkfs.{system}", "-q", disk.device])
                 path = f"{disk.mount(system, *options)}/file"
                 write_zeros(path, GIB)
@@ -162,8 +162,8 @@ class Targets:
             self.kernel, self.no_kernel = [], f"{problem} (scripts/setup bench installs mkfs.xfs and mkfs.btrfs)"
 
     def make_volume(self, path, *options):
-        """One file is written in order and lies in one extent. The other is written in random order, so that
-        hardly two neighbours lie together."""
+        """Creates a volume with two files. One is written in order and has one extent. The other is written in random
+        order, so that hardly two adjacent parts are contiguous."""
         checked([self.program, "mkfs", path, *options])
         for file, rw in (("whole", "write"), ("pieces", "randwrite")):
             keys = [f"--volume={path}", f"--filename={file}", f"--rw={rw}", "--bs=1m", "--size=1g"]
@@ -178,14 +178,14 @@ class Targets:
 
 
 def retry(action):
-    """Device watchers may still hold a device, and killed processes may still be ending."""
+    """Retries for five seconds: device watchers may hold a device, and killed processes may still be ending."""
     deadline = time.monotonic() + 5
     while True:
         try:
             return action()
         except OSError as problem:
             if time.monotonic() > deadline:
-                sys.exit(f"something is left behind: {problem}")
+                sys.exit(f"the clean-up failed: {problem}")
             time.sleep(0.1)
 
 
@@ -193,13 +193,13 @@ def write_zeros(path, size):
     write_bytes(path, bytes(1 << 20), size)
 
 
-def write_bytes(path, piece, size):
-    """Space first, where there is a file system to give it, then a MiB after the other."""
+def write_bytes(path, chunk, size):
+    """Allocates the space if the path is a file, then writes chunks of one MiB."""
     with open(path, "wb") as file:
         if not stat.S_ISBLK(os.fstat(file.fileno()).st_mode):
             os.posix_fallocate(file.fileno(), 0, size)
         for _ in range(size >> 20):
-            file.write(piece)
+            file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
 

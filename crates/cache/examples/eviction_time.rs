@@ -1,10 +1,10 @@
-//! What an eviction and the insertion that follows it cost, with as many folios as the argument says (or a
-//! few): `cargo run --release -p uringfs-cache --example eviction_time [folios]`
+//! Times an eviction and the insertion that follows it. The argument is the number of folios; without one it runs three
+//! sizes: `cargo run --release -p uringfs-cache --example eviction_time [folios]`
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use uringfs_cache::eviction::{Answer, Eviction};
+use uringfs_cache::eviction::{Eviction, Verdict};
 
 const ROUNDS: u32 = 4_000_000;
 
@@ -15,7 +15,7 @@ fn main() {
     }
 }
 
-/// Folios come, each a stranger or one that left a while ago; some are touched meanwhile.
+/// Inserts folios, some new and some evicted a while ago, and counts accesses to others in between.
 fn measure(folios: u32) {
     let mut eviction = Eviction::new();
     eviction.grow(folios);
@@ -28,25 +28,25 @@ fn measure(folios: u32) {
 
     let (mut looks, mut next, mut evicting_ns, mut both_ns) = (0_u64, u64::from(folios), 0, 0);
     for round in 0..ROUNDS {
-        // Outside of what is timed: a hit.
-        let (_, touches) = &mut states[hash(round.into()) as usize % folios as usize];
-        *touches = (*touches + 1).min(3);
+        // A hit, outside the timed part.
+        let (_, accesses) = &mut states[hash(round.into()) as usize % folios as usize];
+        *accesses = (*accesses + 1).min(3);
         let key = if round % 4 == 0 { hash(next - u64::from(folios)) } else { hash(next) };
         next += 1;
 
         let begin = Instant::now();
-        let mut ask = |frame: u32| {
+        let mut try_evict = |frame: u32| {
             looks += 1;
-            let (key, touches) = &mut states[frame as usize];
-            match *touches {
-                0 | 1 => Answer::Leaves { key: *key },
+            let (key, accesses) = &mut states[frame as usize];
+            match *accesses {
+                0 | 1 => Verdict::Evicted { key: *key },
                 _ => {
-                    *touches -= 1;
-                    Answer::Used
+                    *accesses -= 1;
+                    Verdict::Used
                 }
             }
         };
-        let frame = (0..).find_map(|_| eviction.evict(&mut ask)).expect("none is busy");
+        let frame = (0..).find_map(|_| eviction.evict(&mut try_evict)).expect("no folio is busy");
         let evicted = begin.elapsed().as_nanos();
         eviction.insert(frame, key);
         both_ns += begin.elapsed().as_nanos();
@@ -55,8 +55,8 @@ fn measure(folios: u32) {
     }
     let per_round = |sum: u128| sum / u128::from(ROUNDS);
     println!(
-        "{folios} folios: insert {insert_ns} ns each at first; then evict {} ns with {:.2} looks, insert {} ns, \
-         each with a look at the clock, {} ns",
+        "{folios} folios: initial insert {insert_ns} ns each; then evict {} ns with {:.2} looks, insert {} ns, \
+         each including one reading of the clock, {} ns",
         per_round(evicting_ns),
         looks as f64 / f64::from(ROUNDS),
         per_round(both_ns - evicting_ns),
@@ -64,7 +64,7 @@ fn measure(folios: u32) {
     );
 }
 
-/// What of each time is the clock's.
+/// The time that reading the clock takes.
 fn clock_ns() -> u128 {
     const LOOKS: u128 = 1_000_000;
     let begin = Instant::now();

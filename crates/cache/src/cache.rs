@@ -1,4 +1,4 @@
-//! The cache, as its users have it: a handle to folios of many files, in memory that has a bound.
+//! The public handle: a cache of the folios of many files, in a bounded amount of memory.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -12,78 +12,78 @@ use uringfs_sync::atomic::Ordering;
 /// A page cache. Clones are the same cache; it can be used from any thread.
 #[derive(Clone)]
 pub struct Cache {
-    shared: Arc<CacheCore>,
+    core: Arc<CacheCore>,
 }
 
-/// What a cache has.
+/// How large a cache is, and how many folios have come and gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatistics {
-    /// Bytes it may have at most.
+    /// Upper bound for the bytes of folios.
     pub bound_bytes: u64,
-    /// Bytes of memory that it has from the system.
+    /// Bytes of memory that the system has given it.
     pub mapped_bytes: u64,
     /// Bytes of folios.
     pub used_bytes: u64,
-    /// Bytes of folios that the device does not have.
+    /// Bytes of dirty folios.
     pub unsaved_bytes: u64,
-    /// Folios that have come since the beginning.
+    /// Folios inserted since the cache was made.
     pub filled: u64,
-    /// Folios that left to make room.
+    /// Folios evicted to make room.
     pub evicted: u64,
 }
 
 static OF_PROCESS: LazyLock<Cache> = LazyLock::new(|| {
     let system = rustix::system::sysinfo();
-    // Wider or narrower from one machine to the next.
+    // The fields differ in width between architectures.
     let total = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
     Cache::new(u64::try_from(total / 8).unwrap_or(u64::MAX))
 });
 
 impl Cache {
-    /// The one that all have who want no other: at most an eighth of the machine's memory.
+    /// The default cache of the process: at most an eighth of the machine's memory.
     pub fn of_process() -> Cache {
         OF_PROCESS.clone()
     }
 
-    /// A cache of at most `bound_bytes` of files' bytes, at least one folio. Memory is taken when it is needed.
+    /// A cache of at most `bound_bytes` of file data, and of at least one folio. Memory is mapped as it is needed.
     pub fn new(bound_bytes: u64) -> Cache {
         let bound = (bound_bytes / FOLIO).clamp(1, u64::from(u32::MAX >> 1)) as u32;
-        Cache { shared: Arc::new(CacheCore::new(bound)) }
+        Cache { core: Arc::new(CacheCore::new(bound)) }
     }
 
-    /// The folios of a file that has none yet, on a device with a number below [`MAX_DEVICES`](crate::MAX_DEVICES):
-    /// how many folios may be unsaved goes by devices, so that one that saves nothing does not hold up the others.
+    /// An empty set of folios for one file, on a device with an index below [`MAX_DEVICES`](crate::MAX_DEVICES).
+    /// Dirty folios are limited by device, so that a device that writes nothing back does not block the others.
     pub fn pages(&self, device: u16) -> Pages {
-        assert!(usize::from(device) < MAX_DEVICES, "the device's number");
-        let file = self.shared.next_file.fetch_add(1, Ordering::Relaxed);
-        Pages::new(self.shared.clone(), file, device)
+        assert!(usize::from(device) < MAX_DEVICES, "device index {device} is out of range");
+        let file = self.core.next_file.fetch_add(1, Ordering::Relaxed);
+        Pages::new(self.core.clone(), file, device)
     }
 
-    /// What it has.
+    /// Current sizes and counts.
     pub fn statistics(&self) -> CacheStatistics {
-        let CacheCore { frames, filled, evicted, .. } = &*self.shared;
+        let CacheCore { frames, filled, evicted, .. } = &*self.core;
         CacheStatistics {
             bound_bytes: u64::from(frames.bound()) * FOLIO,
             mapped_bytes: u64::from(frames.mapped()) * FOLIO,
-            used_bytes: u64::from(frames.taken()) * FOLIO,
-            unsaved_bytes: u64::from(self.shared.dirty.count()) * FOLIO,
+            used_bytes: u64::from(frames.allocated()) * FOLIO,
+            unsaved_bytes: u64::from(self.core.dirty.count()) * FOLIO,
             filled: filled.load(Ordering::Relaxed),
             evicted: evicted.load(Ordering::Relaxed),
         }
     }
 
-    /// Evicts folios until at most `bytes` are used, as far as they may leave, and gives all memory back to the
-    /// system that is not used; answers how many bytes of memory that was. Most of what files leave that are closed,
-    /// cut off or removed goes back by itself.
+    /// Evicts folios until at most `bytes` are used, or no further folio can be evicted. Then returns all unused
+    /// memory to the system. The result is that memory in bytes. Without this call, most memory goes back by itself
+    /// when files are closed, truncated or removed.
     pub fn shrink(&self, bytes: u64) -> u64 {
-        let before = self.shared.frames.mapped();
-        while u64::from(self.shared.frames.taken()) * FOLIO > bytes {
-            if self.shared.evict(1) == 0 {
+        let before = self.core.frames.mapped();
+        while u64::from(self.core.frames.allocated()) * FOLIO > bytes {
+            if self.core.evict(1) == 0 {
                 break;
             }
         }
-        self.shared.frames.unmap_vacant();
-        u64::from(before.saturating_sub(self.shared.frames.mapped())) * FOLIO
+        self.core.frames.unmap_free_chunks();
+        u64::from(before.saturating_sub(self.core.frames.mapped())) * FOLIO
     }
 }
 

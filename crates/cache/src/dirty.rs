@@ -8,25 +8,25 @@ use std::task::{Context, Poll, Waker};
 use uringfs_sync::Mutex;
 use uringfs_sync::atomic::{AtomicU32, Ordering};
 
-/// Devices that files lie on; each has a number below.
+/// Bound for the index of a device.
 pub const MAX_DEVICES: usize = if cfg!(loom) { 2 } else { 1024 };
 
-/// One device may have one in so many of all folios dirty.
+/// One device may have this fraction of all folios dirty: one in four.
 const MAX_DEVICE_ONE_IN: u32 = 4;
-/// From one in so many on the flusher writes back without a request.
+/// From this fraction of all folios on, the flusher of a device writes back without a request.
 const FLUSH_ONE_IN: u32 = 8;
-/// Of all devices together one in so many. A device may have no more than are left of these: so those that save
-/// nothing leave some to each of the others.
+/// All devices together may have this fraction dirty. A device may also have no more dirty folios than are left of
+/// it. So devices that write nothing back leave some to each of the others.
 const MAX_TOTAL_ONE_IN: u32 = 2;
 
 /// The dirty folios of a cache, counted by device.
 pub(crate) struct DirtySet {
     count: AtomicU32,
     devices: Box<[DeviceDirty]>,
-    most: u32,
-    most_in_all: u32,
-    many: u32,
-    waiting: Mutex<Waiters>,
+    max_per_device: u32,
+    max_total: u32,
+    flush_threshold: u32,
+    waiters: Mutex<Waiters>,
 }
 
 /// The dirty folios of one device.
@@ -39,62 +39,62 @@ struct DeviceDirty {
 
 #[derive(Default)]
 struct Waiters {
-    next: u64,
-    writers: Vec<(Waiter, Until)>,
+    next_id: u64,
+    writers: Vec<(DirtyWaiter, Until)>,
     /// Each with its device.
-    savers: Vec<(Waiter, u16)>,
+    flushers: Vec<(DirtyWaiter, u16)>,
 }
 
-/// What one who waits wants.
+/// The condition that ends a wait.
 #[derive(Clone, Copy)]
 enum Until {
-    /// Another of this device may be unsaved; or it has failed to save some more often than so.
+    /// One more folio of this device may become dirty, or its count of failed write-backs is no longer this one.
     Room(u16, u32),
-    /// Fewer than so many are unsaved.
+    /// The number of dirty folios is below this one.
     Below(u32),
 }
 
-/// One who waits, until he is woken or gives up.
-struct Waiter {
+/// A future that waits.
+struct DirtyWaiter {
     id: u64,
     waker: Waker,
 }
 
 impl Waiters {
-    /// One who polls: the same one has the same number each time.
-    fn waiter(&mut self, id: &mut Option<u64>, context: &Context<'_>) -> Waiter {
+    /// The waiter of a future that is polled. A future has the same number at each poll.
+    fn waiter(&mut self, id: &mut Option<u64>, context: &Context<'_>) -> DirtyWaiter {
         let id = *id.get_or_insert_with(|| {
-            self.next += 1;
-            self.next
+            self.next_id += 1;
+            self.next_id
         });
         self.remove(id);
-        Waiter { id, waker: context.waker().clone() }
+        DirtyWaiter { id, waker: context.waker().clone() }
     }
 
     fn remove(&mut self, id: u64) {
         self.writers.retain(|(waiter, _)| waiter.id != id);
-        self.savers.retain(|(waiter, _)| waiter.id != id);
+        self.flushers.retain(|(waiter, _)| waiter.id != id);
     }
 
-    /// Takes those who save for a device.
-    fn take_savers(&mut self, device: u16) -> Vec<Waiter> {
-        let is_its = |(_, of): &mut (Waiter, u16)| *of == device;
-        self.savers.extract_if(.., is_its).map(|(waiter, _)| waiter).collect()
+    /// Removes and returns the flushers of a device.
+    fn take_flushers(&mut self, device: u16) -> Vec<DirtyWaiter> {
+        let is_its = |(_, of): &mut (DirtyWaiter, u16)| *of == device;
+        self.flushers.extract_if(.., is_its).map(|(waiter, _)| waiter).collect()
     }
 }
 
 impl DirtySet {
-    /// Of a cache of so many folios.
+    /// For a cache of `bound` folios.
     pub(crate) fn new(bound: u32) -> DirtySet {
-        let part = |one_in: u32| (bound / one_in).max(1);
+        let fraction = |one_in: u32| (bound / one_in).max(1);
         DirtySet {
             count: AtomicU32::new(0),
             devices: (0..MAX_DEVICES).map(|_| DeviceDirty::default()).collect(),
-            most: part(MAX_DEVICE_ONE_IN),
-            // At least one for another than the one that has the most.
-            most_in_all: part(MAX_TOTAL_ONE_IN).max(2),
-            many: part(FLUSH_ONE_IN),
-            waiting: Mutex::new(Waiters::default()),
+            max_per_device: fraction(MAX_DEVICE_ONE_IN),
+            // At least one for a device besides the one that has the most.
+            max_total: fraction(MAX_TOTAL_ONE_IN).max(2),
+            flush_threshold: fraction(FLUSH_ONE_IN),
+            waiters: Mutex::new(Waiters::default()),
         }
     }
 
@@ -102,77 +102,77 @@ impl DirtySet {
         &self.devices[usize::from(device)]
     }
 
-    /// Of all devices.
+    /// Dirty folios of all devices.
     pub(crate) fn count(&self) -> u32 {
         self.count.load(Ordering::Acquire)
     }
 
-    fn count_of(&self, device: u16) -> u32 {
+    fn device_count(&self, device: u16) -> u32 {
         self.device(device).count.load(Ordering::Acquire)
     }
 
-    pub(crate) fn has_too_many(&self, device: u16) -> bool {
-        let left = self.most_in_all.saturating_sub(self.count());
-        self.count_of(device) >= self.most.min(left)
+    pub(crate) fn is_at_limit(&self, device: u16) -> bool {
+        let left = self.max_total.saturating_sub(self.count());
+        self.device_count(device) >= self.max_per_device.min(left)
     }
 
     pub(crate) fn failures(&self, device: u16) -> u32 {
         self.device(device).failures.load(Ordering::Acquire)
     }
 
-    fn is_over(&self, until: Until) -> bool {
+    fn is_reached(&self, until: Until) -> bool {
         match until {
             Until::Room(device, failures) => {
-                !self.has_too_many(device) || self.failures(device) != failures
+                !self.is_at_limit(device) || self.failures(device) != failures
             }
             Until::Below(count) => self.count() < count,
         }
     }
 
-    /// One more of a device.
+    /// Counts one more dirty folio of a device.
     pub(crate) fn add(&self, device: u16) {
         self.count.fetch_add(1, Ordering::AcqRel);
-        let of_device = &self.device(device).count;
-        if of_device.fetch_add(1, Ordering::AcqRel) + 1 >= self.many {
-            let savers = self.waiting.lock().take_savers(device);
-            wake(savers);
+        let device_count = &self.device(device).count;
+        if device_count.fetch_add(1, Ordering::AcqRel) + 1 >= self.flush_threshold {
+            let flushers = self.waiters.lock().take_flushers(device);
+            wake(flushers);
         }
     }
 
-    /// One less.
+    /// Counts one less.
     pub(crate) fn remove(&self, device: u16) {
         self.device(device).count.fetch_sub(1, Ordering::AcqRel);
         self.count.fetch_sub(1, Ordering::AcqRel);
         self.wake_writers();
     }
 
-    /// Some that were to be saved could not be.
-    pub(crate) fn failed(&self, device: u16) {
+    /// Counts a write-back that failed.
+    pub(crate) fn add_failure(&self, device: u16) {
         self.device(device).failures.fetch_add(1, Ordering::AcqRel);
         self.wake_writers();
     }
 
     fn wake_writers(&self) {
-        let mut waiting = self.waiting.lock();
-        let is_over = |(_, until): &mut (Waiter, Until)| self.is_over(*until);
-        let writers: Vec<_> = waiting.writers.extract_if(.., is_over).collect();
-        drop(waiting);
+        let mut waiters = self.waiters.lock();
+        let is_reached = |(_, until): &mut (DirtyWaiter, Until)| self.is_reached(*until);
+        let writers: Vec<_> = waiters.writers.extract_if(.., is_reached).collect();
+        drop(waiters);
         wake(writers.into_iter().map(|(waiter, _)| waiter));
     }
 
-    /// Whoever waited does not any more.
-    fn leave(&self, id: Option<u64>) {
+    /// Removes the waiter of a future that is dropped.
+    fn remove_waiter(&self, id: Option<u64>) {
         if let Some(id) = id {
-            self.waiting.lock().remove(id);
+            self.waiters.lock().remove(id);
         }
     }
 }
 
-fn wake(waiters: impl IntoIterator<Item = Waiter>) {
+fn wake(waiters: impl IntoIterator<Item = DirtyWaiter>) {
     waiters.into_iter().for_each(|waiter| waiter.waker.wake());
 }
 
-/// Ends when fewer folios are unsaved.
+/// Completes when fewer folios are dirty.
 pub struct Fewer {
     dirty: Arc<DirtySet>,
     until: Until,
@@ -180,13 +180,13 @@ pub struct Fewer {
 }
 
 impl Fewer {
-    /// Than so many.
-    pub(crate) fn than(dirty: &Arc<DirtySet>, below: u32) -> Fewer {
-        Fewer { dirty: dirty.clone(), until: Until::Below(below), id: None }
+    /// Completes when fewer than `count` folios of all devices are dirty.
+    pub(crate) fn new(dirty: &Arc<DirtySet>, count: u32) -> Fewer {
+        Fewer { dirty: dirty.clone(), until: Until::Below(count), id: None }
     }
 
-    /// So that a device may have another, or when from now on some cannot be saved.
-    pub(crate) fn with_room(dirty: &Arc<DirtySet>, device: u16) -> Fewer {
+    /// Completes when one more folio of a device may become dirty, or when from now on a write-back fails.
+    pub(crate) fn device_limit(dirty: &Arc<DirtySet>, device: u16) -> Fewer {
         let until = Until::Room(device, dirty.failures(device));
         Fewer { dirty: dirty.clone(), until, id: None }
     }
@@ -197,36 +197,36 @@ impl Future for Fewer {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let Fewer { dirty, until, id } = &mut *self;
-        if dirty.is_over(*until) {
+        if dirty.is_reached(*until) {
             return Poll::Ready(());
         }
-        let savers = {
-            let waiting = &mut *dirty.waiting.lock();
-            // Whoever makes them fewer looks here afterwards.
-            if dirty.is_over(*until) {
+        let flushers = {
+            let waiters = &mut *dirty.waiters.lock();
+            // A thread that lowers the count takes this lock afterwards, and so finds this waiter.
+            if dirty.is_reached(*until) {
                 return Poll::Ready(());
             }
-            let waiter = waiting.waiter(id, context);
-            waiting.writers.push((waiter, *until));
+            let waiter = waiters.waiter(id, context);
+            waiters.writers.push((waiter, *until));
             match *until {
-                Until::Room(device, _) => waiting.take_savers(device),
+                Until::Room(device, _) => waiters.take_flushers(device),
                 Until::Below(_) => {
-                    waiting.savers.drain(..).map(|(waiter, _)| waiter).collect::<Vec<_>>()
+                    waiters.flushers.drain(..).map(|(waiter, _)| waiter).collect::<Vec<_>>()
                 }
             }
         };
-        wake(savers);
+        wake(flushers);
         Poll::Pending
     }
 }
 
 impl Drop for Fewer {
     fn drop(&mut self) {
-        self.dirty.leave(self.id);
+        self.dirty.remove_waiter(self.id);
     }
 }
 
-/// Ends when it is time to save what a device does not have.
+/// Completes when it is time to write back dirty folios of a device.
 pub struct Many {
     dirty: Arc<DirtySet>,
     device: u16,
@@ -234,7 +234,7 @@ pub struct Many {
 }
 
 impl Many {
-    pub(crate) fn of(dirty: &Arc<DirtySet>, device: u16) -> Many {
+    pub(crate) fn new(dirty: &Arc<DirtySet>, device: u16) -> Many {
         Many { dirty: dirty.clone(), device, id: None }
     }
 }
@@ -244,22 +244,23 @@ impl Future for Many {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let Many { dirty, device, id } = &mut *self;
-        let waiting = &mut *dirty.waiting.lock();
-        let is_for_it = |(_, until): &(Waiter, Until)| match until {
+        let waiters = &mut *dirty.waiters.lock();
+        let is_for_it = |(_, until): &(DirtyWaiter, Until)| match until {
             Until::Room(of, _) => of == device,
             Until::Below(_) => true,
         };
-        if dirty.count_of(*device) >= dirty.many || waiting.writers.iter().any(is_for_it) {
+        let is_due = dirty.device_count(*device) >= dirty.flush_threshold;
+        if is_due || waiters.writers.iter().any(is_for_it) {
             return Poll::Ready(());
         }
-        let waiter = waiting.waiter(id, context);
-        waiting.savers.push((waiter, *device));
+        let waiter = waiters.waiter(id, context);
+        waiters.flushers.push((waiter, *device));
         Poll::Pending
     }
 }
 
 impl Drop for Many {
     fn drop(&mut self) {
-        self.dirty.leave(self.id);
+        self.dirty.remove_waiter(self.id);
     }
 }

@@ -1,4 +1,4 @@
-//! The folios of one file: looking them up, bringing them in, changing them, taking them out.
+//! The folios of one file: look up, fill, lock for a write, mark clean, invalidate.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,52 +10,52 @@ use crate::core::CacheCore;
 use crate::dirty::{Fewer, Many};
 use crate::fill::Fill;
 use crate::folio::{
-    ACCESS_COUNT, DETACHED, DIRTY, DROPBEHIND, FILLER, FOLIO, Folio, Key, READAHEAD_MARKER, STALE,
-    WRITER,
+    ACCESS_COUNT, DETACHED, DIRTY, DROPBEHIND, FOLIO, Folio, HOLDER_SHIFT, Key, READAHEAD_MARKER,
+    STALE, WRITER,
 };
 use crate::folio_ref::{Found, Page};
 use crate::index::Shard;
-use crate::wait::Wait;
+use crate::wait::FolioWait;
 use uringfs_sync::atomic::{AtomicU64, Ordering};
 
-/// What is found of a folio.
+/// The result of looking up a folio.
 pub enum Look<'a> {
-    /// It is there.
+    /// The folio is cached.
     Found(Found<'a>),
-    /// Somebody fills it: [`Pages::wait`] for that.
+    /// The folio is being filled or changed: [`Pages::wait`] for it.
     Busy {
-        /// What [`Pages::fill`] was told of who that is.
+        /// The holder's number, as passed to [`Pages::fill`], or [`WRITER`].
         by: u16,
-        /// Reading it starts the next window of readahead.
+        /// Reading the folio starts the next window of readahead.
         is_marked: bool,
     },
-    /// It is not there: [`Pages::fill`] it.
+    /// The folio is not cached: [`Pages::fill`] it.
     Absent,
 }
 
-/// What whoever is going to change a folio finds of it.
+/// The result of locking a folio for a write.
 pub enum Taken {
-    /// It is his, with the bytes it had: [`Fill::end_unsaved`] ends that.
+    /// The caller holds the folio, with its current bytes, until [`Fill::end_unsaved`].
     Held(Fill),
-    /// Somebody else has it: [`Pages::wait`] for that.
+    /// Another caller holds the folio: [`Pages::wait`] for it.
     Busy {
-        /// What [`Pages::fill`] was told of who that is, or [`WRITER`].
+        /// The holder's number, as passed to [`Pages::fill`], or [`WRITER`].
         by: u16,
     },
-    /// It is not there: [`Pages::fill`] it.
+    /// The folio is not cached: [`Pages::fill`] it.
     Absent,
 }
 
-/// Why there is no snapshot of a folio.
+/// Why a snapshot of a folio was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPage {
-    /// It is not in the cache, or being filled.
+    /// The folio is not cached, or it is being filled.
     Absent,
-    /// Half of what the cache may have is kept by snapshots already: copy instead.
+    /// Snapshots already keep half of the cache's bound: copy instead.
     TooMany,
 }
 
-/// Folios that may leave the cache are not to be had: all are being filled or read.
+/// No folio can be evicted: all are dirty, being filled or being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -64,12 +64,12 @@ pub struct Pages {
     cache: Arc<CacheCore>,
     file: u64,
     device: u16,
-    /// Behind the last that ever came.
+    /// End of the indexes that were ever filled.
     end: AtomicU64,
 }
 
 impl Pages {
-    /// The folios of a file that has none yet.
+    /// An empty set of folios.
     pub(crate) fn new(cache: Arc<CacheCore>, file: u64, device: u16) -> Pages {
         Pages { cache, file, device, end: AtomicU64::new(0) }
     }
@@ -78,56 +78,56 @@ impl Pages {
         Fill::new(self.cache.clone(), self.file, self.device, first, hold)
     }
 
-    /// Looks for the `index`th folio. Whoever reads it touches it: [`Found::touch`].
+    /// Looks up the folio at `index`. A reader counts the access with [`Found::touch`].
     #[inline(always)]
     pub fn look(&self, index: u64) -> Look<'_> {
         let key = Key { file: self.file, index };
         let frames = &self.cache.frames;
-        let Some(place) = self.cache.index.find_lockless(frames, key) else {
-            return self.look_again(key);
+        let Some(frame) = self.cache.index.find_lockless(frames, key) else {
+            return self.find_locked(key);
         };
-        let (slab, frame) = (frames.slab(), place);
+        let slab = frames.slab();
         match slab.share(frame) {
             Ok(share) => {
-                let found = Found::new(&self.cache, place, share);
-                // It was found without a lock: its frame may have become another's meanwhile.
+                let found = Found::new(&self.cache, frame, share);
+                // It was found without a lock, so the frame may hold another folio by now.
                 if !slab.data(frame).is(key) {
                     drop(found);
-                    return self.look_again(key);
+                    return self.find_locked(key);
                 }
                 Look::Found(found)
             }
-            Err(_) => self.look_again(key),
+            Err(_) => self.find_locked(key),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn look_again(&self, key: Key) -> Look<'_> {
+    fn find_locked(&self, key: Key) -> Look<'_> {
         let frames = &self.cache.frames;
         let shard = self.cache.index.shard(key);
-        let Some(place) = self.cache.index.find(&shard, frames, key) else { return Look::Absent };
-        let (slab, frame) = (frames.slab(), place);
+        let Some(frame) = self.cache.index.find(&shard, frames, key) else { return Look::Absent };
+        let slab = frames.slab();
         match slab.share(frame) {
-            // It is in the index, which is not changed meanwhile: it is the one.
-            Ok(share) => Look::Found(Found::new(&self.cache, place, share)),
+            // The lock of the shard keeps the folio in this frame.
+            Ok(share) => Look::Found(Found::new(&self.cache, frame, share)),
             Err(state) => {
-                let (by, flags) = ((state.flags() >> FILLER) as u16, state.flags());
+                let (by, flags) = ((state.flags() >> HOLDER_SHIFT) as u16, state.flags());
                 Look::Busy { by, is_marked: flags & READAHEAD_MARKER != 0 }
             }
         }
     }
 
-    /// Waits until whoever fills a folio has.
-    pub fn wait(&self, index: u64) -> Wait {
-        Wait::new(&self.cache, Key { file: self.file, index })
+    /// Waits until a held folio is released by its holder.
+    pub fn wait(&self, index: u64) -> FolioWait {
+        FolioWait::new(&self.cache, Key { file: self.file, index })
     }
 
-    /// Takes folios into the cache that are not there, in the order of `indexes`, up to the first that is or
-    /// that there is no room for. The caller fills them; others find who it is by a number of its choice.
+    /// Inserts folios in the order of `indexes`, up to the first that is cached already or has no room. The caller
+    /// fills them. `by` is a number of its choice, by which others recognize the holder.
     ///
     /// # Errors
-    /// [`Full`] when there is room for none.
+    /// [`Full`] when there is no room for the first.
     pub fn fill(&self, indexes: Range<u64>, by: u16) -> Result<Vec<Fill>, Full> {
         let cache = &*self.cache;
         let wanted = (indexes.end - indexes.start).min(u64::from(cache.frames.bound())) as u32;
@@ -136,53 +136,52 @@ impl Pages {
         }
         let mut fills: Vec<Fill> = Vec::new();
         let mut index = indexes.start;
-        let mut rows = cache.take_frames(wanted).into_iter();
-        if rows.len() == 0 {
+        let mut runs = cache.allocate_frames(wanted).into_iter();
+        if runs.len() == 0 {
             return Err(Full);
         }
-        let mut came = Vec::with_capacity(wanted as usize);
-        for row in rows.by_ref() {
-            let (first, count) = (row.first(), row.count());
+        let mut inserted = Vec::with_capacity(wanted as usize);
+        for mut run in runs.by_ref() {
+            let (first, count) = (run.first(), run.count());
             let mut taken = 0;
             for frame in first..first + count {
-                cache.frames.slab().set_flags(frame, u32::from(by) << FILLER);
+                cache.frames.slab().set_flags(frame, u32::from(by) << HOLDER_SHIFT);
             }
             while taken < count && self.insert(index + u64::from(taken), first + taken) {
-                came.push((
+                inserted.push((
                     first + taken,
                     Key { file: self.file, index: index + u64::from(taken) },
                 ));
                 taken += 1;
             }
-            let mut row = row;
-            let rest = (taken < count).then(|| row.split_off(taken));
+            let rest = (taken < count).then(|| run.split_off(taken));
             match taken {
-                0 => cache.frames.give_back(row),
-                _ => fills.push(self.new_fill(index, row)),
+                0 => cache.frames.free(run),
+                _ => fills.push(self.new_fill(index, run)),
             }
             index += u64::from(taken);
             if let Some(rest) = rest {
-                cache.frames.give_back(rest);
+                cache.frames.free(rest);
                 break;
             }
         }
-        rows.for_each(|row| cache.frames.give_back(row));
+        runs.for_each(|run| cache.frames.free(run));
         let mut eviction = cache.eviction.lock();
-        cache.grow(&mut eviction);
-        came.iter().for_each(|(place, key)| eviction.insert(*place, key.hash()));
+        cache.grow_eviction(&mut eviction);
+        inserted.iter().for_each(|(frame, key)| eviction.insert(*frame, key.hash()));
         drop(eviction);
-        cache.filled.fetch_add(came.len() as u64, Ordering::Relaxed);
+        cache.filled.fetch_add(inserted.len() as u64, Ordering::Relaxed);
         self.end.fetch_max(index, Ordering::Relaxed);
         Ok(fills)
     }
 
-    /// The same for one folio: the frame of one that leaves for it becomes its own at once.
+    /// [`Self::fill`] of one folio. If another folio is evicted for it, it takes over that frame directly.
     fn fill_one(&self, index: u64, by: u16) -> Result<Option<Fill>, Full> {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
-        let hold = cache.take_frame(key).ok_or(Full)?;
-        hold.reset_flags(u32::from(by) << FILLER);
+        let hold = cache.allocate_frame(key).ok_or(Full)?;
+        hold.reset_flags(u32::from(by) << HOLDER_SHIFT);
         if !self.insert(index, hold.first()) {
-            cache.forget(hold.first(), self.device, hold);
+            cache.free_folio(hold.first(), self.device, hold);
             return Ok(None);
         }
         cache.filled.fetch_add(1, Ordering::Relaxed);
@@ -190,19 +189,19 @@ impl Pages {
         Ok(Some(self.new_fill(index, hold)))
     }
 
-    /// Puts a held frame in the index, unless the folio is there.
-    fn insert(&self, index: u64, place: u32) -> bool {
+    /// Inserts a held frame into the index; false when the folio is there already.
+    fn insert(&self, index: u64, frame: u32) -> bool {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
         let shard = &mut *cache.index.shard(key);
         if cache.index.find(shard, &cache.frames, key).is_some() {
             return false;
         }
-        cache.index.insert(shard, &cache.frames, key, place);
+        cache.index.insert(shard, &cache.frames, key, frame);
         true
     }
 
-    /// Takes a folio to change it: its bytes are copied to another frame if somebody shares it, who keeps the old
-    /// ones. Whoever has it waits for nothing until it gives it back.
+    /// Locks a folio for a write. If the frame is shared, the folio moves to a copy, and the shares keep the old frame.
+    /// The holder must not wait for anything until it ends the [`Fill`].
     ///
     /// # Errors
     /// [`Full`] when there is no room for the copy.
@@ -212,168 +211,167 @@ impl Pages {
         let mut copy: Option<Hold<Folio>> = None;
         let taken = loop {
             let mut shard = cache.index.shard(key);
-            let Some(place) = cache.index.find(&shard, frames, key) else { break Taken::Absent };
-            // In one step with who it is: whoever took it for one that is being read would look on the device, which
-            // may not have what was written last.
-            if let Some(hold) = slab.hold(place, |flags| Some(flags | u32::from(WRITER) << FILLER))
+            let Some(frame) = cache.index.find(&shard, frames, key) else { break Taken::Absent };
+            // Set the holder's number in the same step. Another thread that took the folio for one being read would go
+            // to the device, which may lack the last write.
+            if let Some(hold) =
+                slab.hold(frame, |flags| Some(flags | u32::from(WRITER) << HOLDER_SHIFT))
             {
                 break Taken::Held(self.new_fill(index, hold));
             }
-            let share = match slab.share(place) {
-                Ok(share) => Found::new(&self.cache, place, share),
-                Err(state) => break Taken::Busy { by: (state.flags() >> FILLER) as u16 },
+            let share = match slab.share(frame) {
+                Ok(share) => Found::new(&self.cache, frame, share),
+                Err(state) => break Taken::Busy { by: (state.flags() >> HOLDER_SHIFT) as u16 },
             };
             let Some(mut hold) = copy.take() else {
                 drop((shard, share));
-                copy = Some(cache.take_frames(1).pop().ok_or(Full)?);
+                copy = Some(cache.allocate_frames(1).pop().ok_or(Full)?);
                 continue;
             };
             hold.bytes().copy_from_slice(&share);
-            let kept = slab.state(place).flags()
+            let kept = slab.state(frame).flags()
                 & (DIRTY | READAHEAD_MARKER | DROPBEHIND | ACCESS_COUNT[0]);
-            slab.set_flags(hold.first(), u32::from(WRITER) << FILLER | kept);
-            self.detach(&mut shard, key, place);
+            slab.set_flags(hold.first(), u32::from(WRITER) << HOLDER_SHIFT | kept);
+            self.detach(&mut shard, key, frame);
             cache.index.insert(&mut shard, frames, key, hold.first());
             drop(shard);
             let mut eviction = cache.eviction.lock();
-            eviction.remove(place);
-            cache.grow(&mut eviction);
+            eviction.remove(frame);
+            cache.grow_eviction(&mut eviction);
             eviction.insert(hold.first(), key.hash());
             drop((eviction, share));
             break Taken::Held(self.new_fill(index, hold));
         };
-        copy.into_iter().for_each(|hold| frames.give_back(hold));
+        copy.into_iter().for_each(|hold| frames.free(hold));
         Ok(taken)
     }
 
-    /// The device has what a folio says; if it has left meanwhile, nothing happens.
+    /// Marks a folio clean. No effect when it has left the cache.
     pub fn saved(&self, index: u64) {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
         let shard = cache.index.shard(key);
-        let Some(place) = cache.index.find(&shard, &cache.frames, key) else { return };
-        let before = cache.frames.slab().clear_flags(place, DIRTY);
+        let Some(frame) = cache.index.find(&shard, &cache.frames, key) else { return };
+        let before = cache.frames.slab().clear_flags(frame, DIRTY);
         drop(shard);
-        cache.count_saved(self.device, before.flags());
+        cache.count_cleaned(self.device, before.flags());
         if before.flags() & DROPBEHIND != 0 {
-            self.take_one_out(key, is_done_passing);
+            self.remove_one(key, is_dropbehind_done);
         }
     }
 
-    /// Some that were to be saved could not be.
+    /// Reports a failed write-back.
     pub fn save_failed(&self) {
-        self.cache.dirty.failed(self.device);
+        self.cache.dirty.add_failure(self.device);
     }
 
-    /// How often some of the device could not be saved.
+    /// Failed write-backs to the device so far.
     pub fn save_failures(&self) -> u32 {
         self.cache.dirty.failures(self.device)
     }
 
-    /// Whether as many folios of the device are unsaved as may be.
+    /// Whether the device has as many dirty folios as allowed.
     pub fn has_too_many_unsaved(&self) -> bool {
-        self.cache.dirty.has_too_many(self.device)
+        self.cache.dirty.is_at_limit(self.device)
     }
 
-    /// Waits until no more folios of the device are unsaved than may be, or some cannot be saved.
+    /// Waits until the device has fewer dirty folios than allowed, or a write-back fails.
     pub fn may_change(&self) -> Fewer {
-        Fewer::with_room(&self.cache.dirty, self.device)
+        Fewer::device_limit(&self.cache.dirty, self.device)
     }
 
-    /// Waits until one folio less is unsaved than now, of whatever device; none when there is none.
+    /// Waits until the cache has fewer dirty folios than now, of any device; none when it has none.
     pub fn one_saved(&self) -> Option<Fewer> {
         let below = self.cache.dirty.count();
-        (below > 0).then(|| Fewer::than(&self.cache.dirty, below))
+        (below > 0).then(|| Fewer::new(&self.cache.dirty, below))
     }
 
-    /// Waits until so many folios of the device are unsaved that it is time to save some.
+    /// Waits until it is time to write back dirty folios of the device.
     pub fn many_unsaved(&self) -> Many {
-        Many::of(&self.cache.dirty, self.device)
+        Many::new(&self.cache.dirty, self.device)
     }
 
-    /// Takes folios out of the cache: what they said of these bytes is so no more. Pages keep theirs. Nobody
-    /// waits: what is being filled is thrown away when that has ended.
+    /// Removes folios from the cache, since their bytes are no longer those of the file. Snapshots keep theirs. Does
+    /// not wait: the content of a folio that is being filled is dropped when the fill ends.
     pub fn invalidate(&self, indexes: Range<u64>) {
-        self.take_out(indexes, |_| true);
+        self.remove_if(indexes, |_| true);
     }
 
-    /// The same, but that those stay which the device does not have, and those somebody is filling or changing.
+    /// Removes folios from the cache, except dirty ones and those that are being filled or changed.
     pub fn forget_saved(&self, indexes: Range<u64>) {
-        self.take_out(indexes, |state| !state.is_held() && state.flags() & DIRTY == 0);
+        self.remove_if(indexes, |state| !state.is_held() && state.flags() & DIRTY == 0);
     }
 
-    /// Takes out those of [`Fill::let_pass`] that nobody else has used, and that the device has.
+    /// Removes the folios marked by [`Fill::let_pass`] that are clean and that no other access has used.
     pub fn forget_passing(&self, indexes: Range<u64>) {
-        self.take_out(indexes, is_done_passing);
+        self.remove_if(indexes, is_dropbehind_done);
     }
 
-    /// Answers how many folios or frames it has looked at.
-    fn take_out(&self, indexes: Range<u64>, which: impl Fn(FrameState) -> bool) -> u64 {
+    /// Removes the folios for which `predicate` holds; returns how many folios or frames it has visited.
+    fn remove_if(&self, indexes: Range<u64>, predicate: impl Fn(FrameState) -> bool) -> u64 {
         let indexes = indexes.start..indexes.end.min(self.end.load(Ordering::Relaxed));
         if indexes.is_empty() {
             return 0;
         }
-        let places = u64::from(self.cache.frames.reached());
+        let frames = u64::from(self.cache.frames.high_water());
         let count = indexes.end - indexes.start;
-        if count <= places {
+        if count <= frames {
             for index in indexes {
-                self.take_one_out(Key { file: self.file, index }, &which);
+                self.remove_one(Key { file: self.file, index }, &predicate);
             }
             return count;
         }
-        // Fewer frames than folios there might be: each is looked at.
-        for place in 0..places as u32 {
-            let key = self.cache.frames.slab().data(place).key();
+        // The range has more indexes than there are frames: visit the frames.
+        for frame in 0..frames as u32 {
+            let key = self.cache.frames.slab().data(frame).key();
             if key.file == self.file && indexes.contains(&key.index) {
-                self.take_one_out(key, &which);
+                self.remove_one(key, &predicate);
             }
         }
-        places
+        frames
     }
 
-    fn take_one_out(&self, key: Key, which: impl Fn(FrameState) -> bool) {
+    fn remove_one(&self, key: Key, predicate: impl Fn(FrameState) -> bool) {
         let cache = &*self.cache;
         let mut shard = cache.index.shard(key);
-        let Some(place) = cache.index.find(&shard, &cache.frames, key) else { return };
-        let (slab, frame) = (cache.frames.slab(), place);
-        if !which(slab.state(frame)) {
+        let Some(frame) = cache.index.find(&shard, &cache.frames, key) else { return };
+        let slab = cache.frames.slab();
+        if !predicate(slab.state(frame)) {
             return;
         }
         let share = loop {
             match slab.share(frame) {
-                // Now nobody comes to hold it.
-                Ok(share) => break Found::new(&self.cache, place, share),
+                // While it is shared, no other thread can hold it.
+                Ok(share) => break Found::new(&self.cache, frame, share),
                 Err(_) if slab.set_flags_if_held(frame, STALE) => return,
                 Err(_) => {}
             }
         };
-        let before = self.detach(&mut shard, key, place);
+        let before = self.detach(&mut shard, key, frame);
         drop(shard);
-        cache.count_saved(self.device, before);
-        cache.eviction.lock().remove(place);
+        cache.count_cleaned(self.device, before);
+        cache.eviction.lock().remove(frame);
         drop(share);
     }
 
-    /// Takes a folio that the caller shares out of the index, and answers its flags.
-    fn detach(&self, shard: &mut Shard, key: Key, place: u32) -> u32 {
+    /// Removes a folio that the caller shares from the index; returns its flags.
+    fn detach(&self, shard: &mut Shard, key: Key, frame: u32) -> u32 {
         let cache = &*self.cache;
-        let before = cache.frames.slab().set_flags(place, DETACHED);
-        let waiters = cache.index.remove(shard, &cache.frames, key, place);
-        assert!(waiters.is_empty(), "nobody waits for what is not held");
+        let before = cache.frames.slab().set_flags(frame, DETACHED);
+        let waiters = cache.index.remove(shard, &cache.frames, key, frame);
+        assert!(waiters.is_empty(), "a folio that is not held has no waiters");
         before.flags()
     }
 
-    /// Which bytes of a range are cached, and not being filled, in order.
+    /// The parts of a byte range that are cached and not being filled or changed, in order.
     pub fn cached(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut found: Vec<Range<u64>> = Vec::new();
         for index in range.start / FOLIO..range.end.div_ceil(FOLIO) {
             let key = Key { file: self.file, index };
-            let place =
+            let frame =
                 self.cache.index.find(&self.cache.index.shard(key), &self.cache.frames, key);
-            let is_there = place.is_some_and(|place| {
-                let (slab, frame) = (self.cache.frames.slab(), place);
-                !slab.state(frame).is_held()
-            });
-            if is_there {
+            let is_readable =
+                frame.is_some_and(|frame| !self.cache.frames.slab().state(frame).is_held());
+            if is_readable {
                 let bytes = (index * FOLIO).max(range.start)..((index + 1) * FOLIO).min(range.end);
                 match found.last_mut() {
                     Some(last) if last.end == bytes.start => last.end = bytes.end,
@@ -384,23 +382,23 @@ impl Pages {
         found
     }
 
-    /// A snapshot of the `index`th folio, if it is there.
+    /// A snapshot of the folio at `index`.
     ///
     /// # Errors
-    /// Why there is none.
+    /// [`NoPage`] when the folio is not cached, or there are too many snapshots.
     pub fn page(&self, index: u64) -> Result<Page, NoPage> {
         let Look::Found(found) = self.look(index) else { return Err(NoPage::Absent) };
-        let guards = &self.cache.guards;
-        if guards.fetch_add(1, Ordering::Relaxed) >= self.cache.frames.bound().div_ceil(2) {
-            guards.fetch_sub(1, Ordering::Relaxed);
+        let snapshots = &self.cache.snapshots;
+        if snapshots.fetch_add(1, Ordering::Relaxed) >= self.cache.frames.bound().div_ceil(2) {
+            snapshots.fetch_sub(1, Ordering::Relaxed);
             return Err(NoPage::TooMany);
         }
         found.touch();
-        Ok(found.keep_counted())
+        Ok(found.into_counted_snapshot())
     }
 }
 
-fn is_done_passing(state: FrameState) -> bool {
+fn is_dropbehind_done(state: FrameState) -> bool {
     !state.is_held() && state.flags() & (DROPBEHIND | DIRTY) == DROPBEHIND
 }
 
@@ -421,44 +419,44 @@ mod tests {
     use super::*;
     use crate::Cache;
 
-    fn fill(pages: &Pages, index: u64) {
-        pages.fill(index..index + 1, 0).unwrap().into_iter().for_each(|fill| fill.end(Ok(())));
+    fn fill(file: &Pages, index: u64) {
+        file.fill(index..index + 1, 0).unwrap().into_iter().for_each(|fill| fill.end(Ok(())));
     }
 
     #[test]
-    fn more_files_than_32_bits_count_have_folios_of_their_own() {
+    fn files_numbered_beyond_32_bits_have_separate_folios() {
         let cache = Cache::new(1 << 20);
         let first = cache.pages(0);
         fill(&first, 0);
         for before in [u64::from(u32::MAX), u64::from(u32::MAX) << 8] {
             first.cache.next_file.store(before, Ordering::Relaxed);
             for _ in 0..3 {
-                let pages = cache.pages(0);
-                assert!(matches!(pages.look(0), Look::Absent), "those of file {}", pages.file);
-                fill(&pages, 0);
-                drop(pages);
+                let file = cache.pages(0);
+                assert!(matches!(file.look(0), Look::Absent), "file {} has folios", file.file);
+                fill(&file, 0);
+                drop(file);
                 assert!(matches!(first.look(0), Look::Found(_)));
             }
         }
     }
 
     #[test]
-    fn of_a_small_file_in_a_large_cache_few_folios_are_looked_at() {
+    fn removing_a_small_file_from_a_large_cache_visits_few_folios() {
         let cache = Cache::new(64 << 20);
         let (large, small, empty) = (cache.pages(0), cache.pages(0), cache.pages(0));
         (0..10_000).for_each(|index| fill(&large, index));
         (0..3).for_each(|index| fill(&small, index));
-        assert_eq!(small.take_out(2..u64::MAX, |_| true), 1);
-        assert_eq!(small.take_out(0..u64::MAX, |_| true), 3);
+        assert_eq!(small.remove_if(2..u64::MAX, |_| true), 1);
+        assert_eq!(small.remove_if(0..u64::MAX, |_| true), 3);
         assert!((0..3).all(|index| matches!(small.look(index), Look::Absent)));
-        assert_eq!(small.take_out(7..u64::MAX, |_| true), 0);
-        assert_eq!(empty.take_out(0..u64::MAX, |_| true), 0);
-        // Of one with a folio far out no more frames than there are.
+        assert_eq!(small.remove_if(7..u64::MAX, |_| true), 0);
+        assert_eq!(empty.remove_if(0..u64::MAX, |_| true), 0);
+        // A file with one folio far out visits each frame once.
         fill(&small, 1 << 40);
-        let looked_at = small.take_out(0..u64::MAX, |_| true);
-        assert_eq!(looked_at, u64::from(small.cache.frames.reached()));
+        let visited = small.remove_if(0..u64::MAX, |_| true);
+        assert_eq!(visited, u64::from(small.cache.frames.high_water()));
         assert!(matches!(small.look(1 << 40), Look::Absent));
-        assert_eq!(large.take_out(0..u64::MAX, |_| true), 10_000);
+        assert_eq!(large.remove_if(0..u64::MAX, |_| true), 10_000);
         assert_eq!(cache.statistics().used_bytes, 0);
     }
 }

@@ -1,5 +1,5 @@
-//! Folios that came into the cache and have no bytes yet: whoever has them fills them, and says so. Readers of
-//! these meanwhile wait.
+//! Folios that are in the cache but have no bytes yet. The holder of a [`Fill`] reads the bytes and reports the result.
+//! Until then, readers of these folios wait.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::core::CacheCore;
 use crate::folio::{DIRTY, DROPBEHIND, FOLIO, Folio, HAS_WAITERS, Key, READAHEAD_MARKER, STALE};
 use crate::waiter::WaitOutcome;
 
-/// A duty: to fill folios that lie in a row in the file and in memory. Dropped, it has failed (EIO).
+/// The duty to fill folios that are contiguous in the file and in memory. Dropping it reports EIO.
 #[must_use = "readers wait for it"]
 pub struct Fill {
     cache: Arc<CacheCore>,
@@ -19,7 +19,7 @@ pub struct Fill {
     device: u16,
     first: u64,
     hold: Option<Hold<Folio>>,
-    /// A buffer has the bytes.
+    /// The bytes are lent to a buffer.
     is_lent: bool,
 }
 
@@ -35,7 +35,7 @@ impl Fill {
     }
 
     fn hold(&mut self) -> &mut Hold<Folio> {
-        self.hold.as_mut().expect("until it is ended")
+        self.hold.as_mut().expect("the fill has not ended")
     }
 
     fn frames(&mut self) -> Range<u32> {
@@ -43,13 +43,13 @@ impl Fill {
         hold.first()..hold.first() + hold.count()
     }
 
-    /// Which bytes of the file.
+    /// The range in the file, in bytes.
     pub fn range(&self) -> Range<u64> {
         let count = self.hold.as_ref().map_or(0, Hold::count);
         self.first * FOLIO..(self.first + u64::from(count)) * FOLIO
     }
 
-    /// Keeps the first `bytes` bytes, whole folios, and gives the others away.
+    /// Keeps the first `bytes` bytes, a multiple of the folio size, and returns the rest.
     pub fn split_off(&mut self, bytes: u64) -> Fill {
         assert!(bytes.is_multiple_of(FOLIO) && !self.is_lent);
         let folios = bytes / FOLIO;
@@ -59,38 +59,39 @@ impl Fill {
         Fill { cache, file, device, first, hold: Some(hold), is_lent: false }
     }
 
-    /// The bytes.
+    /// The bytes of all its folios.
     pub fn bytes(&mut self) -> &mut [u8] {
         self.hold().bytes()
     }
 
-    /// The bytes as a buffer, for a request: [`Self::take_back`] ends that.
+    /// Lends the bytes as a buffer, for a request, until [`Self::take_back`].
     pub fn lend(&mut self) -> Buffer {
         self.is_lent = true;
         self.hold().lend()
     }
 
-    /// Takes back what was lent.
+    /// Takes back the buffer of [`Self::lend`].
     pub fn take_back(&mut self, buffer: Buffer) {
         self.hold().take_back(buffer);
         self.is_lent = false;
     }
 
-    /// Marks the folio at an offset: whoever reads it starts the next window of readahead.
+    /// Marks the folio at an offset: reading it starts the next window of readahead.
     pub fn mark(&mut self, offset: u64) {
-        let place = self.hold().first() + (offset / FOLIO - self.first) as u32;
-        self.hold().slab().set_flags(place, READAHEAD_MARKER);
+        let frame = self.hold().first() + (offset / FOLIO - self.first) as u32;
+        self.hold().slab().set_flags(frame, READAHEAD_MARKER);
     }
 
-    /// Has them leave as soon as they have been read ([`Pages::forget_passing`](crate::Pages::forget_passing)) and the device has them
-    /// ([`Pages::saved`](crate::Pages::saved)), unless somebody uses them meanwhile.
+    /// Marks the folios as dropbehind. They leave the cache once they are read
+    /// ([`Pages::forget_passing`](crate::Pages::forget_passing)) and clean
+    /// ([`Pages::saved`](crate::Pages::saved)), unless another access uses them first.
     pub fn let_pass(&mut self) {
         for frame in self.frames() {
             self.cache.frames.slab().set_flags(frame, DROPBEHIND);
         }
     }
 
-    /// Counts that the first `count` of them are used, as [`Found::touch`](crate::Found::touch).
+    /// Counts an access to each of the first `count` folios, as [`Found::touch`](crate::Found::touch) does.
     pub fn touch(&mut self, count: u32) {
         for frame in self.frames().take(count as usize) {
             let flags = self.cache.frames.slab().state(frame).flags();
@@ -98,13 +99,13 @@ impl Fill {
         }
     }
 
-    /// Says that they are filled, or why not. Those who wait are told; of several that could not be filled
-    /// together, that they look again, since nobody knows which of them it was.
+    /// Ends the fill, and reports the result to the waiters. After a failed fill of several folios the waiters look
+    /// again, since it is unknown which folio failed.
     pub fn end(mut self, result: Result<(), Errno>) {
         self.end_all(result.map(|()| 0));
     }
 
-    /// Says that nobody wants them any more. Those who wait look again.
+    /// Removes the folios, which are no longer wanted. Their waiters look again.
     pub fn forget(mut self) {
         let Some(mut rest) = self.hold.take() else { return };
         let mut index = self.first;
@@ -116,13 +117,14 @@ impl Fill {
         }
     }
 
-    /// Says that they are filled with what the device does not have: they stay until [`Pages::saved`](crate::Pages::saved) or
+    /// Ends the fill and marks the folios dirty. They stay until
+    /// [`Pages::saved`](crate::Pages::saved) or
     /// [`Pages::invalidate`](crate::Pages::invalidate).
     pub fn end_unsaved(mut self) {
         self.end_all(Ok(DIRTY));
     }
 
-    /// With flags that they have from now on.
+    /// Ends the fill. The result holds flags to set.
     fn end_all(&mut self, result: Result<u32, Errno>) {
         let Some(mut rest) = self.hold.take() else { return };
         let mut index = self.first;
@@ -131,7 +133,7 @@ impl Fill {
             let tail = rest.split_off(1);
             let key = Key { file: self.file, index };
             match result {
-                Ok(flags) => self.cache.open(key, self.device, rest, flags),
+                Ok(flags) => self.cache.publish(key, self.device, rest, flags),
                 Err(error) => {
                     self.cache.remove_held(key, self.device, rest, is_one.then_some(error));
                 }
@@ -144,11 +146,11 @@ impl Fill {
 impl Drop for Fill {
     fn drop(&mut self) {
         if self.is_lent {
-            // Who knows what writes there yet: the frames are lost, those who wait are told.
+            // A request may still write to the frames: leak them, and fail the waiters.
             if let Some(hold) = self.hold.take() {
-                for frame in 0..u64::from(hold.count()) {
-                    let key = Key { file: self.file, index: self.first + frame };
-                    self.cache.lose(key, hold.first() + frame as u32);
+                for nth in 0..u64::from(hold.count()) {
+                    let key = Key { file: self.file, index: self.first + nth };
+                    self.cache.leak(key, hold.first() + nth as u32);
                 }
             }
         } else {
@@ -158,34 +160,34 @@ impl Drop for Fill {
 }
 
 impl CacheCore {
-    /// Opens a held folio for all to share. Each waiter receives a snapshot of it.
-    fn open(&self, key: Key, device: u16, hold: Hold<Folio>, more: u32) {
+    /// Opens a held folio for sharing, with `more` flags set. Each waiter receives a snapshot of it.
+    fn publish(&self, key: Key, device: u16, hold: Hold<Folio>, more: u32) {
         if more & DIRTY != 0 {
-            // Counted first: as soon as it is open it may be saved.
+            // Count it first: once it is open, it may be written back.
             self.dirty.add(device);
         }
         let is_plain = |flags| (flags & (HAS_WAITERS | STALE) == 0).then_some(flags | more);
         let hold = match hold.open_if(0, is_plain) {
-            Ok((before, _)) => return self.count_saved(device, before.flags() & more),
+            Ok((before, _)) => return self.count_cleaned(device, before.flags() & more),
             Err(hold) => hold,
         };
         let mut shard = self.index.shard(key);
-        let place = hold.first();
-        let waiters = shard.take_waiters(place);
+        let frame = hold.first();
+        let waiters = shard.take_waiters(frame);
         let is_wanted = |flags| (flags & STALE == 0).then_some(flags & !HAS_WAITERS | more);
         match hold.open_if(waiters.len() as u32, is_wanted) {
             Ok((before, snapshots)) => {
                 drop(shard);
-                self.count_saved(device, before.flags() & more);
+                self.count_cleaned(device, before.flags() & more);
                 for (waiter, snapshot) in waiters.into_iter().zip(snapshots) {
-                    self.notify(&waiter, WaitOutcome::Filled { place, snapshot });
+                    self.notify(&waiter, WaitOutcome::Filled { frame, snapshot });
                 }
             }
             Err(hold) => {
-                self.index.remove(&mut shard, &self.frames, key, place);
+                self.index.remove(&mut shard, &self.frames, key, frame);
                 drop(shard);
-                self.count_saved(device, more);
-                self.forget(place, device, hold);
+                self.count_cleaned(device, more);
+                self.free_folio(frame, device, hold);
                 for waiter in waiters {
                     self.notify(&waiter, WaitOutcome::Changed);
                 }
@@ -193,20 +195,20 @@ impl CacheCore {
         }
     }
 
-    /// Takes a held folio out of the cache. Its waiters look again, or receive the error.
+    /// Removes a held folio from the cache. Its waiters look again, or receive the error.
     pub(crate) fn remove_held(&self, key: Key, device: u16, hold: Hold<Folio>, why: Option<Errno>) {
-        let place = hold.first();
-        let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, place);
-        self.forget(place, device, hold);
+        let frame = hold.first();
+        let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, frame);
+        self.free_folio(frame, device, hold);
         for waiter in waiters {
             self.notify(&waiter, why.map_or(WaitOutcome::Changed, WaitOutcome::Failed));
         }
     }
 
-    /// The same for one whose frame nobody can have any more.
-    fn lose(&self, key: Key, place: u32) {
-        let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, place);
-        self.eviction.lock().remove(place);
+    /// Removes a held folio and leaks its frame. Its waiters receive EIO.
+    fn leak(&self, key: Key, frame: u32) {
+        let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, frame);
+        self.eviction.lock().remove(frame);
         for waiter in waiters {
             self.notify(&waiter, WaitOutcome::Failed(Errno::IO));
         }

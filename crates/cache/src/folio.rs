@@ -1,5 +1,5 @@
-//! A folio: what is known of a frame besides its bytes. Its state, its lock and that somebody waits for it are
-//! one word, the frame's (see [`uringfs_buffer::Slab`]); these are that word's flags.
+//! A folio: the metadata of a frame. State, lock and waiters flag are one word of the frame (see
+//! [`uringfs_buffer::Slab`]); the flags here are bits of that word.
 
 #[cfg(not(loom))]
 use zerocopy::{FromZeros, KnownLayout};
@@ -17,22 +17,21 @@ pub(crate) const STALE: u32 = 1 << 1;
 pub(crate) const DETACHED: u32 = 1 << 2;
 /// Reading it starts the next window of readahead.
 pub(crate) const READAHEAD_MARKER: u32 = 1 << 3;
-/// The access count (see `eviction`): one, two, three accesses, each flag with those before it, so that setting one
-/// twice does no harm.
+/// The access count (see `eviction`), in unary: one, two, three accesses. Setting a flag twice does no harm.
 pub(crate) const ACCESS_COUNT: [u32; 3] = [1 << 4, 1 << 5, 1 << 6];
 
-/// The device does not have its bytes yet: it is not evicted.
+/// The device does not have its bytes yet. It is not evicted.
 pub(crate) const DIRTY: u32 = 1 << 7;
 
 /// It leaves as soon as it is read and clean, unless another reader uses it.
 pub(crate) const DROPBEHIND: u32 = 1 << 8;
 
-/// First bit of the filler's number.
-pub(crate) const FILLER: u32 = 16;
-/// The number of a writer, which waits for nothing while it holds the folio.
+/// First bit of the holder's number.
+pub(crate) const HOLDER_SHIFT: u32 = 16;
+/// The number of any writer. A writer waits for nothing while it holds the folio.
 pub const WRITER: u16 = u16::MAX;
 
-/// Which bytes of which file a frame has. It changes only while the frame is held.
+/// The file and index of the folio in a frame. They change only while the frame is held.
 #[cfg_attr(not(loom), derive(FromZeros, KnownLayout))]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C)]
@@ -43,33 +42,34 @@ pub(crate) struct Folio {
     pub(crate) next: AtomicU32,
 }
 
-/// With its state half a cache line.
+// With the frame's state this is half a cache line.
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Folio>() == 24);
 
-/// Names a folio: a file, and how many folios of it lie before.
+/// The key of a folio: its file, and its index in the file, in folios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) file: u64,
     pub(crate) index: u64,
 }
 
-/// 2^64 by the golden ratio.
-const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+/// 2^64 divided by the golden ratio.
+const GOLDEN_RATIO: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Key {
-    /// Its chain among 2^`bits`: folios in a row have chains in a row, so that those of one file do not meet while it has
-    /// fewer than there are chains; further on it begins elsewhere, or what lies far apart would.
+    /// Its chain among 2^`bits`. Adjacent folios have adjacent chains, so the folios of a file collide only when the
+    /// file has more folios than there are chains. Each further span of 2^`bits` folios starts at another chain, so
+    /// that folios far apart do not collide systematically.
     #[inline(always)]
     pub(crate) fn chain(self, bits: u32) -> usize {
-        let begin = (self.index >> bits).wrapping_add(self.file << 24).wrapping_mul(ODD);
+        let begin = (self.index >> bits).wrapping_add(self.file << 24).wrapping_mul(GOLDEN_RATIO);
         (self.index.wrapping_add(begin >> 20) & ((1 << bits) - 1)) as usize
     }
 
-    /// Spread over all bits.
+    /// A hash that varies in all bits.
     pub(crate) fn hash(self) -> u64 {
-        let mixed = (self.index ^ self.file.rotate_left(40)).wrapping_mul(ODD);
-        (mixed ^ mixed >> 32).wrapping_mul(ODD)
+        let mixed = (self.index ^ self.file.rotate_left(40)).wrapping_mul(GOLDEN_RATIO);
+        (mixed ^ mixed >> 32).wrapping_mul(GOLDEN_RATIO)
     }
 }
 
@@ -85,7 +85,7 @@ impl Folio {
         Key { file, index }
     }
 
-    pub(crate) fn name(&self, key: Key) {
+    pub(crate) fn set_key(&self, key: Key) {
         self.file.store(key.file, Ordering::Relaxed);
         self.index.store(key.index, Ordering::Relaxed);
     }

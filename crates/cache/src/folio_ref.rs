@@ -1,4 +1,4 @@
-//! A folio's bytes, as they are read: for the moment, or for as long as one likes.
+//! Read access to a folio's bytes: briefly ([`Found`]), or for any length of time ([`Page`]).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use crate::core::{CacheCore, is_last_share};
 use crate::folio::{ACCESS_COUNT, DROPBEHIND, Folio, READAHEAD_MARKER};
 use uringfs_sync::atomic::Ordering;
 
-/// A folio that was found, for as long as it takes to copy from it.
+/// A shared reference to a folio. Keep it only while you copy from it.
 pub struct Found<'a> {
     cache: &'a Arc<CacheCore>,
-    place: u32,
-    /// None once it is kept.
+    frame: u32,
+    /// None once it has become a snapshot.
     share: Option<Share<'a, Folio>>,
 }
 
 impl<'a> Found<'a> {
     #[inline(always)]
-    pub(crate) fn new(cache: &'a Arc<CacheCore>, place: u32, share: Share<'a, Folio>) -> Found<'a> {
-        Found { cache, place, share: Some(share) }
+    pub(crate) fn new(cache: &'a Arc<CacheCore>, frame: u32, share: Share<'a, Folio>) -> Found<'a> {
+        Found { cache, frame, share: Some(share) }
     }
 
     /// Whether reading it starts the next window of readahead.
@@ -29,28 +29,27 @@ impl<'a> Found<'a> {
         self.share.as_ref().is_some_and(|share| share.state().flags() & READAHEAD_MARKER != 0)
     }
 
-    /// The same, said to one reader only.
+    /// Clears the readahead marker; true for the one caller that found it set.
     #[inline]
     pub fn take_mark(&self) -> bool {
-        self.is_marked() && self.cache.take_mark(self.place)
+        self.is_marked() && self.cache.take_readahead_marker(self.frame)
     }
 
-    /// Counts that it is read, and not as a part of what was read of it just before: so eviction knows what is
-    /// read again and again.
+    /// Counts an access, for eviction. Do not count small sequential reads of one folio more than once.
     #[inline]
     pub fn touch(&self) {
         let flags = self.share.as_ref().map_or(0, |share| share.state().flags());
         if flags & (ACCESS_COUNT[2] | DROPBEHIND) != ACCESS_COUNT[2] {
-            self.cache.touch(self.place, flags);
+            self.cache.touch(self.frame, flags);
         }
     }
 
-    /// The same, for as long as it is wanted; counted among those that are kept.
-    pub(crate) fn keep_counted(mut self) -> Page {
-        let share = self.share.take().expect("it is kept once");
+    /// Turns it into a snapshot. The caller has counted the snapshot in [`CacheCore::snapshots`].
+    pub(crate) fn into_counted_snapshot(mut self) -> Page {
+        let share = self.share.take().expect("it is no snapshot yet");
         let snapshot = share.keep(self.cache.frames.slab());
-        let (cache, place) = (self.cache.clone(), self.place);
-        Page { cache, place, snapshot: Some(snapshot), is_counted: true }
+        let (cache, frame) = (self.cache.clone(), self.frame);
+        Page { cache, frame, snapshot: Some(snapshot), is_counted: true }
     }
 }
 
@@ -59,7 +58,7 @@ impl Deref for Found<'_> {
 
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        self.share.as_ref().expect("it is not kept")
+        self.share.as_ref().expect("it is no snapshot")
     }
 }
 
@@ -69,34 +68,34 @@ impl Drop for Found<'_> {
         if let Some(share) = self.share.take() {
             let before = share.release();
             if is_last_share(before) {
-                self.cache.reclaim(self.place);
+                self.cache.reclaim(self.frame);
             }
         }
     }
 }
 
-/// A snapshot of a folio: it keeps its bytes, and its frame, whatever happens to the file.
+/// A snapshot of a folio. It keeps the bytes and the frame, whatever happens to the file.
 pub struct Page {
     cache: Arc<CacheCore>,
-    place: u32,
+    frame: u32,
     snapshot: Option<Snapshot<Folio>>,
-    /// Among those that are kept, and not handed on to be copied from.
+    /// Counted in [`CacheCore::snapshots`]. False for the result of a wait, which lives only until it is copied.
     is_counted: bool,
 }
 
 impl Page {
-    pub(crate) fn new(cache: Arc<CacheCore>, place: u32, snapshot: Snapshot<Folio>) -> Page {
-        Page { cache, place, snapshot: Some(snapshot), is_counted: false }
+    pub(crate) fn new(cache: Arc<CacheCore>, frame: u32, snapshot: Snapshot<Folio>) -> Page {
+        Page { cache, frame, snapshot: Some(snapshot), is_counted: false }
     }
 
-    /// Whether reading it starts the next window of readahead: said to one reader.
+    /// Clears the readahead marker; true for the one caller that found it set.
     pub fn take_mark(&self) -> bool {
-        self.cache.take_mark(self.place)
+        self.cache.take_readahead_marker(self.frame)
     }
 
-    /// Counts that it is read, once for all who waited for it.
+    /// Counts the first access. All readers that waited for the same fill count as one.
     pub fn touch_first(&self) {
-        self.cache.touch(self.place, 0);
+        self.cache.touch(self.frame, 0);
     }
 }
 
@@ -105,16 +104,16 @@ impl Deref for Page {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.snapshot.as_ref().expect("until it is dropped")
+        self.snapshot.as_ref().expect("it is not dropped yet")
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
         let snapshot = self.snapshot.take().expect("it is dropped once");
-        self.cache.release(self.place, snapshot);
+        self.cache.release(self.frame, snapshot);
         if self.is_counted {
-            self.cache.guards.fetch_sub(1, Ordering::Relaxed);
+            self.cache.snapshots.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

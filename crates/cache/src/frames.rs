@@ -1,4 +1,4 @@
-//! The frames, in chunks that get memory when it is needed: which of them are free.
+//! The frames and which of them are free. Frames lie in chunks, which are mapped as they are needed.
 
 use std::sync::Arc;
 
@@ -8,70 +8,71 @@ use crate::folio::{FOLIO, Folio};
 use uringfs_sync::Mutex;
 use uringfs_sync::atomic::{AtomicU32, Ordering};
 
-/// Chunks at most: each is registered with each ring, whose table has a bound.
+/// Bound for chunks. Each chunk is registered with each ring, whose table is bounded.
 const MAX_CHUNKS: u64 = 64;
-/// Frames of a chunk, where there may be as many: two megabytes, one huge page.
+/// Frames in a chunk if the cache is large enough: two megabytes, one huge page.
 const HUGE_CHUNK: u64 = (2 << 20) / FOLIO;
-/// Frames of the only chunk of a cache that has room for fewer: a word of bits; loom knows them one by one.
+/// Frames in the only chunk of a small cache: one word of bits. A smaller number under loom, which tracks each frame.
 const MIN_CHUNK: u64 = if cfg!(loom) { 2 } else { 64 };
 
-/// All frames there may be.
+/// All frames of a cache.
 pub(crate) struct Frames {
     slab: Arc<Slab<Folio>>,
     /// Frames in a chunk: a power of two.
     per_chunk: u32,
-    free: Mutex<Free>,
-    /// Behind all frames that have ever had memory.
-    reached: AtomicU32,
+    free: Mutex<FreeFrames>,
+    /// End of the frames that have ever had memory.
+    high_water: AtomicU32,
 }
 
-/// Frames that are vacant, in chunks that have memory.
-struct Free {
-    chunks: Box<[Vacant]>,
-    /// Where the next are looked for: so that those in a row stay together.
-    at: u32,
+/// The free frames of all mapped chunks.
+struct FreeFrames {
+    chunks: Box<[FreeMap]>,
+    /// The frame at which the next search begins. Going on from there keeps runs together.
+    cursor: u32,
     count: u32,
-    /// Frames of chunks with memory.
+    /// Frames of mapped chunks, free or not.
     mapped: u32,
 }
 
-/// The vacant frames of a chunk, a bit each; none while it has no memory.
+/// The free frames of a chunk, as a bitmap; empty while the chunk has no memory.
 #[derive(Clone, Default)]
-struct Vacant {
+struct FreeMap {
     bits: Vec<u64>,
     count: u32,
-    /// When all are.
-    all: u32,
+    /// Frames in the chunk, or 0 while it has no memory.
+    total: u32,
 }
 
 impl Frames {
-    /// `bound` folios at most.
+    /// For at most `bound` folios.
     pub(crate) fn new(bound: u32) -> Frames {
         let per_chunk = u64::from(bound).div_ceil(MAX_CHUNKS).max(HUGE_CHUNK).next_power_of_two();
         let per_chunk = per_chunk.min(u64::from(bound).next_power_of_two().max(MIN_CHUNK)) as u32;
         let slab = Arc::new(Slab::new(bound, FOLIO as usize, per_chunk));
-        let chunks = vec![Vacant::default(); bound.div_ceil(per_chunk) as usize].into_boxed_slice();
-        let free = Mutex::new(Free { chunks, at: 0, count: 0, mapped: 0 });
-        Frames { slab, per_chunk, free, reached: AtomicU32::new(0) }
+        let chunks =
+            vec![FreeMap::default(); bound.div_ceil(per_chunk) as usize].into_boxed_slice();
+        let free = Mutex::new(FreeFrames { chunks, cursor: 0, count: 0, mapped: 0 });
+        Frames { slab, per_chunk, free, high_water: AtomicU32::new(0) }
     }
 
-    /// How many there may be.
+    /// Upper bound for frames.
     pub(crate) fn bound(&self) -> u32 {
         self.slab.count()
     }
 
-    /// Behind all that have ever had memory.
-    pub(crate) fn reached(&self) -> u32 {
-        self.reached.load(Ordering::Acquire)
+    /// End of the frames that have ever had memory.
+    pub(crate) fn high_water(&self) -> u32 {
+        self.high_water.load(Ordering::Acquire)
     }
 
-    /// Frames that have memory.
+    /// Frames of mapped chunks.
     pub(crate) fn mapped(&self) -> u32 {
         self.free.lock().mapped
     }
 
-    /// Frames that are taken.
-    pub(crate) fn taken(&self) -> u32 {
+    /// Frames in use.
+    pub(crate) fn allocated(&self) -> u32 {
         let free = self.free.lock();
         free.mapped - free.count
     }
@@ -81,110 +82,110 @@ impl Frames {
         &self.slab
     }
 
-    /// One frame, if one is free or new memory gives one.
-    pub(crate) fn take_one(&self) -> Option<Hold<Folio>> {
+    /// One frame, if one is free or another chunk can be mapped.
+    pub(crate) fn allocate_one(&self) -> Option<Hold<Folio>> {
         let free = &mut *self.free.lock();
-        if free.count == 0 && !self.map_another(free) {
+        if free.count == 0 && !self.map_chunk(free) {
             return None;
         }
-        let (first, length) = free.row(self.per_chunk, 1)?;
+        let (first, length) = free.take_run(self.per_chunk, 1)?;
         let hold = self.slab.occupy(first, length);
-        Some(hold.expect("what is free is vacant and has memory"))
+        Some(hold.expect("a free frame is vacant and has memory"))
     }
 
-    /// Up to `count` frames, in as few rows as there are; as many as are free, or as new memory gives.
-    pub(crate) fn take(&self, count: u32) -> Vec<Hold<Folio>> {
-        let mut rows = Vec::new();
+    /// Up to `count` frames, in as few runs as possible. The result is shorter when memory or the bound allows no more.
+    pub(crate) fn allocate(&self, count: u32) -> Vec<Hold<Folio>> {
+        let mut runs = Vec::new();
         let mut wanted = count;
         let free = &mut *self.free.lock();
-        while wanted > 0 && (free.count > 0 || self.map_another(free)) {
-            let Some((first, length)) = free.row(self.per_chunk, wanted) else { break };
+        while wanted > 0 && (free.count > 0 || self.map_chunk(free)) {
+            let Some((first, length)) = free.take_run(self.per_chunk, wanted) else { break };
             let hold = self.slab.occupy(first, length);
-            rows.push(hold.expect("what is free is vacant and has memory"));
+            runs.push(hold.expect("a free frame is vacant and has memory"));
             wanted -= length;
         }
-        rows
+        runs
     }
 
-    /// Frames nobody has any more. Of the chunk that is vacant with them the system gets its memory back, if as many
-    /// are vacant elsewhere: so that what comes and goes does not map and unmap.
-    pub(crate) fn give_back(&self, hold: Hold<Folio>) {
+    /// Frees frames. When their chunk is entirely free and another chunk's worth of frames is free elsewhere, unmaps
+    /// the chunk. The reserve avoids mapping and unmapping the same chunk again and again.
+    pub(crate) fn free(&self, hold: Hold<Folio>) {
         let (first, count) = (hold.first(), hold.count());
         let free = &mut *self.free.lock();
         hold.vacate();
-        let at = (first / self.per_chunk) as usize;
-        let vacant = &mut free.chunks[at];
+        let chunk = (first / self.per_chunk) as usize;
+        let map = &mut free.chunks[chunk];
         for frame in first % self.per_chunk..first % self.per_chunk + count {
-            vacant.bits[frame as usize / 64] |= 1 << (frame % 64);
+            map.bits[frame as usize / 64] |= 1 << (frame % 64);
         }
-        vacant.count += count;
+        map.count += count;
         free.count += count;
-        let Vacant { count, all, .. } = free.chunks[at];
-        if count == all && free.count - all >= self.per_chunk {
-            self.unmap(free, at);
+        let FreeMap { count, total, .. } = free.chunks[chunk];
+        if count == total && free.count - total >= self.per_chunk {
+            self.unmap_chunk(free, chunk);
         }
     }
 
-    /// Gives a chunk memory, if there may be more.
-    fn map_another(&self, free: &mut Free) -> bool {
+    /// Maps another chunk; false when all are mapped or there is no memory.
+    fn map_chunk(&self, free: &mut FreeFrames) -> bool {
         if free.mapped == self.bound() {
             return false;
         }
-        let Some(at) = free.chunks.iter().position(|chunk| chunk.all == 0) else { return false };
-        if self.slab.map_memory(at as u32).is_err() {
+        let Some(chunk) = free.chunks.iter().position(|map| map.total == 0) else { return false };
+        if self.slab.map_memory(chunk as u32).is_err() {
             return false;
         }
-        let frames = self.slab.frames_of(at as u32);
-        let all = frames.len() as u32;
-        let word = |word: u32| match all.saturating_sub(word * 64) {
+        let frames = self.slab.frames_of(chunk as u32);
+        let total = frames.len() as u32;
+        let word = |word: u32| match total.saturating_sub(word * 64) {
             0 => 0,
             bits @ 1..64 => (1 << bits) - 1,
             _ => u64::MAX,
         };
-        let bits = (0..all.div_ceil(64)).map(word).collect();
-        free.chunks[at] = Vacant { bits, count: all, all };
-        (free.count, free.mapped) = (free.count + all, free.mapped + all);
-        free.at = frames.start;
-        self.reached.fetch_max(frames.end, Ordering::AcqRel);
+        let bits = (0..total.div_ceil(64)).map(word).collect();
+        free.chunks[chunk] = FreeMap { bits, count: total, total };
+        (free.count, free.mapped) = (free.count + total, free.mapped + total);
+        free.cursor = frames.start;
+        self.high_water.fetch_max(frames.end, Ordering::AcqRel);
         true
     }
 
-    /// Gives back to the system what chunks have that are vacant as a whole.
-    pub(crate) fn unmap_vacant(&self) {
+    /// Unmaps all chunks that are entirely free.
+    pub(crate) fn unmap_free_chunks(&self) {
         let free = &mut *self.free.lock();
-        for at in 0..free.chunks.len() {
-            let Vacant { count, all, .. } = free.chunks[at];
-            if all > 0 && count == all {
-                self.unmap(free, at);
+        for chunk in 0..free.chunks.len() {
+            let FreeMap { count, total, .. } = free.chunks[chunk];
+            if total > 0 && count == total {
+                self.unmap_chunk(free, chunk);
             }
         }
     }
 
-    /// Gives back what a chunk has whose frames are vacant.
-    fn unmap(&self, free: &mut Free, at: usize) {
-        if self.slab.unmap_memory(at as u32) {
-            let Vacant { all, .. } = std::mem::take(&mut free.chunks[at]);
-            (free.count, free.mapped) = (free.count - all, free.mapped - all);
+    /// Unmaps a chunk that is entirely free.
+    fn unmap_chunk(&self, free: &mut FreeFrames, chunk: usize) {
+        if self.slab.unmap_memory(chunk as u32) {
+            let FreeMap { total, .. } = std::mem::take(&mut free.chunks[chunk]);
+            (free.count, free.mapped) = (free.count - total, free.mapped - total);
         }
     }
 }
 
-impl Free {
-    /// Vacant frames in a row, up to `most`, from where the last ones were on: the first, and how many.
-    fn row(&mut self, per_chunk: u32, most: u32) -> Option<(u32, u32)> {
-        let places = self.chunks.len() as u32 * per_chunk;
-        let mut at = self.at % places;
-        // One word may be looked at twice: at the beginning, and again at the end.
-        for _ in 0..places / per_chunk.min(64) + 2 {
+impl FreeFrames {
+    /// Takes the next run of up to `max` free frames, searching from the cursor: its first frame, and its length.
+    fn take_run(&mut self, per_chunk: u32, max: u32) -> Option<(u32, u32)> {
+        let frames = self.chunks.len() as u32 * per_chunk;
+        let mut at = self.cursor % frames;
+        // The first word may be visited again at the end.
+        for _ in 0..frames / per_chunk.min(64) + 2 {
             let (chunk, frame) = ((at / per_chunk) as usize, at % per_chunk);
-            let Vacant { bits, count, .. } = &mut self.chunks[chunk];
+            let FreeMap { bits, count, .. } = &mut self.chunks[chunk];
             if *count == 0 {
-                at = ((chunk as u32 + 1) * per_chunk) % places;
+                at = ((chunk as u32 + 1) * per_chunk) % frames;
                 continue;
             }
             let word = bits.get(frame as usize / 64).map_or(0, |word| word >> (frame % 64));
             if word == 0 {
-                at = (at / 64 * 64 + 64) % places;
+                at = (at / 64 * 64 + 64) % frames;
                 continue;
             }
             let first = frame + word.trailing_zeros();
@@ -192,7 +193,7 @@ impl Free {
             let is_free = |bits: &[u64], frame: u32| {
                 bits.get(frame as usize / 64).is_some_and(|word| word >> (frame % 64) & 1 == 1)
             };
-            while end < per_chunk && end - first < most && is_free(bits, end) {
+            while end < per_chunk && end - first < max && is_free(bits, end) {
                 bits[end as usize / 64] &= !(1 << (end % 64));
                 end += 1;
             }
@@ -200,7 +201,7 @@ impl Free {
             *count -= length;
             self.count -= length;
             let first = chunk as u32 * per_chunk + first;
-            self.at = first + length;
+            self.cursor = first + length;
             return Some((first, length));
         }
         None
@@ -211,55 +212,55 @@ impl Free {
 mod tests {
     use super::*;
 
-    fn lengths(rows: &[Hold<Folio>]) -> Vec<u32> {
-        rows.iter().map(Hold::count).collect()
+    fn lengths(runs: &[Hold<Folio>]) -> Vec<u32> {
+        runs.iter().map(Hold::count).collect()
     }
 
     #[test]
-    fn frames_come_in_rows_and_no_more_than_the_bound() {
+    fn frames_come_in_runs_up_to_the_bound() {
         let frames = Frames::new(1000);
-        let first = frames.take(32);
+        let first = frames.allocate(32);
         assert_eq!(lengths(&first), [32]);
-        let rest = frames.take(2000);
+        let rest = frames.allocate(2000);
         assert_eq!(lengths(&rest).iter().sum::<u32>(), 968);
-        assert!(frames.take(1).is_empty());
-        assert_eq!((frames.taken(), frames.mapped()), (1000, 1000));
-        first.into_iter().for_each(|hold| frames.give_back(hold));
-        assert_eq!(lengths(&frames.take(40)), [32]);
-        rest.into_iter().for_each(|hold| frames.give_back(hold));
+        assert!(frames.allocate(1).is_empty());
+        assert_eq!((frames.allocated(), frames.mapped()), (1000, 1000));
+        first.into_iter().for_each(|hold| frames.free(hold));
+        assert_eq!(lengths(&frames.allocate(40)), [32]);
+        rest.into_iter().for_each(|hold| frames.free(hold));
     }
 
     #[test]
-    fn memory_is_taken_slab_by_slab_and_given_back() {
+    fn chunks_are_mapped_and_unmapped_one_by_one() {
         let frames = Frames::new(4096);
         assert_eq!(frames.mapped(), 0);
-        let rows = frames.take(1);
+        let runs = frames.allocate(1);
         assert_eq!(frames.mapped(), HUGE_CHUNK as u32);
-        frames.unmap_vacant();
+        frames.unmap_free_chunks();
         assert_eq!(frames.mapped(), HUGE_CHUNK as u32);
-        rows.into_iter().for_each(|hold| frames.give_back(hold));
-        frames.unmap_vacant();
-        assert_eq!((frames.mapped(), frames.taken()), (0, 0));
-        assert_eq!(lengths(&frames.take(600)), [512, 88]);
+        runs.into_iter().for_each(|hold| frames.free(hold));
+        frames.unmap_free_chunks();
+        assert_eq!((frames.mapped(), frames.allocated()), (0, 0));
+        assert_eq!(lengths(&frames.allocate(600)), [512, 88]);
     }
 
     #[test]
-    fn of_chunks_that_are_vacant_one_keeps_its_memory() {
+    fn one_free_chunk_stays_mapped() {
         let frames = Frames::new(4096);
-        let (first, rest) = (frames.take(512), frames.take(1536));
+        let (first, rest) = (frames.allocate(512), frames.allocate(1536));
         assert_eq!(frames.mapped(), 2048);
-        first.into_iter().for_each(|hold| frames.give_back(hold));
-        assert_eq!((frames.mapped(), frames.taken()), (2048, 1536));
-        rest.into_iter().for_each(|hold| frames.give_back(hold));
-        assert_eq!((frames.mapped(), frames.taken()), (512, 0));
-        assert_eq!(frames.take(4096).iter().map(Hold::count).sum::<u32>(), 4096);
+        first.into_iter().for_each(|hold| frames.free(hold));
+        assert_eq!((frames.mapped(), frames.allocated()), (2048, 1536));
+        rest.into_iter().for_each(|hold| frames.free(hold));
+        assert_eq!((frames.mapped(), frames.allocated()), (512, 0));
+        assert_eq!(frames.allocate(4096).iter().map(Hold::count).sum::<u32>(), 4096);
     }
 
     #[test]
-    fn a_few_frames_are_enough() {
+    fn a_cache_may_have_only_a_few_frames() {
         for bound in [1, 3, 64, 65] {
             let frames = Frames::new(bound);
-            assert_eq!(frames.take(100).iter().map(Hold::count).sum::<u32>(), bound);
+            assert_eq!(frames.allocate(100).iter().map(Hold::count).sum::<u32>(), bound);
         }
     }
 }

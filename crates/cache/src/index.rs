@@ -1,5 +1,5 @@
-//! The index: which folio is in which frame. A hash table of chains. A lookup walks a chain without a lock; a change
-//! takes the lock of its shard. A shard also holds the waiters for its folios.
+//! The index: a hash table of chains from folios to frames. A lookup walks a chain without a lock; a change takes the
+//! lock of its shard. A shard also holds the waiters for its folios.
 
 use std::sync::Arc;
 
@@ -15,35 +15,36 @@ use uringfs_sync::{Mutex, MutexGuard};
 
 /// Shards of the table.
 const SHARDS: usize = 64;
-/// The link at a chain's end: all of them, in memory that was never used.
-const END: u32 = 0;
-/// Steps of a lockless lookup at most. One that is led astray, since a folio on its way moved to another chain, ends.
+/// The link at the end of a chain. Zero, so that fresh memory is a table of empty chains.
+const CHAIN_END: u32 = 0;
+/// Bound for the steps of a lockless lookup. A folio that moves to another chain can lead a lookup astray; the bound
+/// ends it.
 const MAX_STEPS: u32 = 64;
 
 pub(crate) struct Index {
-    /// Links: a frame and 1, or [`END`].
+    /// Links: a frame number plus 1, or [`CHAIN_END`].
     heads: Box<[AtomicU32]>,
-    /// Of a chain's number.
+    /// Bits of a chain's number.
     bits: u32,
     shards: Box<[Mutex<Shard>]>,
 }
 
-/// A shard of the table: the waiters for its folios, each with the folio's place: few at any time.
+/// A shard of the table. It holds the waiters for its folios, each with the folio's frame; there are few at any time.
 #[derive(Default)]
 pub(crate) struct Shard {
-    waiting: Vec<(u32, Arc<Waiter>)>,
+    waiters: Vec<(u32, Arc<Waiter>)>,
 }
 
 /// The result of registering a waiter.
-pub(crate) enum Wanted {
-    /// It is held: the waiter is noted.
-    Held,
-    /// It is not there, or not held: look again.
+pub(crate) enum Registration {
+    /// The folio is held, and the waiter is registered.
+    Waiting,
+    /// The folio is absent or not held: look it up again.
     Changed,
 }
 
 impl Index {
-    /// For as many folios.
+    /// For up to `bound` folios.
     pub(crate) fn new(bound: u32) -> Index {
         let count = (bound as usize).next_power_of_two();
         let heads = zeroed(count);
@@ -62,19 +63,19 @@ impl Index {
     pub(crate) fn find_lockless(&self, frames: &Frames, key: Key) -> Option<u32> {
         let mut link = self.heads[self.chain(key)].load(Ordering::Acquire);
         for _ in 0..MAX_STEPS {
-            let place = link.checked_sub(1)?;
-            // It is the one, mostly: while its state is on the way its bytes come, too.
-            frames.slab().expect(place);
-            let folio = frames.slab().data(place);
+            let frame = link.checked_sub(1)?;
+            // It is mostly the right one: prefetch its bytes while its state is loaded.
+            frames.slab().expect(frame);
+            let folio = frames.slab().data(frame);
             if folio.is(key) {
-                return Some(place);
+                return Some(frame);
             }
             link = folio.next.load(Ordering::Acquire);
         }
         None
     }
 
-    /// Locks the shard of a folio. The other methods take this shard.
+    /// Locks the shard of a folio, for the methods that take a shard.
     pub(crate) fn shard(&self, key: Key) -> MutexGuard<'_, Shard> {
         self.shards[self.chain(key) & (self.shards.len() - 1)].lock()
     }
@@ -82,57 +83,62 @@ impl Index {
     /// The frame of a folio, under the lock of its shard.
     pub(crate) fn find(&self, _shard: &Shard, frames: &Frames, key: Key) -> Option<u32> {
         let mut link = self.heads[self.chain(key)].load(Ordering::Relaxed);
-        while let Some(place) = link.checked_sub(1) {
-            let folio = frames.slab().data(place);
+        while let Some(frame) = link.checked_sub(1) {
+            let folio = frames.slab().data(frame);
             if folio.is(key) {
-                return Some(place);
+                return Some(frame);
             }
             link = folio.next.load(Ordering::Relaxed);
         }
         None
     }
 
-    /// Puts a folio there that is not there. It is held.
-    pub(crate) fn insert(&self, _shard: &mut Shard, frames: &Frames, key: Key, place: u32) {
+    /// Inserts a folio, which is absent until now. Its frame is held.
+    pub(crate) fn insert(&self, _shard: &mut Shard, frames: &Frames, key: Key, frame: u32) {
         let head = &self.heads[self.chain(key)];
-        let (slab, frame) = (frames.slab(), place);
-        slab.data(frame).name(key);
+        let slab = frames.slab();
+        slab.data(frame).set_key(key);
         slab.data(frame).next.store(head.load(Ordering::Relaxed), Ordering::Relaxed);
-        head.store(place + 1, Ordering::Release);
+        head.store(frame + 1, Ordering::Release);
     }
 
-    /// Takes a folio out, and returns its waiters.
+    /// Removes a folio, and returns its waiters.
     pub(crate) fn remove(
         &self,
         shard: &mut Shard,
         frames: &Frames,
         key: Key,
-        place: u32,
+        frame: u32,
     ) -> Vec<Arc<Waiter>> {
-        let next_of = |place| &frames.slab().data(place).next;
+        let next_of = |frame| &frames.slab().data(frame).next;
         let mut link = &self.heads[self.chain(key)];
         loop {
-            let at = link.load(Ordering::Relaxed);
-            assert!(at != END, "it is there");
-            if at == place + 1 {
+            let link_value = link.load(Ordering::Relaxed);
+            assert!(link_value != CHAIN_END, "the folio is in its chain");
+            if link_value == frame + 1 {
                 break;
             }
-            link = next_of(at - 1);
+            link = next_of(link_value - 1);
         }
-        link.store(next_of(place).load(Ordering::Relaxed), Ordering::Release);
-        shard.take_waiters(place)
+        link.store(next_of(frame).load(Ordering::Relaxed), Ordering::Release);
+        shard.take_waiters(frame)
     }
 
-    /// Notes a waiter for a folio, if the folio is there and held.
-    pub(crate) fn wait(&self, frames: &Frames, key: Key, waiter: &Arc<Waiter>) -> Wanted {
+    /// Registers a waiter for a folio, if the folio is present and held.
+    pub(crate) fn register_waiter(
+        &self,
+        frames: &Frames,
+        key: Key,
+        waiter: &Arc<Waiter>,
+    ) -> Registration {
         let shard = &mut *self.shard(key);
-        let Some(place) = self.find(shard, frames, key) else { return Wanted::Changed };
-        let (slab, frame) = (frames.slab(), place);
+        let Some(frame) = self.find(shard, frames, key) else { return Registration::Changed };
+        let slab = frames.slab();
         if !slab.set_flags_if_held(frame, HAS_WAITERS) {
-            return Wanted::Changed;
+            return Registration::Changed;
         }
-        shard.waiting.push((place, waiter.clone()));
-        Wanted::Held
+        shard.waiters.push((frame, waiter.clone()));
+        Registration::Waiting
     }
 }
 
@@ -143,13 +149,13 @@ fn zeroed(count: usize) -> Box<[AtomicU32]> {
 
 #[cfg(loom)]
 fn zeroed(count: usize) -> Box<[AtomicU32]> {
-    (0..count).map(|_| AtomicU32::new(END)).collect()
+    (0..count).map(|_| AtomicU32::new(CHAIN_END)).collect()
 }
 
 impl Shard {
-    /// Takes the waiters for the folio at a place.
-    pub(crate) fn take_waiters(&mut self, place: u32) -> Vec<Arc<Waiter>> {
-        let is_it = |(other, _): &mut (u32, Arc<Waiter>)| *other == place;
-        self.waiting.extract_if(.., is_it).map(|(_, waiter)| waiter).collect()
+    /// Removes and returns the waiters for the folio in a frame.
+    pub(crate) fn take_waiters(&mut self, frame: u32) -> Vec<Arc<Waiter>> {
+        let is_it = |(other, _): &mut (u32, Arc<Waiter>)| *other == frame;
+        self.waiters.extract_if(.., is_it).map(|(_, waiter)| waiter).collect()
     }
 }

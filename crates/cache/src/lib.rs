@@ -1,23 +1,25 @@
-//! The page cache: which folio is where. Does no I/O.
+//! The page cache: which folio is in memory, and where. Does no I/O.
 //!
-//! A [`Cache`] has folios of many files, in memory with a bound; a file's are its [`Pages`]. Whoever finds one
-//! ([`Pages::look`]) may read it, and nobody changes it meanwhile. Whoever finds none takes it into the cache
-//! ([`Pages::fill`]), and has a duty then: to fill it, or to say why not. Others that want it meanwhile leave a
-//! callback there and are told ([`Pages::wait`]); no thread waits. Whoever changes one takes it in the same way
-//! ([`Pages::change`]); what the device does not have of it stays until somebody has saved it ([`Pages::saved`]).
+//! A [`Cache`] holds folios of many files in bounded memory. The folios of one file are its [`Pages`]:
+//!
+//! - [`Pages::look`] looks a folio up. While you read it, no thread changes it.
+//! - [`Pages::fill`] inserts absent folios. The caller must fill them, or report an error.
+//! - [`Pages::wait`] waits for a folio that is being filled or changed. It registers a callback; no thread blocks.
+//! - [`Pages::change`] locks a folio for a write. A dirty folio stays in the cache until it is written back
+//!   ([`Pages::saved`]) or invalidated.
 //!
 //! ```
 //! use uringfs_cache::{Cache, Look};
 //!
 //! let cache = Cache::new(1 << 20);
-//! let pages = cache.pages(0);
-//! assert!(matches!(pages.look(7), Look::Absent));
-//! for mut fill in pages.fill(7..8, 0).unwrap() {
+//! let file = cache.pages(0);
+//! assert!(matches!(file.look(7), Look::Absent));
+//! for mut fill in file.fill(7..8, 0).unwrap() {
 //!     fill.bytes()[..5].copy_from_slice(b"hello");
 //!     fill.end(Ok(()));
 //! }
-//! let Look::Found(page) = pages.look(7) else { panic!("it was filled") };
-//! assert_eq!(&page[..5], b"hello");
+//! let Look::Found(folio) = file.look(7) else { panic!("the folio was filled") };
+//! assert_eq!(&folio[..5], b"hello");
 //! ```
 
 // Top down: a module imports only from those below it.
@@ -28,19 +30,19 @@ mod cache;
 // The folios of one file.
 mod file_folios;
 
-// Waiting for a folio that another fills.
+// Waiting for a held folio.
 mod wait;
 
 // Folios that are being filled.
 mod fill;
 
-// A folio that is read: for the moment, or as a snapshot.
+// Read access to a folio: a reference or a snapshot.
 mod folio_ref;
 
-// What all files and handles of a cache share.
+// The state that all files and handles of a cache share.
 mod core;
 
-// Which folio is in which frame.
+// The hash table from folios to frames.
 mod index;
 
 // One waiter for a folio.
@@ -55,7 +57,7 @@ mod dirty;
 // A folio's key and flags.
 mod folio;
 
-// The order in which folios leave: S3-FIFO.
+// The eviction order: S3-FIFO.
 #[doc(hidden)]
 pub mod eviction;
 
@@ -68,4 +70,4 @@ pub use file_folios::{Full, Look, NoPage, Pages, Taken};
 pub use fill::Fill;
 pub use folio::{FOLIO, WRITER};
 pub use folio_ref::{Found, Page};
-pub use wait::{Told, Wait};
+pub use wait::{FolioWait, Told};

@@ -1,14 +1,14 @@
-//! Every interleaving of those who look, fill, wait, invalidate and evict. Loom sees who touches a frame's bytes
-//! beside whom (see `uringfs_buffer::Slab`).
+//! All interleavings of lookups, fills, waits, invalidations and evictions. Loom detects conflicting accesses to a
+//! frame's bytes (see `uringfs_buffer::Slab`).
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::{Cache, FOLIO, Fill, Look, Pages, Taken, Told, WRITER, Wait};
+use crate::{Cache, FOLIO, Fill, FolioWait, Look, Pages, Taken, Told, WRITER};
 
-/// Whether somebody was woken.
+/// Whether the waker was called.
 #[derive(Default)]
 struct Flag(AtomicBool);
 
@@ -20,12 +20,12 @@ impl Wake for Flag {
 
 fn cache(folios: u64) -> (Cache, Arc<Pages>) {
     let cache = Cache::new(folios * FOLIO);
-    let pages = Arc::new(cache.pages(0));
-    (cache, pages)
+    let file = Arc::new(cache.pages(0));
+    (cache, file)
 }
 
-fn fill(pages: &Pages, index: u64) -> Option<Fill> {
-    pages.fill(index..index + 1, 0).ok()?.pop()
+fn fill(file: &Pages, index: u64) -> Option<Fill> {
+    file.fill(index..index + 1, 0).ok()?.pop()
 }
 
 fn put(mut fill: Fill, byte: u8) {
@@ -33,140 +33,140 @@ fn put(mut fill: Fill, byte: u8) {
     fill.end(Ok(()));
 }
 
-fn byte(pages: &Pages, index: u64) -> Option<u8> {
-    match pages.look(index) {
-        Look::Found(page) => Some(page[0]),
+fn byte(file: &Pages, index: u64) -> Option<u8> {
+    match file.look(index) {
+        Look::Found(folio) => Some(folio[0]),
         Look::Busy { .. } | Look::Absent => None,
     }
 }
 
-/// Waits, and answers what it is told at once, or leaves what it takes to be told.
-fn wait(pages: &Pages, index: u64) -> Result<Told, (Pin<Box<Wait>>, Arc<Flag>)> {
-    let (mut wait, flag) = (Box::pin(pages.wait(index)), Arc::new(Flag::default()));
+/// Polls a wait once: the result if there is one, or the pending wait and its waker's flag.
+fn wait(file: &Pages, index: u64) -> Result<Told, (Pin<Box<FolioWait>>, Arc<Flag>)> {
+    let (mut wait, flag) = (Box::pin(file.wait(index)), Arc::new(Flag::default()));
     match wait.as_mut().poll(&mut Context::from_waker(&Waker::from(flag.clone()))) {
-        Poll::Ready(told) => Ok(told),
+        Poll::Ready(result) => Ok(result),
         Poll::Pending => Err((wait, flag)),
     }
 }
 
-/// What it is told in the end: it has been woken for it.
-fn told(waiting: Result<Told, (Pin<Box<Wait>>, Arc<Flag>)>) -> Told {
+/// The result of a wait. If the wait was pending, its waker must have been called.
+fn result_of(waiting: Result<Told, (Pin<Box<FolioWait>>, Arc<Flag>)>) -> Told {
     match waiting {
-        Ok(told) => told,
+        Ok(result) => result,
         Err((mut wait, flag)) => {
-            assert!(flag.0.load(Ordering::SeqCst), "nobody woke it");
+            assert!(flag.0.load(Ordering::SeqCst), "no wake");
             match wait.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(told) => told,
-                Poll::Pending => panic!("it was woken for nothing"),
+                Poll::Ready(result) => result,
+                Poll::Pending => panic!("woken without a result"),
             }
         }
     }
 }
 
 #[test]
-fn loom_who_waits_beside_who_fills_is_told() {
+fn loom_a_waiter_receives_the_result_of_a_concurrent_fill() {
     loom::model(|| {
-        let (_cache, pages) = cache(2);
-        let duty = fill(&pages, 0).unwrap();
-        let theirs = pages.clone();
-        let reader = loom::thread::spawn(move || (byte(&theirs, 0), wait(&theirs, 0)));
-        put(duty, 7);
+        let (_cache, file) = cache(2);
+        let filling = fill(&file, 0).unwrap();
+        let other_file = file.clone();
+        let reader = loom::thread::spawn(move || (byte(&other_file, 0), wait(&other_file, 0)));
+        put(filling, 7);
         let (found, waiting) = reader.join().unwrap();
         assert!(found.is_none_or(|byte| byte == 7));
-        match told(waiting) {
-            Told::Page(page) => assert_eq!(page[0], 7),
-            Told::Again => assert_eq!(byte(&pages, 0), Some(7)),
+        match result_of(waiting) {
+            Told::Page(folio) => assert_eq!(folio[0], 7),
+            Told::Again => assert_eq!(byte(&file, 0), Some(7)),
             Told::Failed(error) => panic!("{error}"),
         }
     });
 }
 
-/// A wait that is dropped beside the end of the fill: its snapshot, if it got one, is given back.
+/// A wait is dropped while the fill ends. If it has received a snapshot, the drop releases it.
 #[test]
 fn loom_a_dropped_wait_keeps_no_frame() {
     loom::model(|| {
-        let (cache, pages) = cache(2);
-        let duty = fill(&pages, 0).unwrap();
-        let waiting = wait(&pages, 0);
-        let filler = loom::thread::spawn(move || put(duty, 7));
+        let (cache, file) = cache(2);
+        let filling = fill(&file, 0).unwrap();
+        let waiting = wait(&file, 0);
+        let filler = loom::thread::spawn(move || put(filling, 7));
         drop(waiting);
-        pages.invalidate(0..1);
+        file.invalidate(0..1);
         filler.join().unwrap();
         assert_eq!(cache.statistics().used_bytes, 0);
     });
 }
 
 #[test]
-fn loom_one_of_two_who_miss_a_folio_fills_it() {
+fn loom_one_of_two_misses_fills_the_folio() {
     loom::model(|| {
-        let (cache, pages) = cache(2);
-        let miss = |pages: &Pages| fill(pages, 0).map(|fill| put(fill, 3)).is_some();
-        let theirs = pages.clone();
-        let other = loom::thread::spawn(move || miss(&theirs));
-        let mine = miss(&pages);
-        let theirs = other.join().unwrap();
-        assert!(mine != theirs, "one of them");
-        assert_eq!(byte(&pages, 0), Some(3));
+        let (cache, file) = cache(2);
+        let miss = |file: &Pages| fill(file, 0).map(|fill| put(fill, 3)).is_some();
+        let other_file = file.clone();
+        let other = loom::thread::spawn(move || miss(&other_file));
+        let is_filled_here = miss(&file);
+        let is_filled_there = other.join().unwrap();
+        assert!(is_filled_here != is_filled_there, "exactly one fills it");
+        assert_eq!(byte(&file, 0), Some(3));
         assert_eq!(cache.statistics().used_bytes, FOLIO);
     });
 }
 
-/// Who fills it may be beside who takes it out: what it was filled with is not found after that.
+/// An invalidation runs beside a fill. Once it has returned, the filled bytes are not found.
 #[test]
-fn loom_what_was_invalidated_is_not_found() {
+fn loom_invalidated_bytes_are_not_found() {
     loom::model(|| {
-        let (cache, pages) = cache(2);
-        let duty = fill(&pages, 0).unwrap();
-        let theirs = pages.clone();
+        let (cache, file) = cache(2);
+        let filling = fill(&file, 0).unwrap();
+        let other_file = file.clone();
         let filler = loom::thread::spawn(move || {
-            put(duty, 1);
-            byte(&theirs, 0)
+            put(filling, 1);
+            byte(&other_file, 0)
         });
-        pages.invalidate(0..1);
-        assert_eq!(byte(&pages, 0), None);
+        file.invalidate(0..1);
+        assert_eq!(byte(&file, 0), None);
         filler.join().unwrap();
-        assert!(matches!(pages.look(0), Look::Absent));
+        assert!(matches!(file.look(0), Look::Absent));
         assert_eq!(cache.statistics().used_bytes, 0);
     });
 }
 
-/// The frame goes to another folio beside a reader of the first: it finds the first, or nothing.
+/// A frame moves to another folio during a lookup of the first. The lookup finds the first folio, or nothing.
 #[test]
-fn loom_nobody_reads_a_folio_that_has_left() {
+fn loom_a_lookup_finds_no_other_folio_in_an_evicted_frame() {
     let mut builder = loom::model::Builder::new();
-    // Each preemption more takes about ten times as long here.
+    // Each further preemption takes about ten times as long here.
     builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(2));
     builder.check(|| {
-        let (cache, pages) = cache(1);
-        put(fill(&pages, 0).unwrap(), 1);
-        let theirs = pages.clone();
+        let (cache, file) = cache(1);
+        put(fill(&file, 0).unwrap(), 1);
+        let other_file = file.clone();
         let other =
-            loom::thread::spawn(move || fill(&theirs, 1).map(|fill| put(fill, 2)).is_some());
-        assert!(byte(&pages, 0).is_none_or(|byte| byte == 1));
-        let has_come = other.join().unwrap();
-        assert_eq!(byte(&pages, 1), has_come.then_some(2));
+            loom::thread::spawn(move || fill(&other_file, 1).map(|fill| put(fill, 2)).is_some());
+        assert!(byte(&file, 0).is_none_or(|byte| byte == 1));
+        let is_filled = other.join().unwrap();
+        assert_eq!(byte(&file, 1), is_filled.then_some(2));
         assert_eq!(cache.statistics().used_bytes, FOLIO);
     });
 }
 
-/// A snapshot keeps the frame beside who takes the folio out, and the last one gives it back.
+/// A snapshot keeps its frame during an invalidation. The last share frees the frame, once.
 #[test]
-fn loom_a_frame_comes_back_once_from_its_last_reader() {
+fn loom_the_last_reader_frees_the_frame_once() {
     loom::model(|| {
-        let (cache, pages) = cache(2);
-        put(fill(&pages, 0).unwrap(), 5);
-        let theirs = pages.clone();
-        let reader = loom::thread::spawn(move || theirs.page(0).ok().map(|page| page[0]));
-        pages.invalidate(0..1);
+        let (cache, file) = cache(2);
+        put(fill(&file, 0).unwrap(), 5);
+        let other_file = file.clone();
+        let reader = loom::thread::spawn(move || other_file.page(0).ok().map(|folio| folio[0]));
+        file.invalidate(0..1);
         assert!(reader.join().unwrap().is_none_or(|byte| byte == 5));
         assert_eq!(cache.statistics().used_bytes, 0);
-        put(fill(&pages, 0).unwrap(), 6);
-        assert_eq!(byte(&pages, 0), Some(6));
+        put(fill(&file, 0).unwrap(), 6);
+        assert_eq!(byte(&file, 0), Some(6));
     });
 }
 
-fn change(pages: &Pages, index: u64, byte: u8) -> bool {
-    match pages.change(index) {
+fn change(file: &Pages, index: u64, byte: u8) -> bool {
+    match file.change(index) {
         Ok(Taken::Held(mut fill)) => {
             fill.bytes()[0] = byte;
             fill.end_unsaved();
@@ -176,80 +176,80 @@ fn change(pages: &Pages, index: u64, byte: u8) -> bool {
     }
 }
 
-/// Who changes a folio beside who reads it: the reader finds it as it was or as it is, and who looks after finds it as
-/// it is.
+/// A reader during a change finds the old bytes or the new ones. A reader after the change finds the new ones.
 #[test]
 fn loom_a_change_is_found_whole() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(3));
     builder.check(|| {
-        let (cache, pages) = cache(2);
-        put(fill(&pages, 0).unwrap(), 1);
-        let theirs = pages.clone();
-        let reader = loom::thread::spawn(move || byte(&theirs, 0));
-        assert!(change(&pages, 0, 2), "nobody else holds it, and there is room for a copy");
-        assert_eq!(byte(&pages, 0), Some(2));
+        let (cache, file) = cache(2);
+        put(fill(&file, 0).unwrap(), 1);
+        let other_file = file.clone();
+        let reader = loom::thread::spawn(move || byte(&other_file, 0));
+        assert!(change(&file, 0, 2), "it is not held, and there is room for a copy");
+        assert_eq!(byte(&file, 0), Some(2));
         assert!(reader.join().unwrap().is_none_or(|byte| [1, 2].contains(&byte)));
         let statistics = cache.statistics();
         assert_eq!((statistics.used_bytes, statistics.unsaved_bytes), (FOLIO, FOLIO));
     });
 }
 
-/// Whoever meets a change finds a writer there, and waits for it: the device may be older.
+/// A lookup during a change reports a writer as the holder, so the reader waits for it: the device may have older
+/// bytes.
 #[test]
-fn loom_who_meets_a_change_finds_its_writer() {
+fn loom_a_lookup_during_a_change_reports_the_writer() {
     loom::model(|| {
-        let (_cache, pages) = cache(2);
-        let by_reader = 7;
-        put(pages.fill(0..1, by_reader).unwrap().pop().unwrap(), 1);
-        assert!(change(&pages, 0, 2));
-        let theirs = pages.clone();
-        let writer = loom::thread::spawn(move || change(&theirs, 0, 3));
-        match pages.look(0) {
-            Look::Found(page) => assert!([2, 3].contains(&page[0])),
+        let (_cache, file) = cache(2);
+        let reader_number = 7;
+        put(file.fill(0..1, reader_number).unwrap().pop().unwrap(), 1);
+        assert!(change(&file, 0, 2));
+        let other_file = file.clone();
+        let writer = loom::thread::spawn(move || change(&other_file, 0, 3));
+        match file.look(0) {
+            Look::Found(folio) => assert!([2, 3].contains(&folio[0])),
             Look::Busy { by, .. } => assert_eq!(by, WRITER),
-            Look::Absent => panic!("it is there"),
+            Look::Absent => panic!("the folio is cached"),
         }
         writer.join().unwrap();
     });
 }
 
-/// What was changed stays, whoever wants its frame, until it is saved.
+/// A dirty folio stays until it is written back, even when another folio needs its frame.
 #[test]
-fn loom_what_is_unsaved_is_not_evicted() {
+fn loom_a_dirty_folio_is_not_evicted() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(1));
     builder.check(|| {
-        let (cache, pages) = cache(1);
-        put(fill(&pages, 0).unwrap(), 1);
-        let theirs = pages.clone();
+        let (cache, file) = cache(1);
+        put(fill(&file, 0).unwrap(), 1);
+        let other_file = file.clone();
         let other =
-            loom::thread::spawn(move || fill(&theirs, 1).map(|fill| put(fill, 2)).is_some());
-        let is_changed = change(&pages, 0, 3);
-        let has_come = other.join().unwrap();
+            loom::thread::spawn(move || fill(&other_file, 1).map(|fill| put(fill, 2)).is_some());
+        let is_changed = change(&file, 0, 3);
+        let is_filled = other.join().unwrap();
         assert_eq!(cache.statistics().unsaved_bytes, if is_changed { FOLIO } else { 0 });
         if is_changed {
-            assert!(!has_come && byte(&pages, 0) == Some(3));
-            pages.saved(0);
+            assert!(!is_filled && byte(&file, 0) == Some(3));
+            file.saved(0);
             assert_eq!(cache.statistics().unsaved_bytes, 0);
         }
     });
 }
 
-/// Whoever waits for fewer is woken by whoever saves one.
+/// A writer that waits at the dirty limit is woken when a folio becomes clean.
 #[test]
-fn loom_who_waits_for_room_is_told() {
+fn loom_a_writer_at_the_dirty_limit_is_woken() {
     loom::model(|| {
-        let (_cache, pages) = cache(2);
-        put(fill(&pages, 0).unwrap(), 1);
-        assert!(change(&pages, 0, 2));
-        let theirs = pages.clone();
-        let saver = loom::thread::spawn(move || theirs.saved(0));
-        let (mut fewer, flag) = (Box::pin(pages.may_change()), Arc::new(Flag::default()));
+        let (_cache, file) = cache(2);
+        put(fill(&file, 0).unwrap(), 1);
+        assert!(change(&file, 0, 2));
+        let other_file = file.clone();
+        let flusher = loom::thread::spawn(move || other_file.saved(0));
+        let (mut room, flag) = (Box::pin(file.may_change()), Arc::new(Flag::default()));
         let waker = Waker::from(flag.clone());
-        let may = fewer.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
-        saver.join().unwrap();
-        assert!(may || flag.0.load(Ordering::SeqCst), "nobody woke it");
-        assert!(fewer.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+        let has_room = room.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        flusher.join().unwrap();
+        assert!(has_room || flag.0.load(Ordering::SeqCst), "no wake");
+        assert!(room.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
     });
 }

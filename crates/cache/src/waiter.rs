@@ -1,5 +1,5 @@
-//! One waiter for a folio that is held: its waker, and then the result. It carries a raw snapshot, which knows no cache:
-//! the future that waits makes a page of it.
+//! One waiter for a held folio: its waker, and later the outcome. The outcome carries a raw snapshot without a
+//! reference to the cache; the waiting future adds that.
 
 use std::task::{Context, Poll, Waker};
 
@@ -11,20 +11,20 @@ use uringfs_sync::Mutex;
 
 /// How the wait for a folio ended.
 pub(crate) enum WaitOutcome {
-    /// The folio is filled. The receiver owns the snapshot, and gives it up by way of the cache.
+    /// The folio is filled. The receiver owns the snapshot, and releases it through the cache.
     Filled {
         /// The folio's frame.
-        place: u32,
+        frame: u32,
         /// One share of it.
         snapshot: Snapshot<Folio>,
     },
     /// Filling it failed.
     Failed(Errno),
-    /// It has changed or gone.
+    /// It has changed or is gone.
     Changed,
 }
 
-/// The state that a waiting future and the one that fills the folio share.
+/// The state that a waiting future shares with the fill.
 pub(crate) struct Waiter {
     state: Mutex<WaiterState>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Waiter {
 enum WaiterState {
     Waiting(Waker),
     Ended(WaitOutcome),
-    /// The outcome was taken, or the future is gone.
+    /// The outcome was taken, or the future was dropped.
     Closed,
 }
 
@@ -41,7 +41,10 @@ impl Waiter {
         Waiter { state: Mutex::new(WaiterState::Waiting(waker)) }
     }
 
-    /// Delivers the outcome and wakes the future, without a lock held; returns the outcome when the future is gone.
+    /// Delivers the outcome and wakes the future, with no lock held.
+    ///
+    /// # Errors
+    /// The outcome, when the future was dropped.
     pub(crate) fn notify(&self, outcome: WaitOutcome) -> Result<(), WaitOutcome> {
         let waker = {
             let state = &mut *self.state.lock();
@@ -58,7 +61,7 @@ impl Waiter {
         Ok(())
     }
 
-    /// The outcome, once there is one; until then the waker is kept up to date.
+    /// The outcome, once there is one. Until then it stores the caller's waker.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<WaitOutcome> {
         let state = &mut *self.state.lock();
         match state {
@@ -73,7 +76,7 @@ impl Waiter {
         Poll::Pending
     }
 
-    /// Ends the wait from the future's side; returns an outcome that was not taken.
+    /// Ends the wait on behalf of the future; returns the outcome if it was not taken.
     pub(crate) fn close(&self) -> Option<WaitOutcome> {
         let before = std::mem::replace(&mut *self.state.lock(), WaiterState::Closed);
         match before {

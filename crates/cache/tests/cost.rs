@@ -1,4 +1,4 @@
-//! What a folio costs beside its bytes.
+//! The memory that a folio takes besides its bytes.
 
 use allocation_counter::measure;
 use uringfs_cache::{Cache, FOLIO};
@@ -10,13 +10,13 @@ fn a_million_folios_cost_at_most_64_bytes_each() {
     let mut kept = None;
     let cost = measure(|| {
         let cache = Cache::new(FOLIOS * FOLIO);
-        let pages = cache.pages(0);
-        // As many again have left, and are remembered.
+        let file = cache.pages(0);
+        // As many again are evicted, and the ghost remembers them.
         for index in (0..2 * FOLIOS).step_by(500) {
-            let fills = pages.fill(index..index + 500, 0).unwrap();
+            let fills = file.fill(index..index + 500, 0).unwrap();
             fills.into_iter().for_each(|fill| fill.end(Ok(())));
         }
-        kept = Some((cache, pages));
+        kept = Some((cache, file));
     });
     let statistics = kept.as_ref().unwrap().0.statistics();
     assert_eq!((statistics.used_bytes, statistics.evicted), (FOLIOS * FOLIO, FOLIOS));

@@ -1,12 +1,12 @@
-//! What a random 4 KiB read costs of a file that is cached as a whole, beside the kernel's page cache and beside
-//! copying the same pages in the same order; and what the bytes in place cost, of which 64 are read.
+//! Times a random 4 KiB read of a fully cached file, compared with the kernel's page cache and with copying the same
+//! pages in the same order. Also times access without a copy, to the first 64 bytes of a snapshot.
 //!
 //!     cargo run --release --example cached_reads -- FOLDER [MEBIBYTES [ROUNDS]] [--json]
 //!
-//! In FOLDER, on a file system, a file is made of that size (64), written, read once through both caches, and
-//! removed at the end. Each round times every way once, in an order that turns; given are medians over all rounds
-//! (15), in nanoseconds a read, and how many times as long the kernel's pread takes; then how much more two threads
-//! read than one. With `--json` it is all rounds instead: nanoseconds a read, and reads a second.
+//! Creates a file of that size (default 64) in FOLDER, reads it once through both caches, and removes it at the end.
+//! Each round times every method once, in a rotating order. Prints the median of all rounds (default 15) in nanoseconds
+//! a read, the ratio to the kernel's pread, and the read rate of two threads relative to one. With `--json` it prints
+//! the figures of all rounds instead: nanoseconds a read, and reads a second.
 
 use std::error::Error;
 use std::fs;
@@ -17,9 +17,9 @@ use std::time::Instant;
 
 use uringfs::{Access, Buffer, Cache, File, Reactor, ReactorOptions, Token, Tokens};
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Reads the first 64 bytes, as one looks at the head of a page.
+/// Reads the first 64 bytes, as for a page header.
 fn look_at(bytes: &[u8]) {
     let words = bytes[..64]
         .chunks_exact(8)
@@ -27,14 +27,14 @@ fn look_at(bytes: &[u8]) {
     black_box(words.fold(0, |all, word| all ^ word));
 }
 
-/// Reads at an offset, one way.
-type Way<'a> = Box<dyn FnMut(u64) + 'a>;
+/// One method to read at an offset.
+type Method<'a> = Box<dyn FnMut(u64) + 'a>;
 
 const PAGE: usize = 4096;
-/// Reads of each way in a round.
+/// Reads by each method in a round.
 const READS: usize = 100_000;
 
-fn main() -> Outcome<()> {
+fn main() -> Result<()> {
     let (flags, arguments): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|argument| argument == "--json");
     let (folder, rest) = arguments
@@ -43,12 +43,12 @@ fn main() -> Outcome<()> {
     let mebibytes: usize = rest.first().map_or(Ok(64), |text| text.parse())?;
     let rounds: usize = rest.get(1).map_or(Ok(15), |text| text.parse())?;
     let path = PathBuf::from(folder).join(format!("cached-reads-{}", std::process::id()));
-    let outcome = measure(&path, mebibytes << 20, rounds, !flags.is_empty());
+    let result = measure(&path, mebibytes << 20, rounds, !flags.is_empty());
     fs::remove_file(path)?;
-    outcome
+    result
 }
 
-fn measure(path: &PathBuf, size: usize, rounds: usize, as_json: bool) -> Outcome<()> {
+fn measure(path: &PathBuf, size: usize, rounds: usize, as_json: bool) -> Result<()> {
     uringfs::create_image(path, size as u64)?;
     let cache = Cache::new(size as u64 + (8 << 20));
     let file = File::open(path, Access::Read)?.buffered(&cache);
@@ -64,7 +64,7 @@ fn measure(path: &PathBuf, size: usize, rounds: usize, as_json: bool) -> Outcome
     let mut token_buffer = Some(Buffer::zeroed(PAGE));
     let mut completed = Vec::new();
     let pages = (size / PAGE) as u64;
-    let mut ways: Vec<(&str, Way<'_>)> = vec![
+    let mut methods: Vec<(&str, Method<'_>)> = vec![
         (
             "copy",
             Box::new({
@@ -81,7 +81,7 @@ fn measure(path: &PathBuf, size: usize, rounds: usize, as_json: bool) -> Outcome
             Box::new({
                 let (mut into, kernel) = (Buffer::zeroed(PAGE), &kernel);
                 move |offset| {
-                    kernel.read_exact_at(&mut into, offset).expect("it is there");
+                    kernel.read_exact_at(&mut into, offset).expect("the file has this range");
                 }
             }),
         ),
@@ -94,30 +94,30 @@ fn measure(path: &PathBuf, size: usize, rounds: usize, as_json: bool) -> Outcome
         (
             "token",
             Box::new(|offset| {
-                let buffer = token_buffer.take().expect("it came back");
+                let buffer = token_buffer.take().expect("the buffer was returned");
                 reactor.read(&file, buffer, offset, Token::new(1)).expect("one at a time");
-                reactor.reap(1, None, &mut completed).expect("it is there");
+                reactor.reap(1, None, &mut completed).expect("the page is cached");
                 token_buffer = completed.pop().map(|read| read.into_buffer());
             }),
         ),
         (
             "page",
             Box::new(|offset| {
-                let page = file.page(offset).expect("it is cached");
+                let page = file.page(offset).expect("the page is cached");
                 look_at(&page);
             }),
         ),
     ];
-    let mut times = vec![Vec::new(); ways.len()];
+    let mut times = vec![Vec::new(); methods.len()];
     for round in 0..rounds {
-        for turn in 0..ways.len() {
-            let way = (round + turn) % ways.len();
+        for turn in 0..methods.len() {
+            let method = (round + turn) % methods.len();
             let mut state = round as u64 + 1;
             let begin = Instant::now();
             for _ in 0..READS {
-                (ways[way].1)(next(&mut state) % pages * PAGE as u64);
+                (methods[method].1)(next(&mut state) % pages * PAGE as u64);
             }
-            times[way].push(begin.elapsed().as_nanos() as f64 / READS as f64);
+            times[method].push(begin.elapsed().as_nanos() as f64 / READS as f64);
         }
     }
     let median = |times: &[f64]| {
@@ -125,13 +125,14 @@ fn measure(path: &PathBuf, size: usize, rounds: usize, as_json: bool) -> Outcome
         sorted.sort_by(f64::total_cmp);
         sorted[sorted.len() / 2]
     };
-    let ratios = |way: usize| -> Vec<f64> {
-        times[1].iter().zip(&times[way]).map(|(kernel, own)| kernel / own).collect()
+    let ratios = |method: usize| -> Vec<f64> {
+        times[1].iter().zip(&times[method]).map(|(kernel, own)| kernel / own).collect()
     };
-    let names: Vec<&str> = ways.iter().map(|(name, _)| *name).collect();
-    drop(ways);
+    let names: Vec<&str> = methods.iter().map(|(name, _)| *name).collect();
+    drop(methods);
     let rates = |threads: u64| -> Vec<f64> {
-        let seconds = (0..rounds as u64).map(|round| together(&file, pages, threads, round));
+        let seconds =
+            (0..rounds as u64).map(|round| concurrent_reads(&file, pages, threads, round));
         seconds.map(|time| (threads * READS as u64) as f64 / time).collect()
     };
     let (one, two) = (rates(1), rates(2));
@@ -145,17 +146,17 @@ fn measure(path: &PathBuf, size: usize, rounds: usize, as_json: bool) -> Outcome
         return Ok(());
     }
     println!("{} MiB, {rounds} rounds of {READS} reads", size >> 20);
-    for (way, name) in names.iter().enumerate() {
-        let (time, ratio) = (median(&times[way]), median(&ratios(way)));
+    for (method, name) in names.iter().enumerate() {
+        let (time, ratio) = (median(&times[method]), median(&ratios(method)));
         println!("{name:>10} {time:8.1} ns  pread takes {ratio:.2} times as long");
     }
-    let more = median(&two) / median(&one);
-    println!("{:>10} {more:8.2} times as many reads a second as one thread", "two");
+    let ratio = median(&two) / median(&one);
+    println!("{:>10} {ratio:8.2} times as many reads a second as one thread", "two");
     Ok(())
 }
 
-/// Seconds that threads take who each read as often at once.
-fn together(file: &File, pages: u64, threads: u64, round: u64) -> f64 {
+/// The time in seconds for `threads` concurrent threads that read [`READS`] times each.
+fn concurrent_reads(file: &File, pages: u64, threads: u64, round: u64) -> f64 {
     let begin = Instant::now();
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -174,7 +175,7 @@ fn together(file: &File, pages: u64, threads: u64, round: u64) -> f64 {
     begin.elapsed().as_secs_f64()
 }
 
-/// Numbers that look random.
+/// A linear congruential generator.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     *state >> 33

@@ -1,6 +1,5 @@
-//! A database's log in a named file: records are appended, and each is durable before it is
-//! acknowledged. The program that writes is killed in the middle, and whatever it had acknowledged
-//! is found again.
+//! A database log in a named file. A writer appends records, and acknowledges each once it is durable. The writer is
+//! killed in the middle, and every acknowledged record is found again.
 //!
 //!     cargo run --example database_log
 
@@ -13,14 +12,14 @@ use uringfs::{
     Access, Buffer, Device, FormatOptions, OpenOptions, Reactor, ReactorOptions, Volume,
 };
 
-/// Bytes of a record: its number, little-endian, and what the database would put there.
+/// Bytes of a record: its number, little-endian, and room for the payload of a database.
 const RECORD: usize = 100;
-/// Acknowledgements to wait for before the writer is killed.
-const ENOUGH: u64 = 200;
+/// Acknowledgements after which the writer is killed.
+const KILL_AFTER: u64 = 200;
 
 fn main() -> Result<(), Box<dyn Error>> {
     if let Some(image) = std::env::args_os().nth(1) {
-        return append_for_ever(Path::new(&image));
+        return append_forever(Path::new(&image));
     }
     let folder = tempfile::tempdir()?;
     let image = folder.path().join("image");
@@ -30,9 +29,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut writer =
         Command::new(std::env::current_exe()?).arg(&image).stdout(Stdio::piped()).spawn()?;
     let mut acknowledged = 0;
-    for line in BufReader::new(writer.stdout.take().ok_or("its output is piped")?).lines() {
+    for line in BufReader::new(writer.stdout.take().ok_or("the output is not piped")?).lines() {
         acknowledged = line?.parse()?;
-        if acknowledged == ENOUGH {
+        if acknowledged == KILL_AFTER {
             writer.kill()?;
         }
     }
@@ -46,8 +45,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Appends records and says the number of each that is durable, until it is killed.
-fn append_for_ever(image: &Path) -> Result<(), Box<dyn Error>> {
+/// Appends records, and prints the number of each once it is durable, until it is killed.
+fn append_forever(image: &Path) -> Result<(), Box<dyn Error>> {
     let volume = Volume::open_on(Device::open(image, Access::ReadWrite)?)?;
     let log = volume.open("/log", OpenOptions { create: Some(0o600), ..OpenOptions::direct() })?;
     let reactor = Reactor::new(ReactorOptions::default())?;
@@ -65,7 +64,7 @@ fn append_for_ever(image: &Path) -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// How many records the log has, each of which must be the next.
+/// The number of records in the log. Their numbers must be consecutive.
 fn records(image: &Path) -> Result<u64, Box<dyn Error>> {
     let volume = Volume::open_on(Device::open(image, Access::Read)?)?;
     let log = volume.open("/log", OpenOptions::direct())?;
@@ -77,7 +76,7 @@ fn records(image: &Path) -> Result<u64, Box<dyn Error>> {
     for record in bytes.chunks_exact(RECORD) {
         count += 1;
         if record[..8] != u64::to_le_bytes(count) {
-            return Err(format!("record {count} is another").into());
+            return Err(format!("record {count} has another number").into());
         }
     }
     Ok(count)

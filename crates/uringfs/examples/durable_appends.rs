@@ -1,10 +1,10 @@
-//! How many small records become durable in a second: threads append 512 bytes, wait until those are
-//! durable, and append again, to a volume or, where TARGET is a directory, through its file system's calls.
+//! Measures how many small records become durable in a second. Threads append 512 bytes, wait until they are durable,
+//! and append again. They write to a volume, or, if TARGET is a directory, through the kernel's file system.
 //!
 //!     cargo run --release --example durable_appends -- TARGET [own|one [WRITERS [SECONDS]]]
 //!
-//! TARGET is a volume, a file that is not there (one of 1 GiB is made), `memory:1g`, or a directory. Each
-//! of the 16 writers has a file of its own, `log-0` and so on, or with `one` they all append to `log-0`.
+//! TARGET is a volume, a path that does not exist (a file of 1 GiB is created), `memory:1g`, or a directory. Each of
+//! the 16 writers has its own file, `log-0` and so on. With `one` they all append to `log-0`.
 
 use std::error::Error;
 use std::io::Write;
@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use uringfs::Target;
 use uringfs::{Access, Buffer, FormatOptions, OpenOptions, Reactor, ReactorOptions, Volume};
 
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Bytes of a record.
 const RECORD: usize = 512;
 
-fn main() -> Outcome<()> {
+fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (target, files, rest) = match words[..] {
@@ -37,15 +37,15 @@ fn main() -> Outcome<()> {
     let names: Vec<String> = (0..writers).map(name).collect();
     if Path::new(target).is_dir() {
         let open = |name: &String| Kernel::open(&Path::new(target).join(name));
-        return run(&names.iter().map(open).collect::<Outcome<Vec<_>>>()?, files, time);
+        return run(&names.iter().map(open).collect::<Result<Vec<_>>>()?, files, time);
     }
     let volume = open_volume(target)?;
     let options = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
     let open = |name: &String| Ok(volume.open(format!("/{name}"), options)?);
-    run(&names.iter().map(open).collect::<Outcome<Vec<_>>>()?, files, time)
+    run(&names.iter().map(open).collect::<Result<Vec<_>>>()?, files, time)
 }
 
-fn open_volume(target: &str) -> Outcome<Volume> {
+fn open_volume(target: &str) -> Result<Volume> {
     let target: Target = target.parse()?;
     let is_new = match &target {
         Target::Path(path) if path.exists() => false,
@@ -61,20 +61,20 @@ fn open_volume(target: &str) -> Outcome<Volume> {
 
 /// A file that a writer appends to.
 trait Log: Sync {
-    /// Appends a record and waits until it is durable, again and again until then; gives how often.
-    fn append_until(&self, end: Instant) -> Outcome<u64>;
-    /// Bytes.
-    fn size(&self) -> Outcome<u64>;
+    /// Appends one durable record after another until `end`; returns how many.
+    fn append_until(&self, end: Instant) -> Result<u64>;
+    /// The size in bytes.
+    fn size(&self) -> Result<u64>;
 }
 
-fn run(logs: &[impl Log], files: &str, time: Duration) -> Outcome<()> {
-    let sizes = || -> Outcome<u64> {
+fn run(logs: &[impl Log], files: &str, time: Duration) -> Result<()> {
+    let sizes = || -> Result<u64> {
         let different = if files == "own" { logs } else { &logs[..logs.len().min(1)] };
         different.iter().map(Log::size).sum()
     };
     let before = sizes()?;
     let begin = Instant::now();
-    let appended: Outcome<u64> = thread::scope(|scope| {
+    let appended: Result<u64> = thread::scope(|scope| {
         let write = |log| scope.spawn(move || Log::append_until(log, begin + time));
         let writers: Vec<_> = logs.iter().map(write).collect();
         writers.into_iter().map(|writer| writer.join().map_err(|_| "a writer panicked")?).sum()
@@ -88,7 +88,7 @@ fn run(logs: &[impl Log], files: &str, time: Duration) -> Outcome<()> {
 }
 
 impl Log for uringfs::File {
-    fn append_until(&self, end: Instant) -> Outcome<u64> {
+    fn append_until(&self, end: Instant) -> Result<u64> {
         let reactor = Reactor::new(ReactorOptions::default())?;
         reactor.block_on(async {
             let (mut record, mut count) = (Buffer::copy_of(&[7; RECORD]), 0);
@@ -101,24 +101,24 @@ impl Log for uringfs::File {
         })
     }
 
-    fn size(&self) -> Outcome<u64> {
+    fn size(&self) -> Result<u64> {
         Ok(uringfs::File::size(self))
     }
 }
 
-/// A file of the kernel's, written as databases write their logs: through the page cache, then
+/// A file of the kernel's file system, written as databases write their logs: through the page cache, then
 /// `fdatasync`.
 struct Kernel(std::fs::File);
 
 impl Kernel {
-    fn open(path: &Path) -> Outcome<Self> {
+    fn open(path: &Path) -> Result<Self> {
         let file = std::fs::File::options().append(true).create(true).open(path)?;
         Ok(Self(file))
     }
 }
 
 impl Log for Kernel {
-    fn append_until(&self, end: Instant) -> Outcome<u64> {
+    fn append_until(&self, end: Instant) -> Result<u64> {
         let mut count = 0;
         while Instant::now() < end {
             (&self.0).write_all(&[7; RECORD])?;
@@ -128,7 +128,7 @@ impl Log for Kernel {
         Ok(count)
     }
 
-    fn size(&self) -> Outcome<u64> {
+    fn size(&self) -> Result<u64> {
         Ok(self.0.metadata()?.len())
     }
 }

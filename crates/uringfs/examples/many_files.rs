@@ -1,13 +1,12 @@
-//! How long many names take: empty files are made, synced, looked up, listed and removed, on a volume
-//! or, where TARGET is a directory, through its file system's calls.
+//! Times operations on many names: creates, syncs, looks up, lists and removes empty files, on a volume or, if TARGET
+//! is a directory, through the kernel's file system.
 //!
 //!     cargo run --release --example many_files -- TARGET [FILES [DIRECTORIES]]
 //!     cargo run --release --example many_files -- TARGET open
 //!
-//! TARGET is a volume, a file that is not there (one of 4 GiB is made), `memory:4g`, or a directory.
-//! `open` opens a volume, looks up all that is in it, and says how long that took and what memory it
-//! held. With `FILES DIRECTORIES kill` the program makes the files, syncs, makes some more and ends as if
-//! it had been killed.
+//! TARGET is a volume, a path that does not exist (a file of 4 GiB is created), `memory:4g`, or a directory. `open`
+//! opens a volume, looks up every name, and prints the time and the memory used. With `FILES DIRECTORIES kill` the
+//! program creates the files, syncs, creates some more, and aborts as if killed.
 
 use std::error::Error;
 use std::fs;
@@ -17,9 +16,9 @@ use std::time::Instant;
 use uringfs::Target;
 use uringfs::{Access, FileKind, Follow, FormatOptions, Inode, Volume};
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-fn main() -> Outcome<()> {
+fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (target, files, directories, end) = match words[..] {
@@ -51,15 +50,15 @@ fn main() -> Outcome<()> {
     work.run(&Volume::open_on(device)?, end)
 }
 
-fn open(target: &str) -> Outcome<()> {
+fn open(target: &str) -> Result<()> {
     let target: Target = target.parse()?;
     let begin = Instant::now();
     let volume = Volume::open_on(target.open(Access::ReadWrite)?)?;
     volume.entries("/", b"")?;
-    told("open", begin);
+    report("open", begin);
     let begin = Instant::now();
     let found = look_up_all(&volume)?;
-    told("look-up-all", begin);
+    report("look-up-all", begin);
     let status = fs::read_to_string("/proc/self/status")?;
     let memory =
         status.lines().filter(|line| line.starts_with("VmRSS") || line.starts_with("VmHWM"));
@@ -69,8 +68,8 @@ fn open(target: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Every name, and how many there are.
-fn look_up_all(volume: &Volume) -> Outcome<usize> {
+/// Looks up every name; returns how many there are.
+fn look_up_all(volume: &Volume) -> Result<usize> {
     let (mut found, mut directories) = (0, vec![String::new()]);
     while let Some(path) = directories.pop() {
         let mut after = Vec::new();
@@ -96,18 +95,18 @@ struct Work {
     directories: usize,
 }
 
-/// What is measured, of a volume or a file system.
+/// The measured operations, of a volume or of a file system.
 trait Names {
-    fn make_directory(&self, path: &str) -> Outcome<()>;
-    fn make(&self, path: &str) -> Outcome<()>;
-    fn look_up(&self, path: &str) -> Outcome<()>;
-    fn count(&self, path: &str) -> Outcome<usize>;
-    fn remove(&self, path: &str) -> Outcome<()>;
-    fn sync(&self) -> Outcome<()>;
+    fn make_directory(&self, path: &str) -> Result<()>;
+    fn make(&self, path: &str) -> Result<()>;
+    fn look_up(&self, path: &str) -> Result<()>;
+    fn count(&self, path: &str) -> Result<usize>;
+    fn remove(&self, path: &str) -> Result<()>;
+    fn sync(&self) -> Result<()>;
 }
 
 impl Work {
-    fn run(&self, names: &impl Names, end: Option<()>) -> Outcome<()> {
+    fn run(&self, names: &impl Names, end: Option<()>) -> Result<()> {
         let directories = self.directories.max(1);
         let directory = |number: usize| format!("/d{number}");
         let path = |file: usize| format!("/d{}/file-{file:07}", file % directories);
@@ -116,54 +115,54 @@ impl Work {
         }
         let begin = Instant::now();
         (0..self.files).try_for_each(|file| names.make(&path(file)))?;
-        told("create", begin);
+        report("create", begin);
         names.sync()?;
-        told("create-and-sync", begin);
+        report("create-and-sync", begin);
         if end.is_some() {
             (0..1000).try_for_each(|file| names.make(&format!("/d0/late-{file}")))?;
             std::process::abort();
         }
         let begin = Instant::now();
-        // Each once, in an order that jumps about.
+        // Each once, in a scattered order.
         (0..self.files).try_for_each(|n| names.look_up(&path(n * 7919 % self.files)))?;
-        told("look-up", begin);
+        report("look-up", begin);
         let begin = Instant::now();
         let mut found = 0;
         for number in 0..directories {
             found += names.count(&directory(number))?;
         }
-        told("list", begin);
+        report("list", begin);
         if found != self.files {
-            return Err(format!("{found} of {} files are listed", self.files).into());
+            return Err(format!("{found} of {} files were listed", self.files).into());
         }
         let begin = Instant::now();
         (0..self.files).try_for_each(|file| names.remove(&path(file)))?;
         names.sync()?;
-        told("remove-and-sync", begin);
+        report("remove-and-sync", begin);
         Ok(())
     }
 }
 
-fn told(what: &str, begin: Instant) {
-    println!("{what} {:.3} s", begin.elapsed().as_secs_f64());
+fn report(name: &str, begin: Instant) {
+    println!("{name} {:.3} s", begin.elapsed().as_secs_f64());
 }
 
 impl Names for Volume {
-    fn make_directory(&self, path: &str) -> Outcome<()> {
+    fn make_directory(&self, path: &str) -> Result<()> {
         Ok(Volume::make_directory(self, path, 0o755)?)
     }
 
-    fn make(&self, path: &str) -> Outcome<()> {
+    fn make(&self, path: &str) -> Result<()> {
         Volume::make(self, path, Inode::new(FileKind::File, 0o644))?;
         Ok(())
     }
 
-    fn look_up(&self, path: &str) -> Outcome<()> {
+    fn look_up(&self, path: &str) -> Result<()> {
         self.inode(path, Follow::No)?;
         Ok(())
     }
 
-    fn count(&self, path: &str) -> Outcome<usize> {
+    fn count(&self, path: &str) -> Result<usize> {
         let (mut count, mut after) = (0, Vec::new());
         loop {
             let mut entries = self.entries(path, &after)?;
@@ -173,11 +172,11 @@ impl Names for Volume {
         }
     }
 
-    fn remove(&self, path: &str) -> Outcome<()> {
+    fn remove(&self, path: &str) -> Result<()> {
         Ok(Volume::remove(self, path)?)
     }
 
-    fn sync(&self) -> Outcome<()> {
+    fn sync(&self) -> Result<()> {
         Ok(Volume::sync(self)?)
     }
 }
@@ -194,30 +193,30 @@ impl Kernel {
 }
 
 impl Names for Kernel {
-    fn make_directory(&self, path: &str) -> Outcome<()> {
+    fn make_directory(&self, path: &str) -> Result<()> {
         Ok(fs::create_dir_all(self.path(path))?)
     }
 
-    fn make(&self, path: &str) -> Outcome<()> {
+    fn make(&self, path: &str) -> Result<()> {
         fs::File::create_new(self.path(path))?;
         Ok(())
     }
 
-    fn look_up(&self, path: &str) -> Outcome<()> {
+    fn look_up(&self, path: &str) -> Result<()> {
         fs::symlink_metadata(self.path(path))?;
         Ok(())
     }
 
-    fn count(&self, path: &str) -> Outcome<usize> {
+    fn count(&self, path: &str) -> Result<usize> {
         Ok(fs::read_dir(self.path(path))?.count())
     }
 
-    fn remove(&self, path: &str) -> Outcome<()> {
+    fn remove(&self, path: &str) -> Result<()> {
         Ok(fs::remove_file(self.path(path))?)
     }
 
-    /// The whole file system, as `syncfs`.
-    fn sync(&self) -> Outcome<()> {
+    /// Syncs the whole file system (`syncfs`).
+    fn sync(&self) -> Result<()> {
         rustix::fs::syncfs(fs::File::open(&self.root)?)?;
         Ok(())
     }

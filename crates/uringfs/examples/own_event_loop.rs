@@ -1,8 +1,7 @@
-//! A reactor inside an event loop of one's own: a server over one image whose loop is an epoll
-//! that watches its client and the reactor's descriptor.
+//! A reactor inside your own event loop: a server for one image. Its loop is an epoll that watches the client and the
+//! reactor's descriptor.
 //!
-//! The client sends numbers of blocks, eight bytes each; the answer to each is its number and the
-//! sum of its bytes.
+//! A request is a block number of eight bytes. The reply is that number and the sum of the block's bytes.
 //!
 //!     cargo run --example own_event_loop
 
@@ -17,7 +16,7 @@ use uringfs::{Access, Buffer, File, Reactor, ReactorOptions, Token, Tokens};
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 256;
 
-/// What an event of the loop belongs to.
+// The sources of events in the loop.
 const CLIENT: u64 = 0;
 const REACTOR: u64 = 1;
 
@@ -27,16 +26,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     uringfs::create_image(&path, BLOCKS * BLOCK as u64)?;
     let file = File::open(&path, Access::ReadWrite)?;
     let (server, client) = UnixStream::pair()?;
-    let client = std::thread::spawn(move || ask_for_every_block(client));
+    let client = std::thread::spawn(move || request_every_block(client));
     serve(&file, server)?;
-    let answers = client.join().expect("the client does not panic")?;
-    println!("{answers} blocks asked for and answered");
+    let replies = client.join().expect("the client does not panic")?;
+    println!("{replies} blocks requested and answered");
     Ok(())
 }
 
 fn serve(file: &File, mut client: UnixStream) -> Result<(), Box<dyn Error>> {
     let reactor = Reactor::new(ReactorOptions::default())?;
-    // Each block holds its own number, so that answers can be checked.
+    // Each block holds its own number, so that the client can check the replies.
     reactor.block_on(async {
         for block in 0..BLOCKS {
             let bytes = Buffer::copy_of(&[block as u8; BLOCK]);
@@ -52,38 +51,38 @@ fn serve(file: &File, mut client: UnixStream) -> Result<(), Box<dyn Error>> {
 
     let mut events = Vec::with_capacity(8);
     let mut completed = Vec::new();
-    let (mut open, mut under_way) = (true, 0);
-    while open || under_way > 0 {
-        // Before the loop sleeps the reactor takes its turn: it hands over what was started,
-        // and takes what has come back. Its descriptor is readable when there is more to do.
+    let (mut open, mut in_flight) = (true, 0);
+    while open || in_flight > 0 {
+        // Before the loop sleeps, the reactor takes a turn: it submits the started reads and collects completions. Its
+        // descriptor is readable when there is more to do.
         reactor.turn()?;
         reactor.reap(0, None, &mut completed)?;
         for completion in completed.drain(..) {
-            under_way -= 1;
+            in_flight -= 1;
             completion.result()?;
             let block = completion.token().get();
             let sum = completion.into_buffer().iter().map(|byte| u64::from(*byte)).sum::<u64>();
             client.write_all(&[block.to_le_bytes(), sum.to_le_bytes()].concat())?;
         }
-        if !open && under_way == 0 {
+        if !open && in_flight == 0 {
             break;
         }
         events.clear();
         epoll::wait(&epoll, spare_capacity(&mut events), None)?;
         if events.iter().any(|event| event.data.u64() == CLIENT) {
-            let mut asked = [0; 8 * 32];
-            match client.read(&mut asked) {
+            let mut requests = [0; 8 * 32];
+            match client.read(&mut requests) {
                 Ok(0) => {
                     open = false;
                     epoll::delete(&epoll, &client)?;
                 }
-                // The client sends whole numbers, and a local socket keeps them whole here.
+                // The client sends whole numbers, and a local socket does not split them here.
                 Ok(length) => {
-                    for number in asked[..length].chunks_exact(8) {
+                    for number in requests[..length].chunks_exact(8) {
                         let block = u64::from_le_bytes(number.try_into()?);
                         let buffer = Buffer::zeroed(BLOCK);
                         reactor.read(file, buffer, block * BLOCK as u64, Token::new(block))?;
-                        under_way += 1;
+                        in_flight += 1;
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -94,20 +93,20 @@ fn serve(file: &File, mut client: UnixStream) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Asks for each block once, and checks the answers.
-fn ask_for_every_block(mut server: UnixStream) -> std::io::Result<u64> {
-    let mut answers = 0;
+/// Requests each block once, and checks the replies.
+fn request_every_block(mut server: UnixStream) -> std::io::Result<u64> {
+    let mut replies = 0;
     for block in 0..BLOCKS {
         server.write_all(&block.to_le_bytes())?;
     }
     server.shutdown(std::net::Shutdown::Write)?;
-    let mut answer = [0; 16];
-    while server.read_exact(&mut answer).is_ok() {
+    let mut reply = [0; 16];
+    while server.read_exact(&mut reply).is_ok() {
         let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-        let (block, sum) = (number(&answer[..8]), number(&answer[8..]));
+        let (block, sum) = (number(&reply[..8]), number(&reply[8..]));
         assert_eq!(sum, block * BLOCK as u64, "block {block}");
-        answers += 1;
+        replies += 1;
     }
-    assert_eq!(answers, BLOCKS);
-    Ok(answers)
+    assert_eq!(replies, BLOCKS);
+    Ok(replies)
 }

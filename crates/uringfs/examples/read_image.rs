@@ -1,5 +1,5 @@
-//! Reads an image or a block device from its beginning to its end by awaiting, and prints what
-//! `sum` of coreutils prints for it: checksum and size in KiB.
+//! Reads an image or a block device from beginning to end with `await`, and prints the same as `sum` of coreutils:
+//! checksum and size in KiB.
 //!
 //!     cargo run --example read_image [IMAGE]
 
@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use uringfs::{Access, Buffer, Errno, File, Reactor, ReactorOptions};
 
 /// Bytes of a read.
-const PIECE: usize = 1 << 20;
+const CHUNK: usize = 1 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let path = match std::env::args_os().nth(1) {
         Some(path) => PathBuf::from(path),
-        None => some_image(folder.path().join("image"))?,
+        None => create_sample(folder.path().join("image"))?,
     };
     let file = File::open(&path, Access::Read)?;
     let reactor = Reactor::new(ReactorOptions::default())?;
@@ -26,10 +26,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 async fn checksum(file: &File) -> Result<u16, Errno> {
     let mut checksum: u16 = 0;
-    let mut buffer = Buffer::zeroed(PIECE);
+    let mut buffer = Buffer::zeroed(CHUNK);
     let mut offset = 0;
     loop {
-        // The operation owns the buffer while it runs, and gives it back with its result.
+        // The operation owns the buffer while it runs, and returns it with the result.
         let (filled, result) = file.read(buffer, offset).await;
         let length = result?;
         if length == 0 {
@@ -43,8 +43,8 @@ async fn checksum(file: &File) -> Result<u16, Errno> {
     }
 }
 
-/// An image to read, for want of one.
-fn some_image(path: PathBuf) -> Result<PathBuf, Box<dyn Error>> {
+/// Creates an image to read if the caller names none.
+fn create_sample(path: PathBuf) -> Result<PathBuf, Box<dyn Error>> {
     uringfs::create_image(&path, 8 << 20)?;
     let file = File::open(&path, Access::ReadWrite)?;
     let reactor = Reactor::new(ReactorOptions::default())?;

@@ -1,5 +1,5 @@
-//! What a power loss may leave behind. On a simulated device: write, flush, write twice; then
-//! every state in which the device may be found is opened like any other device and read.
+//! Shows the states that a power loss may leave. Writes, flushes and writes twice on a simulated device. Then it opens
+//! and reads every state in which the device may be after a power loss.
 //!
 //!     cargo run --example simulate_crash [SEED]
 
@@ -17,9 +17,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sim = Sim::new(SimOptions::new(1 << 20).seed(seed));
     let file = File::over(Device::new(sim.clone())?, FileOptions::default());
 
-    // How many events had been recorded when each step was complete.
+    // The number of recorded events when each step was complete.
     let mut steps = vec![(0, "nothing yet")];
-    let mut done = |what| steps.push((sim.record().len() as u64, what));
+    let mut done = |step| steps.push((sim.record().len() as u64, step));
     reactor.block_on(async {
         write(&file, 0, b'A').await?;
         done("A written to block 0");
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok::<_, Errno>(())
     })?;
 
-    // At each moment: every subset of the writes that a crash may lose, and some torn ones.
+    // For each moment: every subset of the writes that a crash may lose, and some torn writes.
     let plan = CrashPlan { exhaustive_up_to: 4, samples: 8, seed };
     let mut states: BTreeMap<u64, BTreeMap<String, u32>> = BTreeMap::new();
     for image in sim.crash_images(plan) {
@@ -44,14 +44,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let flushed = steps[2].0;
-    println!("seed {seed}; blocks 0 and 1 as found after a power loss (. is zeros):");
+    println!("seed {seed}; blocks 0 and 1 after a power loss (. is zeros):");
     for (events, step) in steps {
         println!("\nafter: {step}");
         for state in states[&events].keys() {
             println!("    {state}");
         }
     }
-    // What was flushed is not lost: from then on block 0 holds A, or what was written over it.
+    // Flushed data is not lost: after the flush, block 0 holds A or the overwrite.
     let flushed = states.range(flushed..).flat_map(|(_, states)| states.keys());
     assert!(flushed.into_iter().all(|state| !state[..BLOCK / 512].contains('.')));
     Ok(())
@@ -62,7 +62,7 @@ async fn write(file: &File, block: u64, letter: u8) -> Result<(), Errno> {
     file.write(bytes, block * BLOCK as u64).await.1.map(drop)
 }
 
-/// A block, a letter for each of its sectors.
+/// A block as text: one letter for each sector.
 async fn block(file: &File, block: u64) -> Result<String, Errno> {
     let (bytes, length) = file.read(Buffer::zeroed(BLOCK), block * BLOCK as u64).await;
     assert_eq!(length?, BLOCK);

@@ -1,5 +1,5 @@
-//! The token interface: random reads, 64 under way, handed over and taken back in batches. What
-//! servers and benchmarks use; each read is one request, and no task is made for it.
+//! The token interface, for servers and benchmarks: random reads with 64 in flight, submitted and reaped in batches.
+//! Each read is one request without a task.
 //!
 //!     cargo run --example tokens [IMAGE]
 
@@ -31,15 +31,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err(format!("{} is shorter than a block", path.display()).into());
     }
 
-    // The pool's memory is registered with the ring at its first use.
+    // The ring registers the pool's memory at its first use.
     let pool = BufferPool::new(BLOCK, DEPTH)?;
     let mut state = 0x2545_f491_4f6c_dd1d;
     let mut start = |token| {
-        let buffer = pool.get().expect("as many buffers as reads under way");
+        let buffer = pool.get().expect("as many buffers as reads in flight");
         reactor.read(&file, buffer, random(&mut state) % blocks * BLOCK as u64, token)
     };
 
-    let began = Instant::now();
+    let begin = Instant::now();
     let mut started = DEPTH as u64;
     for number in 0..started {
         start(Token::new(number))?;
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut completed = Vec::with_capacity(DEPTH);
     let mut ended = 0;
     while ended < READS {
-        // Hands over what was started, and waits until a batch has ended: one system call.
+        // Submits all started reads, and waits until a batch has ended: one system call.
         reactor.reap(BATCH, None, &mut completed)?;
         for completion in completed.drain(..) {
             ended += 1;
@@ -60,18 +60,18 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    let seconds = began.elapsed().as_secs_f64();
+    let seconds = begin.elapsed().as_secs_f64();
 
     let (queue, why) = reactor.queue_of(file.device())?;
     println!("{READS} reads of {BLOCK} bytes, {:.0} a second", READS as f64 / seconds);
     println!("queue {queue}: {why}");
     let counters = reactor.counters();
-    println!("simple reads: {}", counters.get(Counter::SimpleTaken));
-    println!("system calls of the ring: {}", counters.get(Counter::Enters));
+    println!("fast-path reads: {}", counters.get(Counter::SimpleTaken));
+    println!("system calls for the ring: {}", counters.get(Counter::Enters));
     Ok(())
 }
 
-/// Xorshift: any order will do.
+/// A xorshift generator.
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;

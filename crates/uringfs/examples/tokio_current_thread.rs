@@ -1,5 +1,5 @@
-//! Awaiting files inside a tokio runtime of one thread. The reactor is no executor here: tokio
-//! polls the tasks and sleeps, and [`run`] gives the reactor its turn in between.
+//! Files in a single-threaded tokio runtime. The reactor is not the executor here: tokio polls the tasks and sleeps,
+//! and [`run`] drives the reactor in between.
 //!
 //!     cargo run --example tokio_current_thread
 
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     uringfs::create_image(&path, BLOCKS * BLOCK as u64)?;
     let file = File::open(&path, Access::ReadWrite)?;
 
-    // Of the thread that runs the tasks: their operations are issued and completed on it.
+    // This thread runs the tasks, so their operations are issued and completed on this reactor.
     let reactor = Reactor::new(ReactorOptions::default())?;
     let tokio = Builder::new_current_thread().enable_io().build()?;
     let tasks = LocalSet::new();
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A task for each block: writes it, reads it, compares.
+/// Starts a task for each block, which writes, reads and compares it.
 async fn work(file: File) -> io::Result<u64> {
     let mut tasks = Vec::new();
     for block in 0..BLOCKS {
@@ -54,13 +54,12 @@ async fn work(file: File) -> io::Result<u64> {
     Ok(BLOCKS)
 }
 
-/// Runs a future, and all tasks of a [`LocalSet`] that it runs in turn, with a reactor: after
-/// each time they were polled the reactor hands over what they asked for, and tokio watches its
-/// descriptor while all of them wait.
+/// Runs a future with a reactor, and so all tasks of the [`LocalSet`] that the future drives. After each poll the
+/// reactor submits the requests of the tasks. While all tasks wait, tokio watches the reactor's descriptor.
 async fn run<F: Future>(reactor: &Reactor, future: F) -> io::Result<F::Output> {
     let descriptor = reactor.fd()?.try_clone_to_owned()?;
-    // `register`, which replaces it, is unsafe: its caller promises that the descriptor stays
-    // open. An `OwnedFd` keeps that promise by itself.
+    // The replacement, `register`, is unsafe: its caller must keep the descriptor open. An `OwnedFd` guarantees that by
+    // itself.
     #[allow(deprecated)]
     let descriptor = AsyncFd::new(descriptor)?;
     let mut future = pin!(future);

@@ -1,9 +1,8 @@
 //! Files at a raw device's own speed, from user space, over plain io_uring.
 //!
-//! A [`Volume`] is a block device or an ordinary file that holds many files under
-//! names. An image or a device can also be one [`File`] by itself, as below. A file
-//! is used by awaiting, on any executor, or by token on a [`Reactor`], which is
-//! one thread's loop.
+//! A [`Volume`] is a block device or an ordinary file that holds many named files. An image or a device can also be a
+//! single [`File`], as below. You use a file with `async`/`await` on any executor, or by token on a [`Reactor`], which
+//! is one thread's event loop.
 //!
 //! ```
 //! use uringfs::{Access, Buffer, File, Reactor, ReactorOptions, Token, Tokens};
@@ -61,8 +60,8 @@ pub use uringfs_volume::{
     Time, Volume, VolumeOptions,
 };
 
-/// Makes an image: an ordinary file of `size` bytes, filled with zeros, so that
-/// every later write is a plain overwrite. Takes as long as writing it does.
+/// Creates an image: an ordinary file of `size` bytes, filled with zeros, so that every later write is a plain
+/// overwrite. This takes as long as writing `size` bytes.
 ///
 /// # Errors
 /// When `path` exists, or the file system has no room.
@@ -75,11 +74,11 @@ const CACHE_BYTES: (&str, &str) = ("buffered.cache_bytes", "a number of bytes");
 /// Every switch of the stack, by its dotted name.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Of reactors and their queues.
+    /// Switches of reactors and their queues.
     pub reactor: ReactorOptions,
-    /// Of files.
+    /// Switches of files.
     pub file: FileOptions,
-    /// `buffered.cache_bytes`: bytes of the page cache that is made by [`Self::cache`].
+    /// `buffered.cache_bytes`: the size in bytes of the page cache that [`Self::cache`] returns.
     pub cache_bytes: Option<u64>,
 }
 
@@ -87,7 +86,7 @@ impl Options {
     /// Sets a switch: `direct.simple_read=off`.
     ///
     /// # Errors
-    /// Which switches there are, or which values this one takes.
+    /// Lists the switches when there is none of this name, or the values when it does not take this one.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         if self.reactor.set(name, value)? || self.file.set(name, value)? {
             return Ok(());
@@ -102,18 +101,18 @@ impl Options {
         Err(format!("no switch is called {name:?}; there are {}", names.join(", ")))
     }
 
-    /// Every switch and the values it takes.
+    /// The name of every switch, and the values that it takes.
     pub fn switches() -> impl Iterator<Item = (&'static str, &'static str)> {
         ReactorOptions::SWITCHES.iter().chain(FileOptions::SWITCHES).copied().chain([CACHE_BYTES])
     }
 
-    /// A page cache as large as it is to be: else that of the process.
+    /// A new page cache of [`Self::cache_bytes`]; without that, the page cache of the process.
     pub fn cache(&self) -> Cache {
         self.cache_bytes.map_or_else(Cache::of_process, Cache::new)
     }
 }
 
-/// Has the code of the README compiled with the documentation tests.
+/// Compiles the code of the README with the documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

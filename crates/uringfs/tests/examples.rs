@@ -1,5 +1,5 @@
-//! Every example runs by itself and says what it should. `cargo test` builds them first; with
-//! `--test examples` alone, build them by `cargo build --examples`.
+//! Runs every example and checks its output. `cargo test` builds the examples first; before `--test examples` alone,
+//! run `cargo build --examples`.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use std::process::{Command, Output};
 
 /// Runs a built example.
 fn example<S: AsRef<OsStr>>(name: &str, arguments: &[S]) -> Output {
-    // Tests are in `deps`, examples beside it.
+    // Tests are in `deps`; `examples` is its sibling.
     let this = std::env::current_exe().unwrap();
     let program = this.parent().and_then(Path::parent).unwrap().join("examples").join(name);
     assert!(program.exists(), "{} is not built: cargo build --examples", program.display());
     Command::new(program).args(arguments).output().unwrap()
 }
 
-/// What an example that succeeds prints.
-fn printed<S: AsRef<OsStr>>(name: &str, arguments: &[S]) -> String {
+/// The standard output of an example, which must succeed.
+fn output_of<S: AsRef<OsStr>>(name: &str, arguments: &[S]) -> String {
     let output = example(name, arguments);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: {error}");
@@ -23,11 +23,11 @@ fn printed<S: AsRef<OsStr>>(name: &str, arguments: &[S]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-const NOTHING: [&str; 0] = [];
+const NO_ARGUMENTS: [&str; 0] = [];
 
-fn some_file(folder: &Path, size: usize) -> PathBuf {
+fn create_file(folder: &Path, size: usize) -> PathBuf {
     let path = folder.join("image");
-    let bytes: Vec<u8> = (0..size).map(|place| (place / 7 % 251) as u8).collect();
+    let bytes: Vec<u8> = (0..size).map(|index| (index / 7 % 251) as u8).collect();
     std::fs::write(&path, bytes).unwrap();
     path
 }
@@ -35,52 +35,52 @@ fn some_file(folder: &Path, size: usize) -> PathBuf {
 #[test]
 fn read_image_agrees_with_sum() {
     let folder = tempfile::tempdir().unwrap();
-    // Neither whole blocks nor whole pieces.
-    let path = some_file(folder.path(), (3 << 20) + 12_345);
+    // Not a multiple of the block, nor of the length of a read.
+    let path = create_file(folder.path(), (3 << 20) + 12_345);
     let sum = Command::new("sum").arg(&path).output().expect("sum of coreutils");
     let sum = String::from_utf8(sum.stdout).unwrap();
-    assert_eq!(printed("read_image", &[&path]), sum);
-    assert!(printed("read_image", &NOTHING).contains(" 8192 "));
+    assert_eq!(output_of("read_image", &[&path]), sum);
+    assert!(output_of("read_image", &NO_ARGUMENTS).contains(" 8192 "));
 }
 
 #[test]
-fn tokens_reads_the_simple_way_only() {
+fn tokens_reads_only_on_the_fast_path() {
     let folder = tempfile::tempdir().unwrap();
-    let path = some_file(folder.path(), 4 << 20);
-    assert!(printed("tokens", &[&path]).contains("simple reads: 20000\n"));
-    assert!(printed("tokens", &NOTHING).contains("simple reads: 20000\n"));
+    let path = create_file(folder.path(), 4 << 20);
+    assert!(output_of("tokens", &[&path]).contains("fast-path reads: 20000\n"));
+    assert!(output_of("tokens", &NO_ARGUMENTS).contains("fast-path reads: 20000\n"));
 }
 
 #[test]
 fn own_event_loop_answers_its_client() {
-    assert_eq!(printed("own_event_loop", &NOTHING), "256 blocks asked for and answered\n");
+    assert_eq!(output_of("own_event_loop", &NO_ARGUMENTS), "256 blocks requested and answered\n");
 }
 
 #[test]
 fn tokio_awaits_files() {
-    let said = printed("tokio_current_thread", &NOTHING);
-    assert_eq!(said, "64 blocks written and read back, a task each\n");
+    let output = output_of("tokio_current_thread", &NO_ARGUMENTS);
+    assert_eq!(output, "64 blocks written and read back, a task each\n");
 }
 
 #[test]
 fn simulate_crash_keeps_what_was_flushed() {
-    let said = printed("simulate_crash", &["11"]);
-    let flushed = said.split("after: ").find(|step| step.starts_with("flushed")).unwrap();
+    let output = output_of("simulate_crash", &["11"]);
+    let flushed = output.split("after: ").find(|step| step.starts_with("flushed")).unwrap();
     assert_eq!(flushed.lines().nth(1), Some("    AAAAAAAA ........"));
-    assert!(said.contains("BBBBBBBB CCCCCCCC"), "{said}");
+    assert!(output.contains("BBBBBBBB CCCCCCCC"), "{output}");
 }
 
 #[test]
 fn fill_and_check_compares_every_byte() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
-    let said = printed(
+    let output = output_of(
         "fill_and_check",
         &[path.as_os_str(), "--size".as_ref(), "3M".as_ref(), "--depths".as_ref(), "1,16".as_ref()],
     );
-    assert_eq!(said.matches("every byte is right").count(), 2, "{said}");
+    assert_eq!(output.matches("every byte is correct").count(), 2, "{output}");
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 3 << 20);
-    // An image that exists is nobody's to write over.
+    // The example does not overwrite an existing image.
     let again = example("fill_and_check", &[&path]);
     assert!(String::from_utf8_lossy(&again.stderr).contains("exists already"));
     assert!(!again.status.success());

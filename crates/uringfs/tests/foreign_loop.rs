@@ -1,5 +1,5 @@
-//! A reactor inside somebody else's loop: whoever sleeps on its descriptor after its turn is
-//! always woken, whatever the operation needs.
+//! A reactor inside a foreign event loop. A loop that sleeps on the reactor's descriptor after a turn is always woken,
+//! whatever the operation needs.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use uringfs::{Access, Buffer, File, Options, Reactor, Token, Tokens};
@@ -19,14 +19,14 @@ fn image(folder: &std::path::Path) -> File {
 }
 
 #[test]
-fn an_operation_of_several_steps_needs_no_other_wake() {
+fn an_operation_of_several_steps_wakes_by_the_descriptor() {
     let folder = tempfile::tempdir().unwrap();
     let file = image(folder.path());
     for queue in QUEUES {
         let reactor = reactor(queue);
         let fd = reactor.fd().unwrap();
         for round in 0..50 {
-            // Reads a block, then writes it.
+            // An unaligned write: reads a block, then writes it.
             let bytes = Buffer::copy_of(&[round; 100]);
             reactor.write(&file, bytes, 1000 + u64::from(round), Token::new(1)).unwrap();
             let mut completed = Vec::new();
@@ -34,9 +34,13 @@ fn an_operation_of_several_steps_needs_no_other_wake() {
                 reactor.turn().unwrap();
                 reactor.reap(0, None, &mut completed).unwrap();
                 if completed.is_empty() {
-                    let patience = Timespec { tv_sec: 5, tv_nsec: 0 };
-                    let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience));
-                    assert_eq!(ready, Ok(1), "queue {queue}, round {round}: nobody woke the loop");
+                    let timeout = Timespec { tv_sec: 5, tv_nsec: 0 };
+                    let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
+                    assert_eq!(
+                        ready,
+                        Ok(1),
+                        "queue {queue}, round {round}: the loop was not woken"
+                    );
                 }
             }
             assert_eq!(completed[0].result(), Ok(100));
@@ -45,7 +49,7 @@ fn an_operation_of_several_steps_needs_no_other_wake() {
 }
 
 #[test]
-fn reads_that_are_awaited_one_by_one_all_end() {
+fn reads_awaited_one_by_one_all_end() {
     let folder = tempfile::tempdir().unwrap();
     let file = image(folder.path());
     for queue in QUEUES {

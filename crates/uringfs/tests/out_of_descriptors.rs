@@ -1,5 +1,5 @@
-//! A process that has no descriptor left: clear errors, no panics, and everything
-//! works again once some are.
+//! A process without free descriptors gets clear errors and no panics. Everything works again once descriptors are
+//! free.
 
 #[path = "../../reactor/tests/tier/mod.rs"]
 mod tier;
@@ -8,30 +8,30 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use tier::{Tier, on_every_tier};
 use uringfs::{Access, Buffer, Errno, File, QueueKind, Reactor, ReactorOptions};
 
-/// Leaves `count` descriptors to be had, until what it answers is dropped.
-fn leave(count: usize) -> Vec<std::fs::File> {
+/// Uses up all descriptors but `count`, until the result is dropped.
+fn exhaust_but(count: usize) -> Vec<std::fs::File> {
     let open = || std::fs::File::open("/dev/null");
     let mut held: Vec<_> = std::iter::from_fn(|| open().ok()).collect();
-    assert!(held.len() >= count, "the limit is higher than that");
+    assert!(held.len() >= count, "the limit is lower than {count}");
     held.truncate(held.len() - count);
     held
 }
 
-/// At most 64 descriptors in this process.
+/// Limits this process to 64 descriptors.
 fn limit_descriptors() {
     let limits = Rlimit { current: Some(64), maximum: Some(64) };
     setrlimit(Resource::Nofile, limits).unwrap();
 }
 
-/// An error that says what is short.
+/// Whether an error names the limit, in one line.
 fn is_clear(why: &str) -> bool {
     let named = ["RLIMIT_NOFILE", "ulimit -n", "open files"].iter().any(|name| why.contains(name));
     named && !why.contains('\n')
 }
 
 #[test]
-fn without_descriptors_there_are_clear_errors_and_afterwards_everything_works() {
-    let name = "without_descriptors_there_are_clear_errors_and_afterwards_everything_works";
+fn without_descriptors_errors_are_clear_and_do_not_last() {
+    let name = "without_descriptors_errors_are_clear_and_do_not_last";
     on_every_tier(name, |tier| {
         limit_descriptors();
         let folder = tempfile::tempdir().unwrap();
@@ -43,7 +43,7 @@ fn without_descriptors_there_are_clear_errors_and_afterwards_everything_works() 
             let new = || Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() });
             for left in 0..12 {
                 let what = format!("{queue}, {left} left");
-                let held = leave(left);
+                let held = exhaust_but(left);
                 match new() {
                     Err(error) => assert!(is_clear(&error.to_string()), "{what}: {error}"),
                     Ok(reactor) => {
@@ -61,11 +61,11 @@ fn without_descriptors_there_are_clear_errors_and_afterwards_everything_works() 
                     }
                 }
                 drop(held);
-                // What was short for a moment is not held against the machine.
+                // A temporary shortage does not lower the tier for good.
                 let reactor = new().unwrap();
                 let expected = if tier == Tier::Ring { "io_uring" } else { "no io_uring" };
                 assert!(reactor.tier().starts_with(expected), "{what}: {}", reactor.tier());
-                assert_eq!(read(&reactor), Ok(4096), "{what}, and then enough");
+                assert_eq!(read(&reactor), Ok(4096), "{what}, then enough");
             }
         }
     });
@@ -82,14 +82,14 @@ impl Serves for QueueKind {
 }
 
 #[test]
-fn waits_without_descriptors_answer_errors() {
-    on_every_tier("waits_without_descriptors_answer_errors", |_| {
+fn waits_without_descriptors_return_errors() {
+    on_every_tier("waits_without_descriptors_return_errors", |_| {
         limit_descriptors();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let listener = std::sync::Arc::new(listener.into());
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-        let held = leave(0);
+        let held = exhaust_but(0);
         let accepted = reactor.block_on(reactor.accept(&listener, None));
         assert_eq!(accepted.err(), Some(Errno::MFILE));
         drop(held);

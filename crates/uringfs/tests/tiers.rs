@@ -1,5 +1,5 @@
-//! Machines that give less: io_uring forbidden or missing, no locked memory, no
-//! descriptors left. Everything works on what there is, and the reason is named.
+//! Limited machines: io_uring forbidden or missing, or no locked memory. Everything works on the lower tier, and the
+//! reason is reported.
 
 #[path = "../../reactor/tests/tier/mod.rs"]
 mod tier;
@@ -16,7 +16,7 @@ use uringfs::{
 };
 
 const SIZE: u64 = 1 << 20;
-/// Set in the environment of a run under some limit.
+/// The environment variable that marks a run under limits.
 const LIMITED: &str = "URINGFS_TEST_LIMITED";
 
 fn image(folder: &Path) -> File {
@@ -31,7 +31,7 @@ fn memory() -> File {
     File::over(Device::new(Memory::new(SIZE).unwrap()).unwrap(), FileOptions::default())
 }
 
-/// Writes and reads, in both ways, with aligned and unaligned ranges.
+/// Writes and reads by token and by await, with aligned and unaligned ranges.
 fn use_file(reactor: &Reactor, file: &File, pool: &BufferPool) {
     for (fill, offset, length) in [(1, 0, 4096), (2, 8192, 4096), (3, 20_001, 3000)] {
         let mut buffer = pool.get().unwrap();
@@ -52,8 +52,8 @@ fn use_file(reactor: &Reactor, file: &File, pool: &BufferPool) {
 }
 
 #[test]
-fn every_tier_does_the_same_and_names_its_reason() {
-    on_every_tier("every_tier_does_the_same_and_names_its_reason", |tier| {
+fn every_tier_works_alike_and_names_its_reason() {
+    on_every_tier("every_tier_works_alike_and_names_its_reason", |tier| {
         let folder = tempfile::tempdir().unwrap();
         let pool = BufferPool::new(4096, 4).unwrap();
         for queue in QueueKind::ALL {
@@ -65,7 +65,7 @@ fn every_tier_does_the_same_and_names_its_reason() {
             } else {
                 let why = reactor.tier();
                 assert!(why.starts_with("no io_uring") && why.contains(tier.reason()), "{why}");
-                assert!(why.contains("seccomp"), "what to look at: {why}");
+                assert!(why.contains("seccomp"), "the error names the place to look: {why}");
             }
             if queue == QueueKind::Ring && tier != Tier::Ring {
                 let why = reactor.queue_of(file.device()).unwrap_err().to_string();
@@ -90,8 +90,8 @@ fn every_tier_does_the_same_and_names_its_reason() {
 }
 
 #[test]
-fn a_tier_that_is_required_is_there_or_refused_with_the_reason() {
-    on_every_tier("a_tier_that_is_required_is_there_or_refused_with_the_reason", |tier| {
+fn a_required_tier_is_present_or_refused_with_the_reason() {
+    on_every_tier("a_required_tier_is_present_or_refused_with_the_reason", |tier| {
         let new = |require| Reactor::new(ReactorOptions { require, ..ReactorOptions::default() });
         assert!(new(Require::Any).is_ok());
         for require in [Require::Ring, Require::Full] {
@@ -112,8 +112,7 @@ fn a_tier_that_is_required_is_there_or_refused_with_the_reason() {
     });
 }
 
-/// Runs `test` again under the limits that `prlimit` (util-linux) sets, and
-/// without the capability to lock memory.
+/// Runs `test` again under limits set by `prlimit` (util-linux), and without the capability to lock memory.
 fn run_limited(test: &str, limits: &[&str]) {
     let mut command = Command::new("prlimit");
     command.args(limits);
@@ -121,7 +120,7 @@ fn run_limited(test: &str, limits: &[&str]) {
         command.args(["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]);
     }
     command.arg(std::env::current_exe().unwrap()).args([test, "--exact", "--nocapture"]);
-    let output = command.env(LIMITED, "yes").output().expect("prlimit is there (util-linux)");
+    let output = command.env(LIMITED, "yes").output().expect("prlimit is installed (util-linux)");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "under {limits:?}:\n{out}{error}");
@@ -132,7 +131,8 @@ fn is_limited() -> bool {
     std::env::var(LIMITED).is_ok()
 }
 
-/// Reads `count` blocks with memory of `pool`; how many named it by index, and how many plainly.
+/// Reads `count` blocks into memory of `pool`; returns how many requests used a registered buffer, and how many a plain
+/// one.
 fn read_with(reactor: &Reactor, file: &File, pool: &BufferPool, count: u64) -> (u64, u64) {
     let counts = || {
         let counters = reactor.counters();
@@ -151,9 +151,9 @@ fn read_with(reactor: &Reactor, file: &File, pool: &BufferPool, count: u64) -> (
 }
 
 #[test]
-fn without_locked_memory_buffers_are_plain_and_the_limit_is_named() {
+fn without_locked_memory_buffers_are_plain() {
     if !is_limited() {
-        let test = "without_locked_memory_buffers_are_plain_and_the_limit_is_named";
+        let test = "without_locked_memory_buffers_are_plain";
         for limit in ["0", "65536", "1048576"] {
             run_limited(test, &[&format!("--memlock={limit}:{limit}")]);
         }
@@ -161,7 +161,7 @@ fn without_locked_memory_buffers_are_plain_and_the_limit_is_named() {
     }
     const LARGE: usize = 1024;
     let large = BufferPool::new(4096, LARGE).unwrap();
-    let limit = getrlimit(Resource::Memlock).current.expect("it was set");
+    let limit = getrlimit(Resource::Memlock).current.expect("prlimit set it");
     let folder = tempfile::tempdir().unwrap();
     let file = image(folder.path());
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
@@ -174,13 +174,13 @@ fn without_locked_memory_buffers_are_plain_and_the_limit_is_named() {
     let options = ReactorOptions { queue: QueueKind::Ring, ..ReactorOptions::default() };
     let reactor = Reactor::new(options).unwrap();
     assert!(reactor.tier().starts_with("io_uring"), "{}", reactor.tier());
-    assert_eq!(reactor.registration_refused(), None, "nothing was asked for yet");
+    assert_eq!(reactor.registration_refused(), None, "nothing was registered yet");
     assert_eq!(read_with(&reactor, &file, &large, 16), (0, 16));
-    let why = reactor.registration_refused().expect("it was refused");
+    let why = reactor.registration_refused().expect("the registration was refused");
     let bytes = (LARGE * 4096).to_string();
     assert!(why.contains("RLIMIT_MEMLOCK") && why.contains("ulimit -l"), "{why}");
     assert!(why.contains(&bytes) && why.contains(&limit.to_string()), "{why}");
-    // What fits is registered.
+    // Memory within the limit is registered.
     let small = BufferPool::new(4096, 4).unwrap();
     let expected = if limit == 0 { (0, 4) } else { (4, 0) };
     assert_eq!(read_with(&reactor, &file, &small, 4), expected, "limit {limit}: {why}");

@@ -1,90 +1,93 @@
-//! What is found in a crate: circles of files, and arrows that point up.
+//! The findings in a crate: import cycles between files, and dependencies that point up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::arrows::{Arrow, arrows};
+use crate::dependencies::{Dependency, dependencies};
 use crate::tree::Tree;
 
-/// Looks at a crate: `root` is its `lib.rs` or `main.rs`, and `read` gives the text of a file.
+/// Examines a crate. `root` is its `lib.rs` or `main.rs`, and `read` returns the text of a file.
 ///
 /// # Errors
-/// A file that is declared is not there, or cannot be parsed.
+/// When a declared file does not exist or cannot be parsed.
 pub fn examine(root: &Path, read: &dyn Fn(&Path) -> Option<String>) -> Result<Findings, String> {
-    let arrows = arrows(&Tree::read(root, read)?);
-    let up = arrows.iter().filter(|arrow| arrow.up).cloned().collect();
-    Ok(Findings { circles: circles(&arrows), up })
+    let dependencies = dependencies(&Tree::read(root, read)?);
+    let upward = dependencies.iter().filter(|dependency| dependency.is_upward).cloned().collect();
+    Ok(Findings { cycles: cycles(&dependencies), upward })
 }
 
-/// What should not be.
+/// The violations in a crate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Findings {
-    /// The circles, each as large as it can be.
-    pub circles: Vec<Circle>,
-    /// The arrows that point up.
-    pub up: Vec<Arrow>,
+    /// The cycles, each of maximal size (strongly connected components).
+    pub cycles: Vec<Cycle>,
+    /// The dependencies that point up.
+    pub upward: Vec<Dependency>,
 }
 
-/// Files each of which imports each other, if only through others.
+/// Files that import each other, directly or through others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Circle {
+pub struct Cycle {
     /// The files.
     pub files: BTreeSet<PathBuf>,
-    /// The arrows among them.
-    pub arrows: Vec<Arrow>,
+    /// The dependencies between them.
+    pub dependencies: Vec<Dependency>,
 }
 
 impl Findings {
-    /// How many files are in circles. To take an arrow away never makes this more.
-    pub fn circled(&self) -> usize {
-        self.circles.iter().map(|circle| circle.files.len()).sum()
+    /// The number of files in cycles. Removing a dependency never increases it.
+    pub fn files_in_cycles(&self) -> usize {
+        self.cycles.iter().map(|cycle| cycle.files.len()).sum()
     }
 
-    /// One line for each arrow, after the crate's name.
+    /// The findings as text: one line for each dependency, prefixed with the crate's name.
     pub fn lines(&self, name: &str) -> String {
         use fmt::Write;
         let mut lines = String::new();
-        let mut section = |title: String, arrows: &[Arrow]| {
-            writeln!(lines, "{name}: {title}").expect("a string takes all");
-            for arrow in arrows {
-                writeln!(lines, "{name}:   {arrow}").expect("a string takes all");
+        let mut section = |title: String, dependencies: &[Dependency]| {
+            writeln!(lines, "{name}: {title}").expect("writing to a string does not fail");
+            for dependency in dependencies {
+                writeln!(lines, "{name}:   {dependency}")
+                    .expect("writing to a string does not fail");
             }
         };
-        for circle in &self.circles {
-            section(format!("{} files import each other", circle.files.len()), &circle.arrows);
+        for cycle in &self.cycles {
+            section(format!("{} files import each other", cycle.files.len()), &cycle.dependencies);
         }
-        if !self.up.is_empty() {
-            section(format!("{} arrows point up", self.up.len()), &self.up);
+        if !self.upward.is_empty() {
+            section(format!("{} dependencies point up", self.upward.len()), &self.upward);
         }
         lines
     }
 }
 
-/// Files that reach each other are in one circle.
-fn circles(arrows: &[Arrow]) -> Vec<Circle> {
+/// Groups files that reach each other.
+fn cycles(dependencies: &[Dependency]) -> Vec<Cycle> {
     let mut next: BTreeMap<&PathBuf, Vec<&PathBuf>> = BTreeMap::new();
-    for arrow in arrows {
-        next.entry(&arrow.from).or_default().push(&arrow.to);
+    for dependency in dependencies {
+        next.entry(&dependency.from).or_default().push(&dependency.to);
     }
     let reached: BTreeMap<&PathBuf, BTreeSet<&PathBuf>> =
         next.keys().map(|file| (*file, reach(file, &next))).collect();
 
-    let mut found: Vec<Circle> = Vec::new();
-    for (file, there) in &reached {
-        if there.contains(file) && !found.iter().any(|circle| circle.files.contains(*file)) {
+    let mut found: Vec<Cycle> = Vec::new();
+    for (file, targets) in &reached {
+        if targets.contains(file) && !found.iter().any(|cycle| cycle.files.contains(*file)) {
             let back = |other: &&&PathBuf| reached.get(**other).is_some_and(|to| to.contains(file));
             let files: BTreeSet<_> =
-                there.iter().filter(back).map(|file| (*file).clone()).collect();
-            let among = |arrow: &&Arrow| files.contains(&arrow.from) && files.contains(&arrow.to);
-            let arrows = arrows.iter().filter(among).cloned().collect();
-            found.push(Circle { files, arrows });
+                targets.iter().filter(back).map(|file| (*file).clone()).collect();
+            let among = |dependency: &&Dependency| {
+                files.contains(&dependency.from) && files.contains(&dependency.to)
+            };
+            let dependencies = dependencies.iter().filter(among).cloned().collect();
+            found.push(Cycle { files, dependencies });
         }
     }
     found
 }
 
-/// The files that arrows lead to from `start`; `start` itself only if one leads back.
+/// The files reachable from `start`; `start` itself only if a dependency leads back.
 fn reach<'a>(
     start: &PathBuf,
     next: &BTreeMap<&'a PathBuf, Vec<&'a PathBuf>>,
@@ -105,8 +108,8 @@ fn reach<'a>(
 mod tests {
     use super::*;
 
-    /// A crate of these files, the root first.
-    fn found_in(files: &[(&str, &str)]) -> Findings {
+    /// The findings in a crate of these files, the root first.
+    fn findings_in(files: &[(&str, &str)]) -> Findings {
         let read = |path: &Path| {
             let (_, text) = files.iter().find(|(name, _)| Path::new(name) == path)?;
             Some((*text).to_owned())
@@ -114,16 +117,16 @@ mod tests {
         examine(files[0].0.as_ref(), &read).unwrap()
     }
 
-    fn circles_in(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    fn cycles_in(files: &[(&str, &str)]) -> Vec<Vec<String>> {
         let files_of =
-            |circle: &Circle| circle.files.iter().map(|file| file.display().to_string()).collect();
-        found_in(files).circles.iter().map(files_of).collect()
+            |cycle: &Cycle| cycle.files.iter().map(|file| file.display().to_string()).collect();
+        findings_in(files).cycles.iter().map(files_of).collect()
     }
 
     const B: &str = "use crate::a::A; pub struct B(A); pub const C: B = B(A); pub fn f() {}";
 
     #[test]
-    fn a_circle_is_found_however_the_import_is_written() {
+    fn a_cycle_is_found_by_any_form_of_import() {
         for text in [
             "use crate::b::B;",
             "use super::b::B;",
@@ -147,13 +150,13 @@ mod tests {
         ] {
             let a = format!("{text} pub struct A;");
             let files = [("lib.rs", "mod a; mod b;"), ("a.rs", a.as_str()), ("b.rs", B)];
-            assert_eq!(circles_in(&files), [["a.rs", "b.rs"]], "{text}");
-            assert_eq!(found_in(&files).up.len(), 1, "{text}");
+            assert_eq!(cycles_in(&files), [["a.rs", "b.rs"]], "{text}");
+            assert_eq!(findings_in(&files).upward.len(), 1, "{text}");
         }
     }
 
     #[test]
-    fn no_import_is_found_where_there_is_none() {
+    fn code_without_an_import_has_no_dependency() {
         for text in [
             "",
             "use std::b::B;",
@@ -171,12 +174,12 @@ mod tests {
         ] {
             let a = format!("{text} pub struct A;");
             let files = [("lib.rs", "mod b; mod a;"), ("a.rs", a.as_str()), ("b.rs", B)];
-            assert_eq!(found_in(&files), Findings { circles: vec![], up: vec![] }, "{text}");
+            assert_eq!(findings_in(&files), Findings { cycles: vec![], upward: vec![] }, "{text}");
         }
     }
 
     #[test]
-    fn a_circle_through_a_parent_that_hands_on_is_found_and_leaves_the_parent_out() {
+    fn a_cycle_through_a_reexport_does_not_include_the_parent() {
         let low = "use crate::high::High; pub struct Low;";
         let files = [
             ("lib.rs", "mod high; mod low; pub use high::High;"),
@@ -184,59 +187,59 @@ mod tests {
             ("high/deep.rs", "pub struct High(crate::low::Low);"),
             ("low.rs", low),
         ];
-        assert_eq!(circles_in(&files), [["high/deep.rs", "low.rs"]]);
+        assert_eq!(cycles_in(&files), [["high/deep.rs", "low.rs"]]);
         let low = low.replace("high::", "");
         let files = [files[0], files[1], files[2], ("low.rs", low.as_str())];
-        assert_eq!(circles_in(&files), [["high/deep.rs", "low.rs"]]);
+        assert_eq!(cycles_in(&files), [["high/deep.rs", "low.rs"]]);
     }
 
     #[test]
-    fn siblings_that_meet_through_their_parent_are_no_circle_with_it() {
+    fn siblings_that_use_their_parents_reexports_are_no_cycle() {
         let files = [
             ("lib.rs", "mod p; pub use p::A;"),
             ("p.rs", "mod a; mod b; pub use a::A; pub(crate) use b::b;"),
             ("p/a.rs", "pub struct A; fn g() { super::b(); crate::p::b::b(); }"),
             ("p/b.rs", "pub fn b() {}"),
         ];
-        assert_eq!(circles_in(&files), [[""; 0]; 0]);
+        assert_eq!(cycles_in(&files), [[""; 0]; 0]);
     }
 
     #[test]
-    fn a_parent_that_uses_its_child_which_uses_it_is_a_circle() {
+    fn a_parent_and_a_child_that_use_each_other_are_a_cycle() {
         for parent in ["mod a; pub struct P; fn g() { a::f() }", "mod a; use a::f; pub struct P;"] {
             let files = [
                 ("main.rs", "mod p; fn main() {}"),
                 ("p/mod.rs", parent),
                 ("p/a.rs", "use super::P; pub fn f() {}"),
             ];
-            assert_eq!(circles_in(&files), [["p/a.rs", "p/mod.rs"]], "{parent}");
+            assert_eq!(cycles_in(&files), [["p/a.rs", "p/mod.rs"]], "{parent}");
         }
     }
 
     #[test]
-    fn a_file_that_is_no_parent_is_imported_from_though_it_only_hands_on() {
+    fn a_reexport_by_a_file_without_children_is_a_dependency() {
         let files = [
             ("lib.rs", "mod a; mod b; mod c;"),
             ("a.rs", "pub use crate::c::C; use crate::b::B;"),
             ("b.rs", "use crate::a::C; pub struct B;"),
             ("c.rs", "pub struct C;"),
         ];
-        assert_eq!(circles_in(&files), [["a.rs", "b.rs"]]);
+        assert_eq!(cycles_in(&files), [["a.rs", "b.rs"]]);
     }
 
     #[test]
-    fn a_file_under_another_name_or_beside_the_folder_is_found() {
+    fn files_are_found_by_path_attributes_and_inline_modules() {
         let files = [
             ("lib.rs", "#[path = \"else/where.rs\"] mod a; mod b { pub mod c; }"),
             ("else/where.rs", "mod d; pub fn a() { d::d() }"),
             ("else/d.rs", "pub fn d() { crate::b::c::c() }"),
             ("b/c.rs", "pub fn c() { crate::a::a() }"),
         ];
-        assert_eq!(circles_in(&files), [["b/c.rs", "else/d.rs", "else/where.rs"]]);
+        assert_eq!(cycles_in(&files), [["b/c.rs", "else/d.rs", "else/where.rs"]]);
     }
 
     #[test]
-    fn an_arrow_to_a_module_that_stands_above_points_up() {
+    fn a_dependency_on_a_module_above_points_up() {
         let (high, low) =
             ("pub struct High;", "fn g() { crate::high::deep::f(crate::high::High) }");
         let files = [
@@ -245,14 +248,14 @@ mod tests {
             ("high/deep.rs", "pub fn f(_: super::High) {}"),
             ("low.rs", low),
         ];
-        let up: Vec<_> = found_in(&files).up.iter().map(Arrow::to_string).collect();
-        assert_eq!(up, ["low.rs -> high/deep.rs: f", "low.rs -> high.rs: High"]);
+        let upward: Vec<_> = findings_in(&files).upward.iter().map(Dependency::to_string).collect();
+        assert_eq!(upward, ["low.rs -> high/deep.rs: f", "low.rs -> high.rs: High"]);
         let files = [("lib.rs", "mod low; mod high;"), files[1], files[2], files[3]];
-        assert!(found_in(&files).up.is_empty());
+        assert!(findings_in(&files).upward.is_empty());
     }
 
     #[test]
-    fn circles_that_do_not_meet_are_told_apart_and_each_arrow_has_its_line() {
+    fn separate_cycles_are_reported_with_each_dependency() {
         let files = [
             ("lib.rs", "mod a; mod b; mod c; mod d;"),
             ("a.rs", "use crate::b::B; pub struct A;"),
@@ -260,16 +263,16 @@ mod tests {
             ("c.rs", "use crate::d::D; pub struct C;"),
             ("d.rs", "use crate::c::C; pub struct D;"),
         ];
-        let found = found_in(&files);
-        assert_eq!((found.circles.len(), found.circled()), (2, 4));
+        let found = findings_in(&files);
+        assert_eq!((found.cycles.len(), found.files_in_cycles()), (2, 4));
         assert!(
             found.lines("x").starts_with("x: 2 files import each other\nx:   a.rs -> b.rs: B\n")
         );
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn a_missing_file_is_named() {
         let error = examine("lib.rs".as_ref(), &|_| None).unwrap_err();
-        assert_eq!(error, "lib.rs is not there");
+        assert_eq!(error, "lib.rs does not exist");
     }
 }

@@ -1,10 +1,8 @@
-//! Reads the files of a crate and says which of them import each other in a circle, and which
-//! import from a module that stands above their own: [`examine`] gives [`Findings`].
+//! Finds import cycles between the files of a crate, and imports from a module above: [`examine`] returns [`Findings`].
 //!
-//! A root file lists its modules from high to low, and an arrow leads from the file that names
-//! something to the file that defines it, whatever re-exports lie between. Not seen are calls of
-//! methods, what macros make of their tokens, and imports between crates, which cargo keeps
-//! straight. Left out is code for tests and for loom.
+//! A root file lists its modules from high to low. A dependency leads from the file that uses a name to the file that
+//! defines it, whatever re-exports lie between. Method calls, the output of macros, and imports between crates (which
+//! cargo checks) are not seen. Code for tests and for loom is excluded.
 //!
 //! ```
 //! let found = uringfs_structure::examine("lib.rs".as_ref(), &|path| match path.to_str()? {
@@ -14,18 +12,18 @@
 //!     _ => None,
 //! });
 //! let found = found.unwrap();
-//! assert_eq!(found.circled(), 2);
-//! assert_eq!(found.up[0].to_string(), "low.rs -> high.rs: High");
+//! assert_eq!(found.files_in_cycles(), 2);
+//! assert_eq!(found.upward[0].to_string(), "low.rs -> high.rs: High");
 //! ```
 
 mod findings;
 
-mod arrows;
+mod dependencies;
 mod resolve;
 mod tokens;
 mod tree;
 
-mod left_out;
+mod excluded;
 
-pub use arrows::Arrow;
-pub use findings::{Circle, Findings, examine};
+pub use dependencies::Dependency;
+pub use findings::{Cycle, Findings, examine};

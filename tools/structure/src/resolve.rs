@@ -1,34 +1,38 @@
-//! What a path means, seen from a module: every `use` on the way is followed to where a thing is
-//! defined.
+//! Resolves a path, as seen from a module. Every `use` on the way is followed to the definition.
 
 use std::collections::BTreeSet;
 
-use crate::tree::{Found, Meaning, Scope, Tree};
+use crate::tree::{Binding, Scope, Target, Tree};
 
-/// The names that are being looked up. `use drive::drive` asks for `drive` while it is looked up: then
-/// no `use` is followed again.
-type Asked = BTreeSet<(usize, String)>;
+/// The names whose resolution is under way. `use drive::drive` needs `drive` to resolve `drive`: a second look-up of
+/// the same name follows no `use`.
+type Visiting = BTreeSet<(usize, String)>;
 
 impl Tree {
-    /// What `path` leads to in `module`, inside of `blocks` with names of their own, the innermost
-    /// last. A name may stand for several things; one of another crate, or of a variable, for none.
+    /// The targets of `path` in `module`, inside `blocks` with their own names, the innermost last. A name may have
+    /// several targets. A name of another crate, or of a variable, has none.
     pub(crate) fn resolve(
         &self,
         module: usize,
         blocks: &[Scope],
         path: &[String],
-    ) -> BTreeSet<Found> {
+    ) -> BTreeSet<Target> {
         let named = blocks.iter().rev().find_map(|block| {
-            let found = self.in_scope(module, block, path.first()?, &mut Asked::new());
+            let found = self.in_scope(module, block, path.first()?, &mut Visiting::new());
             (!found.is_empty()).then_some(found)
         });
         match named {
-            Some(found) => self.follow(found, &path[1..], &mut Asked::new()),
-            None => self.resolve_path(module, path, &mut Asked::new()),
+            Some(found) => self.follow(found, &path[1..], &mut Visiting::new()),
+            None => self.resolve_path(module, path, &mut Visiting::new()),
         }
     }
 
-    fn resolve_path(&self, module: usize, path: &[String], asked: &mut Asked) -> BTreeSet<Found> {
+    fn resolve_path(
+        &self,
+        module: usize,
+        path: &[String],
+        visiting: &mut Visiting,
+    ) -> BTreeSet<Target> {
         let mut rest = path;
         let mut start = None;
         while let Some((first, after)) = rest.split_first() {
@@ -41,9 +45,9 @@ impl Tree {
             rest = after;
         }
         match (start, rest.split_first()) {
-            (Some(start), _) => self.follow([Found::Module(start)].into(), rest, asked),
+            (Some(start), _) => self.follow([Target::Module(start)].into(), rest, visiting),
             (None, Some((first, after))) => {
-                self.follow(self.name(module, first, asked), after, asked)
+                self.follow(self.name(module, first, visiting), after, visiting)
             }
             (None, None) => BTreeSet::new(),
         }
@@ -51,26 +55,26 @@ impl Tree {
 
     fn follow(
         &self,
-        mut found: BTreeSet<Found>,
+        mut found: BTreeSet<Target>,
         rest: &[String],
-        asked: &mut Asked,
-    ) -> BTreeSet<Found> {
+        visiting: &mut Visiting,
+    ) -> BTreeSet<Target> {
         for name in rest {
             let mut next = BTreeSet::new();
-            // What is no module but has a module's name is a function or a macro: nothing is in it.
-            if found.iter().any(|place| matches!(place, Found::Module(_))) {
-                found.retain(|place| matches!(place, Found::Module(_)));
+            // A non-module with the name of a module is a function or a macro, which contains no names.
+            if found.iter().any(|place| matches!(place, Target::Module(_))) {
+                found.retain(|place| matches!(place, Target::Module(_)));
             }
             for place in found {
-                let Found::Module(module) = place else {
-                    // An enum, for example: its variants are where it is.
+                let Target::Module(module) = place else {
+                    // An enum, for example: its variants are in the same file.
                     next.insert(place);
                     continue;
                 };
-                let inside = self.name(module, name, asked);
+                let inside = self.name(module, name, visiting);
                 if inside.is_empty() {
-                    // A macro may have made it.
-                    next.insert(Found::ItemOf(module));
+                    // A macro may have defined it.
+                    next.insert(Target::ItemOf(module));
                 }
                 next.extend(inside);
             }
@@ -79,21 +83,21 @@ impl Tree {
         found
     }
 
-    /// What a name stands for in a module.
-    fn name(&self, module: usize, name: &str, asked: &mut Asked) -> BTreeSet<Found> {
+    /// The targets of a name in a module.
+    fn name(&self, module: usize, name: &str, visiting: &mut Visiting) -> BTreeSet<Target> {
         let key = (module, name.to_owned());
         let scope = &self.modules[module].scope;
-        if !asked.insert(key.clone()) {
-            let meanings = scope.names.get(name).into_iter().flatten();
-            return meanings
-                .filter_map(|meaning| match meaning {
-                    Meaning::Found(place) => Some(*place),
-                    Meaning::Path(_) => None,
+        if !visiting.insert(key.clone()) {
+            let bindings = scope.names.get(name).into_iter().flatten();
+            return bindings
+                .filter_map(|binding| match binding {
+                    Binding::Target(place) => Some(*place),
+                    Binding::Path(_) => None,
                 })
                 .collect();
         }
-        let found = self.in_scope(module, scope, name, asked);
-        asked.remove(&key);
+        let found = self.in_scope(module, scope, name, visiting);
+        visiting.remove(&key);
         found
     }
 
@@ -102,18 +106,19 @@ impl Tree {
         module: usize,
         scope: &Scope,
         name: &str,
-        asked: &mut Asked,
-    ) -> BTreeSet<Found> {
+        visiting: &mut Visiting,
+    ) -> BTreeSet<Target> {
         let mut found = BTreeSet::new();
-        for meaning in scope.names.get(name).into_iter().flatten() {
-            match meaning {
-                Meaning::Found(place) => drop(found.insert(*place)),
-                Meaning::Path(path) => {
-                    let places = self.resolve_path(module, path, asked);
-                    // A parent hands on; what is had from any other file is imported from that too.
-                    let hands_on = self.modules.iter().any(|child| child.parent == Some(module));
-                    if places.is_empty() || !hands_on {
-                        found.insert(Found::ItemOf(module));
+        for binding in scope.names.get(name).into_iter().flatten() {
+            match binding {
+                Binding::Target(place) => drop(found.insert(*place)),
+                Binding::Path(path) => {
+                    let places = self.resolve_path(module, path, visiting);
+                    // A re-export by a parent leads only to the definition. A re-export by another file is also a
+                    // dependency on that file.
+                    let is_parent = self.modules.iter().any(|child| child.parent == Some(module));
+                    if places.is_empty() || !is_parent {
+                        found.insert(Target::ItemOf(module));
                     }
                     found.extend(places);
                 }
@@ -123,9 +128,9 @@ impl Tree {
             return found;
         }
         for glob in &scope.globs {
-            for place in self.resolve_path(module, glob, asked) {
-                if let Found::Module(source) = place {
-                    found.extend(self.name(source, name, asked));
+            for place in self.resolve_path(module, glob, visiting) {
+                if let Target::Module(source) = place {
+                    found.extend(self.name(source, name, visiting));
                 }
             }
         }

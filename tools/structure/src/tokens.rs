@@ -1,10 +1,10 @@
-//! The paths in the tokens of a macro or an attribute, which nobody has parsed.
+//! Finds paths in the unparsed tokens of a macro or an attribute.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::tree::name_of;
 
-/// Gives each path of names and `::` to `each`, with `prefix` before it: what stands in `a::{..}` has `a`.
+/// Calls `each` for each path, with `prefix` before it: for the names in `a::{..}` the prefix is `a`.
 pub(crate) fn paths_in(tokens: TokenStream, prefix: &[String], each: &mut dyn FnMut(&[String])) {
     let tokens: Vec<_> = tokens.into_iter().collect();
     let mut at = 0;
@@ -12,7 +12,7 @@ pub(crate) fn paths_in(tokens: TokenStream, prefix: &[String], each: &mut dyn Fn
         match &tokens[at] {
             TokenTree::Group(group) => paths_in(group.stream(), &[], each),
             TokenTree::Ident(first) => {
-                let belongs = belongs_to_what_is_before(&tokens[..at], first == "crate");
+                let is_continuation = is_continuation(&tokens[..at], first == "crate");
                 let mut path = prefix.to_vec();
                 path.push(name_of(first));
                 while is_colons(&tokens[at + 1..]) {
@@ -26,7 +26,7 @@ pub(crate) fn paths_in(tokens: TokenStream, prefix: &[String], each: &mut dyn Fn
                     }
                     at += 3;
                 }
-                if !belongs && !path.is_empty() {
+                if !is_continuation && !path.is_empty() {
                     each(&path);
                 }
             }
@@ -36,9 +36,9 @@ pub(crate) fn paths_in(tokens: TokenStream, prefix: &[String], each: &mut dyn Fn
     }
 }
 
-/// Whether a name is a field, a method, a lifetime, a variable of a macro, or follows a `::` that no
-/// name of this crate is before. `$crate` is `crate`.
-fn belongs_to_what_is_before(before: &[TokenTree], is_crate: bool) -> bool {
+/// Whether a name cannot begin a path: a field, a method, a lifetime, a variable of a macro, or a name behind a leading
+/// `::`. `$crate` counts as `crate`.
+fn is_continuation(before: &[TokenTree], is_crate: bool) -> bool {
     match before {
         [.., dot, last] if is(dot, '.') && is(last, '.') => false,
         [.., last] if is(last, '$') => !is_crate,

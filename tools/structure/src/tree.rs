@@ -1,4 +1,4 @@
-//! The modules of a crate as its files declare them, and the names that each of them has.
+//! The modules of a crate, as its files declare them, and the names in each.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -8,9 +8,9 @@ use syn::{
     Expr, ExprLit, Ident, Item, ItemMacro, ItemMod, ItemUse, Lit, Meta, UseTree, Visibility,
 };
 
-use crate::left_out::{is_left_out, leave_out};
+use crate::excluded::{excludes, is_excluded};
 
-/// All modules of a crate; the first is its root.
+/// All modules of a crate. The first is the root.
 pub(crate) struct Tree {
     pub(crate) modules: Vec<Module>,
 }
@@ -19,53 +19,54 @@ pub(crate) struct Tree {
 pub(crate) struct Module {
     pub(crate) file: PathBuf,
     pub(crate) parent: Option<usize>,
-    /// The module of the root file that this one is or is in. Their numbers are in the order in which
-    /// the root file lists them.
+    /// The top-level module that this one is or belongs to. Numbers of top-level modules are in the order of the root
+    /// file.
     pub(crate) top: Option<usize>,
     pub(crate) scope: Scope,
-    /// All that is in it but modules.
+    /// All items except modules.
     pub(crate) items: Vec<Item>,
 }
 
 /// The names of a module or of a block.
 #[derive(Default)]
 pub(crate) struct Scope {
-    pub(crate) names: BTreeMap<String, Vec<Meaning>>,
+    pub(crate) names: BTreeMap<String, Vec<Binding>>,
     pub(crate) globs: Vec<Vec<String>>,
 }
 
-/// What a name stands for.
-pub(crate) enum Meaning {
-    Found(Found),
-    /// What this path leads to.
+/// The binding of a name.
+pub(crate) enum Binding {
+    Target(Target),
+    /// A `use` of this path.
     Path(Vec<String>),
 }
 
-/// What a name stands for in the end.
+/// The resolved target of a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Found {
+pub(crate) enum Target {
     Module(usize),
-    /// Something that this module defines, or takes from another crate.
+    /// An item that this module defines, or imports from another crate.
     ItemOf(usize),
 }
 
 /// One name, or one glob, of a `use`.
 pub(crate) struct Import {
     pub(crate) path: Vec<String>,
-    /// The name that it gets here; a glob has none.
+    /// The name that it gets here; none for a glob.
     pub(crate) name: Option<String>,
-    /// Others can have it from here.
-    pub(crate) reexported: bool,
+    /// The `use` has a visibility.
+    pub(crate) is_reexport: bool,
 }
 
 impl Tree {
-    /// Reads the root file and all that are declared below it; `read` gives the text of a file.
+    /// Reads the root file and all files declared below it. `read` returns the text of a file.
     pub(crate) fn read(
         root: &Path,
         read: &dyn Fn(&Path) -> Option<String>,
     ) -> Result<Tree, String> {
         let mut reader = Reader { read, modules: Vec::new() };
-        let items = reader.parse(root)?.ok_or_else(|| format!("{} is left out", root.display()))?;
+        let items =
+            reader.parse(root)?.ok_or_else(|| format!("{} excludes itself", root.display()))?;
         reader.add(None, root, parent_of(root), items)?;
         Ok(Tree { modules: reader.modules })
     }
@@ -73,12 +74,12 @@ impl Tree {
 
 struct Reader<'a> {
     read: &'a dyn Fn(&Path) -> Option<String>,
-    /// Those that are known so far, each before those inside of it.
+    /// The modules so far, each before its descendants.
     modules: Vec<Module>,
 }
 
 impl Reader<'_> {
-    /// Adds a module and those inside of it, whose files lie in `folder`.
+    /// Adds a module and its descendants, whose files are in `folder`.
     fn add(
         &mut self,
         parent: Option<usize>,
@@ -91,13 +92,13 @@ impl Reader<'_> {
         let (file, scope) = (file.to_owned(), Scope::default());
         self.modules.push(Module { file, parent, top, scope, items: Vec::new() });
 
-        for item in items.into_iter().filter(|item| !is_left_out(item)) {
+        for item in items.into_iter().filter(|item| !is_excluded(item)) {
             match item {
                 Item::Mod(declared) => {
                     let name = name_of(&declared.ident);
                     if let Some(child) = self.add_declared(number, folder, declared)? {
-                        let child = Meaning::Found(Found::Module(child));
-                        self.modules[number].scope.mean(name, child);
+                        let child = Binding::Target(Target::Module(child));
+                        self.modules[number].scope.bind(name, child);
                     }
                 }
                 item => {
@@ -109,7 +110,7 @@ impl Reader<'_> {
         Ok(number)
     }
 
-    /// Adds what a `mod` declares, inline or in a file; nothing if that file leaves itself out.
+    /// Adds the module that a `mod` declares, inline or in a file; none if that file excludes itself.
     fn add_declared(
         &mut self,
         parent: usize,
@@ -124,7 +125,7 @@ impl Reader<'_> {
             return self.add(Some(parent), &above, &folder, items).map(Some);
         }
         let (file, inside) = if let Some(path) = path {
-            // Seen from an inline module it lies in the folder of that module.
+            // In an inline module, the path is relative to that module's folder.
             let in_file = |module: usize| self.modules[module].file == above;
             let inline = self.modules[parent].parent.is_some_and(in_file);
             let file = without_dots(&if inline { folder } else { parent_of(&above) }.join(path));
@@ -141,17 +142,17 @@ impl Reader<'_> {
         }
     }
 
-    /// What is in a file; nothing if it leaves itself out.
+    /// The items of a file; none if the file excludes itself.
     fn parse(&self, path: &Path) -> Result<Option<Vec<Item>>, String> {
-        let text = (self.read)(path).ok_or_else(|| format!("{} is not there", path.display()))?;
+        let text = (self.read)(path).ok_or_else(|| format!("{} does not exist", path.display()))?;
         let file =
             syn::parse_file(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok((!leave_out(&file.attrs)).then_some(file.items))
+        Ok((!excludes(&file.attrs)).then_some(file.items))
     }
 }
 
 impl Scope {
-    /// Learns the names that an item of this module gives.
+    /// Adds the names that an item of this module defines.
     pub(crate) fn add(&mut self, module: usize, item: &Item) {
         let name = match item {
             Item::Const(item) => &item.ident,
@@ -167,7 +168,7 @@ impl Scope {
             Item::Use(item) => {
                 for import in imports_of(item) {
                     match import.name {
-                        Some(name) => self.mean(name, Meaning::Path(import.path)),
+                        Some(name) => self.bind(name, Binding::Path(import.path)),
                         None => self.globs.push(import.path),
                     }
                 }
@@ -175,21 +176,21 @@ impl Scope {
             }
             _ => return,
         };
-        self.mean(name_of(name), Meaning::Found(Found::ItemOf(module)));
+        self.bind(name_of(name), Binding::Target(Target::ItemOf(module)));
     }
 
-    fn mean(&mut self, name: String, meaning: Meaning) {
-        self.names.entry(name).or_default().push(meaning);
+    fn bind(&mut self, name: String, binding: Binding) {
+        self.names.entry(name).or_default().push(binding);
     }
 }
 
-/// What a `use` imports from this crate, as far as that can be seen without looking names up.
+/// The imports of a `use`, without those of other crates as far as that is visible without name resolution.
 pub(crate) fn imports_of(item: &ItemUse) -> Vec<Import> {
     let mut imports = Vec::new();
     if item.leading_colon.is_none() {
         flatten(&item.tree, &mut Vec::new(), &mut |path, name| {
-            let reexported = !matches!(item.vis, Visibility::Inherited);
-            imports.push(Import { path, name, reexported });
+            let is_reexport = !matches!(item.vis, Visibility::Inherited);
+            imports.push(Import { path, name, is_reexport });
         });
     }
     imports
@@ -223,7 +224,7 @@ fn flatten(
     each(path, name);
 }
 
-/// A name without the `r#` that it may be written with.
+/// A name without its `r#` prefix, if it has one.
 pub(crate) fn name_of(ident: &Ident) -> String {
     ident.unraw().to_string()
 }
@@ -242,7 +243,7 @@ fn parent_of(file: &Path) -> &Path {
     file.parent().unwrap_or(Path::new(""))
 }
 
-/// `a/../b.rs` is `b.rs`, and one file has one path.
+/// Normalizes a path, so that each file has one path: `a/../b.rs` becomes `b.rs`.
 fn without_dots(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {

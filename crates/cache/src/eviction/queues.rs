@@ -1,39 +1,38 @@
-//! Two queues of frames in one table of links: a frame is in one of them or in none, and leaves from
-//! anywhere in constant time. Eight bytes a frame: the links name frames in 30 bits, and in the two above
-//! stands the queue.
+//! Two queues of frames in one table of links. A frame is in at most one of them, and can be removed from any position
+//! in constant time. A link takes eight bytes: frame numbers have 30 bits, and the two bits above hold the queue.
 
-/// The highest number of frames: at 4 KiB each almost 4 TiB.
-pub(super) const FRAMES_MAX: u32 = NOBODY;
+/// Bound for frames: at 4 KiB each almost 4 TiB.
+pub(super) const MAX_FRAMES: u32 = NO_FRAME;
 
-/// Where a queue ends.
-const NOBODY: u32 = (1 << QUEUE_SHIFT) - 1;
+/// The link at either end of a queue.
+const NO_FRAME: u32 = (1 << QUEUE_SHIFT) - 1;
 const QUEUE_SHIFT: u32 = 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
-    /// Of those that are new: most leave from here.
+    /// New folios. Most are evicted from here.
     Small,
-    /// Of those that were used again.
+    /// Folios that were used again.
     Main,
 }
 
 #[derive(Debug)]
 pub(super) struct Queues {
     links: Vec<Link>,
-    small: Ends,
-    main: Ends,
+    small: QueueEnds,
+    main: QueueEnds,
 }
 
-/// A frame's neighbours. Both words change together, so they share a line.
+/// A frame's neighbours. Both words change together, so they share a cache line.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     older: u32,
-    /// The newer neighbour, and above it 0 for a frame in no queue, 1 for small, 2 for main.
+    /// The newer neighbour. The bits above are 0 for a frame in no queue, 1 for small, 2 for main.
     newer_and_queue: u32,
 }
 
 #[derive(Debug)]
-struct Ends {
+struct QueueEnds {
     oldest: u32,
     newest: u32,
     len: u32,
@@ -41,14 +40,14 @@ struct Ends {
 
 impl Queues {
     pub(super) fn new() -> Queues {
-        Queues { links: Vec::new(), small: Ends::EMPTY, main: Ends::EMPTY }
+        Queues { links: Vec::new(), small: QueueEnds::EMPTY, main: QueueEnds::EMPTY }
     }
 
-    /// Makes room for frames below `frames`.
+    /// Makes room for frame numbers below `frames`.
     pub(super) fn grow(&mut self, frames: u32) {
-        assert!(frames <= FRAMES_MAX, "links name at most {FRAMES_MAX} frames, not {frames}");
+        assert!(frames <= MAX_FRAMES, "links name at most {MAX_FRAMES} frames, not {frames}");
         assert!(frames as usize >= self.links.len(), "the queues only grow");
-        self.links.resize(frames as usize, Link::NOWHERE);
+        self.links.resize(frames as usize, Link::UNLINKED);
     }
 
     pub(super) fn len(&self, queue: Queue) -> u32 {
@@ -58,45 +57,45 @@ impl Queues {
         }
     }
 
-    /// The one that has been in this queue for longest.
+    /// The frame that has been in this queue for longest.
     pub(super) fn oldest(&self, queue: Queue) -> Option<u32> {
         let oldest = match queue {
             Queue::Small => self.small.oldest,
             Queue::Main => self.main.oldest,
         };
-        (oldest != NOBODY).then_some(oldest)
+        (oldest != NO_FRAME).then_some(oldest)
     }
 
-    /// Makes a frame that is in no queue the newest of this one.
+    /// Adds a frame, which is in no queue, as the newest of this one.
     pub(super) fn push(&mut self, frame: u32, queue: Queue) {
         assert!(self.links[frame as usize].queue().is_none(), "frame {frame} is in a queue");
         let ends = self.ends(queue);
         let newest = std::mem::replace(&mut ends.newest, frame);
         ends.len += 1;
         match newest {
-            NOBODY => ends.oldest = frame,
+            NO_FRAME => ends.oldest = frame,
             _ => self.links[newest as usize].set_newer(frame),
         }
         self.links[frame as usize] = Link::new(newest, queue);
     }
 
-    /// Takes a frame out of the queue it is in.
+    /// Removes a frame from its queue.
     pub(super) fn unlink(&mut self, frame: u32) {
-        let link = std::mem::replace(&mut self.links[frame as usize], Link::NOWHERE);
+        let link = std::mem::replace(&mut self.links[frame as usize], Link::UNLINKED);
         let queue = link.queue().unwrap_or_else(|| panic!("frame {frame} is in no queue"));
         let (older, newer) = (link.older, link.newer());
         match older {
-            NOBODY => self.ends(queue).oldest = newer,
+            NO_FRAME => self.ends(queue).oldest = newer,
             _ => self.links[older as usize].set_newer(newer),
         }
         match newer {
-            NOBODY => self.ends(queue).newest = older,
+            NO_FRAME => self.ends(queue).newest = older,
             _ => self.links[newer as usize].older = older,
         }
         self.ends(queue).len -= 1;
     }
 
-    fn ends(&mut self, queue: Queue) -> &mut Ends {
+    fn ends(&mut self, queue: Queue) -> &mut QueueEnds {
         match queue {
             Queue::Small => &mut self.small,
             Queue::Main => &mut self.main,
@@ -105,15 +104,15 @@ impl Queues {
 }
 
 impl Link {
-    const NOWHERE: Link = Link { older: NOBODY, newer_and_queue: NOBODY };
+    const UNLINKED: Link = Link { older: NO_FRAME, newer_and_queue: NO_FRAME };
 
-    /// That of a queue's newest.
+    /// The link of a queue's newest frame.
     fn new(older: u32, queue: Queue) -> Link {
-        let mark = match queue {
+        let tag = match queue {
             Queue::Small => 1,
             Queue::Main => 2,
         };
-        Link { older, newer_and_queue: mark << QUEUE_SHIFT | NOBODY }
+        Link { older, newer_and_queue: tag << QUEUE_SHIFT | NO_FRAME }
     }
 
     fn queue(self) -> Option<Queue> {
@@ -125,16 +124,16 @@ impl Link {
     }
 
     fn newer(self) -> u32 {
-        self.newer_and_queue & NOBODY
+        self.newer_and_queue & NO_FRAME
     }
 
     fn set_newer(&mut self, newer: u32) {
-        self.newer_and_queue = self.newer_and_queue & !NOBODY | newer;
+        self.newer_and_queue = self.newer_and_queue & !NO_FRAME | newer;
     }
 }
 
-impl Ends {
-    const EMPTY: Ends = Ends { oldest: NOBODY, newest: NOBODY, len: 0 };
+impl QueueEnds {
+    const EMPTY: QueueEnds = QueueEnds { oldest: NO_FRAME, newest: NO_FRAME, len: 0 };
 }
 
 #[cfg(test)]
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_the_newest_one_between_and_an_only_one_can_be_taken_out() {
+    fn a_frame_can_be_unlinked_at_any_position() {
         for (taken, left) in [(3, [1, 7, 2]), (1, [3, 7, 2]), (7, [3, 1, 2]), (2, [3, 1, 7])] {
             let mut queues = queues(&[5], &[3, 1, 7, 2]);
             queues.unlink(taken);
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn growing_leaves_everyone_in_place() {
+    fn growing_keeps_the_order() {
         let mut queues = queues(&[3, 1], &[0]);
         queues.grow(5000);
         queues.push(4999, Queue::Small);
@@ -198,13 +197,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "frame 3 is in a queue")]
-    fn nobody_comes_in_twice() {
+    fn a_frame_in_a_queue_cannot_be_pushed() {
         queues(&[3], &[]).push(3, Queue::Main);
     }
 
     #[test]
     #[should_panic(expected = "frame 3 is in no queue")]
-    fn nobody_leaves_twice() {
+    fn a_frame_in_no_queue_cannot_be_unlinked() {
         let mut queues = queues(&[3], &[]);
         queues.unlink(3);
         queues.unlink(3);

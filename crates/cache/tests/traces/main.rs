@@ -1,4 +1,4 @@
-//! How often each policy misses on traces of the kinds that papers compare them on.
+//! Miss ratios of the eviction policies, on kinds of traces that papers use for comparison.
 //!
 //! To see the tables: `cargo test -p uringfs-cache --test traces -- --nocapture`
 
@@ -10,10 +10,10 @@ use workload::{
     drifting, hot_set_and_scans, hot_set_beside_a_scan, in_small_reads, looping, shifting, zipf,
 };
 
-/// Folios in the cache, where a test does not say otherwise.
+/// Folios in the cache, unless a test sets another number.
 const CAPACITY: u32 = 10_000;
 
-/// Accesses to a trace, about.
+/// Approximate number of accesses in a trace.
 const ACCESSES: u64 = 500_000;
 
 const SEEDS: [u64; 2] = [1, 20_231_023];
@@ -24,7 +24,7 @@ struct Row {
     lru: f64,
 }
 
-/// Replays one trace under all three, and prints what came of it.
+/// Replays one trace with all three policies, and prints the miss ratios.
 fn row(name: &str, capacity: u32, trace: &[u64]) -> Row {
     let row = Row {
         s3_fifo: miss_ratio(S3Fifo::new(capacity), trace),
@@ -37,7 +37,7 @@ fn row(name: &str, capacity: u32, trace: &[u64]) -> Row {
 }
 
 #[test]
-fn on_zipf_traces_it_misses_less_than_clock_and_lru() {
+fn zipf_traces_miss_no_more_than_clock_and_lru() {
     for (seed, alpha) in SEEDS.into_iter().flat_map(|seed| [(seed, 0.8), (seed, 1.0), (seed, 1.2)])
     {
         let trace = zipf(seed, 100_000, alpha, ACCESSES as usize);
@@ -50,7 +50,7 @@ fn on_zipf_traces_it_misses_less_than_clock_and_lru() {
 }
 
 #[test]
-fn on_traces_of_scans_past_a_hot_set_it_keeps_the_hot_set() {
+fn scans_do_not_displace_a_hot_set() {
     for (seed, hot) in SEEDS.into_iter().flat_map(|seed| [(seed, 3_000), (seed, 8_000)]) {
         let name = format!("{hot} hot, scans of 20000 between, seed {seed}");
         let trace = hot_set_and_scans(seed, hot, 20_000, 20_000, 25);
@@ -58,7 +58,7 @@ fn on_traces_of_scans_past_a_hot_set_it_keeps_the_hot_set() {
         let name = format!("{hot} hot, an endless scan beside, seed {seed}");
         let beside = row(&name, CAPACITY, &hot_set_beside_a_scan(seed, hot, 2 * ACCESSES));
         for Row { s3_fifo, clock, lru } in [between, beside] {
-            // Half of the accesses are the scan's, and each of them misses whatever anybody does.
+            // Half of the accesses belong to the scan, and miss under any policy.
             assert!(s3_fifo < 0.52);
             assert!(s3_fifo - 0.5 < (clock.min(lru) - 0.5) / 4.0);
         }
@@ -66,19 +66,19 @@ fn on_traces_of_scans_past_a_hot_set_it_keeps_the_hot_set() {
 }
 
 #[test]
-fn on_traces_that_loop_it_keeps_a_part_where_lru_keeps_nothing() {
+fn a_loop_keeps_a_part_where_lru_keeps_nothing() {
     for folios in [10_500, 11_000, 15_000, 20_000] {
         let name = format!("loop over {folios}");
         let Row { s3_fifo, lru, .. } = row(&name, CAPACITY, &looping(folios, ACCESSES));
         assert_eq!(lru, 1.0);
-        // From twice its size on, what left is forgotten before it comes back: it does as badly, not worse.
+        // From twice the capacity on, the ghost forgets a key before it comes back: as bad as LRU, not worse.
         assert!(if folios < 20_000 { s3_fifo < 0.6 } else { s3_fifo <= 1.0 });
     }
 }
 
-/// Its weak side. Each of a new hot set may miss twice where with LRU it misses once; not more.
+/// The weak side of S3-FIFO. A folio of a new hot set may miss twice where it misses once with LRU, but not more often.
 #[test]
-fn on_traces_of_hot_sets_that_shift_it_misses_less_than_twice_as_often_as_lru() {
+fn shifting_hot_sets_miss_less_than_twice_as_often_as_lru() {
     for seed in SEEDS {
         for (hot, stay) in [(3_000, 30_000), (6_000, 30_000), (6_000, 100_000)] {
             let name = format!("{hot} hot, others after {stay}, seed {seed}");
@@ -96,13 +96,13 @@ fn on_traces_of_hot_sets_that_shift_it_misses_less_than_twice_as_often_as_lru() 
 }
 
 #[test]
-fn on_traces_of_small_reads_a_scan_leaves_main_alone_if_a_visit_counts_once() {
+fn a_scan_by_small_reads_leaves_main_alone_if_a_visit_counts_once() {
     const READS: usize = 8;
     for seed in SEEDS {
         let whole = hot_set_and_scans(seed, 8_000, 20_000, 20_000, 25);
         let small = in_small_reads(&whole, READS);
         let misses = |counts, trace: &[u64], reads: usize| {
-            reads as f64 * miss_ratio(S3Fifo::counting(counts, CAPACITY), trace)
+            reads as f64 * miss_ratio(S3Fifo::with_counts(counts, CAPACITY), trace)
         };
         let expected = misses(Counts::OncePerVisit, &whole, 1);
         let once = misses(Counts::OncePerVisit, &small, READS);

@@ -1,55 +1,55 @@
-//! The policies that are compared, each as a cache of keys: the crate's own, driven as the cache drives it,
-//! and two small ones that stand here for nothing else.
+//! The compared policies, each as a cache of keys: the crate's own, driven as the cache drives it, and small
+//! implementations of CLOCK and LRU.
 
 use std::collections::{BTreeMap, HashMap};
 
-use uringfs_cache::eviction::{Answer, Eviction};
+use uringfs_cache::eviction::{Eviction, Verdict};
 
 use crate::workload::hash;
 
 /// A cache of a fixed number of folios.
 pub trait Policy {
-    /// Accesses one, and says whether it was there.
+    /// Accesses a folio; returns whether it was cached.
     fn access(&mut self, key: u64) -> bool;
 }
 
-/// The share of accesses that found nothing.
+/// The share of accesses that missed.
 pub fn miss_ratio(mut policy: impl Policy, trace: &[u64]) -> f64 {
     let misses = trace.iter().filter(|key| !policy.access(**key)).count();
     misses as f64 / trace.len() as f64
 }
 
-/// [`Eviction`], with touches counted as it says.
+/// [`Eviction`], with accesses counted as its documentation says.
 pub struct S3Fifo {
     eviction: Eviction,
     frames: Vec<Frame>,
     resident: HashMap<u64, u32>,
     capacity: u32,
     counts: Counts,
-    /// The folio of the last access, all of which are through one opening.
+    /// The folio of the last access. All accesses go through one handle.
     last: Option<u64>,
 }
 
-/// Which accesses are touches.
+/// Which accesses are counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Counts {
-    /// All but those of the folio that the same opening accessed last: as [`Eviction`] says.
+    /// All but those of the folio that the handle accessed last, as the cache does.
     OncePerVisit,
-    /// All, which is what happens when the cache does not look.
+    /// All.
     Each,
 }
 
 struct Frame {
     key: u64,
-    touches: u8,
+    accesses: u8,
 }
 
 impl S3Fifo {
     pub fn new(capacity: u32) -> S3Fifo {
-        S3Fifo::counting(Counts::OncePerVisit, capacity)
+        S3Fifo::with_counts(Counts::OncePerVisit, capacity)
     }
 
-    pub fn counting(counts: Counts, capacity: u32) -> S3Fifo {
+    pub fn with_counts(counts: Counts, capacity: u32) -> S3Fifo {
         let mut eviction = Eviction::new();
         eviction.grow(capacity);
         let (frames, resident) = (Vec::new(), HashMap::new());
@@ -58,39 +58,40 @@ impl S3Fifo {
 
     fn evict(&mut self) -> u32 {
         let frames = &mut self.frames;
-        let mut ask = |frame: u32| {
+        let mut try_evict = |frame: u32| {
             let frame = &mut frames[frame as usize];
-            match frame.touches {
-                0 | 1 => Answer::Leaves { key: hash(frame.key) },
+            match frame.accesses {
+                0 | 1 => Verdict::Evicted { key: hash(frame.key) },
                 _ => {
-                    frame.touches -= 1;
-                    Answer::Used
+                    frame.accesses -= 1;
+                    Verdict::Used
                 }
             }
         };
-        let tries = (0..).find_map(|_| self.eviction.evict(&mut ask));
-        let frame = tries.expect("none is busy");
+        let evicted = (0..).find_map(|_| self.eviction.evict(&mut try_evict));
+        let frame = evicted.expect("no folio is busy");
         self.resident.remove(&self.frames[frame as usize].key);
         frame
     }
 }
+
 impl Policy for S3Fifo {
     fn access(&mut self, key: u64) -> bool {
         let is_same_visit = self.last.replace(key) == Some(key);
         if let Some(frame) = self.resident.get(&key) {
             if self.counts == Counts::Each || !is_same_visit {
-                let touches = &mut self.frames[*frame as usize].touches;
-                *touches = (*touches + 1).min(3);
+                let accesses = &mut self.frames[*frame as usize].accesses;
+                *accesses = (*accesses + 1).min(3);
             }
             return true;
         }
-        let came = Frame { key, touches: 1 };
+        let inserted = Frame { key, accesses: 1 };
         let frame = if self.frames.len() < self.capacity as usize {
-            self.frames.push(came);
+            self.frames.push(inserted);
             self.frames.len() as u32 - 1
         } else {
             let frame = self.evict();
-            self.frames[frame as usize] = came;
+            self.frames[frame as usize] = inserted;
             frame
         };
         self.resident.insert(key, frame);
@@ -99,7 +100,7 @@ impl Policy for S3Fifo {
     }
 }
 
-/// Second chance: a hand goes round, and whoever was used since it last came by stays.
+/// CLOCK, or second chance: a hand goes round, and evicts the first frame that was not used since its last visit.
 pub struct Clock {
     frames: Vec<(u64, bool)>,
     resident: HashMap<u64, usize>,
@@ -135,7 +136,7 @@ impl Policy for Clock {
     }
 }
 
-/// Whoever was used least recently leaves.
+/// LRU: evicts the least recently used folio.
 pub struct Lru {
     used: HashMap<u64, u64>,
     order: BTreeMap<u64, u64>,

@@ -1,4 +1,4 @@
-//! Traces: which folio is accessed after which, made from a seed.
+//! Traces: sequences of accessed folios, generated from a seed.
 
 /// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 pub struct Random(pub u64);
@@ -18,14 +18,14 @@ impl Random {
     }
 }
 
-/// The last step of SplitMix64: each bit of the result hangs on all of `key`.
+/// The last step of SplitMix64: each bit of the result depends on all bits of `key`.
 pub fn hash(key: u64) -> u64 {
     let mixed = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ mixed >> 31
 }
 
-/// Independent accesses of which the n-th most frequent folio gets a share of n^-alpha.
+/// Independent accesses. The share of the n-th most frequent folio is proportional to n^-alpha.
 pub fn zipf(seed: u64, folios: usize, alpha: f64, accesses: usize) -> Vec<u64> {
     let mut sum = 0.0;
     let sums: Vec<f64> = (1..=folios)
@@ -42,7 +42,7 @@ pub fn zipf(seed: u64, folios: usize, alpha: f64, accesses: usize) -> Vec<u64> {
     (0..accesses).map(|_| draw()).collect()
 }
 
-/// A hot set, and after each `between` accesses to it a scan of `scan` folios that nobody reads again.
+/// A hot set. After each `between` accesses to it follows a scan of `scan` folios that are never read again.
 pub fn hot_set_and_scans(seed: u64, hot: u64, between: usize, scan: u64, rounds: u64) -> Vec<u64> {
     let mut random = Random(seed);
     let mut trace = Vec::new();
@@ -54,18 +54,18 @@ pub fn hot_set_and_scans(seed: u64, hot: u64, between: usize, scan: u64, rounds:
     trace
 }
 
-/// A hot set, and beside it a scan that never ends: each second access.
+/// A hot set, and an endless scan: every second access belongs to the scan.
 pub fn hot_set_beside_a_scan(seed: u64, hot: u64, accesses: u64) -> Vec<u64> {
     let mut random = Random(seed);
     (0..accesses).map(|n| if n % 2 == 0 { random.below(hot) } else { hot + n }).collect()
 }
 
-/// Goes through the same folios in order again and again.
+/// The same folios in order, again and again.
 pub fn looping(folios: u64, accesses: u64) -> Vec<u64> {
     (0..accesses).map(|n| n % folios).collect()
 }
 
-/// A hot set that is another one after each `stay` accesses; a tenth of the accesses go elsewhere.
+/// A hot set that is replaced after each `stay` accesses; a tenth of the accesses go elsewhere.
 pub fn shifting(seed: u64, hot: u64, stay: u64, shifts: u64) -> Vec<u64> {
     let mut random = Random(seed);
     let all = hot * (shifts + 1);
@@ -82,7 +82,7 @@ pub fn drifting(seed: u64, hot: u64, stay: u64, accesses: u64) -> Vec<u64> {
     (0..accesses).map(|n| n / stay + random.below(hot)).collect()
 }
 
-/// The same accesses, each by this many small reads in a row.
+/// The same trace, with each access split into `reads` small reads.
 pub fn in_small_reads(trace: &[u64], reads: usize) -> Vec<u64> {
     trace.iter().flat_map(|key| std::iter::repeat_n(*key, reads)).collect()
 }

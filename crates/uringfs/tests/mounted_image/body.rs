@@ -1,12 +1,12 @@
-//! An image of a stranger: a good volume whose catalog got records that an input describes, under right sums. If it
-//! opens, it is used. Nothing panics, no listing goes on without end, bytes of files come to lie where no superblock,
-//! catalog or log lies, and files that no crafted record speaks of stay what they are.
+//! An untrusted image: a good volume with crafted records in its catalog, under valid checksums. If the volume opens,
+//! it is used. The use must not panic, every listing must end, no bytes of files may overwrite a superblock, the
+//! catalog or the log, and files that no crafted record concerns must not change.
 //!
-//! Shared by the test beside it and the fuzz target `mounted_image`.
+//! Shared by the test `mounted_image` and the fuzz target `mounted_image`.
 //!
 //! # How records are planted
-//! As one more record of the catalog's log (`docs/format.md`): whoever opens the volume takes its changes as those of
-//! a commit that came last. So any record of any table can be made, changed or taken away.
+//! As one more record of the catalog's log (`docs/format.md`): opening the volume replays it as the latest commit. So
+//! the input can add, change or delete any record of any table.
 
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
@@ -21,19 +21,19 @@ use uringfs::{
 
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 16 << 20;
-/// Where the superblock's copy lies in a volume that has so many blocks; in a smaller one it is the last block.
+/// The block of the superblock's copy, if the volume has so many blocks. In a smaller volume it is the last block.
 const COPY: u64 = (64 << 20) / BLOCK;
-/// What every sector begins with that is written to a file.
-const MARK: &[u8; 8] = b"of files";
+/// The first bytes of every sector that is written to a file.
+const SECTOR_TAG: &[u8; 8] = b"of files";
 const DIRECTORIES: [&str; 3] = ["", "/d", "/d/e"];
-/// Files that operations are about, in those directories by turns.
+/// Files that operations use, distributed over these directories.
 const FILES: usize = 6;
-/// Files that none is about.
+/// Files that no operation uses.
 const BYSTANDERS: usize = 3;
-/// Blocks of each of them.
+/// Blocks in each file.
 const BLOCKS: u64 = 3;
-/// Listings that one walk makes at the most: far more than there can be directories.
-const MOST_LISTINGS: usize = 5000;
+/// Bound for the listings of one walk: far more than there can be directories.
+const MAX_LISTINGS: usize = 5000;
 
 /// The volume that each input gets a copy of.
 struct Good {
@@ -51,18 +51,18 @@ struct Good {
     bystanders: Vec<Vec<u64>>,
 }
 
-static GOOD: LazyLock<Good> = LazyLock::new(Good::make);
+static GOOD: LazyLock<Good> = LazyLock::new(Good::new);
 
 thread_local! {
-    // Never dropped: at a thread's end it would look for what is gone by then.
+    // Never dropped: at the end of a thread, the drop would use thread-locals that are already destroyed.
     static REACTOR: LazyCell<&'static Reactor> =
         LazyCell::new(|| Box::leak(Box::new(Reactor::new(ReactorOptions::default()).unwrap())));
 }
 
-/// Plants what an input describes, and uses the volume if it opens.
+/// Plants the records that an input describes, and uses the volume if it opens.
 ///
 /// # Panics
-/// Where the volume did what it must not.
+/// When the volume violates one of the rules above.
 pub fn run(input: &[u8]) {
     let good = &*GOOD;
     let mut input = Input(input);
@@ -88,12 +88,12 @@ pub fn run(input: &[u8]) {
     walk(&volume);
     let _ = volume.sync();
     drop(volume);
-    judge(good, &sim, &planted);
+    check_device(good, &sim, &planted);
     let check = CheckOptions::default();
     let _ = Volume::check(&device, check, &mut |_, _| {});
 }
 
-/// Bytes that decisions are taken from; zeros when there are no more.
+/// A source of decisions: the bytes of the input, then zeros.
 struct Input<'i>(&'i [u8]);
 
 impl Input<'_> {
@@ -109,9 +109,9 @@ impl Input<'_> {
         usize::from(self.byte()) % bound
     }
 
-    /// One of some, of which there are at most 256.
-    fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())].clone()
+    /// One of at most 256 choices.
+    fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())].clone()
     }
 
     fn number(&mut self) -> u64 {
@@ -119,7 +119,7 @@ impl Input<'_> {
         self.one_of(&[near, near << 12, u64::MAX - near, (1 << 63) - near, 1 << (near % 64)])
     }
 
-    /// An inode's number: mostly one that is there.
+    /// An inode's number, mostly an existing one.
     fn inode(&mut self, good: &Good) -> u64 {
         let next = good.inodes.iter().max().unwrap() + 1;
         let odd = [0, next, next + 1, 1000, u64::MAX - 1, u64::MAX];
@@ -131,7 +131,7 @@ impl Input<'_> {
     }
 
     fn name(&mut self) -> Vec<u8> {
-        // Half of them can be no name.
+        // Half of them are invalid as names.
         let names: [&[u8]; 16] = [
             b"0", b"1", b"2", b"d", b"e", b"x", b"y", b"k", b"", b"", b"", b".", b"..", b"a/b",
             b"\0", b"/",
@@ -148,15 +148,15 @@ impl Input<'_> {
     }
 }
 
-/// Records to be planted.
+/// The records to plant.
 #[derive(Default)]
 struct Planted {
     changes: Vec<u8>,
-    /// Of which something is said, or which something names.
+    /// Inodes that a record describes or refers to.
     inodes: BTreeSet<u64>,
-    /// Blocks that extents name.
+    /// Blocks in planted extents.
     extents: Vec<Range<u64>>,
-    /// What is free, or which number is next, is another.
+    /// A record changes the free space or the next inode number.
     is_space_forged: bool,
 }
 
@@ -190,8 +190,8 @@ impl Planted {
                 self.is_space_forged = true;
                 let region = input.one_of(&[0u32, 0, 1, u32::MAX]);
                 let (start, length) = (input.number() as u16, input.number() as u16);
-                let said = input.one_of(&[length, 0, 4096, u16::MAX]);
-                let mut record = [said.to_be_bytes(), said.to_be_bytes()].concat();
+                let free = input.one_of(&[length, 0, 4096, u16::MAX]);
+                let mut record = [free.to_be_bytes(), free.to_be_bytes()].concat();
                 record.extend([1, 0, 1, 0]);
                 record.extend([start.to_le_bytes(), length.to_le_bytes()].concat());
                 self.put(table, &region.to_be_bytes(), &record);
@@ -213,7 +213,7 @@ impl Planted {
                 let value = input.number();
                 self.put(table, name.as_bytes(), &value.to_be_bytes());
             }
-            // Nothing of an inode, or nothing of what is free.
+            // Deletes a region's, an inode's or a name's record.
             0 => match input.below(3) {
                 0 => {
                     self.is_space_forged = true;
@@ -229,7 +229,7 @@ impl Planted {
                     self.change(NAMES, &[&key[..], &name].concat(), None);
                 }
             },
-            // The others, and every third: what is worth the most tries.
+            // The table of extents, for two of the nine values, since it deserves the most tries.
             _ => {
                 self.inodes.insert(number);
                 let (offset, record) = self.extent(good, input);
@@ -300,12 +300,12 @@ fn inode_record(good: &Good, input: &mut Input<'_>) -> Vec<u8> {
     record
 }
 
-/// The sum that the format has everywhere.
+/// The checksum of the format.
 fn sum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// Writes changes as the log's next record, in both halves.
+/// Writes changes as the next record of the log, in both halves.
 fn plant(good: &Good, sim: &Sim, changes: &[u8]) {
     let mut content = (changes.len() as u32).to_le_bytes().to_vec();
     content.extend(good.next_record.to_le_bytes());
@@ -328,11 +328,11 @@ fn peek(sim: &Sim, address: u64, length: u64) -> Vec<u8> {
     bytes
 }
 
-/// Changes bits of the device one by one.
+/// Changes the device's bytes by flipping single bits.
 fn poke(sim: &Sim, address: u64, bytes: &[u8]) {
     let before = peek(sim, address, bytes.len() as u64);
-    for (at, (was, is)) in (address..).zip(before.iter().zip(bytes)) {
-        (0..8).filter(|bit| (was ^ is) >> bit & 1 == 1).for_each(|bit| sim.rot(at, bit));
+    for (at, (old, new)) in (address..).zip(before.iter().zip(bytes)) {
+        (0..8).filter(|bit| (old ^ new) >> bit & 1 == 1).for_each(|bit| sim.rot(at, bit));
     }
 }
 
@@ -340,15 +340,15 @@ fn path_of(file: usize) -> String {
     format!("{}/{file}", DIRECTORIES[file % DIRECTORIES.len()])
 }
 
-/// Bytes of a file: each sector marked, and unlike those of other files.
-fn content(of: u8, blocks: u64) -> Buffer {
-    let mut bytes = vec![of; (blocks * BLOCK) as usize];
-    bytes.chunks_mut(512).for_each(|sector| sector[..MARK.len()].copy_from_slice(MARK));
+/// Bytes of a file. Each sector is tagged, and they differ from those of other files.
+fn content(file: u8, blocks: u64) -> Buffer {
+    let mut bytes = vec![file; (blocks * BLOCK) as usize];
+    bytes.chunks_mut(512).for_each(|sector| sector[..SECTOR_TAG.len()].copy_from_slice(SECTOR_TAG));
     Buffer::copy_of(&bytes)
 }
 
 impl Good {
-    fn make() -> Good {
+    fn new() -> Good {
         let sim = Sim::new(SimOptions::new(SIZE));
         let device = Device::new(sim.clone()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
@@ -359,11 +359,11 @@ impl Good {
         let directories = ["/", "/d", "/d/e", "/k", "/o"].map(str::to_owned).to_vec();
         let bystanders = (0..BYSTANDERS).map(|file| format!("/k/{file}")).collect::<Vec<_>>();
         let files = [(0..FILES).map(path_of).collect(), bystanders].concat();
-        for (path, of) in files.iter().zip(1..) {
+        for (path, index) in files.iter().zip(1..) {
             let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
             let file = volume.open(path, create).unwrap();
             let (_, written) =
-                REACTOR.with(|reactor| reactor.block_on(file.write(content(of, BLOCKS), 0)));
+                REACTOR.with(|reactor| reactor.block_on(file.write(content(index, BLOCKS), 0)));
             assert_eq!(written, Ok((BLOCKS * BLOCK) as usize));
         }
         let paths = [directories, files].concat();
@@ -379,17 +379,17 @@ impl Good {
         let copy = COPY.min(SIZE / BLOCK - 1);
         let system = [0..catalog.start, log.clone(), copy..copy + 1].into_iter();
         let system = system.chain((0..runs).map(|index| run(256 + 16 * index))).collect();
-        // The head: of its two sectors the one with the higher sequence.
+        // The header: of its two sectors, the one with the higher sequence number.
         let head = peek(&sim, (catalog.start + 1) * BLOCK, BLOCK);
         let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap());
         let sector = if word(464) >= word(2048 + 464) { 0 } else { 2048 };
         let half_blocks = (log.end - log.start) / 2;
-        let blocks_of = |of: u8| {
-            let is_its = |block: &u64| peek(&sim, block * BLOCK, BLOCK) == content(of, 1)[..];
+        let blocks_of = |file: u8| {
+            let is_its = |block: &u64| peek(&sim, block * BLOCK, BLOCK) == content(file, 1)[..];
             (0..SIZE / BLOCK).filter(is_its).collect::<Vec<u64>>()
         };
         let bystanders: Vec<_> =
-            (FILES + 1..).map(|of| blocks_of(of as u8)).take(BYSTANDERS).collect();
+            (FILES + 1..).map(|file| blocks_of(file as u8)).take(BYSTANDERS).collect();
         assert!(bystanders.iter().all(|blocks| blocks.len() as u64 == BLOCKS));
         Good {
             system,
@@ -404,16 +404,16 @@ impl Good {
     }
 }
 
-/// Lists everything, and reads a little of each file.
+/// Lists every directory, and reads some of each file.
 fn walk(volume: &Volume) {
-    let (mut left, mut listings) = (vec![b"/".to_vec()], 0);
-    while let Some(directory) = left.pop() {
+    let (mut pending, mut listings) = (vec![b"/".to_vec()], 0);
+    while let Some(directory) = pending.pop() {
         let mut after = Vec::new();
         loop {
             listings += 1;
             assert!(
-                listings < MOST_LISTINGS,
-                "the names of {} do not end",
+                listings < MAX_LISTINGS,
+                "the listing of {} does not end",
                 directory.escape_ascii()
             );
             match volume.entries(&directory, &after) {
@@ -423,9 +423,9 @@ fn walk(volume: &Volume) {
                     for entry in entries {
                         let slash: &[u8] = if directory.ends_with(b"/") { b"" } else { b"/" };
                         let path = [&directory[..], slash, &entry.name].concat();
-                        look_at(volume, &path);
+                        inspect(volume, &path);
                         if entry.kind == FileKind::Directory {
-                            left.push(path);
+                            pending.push(path);
                         }
                     }
                 }
@@ -438,7 +438,7 @@ fn walk(volume: &Volume) {
     }
 }
 
-fn look_at(volume: &Volume, path: &[u8]) {
+fn inspect(volume: &Volume, path: &[u8]) {
     if let Ok((_, inode)) = volume.inode(path, Follow::No) {
         let _ = (inode.allocated(), inode.kind);
     }
@@ -454,7 +454,7 @@ fn look_at(volume: &Volume, path: &[u8]) {
     }
 }
 
-/// Writes whole blocks of a file, if that can be.
+/// Writes whole blocks of a file, if the file opens.
 fn write(volume: &Volume, path: &str, offset: u64, blocks: u64) {
     if let Ok(file) = volume.open(path, OpenOptions::direct()) {
         let bytes = content(0xee, blocks);
@@ -462,18 +462,18 @@ fn write(volume: &Volume, path: &str, offset: u64, blocks: u64) {
     }
 }
 
-/// Does one operation that an input describes.
+/// Runs one operation that the input describes.
 fn operate(volume: &Volume, input: &mut Input<'_>) {
     let path = |input: &mut Input<'_>| match input.below(3) {
         0 => input.one_of(&["/d", "/d/e", "/x", "/d/x", "/d/e/x", "/", "/d/e/.."]).to_owned(),
         _ => path_of(input.below(FILES)),
     };
-    let (it, other) = (path(input), path(input));
+    let (path, other) = (path(input), path(input));
     match input.below(14) {
-        0 => write(volume, &it, u64::from(input.byte()) * 512, 1 + input.below(3) as u64),
+        0 => write(volume, &path, u64::from(input.byte()) * 512, 1 + input.below(3) as u64),
         1 => {
             let options = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
-            if let Ok(file) = volume.open(&it, options) {
+            if let Ok(file) = volume.open(&path, options) {
                 let (bytes, offset) = (content(0xdd, 1), u64::from(input.byte()) * 512);
                 REACTOR.with(|reactor| {
                     let _ = reactor.block_on(file.write(bytes, offset));
@@ -483,28 +483,28 @@ fn operate(volume: &Volume, input: &mut Input<'_>) {
         }
         2 => {
             let how = input.one_of(&[Rename::Replace, Rename::NoReplace, Rename::Exchange]);
-            let _ = volume.rename(&it, &other, how);
+            let _ = volume.rename(&path, &other, how);
         }
-        3 => drop(volume.remove(&it)),
-        4 => drop(volume.remove_directory(&it)),
-        5 => drop(volume.make_directory(&it, 0o755)),
-        6 => drop(volume.link(&it, &other)),
-        7 => drop(volume.make_symlink(other.as_bytes(), &it)),
+        3 => drop(volume.remove(&path)),
+        4 => drop(volume.remove_directory(&path)),
+        5 => drop(volume.make_directory(&path, 0o755)),
+        6 => drop(volume.link(&path, &other)),
+        7 => drop(volume.make_symlink(other.as_bytes(), &path)),
         8 => {
             let name = input.one_of(&["user.a", "user.b", "system.posix_acl_access"]);
             let value = vec![input.byte(); input.below(60)];
-            let _ = volume.set_xattr(&it, Follow::Yes, name, &value, SetXattr::Either);
+            let _ = volume.set_xattr(&path, Follow::Yes, name, &value, SetXattr::Either);
         }
-        9 => drop(volume.remove_xattr(&it, Follow::Yes, "user.a")),
+        9 => drop(volume.remove_xattr(&path, Follow::Yes, "user.a")),
         10 => drop(volume.sync()),
         11 => {
             let owner = u32::from(input.byte());
             let set = |inode: &mut Inode| inode.set_owner(Some(owner), None);
-            let _ = volume.set_attributes(&it, Follow::Yes, set);
+            let _ = volume.set_attributes(&path, Follow::Yes, set);
         }
-        12 => drop(volume.inode(&it, Follow::Yes)),
+        12 => drop(volume.inode(&path, Follow::Yes)),
         _ => {
-            let Ok(file) = volume.open(&it, OpenOptions::direct()) else { return };
+            let Ok(file) = volume.open(&path, OpenOptions::direct()) else { return };
             let (offset, length) = (u64::from(input.byte()) * 512, input.number() >> 1);
             REACTOR.with(|reactor| {
                 let _ = match input.below(4) {
@@ -518,16 +518,16 @@ fn operate(volume: &Volume, input: &mut Input<'_>) {
     }
 }
 
-/// Bytes of files were written where no system zone is, and bystanders are as they were.
-fn judge(good: &Good, sim: &Sim, planted: &Planted) {
+/// No bytes of files were written to a system zone, and the bystanders did not change.
+fn check_device(good: &Good, sim: &Sim, planted: &Planted) {
     for event in sim.record() {
         let Event::Begin { action: Action::Write { address, bytes }, .. } = event else { continue };
         for (at, sector) in (address..).step_by(512).zip(bytes.chunks(512)) {
             let block = at / BLOCK;
             let is_system = good.system.iter().any(|run| run.contains(&block));
             assert!(
-                !(is_system && sector.starts_with(MARK)),
-                "bytes of a file came into block {block}"
+                !(is_system && sector.starts_with(SECTOR_TAG)),
+                "bytes of a file were written to system block {block}"
             );
         }
     }
@@ -541,11 +541,11 @@ fn judge(good: &Good, sim: &Sim, planted: &Planted) {
             continue;
         }
         for block in blocks {
-            let (was, is) = (&good.sim, sim);
-            let [was, is] = [was, is].map(|sim| peek(sim, block * BLOCK, BLOCK));
+            let (old, new) = (&good.sim, sim);
+            let [old, new] = [old, new].map(|sim| peek(sim, block * BLOCK, BLOCK));
             assert!(
-                was == is,
-                "block {block} of inode {number}, which nothing is about, was changed"
+                old == new,
+                "block {block} of inode {number} changed, which no operation or record uses"
             );
         }
     }

@@ -1,6 +1,5 @@
-//! Images of strangers, opened and used: the seeds of the fuzz target `mounted_image`, then as many random ones as
-//! `PROPTEST_CASES` says. It must find by itself that names or extents are not checked when they are read
-//! (`scripts/planted`).
+//! Opens and uses untrusted images: the seeds of the fuzz target `mounted_image`, then `PROPTEST_CASES` random ones
+//! (default 256). Without the checks of names and extents on read this test must fail (`scripts/planted`).
 
 mod body;
 
@@ -31,19 +30,19 @@ fn an_image_that_opens_is_used_without_harm() {
     for seed in seeds {
         let input = std::fs::read(&seed).unwrap();
         if has_panicked(&input) {
-            panic!("the seed {} does", seed.display());
+            panic!("the seed {} fails", seed.display());
         }
     }
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     for case in 0..cases.unwrap_or(256) {
         let input = random(case);
         if has_panicked(&input) {
-            panic!("case {case} does: {}", input.escape_ascii());
+            panic!("case {case} fails: {}", input.escape_ascii());
         }
     }
 }
 
-/// The bytes of a case: SplitMix64, so that each is the same on every machine.
+/// The bytes of a case, by SplitMix64, so that they are the same on every machine.
 fn random(case: u64) -> Vec<u8> {
     let mut state = case << 32;
     let mut draw = || {

@@ -1,4 +1,4 @@
-//! The same policy again, with queues that are simply queues, and any orders of what may happen.
+//! A naive implementation of the policy, compared on random sequences of steps.
 
 use std::collections::VecDeque;
 
@@ -6,16 +6,16 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// More than there are frames.
+/// More keys than frames.
 const KEYS: u64 = 56;
 
-/// What stands for its hash: no two look alike, and they fall into all buckets alike.
+/// Stands for the hash of a key: all differ in the top bits, and they spread evenly over the buckets.
 fn hash(key: u64) -> u64 {
     (key + 1) << 48 | key
 }
 
-/// Of so many frames the ghost has one bucket and remembers no more than that has entries, or four buckets,
-/// into none of which fall more keys than it has entries: it forgets nothing early, and the model is exact.
+/// For these numbers of frames the ghost forgets nothing early, and the model is exact. It has one bucket and remembers
+/// no more keys than a bucket has entries, or four buckets, none of which gets more keys than it has entries.
 fn frames() -> impl Strategy<Value = u32> {
     prop_oneof![1..=17_u32, 37..=44_u32]
 }
@@ -25,7 +25,7 @@ struct Model {
     frames: usize,
     small: VecDeque<u32>,
     main: VecDeque<u32>,
-    /// Who was remembered, and as the how many-th.
+    /// Remembered keys, each with its number in order.
     ghost: Vec<(u64, usize)>,
     remembered: usize,
     used_in_a_row: u32,
@@ -41,7 +41,7 @@ impl Model {
         let remembered = self.remembered;
         self.ghost.retain(|(_, nth)| remembered - nth < length);
         let known = self.ghost.iter().position(|(other, _)| *other == key);
-        match known.map(|place| self.ghost.remove(place)) {
+        match known.map(|index| self.ghost.remove(index)) {
             Some(_) => self.main.push_back(frame),
             None => self.small.push_back(frame),
         }
@@ -52,19 +52,20 @@ impl Model {
         self.main.retain(|other| *other != frame);
     }
 
-    fn evict(&mut self, mut ask: impl FnMut(u32) -> Answer) -> Option<u32> {
+    fn evict(&mut self, mut try_evict: impl FnMut(u32) -> Verdict) -> Option<u32> {
         let (mut swapped, mut busy_in_a_row) = (false, 0);
-        for _ in 0..LOOKS {
-            let due = self.small.len() >= self.small_share() || self.used_in_a_row >= REPRIEVES;
+        for _ in 0..MAX_LOOKS {
+            let due =
+                self.small.len() >= self.small_share() || self.used_in_a_row >= MAX_USED_IN_A_ROW;
             let is_small = match (self.small.is_empty(), self.main.is_empty()) {
                 (true, true) => return None,
                 (false, false) => due != swapped,
                 (is_empty, _) => !is_empty,
             };
             let queue = if is_small { &mut self.small } else { &mut self.main };
-            let frame = queue.pop_front().expect("it is not empty");
-            match ask(frame) {
-                Answer::Leaves { key } => {
+            let frame = queue.pop_front().expect("the queue is not empty");
+            match try_evict(frame) {
+                Verdict::Evicted { key } => {
                     self.used_in_a_row = 0;
                     if is_small {
                         self.remembered += 1;
@@ -72,12 +73,12 @@ impl Model {
                     }
                     return Some(frame);
                 }
-                Answer::Used => {
+                Verdict::Used => {
                     busy_in_a_row = 0;
                     self.used_in_a_row += u32::from(!is_small);
                     self.main.push_back(frame);
                 }
-                Answer::Busy => {
+                Verdict::Busy => {
                     queue.push_back(frame);
                     busy_in_a_row += 1;
                     if busy_in_a_row % MAX_BUSY_IN_A_ROW == 0 {
@@ -92,12 +93,12 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Accesses a key: touches its folio, or evicts until a frame is free and brings it in.
+    /// Accesses a key: counts the access to its folio, or inserts it, evicting another if no frame is free.
     Access(u64),
     Evict,
     Remove(u32),
-    /// Pins, dirties, cleans, unpins.
-    Turn(u32),
+    /// Makes a folio busy, or no longer busy.
+    ToggleBusy(u32),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -106,24 +107,24 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (0..8_u64).prop_map(Step::Access),
         2 => Just(Step::Evict),
         1 => (0..44_u32).prop_map(Step::Remove),
-        2 => (0..44_u32).prop_map(Step::Turn),
+        2 => (0..44_u32).prop_map(Step::ToggleBusy),
     ]
 }
 
 /// The state word of a folio, as the cache would keep it.
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct FolioState {
     key: u64,
     is_resident: bool,
     is_busy: bool,
-    touches: u8,
+    accesses: u8,
 }
 
-/// Both policies, and the folios that both ask.
+/// Both implementations, and the folios that both look at.
 struct Pair {
     eviction: Eviction,
     model: Model,
-    states: Vec<State>,
+    states: Vec<FolioState>,
 }
 
 impl Pair {
@@ -132,27 +133,33 @@ impl Pair {
         Pair {
             eviction: eviction(frames, 0),
             model,
-            states: vec![State::default(); frames as usize],
+            states: vec![FolioState::default(); frames as usize],
         }
     }
 
     fn evict(&mut self) -> Option<u32> {
-        let ask = |states: &mut [State], frame: u32| {
+        let try_evict = |states: &mut [FolioState], frame: u32| {
             let state = &mut states[frame as usize];
             assert!(state.is_resident);
-            match state.touches {
-                _ if state.is_busy => Answer::Busy,
-                0 | 1 => Answer::Leaves { key: hash(state.key) },
+            match state.accesses {
+                _ if state.is_busy => Verdict::Busy,
+                0 | 1 => Verdict::Evicted { key: hash(state.key) },
                 _ => {
-                    state.touches -= 1;
-                    Answer::Used
+                    state.accesses -= 1;
+                    Verdict::Used
                 }
             }
         };
-        let mut theirs = self.states.clone();
-        let expected = asked_of(|answer| self.model.evict(answer), |frame| ask(&mut theirs, frame));
+        let mut model_states = self.states.clone();
+        let expected = evict_and_list(
+            |verdict| self.model.evict(verdict),
+            |frame| try_evict(&mut model_states, frame),
+        );
         let states = &mut self.states;
-        let found = asked_of(|answer| self.eviction.evict(answer), |frame| ask(states, frame));
+        let found = evict_and_list(
+            |verdict| self.eviction.evict(verdict),
+            |frame| try_evict(states, frame),
+        );
         assert_eq!(found, expected);
         let (left, _) = found;
         if let Some(frame) = left {
@@ -165,14 +172,15 @@ impl Pair {
         if let Some(state) =
             self.states.iter_mut().find(|state| state.is_resident && state.key == key)
         {
-            state.touches = (state.touches + 1).min(3);
+            state.accesses = (state.accesses + 1).min(3);
             return;
         }
         let free =
             self.states.iter().position(|state| !state.is_resident).map(|frame| frame as u32);
-        // When all are busy it does without.
+        // When all folios are busy, the key is not inserted.
         let Some(frame) = free.or_else(|| self.evict()).or_else(|| self.evict()) else { return };
-        self.states[frame as usize] = State { key, is_resident: true, is_busy: false, touches: 1 };
+        self.states[frame as usize] =
+            FolioState { key, is_resident: true, is_busy: false, accesses: 1 };
         self.eviction.insert(frame, hash(key));
         self.model.insert(frame, hash(key));
     }
@@ -190,7 +198,7 @@ impl Pair {
                     self.model.remove(frame);
                 }
             }
-            Step::Turn(frame) => {
+            Step::ToggleBusy(frame) => {
                 if let Some(state) = self.states.get_mut(frame as usize) {
                     state.is_busy ^= true;
                 }
@@ -201,28 +209,28 @@ impl Pair {
     }
 }
 
-/// What an eviction comes to, and whom it asked.
-fn asked_of(
-    evict: impl FnOnce(&mut dyn FnMut(u32) -> Answer) -> Option<u32>,
-    mut answer: impl FnMut(u32) -> Answer,
+/// The frame that an eviction evicted, and the frames that it looked at.
+fn evict_and_list(
+    evict: impl FnOnce(&mut dyn FnMut(u32) -> Verdict) -> Option<u32>,
+    mut verdict: impl FnMut(u32) -> Verdict,
 ) -> (Option<u32>, Vec<u32>) {
-    let mut asked = Vec::new();
-    let left = evict(&mut |frame| {
-        asked.push(frame);
-        answer(frame)
+    let mut looked_at = Vec::new();
+    let evicted = evict(&mut |frame| {
+        looked_at.push(frame);
+        verdict(frame)
     });
-    (left, asked)
+    (evicted, looked_at)
 }
 
 proptest! {
     #[test]
-    fn whatever_happens_the_same_are_asked_in_the_same_order(
+    fn both_implementations_look_at_the_same_folios_in_the_same_order(
         frames in frames(),
         steps in proptest::collection::vec(step(), 0..800),
     ) {
         let mut pair = Pair::new(frames);
         steps.into_iter().for_each(|step| pair.step(step));
-        // All of them are there, each once, and leave in the same order.
+        // All folios are still there, each once, and are evicted in the same order.
         pair.states.iter_mut().for_each(|state| state.is_busy = false);
         while !pair.eviction.is_empty() {
             pair.evict();

@@ -1,4 +1,4 @@
-//! Which code is not looked at: what only a test, a documentation test or loom compiles.
+//! Code that is excluded: only a test, a documentation test or loom compiles it.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -6,18 +6,18 @@ use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Meta, Token};
 
-/// Whether what stands before `node` leaves it out.
-pub(crate) fn is_left_out(node: &impl ToTokens) -> bool {
+/// Whether the attributes of `node` exclude it.
+pub(crate) fn is_excluded(node: &impl ToTokens) -> bool {
     let outer = |input: ParseStream| {
         let attributes = input.call(Attribute::parse_outer)?;
         input.parse::<TokenStream>()?;
         Ok(attributes)
     };
-    outer.parse2(node.to_token_stream()).is_ok_and(|attributes| leave_out(&attributes))
+    outer.parse2(node.to_token_stream()).is_ok_and(|attributes| excludes(&attributes))
 }
 
-/// Whether these attributes leave out what they stand at.
-pub(crate) fn leave_out(attributes: &[Attribute]) -> bool {
+/// Whether these attributes exclude their item.
+pub(crate) fn excludes(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
             && attribute.parse_args().is_ok_and(|condition| holds(&condition) == Some(false))
@@ -32,16 +32,16 @@ fn holds(condition: &Meta) -> Option<bool> {
     };
     let parts = list.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated).ok()?;
     let mut parts = parts.iter().map(holds);
-    let (decides, otherwise) = match list.path.get_ident()?.to_string().as_str() {
+    let (deciding, default) = match list.path.get_ident()?.to_string().as_str() {
         "not" => return parts.next()?.map(|held| !held),
         "all" => (false, true),
         "any" => (true, false),
         _ => return None,
     };
-    let mut result = Some(otherwise);
+    let mut result = Some(default);
     for part in parts {
         match part {
-            Some(held) if held == decides => return Some(decides),
+            Some(held) if held == deciding => return Some(deciding),
             Some(_) => {}
             None => result = None,
         }

@@ -1,4 +1,5 @@
-//! Which file imports what from which other: every path in the code, also those in macros' tokens.
+//! The dependencies between files: which file imports which names from which other. Looks at every path in the code,
+//! also in macros' tokens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,32 +9,32 @@ use proc_macro2::TokenStream;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Block, Item, ItemMod, ItemUse, Meta, Path, Stmt, VisRestricted};
 
-use crate::left_out::is_left_out;
+use crate::excluded::is_excluded;
 use crate::tokens::paths_in;
-use crate::tree::{Found, Scope, Tree, imports_of, name_of};
+use crate::tree::{Scope, Target, Tree, imports_of, name_of};
 
 /// One file imports these names from another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arrow {
+pub struct Dependency {
     /// The file that imports.
     pub from: PathBuf,
     /// The file that defines them.
     pub to: PathBuf,
     /// The names; `*` is a glob.
     pub names: BTreeSet<String>,
-    /// It leads to a module that the root file lists above the one it comes from.
-    pub up: bool,
+    /// The root file lists the module of `to` above that of `from`.
+    pub is_upward: bool,
 }
 
-impl fmt::Display for Arrow {
+impl fmt::Display for Dependency {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let names: Vec<_> = self.names.iter().map(String::as_str).collect();
         write!(f, "{} -> {}: {}", self.from.display(), self.to.display(), names.join(", "))
     }
 }
 
-/// All arrows between the files of a crate.
-pub(crate) fn arrows(tree: &Tree) -> Vec<Arrow> {
+/// All dependencies between the files of a crate.
+pub(crate) fn dependencies(tree: &Tree) -> Vec<Dependency> {
     let mut visitor = Visitor { tree, module: 0, blocks: Vec::new(), found: BTreeMap::new() };
     for (number, module) in tree.modules.iter().enumerate() {
         visitor.module = number;
@@ -44,53 +45,53 @@ pub(crate) fn arrows(tree: &Tree) -> Vec<Arrow> {
 
 struct Visitor<'t> {
     tree: &'t Tree,
-    /// The module that is being read, and the blocks in it that have names of their own.
+    /// The module that is being visited, and its enclosing blocks with their own names.
     module: usize,
     blocks: Vec<Scope>,
-    found: BTreeMap<(PathBuf, PathBuf), Arrow>,
+    found: BTreeMap<(PathBuf, PathBuf), Dependency>,
 }
 
 impl Visitor<'_> {
     fn path(&mut self, path: &[String]) {
-        for place in self.resolve(path) {
-            // To name a module is not yet to use something of it.
-            if let Found::ItemOf(module) = place {
-                self.arrow(module, self.name_in(path, place));
+        for target in self.resolve(path) {
+            // A path to a module by itself uses nothing in it.
+            if let Target::ItemOf(module) = target {
+                self.add(module, self.name_in(path, target));
             }
         }
     }
 
-    fn resolve(&self, path: &[String]) -> BTreeSet<Found> {
+    fn resolve(&self, path: &[String]) -> BTreeSet<Target> {
         self.tree.resolve(self.module, &self.blocks, path)
     }
 
-    /// The part of a path that names what is in that place: not a variant, not a function of a type.
-    fn name_in<'p>(&self, path: &'p [String], place: Found) -> &'p str {
+    /// The segment of a path that names the target item: not a variant, and not a function of a type.
+    fn name_in<'p>(&self, path: &'p [String], target: Target) -> &'p str {
         let end = (1..path.len()).find(|end| {
             let found = self.resolve(&path[..*end]);
-            found.contains(&place) && !found.iter().any(|place| matches!(place, Found::Module(_)))
+            found.contains(&target) && !found.iter().any(|other| matches!(other, Target::Module(_)))
         });
         &path[end.unwrap_or(path.len()) - 1]
     }
 
-    fn arrow(&mut self, target: usize, name: &str) {
+    fn add(&mut self, target: usize, name: &str) {
         let (from, to) = (&self.tree.modules[self.module], &self.tree.modules[target]);
         if from.file == to.file {
             return;
         }
         let key = (from.file.clone(), to.file.clone());
-        let arrow = self.found.entry(key).or_insert_with_key(|(from, to)| Arrow {
+        let dependency = self.found.entry(key).or_insert_with_key(|(from, to)| Dependency {
             from: from.clone(),
             to: to.clone(),
             names: BTreeSet::new(),
-            up: false,
+            is_upward: false,
         });
-        arrow.names.insert(name.to_owned());
-        // The root file is not one of its modules.
-        arrow.up |= matches!((from.top, to.top), (Some(from), Some(to)) if to < from);
+        dependency.names.insert(name.to_owned());
+        // The root file itself has no position among the modules.
+        dependency.is_upward |= matches!((from.top, to.top), (Some(from), Some(to)) if to < from);
     }
 
-    /// Whether a module lies inside of the one that is being read.
+    /// Whether a module is a descendant of the one that is being visited.
     fn is_inside(&self, mut module: usize) -> bool {
         while let Some(parent) = self.tree.modules[module].parent {
             if parent == self.module {
@@ -106,11 +107,11 @@ impl Visitor<'_> {
     }
 }
 
-/// Visits nodes unless they are left out.
-macro_rules! unless_left_out {
+/// Visits nodes unless they are excluded.
+macro_rules! unless_excluded {
     ($($visit:ident($node:ident),)*) => {
         $(fn $visit(&mut self, node: &'ast syn::$node) {
-            if !is_left_out(node) {
+            if !is_excluded(node) {
                 visit::$visit(self, node);
             }
         })*
@@ -118,7 +119,7 @@ macro_rules! unless_left_out {
 }
 
 impl<'ast> Visit<'ast> for Visitor<'_> {
-    unless_left_out! {
+    unless_excluded! {
         visit_arm(Arm),
         visit_field(Field),
         visit_field_value(FieldValue),
@@ -140,34 +141,34 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
 
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
         for import in imports_of(item) {
-            for place in self.resolve(&import.path) {
-                let (Found::Module(module) | Found::ItemOf(module)) = place;
-                // A parent that shows what its children have does not use it.
-                if import.reexported && self.is_inside(module) {
+            for target in self.resolve(&import.path) {
+                let (Target::Module(module) | Target::ItemOf(module)) = target;
+                // A re-export of its children's names is no use of them.
+                if import.is_reexport && self.is_inside(module) {
                     continue;
                 }
-                match (&import.name, place) {
-                    (None, _) => self.arrow(module, "*"),
-                    (Some(_), Found::ItemOf(_)) => {
-                        self.arrow(module, self.name_in(&import.path, place));
+                match (&import.name, target) {
+                    (None, _) => self.add(module, "*"),
+                    (Some(_), Target::ItemOf(_)) => {
+                        self.add(module, self.name_in(&import.path, target));
                     }
-                    (Some(_), Found::Module(_)) => {}
+                    (Some(_), Target::Module(_)) => {}
                 }
             }
         }
     }
 
-    /// The tree has it as a module of its own.
+    /// The tree already holds it as a separate module.
     fn visit_item_mod(&mut self, _: &'ast ItemMod) {}
 
-    /// The place up to which something is visible is not imported.
+    /// `pub(in path)` does not import the path.
     fn visit_vis_restricted(&mut self, _: &'ast VisRestricted) {}
 
     fn visit_block(&mut self, block: &'ast Block) {
         let mut scope = Scope::default();
         for statement in &block.stmts {
             if let Stmt::Item(item @ Item::Use(_)) = statement
-                && !is_left_out(item)
+                && !is_excluded(item)
             {
                 scope.add(self.module, item);
             }
