@@ -10,13 +10,13 @@ use uringfs_cache::{Cache, FOLIO, NoPage, Page};
 use uringfs_device::{Access, Device};
 
 use crate::buffered::read as buffered;
-use crate::map::file_map::{AnyMap, Flat};
+use crate::map::file_map::{FileMap, Flat};
 use crate::map::mapping::{Map, Mapping, Place};
-use crate::state::cache_handle::Caching;
+use crate::state::cache_handle::CacheHandle;
 use crate::state::file::File;
 use crate::state::lock::WriteLock;
 use crate::state::options::FileOptions;
-use crate::writeback::flusher::watch_over;
+use crate::writeback::flusher::start_flusher;
 
 impl File {
     /// Opens an image file or a block device as one file.
@@ -34,9 +34,9 @@ impl File {
     }
 
     /// The same, beside other such files of this device, which share a lock.
-    pub fn over_with_lock(device: Device, lock: Arc<WriteLock>, options: FileOptions) -> File {
+    pub fn over_with_lock(device: Device, state: Arc<WriteLock>, options: FileOptions) -> File {
         let size = device.geometry().size;
-        File::new(device, AnyMap::Flat(Flat { address: 0, size }), lock, options)
+        File::new(device, FileMap::Flat(Flat { address: 0, size }), state, options)
     }
 
     /// The same file through a page cache, where all that ask it so find what one of them has read or written, until
@@ -47,8 +47,8 @@ impl File {
     /// is in one cache: that in which it was first. On a device whose blocks are larger than a folio it is asked
     /// directly all the same.
     pub fn buffered(&self, cache: &Cache) -> File {
-        let caching = Caching::new(cache, self.shared.options.readahead);
-        self.with_same(Some((caching, watch_over)))
+        let caching = CacheHandle::new(cache, self.handle.options.readahead);
+        self.reopen(Some((caching, start_flusher)))
     }
 
     /// A file on `device` whose bytes lie where `map` says: at addresses that
@@ -56,21 +56,21 @@ impl File {
     pub fn with_map(
         device: Device,
         map: impl Map,
-        lock: Arc<WriteLock>,
+        state: Arc<WriteLock>,
         options: FileOptions,
     ) -> File {
         let view = map.view();
-        File::new(device, AnyMap::Other(Arc::new(map), view), lock, options)
+        File::new(device, FileMap::Mapped(Arc::new(map), view), state, options)
     }
 
-    fn new(device: Device, map: AnyMap, lock: Arc<WriteLock>, options: FileOptions) -> File {
-        File::with_cache(device, map, lock, options, None)
+    fn new(device: Device, map: FileMap, state: Arc<WriteLock>, options: FileOptions) -> File {
+        File::with_cache(device, map, state, options, None)
     }
 
     /// Bytes of the device that it has: less than its size where there are holes, more where blocks
     /// were allocated ahead. What was written through the page cache has its own, though it is not known yet which.
     pub fn allocated(&self) -> u64 {
-        self.shared.map.allocated() + self.shared.lock.unsaved().promised_bytes()
+        self.handle.map.allocated() + self.handle.state.dirty().reserved_bytes()
     }
 
     /// Where data begins, from `offset` on (`SEEK_DATA`). What was allocated and never written is none.
@@ -80,9 +80,10 @@ impl File {
     pub fn seek_data(&self, offset: u64) -> Result<u64, Errno> {
         let size = self.size();
         let mut at = offset;
-        let unsaved = if offset < size { self.shared.lock.unsaved().next(offset) } else { None };
+        let unsaved =
+            if offset < size { self.handle.state.dirty().next_dirty(offset) } else { None };
         while at < size {
-            let Mapping { length, place } = self.shared.map.map(at);
+            let Mapping { length, place } = self.handle.map.map(at);
             if matches!(place, Place::Written(_)) {
                 return Ok(unsaved.map_or(at, |unsaved| at.min(unsaved)));
             }
@@ -105,10 +106,10 @@ impl File {
         }
         let mut at = offset;
         while at < size {
-            let Mapping { length, place } = self.shared.map.map(at);
+            let Mapping { length, place } = self.handle.map.map(at);
             if matches!(place, Place::Written(_)) {
                 at += length;
-            } else if self.shared.lock.unsaved().next(at) == Some(at) {
+            } else if self.handle.state.dirty().next_dirty(at) == Some(at) {
                 at = (at / FOLIO + 1) * FOLIO;
             } else {
                 return Ok(at);
@@ -123,7 +124,7 @@ impl File {
     /// # Errors
     /// EAGAIN when some of it is not there, or the file is asked directly.
     pub fn try_read(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        buffered::read_now(&self.shared, into, offset).ok_or(Errno::AGAIN)
+        buffered::read_now(&self.handle, into, offset).ok_or(Errno::AGAIN)
     }
 
     /// The folio of the page cache in which `offset` lies, without copying it. It is a snapshot: nobody waits for
@@ -134,9 +135,9 @@ impl File {
     /// EAGAIN when it is not there, or the file is asked directly; ENOBUFS when half of the cache is kept so
     /// already: [`Self::try_read`] copies then.
     pub fn page(&self, offset: u64) -> Result<Page, Errno> {
-        let Some(caching) = &self.shared.cache else { return Err(Errno::AGAIN) };
-        let cached = self.shared.cached_by(caching);
-        if !cached.is_current(self.shared.map.generation()) {
+        let Some(caching) = &self.handle.cache else { return Err(Errno::AGAIN) };
+        let cached = self.handle.file_cache(caching);
+        if !cached.is_current(self.handle.map.generation()) {
             return Err(Errno::AGAIN);
         }
         cached.pages().page(offset / FOLIO).map_err(|why| match why {
@@ -148,8 +149,8 @@ impl File {
     /// Which bytes of a range the page cache has, in order (as `cachestat` says how many); none of a file that
     /// is asked directly.
     pub fn cached(&self, range: Range<u64>) -> Vec<Range<u64>> {
-        let Some(caching) = &self.shared.cache else { return Vec::new() };
+        let Some(caching) = &self.handle.cache else { return Vec::new() };
         let end = range.end.min(self.size());
-        self.shared.cached_by(caching).pages().cached(range.start.min(end)..end)
+        self.handle.file_cache(caching).pages().cached(range.start.min(end)..end)
     }
 }

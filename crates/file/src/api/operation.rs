@@ -1,4 +1,4 @@
-//! What a file can be asked to do: by token on a reactor, or by awaiting.
+//! OpKind a file can be asked to do: by token on a reactor, or by awaiting.
 //!
 //! Both make the same [`Ask`]; a small read takes the simple way, everything
 //! else becomes an operation of the reactor.
@@ -18,57 +18,57 @@ use uringfs_reactor::{
 };
 
 use crate::buffered::{read as buffered, write as buffered_write};
-use crate::direct::fallocate::{self as space, Change, Size};
-use crate::direct::fast_path as simple;
+use crate::direct::fallocate::{self, FallocateMode, Size};
+use crate::direct::fast_path;
 use crate::direct::{append, atomic_write, read as direct_read, write as direct};
 use crate::map::mapping::Durable;
 use crate::state::cache_handle::Advice;
-use crate::state::file::{File, Shared};
+use crate::state::file::{File, FileHandle};
 use crate::state::lock::WriteLock;
-use crate::writeback::runs as write_back;
+use crate::writeback::runs;
 use crate::writeback::sync;
 
-/// What to do.
+/// OpKind to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum OpKind {
     Read,
     /// Through the cache, waiting here whatever `buffered.wait` says.
-    ReadHere,
+    ReadBlocking,
     Write(Durability),
     WriteAtomic,
     Append(Durability),
     Flush(Durable),
     /// Makes a range durable.
     FlushRange,
-    /// What was written through the page cache goes to the device.
-    Save,
+    /// OpKind was written through the page cache goes to the device.
+    WriteBack,
     Discard,
     WriteZeroes,
     SetSize,
-    Change(Change),
+    Fallocate(FallocateMode),
     Advise(Advice),
 }
 
 /// Something asked of a file, not started: await it, or give it to
-/// [`Tokens::start`]. `R` is what awaiting it answers.
+/// [`Tokens::start`]. `R` is kind awaiting it answers.
 ///
 /// Where the reactor that it was started on comes to an end before it, or its own code panics, that is EIO without
 /// the memory: an empty buffer. The same with ECHILD in the child of a fork, for what its parent has started.
 #[must_use = "nothing happens until it is awaited or started"]
 pub struct Ask<R> {
     file: File,
-    what: What,
+    kind: OpKind,
     payload: Option<Payload>,
     offset: u64,
     deadline: Option<Instant>,
     started: Option<(OutcomeCell, Option<Remote>)>,
-    answer: PhantomData<fn() -> R>,
+    output: PhantomData<fn() -> R>,
 }
 
 impl File {
     /// Reads into `buffer` from `offset` on: fewer bytes at the end of the file.
     pub fn read(&self, buffer: Buffer, offset: u64) -> Ask<(Buffer, Result<usize, Errno>)> {
-        self.ask(What::Read, Payload::Buffer(buffer), offset)
+        self.op(OpKind::Read, Payload::Buffer(buffer), offset)
     }
 
     /// Reads into several buffers, one after the other.
@@ -77,13 +77,13 @@ impl File {
         buffers: Vec<Buffer>,
         offset: u64,
     ) -> Ask<(Vec<Buffer>, Result<usize, Errno>)> {
-        self.ask(What::Read, Payload::Buffers(buffers.into()), offset)
+        self.op(OpKind::Read, Payload::Buffers(buffers.into()), offset)
     }
 
     /// Writes `buffer` from `offset` on. The size of an image or a device does
     /// not change: at its end the write is short, behind it ENOSPC.
     pub fn write(&self, buffer: Buffer, offset: u64) -> Ask<(Buffer, Result<usize, Errno>)> {
-        self.ask(What::Write(Durability::Volatile), Payload::Buffer(buffer), offset)
+        self.op(OpKind::Write(Durability::Volatile), Payload::Buffer(buffer), offset)
     }
 
     /// Writes several buffers, one after the other.
@@ -92,7 +92,7 @@ impl File {
         buffers: Vec<Buffer>,
         offset: u64,
     ) -> Ask<(Vec<Buffer>, Result<usize, Errno>)> {
-        self.ask(What::Write(Durability::Volatile), Payload::Buffers(buffers.into()), offset)
+        self.op(OpKind::Write(Durability::Volatile), Payload::Buffers(buffers.into()), offset)
     }
 
     /// Writes `buffer`, durable on completion (O_DSYNC): by FUA where the device
@@ -102,7 +102,7 @@ impl File {
         buffer: Buffer,
         offset: u64,
     ) -> Ask<(Buffer, Result<usize, Errno>)> {
-        self.ask(What::Write(Durability::Durable), Payload::Buffer(buffer), offset)
+        self.op(OpKind::Write(Durability::Durable), Payload::Buffer(buffer), offset)
     }
 
     /// Writes `buffer` behind the end of a volume's file (`O_APPEND`), and answers the offset at which that was.
@@ -111,12 +111,12 @@ impl File {
     ///
     /// Answers EOPNOTSUPP for an image or a device; ENOSPC; EFBIG.
     pub fn append(&self, buffer: Buffer) -> Ask<(Buffer, Result<u64, Errno>)> {
-        self.ask(What::Append(Durability::Volatile), Payload::Buffer(buffer), 0)
+        self.op(OpKind::Append(Durability::Volatile), Payload::Buffer(buffer), 0)
     }
 
     /// The same, durable on completion: appends of many files and threads share a commit.
     pub fn append_durably(&self, buffer: Buffer) -> Ask<(Buffer, Result<u64, Errno>)> {
-        self.ask(What::Append(Durability::Durable), Payload::Buffer(buffer), 0)
+        self.op(OpKind::Append(Durability::Durable), Payload::Buffer(buffer), 0)
     }
 
     /// Writes `buffer`, whole blocks of a volume's file and at most [`LONGEST_ATOMIC`](crate::LONGEST_ATOMIC)
@@ -126,43 +126,43 @@ impl File {
     /// Answers EINVAL for parts of blocks and for more; ENOSPC, with nothing changed; EOPNOTSUPP for an image
     /// or a device.
     pub fn write_atomic(&self, buffer: Buffer, offset: u64) -> Ask<(Buffer, Result<usize, Errno>)> {
-        self.ask(What::WriteAtomic, Payload::Buffer(buffer), offset)
+        self.op(OpKind::WriteAtomic, Payload::Buffer(buffer), offset)
     }
 
     /// Makes every write that has completed durable, and the file's size, times and
     /// attributes. An image or a device has none of its own, so that this is
     /// [`Self::datasync`].
     pub fn sync(&self) -> Ask<Result<(), Errno>> {
-        self.ask(What::Flush(Durable::Everything), Payload::Length(0), 0)
+        self.op(OpKind::Flush(Durable::Everything), Payload::Length(0), 0)
     }
 
     /// Makes every write that has completed durable, and the file's size. The times that
     /// overwrites in place have moved follow with the next commit.
     pub fn datasync(&self) -> Ask<Result<(), Errno>> {
-        self.ask(What::Flush(Durable::Data), Payload::Length(0), 0)
+        self.op(OpKind::Flush(Durable::Data), Payload::Length(0), 0)
     }
 
-    /// Makes what was written to a range durable, and the file's size: of what was written through the page cache
+    /// Makes kind was written to a range durable, and the file's size: of kind was written through the page cache
     /// elsewhere nothing needs to go to the device for that. In bytes.
     pub fn sync_range(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
-        self.ask(What::FlushRange, Payload::Length(length), offset)
+        self.op(OpKind::FlushRange, Payload::Length(length), offset)
     }
 
-    /// Has what was written through the page cache go to the device.
-    pub(crate) fn save(&self) -> Ask<Result<(), Errno>> {
-        self.ask(What::Save, Payload::Length(0), 0)
+    /// Has kind was written through the page cache go to the device.
+    pub(crate) fn write_back(&self) -> Ask<Result<(), Errno>> {
+        self.op(OpKind::WriteBack, Payload::Length(0), 0)
     }
 
     /// Gives up the content of a range: of a volume's file its whole blocks, which are free then and
-    /// read as zeros. Of an image or a device what reads of it return is undefined; blocks that are
+    /// read as zeros. Of an image or a device kind reads of it return is undefined; blocks that are
     /// covered in part are kept, and without discard it answers EOPNOTSUPP.
     pub fn discard(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
-        self.ask(What::Discard, Payload::Length(length), offset)
+        self.op(OpKind::Discard, Payload::Length(length), offset)
     }
 
-    /// Has what of a range is inside the file read as zeros, and keeps its blocks.
+    /// Has kind of a range is inside the file read as zeros, and keeps its blocks.
     pub fn write_zeroes(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
-        self.ask(What::WriteZeroes, Payload::Length(length), offset)
+        self.op(OpKind::WriteZeroes, Payload::Length(length), offset)
     }
 
     /// Cuts the file off at `bytes`, or makes it as long by a hole (`ftruncate`). Durable with the
@@ -170,15 +170,15 @@ impl File {
     ///
     /// Answers EOPNOTSUPP for an image or a device, EFBIG from 2^63 on.
     pub fn set_size(&self, bytes: u64) -> Ask<Result<(), Errno>> {
-        self.ask(What::SetSize, Payload::Length(0), bytes)
+        self.op(OpKind::SetSize, Payload::Length(0), bytes)
     }
 
-    /// Allocates blocks for what of a range has none (`fallocate`): to write there needs no more
-    /// room then. What is there stays, and what was not there reads as zeros.
+    /// Allocates blocks for kind of a range has none (`fallocate`): to write there needs no more
+    /// room then. OpKind is there stays, and kind was not there reads as zeros.
     ///
     /// Answers ENOSPC, with nothing allocated; EINVAL for no bytes; else as [`Self::set_size`].
     pub fn allocate(&self, offset: u64, length: u64, size: Size) -> Ask<Result<(), Errno>> {
-        self.ask(What::Change(Change::Allocate(size)), Payload::Length(length), offset)
+        self.op(OpKind::Fallocate(FallocateMode::Allocate(size)), Payload::Length(length), offset)
     }
 
     /// Has a range read as zeros, and frees its whole blocks (`FALLOC_FL_PUNCH_HOLE`). The size
@@ -186,7 +186,7 @@ impl File {
     ///
     /// Answers as [`Self::allocate`], without ENOSPC.
     pub fn punch_hole(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
-        self.ask(What::Change(Change::PunchHole), Payload::Length(length), offset)
+        self.op(OpKind::Fallocate(FallocateMode::PunchHole), Payload::Length(length), offset)
     }
 
     /// Has a range read as zeros and all of it allocated (`FALLOC_FL_ZERO_RANGE`): whole blocks
@@ -194,43 +194,43 @@ impl File {
     ///
     /// Answers as [`Self::allocate`]; after ENOSPC it may read as zeros already.
     pub fn zero_range(&self, offset: u64, length: u64, size: Size) -> Ask<Result<(), Errno>> {
-        self.ask(What::Change(Change::Zero(size)), Payload::Length(length), offset)
+        self.op(OpKind::Fallocate(FallocateMode::Zero(size)), Payload::Length(length), offset)
     }
 
     /// Says how the file is going to be read through the page cache: by this opening, or of a range. Of a file that
     /// is asked directly it says nothing.
     pub fn advise(&self, advice: Advice, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
-        self.ask(What::Advise(advice), Payload::Length(length), offset)
+        self.op(OpKind::Advise(advice), Payload::Length(length), offset)
     }
 
-    fn ask<R>(&self, what: What, payload: Payload, offset: u64) -> Ask<R> {
+    fn op<R>(&self, kind: OpKind, payload: Payload, offset: u64) -> Ask<R> {
         Ask {
             file: self.clone(),
-            what,
+            kind,
             payload: Some(payload),
             offset,
             deadline: None,
             started: None,
-            answer: PhantomData,
+            output: PhantomData,
         }
     }
 }
 
 impl WriteLock {
-    /// Saves what was written to the file through a page cache and is not on its device, on the reactor that serves
+    /// Saves kind was written to the file through a page cache and is not on its device, on the reactor that serves
     /// the process; none when there is nothing.
     pub fn save(&self) -> Option<Ask<Result<(), Errno>>> {
-        self.unsaved().file().map(|file| File::kept(file).save().on_service())
+        self.dirty().file().map(|file| File::from_dirty(file).write_back().in_background())
     }
 }
 
 /// A read through the cache that waits in this thread's reactor.
-async fn read_here(file: File, payload: Payload, offset: u64) -> Outcome {
-    let ask: Ask<Result<(), Errno>> = file.ask(What::ReadHere, payload, offset);
+async fn read_blocking(file: File, payload: Payload, offset: u64) -> Outcome {
+    let ask: Ask<Result<(), Errno>> = file.op(OpKind::ReadBlocking, payload, offset);
     ask.outcome().await
 }
 
-/// Operations by token, on a reactor: what exports, benchmarks and foreign
+/// Operations by token, on a reactor: kind exports, benchmarks and foreign
 /// event loops use. Completions come from [`Reactor::reap`].
 pub trait Tokens {
     /// Reads into `buffer` from `offset` on.
@@ -257,11 +257,11 @@ pub trait Tokens {
 impl Tokens for Reactor {
     #[inline(always)]
     fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused> {
-        let shared = &*file.shared;
+        let handle = &*file.handle;
         let inner = self.inner();
-        let place = |buffer: &Buffer| simple::read(shared, buffer, offset);
+        let place = |buffer: &Buffer| fast_path::read(handle, buffer, offset);
         let tag = Tag(token.get());
-        match inner.push_simple(shared.index, Op::Read, buffer, tag, place) {
+        match inner.push_simple(handle.index, Op::Read, buffer, tag, place) {
             Ok(()) => {
                 inner.count(Counter::SimpleTaken);
                 Ok(())
@@ -275,11 +275,11 @@ impl Tokens for Reactor {
 
     #[inline(always)]
     fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused> {
-        let shared = &*file.shared;
+        let handle = &*file.handle;
         let inner = self.inner();
-        let place = |buffer: &Buffer| simple::write(shared, buffer, offset);
+        let place = |buffer: &Buffer| fast_path::write(handle, buffer, offset);
         let tag = Tag(token.get());
-        match inner.push_simple(shared.index, Op::Write, buffer, tag, place) {
+        match inner.push_simple(handle.index, Op::Write, buffer, tag, place) {
             Ok(()) => {
                 inner.count(Counter::WriteShared);
                 Ok(())
@@ -292,26 +292,28 @@ impl Tokens for Reactor {
     }
 
     fn start<R>(&self, ask: Ask<R>, token: Token) -> Result<(), Refused> {
-        let Ask { file, what, payload, offset, deadline, started, .. } = ask;
+        let Ask { file, kind, payload, offset, deadline, started, .. } = ask;
         let payload = payload.filter(|_| started.is_none()).expect("it has not been started");
-        match (what, payload, deadline) {
-            (What::Read, Payload::Buffer(buffer), None) => self.read(&file, buffer, offset, token),
-            (What::Write(Durability::Volatile), Payload::Buffer(buffer), None) => {
+        match (kind, payload, deadline) {
+            (OpKind::Read, Payload::Buffer(buffer), None) => {
+                self.read(&file, buffer, offset, token)
+            }
+            (OpKind::Write(Durability::Volatile), Payload::Buffer(buffer), None) => {
                 self.write(&file, buffer, offset, token)
             }
-            (what, payload, deadline) => {
-                count_refusal(self.inner(), what, &payload, deadline);
-                start(self.inner(), file, what, payload, offset, deadline, Asker::Token(token))
+            (kind, payload, deadline) => {
+                count_refusal(self.inner(), kind, &payload, deadline);
+                start(self.inner(), file, kind, payload, offset, deadline, Asker::Token(token))
             }
         }
     }
 }
 
 /// Counts why a read that was not even tried as a simple one is none.
-fn count_refusal(inner: &Inner, what: What, payload: &Payload, deadline: Option<Instant>) {
-    match (what, payload) {
-        (What::Read, Payload::Buffers(_)) => inner.count(Counter::SimplePieces),
-        (What::Read, _) if deadline.is_some() => inner.count(Counter::SimpleDeadline),
+fn count_refusal(inner: &Inner, kind: OpKind, payload: &Payload, deadline: Option<Instant>) {
+    match (kind, payload) {
+        (OpKind::Read, Payload::Buffers(_)) => inner.count(Counter::SimplePieces),
+        (OpKind::Read, _) if deadline.is_some() => inner.count(Counter::SimpleDeadline),
         _ => {}
     }
 }
@@ -324,7 +326,7 @@ fn read_unpushed(
     offset: u64,
     token: Token,
 ) -> Result<(), Refused> {
-    start_unpushed(reactor, file, What::Read, unpushed, offset, token)
+    start_unpushed(reactor, file, OpKind::Read, unpushed, offset, token)
 }
 
 #[inline(never)]
@@ -335,41 +337,41 @@ fn write_unpushed(
     offset: u64,
     token: Token,
 ) -> Result<(), Refused> {
-    let what = What::Write(Durability::Volatile);
-    start_unpushed(reactor, file, what, unpushed, offset, token)
+    let kind = OpKind::Write(Durability::Volatile);
+    start_unpushed(reactor, file, kind, unpushed, offset, token)
 }
 
-/// What did not go the simple way: with room made by attaching the device it is
+/// OpKind did not go the simple way: with room made by attaching the device it is
 /// tried once more; without a place it is counted and done as an operation.
 #[inline(always)]
 fn start_unpushed(
     reactor: &Reactor,
     file: &File,
-    what: What,
+    kind: OpKind,
     unpushed: Unpushed,
     offset: u64,
     token: Token,
 ) -> Result<(), Refused> {
-    let (inner, shared) = (reactor.inner(), &*file.shared);
+    let (inner, handle) = (reactor.inner(), &*file.handle);
     match unpushed {
         Unpushed::NoPlace(mut buffer) => {
-            if what == What::Read {
-                if let Some(read) = buffered::read_now(shared, &mut buffer, offset) {
+            if kind == OpKind::Read {
+                if let Some(read) = buffered::read_now(handle, &mut buffer, offset) {
                     inner.count(Counter::CacheHit);
-                    inner.answer(shared.index, token, buffer, read as u64);
+                    inner.answer(handle.index, token, buffer, read as u64);
                     return Ok(());
                 }
-                simple::count_refusal(inner, shared, &buffer, offset);
+                fast_path::count_refusal(inner, handle, &buffer, offset);
             }
             let payload = Payload::Buffer(buffer);
             let asker = Asker::Token(token);
-            match inner.admit(&shared.core) {
+            match inner.admit(&handle.core) {
                 Ok(admitted) => {
                     start_admitted(
                         inner,
                         admitted,
                         file.clone(),
-                        what,
+                        kind,
                         payload,
                         offset,
                         None,
@@ -380,9 +382,9 @@ fn start_unpushed(
                 Err(error) => Err(Refused { error, payload }),
             }
         }
-        Unpushed::NoRoom(buffer) => match (admit(inner, shared), what) {
+        Unpushed::NoRoom(buffer) => match (ensure_attached(inner, handle), kind) {
             // It was the first use of the device here; it is attached now.
-            (Ok(true), What::Read) => reactor.read(file, buffer, offset, token),
+            (Ok(true), OpKind::Read) => reactor.read(file, buffer, offset, token),
             (Ok(true), _) => reactor.write(file, buffer, offset, token),
             (Ok(false), _) => {
                 let payload = Payload::Buffer(buffer);
@@ -394,18 +396,18 @@ fn start_unpushed(
 }
 
 /// Attaches the device if it was not: true when it is attached only now.
-fn admit(inner: &Rc<Inner>, shared: &Shared) -> Result<bool, Errno> {
+fn ensure_attached(inner: &Rc<Inner>, handle: &FileHandle) -> Result<bool, Errno> {
     if inner.is_forked() {
         return Err(Errno::CHILD);
     }
-    if shared.core.is_closed() {
+    if handle.core.is_closed() {
         return Err(Errno::NODEV);
     }
-    if inner.is_attached(shared.index) {
+    if inner.is_attached(handle.index) {
         return Ok(false);
     }
     inner
-        .attach(&shared.core)
+        .attach(&handle.core)
         .map(|()| true)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
@@ -414,91 +416,95 @@ fn admit(inner: &Rc<Inner>, shared: &Shared) -> Result<bool, Errno> {
 fn start(
     inner: &Rc<Inner>,
     file: File,
-    what: What,
+    kind: OpKind,
     payload: Payload,
     offset: u64,
     deadline: Option<Instant>,
     asker: Asker,
 ) -> Result<(), Refused> {
-    match inner.admit(&file.shared.core) {
+    match inner.admit(&file.handle.core) {
         Ok(admitted) => {
-            start_admitted(inner, admitted, file, what, payload, offset, deadline, asker);
+            start_admitted(inner, admitted, file, kind, payload, offset, deadline, asker);
             Ok(())
         }
         Err(error) => Err(Refused { error, payload }),
     }
 }
 
-/// The same for one that is counted in, inlined where it is known what to do, so that nothing is asked twice.
+/// The same for one that is counted in, inlined where it is known kind to do, so that nothing is asked twice.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // all that is known of an ask, and where it goes
 fn start_admitted(
     inner: &Rc<Inner>,
     admitted: Admitted,
     file: File,
-    what: What,
+    kind: OpKind,
     payload: Payload,
     offset: u64,
     deadline: Option<Instant>,
     asker: Asker,
 ) {
     let length = payload.length();
-    match what {
-        What::Read if file.shared.waits_in_threads() => {
+    match kind {
+        OpKind::Read if file.handle.waits_in_threads() => {
             inner.start_operation(admitted, asker, deadline, |operation| {
                 buffered::read_in_thread(operation, payload, move |reactor, payload| {
-                    reactor.block_on(read_here(file, payload, offset))
+                    reactor.block_on(read_blocking(file, payload, offset))
                 })
             });
         }
-        What::Read | What::ReadHere if file.shared.cache.is_some() => {
+        OpKind::Read | OpKind::ReadBlocking if file.handle.cache.is_some() => {
             inner.start_operation(admitted, asker, deadline, |operation| {
                 buffered::read(operation, file, payload, offset)
             });
         }
-        What::Read | What::ReadHere => {
+        OpKind::Read | OpKind::ReadBlocking => {
             inner.start_operation(admitted, asker, deadline, |operation| {
                 direct_read::read(operation, file, payload, offset)
             })
         }
-        What::Write(Durability::Volatile) if file.shared.cache.is_some() => {
+        OpKind::Write(Durability::Volatile) if file.handle.cache.is_some() => {
             inner.start_operation(admitted, asker, deadline, |operation| {
                 buffered_write::write(operation, file, payload, offset)
             });
         }
-        What::Write(durability) => inner.start_operation(admitted, asker, deadline, |operation| {
-            direct::write(operation, file, payload, offset, durability)
-        }),
-        What::Append(durability) => inner.start_operation(admitted, asker, deadline, |operation| {
-            append::append(operation, file, payload, durability)
-        }),
-        What::WriteAtomic => inner.start_operation(admitted, asker, deadline, |operation| {
+        OpKind::Write(durability) => {
+            inner.start_operation(admitted, asker, deadline, |operation| {
+                direct::write(operation, file, payload, offset, durability)
+            })
+        }
+        OpKind::Append(durability) => {
+            inner.start_operation(admitted, asker, deadline, |operation| {
+                append::append(operation, file, payload, durability)
+            })
+        }
+        OpKind::WriteAtomic => inner.start_operation(admitted, asker, deadline, |operation| {
             atomic_write::write(operation, file, payload, offset)
         }),
-        What::Flush(what) => inner.start_operation(admitted, asker, deadline, |operation| {
-            sync::flush(operation, file, what, 0..u64::MAX)
+        OpKind::Flush(kind) => inner.start_operation(admitted, asker, deadline, |operation| {
+            sync::sync(operation, file, kind, 0..u64::MAX)
         }),
-        What::FlushRange => inner.start_operation(admitted, asker, deadline, |operation| {
+        OpKind::FlushRange => inner.start_operation(admitted, asker, deadline, |operation| {
             let range = offset..offset.saturating_add(length);
-            sync::flush(operation, file, Durable::Data, range)
+            sync::sync(operation, file, Durable::Data, range)
         }),
-        What::Save => inner.start_operation(admitted, asker, deadline, |operation| {
-            write_back::save_all(operation, file)
+        OpKind::WriteBack => inner.start_operation(admitted, asker, deadline, |operation| {
+            runs::write_back_all(operation, file)
         }),
-        What::Discard => inner.start_operation(admitted, asker, deadline, |operation| {
-            space::discard(operation, file, offset, length)
+        OpKind::Discard => inner.start_operation(admitted, asker, deadline, |operation| {
+            fallocate::discard(operation, file, offset, length)
         }),
-        What::WriteZeroes => inner.start_operation(admitted, asker, deadline, |operation| {
-            space::write_zeroes(operation, file, offset, length)
+        OpKind::WriteZeroes => inner.start_operation(admitted, asker, deadline, |operation| {
+            fallocate::write_zeroes(operation, file, offset, length)
         }),
-        What::Advise(advice) => inner.start_operation(admitted, asker, deadline, |operation| {
+        OpKind::Advise(advice) => inner.start_operation(admitted, asker, deadline, |operation| {
             buffered::advise(operation, file, advice, offset, length)
         }),
-        What::SetSize => inner.start_operation(admitted, asker, deadline, |operation| {
-            space::set_size(operation, file, offset)
+        OpKind::SetSize => inner.start_operation(admitted, asker, deadline, |operation| {
+            fallocate::set_size(operation, file, offset)
         }),
-        What::Change(how) => inner.start_operation(admitted, asker, deadline, |operation| {
-            space::change(operation, file, how, offset, length)
+        OpKind::Fallocate(mode) => inner.start_operation(admitted, asker, deadline, |operation| {
+            fallocate::fallocate(operation, file, mode, offset, length)
         }),
     }
 }
@@ -507,31 +513,31 @@ fn start_admitted(
 fn start_awaited(
     inner: &Rc<Inner>,
     file: File,
-    what: What,
+    kind: OpKind,
     payload: Payload,
     offset: u64,
     deadline: Option<Instant>,
     sender: OutcomeSender,
 ) {
     let (mut payload, mut sender) = (payload, sender);
-    let simple = matches!(what, What::Read | What::Write(Durability::Volatile));
+    let simple = matches!(kind, OpKind::Read | OpKind::Write(Durability::Volatile));
     if simple
         && deadline.is_none()
         && let Payload::Buffer(buffer) = payload
     {
-        let shared = &*file.shared;
-        if let Err(error) = admit(inner, shared) {
+        let handle = &*file.handle;
+        if let Err(error) = ensure_attached(inner, handle) {
             return sender.refuse(error, Payload::Buffer(buffer));
         }
-        let (op, taken) = match what {
-            What::Read => (Op::Read, Counter::SimpleTaken),
+        let (op, taken) = match kind {
+            OpKind::Read => (Op::Read, Counter::SimpleTaken),
             _ => (Op::Write, Counter::WriteShared),
         };
         let place = |buffer: &Buffer| match op {
-            Op::Read => simple::read(shared, buffer, offset),
-            _ => simple::write(shared, buffer, offset),
+            Op::Read => fast_path::read(handle, buffer, offset),
+            _ => fast_path::write(handle, buffer, offset),
         };
-        let (unpushed, unused) = match inner.push_awaited(shared.index, op, buffer, sender, place) {
+        let (unpushed, unused) = match inner.push_awaited(handle.index, op, buffer, sender, place) {
             Ok(()) => return inner.count(taken),
             Err(refused) => refused,
         };
@@ -539,7 +545,7 @@ fn start_awaited(
         payload = match unpushed {
             Unpushed::NoPlace(buffer) => {
                 if op == Op::Read {
-                    simple::count_refusal(inner, shared, &buffer, offset);
+                    fast_path::count_refusal(inner, handle, &buffer, offset);
                 }
                 Payload::Buffer(buffer)
             }
@@ -551,12 +557,12 @@ fn start_awaited(
             }
         };
     } else {
-        count_refusal(inner, what, &payload, deadline);
+        count_refusal(inner, kind, &payload, deadline);
     }
-    match inner.admit(&file.shared.core) {
+    match inner.admit(&file.handle.core) {
         Ok(admitted) => {
             let asker = Asker::Cell(sender);
-            start_admitted(inner, admitted, file, what, payload, offset, deadline, asker);
+            start_admitted(inner, admitted, file, kind, payload, offset, deadline, asker);
         }
         Err(error) => sender.refuse(error, payload),
     }
@@ -592,7 +598,7 @@ impl<R> Ask<R> {
     /// Starts it if it was not, and answers how it ended.
     fn poll_outcome(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
         if self.started.is_none() {
-            if let Some(outcome) = self.answer_from_cache() {
+            if let Some(outcome) = self.complete_from_cache() {
                 return Poll::Ready(outcome);
             }
             self.start();
@@ -611,13 +617,13 @@ impl<R> Ask<R> {
         outcome
     }
 
-    /// A read of what is cached needs no reactor.
-    fn answer_from_cache(&mut self) -> Option<Outcome> {
+    /// A read of kind is cached needs no reactor.
+    fn complete_from_cache(&mut self) -> Option<Outcome> {
         let Some(Payload::Buffer(buffer)) = &mut self.payload else { return None };
-        if self.what != What::Read {
+        if self.kind != OpKind::Read {
             return None;
         }
-        let read = buffered::read_now(&self.file.shared, buffer, self.offset)?;
+        let read = buffered::read_now(&self.file.handle, buffer, self.offset)?;
         if let Some(inner) = current() {
             inner.count(Counter::CacheHit);
         }
@@ -627,21 +633,21 @@ impl<R> Ask<R> {
 
     /// On this thread's reactor, else on the process's own.
     fn start(&mut self) {
-        let Some(inner) = current() else { return self.start_on_service() };
+        let Some(inner) = current() else { return self.start_in_background() };
         let cell = OutcomeCell::default();
         let payload = self.payload.take().expect("it has not been started");
-        let (file, what, offset, deadline) =
-            (self.file.clone(), self.what, self.offset, self.deadline);
-        start_awaited(&inner, file, what, payload, offset, deadline, cell.sender());
+        let (file, kind, offset, deadline) =
+            (self.file.clone(), self.kind, self.offset, self.deadline);
+        start_awaited(&inner, file, kind, payload, offset, deadline, cell.sender());
         inner.ask_for_turn();
         self.started = Some((cell, Some(inner.remote())));
     }
 
-    fn start_on_service(&mut self) {
+    fn start_in_background(&mut self) {
         let cell = OutcomeCell::default();
         let payload = self.payload.take().expect("it has not been started");
-        let (file, what, offset, deadline) =
-            (self.file.clone(), self.what, self.offset, self.deadline);
+        let (file, kind, offset, deadline) =
+            (self.file.clone(), self.kind, self.offset, self.deadline);
         let remote = match service() {
             Err(error) => {
                 let why = Errno::from_io_error(&error).unwrap_or(Errno::NOSYS);
@@ -652,7 +658,7 @@ impl<R> Ask<R> {
                 let sender = cell.sender();
                 remote.run(move |inner| {
                     inner.count(Counter::Remote);
-                    start_awaited(inner, file, what, payload, offset, deadline, sender);
+                    start_awaited(inner, file, kind, payload, offset, deadline, sender);
                 });
                 Some(remote)
             }
@@ -661,8 +667,8 @@ impl<R> Ask<R> {
     }
 
     /// Starts it on the process's own reactor: whoever awaits it may hold up this thread's.
-    fn on_service(mut self) -> Ask<R> {
-        self.start_on_service();
+    fn in_background(mut self) -> Ask<R> {
+        self.start_in_background();
         self
     }
 
@@ -672,14 +678,14 @@ impl<R> Ask<R> {
     }
 }
 
-/// What awaiting an [`Ask`] answers.
+/// OpKind awaiting an [`Ask`] answers.
 pub trait Answer {
     /// From the outcome.
-    fn of(outcome: Outcome) -> Self;
+    fn from_outcome(outcome: Outcome) -> Self;
 }
 
 impl Answer for (Buffer, Result<usize, Errno>) {
-    fn of(outcome: Outcome) -> Self {
+    fn from_outcome(outcome: Outcome) -> Self {
         match outcome.payload {
             Payload::Buffer(buffer) => (buffer, outcome.result.map(|bytes| bytes as usize)),
             Payload::Length(_) => (Buffer::zeroed(0), outcome.result.map(|bytes| bytes as usize)),
@@ -689,7 +695,7 @@ impl Answer for (Buffer, Result<usize, Errno>) {
 }
 
 impl Answer for (Buffer, Result<u64, Errno>) {
-    fn of(outcome: Outcome) -> Self {
+    fn from_outcome(outcome: Outcome) -> Self {
         match outcome.payload {
             Payload::Buffer(buffer) => (buffer, outcome.result),
             Payload::Length(_) => (Buffer::zeroed(0), outcome.result),
@@ -699,7 +705,7 @@ impl Answer for (Buffer, Result<u64, Errno>) {
 }
 
 impl Answer for (Vec<Buffer>, Result<usize, Errno>) {
-    fn of(outcome: Outcome) -> Self {
+    fn from_outcome(outcome: Outcome) -> Self {
         match outcome.payload {
             Payload::Buffers(buffers) => {
                 (buffers.into_vec(), outcome.result.map(|bytes| bytes as usize))
@@ -711,7 +717,7 @@ impl Answer for (Vec<Buffer>, Result<usize, Errno>) {
 }
 
 impl Answer for Result<(), Errno> {
-    fn of(outcome: Outcome) -> Self {
+    fn from_outcome(outcome: Outcome) -> Self {
         outcome.result.map(drop)
     }
 }
@@ -721,6 +727,6 @@ impl<R: Answer> Future for Ask<R> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<R> {
         let outcome = ready!(self.poll_outcome(context));
-        Poll::Ready(R::of(outcome))
+        Poll::Ready(R::from_outcome(outcome))
     }
 }

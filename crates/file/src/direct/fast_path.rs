@@ -7,69 +7,69 @@
 use uringfs_buffer::Buffer;
 use uringfs_reactor::{Counter, Inner};
 
-use crate::state::file::Shared;
+use crate::state::file::FileHandle;
 
 /// Where on the device a simple read lies, if it is one. The caller has counted
 /// it in for quiescence, so the extent stays where it is until the read has ended.
 #[inline(always)]
-pub(crate) fn read(shared: &Shared, buffer: &Buffer, offset: u64) -> Option<u64> {
-    let length = fitting(shared, shared.simple_read_limit, buffer, offset)?;
-    if shared.lock.unsaved().is_any() {
+pub(crate) fn read(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Option<u64> {
+    let length = eligible_length(handle, handle.fast_read_limit, buffer, offset)?;
+    if handle.state.dirty().is_any() {
         return None;
     }
-    shared.map.simple_read(offset, length)
+    handle.map.simple_read(offset, length)
 }
 
 /// The same for an overwrite that nobody excludes. Whoever wants to exclude it
 /// changes the mode first and then waits for everything counted in.
 #[inline(always)]
-pub(crate) fn write(shared: &Shared, buffer: &Buffer, offset: u64) -> Option<u64> {
-    if !shared.lock.is_shared() {
+pub(crate) fn write(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Option<u64> {
+    if !handle.state.is_biased() {
         return None;
     }
-    let length = fitting(shared, shared.simple_write_limit, buffer, offset)?;
-    shared.map.simple_write(offset, length)
+    let length = eligible_length(handle, handle.fast_write_limit, buffer, offset)?;
+    handle.map.simple_write(offset, length)
 }
 
 /// Its length, if length, offset and memory are as the simple way wants them.
 #[inline(always)]
-fn fitting(shared: &Shared, limit: u32, buffer: &Buffer, offset: u64) -> Option<u64> {
+fn eligible_length(handle: &FileHandle, limit: u32, buffer: &Buffer, offset: u64) -> Option<u64> {
     let length = buffer.len() as u64;
     // 0 becomes the largest of all lengths.
     let fits = length.wrapping_sub(1) < limit as u64;
     // A closed device: whoever starts the operation is told, the reactor may not know yet.
-    let is_simple = fits && !is_unaligned(shared, buffer, offset) && !shared.core.is_closed();
-    is_simple.then_some(length)
+    let is_eligible = fits && !is_unaligned(handle, buffer, offset) && !handle.core.is_closed();
+    is_eligible.then_some(length)
 }
 
 #[inline(always)]
-fn is_unaligned(shared: &Shared, buffer: &Buffer, offset: u64) -> bool {
+fn is_unaligned(handle: &FileHandle, buffer: &Buffer, offset: u64) -> bool {
     let memory = buffer.pointer().as_ptr() as u64;
-    (offset | buffer.len() as u64) & shared.block_mask | memory & shared.memory_mask != 0
+    (offset | buffer.len() as u64) & handle.block_mask | memory & handle.memory_mask != 0
 }
 
 /// Counts why a read had no place; a device that is gone is no reason of the read's.
 #[cold]
-pub(crate) fn count_refusal(inner: &Inner, shared: &Shared, buffer: &Buffer, offset: u64) {
-    if !shared.core.is_closed() && shared.cache.is_none() {
-        inner.count(why_not(shared, buffer, offset));
+pub(crate) fn count_refusal(inner: &Inner, handle: &FileHandle, buffer: &Buffer, offset: u64) {
+    if !handle.core.is_closed() && handle.cache.is_none() {
+        inner.count(refusal_reason(handle, buffer, offset));
     }
 }
 
-fn why_not(shared: &Shared, buffer: &Buffer, offset: u64) -> Counter {
+fn refusal_reason(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Counter {
     let length = buffer.len() as u64;
-    let is_inside = offset.checked_add(length).is_some_and(|end| end <= shared.map.size());
-    if !shared.options.simple_read {
+    let is_inside = offset.checked_add(length).is_some_and(|end| end <= handle.map.size());
+    if !handle.options.simple_read {
         Counter::SimpleOff
-    } else if length.wrapping_sub(1) >= shared.simple_read_limit as u64 {
+    } else if length.wrapping_sub(1) >= handle.fast_read_limit as u64 {
         Counter::SimpleLength
-    } else if is_unaligned(shared, buffer, offset) {
+    } else if is_unaligned(handle, buffer, offset) {
         Counter::SimpleAlignment
     } else if !is_inside {
         Counter::SimpleSize
-    } else if shared.lock.unsaved().is_any() {
+    } else if handle.state.dirty().is_any() {
         Counter::SimpleUnsaved
-    } else if shared.map.written(offset, length).is_some() {
+    } else if handle.map.written(offset, length).is_some() {
         Counter::SimpleTimes
     } else {
         Counter::SimpleExtent

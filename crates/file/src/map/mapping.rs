@@ -201,7 +201,7 @@ pub trait Map: Send + Sync + 'static {
     /// Has every byte of a range lie somewhere, so that it can be written: what was a hole is
     /// unwritten then. Asked before anything of a write is issued that does not lie in one written
     /// extent. What was promised for it is redeemed then, in part also where it has to be asked again. Of a file
-    /// that has been emptied since `begun` nothing changes. Does not wait: see [`Prepared`].
+    /// that has been emptied since `generation` nothing changes. Does not wait: see [`Prepared`].
     ///
     /// # Errors
     /// ENOSPC and its like; some of the range may lie somewhere then.
@@ -239,7 +239,7 @@ pub trait Map: Send + Sync + 'static {
     }
 
     /// Has a range lie where it was reserved, and written, all at once; the file is at least as long then.
-    /// Unless it has been emptied since `begun`: then what was reserved is left. [`Self::commit`] makes it
+    /// Unless it has been emptied since `generation`: then what was reserved is left. [`Self::commit`] makes it
     /// durable as a whole. The caller holds the range's lock.
     ///
     /// # Errors
@@ -352,14 +352,14 @@ pub trait Map: Send + Sync + 'static {
 
     /// The same of what was written to the page cache some time ago, and is on the device now: its times are those
     /// of then.
-    fn wrote_back(&self, range: Range<u64>, begun: Generation) {
-        self.wrote(range, begun);
+    fn wrote_back(&self, range: Range<u64>, generation: Generation) {
+        self.wrote(range, generation);
     }
 }
 
 /// What has to follow a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Preparation {
+pub(crate) enum WriteKind {
     /// Nothing: it lay in one written extent.
     InPlace,
     /// The map hears of it.

@@ -8,17 +8,17 @@ use uringfs_cache::{Cache, FOLIO};
 use crate::state::readahead::Readahead;
 
 /// How one opening asks through a cache.
-pub(crate) struct Caching {
+pub(crate) struct CacheHandle {
     pub(crate) cache: Cache,
     /// Folios of a window, unless something else is advised.
-    longest: u32,
+    max_readahead: u32,
     pub(crate) readahead: Mutex<Readahead>,
     /// The folio in which the last read ended, when that was inside it: one that goes on there touches it no more.
-    inside: AtomicU64,
+    partial_folio: AtomicU64,
     /// What is asked is not counted as used: [`Advice::NoReuse`].
-    is_once: AtomicBool,
+    is_no_reuse: AtomicBool,
     /// Nor does it stay: [`Advice::DontCache`].
-    is_passing: AtomicBool,
+    is_dropbehind: AtomicBool,
 }
 
 /// What whoever opened a file says of how it is going to be read through the page cache (`posix_fadvise`).
@@ -42,56 +42,64 @@ pub enum Advice {
 }
 
 /// No folio.
-const NONE: u64 = u64::MAX;
+const NO_FOLIO: u64 = u64::MAX;
 
-impl Caching {
+impl CacheHandle {
     /// With windows of so many folios at most.
-    pub(crate) fn new(cache: &Cache, longest: u32) -> Caching {
-        let readahead = Mutex::new(Readahead::new(longest));
-        let inside = AtomicU64::new(NONE);
-        let (is_once, is_passing) = (AtomicBool::new(false), AtomicBool::new(false));
-        Caching { cache: cache.clone(), longest, readahead, inside, is_once, is_passing }
+    pub(crate) fn new(cache: &Cache, max_readahead: u32) -> CacheHandle {
+        let readahead = Mutex::new(Readahead::new(max_readahead));
+        let partial_folio = AtomicU64::new(NO_FOLIO);
+        let (is_no_reuse, is_dropbehind) = (AtomicBool::new(false), AtomicBool::new(false));
+        CacheHandle {
+            cache: cache.clone(),
+            max_readahead,
+            readahead,
+            partial_folio,
+            is_no_reuse,
+            is_dropbehind,
+        }
     }
 
     /// Does what can be done about it at once: all but to read.
     pub(crate) fn advise(&self, advice: Advice) {
-        let longest = match advice {
-            Advice::Normal | Advice::NoReuse | Advice::DontCache => self.longest,
-            Advice::Sequential => 2 * self.longest,
+        let max_readahead = match advice {
+            Advice::Normal | Advice::NoReuse | Advice::DontCache => self.max_readahead,
+            Advice::Sequential => 2 * self.max_readahead,
             Advice::Random => 0,
             Advice::WillNeed | Advice::DoNotNeed => return,
         };
-        let is_passing = advice == Advice::DontCache;
-        self.is_once.store(advice == Advice::NoReuse || is_passing, Ordering::Relaxed);
-        self.is_passing.store(is_passing, Ordering::Relaxed);
-        self.readahead.lock().set_longest(longest);
+        let is_dropbehind = advice == Advice::DontCache;
+        self.is_no_reuse.store(advice == Advice::NoReuse || is_dropbehind, Ordering::Relaxed);
+        self.is_dropbehind.store(is_dropbehind, Ordering::Relaxed);
+        self.readahead.lock().set_max_folios(max_readahead);
     }
 
     /// Whether a read that began at an offset and has got so far counts the folio it finds as used.
     #[inline]
-    pub(crate) fn is_counted(&self, offset: u64, done: u64) -> bool {
-        (done > 0 || !self.goes_on(offset)) && !self.is_once.load(Ordering::Relaxed)
+    pub(crate) fn counts_as_use(&self, offset: u64, done: u64) -> bool {
+        (done > 0 || !self.continues_in_folio(offset)) && !self.is_no_reuse.load(Ordering::Relaxed)
     }
 
     /// Whether what comes into the cache for it leaves when it is done with it.
     #[inline]
-    pub(crate) fn is_passing(&self) -> bool {
-        self.is_passing.load(Ordering::Relaxed)
+    pub(crate) fn is_dropbehind(&self) -> bool {
+        self.is_dropbehind.load(Ordering::Relaxed)
     }
 
     /// Whether a read that begins at an offset goes on in a folio that the last one touched.
     #[inline]
-    fn goes_on(&self, offset: u64) -> bool {
-        !offset.is_multiple_of(FOLIO) && self.inside.load(Ordering::Relaxed) == offset / FOLIO
+    fn continues_in_folio(&self, offset: u64) -> bool {
+        !offset.is_multiple_of(FOLIO)
+            && self.partial_folio.load(Ordering::Relaxed) == offset / FOLIO
     }
 
     /// A read has ended before an offset. Whoever reads whole folios writes nothing here, so that threads with one
     /// opening do not disturb one another.
     #[inline]
-    pub(crate) fn ended(&self, offset: u64) {
-        let inside = if offset.is_multiple_of(FOLIO) { NONE } else { offset / FOLIO };
-        if self.inside.load(Ordering::Relaxed) != inside {
-            self.inside.store(inside, Ordering::Relaxed);
+    pub(crate) fn note_end(&self, offset: u64) {
+        let partial_folio = if offset.is_multiple_of(FOLIO) { NO_FOLIO } else { offset / FOLIO };
+        if self.partial_folio.load(Ordering::Relaxed) != partial_folio {
+            self.partial_folio.store(partial_folio, Ordering::Relaxed);
         }
     }
 }

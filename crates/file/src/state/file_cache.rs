@@ -16,42 +16,42 @@ use crate::map::mapping::Generation;
 const _: () = assert!(cfg!(loom) || uringfs_device::MAX_DEVICES <= uringfs_cache::MAX_DEVICES);
 
 /// What a fill is taken to take until one has ended, and at most.
-const SLOW: Duration = Duration::from_millis(10);
+const MAX_FILL_TIME: Duration = Duration::from_millis(10);
 /// To wait is cheap, and another thread may not have a processor just now.
-const SHORTEST_PATIENCE: Duration = Duration::from_millis(1);
+const MIN_FILL_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// What the openings of a file share of the cache.
 #[derive(Debug)]
-pub(crate) struct Cached {
+pub(crate) struct FileCache {
     pages: Pages,
     /// Writers take the locks of their ranges.
-    is_mixed: AtomicBool,
+    has_range_locks: AtomicBool,
     /// That of the file when its folios were taken in.
     generation: AtomicU64,
     /// What a fill takes, in nanoseconds: those of late weigh most.
     fill_ns: AtomicU64,
 }
 
-impl Cached {
-    pub(crate) fn new(cache: &Cache, device: DeviceIndex) -> Cached {
-        Cached {
+impl FileCache {
+    pub(crate) fn new(cache: &Cache, device: DeviceIndex) -> FileCache {
+        FileCache {
             pages: cache.pages(device.get() as u16),
-            is_mixed: AtomicBool::new(false),
+            has_range_locks: AtomicBool::new(false),
             generation: AtomicU64::new(0),
-            fill_ns: AtomicU64::new(SLOW.as_nanos() as u64),
+            fill_ns: AtomicU64::new(MAX_FILL_TIME.as_nanos() as u64),
         }
     }
 
     /// A fill has taken so long.
     pub(crate) fn note_fill(&self, time: Duration) {
-        let time = time.min(SLOW).as_nanos() as u64;
+        let time = time.min(MAX_FILL_TIME).as_nanos() as u64;
         let before = self.fill_ns.load(Ordering::Relaxed);
         self.fill_ns.store((before * 7 + time) / 8, Ordering::Relaxed);
     }
 
     /// How long a reader waits for a fill of another reactor, which sees that it is done only when it turns.
-    pub(crate) fn patience(&self) -> Duration {
-        Duration::from_nanos(4 * self.fill_ns.load(Ordering::Relaxed)).max(SHORTEST_PATIENCE)
+    pub(crate) fn fill_timeout(&self) -> Duration {
+        Duration::from_nanos(4 * self.fill_ns.load(Ordering::Relaxed)).max(MIN_FILL_TIMEOUT)
     }
 
     #[inline(always)]
@@ -67,13 +67,13 @@ impl Cached {
 
     /// Whether writers take the locks of their ranges.
     #[inline]
-    pub(crate) fn is_mixed(&self) -> bool {
-        self.is_mixed.load(Ordering::Acquire)
+    pub(crate) fn has_range_locks(&self) -> bool {
+        self.has_range_locks.load(Ordering::Acquire)
     }
 
     /// Writers take the locks of their ranges from now on.
-    pub(crate) fn set_mixed(&self) {
-        self.is_mixed.store(true, Ordering::Release);
+    pub(crate) fn set_range_locks(&self) {
+        self.has_range_locks.store(true, Ordering::Release);
     }
 
     /// Its folios are of this generation of the file, or of a later one.
@@ -88,7 +88,7 @@ impl Cached {
 
     /// A range of bytes has been read by somebody who does not want it to stay. Of a folio that goes on behind it, and
     /// behind which the file goes on, the rest may be read next.
-    pub(crate) fn passed(&self, range: Range<u64>, size: u64) {
+    pub(crate) fn drop_behind(&self, range: Range<u64>, size: u64) {
         let end = if range.end >= size { range.end.div_ceil(FOLIO) } else { range.end / FOLIO };
         self.pages.forget_passing(range.start / FOLIO..end);
     }
@@ -102,7 +102,7 @@ impl Cached {
 }
 
 /// The folios around a range of bytes.
-pub(crate) fn folios_of(range: &Range<u64>) -> Range<u64> {
+pub(crate) fn folios_around(range: &Range<u64>) -> Range<u64> {
     range.start / FOLIO..range.end.div_ceil(FOLIO)
 }
 

@@ -2,10 +2,10 @@
 
 use uringfs_reactor::on_off;
 
-use crate::state::readahead::LONGEST;
+use crate::state::readahead::DEFAULT_MAX_FOLIOS;
 
 /// Folios: 16 MiB.
-const MOST_READAHEAD: u32 = 4096;
+const MAX_READAHEAD: u32 = 4096;
 
 /// How a file moves bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Default for FileOptions {
             simple_read: true,
             write_lock: WriteLocking::Shared,
             buffered_wait: BufferedWait::Callback,
-            readahead: LONGEST,
+            readahead: DEFAULT_MAX_FOLIOS,
         }
     }
 }
@@ -74,9 +74,9 @@ impl FileOptions {
                 };
             }
             "buffered.readahead" => {
-                let folios = value.parse().ok().filter(|folios| *folios <= MOST_READAHEAD);
+                let folios = value.parse().ok().filter(|folios| *folios <= MAX_READAHEAD);
                 self.readahead = folios.ok_or_else(|| {
-                    format!("{name} is a number of folios up to {MOST_READAHEAD}, not `{value}`")
+                    format!("{name} is a number of folios up to {MAX_READAHEAD}, not `{value}`")
                 })?;
             }
             _ => return Ok(false),
