@@ -36,7 +36,7 @@ impl File {
     /// The same, beside other such files of this device, which share a lock.
     pub fn over_with_lock(device: Device, state: Arc<WriteLock>, options: FileOptions) -> File {
         let size = device.geometry().size;
-        File::new(device, FileMap::Flat(Flat { address: 0, size }), state, options)
+        File::new(device, FileMap::Linear(Flat { address: 0, size }), state, options)
     }
 
     /// The same file through a page cache, where all that ask it so find what one of them has read or written, until

@@ -41,7 +41,7 @@ impl Map for Flat {
 /// The map of one file: the usual ones without a call through a table.
 #[derive(Clone)]
 pub(crate) enum FileMap {
-    Flat(Flat),
+    Linear(Flat),
     /// With what it shows.
     Mapped(Arc<dyn Map>, View),
 }
@@ -50,7 +50,7 @@ impl FileMap {
     #[inline(always)]
     pub(crate) fn map(&self, offset: u64) -> Mapping {
         match self {
-            FileMap::Flat(flat) => flat.map(offset),
+            FileMap::Linear(linear) => linear.map(offset),
             FileMap::Mapped(map, _) => map.map(offset),
         }
     }
@@ -58,7 +58,7 @@ impl FileMap {
     #[inline(always)]
     pub(crate) fn written(&self, offset: u64, length: u64) -> Option<u64> {
         match self {
-            FileMap::Flat(flat) => flat.written(offset, length),
+            FileMap::Linear(linear) => linear.written(offset, length),
             FileMap::Mapped(map, _) => map.written(offset, length),
         }
     }
@@ -66,7 +66,7 @@ impl FileMap {
     #[inline(always)]
     pub(crate) fn size(&self) -> u64 {
         match self {
-            FileMap::Flat(flat) => flat.size(),
+            FileMap::Linear(linear) => linear.size(),
             FileMap::Mapped(map, _) => map.size(),
         }
     }
@@ -74,7 +74,7 @@ impl FileMap {
     /// None where it is written in place wherever it goes.
     fn mapped(&self) -> Option<&dyn Map> {
         match self {
-            FileMap::Flat(_) => None,
+            FileMap::Linear(_) => None,
             FileMap::Mapped(map, _) => Some(&**map),
         }
     }
@@ -112,7 +112,7 @@ impl FileMap {
     #[inline]
     pub(crate) fn is_in_place(&self, range: &Range<u64>) -> bool {
         match self {
-            FileMap::Flat(_) => true,
+            FileMap::Linear(_) => true,
             FileMap::Mapped(map, _) => map.written(range.start, range.end - range.start).is_some(),
         }
     }
@@ -135,7 +135,7 @@ impl FileMap {
     /// See [`Map::abandon`]; not while there are clones of this one.
     pub(crate) fn abandon(&self) -> bool {
         match self {
-            FileMap::Flat(_) => false,
+            FileMap::Linear(_) => false,
             FileMap::Mapped(map, _) => Arc::strong_count(map) == 1 && map.abandon(),
         }
     }
@@ -190,7 +190,7 @@ impl FileMap {
     pub(crate) fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
         // Each way ends for itself: joined, what they answer is looked at twice.
         Some(match self {
-            FileMap::Flat(flat) => flat.written(offset, length)?,
+            FileMap::Linear(linear) => linear.written(offset, length)?,
             FileMap::Mapped(map, view) => match view.address(offset, length) {
                 Some(address) => address,
                 None => map.simple_read(offset, length)?,
@@ -202,7 +202,7 @@ impl FileMap {
     #[inline(always)]
     pub(crate) fn simple_write(&self, offset: u64, length: u64) -> Option<u64> {
         match self {
-            FileMap::Flat(flat) => flat.written(offset, length),
+            FileMap::Linear(linear) => linear.written(offset, length),
             FileMap::Mapped(map, _) => map.simple_write(offset, length),
         }
     }

@@ -1,4 +1,4 @@
-//! The extent that most reads of a file need, where the simple way finds it at a glance: in a few words
+//! The extent that most reads of a file need, where the simple way finds it at a hot_extent: in a few words
 //! that it holds itself, so that most reads ask no map.
 //!
 //! A sequence lock of atomics. Readers write nothing; one that meets a change under way, or looks for
@@ -99,29 +99,29 @@ pub enum Reads {
     TellNothing,
 }
 
-/// A file's glance, as the reads of one opening look at it.
+/// A file's hot_extent, as the reads of one opening look at it.
 #[derive(Clone)]
 pub struct View {
-    glance: Arc<Glance>,
-    /// Bits of the glance's state with which the map is asked.
+    hot_extent: Arc<Glance>,
+    /// Bits of the hot_extent's state with which the map is asked.
     closed_by: u64,
 }
 
 impl View {
     /// The view of an opening.
-    pub fn new(glance: Arc<Glance>, reads: Reads) -> View {
+    pub fn new(hot_extent: Arc<Glance>, reads: Reads) -> View {
         let closed_by = match reads {
             Reads::Tell => Sequence::CHANGING | Sequence::FLAG,
             Reads::TellNothing => Sequence::CHANGING,
         };
-        View { glance, closed_by }
+        View { hot_extent, closed_by }
     }
 
     /// Where `length` bytes from `offset` on lie, if a read that finds them here has nothing to tell.
     #[inline(always)]
     pub(crate) fn address(&self, offset: u64, length: u64) -> Option<u64> {
         let end = offset.checked_add(length)?;
-        self.glance.address_unless(self.closed_by, offset, end)
+        self.hot_extent.address_unless(self.closed_by, offset, end)
     }
 }
 
@@ -140,28 +140,28 @@ mod tests {
 
     #[test]
     fn what_lies_in_the_window_is_found_and_nothing_else() {
-        let glance = Glance::new(WINDOW);
-        assert_eq!(glance.address(8192, 16384), Some(4096));
-        assert_eq!(glance.address(12288, 12289), Some(8192));
-        assert_eq!(glance.address(8191, 8192), None);
-        assert_eq!(glance.address(16383, 16385), None);
-        glance.show(Window::default());
-        assert_eq!(glance.address(8192, 16384), None);
-        assert_eq!(glance.address(0, 1), None);
+        let hot_extent = Glance::new(WINDOW);
+        assert_eq!(hot_extent.address(8192, 16384), Some(4096));
+        assert_eq!(hot_extent.address(12288, 12289), Some(8192));
+        assert_eq!(hot_extent.address(8191, 8192), None);
+        assert_eq!(hot_extent.address(16383, 16385), None);
+        hot_extent.show(Window::default());
+        assert_eq!(hot_extent.address(8192, 16384), None);
+        assert_eq!(hot_extent.address(0, 1), None);
     }
 
     #[test]
     fn only_reads_that_tell_find_an_unread_file_closed() {
-        let glance = Arc::new(Glance::new(WINDOW));
-        let tells = View::new(glance.clone(), Reads::Tell);
-        let tells_nothing = View::new(glance.clone(), Reads::TellNothing);
+        let hot_extent = Arc::new(Glance::new(WINDOW));
+        let tells = View::new(hot_extent.clone(), Reads::Tell);
+        let tells_nothing = View::new(hot_extent.clone(), Reads::TellNothing);
         for is_unread in [false, true, true, false] {
-            glance.set_unread(is_unread);
-            glance.show(WINDOW);
-            assert_eq!(glance.is_unread(), is_unread);
+            hot_extent.set_unread(is_unread);
+            hot_extent.show(WINDOW);
+            assert_eq!(hot_extent.is_unread(), is_unread);
             assert_eq!(tells.address(8192, 1), (!is_unread).then_some(4096));
             assert_eq!(tells_nothing.address(8192, 1), Some(4096));
-            assert_eq!(glance.address(8192, 8193), Some(4096));
+            assert_eq!(hot_extent.address(8192, 8193), Some(4096));
         }
     }
 
@@ -187,16 +187,16 @@ mod loom_tests {
     #[test]
     fn loom_nobody_looks_through_two_windows_at_once() {
         loom::model(|| {
-            let glance = loom::sync::Arc::new(Glance::new(WINDOWS[0]));
-            let theirs = glance.clone();
+            let hot_extent = loom::sync::Arc::new(Glance::new(WINDOWS[0]));
+            let theirs = hot_extent.clone();
             let writer = loom::thread::spawn(move || theirs.show(WINDOWS[1]));
-            match glance.address(6, 8) {
+            match hot_extent.address(6, 8) {
                 None => {}
-                Some(106) => assert_eq!(glance.address(12, 14).unwrap_or(1012), 1012),
+                Some(106) => assert_eq!(hot_extent.address(12, 14).unwrap_or(1012), 1012),
                 Some(address) => assert_eq!(address, 1006),
             }
             writer.join().unwrap();
-            assert_eq!(glance.address(6, 8), Some(1006));
+            assert_eq!(hot_extent.address(6, 8), Some(1006));
         });
     }
 
@@ -205,9 +205,9 @@ mod loom_tests {
     #[test]
     fn loom_who_finds_that_it_was_read_finds_the_window_of_then() {
         loom::model(|| {
-            let glance = Arc::new(Glance::new(WINDOWS[0]));
-            glance.set_unread(true);
-            let (theirs, view) = (glance.clone(), View::new(glance, Reads::Tell));
+            let hot_extent = Arc::new(Glance::new(WINDOWS[0]));
+            hot_extent.set_unread(true);
+            let (theirs, view) = (hot_extent.clone(), View::new(hot_extent, Reads::Tell));
             let writer = loom::thread::spawn(move || {
                 theirs.show(WINDOWS[1]);
                 theirs.set_unread(false);
@@ -217,7 +217,7 @@ mod loom_tests {
             assert_eq!(view.address(6, 2).unwrap_or(1006), 1006);
             writer.join().unwrap();
             assert_eq!(view.address(6, 2), None);
-            view.glance.set_unread(false);
+            view.hot_extent.set_unread(false);
             assert_eq!(view.address(6, 2), Some(106));
         });
     }

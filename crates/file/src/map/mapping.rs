@@ -67,32 +67,32 @@ type GiveBack = Box<dyn FnOnce(Vec<Piece>) + Send>;
 /// Places on the device that are kept for a range of a file and that nothing leads to, in the order of the
 /// file. Dropped, they are given back.
 pub struct Reservation {
-    pieces: Vec<Piece>,
+    extents: Vec<Piece>,
     give_back: Option<GiveBack>,
 }
 
 impl Reservation {
     /// Keeps these until it is dropped.
-    pub fn new(pieces: Vec<Piece>, give_back: GiveBack) -> Reservation {
-        Reservation { pieces, give_back: Some(give_back) }
+    pub fn new(extents: Vec<Piece>, give_back: GiveBack) -> Reservation {
+        Reservation { extents, give_back: Some(give_back) }
     }
 
     /// What is kept.
     pub fn pieces(&self) -> &[Piece] {
-        &self.pieces
+        &self.extents
     }
 
     /// Takes them: they are not given back.
     pub fn take(mut self) -> Vec<Piece> {
         self.give_back = None;
-        std::mem::take(&mut self.pieces)
+        std::mem::take(&mut self.extents)
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some(give_back) = self.give_back.take() {
-            give_back(std::mem::take(&mut self.pieces));
+            give_back(std::mem::take(&mut self.extents));
         }
     }
 }
