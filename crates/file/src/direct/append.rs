@@ -11,7 +11,7 @@ use crate::direct::write::write_locked;
 use crate::direct::write_guard::{begin_append, note_write};
 use crate::io::bounce::single_buffer;
 use crate::map::mapping::WriteKind;
-use crate::state::append_queue::{GroupedAppend, Joined, Leader, Wakeup};
+use crate::state::append_queue::{AppendRole, GroupedAppend, Leader, Wakeup};
 use crate::state::file::{File, FileHandle};
 use crate::writeback::sync::ensure_durable;
 
@@ -28,8 +28,8 @@ pub(crate) async fn append(
         return operation.end(Payload::Buffer(buffer), Err(error));
     }
     let (buffer, result) = match handle.state.append_queue().join(buffer, durability) {
-        Joined::Lead(buffer) => lead(&mut operation, handle, buffer, durability).await,
-        Joined::Wait(waiter) => {
+        AppendRole::Lead(buffer) => lead(&mut operation, handle, buffer, durability).await,
+        AppendRole::Wait(waiter) => {
             let wakeup = match operation.wait_uncounted(waiter.notified()).await {
                 Ok(wakeup) => wakeup,
                 Err(why) => match waiter.cancel() {

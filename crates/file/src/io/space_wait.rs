@@ -31,10 +31,10 @@ pub(crate) async fn allocate_reserved(
     operation: &mut Operation,
     handle: &FileHandle,
     range: Range<u64>,
-    promise: &mut Promise,
+    reservation: &mut Promise,
     generation: Generation,
 ) -> Result<(), Errno> {
-    retry_for_space(operation, || handle.map.prepare(range.clone(), promise, generation)).await
+    retry_for_space(operation, || handle.map.prepare(range.clone(), reservation, generation)).await
 }
 
 /// Asks a map until it has room; waits for what may become free.

@@ -1,4 +1,4 @@
-//! The map of one file: that of an image or a device, or another one.
+//! The map of one file: linear (an image or a bare device), or a `dyn Map`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::map::mapping::{
 /// The map of an image or a bare device: one written extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flat {
-    /// Where the file begins on the device.
+    /// Address of the file's first byte on the device, in bytes.
     pub address: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
@@ -38,11 +38,11 @@ impl Map for Flat {
     }
 }
 
-/// The map of one file: the usual ones without a call through a table.
+/// The map of one file. An enum, so that the linear map needs no virtual call.
 #[derive(Clone)]
 pub(crate) enum FileMap {
     Linear(Flat),
-    /// With what it shows.
+    /// A map, and the reader of its hot extent.
     Mapped(Arc<dyn Map>, View),
 }
 
@@ -71,7 +71,7 @@ impl FileMap {
         }
     }
 
-    /// None where it is written in place wherever it goes.
+    /// `None` for the linear map, where every write is in place.
     fn mapped(&self) -> Option<&dyn Map> {
         match self {
             FileMap::Linear(_) => None,
@@ -79,7 +79,7 @@ impl FileMap {
         }
     }
 
-    /// True when writes behind the size make the file longer.
+    /// True when writes beyond the size extend the file.
     pub(crate) fn grows(&self) -> bool {
         self.mapped().is_some_and(Map::grows)
     }
@@ -89,10 +89,11 @@ impl FileMap {
         self.mapped().is_some_and(Map::is_read_only)
     }
 
-    /// The map of a file whose space can be changed.
+    /// The map of a file whose size and space can change.
+    ///
     ///
     /// # Errors
-    /// EOPNOTSUPP for an image or a device, which are what they are.
+    /// EOPNOTSUPP for an image or a device: their size is fixed.
     pub(crate) fn resizable(&self) -> Result<&dyn Map, Errno> {
         self.mapped().filter(|map| map.grows()).ok_or(Errno::OPNOTSUPP)
     }
@@ -102,13 +103,13 @@ impl FileMap {
         self.mapped().map_or(1, Map::block_size)
     }
 
-    /// How many of the bytes that a write of this range brings have a place in the file.
+    /// Bytes of a write to this range that fit in the file: all of them if the file is resizable.
     pub(crate) fn writable_length(&self, range: Range<u64>) -> u64 {
         let end = if self.grows() { range.end } else { range.end.min(self.size()) };
         end.saturating_sub(range.start)
     }
 
-    /// Whether a range is written in place: it needs no kind then.
+    /// Whether a range lies in one written extent, so that a write needs no allocation.
     #[inline]
     pub(crate) fn is_in_place(&self, range: &Range<u64>) -> bool {
         match self {
@@ -121,10 +122,11 @@ impl FileMap {
     pub(crate) fn prepare(
         &self,
         range: Range<u64>,
-        promise: &mut Promise,
+        reservation: &mut Promise,
         generation: Generation,
     ) -> Result<Prepared, Errno> {
-        self.mapped().map_or(Ok(Prepared::Ready(())), |map| map.prepare(range, promise, generation))
+        self.mapped()
+            .map_or(Ok(Prepared::Ready(())), |map| map.prepare(range, reservation, generation))
     }
 
     /// See [`Map::promise`].
@@ -132,7 +134,7 @@ impl FileMap {
         self.mapped().map_or(Ok(Prepared::Ready(Promise::default())), |map| map.promise(bytes))
     }
 
-    /// See [`Map::abandon`]; not while there are clones of this one.
+    /// See [`Map::abandon`]. False while other clones of this map exist.
     pub(crate) fn abandon(&self) -> bool {
         match self {
             FileMap::Linear(_) => false,
@@ -188,7 +190,7 @@ impl FileMap {
     /// See [`Map::simple_read`].
     #[inline(always)]
     pub(crate) fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
-        // Each way ends for itself: joined, what they answer is looked at twice.
+        // Each arm returns by itself: a joined result would be tested twice.
         Some(match self {
             FileMap::Linear(linear) => linear.written(offset, length)?,
             FileMap::Mapped(map, view) => match view.address(offset, length) {

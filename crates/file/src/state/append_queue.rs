@@ -1,4 +1,5 @@
-//! The queue of a file's queue: one writes at a time, and leads for those that wait meanwhile.
+//! The append queue of a file: one writer at a time, which leads and writes for those that wait (RocksDB's
+//! write group).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,10 +10,10 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::Durability;
 
-/// The most bytes that are written for others at once.
+/// Bytes that one group writes at most.
 const MAX_GROUP_BYTES: usize = 1 << 20;
 
-/// Who queue to a file, and who waits meanwhile.
+/// The leader's turn, and the appends that wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct AppendQueue {
     queue: Mutex<QueueState>,
@@ -24,7 +25,7 @@ struct QueueState {
     waiting: VecDeque<Arc<Waiter>>,
 }
 
-/// The place of one who waits.
+/// A waiting append.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     durability: Durability,
@@ -34,35 +35,35 @@ pub(crate) struct Waiter {
 #[derive(Debug)]
 enum WaiterState {
     Queued(Buffer, Option<Waker>),
-    /// Whoever leads is writing its bytes.
+    /// The leader is writing its bytes.
     Taken(Option<Waker>),
     Notified(Wakeup),
     Gone,
 }
 
-/// What one who waited hears.
+/// Why a waiter wakes.
 #[derive(Debug)]
 pub(crate) enum Wakeup {
-    /// It is its turn to write, for others too.
+    /// It leads the next group and writes its bytes, with those of others.
     Lead(Buffer),
-    /// It has been written for, at an offset, or not; and whether that is as durable as it is to be.
+    /// The leader has written it: the offset or an error. False if the waiter still has to make it durable.
     Done(Buffer, Result<u64, Errno>, bool),
 }
 
-/// What whoever queue finds.
-pub(crate) enum Joined {
+/// The role of a new append.
+pub(crate) enum AppendRole {
     Lead(Buffer),
     Wait(Arc<Waiter>),
 }
 
-/// The turn to write. Dropped, the next one has it.
+/// The turn to write. Its drop passes the turn on.
 pub(crate) struct Leader<'a>(pub(crate) &'a AppendQueue);
 
-/// Bytes that are written together with others.
+/// One append of a group.
 pub(crate) struct GroupedAppend {
     pub(crate) buffer: Buffer,
     pub(crate) durability: Durability,
-    /// Who hears of it; none where that is whoever writes.
+    /// To notify; `None` for the leader's own append.
     pub(crate) follower: Option<Follower>,
     pub(crate) result: Result<u64, Errno>,
 }
@@ -81,12 +82,12 @@ impl GroupedAppend {
     }
 }
 
-/// To tell whose bytes were taken. Dropped without, as where a reactor ends that the kernel takes no more
-/// requests of, it says so.
+/// The duty to notify a waiter whose bytes the leader took. Dropped before that, it reports EIO: a reactor
+/// ended because the kernel takes no more of its requests.
 pub(crate) struct Follower(Arc<Waiter>);
 
 impl Follower {
-    /// Answers the waiter.
+    /// Wakes the waiter with the outcome.
     pub(crate) fn notify(&self, wakeup: Wakeup) {
         self.0.notify(wakeup);
     }
@@ -101,22 +102,22 @@ impl Drop for Follower {
 }
 
 impl AppendQueue {
-    /// Takes the turn to write, or a place behind those who wait.
-    pub(crate) fn join(&self, buffer: Buffer, durability: Durability) -> Joined {
+    /// Takes the turn to write, or waits in the queue.
+    pub(crate) fn join(&self, buffer: Buffer, durability: Durability) -> AppendRole {
         let mut queue = self.queue.lock();
         if !queue.has_leader {
             queue.has_leader = true;
-            return Joined::Lead(buffer);
+            return AppendRole::Lead(buffer);
         }
         let state = Mutex::new(WaiterState::Queued(buffer, None));
         let waiter = Arc::new(Waiter { durability, state });
         queue.waiting.push_back(waiter.clone());
-        Joined::Wait(waiter)
+        AppendRole::Wait(waiter)
     }
 }
 
 impl Leader<'_> {
-    /// Adds those who wait, as far as they are written together.
+    /// Moves waiting appends into the group, in order, as far as they fit.
     pub(crate) fn take_followers(&self, group: &mut Vec<GroupedAppend>) {
         let mut length: usize = group.iter().map(|append| append.buffer.len()).sum();
         let mut queue = self.0.queue.lock();
@@ -143,7 +144,7 @@ impl Leader<'_> {
         }
     }
 
-    /// Has those wait again who are not written for after all.
+    /// Returns followers that were not written to the head of the queue.
     pub(crate) fn requeue(&self, group: &mut Vec<GroupedAppend>) {
         let mut queue = self.0.queue.lock();
         while let Some(GroupedAppend { buffer, follower: Some(follower), .. }) =
@@ -178,7 +179,7 @@ impl Drop for Leader<'_> {
 }
 
 impl Waiter {
-    /// Waits for what becomes of it.
+    /// Waits for the outcome.
     pub(crate) async fn notified(&self) -> Wakeup {
         std::future::poll_fn(|context| {
             let mut state = self.state.lock();
@@ -190,15 +191,15 @@ impl Waiter {
                 WaiterState::Notified(_) => match std::mem::replace(&mut *state, WaiterState::Gone)
                 {
                     WaiterState::Notified(wakeup) => Poll::Ready(wakeup),
-                    _ => unreachable!("it was told a moment ago"),
+                    _ => unreachable!("it was notified just now"),
                 },
-                WaiterState::Gone => unreachable!("who has left does not ask"),
+                WaiterState::Gone => unreachable!("a waiter polls no more once it has left"),
             }
         })
         .await
     }
 
-    /// Gives its bytes back, unless somebody has taken them or it has been told something.
+    /// Leaves the queue with its bytes, unless the leader has taken them or the outcome is there.
     pub(crate) fn cancel(&self) -> Option<Buffer> {
         let mut state = self.state.lock();
         match std::mem::replace(&mut *state, WaiterState::Gone) {
@@ -231,8 +232,8 @@ mod tests {
 
     fn wait(queue: &AppendQueue, length: usize) -> Arc<Waiter> {
         match queue.join(bytes(length), Durability::Volatile) {
-            Joined::Wait(waiter) => waiter,
-            Joined::Lead(_) => panic!("another has the turn"),
+            AppendRole::Wait(waiter) => waiter,
+            AppendRole::Lead(_) => panic!("another one leads"),
         }
     }
 
@@ -244,9 +245,9 @@ mod tests {
     }
 
     #[test]
-    fn the_turn_goes_to_the_first_who_waits_and_ends_when_nobody_does() {
+    fn the_turn_passes_to_the_first_waiter_and_ends_with_the_last() {
         let queue = AppendQueue::default();
-        assert!(matches!(queue.join(bytes(1), Durability::Volatile), Joined::Lead(_)));
+        assert!(matches!(queue.join(bytes(1), Durability::Volatile), AppendRole::Lead(_)));
         let waiters = [1, 2, 3].map(|length| wait(&queue, length));
         assert_eq!(waiters[0].cancel().map(|buffer| buffer.len()), Some(1));
         drop(Leader(&queue));
@@ -259,11 +260,11 @@ mod tests {
         leader.requeue(&mut group);
         assert_eq!(waiters[2].cancel().map(|buffer| buffer.len()), Some(3));
         drop(leader);
-        assert!(matches!(queue.join(bytes(1), Durability::Volatile), Joined::Lead(_)));
+        assert!(matches!(queue.join(bytes(1), Durability::Volatile), AppendRole::Lead(_)));
     }
 
     #[test]
-    fn no_more_is_taken_than_is_written_together_and_in_order() {
+    fn a_group_keeps_its_order_and_its_size_limit() {
         let queue = AppendQueue::default();
         queue.join(bytes(1), Durability::Volatile);
         let lengths = [MAX_GROUP_BYTES - 10, 10, 1, MAX_GROUP_BYTES + 1, 5];
@@ -276,12 +277,12 @@ mod tests {
         };
         assert_eq!(taken(), [MAX_GROUP_BYTES - 10, 10]);
         assert_eq!(taken(), [1]);
-        // What is longer than that leads itself.
+        // An append longer than the limit leads a group of its own.
         assert_eq!(taken(), [0; 0]);
     }
 
     #[test]
-    fn who_was_taken_and_is_not_told_hears_of_an_error() {
+    fn a_follower_that_is_dropped_unnotified_gets_an_error() {
         let queue = AppendQueue::default();
         queue.join(bytes(1), Durability::Volatile);
         let waiter = wait(&queue, 7);

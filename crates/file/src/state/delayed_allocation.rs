@@ -1,4 +1,5 @@
-//! Folios for which there is reservation on the device, and no place yet: that is found when they are saved, in long runs.
+//! Delayed allocation: dirty folios with reserved space and no blocks. Write-back chooses the blocks, in long
+//! runs.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -7,7 +8,7 @@ use uringfs_cache::FOLIO;
 
 use crate::map::mapping::Promise;
 
-/// Some of a file. Dropped, their room is given back.
+/// Such folios of one file. Dropping them returns their space.
 #[derive(Debug, Default)]
 pub(crate) struct DelayedFolios {
     folios: BTreeSet<u64>,
@@ -15,7 +16,7 @@ pub(crate) struct DelayedFolios {
 }
 
 impl DelayedFolios {
-    /// Each with its reservation.
+    /// `reservation` holds one folio's bytes for each.
     pub(crate) fn new(folios: BTreeSet<u64>, reservation: Promise) -> DelayedFolios {
         DelayedFolios { folios, reservation }
     }
@@ -24,17 +25,17 @@ impl DelayedFolios {
         self.folios.contains(&index)
     }
 
-    /// How many bytes.
+    /// Reserved bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.reservation.bytes()
     }
 
-    /// Their room, for a map that finds places for all of them.
+    /// Their space, for the map that allocates it.
     pub(crate) fn reservation(&mut self) -> &mut Promise {
         &mut self.reservation
     }
 
-    /// Takes those of a range.
+    /// Splits off the folios of a range, with their space.
     pub(crate) fn take(&mut self, folios: Range<u64>) -> DelayedFolios {
         let taken: BTreeSet<u64> = self.folios.range(folios).copied().collect();
         taken.iter().for_each(|index| _ = self.folios.remove(index));
@@ -42,7 +43,7 @@ impl DelayedFolios {
         DelayedFolios { folios: taken, reservation }
     }
 
-    /// Adds others, none of which is among them.
+    /// Adds folios that are not in the set.
     pub(crate) fn merge(&mut self, other: DelayedFolios) {
         self.folios.extend(other.folios);
         self.reservation.join(other.reservation);

@@ -1,5 +1,5 @@
-//! A file: a device, a map that says where on it the bytes lie, and who may
-//! write when. What it can do stands in `api`.
+//! A file handle: a device, a map, the file's shared state, and how this handle does I/O. The operations are in
+//! `api`.
 
 use std::any::Any;
 use std::fmt;
@@ -17,11 +17,11 @@ use crate::state::file_cache::FileCache;
 use crate::state::lock::WriteLock;
 use crate::state::options::{BufferedWait, FileOptions, WriteLocking};
 
-/// The longest simple transfer: a block of the file system's usual size, or the
-/// device's, if that is larger. In bytes.
+/// Longest transfer of the fast path in bytes, unless the device's block is larger: the usual block of a file
+/// system.
 const MAX_FAST_PATH_BYTES: u32 = 4096;
 
-/// A file. Clones are the same file; it can be used from any thread.
+/// A handle to a file. Clones are the same handle; any thread may use it.
 #[derive(Clone)]
 pub struct File {
     pub(crate) handle: Arc<FileHandle>,
@@ -29,28 +29,28 @@ pub struct File {
 
 pub(crate) struct FileHandle {
     pub(crate) device: Device,
-    /// The device's, at hand.
+    /// Of `device`, for direct access.
     pub(crate) core: Arc<Core>,
     pub(crate) index: DeviceIndex,
     pub(crate) map: FileMap,
     pub(crate) options: FileOptions,
     pub(crate) state: Arc<WriteLock>,
-    /// Where reads look first; none of a file that is asked directly.
+    /// `None` for a direct handle.
     pub(crate) cache: Option<CacheHandle>,
     /// Offsets, lengths and addresses of direct requests have none of these bits.
     pub(crate) block_mask: u64,
-    /// Nor has the memory of these.
+    /// The memory of direct requests has none of these address bits.
     pub(crate) memory_mask: u64,
-    /// The longest simple read, in bytes: 0 when it is switched off.
+    /// Longest read of the fast path in bytes; 0 when it is switched off.
     pub(crate) fast_read_limit: u32,
-    /// The longest simple write, in bytes: 0 when nothing may be written, or not without a lock.
+    /// Longest write of the fast path in bytes; 0 when writes are refused or need a lock.
     pub(crate) fast_write_limit: u32,
     pub(crate) read_only: bool,
-    /// Taken by each write while the kernel is given it: `direct.write_lock=exclusive`.
+    /// With `direct.write_lock=exclusive`: held while a write is submitted.
     pub(crate) submission: Option<SubmissionLock>,
-    /// How many failures to save what was written through the page cache this opening was told of.
+    /// How many write-back failures this handle has reported.
     failures_reported: AtomicU64,
-    /// Through a page cache. The last to be dropped: nobody has the map by this any more then.
+    /// Of a buffered handle. Last, so that it drops after the map: the flusher may then own the only reference.
     _buffered: Option<BufferedHandle>,
 }
 
@@ -96,44 +96,45 @@ impl fmt::Debug for FileHandle {
 }
 
 impl FileHandle {
-    /// What a cache has of the file.
+    /// The file's folios in the handle's cache.
     #[inline(always)]
     pub(crate) fn file_cache(&self, caching: &CacheHandle) -> &FileCache {
         self.state.file_cache(&caching.cache, self.index)
     }
 
-    /// Bytes, with what was written through the page cache and is not on the device.
+    /// Size in bytes, dirty folios included.
     #[inline]
     pub(crate) fn size(&self) -> u64 {
         self.state.size(|| self.map.generation(), || self.map.size())
     }
 
-    /// Whether something could not be saved since this opening was told last, or before it without anybody being told.
+    /// Whether write-back has failed since this handle last reported it, or earlier without any handle
+    /// reporting it.
     pub(crate) fn take_failure(&self) -> bool {
         let failures = self.state.dirty().report_failures();
         let has_failed = self.failures_reported.swap(failures, Ordering::Relaxed) != failures;
         self.map.take_lost_bytes() || has_failed
     }
 
-    /// Whether a read that has to wait for the cache does so in a thread.
+    /// Whether a read that misses the cache blocks a pool thread.
     pub(crate) fn waits_in_threads(&self) -> bool {
         self.cache.is_some() && self.options.buffered_wait == BufferedWait::Thread
     }
 }
 
 impl File {
-    /// The same file, asked directly.
+    /// A direct handle to the same file.
     pub fn direct(&self) -> File {
         self.reopen(None)
     }
 
-    /// A file kept open by its dirty folios.
+    /// The handle that dirty folios keep open.
     pub(crate) fn from_dirty(file: Arc<dyn DirtyFile>) -> File {
         let file: Arc<dyn Any + Send + Sync> = file;
         File { handle: file.downcast().expect("a dirty file is what a `File` holds") }
     }
 
-    /// The same file, opened through a cache or directly.
+    /// Another handle to the same file, buffered or direct.
     pub(crate) fn reopen(&self, cache: Option<(CacheHandle, StartFlusher)>) -> File {
         let FileHandle { device, map, state, options, .. } = &*self.handle;
         File::with_cache(device.clone(), map.clone(), state.clone(), *options, cache)
@@ -147,7 +148,7 @@ impl File {
         cache: Option<(CacheHandle, StartFlusher)>,
     ) -> File {
         let geometry = device.geometry();
-        // Folios are filled block by block: larger blocks are read directly.
+        // Folios are filled in whole device blocks. A device with larger blocks has direct handles only.
         let cache = cache.filter(|_| u64::from(geometry.block_size) <= FOLIO);
         let limit = MAX_FAST_PATH_BYTES.max(geometry.block_size);
         let read_only = geometry.read_only || map.is_read_only();
@@ -180,17 +181,17 @@ impl File {
         File { handle: Arc::new(handle) }
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.handle.size()
     }
 
-    /// The device the bytes lie on.
+    /// The device of the file.
     pub fn device(&self) -> &Device {
         &self.handle.device
     }
 
-    /// What that device is like.
+    /// The device's size, alignment and features.
     pub fn geometry(&self) -> &Geometry {
         self.handle.device.geometry()
     }

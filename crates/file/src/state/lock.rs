@@ -1,8 +1,8 @@
-//! Who may write where. Overwriters of whole blocks take no lock while nobody
-//! excludes them: they load one word. Who writes part of a block excludes them,
-//! waits until what was issued before has finished, and then all writers take
-//! range locks. It stays so for those who do it again, until some overwriters in
-//! a row have found nobody who excludes them.
+//! State that all handles of a file share, above all its write locks.
+//!
+//! Overwriters of whole blocks take no lock: they load one word (a biased lock). A writer of part of a block
+//! revokes the bias and waits until the overwrites in flight have finished; from then on all writers take range
+//! locks. The bias comes back after some overwrites in a row that no other writer excluded.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,10 +20,10 @@ use crate::state::append_queue::AppendQueue;
 use crate::state::dirty::DirtySet;
 use crate::state::file_cache::{FileCache, bytes_of, folios_around};
 
-/// Overwriters in a row that take a range lock before they need none again.
+/// Overwrites in a row under range locks that restore the bias.
 const OVERWRITES_TO_REBIAS: u32 = 8;
 
-/// Who may write where: one for all [`File`](crate::File)s of the same bytes.
+/// The state of a file's bytes: one for all [`File`](crate::File)s of the same bytes.
 #[derive(Debug, Default)]
 pub struct WriteLock {
     bias: Mode,
@@ -37,16 +37,16 @@ pub struct WriteLock {
 #[derive(Debug, Default)]
 struct RangeLocks {
     held: Vec<RangeRequest>,
-    /// In the order in which they came.
+    /// In order of arrival, which is the order of their ids.
     waiting: VecDeque<WaitingRequest>,
     next: u64,
-    /// Overwriters since somebody excluded them.
+    /// Overwrites since an exclusive lock.
     overwrites_in_a_row: u32,
-    /// Not while overwriters need no lock, and of nothing that anybody has written since.
+    /// `None` while the bias holds, and as soon as the block is written again.
     partial_block: Option<PartialBlock>,
 }
 
-/// A range that somebody holds or waits for.
+/// A range that is held or waited for.
 #[derive(Clone, Debug)]
 struct RangeRequest {
     id: u64,
@@ -57,39 +57,40 @@ struct RangeRequest {
 #[derive(Debug)]
 struct WaitingRequest {
     request: RangeRequest,
-    /// How many are in its way. Counted when they come and go, so that nobody is compared with everybody else.
+    /// How many requests block it. Counted as they come and go, so that no request is compared with all others
+    /// each time.
     blockers: usize,
     waker: Option<Waker>,
 }
 
-/// A block of the file as it was written last, of which only a part was: whoever writes the next part need not
+/// The last block of a write that covered only part of it, as written. The writer of the next part need not
 /// read it.
 #[derive(Debug)]
 pub(crate) struct PartialBlock {
-    /// Where in the file.
+    /// Offset in the file.
     pub(crate) start: u64,
     pub(crate) generation: Generation,
     pub(crate) bytes: Buffer,
 }
 
 impl PartialBlock {
-    /// Its bytes of the file.
+    /// Its range in the file.
     fn range(&self) -> Range<u64> {
         self.start..self.start + self.bytes.len() as u64
     }
 }
 
-/// Who wants a range.
+/// The kind of access that a range lock is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockMode {
-    /// Writes whole blocks in place, or new ones, and would have needed no lock.
+    /// An overwrite of whole blocks, or a write to new ones: needs no lock while the bias holds.
     Overwrite,
-    /// Writes through the page cache: what is saved meanwhile is not in its way.
+    /// A buffered write. Compatible with write-back.
     Buffered,
-    /// Saves what was written through the page cache. It waits for those only who have what it wants: some of them
-    /// may wait for it.
+    /// Write-back of dirty folios. It waits only for holders, not for earlier waiters: some of them may wait
+    /// for it.
     Writeback,
-    /// Anybody else.
+    /// Any other writer.
     Exclusive,
 }
 
@@ -103,46 +104,47 @@ impl LockMode {
 }
 
 impl WriteLock {
-    /// True when overwriters of whole blocks need no lock. The caller has
-    /// counted itself in, behind a full fence, before it asks.
+    /// True when overwriters of whole blocks need no lock. The caller has counted itself in, behind a full
+    /// fence, before it calls this.
     #[inline]
     pub(crate) fn is_biased(&self) -> bool {
         self.bias.is_shared()
     }
 
-    /// Ends the shared mode until the guard is dropped, at least. Overwrites that
-    /// did not see it have finished when the epoch has passed: then comes
-    /// [`Exclusion::quiesced`]. Without one they have.
+    /// Revokes the bias at least until the guard drops. Overwrites that did not see it have finished when the
+    /// epoch has passed; the caller then calls [`Exclusion::quiesced`]. Without an epoch they have finished
+    /// already.
     pub(crate) fn exclude(self: &Arc<Self>, device: DeviceIndex) -> (Exclusion, Option<Epoch>) {
         let epoch = self.bias.exclude(quiescence(device));
         (Exclusion { state: self.clone() }, epoch)
     }
 
-    /// What writers take with `direct.write_lock=exclusive`.
+    /// The lock of `direct.write_lock=exclusive`.
     pub(crate) fn submission(&self) -> &SubmissionLock {
         &self.submission
     }
 
-    /// What the page cache has of the file: of this cache, unless it is in another one already.
+    /// The file's folios. The first caller chooses the cache; the file stays in it.
     pub(crate) fn file_cache(&self, cache: &Cache, device: DeviceIndex) -> &FileCache {
         self.cache.get_or_init(|| FileCache::new(cache, device))
     }
 
-    /// The same, if it is in one.
+    /// The file's folios, if it is in a cache.
     pub(crate) fn existing_cache(&self) -> Option<&FileCache> {
         self.cache.get()
     }
 
-    /// What was written through it and is not on the device.
+    /// The dirty folios.
     #[inline(always)]
     pub(crate) fn dirty(&self) -> &DirtySet {
         &self.dirty
     }
 
-    /// How long the file is: as its map says, or as was written through a page cache since it was emptied so often.
+    /// Size in bytes: from the map, or from dirty folios of the current truncate generation, whichever is
+    /// larger.
     #[inline]
     pub fn size(&self, generation: impl Fn() -> Generation, size: impl Fn() -> u64) -> u64 {
-        // What is saved meanwhile is in the one, then in the other.
+        // In this order: what is written back meanwhile is counted in the first, then in the second.
         let unsaved = self.dirty.end();
         let size = size();
         match self.cache.get() {
@@ -151,12 +153,12 @@ impl WriteLock {
         }
     }
 
-    /// Whether something was written to the file through a page cache and is not on its device.
+    /// Whether the file has dirty folios.
     pub fn has_unsaved(&self) -> bool {
         self.dirty.is_any()
     }
 
-    /// Ends the shared mode for good. The caller waits as after [`Self::exclude`], and settles then.
+    /// Revokes the bias for good. The caller waits as after [`Self::exclude`], then calls [`Self::quiesced`].
     pub(crate) fn enable_range_locks(&self, device: DeviceIndex) -> Option<Epoch> {
         self.bias.exclude(quiescence(device))
     }
@@ -171,7 +173,8 @@ impl WriteLock {
         &self.append_queue
     }
 
-    /// Waits for a range of bytes, first come, first served; of a file in the page cache for whole folios.
+    /// Waits for a range of bytes, in order of arrival. For a file in the page cache the range is widened to
+    /// whole folios.
     pub(crate) fn lock_range(self: &Arc<Self>, range: Range<u64>, mode: LockMode) -> RangeFuture {
         let range = match self.cache.get() {
             Some(_) => bytes_of(&folios_around(&range)),
@@ -181,13 +184,13 @@ impl WriteLock {
     }
 }
 
-/// Ends the exclusion of overwriters when dropped.
+/// Keeps the bias revoked. Its drop ends that.
 pub(crate) struct Exclusion {
     state: Arc<WriteLock>,
 }
 
 impl Exclusion {
-    /// The epoch has passed: the next one who excludes has nobody to wait for.
+    /// The epoch has passed: the next exclusion need not wait.
     pub(crate) fn quiesced(&self) {
         self.state.bias.settle();
     }
@@ -207,30 +210,30 @@ pub(crate) struct RangeFuture {
     id: Option<u64>,
 }
 
-/// A range lock; dropped, it lets the next in.
+/// A range lock. Its drop wakes the next waiters.
 pub(crate) struct RangeGuard {
     state: Arc<WriteLock>,
     id: u64,
-    /// What lay in the range, all of it or a part.
+    /// A partial block of an earlier writer that overlaps the range.
     cached_block: Option<PartialBlock>,
-    /// What is left for the next.
+    /// A partial block for the next writer.
     left_block: Option<PartialBlock>,
 }
 
 impl RangeGuard {
-    /// Takes what the page cache has of these bytes out of it.
+    /// Removes the folios of these bytes from the page cache.
     pub(crate) fn invalidate(&self, range: Range<u64>) {
         if let Some(cached) = self.state.cache.get() {
             cached.invalidate(range);
         }
     }
 
-    /// The block that was written last, if some of it lies in the range and nobody has written it since.
+    /// The partial block of an earlier writer, if it overlaps the range and has not been written since.
     pub(crate) fn take_partial_block(&mut self) -> Option<PartialBlock> {
         self.cached_block.take()
     }
 
-    /// Leaves a block of the range for the next. Whoever does excludes overwriters until after.
+    /// Keeps a block of the range for the next writer. The caller excludes overwriters until after the drop.
     pub(crate) fn leave_partial_block(&mut self, tail: PartialBlock) {
         self.left_block = Some(tail);
     }
@@ -246,14 +249,14 @@ impl RangeRequest {
         overlap(&self.range, &other.range) && !self.mode.is_compatible(other.mode)
     }
 
-    /// Whether it waits for another as long as that only waits: if that came before. Who saves does not.
+    /// Whether it also waits for the other while that one only waits: if that came first. Write-back does not.
     fn waits_behind(&self, other: &RangeRequest) -> bool {
         self.mode != LockMode::Writeback && other.id < self.id
     }
 }
 
 impl RangeLocks {
-    /// Somebody comes.
+    /// Adds a request and counts what blocks it. Returns its id.
     fn enqueue(&mut self, range: Range<u64>, mode: LockMode) -> u64 {
         self.next += 1;
         let request = RangeRequest { id: self.next, range, mode };
@@ -268,10 +271,10 @@ impl RangeLocks {
 
     fn position(&self, id: u64) -> usize {
         let place = self.waiting.binary_search_by_key(&id, |waiting| waiting.request.id);
-        place.expect("it waits until now")
+        place.expect("it is waiting")
     }
 
-    /// Gives one who waits what it waits for, if nobody is in its way; else it is woken when nobody is.
+    /// Grants a waiting request if nothing blocks it; otherwise stores the waker.
     fn try_grant(&mut self, id: u64, waker: &Waker) -> bool {
         let place = self.position(id);
         if self.waiting[place].blockers > 0 {
@@ -282,7 +285,7 @@ impl RangeLocks {
             return false;
         };
         for WaitingRequest { request, blockers, .. } in &mut self.waiting {
-            // Those behind it have counted it already.
+            // Requests that wait behind it have counted it already.
             let is_new_blocker = !request.waits_behind(&taken) && taken.conflicts(request);
             *blockers += usize::from(is_new_blocker);
         }
@@ -290,7 +293,7 @@ impl RangeLocks {
         true
     }
 
-    /// One who waited does not any more.
+    /// Removes a waiting request.
     fn cancel(&mut self, id: u64) {
         let place = self.position(id);
         if let Some(WaitingRequest { request: left, .. }) = self.waiting.remove(place) {
@@ -298,14 +301,14 @@ impl RangeLocks {
         }
     }
 
-    /// One gives back what it held.
+    /// Releases a held range.
     fn release(&mut self, id: u64) {
         let place = self.held.iter().position(|held| held.id == id);
-        let released = self.held.swap_remove(place.expect("it is held until now"));
+        let released = self.held.swap_remove(place.expect("it is held"));
         self.unblock(|request| released.conflicts(request));
     }
 
-    /// Wakes those that nobody is in the way of any more.
+    /// Counts one blocker less for those requests, and wakes those that nothing blocks any more.
     fn unblock(&mut self, was_blocked: impl Fn(&RangeRequest) -> bool) {
         for WaitingRequest { request, blockers, waker } in &mut self.waiting {
             if was_blocked(request) {
@@ -327,14 +330,15 @@ impl Future for RangeFuture {
         let id = *this.id.get_or_insert_with(|| ranges.enqueue(this.range.clone(), this.mode));
         if ranges.try_grant(id, context.waker()) {
             this.id = None;
-            // Also of a part of it: overwriters go by the device's blocks, which may be smaller than the file's.
+            // A partial overlap counts, too: overwriters use the device's blocks, which may be smaller than the
+            // file's.
             let cached_block =
                 ranges.partial_block.take_if(|tail| overlap(&this.range, &tail.range()));
             match this.mode {
                 LockMode::Overwrite => {
                     ranges.overwrites_in_a_row += 1;
                     if ranges.overwrites_in_a_row >= OVERWRITES_TO_REBIAS {
-                        // Together: nobody leaves one before somebody has excluded overwriters again.
+                        // Both at once: no block is kept before overwriters are excluded again.
                         ranges.partial_block = None;
                         this.state.bias.share();
                     }
@@ -408,29 +412,29 @@ mod tests {
     }
 
     #[test]
-    fn who_saves_waits_for_those_only_who_have_what_it_wants() {
+    fn write_back_waits_for_holders_not_for_earlier_waiters() {
         let state = Arc::new(WriteLock::default());
         let want = |mode| Box::pin(state.lock_range(0..10, mode));
         let mut first = want(LockMode::Buffered);
         let Poll::Ready(writing) = poll(first.as_mut()) else { panic!("free") };
         let (mut other, mut late) = (want(LockMode::Exclusive), want(LockMode::Buffered));
         assert!(poll(other.as_mut()).is_pending() && poll(late.as_mut()).is_pending());
-        // Before those who came before, since the one who writes may wait for it.
+        // Ahead of earlier waiters, since the writer may wait for it.
         let (mut one, mut two) = (want(LockMode::Writeback), want(LockMode::Writeback));
-        let Poll::Ready(saving) = poll(one.as_mut()) else { panic!("in nobody's way") };
-        assert!(poll(two.as_mut()).is_pending(), "one saves at a time");
-        drop(saving);
-        let Poll::Ready(saving) = poll(two.as_mut()) else { panic!("its turn") };
+        let Poll::Ready(run) = poll(one.as_mut()) else { panic!("compatible") };
+        assert!(poll(two.as_mut()).is_pending(), "one write-back at a time");
+        drop(run);
+        let Poll::Ready(run) = poll(two.as_mut()) else { panic!("its turn") };
         drop(writing);
         assert!(poll(other.as_mut()).is_pending() && poll(late.as_mut()).is_pending());
-        drop(saving);
+        drop(run);
         assert!(poll(late.as_mut()).is_pending());
         let Poll::Ready(_held) = poll(other.as_mut()) else { panic!("its turn") };
         assert!(poll(want(LockMode::Writeback).as_mut()).is_pending());
     }
 
     #[test]
-    fn a_waiter_that_gives_up_is_out_of_the_way() {
+    fn a_waiter_that_gives_up_blocks_nobody() {
         let state = Arc::new(WriteLock::default());
         let mut one = pin!(state.lock_range(0..10, LockMode::Exclusive));
         let Poll::Ready(_held) = poll(one.as_mut()) else { panic!("free") };
@@ -442,9 +446,9 @@ mod tests {
         assert!(poll(late.as_mut()).is_ready());
     }
 
-    /// What is counted is what there is, whoever comes, gets it, gives up or gives it back.
+    /// The counts agree with a recount, whichever requests arrive, are granted, give up or are released.
     #[test]
-    fn each_who_waits_knows_how_many_are_in_its_way() {
+    fn each_waiter_knows_the_number_of_its_blockers() {
         const WRITERS: [LockMode; 4] =
             [LockMode::Overwrite, LockMode::Buffered, LockMode::Writeback, LockMode::Exclusive];
         let mut random = 7u64;
@@ -475,12 +479,12 @@ mod tests {
                 _ => {}
             }
             for (place, waiting) in ranges.waiting.iter().enumerate() {
-                let is_in_its_way = |other: &&RangeRequest| other.conflicts(&waiting.request);
-                let held = ranges.held.iter().filter(is_in_its_way).count();
+                let blocks_it = |other: &&RangeRequest| other.conflicts(&waiting.request);
+                let held = ranges.held.iter().filter(blocks_it).count();
                 let before = ranges.waiting.iter().take(place).map(|other| &other.request);
                 let before = match waiting.request.mode {
                     LockMode::Writeback => 0,
-                    _ => before.filter(is_in_its_way).count(),
+                    _ => before.filter(blocks_it).count(),
                 };
                 assert_eq!(waiting.blockers, held + before, "{waiting:?} of {ranges:?}");
             }

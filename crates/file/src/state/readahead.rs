@@ -1,60 +1,61 @@
-//! What is read before it is asked for. A reader that goes on where it was has windows of folios read ahead of
-//! it, each larger than the one before; reading a marked folio of a window starts the next one. Several readers
-//! of one opening are told apart. Who reads at random is left alone.
+//! Readahead. A sequential reader has windows of folios read ahead of it, each larger than the one before. One
+//! folio of a window carries a marker; a read of it starts the next window. Several sequential readers of one
+//! handle are tracked separately. Random reads cause no readahead.
 //!
 //! The sizes are those of the kernel (`mm/readahead.c`).
 
 use std::ops::Range;
 
-/// The max_folios window unless it is set, in folios.
+/// Default of `buffered.readahead`: the longest window, in folios.
 pub(crate) const DEFAULT_MAX_FOLIOS: u32 = 32;
-/// Readers that are told apart.
+/// Sequential readers tracked per handle.
 const MAX_STREAMS: usize = 8;
 
-/// Folios to read now, and which of them starts the next window.
+/// Folios to read now, and the one whose read starts the next window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReadaheadWindow {
     pub(crate) folios: Range<u64>,
     pub(crate) marker: Option<u64>,
 }
 
-/// What is known of the readers of one opening.
+/// The sequential readers of one handle.
 #[derive(Debug)]
 pub(crate) struct Readahead {
     max_folios: u32,
     streams: [Stream; MAX_STREAMS],
-    /// The one that was told apart last.
+    /// The slot of `streams` used last.
     last: usize,
 }
 
-/// A reader that goes on where it was.
+/// One sequential reader.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
-    /// Where its last window ends: the next one begins there.
+    /// End of its last window, where the next one begins.
     end: u64,
-    /// Folios in that; 0 when it has read at random yet.
+    /// Folios in that window; 0 as long as all its reads were random.
     size: u32,
-    /// What of that was marked.
+    /// The marked folio of that window.
     marker: u64,
 }
 
 impl Readahead {
-    /// Windows of at most `max_folios` folios; none when it is 0.
+    /// Windows are at most this long, in folios; 0 disables them.
     pub(crate) fn new(max_folios: u32) -> Readahead {
         Readahead { max_folios, streams: [Stream::default(); MAX_STREAMS], last: 0 }
     }
 
-    /// Has the next windows be at most so long.
+    /// Limits the length of later windows, in folios.
     pub(crate) fn set_max_folios(&mut self, max_folios: u32) {
         self.max_folios = max_folios;
     }
 
-    /// `index` is not there, the first of `count` folios that somebody asks for.
+    /// A read of `count` folios found that its first, `index`, is not cached. Returns what to read.
     pub(crate) fn on_miss(&mut self, index: u64, count: u32) -> ReadaheadWindow {
         if self.max_folios == 0 {
             return ReadaheadWindow { folios: index..index + u64::from(count), marker: None };
         }
-        // Overtaken by its reader, or evicted before it came: the window that would have been next.
+        // The reader overtook the window, or its folios were evicted before it came: continue with the next
+        // window.
         let continues =
             |stream: &Stream| stream.size > 0 && (stream.end == index || stream.marker == index);
         if let Some(at) = self.streams.iter().position(continues) {
@@ -65,16 +66,16 @@ impl Readahead {
         if index == 0 || known.is_some() || count > self.max_folios {
             return self.begin(known, index, count);
         }
-        // At random, unless the next one goes on here.
+        // A random read, unless the next read continues here.
         self.last = (self.last + 1) % MAX_STREAMS;
         self.streams[self.last] = Stream { end: index + u64::from(count), size: 0, marker: 0 };
         ReadaheadWindow { folios: index..index + u64::from(count), marker: None }
     }
 
-    /// The marked folio at `index` is being read.
+    /// The marked folio `index` is being read. Returns the next window.
     pub(crate) fn on_marker(&mut self, index: u64) -> Option<ReadaheadWindow> {
-        let is_it = |stream: &Stream| stream.size > 0 && stream.marker == index;
-        let at = self.streams.iter().position(is_it).filter(|_| self.max_folios > 0)?;
+        let is_marked = |stream: &Stream| stream.size > 0 && stream.marker == index;
+        let at = self.streams.iter().position(is_marked).filter(|_| self.max_folios > 0)?;
         let start = self.streams[at].end;
         Some(self.advance(at, start))
     }
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_grow_to_the_longest_and_stay() {
+    fn windows_grow_to_the_maximum() {
         let mut readahead = Readahead::new(32);
         assert_eq!(readahead.on_miss(0, 1), window(0..4, 1));
         assert_eq!(readahead.on_marker(1), Some(window(4..12, 4)));
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_at_random_is_left_alone_until_it_goes_on() {
+    fn random_reads_cause_no_readahead_until_one_continues() {
         let mut readahead = Readahead::new(32);
         for index in [100, 7, 3000, 40] {
             let folios = index..index + 1;
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_between_one_another_each_have_their_windows() {
+    fn interleaved_sequential_readers_have_separate_windows() {
         let mut readahead = Readahead::new(32);
         for stream in 0..MAX_STREAMS as u64 {
             readahead.on_miss(stream * 1000 + 5, 1);
@@ -169,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn a_long_read_has_its_own_folios_and_without_windows_nothing_more() {
+    fn a_long_read_is_its_own_window_and_0_disables_readahead() {
         assert_eq!(Readahead::new(32).on_miss(9, 100), window(9..109, 9));
-        let alone = ReadaheadWindow { folios: 9..109, marker: None };
-        assert_eq!(Readahead::new(0).on_miss(9, 100), alone);
+        let without_readahead = ReadaheadWindow { folios: 9..109, marker: None };
+        assert_eq!(Readahead::new(0).on_miss(9, 100), without_readahead);
         assert_eq!((first_size(1, 32), first_size(8, 32), first_size(9, 32)), (4, 16, 32));
     }
 }
