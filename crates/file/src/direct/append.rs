@@ -1,6 +1,6 @@
-//! AppendQueue. Each comes to lie where the file ends when its turn has come, so they go one after the other. Those
-//! of other threads that come while one is at work wait for it, and then one of them writes for all of them,
-//! and asks for one commit: so a log that many append to costs a write for many.
+//! Appends. Each lies where the file ends at its turn, so they run one after the other. Appends that arrive
+//! while one is at work wait; then one of them leads, writes for all, and requests one commit. So a log with
+//! many appenders costs one write for many appends.
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
@@ -15,7 +15,7 @@ use crate::state::append_queue::{AppendRole, GroupedAppend, Leader, Wakeup};
 use crate::state::file::{File, FileHandle};
 use crate::writeback::sync::ensure_durable;
 
-/// Writes `buffer` behind the file's end, and answers where that was.
+/// Appends the payload, one buffer. The result is the offset.
 pub(crate) async fn append(
     mut operation: Operation,
     file: File,
@@ -34,7 +34,7 @@ pub(crate) async fn append(
                 Ok(wakeup) => wakeup,
                 Err(why) => match waiter.cancel() {
                     Some(buffer) => return operation.end(Payload::Buffer(buffer), Err(why)),
-                    // Too late to stop.
+                    // Too late to cancel.
                     None => waiter.notified().await,
                 },
             };
@@ -67,7 +67,8 @@ async fn check_append(operation: &mut Operation, handle: &FileHandle) -> Result<
     note_write(operation, handle).await
 }
 
-/// Writes what is to be appended, with what others have brought meanwhile, and answers what came of its own.
+/// Leads a group: writes its own bytes and those of others, and notifies them. Returns the buffer and result of
+/// its own.
 async fn lead(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -82,7 +83,7 @@ async fn lead(
         true => commit(operation, handle, Durability::Durable).await,
         false => Ok(()),
     };
-    // Who is told to stop stops by itself: the others wait for a commit of their own.
+    // A cancelled leader stops alone: each follower waits for a commit of its own.
     let is_stopped = durable.is_err() && operation.check().is_err();
     for append in group.drain(1..) {
         let wants_commit = append.wants_commit();
@@ -97,7 +98,7 @@ async fn lead(
         };
         follower.notify(Wakeup::Done(buffer, result, is_done));
     }
-    let own = group.pop().expect("its own is the first");
+    let own = group.pop().expect("the leader's own append is the first");
     let result = if own.wants_commit() {
         own.result.and_then(|at| durable.map(|()| at))
     } else {
@@ -106,8 +107,8 @@ async fn lead(
     (own.buffer, result)
 }
 
-/// Writes all group in one, or, where that cannot be, each by itself; of those whom it cannot write for since
-/// it is told to stop, another one does.
+/// Writes the group in one write, or each append by itself where that fails. A cancelled leader returns what it
+/// did not write to the queue.
 async fn write_group(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -119,13 +120,13 @@ async fn write_group(
     match written {
         Err(_) if group.len() > 1 && operation.check().is_err() => leader.requeue(group),
         Err(_) if group.len() > 1 => {
-            // One that finds no room is no reason for the others.
+            // An append that finds no space does not fail the others.
             for index in 0..group.len() {
                 let append = &mut group[index];
                 let buffer = std::mem::replace(&mut append.buffer, Buffer::zeroed(0));
                 let mut alone = vec![GroupedAppend::new(buffer, append.durability, None)];
                 let written = write_at_end(operation, handle, &mut alone, |_| ()).await;
-                let alone = alone.pop().expect("it went in");
+                let alone = alone.pop().expect("it has one append");
                 (append.buffer, append.result) = (alone.buffer, alone.result);
                 if written.is_err() && operation.check().is_err() {
                     return leader.requeue(&mut group.split_off(index.max(1)));
@@ -136,7 +137,7 @@ async fn write_group(
     }
 }
 
-/// Writes group one behind the other at the file's end; `more` adds to them when nobody else writes any more.
+/// Writes the group at the file's end, back to back. `more` may add to it once the other writers are excluded.
 async fn write_at_end(
     operation: &mut Operation,
     handle: &FileHandle,

@@ -1,5 +1,5 @@
-//! Writes that are there after a crash in full or not at all: the bytes go to blocks of their own, which take
-//! the place of the old ones when all of them are there.
+//! Atomic writes: after a crash the file has all of the bytes or none. The bytes go to new blocks, which then
+//! replace the old ones in one step.
 
 use std::ops::Range;
 
@@ -15,10 +15,10 @@ use crate::io::transfer::transfer_buffer;
 use crate::map::mapping::{Durable, Map, Mapping, Place, Reservation};
 use crate::state::file::{File, FileHandle};
 
-/// The most that is written so at once, in bytes.
+/// Bytes of one atomic write at most.
 pub const LONGEST_ATOMIC: u64 = 1 << 20;
 
-/// Writes whole blocks, and makes them durable, as one.
+/// Writes whole blocks, atomically and durably.
 pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload, offset: u64) {
     let handle = &*file.handle;
     operation.count(Counter::WriteAtomic);
@@ -60,7 +60,7 @@ async fn write_and_swap(
     if let Err(error) = note_write(operation, handle).await {
         return (buffer, Err(error));
     }
-    // Those who write part of a block, or change the file's space, come before it or after it.
+    // Orders this write against partial-block writes and changes of the file's space.
     let held = match lock_range(operation, handle, range.clone()).await {
         Ok(held) => held,
         Err(error) => return (buffer, Err(error)),
@@ -89,7 +89,7 @@ async fn write_and_swap(
     (buffer, result.map(|()| length))
 }
 
-/// Writes all of it to blocks that nobody has.
+/// Writes all bytes to the reserved extents, which no file maps.
 async fn write_out_of_place(
     operation: &Operation,
     handle: &FileHandle,
@@ -109,7 +109,7 @@ async fn write_out_of_place(
     let length = buffer.len() as u64;
     let payload = Payload::Buffer(buffer);
     let is_aligned = is_aligned(handle, &payload, offset);
-    let Payload::Buffer(buffer) = payload else { unreachable!("it is one buffer") };
+    let Payload::Buffer(buffer) = payload else { unreachable!("one buffer went in") };
     let (buffer, written) = if is_aligned {
         let write = transfer_buffer(
             operation,

@@ -1,8 +1,7 @@
-//! A file's size and its space: cut off, made longer, allocated ahead, given back, zeroed. Each is one
-//! `async fn` that keeps every other writer of the file out while it works; readers never wait.
+//! The file's size and space: truncate, extend, allocate, punch holes, zero. Each operation is one `async fn`
+//! that excludes every other writer of the file; reads never wait.
 //!
-//! An image or a device is as long as it is, and has all of its blocks: of these it only discards and
-//! zeroes.
+//! An image or a device has a fixed size and all of its blocks: it supports only discard and zeroing.
 
 use std::ops::Range;
 
@@ -16,16 +15,16 @@ use crate::io::space_wait::allocate;
 use crate::map::mapping::{Map, Place};
 use crate::state::file::{File, FileHandle};
 
-/// What becomes of a file's size when space is allocated or zeroed behind its end.
+/// Effect on the size when space beyond the end is allocated or zeroed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// It stays: what lies behind it is there when the file becomes longer.
+    /// The size stays. The space is used when the file grows (`FALLOC_FL_KEEP_SIZE`).
     Keep,
-    /// The file becomes as long as the range reaches.
+    /// The size becomes the end of the range, if that is larger.
     Extend,
 }
 
-/// What is done to a range.
+/// The operation on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FallocateMode {
     Allocate(Size),
@@ -33,7 +32,7 @@ pub(crate) enum FallocateMode {
     Zero(Size),
 }
 
-/// Cuts a file off, or makes it longer by a hole.
+/// Truncates a file, or extends it by a hole.
 pub(crate) async fn set_size(mut operation: Operation, file: File, size: u64) {
     let result = truncate_or_extend(&mut operation, &file.handle, size).await;
     operation.end(Payload::Length(0), result.map(|()| 0));
@@ -54,12 +53,13 @@ async fn truncate_or_extend(
     if size > map.size() {
         zero_tail(operation, handle).await?;
         if size < handle.size() {
-            // The map has not heard how long the file was: it may have blocks behind the cut for it.
+            // The file's end was only in dirty folios: the map may have allocated blocks for them beyond the
+            // new size.
             let block = block_size_of(handle);
             map.remove(size.next_multiple_of(block)..u64::MAX / block * block)?;
         }
     }
-    // First: else the file were as short as the map says for a moment.
+    // The map first: otherwise the size would be the map's old one for a moment.
     map.set_size(size)?;
     handle.state.dirty().truncate(size);
     Ok(())
@@ -124,8 +124,8 @@ fn writable(handle: &FileHandle) -> Result<&dyn Map, Errno> {
     }
 }
 
-/// Writes zeros where a range covers a written block in part, and answers the whole blocks of it: also
-/// the last of the file, if it reaches to its end.
+/// Zeroes the written blocks that a range covers in part, and returns its whole blocks. The last block of the
+/// file counts as whole if the range reaches the end.
 async fn zero_ends(
     operation: &Operation,
     handle: &FileHandle,
@@ -136,7 +136,7 @@ async fn zero_ends(
     let end = if to_end { range.end.next_multiple_of(block) } else { range.end / block * block };
     let start = range.start.next_multiple_of(block);
     let (head, tail) = (range.start..start.min(range.end), end.max(range.start)..range.end);
-    // Within one block they are the same part.
+    // Within one block both are the same part.
     let parts = if start > end { [range.clone(), 0..0] } else { [head, tail] };
     for part in parts {
         let is_written = matches!(handle.map.map(part.start).place, Place::Written(_));
@@ -147,7 +147,7 @@ async fn zero_ends(
     Ok(start..end.max(start))
 }
 
-/// Gives up the content of a range; blocks that it covers in part are kept.
+/// Discards the content of a range; blocks that it covers in part stay.
 pub(crate) async fn discard(mut operation: Operation, file: File, offset: u64, length: u64) {
     let result = discard_range(&mut operation, &file.handle, offset, length).await;
     operation.end(Payload::Length(length), result.map(|()| length));
@@ -180,7 +180,7 @@ async fn discard_range(
     clear(operation, handle, Op::Discard, whole, limits.max_bytes).await
 }
 
-/// Has a range inside the size read as zeros.
+/// Makes a range inside the size read as zeros.
 pub(crate) async fn write_zeroes(mut operation: Operation, file: File, offset: u64, length: u64) {
     let handle = &*file.handle;
     let range = clamp_to_size(handle, offset, length);
@@ -221,7 +221,7 @@ async fn zero_part(
     range: Range<u64>,
 ) -> Result<(), Errno> {
     if range.is_empty() || !matches!(handle.map.map(range.start).place, Place::Written(_)) {
-        // There is nothing, or it reads as zeros already.
+        // A hole or unwritten: it reads as zeros already.
         return Ok(());
     }
     let guard = begin_write(operation, handle, range.clone()).await?;

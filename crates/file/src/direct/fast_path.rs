@@ -1,16 +1,15 @@
-//! The simple way: a small aligned read or overwrite inside one written extent
-//! goes out as one request and completes inline. No task, no state machine, no
-//! allocation.
+//! The fast path: a small aligned read or overwrite inside one written extent is one request and completes
+//! inline. No task, no state machine, no allocation.
 //!
-//! What refuses it is counted by reason, and goes the general way.
+//! A refusal is counted by its reason and takes the slow path.
 
 use uringfs_buffer::Buffer;
 use uringfs_reactor::{Counter, Inner};
 
 use crate::state::file::FileHandle;
 
-/// Where on the device a simple read lies, if it is one. The caller has counted
-/// it in for quiescence, so the extent stays where it is until the read has ended.
+/// The device address of a read that is eligible for the fast path. The caller has counted it in for
+/// quiescence, so the extent stays allocated until the read has ended.
 #[inline(always)]
 pub(crate) fn read(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Option<u64> {
     let length = eligible_length(handle, handle.fast_read_limit, buffer, offset)?;
@@ -20,8 +19,8 @@ pub(crate) fn read(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Option<
     handle.map.simple_read(offset, length)
 }
 
-/// The same for an overwrite that nobody excludes. Whoever wants to exclude it
-/// changes the mode first and then waits for everything counted in.
+/// The same for an overwrite while the bias holds. A writer that excludes it revokes the bias first and then
+/// waits for everything counted in.
 #[inline(always)]
 pub(crate) fn write(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Option<u64> {
     if !handle.state.is_biased() {
@@ -31,13 +30,13 @@ pub(crate) fn write(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Option
     handle.map.simple_write(offset, length)
 }
 
-/// Its length, if length, offset and memory are as the simple way wants them.
+/// Its length, if length, offset and memory are eligible.
 #[inline(always)]
 fn eligible_length(handle: &FileHandle, limit: u32, buffer: &Buffer, offset: u64) -> Option<u64> {
     let length = buffer.len() as u64;
-    // 0 becomes the largest of all lengths.
+    // 0 wraps to the largest length.
     let fits = length.wrapping_sub(1) < limit as u64;
-    // A closed device: whoever starts the operation is told, the reactor may not know yet.
+    // A closed device: the slow path reports it; the reactor may not know yet.
     let is_eligible = fits && !is_unaligned(handle, buffer, offset) && !handle.core.is_closed();
     is_eligible.then_some(length)
 }
@@ -48,7 +47,7 @@ fn is_unaligned(handle: &FileHandle, buffer: &Buffer, offset: u64) -> bool {
     (offset | buffer.len() as u64) & handle.block_mask | memory & handle.memory_mask != 0
 }
 
-/// Counts why a read had no place; a device that is gone is no reason of the read's.
+/// Counts why a read was refused. A device that is gone is no such reason.
 #[cold]
 pub(crate) fn count_refusal(inner: &Inner, handle: &FileHandle, buffer: &Buffer, offset: u64) {
     if !handle.core.is_closed() && handle.cache.is_none() {

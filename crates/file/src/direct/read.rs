@@ -11,13 +11,13 @@ use crate::io::transfer::transfer;
 use crate::state::file::{File, FileHandle};
 use crate::writeback::runs::write_back;
 
-/// Reads from `offset` on into `payload`: fewer bytes at the end of the file.
+/// Reads at `offset` into `payload`: fewer bytes at the end of the file.
 pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload, offset: u64) {
     let handle = &*file.handle;
     let whole = payload.length();
     if handle.state.dirty().is_any() {
         let end = offset.saturating_add(whole);
-        // The map is to know of all bytes before the end, and so how long the file is, if that lies there.
+        // Beyond the size in the map, everything is written back, so that the map knows the file's end.
         let end = if end > handle.map.size() { u64::MAX } else { end };
         if let Err(error) = Box::pin(write_back(&mut operation, handle, offset..end)).await {
             return operation.end(payload, Err(error));
@@ -44,8 +44,8 @@ pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload,
     }
 }
 
-/// Bytes of the file from an offset on. Asked again when they have been read: where the file was cut
-/// off meanwhile its blocks were holes, and read as zeros that it never had.
+/// Bytes of the file from `offset` on. Computed again after a read: if the file was truncated meanwhile, the
+/// read found holes there and returned zeros that the file never had.
 fn left(handle: &FileHandle, offset: u64) -> u64 {
     handle.map.size().saturating_sub(offset)
 }

@@ -1,6 +1,5 @@
-//! Direct writes on the slow path: any offset, length and memory. Each operation
-//! is one `async fn`, read top to bottom; it owns its memory and its locks
-//! until it has ended.
+//! Direct writes on the slow path: any offset, length and memory. A write is one `async fn`, read top to
+//! bottom; it owns its memory and its locks until it has ended.
 
 use std::ops::Range;
 
@@ -18,8 +17,7 @@ use crate::map::mapping::WriteKind;
 use crate::state::file::{File, FileHandle};
 use crate::writeback::sync::{ensure_durable, write_durability};
 
-/// Writes `payload` from `offset` on. At the end of a file that does not grow a
-/// write is short, behind it ENOSPC.
+/// Writes `payload` at `offset`. At the end of a file of fixed size a write is short; beyond it, ENOSPC.
 pub(crate) async fn write(
     mut operation: Operation,
     file: File,
@@ -37,7 +35,7 @@ pub(crate) async fn write(
     operation.end(payload, result);
 }
 
-/// What of a write has a place in the file; the map hears that it is about to come.
+/// The range of a write that fits in the file. Notes the write in the map.
 pub(crate) async fn writable_range(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -58,7 +56,7 @@ pub(crate) async fn writable_range(
     Ok(offset..offset + length)
 }
 
-/// The write itself.
+/// Locks, writes, and makes the range durable if asked for.
 #[inline]
 pub(crate) async fn write_range(
     operation: &mut Operation,
@@ -86,7 +84,7 @@ pub(crate) async fn write_range(
     (payload, result)
 }
 
-/// Moves the bytes of a write that has been let in.
+/// Moves the bytes of a write that has its guard.
 pub(crate) async fn write_locked(
     operation: &Operation,
     handle: &FileHandle,
@@ -113,14 +111,14 @@ pub(crate) async fn write_locked(
         (payload, result)
     };
     match result {
-        // It found no place any more: the file was emptied after it.
+        // It found no blocks any more: the file was truncated to 0 after the write began.
         Err(Errno::IO) if handle.map.generation() != guard.generation => (payload, Ok(length)),
         result => (payload, result),
     }
 }
 
-/// Writes bytes that are not whole blocks, or whose memory is not aligned: the blocks at both ends are
-/// read first. The guard keeps every other writer out of them.
+/// Writes bytes that are not whole blocks, or whose memory is not aligned: reads the blocks at both ends first.
+/// The guard excludes every other writer of them.
 async fn write_bounced(
     operation: &Operation,
     handle: &FileHandle,
@@ -151,7 +149,7 @@ async fn write_bounced(
             let rest = || Buffer::copy_of(&written[(last - blocks.start) as usize..]);
             guard.leave_partial_block(last, if is_one { written } else { rest() });
         }
-        // With the lock held, or the next would find the rest of a new block unwritten.
+        // Under the lock: otherwise the next writer would find the rest of a new block unwritten.
         handle.map.wrote(guard.kind, at..end, guard.generation);
         at = end;
     }

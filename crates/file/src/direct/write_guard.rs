@@ -1,5 +1,5 @@
-//! Before a write: the lock that it needs, and a place for its bytes. Both are had at once, since what
-//! was found before a lock was waited for may have changed by then.
+//! The begin of a write: its lock, and blocks for its bytes. Both come from one place, because the map may
+//! change while a write waits for its lock.
 
 use std::ops::Range;
 
@@ -14,23 +14,23 @@ use crate::state::file::FileHandle;
 use crate::state::lock::{Exclusion, LockMode, PartialBlock, RangeGuard};
 use crate::writeback::runs::lock_clean;
 
-/// What a write has while it moves its bytes.
+/// What a write holds while it moves its bytes.
 pub(crate) struct WriteGuard {
     pub(crate) kind: WriteKind,
-    /// It goes by blocks of this size, in bytes.
+    /// Unit of the write in bytes: writes of part of a block read it first.
     pub(crate) block: u64,
     pub(crate) generation: Generation,
     held: HeldLocks,
 }
 
 impl WriteGuard {
-    /// The block at `start` as it was written last, if that is known.
+    /// The block at `start` as written last, if it is known.
     pub(crate) fn take_partial_block(&mut self, start: u64) -> Option<PartialBlock> {
         let found = self.held.range.as_mut()?.take_partial_block()?;
         (found.start == start && found.generation == self.generation).then_some(found)
     }
 
-    /// Leaves the block that was written last for whoever writes the rest of it.
+    /// Keeps the last block for the writer of its next part.
     pub(crate) fn leave_partial_block(&mut self, start: u64, bytes: Buffer) {
         if let HeldLocks { range: Some(range), _exclusion: Some(_), .. } = &mut self.held {
             range.leave_partial_block(PartialBlock { start, generation: self.generation, bytes });
@@ -38,10 +38,10 @@ impl WriteGuard {
     }
 }
 
-/// Locks, given back in this order.
+/// Locks, released in this order.
 #[derive(Default)]
 pub(crate) struct HeldLocks {
-    /// What the page cache says of these bytes is so no more when they are given back.
+    /// Bytes whose folios are removed from the page cache on release.
     changed: Range<u64>,
     range: Option<RangeGuard>,
     _exclusion: Option<Exclusion>,
@@ -55,14 +55,14 @@ impl Drop for HeldLocks {
     }
 }
 
-/// How a range is written.
+/// How a range will be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WritePlan {
-    /// Beside other writers, over what was written there.
+    /// In parallel with other writers, over written bytes.
     InPlace,
-    /// Beside other writers, into blocks of its own.
+    /// In parallel with other writers, into new blocks.
     NewBlocks,
-    /// With others kept out: it covers part of a block, or something has to be zeroed first.
+    /// Excludes other writers: it covers part of a block, or a tail has to be zeroed first.
     Exclusive,
 }
 
@@ -79,7 +79,7 @@ impl WritePlan {
     }
 }
 
-/// Tells the map that the file is about to be changed, and waits for what that takes.
+/// Notes in the map that the file will change, and waits for what that requires.
 pub(crate) async fn note_write(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -93,7 +93,7 @@ pub(crate) async fn note_write(
     }
 }
 
-/// Lets a write in: beside others where it can, without a lock while nobody excludes them.
+/// Begins a write, in parallel with other writers where possible, without a lock while the bias holds.
 pub(crate) async fn begin_write(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -101,15 +101,15 @@ pub(crate) async fn begin_write(
 ) -> Result<WriteGuard, Errno> {
     let mut space_wait = SpaceWait::default();
     loop {
-        // First: in the shared mode whoever cuts the file waits for this operation.
-        let is_shared = handle.state.is_biased();
-        // Before the map is looked at: what was found there goes when the file is emptied.
+        // First: while the bias holds, a truncation waits for this operation.
+        let is_biased = handle.state.is_biased();
+        // Before the map is read: a truncation to 0 makes what it says invalid.
         let mut generation = handle.map.generation();
         let plan = WritePlan::for_range(handle, &range);
         if plan == WritePlan::Exclusive {
             return Box::pin(begin_exclusive_write(operation, handle, range)).await;
         }
-        let held = if is_shared {
+        let held = if is_biased {
             operation.count(match handle.submission {
                 None => Counter::WriteShared,
                 Some(_) => Counter::WriteAlways,
@@ -152,7 +152,7 @@ async fn begin_exclusive_write(
     let exclusion = exclude(operation, handle, why).await?;
     let mut is_in_place = handle.map.is_in_place(&range);
     let (guard, generation) = loop {
-        // What has no place yet may have to zero the end of the last block as well.
+        // An allocating write may have to zero the end of the last block as well.
         let locked = if is_in_place { blocks.start } else { 0 }..blocks.end;
         let guard =
             lock_clean(operation, handle, locked.clone(), locked, LockMode::Exclusive).await?;
@@ -162,7 +162,7 @@ async fn begin_exclusive_write(
         }
         is_in_place = false;
     };
-    // Where there is a gap, what lies between the end and the range changes, too.
+    // Beyond the end, the bytes between the end and the range change, too.
     let changed = blocks.start.min(handle.map.size())..blocks.end;
     let held = HeldLocks { changed, range: Some(guard), _exclusion: Some(exclusion) };
     if is_in_place {
@@ -175,8 +175,9 @@ async fn begin_exclusive_write(
     Ok(WriteGuard { kind: WriteKind::Allocated, block, generation, held })
 }
 
-/// Lets a write in behind the file's end, wherever that is when its turn has come, and answers that. Nobody
-/// else writes the file meanwhile; `length` is asked then.
+/// Begins a write at the end of the file, excluding all other writers. Returns the guard and the offset.
+/// `length` is called once the other writers are excluded.
+///
 ///
 /// # Errors
 /// EFBIG; as [`begin_write`].
@@ -197,8 +198,8 @@ pub(crate) async fn begin_append(
     Ok((WriteGuard { kind, block, generation, held }, offset))
 }
 
-/// Keeps every other writer of the file out; counted as `why`. What was written through the page cache is on the
-/// device then, up to `kept`. `changed` says of the file's size what is going to change.
+/// Excludes every other writer of the file; counted as `why`. Dirty folios up to `clean_to` are written back.
+/// `changed` maps the file's size to the range that will change.
 pub(crate) async fn lock_exclusive(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -213,8 +214,7 @@ pub(crate) async fn lock_exclusive(
     Ok(HeldLocks { changed, range: Some(guard), _exclusion: Some(exclusion) })
 }
 
-/// Ends the mode in which writers of whole blocks need no lock, and waits for those that are under plan, unless
-/// it has been ended before.
+/// Revokes the overwriters' bias and waits for overwrites in flight, unless it is revoked already.
 async fn exclude(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -224,7 +224,7 @@ async fn exclude(
     operation.count(why);
     if let Some(epoch) = epoch {
         operation.wait_for_quiescence(epoch).await?;
-        // Who writes so once does it again and again, mostly.
+        // A file that is written so once usually is again.
         if matches!(why, Counter::WriteAppend | Counter::WriteUnaligned) {
             exclusion.quiesced();
         }
@@ -232,8 +232,8 @@ async fn exclude(
     Ok(exclusion)
 }
 
-/// Keeps those out of a range who do not write whole blocks in place: they come before or after. What of
-/// the last block lies before the range, behind the file's end, is zeros then.
+/// Locks a range against writers that do not overwrite whole blocks in place. If the range lies beyond the end,
+/// the last block is zeroed from the end on first.
 pub(crate) async fn lock_range(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -251,8 +251,8 @@ pub(crate) async fn lock_range(
     Ok(held)
 }
 
-/// Whether the last block of the file holds, behind its end, bytes that come to light when something
-/// is written from `start` on: those that were there when it was cut off.
+/// Whether the last block holds stale bytes beyond the file's end, from before a truncation, that a write at
+/// `start` would make visible.
 fn exposes_tail(handle: &FileHandle, start: u64) -> bool {
     let size = handle.map.size();
     start > size && start >= size.next_multiple_of(block_size_of(handle)) && has_tail(handle, size)
@@ -263,8 +263,8 @@ fn has_tail(handle: &FileHandle, size: u64) -> bool {
         && matches!(handle.map.map(size).place, Place::Written(_))
 }
 
-/// Zeroes what of the last block lies behind the end, before the file becomes longer. Not when it is
-/// cut off: so a power cut in between leaves it as it was.
+/// Zeroes the last block beyond the end before the file grows. Not at truncation: a power cut between the
+/// zeroing and the new size would then lose bytes of the old file.
 pub(crate) async fn zero_tail(operation: &Operation, handle: &FileHandle) -> Result<(), Errno> {
     let size = handle.map.size();
     if !handle.map.grows() || !has_tail(handle, size) {

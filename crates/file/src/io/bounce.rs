@@ -1,4 +1,4 @@
-//! Bounce buffers: aligned copies of whole blocks around bytes that are not, and the arithmetic of blocks.
+//! Bounce buffers: aligned copies of whole blocks for unaligned ranges or memory, and block arithmetic.
 
 use std::ops::Range;
 
@@ -11,15 +11,15 @@ use crate::io::transfer::transfer;
 use crate::map::mapping::Place;
 use crate::state::file::FileHandle;
 
-/// Where the longest file ends, as the kernel's `loff_t`.
+/// Maximum file size in bytes: the kernel's `loff_t`.
 pub(crate) const MAX_FILE_SIZE: u64 = i64::MAX as u64;
 
-/// The most memory one unaligned operation borrows, in bytes.
+/// Memory that one unaligned operation borrows at most, in bytes.
 pub(crate) const MAX_BOUNCE_BYTES: u64 = 1 << 20;
 
-/// Reads what of the blocks around `range` lies outside it, unless `first` is the first of them, has `fill`
-/// put the rest in, writes all, and answers it. What lies behind the file's end is zeros then, whatever it
-/// was.
+/// Writes `range` by whole blocks. Reads the blocks at its ends that it covers in part, except the first one if
+/// `first` has it already; `fill` supplies the bytes of the range. Returns what was written. Bytes beyond the
+/// file's end become zeros, whatever they were.
 pub(crate) async fn merge_blocks(
     operation: &Operation,
     handle: &FileHandle,
@@ -52,8 +52,8 @@ pub(crate) async fn merge_blocks(
     Ok(single_buffer(ended.payload))
 }
 
-/// Writes zeros over a range, as [`merge_blocks`]. The caller keeps writers out, so that only who empties
-/// the file takes its blocks away.
+/// Writes zeros over a range, as [`merge_blocks`]. The caller excludes writers, so only a truncation to 0 can
+/// take its blocks away.
 pub(crate) async fn merge_zeros(
     operation: &Operation,
     handle: &FileHandle,
@@ -65,7 +65,7 @@ pub(crate) async fn merge_zeros(
     let zeros = |bounce: &mut Buffer| bounce[start..end].fill(0);
     let at = range.start;
     match merge_blocks(operation, handle, block, range, None, Durability::Volatile, zeros).await {
-        // The file was emptied meanwhile: it reads as zeros already.
+        // The file was truncated to 0 meanwhile: the range reads as zeros.
         Err(Errno::IO) if handle.map.map(at).place == Place::Hole => Ok(()),
         zeroed => zeroed.map(drop),
     }
@@ -95,7 +95,7 @@ pub(crate) fn bounce(handle: &FileHandle, length: u64) -> Buffer {
     Buffer::aligned(length as usize, uringfs_buffer::ALIGNMENT.max(handle.memory_mask as usize + 1))
 }
 
-/// The whole blocks around a range.
+/// The whole blocks that cover a range.
 pub(crate) fn blocks_around(block: u64, range: Range<u64>) -> Range<u64> {
     range.start / block * block..range.end.next_multiple_of(block)
 }
@@ -113,7 +113,7 @@ pub(crate) fn is_aligned(handle: &FileHandle, payload: &Payload, offset: u64) ->
         }
 }
 
-/// Copies `bytes` into the payload, `skip` bytes after its beginning.
+/// Copies `bytes` into the payload at byte `skip`.
 pub(crate) fn copy_to_payload(payload: &mut Payload, skip: u64, bytes: &[u8]) {
     let mut skip = skip as usize;
     let mut bytes = bytes;
@@ -133,7 +133,7 @@ pub(crate) fn copy_to_payload(payload: &mut Payload, skip: u64, bytes: &[u8]) {
     }
 }
 
-/// Copies bytes of the payload out, from `skip` bytes after its beginning on.
+/// Copies bytes of the payload from byte `skip` on.
 pub(crate) fn copy_from_payload(payload: &Payload, skip: u64, into: &mut [u8]) {
     let mut skip = skip as usize;
     let mut into = into;
@@ -152,7 +152,8 @@ pub(crate) fn copy_from_payload(payload: &Payload, skip: u64, into: &mut [u8]) {
     }
 }
 
-/// The block that is allocated and becomes written as a whole: no smaller than the device's.
+/// The unit that is allocated and becomes written as a whole: the map's block or the device's, whichever is
+/// larger.
 pub(crate) fn block_size_of(handle: &FileHandle) -> u64 {
     handle.map.block_size().max(handle.block_mask + 1)
 }

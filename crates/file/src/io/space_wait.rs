@@ -1,4 +1,4 @@
-//! Waits for free space: for a commit that frees blocks, or for readers of blocks that are to be free.
+//! Waits for free space: for a commit that frees blocks, or for reads of blocks about to become free.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use uringfs_reactor::Operation;
 use crate::map::mapping::{Generation, Prepared, Promise};
 use crate::state::file::FileHandle;
 
-/// How long a write waits, in all, for others to end what they read of blocks that are to be free.
+/// How long an operation waits, in all, for reads of blocks about to become free.
 const QUIESCENCE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Commits that it waits for at most: each makes room, which others may take.
+/// Commits that an operation waits for at most: other writers may take the space that each one frees.
 const MAX_COMMITS: u32 = 1000;
 
-/// Has every byte of a range lie somewhere, unless the file has been emptied since `generation`; waits for room that may
-/// become free.
+/// Allocates what is missing in a range, unless the file has been truncated to 0 since `generation`. Waits for
+/// space.
 pub(crate) async fn allocate(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -26,7 +26,7 @@ pub(crate) async fn allocate(
     allocate_reserved(operation, handle, range, &mut Promise::default(), generation).await
 }
 
-/// The same for bytes for some of which there is room already.
+/// As [`allocate`], with space reserved for some of the bytes.
 pub(crate) async fn allocate_reserved(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -37,7 +37,7 @@ pub(crate) async fn allocate_reserved(
     retry_for_space(operation, || handle.map.prepare(range.clone(), reservation, generation)).await
 }
 
-/// Asks a map until it has room; waits for what may become free.
+/// Repeats a request to the map, and waits in between, until there is space.
 pub(crate) async fn retry_for_space<T>(
     operation: &mut Operation,
     mut request: impl FnMut() -> Result<Prepared<T>, Errno>,
@@ -51,24 +51,24 @@ pub(crate) async fn retry_for_space<T>(
     }
 }
 
-/// The waits of one operation for room.
+/// The waits of one operation for space.
 #[derive(Default)]
 pub(crate) struct SpaceWait {
-    /// Until when it waits for those who read what is to be free.
+    /// When waits for quiescence give up; set by the first.
     until: Option<Instant>,
     commits: u32,
 }
 
 impl SpaceWait {
-    /// Waits for what a map says may become free.
+    /// Waits until space may have become free.
     pub(crate) async fn wait<T>(
         &mut self,
         operation: &mut Operation,
-        what: Prepared<T>,
+        outcome: Prepared<T>,
     ) -> Result<(), Errno> {
-        match what {
+        match outcome {
             Prepared::Ready(_) => Ok(()),
-            // As long as it takes: a slow commit is no lack of room.
+            // No time limit: a slow commit is not a lack of space.
             Prepared::AfterCommit(commit) => {
                 self.commits += 1;
                 if self.commits > MAX_COMMITS {

@@ -1,5 +1,5 @@
-//! The one place where data requests of the general way are issued: a range of
-//! a file whose offset, length and memory are aligned, piece by piece.
+//! The only place that issues data requests of the slow path. Splits an aligned range of a file at extents and
+//! at the device's limits.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -13,12 +13,12 @@ use uringfs_reactor::{Operation, Order, RequestFuture};
 use crate::map::mapping::{Mapping, Place};
 use crate::state::file::FileHandle;
 
-/// Requests of one operation under way at once.
+/// Requests of one operation in flight at once.
 const MAX_IN_FLIGHT: usize = 32;
 
-/// Moves `payload` between memory and the file from `offset` on, all inside
-/// the size, and answers one request for all of it, ended: all bytes are moved, or
-/// it has failed. What is one request is issued before it is awaited.
+/// Moves `payload` between memory and the file at `offset`, all inside the size. Returns one ended request for
+/// the whole: all bytes have moved, or it failed. A transfer that is one request is issued before it is
+/// awaited.
 #[inline(always)]
 pub(crate) fn transfer<'a>(
     operation: &'a Operation,
@@ -42,7 +42,7 @@ pub(crate) fn transfer<'a>(
     }
 }
 
-/// One request; a write takes the file's lock while it is submitted where all do.
+/// Issues one request. With `direct.write_lock=exclusive` a write holds the file's lock while it is submitted.
 #[inline(always)]
 fn issue<'a>(
     operation: &'a Operation,
@@ -58,11 +58,11 @@ fn issue<'a>(
     }
 }
 
-/// A transfer under way.
+/// A transfer in flight.
 pub(crate) enum Transfer<'a> {
     /// One request.
     Whole(RequestFuture<'a>),
-    /// Several. Boxed, to keep the common case small.
+    /// Several requests. Boxed, to keep the common case small.
     Split(Pin<Box<dyn Future<Output = Request> + 'a>>),
 }
 
@@ -78,7 +78,7 @@ impl Future for Transfer<'_> {
     }
 }
 
-/// What the map says lies on the device is there: a request that has moved less has failed.
+/// The map says the bytes are on the device: a request that moved fewer has failed.
 #[inline(always)]
 fn fail_if_short(mut request: Request) -> Request {
     if request.is_short() {
@@ -87,7 +87,7 @@ fn fail_if_short(mut request: Request) -> Request {
     request
 }
 
-/// What is more than one request.
+/// A transfer of several requests.
 async fn transfer_split(
     operation: &Operation,
     handle: &FileHandle,
@@ -121,7 +121,7 @@ fn buffer_count(payload: &Payload) -> usize {
     }
 }
 
-/// One buffer after the other, until one fails.
+/// Transfers the buffers one by one, until one fails.
 async fn transfer_buffers(
     operation: &Operation,
     handle: &FileHandle,
@@ -149,11 +149,12 @@ async fn transfer_buffers(
     (Payload::Buffers(done.into_boxed_slice()), end)
 }
 
-/// Splits a buffer where extents and the device's limit say, keeps a window of
-/// requests under way, and joins it again. `map_at` says where an offset's bytes lie.
+/// Splits a buffer at extents and at the device's limit, keeps several requests in flight, and joins the buffer
+/// again. `map_at` gives the mapping of an offset.
+///
 ///
 /// # Errors
-/// What the device says, and EIO where it has moved less than lies there.
+/// The device's error; EIO where it moved fewer bytes than the map names.
 pub(crate) async fn transfer_buffer(
     operation: &Operation,
     handle: &FileHandle,
@@ -189,14 +190,14 @@ pub(crate) async fn transfer_buffer(
                 join(&mut whole, piece);
             } else {
                 if op == Op::Read {
-                    // Zeros are filled in when it is their turn.
+                    // Zeros are filled in when the requests before have been joined.
                     at -= length;
                 } else {
-                    // It was not prepared, or has been cut off since.
+                    // It was not allocated, or has been truncated since.
                     end = Err(Errno::IO);
                 }
                 let joined = piece.join(rest);
-                assert!(joined.is_ok(), "they were one buffer");
+                assert!(joined.is_ok(), "both are parts of one buffer");
                 rest = piece;
                 break;
             }
@@ -208,7 +209,7 @@ pub(crate) async fn transfer_buffer(
         join(&mut whole, piece);
     }
     join(&mut whole, rest);
-    let whole = whole.expect("the rest has been joined");
+    let whole = whole.expect("the rest was joined just now");
     (whole, end)
 }
 

@@ -1,5 +1,5 @@
-//! The flusher of a file: writes dirty folios back when they have been dirty for long, when there are many_dirty, or when
-//! an opening is closed, on the reactor that serves the process.
+//! The flusher of a file: writes its dirty folios back when they are old or many, or when a handle closes. It
+//! runs on the process's background reactor.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -16,10 +16,10 @@ use crate::state::file_cache::FileCache;
 use crate::state::lock::WriteLock;
 use crate::writeback::runs::write_back;
 
-/// How long bytes stay unsaved that nobody syncs.
+/// Age in which dirty folios are written back without a sync.
 const DIRTY_EXPIRE: Duration = Duration::from_secs(5);
 
-/// A file that is watched, until this is dropped. Nobody has it open for that.
+/// The flusher of a file. It holds no handle of the file.
 pub(crate) struct Flusher {
     state: Arc<WriteLock>,
     is_stopped: bool,
@@ -30,23 +30,23 @@ impl Flusher {
         Flusher { state: state.clone(), is_stopped: false }
     }
 
-    /// Whether it need not be watched any more; says so then.
+    /// Stops if nothing is dirty any more. Returns whether it did.
     fn stop_if_clean(&mut self) -> bool {
         self.is_stopped = self.state.dirty().stop_flusher_if_clean();
         self.is_stopped
     }
 
     fn pages(&self) -> &Pages {
-        self.state.existing_cache().map(FileCache::pages).expect("it was written through a cache")
+        self.state.existing_cache().map(FileCache::pages).expect("a dirty file is in a cache")
     }
 
-    /// Waits until something is to be written; not for long. After it could not be, that there is much is no reason to
-    /// try at once.
+    /// Waits until a flush is requested or many folios are dirty. After a failed write-back, many dirty folios
+    /// are no reason to try at once.
     async fn wait_until_due(&self, has_failed: bool) {
         let pages = self.pages();
         let (mut many_dirty, mut requested) =
             (pin!(pages.many_unsaved()), pin!(self.state.dirty().flush_requested()));
-        // That it was requested is taken note of first: else it would be so for ever.
+        // The request is polled first, which clears it; otherwise it would stay set for ever.
         poll_fn(|context| match requested.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(()),
             Poll::Pending if has_failed => Poll::Pending,
@@ -60,14 +60,13 @@ impl Drop for Flusher {
     fn drop(&mut self) {
         if !self.is_stopped {
             self.state.dirty().flusher_stopped();
-            // Its device is gone.
+            // The device is gone.
             self.state.dirty().drop_dirty(self.pages());
         }
     }
 }
 
-/// Saves what is written to a file through the page cache, when it has been unsaved for long, or there is much, or
-/// an opening is closed; until there is nothing any more.
+/// Writes a file's dirty folios back until none is left. See the head of this file for when.
 pub(crate) async fn run_flusher(mut operation: Operation, mut flusher: Flusher) {
     let mut written = Ok(());
     let ended = loop {
@@ -93,7 +92,7 @@ pub(crate) async fn run_flusher(mut operation: Operation, mut flusher: Flusher) 
     operation.end(Payload::Length(0), ended.map(|()| 0));
 }
 
-/// Has a file watched on the reactor that serves the process.
+/// Starts the flusher of a file on the process's background reactor.
 pub(crate) fn start_flusher(state: &Arc<WriteLock>, core: &Arc<Core>) {
     let flusher = Flusher::new(state);
     if let Ok(remote) = service() {

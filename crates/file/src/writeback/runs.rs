@@ -1,5 +1,5 @@
-//! Writing back: bytes that were written through the page cache go to the device, in long runs in the order of
-//! the file. A sync does that; direct I/O does it for its range; and the flusher of each file does it when it is time.
+//! Write-back of dirty folios, in long runs in the order of the file. A sync does it, direct I/O does it for
+//! its range, and the flusher does it in the background.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,26 +20,29 @@ use crate::state::file::{File, FileHandle};
 use crate::state::file_cache::{FileCache, bytes_of, folios_around};
 use crate::state::lock::{LockMode, RangeGuard};
 
-/// Folios that are saved together, at most.
+/// Folios of one run at most.
 const MAX_RUN_FOLIOS: u64 = 2048;
-/// What of them is one write, in bytes, and how many are under way at once.
+/// Bytes of one write, and writes in flight at once.
 const MAX_WRITE_BYTES: u64 = 1 << 20;
 const MAX_WRITES_IN_FLIGHT: usize = 4;
-/// Memory for whole ones, which rings have registered; more have some of their own. None where there is no memory.
+/// Buffers for full writes, registered with the rings. Further writes allocate. `None` where the pool cannot be
+/// allocated.
 static COPY_BUFFERS: LazyLock<Option<BufferPool>> =
     LazyLock::new(|| BufferPool::new(MAX_WRITE_BYTES as usize, 2 * MAX_WRITES_IN_FLIGHT).ok());
-/// From where on folios are saved before the device's file becomes as long as some of them reach: it grows in
-/// order, or what its last block holds behind its end would come to light.
+
+/// Starts a range of folios at the end of the device's file if the range extends the file. The file grows in
+/// order; otherwise stale bytes of its last block, beyond the end, would become visible.
 fn extended_to_eof(handle: &FileHandle, folios: &Range<u64>) -> Range<u64> {
     let last = handle.map.size() / FOLIO;
     let start = if folios.end > last { folios.start.min(last) } else { folios.start };
     start..folios.end
 }
 
-/// Saves what is unsaved of a range of bytes, and waits for those who are saving some of it.
+/// Writes back the dirty folios of a range of bytes, and waits for those of it that others write back.
+///
 ///
 /// # Errors
-/// What the device says; all that could not be saved is unsaved yet.
+/// The device's error. What could not be written stays dirty.
 pub(crate) async fn write_back(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -57,7 +60,7 @@ pub(crate) async fn write_back(
         let rest = extended_to_eof(handle, &(at..folios.end));
         let next = if at < folios.end { dirty.first_run(rest, MAX_RUN_FOLIOS) } else { None };
         let Some(run) = next else {
-            // Others are saving some of it, or have given some back meanwhile.
+            // Others write some of it back, or have returned some as dirty.
             if dirty.is_in_writeback(&folios) {
                 let lock = handle.state.lock_range(bytes_of(&folios), LockMode::Writeback);
                 operation.wait_uncounted(lock).await?;
@@ -81,7 +84,8 @@ pub(crate) async fn write_back(
     }
 }
 
-/// Waits for a range of bytes, all others kept out, with nothing unsaved of a range inside.
+/// Locks a range of bytes with the dirty folios of `clean`, a range inside it, written back.
+///
 ///
 /// # Errors
 /// As [`write_back`].
@@ -116,7 +120,7 @@ pub(crate) async fn lock_clean(
     }
 }
 
-/// Writes folios in a row. The caller keeps other savers out, and those who do not write through the cache.
+/// Writes a run back. The caller excludes other write-back of it, and writers that bypass the cache.
 async fn write_back_run(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -126,7 +130,7 @@ async fn write_back_run(
 ) -> Result<(), Errno> {
     let result = write_run(operation, handle, cached, &mut run, spare).await;
     let result = match result {
-        // It found no place any more, or no bytes: the file was emptied meanwhile.
+        // It found no blocks or no folios any more: the file was truncated to 0 meanwhile.
         Err(Errno::IO) if handle.map.generation() != run.generation => Ok(()),
         result => result,
     };
@@ -138,7 +142,7 @@ async fn write_back_run(
     result
 }
 
-/// The same, piece by piece: while some are under way the next is copied.
+/// Writes a run, in several writes: while some are in flight the next is copied.
 async fn write_run(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -147,7 +151,7 @@ async fn write_run(
     spare: &mut Vec<Buffer>,
 ) -> Result<(), Errno> {
     let bytes = bytes_of(&run.folios());
-    // As long as the file is when this has been written.
+    // Up to the size that the file has once this is written.
     let range = bytes.start..bytes.end.min(handle.size());
     if range.is_empty() || handle.map.generation() != run.generation {
         return Ok(());
@@ -191,7 +195,7 @@ async fn write_run(
     Ok(())
 }
 
-/// A copy of what the cache has of a range, up to a block's end, with zeros behind the range.
+/// A copy of a range's folios, padded with zeros to the end of a block.
 async fn copy_of_range(
     handle: &FileHandle,
     cached: &FileCache,
@@ -215,7 +219,7 @@ async fn copy_of_range(
     Ok(buffer)
 }
 
-/// Saves all that is dirty.
+/// Writes all dirty folios back.
 pub(crate) async fn write_back_all(mut operation: Operation, file: File) {
     let clean = write_back(&mut operation, &file.handle, 0..u64::MAX).await;
     operation.end(Payload::Length(0), clean.map(|()| 0));

@@ -1,4 +1,4 @@
-//! Durability: dirty folios are written back first, then a commit or a flush makes what completed durable.
+//! Durability: dirty folios are written back first, then a commit or a flush makes completed writes durable.
 
 use std::ops::Range;
 
@@ -10,23 +10,22 @@ use crate::map::mapping::{Commit, Durable, WriteKind};
 use crate::state::file::{File, FileHandle};
 use crate::writeback::runs::write_back;
 
-/// Makes every write of a range that has completed durable.
-pub(crate) async fn sync(mut operation: Operation, file: File, what: Durable, range: Range<u64>) {
+/// Makes all completed writes of a range durable.
+pub(crate) async fn sync(mut operation: Operation, file: File, scope: Durable, range: Range<u64>) {
     let handle = &*file.handle;
     let mut written_back = Ok(());
     if handle.state.dirty().is_any() {
         written_back = Box::pin(write_back(&mut operation, handle, range)).await;
     }
-    // Each opening hears of it once, though it may have been written_back since.
+    // Each handle reports a failure once, even if a later write-back succeeded.
     if handle.take_failure() {
         written_back = written_back.and(Err(Errno::IO));
     }
-    let flushed = make_durable(&mut operation, handle, handle.map.commit(what)).await;
+    let flushed = make_durable(&mut operation, handle, handle.map.commit(scope)).await;
     operation.end(Payload::Length(0), written_back.and(flushed).map(|()| 0));
 }
 
-/// How the requests of a write are issued that is to be durable: what the map hears of has to be committed,
-/// and a commit flushes.
+/// FUA only for overwrites in place: a changed map needs a commit, which flushes anyway.
 pub(crate) fn write_durability(
     handle: &FileHandle,
     durability: Durability,
@@ -38,7 +37,7 @@ pub(crate) fn write_durability(
     }
 }
 
-/// Makes a write durable that is to be and has completed.
+/// Makes a completed write durable, if `durability` asks for it.
 pub(crate) async fn ensure_durable(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -49,10 +48,10 @@ pub(crate) async fn ensure_durable(
         return Ok(());
     }
     let issued = write_durability(handle, durability, kind);
-    // What lies in place now may have been put there by a write that is not committed.
+    // Even an overwrite in place may lie in an extent that an earlier write allocated and nobody has committed.
     match handle.map.commit(Durable::Data) {
         None if issued == Durability::Durable => Ok(()),
-        // Another's commit has begun since the map heard of it.
+        // A commit of another operation has taken the change meanwhile.
         None if kind == WriteKind::Allocated => Ok(()),
         commit => {
             operation.count(Counter::DeferredFlush);
@@ -61,7 +60,7 @@ pub(crate) async fn ensure_durable(
     }
 }
 
-/// By a commit where the map has something to commit, else by a flush.
+/// Commits if the map has something to commit, else flushes.
 async fn make_durable(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -70,7 +69,7 @@ async fn make_durable(
     match commit {
         Some(commit) => operation.wait_uncounted(commit).await?,
         None => match request_flush(operation, handle).await {
-            // Another that was under way beside it has lost what both were to save.
+            // A concurrent flush has failed and lost what both were to write.
             Ok(_) if handle.map.has_flush_failed() => Err(Errno::IO),
             Ok(_) => Ok(()),
             Err(error) => {
