@@ -1,7 +1,7 @@
-//! OpKind a file can be asked to do: by token on a reactor, or by awaiting.
+//! The operations of a file: awaited, or started by token on a reactor.
 //!
-//! Both make the same [`Ask`]; a small read takes the simple way, everything
-//! else becomes an operation of the reactor.
+//! Both build the same [`Ask`]. A small read or write takes the fast path; everything else becomes an operation
+//! of the reactor.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -28,19 +28,19 @@ use crate::state::lock::WriteLock;
 use crate::writeback::runs;
 use crate::writeback::sync;
 
-/// OpKind to do.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OpKind {
     Read,
-    /// Through the cache, waiting here whatever `buffered.wait` says.
-    ReadBlocking,
+    /// A buffered read on this reactor, whatever `buffered.wait` says.
+    ReadOnReactor,
     Write(Durability),
     WriteAtomic,
     Append(Durability),
-    Flush(Durable),
+    Sync(Durable),
     /// Makes a range durable.
-    FlushRange,
-    /// OpKind was written through the page cache goes to the device.
+    SyncRange,
+    /// Writes dirty folios back.
     WriteBack,
     Discard,
     WriteZeroes,
@@ -49,11 +49,10 @@ enum OpKind {
     Advise(Advice),
 }
 
-/// Something asked of a file, not started: await it, or give it to
-/// [`Tokens::start`]. `R` is kind awaiting it answers.
+/// An operation of a file that has not started: await it, or pass it to [`Tokens::start`]. `R` is its output.
 ///
-/// Where the reactor that it was started on comes to an end before it, or its own code panics, that is EIO without
-/// the memory: an empty buffer. The same with ECHILD in the child of a fork, for what its parent has started.
+/// If the reactor ends before the operation, or its own code panics, the result is EIO with an empty buffer. In
+/// the child of a fork, an operation that the parent started ends so with ECHILD.
 #[must_use = "nothing happens until it is awaited or started"]
 pub struct Ask<R> {
     file: File,
@@ -66,7 +65,7 @@ pub struct Ask<R> {
 }
 
 impl File {
-    /// Reads into `buffer` from `offset` on: fewer bytes at the end of the file.
+    /// Reads into `buffer` at `offset`: fewer bytes at the end of the file.
     pub fn read(&self, buffer: Buffer, offset: u64) -> Ask<(Buffer, Result<usize, Errno>)> {
         self.op(OpKind::Read, Payload::Buffer(buffer), offset)
     }
@@ -80,8 +79,8 @@ impl File {
         self.op(OpKind::Read, Payload::Buffers(buffers.into()), offset)
     }
 
-    /// Writes `buffer` from `offset` on. The size of an image or a device does
-    /// not change: at its end the write is short, behind it ENOSPC.
+    /// Writes `buffer` at `offset`. An image or a device has a fixed size: at its end the write is short,
+    /// beyond it the error is ENOSPC.
     pub fn write(&self, buffer: Buffer, offset: u64) -> Ask<(Buffer, Result<usize, Errno>)> {
         self.op(OpKind::Write(Durability::Volatile), Payload::Buffer(buffer), offset)
     }
@@ -95,8 +94,8 @@ impl File {
         self.op(OpKind::Write(Durability::Volatile), Payload::Buffers(buffers.into()), offset)
     }
 
-    /// Writes `buffer`, durable on completion (O_DSYNC): by FUA where the device
-    /// has it, else by a flush after the write.
+    /// Writes `buffer`, durable on completion (O_DSYNC): by FUA where the device has it, else by a flush after
+    /// the write.
     pub fn write_durably(
         &self,
         buffer: Buffer,
@@ -105,100 +104,98 @@ impl File {
         self.op(OpKind::Write(Durability::Durable), Payload::Buffer(buffer), offset)
     }
 
-    /// Writes `buffer` behind the end of a volume's file (`O_APPEND`), and answers the offset at which that was.
-    /// Of appends from any threads none meets another, and none leaves a gap. Durable with the next
-    /// [`Self::datasync`].
+    /// Appends `buffer` to a volume's file (`O_APPEND`). The result is its offset. Concurrent appends never
+    /// overlap and leave no gap. Durable with the next [`Self::datasync`].
     ///
-    /// Answers EOPNOTSUPP for an image or a device; ENOSPC; EFBIG.
+    /// Errors: EOPNOTSUPP for an image or a device; ENOSPC; EFBIG.
     pub fn append(&self, buffer: Buffer) -> Ask<(Buffer, Result<u64, Errno>)> {
         self.op(OpKind::Append(Durability::Volatile), Payload::Buffer(buffer), 0)
     }
 
-    /// The same, durable on completion: appends of many files and threads share a commit.
+    /// As [`Self::append`], durable on completion. Concurrent appends of many files and threads share a commit.
     pub fn append_durably(&self, buffer: Buffer) -> Ask<(Buffer, Result<u64, Errno>)> {
         self.op(OpKind::Append(Durability::Durable), Payload::Buffer(buffer), 0)
     }
 
-    /// Writes `buffer`, whole blocks of a volume's file and at most [`LONGEST_ATOMIC`](crate::LONGEST_ATOMIC)
-    /// bytes, as one: after a crash all of it is there or nothing, and when it has ended all of it. It goes to
-    /// free blocks, and needs as many; an overwrite of the range that runs beside it comes before or after.
+    /// Writes `buffer` atomically: whole blocks of a volume's file, at most
+    /// [`LONGEST_ATOMIC`](crate::LONGEST_ATOMIC) bytes. After a crash the file has all of it or none; after
+    /// completion it is durable. The bytes go to free blocks, of which it needs as many. A concurrent overwrite
+    /// of the range comes before or after.
     ///
-    /// Answers EINVAL for parts of blocks and for more; ENOSPC, with nothing changed; EOPNOTSUPP for an image
-    /// or a device.
+    /// Errors: EINVAL for partial blocks and for more bytes; ENOSPC, with nothing changed; EOPNOTSUPP for an
+    /// image or a device.
     pub fn write_atomic(&self, buffer: Buffer, offset: u64) -> Ask<(Buffer, Result<usize, Errno>)> {
         self.op(OpKind::WriteAtomic, Payload::Buffer(buffer), offset)
     }
 
-    /// Makes every write that has completed durable, and the file's size, times and
-    /// attributes. An image or a device has none of its own, so that this is
-    /// [`Self::datasync`].
+    /// Makes all completed writes durable, with the file's size, times and attributes (`fsync`). For an image
+    /// or a device this is [`Self::datasync`].
     pub fn sync(&self) -> Ask<Result<(), Errno>> {
-        self.op(OpKind::Flush(Durable::Everything), Payload::Length(0), 0)
+        self.op(OpKind::Sync(Durable::Everything), Payload::Length(0), 0)
     }
 
-    /// Makes every write that has completed durable, and the file's size. The times that
-    /// overwrites in place have moved follow with the next commit.
+    /// Makes all completed writes durable, with the file's size (`fdatasync`). Times that overwrites in place
+    /// have changed follow with the next commit.
     pub fn datasync(&self) -> Ask<Result<(), Errno>> {
-        self.op(OpKind::Flush(Durable::Data), Payload::Length(0), 0)
+        self.op(OpKind::Sync(Durable::Data), Payload::Length(0), 0)
     }
 
-    /// Makes kind was written to a range durable, and the file's size: of kind was written through the page cache
-    /// elsewhere nothing needs to go to the device for that. In bytes.
+    /// Makes completed writes to a range durable, with the file's size. Dirty folios outside the range need not
+    /// be written back. Offset and length in bytes.
     pub fn sync_range(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
-        self.op(OpKind::FlushRange, Payload::Length(length), offset)
+        self.op(OpKind::SyncRange, Payload::Length(length), offset)
     }
 
-    /// Has kind was written through the page cache go to the device.
+    /// Writes all dirty folios back.
     pub(crate) fn write_back(&self) -> Ask<Result<(), Errno>> {
         self.op(OpKind::WriteBack, Payload::Length(0), 0)
     }
 
-    /// Gives up the content of a range: of a volume's file its whole blocks, which are free then and
-    /// read as zeros. Of an image or a device kind reads of it return is undefined; blocks that are
-    /// covered in part are kept, and without discard it answers EOPNOTSUPP.
+    /// Discards the content of a range. In a volume's file its whole blocks become free and read as zeros. In
+    /// an image or a device later reads of the range are undefined; blocks that it covers in part stay, and
+    /// without discard the error is EOPNOTSUPP.
     pub fn discard(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
         self.op(OpKind::Discard, Payload::Length(length), offset)
     }
 
-    /// Has kind of a range is inside the file read as zeros, and keeps its blocks.
+    /// Makes the part of a range inside the file read as zeros, and keeps its blocks.
     pub fn write_zeroes(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
         self.op(OpKind::WriteZeroes, Payload::Length(length), offset)
     }
 
-    /// Cuts the file off at `bytes`, or makes it as long by a hole (`ftruncate`). Durable with the
-    /// next [`Self::datasync`]; after a power cut before it the file has one length or the other.
+    /// Truncates the file to `bytes`, or extends it to that size by a hole (`ftruncate`). Durable with the next
+    /// [`Self::datasync`]; after a power cut before that the file has one size or the other.
     ///
-    /// Answers EOPNOTSUPP for an image or a device, EFBIG from 2^63 on.
+    /// Errors: EOPNOTSUPP for an image or a device; EFBIG from 2^63 on.
     pub fn set_size(&self, bytes: u64) -> Ask<Result<(), Errno>> {
         self.op(OpKind::SetSize, Payload::Length(0), bytes)
     }
 
-    /// Allocates blocks for kind of a range has none (`fallocate`): to write there needs no more
-    /// room then. OpKind is there stays, and kind was not there reads as zeros.
+    /// Allocates blocks for the holes of a range (`fallocate`), so that writes to it need no more space.
+    /// Existing bytes stay; new blocks read as zeros.
     ///
-    /// Answers ENOSPC, with nothing allocated; EINVAL for no bytes; else as [`Self::set_size`].
+    /// Errors: ENOSPC, with nothing allocated; EINVAL for an empty range; else as [`Self::set_size`].
     pub fn allocate(&self, offset: u64, length: u64, size: Size) -> Ask<Result<(), Errno>> {
         self.op(OpKind::Fallocate(FallocateMode::Allocate(size)), Payload::Length(length), offset)
     }
 
-    /// Has a range read as zeros, and frees its whole blocks (`FALLOC_FL_PUNCH_HOLE`). The size
-    /// stays. Zeros for part of a block are written in place, like any overwrite.
+    /// Makes a range read as zeros and frees its whole blocks (`FALLOC_FL_PUNCH_HOLE`). The size stays. Zeros
+    /// for part of a block are written in place, like any overwrite.
     ///
-    /// Answers as [`Self::allocate`], without ENOSPC.
+    /// Errors: as [`Self::allocate`], without ENOSPC.
     pub fn punch_hole(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
         self.op(OpKind::Fallocate(FallocateMode::PunchHole), Payload::Length(length), offset)
     }
 
-    /// Has a range read as zeros and all of it allocated (`FALLOC_FL_ZERO_RANGE`): whole blocks
-    /// become unwritten where they are. Zeros for part of a block are written in place.
+    /// Makes a range read as zeros, with all of it allocated (`FALLOC_FL_ZERO_RANGE`): whole blocks become
+    /// unwritten in place. Zeros for part of a block are written in place.
     ///
-    /// Answers as [`Self::allocate`]; after ENOSPC it may read as zeros already.
+    /// Errors: as [`Self::allocate`]; after ENOSPC the range may read as zeros already.
     pub fn zero_range(&self, offset: u64, length: u64, size: Size) -> Ask<Result<(), Errno>> {
         self.op(OpKind::Fallocate(FallocateMode::Zero(size)), Payload::Length(length), offset)
     }
 
-    /// Says how the file is going to be read through the page cache: by this opening, or of a range. Of a file that
-    /// is asked directly it says nothing.
+    /// Advises how this handle, or this range, will be read. No effect on a direct handle.
     pub fn advise(&self, advice: Advice, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
         self.op(OpKind::Advise(advice), Payload::Length(length), offset)
     }
@@ -217,23 +214,24 @@ impl File {
 }
 
 impl WriteLock {
-    /// Saves kind was written to the file through a page cache and is not on its device, on the reactor that serves
-    /// the process; none when there is nothing.
+    /// Writes all dirty folios of the file back, on the process's background reactor. `None` when there are
+    /// none.
     pub fn save(&self) -> Option<Ask<Result<(), Errno>>> {
         self.dirty().file().map(|file| File::from_dirty(file).write_back().in_background())
     }
 }
 
-/// A read through the cache that waits in this thread's reactor.
-async fn read_blocking(file: File, payload: Payload, offset: u64) -> Outcome {
-    let ask: Ask<Result<(), Errno>> = file.op(OpKind::ReadBlocking, payload, offset);
-    ask.outcome().await
+/// A buffered read on this thread's reactor.
+async fn read_on_reactor(file: File, payload: Payload, offset: u64) -> Outcome {
+    let op: Ask<Result<(), Errno>> = file.op(OpKind::ReadOnReactor, payload, offset);
+    op.outcome().await
 }
 
-/// Operations by token, on a reactor: kind exports, benchmarks and foreign
-/// event loops use. Completions come from [`Reactor::reap`].
+/// Operations by token, for servers, benchmarks and foreign event loops. [`Reactor::reap`] returns the
+/// completions.
 pub trait Tokens {
-    /// Reads into `buffer` from `offset` on.
+    /// Reads into `buffer` at `offset`.
+    ///
     ///
     /// # Errors
     /// EAGAIN when as much is in flight as the reactor's depth allows, or when
@@ -241,17 +239,19 @@ pub trait Tokens {
     /// device is gone. Each gives the buffer back.
     fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused>;
 
-    /// Writes `buffer` from `offset` on.
+    /// Writes `buffer` at `offset`.
+    ///
     ///
     /// # Errors
     /// As [`Self::read`].
     fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused>;
 
-    /// Starts anything that can be asked of a file.
+    /// Starts any operation of a file.
+    ///
     ///
     /// # Errors
     /// As [`Self::read`].
-    fn start<R>(&self, ask: Ask<R>, token: Token) -> Result<(), Refused>;
+    fn start<R>(&self, op: Ask<R>, token: Token) -> Result<(), Refused>;
 }
 
 impl Tokens for Reactor {
@@ -291,8 +291,8 @@ impl Tokens for Reactor {
         }
     }
 
-    fn start<R>(&self, ask: Ask<R>, token: Token) -> Result<(), Refused> {
-        let Ask { file, kind, payload, offset, deadline, started, .. } = ask;
+    fn start<R>(&self, op: Ask<R>, token: Token) -> Result<(), Refused> {
+        let Ask { file, kind, payload, offset, deadline, started, .. } = op;
         let payload = payload.filter(|_| started.is_none()).expect("it has not been started");
         match (kind, payload, deadline) {
             (OpKind::Read, Payload::Buffer(buffer), None) => {
@@ -309,7 +309,7 @@ impl Tokens for Reactor {
     }
 }
 
-/// Counts why a read that was not even tried as a simple one is none.
+/// Counts the reason of a read that is not eligible for the fast path by its kind.
 fn count_refusal(inner: &Inner, kind: OpKind, payload: &Payload, deadline: Option<Instant>) {
     match (kind, payload) {
         (OpKind::Read, Payload::Buffers(_)) => inner.count(Counter::SimplePieces),
@@ -341,8 +341,8 @@ fn write_unpushed(
     start_unpushed(reactor, file, kind, unpushed, offset, token)
 }
 
-/// OpKind did not go the simple way: with room made by attaching the device it is
-/// tried once more; without a place it is counted and done as an operation.
+/// An operation that did not take the fast path. If the ring was full but the device has only now been
+/// attached, it is tried again; otherwise it is refused. If it is not eligible, it becomes an operation.
 #[inline(always)]
 fn start_unpushed(
     reactor: &Reactor,
@@ -383,7 +383,7 @@ fn start_unpushed(
             }
         }
         Unpushed::NoRoom(buffer) => match (ensure_attached(inner, handle), kind) {
-            // It was the first use of the device here; it is attached now.
+            // This was the first use of the device on this reactor; it is attached now.
             (Ok(true), OpKind::Read) => reactor.read(file, buffer, offset, token),
             (Ok(true), _) => reactor.write(file, buffer, offset, token),
             (Ok(false), _) => {
@@ -395,7 +395,7 @@ fn start_unpushed(
     }
 }
 
-/// Attaches the device if it was not: true when it is attached only now.
+/// Attaches the device to this reactor if it is not attached. Returns whether it was attached only now.
 fn ensure_attached(inner: &Rc<Inner>, handle: &FileHandle) -> Result<bool, Errno> {
     if inner.is_forked() {
         return Err(Errno::CHILD);
@@ -431,9 +431,9 @@ fn start(
     }
 }
 
-/// The same for one that is counted in, inlined where it is known kind to do, so that nothing is asked twice.
+/// Starts an admitted operation. Inlined where the kind is known, so that it is matched once.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // all that is known of an ask, and where it goes
+#[allow(clippy::too_many_arguments)] // all fields of an operation, and its requester
 fn start_admitted(
     inner: &Rc<Inner>,
     admitted: Admitted,
@@ -449,16 +449,16 @@ fn start_admitted(
         OpKind::Read if file.handle.waits_in_threads() => {
             inner.start_operation(admitted, asker, deadline, |operation| {
                 buffered::read_in_thread(operation, payload, move |reactor, payload| {
-                    reactor.block_on(read_blocking(file, payload, offset))
+                    reactor.block_on(read_on_reactor(file, payload, offset))
                 })
             });
         }
-        OpKind::Read | OpKind::ReadBlocking if file.handle.cache.is_some() => {
+        OpKind::Read | OpKind::ReadOnReactor if file.handle.cache.is_some() => {
             inner.start_operation(admitted, asker, deadline, |operation| {
                 buffered::read(operation, file, payload, offset)
             });
         }
-        OpKind::Read | OpKind::ReadBlocking => {
+        OpKind::Read | OpKind::ReadOnReactor => {
             inner.start_operation(admitted, asker, deadline, |operation| {
                 direct_read::read(operation, file, payload, offset)
             })
@@ -481,10 +481,10 @@ fn start_admitted(
         OpKind::WriteAtomic => inner.start_operation(admitted, asker, deadline, |operation| {
             atomic_write::write(operation, file, payload, offset)
         }),
-        OpKind::Flush(kind) => inner.start_operation(admitted, asker, deadline, |operation| {
+        OpKind::Sync(kind) => inner.start_operation(admitted, asker, deadline, |operation| {
             sync::sync(operation, file, kind, 0..u64::MAX)
         }),
-        OpKind::FlushRange => inner.start_operation(admitted, asker, deadline, |operation| {
+        OpKind::SyncRange => inner.start_operation(admitted, asker, deadline, |operation| {
             let range = offset..offset.saturating_add(length);
             sync::sync(operation, file, Durable::Data, range)
         }),
@@ -509,7 +509,7 @@ fn start_admitted(
     }
 }
 
-/// Starts for a caller that awaits: the simple way when it is one.
+/// Starts an operation for a caller that awaits it, on the fast path if it is eligible.
 fn start_awaited(
     inner: &Rc<Inner>,
     file: File,
@@ -569,15 +569,14 @@ fn start_awaited(
 }
 
 impl<R> Ask<R> {
-    /// Has the operation stop at its next safe step when `deadline` comes. Its
-    /// result is then ETIMEDOUT.
+    /// Sets a deadline: from then on the operation stops at its next safe step. Its result is then ETIMEDOUT.
     pub fn deadline(mut self, deadline: Instant) -> Ask<R> {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Asks the operation to stop at its next safe step. It still ends, and
-    /// awaiting it says how.
+    /// Cancels the operation: it stops at its next safe step. It still ends, and awaiting it returns the
+    /// outcome.
     pub fn cancel(&mut self) {
         match &self.started {
             None => {
@@ -595,7 +594,7 @@ impl<R> Ask<R> {
         }
     }
 
-    /// Starts it if it was not, and answers how it ended.
+    /// Starts the operation if necessary, and polls its outcome.
     fn poll_outcome(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
         if self.started.is_none() {
             if let Some(outcome) = self.complete_from_cache() {
@@ -606,7 +605,7 @@ impl<R> Ask<R> {
         let (cell, remote) = self.started.as_ref().expect("it was just started");
         let outcome = cell.poll(context);
         if outcome.is_pending() && remote.as_ref().is_some_and(Remote::is_forked) {
-            // It is the parent's, and so is the reactor that answers.
+            // The operation and its reactor belong to the parent process.
             let payload = Payload::Length(0);
             return Poll::Ready(Outcome {
                 result: Err(Errno::CHILD),
@@ -617,7 +616,7 @@ impl<R> Ask<R> {
         outcome
     }
 
-    /// A read of kind is cached needs no reactor.
+    /// A read of cached bytes needs no reactor.
     fn complete_from_cache(&mut self) -> Option<Outcome> {
         let Some(Payload::Buffer(buffer)) = &mut self.payload else { return None };
         if self.kind != OpKind::Read {
@@ -631,7 +630,7 @@ impl<R> Ask<R> {
         Some(Outcome { result: Ok(read as u64), fate: Fate::Done, payload })
     }
 
-    /// On this thread's reactor, else on the process's own.
+    /// Starts the operation on this thread's reactor, else on the process's background reactor.
     fn start(&mut self) {
         let Some(inner) = current() else { return self.start_in_background() };
         let cell = OutcomeCell::default();
@@ -666,21 +665,22 @@ impl<R> Ask<R> {
         self.started = Some((cell, remote));
     }
 
-    /// Starts it on the process's own reactor: whoever awaits it may hold up this thread's.
+    /// Starts the operation on the process's background reactor: the thread that awaits it may block this
+    /// thread's reactor.
     fn in_background(mut self) -> Ask<R> {
         self.start_in_background();
         self
     }
 
-    /// How it ended, in full: the result, what became of it, and the memory.
+    /// The full outcome: the result, the fate and the memory.
     pub async fn outcome(mut self) -> Outcome {
         std::future::poll_fn(move |context| self.poll_outcome(context)).await
     }
 }
 
-/// OpKind awaiting an [`Ask`] answers.
+/// The output of an awaited [`Ask`].
 pub trait Answer {
-    /// From the outcome.
+    /// Converts an outcome.
     fn from_outcome(outcome: Outcome) -> Self;
 }
 

@@ -1,5 +1,5 @@
-//! Threads that wait in place of reactors, for `buffered.wait=thread`: each does one read at a time, and sleeps
-//! until it is done. They are started when a read comes and none is free, and end when none has come for a while.
+//! The blocking pool of `buffered.wait=thread`: each thread does one read at a time and sleeps until it is
+//! done. A thread starts when a read finds none idle, and ends when it has been idle for a while.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use uringfs_device::queue::QueueKind;
 use uringfs_reactor::{Outcome, Reactor, ReactorOptions};
 use uringfs_sync::Oneshot;
 
-/// Threads at most; reads beyond wait for one.
+/// Threads at most. Further reads wait for an idle one.
 const MAX_THREADS: usize = 256;
-/// How long one stays without a read.
+/// How long an idle thread stays.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A read that is to be waited for.
+/// A queued read.
 struct Job {
     payload: Payload,
     read: Box<Read>,
-    /// As the reactor has it that it was asked of.
+    /// The queue kind of the requesting reactor.
     queue: QueueKind,
     result: Oneshot<Outcome>,
 }
@@ -38,7 +38,7 @@ struct Pool {
 static POOL: Mutex<Option<Pool>> = Mutex::new(None);
 static WORK: Condvar = Condvar::new();
 
-/// Has a thread do a read, and answers what became of it.
+/// Does a read on a pool thread. Returns the memory and the result.
 pub(crate) async fn read(
     payload: Payload,
     queue: QueueKind,
@@ -75,12 +75,12 @@ fn run_thread() {
         let options = ReactorOptions { queue, depth: 64, ..ReactorOptions::default() };
         (queue, Reactor::new(options))
     };
-    let mut own = None;
+    let mut current = None;
     while let Some(Job { payload, read, queue, result }) = next_job() {
-        if own.as_ref().is_none_or(|(kind, _)| *kind != queue) {
-            own = None;
+        if current.as_ref().is_none_or(|(kind, _)| *kind != queue) {
+            current = None;
         }
-        let (_, reactor) = own.get_or_insert_with(|| new_reactor(queue));
+        let (_, reactor) = current.get_or_insert_with(|| new_reactor(queue));
         let outcome = match reactor {
             Ok(reactor) => read(reactor, payload),
             Err(_) => Outcome::refused(Errno::NOSYS, payload),
@@ -89,7 +89,7 @@ fn run_thread() {
     }
 }
 
-/// The next read; none when none has come for a while: the thread is counted no more.
+/// The next read. `None` after the idle timeout: the thread is no longer counted.
 fn next_job() -> Option<Job> {
     let mut guard = POOL.lock();
     loop {

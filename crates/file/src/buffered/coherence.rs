@@ -1,4 +1,4 @@
-//! The start of buffered I/O: direct writers know of the cache, and its folios are of the file as it is.
+//! Coherence between buffered and direct I/O, checked at the start of each buffered operation.
 
 use rustix::io::Errno;
 use uringfs_reactor::Operation;
@@ -6,7 +6,8 @@ use uringfs_reactor::Operation;
 use crate::state::file::FileHandle;
 use crate::state::file_cache::FileCache;
 
-/// Before folios are looked for: writers know of them, and they are of the file as it is.
+/// Makes sure that direct writers take range locks, so that they invalidate folios, and that the cached folios
+/// are of the file's current truncate generation.
 pub(crate) async fn begin_buffered(
     cache: &FileCache,
     operation: &mut Operation,

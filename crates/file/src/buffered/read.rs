@@ -1,6 +1,9 @@
-//! Reads through the page cache. What is there is copied at once. Who finds a folio that somebody fills leaves a
-//! callback on it and goes on when that is done; who finds none fills it, and hears only then that it was to stop.
-//! What is read ahead is filled by operations of their own. No thread waits, ever.
+//! Reads through the page cache.
+//!
+//! - A hit is copied at once.
+//! - A miss on a folio that is being filled registers a callback on it; no thread blocks.
+//! - A miss on an absent folio fills it. Such a read can be cancelled only after its fill.
+//! - Readahead runs as operations of its own.
 
 use std::ops::Range;
 
@@ -19,11 +22,11 @@ use crate::state::file::{File, FileHandle};
 use crate::state::file_cache::FileCache;
 use crate::state::readahead::ReadaheadWindow;
 
-/// Folios of a range that is going to be needed that one operation reads.
+/// Folios that one `WillNeed` fill covers at most.
 const MAX_ADVISED_FOLIOS: u64 = 256;
 
-/// Reads what is cache, if all of it is; none where something has to be waited for or begun. In bytes, as a
-/// read answers.
+/// Reads if all bytes are cached. `None` if the read would have to wait or start a fill. Returns the number of
+/// bytes, fewer at the end of the file.
 #[inline]
 pub(crate) fn read_now(handle: &FileHandle, into: &mut [u8], offset: u64) -> Option<usize> {
     let cache_handle = handle.cache.as_ref()?;
@@ -61,8 +64,9 @@ pub(crate) fn read_now(handle: &FileHandle, into: &mut [u8], offset: u64) -> Opt
     Some(done)
 }
 
-/// What of folios in a row lies from an offset in the first on and inside the file: as long as it was before they
-/// were looked for, since they may have been changed since, and is now, since it may have been cut off.
+/// The bytes of adjacent folios from offset `at` on that are inside the file. Limited by the size before the
+/// lookup, since the folios may have changed since, and by the size now, since the file may have been
+/// truncated.
 #[inline(always)]
 fn bytes_in_file<'f>(handle: &FileHandle, folios: &'f [u8], at: u64, size: u64) -> &'f [u8] {
     let (start, length) = (at % FOLIO, folios.len() as u64);
@@ -70,7 +74,7 @@ fn bytes_in_file<'f>(handle: &FileHandle, folios: &'f [u8], at: u64, size: u64) 
     &folios[start as usize..end as usize]
 }
 
-/// Reads from `offset` on into `payload`: fewer bytes at the end of the file.
+/// Reads at `offset` into `payload`: fewer bytes at the end of the file.
 pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload, offset: u64) {
     let mut payload = payload;
     let mut done = 0;
@@ -82,12 +86,12 @@ pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload,
             file.handle.file_cache(cache_handle).drop_behind(offset..end, file.handle.size());
         }
     }
-    // Bytes that were copied are bytes that were read.
+    // A read that copied some bytes succeeds, even if the rest failed.
     let result = if done > 0 { Ok(done) } else { ended.map(|()| 0) };
     operation.end(payload, result);
 }
 
-/// Reads into the cache what is going to be needed of a range, or takes out what is not.
+/// Applies advice: fills the cache with a range, or removes the range from it.
 pub(crate) async fn advise(
     mut operation: Operation,
     file: File,
@@ -107,7 +111,7 @@ async fn apply_advice(
     length: u64,
 ) -> Result<(), Errno> {
     let handle = &*file.handle;
-    // Of a file that is requested directly there is nothing to say.
+    // A direct handle ignores advice.
     let Some(cache_handle) = &handle.cache else { return Ok(()) };
     cache_handle.advise(advice);
     let cache = handle.file_cache(cache_handle);
@@ -127,7 +131,7 @@ async fn apply_advice(
                 }
             }
         }
-        // What it covers in part somebody may need.
+        // Folios that the range covers in part stay: others may need them.
         Advice::DoNotNeed => {
             cache.pages().forget_saved(offset.div_ceil(FOLIO)..end / FOLIO);
         }
@@ -137,7 +141,7 @@ async fn apply_advice(
     Ok(())
 }
 
-/// The same with `buffered.wait=thread`: what is not cached a thread waits for.
+/// A read with `buffered.wait=thread`: a pool thread waits for the misses.
 pub(crate) async fn read_in_thread(
     operation: Operation,
     payload: Payload,
@@ -145,7 +149,7 @@ pub(crate) async fn read_in_thread(
 ) {
     operation.count(Counter::CacheThreads);
     let mut operation = operation;
-    // Whoever gives up gets its memory back when the thread is done with it.
+    // A cancelled read still gets its memory back when the thread is done with it.
     let queue = operation.queue_kind();
     let read = blocking_pool::read(payload, queue, read);
     let (payload, result) = operation.uncounted(read).await;
@@ -161,7 +165,7 @@ async fn read_all(
     done: &mut u64,
 ) -> Result<(), Errno> {
     let handle = &*file.handle;
-    let cache_handle = handle.cache.as_ref().expect("it is read through a cache");
+    let cache_handle = handle.cache.as_ref().expect("a buffered read has a cache");
     let cache = handle.file_cache(cache_handle);
     begin_buffered(cache, operation, handle).await?;
     handle.map.note_read();
@@ -191,7 +195,7 @@ async fn read_all(
                 }
                 operation.count(Counter::CacheArmed);
                 let wait = cache.pages().wait(index);
-                // Whoever changes it waits for nothing, and the device may not have it.
+                // A writer never waits while it holds a folio, and the device may not have its bytes: no time limit.
                 let waited = match by == operation.reactor_number() || by == WRITER {
                     true => Some(operation.wait_uncounted(wait).await?),
                     false => operation.wait_uncounted_for(wait, cache.fill_timeout()).await?,
@@ -236,8 +240,8 @@ async fn read_all(
                 };
                 let filled = fill_first(operation, file, cache_handle, cache, fills, marker).await;
                 let Some((mut fill, filled)) = filled else { continue };
-                let is_wanted = operation.check();
-                if filled.is_ok() && is_wanted.is_ok() {
+                let is_active = operation.check();
+                if filled.is_ok() && is_active.is_ok() {
                     if cache_handle.counts_as_use(offset, *done) {
                         fill.touch((last - index) as u32);
                     }
@@ -245,11 +249,11 @@ async fn read_all(
                 }
                 let is_one = fill.range().end / FOLIO == index + 1;
                 fill.end(filled);
-                is_wanted?;
+                is_active?;
                 if is_one {
                     filled?;
                 }
-                // Where several could not be filled together, each may be by itself.
+                // A fill of several folios has failed: try each by itself.
                 one_folio_only |= filled.is_err();
             }
         }
@@ -257,8 +261,8 @@ async fn read_all(
     Ok(())
 }
 
-/// Fills the first of what was taken in, if anything was, and has the rest filled beside. A mark that has been reached
-/// starts the next window.
+/// Fills the first folios of `fills` here, if there are any, and the others in operations of their own. If the
+/// read has reached a marker, the next window starts.
 async fn fill_first(
     operation: &Operation,
     file: &File,
@@ -275,13 +279,13 @@ async fn fill_first(
             read_ahead(operation, file, cache_handle, cache, mark);
         }
     };
-    // Others wait for it, too.
+    // Not cancellable: other readers wait for this fill.
     let filling = fill_from_device(operation, &file.handle, cache, &mut fill, start_others);
     let filled = operation.unstopped(filling).await;
     Some((fill, filled))
 }
 
-/// Copies what is requested for of folios in a row, in the first of which it begins.
+/// Copies the requested bytes of adjacent folios; they begin in the first.
 fn copy(
     handle: &FileHandle,
     payload: &mut Payload,
@@ -296,7 +300,7 @@ fn copy(
     count as u64
 }
 
-/// Starts the next window, since the mark of the one before has been reached.
+/// Starts the next readahead window: the read has reached the marker of the last.
 fn read_ahead(
     operation: &Operation,
     file: &File,
@@ -306,12 +310,13 @@ fn read_ahead(
 ) {
     let window = cache_handle.readahead.lock().on_marker(index);
     if let Some(window) = window {
-        // Where there is no room nothing is read ahead.
+        // Without free folios there is no readahead.
         let _ = start_fills(operation, file, cache, window, &(0..0));
     }
 }
 
-/// Takes the folios of a window into the cache and has them filled. `wanted` are those that somebody asks for.
+/// Adds the absent folios of a window to the cache and starts their fills. `wanted` is the part that a read has
+/// requested.
 pub(crate) fn start_fills(
     operation: &Operation,
     file: &File,
@@ -324,7 +329,7 @@ pub(crate) fn start_fills(
     Ok(())
 }
 
-/// Takes the folios of a window into the cache, as far as they are inside the file and not there.
+/// Adds the folios of a window to the cache, as far as they are absent and inside the file.
 fn begin_fills(
     operation: &Operation,
     file: &File,
@@ -351,12 +356,12 @@ fn begin_fills(
     Ok(fills)
 }
 
-/// Has folios filled by an operation of its own.
+/// Fills folios in an operation of its own.
 fn start_fill(operation: &Operation, file: &File, mut fill: Fill) {
     let file = file.clone();
     operation.start_beside(&file.handle.core.clone(), async move |operation| {
         let handle = &*file.handle;
-        let cache_handle = handle.cache.as_ref().expect("it is read through a cache");
+        let cache_handle = handle.cache.as_ref().expect("a buffered read has a cache");
         let result =
             fill_from_device(&operation, handle, handle.file_cache(cache_handle), &mut fill, || {})
                 .await;
@@ -365,8 +370,8 @@ fn start_fill(operation: &Operation, file: &File, mut fill: Fill) {
     });
 }
 
-/// Reads what folios are to hold from the device, and does something `meanwhile`. What of the last lies behind the
-/// file's end becomes zeros.
+/// Fills folios from the device, and calls `meanwhile` once the read is issued. Bytes beyond the file's end
+/// become zeros.
 async fn fill_from_device(
     operation: &Operation,
     handle: &FileHandle,
@@ -396,8 +401,8 @@ async fn fill_from_device(
             (single_buffer(ended.payload), result)
         }
     };
-    // As long as the file is now: where it has grown while it was read, what was written is kept, or thrown away
-    // with the folio; where it was cut off it is thrown away.
+    // By the size of now. If the file has grown meanwhile, the writer keeps its own bytes, or discards this
+    // folio. If it was truncated, the truncation discards the folio.
     let there = handle.map.size().saturating_sub(range.start).min(buffer.len() as u64);
     buffer[there as usize..].fill(0);
     let joined = buffer.join(rest);
@@ -407,8 +412,8 @@ async fn fill_from_device(
     result
 }
 
-/// Reads past the cache, up to a folio's end: the device has what the cache would have, and zeros lie behind what
-/// it has of the file.
+/// Reads from the device past the cache, up to the end of a folio. The device has the bytes that the cache
+/// would have, and zeros beyond its own size.
 async fn read_around_cache(
     operation: &Operation,
     handle: &FileHandle,

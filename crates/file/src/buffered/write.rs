@@ -1,6 +1,6 @@
-//! Writes through the page cache: bytes are copied to folios, and go to the device later. What is there of a folio
-//! that is written in part is read first, unless there is nothing. Room on the device is kept at once, so that whoever is
-//! waited of a write has it; where, is found when the bytes are saved.
+//! Buffered writes: bytes are copied to folios and written back later. A folio that is written in part is
+//! filled first, unless the device has no data for it. Space on the device is reserved at once, so that ENOSPC
+//! is reported at the write; write-back chooses the blocks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use crate::state::lock::{LockMode, RangeGuard};
 use crate::state::readahead::ReadaheadWindow;
 use crate::writeback::flusher::{Flusher, run_flusher, start_flusher};
 
-/// How long a write waits for room in the cache before it goes to the device itself.
+/// How long a write waits for free folios before it goes to the device directly.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(1);
-/// Folios that are taken into the cache at once.
+/// Folios that are added to the cache in one step.
 const MAX_FILL_FOLIOS: u64 = 64;
 
-/// Writes `payload` from `offset` on, as [`crate::direct::write::write`].
+/// Writes `payload` at `offset`, as [`crate::direct::write::write`].
 pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload, offset: u64) {
     let handle = &*file.handle;
     let range = match writable_range(&mut operation, handle, &payload, offset).await {
@@ -39,7 +39,7 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
         Ok(range) => range,
         Err(error) => return operation.end(payload, Err(error)),
     };
-    let cache_handle = handle.cache.as_ref().expect("it is written through a cache");
+    let cache_handle = handle.cache.as_ref().expect("a buffered write has a cache");
     let cache = handle.file_cache(cache_handle);
     let mut buffered = BufferedWrite {
         file: &file,
@@ -62,22 +62,22 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
             let through = write_range(&mut operation, handle, payload, range, durability);
             Box::pin(through).await
         }
-        // Bytes that are there are bytes that were written.
+        // A write that copied some bytes succeeds, even if the rest failed.
         Err(_) if done > 0 => (payload, Ok(done)),
         Err(error) => (payload, Err(error)),
     };
     operation.end(payload, result);
 }
 
-/// How a write has gone.
+/// How a write went.
 enum WriteOutcome {
-    /// It is in the cache.
+    /// All of it is in the cache.
     Cached,
-    /// There is no room: all of it is to go to the device.
+    /// No free folios: all of it has to go to the device.
     WriteThrough,
 }
 
-/// A write under way.
+/// A write in progress.
 struct BufferedWrite<'f> {
     file: &'f File,
     cache_handle: &'f CacheHandle,
@@ -86,7 +86,7 @@ struct BufferedWrite<'f> {
     range: Range<u64>,
     done: u64,
     generation: Generation,
-    /// Room for folios that have no place on the device, and are not changed yet.
+    /// Reserved space of folios that have no blocks and are not dirty yet.
     delayed: DelayedFolios,
 }
 
@@ -95,7 +95,7 @@ impl BufferedWrite<'_> {
         let handle = &*self.file.handle;
         begin_buffered(self.cache, operation, handle).await?;
         let _guard = lock_folios(operation, handle, &self.range).await?;
-        // With the lock held: whoever has emptied the file meanwhile came before, and those who write it now wait.
+        // Again, under the lock: a truncation to 0 before this moment is noticed, and later writers wait.
         begin_buffered(self.cache, operation, handle).await?;
         self.generation = self.cache.generation();
         if self.range.start > handle.size() && !self.zero_tail(operation).await? {
@@ -125,7 +125,8 @@ impl BufferedWrite<'_> {
         Ok(WriteOutcome::Cached)
     }
 
-    /// Waits while too many folios are unsaved; answers false when that takes too long, or cannot be mended by waiting.
+    /// Waits while too many folios are dirty. Returns false if that takes too long, or if waiting cannot help
+    /// because write-back fails.
     async fn wait_below_dirty_limit(&self, operation: &mut Operation) -> Result<bool, Errno> {
         let pages = self.cache.pages();
         if !pages.has_too_many_unsaved() {
@@ -138,18 +139,18 @@ impl BufferedWrite<'_> {
         Ok(is_over && !has_failed)
     }
 
-    /// Waits until others have saved some; answers false when that takes too long.
+    /// Waits until folios have been written back. Returns false if that takes too long.
     async fn wait_for(&self, operation: &mut Operation, below: Fewer) -> Result<bool, Errno> {
         let dirty = self.file.handle.state.dirty();
-        // Whoever watches it may be waiting since it could not be saved.
+        // After a failed write-back, the flusher would otherwise wait for its next interval.
         if dirty.is_any() && dirty.flush_soon() {
             self.ensure_flusher(operation);
         }
         Ok(operation.wait_uncounted_for(below, ROOM_TIMEOUT).await?.is_some())
     }
 
-    /// Takes the next folios into the cache, where they are written as a whole and not there; answers whether any
-    /// were.
+    /// Adds the next folios that are absent and written as a whole to the cache. Returns whether there were
+    /// any.
     fn write_whole_folios(&mut self, operation: &Operation) -> bool {
         let at = self.range.start + self.done;
         let first = at / FOLIO;
@@ -163,7 +164,7 @@ impl BufferedWrite<'_> {
         is_any
     }
 
-    /// Takes folios into the cache that are not there, to write all of them.
+    /// Adds absent folios to the cache, to overwrite all of them.
     fn begin_fills(&self, folios: Range<u64>) -> Result<Vec<Fill>, Full> {
         let mut fills = self.cache.pages().fill(folios, WRITER)?;
         if self.cache_handle.is_dropbehind() {
@@ -172,7 +173,7 @@ impl BufferedWrite<'_> {
         Ok(fills)
     }
 
-    /// Takes a folio to change it, with what it holds; none where there is no room for it.
+    /// Takes a folio with its content for writing. `None` if the cache has no space for it.
     async fn take_folio(
         &self,
         operation: &mut Operation,
@@ -225,7 +226,7 @@ impl BufferedWrite<'_> {
         }
     }
 
-    /// Copies to folios what they are to hold.
+    /// Copies the next bytes of the payload to folios and marks them dirty.
     fn copy_to(&mut self, operation: &Operation, mut fill: Fill) {
         let folios = fill.range();
         let at = self.range.start + self.done;
@@ -239,13 +240,13 @@ impl BufferedWrite<'_> {
         self.mark_dirty(operation, fill, end);
     }
 
-    /// Zeroes what of the folio in which the file ends lies behind its end, before the file becomes longer than
-    /// that; answers false where there is no room for it.
+    /// Zeroes the last folio beyond the file's end before the file grows. Returns false if the cache has no
+    /// space for it.
     async fn zero_tail(&mut self, operation: &mut Operation) -> Result<bool, Errno> {
         let handle = &*self.file.handle;
         let size = handle.size();
         let (index, inside) = (size / FOLIO, (size % FOLIO) as usize);
-        // Where the device has nothing the cache has zeros.
+        // Where the device has no data, the cache has zeros.
         if inside == 0 || has_no_data(handle, index) {
             return Ok(true);
         }
@@ -255,7 +256,7 @@ impl BufferedWrite<'_> {
         Ok(true)
     }
 
-    /// Folios have been changed, up to `end`.
+    /// Marks changed folios dirty, with data up to `end`.
     fn mark_dirty(&mut self, operation: &Operation, fill: Fill, end: u64) {
         let dirty = self.file.handle.state.dirty();
         let range = fill.range();
@@ -266,7 +267,7 @@ impl BufferedWrite<'_> {
         }
     }
 
-    /// Has somebody save what is written when it is time.
+    /// Starts the flusher. In virtual time it runs on this reactor.
     fn ensure_flusher(&self, operation: &Operation) {
         let FileHandle { state, core, .. } = &*self.file.handle;
         if operation.is_time_virtual() {
@@ -278,7 +279,7 @@ impl BufferedWrite<'_> {
     }
 }
 
-/// Waits for the folios of a range, and, where the file becomes longer, for what lies between its end and them.
+/// Locks the folios of a range; for a write beyond the end, the bytes between the end and the range as well.
 async fn lock_folios(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -294,7 +295,7 @@ async fn lock_folios(
     }
 }
 
-/// Room for those of some folios that have neither that nor a place on the device.
+/// Reserves space for those folios of a range that have neither blocks nor reserved space.
 async fn reserve(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -309,7 +310,7 @@ async fn reserve(
     Ok(DelayedFolios::new(unreserved, room))
 }
 
-/// Whether the device has nothing of a folio.
+/// Whether the device has no data for a folio.
 fn has_no_data(handle: &FileHandle, index: u64) -> bool {
     let start = index * FOLIO;
     let size = handle.map.size();
