@@ -13,7 +13,7 @@ use uringfs_sync::Oneshot;
 
 /// Threads at most. Further reads wait for an idle one.
 const MAX_THREADS: usize = 256;
-/// How long an idle thread stays.
+/// Idle time after which a thread ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A queued read.

@@ -26,7 +26,7 @@ use crate::state::lock::{LockMode, RangeGuard};
 use crate::state::readahead::ReadaheadWindow;
 use crate::writeback::flusher::{Flusher, run_flusher, start_flusher};
 
-/// How long a write waits for free folios before it goes to the device directly.
+/// Longest wait of a write for free folios; then it goes to the device directly.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(1);
 /// Folios that are added to the cache in one step.
 const MAX_FILL_FOLIOS: u64 = 64;
@@ -69,7 +69,7 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
     operation.end(payload, result);
 }
 
-/// How a write went.
+/// Outcome of a buffered write.
 enum WriteOutcome {
     /// All of it is in the cache.
     Cached,
@@ -246,7 +246,7 @@ impl BufferedWrite<'_> {
         let handle = &*self.file.handle;
         let size = handle.size();
         let (index, inside) = (size / FOLIO, (size % FOLIO) as usize);
-        // Where the device has no data, the cache has zeros.
+        // The cache has zeros where the device has no data.
         if inside == 0 || has_no_data(handle, index) {
             return Ok(true);
         }
@@ -310,7 +310,7 @@ async fn reserve(
     Ok(DelayedFolios::new(unreserved, room))
 }
 
-/// Whether the device has no data for a folio.
+/// True if the device has no data for a folio.
 fn has_no_data(handle: &FileHandle, index: u64) -> bool {
     let start = index * FOLIO;
     let size = handle.map.size();

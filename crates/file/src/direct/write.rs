@@ -56,7 +56,7 @@ pub(crate) async fn writable_range(
     Ok(offset..offset + length)
 }
 
-/// Locks, writes, and makes the range durable if asked for.
+/// Locks, writes, and makes the range durable if requested.
 #[inline]
 pub(crate) async fn write_range(
     operation: &mut Operation,

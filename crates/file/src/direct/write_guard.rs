@@ -14,7 +14,7 @@ use crate::state::file::FileHandle;
 use crate::state::lock::{Exclusion, LockMode, PartialBlock, RangeGuard};
 use crate::writeback::runs::lock_clean;
 
-/// What a write holds while it moves its bytes.
+/// State that a write holds while it moves its bytes.
 pub(crate) struct WriteGuard {
     pub(crate) kind: WriteKind,
     /// Unit of the write in bytes: writes of part of a block read it first.
@@ -55,7 +55,7 @@ impl Drop for HeldLocks {
     }
 }
 
-/// How a range will be written.
+/// Plan for the write of a range.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WritePlan {
     /// In parallel with other writers, over written bytes.
@@ -251,7 +251,7 @@ pub(crate) async fn lock_range(
     Ok(held)
 }
 
-/// Whether the last block holds stale bytes beyond the file's end, from before a truncation, that a write at
+/// True if the last block holds stale bytes beyond the file's end, from before a truncation, that a write at
 /// `start` would make visible.
 fn exposes_tail(handle: &FileHandle, start: u64) -> bool {
     let size = handle.map.size();

@@ -9,7 +9,7 @@ use uringfs_reactor::Operation;
 use crate::map::mapping::{Generation, Prepared, Promise};
 use crate::state::file::FileHandle;
 
-/// How long an operation waits, in all, for reads of blocks about to become free.
+/// Longest wait of one operation, in all, for reads of blocks about to become free.
 const QUIESCENCE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Commits that an operation waits for at most: other writers may take the space that each one frees.

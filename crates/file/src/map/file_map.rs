@@ -109,7 +109,7 @@ impl FileMap {
         end.saturating_sub(range.start)
     }
 
-    /// Whether a range lies in one written extent, so that a write needs no allocation.
+    /// True if a range lies in one written extent, so that a write needs no allocation.
     #[inline]
     pub(crate) fn is_in_place(&self, range: &Range<u64>) -> bool {
         match self {

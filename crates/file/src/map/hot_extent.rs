@@ -69,7 +69,7 @@ impl Glance {
         });
     }
 
-    /// Whether the next read has to update the access time.
+    /// True if the next read has to update the access time.
     #[inline]
     pub fn is_unread(&self) -> bool {
         self.sequence.flag()
@@ -89,7 +89,7 @@ impl Window {
     }
 }
 
-/// Whether reads of one handle update the access time.
+/// Access time policy of one handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
     /// When an update is due, reads go to the map, which makes it.

@@ -149,7 +149,7 @@ impl fmt::Debug for Promise {
     }
 }
 
-/// What a sync makes durable.
+/// Scope of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {
     /// The bytes, and the metadata that finds them (`fdatasync`).
@@ -161,7 +161,7 @@ pub enum Durable {
 /// Counts truncations to 0 that did not exclude writers.
 pub type Generation = u64;
 
-/// Where the bytes of one file lie. Callable from any thread; answers from memory.
+/// The extents of one file. Callable from any thread; answers from memory.
 pub trait Map: Send + Sync + 'static {
     /// The mapping at `offset`. Beyond the size there is only allocated space.
     fn map(&self, offset: u64) -> Mapping;
@@ -225,7 +225,7 @@ pub trait Map: Send + Sync + 'static {
         Ok(Prepared::Ready(Promise::default()))
     }
 
-    /// Whether this map is the file's last user: the file has no name and no other handle. From then on the
+    /// True if this map is the file's last user: the file has no name and no other handle. From then on the
     /// file cannot be opened again.
     fn abandon(&self) -> bool {
         false
@@ -302,8 +302,8 @@ pub trait Map: Send + Sync + 'static {
         (self.generation(), self.size())
     }
 
-    /// What must follow to make writes durable under the current names and sizes. `None` while only bytes in
-    /// place have changed. The future flushes the device itself.
+    /// The commit that makes writes durable under the current names and sizes. `None` while only bytes in place
+    /// have changed. The future flushes the device itself.
     fn commit(&self, _what: Durable) -> Option<Commit> {
         None
     }
@@ -312,7 +312,7 @@ pub trait Map: Send + Sync + 'static {
     /// it again.
     fn flush_failed(&self) {}
 
-    /// Whether a flush has failed. Then a later flush that succeeds may have had nothing left to write.
+    /// True if a flush has failed. Then a later flush that succeeds may have had nothing left to write.
     fn has_flush_failed(&self) -> bool {
         false
     }
@@ -320,12 +320,12 @@ pub trait Map: Send + Sync + 'static {
     /// Notes that buffered writes were lost: write-back failed, and no buffered handle is left. Does not wait.
     fn lost_bytes(&self) {}
 
-    /// Whether buffered writes were lost and no handle has reported it yet. Returns true once for each loss.
+    /// True if buffered writes were lost and no handle has reported it yet. Returns true once for each loss.
     fn take_lost_bytes(&self) -> bool {
         false
     }
 
-    /// What fast reads look at first. Called once, when the file is opened. The hot extent is as authoritative
+    /// The hot extent, which fast reads try first. Called once, when the file is opened. It is as authoritative
     /// as the map itself.
     fn view(&self) -> View {
         View::default()
@@ -363,7 +363,7 @@ pub trait Map: Send + Sync + 'static {
     }
 }
 
-/// Whether the map has to learn of a write when it completes.
+/// Kind of a write, for the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteKind {
     /// The range lies in one written extent: the map does not change.

@@ -75,19 +75,19 @@ impl CacheHandle {
         self.readahead.lock().set_max_folios(max_readahead);
     }
 
-    /// Whether a read that began at `offset` and has moved `done` bytes counts an access for the next folio.
+    /// True if a read that began at `offset` and has moved `done` bytes counts an access for the next folio.
     #[inline]
     pub(crate) fn counts_as_use(&self, offset: u64, done: u64) -> bool {
         (done > 0 || !self.continues_in_folio(offset)) && !self.is_no_reuse.load(Ordering::Relaxed)
     }
 
-    /// Whether folios leave the cache after use.
+    /// True if folios leave the cache after use.
     #[inline]
     pub(crate) fn is_dropbehind(&self) -> bool {
         self.is_dropbehind.load(Ordering::Relaxed)
     }
 
-    /// Whether a read at `offset` continues in the folio where the last one ended.
+    /// True if a read at `offset` continues in the folio where the last one ended.
     #[inline]
     fn continues_in_folio(&self, offset: u64) -> bool {
         !offset.is_multiple_of(FOLIO)

@@ -82,7 +82,7 @@ impl DirtyState {
 }
 
 impl DirtySet {
-    /// Whether any folio is dirty or under write-back.
+    /// True if any folio is dirty or under write-back.
     #[inline(always)]
     pub(crate) fn is_any(&self) -> bool {
         self.is_any.load(Ordering::Acquire)
@@ -100,7 +100,7 @@ impl DirtySet {
     }
 
     /// Failures that a new handle does not report: those that some handle has reported. The others go to the
-    /// next handle that asks, as in Linux (`errseq_sample`).
+    /// next handle that syncs, as in Linux (`errseq_sample`).
     pub(crate) fn failures_reported(&self) -> u64 {
         self.failures_reported.load(Ordering::Acquire)
     }
@@ -235,7 +235,7 @@ impl DirtySet {
         self.state.lock().first_run(folios, max_folios)
     }
 
-    /// Whether any folio of a range is under write-back.
+    /// True if any folio of a range is under write-back.
     pub(crate) fn is_in_writeback(&self, folios: &Range<u64>) -> bool {
         let overlaps =
             |(run, _): &(Range<u64>, _)| run.start < folios.end && folios.start < run.end;

@@ -48,7 +48,7 @@ pub(crate) struct FileHandle {
     pub(crate) read_only: bool,
     /// With `direct.write_lock=exclusive`: held while a write is submitted.
     pub(crate) submission: Option<SubmissionLock>,
-    /// How many write-back failures this handle has reported.
+    /// Number of write-back failures that this handle has reported.
     failures_reported: AtomicU64,
     /// Of a buffered handle. Last, so that it drops after the map: the flusher may then own the only reference.
     _buffered: Option<BufferedHandle>,
@@ -108,7 +108,7 @@ impl FileHandle {
         self.state.size(|| self.map.generation(), || self.map.size())
     }
 
-    /// Whether write-back has failed since this handle last reported it, or earlier without any handle
+    /// True if write-back has failed since this handle last reported it, or earlier without any handle
     /// reporting it.
     pub(crate) fn take_failure(&self) -> bool {
         let failures = self.state.dirty().report_failures();
@@ -116,7 +116,7 @@ impl FileHandle {
         self.map.take_lost_bytes() || has_failed
     }
 
-    /// Whether a read that misses the cache blocks a pool thread.
+    /// True if a read that misses the cache blocks a pool thread.
     pub(crate) fn waits_in_threads(&self) -> bool {
         self.cache.is_some() && self.options.buffered_wait == BufferedWait::Thread
     }

@@ -20,7 +20,7 @@ const MAX_FILL_TIME: Duration = Duration::from_millis(10);
 /// Waiting is cheap, and another thread may not be scheduled at the moment.
 const MIN_FILL_TIMEOUT: Duration = Duration::from_millis(1);
 
-/// What the handles of a file share of the cache.
+/// State of a file in the cache, shared by its handles.
 #[derive(Debug)]
 pub(crate) struct FileCache {
     pages: Pages,
@@ -49,7 +49,7 @@ impl FileCache {
         self.fill_ns.store((before * 7 + time) / 8, Ordering::Relaxed);
     }
 
-    /// How long a reader waits for a fill of another reactor, which notices the completion only when it turns.
+    /// Longest wait of a reader for a fill of another reactor, which notices the completion only when it turns.
     pub(crate) fn fill_timeout(&self) -> Duration {
         Duration::from_nanos(4 * self.fill_ns.load(Ordering::Relaxed)).max(MIN_FILL_TIMEOUT)
     }
@@ -59,13 +59,13 @@ impl FileCache {
         &self.pages
     }
 
-    /// Whether the cached folios are of this generation.
+    /// True if the cached folios are of this generation.
     #[inline(always)]
     pub(crate) fn is_current(&self, generation: Generation) -> bool {
         self.generation.load(Ordering::Acquire) == generation
     }
 
-    /// Whether all writers take range locks.
+    /// True if all writers take range locks.
     #[inline]
     pub(crate) fn has_range_locks(&self) -> bool {
         self.has_range_locks.load(Ordering::Acquire)

@@ -57,8 +57,8 @@ struct RangeRequest {
 #[derive(Debug)]
 struct WaitingRequest {
     request: RangeRequest,
-    /// How many requests block it. Counted as they come and go, so that no request is compared with all others
-    /// each time.
+    /// Number of requests that block it. Counted as they come and go, so that no request is compared with all
+    /// others each time.
     blockers: usize,
     waker: Option<Waker>,
 }
@@ -145,15 +145,15 @@ impl WriteLock {
     #[inline]
     pub fn size(&self, generation: impl Fn() -> Generation, size: impl Fn() -> u64) -> u64 {
         // In this order: what is written back meanwhile is counted in the first, then in the second.
-        let unsaved = self.dirty.end();
+        let dirty_end = self.dirty.end();
         let size = size();
         match self.cache.get() {
-            Some(cached) if unsaved > size && cached.is_current(generation()) => unsaved,
+            Some(cached) if dirty_end > size && cached.is_current(generation()) => dirty_end,
             _ => size,
         }
     }
 
-    /// Whether the file has dirty folios.
+    /// True if the file has dirty folios.
     pub fn has_unsaved(&self) -> bool {
         self.dirty.is_any()
     }
@@ -168,7 +168,7 @@ impl WriteLock {
         self.bias.settle();
     }
 
-    /// Who appends.
+    /// The appends in progress.
     pub(crate) fn append_queue(&self) -> &AppendQueue {
         &self.append_queue
     }
@@ -244,12 +244,12 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
 }
 
 impl RangeRequest {
-    /// Whether the two cannot be held at once.
+    /// True if the two cannot be held at once.
     fn conflicts(&self, other: &RangeRequest) -> bool {
         overlap(&self.range, &other.range) && !self.mode.is_compatible(other.mode)
     }
 
-    /// Whether it also waits for the other while that one only waits: if that came first. Write-back does not.
+    /// True if it also waits for the other while that one only waits: if that came first. Write-back does not.
     fn waits_behind(&self, other: &RangeRequest) -> bool {
         self.mode != LockMode::Writeback && other.id < self.id
     }

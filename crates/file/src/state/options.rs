@@ -21,7 +21,7 @@ pub struct FileOptions {
     pub readahead: u32,
 }
 
-/// How a buffered read waits for a folio that is being filled.
+/// Wait of a buffered read for a folio that is being filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferedWait {
     /// `callback`: it registers a callback on the folio, and its reactor continues.
@@ -30,7 +30,7 @@ pub enum BufferedWait {
     Thread,
 }
 
-/// How writers of whole blocks lock against other writers of the file.
+/// Locking of writers of whole blocks against other writers of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteLocking {
     /// `shared`: no lock, as long as no writer excludes overwriters.

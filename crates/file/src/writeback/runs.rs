@@ -49,7 +49,7 @@ pub(crate) async fn write_back(
     range: Range<u64>,
 ) -> Result<(), Errno> {
     let dirty = handle.state.dirty();
-    let Some(cached) = handle.state.existing_cache().filter(|_| dirty.is_any()) else {
+    let Some(cache) = handle.state.existing_cache().filter(|_| dirty.is_any()) else {
         return Ok(());
     };
     let end = dirty.end().max(handle.map.size());
@@ -74,11 +74,11 @@ pub(crate) async fn write_back(
         let run = extended_to_eof(handle, &run);
         let lock = handle.state.lock_range(bytes_of(&run), LockMode::Writeback);
         let _guard = operation.wait_uncounted(lock).await?;
-        match dirty.take_run(cached.pages(), run.clone(), MAX_RUN_FOLIOS) {
+        match dirty.take_run(cache.pages(), run.clone(), MAX_RUN_FOLIOS) {
             None => at = at.max(run.end),
             Some(run) => {
                 at = at.max(run.folios().end);
-                write_back_run(operation, handle, cached, run, &mut spare).await?;
+                write_back_run(operation, handle, cache, run, &mut spare).await?;
             }
         }
     }
@@ -106,14 +106,14 @@ pub(crate) async fn lock_clean(
             false => range.clone(),
         };
         let guard = operation.wait_uncounted(handle.state.lock_range(locked.clone(), mode)).await?;
-        let Some(cached) = handle.state.existing_cache().filter(|_| dirty.is_any()) else {
+        let Some(cache) = handle.state.existing_cache().filter(|_| dirty.is_any()) else {
             return Ok(guard);
         };
         let folios = extended_to_eof(handle, &folios_around(&clean));
         if folios.start * FOLIO >= locked.start {
             let mut spare = Vec::new();
-            while let Some(run) = dirty.take_run(cached.pages(), folios.clone(), MAX_RUN_FOLIOS) {
-                Box::pin(write_back_run(operation, handle, cached, run, &mut spare)).await?;
+            while let Some(run) = dirty.take_run(cache.pages(), folios.clone(), MAX_RUN_FOLIOS) {
+                Box::pin(write_back_run(operation, handle, cache, run, &mut spare)).await?;
             }
             return Ok(guard);
         }
@@ -124,11 +124,11 @@ pub(crate) async fn lock_clean(
 async fn write_back_run(
     operation: &mut Operation,
     handle: &FileHandle,
-    cached: &FileCache,
+    cache: &FileCache,
     mut run: WritebackRun<'_>,
     spare: &mut Vec<Buffer>,
 ) -> Result<(), Errno> {
-    let result = write_run(operation, handle, cached, &mut run, spare).await;
+    let result = write_run(operation, handle, cache, &mut run, spare).await;
     let result = match result {
         // It found no blocks or no folios any more: the file was truncated to 0 meanwhile.
         Err(Errno::IO) if handle.map.generation() != run.generation => Ok(()),
@@ -146,7 +146,7 @@ async fn write_back_run(
 async fn write_run(
     operation: &mut Operation,
     handle: &FileHandle,
-    cached: &FileCache,
+    cache: &FileCache,
     run: &mut WritebackRun<'_>,
     spare: &mut Vec<Buffer>,
 ) -> Result<(), Errno> {
@@ -172,7 +172,7 @@ async fn write_run(
         if at < range.end && result.is_ok() && in_flight.len() < MAX_WRITES_IN_FLIGHT {
             let piece = at..range.end.min(at + MAX_WRITE_BYTES);
             at = piece.end;
-            match copy_of_range(handle, cached, piece.clone(), spare).await {
+            match copy_of_range(handle, cache, piece.clone(), spare).await {
                 Err(error) => result = Err(error),
                 Ok(buffer) => {
                     let payload = Payload::Buffer(buffer);
@@ -198,7 +198,7 @@ async fn write_run(
 /// A copy of a range's folios, padded with zeros to the end of a block.
 async fn copy_of_range(
     handle: &FileHandle,
-    cached: &FileCache,
+    cache: &FileCache,
     range: Range<u64>,
     spare: &mut Vec<Buffer>,
 ) -> Result<Buffer, Errno> {
@@ -208,9 +208,9 @@ async fn copy_of_range(
     let mut buffer = known.or_else(whole).unwrap_or_else(|| bounce(handle, length));
     for (index, into) in folios_around(&range).zip(buffer.chunks_mut(FOLIO as usize)) {
         loop {
-            match cached.pages().look(index) {
+            match cache.pages().look(index) {
                 Look::Found(found) => break into.copy_from_slice(&found[..into.len()]),
-                Look::Busy { .. } => drop(cached.pages().wait(index).await),
+                Look::Busy { .. } => drop(cache.pages().wait(index).await),
                 Look::Absent => return Err(Errno::IO),
             }
         }

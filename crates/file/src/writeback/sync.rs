@@ -37,7 +37,7 @@ pub(crate) fn write_durability(
     }
 }
 
-/// Makes a completed write durable, if `durability` asks for it.
+/// Makes a completed write durable, if `durability` requires it.
 pub(crate) async fn ensure_durable(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -48,7 +48,8 @@ pub(crate) async fn ensure_durable(
         return Ok(());
     }
     let issued = write_durability(handle, durability, kind);
-    // Even an overwrite in place may lie in an extent that an earlier write allocated and nobody has committed.
+    // Even an overwrite in place may lie in an extent that an earlier write allocated and that is not
+    // committed.
     match handle.map.commit(Durable::Data) {
         None if issued == Durability::Durable => Ok(()),
         // A commit of another operation has taken the change meanwhile.
