@@ -19,7 +19,7 @@ const BATCHES: usize = 30;
 const MOST_IN_BATCH: u64 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Start {
     Await,
     Token,
 }
@@ -127,7 +127,7 @@ type Future<'a> = Pin<Box<dyn std::future::Future<Output = Outcome> + 'a>>;
 
 /// Starts a step by token, or makes the future that does it.
 fn begin<'a>(
-    way: Way,
+    start: Start,
     reactor: &Reactor,
     file: &'a File,
     step: &Step,
@@ -135,19 +135,19 @@ fn begin<'a>(
 ) -> Option<Future<'a>> {
     let token = Token::new(token);
     macro_rules! by {
-        ($ask:expr) => {
-            match way {
-                Way::Await => return Some(Box::pin($ask.outcome())),
-                Way::Token => reactor.start($ask, token).unwrap(),
+        ($op:expr) => {
+            match start {
+                Start::Await => return Some(Box::pin($op.outcome())),
+                Start::Token => reactor.start($op, token).unwrap(),
             }
         };
     }
     let (offset, length) = (step.offset, step.length);
     match step.kind {
-        Kind::Read if way == Way::Token => {
+        Kind::Read if start == Start::Token => {
             reactor.read(file, step.buffer(), offset, token).unwrap();
         }
-        Kind::Write if way == Way::Token => {
+        Kind::Write if start == Start::Token => {
             reactor.write(file, step.buffer(), offset, token).unwrap();
         }
         Kind::Read => by!(file.read(step.buffer(), offset)),
@@ -165,7 +165,7 @@ fn begin<'a>(
 
 /// Does all steps at once and answers their ends in order.
 fn run_batch(
-    way: Way,
+    start: Start,
     reactor: &Reactor,
     file: &File,
     steps: &[Step],
@@ -174,13 +174,13 @@ fn run_batch(
     let futures: Vec<_> = steps
         .iter()
         .enumerate()
-        .filter_map(|(token, step)| begin(way, reactor, file, step, token as u64))
+        .filter_map(|(token, step)| begin(start, reactor, file, step, token as u64))
         .collect();
-    if way == Way::Await {
+    if start == Start::Await {
         let outcomes = reactor.block_on(join_all(futures));
         return outcomes.into_iter().map(|outcome| (outcome.result, outcome.payload)).collect();
     }
-    let mut completed = reap_within(reactor, steps.len(), back_end.patience());
+    let mut completed = reap_within(reactor, steps.len(), back_end.timeout());
     completed.sort_by_key(|one| one.token());
     for (place, one) in completed.iter().enumerate() {
         assert_eq!(one.token(), Token::new(place as u64), "each completes once");
@@ -276,7 +276,7 @@ struct Ended {
 }
 
 fn run(
-    way: Way,
+    start: Start,
     reactor: &Reactor,
     file: &File,
     back_end: BackEnd,
@@ -295,7 +295,7 @@ fn run(
                 steps.push(step);
             }
         }
-        let ended = run_batch(way, reactor, file, &steps, back_end);
+        let ended = run_batch(start, reactor, file, &steps, back_end);
         for (step, (result, payload)) in steps.iter().zip(ended) {
             let what = format!("{name}, seed {seed}, batch {number}, {step:?}");
             assert_eq!(result, model.expected(step, file), "{what}");
@@ -307,7 +307,7 @@ fn run(
     let whole =
         Step { kind: Kind::Read, offset: 0, length: SIZE, skew: 0, cuts: Vec::new(), fill: 0 };
     let whole_file = std::slice::from_ref(&whole);
-    for (result, payload) in run_batch(way, reactor, file, whole_file, back_end) {
+    for (result, payload) in run_batch(start, reactor, file, whole_file, back_end) {
         assert_eq!(result, Ok(SIZE), "{name}, seed {seed}");
         model.check(&whole, &payload, &format!("{name}, seed {seed}, at the end"));
     }
@@ -342,7 +342,7 @@ fn back_ends() -> Vec<BackEnd> {
     all
 }
 
-fn every_queue_agrees(way: Way, seed: u64) {
+fn every_queue_agrees(start: Start, seed: u64) {
     let folder = tempfile::tempdir().unwrap();
     for back_end in back_ends() {
         let mut first: Option<Ended> = None;
@@ -353,7 +353,7 @@ fn every_queue_agrees(way: Way, seed: u64) {
             let clock = back_end.clock(&clock);
             let options = ReactorOptions { queue, clock, ..ReactorOptions::default() };
             let reactor = Reactor::new(options).unwrap();
-            let name = format!("{way:?}, {queue} on {back_end:?}");
+            let name = format!("{start:?}, {queue} on {back_end:?}");
             if !serves(queue, back_end) {
                 let refused = reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(0));
                 assert_eq!(refused.unwrap_err().payload.length(), 4096, "{name}");
@@ -361,7 +361,7 @@ fn every_queue_agrees(way: Way, seed: u64) {
                 assert!(!why.is_empty() && !why.contains('\n'), "{name}: {why}");
                 continue;
             }
-            let ended = run(way, &reactor, &file, back_end, seed, &name);
+            let ended = run(start, &reactor, &file, back_end, seed, &name);
             let first = first.get_or_insert_with(|| Ended {
                 results: ended.results.clone(),
                 known: ended.known.clone(),
@@ -373,12 +373,12 @@ fn every_queue_agrees(way: Way, seed: u64) {
 
 #[test]
 fn awaited_operations_agree_with_the_model_on_every_queue_and_back_end() {
-    every_queue_agrees(Way::Await, 11);
+    every_queue_agrees(Start::Await, 11);
 }
 
 #[test]
 fn operations_by_token_agree_with_the_model_on_every_queue_and_back_end() {
-    every_queue_agrees(Way::Token, 12);
+    every_queue_agrees(Start::Token, 12);
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn no_switch_changes_a_result() {
     locked.1.write_lock = WriteLocking::Exclusive;
     let sides = [usual(), worker, plain_files, plain_buffers, general, shallow, locked];
     for back_end in back_ends() {
-        for way in [Way::Await, Way::Token] {
+        for start in [Start::Await, Start::Token] {
             let mut first: Option<Ended> = None;
             for (place, (options, switches)) in sides.iter().enumerate() {
                 let clock = VirtualClock::default();
@@ -405,8 +405,8 @@ fn no_switch_changes_a_result() {
                 options.clock = back_end.clock(&clock);
                 let reactor = Reactor::new(options).unwrap();
                 let file = File::over(made.device.clone(), *switches);
-                let name = format!("{way:?} on {back_end:?}, side {place}");
-                let ended = run(way, &reactor, &file, back_end, seed, &name);
+                let name = format!("{start:?} on {back_end:?}, side {place}");
+                let ended = run(start, &reactor, &file, back_end, seed, &name);
                 match &first {
                     None => first = Some(ended),
                     Some(first) => assert!(*first == ended, "{name}, seed {seed}"),
