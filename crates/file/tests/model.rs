@@ -1,5 +1,5 @@
-//! Every operation, asked for in both ways, over every queue and back end, does
-//! what it does to a plain vector of bytes; and no switch changes a result.
+//! Every operation, awaited and by token, over every queue and back end, agrees with a vector of bytes; and no
+//! switch changes a result.
 
 mod drive;
 
@@ -16,7 +16,7 @@ use uringfs_reactor::{CompletionMode, Outcome, Reactor, ReactorOptions, Token};
 const SIZE: u64 = 4 << 20;
 /// Batches of operations in one run.
 const BATCHES: usize = 30;
-const MOST_IN_BATCH: u64 = 6;
+const MAX_IN_BATCH: u64 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
@@ -49,8 +49,7 @@ const KINDS: [Kind; 9] = [
     Kind::WriteZeroes,
 ];
 
-/// One thing to do, with memory that begins `skew` bytes after a page and is
-/// cut at `cuts`.
+/// One operation, with memory that begins `skew` bytes after a page and is cut at `cuts`.
 #[derive(Clone, Debug)]
 struct Step {
     kind: Kind,
@@ -69,11 +68,11 @@ impl Step {
             0 => 1,
             1..=4 => 4096,
             5..=10 => 96 << 10,
-            // Longer than a bounce and than a simulated transfer.
+            // Longer than a bounce buffer and than a simulated transfer.
             _ => 5 << 19,
         };
         let length = random.below(most / unit + 1) * unit;
-        // Up to and beyond the end.
+        // Up to the end and beyond.
         let offset = random.below((SIZE + 8192) / unit) * unit;
         let skew = [0, 0, 512, 1, 100][random.below(5) as usize];
         let pieces = 1 + random.below(5);
@@ -91,13 +90,13 @@ impl Step {
         matches!(self.kind, Kind::Write | Kind::WriteVectored | Kind::WriteDurably)
     }
 
-    /// The bytes concerned that are inside the file.
+    /// Its bytes inside the file.
     fn range(&self) -> std::ops::Range<usize> {
         let start = self.offset.min(SIZE);
         start as usize..(start + self.length.min(SIZE - start)) as usize
     }
 
-    fn meets(&self, other: &Step) -> bool {
+    fn overlaps(&self, other: &Step) -> bool {
         let (one, two) = (self.range(), other.range());
         one.start < two.end && two.start < one.end
     }
@@ -125,7 +124,7 @@ impl Step {
 
 type Future<'a> = Pin<Box<dyn std::future::Future<Output = Outcome> + 'a>>;
 
-/// Starts a step by token, or makes the future that does it.
+/// Starts a step by token, or returns its future.
 fn begin<'a>(
     start: Start,
     reactor: &Reactor,
@@ -163,7 +162,7 @@ fn begin<'a>(
     None
 }
 
-/// Does all steps at once and answers their ends in order.
+/// Runs all steps at once and returns their results in order.
 fn run_batch(
     start: Start,
     reactor: &Reactor,
@@ -188,8 +187,7 @@ fn run_batch(
     completed.into_iter().map(|one| (one.result(), one.into_payload())).collect()
 }
 
-/// What a file should hold; nothing is known of discarded bytes, nor of a
-/// device that moves none.
+/// Expected content of a file; unknown where bytes were discarded, or if the device moves none.
 struct Model {
     bytes: Vec<Option<u8>>,
     block: usize,
@@ -239,7 +237,7 @@ impl Model {
             match self.bytes.get(range.start + at).filter(|_| at < range.len()) {
                 Some(Some(expected)) => assert_eq!(found, expected, "{what}: byte {at}"),
                 Some(None) => {}
-                None => assert_eq!(*found, 0xee, "{what}: byte {at} is behind the end"),
+                None => assert_eq!(*found, 0xee, "{what}: byte {at} is beyond the end"),
             }
         }
     }
@@ -268,7 +266,7 @@ impl Model {
     }
 }
 
-/// What a run ended with: every result, and what the file holds.
+/// The outcome of a run: every result, and the known content.
 #[derive(PartialEq)]
 struct Ended {
     results: Vec<Result<u64, Errno>>,
@@ -289,9 +287,9 @@ fn run(
     let mut results = Vec::new();
     for number in 0..volume(BATCHES) {
         let mut steps: Vec<Step> = Vec::new();
-        for _ in 0..1 + random.below(MOST_IN_BATCH) {
+        for _ in 0..1 + random.below(MAX_IN_BATCH) {
             let step = Step::draw(&mut random, number as u8);
-            if !steps.iter().any(|other| other.meets(&step)) {
+            if !steps.iter().any(|other| other.overlaps(&step)) {
                 steps.push(step);
             }
         }
@@ -314,13 +312,13 @@ fn run(
     Ended { results, known: model.bytes }
 }
 
-/// The queues that serve a back end; the others refuse it.
+/// True if a queue serves a back end; the others refuse it.
 fn serves(queue: QueueKind, back_end: BackEnd) -> bool {
     match back_end {
         BackEnd::Image | BackEnd::Block => true,
         BackEnd::Memory => !matches!(queue, QueueKind::Ring | QueueKind::Aio),
         BackEnd::Null => queue != QueueKind::Aio,
-        // They bring a queue of their own, whatever is asked for.
+        // They have a queue of their own, whatever is requested.
         BackEnd::Sim | BackEnd::SlowSim | BackEnd::ShakySim => true,
     }
 }
@@ -392,7 +390,7 @@ fn no_switch_changes_a_result() {
     plain_files.0.fixed_files = false;
     plain_buffers.0.fixed_buffers = false;
     general.1.simple_read = false;
-    shallow.0.depth = MOST_IN_BATCH as u32;
+    shallow.0.depth = MAX_IN_BATCH as u32;
     locked.1.write_lock = WriteLocking::Exclusive;
     let sides = [usual(), worker, plain_files, plain_buffers, general, shallow, locked];
     for back_end in back_ends() {
@@ -417,7 +415,7 @@ fn no_switch_changes_a_result() {
 }
 
 #[test]
-fn an_image_of_odd_length_is_written_to_its_last_byte_and_keeps_its_length() {
+fn an_image_of_odd_length_keeps_its_length() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("odd");
     const ODD: u64 = (64 << 10) + 100;
@@ -428,7 +426,7 @@ fn an_image_of_odd_length_is_written_to_its_last_byte_and_keeps_its_length() {
         let options = ReactorOptions { queue, ..ReactorOptions::default() };
         let reactor = Reactor::new(options).unwrap();
         reactor.block_on(async {
-            // Whole blocks up to the end, then a part of the last, then zeros over its end.
+            // Whole blocks up to the end, then a part of the last, then zeros across the end.
             let (_, written) = file.write(Buffer::copy_of(&[2; 8192]), ODD - 4196).await;
             assert_eq!(written, Ok(4196), "{queue}");
             let (_, written) = file.write(Buffer::copy_of(&[3; 10]), ODD - 50).await;
