@@ -284,8 +284,8 @@ fn a_slow_device_with_a_full_queue_delays_no_other() {
         reactor.write(&slow, buffer, token * 65536, Token::new(token)).unwrap();
     }
     for token in 2..18 {
-        let asked = reactor.read(&slow, Buffer::zeroed(4096), 0, Token::new(token));
-        if asked.is_err() {
+        let issued = reactor.read(&slow, Buffer::zeroed(4096), 0, Token::new(token));
+        if issued.is_err() {
             break;
         }
     }
@@ -345,23 +345,23 @@ fn removal_under_load_from_another_thread_loses_nothing() {
                     device.remove();
                 })
             };
-            let (mut asked, mut ended, mut refused) = (0u64, 0u64, false);
+            let (mut issued, mut ended, mut refused) = (0u64, 0u64, false);
             let mut completed = Vec::new();
-            while !refused || ended < asked {
+            while !refused || ended < issued {
                 for _ in 0..16 {
-                    let offset = asked % 200 * 4096;
-                    let odd = (asked % 3 == 0) as u64 * 5;
-                    let (buffer, token) = (Buffer::zeroed(4096), Token::new(asked));
-                    if asked % 2 == 0 || refused {
+                    let offset = issued % 200 * 4096;
+                    let odd = (issued % 3 == 0) as u64 * 5;
+                    let (buffer, token) = (Buffer::zeroed(4096), Token::new(issued));
+                    if issued % 2 == 0 || refused {
                         if refused {
                             break;
                         }
                         reactor.read(&staying, buffer, offset + odd, token).unwrap();
-                        asked += 1;
+                        issued += 1;
                         continue;
                     }
                     match reactor.read(&leaving, buffer, offset + odd, token) {
-                        Ok(()) => asked += 1,
+                        Ok(()) => issued += 1,
                         Err(error) => {
                             assert_eq!(error.error, Errno::NODEV, "{queue}");
                             refused = true;
@@ -370,7 +370,7 @@ fn removal_under_load_from_another_thread_loses_nothing() {
                 }
                 started.store(true, Ordering::Release);
                 reactor.reap(1, Some(Duration::from_secs(20)), &mut completed).unwrap();
-                let slept_well = !completed.is_empty() || ended == asked;
+                let slept_well = !completed.is_empty() || ended == issued;
                 assert!(slept_well, "{queue}, round {round}: nothing came in 20 seconds");
                 for completed in completed.drain(..) {
                     ended += 1;
@@ -381,7 +381,7 @@ fn removal_under_load_from_another_thread_loses_nothing() {
                 }
             }
             remover.join().unwrap();
-            assert_eq!(ended, asked, "{queue}, round {round}");
+            assert_eq!(ended, issued, "{queue}, round {round}");
         }
     }
 }

@@ -21,7 +21,6 @@ use crate::writeback::flusher::start_flusher;
 impl File {
     /// Opens an image file or a block device as one file.
     ///
-    ///
     /// # Errors
     /// The system's error, with the path and what to do.
     pub fn open(path: impl AsRef<Path>, access: Access) -> io::Result<File> {
@@ -80,7 +79,6 @@ impl File {
     /// Offset of the next data at or after `offset` (`SEEK_DATA`). Allocated blocks that were never written are
     /// no data.
     ///
-    ///
     /// # Errors
     /// ENXIO at or beyond the end of the file, and when there is no more data.
     pub fn seek_data(&self, offset: u64) -> Result<u64, Errno> {
@@ -101,7 +99,6 @@ impl File {
     }
 
     /// Offset of the next hole at or after `offset` (`SEEK_HOLE`): the end of the file if there is none before.
-    ///
     ///
     /// # Errors
     /// ENXIO at or beyond the end of the file.
@@ -127,7 +124,6 @@ impl File {
     /// Reads from the page cache without waiting, in any thread (`RWF_NOWAIT`): fewer bytes at the end of the
     /// file.
     ///
-    ///
     /// # Errors
     /// EAGAIN when some of it is not cached, or the handle is direct.
     pub fn try_read(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
@@ -137,7 +133,6 @@ impl File {
     /// A snapshot of the cached folio that contains `offset`, without a copy. It never blocks a writer and does
     /// not change. Its bytes beyond the file's end are undefined. It counts against the size of the cache until
     /// it is dropped.
-    ///
     ///
     /// # Errors
     /// EAGAIN when it is not cached, or the handle is direct. ENOBUFS when snapshots hold half of the cache already:

@@ -232,7 +232,6 @@ async fn read_on_reactor(file: File, payload: Payload, offset: u64) -> Outcome {
 pub trait Tokens {
     /// Reads into `buffer` at `offset`.
     ///
-    ///
     /// # Errors
     /// EAGAIN when as much is in flight as the reactor's depth allows, or when
     /// the kernel takes no more before something is reaped; ENODEV when the
@@ -241,13 +240,11 @@ pub trait Tokens {
 
     /// Writes `buffer` at `offset`.
     ///
-    ///
     /// # Errors
     /// As [`Self::read`].
     fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused>;
 
     /// Starts any operation of a file.
-    ///
     ///
     /// # Errors
     /// As [`Self::read`].

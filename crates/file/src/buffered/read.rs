@@ -401,8 +401,8 @@ async fn fill_from_device(
             (single_buffer(ended.payload), result)
         }
     };
-    // By the size of now. If the file has grown meanwhile, the writer keeps its own bytes, or discards this
-    // folio. If it was truncated, the truncation discards the folio.
+    // By the size of now. If the file has grown during the read, the new bytes are kept, or the writer
+    // invalidates the folio. If it was truncated, the truncation invalidates the folio.
     let there = handle.map.size().saturating_sub(range.start).min(buffer.len() as u64);
     buffer[there as usize..].fill(0);
     let joined = buffer.join(rest);

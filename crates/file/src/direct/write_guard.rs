@@ -178,7 +178,6 @@ async fn begin_exclusive_write(
 /// Begins a write at the end of the file, excluding all other writers. Returns the guard and the offset.
 /// `length` is called once the other writers are excluded.
 ///
-///
 /// # Errors
 /// EFBIG; as [`begin_write`].
 pub(crate) async fn begin_append(

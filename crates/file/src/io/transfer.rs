@@ -152,7 +152,6 @@ async fn transfer_buffers(
 /// Splits a buffer at extents and at the device's limit, keeps several requests in flight, and joins the buffer
 /// again. `map_at` gives the mapping of an offset.
 ///
-///
 /// # Errors
 /// The device's error; EIO where it moved fewer bytes than the map names.
 pub(crate) async fn transfer_buffer(

@@ -91,7 +91,6 @@ impl FileMap {
 
     /// The map of a file whose size and space can change.
     ///
-    ///
     /// # Errors
     /// EOPNOTSUPP for an image or a device: their size is fixed.
     pub(crate) fn resizable(&self) -> Result<&dyn Map, Errno> {

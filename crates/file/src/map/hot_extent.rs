@@ -94,7 +94,7 @@ impl Window {
 pub enum Reads {
     /// When an update is due, reads go to the map, which makes it.
     Tell,
-    /// Reads never update it (`O_NOATIME`).
+    /// Reads never update it.
     TellNothing,
 }
 

@@ -203,7 +203,6 @@ pub trait Map: Send + Sync + 'static {
     /// repeated. Changes nothing if the file has been truncated to 0 since `generation`. Does not wait: see
     /// [`Prepared`].
     ///
-    ///
     /// # Errors
     /// ENOSPC and its like; part of the range may be allocated then.
     fn prepare(
@@ -217,7 +216,6 @@ pub trait Map: Send + Sync + 'static {
 
     /// Reserves space for this many bytes, whole blocks, whose place is chosen later. Does not wait: see
     /// [`Prepared`].
-    ///
     ///
     /// # Errors
     /// ENOSPC and its like, with nothing changed.
@@ -234,7 +232,6 @@ pub trait Map: Send + Sync + 'static {
     /// Allocates extents for a range of whole blocks, beside the ones it has now. No map names them yet. Does
     /// not wait: see [`Prepared`].
     ///
-    ///
     /// # Errors
     /// EOPNOTSUPP where blocks cannot move; ENOSPC and its like, with nothing changed.
     fn reserve(&self, _range: Range<u64>) -> Result<Prepared<Reservation>, Errno> {
@@ -244,7 +241,6 @@ pub trait Map: Send + Sync + 'static {
     /// Replaces the extents of a range by `reserved`, as written, in one step, and extends the size to the end
     /// of the range. If the file has been truncated to 0 since `generation`, `reserved` stays as it is.
     /// [`Self::commit`] makes the swap durable as a whole. The caller holds the range lock.
-    ///
     ///
     /// # Errors
     /// ENOSPC and its like, with nothing changed.
@@ -260,7 +256,6 @@ pub trait Map: Send + Sync + 'static {
     /// Truncates the file, or extends it by a hole. The caller excludes writers. Before an extension it has
     /// zeroed the last block beyond the old end.
     ///
-    ///
     /// # Errors
     /// EOPNOTSUPP where sizes are fixed; ENOSPC and its like, with nothing changed.
     fn set_size(&self, _size: u64) -> Result<(), Errno> {
@@ -269,7 +264,6 @@ pub trait Map: Send + Sync + 'static {
 
     /// Punches a hole of whole blocks. The caller excludes writers.
     ///
-    ///
     /// # Errors
     /// EOPNOTSUPP where there are no holes; EIO and its like.
     fn remove(&self, _range: Range<u64>) -> Result<(), Errno> {
@@ -277,7 +271,6 @@ pub trait Map: Send + Sync + 'static {
     }
 
     /// Marks written blocks unwritten, in place. The caller excludes writers.
-    ///
     ///
     /// # Errors
     /// EOPNOTSUPP where the map has no unwritten state.

@@ -13,9 +13,9 @@ pub struct FileOptions {
     /// `direct.simple_read`: small reads inside one extent go out as one request, without a task (the fast
     /// path).
     pub simple_read: bool,
-    /// `direct.write_lock`.
+    /// `direct.write_lock`: see [`WriteLocking`].
     pub write_lock: WriteLocking,
-    /// `buffered.wait`.
+    /// `buffered.wait`: see [`BufferedWait`].
     pub buffered_wait: BufferedWait,
     /// `buffered.readahead`: the longest readahead window, in folios of 4 KiB. 0 disables readahead.
     pub readahead: u32,
@@ -53,7 +53,6 @@ impl Default for FileOptions {
 
 impl FileOptions {
     /// Sets a switch by its dotted name. `Ok(false)` when the name is not in [`Self::SWITCHES`].
-    ///
     ///
     /// # Errors
     /// The values that the switch takes.

@@ -16,7 +16,7 @@ use crate::state::file_cache::FileCache;
 use crate::state::lock::WriteLock;
 use crate::writeback::runs::write_back;
 
-/// Age in which dirty folios are written back without a sync.
+/// Age at which dirty folios are written back without a sync.
 const DIRTY_EXPIRE: Duration = Duration::from_secs(5);
 
 /// The flusher of a file. It holds no handle of the file.

@@ -40,7 +40,6 @@ fn extended_to_eof(handle: &FileHandle, folios: &Range<u64>) -> Range<u64> {
 
 /// Writes back the dirty folios of a range of bytes, and waits for those of it that others write back.
 ///
-///
 /// # Errors
 /// The device's error. What could not be written stays dirty.
 pub(crate) async fn write_back(
@@ -85,7 +84,6 @@ pub(crate) async fn write_back(
 }
 
 /// Locks a range of bytes with the dirty folios of `clean`, a range inside it, written back.
-///
 ///
 /// # Errors
 /// As [`write_back`].
