@@ -144,7 +144,7 @@ impl Leader<'_> {
         }
     }
 
-    /// Returns followers that were not written to the head of the queue.
+    /// Puts followers that were not written back at the head of the queue.
     pub(crate) fn requeue(&self, group: &mut Vec<GroupedAppend>) {
         let mut queue = self.0.queue.lock();
         while let Some(GroupedAppend { buffer, follower: Some(follower), .. }) =
