@@ -1,8 +1,7 @@
-//! Moving a byte range between a caller and where its mapping says.
+//! Moves a byte range between a caller's memory and the addresses that the file's map gives.
 //!
-//! A [`File`] is a device and a [`Map`]. It is asked by awaiting
-//! ([`File::read`] and the rest), or by token on a reactor ([`Tokens`]).
-//! Small reads take the fast path; everything else is an operation.
+//! A [`File`] is a device and a [`Map`]. Its operations are awaited ([`File::read`] and the rest), or started
+//! by token on a reactor ([`Tokens`]). Small reads take the fast path; everything else is an operation.
 
 // The modules, top down: each imports only from those below it.
 
@@ -12,13 +11,13 @@ mod api;
 mod buffered;
 // Direct I/O: the fast path, reads, writes and their locks, appends, space.
 mod direct;
-// Dirty folios on their way to the device, and durability.
+// Write-back of dirty folios, and durability.
 mod writeback;
 // Data requests, bounce buffers, waits for free space.
 mod io;
-// What all users of a file share: locks, dirty folios, cache state, options.
+// State of a file: locks, dirty folios, cache state, options.
 mod state;
-// Where a file's bytes lie.
+// Extents: offsets of a file to addresses of the device.
 mod map;
 
 pub use api::operation::{Answer, Ask};

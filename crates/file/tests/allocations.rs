@@ -1,4 +1,4 @@
-//! A read by token allocates nothing, neither the simple way nor the general one.
+//! A read by token allocates nothing, on the fast path and on the slow path.
 
 use allocation_counter::measure;
 use uringfs_buffer::BufferPool;
@@ -20,18 +20,18 @@ fn image() -> Device {
 }
 
 #[test]
-fn simple_reads_by_token_allocate_nothing_in_their_steady_state() {
+fn fast_path_reads_by_token_allocate_nothing() {
     reads_allocate_nothing(FileOptions::default(), Counter::SimpleTaken);
 }
 
 #[test]
-fn general_reads_by_token_allocate_nothing_in_their_steady_state() {
+fn slow_path_reads_by_token_allocate_nothing() {
     let options = FileOptions { simple_read: false, ..FileOptions::default() };
     reads_allocate_nothing(options, Counter::General);
 }
 
-/// Reads batches of blocks over every queue; `way` is what they are counted by.
-fn reads_allocate_nothing(options: FileOptions, way: Counter) {
+/// Reads batches of blocks over every queue. `path` counts them.
+fn reads_allocate_nothing(options: FileOptions, path: Counter) {
     let cases = [
         ("null over the ring", Device::new(Null::new(SIZE)).unwrap(), QueueKind::Ring),
         ("image over the ring", image(), QueueKind::Ring),
@@ -60,6 +60,6 @@ fn reads_allocate_nothing(options: FileOptions, way: Counter) {
         (0..8).for_each(&mut batch);
         let allocated = measure(|| (8..108).for_each(&mut batch));
         assert_eq!(allocated.count_total, 0, "{name}: {allocated:?}");
-        assert_eq!(reactor.counters().get(way), 108 * BATCH, "{name}");
+        assert_eq!(reactor.counters().get(path), 108 * BATCH, "{name}");
     }
 }

@@ -1,5 +1,4 @@
-//! Reads through the page cache: what they find, whom they wait for, and what becomes of them when something
-//! goes wrong.
+//! Buffered reads: their content, their waits, and their failures.
 
 mod drive;
 
@@ -61,14 +60,14 @@ impl Slow {
         self.reactor.counters().get(counter)
     }
 
-    /// What the file holds.
+    /// The file's content.
     fn bytes(&self, offset: u64, length: usize) -> Vec<u8> {
         self.content[offset as usize..][..length].to_vec()
     }
 }
 
 #[test]
-fn what_was_read_is_found_again_without_the_device() {
+fn cached_bytes_need_no_device() {
     let slow = Slow::new(SIZE);
     assert_eq!(slow.file.try_read(&mut [0; 10], 5000), Err(Errno::AGAIN));
     assert_eq!(slow.read(5000, 10), Ok(slow.bytes(5000, 10)));
@@ -78,7 +77,7 @@ fn what_was_read_is_found_again_without_the_device() {
     let mut found = [0; 100];
     assert_eq!(slow.file.try_read(&mut found, 8000), Ok(100));
     assert_eq!(found[..], slow.bytes(8000, 100)[..]);
-    assert_eq!(slow.file.try_read(&mut found, 8100), Err(Errno::AGAIN), "its end is not there");
+    assert_eq!(slow.file.try_read(&mut found, 8100), Err(Errno::AGAIN), "its end is not cached");
     assert_eq!(slow.file.cached(0..SIZE), vec![4096..8192]);
     assert_eq!(slow.read(8192, 1), Err(Errno::NODEV));
     assert_eq!(slow.file.page(4096).unwrap()[..], slow.bytes(4096, 4096)[..]);
@@ -89,7 +88,7 @@ fn what_was_read_is_found_again_without_the_device() {
 }
 
 #[test]
-fn each_reader_of_a_folio_that_cannot_be_read_is_told_and_the_next_one_tries_again() {
+fn a_failed_fill_fails_its_readers_and_the_next_read_retries() {
     let slow = Slow::new(SIZE);
     slow.sim
         .inject(Rule::new(Op::Read, When::Nth(1), Fault::Error(Errno::IO)).within(40960, 45056));
@@ -97,17 +96,17 @@ fn each_reader_of_a_folio_that_cannot_be_read_is_told_and_the_next_one_tries_aga
         let file = slow.file.clone();
         Box::pin(async move { file.read(Buffer::zeroed(512), offset).await.1 })
     };
-    let told = slow.reactor.block_on(join_all(vec![read(40960), read(41000), read(44000)]));
-    assert_eq!(told, [Err(Errno::IO); 3]);
+    let results = slow.reactor.block_on(join_all(vec![read(40960), read(41000), read(44000)]));
+    assert_eq!(results, [Err(Errno::IO); 3]);
     assert_eq!(slow.read(40960, 4096), Ok(slow.bytes(40960, 4096)));
 }
 
 #[test]
-fn of_a_window_only_what_cannot_be_read_is_an_error() {
+fn only_the_bad_folio_of_a_window_is_an_error() {
     let slow = Slow::new(SIZE);
     let bad = || Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO)).within(12288, 16384);
     slow.sim.inject(bad());
-    // Three folios and a part of the bad one are asked for: what was read is answered.
+    // The read covers three folios and a part of the bad one, and returns what it could read.
     assert_eq!(slow.read(0, 14000), Ok(slow.bytes(0, 12288)));
     assert_eq!(slow.read(12288, 100), Err(Errno::IO));
     assert_eq!(slow.read(16384, 8192), Ok(slow.bytes(16384, 8192)));
@@ -116,7 +115,7 @@ fn of_a_window_only_what_cannot_be_read_is_an_error() {
 }
 
 #[test]
-fn a_reader_that_gives_up_changes_nothing_for_the_others() {
+fn a_cancelled_reader_does_not_affect_others() {
     let slow = Slow::new(SIZE);
     let (first, second) = slow.reactor.block_on(async {
         let mut first = slow.file.read(Buffer::zeroed(4096), 0);
@@ -132,7 +131,7 @@ fn a_reader_that_gives_up_changes_nothing_for_the_others() {
     });
     assert_eq!(first.result, Err(Errno::CANCELED));
     assert_eq!((second.1, &second.0[..]), (Ok(4096), &slow.bytes(0, 4096)[..]));
-    // One that nobody waits for any more comes into the cache all the same.
+    // A cancelled fill still ends in the cache.
     slow.reactor.block_on(async {
         let mut read = slow.file.read(Buffer::zeroed(1), 40960);
         std::future::poll_fn(|context| {
@@ -148,7 +147,7 @@ fn a_reader_that_gives_up_changes_nothing_for_the_others() {
 }
 
 #[test]
-fn who_waits_for_a_reactor_that_does_not_turn_reads_by_itself() {
+fn a_reader_does_not_wait_for_a_stuck_reactor() {
     let _alone = ALONE.lock();
     let device = Device::new(Memory::new(SIZE).unwrap()).unwrap();
     let file = File::over(device, FileOptions::default()).buffered(&Cache::new(SIZE));
@@ -167,7 +166,7 @@ fn who_waits_for_a_reactor_that_does_not_turn_reads_by_itself() {
                 })
                 .await;
                 begun.send(()).unwrap();
-                // It does not turn now, whatever comes back.
+                // It does not turn now, whatever completes.
                 assert!(is_over.recv().is_err());
                 assert_eq!(read.await.1, Ok(4096));
             });
@@ -183,7 +182,7 @@ fn who_waits_for_a_reactor_that_does_not_turn_reads_by_itself() {
 }
 
 #[test]
-fn a_cache_smaller_than_a_request_serves_it_all_the_same() {
+fn a_cache_smaller_than_a_request_serves_it() {
     for folios in [1, 2, 7] {
         let slow = Slow::new(folios * FOLIO);
         assert_eq!(slow.read(100, 300_000), Ok(slow.bytes(100, 300_000)));
@@ -202,14 +201,14 @@ fn a_cache_smaller_than_a_request_serves_it_all_the_same() {
 }
 
 #[test]
-fn a_reader_that_goes_on_is_read_ahead_of_and_one_at_random_is_not() {
+fn sequential_reads_cause_readahead_and_random_reads_do_not() {
     let slow = Slow::new(SIZE);
     for offset in (0..SIZE).step_by(4096) {
         assert_eq!(slow.read(offset, 4096), Ok(slow.bytes(offset, 4096)));
     }
     let (filled, ahead) = (slow.count(Counter::CacheFilled), slow.count(Counter::CacheAhead));
-    assert_eq!(filled + ahead, SIZE / FOLIO, "each once, and nothing behind the end");
-    assert!(filled < 4, "{filled} were asked for before they were read ahead");
+    assert_eq!(filled + ahead, SIZE / FOLIO, "each once, and nothing beyond the end");
+    assert!(filled < 4, "{filled} misses before readahead");
     slow.cache.shrink(0);
     for index in [50, 7, 30, 90, 12] {
         assert_eq!(slow.read(index * 8192, 100), Ok(slow.bytes(index * 8192, 100)));
@@ -219,7 +218,7 @@ fn a_reader_that_goes_on_is_read_ahead_of_and_one_at_random_is_not() {
 }
 
 #[test]
-fn so_much_is_read_ahead_as_the_switch_says() {
+fn the_switch_limits_readahead() {
     let slow = Slow::new(SIZE);
     for longest in [0, 8, 32, 128] {
         slow.cache.shrink(0);
@@ -242,25 +241,25 @@ fn so_much_is_read_ahead_as_the_switch_says() {
 }
 
 #[test]
-fn what_is_said_of_the_reads_to_come_is_followed() {
+fn advice_is_followed() {
     let slow = Slow::new(SIZE);
-    let say = |advice, offset, length| {
-        let said = slow.reactor.block_on(slow.file.advise(advice, offset, length));
-        assert_eq!(said, Ok(()));
+    let advise = |advice, offset, length| {
+        let result = slow.reactor.block_on(slow.file.advise(advice, offset, length));
+        assert_eq!(result, Ok(()));
     };
-    say(Advice::Random, 0, 0);
+    advise(Advice::Random, 0, 0);
     for offset in (0..10 * FOLIO).step_by(4096) {
         assert!(slow.read(offset, 4096).is_ok());
     }
     assert_eq!((slow.count(Counter::CacheFilled), slow.count(Counter::CacheAhead)), (10, 0));
-    say(Advice::WillNeed, 100_000, 300_000);
-    // Whoever waits for the last of it has waited for all.
+    advise(Advice::WillNeed, 100_000, 300_000);
+    // A read of the last folio waits for all fills before it.
     assert_eq!(slow.read(399_999, 1), Ok(slow.bytes(399_999, 1)));
     assert_eq!(slow.file.cached(10 * FOLIO..SIZE), vec![24 * FOLIO..98 * FOLIO]);
     assert_eq!((slow.count(Counter::CacheFilled), slow.count(Counter::CacheAhead)), (10, 74));
-    say(Advice::DoNotNeed, 24 * FOLIO + 1, 9 * FOLIO);
+    advise(Advice::DoNotNeed, 24 * FOLIO + 1, 9 * FOLIO);
     assert_eq!(slow.file.cached(20 * FOLIO..40 * FOLIO)[1], 33 * FOLIO..40 * FOLIO);
-    say(Advice::Sequential, 0, 0);
+    advise(Advice::Sequential, 0, 0);
     for offset in (400 * 1024..SIZE).step_by(4096) {
         assert!(slow.read(offset, 4096).is_ok());
     }
@@ -269,7 +268,7 @@ fn what_is_said_of_the_reads_to_come_is_followed() {
 }
 
 #[test]
-fn what_lies_behind_the_end_is_never_read() {
+fn bytes_beyond_the_end_are_never_read() {
     let _alone = ALONE.lock();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     for size in [512, 5 * 512, 4096, 9 * 512] {
@@ -289,9 +288,9 @@ fn what_lies_behind_the_end_is_never_read() {
     }
 }
 
-/// Reads through the cache, reads beside it, and writes of all sizes, one after the other.
+/// Buffered reads, direct reads, and writes of all sizes, one after the other.
 #[test]
-fn reads_agree_with_what_was_written_whichever_way() {
+fn buffered_and_direct_io_agree() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let _alone = ALONE.lock();
     for back_end in [BackEnd::Image, BackEnd::Memory, BackEnd::SlowSim, BackEnd::ShakySim] {
@@ -305,7 +304,7 @@ fn reads_agree_with_what_was_written_whichever_way() {
         let file = |options| File::over_with_lock(made.device.clone(), lock.clone(), options);
         let direct = file(FileOptions::default());
         let cache = Cache::new(20 * FOLIO);
-        // Threads that wait know nothing of virtual time.
+        // The blocking pool knows nothing of virtual time.
         let buffered_wait = match back_end {
             BackEnd::SlowSim => BufferedWait::Callback,
             _ => BufferedWait::Thread,
@@ -350,10 +349,10 @@ fn reads_agree_with_what_was_written_whichever_way() {
     }
 }
 
-/// Each block says how often it was written. Who reads one through the cache after a write of it was acknowledged
-/// finds that write or a later one, from whatever thread.
+/// Each block holds the number of its last write. A buffered read of a block after an acknowledged write finds
+/// that write or a later one, in any thread.
 #[test]
-fn what_was_acknowledged_is_seen_by_readers_of_every_thread() {
+fn acknowledged_writes_are_visible_in_every_thread() {
     const BLOCKS: u64 = 64;
     let _alone = ALONE.lock();
     let device = Device::new(Memory::new(BLOCKS * FOLIO).unwrap()).unwrap();
@@ -362,7 +361,7 @@ fn what_was_acknowledged_is_seen_by_readers_of_every_thread() {
     let acknowledged: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
     let is_over = AtomicBool::new(false);
     let rounds = volume(4000) as u64;
-    let found_late = std::thread::scope(|scope| {
+    let reads = std::thread::scope(|scope| {
         let readers = [1, 2].map(|seed| {
             let (file, acknowledged, is_over) = (direct.buffered(&cache), &acknowledged, &is_over);
             scope.spawn(move || {
@@ -388,7 +387,7 @@ fn what_was_acknowledged_is_seen_by_readers_of_every_thread() {
         let mut random = Random(9);
         for round in 1..=rounds {
             let block = random.below(BLOCKS);
-            // Whole, or its first half.
+            // The whole block, or its first half.
             let length = if random.below(3) == 0 { 2048 } else { 4096 };
             let mut bytes = Buffer::zeroed(length);
             bytes.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&round.to_le_bytes()));
@@ -398,5 +397,5 @@ fn what_was_acknowledged_is_seen_by_readers_of_every_thread() {
         is_over.store(true, Ordering::Relaxed);
         readers.map(|reader| reader.join().unwrap())
     });
-    assert!(found_late.iter().all(|reads| *reads >= 100));
+    assert!(reads.iter().all(|reads| *reads >= 100));
 }

@@ -1,6 +1,5 @@
-//! Reads and writes, direct and through the page cache, on a device whose requests fail one in a few: what was
-//! acknowledged is found by whoever is answered well, on the device after a sync that ended well, and errors are
-//! told to each opening once.
+//! Direct and buffered I/O on a device where one request in a few fails. Acknowledged bytes are found by every
+//! read that succeeds, and on the device after a sync that succeeds. Each handle reports an error once.
 
 mod drive;
 
@@ -16,16 +15,16 @@ use uringfs_file::{Advice, File};
 use uringfs_reactor::{Reactor, ReactorOptions};
 
 const SIZE: u64 = 128 << 10;
-const LONGEST: u64 = 24 << 10;
+const MAX_LENGTH: u64 = 24 << 10;
 
 struct Worker {
     sim: Sim,
-    /// One that is asked directly, two through the cache.
+    /// One direct handle, two buffered ones.
     files: [File; 3],
     reactor: Reactor,
     cache: Cache,
     random: Random,
-    /// What each byte may be: one value, but for what a write has left that failed.
+    /// The possible values of each byte: one, or several after a failed write.
     bytes: Vec<Vec<u8>>,
     steps: u64,
     is_virtual: bool,
@@ -37,7 +36,7 @@ impl Worker {
             [QueueKind::Auto, QueueKind::Ring, QueueKind::Threads, QueueKind::Sync];
         let latency = Duration::from_micros(100);
         let options = SimOptions::new(SIZE).seed(seed);
-        // In virtual time whoever writes back does so on this reactor, in turns that repeat.
+        // In virtual time the flusher runs on this reactor, in repeatable order.
         let (options, reactor) = match seed.is_multiple_of(2) {
             true => {
                 let clock = Clock::Virtual(VirtualClock::default());
@@ -50,7 +49,8 @@ impl Worker {
             }
         };
         let sim = Sim::new(options);
-        // In a small one writers wait for what cannot be saved: a second, which had better not be real.
+        // In a small cache, writers wait up to a second for folios that cannot be written back: only in virtual
+        // time.
         let cache = Cache::new([8, 200, 20, 200][seed as usize % 4] * FOLIO);
         let file = file_over(&sim);
         Worker {
@@ -73,14 +73,14 @@ impl Worker {
         fault(Op::Write, 11, Fault::Short);
         fault(Op::Read, 11, Fault::Short);
         fault(Op::Flush, 9, Fault::Error(Errno::IO));
-        // As a device says it, not as somebody who gave up.
+        // A device error, not a cancel.
         fault(Op::Write, 13, Fault::Error(Errno::TIMEDOUT));
     }
 
     /// A range, in bytes, sectors or folios.
     fn range(&mut self) -> (u64, usize) {
         let unit = [1, 512, FOLIO][self.random.below(3) as usize];
-        let length = (1 + self.random.below(LONGEST / unit)) * unit;
+        let length = (1 + self.random.below(MAX_LENGTH / unit)) * unit;
         (self.random.below((SIZE - length) / unit + 1) * unit, length as usize)
     }
 
@@ -108,7 +108,7 @@ impl Worker {
             }
             9 => self.sync(which),
             10 => {
-                // Errors of what is read ahead are told to nobody.
+                // Readahead errors are not reported.
                 let advice = [Advice::WillNeed, Advice::DoNotNeed][self.random.below(2) as usize];
                 let advise = file.advise(advice, offset, length as u64);
                 assert_eq!(self.reactor.block_on(advise), Ok(()));
@@ -120,7 +120,8 @@ impl Worker {
                     self.found(offset, &found[..read], "try_read");
                 }
             }
-            // The other is open yet, so that nothing is given up. Whoever saves what it leaves does so in real time.
+            // The other handle stays open, so nothing is discarded. The flusher of the closed one runs in real
+            // time.
             13 if which > 0 && !self.is_virtual => {
                 self.files[which] = self.files[0].buffered(&self.cache);
             }
@@ -129,22 +130,22 @@ impl Worker {
                     self.reactor.block_on(file.read(Buffer::zeroed(length), offset));
                 match read {
                     Ok(read) => self.found(offset, &found[..read], "read"),
-                    Err(error) => assert!(self.is_of_device(error), "{error}"),
+                    Err(error) => assert!(self.is_device_error(error), "{error}"),
                 }
             }
         }
     }
 
-    fn is_of_device(&self, error: Errno) -> bool {
+    fn is_device_error(&self, error: Errno) -> bool {
         [Errno::IO, Errno::TIMEDOUT].contains(&error)
     }
 
-    /// What was acknowledged is so; of the rest nobody knows.
+    /// Acknowledged bytes are known; the rest may be old or new.
     fn written(&mut self, offset: u64, bytes: &[u8], result: Result<usize, Errno>) {
         let done = match result {
             Ok(done) => done,
             Err(error) => {
-                assert!(self.is_of_device(error), "{error}");
+                assert!(self.is_device_error(error), "{error}");
                 0
             }
         };
@@ -167,7 +168,7 @@ impl Worker {
                 "{by}, step {}: {byte} at {at}, not {known:?}",
                 self.steps
             );
-            // Now it is known.
+            // A byte that was read is known.
             *known = vec![*byte];
         }
     }
@@ -180,7 +181,7 @@ impl Worker {
                 assert_eq!(self.cache.statistics().unsaved_bytes, 0);
                 self.look_at_device();
             }
-            Err(error) => assert!(self.is_of_device(error) && faults > 0, "{error}"),
+            Err(error) => assert!(self.is_device_error(error) && faults > 0, "{error}"),
         }
     }
 
@@ -192,7 +193,7 @@ impl Worker {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_however_many_requests_fail() {
+fn acknowledged_writes_survive_failing_requests() {
     for seed in 0..volume(64) as u64 {
         eprintln!("seed {seed}");
         let mut worker = Worker::new(seed);
@@ -200,7 +201,7 @@ fn what_was_acknowledged_is_there_however_many_requests_fail() {
             worker.begin_faults();
             (0..100).for_each(|_| worker.step());
             worker.sim.clear_faults();
-            // Each is told once, if at all.
+            // Each handle reports an error at most once.
             for which in 0..3 {
                 worker.sync(which);
                 assert_eq!(worker.reactor.block_on(worker.files[which].sync()), Ok(()));

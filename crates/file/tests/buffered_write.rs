@@ -1,5 +1,4 @@
-//! Writes through the page cache: when they reach the device, who finds them until then, and what becomes of them
-//! when something goes wrong.
+//! Buffered writes: when they reach the device, where they are visible until then, and their failures.
 
 mod drive;
 
@@ -62,13 +61,13 @@ impl Slow {
         buffer.to_vec()
     }
 
-    /// What the device has, whoever knows what.
+    /// The byte on the device, read by a handle without the cache.
     fn on_device(&self, offset: u64) -> u8 {
         let other = file_over(&self.sim);
         self.get(&other, offset, 1)[0]
     }
 
-    fn unsaved(&self) -> u64 {
+    fn dirty(&self) -> u64 {
         self.cache.statistics().unsaved_bytes / FOLIO
     }
 
@@ -76,44 +75,44 @@ impl Slow {
         self.reactor.counters().get(counter)
     }
 
-    /// Lets so much time pass, with the reactor at work.
+    /// Lets time pass, with the reactor running.
     fn wait(&self, time: Duration) {
         let clock = Clock::Virtual(self.clock.clone());
         let until = clock.now() + time;
         while clock.now() < until {
-            // Each read takes some.
+            // Each read takes some time.
             self.on_device(SIZE - 1);
         }
     }
 }
 
 #[test]
-fn what_is_written_waits_in_the_cache_until_it_is_synced() {
+fn writes_stay_in_the_cache_until_a_sync() {
     let slow = Slow::new(SIZE);
     assert_eq!(slow.put(4096, 7, 8192), Ok(8192));
-    // Part of a folio: what it held comes first.
+    // Part of a folio: its old content is read first.
     assert_eq!(slow.put(20_000, 8, 100), Ok(100));
-    assert_eq!((slow.unsaved(), slow.count(Counter::CacheFilled)), (3, 1));
+    assert_eq!((slow.dirty(), slow.count(Counter::CacheFilled)), (3, 1));
     assert_eq!((slow.on_device(4096), slow.on_device(20_000)), (0, 0));
     assert_eq!(slow.get(&slow.file, 8000, 1000), [7; 1000]);
     let mut found = [0; 102];
     assert_eq!(slow.file.try_read(&mut found, 19_999), Ok(102));
     assert_eq!((found[0], found[1], found[100], found[101]), (0, 8, 8, 0));
     assert_eq!(slow.reactor.block_on(slow.file.sync_range(4096, 1)), Ok(()));
-    // Those in a row with it went, too.
-    assert_eq!((slow.unsaved(), slow.on_device(4096), slow.on_device(20_000)), (2, 7, 0));
+    // Adjacent dirty folios are written, too.
+    assert_eq!((slow.dirty(), slow.on_device(4096), slow.on_device(20_000)), (2, 7, 0));
     assert_eq!(slow.reactor.block_on(slow.file.datasync()), Ok(()));
-    assert_eq!((slow.unsaved(), slow.on_device(8192), slow.on_device(20_099)), (0, 7, 8));
+    assert_eq!((slow.dirty(), slow.on_device(8192), slow.on_device(20_099)), (0, 7, 8));
     assert_eq!((slow.count(Counter::CacheWritten), slow.count(Counter::CacheSaved)), (3, 3));
 }
 
 #[test]
-fn whoever_asks_the_device_directly_finds_what_was_written() {
+fn direct_reads_find_buffered_writes() {
     let slow = Slow::new(SIZE);
     assert_eq!(slow.put(0, 1, 3 * 4096), Ok(3 * 4096));
     assert_eq!(slow.get(&slow.direct, 4096, 4096), [1; 4096]);
     assert_eq!(slow.count(Counter::SimpleUnsaved), 1);
-    assert_eq!((slow.unsaved(), slow.on_device(0)), (2, 0), "what it did not ask for waits");
+    assert_eq!((slow.dirty(), slow.on_device(0)), (2, 0), "folios outside the read stay dirty");
     let (_, written) = slow.reactor.block_on(slow.direct.write(pattern(3, 512), 512));
     assert_eq!(written, Ok(512));
     let expected = [&[1; 512][..], &pattern(3, 512), &[1; 3 * 4096 - 1024]].concat();
@@ -122,22 +121,22 @@ fn whoever_asks_the_device_directly_finds_what_was_written() {
 }
 
 #[test]
-fn what_nobody_syncs_goes_to_the_device_in_time_and_when_an_opening_is_closed() {
+fn dirty_folios_are_written_back_by_age_and_on_close() {
     let slow = Slow::new(SIZE);
     assert_eq!(slow.put(0, 1, 100), Ok(100));
     slow.wait(Duration::from_secs(4));
     assert_eq!(slow.on_device(0), 0);
     slow.wait(Duration::from_secs(2));
-    assert_eq!((slow.on_device(0), slow.unsaved()), (1, 0));
+    assert_eq!((slow.on_device(0), slow.dirty()), (1, 0));
     let other = slow.direct.buffered(&slow.cache);
     assert_eq!(slow.reactor.block_on(other.write(pattern(2, 100), 0)).1, Ok(100));
     drop(other);
     slow.wait(Duration::from_millis(100));
-    assert_eq!((slow.on_device(0), slow.unsaved()), (pattern(2, 1)[0], 0));
+    assert_eq!((slow.on_device(0), slow.dirty()), (pattern(2, 1)[0], 0));
 }
 
 #[test]
-fn writers_who_outrun_the_device_wait_and_the_cache_keeps_its_bound() {
+fn fast_writers_wait_and_the_cache_keeps_its_limit() {
     const FOLIOS: u64 = 32;
     let slow = Slow::new(FOLIOS * FOLIO);
     let mut random = Random(5);
@@ -168,11 +167,11 @@ fn writers_who_outrun_the_device_wait_and_the_cache_keeps_its_bound() {
     }
     assert!(slow.count(Counter::CacheThrottled) > 0);
     assert_eq!(slow.reactor.block_on(slow.file.sync()), Ok(()));
-    assert_eq!(slow.unsaved(), 0);
+    assert_eq!(slow.dirty(), 0);
 }
 
 #[test]
-fn a_write_is_longer_than_the_cache() {
+fn a_write_may_be_longer_than_the_cache() {
     for folios in [1, 2, 7] {
         let slow = Slow::new(folios * FOLIO);
         assert_eq!(slow.put(100, 9, 300_000), Ok(300_000));
@@ -185,7 +184,7 @@ fn a_write_is_longer_than_the_cache() {
 }
 
 #[test]
-fn where_all_of_the_cache_is_kept_a_write_goes_to_the_device_at_once() {
+fn a_write_bypasses_a_cache_full_of_snapshots() {
     let slow = Slow::new(2 * FOLIO);
     let kept: Vec<_> = [0, 4096]
         .map(|offset| {
@@ -202,52 +201,52 @@ fn where_all_of_the_cache_is_kept_a_write_goes_to_the_device_at_once() {
 }
 
 #[test]
-fn what_could_not_be_written_back_is_said_once_to_each_opening_and_not_lost() {
+fn each_handle_reports_a_failed_write_back_once_and_nothing_is_lost() {
     let slow = Slow::new(SIZE);
     let other = slow.direct.buffered(&slow.cache);
     let fails = Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)).within(4096, 8192);
     slow.sim.inject(fails);
     assert_eq!(slow.put(4096, 1, 4096), Ok(4096));
     assert_eq!(slow.put(40_960, 2, 4096), Ok(4096));
-    // Nobody has asked for it yet: whoever watches could not save it.
+    // No sync has requested it yet: the flusher could not write it back.
     slow.wait(Duration::from_secs(12));
-    assert_eq!((slow.on_device(4096), slow.unsaved() > 0), (0, true));
+    assert_eq!((slow.on_device(4096), slow.dirty() > 0), (0, true));
     assert_eq!(slow.get(&slow.file, 4096, 4096), [1; 4096]);
     slow.sim.clear_faults();
     let sync = |file: &File| slow.reactor.block_on(file.sync());
     assert_eq!([sync(&slow.file), sync(&slow.file)], [Err(Errno::IO), Ok(())]);
     assert_eq!([sync(&other), sync(&other)], [Err(Errno::IO), Ok(())]);
-    // Whoever opens it now has written nothing that was lost.
+    // A handle opened now has written nothing that was lost.
     assert_eq!(sync(&slow.direct.buffered(&slow.cache)), Ok(()));
-    assert_eq!((slow.on_device(4096), slow.on_device(40_960), slow.unsaved()), (1, 2, 0));
+    assert_eq!((slow.on_device(4096), slow.on_device(40_960), slow.dirty()), (1, 2, 0));
 }
 
 #[test]
-fn who_waits_for_room_has_that_saved_again_which_could_not_be() {
+fn a_throttled_writer_retries_failed_write_back() {
     let slow = Slow::new(16 * FOLIO);
     slow.sim.inject(Rule::new(Op::Write, When::Nth(1), Fault::Error(Errno::IO)));
     assert_eq!(slow.put(0, 1, 4 * 4096), Ok(4 * 4096));
     slow.wait(Duration::from_secs(1));
-    assert_eq!((slow.sim.faults_hit(), slow.unsaved()), (1, 4), "it is tried again later");
+    assert_eq!((slow.sim.faults_hit(), slow.dirty()), (1, 4), "it is tried again later");
     for n in 1..10 {
         assert_eq!(slow.put(n * 16384, 2, 4096), Ok(4096));
     }
     assert_eq!(slow.count(Counter::CacheWrittenThrough), 0);
 }
 
-/// A device that fails every write, of which as much is unsaved as may be.
+/// A device that fails every write, with as many dirty folios as the limit allows.
 fn failing() -> Slow {
     let slow = Slow::new(64 * FOLIO);
     slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
     for n in 0..16 {
         assert_eq!(slow.put(n * 8192, 1, 4096), Ok(4096));
     }
-    assert_eq!((slow.unsaved(), slow.count(Counter::CacheThrottled)), (16, 0));
+    assert_eq!((slow.dirty(), slow.count(Counter::CacheThrottled)), (16, 0));
     slow
 }
 
 #[test]
-fn who_waits_for_room_waits_no_longer_than_until_saving_fails() {
+fn a_throttled_writer_fails_when_write_back_fails() {
     let slow = failing();
     for n in 16..20 {
         let begun = Clock::Virtual(slow.clock.clone()).now();
@@ -259,7 +258,7 @@ fn who_waits_for_room_waits_no_longer_than_until_saving_fails() {
 }
 
 #[test]
-fn a_device_that_saves_nothing_does_not_hold_up_another() {
+fn a_failing_device_does_not_throttle_another() {
     let slow = failing();
     let options = SimOptions::new(SIZE).latency(LATENCY..=LATENCY);
     let sim = Sim::new(options.clock(Clock::Virtual(slow.clock.clone())));
@@ -269,27 +268,27 @@ fn a_device_that_saves_nothing_does_not_hold_up_another() {
         let write = other.write(Buffer::copy_of(&[2; 4096]), n * 8192 % SIZE);
         assert_eq!(slow.reactor.block_on(write).1, Ok(4096));
     }
-    // It saves them one by one.
+    // It writes them back one by one.
     let took = Clock::Virtual(slow.clock.clone()).now() - begun;
     assert!(took < 200 * LATENCY, "{took:?}");
     assert_eq!(slow.count(Counter::CacheWrittenThrough), 0);
     assert_eq!(slow.reactor.block_on(other.sync()), Ok(()));
-    assert_eq!(slow.unsaved(), 16);
+    assert_eq!(slow.dirty(), 16);
 }
 
 #[test]
-fn a_sync_that_fails_says_so_and_the_next_one_saves_it() {
+fn a_failed_sync_reports_it_and_the_next_one_writes() {
     let slow = Slow::new(SIZE);
     assert_eq!(slow.put(4096, 1, 100), Ok(100));
     slow.sim.inject(Rule::new(Op::Write, When::Nth(1), Fault::Error(Errno::NOSPC)));
     assert_eq!(slow.reactor.block_on(slow.file.sync()), Err(Errno::NOSPC));
-    assert_eq!((slow.on_device(4096), slow.unsaved()), (0, 1));
+    assert_eq!((slow.on_device(4096), slow.dirty()), (0, 1));
     assert_eq!(slow.reactor.block_on(slow.file.sync()), Ok(()));
-    assert_eq!((slow.on_device(4096), slow.unsaved()), (1, 0));
+    assert_eq!((slow.on_device(4096), slow.dirty()), (1, 0));
 }
 
 #[test]
-fn whoever_has_a_page_keeps_what_it_was() {
+fn a_snapshot_does_not_change() {
     let slow = Slow::new(SIZE);
     assert_eq!(slow.put(0, 1, 4096), Ok(4096));
     let page = slow.file.page(0).unwrap();
@@ -301,7 +300,7 @@ fn whoever_has_a_page_keeps_what_it_was() {
 }
 
 #[test]
-fn a_write_that_waits_can_be_stopped() {
+fn a_throttled_write_can_be_cancelled() {
     let slow = Slow::new(8 * FOLIO);
     slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Late(Duration::from_secs(600))));
     assert_eq!(slow.put(0, 1, 2 * 4096), Ok(2 * 4096));
@@ -313,25 +312,25 @@ fn a_write_that_waits_can_be_stopped() {
         write.await
     });
     assert_eq!(stopped.1, Err(Errno::CANCELED));
-    assert_eq!(slow.unsaved(), 2);
+    assert_eq!(slow.dirty(), 2);
 }
 
-/// What cannot be saved is there as long as somebody may be told.
+/// Dirty folios that cannot be written back stay while a handle may report them.
 #[test]
-fn a_file_that_cannot_be_saved_can_be_closed() {
+fn a_file_with_failed_write_back_can_be_closed() {
     let sim = Sim::new(SimOptions::new(SIZE));
     let (direct, cache) = (file_over(&sim), Cache::new(SIZE));
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let files = [direct.buffered(&cache), direct.buffered(&cache)];
     sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
-    let unsaved = || cache.statistics().unsaved_bytes;
+    let dirty = || cache.statistics().unsaved_bytes;
     for file in files {
         assert_eq!(reactor.block_on(file.write(pattern(2, 4096), 8192)).1, Ok(4096));
         assert_eq!(reactor.block_on(file.sync()), Err(Errno::IO));
-        assert_eq!(unsaved(), 4096);
+        assert_eq!(dirty(), 4096);
         drop(file);
     }
-    while unsaved() > 0 {
+    while dirty() > 0 {
         std::thread::yield_now();
     }
     assert_eq!(reactor.block_on(direct.sync()), Err(Errno::IO));
@@ -345,14 +344,14 @@ fn a_file_whose_device_was_removed_can_be_closed() {
     let slow = Slow { file: direct.clone(), sim, clock, direct, cache, reactor };
     assert_eq!(slow.reactor.block_on(file.write(pattern(2, 4096), 8192)).1, Ok(4096));
     slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
-    // Whoever watches it tries again in a while.
+    // The flusher tries again after a while.
     slow.wait(Duration::from_secs(6));
-    assert_eq!(slow.unsaved(), 1);
+    assert_eq!(slow.dirty(), 1);
     slow.direct.device().remove();
     drop(file);
     let begun = std::time::Instant::now();
-    while slow.unsaved() > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "nobody gives it up");
+    while slow.dirty() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the dirty folio is not discarded");
         slow.reactor.turn().unwrap();
     }
 }
@@ -363,7 +362,7 @@ fn begin<F: Future + Unpin>(slow: &Slow, future: &mut F) {
 }
 
 #[test]
-fn a_sync_that_waits_for_another_does_what_that_leaves_undone() {
+fn a_sync_does_what_a_cancelled_one_leaves_undone() {
     let slow = Slow::new(SIZE);
     assert_eq!(slow.put(4096, 1, 4096), Ok(4096));
     let (mut first, mut second) = (slow.file.sync(), slow.file.sync());
@@ -372,32 +371,32 @@ fn a_sync_that_waits_for_another_does_what_that_leaves_undone() {
     first.cancel();
     assert_eq!(slow.reactor.block_on(first), Err(Errno::CANCELED));
     assert_eq!(slow.reactor.block_on(second), Ok(()));
-    assert_eq!((slow.on_device(4096), slow.unsaved()), (1, 0));
+    assert_eq!((slow.on_device(4096), slow.dirty()), (1, 0));
 }
 
-/// Whatever it calls itself: nobody has cancelled anything.
+/// An errno that looks like a cancel: nothing was cancelled.
 #[test]
-fn a_failure_is_told_by_whatever_name() {
+fn any_errno_of_a_failed_write_back_is_reported() {
     for errno in [Errno::CANCELED, Errno::TIMEDOUT] {
         let slow = Slow::new(SIZE);
         assert_eq!(slow.put(4096, 1, 4096), Ok(4096));
         slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(errno)));
         slow.wait(Duration::from_secs(6));
-        assert_eq!((slow.on_device(4096), slow.unsaved()), (0, 1));
+        assert_eq!((slow.on_device(4096), slow.dirty()), (0, 1));
         slow.sim.clear_faults();
         let sync = |file: &File| slow.reactor.block_on(file.sync());
         let synced = [sync(&slow.file), sync(&slow.file), sync(&slow.direct), sync(&slow.direct)];
         assert_eq!(synced, [Err(Errno::IO), Ok(()), Err(Errno::IO), Ok(())], "{errno}");
-        assert_eq!((slow.on_device(4096), slow.unsaved()), (1, 0));
+        assert_eq!((slow.on_device(4096), slow.dirty()), (1, 0));
     }
 }
 
 #[test]
-fn a_saver_that_is_stopped_is_no_failure() {
+fn a_cancelled_write_back_is_no_failure() {
     let slow = Slow::new(SIZE);
     let now = || Clock::Virtual(slow.clock.clone()).now();
     assert_eq!(slow.put(4096, 1, 4096), Ok(4096));
-    // Before its request has gone, and while it is under way.
+    // Before its request is issued, and while it is in flight.
     for time in [Duration::ZERO, LATENCY / 2] {
         let sync = slow.file.sync().deadline(now() + time);
         assert_eq!(slow.reactor.block_on(sync), Err(Errno::TIMEDOUT));
@@ -406,15 +405,15 @@ fn a_saver_that_is_stopped_is_no_failure() {
     begin(&slow, &mut sync);
     sync.cancel();
     assert_eq!(slow.reactor.block_on(sync), Err(Errno::CANCELED));
-    assert_eq!(slow.unsaved(), 1);
+    assert_eq!(slow.dirty(), 1);
     let sync = |file: &File| slow.reactor.block_on(file.sync());
     assert_eq!([sync(&slow.direct), sync(&slow.file)], [Ok(()); 2]);
-    assert_eq!((slow.on_device(4096), slow.unsaved()), (1, 0));
+    assert_eq!((slow.on_device(4096), slow.dirty()), (1, 0));
 }
 
-/// While much of another file is unsaved, which takes its time.
+/// Many folios of another file are dirty, and their write-back takes long.
 #[test]
-fn a_file_that_is_closed_is_watched_no_longer_than_there_is_something() {
+fn the_flusher_of_a_closed_file_ends_when_it_is_clean() {
     let slow = Slow::new(64 * FOLIO);
     slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Late(Duration::from_secs(600))));
     assert_eq!(slow.put(0, 1, 12 * 4096), Ok(12 * 4096));
@@ -424,12 +423,12 @@ fn a_file_that_is_closed_is_watched_no_longer_than_there_is_something() {
     assert_eq!(slow.reactor.block_on(other.write(pattern(2, 100), 0)).1, Ok(100));
     drop(other);
     slow.wait(Duration::from_secs(1));
-    assert_eq!(slow.unsaved(), 12);
+    assert_eq!(slow.dirty(), 12);
     assert_eq!(slow.get(&file_over(&sim), 0, 100), pattern(2, 100)[..]);
 }
 
 #[test]
-fn what_is_not_to_be_cached_leaves_when_it_has_been_read_or_is_on_the_device() {
+fn dropbehind_folios_leave_after_the_read_or_write_back() {
     let slow = Slow::new(SIZE);
     let block_on = |advice| slow.reactor.block_on(slow.file.advise(advice, 0, 0)).unwrap();
     let used = || slow.cache.statistics().used_bytes / FOLIO;
@@ -440,23 +439,23 @@ fn what_is_not_to_be_cached_leaves_when_it_has_been_read_or_is_on_the_device() {
     for block in 0..64 {
         assert_eq!(slow.get(&slow.file, block * FOLIO, 4096), [0; 4096]);
     }
-    // What is read ahead waits to be read, and what was there before is there yet.
+    // Folios read ahead stay until they are read, and folios cached before stay.
     let rest = slow.get(&slow.file, 64 * FOLIO, SIZE as usize - 64 * 4096);
     assert_eq!((rest.len() as u64, used()), (SIZE - 64 * FOLIO, 1));
     assert_eq!(slow.file.cached(0..SIZE), only(8 * FOLIO..9 * FOLIO));
-    // A part of a folio, until its end has been read.
+    // A folio read in part stays until its end has been read.
     slow.get(&slow.file, 0, 100);
     assert_eq!(slow.file.cached(0..FOLIO), only(0..FOLIO));
     slow.get(&slow.file, 100, 3996);
     assert_eq!(slow.file.cached(0..FOLIO), []);
 
     assert_eq!(slow.put(16 * FOLIO, 7, 16 * 4096), Ok(16 * 4096));
-    assert_eq!(slow.unsaved(), 16);
-    // Nobody syncs it.
+    assert_eq!(slow.dirty(), 16);
+    // Without a sync.
     slow.wait(3 * LATENCY);
-    assert_eq!((slow.unsaved(), slow.on_device(31 * FOLIO)), (0, 7));
+    assert_eq!((slow.dirty(), slow.on_device(31 * FOLIO)), (0, 7));
     assert_eq!(slow.file.cached(16 * FOLIO..32 * FOLIO), []);
-    // What another has used stays.
+    // Folios used by another handle stay.
     assert_eq!(slow.put(16 * FOLIO, 8, 2 * 4096), Ok(2 * 4096));
     assert_eq!(slow.get(&normal, 17 * FOLIO, 1), [8]);
     slow.wait(3 * LATENCY);

@@ -1,4 +1,4 @@
-//! Cancels and deadlines: each operation answers once, and says what became of it.
+//! Cancels and deadlines: each operation ends once, and reports its fate.
 
 mod drive;
 
@@ -21,11 +21,11 @@ use uringfs_reactor::{Completed, Fate, Outcome, Reactor, ReactorOptions, Token};
 const SIZE: u64 = 1 << 20;
 const LATENCY: Duration = Duration::from_millis(10);
 
-/// Writers of parts of blocks wait for what other reactors of the process have in
-/// flight, and virtual time does not: one test at a time.
+/// A partial-block write waits for requests of other reactors of the process, and virtual time does not: one
+/// test at a time.
 static TIME: Mutex<()> = Mutex::new(());
 
-/// Everything takes 10 ms, as many at once as come.
+/// Every request takes 10 ms, any number at once.
 fn slow(clock: &VirtualClock) -> Sim {
     let options = SimOptions::new(SIZE).latency(LATENCY..=LATENCY).units(4096);
     Sim::new(options.cache(Cache::Volatile).clock(Clock::Virtual(clock.clone())))
@@ -47,100 +47,100 @@ fn bench() -> Bench {
     Bench { clock: Clock::Virtual(clock), sim, file, reactor, _alone }
 }
 
-/// Starts what is asked, and goes on while it is under way.
-async fn started<R: Answer>(ask: &mut Ask<R>) {
-    let pending = poll_fn(|context| Poll::Ready(Pin::new(&mut *ask).poll(context).is_pending()));
-    assert!(pending.await, "it takes its time");
+/// Starts an operation and returns while it is in flight.
+async fn started<R: Answer>(op: &mut Ask<R>) {
+    let pending = poll_fn(|context| Poll::Ready(Pin::new(&mut *op).poll(context).is_pending()));
+    assert!(pending.await, "it is in flight");
 }
 
 impl Bench {
-    /// The outcome with a deadline so far away, and how long it took.
-    fn until<R>(&self, ask: Ask<R>, deadline: Duration) -> (Outcome, Duration) {
+    /// The outcome with a deadline this far away, and the time it took.
+    fn until<R>(&self, op: Ask<R>, deadline: Duration) -> (Outcome, Duration) {
         let begin = self.clock.now();
-        let outcome = self.reactor.block_on(ask.deadline(begin + deadline).outcome());
+        let outcome = self.reactor.block_on(op.deadline(begin + deadline).outcome());
         (outcome, self.clock.now() - begin)
     }
 
-    /// The outcome of what is cancelled after `delay`, and how long it took.
-    fn cancelled<R: Answer>(&self, mut ask: Ask<R>, delay: Duration) -> (Outcome, Duration) {
+    /// The outcome of an operation cancelled after `delay`, and the time it took.
+    fn cancelled<R: Answer>(&self, mut op: Ask<R>, delay: Duration) -> (Outcome, Duration) {
         let begin = self.clock.now();
         let outcome = self.reactor.block_on(async {
-            started(&mut ask).await;
+            started(&mut op).await;
             self.reactor.sleep(delay).await;
-            ask.cancel();
-            ask.outcome().await
+            op.cancel();
+            op.outcome().await
         });
         (outcome, self.clock.now() - begin)
     }
 
-    /// Requests that have changed or flushed the device.
+    /// Requests that changed or flushed the device.
     fn changes(&self) -> usize {
         self.sim.record().len()
     }
 }
 
-fn answer(outcome: &Outcome) -> (Result<u64, Errno>, Fate) {
+fn result_of(outcome: &Outcome) -> (Result<u64, Errno>, Fate) {
     (outcome.result, outcome.fate)
 }
 
 #[test]
-fn what_is_cancelled_before_it_starts_is_not_started() {
+fn a_cancel_before_the_start_is_not_started() {
     let bench = bench();
     let mut write = bench.file.write(pattern(1, 4096), 0);
     write.cancel();
     let outcome = bench.reactor.block_on(write.outcome());
-    assert_eq!(answer(&outcome), (Err(Errno::CANCELED), Fate::NotStarted));
+    assert_eq!(result_of(&outcome), (Err(Errno::CANCELED), Fate::NotStarted));
     assert!(matches!(outcome.payload, Payload::Buffer(buffer) if buffer.len() == 4096));
     assert_eq!(bench.changes(), 0);
 }
 
 #[test]
-fn what_is_late_before_it_starts_is_not_started() {
+fn a_deadline_before_the_start_is_not_started() {
     let bench = bench();
     for (length, offset) in [(4096, 0), (5000, 3), (200 << 10, 0)] {
         let (outcome, took) =
             bench.until(bench.file.write(pattern(1, length), offset), Duration::ZERO);
-        assert_eq!(answer(&outcome), (Err(Errno::TIMEDOUT), Fate::NotStarted));
+        assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Fate::NotStarted));
         assert_eq!(took, Duration::ZERO);
     }
     let (outcome, _) = bench.until(bench.file.read(Buffer::zeroed(4096), 0), Duration::ZERO);
-    assert_eq!(answer(&outcome), (Err(Errno::TIMEDOUT), Fate::NotStarted));
+    assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Fate::NotStarted));
     assert_eq!(bench.changes(), 0);
 }
 
 #[test]
-fn what_is_cancelled_under_way_is_unknown() {
+fn a_cancel_in_flight_is_unknown() {
     let bench = bench();
     let delay = LATENCY / 2;
-    let asks = [
+    let ops = [
         bench.file.write(pattern(1, 4096), 0),
         bench.file.write(pattern(1, 5000), 100),
         bench.file.write_durably(pattern(1, 4096), 0),
         bench.file.read(Buffer::zeroed(4096), 0),
         bench.file.read(Buffer::zeroed(5000), 1),
     ];
-    for ask in asks {
-        let (outcome, took) = bench.cancelled(ask, delay);
-        assert_eq!(answer(&outcome), (Err(Errno::CANCELED), Fate::Unknown));
+    for op in ops {
+        let (outcome, took) = bench.cancelled(op, delay);
+        assert_eq!(result_of(&outcome), (Err(Errno::CANCELED), Fate::Unknown));
         assert_eq!(took, delay, "it does not wait for the device");
     }
-    for ask in [bench.file.sync(), bench.file.discard(0, 8192), bench.file.write_zeroes(0, 8192)] {
-        let (outcome, took) = bench.cancelled(ask, delay);
-        assert_eq!(answer(&outcome), (Err(Errno::CANCELED), Fate::Unknown));
+    for op in [bench.file.sync(), bench.file.discard(0, 8192), bench.file.write_zeroes(0, 8192)] {
+        let (outcome, took) = bench.cancelled(op, delay);
+        assert_eq!(result_of(&outcome), (Err(Errno::CANCELED), Fate::Unknown));
         assert_eq!(took, delay, "it does not wait for the device");
     }
 }
 
 #[test]
-fn what_is_late_under_way_is_unknown() {
+fn a_deadline_in_flight_is_unknown() {
     let bench = bench();
     let (outcome, took) = bench.until(bench.file.write(pattern(1, 4096), 0), LATENCY / 2);
-    assert_eq!(answer(&outcome), (Err(Errno::TIMEDOUT), Fate::Unknown));
+    assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Fate::Unknown));
     assert_eq!(took, LATENCY / 2);
-    // Its write is done in 10 ms, its flush would be in 20.
+    // The write ends after 10 ms, the flush would after 20.
     let (outcome, took) =
         bench.until(bench.file.write_durably(pattern(2, 4096), 0), LATENCY * 3 / 2);
-    assert_eq!(answer(&outcome), (Err(Errno::TIMEDOUT), Fate::Unknown));
+    assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Fate::Unknown));
     assert_eq!(took, LATENCY * 3 / 2);
     let mut found = [0; 4096];
     bench.sim.peek(0, &mut found);
@@ -148,31 +148,31 @@ fn what_is_late_under_way_is_unknown() {
 }
 
 #[test]
-fn what_ends_in_time_is_done() {
+fn an_operation_that_ends_in_time_is_done() {
     let bench = bench();
     let (outcome, took) = bench.until(bench.file.write(pattern(1, 4096), 0), LATENCY * 2);
-    assert_eq!(answer(&outcome), (Ok(4096), Fate::Done));
+    assert_eq!(result_of(&outcome), (Ok(4096), Fate::Done));
     assert_eq!(took, LATENCY);
     let (outcome, took) = bench.until(bench.file.read(Buffer::zeroed(4096), 0), LATENCY * 2);
-    assert_eq!(answer(&outcome), (Ok(4096), Fate::Done));
+    assert_eq!(result_of(&outcome), (Ok(4096), Fate::Done));
     assert_eq!(took, LATENCY);
     // A cancel after the end changes nothing.
-    let mut ask = bench.file.write(pattern(3, 4096), 4096);
+    let mut op = bench.file.write(pattern(3, 4096), 4096);
     let outcome = bench.reactor.block_on(async {
-        started(&mut ask).await;
+        started(&mut op).await;
         bench.reactor.sleep(LATENCY * 2).await;
-        ask.cancel();
-        ask.outcome().await
+        op.cancel();
+        op.outcome().await
     });
-    assert_eq!(answer(&outcome), (Ok(4096), Fate::Done));
-    // Its deadline does not reach another operation.
+    assert_eq!(result_of(&outcome), (Ok(4096), Fate::Done));
+    // A passed deadline does not affect another operation.
     bench.reactor.block_on(bench.reactor.sleep(LATENCY * 10));
     let (_, result) = bench.reactor.block_on(bench.file.read(Buffer::zeroed(4096), 0));
     assert_eq!(result, Ok(4096));
 }
 
 #[test]
-fn tokens_are_cancelled_by_their_token_only() {
+fn a_cancel_by_token_cancels_only_that_token() {
     let bench = bench();
     for token in 0..6 {
         let offset = token * 16_384;
@@ -198,11 +198,11 @@ fn tokens_are_cancelled_by_their_token_only() {
 }
 
 #[test]
-fn who_waits_for_a_lock_can_be_cancelled_and_is_not_started() {
+fn a_cancelled_lock_waiter_is_not_started() {
     let bench = bench();
     let file = &bench.file;
     bench.reactor.block_on(async {
-        // It keeps its blocks for three steps of the device.
+        // It holds its blocks for three requests.
         let mut first = file.write(pattern(1, 9000), 100);
         started(&mut first).await;
         bench.reactor.sleep(LATENCY / 2).await;
@@ -214,10 +214,10 @@ fn who_waits_for_a_lock_can_be_cancelled_and_is_not_started() {
         second.cancel();
         third.cancel();
         let (second, third) = (second.outcome().await, third.outcome().await);
-        assert_eq!(answer(&second), (Err(Errno::CANCELED), Fate::NotStarted));
-        assert_eq!(answer(&third), (Err(Errno::CANCELED), Fate::NotStarted));
+        assert_eq!(result_of(&second), (Err(Errno::CANCELED), Fate::NotStarted));
+        assert_eq!(result_of(&third), (Err(Errno::CANCELED), Fate::NotStarted));
         let first = first.outcome().await;
-        assert_eq!(answer(&first), (Ok(9000), Fate::Done));
+        assert_eq!(result_of(&first), (Ok(9000), Fate::Done));
         let (found, _) = file.read(Buffer::zeroed(9000), 100).await;
         assert_eq!(found[..], pattern(1, 9000)[..]);
     });
@@ -227,9 +227,9 @@ fn who_waits_for_a_lock_can_be_cancelled_and_is_not_started() {
 fn ten_thousand_cancels(name: &str, reactor: &Reactor, file: &File, seed: u64) {
     println!("{name}: seed {seed}");
     let mut random = Random(seed);
-    let mut asked = 0;
+    let mut issued = 0;
     loop {
-        let token = Token::new(asked);
+        let token = Token::new(issued);
         let offset = random.below(SIZE / 8192) * 8192;
         let refused = match random.below(4) {
             0 => reactor.read(file, Buffer::zeroed(4096), offset, token),
@@ -238,29 +238,29 @@ fn ten_thousand_cancels(name: &str, reactor: &Reactor, file: &File, seed: u64) {
             _ => reactor.start(file.datasync(), token),
         };
         match refused {
-            Ok(()) => asked += 1,
+            Ok(()) => issued += 1,
             Err(refused) => {
                 assert_eq!(refused.error, Errno::AGAIN, "{name}");
                 break;
             }
         }
-        assert!(asked < 100_000, "{name}: a queue has a bound");
+        assert!(issued < 100_000, "{name}: a queue has a bound");
     }
     let mut completed: Vec<Completed> = Vec::new();
     for round in 0..10_000 {
-        reactor.cancel(Token::new(random.below(asked)));
+        reactor.cancel(Token::new(random.below(issued)));
         if round % 1000 == 999 {
             reactor.reap(0, None, &mut completed).unwrap();
         }
     }
-    while completed.len() < asked as usize {
+    while completed.len() < issued as usize {
         let before = completed.len();
         reactor.reap(1, Some(Duration::from_secs(20)), &mut completed).unwrap();
-        assert!(completed.len() > before, "{name}: {before} of {asked} have answered");
+        assert!(completed.len() > before, "{name}: {before} of {issued} have ended");
     }
     reactor.reap(1, None, &mut completed).unwrap();
     let tokens: HashSet<_> = completed.iter().map(|one| one.token()).collect();
-    assert_eq!((tokens.len(), completed.len()), (asked as usize, asked as usize), "{name}");
+    assert_eq!((tokens.len(), completed.len()), (issued as usize, issued as usize), "{name}");
     for one in &completed {
         let done = one.result().is_ok() && one.fate() == Fate::Done;
         let stopped = one.result() == Err(Errno::CANCELED) && one.fate() != Fate::Done;
@@ -269,7 +269,7 @@ fn ten_thousand_cancels(name: &str, reactor: &Reactor, file: &File, seed: u64) {
 }
 
 #[test]
-fn ten_thousand_cancels_of_a_full_queue_are_answered_once_each() {
+fn operations_end_once_under_ten_thousand_cancels() {
     let bench = bench();
     ten_thousand_cancels("sim", &bench.reactor, &bench.file, 21);
     let folder = tempfile::tempdir().unwrap();
@@ -292,9 +292,9 @@ fn ten_thousand_cancels_of_a_full_queue_are_answered_once_each() {
 }
 
 #[test]
-fn a_thousand_awaited_operations_are_cancelled_one_by_one() {
+fn awaited_operations_are_cancelled_one_by_one() {
     let bench = bench();
-    let asks: Vec<_> = (0..1000u64)
+    let ops: Vec<_> = (0..1000u64)
         .map(|number| {
             let offset = number * 1024;
             match number % 3 {
@@ -305,25 +305,25 @@ fn a_thousand_awaited_operations_are_cancelled_one_by_one() {
         })
         .collect();
     let reactor = &bench.reactor;
-    let cancelled = |mut ask: Ask<_>, number: usize| async move {
-        started(&mut ask).await;
+    let cancelled = |mut op: Ask<_>, number: usize| async move {
+        started(&mut op).await;
         reactor.sleep(LATENCY / 2).await;
         if number.is_multiple_of(2) {
-            ask.cancel();
+            op.cancel();
         }
-        ask.outcome().await
+        op.outcome().await
     };
-    let futures: Vec<Pin<Box<dyn Future<Output = Outcome> + '_>>> = asks
+    let futures: Vec<Pin<Box<dyn Future<Output = Outcome> + '_>>> = ops
         .into_iter()
         .enumerate()
-        .map(|(number, ask)| -> Pin<Box<dyn Future<Output = Outcome> + '_>> {
-            Box::pin(cancelled(ask, number))
+        .map(|(number, op)| -> Pin<Box<dyn Future<Output = Outcome> + '_>> {
+            Box::pin(cancelled(op, number))
         })
         .collect();
     let outcomes = reactor.block_on(join_all(futures));
     for (number, outcome) in outcomes.iter().enumerate() {
         if number.is_multiple_of(2) {
-            assert_eq!(answer(outcome), (Err(Errno::CANCELED), Fate::Unknown), "{number}");
+            assert_eq!(result_of(outcome), (Err(Errno::CANCELED), Fate::Unknown), "{number}");
         } else {
             assert_eq!(outcome.fate, Fate::Done, "{number}: {outcome:?}");
         }
@@ -331,20 +331,20 @@ fn a_thousand_awaited_operations_are_cancelled_one_by_one() {
 }
 
 #[test]
-fn with_two_reactors_on_a_thread_a_cancel_reaches_its_own() {
+fn a_cancel_reaches_the_reactor_of_its_operation() {
     let _alone = TIME.lock();
     let clock = VirtualClock::default();
     let file = file_over(&slow(&clock));
     let (_first, second) = (reactor_by(&clock), reactor_by(&clock));
     for length in [4096, 5000] {
-        let mut ask = file.read(Buffer::zeroed(length), 0);
+        let mut op = file.read(Buffer::zeroed(length), 0);
         let mut completed = Vec::new();
-        second.block_on(started(&mut ask));
+        second.block_on(started(&mut op));
         second.reap(1, Some(LATENCY / 2), &mut completed).unwrap();
-        ask.cancel();
+        op.cancel();
         let begin = Clock::Virtual(clock.clone()).now();
         second.reap(1, None, &mut completed).unwrap();
-        let outcome = second.block_on(ask.outcome());
+        let outcome = second.block_on(op.outcome());
         assert_eq!(outcome.result, Err(Errno::CANCELED), "{length} bytes");
         assert!(Clock::Virtual(clock.clone()).now() - begin < LATENCY / 4, "{length} bytes");
     }

@@ -1,5 +1,5 @@
-//! The counters prove the mechanisms: each read and each refusal is counted
-//! exactly, and so is what is registered and where completions are finished.
+//! Counters that prove the mechanisms: each read and each refusal is counted exactly, and so are registered
+//! memory and files, and where completions are finished.
 
 mod drive;
 
@@ -19,7 +19,7 @@ use uringfs_reactor::{CompletionMode, Counter, Reactor, ReactorOptions, Token};
 const SIZE: u64 = 1 << 20;
 const READS: u64 = 96;
 
-/// Everything that can become of a read at its beginning.
+/// All counters of the start of a read.
 const BEGINNINGS: [Counter; 9] = [
     Counter::SimpleTaken,
     Counter::SimpleOff,
@@ -49,7 +49,7 @@ fn ring(change: impl FnOnce(&mut ReactorOptions)) -> Reactor {
     Reactor::new(options).unwrap()
 }
 
-/// What `act` adds to the counters that are named.
+/// The increase of these counters during `act`.
 fn added<const N: usize>(
     reactor: &Reactor,
     counters: [Counter; N],
@@ -62,7 +62,7 @@ fn added<const N: usize>(
     std::array::from_fn(|place| after[place] - before[place])
 }
 
-/// Reads whole blocks with memory of a pool, in batches, by token.
+/// Reads whole blocks into memory of a pool, in batches, by token.
 fn read_blocks(reactor: &Reactor, file: &File, pool: &BufferPool) {
     for batch in 0..READS / 32 {
         for place in 0..32 {
@@ -77,7 +77,7 @@ fn read_blocks(reactor: &Reactor, file: &File, pool: &BufferPool) {
 }
 
 #[test]
-fn every_eligible_read_goes_the_simple_way_completes_inline_and_names_indexes() {
+fn eligible_reads_take_the_fast_path_and_complete_inline() {
     let pool = BufferPool::new(4096, 32).unwrap();
     for file in [image(), null()] {
         let reactor = ring(|_| {});
@@ -96,7 +96,7 @@ fn every_eligible_read_goes_the_simple_way_completes_inline_and_names_indexes() 
 }
 
 #[test]
-fn registered_files_and_buffers_are_used_by_all_and_by_none_when_off() {
+fn registered_files_and_buffers_follow_their_switches() {
     let pool = BufferPool::new(4096, 32).unwrap();
     let counted =
         [Counter::FixedFiles, Counter::PlainFiles, Counter::FixedBuffers, Counter::PlainBuffers];
@@ -112,7 +112,7 @@ fn registered_files_and_buffers_are_used_by_all_and_by_none_when_off() {
     assert_eq!(run(true, false), [READS, 0, 0, READS]);
     assert_eq!(run(false, false), [0, READS, 0, READS]);
 
-    // Memory that is of no pool cannot be registered.
+    // Memory outside a pool is not registered.
     let reactor = ring(|_| {});
     let counts = added(&reactor, counted, || {
         reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
@@ -120,7 +120,7 @@ fn registered_files_and_buffers_are_used_by_all_and_by_none_when_off() {
     });
     assert_eq!(counts, [1, 0, 0, 1]);
 
-    // Writes and the general way name the same indexes.
+    // Writes and the slow path use the same indexes.
     let counts = added(&reactor, counted, || {
         for place in 0..8 {
             let buffer = pool.get().unwrap();
@@ -132,7 +132,7 @@ fn registered_files_and_buffers_are_used_by_all_and_by_none_when_off() {
 }
 
 #[test]
-fn through_the_worker_every_completion_goes_and_none_inline() {
+fn the_worker_finishes_all_completions() {
     let pool = BufferPool::new(4096, 32).unwrap();
     for file in [image(), null()] {
         let reactor = ring(|options| options.completion = CompletionMode::Worker);
@@ -176,7 +176,7 @@ fn plain_overwrites_complete_inline() {
 }
 
 #[test]
-fn writers_take_the_files_lock_where_all_are_to() {
+fn exclusive_write_lock_is_taken_by_all_writers() {
     const WRITES: u64 = 100;
     let device = image().device().clone();
     let options = FileOptions { write_lock: WriteLocking::Exclusive, ..FileOptions::default() };
@@ -207,7 +207,7 @@ fn writers_take_the_files_lock_where_all_are_to() {
 }
 
 #[test]
-fn one_system_call_a_batch() {
+fn a_batch_costs_one_system_call() {
     let pool = BufferPool::new(4096, 32).unwrap();
     let (file, reactor) = (null(), ring(|_| {}));
     read_blocks(&reactor, &file, &pool);
@@ -215,7 +215,7 @@ fn one_system_call_a_batch() {
     assert_eq!(enters, READS / 32);
 }
 
-/// One block is a hole, one unwritten, and the rest is in extents of 6144 bytes.
+/// One block is a hole, one is unwritten, and the rest is in extents of 6144 bytes.
 struct Scattered;
 
 impl Map for Scattered {
@@ -237,7 +237,7 @@ impl Map for Scattered {
 }
 
 #[test]
-fn each_refusal_is_counted_by_its_reason_in_both_ways_of_asking() {
+fn each_refusal_is_counted_by_its_reason() {
     let sim = Sim::new(SimOptions::new(SIZE));
     let plain = file_over(&sim);
     let switched_off = File::over(
@@ -296,7 +296,7 @@ fn each_refusal_is_counted_by_its_reason_in_both_ways_of_asking() {
 }
 
 #[test]
-fn several_pieces_and_a_deadline_are_refusals_too() {
+fn vectored_reads_and_deadlines_are_refused() {
     let file = file_over(&Sim::new(SimOptions::new(SIZE)));
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let pieces = || vec![Buffer::zeroed(2048), Buffer::zeroed(2048)];
@@ -312,8 +312,8 @@ fn several_pieces_and_a_deadline_are_refusals_too() {
     });
     assert_eq!(counts, only(Counter::SimplePieces));
     let counts = added(&reactor, BEGINNINGS, || {
-        let ask = file.read(Buffer::zeroed(4096), 0).deadline(later());
-        reactor.start(ask, Token::new(1)).unwrap();
+        let op = file.read(Buffer::zeroed(4096), 0).deadline(later());
+        reactor.start(op, Token::new(1)).unwrap();
         reap(&reactor, 1);
     });
     assert_eq!(counts, only(Counter::SimpleDeadline));
@@ -324,7 +324,7 @@ fn several_pieces_and_a_deadline_are_refusals_too() {
 }
 
 #[test]
-fn a_full_queue_sends_awaited_reads_the_general_way_and_refuses_tokens() {
+fn a_full_queue_refuses_tokens_and_delays_awaited_reads() {
     let clock = Clock::Virtual(VirtualClock::default());
     let second = Duration::from_secs(1);
     let options = SimOptions::new(SIZE).latency(second..=second).units(64).clock(clock.clone());
@@ -356,8 +356,8 @@ fn a_full_queue_sends_awaited_reads_the_general_way_and_refuses_tokens() {
 }
 
 #[test]
-fn fills_of_the_page_cache_and_what_it_writes_back_use_registered_memory() {
-    // So large that nobody saves by himself what is written: that takes an eighth of it.
+fn fills_and_write_back_use_registered_memory() {
+    // Large enough that the flusher does not start by itself: it does at an eighth of the cache.
     let file = image().buffered(&Cache::new(16 * SIZE));
     let (reactor, whole) = (ring(|_| {}), SIZE as usize);
     let buffers = [Counter::FixedBuffers, Counter::PlainBuffers];

@@ -1,5 +1,5 @@
-//! Whoever asked goes away: futures dropped at every step, reactors dropped
-//! with requests in flight. Nothing is lost, leaked or left locked.
+//! Callers that go away: futures dropped at every step, reactors dropped with requests in flight. Nothing is
+//! lost, leaked or left locked.
 
 mod drive;
 
@@ -27,10 +27,10 @@ fn slow(clock: &VirtualClock) -> Sim {
     Sim::new(options.clock(Clock::Virtual(clock.clone())))
 }
 
-/// An operation whose answer nobody looks at.
+/// An operation whose result is ignored.
 type Erased = Pin<Box<dyn Future<Output = ()>>>;
 
-/// One operation by number with memory of the pool, or none when there are no more.
+/// The operation of this number, with memory of the pool; `None` beyond the last.
 fn operation(number: usize, file: &File, pool: &BufferPool) -> Option<(&'static str, Erased)> {
     fn erased<T>(future: impl Future<Output = T> + 'static) -> Erased {
         Box::pin(async move { drop(future.await) })
@@ -67,14 +67,14 @@ fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Lets everything end that has been started.
+/// Waits until all operations have ended.
 fn drain(reactor: &Reactor) {
     let mut completed = Vec::new();
     reactor.reap(usize::MAX, None, &mut completed).unwrap();
-    assert!(completed.is_empty(), "nothing was asked for by token");
+    assert!(completed.is_empty(), "nothing was started by token");
 }
 
-/// Everything is balanced: memory, locks, and what is counted in flight.
+/// Checks that memory, locks and counts in flight are back.
 fn check_balance(reactor: &Reactor, file: &File, pool: &BufferPool, what: &str) {
     assert_eq!(pool.available(), BUFFERS, "{what}: memory");
     let epoch = quiescence(file.device().index()).retire();
@@ -83,7 +83,7 @@ fn check_balance(reactor: &Reactor, file: &File, pool: &BufferPool, what: &str) 
         !quiescence(file.device().index()).holders(epoch).contains(&name),
         "{what}: counted in"
     );
-    // Were a range or the mode locked, these would wait for ever.
+    // With a range or the bias still held, these writes would hang.
     let outcome = reactor.block_on(async {
         let (_, part) = file.write(Buffer::copy_of(&[1; 100]), 50).await;
         assert_eq!(part, Ok(100), "{what}");
@@ -93,7 +93,7 @@ fn check_balance(reactor: &Reactor, file: &File, pool: &BufferPool, what: &str) 
 }
 
 #[test]
-fn a_future_dropped_at_any_step_leaves_nothing_behind() {
+fn a_future_dropped_at_any_step_leaks_nothing() {
     for completion in [CompletionMode::Inline, CompletionMode::Worker] {
         let clock = VirtualClock::default();
         let file = file_over(&slow(&clock));
@@ -121,7 +121,7 @@ fn a_future_dropped_at_any_step_leaves_nothing_behind() {
                 drain(&reactor);
                 check_balance(&reactor, &file, &pool, &format!("{name}, {steps} steps"));
                 if ended {
-                    assert!(steps > 0, "{name} takes its time");
+                    assert!(steps > 0, "{name} takes several steps");
                     break;
                 }
                 steps += 1;
@@ -147,7 +147,7 @@ fn a_future_dropped_before_its_first_poll_does_nothing() {
 }
 
 #[test]
-fn spawned_futures_go_with_the_reactor_and_what_they_started_ends() {
+fn operations_of_spawned_futures_end_with_the_reactor() {
     let clock = VirtualClock::default();
     let sim = slow(&clock);
     let file = file_over(&sim);
@@ -174,7 +174,7 @@ fn spawned_futures_go_with_the_reactor_and_what_they_started_ends() {
     check_balance(&reactor, &file, &pool, "at the end");
 }
 
-/// Starts writes of both kinds in both ways on a reactor that is then dropped.
+/// Starts aligned and unaligned writes, by token and awaited, on a reactor that is then dropped.
 fn drop_under_load(back_end: BackEnd, queue: QueueKind, completion: CompletionMode) {
     let name = format!("{back_end:?}, {queue}, {completion:?}");
     let folder = tempfile::tempdir().unwrap();
@@ -214,7 +214,7 @@ fn drop_under_load(back_end: BackEnd, queue: QueueKind, completion: CompletionMo
     drop(reactor);
     for future in awaited {
         let Poll::Ready(outcome) = poll_once(pin!(future)) else {
-            panic!("{name}: the reactor has gone and not answered");
+            panic!("{name}: the reactor has gone without a result");
         };
         assert_eq!(outcome.fate, Fate::Done, "{name}: {outcome:?}");
     }
@@ -225,7 +225,7 @@ fn drop_under_load(back_end: BackEnd, queue: QueueKind, completion: CompletionMo
             .read(&file, Buffer::zeroed(SPAN as usize), place * SPAN, Token::new(place))
             .unwrap();
     }
-    for completed in reap_within(&reactor, COUNT as usize, back_end.patience()) {
+    for completed in reap_within(&reactor, COUNT as usize, back_end.timeout()) {
         let place = completed.token().get();
         let buffer = completed.into_buffer();
         let (before, after) = buffer.split_at(unaligned(place) as usize);
@@ -235,7 +235,7 @@ fn drop_under_load(back_end: BackEnd, queue: QueueKind, completion: CompletionMo
 }
 
 #[test]
-fn a_reactor_that_is_dropped_finishes_first() {
+fn a_dropped_reactor_finishes_its_requests() {
     for completion in [CompletionMode::Inline, CompletionMode::Worker] {
         for queue in [QueueKind::Ring, QueueKind::Aio, QueueKind::Sync, QueueKind::Threads] {
             drop_under_load(BackEnd::Image, queue, completion);
@@ -250,7 +250,7 @@ fn a_reactor_that_is_dropped_finishes_first() {
 }
 
 #[test]
-fn what_comes_by_mail_while_a_reactor_is_dropped_is_finished_too() {
+fn a_message_during_the_drop_is_finished() {
     for completion in [CompletionMode::Inline, CompletionMode::Worker] {
         let reactor =
             Reactor::new(ReactorOptions { completion, ..ReactorOptions::default() }).unwrap();
@@ -259,21 +259,21 @@ fn what_comes_by_mail_while_a_reactor_is_dropped_is_finished_too() {
         let remote = reactor.inner().remote();
         let (send, receive) = std::sync::mpsc::channel();
         let again = remote.clone();
-        // Left before the drop and read in it: what it begins is finished. Whoever goes on asking from
-        // then on must not keep the reactor, and is told.
+        // The message is posted before the drop and handled during it: the operation that it starts is
+        // finished. Later senders do not keep the reactor alive; their send fails.
         let sent = remote.run(move |_| {
             let mut future = Box::pin(file.write(pattern(1, 5000), 100).outcome());
             assert!(poll_once(future.as_mut()).is_pending());
-            assert!(!again.run(|_| panic!("nobody reads this")), "the reactor is about to go");
+            assert!(!again.run(|_| panic!("nothing handles this")), "the reactor is about to go");
             send.send(future).unwrap();
         });
         assert!(sent);
         drop(reactor);
-        let mut future = receive.try_recv().expect("the letter was read");
+        let mut future = receive.try_recv().expect("the message was handled");
         let Poll::Ready(outcome) = poll_once(future.as_mut()) else {
-            panic!("{completion:?}: the reactor has gone and not answered");
+            panic!("{completion:?}: the reactor has gone without a result");
         };
         assert_eq!((outcome.result, outcome.fate), (Ok(5000), Fate::Done), "{completion:?}");
-        assert!(!remote.run(|_| {}), "nobody reads this");
+        assert!(!remote.run(|_| {}), "nothing handles this");
     }
 }

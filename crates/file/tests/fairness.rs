@@ -1,5 +1,4 @@
-//! Nobody waits for ever: not what found a queue full, and not who waits for
-//! everything that was in flight.
+//! No starvation: neither of an operation that found the queue full, nor of a wait for everything in flight.
 
 mod drive;
 
@@ -18,7 +17,7 @@ use uringfs_file::{File, FileOptions, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token, quiescence};
 
 #[test]
-fn what_found_the_queue_full_gets_its_turn_under_steady_load() {
+fn an_operation_refused_by_a_full_queue_gets_its_turn() {
     let options = ReactorOptions { queue: QueueKind::Ring, depth: 4, ..Default::default() };
     let reactor = Reactor::new(options).unwrap();
     let file = File::over(Device::new(Null::new(1 << 20)).unwrap(), FileOptions::default());
@@ -39,12 +38,12 @@ fn what_found_the_queue_full_gets_its_turn_under_steady_load() {
 }
 
 #[test]
-fn what_ended_where_it_began_holds_nobody_back() {
+fn a_read_that_ended_at_once_blocks_no_quiescence() {
     for queue in [QueueKind::Sync, QueueKind::Threads] {
         let reactor = Reactor::new(ReactorOptions { queue, ..Default::default() }).unwrap();
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
         let file = File::over(device, FileOptions::default());
-        // Behind the end: it ends in this call, and nobody comes to collect.
+        // Beyond the end: it ends in this call, and no reap follows.
         reactor.read(&file, Buffer::zeroed(4096), 1 << 20, Token::new(0)).unwrap();
         let domain = quiescence(file.device().index());
         let epoch = domain.retire();
@@ -52,7 +51,7 @@ fn what_ended_where_it_began_holds_nobody_back() {
     }
 }
 
-/// Waits for nothing, but lets others have their turn: again and again until then.
+/// Yields to other tasks until the condition holds.
 async fn until(is_over: impl Fn() -> bool) {
     poll_fn(|context| {
         context.waker().wake_by_ref();
@@ -62,7 +61,7 @@ async fn until(is_over: impl Fn() -> bool) {
 }
 
 #[test]
-fn requests_are_done_beside_what_wakes_itself_again_and_again() {
+fn a_task_that_wakes_itself_does_not_starve_requests() {
     for queue in [QueueKind::Ring, QueueKind::Sync, QueueKind::Threads] {
         let reactor = Reactor::new(ReactorOptions { queue, ..Default::default() }).unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -71,29 +70,28 @@ fn requests_are_done_beside_what_wakes_itself_again_and_again() {
         let file = File::over(device, FileOptions::default());
         let read = || {
             let (is_read, read) = (Rc::new(Cell::new(false)), file.read(Buffer::zeroed(4096), 0));
-            let told = is_read.clone();
+            let done = is_read.clone();
             reactor.spawn(async move {
                 assert_eq!(read.await.1, Ok(4096));
-                told.set(true);
+                done.set(true);
             });
             is_read
         };
         let is_read = read();
         reactor.block_on(until(|| is_read.get()));
         let is_read = read();
-        let (told, heard) = (Rc::new(Cell::new(false)), is_read.clone());
-        let ended = told.clone();
+        let (done, observed) = (Rc::new(Cell::new(false)), is_read.clone());
+        let ended = done.clone();
         reactor.spawn(async move {
-            until(|| heard.get()).await;
-            told.set(true);
+            until(|| observed.get()).await;
+            done.set(true);
         });
         reactor.block_on(until(|| ended.get()));
     }
 }
 
 #[test]
-fn whoever_excludes_overwriters_gives_up_on_a_reactor_that_does_not_turn_and_succeeds_when_it_has()
-{
+fn excluding_overwriters_times_out_on_a_stuck_reactor() {
     let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
     let file = File::over(device, FileOptions::default());
     let (late, own) = (reactor_by(&VirtualClock::default()), reactor_by(&VirtualClock::default()));
@@ -101,7 +99,7 @@ fn whoever_excludes_overwriters_gives_up_on_a_reactor_that_does_not_turn_and_suc
     late.submit().unwrap();
     let write = || own.block_on(file.write(Buffer::zeroed(100), 7)).1;
     assert_eq!(write(), Err(Errno::BUSY));
-    // Overwrites of whole blocks need nobody's turn.
+    // Overwrites of whole blocks wait for no other reactor.
     assert_eq!(own.block_on(file.write(Buffer::zeroed(4096), 4096)).1, Ok(4096));
     assert_eq!(reap(&late, 1)[0].result(), Ok(4096));
     assert_eq!(write(), Ok(100));

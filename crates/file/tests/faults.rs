@@ -1,5 +1,5 @@
-//! A workload on a simulated device in which the n-th request goes wrong, for
-//! every n: errors arrive where they belong, interruptions are never seen.
+//! A workload on a simulated device in which the n-th request fails, for every n: each error reaches its
+//! operation, and interruptions reach none.
 
 mod drive;
 
@@ -20,7 +20,7 @@ fn sim() -> Sim {
     Sim::new(SimOptions::new(SIZE).seed(5).max_transfer(TRANSFER).cache(Cache::Volatile))
 }
 
-/// Something to do in a place of its own, 64 KiB for each.
+/// One operation in a place of its own, 64 KiB for each.
 #[derive(Clone, Copy, Debug)]
 enum Task {
     SimpleRead,
@@ -53,7 +53,7 @@ impl Task {
         (self as u64) << 16
     }
 
-    /// Does it, and checks what it leaves when it ends well.
+    /// Runs the operation.
     fn run<'a>(self, file: &'a File) -> Pin<Box<dyn Future<Output = Outcome> + 'a>> {
         let at = self.place();
         let fill = |length| pattern(at, length);
@@ -74,7 +74,7 @@ impl Task {
         }
     }
 
-    /// Checks what the device holds once it has ended well.
+    /// Checks what the device holds after it succeeded.
     fn check(self, sim: &Sim, what: &str) {
         let at = self.place();
         let holds = |offset: u64, expected: &[u8]| {
@@ -117,8 +117,8 @@ fn reactors() -> Vec<(String, Reactor)> {
         .collect()
 }
 
-/// Runs the workload once for every request it makes, with `fault` hitting that
-/// one, until a run is not hit at all; `hit` checks each run's outcomes.
+/// Runs the workload once for each of its requests, with `fault` on that one; `hit` checks the outcomes of each
+/// run. Ends when a run is not hit.
 fn for_every_request(fault: Fault, hit: impl Fn(&Sim, &[Outcome], u64, &str)) {
     for (mode, reactor) in reactors() {
         for at_once in [false, true] {
@@ -134,7 +134,7 @@ fn for_every_request(fault: Fault, hit: impl Fn(&Sim, &[Outcome], u64, &str)) {
                 let resumed = reactor.counters().get(Counter::Resumed) - resumed;
                 let what = format!("{mode}, at once {at_once}, request {n}, {fault:?}");
                 hit(&sim, &outcomes, resumed, &what);
-                // Is the rule still there? Then the workload has fewer requests.
+                // If the rule is unspent, the workload has fewer requests.
                 let spare = results(&reactor, &file, false);
                 let unspent = spare.iter().any(|outcome| outcome.result.is_err());
                 if unspent || (resumed == 0 && outcomes.iter().all(|one| one.result.is_ok())) {
@@ -150,7 +150,7 @@ fn for_every_request(fault: Fault, hit: impl Fn(&Sim, &[Outcome], u64, &str)) {
 }
 
 #[test]
-fn an_error_reaches_the_operation_it_hit_and_no_other() {
+fn an_error_reaches_only_its_operation() {
     for error in [Errno::IO, Errno::NODATA] {
         for_every_request(Fault::Error(error), |sim, outcomes, resumed, what| {
             let failed: Vec<_> =
@@ -172,7 +172,7 @@ fn an_error_reaches_the_operation_it_hit_and_no_other() {
 }
 
 #[test]
-fn an_interruption_is_never_seen() {
+fn interruptions_are_retried() {
     let interruptions =
         [Fault::Error(Errno::INTR), Fault::Error(Errno::AGAIN), Fault::Error(Errno::CANCELED)];
     for fault in interruptions {
@@ -187,7 +187,7 @@ fn an_interruption_is_never_seen() {
 }
 
 #[test]
-fn whatever_is_short_is_made_whole() {
+fn short_transfers_are_completed() {
     let expected: Vec<_> = {
         let clock = VirtualClock::default();
         let reactor = reactor_by(&clock);
@@ -208,7 +208,7 @@ fn whatever_is_short_is_made_whole() {
 }
 
 #[test]
-fn what_fails_for_good_ends_everything_and_hangs_nothing() {
+fn permanent_errors_end_every_operation() {
     let errors = [Errno::IO, Errno::INTR, Errno::AGAIN, Errno::CANCELED, Errno::NOSPC];
     for (mode, reactor) in reactors() {
         for error in errors {
@@ -233,7 +233,7 @@ fn what_fails_for_good_ends_everything_and_hangs_nothing() {
 }
 
 #[test]
-fn the_flush_of_a_durable_write_is_awaited_counted_and_its_failure_reported() {
+fn a_durable_write_awaits_its_flush_and_reports_its_failure() {
     for (mode, reactor) in reactors() {
         let sim = sim();
         let file = file_over(&sim);
@@ -259,7 +259,7 @@ fn the_flush_of_a_durable_write_is_awaited_counted_and_its_failure_reported() {
 }
 
 #[test]
-fn a_write_that_fails_is_not_flushed_and_fua_needs_no_flush() {
+fn failed_writes_and_fua_need_no_flush() {
     let (_, reactor) = reactors().remove(0);
     let sim = sim();
     let file = file_over(&sim);
@@ -280,7 +280,7 @@ fn a_write_that_fails_is_not_flushed_and_fua_needs_no_flush() {
 }
 
 #[test]
-fn memory_of_failed_operations_comes_back() {
+fn failed_operations_return_their_memory() {
     let pool = BufferPool::new(8192, 4).unwrap();
     for (mode, reactor) in reactors() {
         let sim = sim();
@@ -290,11 +290,11 @@ fn memory_of_failed_operations_comes_back() {
             for token in 0..4 {
                 let buffer = pool.get().expect("all have come back");
                 let offset = if round.is_multiple_of(2) { 0 } else { 13 };
-                let asked = match token % 2 {
+                let started = match token % 2 {
                     0 => reactor.read(&file, buffer, offset, Token::new(token)),
                     _ => reactor.write(&file, buffer, offset, Token::new(token)),
                 };
-                asked.unwrap();
+                started.unwrap();
             }
             for completed in reap(&reactor, 4) {
                 assert_eq!(completed.result(), Err(Errno::IO), "{mode}");

@@ -1,6 +1,5 @@
-//! A fork: the child gets errors of its parent's reactor, not its requests, and
-//! the parent notices nothing. Alone in its program, since the child has only
-//! the thread that forked.
+//! A fork: the child's use of the parent's reactor fails, and the parent is unaffected. Alone in its program,
+//! since the child has only the thread that forked.
 
 mod drive;
 
@@ -18,18 +17,17 @@ use uringfs_file::{File, FileOptions, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 1 << 20;
-/// What the child answers when everything was as it should be.
+/// Exit status of a child without failures.
 const FINE: i32 = 0;
 
-/// What a child does with the reactor it was born with, step by step: the
-/// number of the first step that went wrong.
+/// Uses the inherited reactor, step by step. Returns the number of the first step that went wrong.
 fn child(reactor: Reactor, file: &File, queue: QueueKind) -> i32 {
     let refused = |result: Result<(), Errno>| result == Err(Errno::CHILD);
     let read = |offset| reactor.read(file, Buffer::zeroed(4096), offset, Token::new(7));
     if read(0).map_err(|refused| refused.error) != Err(Errno::CHILD) {
         return 1;
     }
-    // The general way.
+    // The slow path.
     if read(5).map_err(|refused| refused.error) != Err(Errno::CHILD) {
         return 2;
     }
@@ -48,11 +46,11 @@ fn child(reactor: Reactor, file: &File, queue: QueueKind) -> i32 {
     }
     drop(reactor);
     if queue == QueueKind::Threads {
-        // The parent's threads may have held any lock of the process when it forked, and fork(2)
-        // promises a child nothing that takes one.
+        // The parent's threads may have held any lock of the process when it forked, and fork(2) promises a
+        // child nothing that takes one.
         return FINE;
     }
-    // One of its own works.
+    // A reactor of its own works.
     let Ok(own) = Reactor::new(ReactorOptions::default()) else { return 7 };
     match own.block_on(file.read(Buffer::zeroed(4096), 8192)) {
         (buffer, Ok(4096)) if buffer.iter().all(|byte| *byte == 9) => FINE,
@@ -60,17 +58,17 @@ fn child(reactor: Reactor, file: &File, queue: QueueKind) -> i32 {
     }
 }
 
-/// Waits for the child to end; a child that hangs is killed.
+/// Waits for the child to end; kills a child that hangs.
 fn status_of(child: i32) -> i32 {
     let child = Pid::from_raw(child).unwrap();
-    let most = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         if let Some((_, status)) = waitpid(Some(child), WaitOptions::NOHANG).unwrap() {
             return status.exit_status().unwrap_or_else(|| {
                 panic!("the child died of signal {:?}", status.terminating_signal())
             });
         }
-        if Instant::now() > most {
+        if Instant::now() > deadline {
             kill_process(child, Signal::KILL).unwrap();
             let _ = waitpid(Some(child), WaitOptions::empty());
             panic!("the child hangs");

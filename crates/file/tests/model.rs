@@ -1,5 +1,5 @@
-//! Every operation, asked for in both ways, over every queue and back end, does
-//! what it does to a plain vector of bytes; and no switch changes a result.
+//! Every operation, awaited and by token, over every queue and back end, agrees with a vector of bytes; and no
+//! switch changes a result.
 
 mod drive;
 
@@ -16,10 +16,10 @@ use uringfs_reactor::{CompletionMode, Outcome, Reactor, ReactorOptions, Token};
 const SIZE: u64 = 4 << 20;
 /// Batches of operations in one run.
 const BATCHES: usize = 30;
-const MOST_IN_BATCH: u64 = 6;
+const MAX_IN_BATCH: u64 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Start {
     Await,
     Token,
 }
@@ -49,8 +49,7 @@ const KINDS: [Kind; 9] = [
     Kind::WriteZeroes,
 ];
 
-/// One thing to do, with memory that begins `skew` bytes after a page and is
-/// cut at `cuts`.
+/// One operation, with memory that begins `skew` bytes after a page and is cut at `cuts`.
 #[derive(Clone, Debug)]
 struct Step {
     kind: Kind,
@@ -69,11 +68,11 @@ impl Step {
             0 => 1,
             1..=4 => 4096,
             5..=10 => 96 << 10,
-            // Longer than a bounce and than a simulated transfer.
+            // Longer than a bounce buffer and than a simulated transfer.
             _ => 5 << 19,
         };
         let length = random.below(most / unit + 1) * unit;
-        // Up to and beyond the end.
+        // Up to the end and beyond.
         let offset = random.below((SIZE + 8192) / unit) * unit;
         let skew = [0, 0, 512, 1, 100][random.below(5) as usize];
         let pieces = 1 + random.below(5);
@@ -91,13 +90,13 @@ impl Step {
         matches!(self.kind, Kind::Write | Kind::WriteVectored | Kind::WriteDurably)
     }
 
-    /// The bytes concerned that are inside the file.
+    /// Its bytes inside the file.
     fn range(&self) -> std::ops::Range<usize> {
         let start = self.offset.min(SIZE);
         start as usize..(start + self.length.min(SIZE - start)) as usize
     }
 
-    fn meets(&self, other: &Step) -> bool {
+    fn overlaps(&self, other: &Step) -> bool {
         let (one, two) = (self.range(), other.range());
         one.start < two.end && two.start < one.end
     }
@@ -125,9 +124,9 @@ impl Step {
 
 type Future<'a> = Pin<Box<dyn std::future::Future<Output = Outcome> + 'a>>;
 
-/// Starts a step by token, or makes the future that does it.
+/// Starts a step by token, or returns its future.
 fn begin<'a>(
-    way: Way,
+    start: Start,
     reactor: &Reactor,
     file: &'a File,
     step: &Step,
@@ -135,19 +134,19 @@ fn begin<'a>(
 ) -> Option<Future<'a>> {
     let token = Token::new(token);
     macro_rules! by {
-        ($ask:expr) => {
-            match way {
-                Way::Await => return Some(Box::pin($ask.outcome())),
-                Way::Token => reactor.start($ask, token).unwrap(),
+        ($op:expr) => {
+            match start {
+                Start::Await => return Some(Box::pin($op.outcome())),
+                Start::Token => reactor.start($op, token).unwrap(),
             }
         };
     }
     let (offset, length) = (step.offset, step.length);
     match step.kind {
-        Kind::Read if way == Way::Token => {
+        Kind::Read if start == Start::Token => {
             reactor.read(file, step.buffer(), offset, token).unwrap();
         }
-        Kind::Write if way == Way::Token => {
+        Kind::Write if start == Start::Token => {
             reactor.write(file, step.buffer(), offset, token).unwrap();
         }
         Kind::Read => by!(file.read(step.buffer(), offset)),
@@ -163,9 +162,9 @@ fn begin<'a>(
     None
 }
 
-/// Does all steps at once and answers their ends in order.
+/// Runs all steps at once and returns their results in order.
 fn run_batch(
-    way: Way,
+    start: Start,
     reactor: &Reactor,
     file: &File,
     steps: &[Step],
@@ -174,13 +173,13 @@ fn run_batch(
     let futures: Vec<_> = steps
         .iter()
         .enumerate()
-        .filter_map(|(token, step)| begin(way, reactor, file, step, token as u64))
+        .filter_map(|(token, step)| begin(start, reactor, file, step, token as u64))
         .collect();
-    if way == Way::Await {
+    if start == Start::Await {
         let outcomes = reactor.block_on(join_all(futures));
         return outcomes.into_iter().map(|outcome| (outcome.result, outcome.payload)).collect();
     }
-    let mut completed = reap_within(reactor, steps.len(), back_end.patience());
+    let mut completed = reap_within(reactor, steps.len(), back_end.timeout());
     completed.sort_by_key(|one| one.token());
     for (place, one) in completed.iter().enumerate() {
         assert_eq!(one.token(), Token::new(place as u64), "each completes once");
@@ -188,8 +187,7 @@ fn run_batch(
     completed.into_iter().map(|one| (one.result(), one.into_payload())).collect()
 }
 
-/// What a file should hold; nothing is known of discarded bytes, nor of a
-/// device that moves none.
+/// Expected content of a file; unknown where bytes were discarded, or if the device moves none.
 struct Model {
     bytes: Vec<Option<u8>>,
     block: usize,
@@ -239,7 +237,7 @@ impl Model {
             match self.bytes.get(range.start + at).filter(|_| at < range.len()) {
                 Some(Some(expected)) => assert_eq!(found, expected, "{what}: byte {at}"),
                 Some(None) => {}
-                None => assert_eq!(*found, 0xee, "{what}: byte {at} is behind the end"),
+                None => assert_eq!(*found, 0xee, "{what}: byte {at} is beyond the end"),
             }
         }
     }
@@ -268,7 +266,7 @@ impl Model {
     }
 }
 
-/// What a run ended with: every result, and what the file holds.
+/// The outcome of a run: every result, and the known content.
 #[derive(PartialEq)]
 struct Ended {
     results: Vec<Result<u64, Errno>>,
@@ -276,7 +274,7 @@ struct Ended {
 }
 
 fn run(
-    way: Way,
+    start: Start,
     reactor: &Reactor,
     file: &File,
     back_end: BackEnd,
@@ -289,13 +287,13 @@ fn run(
     let mut results = Vec::new();
     for number in 0..volume(BATCHES) {
         let mut steps: Vec<Step> = Vec::new();
-        for _ in 0..1 + random.below(MOST_IN_BATCH) {
+        for _ in 0..1 + random.below(MAX_IN_BATCH) {
             let step = Step::draw(&mut random, number as u8);
-            if !steps.iter().any(|other| other.meets(&step)) {
+            if !steps.iter().any(|other| other.overlaps(&step)) {
                 steps.push(step);
             }
         }
-        let ended = run_batch(way, reactor, file, &steps, back_end);
+        let ended = run_batch(start, reactor, file, &steps, back_end);
         for (step, (result, payload)) in steps.iter().zip(ended) {
             let what = format!("{name}, seed {seed}, batch {number}, {step:?}");
             assert_eq!(result, model.expected(step, file), "{what}");
@@ -307,20 +305,20 @@ fn run(
     let whole =
         Step { kind: Kind::Read, offset: 0, length: SIZE, skew: 0, cuts: Vec::new(), fill: 0 };
     let whole_file = std::slice::from_ref(&whole);
-    for (result, payload) in run_batch(way, reactor, file, whole_file, back_end) {
+    for (result, payload) in run_batch(start, reactor, file, whole_file, back_end) {
         assert_eq!(result, Ok(SIZE), "{name}, seed {seed}");
         model.check(&whole, &payload, &format!("{name}, seed {seed}, at the end"));
     }
     Ended { results, known: model.bytes }
 }
 
-/// The queues that serve a back end; the others refuse it.
+/// True if a queue serves a back end; the others refuse it.
 fn serves(queue: QueueKind, back_end: BackEnd) -> bool {
     match back_end {
         BackEnd::Image | BackEnd::Block => true,
         BackEnd::Memory => !matches!(queue, QueueKind::Ring | QueueKind::Aio),
         BackEnd::Null => queue != QueueKind::Aio,
-        // They bring a queue of their own, whatever is asked for.
+        // They have a queue of their own, whatever is requested.
         BackEnd::Sim | BackEnd::SlowSim | BackEnd::ShakySim => true,
     }
 }
@@ -342,7 +340,7 @@ fn back_ends() -> Vec<BackEnd> {
     all
 }
 
-fn every_queue_agrees(way: Way, seed: u64) {
+fn every_queue_agrees(start: Start, seed: u64) {
     let folder = tempfile::tempdir().unwrap();
     for back_end in back_ends() {
         let mut first: Option<Ended> = None;
@@ -353,7 +351,7 @@ fn every_queue_agrees(way: Way, seed: u64) {
             let clock = back_end.clock(&clock);
             let options = ReactorOptions { queue, clock, ..ReactorOptions::default() };
             let reactor = Reactor::new(options).unwrap();
-            let name = format!("{way:?}, {queue} on {back_end:?}");
+            let name = format!("{start:?}, {queue} on {back_end:?}");
             if !serves(queue, back_end) {
                 let refused = reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(0));
                 assert_eq!(refused.unwrap_err().payload.length(), 4096, "{name}");
@@ -361,7 +359,7 @@ fn every_queue_agrees(way: Way, seed: u64) {
                 assert!(!why.is_empty() && !why.contains('\n'), "{name}: {why}");
                 continue;
             }
-            let ended = run(way, &reactor, &file, back_end, seed, &name);
+            let ended = run(start, &reactor, &file, back_end, seed, &name);
             let first = first.get_or_insert_with(|| Ended {
                 results: ended.results.clone(),
                 known: ended.known.clone(),
@@ -373,12 +371,12 @@ fn every_queue_agrees(way: Way, seed: u64) {
 
 #[test]
 fn awaited_operations_agree_with_the_model_on_every_queue_and_back_end() {
-    every_queue_agrees(Way::Await, 11);
+    every_queue_agrees(Start::Await, 11);
 }
 
 #[test]
 fn operations_by_token_agree_with_the_model_on_every_queue_and_back_end() {
-    every_queue_agrees(Way::Token, 12);
+    every_queue_agrees(Start::Token, 12);
 }
 
 #[test]
@@ -392,11 +390,11 @@ fn no_switch_changes_a_result() {
     plain_files.0.fixed_files = false;
     plain_buffers.0.fixed_buffers = false;
     general.1.simple_read = false;
-    shallow.0.depth = MOST_IN_BATCH as u32;
+    shallow.0.depth = MAX_IN_BATCH as u32;
     locked.1.write_lock = WriteLocking::Exclusive;
     let sides = [usual(), worker, plain_files, plain_buffers, general, shallow, locked];
     for back_end in back_ends() {
-        for way in [Way::Await, Way::Token] {
+        for start in [Start::Await, Start::Token] {
             let mut first: Option<Ended> = None;
             for (place, (options, switches)) in sides.iter().enumerate() {
                 let clock = VirtualClock::default();
@@ -405,8 +403,8 @@ fn no_switch_changes_a_result() {
                 options.clock = back_end.clock(&clock);
                 let reactor = Reactor::new(options).unwrap();
                 let file = File::over(made.device.clone(), *switches);
-                let name = format!("{way:?} on {back_end:?}, side {place}");
-                let ended = run(way, &reactor, &file, back_end, seed, &name);
+                let name = format!("{start:?} on {back_end:?}, side {place}");
+                let ended = run(start, &reactor, &file, back_end, seed, &name);
                 match &first {
                     None => first = Some(ended),
                     Some(first) => assert!(*first == ended, "{name}, seed {seed}"),
@@ -417,7 +415,7 @@ fn no_switch_changes_a_result() {
 }
 
 #[test]
-fn an_image_of_odd_length_is_written_to_its_last_byte_and_keeps_its_length() {
+fn an_image_of_odd_length_keeps_its_length() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("odd");
     const ODD: u64 = (64 << 10) + 100;
@@ -428,7 +426,7 @@ fn an_image_of_odd_length_is_written_to_its_last_byte_and_keeps_its_length() {
         let options = ReactorOptions { queue, ..ReactorOptions::default() };
         let reactor = Reactor::new(options).unwrap();
         reactor.block_on(async {
-            // Whole blocks up to the end, then a part of the last, then zeros over its end.
+            // Whole blocks up to the end, then a part of the last, then zeros across the end.
             let (_, written) = file.write(Buffer::copy_of(&[2; 8192]), ODD - 4196).await;
             assert_eq!(written, Ok(4196), "{queue}");
             let (_, written) = file.write(Buffer::copy_of(&[3; 10]), ODD - 50).await;

@@ -1,4 +1,4 @@
-//! How a file is opened, and what it answers at once.
+//! Opening of files, and calls that complete at once.
 
 use std::io;
 use std::ops::Range;
@@ -10,19 +10,19 @@ use uringfs_cache::{Cache, FOLIO, NoPage, Page};
 use uringfs_device::{Access, Device};
 
 use crate::buffered::read as buffered;
-use crate::map::file_map::{AnyMap, Flat};
+use crate::map::file_map::{FileMap, Flat};
 use crate::map::mapping::{Map, Mapping, Place};
-use crate::state::cache_handle::Caching;
+use crate::state::cache_handle::CacheHandle;
 use crate::state::file::File;
 use crate::state::lock::WriteLock;
 use crate::state::options::FileOptions;
-use crate::writeback::flusher::watch_over;
+use crate::writeback::flusher::start_flusher;
 
 impl File {
     /// Opens an image file or a block device as one file.
     ///
     /// # Errors
-    /// What opening says, with the path and what to do.
+    /// The system's error, with the path and what to do.
     pub fn open(path: impl AsRef<Path>, access: Access) -> io::Result<File> {
         let device = Device::open(path.as_ref(), access)?;
         Ok(File::over(device, FileOptions::default()))
@@ -33,71 +33,75 @@ impl File {
         File::over_with_lock(device, Arc::default(), options)
     }
 
-    /// The same, beside other such files of this device, which share a lock.
-    pub fn over_with_lock(device: Device, lock: Arc<WriteLock>, options: FileOptions) -> File {
+    /// As [`Self::over`], for several files over one device that share their state.
+    pub fn over_with_lock(device: Device, state: Arc<WriteLock>, options: FileOptions) -> File {
         let size = device.geometry().size;
-        File::new(device, AnyMap::Flat(Flat { address: 0, size }), lock, options)
+        File::new(device, FileMap::Linear(Flat { address: 0, size }), state, options)
     }
 
-    /// The same file through a page cache, where all that ask it so find what one of them has read or written, until
-    /// the last of its openings is closed. What is written waits there: it is durable after [`Self::sync`] and its
-    /// like, and goes to the device after some seconds, or when there is much of it, or an opening is closed. Whoever
-    /// asks the device directly, by way of this volume, or this [`File`] and its clones, finds all of it and is found.
-    /// What others write to the same image or device, another process or another [`File::open`], is not seen. A file
-    /// is in one cache: that in which it was first. On a device whose blocks are larger than a folio it is asked
-    /// directly all the same.
+    /// A buffered handle to the same file. All buffered handles share its cached folios, until the last of them
+    /// closes.
+    ///
+    /// Writes wait in the cache: they are durable after [`Self::sync`] and its like, and go to the device after
+    /// some seconds, when many folios are dirty, or when a handle closes. Direct handles made from the same
+    /// [`File`] or volume stay coherent with the cache. Writes by others to the same image or device (another
+    /// process, another [`File::open`]) are not seen.
+    ///
+    /// A file uses one cache, the first that it was opened with. On a device whose blocks are larger than a
+    /// folio the handle is direct all the same.
     pub fn buffered(&self, cache: &Cache) -> File {
-        let caching = Caching::new(cache, self.shared.options.readahead);
-        self.with_same(Some((caching, watch_over)))
+        let cache_handle = CacheHandle::new(cache, self.handle.options.readahead);
+        self.reopen(Some((cache_handle, start_flusher)))
     }
 
-    /// A file on `device` whose bytes lie where `map` says: at addresses that
-    /// are multiples of the device's block size. Files of the same bytes share a lock.
+    /// A file on `device` with its bytes at the addresses of `map`, which are multiples of the device's block
+    /// size. Files of the same bytes share one [`WriteLock`].
     pub fn with_map(
         device: Device,
         map: impl Map,
-        lock: Arc<WriteLock>,
+        state: Arc<WriteLock>,
         options: FileOptions,
     ) -> File {
-        let view = map.view();
-        File::new(device, AnyMap::Other(Arc::new(map), view), lock, options)
+        let hot_extent = map.view();
+        File::new(device, FileMap::Mapped(Arc::new(map), hot_extent), state, options)
     }
 
-    fn new(device: Device, map: AnyMap, lock: Arc<WriteLock>, options: FileOptions) -> File {
-        File::with_cache(device, map, lock, options, None)
+    fn new(device: Device, map: FileMap, state: Arc<WriteLock>, options: FileOptions) -> File {
+        File::with_cache(device, map, state, options, None)
     }
 
-    /// Bytes of the device that it has: less than its size where there are holes, more where blocks
-    /// were allocated ahead. What was written through the page cache has its own, though it is not known yet which.
+    /// Allocated space in bytes: less than the size where there are holes, more where blocks were allocated
+    /// ahead. Includes space reserved for dirty folios.
     pub fn allocated(&self) -> u64 {
-        self.shared.map.allocated() + self.shared.lock.unsaved().promised_bytes()
+        self.handle.map.allocated() + self.handle.state.dirty().reserved_bytes()
     }
 
-    /// Where data begins, from `offset` on (`SEEK_DATA`). What was allocated and never written is none.
+    /// Offset of the next data at or after `offset` (`SEEK_DATA`). Allocated blocks that were never written are
+    /// no data.
     ///
     /// # Errors
-    /// ENXIO behind the file's end, and where no more data comes.
+    /// ENXIO at or beyond the end of the file, and when there is no more data.
     pub fn seek_data(&self, offset: u64) -> Result<u64, Errno> {
         let size = self.size();
         let mut at = offset;
-        let unsaved = if offset < size { self.shared.lock.unsaved().next(offset) } else { None };
+        let dirty = if offset < size { self.handle.state.dirty().next_dirty(offset) } else { None };
         while at < size {
-            let Mapping { length, place } = self.shared.map.map(at);
+            let Mapping { length, place } = self.handle.map.map(at);
             if matches!(place, Place::Written(_)) {
-                return Ok(unsaved.map_or(at, |unsaved| at.min(unsaved)));
+                return Ok(dirty.map_or(at, |dirty| at.min(dirty)));
             }
             if length == 0 {
                 break;
             }
             at = at.saturating_add(length);
         }
-        unsaved.ok_or(Errno::NXIO)
+        dirty.ok_or(Errno::NXIO)
     }
 
-    /// Where a hole begins, from `offset` on (`SEEK_HOLE`): at the file's end, if nowhere before.
+    /// Offset of the next hole at or after `offset` (`SEEK_HOLE`): the end of the file if there is none before.
     ///
     /// # Errors
-    /// ENXIO behind the file's end.
+    /// ENXIO at or beyond the end of the file.
     pub fn seek_hole(&self, offset: u64) -> Result<u64, Errno> {
         let size = self.size();
         if offset >= size {
@@ -105,10 +109,10 @@ impl File {
         }
         let mut at = offset;
         while at < size {
-            let Mapping { length, place } = self.shared.map.map(at);
+            let Mapping { length, place } = self.handle.map.map(at);
             if matches!(place, Place::Written(_)) {
                 at += length;
-            } else if self.shared.lock.unsaved().next(at) == Some(at) {
+            } else if self.handle.state.dirty().next_dirty(at) == Some(at) {
                 at = (at / FOLIO + 1) * FOLIO;
             } else {
                 return Ok(at);
@@ -117,26 +121,26 @@ impl File {
         Ok(size)
     }
 
-    /// Reads what the page cache has, at once and in whatever thread this is (`RWF_NOWAIT`): fewer bytes at the end
-    /// of the file.
+    /// Reads from the page cache without waiting, in any thread (`RWF_NOWAIT`): fewer bytes at the end of the
+    /// file.
     ///
     /// # Errors
-    /// EAGAIN when some of it is not there, or the file is asked directly.
+    /// EAGAIN when some of it is not cached, or the handle is direct.
     pub fn try_read(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        buffered::read_now(&self.shared, into, offset).ok_or(Errno::AGAIN)
+        buffered::read_now(&self.handle, into, offset).ok_or(Errno::AGAIN)
     }
 
-    /// The folio of the page cache in which `offset` lies, without copying it. It is a snapshot: nobody waits for
-    /// it, and it says what the file said. What of it lies behind the file's end is undefined. It counts against
-    /// the cache's bound until it is dropped.
+    /// A snapshot of the cached folio that contains `offset`, without a copy. It never blocks a writer and does
+    /// not change. Its bytes beyond the file's end are undefined. It counts against the size of the cache until
+    /// it is dropped.
     ///
     /// # Errors
-    /// EAGAIN when it is not there, or the file is asked directly; ENOBUFS when half of the cache is kept so
-    /// already: [`Self::try_read`] copies then.
+    /// EAGAIN when it is not cached, or the handle is direct. ENOBUFS when snapshots hold half of the cache already:
+    /// use [`Self::try_read`], which copies.
     pub fn page(&self, offset: u64) -> Result<Page, Errno> {
-        let Some(caching) = &self.shared.cache else { return Err(Errno::AGAIN) };
-        let cached = self.shared.cached_by(caching);
-        if !cached.is_current(self.shared.map.generation()) {
+        let Some(cache_handle) = &self.handle.cache else { return Err(Errno::AGAIN) };
+        let cached = self.handle.file_cache(cache_handle);
+        if !cached.is_current(self.handle.map.generation()) {
             return Err(Errno::AGAIN);
         }
         cached.pages().page(offset / FOLIO).map_err(|why| match why {
@@ -145,11 +149,10 @@ impl File {
         })
     }
 
-    /// Which bytes of a range the page cache has, in order (as `cachestat` says how many); none of a file that
-    /// is asked directly.
+    /// The cached parts of a range, in order (compare `cachestat`). Empty for a direct handle.
     pub fn cached(&self, range: Range<u64>) -> Vec<Range<u64>> {
-        let Some(caching) = &self.shared.cache else { return Vec::new() };
+        let Some(cache_handle) = &self.handle.cache else { return Vec::new() };
         let end = range.end.min(self.size());
-        self.shared.cached_by(caching).pages().cached(range.start.min(end)..end)
+        self.handle.file_cache(cache_handle).pages().cached(range.start.min(end)..end)
     }
 }

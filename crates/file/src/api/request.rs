@@ -17,13 +17,13 @@ use uringfs_reactor::{
 };
 
 use crate::buffered::{read as buffered, write as buffered_write};
-use crate::direct::fallocate::{self as space, Change};
+use crate::direct::fallocate::{self, FallocateMode};
 use crate::direct::fast_path;
 use crate::direct::{append, atomic_write, read as direct_read, write as direct};
 use crate::map::mapping::Durable;
 use crate::state::cache_handle::Advice;
-use crate::state::file::{File, Shared};
-use crate::writeback::runs as write_back;
+use crate::state::file::{File, FileHandle};
+use crate::writeback::runs;
 use crate::writeback::sync;
 
 /// What to do.
@@ -31,19 +31,19 @@ use crate::writeback::sync;
 pub(crate) enum OpKind {
     Read,
     /// Through the cache, waiting in this thread's reactor whatever `buffered.wait` says.
-    ReadHere,
+    ReadOnReactor,
     Write(Durability),
     WriteAtomic,
     Append(Durability),
-    Flush(Durable),
+    Sync(Durable),
     /// Makes a range durable.
-    FlushRange,
+    SyncRange,
     /// Writes dirty folios back.
     WriteBack,
     Discard,
     WriteZeroes,
     SetSize,
-    Change(Change),
+    Fallocate(FallocateMode),
     Advise(Advice),
 }
 
@@ -63,7 +63,7 @@ impl FileRequest {
     /// # Errors
     /// As [`Inner::admit`], with the memory.
     pub(crate) fn start(self, inner: &Rc<Inner>, requester: Asker) -> Result<(), Refused> {
-        match inner.admit(&self.file.shared.core) {
+        match inner.admit(&self.file.handle.core) {
             Ok(admitted) => {
                 self.start_admitted(inner, admitted, requester);
                 Ok(())
@@ -76,11 +76,11 @@ impl FileRequest {
     pub(crate) fn start_awaited(self, inner: &Rc<Inner>, sender: OutcomeSender) {
         let (request, sender) = match (self.fast_op(), self.payload) {
             (Some(op), Payload::Buffer(buffer)) => {
-                let shared = &*self.file.shared;
-                if let Err(error) = attach_first(inner, shared) {
+                let handle = &*self.file.handle;
+                if let Err(error) = attach_first(inner, handle) {
                     return sender.refuse(error, Payload::Buffer(buffer));
                 }
-                match push_awaited(inner, shared, op, buffer, self.offset, sender) {
+                match push_awaited(inner, handle, op, buffer, self.offset, sender) {
                     Ok(()) => return,
                     Err((sender, buffer)) => {
                         (FileRequest { payload: Payload::Buffer(buffer), ..self }, sender)
@@ -93,7 +93,7 @@ impl FileRequest {
                 (request, sender)
             }
         };
-        match inner.admit(&request.file.shared.core) {
+        match inner.admit(&request.file.handle.core) {
             Ok(admitted) => request.start_admitted(inner, admitted, Asker::Cell(sender)),
             Err(error) => sender.refuse(error, request.payload),
         }
@@ -132,20 +132,20 @@ impl FileRequest {
         let task = Task { inner, admitted, requester, deadline };
         let length = payload.length();
         match kind {
-            OpKind::Read if file.shared.waits_in_threads() => task.start(|operation| {
+            OpKind::Read if file.handle.waits_in_threads() => task.start(|operation| {
                 buffered::read_in_thread(operation, payload, move |reactor, payload| {
-                    let kind = OpKind::ReadHere;
+                    let kind = OpKind::ReadOnReactor;
                     let read = FileRequest { file, kind, payload, offset, deadline: None };
                     reactor.block_on(read.run_here(reactor.inner().clone()))
                 })
             }),
-            OpKind::Read | OpKind::ReadHere if file.shared.cache.is_some() => {
+            OpKind::Read | OpKind::ReadOnReactor if file.handle.cache.is_some() => {
                 task.start(|operation| buffered::read(operation, file, payload, offset));
             }
-            OpKind::Read | OpKind::ReadHere => {
+            OpKind::Read | OpKind::ReadOnReactor => {
                 task.start(|operation| direct_read::read(operation, file, payload, offset));
             }
-            OpKind::Write(Durability::Volatile) if file.shared.cache.is_some() => {
+            OpKind::Write(Durability::Volatile) if file.handle.cache.is_some() => {
                 task.start(|operation| buffered_write::write(operation, file, payload, offset));
             }
             OpKind::Write(durability) => {
@@ -157,26 +157,26 @@ impl FileRequest {
             OpKind::WriteAtomic => {
                 task.start(|operation| atomic_write::write(operation, file, payload, offset));
             }
-            OpKind::Flush(what) => {
-                task.start(|operation| sync::flush(operation, file, what, 0..u64::MAX));
+            OpKind::Sync(what) => {
+                task.start(|operation| sync::sync(operation, file, what, 0..u64::MAX));
             }
-            OpKind::FlushRange => {
+            OpKind::SyncRange => {
                 let range = offset..offset.saturating_add(length);
-                task.start(|operation| sync::flush(operation, file, Durable::Data, range));
+                task.start(|operation| sync::sync(operation, file, Durable::Data, range));
             }
-            OpKind::WriteBack => task.start(|operation| write_back::save_all(operation, file)),
+            OpKind::WriteBack => task.start(|operation| runs::write_back_all(operation, file)),
             OpKind::Discard => {
-                task.start(|operation| space::discard(operation, file, offset, length));
+                task.start(|operation| fallocate::discard(operation, file, offset, length));
             }
             OpKind::WriteZeroes => {
-                task.start(|operation| space::write_zeroes(operation, file, offset, length));
+                task.start(|operation| fallocate::write_zeroes(operation, file, offset, length));
             }
             OpKind::Advise(advice) => {
                 task.start(|operation| buffered::advise(operation, file, advice, offset, length));
             }
-            OpKind::SetSize => task.start(|operation| space::set_size(operation, file, offset)),
-            OpKind::Change(how) => {
-                task.start(|operation| space::change(operation, file, how, offset, length));
+            OpKind::SetSize => task.start(|operation| fallocate::set_size(operation, file, offset)),
+            OpKind::Fallocate(mode) => {
+                task.start(|operation| fallocate::fallocate(operation, file, mode, offset, length));
             }
         }
     }
@@ -206,24 +206,24 @@ impl Task<'_> {
 /// Gives sender and buffer back where the slow path has to take it, and counts why.
 fn push_awaited(
     inner: &Inner,
-    shared: &Shared,
+    handle: &FileHandle,
     op: Op,
     buffer: Buffer,
     offset: u64,
     sender: OutcomeSender,
 ) -> Result<(), (OutcomeSender, Buffer)> {
     let place = |buffer: &Buffer| match op {
-        Op::Read => fast_path::read(shared, buffer, offset),
-        _ => fast_path::write(shared, buffer, offset),
+        Op::Read => fast_path::read(handle, buffer, offset),
+        _ => fast_path::write(handle, buffer, offset),
     };
-    match inner.push_awaited(shared.index, op, buffer, sender, place) {
+    match inner.push_awaited(handle.index, op, buffer, sender, place) {
         Ok(()) => {
             inner.count(if op == Op::Read { Counter::SimpleTaken } else { Counter::WriteShared });
             Ok(())
         }
         Err((Unpushed::NoPlace(buffer, refusal), sender)) => {
             if op == Op::Read {
-                fast_path::count_refusal(inner, shared, refusal);
+                fast_path::count_refusal(inner, handle, refusal);
             }
             Err((sender, buffer))
         }
@@ -240,18 +240,18 @@ fn push_awaited(
 ///
 /// # Errors
 /// ECHILD in the child of a fork, ENODEV when the device is closed, errors of attaching.
-pub(crate) fn attach_first(inner: &Inner, shared: &Shared) -> Result<bool, Errno> {
+pub(crate) fn attach_first(inner: &Inner, handle: &FileHandle) -> Result<bool, Errno> {
     if inner.is_forked() {
         return Err(Errno::CHILD);
     }
-    if shared.core.is_closed() {
+    if handle.core.is_closed() {
         return Err(Errno::NODEV);
     }
-    if inner.is_attached(shared.index) {
+    if inner.is_attached(handle.index) {
         return Ok(false);
     }
     inner
-        .attach(&shared.core)
+        .attach(&handle.core)
         .map(|()| true)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }

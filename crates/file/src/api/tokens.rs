@@ -1,4 +1,4 @@
-//! Operations by token on a reactor: what exports, benchmarks and foreign event loops use.
+//! Operations by token, for servers, benchmarks and foreign event loops.
 //!
 //! A transfer that is one device request is pushed at once; cached bytes are returned at once; everything
 //! else starts as a task.
@@ -16,10 +16,10 @@ use crate::direct::fast_path;
 use crate::map::refusal::Refusal;
 use crate::state::file::File;
 
-/// Operations by token, on a reactor: what exports, benchmarks and foreign
-/// event loops use. Completions come from [`Reactor::reap`].
+/// Operations by token, for servers, benchmarks and foreign event loops. [`Reactor::reap`] returns the
+/// completions.
 pub trait Tokens {
-    /// Reads into `buffer` from `offset` on.
+    /// Reads into `buffer` at `offset`.
     ///
     /// # Errors
     /// EAGAIN when as much is in flight as the reactor's depth allows, or when
@@ -27,27 +27,27 @@ pub trait Tokens {
     /// device is gone. Each gives the buffer back.
     fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused>;
 
-    /// Writes `buffer` from `offset` on.
+    /// Writes `buffer` at `offset`.
     ///
     /// # Errors
     /// As [`Self::read`].
     fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused>;
 
-    /// Starts anything that can be asked of a file.
+    /// Starts any operation of a file.
     ///
     /// # Errors
     /// As [`Self::read`].
-    fn start<R>(&self, ask: Ask<R>, token: Token) -> Result<(), Refused>;
+    fn start<R>(&self, op: Ask<R>, token: Token) -> Result<(), Refused>;
 }
 
 impl Tokens for Reactor {
     #[inline(always)]
     fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused> {
-        let shared = &*file.shared;
+        let handle = &*file.handle;
         let inner = self.inner();
-        let place = |buffer: &Buffer| fast_path::read(shared, buffer, offset);
+        let place = |buffer: &Buffer| fast_path::read(handle, buffer, offset);
         let tag = Tag(token.get());
-        match inner.push_simple(shared.index, Op::Read, buffer, tag, place) {
+        match inner.push_simple(handle.index, Op::Read, buffer, tag, place) {
             Ok(()) => {
                 inner.count(Counter::SimpleTaken);
                 Ok(())
@@ -61,11 +61,11 @@ impl Tokens for Reactor {
 
     #[inline(always)]
     fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused> {
-        let shared = &*file.shared;
+        let handle = &*file.handle;
         let inner = self.inner();
-        let place = |buffer: &Buffer| fast_path::write(shared, buffer, offset);
+        let place = |buffer: &Buffer| fast_path::write(handle, buffer, offset);
         let tag = Tag(token.get());
-        match inner.push_simple(shared.index, Op::Write, buffer, tag, place) {
+        match inner.push_simple(handle.index, Op::Write, buffer, tag, place) {
             Ok(()) => {
                 inner.count(Counter::WriteShared);
                 Ok(())
@@ -77,8 +77,8 @@ impl Tokens for Reactor {
         }
     }
 
-    fn start<R>(&self, ask: Ask<R>, token: Token) -> Result<(), Refused> {
-        let FileRequest { file, kind, payload, offset, deadline } = ask.into_request();
+    fn start<R>(&self, op: Ask<R>, token: Token) -> Result<(), Refused> {
+        let FileRequest { file, kind, payload, offset, deadline } = op.into_request();
         match (kind, payload, deadline) {
             (OpKind::Read, Payload::Buffer(buffer), None) => {
                 self.read(&file, buffer, offset, token)
@@ -111,13 +111,13 @@ fn read_unpushed(
             });
         }
     };
-    let (inner, shared) = (reactor.inner(), &*file.shared);
-    if let Some(read) = buffered::read_now(shared, &mut buffer, offset) {
+    let (inner, handle) = (reactor.inner(), &*file.handle);
+    if let Some(read) = buffered::read_now(handle, &mut buffer, offset) {
         inner.count(Counter::CacheHit);
-        inner.answer(shared.index, token, buffer, read as u64);
+        inner.answer(handle.index, token, buffer, read as u64);
         return Ok(());
     }
-    fast_path::count_refusal(inner, shared, refusal);
+    fast_path::count_refusal(inner, handle, refusal);
     start_task(reactor, file, OpKind::Read, buffer, offset, token)
 }
 
@@ -148,7 +148,7 @@ fn retry_attached(
     buffer: Buffer,
     again: impl FnOnce(Buffer) -> Result<(), Refused>,
 ) -> Result<(), Refused> {
-    match attach_first(reactor.inner(), &file.shared) {
+    match attach_first(reactor.inner(), &file.handle) {
         Ok(true) => again(buffer),
         Ok(false) => Err(Refused { error: Errno::AGAIN, payload: Payload::Buffer(buffer) }),
         Err(error) => Err(Refused { error, payload: Payload::Buffer(buffer) }),
@@ -167,7 +167,7 @@ fn start_task(
     token: Token,
 ) -> Result<(), Refused> {
     let (inner, payload) = (reactor.inner(), Payload::Buffer(buffer));
-    match inner.admit(&file.shared.core) {
+    match inner.admit(&file.handle.core) {
         Ok(admitted) => {
             let file = file.clone();
             let request = FileRequest { file, kind, payload, offset, deadline: None };

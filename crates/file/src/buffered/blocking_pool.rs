@@ -1,5 +1,5 @@
-//! Threads that wait in place of reactors, for `buffered.wait=thread`: each does one read at a time, and sleeps
-//! until it is done. They are started when a read comes and none is free, and end when none has come for a while.
+//! The blocking pool of `buffered.wait=thread`: each thread does one read at a time and sleeps until it is
+//! done. A thread starts when a read finds none idle, and ends when it has been idle for a while.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use uringfs_device::queue::QueueKind;
 use uringfs_reactor::{Outcome, Reactor, ReactorOptions};
 use uringfs_sync::Oneshot;
 
-/// Threads at most; reads beyond wait for one.
-const MOST: usize = 256;
-/// How long one stays without a read.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Threads at most. Further reads wait for an idle one.
+const MAX_THREADS: usize = 256;
+/// Idle time after which a thread ends.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A read that is to be waited for.
+/// A queued read.
 struct Job {
     payload: Payload,
     read: Box<Read>,
-    /// As the reactor has it that it was asked of.
+    /// The queue kind of the requesting reactor.
     queue: QueueKind,
-    answer: Oneshot<Outcome>,
+    result: Oneshot<Outcome>,
 }
 
 /// Does a read on a pool thread's reactor.
@@ -38,26 +38,26 @@ struct Pool {
 static POOL: Mutex<Option<Pool>> = Mutex::new(None);
 static WORK: Condvar = Condvar::new();
 
-/// Has a thread do a read, and answers what became of it.
+/// Does a read on a pool thread. Returns the memory and the result.
 pub(crate) async fn read(
     payload: Payload,
     queue: QueueKind,
     read: impl FnOnce(&Reactor, Payload) -> Outcome + Send + 'static,
 ) -> (Payload, Result<u64, Errno>) {
-    let answer = Oneshot::default();
-    let job = Job { payload, read: Box::new(read), queue, answer: answer.clone() };
-    if let Err((payload, error)) = hand_over(job) {
+    let result = Oneshot::default();
+    let job = Job { payload, read: Box::new(read), queue, result: result.clone() };
+    if let Err((payload, error)) = enqueue(job) {
         return (payload, Err(error));
     }
-    let outcome = std::future::poll_fn(|context| answer.poll(context)).await;
+    let outcome = std::future::poll_fn(|context| result.poll(context)).await;
     (outcome.payload, outcome.result)
 }
 
-fn hand_over(job: Job) -> Result<(), (Payload, Errno)> {
+fn enqueue(job: Job) -> Result<(), (Payload, Errno)> {
     let mut guard = POOL.lock();
     let pool = guard.get_or_insert_default();
-    if pool.idle <= pool.jobs.len() && pool.threads < MOST {
-        let started = std::thread::Builder::new().name("uringfs-waits".into()).spawn(work);
+    if pool.idle <= pool.jobs.len() && pool.threads < MAX_THREADS {
+        let started = std::thread::Builder::new().name("uringfs-waits".into()).spawn(run_thread);
         match started {
             Ok(_) => pool.threads += 1,
             Err(_) if pool.threads > 0 => {}
@@ -70,27 +70,27 @@ fn hand_over(job: Job) -> Result<(), (Payload, Errno)> {
     Ok(())
 }
 
-fn work() {
-    let reactor_of = |queue| {
+fn run_thread() {
+    let new_reactor = |queue| {
         let options = ReactorOptions { queue, depth: 64, ..ReactorOptions::default() };
         (queue, Reactor::new(options))
     };
-    let mut own = None;
-    while let Some(Job { payload, read, queue, answer }) = next() {
-        if own.as_ref().is_none_or(|(kind, _)| *kind != queue) {
-            own = None;
+    let mut current = None;
+    while let Some(Job { payload, read, queue, result }) = next_job() {
+        if current.as_ref().is_none_or(|(kind, _)| *kind != queue) {
+            current = None;
         }
-        let (_, reactor) = own.get_or_insert_with(|| reactor_of(queue));
+        let (_, reactor) = current.get_or_insert_with(|| new_reactor(queue));
         let outcome = match reactor {
             Ok(reactor) => read(reactor, payload),
             Err(_) => Outcome::refused(Errno::NOSYS, payload),
         };
-        answer.set(outcome);
+        result.set(outcome);
     }
 }
 
-/// The next read; none when none has come for a while: the thread is counted no more.
-fn next() -> Option<Job> {
+/// The next read. `None` after the idle timeout: the thread is no longer counted.
+fn next_job() -> Option<Job> {
     let mut guard = POOL.lock();
     loop {
         let pool = guard.get_or_insert_default();
@@ -98,7 +98,7 @@ fn next() -> Option<Job> {
             return Some(job);
         }
         pool.idle += 1;
-        let waited = WORK.wait_for(&mut guard, PATIENCE);
+        let waited = WORK.wait_for(&mut guard, IDLE_TIMEOUT);
         let pool = guard.get_or_insert_default();
         pool.idle -= 1;
         if waited.timed_out() && pool.jobs.is_empty() {

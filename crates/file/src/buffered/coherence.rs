@@ -1,28 +1,29 @@
-//! The start of buffered I/O: direct writers know of the cache, and its folios are of the file as it is.
+//! Coherence between buffered and direct I/O, checked at the start of each buffered operation.
 
 use rustix::io::Errno;
 use uringfs_reactor::Operation;
 
-use crate::state::file::Shared;
-use crate::state::file_cache::Cached;
+use crate::state::file::FileHandle;
+use crate::state::file_cache::FileCache;
 
-/// Before folios are looked for: writers know of them, and they are of the file as it is.
-pub(crate) async fn enter(
-    cached: &Cached,
+/// Makes sure that direct writers take range locks, so that they invalidate folios, and that the cached folios
+/// are of the file's current truncate generation.
+pub(crate) async fn begin_buffered(
+    cache: &FileCache,
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
 ) -> Result<(), Errno> {
-    if !cached.is_mixed() {
-        if let Some(epoch) = shared.lock.mix(shared.index) {
+    if !cache.has_range_locks() {
+        if let Some(epoch) = handle.state.enable_range_locks(handle.index) {
             operation.wait_for_quiescence(epoch).await?;
         }
-        shared.lock.settle();
-        cached.set_mixed();
+        handle.state.quiesced();
+        cache.set_range_locks();
     }
-    let generation = shared.map.generation();
-    if !cached.is_current(generation) {
-        shared.lock.unsaved().forget(cached.pages(), generation);
-        cached.advance(generation);
+    let generation = handle.map.generation();
+    if !cache.is_current(generation) {
+        handle.state.dirty().discard_before(cache.pages(), generation);
+        cache.advance(generation);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! Writes through the page cache: bytes are copied to folios, and go to the device later. What is there of a folio
-//! that is written in part is read first, unless there is nothing. Room on the device is kept at once, so that whoever is
-//! told of a write has it; where, is found when the bytes are saved.
+//! Buffered writes: bytes are copied to folios and written back later. A folio that is written in part is
+//! filled first, unless the device has no data for it. Space on the device is reserved at once, so that ENOSPC
+//! is reported at the write; write-back chooses the blocks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,123 +11,124 @@ use uringfs_cache::{FOLIO, Fewer, Fill, Full, Taken, Told, WRITER};
 use uringfs_device::{Durability, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::buffered::coherence::enter;
-use crate::buffered::read::begin_fill;
-use crate::direct::write::{admit, write_admitted};
-use crate::io::bounce::copy_out;
-use crate::io::space_wait::when_ready;
+use crate::buffered::coherence::begin_buffered;
+use crate::buffered::read::start_fills;
+use crate::direct::write::{writable_range, write_range};
+use crate::io::bounce::copy_from_payload;
+use crate::io::space_wait::retry_for_space;
 use crate::map::mapping::{Generation, Place};
-use crate::state::cache_handle::Caching;
-use crate::state::delayed_allocation::Promised;
+use crate::state::cache_handle::CacheHandle;
+use crate::state::delayed_allocation::DelayedFolios;
 use crate::state::dirty::DirtyFile;
-use crate::state::file::{File, Shared};
-use crate::state::file_cache::{Cached, folios_of};
-use crate::state::lock::{RangeGuard, Writer};
-use crate::state::readahead::Window;
-use crate::writeback::flusher::{Watched, watch, watch_over};
+use crate::state::file::{File, FileHandle};
+use crate::state::file_cache::{FileCache, folios_around};
+use crate::state::lock::{LockMode, RangeGuard};
+use crate::state::readahead::ReadaheadWindow;
+use crate::writeback::flusher::{Flusher, run_flusher, start_flusher};
 
-/// How long a write waits for room in the cache before it goes to the device itself.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Folios that are taken into the cache at once.
-const MOST_AT_ONCE: u64 = 64;
+/// Longest wait of a write for free folios; then it goes to the device directly.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(1);
+/// Folios that are added to the cache in one step.
+const MAX_FILL_FOLIOS: u64 = 64;
 
-/// Writes `payload` from `offset` on, as [`crate::direct::write::write`].
+/// Writes `payload` at `offset`, as [`crate::direct::write::write`].
 pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload, offset: u64) {
-    let shared = &*file.shared;
-    let range = match admit(&mut operation, shared, &payload, offset).await {
+    let handle = &*file.handle;
+    let range = match writable_range(&mut operation, handle, &payload, offset).await {
         Ok(range) if range.is_empty() => return operation.end(payload, Ok(0)),
         Ok(range) => range,
         Err(error) => return operation.end(payload, Err(error)),
     };
-    let caching = shared.cache.as_ref().expect("it is written through a cache");
-    let cached = shared.cached_by(caching);
-    let mut writing = Writing {
+    let cache_handle = handle.cache.as_ref().expect("a buffered write has a cache");
+    let cache = handle.file_cache(cache_handle);
+    let mut buffered = BufferedWrite {
         file: &file,
-        caching,
-        cached,
+        cache_handle,
+        cache,
         payload,
         range: range.clone(),
         done: 0,
-        begun: 0,
-        promised: Promised::default(),
+        generation: 0,
+        delayed: DelayedFolios::default(),
     };
-    let written = writing.write(&mut operation).await;
-    let Writing { payload, done, promised, .. } = writing;
-    drop(promised);
+    let written = buffered.write(&mut operation).await;
+    let BufferedWrite { payload, done, delayed, .. } = buffered;
+    drop(delayed);
     let (payload, result) = match written {
-        Ok(Way::Cached) => (payload, Ok(done)),
-        Ok(Way::Through) => {
+        Ok(WriteOutcome::Cached) => (payload, Ok(done)),
+        Ok(WriteOutcome::WriteThrough) => {
             operation.count(Counter::CacheWrittenThrough);
             let durability = Durability::Volatile;
-            let through = write_admitted(&mut operation, shared, payload, range, durability);
+            let through = write_range(&mut operation, handle, payload, range, durability);
             Box::pin(through).await
         }
-        // Bytes that are there are bytes that were written.
+        // A write that copied some bytes succeeds, even if the rest failed.
         Err(_) if done > 0 => (payload, Ok(done)),
         Err(error) => (payload, Err(error)),
     };
     operation.end(payload, result);
 }
 
-/// How a write has gone.
-enum Way {
-    /// It is in the cache.
+/// Outcome of a buffered write.
+enum WriteOutcome {
+    /// All of it is in the cache.
     Cached,
-    /// There is no room: all of it is to go to the device.
-    Through,
+    /// No free folios: all of it has to go to the device.
+    WriteThrough,
 }
 
-/// A write under way.
-struct Writing<'f> {
+/// A write in progress.
+struct BufferedWrite<'f> {
     file: &'f File,
-    caching: &'f Caching,
-    cached: &'f Cached,
+    cache_handle: &'f CacheHandle,
+    cache: &'f FileCache,
     payload: Payload,
     range: Range<u64>,
     done: u64,
-    begun: Generation,
-    /// Room for folios that have no place on the device, and are not changed yet.
-    promised: Promised,
+    generation: Generation,
+    /// Reserved space of folios that have no blocks and are not dirty yet.
+    delayed: DelayedFolios,
 }
 
-impl Writing<'_> {
-    async fn write(&mut self, operation: &mut Operation) -> Result<Way, Errno> {
-        let shared = &*self.file.shared;
-        enter(self.cached, operation, shared).await?;
-        let _guard = lock(operation, shared, &self.range).await?;
-        // With the lock held: whoever has emptied the file meanwhile came before, and those who write it now wait.
-        enter(self.cached, operation, shared).await?;
-        self.begun = self.cached.generation();
-        if self.range.start > shared.size() && !self.zero_tail(operation).await? {
-            return Ok(Way::Through);
+impl BufferedWrite<'_> {
+    async fn write(&mut self, operation: &mut Operation) -> Result<WriteOutcome, Errno> {
+        let handle = &*self.file.handle;
+        begin_buffered(self.cache, operation, handle).await?;
+        let _guard = lock_folios(operation, handle, &self.range).await?;
+        // Again, under the lock: a truncation to 0 before this moment is noticed, and later writers wait.
+        begin_buffered(self.cache, operation, handle).await?;
+        self.generation = self.cache.generation();
+        if self.range.start > handle.size() && !self.zero_tail(operation).await? {
+            return Ok(WriteOutcome::WriteThrough);
         }
-        if !shared.map.is_in_place(&self.range) {
-            self.promised = promise(operation, shared, folios_of(&self.range)).await?;
+        if !handle.map.is_in_place(&self.range) {
+            self.delayed = reserve(operation, handle, folios_around(&self.range)).await?;
         }
         while self.done < self.range.end - self.range.start {
             operation.check()?;
-            if !self.may_change(operation).await? {
-                return Ok(Way::Through);
+            if !self.wait_below_dirty_limit(operation).await? {
+                return Ok(WriteOutcome::WriteThrough);
             }
-            if self.fill_whole_ones(operation) {
+            if self.write_whole_folios(operation) {
                 continue;
             }
             let index = (self.range.start + self.done) / FOLIO;
-            match self.take(operation, index).await? {
-                Some(fill) => self.put(operation, fill),
-                None => return Ok(Way::Through),
+            match self.take_folio(operation, index).await? {
+                Some(fill) => self.copy_to(operation, fill),
+                None => return Ok(WriteOutcome::WriteThrough),
             }
         }
-        self.caching.ended(self.range.end);
-        if self.caching.is_passing() && shared.lock.unsaved().hurry() {
-            self.have_watched(operation);
+        self.cache_handle.note_end(self.range.end);
+        if self.cache_handle.is_dropbehind() && handle.state.dirty().flush_soon() {
+            self.ensure_flusher(operation);
         }
-        Ok(Way::Cached)
+        Ok(WriteOutcome::Cached)
     }
 
-    /// Waits while too many folios are unsaved; answers false when that takes too long, or cannot be mended by waiting.
-    async fn may_change(&self, operation: &mut Operation) -> Result<bool, Errno> {
-        let pages = self.cached.pages();
+    /// Waits while too many folios are dirty. Returns false if that takes too long, or if waiting cannot help
+    /// because write-back fails.
+    async fn wait_below_dirty_limit(&self, operation: &mut Operation) -> Result<bool, Errno> {
+        let pages = self.cache.pages();
         if !pages.has_too_many_unsaved() {
             return Ok(true);
         }
@@ -138,61 +139,67 @@ impl Writing<'_> {
         Ok(is_over && !has_failed)
     }
 
-    /// Waits until others have saved some; answers false when that takes too long.
-    async fn wait_for(&self, operation: &mut Operation, fewer: Fewer) -> Result<bool, Errno> {
-        let unsaved = self.file.shared.lock.unsaved();
-        // Whoever watches it may be waiting since it could not be saved.
-        if unsaved.is_any() && unsaved.hurry() {
-            self.have_watched(operation);
+    /// Waits until folios have been written back. Returns false if that takes too long.
+    async fn wait_for(&self, operation: &mut Operation, below: Fewer) -> Result<bool, Errno> {
+        let dirty = self.file.handle.state.dirty();
+        // After a failed write-back, the flusher would otherwise wait for its next interval.
+        if dirty.is_any() && dirty.flush_soon() {
+            self.ensure_flusher(operation);
         }
-        Ok(operation.wait_uncounted_for(fewer, PATIENCE).await?.is_some())
+        Ok(operation.wait_uncounted_for(below, ROOM_TIMEOUT).await?.is_some())
     }
 
-    /// Takes the next folios into the cache, where they are written as a whole and not there; answers whether any
-    /// were.
-    fn fill_whole_ones(&mut self, operation: &Operation) -> bool {
+    /// Adds the next folios that are absent and written as a whole to the cache. Returns whether there were
+    /// any.
+    fn write_whole_folios(&mut self, operation: &Operation) -> bool {
         let at = self.range.start + self.done;
         let first = at / FOLIO;
-        let folios = first..(self.range.end / FOLIO).min(first + MOST_AT_ONCE);
+        let folios = first..(self.range.end / FOLIO).min(first + MAX_FILL_FOLIOS);
         if !at.is_multiple_of(FOLIO) || folios.is_empty() {
             return false;
         }
-        let fills = self.begin(folios).unwrap_or_default();
+        let fills = self.begin_fills(folios).unwrap_or_default();
         let is_any = !fills.is_empty();
-        fills.into_iter().for_each(|fill| self.put(operation, fill));
+        fills.into_iter().for_each(|fill| self.copy_to(operation, fill));
         is_any
     }
 
-    /// Takes folios into the cache that are not there, to write all of them.
-    fn begin(&self, folios: Range<u64>) -> Result<Vec<Fill>, Full> {
-        let mut fills = self.cached.pages().fill(folios, WRITER)?;
-        if self.caching.is_passing() {
+    /// Adds absent folios to the cache, to overwrite all of them.
+    fn begin_fills(&self, folios: Range<u64>) -> Result<Vec<Fill>, Full> {
+        let mut fills = self.cache.pages().fill(folios, WRITER)?;
+        if self.cache_handle.is_dropbehind() {
             fills.iter_mut().for_each(Fill::let_pass);
         }
         Ok(fills)
     }
 
-    /// Takes a folio to change it, with what it holds; none where there is no room for it.
-    async fn take(&self, operation: &mut Operation, index: u64) -> Result<Option<Fill>, Errno> {
-        let (shared, pages) = (&*self.file.shared, self.cached.pages());
+    /// Takes a folio with its content for writing. `None` if the cache has no space for it.
+    async fn take_folio(
+        &self,
+        operation: &mut Operation,
+        index: u64,
+    ) -> Result<Option<Fill>, Errno> {
+        let (handle, pages) = (&*self.file.handle, self.cache.pages());
         loop {
             operation.check()?;
             let has_room = match pages.change(index) {
                 Ok(Taken::Held(fill)) => return Ok(Some(fill)),
                 Ok(Taken::Busy { by }) => {
                     let wait = pages.wait(index);
-                    let told = match by == WRITER || by == operation.reactor_number() {
+                    let waited = match by == WRITER || by == operation.reactor_number() {
                         true => Some(operation.wait_uncounted(wait).await?),
-                        false => operation.wait_uncounted_for(wait, self.cached.patience()).await?,
+                        false => {
+                            operation.wait_uncounted_for(wait, self.cache.fill_timeout()).await?
+                        }
                     };
-                    match told {
+                    match waited {
                         Some(Told::Failed(error)) => return Err(error),
                         Some(Told::Page(_) | Told::Again) => true,
                         None => return Ok(None),
                     }
                 }
-                Ok(Taken::Absent) if is_nothing(shared, index) => {
-                    match self.begin(index..index + 1) {
+                Ok(Taken::Absent) if has_no_data(handle, index) => {
+                    match self.begin_fills(index..index + 1) {
                         Ok(fills) => {
                             if let Some(mut fill) = fills.into_iter().next() {
                                 fill.bytes().fill(0);
@@ -204,112 +211,112 @@ impl Writing<'_> {
                     }
                 }
                 Ok(Taken::Absent) => {
-                    let window = Window { folios: index..index + 1, mark: None };
+                    let window = ReadaheadWindow { folios: index..index + 1, marker: None };
                     let wanted = window.folios.clone();
-                    begin_fill(operation, self.file, self.cached, window, &wanted).is_ok()
+                    start_fills(operation, self.file, self.cache, window, &wanted).is_ok()
                 }
                 Err(_) => false,
             };
             if !has_room {
-                let Some(saved) = pages.one_saved() else { return Ok(None) };
-                if !self.wait_for(operation, saved).await? {
+                let Some(cleaned) = pages.one_saved() else { return Ok(None) };
+                if !self.wait_for(operation, cleaned).await? {
                     return Ok(None);
                 }
             }
         }
     }
 
-    /// Copies to folios what they are to hold.
-    fn put(&mut self, operation: &Operation, mut fill: Fill) {
+    /// Copies the next bytes of the payload to folios and marks them dirty.
+    fn copy_to(&mut self, operation: &Operation, mut fill: Fill) {
         let folios = fill.range();
         let at = self.range.start + self.done;
         let end = folios.end.min(self.range.end);
         let (skip, behind) = ((at - folios.start) as usize, (end - folios.start) as usize);
-        copy_out(&self.payload, self.done, &mut fill.bytes()[skip..behind]);
-        if self.caching.is_counted(self.range.start, self.done) {
+        copy_from_payload(&self.payload, self.done, &mut fill.bytes()[skip..behind]);
+        if self.cache_handle.counts_as_use(self.range.start, self.done) {
             fill.touch(u32::MAX);
         }
         self.done += end - at;
-        self.changed(operation, fill, end);
+        self.mark_dirty(operation, fill, end);
     }
 
-    /// Zeroes what of the folio in which the file ends lies behind its end, before the file becomes longer than
-    /// that; answers false where there is no room for it.
+    /// Zeroes the last folio beyond the file's end before the file grows. Returns false if the cache has no
+    /// space for it.
     async fn zero_tail(&mut self, operation: &mut Operation) -> Result<bool, Errno> {
-        let shared = &*self.file.shared;
-        let size = shared.size();
+        let handle = &*self.file.handle;
+        let size = handle.size();
         let (index, inside) = (size / FOLIO, (size % FOLIO) as usize);
-        // Where the device has nothing the cache has zeros.
-        if inside == 0 || is_nothing(shared, index) {
+        // The cache has zeros where the device has no data.
+        if inside == 0 || has_no_data(handle, index) {
             return Ok(true);
         }
-        let Some(mut fill) = self.take(operation, index).await? else { return Ok(false) };
+        let Some(mut fill) = self.take_folio(operation, index).await? else { return Ok(false) };
         fill.bytes()[inside..].fill(0);
-        self.changed(operation, fill, size);
+        self.mark_dirty(operation, fill, size);
         Ok(true)
     }
 
-    /// Folios have been changed, up to `end`.
-    fn changed(&mut self, operation: &Operation, fill: Fill, end: u64) {
-        let unsaved = self.file.shared.lock.unsaved();
+    /// Marks changed folios dirty, with data up to `end`.
+    fn mark_dirty(&mut self, operation: &Operation, fill: Fill, end: u64) {
+        let dirty = self.file.handle.state.dirty();
         let range = fill.range();
         operation.count_many(Counter::CacheWritten, (range.end - range.start) / FOLIO);
-        let keep = || -> Arc<dyn DirtyFile> { self.file.direct().shared };
-        if unsaved.changed(keep, fill, end, self.begun, &mut self.promised) {
-            self.have_watched(operation);
+        let keep = || -> Arc<dyn DirtyFile> { self.file.direct().handle };
+        if dirty.mark_dirty(keep, fill, end, self.generation, &mut self.delayed) {
+            self.ensure_flusher(operation);
         }
     }
 
-    /// Has somebody save what is written when it is time.
-    fn have_watched(&self, operation: &Operation) {
-        let Shared { lock, core, .. } = &*self.file.shared;
+    /// Starts the flusher. In virtual time it runs on this reactor.
+    fn ensure_flusher(&self, operation: &Operation) {
+        let FileHandle { state, core, .. } = &*self.file.handle;
         if operation.is_time_virtual() {
-            let watched = Watched::new(lock);
-            operation.start_beside(core, |operation| watch(operation, watched));
+            let flusher = Flusher::new(state);
+            operation.start_beside(core, |operation| run_flusher(operation, flusher));
         } else {
-            watch_over(lock, core);
+            start_flusher(state, core);
         }
     }
 }
 
-/// Waits for the folios of a range, and, where the file becomes longer, for what lies between its end and them.
-async fn lock(
+/// Locks the folios of a range; for a write beyond the end, the bytes between the end and the range as well.
+async fn lock_folios(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     range: &Range<u64>,
 ) -> Result<RangeGuard, Errno> {
     loop {
-        let start = range.start.min(shared.size());
-        let lock = shared.lock.range(start..range.end, Writer::Buffered);
+        let start = range.start.min(handle.size());
+        let lock = handle.state.lock_range(start..range.end, LockMode::Buffered);
         let guard = operation.wait_uncounted(lock).await?;
-        if range.start.min(shared.size()) >= start {
+        if range.start.min(handle.size()) >= start {
             return Ok(guard);
         }
     }
 }
 
-/// Room for those of some folios that have neither that nor a place on the device.
-async fn promise(
+/// Reserves space for those folios of a range that have neither blocks nor reserved space.
+async fn reserve(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     folios: Range<u64>,
-) -> Result<Promised, Errno> {
-    let homeless = shared.lock.unsaved().without_room(&shared.map, folios);
-    if homeless.is_empty() {
-        return Ok(Promised::default());
+) -> Result<DelayedFolios, Errno> {
+    let unreserved = handle.state.dirty().needing_reservation(&handle.map, folios);
+    if unreserved.is_empty() {
+        return Ok(DelayedFolios::default());
     }
-    let bytes = homeless.len() as u64 * FOLIO;
-    let room = when_ready(operation, || shared.map.promise(bytes)).await?;
-    Ok(Promised::new(homeless, room))
+    let bytes = unreserved.len() as u64 * FOLIO;
+    let room = retry_for_space(operation, || handle.map.promise(bytes)).await?;
+    Ok(DelayedFolios::new(unreserved, room))
 }
 
-/// Whether the device has nothing of a folio.
-fn is_nothing(shared: &Shared, index: u64) -> bool {
+/// True if the device has no data for a folio.
+fn has_no_data(handle: &FileHandle, index: u64) -> bool {
     let start = index * FOLIO;
-    let size = shared.map.size();
+    let size = handle.map.size();
     if start >= size {
         return true;
     }
-    let mapping = shared.map.map(start);
+    let mapping = handle.map.map(start);
     !matches!(mapping.place, Place::Written(_)) && mapping.length >= FOLIO.min(size - start)
 }

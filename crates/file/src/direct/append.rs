@@ -1,50 +1,50 @@
-//! Appends. Each comes to lie where the file ends when its turn has come, so they go one after the other. Those
-//! of other threads that come while one is at work wait for it, and then one of them writes for all of them,
-//! and asks for one commit: so a log that many append to costs a write for many.
+//! Appends. Each lies where the file ends at its turn, so they run one after the other. Appends that arrive
+//! while one is at work wait; then one of them leads, writes for all, and requests one commit. So a log with
+//! many appenders costs one write for many appends.
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Payload};
 use uringfs_reactor::Operation;
 
-use crate::direct::write::write_entered;
-use crate::direct::write_guard::{enter_at_end, note_write};
-use crate::io::bounce::the_one;
-use crate::map::mapping::Preparation;
-use crate::state::append_queue::{Joined, Lead, Part, Told};
-use crate::state::file::{File, Shared};
-use crate::writeback::sync::made_durable;
+use crate::direct::write::write_locked;
+use crate::direct::write_guard::{begin_append, note_write};
+use crate::io::bounce::single_buffer;
+use crate::map::mapping::WriteKind;
+use crate::state::append_queue::{AppendRole, GroupedAppend, Leader, Wakeup};
+use crate::state::file::{File, FileHandle};
+use crate::writeback::sync::ensure_durable;
 
-/// Writes `buffer` behind the file's end, and answers where that was.
+/// Appends the payload, one buffer. The result is the offset.
 pub(crate) async fn append(
     mut operation: Operation,
     file: File,
     payload: Payload,
     durability: Durability,
 ) {
-    let shared = &*file.shared;
-    let buffer = the_one(payload);
-    if let Err(error) = may_append(&mut operation, shared).await {
+    let handle = &*file.handle;
+    let buffer = single_buffer(payload);
+    if let Err(error) = check_append(&mut operation, handle).await {
         return operation.end(Payload::Buffer(buffer), Err(error));
     }
-    let (buffer, result) = match shared.lock.appends().join(buffer, durability) {
-        Joined::Leads(buffer) => lead(&mut operation, shared, buffer, durability).await,
-        Joined::Waits(seat) => {
-            let told = match operation.wait_uncounted(seat.told()).await {
-                Ok(told) => told,
-                Err(why) => match seat.leave() {
+    let (buffer, result) = match handle.state.append_queue().join(buffer, durability) {
+        AppendRole::Lead(buffer) => lead(&mut operation, handle, buffer, durability).await,
+        AppendRole::Wait(waiter) => {
+            let wakeup = match operation.wait_uncounted(waiter.notified()).await {
+                Ok(wakeup) => wakeup,
+                Err(why) => match waiter.cancel() {
                     Some(buffer) => return operation.end(Payload::Buffer(buffer), Err(why)),
-                    // Too late to stop.
-                    None => seat.told().await,
+                    // Too late to cancel.
+                    None => waiter.notified().await,
                 },
             };
-            match told {
-                Told::Leads(buffer) => lead(&mut operation, shared, buffer, durability).await,
-                Told::Done(buffer, Ok(offset), false) => {
-                    let durable = commit(&mut operation, shared, durability).await;
+            match wakeup {
+                Wakeup::Lead(buffer) => lead(&mut operation, handle, buffer, durability).await,
+                Wakeup::Done(buffer, Ok(offset), false) => {
+                    let durable = commit(&mut operation, handle, durability).await;
                     (buffer, durable.map(|()| offset))
                 }
-                Told::Done(buffer, result, _) => (buffer, result),
+                Wakeup::Done(buffer, result, _) => (buffer, result),
             }
         }
     };
@@ -53,49 +53,52 @@ pub(crate) async fn append(
 
 async fn commit(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     durability: Durability,
 ) -> Result<(), Errno> {
-    made_durable(operation, shared, durability, Preparation::Allocated).await
+    ensure_durable(operation, handle, durability, WriteKind::Allocated).await
 }
 
-async fn may_append(operation: &mut Operation, shared: &Shared) -> Result<(), Errno> {
-    shared.map.growing()?;
-    if shared.read_only {
+async fn check_append(operation: &mut Operation, handle: &FileHandle) -> Result<(), Errno> {
+    handle.map.resizable()?;
+    if handle.read_only {
         return Err(Errno::ROFS);
     }
-    note_write(operation, shared).await
+    note_write(operation, handle).await
 }
 
-/// Writes what is to be appended, with what others have brought meanwhile, and answers what came of its own.
+/// Leads a group: writes its own bytes and those of others, and notifies them. Returns the buffer and result of
+/// its own.
 async fn lead(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     buffer: Buffer,
     durability: Durability,
 ) -> (Buffer, Result<u64, Errno>) {
-    let lead = Lead(shared.lock.appends());
-    let mut parts = vec![Part::new(buffer, durability, None)];
-    write_all(operation, shared, &lead, &mut parts).await;
-    drop(lead);
-    let durable = match parts.iter().any(Part::wants_commit) {
-        true => commit(operation, shared, Durability::Durable).await,
+    let leader = Leader(handle.state.append_queue());
+    let mut group = vec![GroupedAppend::new(buffer, durability, None)];
+    write_group(operation, handle, &leader, &mut group).await;
+    drop(leader);
+    let durable = match group.iter().any(GroupedAppend::wants_commit) {
+        true => commit(operation, handle, Durability::Durable).await,
         false => Ok(()),
     };
-    // Who is told to stop stops by itself: the others wait for a commit of their own.
+    // A cancelled leader stops alone: each follower waits for a commit of its own.
     let is_stopped = durable.is_err() && operation.check().is_err();
-    for part in parts.drain(1..) {
-        let wants_commit = part.wants_commit();
-        let Part { buffer, seat: Some(duty), result, .. } = part else { continue };
+    for append in group.drain(1..) {
+        let wants_commit = append.wants_commit();
+        let GroupedAppend { buffer, follower: Some(follower), result, .. } = append else {
+            continue;
+        };
         let is_done = !wants_commit || !is_stopped;
         let result = if wants_commit && is_done {
             result.and_then(|at| durable.map(|()| at))
         } else {
             result
         };
-        duty.tell(Told::Done(buffer, result, is_done));
+        follower.notify(Wakeup::Done(buffer, result, is_done));
     }
-    let own = parts.pop().expect("its own is the first");
+    let own = group.pop().expect("the leader's own append is the first");
     let result = if own.wants_commit() {
         own.result.and_then(|at| durable.map(|()| at))
     } else {
@@ -104,28 +107,29 @@ async fn lead(
     (own.buffer, result)
 }
 
-/// Writes all parts in one, or, where that cannot be, each by itself; of those whom it cannot write for since
-/// it is told to stop, another one does.
-async fn write_all(
+/// Writes the group in one write, or each append by itself where that fails. A cancelled leader returns what it
+/// did not write to the queue.
+async fn write_group(
     operation: &mut Operation,
-    shared: &Shared,
-    lead: &Lead<'_>,
-    parts: &mut Vec<Part>,
+    handle: &FileHandle,
+    leader: &Leader<'_>,
+    group: &mut Vec<GroupedAppend>,
 ) {
-    let written = write_parts(operation, shared, parts, |parts| lead.take(parts)).await;
+    let written =
+        write_at_end(operation, handle, group, |group| leader.take_followers(group)).await;
     match written {
-        Err(_) if parts.len() > 1 && operation.check().is_err() => lead.put_back(parts),
-        Err(_) if parts.len() > 1 => {
-            // One that finds no room is no reason for the others.
-            for index in 0..parts.len() {
-                let part = &mut parts[index];
-                let buffer = std::mem::replace(&mut part.buffer, Buffer::zeroed(0));
-                let mut alone = vec![Part::new(buffer, part.durability, None)];
-                let written = write_parts(operation, shared, &mut alone, |_| ()).await;
-                let alone = alone.pop().expect("it went in");
-                (part.buffer, part.result) = (alone.buffer, alone.result);
+        Err(_) if group.len() > 1 && operation.check().is_err() => leader.requeue(group),
+        Err(_) if group.len() > 1 => {
+            // An append that finds no space does not fail the others.
+            for index in 0..group.len() {
+                let append = &mut group[index];
+                let buffer = std::mem::replace(&mut append.buffer, Buffer::zeroed(0));
+                let mut alone = vec![GroupedAppend::new(buffer, append.durability, None)];
+                let written = write_at_end(operation, handle, &mut alone, |_| ()).await;
+                let alone = alone.pop().expect("it has one append");
+                (append.buffer, append.result) = (alone.buffer, alone.result);
                 if written.is_err() && operation.check().is_err() {
-                    return lead.put_back(&mut parts.split_off(index.max(1)));
+                    return leader.requeue(&mut group.split_off(index.max(1)));
                 }
             }
         }
@@ -133,50 +137,52 @@ async fn write_all(
     }
 }
 
-/// Writes parts one behind the other at the file's end; `more` adds to them when nobody else writes any more.
-async fn write_parts(
+/// Writes the group at the file's end, back to back. `more` may add to it once the other writers are excluded.
+async fn write_at_end(
     operation: &mut Operation,
-    shared: &Shared,
-    parts: &mut Vec<Part>,
-    more: impl FnOnce(&mut Vec<Part>),
+    handle: &FileHandle,
+    group: &mut Vec<GroupedAppend>,
+    more: impl FnOnce(&mut Vec<GroupedAppend>),
 ) -> Result<(), Errno> {
-    let length = |parts: &[Part]| parts.iter().map(|part| part.buffer.len() as u64).sum::<u64>();
-    let entered = enter_at_end(operation, shared, || {
-        more(parts);
-        length(parts)
+    let length = |group: &[GroupedAppend]| {
+        group.iter().map(|append| append.buffer.len() as u64).sum::<u64>()
+    };
+    let begun = begin_append(operation, handle, || {
+        more(group);
+        length(group)
     });
-    let (entry, offset) = match entered.await {
-        Ok(entered) => entered,
+    let (guard, offset) = match begun.await {
+        Ok(begun) => begun,
         Err(error) => {
-            parts[0].result = Err(error);
+            group[0].result = Err(error);
             return Err(error);
         }
     };
-    let range = offset..offset + length(parts);
+    let range = offset..offset + length(group);
     let mut written = Ok(0);
     if !range.is_empty() {
-        let mut buffers: Vec<Buffer> = parts
+        let mut buffers: Vec<Buffer> = group
             .iter_mut()
-            .map(|part| std::mem::replace(&mut part.buffer, Buffer::zeroed(0)))
+            .map(|append| std::mem::replace(&mut append.buffer, Buffer::zeroed(0)))
             .collect();
         let payload = match buffers.len() {
             1 => Payload::Buffer(buffers.remove(0)),
             _ => Payload::Buffers(buffers.into()),
         };
         let (payload, result) =
-            write_entered(operation, shared, payload, range, Durability::Volatile, entry).await;
+            write_locked(operation, handle, payload, range, Durability::Volatile, guard).await;
         let buffers = match payload {
             Payload::Buffer(buffer) => vec![buffer],
             Payload::Buffers(buffers) => buffers.into_vec(),
             Payload::Length(_) => unreachable!("buffers went in"),
         };
-        parts.iter_mut().zip(buffers).for_each(|(part, buffer)| part.buffer = buffer);
+        group.iter_mut().zip(buffers).for_each(|(append, buffer)| append.buffer = buffer);
         written = result;
     }
     let mut at = offset;
-    for part in parts.iter_mut() {
-        part.result = written.map(|_| at);
-        at += part.buffer.len() as u64;
+    for append in group.iter_mut() {
+        append.result = written.map(|_| at);
+        at += append.buffer.len() as u64;
     }
     written.map(drop)
 }

@@ -1,5 +1,5 @@
-//! Writes that are there after a crash in full or not at all: the bytes go to blocks of their own, which take
-//! the place of the old ones when all of them are there.
+//! Atomic writes: after a crash the file has all of the bytes or none. The bytes go to new blocks, which then
+//! replace the old ones in one step.
 
 use std::ops::Range;
 
@@ -8,23 +8,24 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::direct::write_guard::{keep_range, note_write};
-use crate::io::bounce::{LONGEST, block_of, bounce, is_aligned};
-use crate::io::space_wait::when_ready;
+use crate::direct::write_guard::{lock_range, note_write};
+use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, bounce, is_aligned};
+use crate::io::space_wait::retry_for_space;
 use crate::io::transfer::transfer_buffer;
 use crate::map::mapping::{Durable, Map, Mapping, Place, Reservation};
-use crate::state::file::{File, Shared};
+use crate::state::file::{File, FileHandle};
 
-/// The most that is written so at once, in bytes.
+/// Bytes of one atomic write at most.
 pub const LONGEST_ATOMIC: u64 = 1 << 20;
 
-/// Writes whole blocks, and makes them durable, as one.
+/// Writes whole blocks, atomically and durably.
 pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload, offset: u64) {
-    let shared = &*file.shared;
+    let handle = &*file.handle;
     operation.count(Counter::WriteAtomic);
-    let ended = match (check(shared, &payload, offset), payload) {
+    let ended = match (check(handle, &payload, offset), payload) {
         (Ok(map), Payload::Buffer(buffer)) if !buffer.is_empty() => {
-            let (buffer, result) = replace(&mut operation, shared, map, buffer, offset).await;
+            let (buffer, result) =
+                write_and_swap(&mut operation, handle, map, buffer, offset).await;
             (Payload::Buffer(buffer), result)
         }
         (Ok(_), payload) => (payload, Ok(0)),
@@ -33,48 +34,49 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
     operation.end(ended.0, ended.1);
 }
 
-fn check<'s>(shared: &'s Shared, payload: &Payload, offset: u64) -> Result<&'s dyn Map, Errno> {
-    let map = shared.map.growing()?;
+fn check<'s>(handle: &'s FileHandle, payload: &Payload, offset: u64) -> Result<&'s dyn Map, Errno> {
+    let map = handle.map.resizable()?;
     let length = payload.length();
-    let is_whole = (offset | length) & (block_of(shared) - 1) == 0;
-    if shared.read_only {
+    let is_whole = (offset | length) & (block_size_of(handle) - 1) == 0;
+    if handle.read_only {
         Err(Errno::ROFS)
     } else if !is_whole || length > LONGEST_ATOMIC {
         Err(Errno::INVAL)
-    } else if offset.checked_add(length).is_none_or(|end| end > LONGEST) {
+    } else if offset.checked_add(length).is_none_or(|end| end > MAX_FILE_SIZE) {
         Err(Errno::FBIG)
     } else {
         Ok(map)
     }
 }
 
-async fn replace(
+async fn write_and_swap(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     map: &dyn Map,
     buffer: Buffer,
     offset: u64,
 ) -> (Buffer, Result<u64, Errno>) {
     let range = offset..offset + buffer.len() as u64;
-    if let Err(error) = note_write(operation, shared).await {
+    if let Err(error) = note_write(operation, handle).await {
         return (buffer, Err(error));
     }
-    // Those who write part of a block, or change the file's space, come before it or after it.
-    let held = match keep_range(operation, shared, range.clone()).await {
+    // Orders this write against partial-block writes and changes of the file's space.
+    let held = match lock_range(operation, handle, range.clone()).await {
         Ok(held) => held,
         Err(error) => return (buffer, Err(error)),
     };
-    let begun = map.generation();
-    let reserved = when_ready(operation, || map.reserve(range.clone())).await;
+    let generation = map.generation();
+    let reserved = retry_for_space(operation, || map.reserve(range.clone())).await;
     let mut reserved = match reserved {
         Ok(reserved) => Some(reserved),
         Err(error) => return (buffer, Err(error)),
     };
-    let (buffer, written) = write_beside(operation, shared, &reserved, buffer, offset).await;
+    let (buffer, written) = write_out_of_place(operation, handle, &reserved, buffer, offset).await;
     if let Err(error) = written {
         return (buffer, Err(error));
     }
-    let replaced = when_ready(operation, || map.replace(range.clone(), &mut reserved, begun)).await;
+    let replaced =
+        retry_for_space(operation, || map.replace(range.clone(), &mut reserved, generation)).await;
     drop(held);
     let length = range.end - range.start;
     let result = match replaced {
@@ -87,16 +89,16 @@ async fn replace(
     (buffer, result.map(|()| length))
 }
 
-/// Writes all of it to blocks that nobody has.
-async fn write_beside(
+/// Writes all bytes to the reserved extents, which no file maps.
+async fn write_out_of_place(
     operation: &Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     reserved: &Option<Reservation>,
     buffer: Buffer,
     offset: u64,
 ) -> (Buffer, Result<(), Errno>) {
     let pieces = reserved.as_ref().map_or(&[][..], Reservation::pieces);
-    let place_of = |at: u64| {
+    let map_at = |at: u64| {
         let in_piece = |range: &Range<u64>| range.contains(&at);
         let piece = pieces.iter().find(|piece| in_piece(&piece.range()));
         piece.map_or(Mapping { length: 0, place: Place::Hole }, |piece| Mapping {
@@ -106,31 +108,31 @@ async fn write_beside(
     };
     let length = buffer.len() as u64;
     let payload = Payload::Buffer(buffer);
-    let is_aligned = is_aligned(shared, &payload, offset);
-    let Payload::Buffer(buffer) = payload else { unreachable!("it is one buffer") };
+    let is_aligned = is_aligned(handle, &payload, offset);
+    let Payload::Buffer(buffer) = payload else { unreachable!("one buffer went in") };
     let (buffer, written) = if is_aligned {
         let write = transfer_buffer(
             operation,
-            shared,
+            handle,
             Op::Write,
             Durability::Volatile,
             buffer,
             offset,
-            place_of,
+            map_at,
         );
         Box::pin(write).await
     } else {
         operation.count(Counter::Bounced);
-        let mut copy = bounce(shared, length);
+        let mut copy = bounce(handle, length);
         copy.copy_from_slice(&buffer);
         let write = transfer_buffer(
             operation,
-            shared,
+            handle,
             Op::Write,
             Durability::Volatile,
             copy,
             offset,
-            place_of,
+            map_at,
         );
         (buffer, Box::pin(write).await.1)
     };

@@ -1,8 +1,7 @@
-//! A file's size and its space: cut off, made longer, allocated ahead, given back, zeroed. Each is one
-//! `async fn` that keeps every other writer of the file out while it works; readers never wait.
+//! The file's size and space: truncate, extend, allocate, punch holes, zero. Each operation is one `async fn`
+//! that excludes every other writer of the file; reads never wait.
 //!
-//! An image or a device is as long as it is, and has all of its blocks: of these it only discards and
-//! zeroes.
+//! An image or a device has a fixed size and all of its blocks: it supports only discard and zeroing.
 
 use std::ops::Range;
 
@@ -10,216 +9,229 @@ use rustix::io::Errno;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation, Order};
 
-use crate::direct::write_guard::{enter, keep_out, note_write, zero_tail};
-use crate::io::bounce::{LONGEST, block_of, merge_zeros};
-use crate::io::space_wait::prepare;
+use crate::direct::write_guard::{begin_write, lock_exclusive, note_write, zero_tail};
+use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, merge_zeros};
+use crate::io::space_wait::allocate;
 use crate::map::mapping::{Map, Place};
-use crate::state::file::{File, Shared};
+use crate::state::file::{File, FileHandle};
 
-/// What becomes of a file's size when space is allocated or zeroed behind its end.
+/// Effect on the size when space beyond the end is allocated or zeroed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// It stays: what lies behind it is there when the file becomes longer.
+    /// The size stays. The space is used when the file grows (`FALLOC_FL_KEEP_SIZE`).
     Keep,
-    /// The file becomes as long as the range reaches.
+    /// The size becomes the end of the range, if that is larger.
     Extend,
 }
 
-/// What is done to a range.
+/// The operation on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum FallocateMode {
     Allocate(Size),
     PunchHole,
     Zero(Size),
 }
 
-/// Cuts a file off, or makes it longer by a hole.
+/// Truncates a file, or extends it by a hole.
 pub(crate) async fn set_size(mut operation: Operation, file: File, size: u64) {
-    let result = cut_or_extend(&mut operation, &file.shared, size).await;
+    let result = truncate_or_extend(&mut operation, &file.handle, size).await;
     operation.end(Payload::Length(0), result.map(|()| 0));
 }
 
-async fn cut_or_extend(operation: &mut Operation, shared: &Shared, size: u64) -> Result<(), Errno> {
-    let map = writable(shared)?;
-    if size > LONGEST {
+async fn truncate_or_extend(
+    operation: &mut Operation,
+    handle: &FileHandle,
+    size: u64,
+) -> Result<(), Errno> {
+    let map = writable(handle)?;
+    if size > MAX_FILE_SIZE {
         return Err(Errno::FBIG);
     }
-    note_write(operation, shared).await?;
+    note_write(operation, handle).await?;
     let changed = |was| size.min(was)..u64::MAX;
-    let _held = keep_out(operation, shared, Counter::WriteSize, size, changed).await?;
+    let _held = lock_exclusive(operation, handle, Counter::WriteSize, size, changed).await?;
     if size > map.size() {
-        zero_tail(operation, shared).await?;
-        if size < shared.size() {
-            // The map has not heard how long the file was: it may have blocks behind the cut for it.
-            let block = block_of(shared);
+        zero_tail(operation, handle).await?;
+        if size < handle.size() {
+            // The file's end was only in dirty folios: the map may have allocated blocks for them beyond the
+            // new size.
+            let block = block_size_of(handle);
             map.remove(size.next_multiple_of(block)..u64::MAX / block * block)?;
         }
     }
-    // First: else the file were as short as the map says for a moment.
+    // The map first: otherwise the size would be the map's old one for a moment.
     map.set_size(size)?;
-    shared.lock.unsaved().cut(size);
+    handle.state.dirty().truncate(size);
     Ok(())
 }
 
 /// Allocates, frees or zeroes a range.
-pub(crate) async fn change(
+pub(crate) async fn fallocate(
     mut operation: Operation,
     file: File,
-    how: Change,
+    mode: FallocateMode,
     offset: u64,
     length: u64,
 ) {
-    let result = change_range(&mut operation, &file.shared, how, offset, length).await;
+    let result = fallocate_range(&mut operation, &file.handle, mode, offset, length).await;
     operation.end(Payload::Length(length), result.map(|()| length));
 }
 
-async fn change_range(
+async fn fallocate_range(
     operation: &mut Operation,
-    shared: &Shared,
-    how: Change,
+    handle: &FileHandle,
+    mode: FallocateMode,
     offset: u64,
     length: u64,
 ) -> Result<(), Errno> {
-    let map = writable(shared)?;
+    let map = writable(handle)?;
     if length == 0 {
         return Err(Errno::INVAL);
     }
-    let end = offset.checked_add(length).filter(|end| *end <= LONGEST).ok_or(Errno::FBIG)?;
-    note_write(operation, shared).await?;
+    let end = offset.checked_add(length).filter(|end| *end <= MAX_FILE_SIZE).ok_or(Errno::FBIG)?;
+    note_write(operation, handle).await?;
     let changed = |size| offset.min(size)..end;
-    let _held = keep_out(operation, shared, Counter::WriteSpace, u64::MAX, changed).await?;
-    match how {
-        Change::PunchHole => {
-            let whole = zero_ends(operation, shared, offset..end).await?;
+    let _held = lock_exclusive(operation, handle, Counter::WriteSpace, u64::MAX, changed).await?;
+    match mode {
+        FallocateMode::PunchHole => {
+            let whole = zero_ends(operation, handle, offset..end).await?;
             return if whole.is_empty() { Ok(()) } else { map.remove(whole) };
         }
-        Change::Zero(_) => {
-            let whole = zero_ends(operation, shared, offset..end).await?;
+        FallocateMode::Zero(_) => {
+            let whole = zero_ends(operation, handle, offset..end).await?;
             if !whole.is_empty() {
                 map.unwrite(whole)?;
             }
         }
-        Change::Allocate(_) => {}
+        FallocateMode::Allocate(_) => {}
     }
-    prepare(operation, shared, offset..end, map.generation()).await?;
-    match how {
-        Change::Allocate(Size::Extend) | Change::Zero(Size::Extend) if end > map.size() => {
-            zero_tail(operation, shared).await?;
+    allocate(operation, handle, offset..end, map.generation()).await?;
+    match mode {
+        FallocateMode::Allocate(Size::Extend) | FallocateMode::Zero(Size::Extend)
+            if end > map.size() =>
+        {
+            zero_tail(operation, handle).await?;
             map.set_size(end)
         }
         _ => Ok(()),
     }
 }
 
-fn writable(shared: &Shared) -> Result<&dyn Map, Errno> {
-    match shared.read_only {
+fn writable(handle: &FileHandle) -> Result<&dyn Map, Errno> {
+    match handle.read_only {
         true => Err(Errno::ROFS),
-        false => shared.map.growing(),
+        false => handle.map.resizable(),
     }
 }
 
-/// Writes zeros where a range covers a written block in part, and answers the whole blocks of it: also
-/// the last of the file, if it reaches to its end.
+/// Zeroes the written blocks that a range covers in part, and returns its whole blocks. The last block of the
+/// file counts as whole if the range reaches the end.
 async fn zero_ends(
     operation: &Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     range: Range<u64>,
 ) -> Result<Range<u64>, Errno> {
-    let block = block_of(shared);
-    let to_end = range.end >= shared.map.size();
+    let block = block_size_of(handle);
+    let to_end = range.end >= handle.map.size();
     let end = if to_end { range.end.next_multiple_of(block) } else { range.end / block * block };
     let start = range.start.next_multiple_of(block);
     let (head, tail) = (range.start..start.min(range.end), end.max(range.start)..range.end);
-    // Within one block they are the same part.
+    // Within one block both are the same part.
     let parts = if start > end { [range.clone(), 0..0] } else { [head, tail] };
     for part in parts {
-        let is_written = matches!(shared.map.map(part.start).place, Place::Written(_));
+        let is_written = matches!(handle.map.map(part.start).place, Place::Written(_));
         if !part.is_empty() && is_written {
-            merge_zeros(operation, shared, block, part).await?;
+            merge_zeros(operation, handle, block, part).await?;
         }
     }
     Ok(start..end.max(start))
 }
 
-/// Gives up the content of a range; blocks that it covers in part are kept.
+/// Discards the content of a range; blocks that it covers in part stay.
 pub(crate) async fn discard(mut operation: Operation, file: File, offset: u64, length: u64) {
-    let result = discard_range(&mut operation, &file.shared, offset, length).await;
+    let result = discard_range(&mut operation, &file.handle, offset, length).await;
     operation.end(Payload::Length(length), result.map(|()| length));
 }
 
 async fn discard_range(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     offset: u64,
     length: u64,
 ) -> Result<(), Errno> {
-    if shared.read_only {
+    if handle.read_only {
         return Err(Errno::ROFS);
     }
-    let range = within(shared, offset, length);
+    let range = clamp_to_size(handle, offset, length);
     let whole = |block| range.start.next_multiple_of(block)..range.end / block * block;
-    if let Ok(map) = shared.map.growing() {
-        let whole = whole(block_of(shared));
+    if let Ok(map) = handle.map.resizable() {
+        let whole = whole(block_size_of(handle));
         if whole.is_empty() {
             return Ok(());
         }
-        note_write(operation, shared).await?;
+        note_write(operation, handle).await?;
         let _held =
-            keep_out(operation, shared, Counter::WriteSpace, u64::MAX, |_| whole.clone()).await?;
+            lock_exclusive(operation, handle, Counter::WriteSpace, u64::MAX, |_| whole.clone())
+                .await?;
         return map.remove(whole);
     }
-    let limits = shared.device.geometry().discard.ok_or(Errno::OPNOTSUPP)?;
-    let whole = whole(shared.block_mask + 1);
-    clear(operation, shared, Op::Discard, whole, limits.max_bytes).await
+    let limits = handle.device.geometry().discard.ok_or(Errno::OPNOTSUPP)?;
+    let whole = whole(handle.block_mask + 1);
+    clear(operation, handle, Op::Discard, whole, limits.max_bytes).await
 }
 
-/// Has a range inside the size read as zeros.
+/// Makes a range inside the size read as zeros.
 pub(crate) async fn write_zeroes(mut operation: Operation, file: File, offset: u64, length: u64) {
-    let shared = &*file.shared;
-    let range = within(shared, offset, length);
-    let result = if shared.read_only {
+    let handle = &*file.handle;
+    let range = clamp_to_size(handle, offset, length);
+    let result = if handle.read_only {
         Err(Errno::ROFS)
     } else if range.is_empty() {
         Ok(())
-    } else if shared.map.grows() {
+    } else if handle.map.grows() {
         let (offset, length) = (range.start, range.end - range.start);
-        change_range(&mut operation, shared, Change::Zero(Size::Keep), offset, length).await
+        fallocate_range(&mut operation, handle, FallocateMode::Zero(Size::Keep), offset, length)
+            .await
     } else {
-        zero(&mut operation, shared, range).await
+        zero(&mut operation, handle, range).await
     };
     operation.end(Payload::Length(length), result.map(|()| length));
 }
 
 /// Zeroes a range in place.
-async fn zero(operation: &mut Operation, shared: &Shared, range: Range<u64>) -> Result<(), Errno> {
-    let block = shared.block_mask + 1;
+async fn zero(
+    operation: &mut Operation,
+    handle: &FileHandle,
+    range: Range<u64>,
+) -> Result<(), Errno> {
+    let block = handle.block_mask + 1;
     let whole = range.start.next_multiple_of(block)..range.end / block * block;
     if whole.start >= whole.end {
-        return zero_part(operation, shared, range).await;
+        return zero_part(operation, handle, range).await;
     }
-    zero_part(operation, shared, range.start..whole.start).await?;
-    zero_part(operation, shared, whole.end..range.end).await?;
-    clear(operation, shared, Op::WriteZeroes, whole, u64::MAX).await
+    zero_part(operation, handle, range.start..whole.start).await?;
+    zero_part(operation, handle, whole.end..range.end).await?;
+    clear(operation, handle, Op::WriteZeroes, whole, u64::MAX).await
 }
 
 /// Zeroes bytes that are not whole blocks.
 async fn zero_part(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     range: Range<u64>,
 ) -> Result<(), Errno> {
-    if range.is_empty() || !matches!(shared.map.map(range.start).place, Place::Written(_)) {
-        // There is nothing, or it reads as zeros already.
+    if range.is_empty() || !matches!(handle.map.map(range.start).place, Place::Written(_)) {
+        // A hole or unwritten: it reads as zeros already.
         return Ok(());
     }
-    let entry = enter(operation, shared, range.clone()).await?;
-    merge_zeros(operation, shared, entry.block, range).await
+    let guard = begin_write(operation, handle, range.clone()).await?;
+    merge_zeros(operation, handle, guard.block, range).await
 }
 
 /// Discards or zeroes whole blocks, extent by extent.
 async fn clear(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     op: Op,
     range: Range<u64>,
     max: u64,
@@ -227,18 +239,18 @@ async fn clear(
     if range.is_empty() {
         return Ok(());
     }
-    let _entry = enter(operation, shared, range.clone()).await?;
-    let block = shared.block_mask + 1;
+    let _guard = begin_write(operation, handle, range.clone()).await?;
+    let block = handle.block_mask + 1;
     let max = (max / block * block).max(block);
     let mut at = range.start;
     while at < range.end {
         operation.check()?;
-        let mapping = shared.map.map(at);
+        let mapping = handle.map.map(at);
         let length = mapping.length.min(range.end - at).min(max);
         if let Place::Written(address) = mapping.place {
             let payload = Payload::Length(length);
             let order = Order { op, durability: Durability::Volatile, address };
-            operation.request(&shared.core, order, payload).await.result()?;
+            operation.request(&handle.core, order, payload).await.result()?;
         }
         at += length;
     }
@@ -246,8 +258,8 @@ async fn clear(
 }
 
 /// The part of a range that is inside the size.
-fn within(shared: &Shared, offset: u64, length: u64) -> Range<u64> {
-    let size = shared.map.size();
+fn clamp_to_size(handle: &FileHandle, offset: u64, length: u64) -> Range<u64> {
+    let size = handle.map.size();
     let start = offset.min(size);
     start..start + length.min(size - start)
 }

@@ -1,63 +1,68 @@
-//! The fast path: a small aligned read or overwrite inside one written extent is
-//! one request and completes inline. No task, no state machine, no allocation.
+//! The fast path: a small aligned read or overwrite inside one written extent is one request and completes
+//! inline. No task, no state machine, no allocation.
 //!
-//! Anything else is refused for a reason, which is counted, and takes the slow path.
+//! A refusal is counted by its reason and takes the slow path.
 
 use uringfs_buffer::Buffer;
 use uringfs_reactor::{Counter, Inner};
 
 use crate::map::refusal::Refusal;
-use crate::state::file::Shared;
+use crate::state::file::FileHandle;
 
-/// The address on the device of a read that is one request. The caller has counted
-/// it in for quiescence, so the extent stays where it is until the read has ended.
+/// The device address of a read that is eligible for the fast path. The caller has counted it in for
+/// quiescence, so the extent stays allocated until the read has ended.
 #[inline(always)]
-pub(crate) fn read(shared: &Shared, buffer: &Buffer, offset: u64) -> Result<u64, Refusal> {
-    let length = fitting(shared, shared.simple_read_limit, buffer, offset)?;
-    if shared.lock.unsaved().is_any() {
+pub(crate) fn read(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Result<u64, Refusal> {
+    let length = eligible_length(handle, handle.fast_read_limit, buffer, offset)?;
+    if handle.state.dirty().is_any() {
         return Err(Refusal::Dirty);
     }
-    shared.map.simple_read(offset, length)
+    handle.map.simple_read(offset, length)
 }
 
-/// The address of an overwrite that takes no lock. Exclusion changes the mode first and
-/// then waits for everything that is counted in.
+/// The same for an overwrite while the bias holds. A writer that excludes it revokes the bias first and then
+/// waits for everything counted in.
 #[inline(always)]
-pub(crate) fn write(shared: &Shared, buffer: &Buffer, offset: u64) -> Result<u64, Refusal> {
-    if !shared.lock.is_shared() {
+pub(crate) fn write(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Result<u64, Refusal> {
+    if !handle.state.is_biased() {
         return Err(Refusal::Locked);
     }
-    let length = fitting(shared, shared.simple_write_limit, buffer, offset)?;
-    shared.map.simple_write(offset, length)
+    let length = eligible_length(handle, handle.fast_write_limit, buffer, offset)?;
+    handle.map.simple_write(offset, length)
 }
 
-/// Its length in bytes, if length, offset and memory allow one request.
+/// Its length in bytes, if length, offset and memory are eligible.
 #[inline(always)]
-fn fitting(shared: &Shared, limit: u32, buffer: &Buffer, offset: u64) -> Result<u64, Refusal> {
+fn eligible_length(
+    handle: &FileHandle,
+    limit: u32,
+    buffer: &Buffer,
+    offset: u64,
+) -> Result<u64, Refusal> {
     let length = buffer.len() as u64;
-    // 0 becomes the largest of all lengths.
+    // 0 wraps to the largest length.
     if length.wrapping_sub(1) >= limit as u64 {
         return Err(Refusal::Length);
     }
     let memory = buffer.pointer().as_ptr() as u64;
-    if (offset | length) & shared.block_mask | memory & shared.memory_mask != 0 {
+    if (offset | length) & handle.block_mask | memory & handle.memory_mask != 0 {
         return Err(Refusal::Alignment);
     }
-    // The slow path reports a closed device; the reactor may not know of it yet.
-    if shared.core.is_closed() {
+    // The slow path reports a closed device; the reactor may not know yet.
+    if handle.core.is_closed() {
         return Err(Refusal::Closed);
     }
     Ok(length)
 }
 
-/// Counts why a direct read took the slow path. A closed device is not counted: the read ends there.
+/// Counts why a direct read was refused. A closed device is no such reason.
 #[cold]
-pub(crate) fn count_refusal(inner: &Inner, shared: &Shared, refusal: Refusal) {
-    if shared.cache.is_some() {
+pub(crate) fn count_refusal(inner: &Inner, handle: &FileHandle, refusal: Refusal) {
+    if handle.cache.is_some() {
         return;
     }
     inner.count(match refusal {
-        Refusal::Length if !shared.options.simple_read => Counter::SimpleOff,
+        Refusal::Length if !handle.options.simple_read => Counter::SimpleOff,
         Refusal::Length => Counter::SimpleLength,
         Refusal::Alignment => Counter::SimpleAlignment,
         Refusal::Size => Counter::SimpleSize,

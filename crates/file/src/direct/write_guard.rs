@@ -1,5 +1,5 @@
-//! Before a write: the lock that it needs, and a place for its bytes. Both are had at once, since what
-//! was found before a lock was waited for may have changed by then.
+//! The begin of a write: its lock, and blocks for its bytes. Both come from one place, because the map may
+//! change while a write waits for its lock.
 
 use std::ops::Range;
 
@@ -7,47 +7,47 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_reactor::{Counter, Operation};
 
-use crate::io::bounce::{LONGEST, around, block_of, merge_zeros};
-use crate::io::space_wait::{SpaceWait, prepare};
-use crate::map::mapping::{Generation, Place, Preparation, Prepared, Promise};
-use crate::state::file::Shared;
-use crate::state::lock::{Exclusion, RangeGuard, Tail, Writer};
-use crate::writeback::runs::lock_saved;
+use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, blocks_around, merge_zeros};
+use crate::io::space_wait::{SpaceWait, allocate};
+use crate::map::mapping::{Generation, Place, Prepared, Promise, WriteKind};
+use crate::state::file::FileHandle;
+use crate::state::lock::{Exclusion, LockMode, PartialBlock, RangeGuard};
+use crate::writeback::runs::lock_clean;
 
-/// What a write has while it moves its bytes.
-pub(crate) struct Entry {
-    pub(crate) preparation: Preparation,
-    /// It goes by blocks of this size, in bytes.
+/// State that a write holds while it moves its bytes.
+pub(crate) struct WriteGuard {
+    pub(crate) kind: WriteKind,
+    /// Unit of the write in bytes: writes of part of a block read it first.
     pub(crate) block: u64,
-    pub(crate) begun: Generation,
-    held: Held,
+    pub(crate) generation: Generation,
+    held: HeldLocks,
 }
 
-impl Entry {
-    /// The block at `start` as it was written last, if that is known.
-    pub(crate) fn take_tail(&mut self, start: u64) -> Option<Tail> {
-        let found = self.held.range.as_mut()?.take_tail()?;
-        (found.start == start && found.begun == self.begun).then_some(found)
+impl WriteGuard {
+    /// The block at `start` as written last, if it is known.
+    pub(crate) fn take_partial_block(&mut self, start: u64) -> Option<PartialBlock> {
+        let found = self.held.range.as_mut()?.take_partial_block()?;
+        (found.start == start && found.generation == self.generation).then_some(found)
     }
 
-    /// Leaves the block that was written last for whoever writes the rest of it.
-    pub(crate) fn leave_tail(&mut self, start: u64, bytes: Buffer) {
-        if let Held { range: Some(range), _exclusion: Some(_), .. } = &mut self.held {
-            range.leave_tail(Tail { start, begun: self.begun, bytes });
+    /// Keeps the last block for the writer of its next part.
+    pub(crate) fn leave_partial_block(&mut self, start: u64, bytes: Buffer) {
+        if let HeldLocks { range: Some(range), _exclusion: Some(_), .. } = &mut self.held {
+            range.leave_partial_block(PartialBlock { start, generation: self.generation, bytes });
         }
     }
 }
 
-/// Locks, given back in this order.
+/// Locks, released in this order.
 #[derive(Default)]
-pub(crate) struct Held {
-    /// What the page cache says of these bytes is so no more when they are given back.
+pub(crate) struct HeldLocks {
+    /// Bytes whose folios are removed from the page cache on release.
     changed: Range<u64>,
     range: Option<RangeGuard>,
     _exclusion: Option<Exclusion>,
 }
 
-impl Drop for Held {
+impl Drop for HeldLocks {
     fn drop(&mut self) {
         if let Some(range) = &self.range {
             range.invalidate(self.changed.clone());
@@ -55,31 +55,36 @@ impl Drop for Held {
     }
 }
 
-/// How a range is written.
+/// Plan for the write of a range.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// Beside other writers, over what was written there.
+enum WritePlan {
+    /// In parallel with other writers, over written bytes.
     InPlace,
-    /// Beside other writers, into blocks of its own.
-    New,
-    /// With others kept out: it covers part of a block, or something has to be zeroed first.
+    /// In parallel with other writers, into new blocks.
+    NewBlocks,
+    /// Excludes other writers: it covers part of a block, or a tail has to be zeroed first.
     Exclusive,
 }
 
-impl Way {
-    fn of(shared: &Shared, range: &Range<u64>) -> Way {
+impl WritePlan {
+    fn for_range(handle: &FileHandle, range: &Range<u64>) -> WritePlan {
         let is_whole = |block| (range.start | range.end) & (block - 1) == 0;
-        match shared.map.is_in_place(range) {
-            true if is_whole(shared.block_mask + 1) => Way::InPlace,
-            false if is_whole(block_of(shared)) && !leaves_a_gap(shared, range.start) => Way::New,
-            _ => Way::Exclusive,
+        match handle.map.is_in_place(range) {
+            true if is_whole(handle.block_mask + 1) => WritePlan::InPlace,
+            false if is_whole(block_size_of(handle)) && !exposes_tail(handle, range.start) => {
+                WritePlan::NewBlocks
+            }
+            _ => WritePlan::Exclusive,
         }
     }
 }
 
-/// Tells the map that the file is about to be changed, and waits for what that takes.
-pub(crate) async fn note_write(operation: &mut Operation, shared: &Shared) -> Result<(), Errno> {
-    match shared.map.note_write() {
+/// Notes in the map that the file will change, and waits for what that requires.
+pub(crate) async fn note_write(
+    operation: &mut Operation,
+    handle: &FileHandle,
+) -> Result<(), Errno> {
+    match handle.map.note_write() {
         None => Ok(()),
         Some(done) => {
             operation.count(Counter::WriteRights);
@@ -88,177 +93,182 @@ pub(crate) async fn note_write(operation: &mut Operation, shared: &Shared) -> Re
     }
 }
 
-/// Lets a write in: beside others where it can, without a lock while nobody excludes them.
-pub(crate) async fn enter(
+/// Begins a write, in parallel with other writers where possible, without a lock while the bias holds.
+pub(crate) async fn begin_write(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     range: Range<u64>,
-) -> Result<Entry, Errno> {
-    let mut patience = SpaceWait::default();
+) -> Result<WriteGuard, Errno> {
+    let mut space_wait = SpaceWait::default();
     loop {
-        // First: in the shared mode whoever cuts the file waits for this operation.
-        let is_shared = shared.lock.is_shared();
-        // Before the map is looked at: what was found there goes when the file is emptied.
-        let mut begun = shared.map.generation();
-        let way = Way::of(shared, &range);
-        if way == Way::Exclusive {
-            return Box::pin(enter_exclusively(operation, shared, range)).await;
+        // First: while the bias holds, a truncation waits for this operation.
+        let is_biased = handle.state.is_biased();
+        // Before the map is read: a truncation to 0 makes what it says invalid.
+        let mut generation = handle.map.generation();
+        let plan = WritePlan::for_range(handle, &range);
+        if plan == WritePlan::Exclusive {
+            return Box::pin(begin_exclusive_write(operation, handle, range)).await;
         }
-        let held = if is_shared {
-            operation.count(match shared.submission {
+        let held = if is_biased {
+            operation.count(match handle.submission {
                 None => Counter::WriteShared,
                 Some(_) => Counter::WriteAlways,
             });
-            Held::default()
+            HeldLocks::default()
         } else {
             operation.count(Counter::WriteRanged);
-            let lock = lock_saved(operation, shared, range.clone(), range.clone(), Writer::Beside);
+            let lock =
+                lock_clean(operation, handle, range.clone(), range.clone(), LockMode::Overwrite);
             let guard = Box::pin(lock).await?;
-            begun = shared.map.generation();
-            if Way::of(shared, &range) != way {
+            generation = handle.map.generation();
+            if WritePlan::for_range(handle, &range) != plan {
                 continue;
             }
-            Held { changed: range.clone(), range: Some(guard), _exclusion: None }
+            HeldLocks { changed: range.clone(), range: Some(guard), _exclusion: None }
         };
-        let (preparation, block) = match way {
-            Way::InPlace => (Preparation::InPlace, shared.block_mask + 1),
-            _ => match shared.map.prepare(range.clone(), &mut Promise::default(), begun)? {
-                Prepared::Ready(()) => (Preparation::Allocated, block_of(shared)),
+        let (kind, block) = match plan {
+            WritePlan::InPlace => (WriteKind::InPlace, handle.block_mask + 1),
+            _ => match handle.map.prepare(range.clone(), &mut Promise::default(), generation)? {
+                Prepared::Ready(()) => (WriteKind::Allocated, block_size_of(handle)),
                 later => {
                     drop(held);
-                    Box::pin(patience.wait(operation, later)).await?;
+                    Box::pin(space_wait.wait(operation, later)).await?;
                     continue;
                 }
             },
         };
-        return Ok(Entry { preparation, block, begun, held });
+        return Ok(WriteGuard { kind, block, generation, held });
     }
 }
 
-async fn enter_exclusively(
+async fn begin_exclusive_write(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     range: Range<u64>,
-) -> Result<Entry, Errno> {
-    let block = block_of(shared);
-    let blocks = around(block, range.clone());
+) -> Result<WriteGuard, Errno> {
+    let block = block_size_of(handle);
+    let blocks = blocks_around(block, range.clone());
     let why = if blocks == range { Counter::WriteGap } else { Counter::WriteUnaligned };
-    let exclusion = exclude(operation, shared, why).await?;
-    let mut is_in_place = shared.map.is_in_place(&range);
-    let (guard, begun) = loop {
-        // What has no place yet may have to zero the end of the last block as well.
+    let exclusion = exclude(operation, handle, why).await?;
+    let mut is_in_place = handle.map.is_in_place(&range);
+    let (guard, generation) = loop {
+        // An allocating write may have to zero the end of the last block as well.
         let locked = if is_in_place { blocks.start } else { 0 }..blocks.end;
-        let guard = lock_saved(operation, shared, locked.clone(), locked, Writer::Other).await?;
-        let begun = shared.map.generation();
-        if !is_in_place || shared.map.is_in_place(&range) {
-            break (guard, begun);
+        let guard =
+            lock_clean(operation, handle, locked.clone(), locked, LockMode::Exclusive).await?;
+        let generation = handle.map.generation();
+        if !is_in_place || handle.map.is_in_place(&range) {
+            break (guard, generation);
         }
         is_in_place = false;
     };
-    // Where there is a gap, what lies between the end and the range changes, too.
-    let changed = blocks.start.min(shared.map.size())..blocks.end;
-    let held = Held { changed, range: Some(guard), _exclusion: Some(exclusion) };
+    // Beyond the end, the bytes between the end and the range change, too.
+    let changed = blocks.start.min(handle.map.size())..blocks.end;
+    let held = HeldLocks { changed, range: Some(guard), _exclusion: Some(exclusion) };
     if is_in_place {
-        return Ok(Entry { preparation: Preparation::InPlace, block, begun, held });
+        return Ok(WriteGuard { kind: WriteKind::InPlace, block, generation, held });
     }
-    if leaves_a_gap(shared, range.start) {
-        zero_tail(operation, shared).await?;
+    if exposes_tail(handle, range.start) {
+        zero_tail(operation, handle).await?;
     }
-    prepare(operation, shared, range, begun).await?;
-    Ok(Entry { preparation: Preparation::Allocated, block, begun, held })
+    allocate(operation, handle, range, generation).await?;
+    Ok(WriteGuard { kind: WriteKind::Allocated, block, generation, held })
 }
 
-/// Lets a write in behind the file's end, wherever that is when its turn has come, and answers that. Nobody
-/// else writes the file meanwhile; `length` is asked then.
+/// Begins a write at the end of the file, excluding all other writers. Returns the guard and the offset.
+/// `length` is called once the other writers are excluded.
 ///
 /// # Errors
-/// EFBIG; as [`enter`].
-pub(crate) async fn enter_at_end(
+/// EFBIG; as [`begin_write`].
+pub(crate) async fn begin_append(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     length: impl FnOnce() -> u64,
-) -> Result<(Entry, u64), Errno> {
+) -> Result<(WriteGuard, u64), Errno> {
     let mut held =
-        keep_out(operation, shared, Counter::WriteAppend, u64::MAX, |size| size..size).await?;
-    let (begun, offset) = shared.map.end();
-    let end = offset.checked_add(length()).filter(|end| *end <= LONGEST).ok_or(Errno::FBIG)?;
+        lock_exclusive(operation, handle, Counter::WriteAppend, u64::MAX, |size| size..size)
+            .await?;
+    let (generation, offset) = handle.map.end();
+    let end =
+        offset.checked_add(length()).filter(|end| *end <= MAX_FILE_SIZE).ok_or(Errno::FBIG)?;
     held.changed = offset..end;
-    prepare(operation, shared, offset..end, begun).await?;
-    let (preparation, block) = (Preparation::Allocated, block_of(shared));
-    Ok((Entry { preparation, block, begun, held }, offset))
+    allocate(operation, handle, offset..end, generation).await?;
+    let (kind, block) = (WriteKind::Allocated, block_size_of(handle));
+    Ok((WriteGuard { kind, block, generation, held }, offset))
 }
 
-/// Keeps every other writer of the file out; counted as `why`. What was written through the page cache is on the
-/// device then, up to `kept`. `changed` says of the file's size what is going to change.
-pub(crate) async fn keep_out(
+/// Excludes every other writer of the file; counted as `why`. Dirty folios up to `clean_to` are written back.
+/// `changed` maps the file's size to the range that will change.
+pub(crate) async fn lock_exclusive(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     why: Counter,
-    kept: u64,
+    clean_to: u64,
     changed: impl FnOnce(u64) -> Range<u64>,
-) -> Result<Held, Errno> {
-    let exclusion = exclude(operation, shared, why).await?;
-    let guard = lock_saved(operation, shared, 0..u64::MAX, 0..kept, Writer::Other).await?;
-    let changed = changed(shared.map.size());
-    Ok(Held { changed, range: Some(guard), _exclusion: Some(exclusion) })
+) -> Result<HeldLocks, Errno> {
+    let exclusion = exclude(operation, handle, why).await?;
+    let guard =
+        lock_clean(operation, handle, 0..u64::MAX, 0..clean_to, LockMode::Exclusive).await?;
+    let changed = changed(handle.map.size());
+    Ok(HeldLocks { changed, range: Some(guard), _exclusion: Some(exclusion) })
 }
 
-/// Ends the mode in which writers of whole blocks need no lock, and waits for those that are under way, unless
-/// it has been ended before.
+/// Revokes the overwriters' bias and waits for overwrites in flight, unless it is revoked already.
 async fn exclude(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     why: Counter,
 ) -> Result<Exclusion, Errno> {
-    let (exclusion, epoch) = shared.lock.exclude(shared.index);
+    let (exclusion, epoch) = handle.state.exclude(handle.index);
     operation.count(why);
     if let Some(epoch) = epoch {
         operation.wait_for_quiescence(epoch).await?;
-        // Who writes so once does it again and again, mostly.
+        // A file that is written so once usually is again.
         if matches!(why, Counter::WriteAppend | Counter::WriteUnaligned) {
-            exclusion.settle();
+            exclusion.quiesced();
         }
     }
     Ok(exclusion)
 }
 
-/// Keeps those out of a range who do not write whole blocks in place: they come before or after. What of
-/// the last block lies before the range, behind the file's end, is zeros then.
-pub(crate) async fn keep_range(
+/// Locks a range against writers that do not overwrite whole blocks in place. If the range lies beyond the end,
+/// the last block is zeroed from the end on first.
+pub(crate) async fn lock_range(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     range: Range<u64>,
-) -> Result<Held, Errno> {
-    let guard = lock_saved(operation, shared, range.clone(), range.clone(), Writer::Other).await?;
-    if !leaves_a_gap(shared, range.start) {
-        return Ok(Held { changed: range, range: Some(guard), _exclusion: None });
+) -> Result<HeldLocks, Errno> {
+    let guard =
+        lock_clean(operation, handle, range.clone(), range.clone(), LockMode::Exclusive).await?;
+    if !exposes_tail(handle, range.start) {
+        return Ok(HeldLocks { changed: range, range: Some(guard), _exclusion: None });
     }
     drop(guard);
     let changed = |size| range.start.min(size)..range.end;
-    let held = keep_out(operation, shared, Counter::WriteGap, u64::MAX, changed).await?;
-    zero_tail(operation, shared).await?;
+    let held = lock_exclusive(operation, handle, Counter::WriteGap, u64::MAX, changed).await?;
+    zero_tail(operation, handle).await?;
     Ok(held)
 }
 
-/// Whether the last block of the file holds, behind its end, bytes that come to light when something
-/// is written from `start` on: those that were there when it was cut off.
-fn leaves_a_gap(shared: &Shared, start: u64) -> bool {
-    let size = shared.map.size();
-    start > size && start >= size.next_multiple_of(block_of(shared)) && has_tail(shared, size)
+/// True if the last block holds stale bytes beyond the file's end, from before a truncation, that a write at
+/// `start` would make visible.
+fn exposes_tail(handle: &FileHandle, start: u64) -> bool {
+    let size = handle.map.size();
+    start > size && start >= size.next_multiple_of(block_size_of(handle)) && has_tail(handle, size)
 }
 
-fn has_tail(shared: &Shared, size: u64) -> bool {
-    !size.is_multiple_of(block_of(shared))
-        && matches!(shared.map.map(size).place, Place::Written(_))
+fn has_tail(handle: &FileHandle, size: u64) -> bool {
+    !size.is_multiple_of(block_size_of(handle))
+        && matches!(handle.map.map(size).place, Place::Written(_))
 }
 
-/// Zeroes what of the last block lies behind the end, before the file becomes longer. Not when it is
-/// cut off: so a power cut in between leaves it as it was.
-pub(crate) async fn zero_tail(operation: &Operation, shared: &Shared) -> Result<(), Errno> {
-    let size = shared.map.size();
-    if !shared.map.grows() || !has_tail(shared, size) {
+/// Zeroes the last block beyond the end before the file grows. Not at truncation: a power cut between the
+/// zeroing and the new size would then lose bytes of the old file.
+pub(crate) async fn zero_tail(operation: &Operation, handle: &FileHandle) -> Result<(), Errno> {
+    let size = handle.map.size();
+    if !handle.map.grows() || !has_tail(handle, size) {
         return Ok(());
     }
-    let tail = size..size.next_multiple_of(block_of(shared));
-    merge_zeros(operation, shared, block_of(shared), tail).await
+    let tail = size..size.next_multiple_of(block_size_of(handle));
+    merge_zeros(operation, handle, block_size_of(handle), tail).await
 }

@@ -1,4 +1,4 @@
-//! Bounce buffers: aligned copies of whole blocks around bytes that are not, and the arithmetic of blocks.
+//! Bounce buffers: aligned copies of whole blocks for unaligned ranges or memory, and block arithmetic.
 
 use std::ops::Range;
 
@@ -9,28 +9,28 @@ use uringfs_reactor::Operation;
 
 use crate::io::transfer::transfer;
 use crate::map::mapping::Place;
-use crate::state::file::Shared;
+use crate::state::file::FileHandle;
 
-/// Where the longest file ends, as the kernel's `loff_t`.
-pub(crate) const LONGEST: u64 = i64::MAX as u64;
+/// Maximum file size in bytes: the kernel's `loff_t`.
+pub(crate) const MAX_FILE_SIZE: u64 = i64::MAX as u64;
 
-/// The most memory one unaligned operation borrows, in bytes.
-pub(crate) const BOUNCE: u64 = 1 << 20;
+/// Memory that one unaligned operation borrows at most, in bytes.
+pub(crate) const MAX_BOUNCE_BYTES: u64 = 1 << 20;
 
-/// Reads what of the blocks around `range` lies outside it, unless `first` is the first of them, has `fill`
-/// put the rest in, writes all, and answers it. What lies behind the file's end is zeros then, whatever it
-/// was.
+/// Writes `range` by whole blocks. Reads the blocks at its ends that it covers in part, except the first one if
+/// `first` has it already; `fill` supplies the bytes of the range. Returns what was written. Bytes beyond the
+/// file's end become zeros, whatever they were.
 pub(crate) async fn merge_blocks(
     operation: &Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     block: u64,
     range: Range<u64>,
     first: Option<Buffer>,
     durability: Durability,
     fill: impl FnOnce(&mut Buffer),
 ) -> Result<Buffer, Errno> {
-    let blocks = around(block, range.clone());
-    let mut bounce = bounce(shared, blocks.end - blocks.start);
+    let blocks = blocks_around(block, range.clone());
+    let mut bounce = bounce(handle, blocks.end - blocks.start);
     let head = (blocks.start < range.start).then_some(blocks.start);
     let tail = (range.end < blocks.end).then_some(blocks.end - block);
     let mut first = first.filter(|first| first.len() as u64 == block);
@@ -38,25 +38,25 @@ pub(crate) async fn merge_blocks(
         let known = first.take_if(|_| start == blocks.start);
         let mut old = match known {
             Some(known) => known,
-            None => read_blocks(operation, shared, start..start + block).await?,
+            None => read_blocks(operation, handle, start..start + block).await?,
         };
         let place = (start - blocks.start) as usize;
-        let inside = shared.map.size().saturating_sub(start).min(block) as usize;
+        let inside = handle.map.size().saturating_sub(start).min(block) as usize;
         old[inside..].fill(0);
         bounce[place..place + block as usize].copy_from_slice(&old);
     }
     fill(&mut bounce);
     let payload = Payload::Buffer(bounce);
-    let ended = transfer(operation, shared, Op::Write, durability, payload, blocks.start).await;
+    let ended = transfer(operation, handle, Op::Write, durability, payload, blocks.start).await;
     ended.result()?;
-    Ok(the_one(ended.payload))
+    Ok(single_buffer(ended.payload))
 }
 
-/// Writes zeros over a range, as [`merge_blocks`]. The caller keeps writers out, so that only who empties
-/// the file takes its blocks away.
+/// Writes zeros over a range, as [`merge_blocks`]. The caller excludes writers, so only a truncation to 0 can
+/// take its blocks away.
 pub(crate) async fn merge_zeros(
     operation: &Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     block: u64,
     range: Range<u64>,
 ) -> Result<(), Errno> {
@@ -64,48 +64,48 @@ pub(crate) async fn merge_zeros(
     let end = start + (range.end - range.start) as usize;
     let zeros = |bounce: &mut Buffer| bounce[start..end].fill(0);
     let at = range.start;
-    match merge_blocks(operation, shared, block, range, None, Durability::Volatile, zeros).await {
-        // The file was emptied meanwhile: it reads as zeros already.
-        Err(Errno::IO) if shared.map.map(at).place == Place::Hole => Ok(()),
+    match merge_blocks(operation, handle, block, range, None, Durability::Volatile, zeros).await {
+        // The file was truncated to 0 meanwhile: the range reads as zeros.
+        Err(Errno::IO) if handle.map.map(at).place == Place::Hole => Ok(()),
         zeroed => zeroed.map(drop),
     }
 }
 
 pub(crate) async fn read_blocks(
     operation: &Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     blocks: Range<u64>,
 ) -> Result<Buffer, Errno> {
-    let payload = Payload::Buffer(bounce(shared, blocks.end - blocks.start));
+    let payload = Payload::Buffer(bounce(handle, blocks.end - blocks.start));
     let ended =
-        transfer(operation, shared, Op::Read, Durability::Volatile, payload, blocks.start).await;
+        transfer(operation, handle, Op::Read, Durability::Volatile, payload, blocks.start).await;
     ended.result()?;
-    Ok(the_one(ended.payload))
+    Ok(single_buffer(ended.payload))
 }
 
 /// The memory of a request that went out with one buffer.
-pub(crate) fn the_one(payload: Payload) -> Buffer {
+pub(crate) fn single_buffer(payload: Payload) -> Buffer {
     match payload {
         Payload::Buffer(buffer) => buffer,
         Payload::Buffers(_) | Payload::Length(_) => unreachable!("one buffer went in"),
     }
 }
 
-pub(crate) fn bounce(shared: &Shared, length: u64) -> Buffer {
-    Buffer::aligned(length as usize, uringfs_buffer::ALIGNMENT.max(shared.memory_mask as usize + 1))
+pub(crate) fn bounce(handle: &FileHandle, length: u64) -> Buffer {
+    Buffer::aligned(length as usize, uringfs_buffer::ALIGNMENT.max(handle.memory_mask as usize + 1))
 }
 
-/// The whole blocks around a range.
-pub(crate) fn around(block: u64, range: Range<u64>) -> Range<u64> {
+/// The whole blocks that cover a range.
+pub(crate) fn blocks_around(block: u64, range: Range<u64>) -> Range<u64> {
     range.start / block * block..range.end.next_multiple_of(block)
 }
 
-pub(crate) fn is_aligned(shared: &Shared, payload: &Payload, offset: u64) -> bool {
+pub(crate) fn is_aligned(handle: &FileHandle, payload: &Payload, offset: u64) -> bool {
     let fits = |buffer: &Buffer| {
-        buffer.len() as u64 & shared.block_mask == 0
-            && buffer.pointer().as_ptr() as u64 & shared.memory_mask == 0
+        buffer.len() as u64 & handle.block_mask == 0
+            && buffer.pointer().as_ptr() as u64 & handle.memory_mask == 0
     };
-    offset & shared.block_mask == 0
+    offset & handle.block_mask == 0
         && match payload {
             Payload::Buffer(buffer) => fits(buffer),
             Payload::Buffers(buffers) => buffers.iter().all(fits),
@@ -113,8 +113,8 @@ pub(crate) fn is_aligned(shared: &Shared, payload: &Payload, offset: u64) -> boo
         }
 }
 
-/// Copies `bytes` into the payload, `skip` bytes after its beginning.
-pub(crate) fn copy_in(payload: &mut Payload, skip: u64, bytes: &[u8]) {
+/// Copies `bytes` into the payload at byte `skip`.
+pub(crate) fn copy_to_payload(payload: &mut Payload, skip: u64, bytes: &[u8]) {
     let mut skip = skip as usize;
     let mut bytes = bytes;
     let buffers = match payload {
@@ -133,8 +133,8 @@ pub(crate) fn copy_in(payload: &mut Payload, skip: u64, bytes: &[u8]) {
     }
 }
 
-/// Copies bytes of the payload out, from `skip` bytes after its beginning on.
-pub(crate) fn copy_out(payload: &Payload, skip: u64, into: &mut [u8]) {
+/// Copies bytes of the payload from byte `skip` on.
+pub(crate) fn copy_from_payload(payload: &Payload, skip: u64, into: &mut [u8]) {
     let mut skip = skip as usize;
     let mut into = into;
     let buffers = match payload {
@@ -152,7 +152,8 @@ pub(crate) fn copy_out(payload: &Payload, skip: u64, into: &mut [u8]) {
     }
 }
 
-/// The block that is allocated and becomes written as a whole: no smaller than the device's.
-pub(crate) fn block_of(shared: &Shared) -> u64 {
-    shared.map.block_size().max(shared.block_mask + 1)
+/// The unit that is allocated and becomes written as a whole: the map's block or the device's, whichever is
+/// larger.
+pub(crate) fn block_size_of(handle: &FileHandle) -> u64 {
+    handle.map.block_size().max(handle.block_mask + 1)
 }

@@ -1,4 +1,4 @@
-//! The requests that move data.
+//! Data requests of the slow path, and waits for space.
 
 pub(crate) mod bounce;
 pub(crate) mod space_wait;

@@ -1,4 +1,4 @@
-//! Waits for free space: for a commit that frees blocks, or for readers of blocks that are to be free.
+//! Waits for free space: for a commit that frees blocks, or for reads of blocks about to become free.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -7,78 +7,78 @@ use rustix::io::Errno;
 use uringfs_reactor::Operation;
 
 use crate::map::mapping::{Generation, Prepared, Promise};
-use crate::state::file::Shared;
+use crate::state::file::FileHandle;
 
-/// How long a write waits, in all, for others to end what they read of blocks that are to be free.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest wait of one operation, in all, for reads of blocks about to become free.
+const QUIESCENCE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Commits that it waits for at most: each makes room, which others may take.
-const MOST_COMMITS: u32 = 1000;
+/// Commits that an operation waits for at most: other writers may take the space that each one frees.
+const MAX_COMMITS: u32 = 1000;
 
-/// Has every byte of a range lie somewhere, unless the file has been emptied since `begun`; waits for room that may
-/// become free.
-pub(crate) async fn prepare(
+/// Allocates what is missing in a range, unless the file has been truncated to 0 since `generation`. Waits for
+/// space.
+pub(crate) async fn allocate(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     range: Range<u64>,
-    begun: Generation,
+    generation: Generation,
 ) -> Result<(), Errno> {
-    prepare_promised(operation, shared, range, &mut Promise::default(), begun).await
+    allocate_reserved(operation, handle, range, &mut Promise::default(), generation).await
 }
 
-/// The same for bytes for some of which there is room already.
-pub(crate) async fn prepare_promised(
+/// As [`allocate`], with space reserved for some of the bytes.
+pub(crate) async fn allocate_reserved(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     range: Range<u64>,
-    promise: &mut Promise,
-    begun: Generation,
+    reservation: &mut Promise,
+    generation: Generation,
 ) -> Result<(), Errno> {
-    when_ready(operation, || shared.map.prepare(range.clone(), promise, begun)).await
+    retry_for_space(operation, || handle.map.prepare(range.clone(), reservation, generation)).await
 }
 
-/// Asks a map until it has room; waits for what may become free.
-pub(crate) async fn when_ready<T>(
+/// Repeats a request to the map, and waits in between, until there is space.
+pub(crate) async fn retry_for_space<T>(
     operation: &mut Operation,
-    mut ask: impl FnMut() -> Result<Prepared<T>, Errno>,
+    mut request: impl FnMut() -> Result<Prepared<T>, Errno>,
 ) -> Result<T, Errno> {
-    let mut patience = SpaceWait::default();
+    let mut space_wait = SpaceWait::default();
     loop {
-        match ask()? {
+        match request()? {
             Prepared::Ready(ready) => return Ok(ready),
-            later => patience.wait(operation, later).await?,
+            later => space_wait.wait(operation, later).await?,
         }
     }
 }
 
-/// The waits of one operation for room.
+/// The waits of one operation for space.
 #[derive(Default)]
 pub(crate) struct SpaceWait {
-    /// Until when it waits for those who read what is to be free.
+    /// When waits for quiescence give up; set by the first.
     until: Option<Instant>,
     commits: u32,
 }
 
 impl SpaceWait {
-    /// Waits for what a map says may become free.
+    /// Waits until space may have become free.
     pub(crate) async fn wait<T>(
         &mut self,
         operation: &mut Operation,
-        what: Prepared<T>,
+        outcome: Prepared<T>,
     ) -> Result<(), Errno> {
-        match what {
+        match outcome {
             Prepared::Ready(_) => Ok(()),
-            // As long as it takes: a slow commit is no lack of room.
+            // No time limit: a slow commit is not a lack of space.
             Prepared::AfterCommit(commit) => {
                 self.commits += 1;
-                if self.commits > MOST_COMMITS {
+                if self.commits > MAX_COMMITS {
                     return Err(Errno::NOSPC);
                 }
                 operation.wait_uncounted(commit).await?
             }
             Prepared::AfterQuiescence(epoch) => {
                 let now = operation.now();
-                let until = *self.until.get_or_insert(now + PATIENCE);
+                let until = *self.until.get_or_insert(now + QUIESCENCE_TIMEOUT);
                 if now >= until {
                     return Err(Errno::NOSPC);
                 }

@@ -1,5 +1,5 @@
-//! The one place where data requests of the general way are issued: a range of
-//! a file whose offset, length and memory are aligned, piece by piece.
+//! The only place that issues data requests of the slow path. Splits an aligned range of a file at extents and
+//! at the device's limits.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -11,59 +11,59 @@ use uringfs_device::{Durability, MAX_PIECES, Op, Payload, Request, Tag};
 use uringfs_reactor::{Operation, Order, RequestFuture};
 
 use crate::map::mapping::{Mapping, Place};
-use crate::state::file::Shared;
+use crate::state::file::FileHandle;
 
-/// Requests of one operation under way at once.
-const WINDOW: usize = 32;
+/// Requests of one operation in flight at once.
+const MAX_IN_FLIGHT: usize = 32;
 
-/// Moves `payload` between memory and the file from `offset` on, all inside
-/// the size, and answers one request for all of it, ended: all bytes are moved, or
-/// it has failed. What is one request is issued before it is awaited.
+/// Moves `payload` between memory and the file at `offset`, all inside the size. Returns one ended request for
+/// the whole: all bytes have moved, or it failed. A transfer that is one request is issued before it is
+/// awaited.
 #[inline(always)]
 pub(crate) fn transfer<'a>(
     operation: &'a Operation,
-    shared: &'a Shared,
+    handle: &'a FileHandle,
     op: Op,
     durability: Durability,
     payload: Payload,
     offset: u64,
 ) -> Transfer<'a> {
     let length = payload.length();
-    let max = shared.device.geometry().max_transfer as u64;
-    match shared.map.written(offset, length) {
-        Some(address) if length <= max && pieces(&payload) <= MAX_PIECES => {
+    let max = handle.device.geometry().max_transfer as u64;
+    match handle.map.written(offset, length) {
+        Some(address) if length <= max && buffer_count(&payload) <= MAX_PIECES => {
             let order = Order { op, durability, address };
-            Transfer::Whole(request(operation, shared, order, payload))
+            Transfer::Whole(issue(operation, handle, order, payload))
         }
         _ => {
-            let parts = transfer_parts(operation, shared, op, durability, payload, offset);
-            Transfer::Parts(Box::pin(parts))
+            let split = transfer_split(operation, handle, op, durability, payload, offset);
+            Transfer::Split(Box::pin(split))
         }
     }
 }
 
-/// One request; a write takes the file's lock while it is submitted where all do.
+/// Issues one request. With `direct.write_lock=exclusive` a write holds the file's lock while it is submitted.
 #[inline(always)]
-fn request<'a>(
+fn issue<'a>(
     operation: &'a Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     order: Order,
     payload: Payload,
 ) -> RequestFuture<'a> {
-    match &shared.submission {
+    match &handle.submission {
         Some(lock) if order.op == Op::Write => {
-            operation.request_guarded(&shared.core, lock, order, payload)
+            operation.request_guarded(&handle.core, lock, order, payload)
         }
-        _ => operation.request(&shared.core, order, payload),
+        _ => operation.request(&handle.core, order, payload),
     }
 }
 
-/// A transfer under way.
+/// A transfer in flight.
 pub(crate) enum Transfer<'a> {
     /// One request.
     Whole(RequestFuture<'a>),
-    /// Several. Boxed, to keep the common case small.
-    Parts(Pin<Box<dyn Future<Output = Request> + 'a>>),
+    /// Several requests. Boxed, to keep the common case small.
+    Split(Pin<Box<dyn Future<Output = Request> + 'a>>),
 }
 
 impl Future for Transfer<'_> {
@@ -72,25 +72,25 @@ impl Future for Transfer<'_> {
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
-            Transfer::Whole(request) => Pin::new(request).poll(context).map(whole_or_failed),
-            Transfer::Parts(parts) => parts.as_mut().poll(context),
+            Transfer::Whole(request) => Pin::new(request).poll(context).map(fail_if_short),
+            Transfer::Split(split) => split.as_mut().poll(context),
         }
     }
 }
 
-/// What the map says lies on the device is there: a request that has moved less has failed.
+/// The map says the bytes are on the device: a request that moved fewer has failed.
 #[inline(always)]
-fn whole_or_failed(mut request: Request) -> Request {
+fn fail_if_short(mut request: Request) -> Request {
     if request.is_short() {
         request.end(Err(Errno::IO));
     }
     request
 }
 
-/// What is more than one request.
-async fn transfer_parts(
+/// A transfer of several requests.
+async fn transfer_split(
     operation: &Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     op: Op,
     durability: Durability,
     payload: Payload,
@@ -99,32 +99,32 @@ async fn transfer_parts(
     let length = payload.length();
     let (payload, result) = match payload {
         Payload::Buffer(buffer) => {
-            let place_of = |at| shared.map.map(at);
+            let map_at = |at| handle.map.map(at);
             let (buffer, result) =
-                transfer_buffer(operation, shared, op, durability, buffer, offset, place_of).await;
+                transfer_buffer(operation, handle, op, durability, buffer, offset, map_at).await;
             (Payload::Buffer(buffer), result)
         }
         Payload::Buffers(buffers) => {
-            transfer_each(operation, shared, op, durability, buffers.into_vec(), offset).await
+            transfer_buffers(operation, handle, op, durability, buffers.into_vec(), offset).await
         }
         Payload::Length(_) => unreachable!("a transfer has memory"),
     };
-    let mut whole = Request::new(shared.index, op, 0, payload, Tag(0));
+    let mut whole = Request::new(handle.index, op, 0, payload, Tag(0));
     whole.end(result.map(|()| length));
     whole
 }
 
-fn pieces(payload: &Payload) -> usize {
+fn buffer_count(payload: &Payload) -> usize {
     match payload {
         Payload::Buffers(buffers) => buffers.len(),
         Payload::Buffer(_) | Payload::Length(_) => 1,
     }
 }
 
-/// One buffer after the other, until one fails.
-async fn transfer_each(
+/// Transfers the buffers one by one, until one fails.
+async fn transfer_buffers(
     operation: &Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     op: Op,
     durability: Durability,
     buffers: Vec<Buffer>,
@@ -135,9 +135,9 @@ async fn transfer_each(
     let mut buffers = buffers.into_iter();
     for buffer in buffers.by_ref() {
         let length = buffer.len() as u64;
-        let place_of = |at| shared.map.map(at);
+        let map_at = |at| handle.map.map(at);
         let (buffer, result) =
-            transfer_buffer(operation, shared, op, durability, buffer, offset, place_of).await;
+            transfer_buffer(operation, handle, op, durability, buffer, offset, map_at).await;
         done.push(buffer);
         offset += length;
         end = result;
@@ -149,28 +149,28 @@ async fn transfer_each(
     (Payload::Buffers(done.into_boxed_slice()), end)
 }
 
-/// Splits a buffer where extents and the device's limit say, keeps a window of
-/// requests under way, and joins it again. `place_of` says where an offset's bytes lie.
+/// Splits a buffer at extents and at the device's limit, keeps several requests in flight, and joins the buffer
+/// again. `map_at` gives the mapping of an offset.
 ///
 /// # Errors
-/// What the device says, and EIO where it has moved less than lies there.
+/// The device's error; EIO where it moved fewer bytes than the map names.
 pub(crate) async fn transfer_buffer(
     operation: &Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     op: Op,
     durability: Durability,
     mut rest: Buffer,
     offset: u64,
-    place_of: impl Fn(u64) -> Mapping,
+    map_at: impl Fn(u64) -> Mapping,
 ) -> (Buffer, Result<(), Errno>) {
-    let max = shared.device.geometry().max_transfer as u64;
+    let max = handle.device.geometry().max_transfer as u64;
     let mut whole: Option<Buffer> = None;
-    let mut under_way: VecDeque<RequestFuture<'_>> = VecDeque::new();
+    let mut in_flight: VecDeque<RequestFuture<'_>> = VecDeque::new();
     let mut at = offset;
     let mut end = Ok(());
     loop {
-        while end.is_ok() && !rest.is_empty() && under_way.len() < WINDOW {
-            let mapping = place_of(at);
+        while end.is_ok() && !rest.is_empty() && in_flight.len() < MAX_IN_FLIGHT {
+            let mapping = map_at(at);
             let length = mapping.length.min(rest.len() as u64).min(max);
             let tail = rest.split_off(length as usize);
             let mut piece = std::mem::replace(&mut rest, tail);
@@ -183,32 +183,32 @@ pub(crate) async fn transfer_buffer(
             if let Some(address) = address {
                 let payload = Payload::Buffer(piece);
                 let order = Order { op, durability, address };
-                under_way.push_back(request(operation, shared, order, payload));
-            } else if op == Op::Read && under_way.is_empty() {
+                in_flight.push_back(issue(operation, handle, order, payload));
+            } else if op == Op::Read && in_flight.is_empty() {
                 piece.fill(0);
                 join(&mut whole, piece);
             } else {
                 if op == Op::Read {
-                    // Zeros are filled in when it is their turn.
+                    // Zeros are filled in when the requests before have been joined.
                     at -= length;
                 } else {
-                    // It was not prepared, or has been cut off since.
+                    // It was not allocated, or has been truncated since.
                     end = Err(Errno::IO);
                 }
                 let joined = piece.join(rest);
-                assert!(joined.is_ok(), "they were one buffer");
+                assert!(joined.is_ok(), "both are parts of one buffer");
                 rest = piece;
                 break;
             }
         }
-        let Some(request) = under_way.pop_front() else { break };
-        let request = whole_or_failed(request.await);
+        let Some(request) = in_flight.pop_front() else { break };
+        let request = fail_if_short(request.await);
         end = end.and(request.result().map(drop));
         let Payload::Buffer(piece) = request.payload else { unreachable!("a piece is one buffer") };
         join(&mut whole, piece);
     }
     join(&mut whole, rest);
-    let whole = whole.expect("the rest has been joined");
+    let whole = whole.expect("the rest was joined just now");
     (whole, end)
 }
 

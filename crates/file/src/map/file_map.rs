@@ -1,4 +1,4 @@
-//! The map of one file: that of an image or a device, or another one.
+//! The map of one file: linear (an image or a bare device), or a `dyn Map`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use rustix::io::Errno;
 
 use crate::map::hot_extent::View;
 use crate::map::mapping::{
-    Commit, Durable, Generation, Map, Mapping, Place, Preparation, Prepared, Promise,
+    Commit, Durable, Generation, Map, Mapping, Place, Prepared, Promise, WriteKind,
 };
 use crate::map::refusal::Refusal;
 
 /// The map of an image or a bare device: one written extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flat {
-    /// Where the file begins on the device.
+    /// Address of the file's first byte on the device, in bytes.
     pub address: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
@@ -39,82 +39,82 @@ impl Map for Flat {
     }
 }
 
-/// The map of one file: the usual ones without a call through a table.
+/// The map of one file. An enum, so that the linear map needs no virtual call.
 #[derive(Clone)]
-pub(crate) enum AnyMap {
-    Flat(Flat),
-    /// With what it shows.
-    Other(Arc<dyn Map>, View),
+pub(crate) enum FileMap {
+    Linear(Flat),
+    /// A map, and the reader of its hot extent.
+    Mapped(Arc<dyn Map>, View),
 }
 
-impl AnyMap {
+impl FileMap {
     #[inline(always)]
     pub(crate) fn map(&self, offset: u64) -> Mapping {
         match self {
-            AnyMap::Flat(flat) => flat.map(offset),
-            AnyMap::Other(map, _) => map.map(offset),
+            FileMap::Linear(linear) => linear.map(offset),
+            FileMap::Mapped(map, _) => map.map(offset),
         }
     }
 
     #[inline(always)]
     pub(crate) fn written(&self, offset: u64, length: u64) -> Option<u64> {
         match self {
-            AnyMap::Flat(flat) => flat.written(offset, length),
-            AnyMap::Other(map, _) => map.written(offset, length),
+            FileMap::Linear(linear) => linear.written(offset, length),
+            FileMap::Mapped(map, _) => map.written(offset, length),
         }
     }
 
     #[inline(always)]
     pub(crate) fn size(&self) -> u64 {
         match self {
-            AnyMap::Flat(flat) => flat.size(),
-            AnyMap::Other(map, _) => map.size(),
+            FileMap::Linear(linear) => linear.size(),
+            FileMap::Mapped(map, _) => map.size(),
         }
     }
 
-    /// None where it is written in place wherever it goes.
-    fn other(&self) -> Option<&dyn Map> {
+    /// `None` for the linear map, where every write is in place.
+    fn mapped(&self) -> Option<&dyn Map> {
         match self {
-            AnyMap::Flat(_) => None,
-            AnyMap::Other(map, _) => Some(&**map),
+            FileMap::Linear(_) => None,
+            FileMap::Mapped(map, _) => Some(&**map),
         }
     }
 
-    /// True when writes behind the size make the file longer.
+    /// True when writes beyond the size extend the file.
     pub(crate) fn grows(&self) -> bool {
-        self.other().is_some_and(Map::grows)
+        self.mapped().is_some_and(Map::grows)
     }
 
     /// See [`Map::is_read_only`].
     pub(crate) fn is_read_only(&self) -> bool {
-        self.other().is_some_and(Map::is_read_only)
+        self.mapped().is_some_and(Map::is_read_only)
     }
 
-    /// The map of a file whose space can be changed.
+    /// The map of a file whose size and space can change.
     ///
     /// # Errors
-    /// EOPNOTSUPP for an image or a device, which are what they are.
-    pub(crate) fn growing(&self) -> Result<&dyn Map, Errno> {
-        self.other().filter(|map| map.grows()).ok_or(Errno::OPNOTSUPP)
+    /// EOPNOTSUPP for an image or a device: their size is fixed.
+    pub(crate) fn resizable(&self) -> Result<&dyn Map, Errno> {
+        self.mapped().filter(|map| map.grows()).ok_or(Errno::OPNOTSUPP)
     }
 
     /// See [`Map::block_size`].
     pub(crate) fn block_size(&self) -> u64 {
-        self.other().map_or(1, Map::block_size)
+        self.mapped().map_or(1, Map::block_size)
     }
 
-    /// How many of the bytes that a write of this range brings have a place in the file.
-    pub(crate) fn room(&self, range: Range<u64>) -> u64 {
+    /// Bytes of a write to this range that fit in the file: all of them if the file is resizable.
+    pub(crate) fn writable_length(&self, range: Range<u64>) -> u64 {
         let end = if self.grows() { range.end } else { range.end.min(self.size()) };
         end.saturating_sub(range.start)
     }
 
-    /// Whether a range is written in place: it needs no preparation then.
+    /// True if a range lies in one written extent, so that a write needs no allocation.
     #[inline]
     pub(crate) fn is_in_place(&self, range: &Range<u64>) -> bool {
         match self {
-            AnyMap::Flat(_) => true,
-            AnyMap::Other(map, _) => map.written(range.start, range.end - range.start).is_some(),
+            FileMap::Linear(_) => true,
+            FileMap::Mapped(map, _) => map.written(range.start, range.end - range.start).is_some(),
         }
     }
 
@@ -122,77 +122,78 @@ impl AnyMap {
     pub(crate) fn prepare(
         &self,
         range: Range<u64>,
-        promise: &mut Promise,
-        begun: Generation,
+        reservation: &mut Promise,
+        generation: Generation,
     ) -> Result<Prepared, Errno> {
-        self.other().map_or(Ok(Prepared::Ready(())), |map| map.prepare(range, promise, begun))
+        self.mapped()
+            .map_or(Ok(Prepared::Ready(())), |map| map.prepare(range, reservation, generation))
     }
 
     /// See [`Map::promise`].
     pub(crate) fn promise(&self, bytes: u64) -> Result<Prepared<Promise>, Errno> {
-        self.other().map_or(Ok(Prepared::Ready(Promise::default())), |map| map.promise(bytes))
+        self.mapped().map_or(Ok(Prepared::Ready(Promise::default())), |map| map.promise(bytes))
     }
 
-    /// See [`Map::abandon`]; not while there are clones of this one.
+    /// See [`Map::abandon`]. False while other clones of this map exist.
     pub(crate) fn abandon(&self) -> bool {
         match self {
-            AnyMap::Flat(_) => false,
-            AnyMap::Other(map, _) => Arc::strong_count(map) == 1 && map.abandon(),
+            FileMap::Linear(_) => false,
+            FileMap::Mapped(map, _) => Arc::strong_count(map) == 1 && map.abandon(),
         }
     }
 
     /// See [`Map::allocated`].
     pub(crate) fn allocated(&self) -> u64 {
-        self.other().map_or(self.size(), Map::allocated)
+        self.mapped().map_or(self.size(), Map::allocated)
     }
 
     /// See [`Map::generation`].
     #[inline]
     pub(crate) fn generation(&self) -> Generation {
-        self.other().map_or(0, Map::generation)
+        self.mapped().map_or(0, Map::generation)
     }
 
     /// See [`Map::end`].
     pub(crate) fn end(&self) -> (Generation, u64) {
-        self.other().map_or((0, self.size()), Map::end)
+        self.mapped().map_or((0, self.size()), Map::end)
     }
 
     /// See [`Map::commit`].
     pub(crate) fn commit(&self, what: Durable) -> Option<Commit> {
-        self.other().and_then(|map| map.commit(what))
+        self.mapped().and_then(|map| map.commit(what))
     }
 
     /// See [`Map::flush_failed`].
     pub(crate) fn flush_failed(&self) {
-        if let Some(map) = self.other() {
+        if let Some(map) = self.mapped() {
             map.flush_failed();
         }
     }
 
     /// See [`Map::has_flush_failed`].
     pub(crate) fn has_flush_failed(&self) -> bool {
-        self.other().is_some_and(Map::has_flush_failed)
+        self.mapped().is_some_and(Map::has_flush_failed)
     }
 
     /// See [`Map::lost_bytes`].
     pub(crate) fn lost_bytes(&self) {
-        if let Some(map) = self.other() {
+        if let Some(map) = self.mapped() {
             map.lost_bytes();
         }
     }
 
     /// See [`Map::take_lost_bytes`].
     pub(crate) fn take_lost_bytes(&self) -> bool {
-        self.other().is_some_and(Map::take_lost_bytes)
+        self.mapped().is_some_and(Map::take_lost_bytes)
     }
 
     /// See [`Map::simple_read`].
     #[inline(always)]
     pub(crate) fn simple_read(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
-        // Each way ends for itself: joined, what they answer is looked at twice.
+        // Each arm returns by itself: a joined result would be tested twice.
         Ok(match self {
-            AnyMap::Flat(flat) => flat.written(offset, length).ok_or(Refusal::Size)?,
-            AnyMap::Other(map, view) => match view.address(offset, length) {
+            FileMap::Linear(linear) => linear.written(offset, length).ok_or(Refusal::Size)?,
+            FileMap::Mapped(map, view) => match view.address(offset, length) {
                 Some(address) => address,
                 None => map.simple_read(offset, length)?,
             },
@@ -203,15 +204,15 @@ impl AnyMap {
     #[inline(always)]
     pub(crate) fn simple_write(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
         match self {
-            AnyMap::Flat(flat) => flat.written(offset, length).ok_or(Refusal::Size),
-            AnyMap::Other(map, _) => map.simple_write(offset, length),
+            FileMap::Linear(linear) => linear.written(offset, length).ok_or(Refusal::Size),
+            FileMap::Mapped(map, _) => map.simple_write(offset, length),
         }
     }
 
     /// See [`Map::note_read`].
     #[inline]
     pub(crate) fn note_read(&self) {
-        if let AnyMap::Other(map, _) = self {
+        if let FileMap::Mapped(map, _) = self {
             map.note_read();
         }
     }
@@ -219,25 +220,20 @@ impl AnyMap {
     /// See [`Map::note_write`].
     #[inline]
     pub(crate) fn note_write(&self) -> Option<Commit> {
-        self.other().and_then(Map::note_write)
+        self.mapped().and_then(Map::note_write)
     }
 
     /// See [`Map::wrote_back`].
-    pub(crate) fn wrote_back(
-        &self,
-        preparation: Preparation,
-        range: Range<u64>,
-        begun: Generation,
-    ) {
-        if let (AnyMap::Other(map, _), Preparation::Allocated) = (self, preparation) {
-            map.wrote_back(range, begun);
+    pub(crate) fn wrote_back(&self, kind: WriteKind, range: Range<u64>, generation: Generation) {
+        if let (FileMap::Mapped(map, _), WriteKind::Allocated) = (self, kind) {
+            map.wrote_back(range, generation);
         }
     }
 
     /// See [`Map::wrote`].
-    pub(crate) fn wrote(&self, preparation: Preparation, range: Range<u64>, begun: Generation) {
-        if let (AnyMap::Other(map, _), Preparation::Allocated) = (self, preparation) {
-            map.wrote(range, begun);
+    pub(crate) fn wrote(&self, kind: WriteKind, range: Range<u64>, generation: Generation) {
+        if let (FileMap::Mapped(map, _), WriteKind::Allocated) = (self, kind) {
+            map.wrote(range, generation);
         }
     }
 }

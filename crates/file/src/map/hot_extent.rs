@@ -1,31 +1,31 @@
-//! The extent that most reads of a file need, where the simple way finds it at a glance: in a few words
-//! that it holds itself, so that most reads ask no map.
+//! The hot extent: the extent that most reads of a file need, in a few words, so that most reads skip the map.
 //!
-//! A sequence lock of atomics. Readers write nothing; one that meets a change under way, or looks for
-//! bytes that are elsewhere, or has something to tell, asks the map. Whoever shows another window does so
-//! before what the last one showed is retired (see [`uringfs_reactor::Domain`]), as with any map.
+//! It is a sequence lock of atomics. Readers write nothing. A reader goes to the map when the words are
+//! changing, when the bytes lie elsewhere, or when an access time update is due. A writer publishes another
+//! window before it retires what the last window named (see [`uringfs_reactor::Domain`]), as with any map.
 
 use std::sync::Arc;
 
 use uringfs_sync::Sequence;
 use uringfs_sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a file that are written, inside its size, and lie together.
+/// A run of written bytes inside the file's size that is contiguous on the device. Offsets and address in
+/// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// The offset of the first in the file.
+    /// File offset of the first byte.
     pub start: u64,
-    /// The offset behind the last.
+    /// File offset one past the last byte.
     pub end: u64,
-    /// The address of the first on the device.
+    /// Device address of the first byte.
     pub address: u64,
 }
 
-/// A window that many look through while one at a time changes it. On cache lines of its own, since every
-/// read looks at it.
+/// One window with many readers and one writer at a time. It has cache lines of its own, since every read loads
+/// it.
 #[repr(align(128))]
 pub struct Glance {
-    /// Its flag says that the next read has a time of access to move.
+    /// The flag means: the next read has to update the access time.
     sequence: Sequence,
     start: AtomicU64,
     end: AtomicU64,
@@ -34,7 +34,7 @@ pub struct Glance {
 }
 
 impl Glance {
-    /// One that shows this window; reads have nothing to tell.
+    /// Publishes this window; no access time update is due.
     pub fn new(window: Window) -> Glance {
         Glance {
             sequence: Sequence::default(),
@@ -44,13 +44,13 @@ impl Glance {
         }
     }
 
-    /// Where the bytes from `offset` up to `end` lie, if they are in the window.
+    /// The address of the bytes `offset..end`, if all of them are in the window.
     #[inline]
     pub fn address(&self, offset: u64, end: u64) -> Option<u64> {
         self.address_unless(Sequence::CHANGING, offset, end)
     }
 
-    /// The same, unless one of these bits is set.
+    /// As [`Self::address`]; `None` also when one of these bits is set.
     #[inline(always)]
     fn address_unless(&self, bits: u64, offset: u64, end: u64) -> Option<u64> {
         self.sequence.read(bits, |_| {
@@ -60,8 +60,7 @@ impl Glance {
         })
     }
 
-    /// Shows another window. One at a time may change anything here: whoever holds the file's lock for
-    /// changes.
+    /// Replaces the window. The caller holds the file's lock for changes: one writer at a time.
     pub fn show(&self, window: Window) {
         self.sequence.change(|| {
             self.start.store(window.start, Ordering::Relaxed);
@@ -70,13 +69,13 @@ impl Glance {
         });
     }
 
-    /// Whether the next read has something to tell.
+    /// True if the next read has to update the access time.
     #[inline]
     pub fn is_unread(&self) -> bool {
         self.sequence.flag()
     }
 
-    /// Notes whether it has. One at a time, as [`Self::show`].
+    /// Sets whether the next read has to. One writer at a time, as [`Self::show`].
     pub fn set_unread(&self, is_unread: bool) {
         self.sequence.set_flag(is_unread);
     }
@@ -90,43 +89,43 @@ impl Window {
     }
 }
 
-/// What simple reads of one opening of a file do when the file is unread.
+/// Access time policy of one handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// Ask the map, which may have something to note.
+    /// When an update is due, reads go to the map, which makes it.
     Tell,
-    /// Nothing: they are not noted.
+    /// Reads never update it.
     TellNothing,
 }
 
-/// A file's glance, as the reads of one opening look at it.
+/// A file's hot extent, as the reads of one handle see it.
 #[derive(Clone)]
 pub struct View {
-    glance: Arc<Glance>,
-    /// Bits of the glance's state with which the map is asked.
-    closed_by: u64,
+    hot_extent: Arc<Glance>,
+    /// With any of these bits set, reads go to the map.
+    to_map_bits: u64,
 }
 
 impl View {
-    /// The view of an opening.
-    pub fn new(glance: Arc<Glance>, reads: Reads) -> View {
-        let closed_by = match reads {
+    /// For one handle, with its policy for access times.
+    pub fn new(hot_extent: Arc<Glance>, updates: Reads) -> View {
+        let to_map_bits = match updates {
             Reads::Tell => Sequence::CHANGING | Sequence::FLAG,
             Reads::TellNothing => Sequence::CHANGING,
         };
-        View { glance, closed_by }
+        View { hot_extent, to_map_bits }
     }
 
-    /// Where `length` bytes from `offset` on lie, if a read that finds them here has nothing to tell.
+    /// The address of `length` bytes at `offset`, if they are in the window and no access time update is due.
     #[inline(always)]
     pub(crate) fn address(&self, offset: u64, length: u64) -> Option<u64> {
         let end = offset.checked_add(length)?;
-        self.glance.address_unless(self.closed_by, offset, end)
+        self.hot_extent.address_unless(self.to_map_bits, offset, end)
     }
 }
 
 impl Default for View {
-    /// Shows nothing.
+    /// An empty window.
     fn default() -> View {
         View::new(Arc::new(Glance::new(Window::default())), Reads::TellNothing)
     }
@@ -139,34 +138,34 @@ mod tests {
     const WINDOW: Window = Window { start: 8192, end: 16384, address: 4096 };
 
     #[test]
-    fn what_lies_in_the_window_is_found_and_nothing_else() {
-        let glance = Glance::new(WINDOW);
-        assert_eq!(glance.address(8192, 16384), Some(4096));
-        assert_eq!(glance.address(12288, 12289), Some(8192));
-        assert_eq!(glance.address(8191, 8192), None);
-        assert_eq!(glance.address(16383, 16385), None);
-        glance.show(Window::default());
-        assert_eq!(glance.address(8192, 16384), None);
-        assert_eq!(glance.address(0, 1), None);
+    fn only_bytes_in_the_window_are_found() {
+        let hot_extent = Glance::new(WINDOW);
+        assert_eq!(hot_extent.address(8192, 16384), Some(4096));
+        assert_eq!(hot_extent.address(12288, 12289), Some(8192));
+        assert_eq!(hot_extent.address(8191, 8192), None);
+        assert_eq!(hot_extent.address(16383, 16385), None);
+        hot_extent.show(Window::default());
+        assert_eq!(hot_extent.address(8192, 16384), None);
+        assert_eq!(hot_extent.address(0, 1), None);
     }
 
     #[test]
-    fn only_reads_that_tell_find_an_unread_file_closed() {
-        let glance = Arc::new(Glance::new(WINDOW));
-        let tells = View::new(glance.clone(), Reads::Tell);
-        let tells_nothing = View::new(glance.clone(), Reads::TellNothing);
+    fn a_due_atime_update_sends_only_updating_reads_to_the_map() {
+        let hot_extent = Arc::new(Glance::new(WINDOW));
+        let updating = View::new(hot_extent.clone(), Reads::Tell);
+        let non_updating = View::new(hot_extent.clone(), Reads::TellNothing);
         for is_unread in [false, true, true, false] {
-            glance.set_unread(is_unread);
-            glance.show(WINDOW);
-            assert_eq!(glance.is_unread(), is_unread);
-            assert_eq!(tells.address(8192, 1), (!is_unread).then_some(4096));
-            assert_eq!(tells_nothing.address(8192, 1), Some(4096));
-            assert_eq!(glance.address(8192, 8193), Some(4096));
+            hot_extent.set_unread(is_unread);
+            hot_extent.show(WINDOW);
+            assert_eq!(hot_extent.is_unread(), is_unread);
+            assert_eq!(updating.address(8192, 1), (!is_unread).then_some(4096));
+            assert_eq!(non_updating.address(8192, 1), Some(4096));
+            assert_eq!(hot_extent.address(8192, 8193), Some(4096));
         }
     }
 
     #[test]
-    fn a_view_of_nothing_has_no_bytes_and_none_reaches_round_the_end() {
+    fn an_empty_window_has_no_bytes_and_ranges_do_not_wrap() {
         assert_eq!(View::default().address(0, 1), None);
         assert_eq!(View::default().address(u64::MAX, 1), None);
         let all = Window { start: 0, end: u64::MAX, address: 0 };
@@ -183,42 +182,41 @@ mod loom_tests {
     const WINDOWS: [Window; 2] =
         [Window { start: 0, end: 10, address: 100 }, Window { start: 5, end: 20, address: 1005 }];
 
-    /// Whoever mixed the words of two windows would find a third address.
+    /// A reader that mixed the words of two windows would find a third address.
     #[test]
-    fn loom_nobody_looks_through_two_windows_at_once() {
+    fn loom_a_read_never_mixes_two_windows() {
         loom::model(|| {
-            let glance = loom::sync::Arc::new(Glance::new(WINDOWS[0]));
-            let theirs = glance.clone();
+            let hot_extent = loom::sync::Arc::new(Glance::new(WINDOWS[0]));
+            let theirs = hot_extent.clone();
             let writer = loom::thread::spawn(move || theirs.show(WINDOWS[1]));
-            match glance.address(6, 8) {
+            match hot_extent.address(6, 8) {
                 None => {}
-                Some(106) => assert_eq!(glance.address(12, 14).unwrap_or(1012), 1012),
+                Some(106) => assert_eq!(hot_extent.address(12, 14).unwrap_or(1012), 1012),
                 Some(address) => assert_eq!(address, 1006),
             }
             writer.join().unwrap();
-            assert_eq!(glance.address(6, 8), Some(1006));
+            assert_eq!(hot_extent.address(6, 8), Some(1006));
         });
     }
 
-    /// Whoever took what is noted of reads for all there is to know would look through the window before
-    /// or the one after.
+    /// A reader that trusted the flag alone would use the window before or the window after.
     #[test]
-    fn loom_who_finds_that_it_was_read_finds_the_window_of_then() {
+    fn loom_the_atime_flag_belongs_to_its_window() {
         loom::model(|| {
-            let glance = Arc::new(Glance::new(WINDOWS[0]));
-            glance.set_unread(true);
-            let (theirs, view) = (glance.clone(), View::new(glance, Reads::Tell));
+            let hot_extent = Arc::new(Glance::new(WINDOWS[0]));
+            hot_extent.set_unread(true);
+            let (theirs, reader) = (hot_extent.clone(), View::new(hot_extent, Reads::Tell));
             let writer = loom::thread::spawn(move || {
                 theirs.show(WINDOWS[1]);
                 theirs.set_unread(false);
                 theirs.set_unread(true);
                 theirs.show(WINDOWS[0]);
             });
-            assert_eq!(view.address(6, 2).unwrap_or(1006), 1006);
+            assert_eq!(reader.address(6, 2).unwrap_or(1006), 1006);
             writer.join().unwrap();
-            assert_eq!(view.address(6, 2), None);
-            view.glance.set_unread(false);
-            assert_eq!(view.address(6, 2), Some(106));
+            assert_eq!(reader.address(6, 2), None);
+            reader.hot_extent.set_unread(false);
+            assert_eq!(reader.address(6, 2), Some(106));
         });
     }
 }

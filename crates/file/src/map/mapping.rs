@@ -1,4 +1,4 @@
-//! Where a file's bytes lie. A map only answers, and hears what was done; it moves nothing.
+//! The interface of a map: where a file's bytes lie. A map answers and takes notes; it moves no data.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,95 +11,95 @@ use uringfs_reactor::Epoch;
 use crate::map::hot_extent::View;
 use crate::map::refusal::Refusal;
 
-/// What lies behind a range of a file.
+/// The state of a range of a file, with its address on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Nothing: reads as zeros.
+    /// No blocks. Reads as zeros.
     Hole,
-    /// Allocated at this address on the device, never written: reads as zeros.
+    /// Allocated at this address, never written. Reads as zeros.
     Unwritten(u64),
-    /// Written at this address on the device.
+    /// Written at this address.
     Written(u64),
 }
 
-/// The answer for one offset: from there on, this many bytes lie so.
+/// The mapping of one offset: the state of this many bytes from there on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Bytes; 0 only behind the size.
+    /// In bytes. 0 only beyond the size.
     pub length: u64,
-    /// Where they lie.
+    /// State and address of these bytes.
     pub place: Place,
 }
 
-/// Ends when the map's owner has done what is waited for: a commit, above all.
+/// Ends when the map's owner has done the work, which is a commit in most cases.
 pub type Commit = Pin<Box<dyn Future<Output = Result<(), Errno>> + Send>>;
 
-/// What a map says that was asked for room.
+/// The outcome of a request for space.
 pub enum Prepared<T = ()> {
-    /// There is room for every byte.
+    /// Every byte has its space.
     Ready(T),
-    /// There may be room when this has ended: ask again then.
+    /// Space may become free when this future ends. Try again then.
     AfterCommit(Commit),
-    /// There may be room when everything in flight at this moment has finished: ask again then.
+    /// Space may become free when everything in flight now has finished. Try again then.
     AfterQuiescence(Epoch),
 }
 
-/// Bytes of a file, and where on the device they are to be, all in bytes.
+/// A range of a file and its address on the device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The offset of the first in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Its address.
+    /// Address on the device.
     pub address: u64,
-    /// How many.
+    /// Length.
     pub length: u64,
 }
 
 impl Piece {
-    /// Which bytes of the file.
+    /// The range in the file.
     pub fn range(&self) -> Range<u64> {
         self.offset..self.offset + self.length
     }
 }
 
-/// Gives blocks back that were kept.
+/// Returns unused extents to their allocator.
 type GiveBack = Box<dyn FnOnce(Vec<Piece>) + Send>;
 
-/// Places on the device that are kept for a range of a file and that nothing leads to, in the order of the
-/// file. Dropped, they are given back.
+/// Extents allocated for a range of a file that no map names yet, in the order of the file. Dropping it frees
+/// them.
 pub struct Reservation {
-    pieces: Vec<Piece>,
+    extents: Vec<Piece>,
     give_back: Option<GiveBack>,
 }
 
 impl Reservation {
-    /// Keeps these until it is dropped.
-    pub fn new(pieces: Vec<Piece>, give_back: GiveBack) -> Reservation {
-        Reservation { pieces, give_back: Some(give_back) }
+    /// Takes ownership; `give_back` frees the extents on drop.
+    pub fn new(extents: Vec<Piece>, give_back: GiveBack) -> Reservation {
+        Reservation { extents, give_back: Some(give_back) }
     }
 
-    /// What is kept.
+    /// In the order of the file.
     pub fn pieces(&self) -> &[Piece] {
-        &self.pieces
+        &self.extents
     }
 
-    /// Takes them: they are not given back.
+    /// Takes the extents out: drop no longer frees them.
     pub fn take(mut self) -> Vec<Piece> {
         self.give_back = None;
-        std::mem::take(&mut self.pieces)
+        std::mem::take(&mut self.extents)
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some(give_back) = self.give_back.take() {
-            give_back(std::mem::take(&mut self.pieces));
+            give_back(std::mem::take(&mut self.extents));
         }
     }
 }
 
-/// Room on the device that is kept for bytes whose place is found later. What is left of it when it is dropped is given
-/// back.
+/// Space reserved for delayed allocation: bytes whose blocks are chosen at write-back. Dropping it returns the
+/// remainder.
 #[derive(Default)]
 pub struct Promise {
     bytes: u64,
@@ -107,29 +107,29 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// Keeps so many bytes, whole blocks, until it is dropped.
+    /// Reserves this many bytes, whole blocks. `give_back` returns what is left on drop.
     pub fn new(bytes: u64, give_back: Arc<dyn Fn(u64) + Send + Sync>) -> Promise {
         Promise { bytes, give_back: Some(give_back) }
     }
 
-    /// How many.
+    /// Bytes left.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes so many bytes of it, or all: they are not given back.
+    /// Uses up this many bytes, or all: drop no longer returns them.
     pub fn redeem(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// Takes some of it.
+    /// Moves up to this many bytes into a reservation of their own.
     pub(crate) fn split_off(&mut self, bytes: u64) -> Promise {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         Promise { bytes, give_back: self.give_back.clone() }
     }
 
-    /// Adds another of the same file.
+    /// Adds another reservation of the same file.
     pub(crate) fn join(&mut self, mut other: Promise) {
         self.bytes += std::mem::take(&mut other.bytes);
         self.give_back = self.give_back.take().or(other.give_back.take());
@@ -146,29 +146,29 @@ impl Drop for Promise {
 
 impl fmt::Debug for Promise {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Promise of {} bytes", self.bytes)
+        write!(out, "reservation of {} bytes", self.bytes)
     }
 }
 
-/// What is to be durable.
+/// Scope of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {
-    /// The bytes, and what is needed to find them (`fdatasync`).
+    /// The bytes, and the metadata that finds them (`fdatasync`).
     Data,
-    /// All that is known of the file, too (`fsync`).
+    /// All metadata of the file as well (`fsync`).
     Everything,
 }
 
-/// Counts how often a file was emptied while it may have been written to.
+/// Counts truncations to 0 that did not exclude writers.
 pub type Generation = u64;
 
-/// Where the bytes of one file lie. Asked from any thread; answers from memory.
+/// The extents of one file. Callable from any thread; answers from memory.
 pub trait Map: Send + Sync + 'static {
-    /// What lies at `offset`, and how far. Behind the size there is nothing but what was prepared.
+    /// The mapping at `offset`. Beyond the size there is only allocated space.
     fn map(&self, offset: u64) -> Mapping;
 
-    /// The address of `length` bytes from `offset` on, when they lie in one
-    /// written extent inside the size: all that a simple transfer asks.
+    /// The address of `length` bytes at `offset`, when they lie in one written extent inside the size: all that
+    /// the fast path needs.
     fn written(&self, offset: u64, length: u64) -> Option<u64> {
         if offset.checked_add(length)? > self.size() {
             return None;
@@ -180,68 +180,68 @@ pub trait Map: Send + Sync + 'static {
         }
     }
 
-    /// The file's size in bytes.
+    /// Size in bytes.
     fn size(&self) -> u64;
 
-    /// The block that is allocated and becomes written as a whole, in bytes: a power of two. A
-    /// write of part of a new one brings zeros for the rest.
+    /// Allocation unit in bytes, a power of two. A block becomes written as a whole: a write of part of a new
+    /// block supplies zeros for the rest.
     fn block_size(&self) -> u64 {
         1
     }
 
-    /// True when writes behind the size make the file longer.
+    /// True when writes beyond the size extend the file.
     fn grows(&self) -> bool {
         false
     }
 
-    /// True when nothing may be written, though the device takes writes.
+    /// True when writes are refused even though the device accepts them.
     fn is_read_only(&self) -> bool {
         false
     }
 
-    /// Has every byte of a range lie somewhere, so that it can be written: what was a hole is
-    /// unwritten then. Asked before anything of a write is issued that does not lie in one written
-    /// extent. What was promised for it is redeemed then, in part also where it has to be asked again. Of a file
-    /// that has been emptied since `begun` nothing changes. Does not wait: see [`Prepared`].
+    /// Allocates what is missing in a range: holes become unwritten extents. Called before the first request of
+    /// a write that does not lie in one written extent. Uses up `reservation`, in part also when the call has to be
+    /// repeated. Changes nothing if the file has been truncated to 0 since `generation`. Does not wait: see
+    /// [`Prepared`].
     ///
     /// # Errors
-    /// ENOSPC and its like; some of the range may lie somewhere then.
+    /// ENOSPC and its like; part of the range may be allocated then.
     fn prepare(
         &self,
         _range: Range<u64>,
-        _promise: &mut Promise,
+        _reservation: &mut Promise,
         _begun: Generation,
     ) -> Result<Prepared, Errno> {
         Ok(Prepared::Ready(()))
     }
 
-    /// Keeps room for so many bytes, whole blocks, until it is known where they are to lie. Does not wait: see
+    /// Reserves space for this many bytes, whole blocks, whose place is chosen later. Does not wait: see
     /// [`Prepared`].
     ///
     /// # Errors
-    /// ENOSPC and its like; nothing has changed then.
+    /// ENOSPC and its like, with nothing changed.
     fn promise(&self, _bytes: u64) -> Result<Prepared<Promise>, Errno> {
         Ok(Prepared::Ready(Promise::default()))
     }
 
-    /// Whether nobody will ever read the file but by this map, since it has no name any more and no other opening: it
-    /// is not given to anybody from then on.
+    /// True if this map is the file's last user: the file has no name and no other handle. From then on the
+    /// file cannot be opened again.
     fn abandon(&self) -> bool {
         false
     }
 
-    /// Keeps places on the device for a range of whole blocks, wherever it lies now. Nothing leads to
-    /// them. Does not wait: see [`Prepared`].
+    /// Allocates extents for a range of whole blocks, beside the ones it has now. No map names them yet. Does
+    /// not wait: see [`Prepared`].
     ///
     /// # Errors
-    /// EOPNOTSUPP where blocks are where they are; ENOSPC and its like, with nothing changed.
+    /// EOPNOTSUPP where blocks cannot move; ENOSPC and its like, with nothing changed.
     fn reserve(&self, _range: Range<u64>) -> Result<Prepared<Reservation>, Errno> {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Has a range lie where it was reserved, and written, all at once; the file is at least as long then.
-    /// Unless it has been emptied since `begun`: then what was reserved is left. [`Self::commit`] makes it
-    /// durable as a whole. The caller holds the range's lock.
+    /// Replaces the extents of a range by `reserved`, as written, in one step, and extends the size to the end
+    /// of the range. If the file has been truncated to 0 since `generation`, `reserved` stays as it is.
+    /// [`Self::commit`] makes the swap durable as a whole. The caller holds the range lock.
     ///
     /// # Errors
     /// ENOSPC and its like, with nothing changed.
@@ -254,8 +254,8 @@ pub trait Map: Send + Sync + 'static {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Cuts the file off, or makes it longer by a hole. The caller keeps writers out, and has seen
-    /// to it that what of the last block lies behind the old end is zeros, if the file becomes longer.
+    /// Truncates the file, or extends it by a hole. The caller excludes writers. Before an extension it has
+    /// zeroed the last block beyond the old end.
     ///
     /// # Errors
     /// EOPNOTSUPP where sizes are fixed; ENOSPC and its like, with nothing changed.
@@ -263,7 +263,7 @@ pub trait Map: Send + Sync + 'static {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Makes whole blocks a hole. The caller keeps writers out.
+    /// Punches a hole of whole blocks. The caller excludes writers.
     ///
     /// # Errors
     /// EOPNOTSUPP where there are no holes; EIO and its like.
@@ -271,104 +271,102 @@ pub trait Map: Send + Sync + 'static {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Makes what is written of whole blocks unwritten, where it lies. The caller keeps writers out.
+    /// Marks written blocks unwritten, in place. The caller excludes writers.
     ///
     /// # Errors
-    /// EOPNOTSUPP where nothing is unwritten.
+    /// EOPNOTSUPP where the map has no unwritten state.
     fn unwrite(&self, _range: Range<u64>) -> Result<(), Errno> {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Bytes of the device that the file has.
+    /// Allocated space in bytes.
     fn allocated(&self) -> u64 {
         self.size()
     }
 
-    /// Moves when the file is emptied by somebody who did not keep writers out. What a write that
-    /// began before does after that is as if it had come before, too: it leaves nothing, but where
-    /// somebody writes the same range by then it may be seen as one of two that write at once.
+    /// Moves when the file is truncated to 0 without excluding writers. A write that began before counts as
+    /// done before: it leaves nothing. Only where another write to the same range has begun by then may it be
+    /// visible, as one of two concurrent writes.
     fn generation(&self) -> Generation {
         0
     }
 
-    /// The generation, and how long the file was in it, in bytes: both of one moment.
+    /// The generation and the size in bytes, read at one moment.
     fn end(&self) -> (Generation, u64) {
         (self.generation(), self.size())
     }
 
-    /// What has to follow a flush for what was written to be durable, under names and sizes as they
-    /// are now; none while nothing of it has changed but bytes in place. It flushes itself.
+    /// The commit that makes writes durable under the current names and sizes. `None` while only bytes in place
+    /// have changed. The future flushes the device itself.
     fn commit(&self, _what: Durable) -> Option<Commit> {
         None
     }
 
-    /// Hears that a flush failed: the device may have lost what was written, whoever wrote it, and no
-    /// later flush says so again.
+    /// Notes a failed flush: the device may have lost earlier writes, of any writer, and no later flush reports
+    /// it again.
     fn flush_failed(&self) {}
 
-    /// Whether one has: then a flush that ends well may be one that had nothing left to save.
+    /// True if a flush has failed. Then a later flush that succeeds may have had nothing left to write.
     fn has_flush_failed(&self) -> bool {
         false
     }
 
-    /// Hears that bytes which were written through a page cache could not be saved and are lost, since nobody has the
-    /// file open through one any more. Does not wait.
+    /// Notes that buffered writes were lost: write-back failed, and no buffered handle is left. Does not wait.
     fn lost_bytes(&self) {}
 
-    /// Whether bytes of the file were lost so without anybody being told who had it open; says it once.
+    /// True if buffered writes were lost and no handle has reported it yet. Returns true once for each loss.
     fn take_lost_bytes(&self) -> bool {
         false
     }
 
-    /// Where simple reads look first. Asked for once, when the file is opened; what the map shows there
-    /// is as good as its own answer.
+    /// The hot extent, which fast reads try first. Called once, when the file is opened. It is as authoritative
+    /// as the map itself.
     fn view(&self) -> View {
         View::default()
     }
 
-    /// [`Self::written`] for a read that is one request, and that has not found its bytes in the
-    /// [`view`](Self::view).
+    /// [`Self::written`] for a fast read that missed the hot extent.
     ///
     /// # Errors
-    /// [`Refusal::Noted`] when [`Self::note_read`] has something to do, [`Refusal::Size`], [`Refusal::Extent`].
+    /// [`Refusal::Noted`] when [`Self::note_read`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
     fn simple_read(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
         self.written(offset, length).ok_or(Refusal::Extent)
     }
 
-    /// The same for a write.
+    /// The same for a fast write.
     ///
     /// # Errors
-    /// [`Refusal::Noted`] when [`Self::note_write`] has something to do, [`Refusal::Size`], [`Refusal::Extent`].
+    /// [`Refusal::Noted`] when [`Self::note_write`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
     fn simple_write(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
         self.written(offset, length).ok_or(Refusal::Extent)
     }
 
-    /// Hears that the file is read, of every read that is not simple: its time of access moves.
+    /// Notes a read on the slow path: updates the access time.
     fn note_read(&self) {}
 
-    /// Hears that the file is about to be changed, of every change that is not a simple write: its
-    /// time of change moves. Answers what to wait for before anything is written, if there is
-    /// something: rights that a writer takes away go. If that fails, nothing is written.
+    /// Notes that the file is about to change, for every change except a fast write: updates the change time.
+    /// The returned future must end before anything is written: it removes privileges that a write strips. If
+    /// it fails, nothing is written.
     fn note_write(&self) -> Option<Commit> {
         None
     }
 
-    /// Hears that a range which was prepared in a generation has been written: it reads as what was
-    /// written, and the file is at least as long; unless it has been emptied since.
+    /// Marks an allocated range written and extends the size to its end, unless the file has been truncated to
+    /// 0 since `generation`.
     fn wrote(&self, _range: Range<u64>, _begun: Generation) {}
 
-    /// The same of what was written to the page cache some time ago, and is on the device now: its times are those
+    /// The same for write-back: the bytes were written to the page cache earlier, and the file keeps the times
     /// of then.
-    fn wrote_back(&self, range: Range<u64>, begun: Generation) {
-        self.wrote(range, begun);
+    fn wrote_back(&self, range: Range<u64>, generation: Generation) {
+        self.wrote(range, generation);
     }
 }
 
-/// What has to follow a write.
+/// Kind of a write, for the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Preparation {
-    /// Nothing: it lay in one written extent.
+pub(crate) enum WriteKind {
+    /// The range lies in one written extent: the map does not change.
     InPlace,
-    /// The map hears of it.
+    /// The range was allocated: the map marks it written.
     Allocated,
 }

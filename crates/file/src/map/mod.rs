@@ -1,4 +1,4 @@
-//! Where a file's bytes lie.
+//! Extents: offsets of a file to addresses of the device.
 
 pub(crate) mod file_map;
 pub(crate) mod hot_extent;

@@ -1,4 +1,5 @@
-//! The queue of a file's appends: one writes at a time, and leads for those that wait meanwhile.
+//! The append queue of a file: one writer at a time, which leads and writes for those that wait (RocksDB's
+//! write group).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,67 +10,71 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::Durability;
 
-/// The most bytes that are written for others at once.
-const MOST_TOGETHER: usize = 1 << 20;
+/// Bytes that one group writes at most.
+const MAX_GROUP_BYTES: usize = 1 << 20;
 
-/// Who appends to a file, and who waits meanwhile.
+/// The leader's turn, and the appends that wait for it.
 #[derive(Debug, Default)]
-pub(crate) struct Appends {
-    queue: Mutex<Queue>,
+pub(crate) struct AppendQueue {
+    queue: Mutex<QueueState>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    is_led: bool,
-    waiting: VecDeque<Arc<Seat>>,
+struct QueueState {
+    has_leader: bool,
+    waiting: VecDeque<Arc<Waiter>>,
 }
 
-/// The place of one who waits.
+/// A waiting append.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct Waiter {
     durability: Durability,
-    state: Mutex<Seated>,
+    state: Mutex<WaiterState>,
 }
 
 #[derive(Debug)]
-enum Seated {
-    Waits(Buffer, Option<Waker>),
-    /// Whoever leads is writing its bytes.
+enum WaiterState {
+    Queued(Buffer, Option<Waker>),
+    /// The leader is writing its bytes.
     Taken(Option<Waker>),
-    Told(Told),
-    Left,
+    Notified(Wakeup),
+    Gone,
 }
 
-/// What one who waited hears.
+/// Why a waiter wakes.
 #[derive(Debug)]
-pub(crate) enum Told {
-    /// It is its turn to write, for others too.
-    Leads(Buffer),
-    /// It has been written for, at an offset, or not; and whether that is as durable as it is to be.
+pub(crate) enum Wakeup {
+    /// It leads the next group and writes its bytes, with those of others.
+    Lead(Buffer),
+    /// The leader has written it: the offset or an error. False if the waiter still has to make it durable.
     Done(Buffer, Result<u64, Errno>, bool),
 }
 
-/// What whoever appends finds.
-pub(crate) enum Joined {
-    Leads(Buffer),
-    Waits(Arc<Seat>),
+/// The role of a new append.
+pub(crate) enum AppendRole {
+    Lead(Buffer),
+    Wait(Arc<Waiter>),
 }
 
-/// The turn to write. Dropped, the next one has it.
-pub(crate) struct Lead<'a>(pub(crate) &'a Appends);
+/// The turn to write. Its drop passes the turn on.
+pub(crate) struct Leader<'a>(pub(crate) &'a AppendQueue);
 
-/// Bytes that are written together with others.
-pub(crate) struct Part {
+/// One append of a group.
+pub(crate) struct GroupedAppend {
     pub(crate) buffer: Buffer,
     pub(crate) durability: Durability,
-    /// Who hears of it; none where that is whoever writes.
-    pub(crate) seat: Option<Duty>,
+    /// To notify; `None` for the leader's own append.
+    pub(crate) follower: Option<Follower>,
     pub(crate) result: Result<u64, Errno>,
 }
 
-impl Part {
-    pub(crate) fn new(buffer: Buffer, durability: Durability, seat: Option<Duty>) -> Part {
-        Part { buffer, durability, seat, result: Err(Errno::IO) }
+impl GroupedAppend {
+    pub(crate) fn new(
+        buffer: Buffer,
+        durability: Durability,
+        follower: Option<Follower>,
+    ) -> GroupedAppend {
+        GroupedAppend { buffer, durability, follower, result: Err(Errno::IO) }
     }
 
     pub(crate) fn wants_commit(&self) -> bool {
@@ -77,132 +82,139 @@ impl Part {
     }
 }
 
-/// To tell whose bytes were taken. Dropped without, as where a reactor ends that the kernel takes no more
-/// requests of, it says so.
-pub(crate) struct Duty(Arc<Seat>);
+/// The duty to notify a waiter whose bytes the leader took. Dropped before that, it reports EIO: a reactor
+/// ended because the kernel takes no more of its requests.
+pub(crate) struct Follower(Arc<Waiter>);
 
-impl Duty {
-    /// Answers the waiter.
-    pub(crate) fn tell(&self, told: Told) {
-        self.0.tell(told);
+impl Follower {
+    /// Wakes the waiter with the outcome.
+    pub(crate) fn notify(&self, wakeup: Wakeup) {
+        self.0.notify(wakeup);
     }
 }
 
-impl Drop for Duty {
+impl Drop for Follower {
     fn drop(&mut self) {
-        if matches!(*self.0.state.lock(), Seated::Taken(_)) {
-            self.0.tell(Told::Done(Buffer::zeroed(0), Err(Errno::IO), true));
+        if matches!(*self.0.state.lock(), WaiterState::Taken(_)) {
+            self.0.notify(Wakeup::Done(Buffer::zeroed(0), Err(Errno::IO), true));
         }
     }
 }
 
-impl Appends {
-    /// Takes the turn to write, or a place behind those who wait.
-    pub(crate) fn join(&self, buffer: Buffer, durability: Durability) -> Joined {
+impl AppendQueue {
+    /// Takes the turn to write, or waits in the queue.
+    pub(crate) fn join(&self, buffer: Buffer, durability: Durability) -> AppendRole {
         let mut queue = self.queue.lock();
-        if !queue.is_led {
-            queue.is_led = true;
-            return Joined::Leads(buffer);
+        if !queue.has_leader {
+            queue.has_leader = true;
+            return AppendRole::Lead(buffer);
         }
-        let state = Mutex::new(Seated::Waits(buffer, None));
-        let seat = Arc::new(Seat { durability, state });
-        queue.waiting.push_back(seat.clone());
-        Joined::Waits(seat)
+        let state = Mutex::new(WaiterState::Queued(buffer, None));
+        let waiter = Arc::new(Waiter { durability, state });
+        queue.waiting.push_back(waiter.clone());
+        AppendRole::Wait(waiter)
     }
 }
 
-impl Lead<'_> {
-    /// Adds those who wait, as far as they are written together.
-    pub(crate) fn take(&self, parts: &mut Vec<Part>) {
-        let mut length: usize = parts.iter().map(|part| part.buffer.len()).sum();
+impl Leader<'_> {
+    /// Moves waiting appends into the group, in order, as far as they fit.
+    pub(crate) fn take_followers(&self, group: &mut Vec<GroupedAppend>) {
+        let mut length: usize = group.iter().map(|append| append.buffer.len()).sum();
         let mut queue = self.0.queue.lock();
-        while let Some(seat) = queue.waiting.pop_front() {
-            let mut state = seat.state.lock();
-            match std::mem::replace(&mut *state, Seated::Left) {
-                Seated::Waits(buffer, waker) if length + buffer.len() > MOST_TOGETHER => {
-                    *state = Seated::Waits(buffer, waker);
+        while let Some(waiter) = queue.waiting.pop_front() {
+            let mut state = waiter.state.lock();
+            match std::mem::replace(&mut *state, WaiterState::Gone) {
+                WaiterState::Queued(buffer, waker) if length + buffer.len() > MAX_GROUP_BYTES => {
+                    *state = WaiterState::Queued(buffer, waker);
                     drop(state);
-                    return queue.waiting.push_front(seat);
+                    return queue.waiting.push_front(waiter);
                 }
-                Seated::Waits(buffer, waker) => {
-                    *state = Seated::Taken(waker);
+                WaiterState::Queued(buffer, waker) => {
+                    *state = WaiterState::Taken(waker);
                     drop(state);
                     length += buffer.len();
-                    parts.push(Part::new(buffer, seat.durability, Some(Duty(seat))));
+                    group.push(GroupedAppend::new(
+                        buffer,
+                        waiter.durability,
+                        Some(Follower(waiter)),
+                    ));
                 }
-                Seated::Left | Seated::Taken(_) | Seated::Told(_) => {}
+                WaiterState::Gone | WaiterState::Taken(_) | WaiterState::Notified(_) => {}
             }
         }
     }
 
-    /// Has those wait again who are not written for after all.
-    pub(crate) fn put_back(&self, parts: &mut Vec<Part>) {
+    /// Puts followers that were not written back at the head of the queue.
+    pub(crate) fn requeue(&self, group: &mut Vec<GroupedAppend>) {
         let mut queue = self.0.queue.lock();
-        while let Some(Part { buffer, seat: Some(duty), .. }) =
-            parts.pop_if(|part| part.seat.is_some())
+        while let Some(GroupedAppend { buffer, follower: Some(follower), .. }) =
+            group.pop_if(|append| append.follower.is_some())
         {
-            let mut state = duty.0.state.lock();
-            if let Seated::Taken(waker) = std::mem::replace(&mut *state, Seated::Left) {
-                *state = Seated::Waits(buffer, waker);
+            let mut state = follower.0.state.lock();
+            if let WaiterState::Taken(waker) = std::mem::replace(&mut *state, WaiterState::Gone) {
+                *state = WaiterState::Queued(buffer, waker);
             }
             drop(state);
-            queue.waiting.push_front(duty.0.clone());
+            queue.waiting.push_front(follower.0.clone());
         }
     }
 }
 
-impl Drop for Lead<'_> {
+impl Drop for Leader<'_> {
     fn drop(&mut self) {
         let mut queue = self.0.queue.lock();
-        while let Some(seat) = queue.waiting.pop_front() {
-            let mut state = seat.state.lock();
-            if let Seated::Waits(buffer, waker) = std::mem::replace(&mut *state, Seated::Left) {
-                *state = Seated::Told(Told::Leads(buffer));
+        while let Some(waiter) = queue.waiting.pop_front() {
+            let mut state = waiter.state.lock();
+            if let WaiterState::Queued(buffer, waker) =
+                std::mem::replace(&mut *state, WaiterState::Gone)
+            {
+                *state = WaiterState::Notified(Wakeup::Lead(buffer));
                 drop(state);
                 drop(queue);
                 return waker.into_iter().for_each(Waker::wake);
             }
         }
-        queue.is_led = false;
+        queue.has_leader = false;
     }
 }
 
-impl Seat {
-    /// Waits for what becomes of it.
-    pub(crate) async fn told(&self) -> Told {
+impl Waiter {
+    /// Waits for the outcome.
+    pub(crate) async fn notified(&self) -> Wakeup {
         std::future::poll_fn(|context| {
             let mut state = self.state.lock();
             match &mut *state {
-                Seated::Waits(_, waker) | Seated::Taken(waker) => {
+                WaiterState::Queued(_, waker) | WaiterState::Taken(waker) => {
                     *waker = Some(context.waker().clone());
                     Poll::Pending
                 }
-                Seated::Told(_) => match std::mem::replace(&mut *state, Seated::Left) {
-                    Seated::Told(told) => Poll::Ready(told),
-                    _ => unreachable!("it was told a moment ago"),
+                WaiterState::Notified(_) => match std::mem::replace(&mut *state, WaiterState::Gone)
+                {
+                    WaiterState::Notified(wakeup) => Poll::Ready(wakeup),
+                    _ => unreachable!("it was notified just now"),
                 },
-                Seated::Left => unreachable!("who has left does not ask"),
+                WaiterState::Gone => unreachable!("a waiter polls no more once it has left"),
             }
         })
         .await
     }
 
-    /// Gives its bytes back, unless somebody has taken them or it has been told something.
-    pub(crate) fn leave(&self) -> Option<Buffer> {
+    /// Leaves the queue with its bytes, unless the leader has taken them or the outcome is there.
+    pub(crate) fn cancel(&self) -> Option<Buffer> {
         let mut state = self.state.lock();
-        match std::mem::replace(&mut *state, Seated::Left) {
-            Seated::Waits(buffer, _) => Some(buffer),
-            state_before => {
-                *state = state_before;
+        match std::mem::replace(&mut *state, WaiterState::Gone) {
+            WaiterState::Queued(buffer, _) => Some(buffer),
+            previous => {
+                *state = previous;
                 None
             }
         }
     }
 
-    fn tell(&self, told: Told) {
-        let done = Seated::Told(told);
+    fn notify(&self, wakeup: Wakeup) {
+        let done = WaiterState::Notified(wakeup);
         let before = std::mem::replace(&mut *self.state.lock(), done);
-        if let Seated::Taken(Some(waker)) = before {
+        if let WaiterState::Taken(Some(waker)) = before {
             waker.wake();
         }
     }
@@ -218,66 +230,66 @@ mod tests {
         Buffer::zeroed(length)
     }
 
-    fn wait(appends: &Appends, length: usize) -> Arc<Seat> {
-        match appends.join(bytes(length), Durability::Volatile) {
-            Joined::Waits(seat) => seat,
-            Joined::Leads(_) => panic!("another has the turn"),
+    fn wait(queue: &AppendQueue, length: usize) -> Arc<Waiter> {
+        match queue.join(bytes(length), Durability::Volatile) {
+            AppendRole::Wait(waiter) => waiter,
+            AppendRole::Lead(_) => panic!("another one leads"),
         }
     }
 
-    fn told(seat: &Seat) -> Option<Told> {
-        match pin!(seat.told()).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(told) => Some(told),
+    fn wakeup_of(waiter: &Waiter) -> Option<Wakeup> {
+        match pin!(waiter.notified()).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(wakeup) => Some(wakeup),
             Poll::Pending => None,
         }
     }
 
     #[test]
-    fn the_turn_goes_to_the_first_who_waits_and_ends_when_nobody_does() {
-        let appends = Appends::default();
-        assert!(matches!(appends.join(bytes(1), Durability::Volatile), Joined::Leads(_)));
-        let seats = [1, 2, 3].map(|length| wait(&appends, length));
-        assert_eq!(seats[0].leave().map(|buffer| buffer.len()), Some(1));
-        drop(Lead(&appends));
-        assert!(matches!(told(&seats[1]), Some(Told::Leads(buffer)) if buffer.len() == 2));
-        assert!(told(&seats[2]).is_none());
-        let lead = Lead(&appends);
-        let mut parts = Vec::new();
-        lead.take(&mut parts);
-        assert!(parts.len() == 1 && seats[2].leave().is_none(), "it has been taken");
-        lead.put_back(&mut parts);
-        assert_eq!(seats[2].leave().map(|buffer| buffer.len()), Some(3));
-        drop(lead);
-        assert!(matches!(appends.join(bytes(1), Durability::Volatile), Joined::Leads(_)));
+    fn the_turn_passes_to_the_first_waiter_and_ends_with_the_last() {
+        let queue = AppendQueue::default();
+        assert!(matches!(queue.join(bytes(1), Durability::Volatile), AppendRole::Lead(_)));
+        let waiters = [1, 2, 3].map(|length| wait(&queue, length));
+        assert_eq!(waiters[0].cancel().map(|buffer| buffer.len()), Some(1));
+        drop(Leader(&queue));
+        assert!(matches!(wakeup_of(&waiters[1]), Some(Wakeup::Lead(buffer)) if buffer.len() == 2));
+        assert!(wakeup_of(&waiters[2]).is_none());
+        let leader = Leader(&queue);
+        let mut group = Vec::new();
+        leader.take_followers(&mut group);
+        assert!(group.len() == 1 && waiters[2].cancel().is_none(), "it has been taken");
+        leader.requeue(&mut group);
+        assert_eq!(waiters[2].cancel().map(|buffer| buffer.len()), Some(3));
+        drop(leader);
+        assert!(matches!(queue.join(bytes(1), Durability::Volatile), AppendRole::Lead(_)));
     }
 
     #[test]
-    fn no_more_is_taken_than_is_written_together_and_in_order() {
-        let appends = Appends::default();
-        appends.join(bytes(1), Durability::Volatile);
-        let lengths = [MOST_TOGETHER - 10, 10, 1, MOST_TOGETHER + 1, 5];
-        let _seats = lengths.map(|length| wait(&appends, length));
-        let lead = Lead(&appends);
+    fn a_group_keeps_its_order_and_its_size_limit() {
+        let queue = AppendQueue::default();
+        queue.join(bytes(1), Durability::Volatile);
+        let lengths = [MAX_GROUP_BYTES - 10, 10, 1, MAX_GROUP_BYTES + 1, 5];
+        let _seats = lengths.map(|length| wait(&queue, length));
+        let leader = Leader(&queue);
         let taken = || {
-            let mut parts = Vec::new();
-            lead.take(&mut parts);
-            parts.iter().map(|part| part.buffer.len()).collect::<Vec<_>>()
+            let mut group = Vec::new();
+            leader.take_followers(&mut group);
+            group.iter().map(|append| append.buffer.len()).collect::<Vec<_>>()
         };
-        assert_eq!(taken(), [MOST_TOGETHER - 10, 10]);
+        assert_eq!(taken(), [MAX_GROUP_BYTES - 10, 10]);
         assert_eq!(taken(), [1]);
-        // What is longer than that leads itself.
+        // An append longer than the limit leads a group of its own.
         assert_eq!(taken(), [0; 0]);
     }
 
     #[test]
-    fn who_was_taken_and_is_not_told_hears_of_an_error() {
-        let appends = Appends::default();
-        appends.join(bytes(1), Durability::Volatile);
-        let seat = wait(&appends, 7);
-        let mut parts = Vec::new();
-        Lead(&appends).take(&mut parts);
-        assert!(told(&seat).is_none());
-        drop(parts);
-        assert!(matches!(told(&seat), Some(Told::Done(_, Err(Errno::IO), true))));
+    fn a_follower_that_is_dropped_unnotified_gets_an_error() {
+        let queue = AppendQueue::default();
+        queue.join(bytes(1), Durability::Volatile);
+        let waiter = wait(&queue, 7);
+        let mut group = Vec::new();
+        Leader(&queue).take_followers(&mut group);
+        assert!(wakeup_of(&waiter).is_none());
+        drop(group);
+        assert!(matches!(wakeup_of(&waiter), Some(Wakeup::Done(_, Err(Errno::IO), true))));
     }
 }

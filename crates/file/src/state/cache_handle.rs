@@ -1,4 +1,4 @@
-//! How one opening reads and writes through the page cache: its advice and its readahead.
+//! Per-handle state of buffered I/O: advice and readahead.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,91 +7,100 @@ use uringfs_cache::{Cache, FOLIO};
 
 use crate::state::readahead::Readahead;
 
-/// How one opening asks through a cache.
-pub(crate) struct Caching {
+/// A handle's use of a page cache.
+pub(crate) struct CacheHandle {
     pub(crate) cache: Cache,
-    /// Folios of a window, unless something else is advised.
-    longest: u32,
+    /// Longest readahead window in folios, unless advice changes it.
+    max_readahead: u32,
     pub(crate) readahead: Mutex<Readahead>,
-    /// The folio in which the last read ended, when that was inside it: one that goes on there touches it no more.
-    inside: AtomicU64,
-    /// What is asked is not counted as used: [`Advice::NoReuse`].
-    is_once: AtomicBool,
-    /// Nor does it stay: [`Advice::DontCache`].
-    is_passing: AtomicBool,
+    /// The folio in which the last read ended, if that was inside the folio: a read that continues there does
+    /// not touch it again.
+    partial_folio: AtomicU64,
+    /// Reads do not count as accesses: [`Advice::NoReuse`], [`Advice::DontCache`].
+    is_no_reuse: AtomicBool,
+    /// Folios leave the cache after use (dropbehind): [`Advice::DontCache`].
+    is_dropbehind: AtomicBool,
 }
 
-/// What whoever opened a file says of how it is going to be read through the page cache (`posix_fadvise`).
+/// Advice on how a file will be read through the page cache (`posix_fadvise`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Nothing: what was said before is forgotten.
+    /// The default: earlier advice is dropped.
     Normal,
-    /// From one end to the other: more is read ahead.
+    /// Sequential access: readahead windows are twice as long.
     Sequential,
-    /// Here and there: nothing is read ahead.
+    /// Random access: no readahead.
     Random,
-    /// Once: what is read leaves the cache before what others use.
+    /// Each byte is used once: folios read are evicted before those that other handles use.
     NoReuse,
-    /// Once, and what it brings to the cache does not stay (`RWF_DONTCACHE`): what is read leaves at once, what is
-    /// written as soon as the device has it, which is soon. What others use meanwhile stays.
+    /// Each byte is used once and is not cached (`RWF_DONTCACHE`): folios leave after the read, or as soon as
+    /// they are written back, which starts at once. Folios that other handles use stay.
     DontCache,
-    /// This range soon: it is read into the cache, as far as there is room, and nobody waits for it.
+    /// The range is needed soon: it is read into the cache as far as there is space, in the background.
     WillNeed,
-    /// This range no more: it leaves the cache, but for what the device does not have.
+    /// The range is no longer needed: its clean folios leave the cache.
     DoNotNeed,
 }
 
-/// No folio.
-const NONE: u64 = u64::MAX;
+/// The value for no folio.
+const NO_FOLIO: u64 = u64::MAX;
 
-impl Caching {
-    /// With windows of so many folios at most.
-    pub(crate) fn new(cache: &Cache, longest: u32) -> Caching {
-        let readahead = Mutex::new(Readahead::new(longest));
-        let inside = AtomicU64::new(NONE);
-        let (is_once, is_passing) = (AtomicBool::new(false), AtomicBool::new(false));
-        Caching { cache: cache.clone(), longest, readahead, inside, is_once, is_passing }
+impl CacheHandle {
+    /// `max_readahead` is in folios.
+    pub(crate) fn new(cache: &Cache, max_readahead: u32) -> CacheHandle {
+        let readahead = Mutex::new(Readahead::new(max_readahead));
+        let partial_folio = AtomicU64::new(NO_FOLIO);
+        let (is_no_reuse, is_dropbehind) = (AtomicBool::new(false), AtomicBool::new(false));
+        CacheHandle {
+            cache: cache.clone(),
+            max_readahead,
+            readahead,
+            partial_folio,
+            is_no_reuse,
+            is_dropbehind,
+        }
     }
 
-    /// Does what can be done about it at once: all but to read.
+    /// Applies the advice to this handle. Reading ahead and dropping folios is up to the caller.
     pub(crate) fn advise(&self, advice: Advice) {
-        let longest = match advice {
-            Advice::Normal | Advice::NoReuse | Advice::DontCache => self.longest,
-            Advice::Sequential => 2 * self.longest,
+        let max_readahead = match advice {
+            Advice::Normal | Advice::NoReuse | Advice::DontCache => self.max_readahead,
+            Advice::Sequential => 2 * self.max_readahead,
             Advice::Random => 0,
             Advice::WillNeed | Advice::DoNotNeed => return,
         };
-        let is_passing = advice == Advice::DontCache;
-        self.is_once.store(advice == Advice::NoReuse || is_passing, Ordering::Relaxed);
-        self.is_passing.store(is_passing, Ordering::Relaxed);
-        self.readahead.lock().set_longest(longest);
+        let is_dropbehind = advice == Advice::DontCache;
+        self.is_no_reuse.store(advice == Advice::NoReuse || is_dropbehind, Ordering::Relaxed);
+        self.is_dropbehind.store(is_dropbehind, Ordering::Relaxed);
+        self.readahead.lock().set_max_folios(max_readahead);
     }
 
-    /// Whether a read that began at an offset and has got so far counts the folio it finds as used.
+    /// True if a read that began at `offset` and has moved `done` bytes counts an access for the next folio.
     #[inline]
-    pub(crate) fn is_counted(&self, offset: u64, done: u64) -> bool {
-        (done > 0 || !self.goes_on(offset)) && !self.is_once.load(Ordering::Relaxed)
+    pub(crate) fn counts_as_use(&self, offset: u64, done: u64) -> bool {
+        (done > 0 || !self.continues_in_folio(offset)) && !self.is_no_reuse.load(Ordering::Relaxed)
     }
 
-    /// Whether what comes into the cache for it leaves when it is done with it.
+    /// True if folios leave the cache after use.
     #[inline]
-    pub(crate) fn is_passing(&self) -> bool {
-        self.is_passing.load(Ordering::Relaxed)
+    pub(crate) fn is_dropbehind(&self) -> bool {
+        self.is_dropbehind.load(Ordering::Relaxed)
     }
 
-    /// Whether a read that begins at an offset goes on in a folio that the last one touched.
+    /// True if a read at `offset` continues in the folio where the last one ended.
     #[inline]
-    fn goes_on(&self, offset: u64) -> bool {
-        !offset.is_multiple_of(FOLIO) && self.inside.load(Ordering::Relaxed) == offset / FOLIO
+    fn continues_in_folio(&self, offset: u64) -> bool {
+        !offset.is_multiple_of(FOLIO)
+            && self.partial_folio.load(Ordering::Relaxed) == offset / FOLIO
     }
 
-    /// A read has ended before an offset. Whoever reads whole folios writes nothing here, so that threads with one
-    /// opening do not disturb one another.
+    /// Notes that a read ended at `offset`. Reads of whole folios store nothing here, so threads with one
+    /// handle do not contend on the line.
     #[inline]
-    pub(crate) fn ended(&self, offset: u64) {
-        let inside = if offset.is_multiple_of(FOLIO) { NONE } else { offset / FOLIO };
-        if self.inside.load(Ordering::Relaxed) != inside {
-            self.inside.store(inside, Ordering::Relaxed);
+    pub(crate) fn note_end(&self, offset: u64) {
+        let partial_folio = if offset.is_multiple_of(FOLIO) { NO_FOLIO } else { offset / FOLIO };
+        if self.partial_folio.load(Ordering::Relaxed) != partial_folio {
+            self.partial_folio.store(partial_folio, Ordering::Relaxed);
         }
     }
 }

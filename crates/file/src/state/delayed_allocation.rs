@@ -1,4 +1,5 @@
-//! Folios for which there is room on the device, and no place yet: that is found when they are saved, in long runs.
+//! Delayed allocation: dirty folios with reserved space and no blocks. Write-back chooses the blocks, in long
+//! runs.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -7,44 +8,44 @@ use uringfs_cache::FOLIO;
 
 use crate::map::mapping::Promise;
 
-/// Some of a file. Dropped, their room is given back.
+/// Such folios of one file. Dropping them returns their space.
 #[derive(Debug, Default)]
-pub(crate) struct Promised {
+pub(crate) struct DelayedFolios {
     folios: BTreeSet<u64>,
-    room: Promise,
+    reservation: Promise,
 }
 
-impl Promised {
-    /// Each with its room.
-    pub(crate) fn new(folios: BTreeSet<u64>, room: Promise) -> Promised {
-        Promised { folios, room }
+impl DelayedFolios {
+    /// `reservation` holds one folio's bytes for each.
+    pub(crate) fn new(folios: BTreeSet<u64>, reservation: Promise) -> DelayedFolios {
+        DelayedFolios { folios, reservation }
     }
 
     pub(crate) fn contains(&self, index: u64) -> bool {
         self.folios.contains(&index)
     }
 
-    /// How many bytes.
+    /// Reserved bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.room.bytes()
+        self.reservation.bytes()
     }
 
-    /// Their room, for a map that finds places for all of them.
-    pub(crate) fn room(&mut self) -> &mut Promise {
-        &mut self.room
+    /// Their space, for the map that allocates it.
+    pub(crate) fn reservation(&mut self) -> &mut Promise {
+        &mut self.reservation
     }
 
-    /// Takes those of a range.
-    pub(crate) fn take(&mut self, folios: Range<u64>) -> Promised {
+    /// Splits off the folios of a range, with their space.
+    pub(crate) fn take(&mut self, folios: Range<u64>) -> DelayedFolios {
         let taken: BTreeSet<u64> = self.folios.range(folios).copied().collect();
         taken.iter().for_each(|index| _ = self.folios.remove(index));
-        let room = self.room.split_off(taken.len() as u64 * FOLIO);
-        Promised { folios: taken, room }
+        let reservation = self.reservation.split_off(taken.len() as u64 * FOLIO);
+        DelayedFolios { folios: taken, reservation }
     }
 
-    /// Adds others, none of which is among them.
-    pub(crate) fn join(&mut self, other: Promised) {
+    /// Adds folios that are not in the set.
+    pub(crate) fn merge(&mut self, other: DelayedFolios) {
         self.folios.extend(other.folios);
-        self.room.join(other.room);
+        self.reservation.join(other.reservation);
     }
 }

@@ -1,4 +1,4 @@
-//! What was written to a file through the page cache and its device does not have yet.
+//! The dirty folios of a file: written through the page cache, not yet on its device.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -12,187 +12,188 @@ use std::task::{Poll, Waker};
 use parking_lot::{Mutex, MutexGuard};
 use uringfs_cache::{FOLIO, Fill, Pages};
 
-use crate::map::file_map::AnyMap;
+use crate::map::file_map::FileMap;
 use crate::map::mapping::{Generation, Place};
-use crate::state::delayed_allocation::Promised;
+use crate::state::delayed_allocation::DelayedFolios;
 
-/// An open file, as its dirty folios keep it.
+/// A file handle, as its dirty folios keep it open.
 pub(crate) trait DirtyFile: Any + Debug + Send + Sync {
-    /// Where its bytes lie.
-    fn map(&self) -> &AnyMap;
+    /// The file's map.
+    fn map(&self) -> &FileMap;
 }
 
-/// Of all openings of a file.
+/// One for all handles of a file.
 #[derive(Debug, Default)]
-pub(crate) struct Unsaved {
+pub(crate) struct DirtySet {
     is_any: AtomicBool,
-    /// Behind its last byte.
+    /// End of the last dirty byte; 0 without one.
     end: AtomicU64,
-    /// How often it could not be saved.
+    /// Failed write-backs.
     failures: AtomicU64,
-    /// Of how many of these some opening was told.
-    told: AtomicU64,
-    /// How often something that was to be saved came back, whyever.
-    returned: AtomicU64,
-    /// Openings through a page cache.
-    openings: AtomicU32,
-    state: Mutex<State>,
+    /// Of these, the number that some handle has reported.
+    failures_reported: AtomicU64,
+    /// Runs that write-back returned as dirty, for any reason.
+    redirtied: AtomicU64,
+    /// Open buffered handles.
+    buffered_handles: AtomicU32,
+    state: Mutex<DirtyState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DirtyState {
     folios: BTreeSet<u64>,
-    /// Folios that somebody is saving, with the generation of what is saved: of these `folios` has those that were
-    /// changed again meanwhile.
-    saving: Vec<(Range<u64>, Generation)>,
-    /// Those of `folios` that have no place on the device yet.
-    promised: Promised,
-    /// That of the file when they were written.
+    /// Runs under write-back, with their generation. Of these, `folios` has the ones that changed again
+    /// meanwhile.
+    in_writeback: Vec<(Range<u64>, Generation)>,
+    /// Those of `folios` without blocks on the device.
+    delayed: DelayedFolios,
+    /// The file's truncate generation when they were written.
     generation: Generation,
-    /// Keeps the file open as long as there are any.
+    /// Keeps the file open while any folio is dirty.
     file: Option<Arc<dyn DirtyFile>>,
-    watcher: Watcher,
+    flusher: Flusher,
 }
 
-/// Whoever saves when it is time.
+/// State of the file's flusher.
 #[derive(Debug, Default)]
-struct Watcher {
-    is_there: bool,
-    /// An opening was closed: others, who do not see the cache, may look for what was written.
-    is_hurried: bool,
+struct Flusher {
+    is_running: bool,
+    /// A flush was requested, as on close: a reader that bypasses this cache may look for the bytes.
+    is_requested: bool,
     waker: Option<Waker>,
 }
 
-impl State {
+impl DirtyState {
     fn is_empty(&self) -> bool {
-        self.folios.is_empty() && self.saving.is_empty()
+        self.folios.is_empty() && self.in_writeback.is_empty()
     }
 
-    /// The first of those in a range and those in a row behind it, at most so many.
-    fn first_run(&self, folios: Range<u64>, most: u64) -> Option<Range<u64>> {
+    /// The first dirty folios of a range in a row, at most `max_folios`.
+    fn first_run(&self, folios: Range<u64>, max_folios: u64) -> Option<Range<u64>> {
         if folios.is_empty() {
             return None;
         }
         let mut found = self.folios.range(folios);
         let first = *found.next()?;
-        let behind = (first + 1..first + most).zip(found).take_while(|(next, is)| next == *is);
+        let behind =
+            (first + 1..first + max_folios).zip(found).take_while(|(next, is)| next == *is);
         Some(first..first + 1 + behind.count() as u64)
     }
 }
 
-impl Unsaved {
-    /// Whether there is anything.
+impl DirtySet {
+    /// True if any folio is dirty or under write-back.
     #[inline(always)]
     pub(crate) fn is_any(&self) -> bool {
         self.is_any.load(Ordering::Acquire)
     }
 
-    /// Behind its last byte; 0 without one.
+    /// End of the last dirty byte; 0 without one.
     #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
     }
 
-    /// How often something could not be saved.
+    /// Failed write-backs.
     pub(crate) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Acquire)
     }
 
-    /// The failures that an opening is taken to know of when it begins: those that nobody was told of are told to the
-    /// next, as Linux does (`errseq_sample`).
-    pub(crate) fn failures_told(&self) -> u64 {
-        self.told.load(Ordering::Acquire)
+    /// Failures that a new handle does not report: those that some handle has reported. The others go to the
+    /// next handle that syncs, as in Linux (`errseq_sample`).
+    pub(crate) fn failures_reported(&self) -> u64 {
+        self.failures_reported.load(Ordering::Acquire)
     }
 
-    /// The failures that an opening is told of now.
-    pub(crate) fn tell_failures(&self) -> u64 {
+    /// All failures so far; they count as reported from now on.
+    pub(crate) fn report_failures(&self) -> u64 {
         let failures = self.failures();
-        self.told.fetch_max(failures, Ordering::AcqRel);
+        self.failures_reported.fetch_max(failures, Ordering::AcqRel);
         failures
     }
 
-    /// How often something that was to be saved was not.
-    pub(crate) fn returned(&self) -> u64 {
-        self.returned.load(Ordering::Acquire)
+    /// Runs that write-back returned as dirty.
+    pub(crate) fn redirtied(&self) -> u64 {
+        self.redirtied.load(Ordering::Acquire)
     }
 
-    /// The file, as long as there is something.
+    /// The file, while any folio is dirty.
     pub(crate) fn file(&self) -> Option<Arc<dyn DirtyFile>> {
         self.state.lock().file.clone()
     }
 
-    /// How many bytes there is room for on the device, and no place yet.
-    pub(crate) fn promised_bytes(&self) -> u64 {
-        if self.is_any() { self.state.lock().promised.bytes() } else { 0 }
+    /// Bytes of dirty folios with reserved space and no blocks.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        if self.is_any() { self.state.lock().delayed.bytes() } else { 0 }
     }
 
-    /// Of some folios of a file those that have no place on the device and no room there. The caller keeps other
-    /// writers out.
-    pub(crate) fn without_room(&self, map: &AnyMap, folios: Range<u64>) -> BTreeSet<u64> {
+    /// The folios of a range that have neither blocks nor reserved space. The caller excludes other writers.
+    pub(crate) fn needing_reservation(&self, map: &FileMap, folios: Range<u64>) -> BTreeSet<u64> {
         let state = &*self.state.lock();
-        let has_room = |index: u64| {
-            // What is saved of a file that was emptied gives its room back.
-            let is_here = |(run, begun): &(Range<u64>, Generation)| {
-                run.contains(&index) && *begun == state.generation
+        let is_reserved = |index: u64| {
+            // A run of an earlier generation returns its space when it ends.
+            let is_here = |(run, generation): &(Range<u64>, Generation)| {
+                run.contains(&index) && *generation == state.generation
             };
-            state.promised.contains(index) || state.saving.iter().any(is_here)
+            state.delayed.contains(index) || state.in_writeback.iter().any(is_here)
         };
         let (mut found, mut at) = (BTreeSet::new(), folios.start);
         while at < folios.end {
             let mapping = map.map(at * FOLIO);
             let end = (at + (mapping.length / FOLIO).max(1)).min(folios.end);
             if mapping.place == Place::Hole {
-                found.extend((at..end).filter(|index| !has_room(*index)));
+                found.extend((at..end).filter(|index| !is_reserved(*index)));
             }
             at = end;
         }
         found
     }
 
-    /// Where, from an offset on, the first bytes lie.
-    pub(crate) fn next(&self, offset: u64) -> Option<u64> {
+    /// Offset of the first dirty byte from `offset` on.
+    pub(crate) fn next_dirty(&self, offset: u64) -> Option<u64> {
         if !self.is_any() {
             return None;
         }
         let index = offset / FOLIO;
         let state = self.state.lock();
-        let saving =
-            state.saving.iter().filter(|(run, _)| run.end > index).map(|(run, _)| run.start);
-        let first = saving.chain(state.folios.range(index..).next().copied()).min()?;
+        let runs =
+            state.in_writeback.iter().filter(|(run, _)| run.end > index).map(|(run, _)| run.start);
+        let first = runs.chain(state.folios.range(index..).next().copied()).min()?;
         Some(offset.max(first * FOLIO)).filter(|offset| *offset < self.end())
     }
 
-    /// Folios were changed, up to `end`, while the file had been emptied as often as `begun` says: else that came
-    /// before. Takes their room of what was promised, and a file from `keep` if none is kept open. Answers whether somebody is to watch it from now on.
-    pub(crate) fn changed(
+    /// Marks changed folios dirty, with data up to `end`. If the file has been truncated to 0 since
+    /// `generation`, the write came before: the folios are dropped. Takes the folios' space out of `delayed`,
+    /// and a handle from `keep` if none is kept yet. Returns true if the caller has to start a flusher.
+    pub(crate) fn mark_dirty(
         &self,
         keep: impl FnOnce() -> Arc<dyn DirtyFile>,
         fill: Fill,
         end: u64,
-        begun: Generation,
-        promised: &mut Promised,
+        generation: Generation,
+        delayed: &mut DelayedFolios,
     ) -> bool {
         let range = fill.range();
         let folios = range.start / FOLIO..range.end / FOLIO;
-        let promised = promised.take(folios.clone());
+        let delayed = delayed.take(folios.clone());
         let state = &mut *self.state.lock();
-        if state.generation != begun {
+        if state.generation != generation {
             fill.forget();
             return false;
         }
         state.folios.extend(folios);
-        state.promised.join(promised);
+        state.delayed.merge(delayed);
         state.file.get_or_insert_with(keep);
         self.end.fetch_max(end, Ordering::Release);
         self.is_any.store(true, Ordering::Release);
         fill.end_unsaved();
-        !std::mem::replace(&mut state.watcher.is_there, true)
+        !std::mem::replace(&mut state.flusher.is_running, true)
     }
 
-    /// The file was emptied: what there was is to be saved no more.
-    pub(crate) fn forget(&self, pages: &Pages, generation: Generation) {
+    /// The file was truncated to 0: discards the dirty folios of earlier generations.
+    pub(crate) fn discard_before(&self, pages: &Pages, generation: Generation) {
         let mut state = self.state.lock();
-        // Who comes late knows of an older one.
+        // A late caller has an older generation.
         if state.generation < generation {
             pages.invalidate(0..u64::MAX);
             state.generation = generation;
@@ -201,106 +202,115 @@ impl Unsaved {
         }
     }
 
-    /// The file is cut off. The caller keeps writers and savers out.
-    pub(crate) fn cut(&self, size: u64) {
+    /// Discards what lies beyond `size`. The caller excludes writers and write-back.
+    pub(crate) fn truncate(&self, size: u64) {
         let state = self.state.lock();
         self.end.fetch_min(size, Ordering::Release);
         self.drop_from(state, size.div_ceil(FOLIO));
     }
 
-    /// Nothing from a folio on is to be saved any more.
-    fn drop_from(&self, mut state: MutexGuard<'_, State>, folio: u64) {
+    /// Discards the dirty folios from `folio` on.
+    fn drop_from(&self, mut state: MutexGuard<'_, DirtyState>, folio: u64) {
         state.folios.split_off(&folio);
-        let promised = state.promised.take(folio..u64::MAX);
-        self.settle(state);
-        // Who gives back asks others' locks.
-        drop(promised);
+        let delayed = state.delayed.take(folio..u64::MAX);
+        self.release_if_clean(state);
+        // Without the lock: returning space takes locks of the map.
+        drop(delayed);
     }
 
-    /// Says so when there is nothing any more, and lets the file go.
-    fn settle(&self, mut state: MutexGuard<'_, State>) {
+    /// If nothing is dirty any more, notes that and lets the file go.
+    fn release_if_clean(&self, mut state: MutexGuard<'_, DirtyState>) {
         if state.is_empty() {
             self.is_any.store(false, Ordering::Release);
             self.end.store(0, Ordering::Release);
             let file = state.file.take();
-            // It may be the last one.
+            // Without the lock: it may be the last reference to the file.
             drop(state);
             drop(file);
         }
     }
 
-    /// The first unsaved folios of a range, in a row, at most so many.
-    pub(crate) fn first_run(&self, folios: Range<u64>, most: u64) -> Option<Range<u64>> {
-        self.state.lock().first_run(folios, most)
+    /// The first dirty folios of a range in a row, at most `max_folios`.
+    pub(crate) fn first_run(&self, folios: Range<u64>, max_folios: u64) -> Option<Range<u64>> {
+        self.state.lock().first_run(folios, max_folios)
     }
 
-    /// Whether somebody is saving any of a range.
-    pub(crate) fn is_saving(&self, folios: &Range<u64>) -> bool {
-        let meets = |(run, _): &(Range<u64>, _)| run.start < folios.end && folios.start < run.end;
-        self.state.lock().saving.iter().any(meets)
+    /// True if any folio of a range is under write-back.
+    pub(crate) fn is_in_writeback(&self, folios: &Range<u64>) -> bool {
+        let overlaps =
+            |(run, _): &(Range<u64>, _)| run.start < folios.end && folios.start < run.end;
+        self.state.lock().in_writeback.iter().any(overlaps)
     }
 
-    /// Takes the first unsaved folios of a range to save them. The caller keeps other savers out.
-    pub(crate) fn take<'u>(
+    /// Takes the first dirty folios of a range for write-back. The caller excludes other write-back of the
+    /// range.
+    pub(crate) fn take_run<'u>(
         &'u self,
         pages: &'u Pages,
         folios: Range<u64>,
-        most: u64,
-    ) -> Option<Saving<'u>> {
+        max_folios: u64,
+    ) -> Option<WritebackRun<'u>> {
         let state = &mut *self.state.lock();
-        let run = state.first_run(folios, most)?;
+        let run = state.first_run(folios, max_folios)?;
         run.clone().for_each(|index| _ = state.folios.remove(&index));
-        let (promised, begun) = (state.promised.take(run.clone()), state.generation);
-        state.saving.push((run.clone(), begun));
-        Some(Saving { unsaved: self, pages, run, promised, begun, end: SaveEnd::Stopped })
+        let (delayed, generation) = (state.delayed.take(run.clone()), state.generation);
+        state.in_writeback.push((run.clone(), generation));
+        Some(WritebackRun {
+            dirty: self,
+            pages,
+            run,
+            delayed,
+            generation,
+            end: WritebackEnd::Cancelled,
+        })
     }
 
-    /// Waits until an opening of the file is closed.
-    pub(crate) async fn hurried(&self) {
+    /// Waits until a flush is requested.
+    pub(crate) async fn flush_requested(&self) {
         poll_fn(|context| {
-            let watcher = &mut self.state.lock().watcher;
-            if std::mem::take(&mut watcher.is_hurried) {
+            let flusher = &mut self.state.lock().flusher;
+            if std::mem::take(&mut flusher.is_requested) {
                 return Poll::Ready(());
             }
-            watcher.waker = Some(context.waker().clone());
+            flusher.waker = Some(context.waker().clone());
             Poll::Pending
         })
         .await;
     }
 
-    /// The file is opened through a page cache.
-    pub(crate) fn opened(&self) {
-        // Not while somebody gives up what those before have written.
+    /// Counts a buffered handle.
+    pub(crate) fn handle_opened(&self) {
+        // Not while `drop_dirty` decides whether a buffered handle is left.
         let _state = self.state.lock();
-        self.openings.fetch_add(1, Ordering::AcqRel);
+        self.buffered_handles.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Such an opening is closed: what it has written is to be saved soon. Answers whether somebody is to watch it
-    /// for that.
-    pub(crate) fn closed(&self) -> bool {
-        self.openings.fetch_sub(1, Ordering::AcqRel);
-        self.is_any() && self.hurry()
+    /// A buffered handle closes: requests a flush of its writes. Returns true if the caller has to start a
+    /// flusher.
+    pub(crate) fn handle_closed(&self) -> bool {
+        self.buffered_handles.fetch_sub(1, Ordering::AcqRel);
+        self.is_any() && self.flush_soon()
     }
 
-    /// What there is is to be saved soon. Answers whether somebody is to watch it for that.
-    pub(crate) fn hurry(&self) -> bool {
+    /// Requests a flush. Returns true if the caller has to start a flusher.
+    pub(crate) fn flush_soon(&self) -> bool {
         let (waker, was_there) = {
-            let watcher = &mut self.state.lock().watcher;
-            watcher.is_hurried = true;
-            (watcher.waker.take(), std::mem::replace(&mut watcher.is_there, true))
+            let flusher = &mut self.state.lock().flusher;
+            flusher.is_requested = true;
+            (flusher.waker.take(), std::mem::replace(&mut flusher.is_running, true))
         };
         waker.into_iter().for_each(Waker::wake);
         !was_there
     }
 
-    /// What could not be saved of a file that nobody has open through a page cache any more is lost: the openings that
-    /// there are, and its map, hear of it.
-    pub(crate) fn give_up(&self, pages: &Pages) {
+    /// Discards dirty folios that could not be written back, if no buffered handle is left to sync them. The
+    /// remaining handles and the map report the loss.
+    pub(crate) fn drop_dirty(&self, pages: &Pages) {
         let state = self.state.lock();
-        if self.openings.load(Ordering::Acquire) > 0 {
+        if self.buffered_handles.load(Ordering::Acquire) > 0 {
             return;
         }
-        // First: whoever finds nothing unsaved then finds that some is lost.
+        // First: a reader that finds the set clean then also finds the loss.
         if let Some(file) = state.file.as_ref().filter(|_| !state.folios.is_empty()) {
             self.failures.fetch_add(1, Ordering::Release);
             file.map().lost_bytes();
@@ -309,11 +319,11 @@ impl Unsaved {
         self.drop_from(state, 0);
     }
 
-    /// Forgets what was written to a file that nobody can read any more; answers whether it was one.
-    pub(crate) fn abandon(&self, file: &Arc<dyn DirtyFile>, pages: &Pages) -> bool {
+    /// Discards the dirty folios of a file that cannot be read any more. Returns whether it is one.
+    pub(crate) fn drop_if_unlinked(&self, file: &Arc<dyn DirtyFile>, pages: &Pages) -> bool {
         let state = self.state.lock();
-        // The caller has one, and there is one here.
-        let is_ours = Arc::strong_count(file) == 2 && state.saving.is_empty();
+        // One reference is the caller's, one is in this set.
+        let is_ours = Arc::strong_count(file) == 2 && state.in_writeback.is_empty();
         if !is_ours || !file.map().abandon() {
             return false;
         }
@@ -322,78 +332,78 @@ impl Unsaved {
         true
     }
 
-    /// Whether nobody need watch it any more: there is nothing, and no opening has been closed since that was seen.
-    pub(crate) fn stop_watching(&self) -> bool {
+    /// Stops the flusher if nothing is dirty and no flush has been requested since. Returns whether it did.
+    pub(crate) fn stop_flusher_if_clean(&self) -> bool {
         let state = &mut *self.state.lock();
-        let is_done = !state.watcher.is_hurried && state.is_empty();
-        state.watcher.is_there = !is_done;
+        let is_done = !state.flusher.is_requested && state.is_empty();
+        state.flusher.is_running = !is_done;
         is_done
     }
 
-    /// Whoever has watched it does not any more.
-    pub(crate) fn unwatch(&self) {
-        self.state.lock().watcher.is_there = false;
+    /// The flusher has ended.
+    pub(crate) fn flusher_stopped(&self) {
+        self.state.lock().flusher.is_running = false;
     }
 }
 
-/// What became of folios that were to be saved.
+/// The end of a write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SaveEnd {
-    /// The device has them.
-    Saved,
-    /// It could not be done.
+pub(crate) enum WritebackEnd {
+    /// The device has the folios.
+    Clean,
+    /// A request failed.
     Failed,
-    /// Whoever did it was asked to stop, or is gone.
-    Stopped,
+    /// The operation was cancelled or dropped.
+    Cancelled,
 }
 
-/// Folios that are being saved. Dropped, they are unsaved again, unless that was done.
-pub(crate) struct Saving<'u> {
-    unsaved: &'u Unsaved,
+/// Folios under write-back. They become dirty again on drop, unless they were written.
+pub(crate) struct WritebackRun<'u> {
+    dirty: &'u DirtySet,
     pages: &'u Pages,
     run: Range<u64>,
-    /// Those of them that have no place yet.
-    pub(crate) promised: Promised,
-    pub(crate) begun: Generation,
-    end: SaveEnd,
+    /// Those of them without blocks.
+    pub(crate) delayed: DelayedFolios,
+    pub(crate) generation: Generation,
+    end: WritebackEnd,
 }
 
-impl Saving<'_> {
-    /// Which.
+impl WritebackRun<'_> {
+    /// The range of folios.
     pub(crate) fn folios(&self) -> Range<u64> {
         self.run.clone()
     }
 
-    /// Says what became of them.
-    pub(crate) fn end(mut self, end: SaveEnd) {
+    /// Ends the write-back.
+    pub(crate) fn end(mut self, end: WritebackEnd) {
         self.end = end;
     }
 }
 
-impl Drop for Saving<'_> {
+impl Drop for WritebackRun<'_> {
     fn drop(&mut self) {
-        let mut state = self.unsaved.state.lock();
-        let place = state.saving.iter().position(|(run, _)| *run == self.run);
-        state.saving.swap_remove(place.expect("it is being saved"));
+        let mut state = self.dirty.state.lock();
+        let place = state.in_writeback.iter().position(|(run, _)| *run == self.run);
+        state.in_writeback.swap_remove(place.expect("it is under write-back"));
         match self.end {
-            // What was changed meanwhile is unsaved again.
-            SaveEnd::Saved => {
+            // Folios that changed meanwhile stay dirty.
+            WritebackEnd::Clean => {
                 let is_same = |index: &u64| !state.folios.contains(index);
                 self.run.clone().filter(is_same).for_each(|index| self.pages.saved(index));
             }
-            SaveEnd::Failed | SaveEnd::Stopped => {
-                self.unsaved.returned.fetch_add(1, Ordering::Release);
-                if state.generation == self.begun {
+            WritebackEnd::Failed | WritebackEnd::Cancelled => {
+                self.dirty.redirtied.fetch_add(1, Ordering::Release);
+                if state.generation == self.generation {
                     state.folios.extend(self.run.clone());
-                    state.promised.join(std::mem::take(&mut self.promised));
+                    state.delayed.merge(std::mem::take(&mut self.delayed));
                 }
-                if self.end == SaveEnd::Failed {
-                    self.unsaved.failures.fetch_add(1, Ordering::Release);
+                if self.end == WritebackEnd::Failed {
+                    self.dirty.failures.fetch_add(1, Ordering::Release);
                 }
             }
         }
-        self.unsaved.settle(state);
-        if self.end == SaveEnd::Failed {
+        self.dirty.release_if_clean(state);
+        if self.end == WritebackEnd::Failed {
             self.pages.save_failed();
         }
     }
@@ -415,44 +425,50 @@ mod tests {
         File::over(device, FileOptions::default())
     }
 
-    /// The first folio of a file in a cache, unsaved, when the file has been emptied so often.
-    fn one_unsaved(unsaved: &Unsaved, generation: Generation) -> Pages {
+    /// One dirty folio in a cache, of this truncate generation.
+    fn one_dirty(dirty: &DirtySet, generation: Generation) -> Pages {
         let pages = Cache::new(1 << 20).pages(0);
-        unsaved.forget(&pages, generation);
+        dirty.discard_before(&pages, generation);
         let fill = pages.fill(0..1, WRITER).unwrap().remove(0);
-        unsaved.opened();
+        dirty.handle_opened();
         assert!(
-            unsaved.changed(|| one_file().shared, fill, 100, generation, &mut Promised::default()),
-            "nobody watches it yet"
+            dirty.mark_dirty(
+                || one_file().handle,
+                fill,
+                100,
+                generation,
+                &mut DelayedFolios::default()
+            ),
+            "no flusher runs yet"
         );
         pages
     }
 
     #[test]
-    fn whoever_says_late_that_the_file_was_emptied_takes_nothing_away() {
-        let unsaved = Unsaved::default();
-        let pages = one_unsaved(&unsaved, 2);
+    fn a_late_notice_of_a_truncation_discards_nothing_newer() {
+        let dirty = DirtySet::default();
+        let pages = one_dirty(&dirty, 2);
         for generation in [1, 2] {
-            unsaved.forget(&pages, generation);
-            assert!(unsaved.is_any() && unsaved.end() == 100, "{generation}");
+            dirty.discard_before(&pages, generation);
+            assert!(dirty.is_any() && dirty.end() == 100, "{generation}");
             assert!(matches!(pages.look(0), Look::Found(_)));
         }
-        unsaved.forget(&pages, 3);
-        assert!(!unsaved.is_any() && unsaved.file().is_none());
+        dirty.discard_before(&pages, 3);
+        assert!(!dirty.is_any() && dirty.file().is_none());
         assert!(matches!(pages.look(0), Look::Absent));
     }
 
     #[test]
-    fn what_was_written_before_the_file_was_emptied_leaves_nothing() {
-        let unsaved = Unsaved::default();
-        let pages = one_unsaved(&unsaved, 2);
-        unsaved.forget(&pages, 3);
+    fn a_write_from_before_a_truncation_leaves_nothing() {
+        let dirty = DirtySet::default();
+        let pages = one_dirty(&dirty, 2);
+        dirty.discard_before(&pages, 3);
         let (fill, file) = (pages.fill(0..1, WRITER).unwrap().remove(0), one_file());
-        assert!(!unsaved.changed(|| file.shared, fill, 100, 2, &mut Promised::default()));
-        assert!(!unsaved.is_any() && matches!(pages.look(0), Look::Absent));
+        assert!(!dirty.mark_dirty(|| file.handle, fill, 100, 2, &mut DelayedFolios::default()));
+        assert!(!dirty.is_any() && matches!(pages.look(0), Look::Absent));
     }
 
-    /// A file that has nothing on its device.
+    /// A file without blocks.
     struct Hole;
 
     impl Map for Hole {
@@ -466,33 +482,33 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_of_an_emptied_file_has_no_room_for_what_is_written_now() {
-        let unsaved = Unsaved::default();
-        let pages = one_unsaved(&unsaved, 2);
+    fn write_back_of_a_truncated_file_lends_no_space_to_new_writes() {
+        let dirty = DirtySet::default();
+        let pages = one_dirty(&dirty, 2);
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
         let file = File::with_map(device, Hole, Arc::default(), FileOptions::default());
-        let homeless =
-            || unsaved.without_room(&file.shared.map, 0..2).into_iter().collect::<Vec<_>>();
-        let saving = unsaved.take(&pages, 0..1, 1).unwrap();
-        assert_eq!(homeless(), [1]);
-        unsaved.forget(&pages, 3);
-        assert_eq!(homeless(), [0, 1]);
-        drop(saving);
-        assert_eq!(homeless(), [0, 1]);
+        let needing =
+            || dirty.needing_reservation(&file.handle.map, 0..2).into_iter().collect::<Vec<_>>();
+        let run = dirty.take_run(&pages, 0..1, 1).unwrap();
+        assert_eq!(needing(), [1]);
+        dirty.discard_before(&pages, 3);
+        assert_eq!(needing(), [0, 1]);
+        drop(run);
+        assert_eq!(needing(), [0, 1]);
     }
 
     #[test]
-    fn what_cannot_be_saved_is_kept_for_whoever_opens_the_file_meanwhile() {
-        let unsaved = Unsaved::default();
-        let pages = one_unsaved(&unsaved, 0);
-        assert!(!unsaved.closed(), "somebody watches it");
-        unsaved.opened();
-        unsaved.give_up(&pages);
-        assert!(unsaved.is_any() && unsaved.failures() == 0);
+    fn failed_write_back_stays_dirty_while_a_handle_is_open() {
+        let dirty = DirtySet::default();
+        let pages = one_dirty(&dirty, 0);
+        assert!(!dirty.handle_closed(), "a flusher runs");
+        dirty.handle_opened();
+        dirty.drop_dirty(&pages);
+        assert!(dirty.is_any() && dirty.failures() == 0);
         assert!(matches!(pages.look(0), Look::Found(_)));
-        assert!(!unsaved.closed());
-        unsaved.give_up(&pages);
-        assert!(!unsaved.is_any() && unsaved.failures() == 1);
+        assert!(!dirty.handle_closed());
+        dirty.drop_dirty(&pages);
+        assert!(!dirty.is_any() && dirty.failures() == 1);
         assert!(matches!(pages.look(0), Look::Absent));
     }
 }

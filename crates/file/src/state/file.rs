@@ -1,5 +1,5 @@
-//! A file: a device, a map that says where on it the bytes lie, and who may
-//! write when. What it can do stands in `api`.
+//! A file handle: a device, a map, the file's shared state, and how this handle does I/O. The operations are in
+//! `api`.
 
 use std::any::Any;
 use std::fmt;
@@ -10,159 +10,164 @@ use uringfs_cache::FOLIO;
 use uringfs_device::{Core, Device, DeviceIndex, Geometry};
 use uringfs_reactor::SubmissionLock;
 
-use crate::map::file_map::AnyMap;
-use crate::state::cache_handle::Caching;
+use crate::map::file_map::FileMap;
+use crate::state::cache_handle::CacheHandle;
 use crate::state::dirty::DirtyFile;
-use crate::state::file_cache::Cached;
+use crate::state::file_cache::FileCache;
 use crate::state::lock::WriteLock;
 use crate::state::options::{BufferedWait, FileOptions, WriteLocking};
 
-/// The longest simple transfer: a block of the file system's usual size, or the
-/// device's, if that is larger. In bytes.
-const SIMPLE_LIMIT: u32 = 4096;
+/// Longest transfer of the fast path in bytes, unless the device's block is larger: the usual block of a file
+/// system.
+const MAX_FAST_PATH_BYTES: u32 = 4096;
 
-/// A file. Clones are the same file; it can be used from any thread.
+/// A handle to a file. Clones are the same handle; any thread may use it.
 #[derive(Clone)]
 pub struct File {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) handle: Arc<FileHandle>,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct FileHandle {
     pub(crate) device: Device,
-    /// The device's, at hand.
+    /// Of `device`, for direct access.
     pub(crate) core: Arc<Core>,
     pub(crate) index: DeviceIndex,
-    pub(crate) map: AnyMap,
+    pub(crate) map: FileMap,
     pub(crate) options: FileOptions,
-    pub(crate) lock: Arc<WriteLock>,
-    /// Where reads look first; none of a file that is asked directly.
-    pub(crate) cache: Option<Caching>,
+    pub(crate) state: Arc<WriteLock>,
+    /// `None` for a direct handle.
+    pub(crate) cache: Option<CacheHandle>,
     /// Offsets, lengths and addresses of direct requests have none of these bits.
     pub(crate) block_mask: u64,
-    /// Nor has the memory of these.
+    /// The memory of direct requests has none of these address bits.
     pub(crate) memory_mask: u64,
-    /// The longest simple read, in bytes: 0 when it is switched off.
-    pub(crate) simple_read_limit: u32,
-    /// The longest simple write, in bytes: 0 when nothing may be written, or not without a lock.
-    pub(crate) simple_write_limit: u32,
+    /// Longest read of the fast path in bytes; 0 when it is switched off.
+    pub(crate) fast_read_limit: u32,
+    /// Longest write of the fast path in bytes; 0 when writes are refused or need a lock.
+    pub(crate) fast_write_limit: u32,
     pub(crate) read_only: bool,
-    /// Taken by each write while the kernel is given it: `direct.write_lock=exclusive`.
+    /// With `direct.write_lock=exclusive`: held while a write is submitted.
     pub(crate) submission: Option<SubmissionLock>,
-    /// How many failures to save what was written through the page cache this opening was told of.
-    failures_seen: AtomicU64,
-    /// Through a page cache. The last to be dropped: nobody has the map by this any more then.
-    _opening: Option<Opening>,
+    /// Number of write-back failures that this handle has reported.
+    failures_reported: AtomicU64,
+    /// Of a buffered handle. Last, so that it drops after the map: the flusher may then own the only reference.
+    _buffered: Option<BufferedHandle>,
 }
 
 /// Starts the flusher of a file.
 pub(crate) type StartFlusher = fn(&Arc<WriteLock>, &Arc<Core>);
 
 /// A buffered handle. Dirty folios are kept until the last one closes.
-struct Opening {
-    lock: Arc<WriteLock>,
+struct BufferedHandle {
+    state: Arc<WriteLock>,
     core: Arc<Core>,
     start_flusher: StartFlusher,
 }
 
-impl Opening {
-    fn new(lock: &Arc<WriteLock>, core: &Arc<Core>, start_flusher: StartFlusher) -> Opening {
-        lock.unsaved().opened();
-        Opening { lock: lock.clone(), core: core.clone(), start_flusher }
+impl BufferedHandle {
+    fn new(
+        state: &Arc<WriteLock>,
+        core: &Arc<Core>,
+        start_flusher: StartFlusher,
+    ) -> BufferedHandle {
+        state.dirty().handle_opened();
+        BufferedHandle { state: state.clone(), core: core.clone(), start_flusher }
     }
 }
 
-impl Drop for Opening {
+impl Drop for BufferedHandle {
     fn drop(&mut self) {
-        if self.lock.unsaved().closed() {
-            (self.start_flusher)(&self.lock, &self.core);
+        if self.state.dirty().handle_closed() {
+            (self.start_flusher)(&self.state, &self.core);
         }
     }
 }
 
-impl DirtyFile for Shared {
-    fn map(&self) -> &AnyMap {
+impl DirtyFile for FileHandle {
+    fn map(&self) -> &FileMap {
         &self.map
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for FileHandle {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "File of {} bytes on {:?}", self.size(), self.device)
     }
 }
 
-impl Shared {
-    /// What a cache has of the file.
+impl FileHandle {
+    /// The file's folios in the handle's cache.
     #[inline(always)]
-    pub(crate) fn cached_by(&self, caching: &Caching) -> &Cached {
-        self.lock.cached(&caching.cache, self.index)
+    pub(crate) fn file_cache(&self, caching: &CacheHandle) -> &FileCache {
+        self.state.file_cache(&caching.cache, self.index)
     }
 
-    /// Bytes, with what was written through the page cache and is not on the device.
+    /// Size in bytes, dirty folios included.
     #[inline]
     pub(crate) fn size(&self) -> u64 {
-        self.lock.size(|| self.map.generation(), || self.map.size())
+        self.state.size(|| self.map.generation(), || self.map.size())
     }
 
-    /// Whether something could not be saved since this opening was told last, or before it without anybody being told.
+    /// True if write-back has failed since this handle last reported it, or earlier without any handle
+    /// reporting it.
     pub(crate) fn take_failure(&self) -> bool {
-        let failures = self.lock.unsaved().tell_failures();
-        let has_failed = self.failures_seen.swap(failures, Ordering::Relaxed) != failures;
+        let failures = self.state.dirty().report_failures();
+        let has_failed = self.failures_reported.swap(failures, Ordering::Relaxed) != failures;
         self.map.take_lost_bytes() || has_failed
     }
 
-    /// Whether a read that has to wait for the cache does so in a thread.
+    /// True if a read that misses the cache blocks a pool thread.
     pub(crate) fn waits_in_threads(&self) -> bool {
         self.cache.is_some() && self.options.buffered_wait == BufferedWait::Thread
     }
 }
 
 impl File {
-    /// The same file, asked directly.
+    /// A direct handle to the same file.
     pub fn direct(&self) -> File {
-        self.with_same(None)
+        self.reopen(None)
     }
 
-    /// A file kept open by its dirty folios.
-    pub(crate) fn kept(file: Arc<dyn DirtyFile>) -> File {
+    /// The handle that dirty folios keep open.
+    pub(crate) fn from_dirty(file: Arc<dyn DirtyFile>) -> File {
         let file: Arc<dyn Any + Send + Sync> = file;
-        File { shared: file.downcast().expect("a dirty file is what a `File` holds") }
+        File { handle: file.downcast().expect("a dirty file is what a `File` holds") }
     }
 
-    /// The same file, opened through a cache or directly.
-    pub(crate) fn with_same(&self, cache: Option<(Caching, StartFlusher)>) -> File {
-        let Shared { device, map, lock, options, .. } = &*self.shared;
-        File::with_cache(device.clone(), map.clone(), lock.clone(), *options, cache)
+    /// Another handle to the same file, buffered or direct.
+    pub(crate) fn reopen(&self, cache: Option<(CacheHandle, StartFlusher)>) -> File {
+        let FileHandle { device, map, state, options, .. } = &*self.handle;
+        File::with_cache(device.clone(), map.clone(), state.clone(), *options, cache)
     }
 
     pub(crate) fn with_cache(
         device: Device,
-        map: AnyMap,
-        lock: Arc<WriteLock>,
+        map: FileMap,
+        state: Arc<WriteLock>,
         options: FileOptions,
-        cache: Option<(Caching, StartFlusher)>,
+        cache: Option<(CacheHandle, StartFlusher)>,
     ) -> File {
         let geometry = device.geometry();
-        // Folios are filled block by block: larger blocks are read directly.
+        // Folios are filled in whole device blocks. A device with larger blocks has direct handles only.
         let cache = cache.filter(|_| u64::from(geometry.block_size) <= FOLIO);
-        let limit = SIMPLE_LIMIT.max(geometry.block_size);
+        let limit = MAX_FAST_PATH_BYTES.max(geometry.block_size);
         let read_only = geometry.read_only || map.is_read_only();
         let submission = match options.write_lock {
             WriteLocking::Shared => None,
-            WriteLocking::Exclusive => Some(lock.submission().clone()),
+            WriteLocking::Exclusive => Some(state.submission().clone()),
         };
         let (cache, start_flusher) = cache.unzip();
-        let opening = start_flusher.map(|start| Opening::new(&lock, device.core(), start));
-        let shared = Shared {
-            _opening: opening,
+        let buffered = start_flusher.map(|start| BufferedHandle::new(&state, device.core(), start));
+        let handle = FileHandle {
+            _buffered: buffered,
             block_mask: geometry.block_size as u64 - 1,
             memory_mask: geometry.memory_alignment as u64 - 1,
-            simple_read_limit: if options.simple_read && cache.is_none() { limit } else { 0 },
-            simple_write_limit: match read_only || submission.is_some() || cache.is_some() {
+            fast_read_limit: if options.simple_read && cache.is_none() { limit } else { 0 },
+            fast_write_limit: match read_only || submission.is_some() || cache.is_some() {
                 true => 0,
                 false => limit,
             },
-            failures_seen: AtomicU64::new(lock.unsaved().failures_told()),
+            failures_reported: AtomicU64::new(state.dirty().failures_reported()),
             core: device.core().clone(),
             index: device.index(),
             read_only,
@@ -170,30 +175,30 @@ impl File {
             cache,
             map,
             options,
-            lock,
+            state,
             device,
         };
-        File { shared: Arc::new(shared) }
+        File { handle: Arc::new(handle) }
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
-        self.shared.size()
+        self.handle.size()
     }
 
-    /// The device the bytes lie on.
+    /// The device of the file.
     pub fn device(&self) -> &Device {
-        &self.shared.device
+        &self.handle.device
     }
 
-    /// What that device is like.
+    /// The device's size, alignment and features.
     pub fn geometry(&self) -> &Geometry {
-        self.shared.device.geometry()
+        self.handle.device.geometry()
     }
 }
 
 impl fmt::Debug for File {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shared.fmt(out)
+        self.handle.fmt(out)
     }
 }

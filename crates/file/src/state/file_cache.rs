@@ -1,7 +1,7 @@
 //! Per-file cache state, and what keeps buffered and direct I/O coherent.
 //!
-//! From its first use through a cache on, a file's writers take the locks of their ranges: so each knows when to
-//! take what it has overwritten out of the cache. That is for good, as long as the file is open.
+//! From the first buffered use of a file, all its writers take range locks. So each writer knows when to remove
+//! what it has overwritten from the cache. This holds as long as the file is open.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,46 +12,46 @@ use uringfs_device::DeviceIndex;
 
 use crate::map::mapping::Generation;
 
-/// The cache counts by devices; for loom, which follows every count, by few of them.
+/// The cache has a dirty limit for each device. Under loom, which follows every counter, only for a few.
 const _: () = assert!(cfg!(loom) || uringfs_device::MAX_DEVICES <= uringfs_cache::MAX_DEVICES);
 
-/// What a fill is taken to take until one has ended, and at most.
-const SLOW: Duration = Duration::from_millis(10);
-/// To wait is cheap, and another thread may not have a processor just now.
-const SHORTEST_PATIENCE: Duration = Duration::from_millis(1);
+/// Assumed duration of a fill until the first has ended, and upper bound of the average.
+const MAX_FILL_TIME: Duration = Duration::from_millis(10);
+/// Waiting is cheap, and another thread may not be scheduled at the moment.
+const MIN_FILL_TIMEOUT: Duration = Duration::from_millis(1);
 
-/// What the openings of a file share of the cache.
+/// State of a file in the cache, shared by its handles.
 #[derive(Debug)]
-pub(crate) struct Cached {
+pub(crate) struct FileCache {
     pages: Pages,
-    /// Writers take the locks of their ranges.
-    is_mixed: AtomicBool,
-    /// That of the file when its folios were taken in.
+    /// All writers take range locks.
+    has_range_locks: AtomicBool,
+    /// The file's truncate generation when its folios were added.
     generation: AtomicU64,
-    /// What a fill takes, in nanoseconds: those of late weigh most.
+    /// Duration of a fill in nanoseconds, a moving average.
     fill_ns: AtomicU64,
 }
 
-impl Cached {
-    pub(crate) fn new(cache: &Cache, device: DeviceIndex) -> Cached {
-        Cached {
+impl FileCache {
+    pub(crate) fn new(cache: &Cache, device: DeviceIndex) -> FileCache {
+        FileCache {
             pages: cache.pages(device.get() as u16),
-            is_mixed: AtomicBool::new(false),
+            has_range_locks: AtomicBool::new(false),
             generation: AtomicU64::new(0),
-            fill_ns: AtomicU64::new(SLOW.as_nanos() as u64),
+            fill_ns: AtomicU64::new(MAX_FILL_TIME.as_nanos() as u64),
         }
     }
 
-    /// A fill has taken so long.
+    /// Adds the duration of a fill to the average.
     pub(crate) fn note_fill(&self, time: Duration) {
-        let time = time.min(SLOW).as_nanos() as u64;
+        let time = time.min(MAX_FILL_TIME).as_nanos() as u64;
         let before = self.fill_ns.load(Ordering::Relaxed);
         self.fill_ns.store((before * 7 + time) / 8, Ordering::Relaxed);
     }
 
-    /// How long a reader waits for a fill of another reactor, which sees that it is done only when it turns.
-    pub(crate) fn patience(&self) -> Duration {
-        Duration::from_nanos(4 * self.fill_ns.load(Ordering::Relaxed)).max(SHORTEST_PATIENCE)
+    /// Longest wait of a reader for a fill of another reactor, which notices the completion only when it turns.
+    pub(crate) fn fill_timeout(&self) -> Duration {
+        Duration::from_nanos(4 * self.fill_ns.load(Ordering::Relaxed)).max(MIN_FILL_TIMEOUT)
     }
 
     #[inline(always)]
@@ -59,41 +59,41 @@ impl Cached {
         &self.pages
     }
 
-    /// Whether nobody has emptied the file since its folios were taken in.
+    /// True if the cached folios are of this generation.
     #[inline(always)]
     pub(crate) fn is_current(&self, generation: Generation) -> bool {
         self.generation.load(Ordering::Acquire) == generation
     }
 
-    /// Whether writers take the locks of their ranges.
+    /// True if all writers take range locks.
     #[inline]
-    pub(crate) fn is_mixed(&self) -> bool {
-        self.is_mixed.load(Ordering::Acquire)
+    pub(crate) fn has_range_locks(&self) -> bool {
+        self.has_range_locks.load(Ordering::Acquire)
     }
 
-    /// Writers take the locks of their ranges from now on.
-    pub(crate) fn set_mixed(&self) {
-        self.is_mixed.store(true, Ordering::Release);
+    /// From now on all writers take range locks.
+    pub(crate) fn set_range_locks(&self) {
+        self.has_range_locks.store(true, Ordering::Release);
     }
 
-    /// Its folios are of this generation of the file, or of a later one.
+    /// The folios are of this generation or a later one.
     pub(crate) fn advance(&self, generation: Generation) {
         self.generation.fetch_max(generation, Ordering::AcqRel);
     }
 
-    /// The generation of its folios.
+    /// The generation of the cached folios.
     pub(crate) fn generation(&self) -> Generation {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// A range of bytes has been read by somebody who does not want it to stay. Of a folio that goes on behind it, and
-    /// behind which the file goes on, the rest may be read next.
-    pub(crate) fn passed(&self, range: Range<u64>, size: u64) {
+    /// A dropbehind handle has read a range of bytes. The folio at its end stays when the file continues in it:
+    /// the rest may be read next.
+    pub(crate) fn drop_behind(&self, range: Range<u64>, size: u64) {
         let end = if range.end >= size { range.end.div_ceil(FOLIO) } else { range.end / FOLIO };
         self.pages.forget_passing(range.start / FOLIO..end);
     }
 
-    /// Takes out what the cache has of a range of bytes.
+    /// Removes the folios that overlap a range of bytes.
     pub(crate) fn invalidate(&self, range: Range<u64>) {
         if range.start < range.end {
             self.pages.invalidate(range.start / FOLIO..range.end.div_ceil(FOLIO));
@@ -101,8 +101,8 @@ impl Cached {
     }
 }
 
-/// The folios around a range of bytes.
-pub(crate) fn folios_of(range: &Range<u64>) -> Range<u64> {
+/// The folios that overlap a range of bytes.
+pub(crate) fn folios_around(range: &Range<u64>) -> Range<u64> {
     range.start / FOLIO..range.end.div_ceil(FOLIO)
 }
 

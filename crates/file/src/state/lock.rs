@@ -1,8 +1,8 @@
-//! Who may write where. Overwriters of whole blocks take no lock while nobody
-//! excludes them: they load one word. Who writes part of a block excludes them,
-//! waits until what was issued before has finished, and then all writers take
-//! range locks. It stays so for those who do it again, until some overwriters in
-//! a row have found nobody who excludes them.
+//! State that all handles of a file share, above all its write locks.
+//!
+//! Overwriters of whole blocks take no lock: they load one word (a biased lock). A writer of part of a block
+//! revokes the bias and waits until the overwrites in flight have finished; from then on all writers take range
+//! locks. The bias comes back after some overwrites in a row that no other writer excluded.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,297 +16,302 @@ use uringfs_device::DeviceIndex;
 use uringfs_reactor::{Epoch, Mode, SubmissionLock, quiescence};
 
 use crate::map::mapping::Generation;
-use crate::state::append_queue::Appends;
-use crate::state::dirty::Unsaved;
-use crate::state::file_cache::{Cached, bytes_of, folios_of};
+use crate::state::append_queue::AppendQueue;
+use crate::state::dirty::DirtySet;
+use crate::state::file_cache::{FileCache, bytes_of, folios_around};
 
-/// Overwriters in a row that take a range lock before they need none again.
-const OVERWRITERS: u32 = 8;
+/// Overwrites in a row under range locks that restore the bias.
+const OVERWRITES_TO_REBIAS: u32 = 8;
 
-/// Who may write where: one for all [`File`](crate::File)s of the same bytes.
+/// The state of a file's bytes: one for all [`File`](crate::File)s of the same bytes.
 #[derive(Debug, Default)]
 pub struct WriteLock {
-    mode: Mode,
-    ranges: Mutex<Ranges>,
-    appends: Appends,
+    bias: Mode,
+    ranges: Mutex<RangeLocks>,
+    append_queue: AppendQueue,
     submission: SubmissionLock,
-    cached: OnceLock<Cached>,
-    unsaved: Unsaved,
+    cache: OnceLock<FileCache>,
+    dirty: DirtySet,
 }
 
 #[derive(Debug, Default)]
-struct Ranges {
-    held: Vec<Wanted>,
-    /// In the order in which they came.
-    waiting: VecDeque<Waiting>,
+struct RangeLocks {
+    held: Vec<RangeRequest>,
+    /// In order of arrival, which is the order of their ids.
+    waiting: VecDeque<WaitingRequest>,
     next: u64,
-    /// Overwriters since somebody excluded them.
-    overwriters: u32,
-    /// Not while overwriters need no lock, and of nothing that anybody has written since.
-    tail: Option<Tail>,
+    /// Overwrites since an exclusive lock.
+    overwrites_in_a_row: u32,
+    /// `None` while the bias holds, and as soon as the block is written again.
+    partial_block: Option<PartialBlock>,
 }
 
-/// A range that somebody holds or waits for.
+/// A range that is held or waited for.
 #[derive(Clone, Debug)]
-struct Wanted {
+struct RangeRequest {
     id: u64,
     range: Range<u64>,
-    who: Writer,
+    mode: LockMode,
 }
 
 #[derive(Debug)]
-struct Waiting {
-    wanted: Wanted,
-    /// How many are in its way. Counted when they come and go, so that nobody is compared with everybody else.
+struct WaitingRequest {
+    request: RangeRequest,
+    /// Number of requests that block it. Counted as they come and go, so that no request is compared with all
+    /// others each time.
     blockers: usize,
     waker: Option<Waker>,
 }
 
-/// A block of the file as it was written last, of which only a part was: whoever writes the next part need not
+/// The last block of a write that covered only part of it, as written. The writer of the next part need not
 /// read it.
 #[derive(Debug)]
-pub(crate) struct Tail {
-    /// Where in the file.
+pub(crate) struct PartialBlock {
+    /// Offset in the file.
     pub(crate) start: u64,
-    pub(crate) begun: Generation,
+    pub(crate) generation: Generation,
     pub(crate) bytes: Buffer,
 }
 
-impl Tail {
-    /// Its bytes of the file.
+impl PartialBlock {
+    /// Its range in the file.
     fn range(&self) -> Range<u64> {
         self.start..self.start + self.bytes.len() as u64
     }
 }
 
-/// Who wants a range.
+/// The kind of access that a range lock is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writer {
-    /// Writes whole blocks in place, or new ones, and would have needed no lock.
-    Beside,
-    /// Writes through the page cache: what is saved meanwhile is not in its way.
+pub(crate) enum LockMode {
+    /// An overwrite of whole blocks, or a write to new ones: needs no lock while the bias holds.
+    Overwrite,
+    /// A buffered write. Compatible with write-back.
     Buffered,
-    /// Saves what was written through the page cache. It waits for those only who have what it wants: some of them
-    /// may wait for it.
-    Saver,
-    /// Anybody else.
-    Other,
+    /// Write-back of dirty folios. It waits only for holders, not for earlier waiters: some of them may wait
+    /// for it.
+    Writeback,
+    /// Any other writer.
+    Exclusive,
 }
 
-impl Writer {
-    fn goes_with(self, other: Writer) -> bool {
+impl LockMode {
+    fn is_compatible(self, other: LockMode) -> bool {
         matches!(
             (self, other),
-            (Writer::Buffered, Writer::Saver) | (Writer::Saver, Writer::Buffered)
+            (LockMode::Buffered, LockMode::Writeback) | (LockMode::Writeback, LockMode::Buffered)
         )
     }
 }
 
 impl WriteLock {
-    /// True when overwriters of whole blocks need no lock. The caller has
-    /// counted itself in, behind a full fence, before it asks.
+    /// True when overwriters of whole blocks need no lock. The caller has counted itself in, behind a full
+    /// fence, before it calls this.
     #[inline]
-    pub(crate) fn is_shared(&self) -> bool {
-        self.mode.is_shared()
+    pub(crate) fn is_biased(&self) -> bool {
+        self.bias.is_shared()
     }
 
-    /// Ends the shared mode until the guard is dropped, at least. Overwrites that
-    /// did not see it have finished when the epoch has passed: then comes
-    /// [`Exclusion::settle`]. Without one they have.
+    /// Revokes the bias at least until the guard drops. Overwrites that did not see it have finished when the
+    /// epoch has passed; the caller then calls [`Exclusion::quiesced`]. Without an epoch they have finished
+    /// already.
     pub(crate) fn exclude(self: &Arc<Self>, device: DeviceIndex) -> (Exclusion, Option<Epoch>) {
-        let epoch = self.mode.exclude(quiescence(device));
-        (Exclusion { lock: self.clone() }, epoch)
+        let epoch = self.bias.exclude(quiescence(device));
+        (Exclusion { state: self.clone() }, epoch)
     }
 
-    /// What writers take with `direct.write_lock=exclusive`.
+    /// The lock of `direct.write_lock=exclusive`.
     pub(crate) fn submission(&self) -> &SubmissionLock {
         &self.submission
     }
 
-    /// What the page cache has of the file: of this cache, unless it is in another one already.
-    pub(crate) fn cached(&self, cache: &Cache, device: DeviceIndex) -> &Cached {
-        self.cached.get_or_init(|| Cached::new(cache, device))
+    /// The file's folios. The first caller chooses the cache; the file stays in it.
+    pub(crate) fn file_cache(&self, cache: &Cache, device: DeviceIndex) -> &FileCache {
+        self.cache.get_or_init(|| FileCache::new(cache, device))
     }
 
-    /// The same, if it is in one.
-    pub(crate) fn in_cache(&self) -> Option<&Cached> {
-        self.cached.get()
+    /// The file's folios, if it is in a cache.
+    pub(crate) fn existing_cache(&self) -> Option<&FileCache> {
+        self.cache.get()
     }
 
-    /// What was written through it and is not on the device.
+    /// The dirty folios.
     #[inline(always)]
-    pub(crate) fn unsaved(&self) -> &Unsaved {
-        &self.unsaved
+    pub(crate) fn dirty(&self) -> &DirtySet {
+        &self.dirty
     }
 
-    /// How long the file is: as its map says, or as was written through a page cache since it was emptied so often.
+    /// Size in bytes: from the map, or from dirty folios of the current truncate generation, whichever is
+    /// larger.
     #[inline]
     pub fn size(&self, generation: impl Fn() -> Generation, size: impl Fn() -> u64) -> u64 {
-        // What is saved meanwhile is in the one, then in the other.
-        let unsaved = self.unsaved.end();
+        // In this order: what is written back meanwhile is counted in the first, then in the second.
+        let dirty_end = self.dirty.end();
         let size = size();
-        match self.cached.get() {
-            Some(cached) if unsaved > size && cached.is_current(generation()) => unsaved,
+        match self.cache.get() {
+            Some(cached) if dirty_end > size && cached.is_current(generation()) => dirty_end,
             _ => size,
         }
     }
 
-    /// Whether something was written to the file through a page cache and is not on its device.
+    /// True if the file has dirty folios.
     pub fn has_unsaved(&self) -> bool {
-        self.unsaved.is_any()
+        self.dirty.is_any()
     }
 
-    /// Ends the shared mode for good. The caller waits as after [`Self::exclude`], and settles then.
-    pub(crate) fn mix(&self, device: DeviceIndex) -> Option<Epoch> {
-        self.mode.exclude(quiescence(device))
+    /// Revokes the bias for good. The caller waits as after [`Self::exclude`], then calls [`Self::quiesced`].
+    pub(crate) fn enable_range_locks(&self, device: DeviceIndex) -> Option<Epoch> {
+        self.bias.exclude(quiescence(device))
     }
 
-    /// The epoch of [`Self::mix`] has passed.
-    pub(crate) fn settle(&self) {
-        self.mode.settle();
+    /// The epoch of [`Self::enable_range_locks`] has passed.
+    pub(crate) fn quiesced(&self) {
+        self.bias.settle();
     }
 
-    /// Who appends.
-    pub(crate) fn appends(&self) -> &Appends {
-        &self.appends
+    /// The appends in progress.
+    pub(crate) fn append_queue(&self) -> &AppendQueue {
+        &self.append_queue
     }
 
-    /// Waits for a range of bytes, first come, first served; of a file in the page cache for whole folios.
-    pub(crate) fn range(self: &Arc<Self>, range: Range<u64>, who: Writer) -> RangeFuture {
-        let range = match self.cached.get() {
-            Some(_) => bytes_of(&folios_of(&range)),
+    /// Waits for a range of bytes, in order of arrival. For a file in the page cache the range is widened to
+    /// whole folios.
+    pub(crate) fn lock_range(self: &Arc<Self>, range: Range<u64>, mode: LockMode) -> RangeFuture {
+        let range = match self.cache.get() {
+            Some(_) => bytes_of(&folios_around(&range)),
             None => range,
         };
-        RangeFuture { lock: self.clone(), range, who, id: None }
+        RangeFuture { state: self.clone(), range, mode, id: None }
     }
 }
 
-/// Ends the exclusion of overwriters when dropped.
+/// Keeps the bias revoked. Its drop ends that.
 pub(crate) struct Exclusion {
-    lock: Arc<WriteLock>,
+    state: Arc<WriteLock>,
 }
 
 impl Exclusion {
-    /// The epoch has passed: the next one who excludes has nobody to wait for.
-    pub(crate) fn settle(&self) {
-        self.lock.mode.settle();
+    /// The epoch has passed: the next exclusion need not wait.
+    pub(crate) fn quiesced(&self) {
+        self.state.bias.settle();
     }
 }
 
 impl Drop for Exclusion {
     fn drop(&mut self) {
-        self.lock.mode.include();
+        self.state.bias.include();
     }
 }
 
 /// Waits for a range lock.
 pub(crate) struct RangeFuture {
-    lock: Arc<WriteLock>,
+    state: Arc<WriteLock>,
     range: Range<u64>,
-    who: Writer,
+    mode: LockMode,
     id: Option<u64>,
 }
 
-/// A range lock; dropped, it lets the next in.
+/// A range lock. Its drop wakes the next waiters.
 pub(crate) struct RangeGuard {
-    lock: Arc<WriteLock>,
+    state: Arc<WriteLock>,
     id: u64,
-    /// What lay in the range, all of it or a part.
-    found: Option<Tail>,
-    /// What is left for the next.
-    left: Option<Tail>,
+    /// A partial block of an earlier writer that overlaps the range.
+    cached_block: Option<PartialBlock>,
+    /// A partial block for the next writer.
+    left_block: Option<PartialBlock>,
 }
 
 impl RangeGuard {
-    /// Takes what the page cache has of these bytes out of it.
+    /// Removes the folios of these bytes from the page cache.
     pub(crate) fn invalidate(&self, range: Range<u64>) {
-        if let Some(cached) = self.lock.cached.get() {
+        if let Some(cached) = self.state.cache.get() {
             cached.invalidate(range);
         }
     }
 
-    /// The block that was written last, if some of it lies in the range and nobody has written it since.
-    pub(crate) fn take_tail(&mut self) -> Option<Tail> {
-        self.found.take()
+    /// The partial block of an earlier writer, if it overlaps the range and has not been written since.
+    pub(crate) fn take_partial_block(&mut self) -> Option<PartialBlock> {
+        self.cached_block.take()
     }
 
-    /// Leaves a block of the range for the next. Whoever does excludes overwriters until after.
-    pub(crate) fn leave_tail(&mut self, tail: Tail) {
-        self.left = Some(tail);
+    /// Keeps a block of the range for the next writer. The caller excludes overwriters until after the drop.
+    pub(crate) fn leave_partial_block(&mut self, tail: PartialBlock) {
+        self.left_block = Some(tail);
     }
 }
 
-fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
     other.start < one.end && one.start < other.end
 }
 
-impl Wanted {
-    /// Whether the two cannot be held at once.
-    fn is_in_the_way(&self, other: &Wanted) -> bool {
-        meet(&self.range, &other.range) && !self.who.goes_with(other.who)
+impl RangeRequest {
+    /// True if the two cannot be held at once.
+    fn conflicts(&self, other: &RangeRequest) -> bool {
+        overlap(&self.range, &other.range) && !self.mode.is_compatible(other.mode)
     }
 
-    /// Whether it waits for another as long as that only waits: if that came before. Who saves does not.
-    fn waits_behind(&self, other: &Wanted) -> bool {
-        self.who != Writer::Saver && other.id < self.id
+    /// True if it also waits for the other while that one only waits: if that came first. Write-back does not.
+    fn waits_behind(&self, other: &RangeRequest) -> bool {
+        self.mode != LockMode::Writeback && other.id < self.id
     }
 }
 
-impl Ranges {
-    /// Somebody comes.
-    fn join(&mut self, range: Range<u64>, who: Writer) -> u64 {
+impl RangeLocks {
+    /// Adds a request and counts what blocks it. Returns its id.
+    fn enqueue(&mut self, range: Range<u64>, mode: LockMode) -> u64 {
         self.next += 1;
-        let wanted = Wanted { id: self.next, range, who };
-        let held = self.held.iter().filter(|other| other.is_in_the_way(&wanted)).count();
-        let is_before = |other: &&Waiting| {
-            wanted.waits_behind(&other.wanted) && other.wanted.is_in_the_way(&wanted)
+        let request = RangeRequest { id: self.next, range, mode };
+        let held = self.held.iter().filter(|other| other.conflicts(&request)).count();
+        let is_before = |other: &&WaitingRequest| {
+            request.waits_behind(&other.request) && other.request.conflicts(&request)
         };
         let before = self.waiting.iter().filter(is_before).count();
-        self.waiting.push_back(Waiting { wanted, blockers: held + before, waker: None });
+        self.waiting.push_back(WaitingRequest { request, blockers: held + before, waker: None });
         self.next
     }
 
-    fn place(&self, id: u64) -> usize {
-        let place = self.waiting.binary_search_by_key(&id, |waiting| waiting.wanted.id);
-        place.expect("it waits until now")
+    fn position(&self, id: u64) -> usize {
+        let place = self.waiting.binary_search_by_key(&id, |waiting| waiting.request.id);
+        place.expect("it is waiting")
     }
 
-    /// Gives one who waits what it waits for, if nobody is in its way; else it is woken when nobody is.
-    fn take(&mut self, id: u64, waker: &Waker) -> bool {
-        let place = self.place(id);
+    /// Grants a waiting request if nothing blocks it; otherwise stores the waker.
+    fn try_grant(&mut self, id: u64, waker: &Waker) -> bool {
+        let place = self.position(id);
         if self.waiting[place].blockers > 0 {
             self.waiting[place].waker = Some(waker.clone());
             return false;
         }
-        let Some(Waiting { wanted: taken, .. }) = self.waiting.remove(place) else { return false };
-        for Waiting { wanted, blockers, .. } in &mut self.waiting {
-            // Those behind it have counted it already.
-            let is_news = !wanted.waits_behind(&taken) && taken.is_in_the_way(wanted);
-            *blockers += usize::from(is_news);
+        let Some(WaitingRequest { request: taken, .. }) = self.waiting.remove(place) else {
+            return false;
+        };
+        for WaitingRequest { request, blockers, .. } in &mut self.waiting {
+            // Requests that wait behind it have counted it already.
+            let is_new_blocker = !request.waits_behind(&taken) && taken.conflicts(request);
+            *blockers += usize::from(is_new_blocker);
         }
         self.held.push(taken);
         true
     }
 
-    /// One who waited does not any more.
-    fn leave(&mut self, id: u64) {
-        let place = self.place(id);
-        if let Some(Waiting { wanted: left, .. }) = self.waiting.remove(place) {
-            self.unblock(|wanted| wanted.waits_behind(&left) && left.is_in_the_way(wanted));
+    /// Removes a waiting request.
+    fn cancel(&mut self, id: u64) {
+        let place = self.position(id);
+        if let Some(WaitingRequest { request: left, .. }) = self.waiting.remove(place) {
+            self.unblock(|request| request.waits_behind(&left) && left.conflicts(request));
         }
     }
 
-    /// One gives back what it held.
+    /// Releases a held range.
     fn release(&mut self, id: u64) {
         let place = self.held.iter().position(|held| held.id == id);
-        let released = self.held.swap_remove(place.expect("it is held until now"));
-        self.unblock(|wanted| released.is_in_the_way(wanted));
+        let released = self.held.swap_remove(place.expect("it is held"));
+        self.unblock(|request| released.conflicts(request));
     }
 
-    /// Wakes those that nobody is in the way of any more.
-    fn unblock(&mut self, is_one: impl Fn(&Wanted) -> bool) {
-        for Waiting { wanted, blockers, waker } in &mut self.waiting {
-            if is_one(wanted) {
+    /// Counts one blocker less for those requests, and wakes those that nothing blocks any more.
+    fn unblock(&mut self, was_blocked: impl Fn(&RangeRequest) -> bool) {
+        for WaitingRequest { request, blockers, waker } in &mut self.waiting {
+            if was_blocked(request) {
                 *blockers -= 1;
                 if *blockers == 0 {
                     waker.take().into_iter().for_each(Waker::wake);
@@ -321,25 +326,32 @@ impl Future for RangeFuture {
 
     fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<RangeGuard> {
         let this = &mut *self;
-        let ranges = &mut *this.lock.ranges.lock();
-        let id = *this.id.get_or_insert_with(|| ranges.join(this.range.clone(), this.who));
-        if ranges.take(id, context.waker()) {
+        let ranges = &mut *this.state.ranges.lock();
+        let id = *this.id.get_or_insert_with(|| ranges.enqueue(this.range.clone(), this.mode));
+        if ranges.try_grant(id, context.waker()) {
             this.id = None;
-            // Also of a part of it: overwriters go by the device's blocks, which may be smaller than the file's.
-            let found = ranges.tail.take_if(|tail| meet(&this.range, &tail.range()));
-            match this.who {
-                Writer::Beside => {
-                    ranges.overwriters += 1;
-                    if ranges.overwriters >= OVERWRITERS {
-                        // Together: nobody leaves one before somebody has excluded overwriters again.
-                        ranges.tail = None;
-                        this.lock.mode.share();
+            // A partial overlap counts, too: overwriters use the device's blocks, which may be smaller than the
+            // file's.
+            let cached_block =
+                ranges.partial_block.take_if(|tail| overlap(&this.range, &tail.range()));
+            match this.mode {
+                LockMode::Overwrite => {
+                    ranges.overwrites_in_a_row += 1;
+                    if ranges.overwrites_in_a_row >= OVERWRITES_TO_REBIAS {
+                        // Both at once: no block is kept before overwriters are excluded again.
+                        ranges.partial_block = None;
+                        this.state.bias.share();
                     }
                 }
-                Writer::Other => ranges.overwriters = 0,
-                Writer::Buffered | Writer::Saver => {}
+                LockMode::Exclusive => ranges.overwrites_in_a_row = 0,
+                LockMode::Buffered | LockMode::Writeback => {}
             }
-            return Poll::Ready(RangeGuard { lock: this.lock.clone(), id, found, left: None });
+            return Poll::Ready(RangeGuard {
+                state: this.state.clone(),
+                id,
+                cached_block,
+                left_block: None,
+            });
         }
         Poll::Pending
     }
@@ -348,15 +360,15 @@ impl Future for RangeFuture {
 impl Drop for RangeFuture {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.lock.ranges.lock().leave(id);
+            self.state.ranges.lock().cancel(id);
         }
     }
 }
 
 impl Drop for RangeGuard {
     fn drop(&mut self) {
-        let ranges = &mut *self.lock.ranges.lock();
-        ranges.tail = self.left.take().or(ranges.tail.take());
+        let ranges = &mut *self.state.ranges.lock();
+        ranges.partial_block = self.left_block.take().or(ranges.partial_block.take());
         ranges.release(self.id);
     }
 }
@@ -372,20 +384,22 @@ mod tests {
 
     #[test]
     fn ranges_that_do_not_meet_are_held_together() {
-        let lock = Arc::new(WriteLock::default());
-        let (mut one, mut two) =
-            (pin!(lock.range(0..4096, Writer::Other)), pin!(lock.range(4096..8192, Writer::Other)));
+        let state = Arc::new(WriteLock::default());
+        let (mut one, mut two) = (
+            pin!(state.lock_range(0..4096, LockMode::Exclusive)),
+            pin!(state.lock_range(4096..8192, LockMode::Exclusive)),
+        );
         let Poll::Ready(_one) = poll(one.as_mut()) else { panic!("free") };
         let Poll::Ready(_two) = poll(two.as_mut()) else { panic!("does not meet the first") };
     }
 
     #[test]
     fn first_come_first_served() {
-        let lock = Arc::new(WriteLock::default());
+        let state = Arc::new(WriteLock::default());
         let (mut one, mut wide, mut late) = (
-            pin!(lock.range(0..10, Writer::Other)),
-            pin!(lock.range(0..100, Writer::Other)),
-            pin!(lock.range(50..60, Writer::Other)),
+            pin!(state.lock_range(0..10, LockMode::Exclusive)),
+            pin!(state.lock_range(0..100, LockMode::Exclusive)),
+            pin!(state.lock_range(50..60, LockMode::Exclusive)),
         );
         let Poll::Ready(held) = poll(one.as_mut()) else { panic!("free") };
         assert!(poll(wide.as_mut()).is_pending());
@@ -398,65 +412,65 @@ mod tests {
     }
 
     #[test]
-    fn who_saves_waits_for_those_only_who_have_what_it_wants() {
-        let lock = Arc::new(WriteLock::default());
-        let want = |who| Box::pin(lock.range(0..10, who));
-        let mut first = want(Writer::Buffered);
+    fn write_back_waits_for_holders_not_for_earlier_waiters() {
+        let state = Arc::new(WriteLock::default());
+        let want = |mode| Box::pin(state.lock_range(0..10, mode));
+        let mut first = want(LockMode::Buffered);
         let Poll::Ready(writing) = poll(first.as_mut()) else { panic!("free") };
-        let (mut other, mut late) = (want(Writer::Other), want(Writer::Buffered));
+        let (mut other, mut late) = (want(LockMode::Exclusive), want(LockMode::Buffered));
         assert!(poll(other.as_mut()).is_pending() && poll(late.as_mut()).is_pending());
-        // Before those who came before, since the one who writes may wait for it.
-        let (mut one, mut two) = (want(Writer::Saver), want(Writer::Saver));
-        let Poll::Ready(saving) = poll(one.as_mut()) else { panic!("in nobody's way") };
-        assert!(poll(two.as_mut()).is_pending(), "one saves at a time");
-        drop(saving);
-        let Poll::Ready(saving) = poll(two.as_mut()) else { panic!("its turn") };
+        // Ahead of earlier waiters, since the writer may wait for it.
+        let (mut one, mut two) = (want(LockMode::Writeback), want(LockMode::Writeback));
+        let Poll::Ready(run) = poll(one.as_mut()) else { panic!("compatible") };
+        assert!(poll(two.as_mut()).is_pending(), "one write-back at a time");
+        drop(run);
+        let Poll::Ready(run) = poll(two.as_mut()) else { panic!("its turn") };
         drop(writing);
         assert!(poll(other.as_mut()).is_pending() && poll(late.as_mut()).is_pending());
-        drop(saving);
+        drop(run);
         assert!(poll(late.as_mut()).is_pending());
         let Poll::Ready(_held) = poll(other.as_mut()) else { panic!("its turn") };
-        assert!(poll(want(Writer::Saver).as_mut()).is_pending());
+        assert!(poll(want(LockMode::Writeback).as_mut()).is_pending());
     }
 
     #[test]
-    fn a_waiter_that_gives_up_is_out_of_the_way() {
-        let lock = Arc::new(WriteLock::default());
-        let mut one = pin!(lock.range(0..10, Writer::Other));
+    fn a_waiter_that_gives_up_blocks_nobody() {
+        let state = Arc::new(WriteLock::default());
+        let mut one = pin!(state.lock_range(0..10, LockMode::Exclusive));
         let Poll::Ready(_held) = poll(one.as_mut()) else { panic!("free") };
-        let mut wide = Box::pin(lock.range(0..100, Writer::Other));
+        let mut wide = Box::pin(state.lock_range(0..100, LockMode::Exclusive));
         assert!(poll(wide.as_mut()).is_pending());
-        let mut late = pin!(lock.range(50..60, Writer::Other));
+        let mut late = pin!(state.lock_range(50..60, LockMode::Exclusive));
         assert!(poll(late.as_mut()).is_pending());
         drop(wide);
         assert!(poll(late.as_mut()).is_ready());
     }
 
-    /// What is counted is what there is, whoever comes, gets it, gives up or gives it back.
+    /// The counts agree with a recount, whichever requests arrive, are granted, give up or are released.
     #[test]
-    fn each_who_waits_knows_how_many_are_in_its_way() {
-        const WRITERS: [Writer; 4] =
-            [Writer::Beside, Writer::Buffered, Writer::Saver, Writer::Other];
+    fn each_waiter_knows_the_number_of_its_blockers() {
+        const WRITERS: [LockMode; 4] =
+            [LockMode::Overwrite, LockMode::Buffered, LockMode::Writeback, LockMode::Exclusive];
         let mut random = 7u64;
         let mut below = |bound: u64| {
             random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
             (random >> 33) % bound
         };
-        let mut ranges = Ranges::default();
+        let mut ranges = RangeLocks::default();
         for _ in 0..20_000 {
             let waiting = ranges.waiting.len() as u64;
             match below(4) {
                 0 if waiting < 12 => {
                     let start = below(20);
-                    ranges.join(start..start + 1 + below(8), WRITERS[below(4) as usize]);
+                    ranges.enqueue(start..start + 1 + below(8), WRITERS[below(4) as usize]);
                 }
                 1 if waiting > 0 => {
-                    let id = ranges.waiting[below(waiting) as usize].wanted.id;
-                    ranges.take(id, Waker::noop());
+                    let id = ranges.waiting[below(waiting) as usize].request.id;
+                    ranges.try_grant(id, Waker::noop());
                 }
                 2 if waiting > 0 && below(3) == 0 => {
-                    let id = ranges.waiting[below(waiting) as usize].wanted.id;
-                    ranges.leave(id);
+                    let id = ranges.waiting[below(waiting) as usize].request.id;
+                    ranges.cancel(id);
                 }
                 _ if !ranges.held.is_empty() => {
                     let id = ranges.held[below(ranges.held.len() as u64) as usize].id;
@@ -465,20 +479,20 @@ mod tests {
                 _ => {}
             }
             for (place, waiting) in ranges.waiting.iter().enumerate() {
-                let is_in_its_way = |other: &&Wanted| other.is_in_the_way(&waiting.wanted);
-                let held = ranges.held.iter().filter(is_in_its_way).count();
-                let before = ranges.waiting.iter().take(place).map(|other| &other.wanted);
-                let before = match waiting.wanted.who {
-                    Writer::Saver => 0,
-                    _ => before.filter(is_in_its_way).count(),
+                let blocks_it = |other: &&RangeRequest| other.conflicts(&waiting.request);
+                let held = ranges.held.iter().filter(blocks_it).count();
+                let before = ranges.waiting.iter().take(place).map(|other| &other.request);
+                let before = match waiting.request.mode {
+                    LockMode::Writeback => 0,
+                    _ => before.filter(blocks_it).count(),
                 };
                 assert_eq!(waiting.blockers, held + before, "{waiting:?} of {ranges:?}");
             }
             let all = &ranges.held;
             let is_alone =
-                |one: &Wanted| all.iter().filter(|other| other.is_in_the_way(one)).count() <= 1;
-            assert!(all.iter().all(|one| one.who == Writer::Saver
-                || one.who == Writer::Buffered
+                |one: &RangeRequest| all.iter().filter(|other| other.conflicts(one)).count() <= 1;
+            assert!(all.iter().all(|one| one.mode == LockMode::Writeback
+                || one.mode == LockMode::Buffered
                 || is_alone(one)));
         }
     }

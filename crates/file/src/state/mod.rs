@@ -1,4 +1,4 @@
-//! What all users of a file share.
+//! State of a file, shared by its handles, and of each handle.
 
 pub(crate) mod append_queue;
 pub(crate) mod cache_handle;

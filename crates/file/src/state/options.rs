@@ -2,41 +2,41 @@
 
 use uringfs_reactor::on_off;
 
-use crate::state::readahead::LONGEST;
+use crate::state::readahead::DEFAULT_MAX_FOLIOS;
 
-/// Folios: 16 MiB.
-const MOST_READAHEAD: u32 = 4096;
+/// In folios: 16 MiB.
+const MAX_READAHEAD: u32 = 4096;
 
-/// How a file moves bytes.
+/// Switches of one file handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOptions {
-    /// `direct.simple_read`: small reads inside one extent go out as one
-    /// request, without a task.
+    /// `direct.simple_read`: small reads inside one extent go out as one request, without a task (the fast
+    /// path).
     pub simple_read: bool,
-    /// `direct.write_lock`.
+    /// `direct.write_lock`: see [`WriteLocking`].
     pub write_lock: WriteLocking,
-    /// `buffered.wait`.
+    /// `buffered.wait`: see [`BufferedWait`].
     pub buffered_wait: BufferedWait,
-    /// `buffered.readahead`: folios of 4 KiB that are read ahead of a sequential reader at once, at most. 0: none.
+    /// `buffered.readahead`: the longest readahead window, in folios of 4 KiB. 0 disables readahead.
     pub readahead: u32,
 }
 
-/// How a buffered read waits for bytes that are not in the cache.
+/// Wait of a buffered read for a folio that is being filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferedWait {
-    /// `callback`: it leaves one on the folio, and its reactor goes on.
+    /// `callback`: it registers a callback on the folio, and its reactor continues.
     Callback,
-    /// `thread`: a thread of a pool does the read and sleeps until it is done, as the kernel has a worker do that.
+    /// `thread`: a pool thread does the read and blocks until it is done, as a kernel worker does for io_uring.
     Thread,
 }
 
-/// What writers of whole blocks do about other writers of the file.
+/// Locking of writers of whole blocks against other writers of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteLocking {
-    /// `shared`: nothing, while nobody excludes them.
+    /// `shared`: no lock, as long as no writer excludes overwriters.
     Shared,
-    /// `exclusive`: each takes a lock of the file while the kernel is given the write, as file
-    /// systems that do not tell overwrites from other writes take an inode's.
+    /// `exclusive`: each takes a lock of the file while it submits the write, as file systems that do not
+    /// distinguish overwrites from other writes take the inode lock.
     Exclusive,
 }
 
@@ -46,16 +46,16 @@ impl Default for FileOptions {
             simple_read: true,
             write_lock: WriteLocking::Shared,
             buffered_wait: BufferedWait::Callback,
-            readahead: LONGEST,
+            readahead: DEFAULT_MAX_FOLIOS,
         }
     }
 }
 
 impl FileOptions {
-    /// Sets a switch by its dotted name. `Ok(false)` when the name is not one of these.
+    /// Sets a switch by its dotted name. `Ok(false)` when the name is not in [`Self::SWITCHES`].
     ///
     /// # Errors
-    /// Which values the switch takes.
+    /// The values that the switch takes.
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool, String> {
         match name {
             "direct.simple_read" => self.simple_read = on_off(name, value)?,
@@ -74,9 +74,9 @@ impl FileOptions {
                 };
             }
             "buffered.readahead" => {
-                let folios = value.parse().ok().filter(|folios| *folios <= MOST_READAHEAD);
+                let folios = value.parse().ok().filter(|folios| *folios <= MAX_READAHEAD);
                 self.readahead = folios.ok_or_else(|| {
-                    format!("{name} is a number of folios up to {MOST_READAHEAD}, not `{value}`")
+                    format!("{name} is a number of folios up to {MAX_READAHEAD}, not `{value}`")
                 })?;
             }
             _ => return Ok(false),
@@ -84,7 +84,7 @@ impl FileOptions {
         Ok(true)
     }
 
-    /// The names that [`Self::set`] knows, with their values.
+    /// Names and values of the switches.
     pub const SWITCHES: &'static [(&'static str, &'static str)] = &[
         ("direct.simple_read", "on or off"),
         ("direct.write_lock", "shared or exclusive"),

@@ -1,5 +1,5 @@
-//! The flusher of a file: writes dirty folios back when they have been dirty for long, when there are many, or when
-//! an opening is closed, on the reactor that serves the process.
+//! The flusher of a file: writes its dirty folios back when they are old or many, or when a handle closes. It
+//! runs on the process's background reactor.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -12,96 +12,95 @@ use uringfs_device::{Core, Payload};
 use uringfs_reactor::{Asker, Operation, service};
 
 use crate::state::file::File;
-use crate::state::file_cache::Cached;
+use crate::state::file_cache::FileCache;
 use crate::state::lock::WriteLock;
-use crate::writeback::runs::save;
+use crate::writeback::runs::write_back;
 
-/// How long bytes stay unsaved that nobody syncs.
-const AGE: Duration = Duration::from_secs(5);
+/// Age at which dirty folios are written back without a sync.
+const DIRTY_EXPIRE: Duration = Duration::from_secs(5);
 
-/// A file that is watched, until this is dropped. Nobody has it open for that.
-pub(crate) struct Watched {
-    lock: Arc<WriteLock>,
-    is_over: bool,
+/// The flusher of a file. It holds no handle of the file.
+pub(crate) struct Flusher {
+    state: Arc<WriteLock>,
+    is_stopped: bool,
 }
 
-impl Watched {
-    pub(crate) fn new(lock: &Arc<WriteLock>) -> Watched {
-        Watched { lock: lock.clone(), is_over: false }
+impl Flusher {
+    pub(crate) fn new(state: &Arc<WriteLock>) -> Flusher {
+        Flusher { state: state.clone(), is_stopped: false }
     }
 
-    /// Whether it need not be watched any more; says so then.
-    fn is_done(&mut self) -> bool {
-        self.is_over = self.lock.unsaved().stop_watching();
-        self.is_over
+    /// Stops if nothing is dirty any more. Returns whether it did.
+    fn stop_if_clean(&mut self) -> bool {
+        self.is_stopped = self.state.dirty().stop_flusher_if_clean();
+        self.is_stopped
     }
 
     fn pages(&self) -> &Pages {
-        self.lock.in_cache().map(Cached::pages).expect("it was written through a cache")
+        self.state.existing_cache().map(FileCache::pages).expect("a dirty file is in a cache")
     }
 
-    /// Waits until something is to be saved; not for long. After it could not be, that there is much is no reason to
-    /// try at once.
-    async fn is_due(&self, has_failed: bool) {
+    /// Waits until a flush is requested or many folios are dirty. After a failed write-back, many dirty folios
+    /// are no reason to try at once.
+    async fn wait_until_due(&self, has_failed: bool) {
         let pages = self.pages();
-        let (mut many, mut hurried) =
-            (pin!(pages.many_unsaved()), pin!(self.lock.unsaved().hurried()));
-        // That it was hurried is taken note of first: else it would be so for ever.
-        poll_fn(|context| match hurried.as_mut().poll(context) {
+        let (mut many_dirty, mut requested) =
+            (pin!(pages.many_unsaved()), pin!(self.state.dirty().flush_requested()));
+        // The request is polled first, which clears it; otherwise it would stay set for ever.
+        poll_fn(|context| match requested.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(()),
             Poll::Pending if has_failed => Poll::Pending,
-            Poll::Pending => many.as_mut().poll(context),
+            Poll::Pending => many_dirty.as_mut().poll(context),
         })
         .await;
     }
 }
 
-impl Drop for Watched {
+impl Drop for Flusher {
     fn drop(&mut self) {
-        if !self.is_over {
-            self.lock.unsaved().unwatch();
-            // Its device is gone.
-            self.lock.unsaved().give_up(self.pages());
+        if !self.is_stopped {
+            self.state.dirty().flusher_stopped();
+            // The device is gone.
+            self.state.dirty().drop_dirty(self.pages());
         }
     }
 }
 
-/// Saves what is written to a file through the page cache, when it has been unsaved for long, or there is much, or
-/// an opening is closed; until there is nothing any more.
-pub(crate) async fn watch(mut operation: Operation, mut watched: Watched) {
-    let mut saved = Ok(());
+/// Writes a file's dirty folios back until none is left. See the head of this file for when.
+pub(crate) async fn run_flusher(mut operation: Operation, mut flusher: Flusher) {
+    let mut written = Ok(());
     let ended = loop {
-        let is_due = watched.is_due(saved.is_err());
-        if let Err(stopped) = operation.wait_uncounted_for(is_due, AGE).await {
+        let due = flusher.wait_until_due(written.is_err());
+        if let Err(stopped) = operation.wait_uncounted_for(due, DIRTY_EXPIRE).await {
             break Err(stopped);
         }
-        let (unsaved, pages) = (watched.lock.unsaved(), watched.pages());
-        saved = match unsaved.file() {
-            Some(file) if !unsaved.abandon(&file, pages) => {
-                let file = File::kept(file);
-                save(&mut operation, &file.shared, 0..u64::MAX).await
+        let (dirty, pages) = (flusher.state.dirty(), flusher.pages());
+        written = match dirty.file() {
+            Some(file) if !dirty.drop_if_unlinked(&file, pages) => {
+                let file = File::from_dirty(file);
+                write_back(&mut operation, &file.handle, 0..u64::MAX).await
             }
             _ => Ok(()),
         };
-        if saved.is_err() {
-            unsaved.give_up(pages);
+        if written.is_err() {
+            dirty.drop_dirty(pages);
         }
-        if watched.is_done() {
-            break saved;
+        if flusher.stop_if_clean() {
+            break written;
         }
     };
     operation.end(Payload::Length(0), ended.map(|()| 0));
 }
 
-/// Has a file watched on the reactor that serves the process.
-pub(crate) fn watch_over(lock: &Arc<WriteLock>, core: &Arc<Core>) {
-    let watched = Watched::new(lock);
+/// Starts the flusher of a file on the process's background reactor.
+pub(crate) fn start_flusher(state: &Arc<WriteLock>, core: &Arc<Core>) {
+    let flusher = Flusher::new(state);
     if let Ok(remote) = service() {
         let core = core.clone();
         remote.run(move |inner| {
             if let Ok(admitted) = inner.admit_unasked(&core) {
-                let watching = |operation| watch(operation, watched);
-                inner.start_operation(admitted, Asker::Nobody, None, watching);
+                let flush = |operation| run_flusher(operation, flusher);
+                inner.start_operation(admitted, Asker::Nobody, None, flush);
             }
         });
     }

@@ -1,4 +1,4 @@
-//! Dirty folios on their way to the device.
+//! Write-back of dirty folios, and durability.
 
 pub(crate) mod flusher;
 pub(crate) mod runs;

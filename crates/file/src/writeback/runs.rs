@@ -1,5 +1,5 @@
-//! Writing back: bytes that were written through the page cache go to the device, in long runs in the order of
-//! the file. A sync does that; direct I/O does it for its range; and the flusher of each file does it when it is time.
+//! Write-back of dirty folios, in long runs in the order of the file. A sync does it, direct I/O does it for
+//! its range, and the flusher does it in the background.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,197 +11,204 @@ use uringfs_cache::{FOLIO, Look};
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::io::bounce::{block_of, bounce, the_one};
-use crate::io::space_wait::prepare_promised;
+use crate::io::bounce::{block_size_of, bounce, single_buffer};
+use crate::io::space_wait::allocate_reserved;
 use crate::io::transfer::{Transfer, transfer};
-use crate::map::mapping::Preparation;
-use crate::state::dirty::{SaveEnd, Saving};
-use crate::state::file::{File, Shared};
-use crate::state::file_cache::{Cached, bytes_of, folios_of};
-use crate::state::lock::{RangeGuard, Writer};
+use crate::map::mapping::WriteKind;
+use crate::state::dirty::{WritebackEnd, WritebackRun};
+use crate::state::file::{File, FileHandle};
+use crate::state::file_cache::{FileCache, bytes_of, folios_around};
+use crate::state::lock::{LockMode, RangeGuard};
 
-/// Folios that are saved together, at most.
-const LONGEST_RUN: u64 = 2048;
-/// What of them is one write, in bytes, and how many are under way at once.
-const PIECE: u64 = 1 << 20;
-const WINDOW: usize = 4;
-/// Memory for whole ones, which rings have registered; more have some of their own. None where there is no memory.
-static PIECES: LazyLock<Option<BufferPool>> =
-    LazyLock::new(|| BufferPool::new(PIECE as usize, 2 * WINDOW).ok());
-/// From where on folios are saved before the device's file becomes as long as some of them reach: it grows in
-/// order, or what its last block holds behind its end would come to light.
-fn in_order(shared: &Shared, folios: &Range<u64>) -> Range<u64> {
-    let last = shared.map.size() / FOLIO;
+/// Folios of one run at most.
+const MAX_RUN_FOLIOS: u64 = 2048;
+/// Bytes of one write, and writes in flight at once.
+const MAX_WRITE_BYTES: u64 = 1 << 20;
+const MAX_WRITES_IN_FLIGHT: usize = 4;
+/// Buffers for full writes, registered with the rings. Further writes allocate. `None` where the pool cannot be
+/// allocated.
+static COPY_BUFFERS: LazyLock<Option<BufferPool>> =
+    LazyLock::new(|| BufferPool::new(MAX_WRITE_BYTES as usize, 2 * MAX_WRITES_IN_FLIGHT).ok());
+
+/// Starts a range of folios at the end of the device's file if the range extends the file. The file grows in
+/// order; otherwise stale bytes of its last block, beyond the end, would become visible.
+fn extended_to_eof(handle: &FileHandle, folios: &Range<u64>) -> Range<u64> {
+    let last = handle.map.size() / FOLIO;
     let start = if folios.end > last { folios.start.min(last) } else { folios.start };
     start..folios.end
 }
 
-/// Saves what is unsaved of a range of bytes, and waits for those who are saving some of it.
+/// Writes back the dirty folios of a range of bytes, and waits for those of it that others write back.
 ///
 /// # Errors
-/// What the device says; all that could not be saved is unsaved yet.
-pub(crate) async fn save(
+/// The device's error. What could not be written stays dirty.
+pub(crate) async fn write_back(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     range: Range<u64>,
 ) -> Result<(), Errno> {
-    let unsaved = shared.lock.unsaved();
-    let Some(cached) = shared.lock.in_cache().filter(|_| unsaved.is_any()) else { return Ok(()) };
-    let end = unsaved.end().max(shared.map.size());
-    let folios = folios_of(&(range.start.min(end)..range.end.min(end)));
+    let dirty = handle.state.dirty();
+    let Some(cache) = handle.state.existing_cache().filter(|_| dirty.is_any()) else {
+        return Ok(());
+    };
+    let end = dirty.end().max(handle.map.size());
+    let folios = folios_around(&(range.start.min(end)..range.end.min(end)));
     let (mut at, mut spare) = (folios.start, Vec::new());
-    let mut returned = unsaved.returned();
+    let mut redirtied = dirty.redirtied();
     loop {
-        let rest = in_order(shared, &(at..folios.end));
-        let next = if at < folios.end { unsaved.first_run(rest, LONGEST_RUN) } else { None };
+        let rest = extended_to_eof(handle, &(at..folios.end));
+        let next = if at < folios.end { dirty.first_run(rest, MAX_RUN_FOLIOS) } else { None };
         let Some(run) = next else {
-            // Others are saving some of it, or have given some back meanwhile.
-            if unsaved.is_saving(&folios) {
-                let lock = shared.lock.range(bytes_of(&folios), Writer::Saver);
+            // Others write some of it back, or have returned some as dirty.
+            if dirty.is_in_writeback(&folios) {
+                let lock = handle.state.lock_range(bytes_of(&folios), LockMode::Writeback);
                 operation.wait_uncounted(lock).await?;
             }
-            if unsaved.returned() == returned {
+            if dirty.redirtied() == redirtied {
                 return Ok(());
             }
-            (at, returned) = (folios.start, unsaved.returned());
+            (at, redirtied) = (folios.start, dirty.redirtied());
             continue;
         };
-        let run = in_order(shared, &run);
-        let lock = shared.lock.range(bytes_of(&run), Writer::Saver);
+        let run = extended_to_eof(handle, &run);
+        let lock = handle.state.lock_range(bytes_of(&run), LockMode::Writeback);
         let _guard = operation.wait_uncounted(lock).await?;
-        match unsaved.take(cached.pages(), run.clone(), LONGEST_RUN) {
+        match dirty.take_run(cache.pages(), run.clone(), MAX_RUN_FOLIOS) {
             None => at = at.max(run.end),
-            Some(saving) => {
-                at = at.max(saving.folios().end);
-                save_run(operation, shared, cached, saving, &mut spare).await?;
+            Some(run) => {
+                at = at.max(run.folios().end);
+                write_back_run(operation, handle, cache, run, &mut spare).await?;
             }
         }
     }
 }
 
-/// Waits for a range of bytes, all others kept out, with nothing unsaved of a range inside.
+/// Locks a range of bytes with the dirty folios of `clean`, a range inside it, written back.
 ///
 /// # Errors
-/// As [`save`].
-pub(crate) async fn lock_saved(
+/// As [`write_back`].
+pub(crate) async fn lock_clean(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     range: Range<u64>,
-    saved: Range<u64>,
-    who: Writer,
+    clean: Range<u64>,
+    mode: LockMode,
 ) -> Result<RangeGuard, Errno> {
-    let unsaved = shared.lock.unsaved();
+    let dirty = handle.state.dirty();
     loop {
-        let locked = match unsaved.is_any() {
-            true => range.start.min(in_order(shared, &folios_of(&saved)).start * FOLIO)..range.end,
+        let locked = match dirty.is_any() {
+            true => {
+                range.start.min(extended_to_eof(handle, &folios_around(&clean)).start * FOLIO)
+                    ..range.end
+            }
             false => range.clone(),
         };
-        let guard = operation.wait_uncounted(shared.lock.range(locked.clone(), who)).await?;
-        let Some(cached) = shared.lock.in_cache().filter(|_| unsaved.is_any()) else {
+        let guard = operation.wait_uncounted(handle.state.lock_range(locked.clone(), mode)).await?;
+        let Some(cache) = handle.state.existing_cache().filter(|_| dirty.is_any()) else {
             return Ok(guard);
         };
-        let folios = in_order(shared, &folios_of(&saved));
+        let folios = extended_to_eof(handle, &folios_around(&clean));
         if folios.start * FOLIO >= locked.start {
             let mut spare = Vec::new();
-            while let Some(saving) = unsaved.take(cached.pages(), folios.clone(), LONGEST_RUN) {
-                Box::pin(save_run(operation, shared, cached, saving, &mut spare)).await?;
+            while let Some(run) = dirty.take_run(cache.pages(), folios.clone(), MAX_RUN_FOLIOS) {
+                Box::pin(write_back_run(operation, handle, cache, run, &mut spare)).await?;
             }
             return Ok(guard);
         }
     }
 }
 
-/// Writes folios in a row. The caller keeps other savers out, and those who do not write through the cache.
-async fn save_run(
+/// Writes a run back. The caller excludes other write-back of it, and writers that bypass the cache.
+async fn write_back_run(
     operation: &mut Operation,
-    shared: &Shared,
-    cached: &Cached,
-    mut saving: Saving<'_>,
+    handle: &FileHandle,
+    cache: &FileCache,
+    mut run: WritebackRun<'_>,
     spare: &mut Vec<Buffer>,
 ) -> Result<(), Errno> {
-    let result = write_run(operation, shared, cached, &mut saving, spare).await;
+    let result = write_run(operation, handle, cache, &mut run, spare).await;
     let result = match result {
-        // It found no place any more, or no bytes: the file was emptied meanwhile.
-        Err(Errno::IO) if shared.map.generation() != saving.begun => Ok(()),
+        // It found no blocks or no folios any more: the file was truncated to 0 meanwhile.
+        Err(Errno::IO) if handle.map.generation() != run.generation => Ok(()),
         result => result,
     };
-    saving.end(match result {
-        Ok(()) => SaveEnd::Saved,
-        Err(error) if operation.is_stopped_with(error) => SaveEnd::Stopped,
-        Err(_) => SaveEnd::Failed,
+    run.end(match result {
+        Ok(()) => WritebackEnd::Clean,
+        Err(error) if operation.is_stopped_with(error) => WritebackEnd::Cancelled,
+        Err(_) => WritebackEnd::Failed,
     });
     result
 }
 
-/// The same, piece by piece: while some are under way the next is copied.
+/// Writes a run, in several writes: while some are in flight the next is copied.
 async fn write_run(
     operation: &mut Operation,
-    shared: &Shared,
-    cached: &Cached,
-    saving: &mut Saving<'_>,
+    handle: &FileHandle,
+    cache: &FileCache,
+    run: &mut WritebackRun<'_>,
     spare: &mut Vec<Buffer>,
 ) -> Result<(), Errno> {
-    let bytes = bytes_of(&saving.folios());
-    // As long as the file is when this has been written.
-    let range = bytes.start..bytes.end.min(shared.size());
-    if range.is_empty() || shared.map.generation() != saving.begun {
+    let bytes = bytes_of(&run.folios());
+    // Up to the size that the file has once this is written.
+    let range = bytes.start..bytes.end.min(handle.size());
+    if range.is_empty() || handle.map.generation() != run.generation {
         return Ok(());
     }
-    let preparation = match shared.map.is_in_place(&range) {
-        true => Preparation::InPlace,
+    let kind = match handle.map.is_in_place(&range) {
+        true => WriteKind::InPlace,
         false => {
-            let (begun, room) = (saving.begun, saving.promised.room());
-            prepare_promised(operation, shared, range.clone(), room, begun).await?;
-            Preparation::Allocated
+            let (generation, reservation) = (run.generation, run.delayed.reservation());
+            allocate_reserved(operation, handle, range.clone(), reservation, generation).await?;
+            WriteKind::Allocated
         }
     };
-    operation.count_many(Counter::CacheSaved, saving.folios().end - saving.folios().start);
+    operation.count_many(Counter::CacheSaved, run.folios().end - run.folios().start);
     let operation = &*operation;
-    let mut under_way: VecDeque<Transfer<'_>> = VecDeque::new();
+    let mut in_flight: VecDeque<Transfer<'_>> = VecDeque::new();
     let (mut at, mut result) = (range.start, Ok(()));
     loop {
-        if at < range.end && result.is_ok() && under_way.len() < WINDOW {
-            let piece = at..range.end.min(at + PIECE);
+        if at < range.end && result.is_ok() && in_flight.len() < MAX_WRITES_IN_FLIGHT {
+            let piece = at..range.end.min(at + MAX_WRITE_BYTES);
             at = piece.end;
-            match copied(shared, cached, piece.clone(), spare).await {
+            match copy_of_range(handle, cache, piece.clone(), spare).await {
                 Err(error) => result = Err(error),
                 Ok(buffer) => {
                     let payload = Payload::Buffer(buffer);
                     let volatile = Durability::Volatile;
                     let write =
-                        transfer(operation, shared, Op::Write, volatile, payload, piece.start);
-                    under_way.push_back(write);
+                        transfer(operation, handle, Op::Write, volatile, payload, piece.start);
+                    in_flight.push_back(write);
                 }
             }
             continue;
         }
-        let Some(write) = under_way.pop_front() else { break };
+        let Some(write) = in_flight.pop_front() else { break };
         let ended = write.await;
         let written = ended.result();
-        spare.push(the_one(ended.payload));
+        spare.push(single_buffer(ended.payload));
         result = result.and(written.map(drop));
     }
     result?;
-    shared.map.wrote_back(preparation, range, saving.begun);
+    handle.map.wrote_back(kind, range, run.generation);
     Ok(())
 }
 
-/// A copy of what the cache has of a range, up to a block's end, with zeros behind the range.
-async fn copied(
-    shared: &Shared,
-    cached: &Cached,
+/// A copy of a range's folios, padded with zeros to the end of a block.
+async fn copy_of_range(
+    handle: &FileHandle,
+    cache: &FileCache,
     range: Range<u64>,
     spare: &mut Vec<Buffer>,
 ) -> Result<Buffer, Errno> {
-    let length = range.end.next_multiple_of(block_of(shared)) - range.start;
+    let length = range.end.next_multiple_of(block_size_of(handle)) - range.start;
     let known = spare.pop_if(|buffer| buffer.len() as u64 == length);
-    let whole = || (length == PIECE).then(|| PIECES.as_ref()?.get()).flatten();
-    let mut buffer = known.or_else(whole).unwrap_or_else(|| bounce(shared, length));
-    for (index, into) in folios_of(&range).zip(buffer.chunks_mut(FOLIO as usize)) {
+    let whole = || (length == MAX_WRITE_BYTES).then(|| COPY_BUFFERS.as_ref()?.get()).flatten();
+    let mut buffer = known.or_else(whole).unwrap_or_else(|| bounce(handle, length));
+    for (index, into) in folios_around(&range).zip(buffer.chunks_mut(FOLIO as usize)) {
         loop {
-            match cached.pages().look(index) {
+            match cache.pages().look(index) {
                 Look::Found(found) => break into.copy_from_slice(&found[..into.len()]),
-                Look::Busy { .. } => drop(cached.pages().wait(index).await),
+                Look::Busy { .. } => drop(cache.pages().wait(index).await),
                 Look::Absent => return Err(Errno::IO),
             }
         }
@@ -210,8 +217,8 @@ async fn copied(
     Ok(buffer)
 }
 
-/// Saves all that is unsaved.
-pub(crate) async fn save_all(mut operation: Operation, file: File) {
-    let saved = save(&mut operation, &file.shared, 0..u64::MAX).await;
-    operation.end(Payload::Length(0), saved.map(|()| 0));
+/// Writes all dirty folios back.
+pub(crate) async fn write_back_all(mut operation: Operation, file: File) {
+    let clean = write_back(&mut operation, &file.handle, 0..u64::MAX).await;
+    operation.end(Payload::Length(0), clean.map(|()| 0));
 }

@@ -1,4 +1,4 @@
-//! Durability: dirty folios are written back first, then a commit or a flush makes what completed durable.
+//! Durability: dirty folios are written back first, then a commit or a flush makes completed writes durable.
 
 use std::ops::Range;
 
@@ -6,72 +6,76 @@ use rustix::io::Errno;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation, Order};
 
-use crate::map::mapping::{Commit, Durable, Preparation};
-use crate::state::file::{File, Shared};
-use crate::writeback::runs::save;
+use crate::map::mapping::{Commit, Durable, WriteKind};
+use crate::state::file::{File, FileHandle};
+use crate::writeback::runs::write_back;
 
-/// Makes every write of a range that has completed durable.
-pub(crate) async fn flush(mut operation: Operation, file: File, what: Durable, range: Range<u64>) {
-    let shared = &*file.shared;
-    let mut saved = Ok(());
-    if shared.lock.unsaved().is_any() {
-        saved = Box::pin(save(&mut operation, shared, range)).await;
+/// Makes all completed writes of a range durable.
+pub(crate) async fn sync(mut operation: Operation, file: File, scope: Durable, range: Range<u64>) {
+    let handle = &*file.handle;
+    let mut written_back = Ok(());
+    if handle.state.dirty().is_any() {
+        written_back = Box::pin(write_back(&mut operation, handle, range)).await;
     }
-    // Each opening hears of it once, though it may have been saved since.
-    if shared.take_failure() {
-        saved = saved.and(Err(Errno::IO));
+    // Each handle reports a failure once, even if a later write-back succeeded.
+    if handle.take_failure() {
+        written_back = written_back.and(Err(Errno::IO));
     }
-    let flushed = make_durable(&mut operation, shared, shared.map.commit(what)).await;
-    operation.end(Payload::Length(0), saved.and(flushed).map(|()| 0));
+    let flushed = make_durable(&mut operation, handle, handle.map.commit(scope)).await;
+    operation.end(Payload::Length(0), written_back.and(flushed).map(|()| 0));
 }
 
-/// How the requests of a write are issued that is to be durable: what the map hears of has to be committed,
-/// and a commit flushes.
-pub(crate) fn fua(shared: &Shared, durability: Durability, preparation: Preparation) -> Durability {
-    match (durability, preparation) {
-        (Durability::Durable, Preparation::InPlace) if shared.device.geometry().fua => durability,
+/// FUA only for overwrites in place: a changed map needs a commit, which flushes anyway.
+pub(crate) fn write_durability(
+    handle: &FileHandle,
+    durability: Durability,
+    kind: WriteKind,
+) -> Durability {
+    match (durability, kind) {
+        (Durability::Durable, WriteKind::InPlace) if handle.device.geometry().fua => durability,
         _ => Durability::Volatile,
     }
 }
 
-/// Makes a write durable that is to be and has completed.
-pub(crate) async fn made_durable(
+/// Makes a completed write durable, if `durability` requires it.
+pub(crate) async fn ensure_durable(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     durability: Durability,
-    preparation: Preparation,
+    kind: WriteKind,
 ) -> Result<(), Errno> {
     if durability == Durability::Volatile {
         return Ok(());
     }
-    let fua = fua(shared, durability, preparation);
-    // What lies in place now may have been put there by a write that is not committed.
-    match shared.map.commit(Durable::Data) {
-        None if fua == Durability::Durable => Ok(()),
-        // Another's commit has begun since the map heard of it.
-        None if preparation == Preparation::Allocated => Ok(()),
+    let issued = write_durability(handle, durability, kind);
+    // Even an overwrite in place may lie in an extent that an earlier write allocated and that is not
+    // committed.
+    match handle.map.commit(Durable::Data) {
+        None if issued == Durability::Durable => Ok(()),
+        // A commit of another operation has taken the change meanwhile.
+        None if kind == WriteKind::Allocated => Ok(()),
         commit => {
             operation.count(Counter::DeferredFlush);
-            make_durable(operation, shared, commit).await
+            make_durable(operation, handle, commit).await
         }
     }
 }
 
-/// By a commit where the map has something to commit, else by a flush.
+/// Commits if the map has something to commit, else flushes.
 async fn make_durable(
     operation: &mut Operation,
-    shared: &Shared,
+    handle: &FileHandle,
     commit: Option<Commit>,
 ) -> Result<(), Errno> {
     match commit {
         Some(commit) => operation.wait_uncounted(commit).await?,
-        None => match request_flush(operation, shared).await {
-            // Another that was under way beside it has lost what both were to save.
-            Ok(_) if shared.map.has_flush_failed() => Err(Errno::IO),
+        None => match request_flush(operation, handle).await {
+            // A concurrent flush has failed and lost what both were to write.
+            Ok(_) if handle.map.has_flush_failed() => Err(Errno::IO),
             Ok(_) => Ok(()),
             Err(error) => {
                 if !operation.is_stopped_with(error) {
-                    shared.map.flush_failed();
+                    handle.map.flush_failed();
                 }
                 Err(error)
             }
@@ -79,7 +83,7 @@ async fn make_durable(
     }
 }
 
-async fn request_flush(operation: &Operation, shared: &Shared) -> Result<u64, Errno> {
+async fn request_flush(operation: &Operation, handle: &FileHandle) -> Result<u64, Errno> {
     let order = Order { op: Op::Flush, durability: Durability::Volatile, address: 0 };
-    operation.request(&shared.core, order, Payload::Length(0)).await.result()
+    operation.request(&handle.core, order, Payload::Length(0)).await.result()
 }

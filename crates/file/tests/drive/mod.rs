@@ -1,5 +1,5 @@
-//! What the tests of this crate share: draws that repeat, back ends by name,
-//! several futures at once, and a back end that waits to be told.
+//! Shared by the tests of this crate: repeatable random numbers, back ends by name, and several futures at
+//! once.
 
 #![allow(dead_code)] // each test uses its own part
 
@@ -22,14 +22,14 @@ use uringfs_device::{Access, Clock, Device, Errno, VirtualClock};
 use uringfs_file::{File, FileOptions};
 use uringfs_reactor::{Completed, Reactor, ReactorOptions};
 
-/// How much a test does: in proportion to `PROPTEST_CASES`, of which 256 are usual.
+/// Scales an amount of work by `PROPTEST_CASES`, of which 256 are usual.
 pub fn volume(usual: usize) -> usize {
     const USUAL_CASES: usize = 256;
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     (usual * cases.unwrap_or(USUAL_CASES) / USUAL_CASES).max(1)
 }
 
-/// SplitMix64, so that tests draw the same on every machine.
+/// SplitMix64: the same numbers on every machine.
 #[derive(Clone)]
 pub struct Random(pub u64);
 
@@ -43,23 +43,23 @@ impl Random {
     }
 }
 
-/// Where a file's bytes live.
+/// The back end of a test's device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackEnd {
     Image,
-    /// A loop device; for the superuser only.
+    /// A loop device; needs root.
     Block,
     Memory,
-    /// Moves nothing: its content is not checked.
+    /// Moves no bytes: its content is not checked.
     Null,
     Sim,
     /// Blocks of 4096 bytes, small transfers, latency on the clock.
     SlowSim,
-    /// Short, interrupted and cancelled at random.
+    /// Random short, interrupted and cancelled requests.
     ShakySim,
 }
 
-/// A device of zeros, and what stands behind it.
+/// A device of zeros, with its loop device if it has one.
 pub struct Made {
     pub device: Device,
     _disk: Option<LoopDevice>,
@@ -104,12 +104,12 @@ impl BackEnd {
         Made { device: device.unwrap(), _disk: disk }
     }
 
-    /// Virtual time may pass while real threads work, so it is no measure of patience.
-    pub fn patience(self) -> Option<Duration> {
-        if self == BackEnd::SlowSim { None } else { PATIENCE }
+    /// No timeout on virtual time, which may pass while real threads work.
+    pub fn timeout(self) -> Option<Duration> {
+        if self == BackEnd::SlowSim { None } else { TIMEOUT }
     }
 
-    /// The clock that a reactor needs for it.
+    /// The clock of a reactor for this back end.
     pub fn clock(self, clock: &VirtualClock) -> Clock {
         match self {
             BackEnd::SlowSim => Clock::Virtual(clock.clone()),
@@ -118,18 +118,18 @@ impl BackEnd {
     }
 }
 
-/// A file over the whole of a simulated device.
+/// A file over a whole simulated device.
 pub fn file_over(sim: &Sim) -> File {
     File::over(Device::new(sim.clone()).unwrap(), FileOptions::default())
 }
 
-/// A reactor with the usual options and a virtual clock.
+/// A reactor with default options and a virtual clock.
 pub fn reactor_by(clock: &VirtualClock) -> Reactor {
     let clock = Clock::Virtual(clock.clone());
     Reactor::new(ReactorOptions { clock, ..ReactorOptions::default() }).unwrap()
 }
 
-/// `length` bytes that differ from place to place and from seed to seed.
+/// `length` bytes that differ by position and by seed.
 pub fn pattern(seed: u64, length: usize) -> Buffer {
     let mut buffer = Buffer::zeroed(length);
     for (at, byte) in buffer.iter_mut().enumerate() {
@@ -138,20 +138,20 @@ pub fn pattern(seed: u64, length: usize) -> Buffer {
     buffer
 }
 
-/// Waits for `count` completions. A test that would wait for ever fails.
+/// Waits for `count` completions. Fails instead of waiting for ever.
 pub fn reap(reactor: &Reactor, count: usize) -> Vec<Completed> {
-    reap_within(reactor, count, PATIENCE)
+    reap_within(reactor, count, TIMEOUT)
 }
 
-/// How long a test waits for what ought to come at once.
-pub const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+/// Timeout of a test for what should come at once.
+pub const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
-/// The same with a patience of the caller's.
-pub fn reap_within(reactor: &Reactor, count: usize, patience: Option<Duration>) -> Vec<Completed> {
+/// As [`reap`], with a timeout of the caller.
+pub fn reap_within(reactor: &Reactor, count: usize, timeout: Option<Duration>) -> Vec<Completed> {
     let mut completed = Vec::new();
-    reactor.reap(count, patience, &mut completed).unwrap();
+    reactor.reap(count, timeout, &mut completed).unwrap();
     let found = completed.len();
-    assert!(found >= count, "{found} of {count} completions within {patience:?}");
+    assert!(found >= count, "{found} of {count} completions within {timeout:?}");
     completed
 }
 

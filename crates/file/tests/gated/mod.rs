@@ -1,4 +1,4 @@
-//! Memory whose requests can be held up or made to panic, and waiting in a thread that gives up some time.
+//! A device whose requests can be held up or made to panic, and a blocking wait with a timeout.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use parking_lot::{Condvar, Mutex};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::{Backend, Device, Errno, Geometry, Reach, Request};
 
-/// More than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than anything here takes.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Lets requests pass while it is open.
+/// Requests pass while it is open.
 #[derive(Default)]
 pub struct Gate {
     is_closed: Mutex<bool>,
@@ -32,7 +32,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Has the next request panic.
+    /// Makes the next request panic.
     pub fn panic_once(&self) {
         self.panics.store(true, Ordering::Relaxed);
     }
@@ -64,7 +64,7 @@ impl Backend for Gated {
     }
 
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
-        assert!(!self.gate.panics.swap(false, Ordering::Relaxed), "as a test does");
+        assert!(!self.gate.panics.swap(false, Ordering::Relaxed), "deliberate panic of a test");
         let mut is_closed = self.gate.is_closed.lock();
         while *is_closed {
             self.gate.changed.wait(&mut is_closed);
@@ -82,15 +82,15 @@ impl Wake for Parked {
     }
 }
 
-/// Waits in this thread.
+/// Blocks this thread until the future ends.
 pub fn wait<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Parked(thread::current())));
-    let (mut future, most) = (pin!(future), Instant::now() + PATIENCE);
+    let (mut future, deadline) = (pin!(future), Instant::now() + TIMEOUT);
     loop {
         if let Poll::Ready(ended) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return ended;
         }
-        assert!(Instant::now() < most, "nobody answers");
-        thread::park_timeout(PATIENCE);
+        assert!(Instant::now() < deadline, "the future does not end");
+        thread::park_timeout(TIMEOUT);
     }
 }

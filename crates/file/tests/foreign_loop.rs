@@ -1,6 +1,5 @@
-//! A reactor inside somebody else's loop: epoll on its descriptor and
-//! `turn()`. Its descriptor is readable whenever there is something to do, and
-//! not when there is nothing.
+//! A reactor inside a foreign event loop: epoll on its descriptor, and `turn()`. The descriptor is readable
+//! exactly when there is work.
 
 mod drive;
 
@@ -21,7 +20,7 @@ use uringfs_reactor::{Completed, CompletionMode, Reactor, ReactorOptions, Token}
 
 const SIZE: u64 = 1 << 20;
 
-/// Somebody else's loop.
+/// A foreign event loop.
 struct Loop {
     reactor: Rc<Reactor>,
     epoll: std::os::fd::OwnedFd,
@@ -36,14 +35,14 @@ impl Loop {
         Loop { reactor, epoll }
     }
 
-    /// Turns whenever the descriptor is readable, until `done` says so.
+    /// Turns whenever the descriptor is readable, until `done`.
     fn run_until(&self, what: &str, mut done: impl FnMut() -> bool) {
         self.reactor.turn().unwrap();
         while !done() {
-            let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+            let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
             let mut events = Vec::with_capacity(4);
             let spare = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.epoll, spare, Some(&patience)) {
+            match epoll::wait(&self.epoll, spare, Some(&timeout)) {
                 Err(Errno::INTR) => {}
                 woken => assert_eq!(woken, Ok(1), "{what}: nothing came in 20 seconds"),
             }
@@ -51,7 +50,7 @@ impl Loop {
         }
     }
 
-    /// Reaps what has completed, without waiting.
+    /// Reaps completions without waiting.
     fn reap_until(&self, what: &str, count: usize) -> Vec<Completed> {
         let mut completed = Vec::new();
         self.run_until(what, || {
@@ -68,8 +67,8 @@ impl Loop {
     }
 }
 
-/// Every way a device is reached.
-fn ways() -> Vec<(QueueKind, BackEnd)> {
+/// Every combination of queue and back end that is tested.
+fn combinations() -> Vec<(QueueKind, BackEnd)> {
     let mut all: Vec<_> = [QueueKind::Ring, QueueKind::Aio, QueueKind::Sync, QueueKind::Threads]
         .into_iter()
         .map(|queue| (queue, BackEnd::Image))
@@ -88,7 +87,7 @@ fn ways() -> Vec<(QueueKind, BackEnd)> {
 fn tokens_complete_over_every_queue() {
     let folder = tempfile::tempdir().unwrap();
     for completion in [CompletionMode::Inline, CompletionMode::Worker] {
-        for (queue, back_end) in ways() {
+        for (queue, back_end) in combinations() {
             let what = format!("{queue} on {back_end:?}, {completion:?}");
             let made = back_end.make(folder.path(), SIZE, &VirtualClock::default());
             let file = File::over(made.device.clone(), FileOptions::default());
@@ -121,7 +120,7 @@ fn tokens_complete_over_every_queue() {
 }
 
 #[test]
-fn steps_that_have_to_be_done_again_are_done_without_a_further_push() {
+fn retried_requests_need_no_further_push() {
     for fault in [Fault::Short, Fault::Error(Errno::INTR), Fault::Error(Errno::AGAIN)] {
         let sim = Sim::new(SimOptions::new(SIZE));
         sim.inject(Rule::new(None, When::Every(2), fault));
@@ -136,15 +135,15 @@ fn steps_that_have_to_be_done_again_are_done_without_a_further_push() {
 }
 
 #[test]
-fn spawned_futures_run_with_timers_descriptors_and_letters() {
+fn spawned_futures_run_on_timers_descriptors_and_messages() {
     let outer = Loop::new(ReactorOptions::default());
     let (reading, mut writing) = std::io::pipe().unwrap();
     let reading: Arc<std::os::fd::OwnedFd> = Arc::new(reading.into());
     let steps = Rc::new(Cell::new(0));
-    // The futures wait by a reactor that must outlive them, so not by `outer`'s own handle.
+    // The futures hold a weak reference: the reactor outlives them, and `outer` owns it.
     let (reactor, at) = (Rc::downgrade(&outer.reactor), steps.clone());
     outer.reactor.spawn(async move {
-        let reactor = reactor.upgrade().expect("it runs this");
+        let reactor = reactor.upgrade().expect("it runs this future");
         reactor.sleep(Duration::from_millis(3)).await;
         at.set(1);
         assert_eq!(reactor.poll(&reading, PollFlags::IN, None).await, Ok(PollFlags::IN));
@@ -159,7 +158,7 @@ fn spawned_futures_run_with_timers_descriptors_and_letters() {
         let remote = remote.clone();
         let sender = std::thread::spawn(move || remote.run(move |_| send.send(round).unwrap()));
         let mut got = None;
-        outer.run_until("a letter", || {
+        outer.run_until("a message", || {
             got = receive.try_recv().ok();
             got.is_some()
         });
@@ -169,9 +168,9 @@ fn spawned_futures_run_with_timers_descriptors_and_letters() {
 }
 
 #[test]
-fn the_descriptor_is_quiet_when_there_is_nothing_to_do() {
+fn an_idle_reactor_is_not_readable() {
     let folder = tempfile::tempdir().unwrap();
-    for (queue, back_end) in ways() {
+    for (queue, back_end) in combinations() {
         let what = format!("{queue} on {back_end:?}");
         let made = back_end.make(folder.path(), SIZE, &VirtualClock::default());
         let file = File::over(made.device.clone(), FileOptions::default());
@@ -186,8 +185,8 @@ fn the_descriptor_is_quiet_when_there_is_nothing_to_do() {
         }
         let remote = outer.reactor.inner().remote();
         std::thread::spawn(move || remote.run(|_| {})).join().unwrap();
-        assert!(outer.is_readable(), "{what}: a letter has come");
+        assert!(outer.is_readable(), "{what}: a message has come");
         outer.reactor.turn().unwrap();
-        assert!(!outer.is_readable(), "{what}: it has been read");
+        assert!(!outer.is_readable(), "{what}: it was handled");
     }
 }

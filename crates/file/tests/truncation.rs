@@ -1,5 +1,5 @@
-//! Writes through the page cache beside somebody who empties, cuts off or reads the file: each comes before or after
-//! the other, and none is seen in part.
+//! Buffered writes concurrent with a truncation or a read: each comes before or after the other, and none is
+//! seen in part.
 
 mod drive;
 
@@ -21,33 +21,33 @@ use uringfs_reactor::Reactor;
 const BLOCK: u64 = 4096;
 const LATENCY: Duration = Duration::from_millis(10);
 
-/// A file's blocks, each where it is in the file.
+/// A map whose blocks have equal offset and address.
 #[derive(Clone, Default)]
 struct Blocks {
     state: Arc<Mutex<State>>,
-    /// Looked at while the size is set.
-    watched: Arc<Mutex<Option<File>>>,
+    /// Its size is recorded while `set_size` runs.
+    recorded: Arc<Mutex<Option<File>>>,
 }
 
 #[derive(Default)]
 struct State {
     size: u64,
-    /// Whether they are written.
+    /// True for written blocks.
     blocks: BTreeMap<u64, bool>,
     generation: Generation,
     sizes_seen: Vec<u64>,
 }
 
 impl Blocks {
-    /// Whoever is writing.
-    fn empty(&self) {
+    /// Truncates to 0 without excluding writers.
+    fn truncate(&self) {
         let state = &mut *self.state.lock();
         (state.size, state.generation) = (0, state.generation + 1);
         state.blocks.clear();
     }
 
-    fn look_at_size(&self) {
-        if let Some(file) = &*self.watched.lock() {
+    fn record_size(&self) {
+        if let Some(file) = &*self.recorded.lock() {
             let size = file.size();
             self.state.lock().sizes_seen.push(size);
         }
@@ -90,7 +90,7 @@ impl Map for Blocks {
     }
 
     fn set_size(&self, size: u64) -> Result<(), Errno> {
-        self.look_at_size();
+        self.record_size();
         let behind = size.div_ceil(BLOCK);
         {
             let state = &mut *self.state.lock();
@@ -99,7 +99,7 @@ impl Map for Blocks {
             }
             state.size = size;
         }
-        self.look_at_size();
+        self.record_size();
         Ok(())
     }
 
@@ -113,9 +113,9 @@ impl Map for Blocks {
         self.state.lock().generation
     }
 
-    fn wrote(&self, range: Range<u64>, begun: Generation) {
+    fn wrote(&self, range: Range<u64>, generation: Generation) {
         let state = &mut *self.state.lock();
-        if state.generation == begun {
+        if state.generation == generation {
             let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
             state.blocks.range_mut(blocks).for_each(|(_, is_written)| *is_written = true);
             state.size = state.size.max(range.end);
@@ -123,7 +123,7 @@ impl Map for Blocks {
     }
 }
 
-/// On a device whose every request takes 10 ms of virtual time.
+/// Files on a device whose every request takes 10 ms of virtual time.
 struct Made {
     blocks: Blocks,
     direct: File,
@@ -132,7 +132,7 @@ struct Made {
     reactor: Reactor,
 }
 
-type Asked<'m> = Pin<Box<dyn Future<Output = Vec<u8>> + 'm>>;
+type Task<'m> = Pin<Box<dyn Future<Output = Vec<u8>> + 'm>>;
 
 impl Made {
     fn new() -> Made {
@@ -146,8 +146,8 @@ impl Made {
         Made { blocks, direct, file, cache, reactor: reactor_by(&clock) }
     }
 
-    /// Writes, and answers nothing.
-    fn write<'m>(&'m self, file: &'m File, byte: u8, length: usize, offset: u64) -> Asked<'m> {
+    /// Writes; the result is empty.
+    fn write<'m>(&'m self, file: &'m File, byte: u8, length: usize, offset: u64) -> Task<'m> {
         Box::pin(async move {
             let write = file.write(Buffer::copy_of(&vec![byte; length]), offset);
             assert_eq!(write.await.1, Ok(length));
@@ -155,55 +155,55 @@ impl Made {
         })
     }
 
-    /// Reads all there is.
-    fn read(&self) -> Asked<'_> {
+    /// Reads the whole file.
+    fn read(&self) -> Task<'_> {
         self.read_at(0)
     }
 
-    fn read_at(&self, offset: u64) -> Asked<'_> {
+    fn read_at(&self, offset: u64) -> Task<'_> {
         Box::pin(async move {
             let (found, read) = self.file.read(Buffer::zeroed(30_000), offset).await;
             found[..read.unwrap()].to_vec()
         })
     }
 
-    fn unsaved(&self) -> u64 {
+    fn dirty(&self) -> u64 {
         self.cache.statistics().unsaved_bytes / FOLIO
     }
 }
 
-/// When the file is emptied beside a write of two folios.
+/// The moment of a truncation during a write of two folios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
-    /// It waits for its lock.
+    /// The write waits for its lock.
     Locked,
-    /// So many folios are written, and it waits for the next.
+    /// The write has done this many folios and waits for the next.
     Folio(u64),
 }
 
 #[test]
-fn a_write_beside_which_the_file_is_emptied_is_there_whole_or_not_at_all() {
+fn a_write_during_a_truncation_is_whole_or_absent() {
     for moment in [Moment::Locked, Moment::Folio(0), Moment::Folio(1)] {
         for is_read in [false, true] {
             let made = Made::new();
             made.reactor.block_on(made.write(&made.direct, 1, 3 * BLOCK as usize, 0));
             made.reactor.block_on(made.file.advise(Advice::Random, 0, 0)).unwrap();
-            // From now on all take locks.
+            // From now on all writers take range locks.
             made.reactor.block_on(made.read_at(2 * BLOCK));
-            let mut asked = Vec::new();
+            let mut tasks = Vec::new();
             if moment == Moment::Locked {
-                asked.push(made.write(&made.direct, 3, BLOCK as usize, 0));
+                tasks.push(made.write(&made.direct, 3, BLOCK as usize, 0));
             }
-            asked.push(made.write(&made.file, 2, 5000, 100));
-            asked.push(Box::pin(async {
-                while matches!(moment, Moment::Folio(folio) if made.unsaved() < folio) {
+            tasks.push(made.write(&made.file, 2, 5000, 100));
+            tasks.push(Box::pin(async {
+                while matches!(moment, Moment::Folio(folio) if made.dirty() < folio) {
                     made.reactor.sleep(LATENCY / 10).await;
                 }
-                made.blocks.empty();
-                // Whoever comes afterwards finds that it was.
+                made.blocks.truncate();
+                // Later calls notice the truncation.
                 if is_read { made.read().await } else { Vec::new() }
             }));
-            made.reactor.block_on(join_all(asked));
+            made.reactor.block_on(join_all(tasks));
             let whole = [vec![0; 100], vec![2; 5000]].concat();
             let is_right = |found: &Vec<u8>| found.is_empty() || *found == whole;
             let found = made.reactor.block_on(made.read());
@@ -215,23 +215,23 @@ fn a_write_beside_which_the_file_is_emptied_is_there_whole_or_not_at_all() {
     }
 }
 
-/// It begins before the file is emptied, and gets its lock after one that begins when it has been.
+/// It begins before the truncation, and gets its lock after a write that begins after it.
 #[test]
-fn a_write_that_waits_for_another_lock_takes_nothing_from_who_comes_before_it() {
+fn a_late_write_from_before_a_truncation_keeps_newer_writes() {
     let made = Made::new();
     made.reactor.block_on(made.write(&made.direct, 1, 2 * BLOCK as usize, 0));
-    // From now on all take locks.
+    // From now on all writers take range locks.
     made.reactor.block_on(made.read());
-    let asked = vec![
+    let tasks = vec![
         made.write(&made.direct, 1, BLOCK as usize, 2 * BLOCK),
-        // From the file's end on, which lies elsewhere when it has its turn.
+        // From the end of the file on, which has moved at its turn.
         made.write(&made.file, 2, 100, 20_000),
         Box::pin(async {
-            made.blocks.empty();
+            made.blocks.truncate();
             made.write(&made.file, 3, 100, 20_100).await
         }),
     ];
-    made.reactor.block_on(join_all(asked));
+    made.reactor.block_on(join_all(tasks));
     let found = made.reactor.block_on(made.read_at(20_000));
     assert!(found[100..] == [3; 100], "{found:?}");
     assert!(found[..100] == [2; 100] || found[..100] == [0; 100], "{found:?}");
@@ -239,13 +239,13 @@ fn a_write_that_waits_for_another_lock_takes_nothing_from_who_comes_before_it() 
     assert_eq!(made.direct.size(), 20_200);
 }
 
-/// The writer is woken first, and changes a copy: the reader has the folio as it was, of a file that is longer now.
+/// The writer wakes first and changes a copy: the readers have the old folio of a file that has grown.
 #[test]
-fn a_reader_does_not_see_the_end_of_a_write_in_a_folio_without_it() {
+fn a_reader_never_sees_the_new_size_with_the_old_folio() {
     let made = Made::new();
     made.reactor.block_on(made.write(&made.direct, 1, 100, 0));
-    let asked = vec![made.write(&made.file, 2, 100, 100), made.read(), made.read()];
-    let ended = made.reactor.block_on(join_all(asked));
+    let tasks = vec![made.write(&made.file, 2, 100, 100), made.read(), made.read()];
+    let ended = made.reactor.block_on(join_all(tasks));
     let whole = [[1; 100], [2; 100]].concat();
     for found in &ended[1..] {
         assert!([100, 200].contains(&found.len()) && *found == whole[..found.len()], "{found:?}");
@@ -254,15 +254,15 @@ fn a_reader_does_not_see_the_end_of_a_write_in_a_folio_without_it() {
 }
 
 #[test]
-fn while_a_file_is_cut_off_it_is_as_long_as_before_or_as_after() {
+fn during_a_truncation_the_size_is_the_old_or_the_new() {
     for (size, seen) in [(0, [20_010, 0]), (BLOCK, [20_010, BLOCK]), (20_100, [20_010, 20_100])] {
         let made = Made::new();
         made.reactor.block_on(made.write(&made.direct, 1, 100, 0));
         made.reactor.block_on(made.write(&made.file, 2, 10, 20_000));
-        *made.blocks.watched.lock() = Some(made.direct.direct());
+        *made.blocks.recorded.lock() = Some(made.direct.direct());
         assert_eq!(made.reactor.block_on(made.file.set_size(size)), Ok(()));
-        // It has this map.
-        drop(made.blocks.watched.lock().take());
+        // The handle keeps this map alive.
+        drop(made.blocks.recorded.lock().take());
         let sizes = std::mem::take(&mut made.blocks.state.lock().sizes_seen);
         assert!(sizes.iter().all(|found| seen.contains(found)), "{sizes:?} for {size}");
         assert_eq!((made.file.size(), sizes.len()), (size, 2));

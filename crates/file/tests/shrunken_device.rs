@@ -1,5 +1,5 @@
-//! A device that ends earlier than when it was opened: whatever is asked of what lies behind fails (EIO), by every
-//! way, and nothing that was there before is taken for zeros.
+//! A device that became shorter after it was opened: every access beyond its new end fails (EIO), on every
+//! path, and old bytes are never replaced by zeros.
 
 mod drive;
 
@@ -18,10 +18,10 @@ use uringfs_file::{Advice, File, FileOptions, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 1 << 20;
-/// Where the device ends later, inside a folio.
+/// New end of the device, inside a folio.
 const END: u64 = (512 << 10) + 1536;
 
-/// Memory whose end moves. What lies behind it is there again when it moves back.
+/// Memory with a movable end. Bytes beyond it come back when it moves back.
 struct Ending {
     memory: Memory,
     end: Arc<AtomicU64>,
@@ -33,14 +33,14 @@ impl Backend for Ending {
     }
 
     fn description(&self) -> String {
-        "memory whose end moves".into()
+        "memory with a movable end".into()
     }
 
     fn reach(&self) -> Reach<'_> {
         Reach::Call
     }
 
-    /// As a file: a read breaks off at its end, and a write does.
+    /// As for a file, reads and writes are short at the end.
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
         let begin = request.address + request.done();
         let there = self.end.load(Ordering::SeqCst).saturating_sub(begin);
@@ -109,18 +109,18 @@ impl Shrinking {
     }
 }
 
-/// What lies at an offset, up to another.
+/// The original bytes of a range.
 fn bytes(from: u64, to: u64) -> Vec<u8> {
     pattern(0, SIZE as usize)[from as usize..to as usize].to_vec()
 }
 
 #[test]
-fn direct_reads_behind_a_devices_new_end_fail() {
+fn direct_reads_beyond_the_new_end_fail() {
     let folder = tempfile::tempdir().unwrap();
     for made in Shrinking::all(folder.path()) {
         let (file, name) = (&made.file, &made.name);
         made.end_at(END);
-        // The simple way, by token and awaited; several at once; not aligned; in pieces.
+        // The fast path by token and awaited, long reads, unaligned reads, vectored reads.
         made.reactor.read(file, Buffer::zeroed(512), SIZE / 2, Token::new(1)).unwrap();
         made.reactor.read(file, Buffer::zeroed(4096), SIZE - 4096, Token::new(2)).unwrap();
         for done in reap(&made.reactor, 2) {
@@ -143,12 +143,12 @@ fn direct_reads_behind_a_devices_new_end_fail() {
             assert_eq!(read, Err(Errno::IO), "{name}: {pieces:?}");
         }
         assert_eq!(made.read(file, 100, 5000), Ok(bytes(100, 5100)), "{name}");
-        assert_eq!(made.read(file, SIZE, 4096), Ok(Vec::new()), "{name}: behind the file's end");
+        assert_eq!(made.read(file, SIZE, 4096), Ok(Vec::new()), "{name}: beyond the file's end");
     }
 }
 
 #[test]
-fn reads_through_the_cache_behind_a_devices_new_end_fail_and_nothing_of_them_stays() {
+fn buffered_reads_beyond_the_new_end_fail_and_cache_nothing() {
     let folder = tempfile::tempdir().unwrap();
     for made in Shrinking::all(folder.path()) {
         let name = &made.name;
@@ -158,7 +158,7 @@ fn reads_through_the_cache_behind_a_devices_new_end_fail_and_nothing_of_them_sta
         assert_eq!(made.read(&file, END / FOLIO * FOLIO, 100), Err(Errno::IO), "{name}");
         let advise = file.advise(Advice::WillNeed, 0, SIZE);
         assert_eq!(made.reactor.block_on(advise), Ok(()), "{name}");
-        // Up to what cannot be read, then not at all; readahead has run into it by then.
+        // Reads succeed up to the first bad folio; readahead has reached it by then.
         let mut found = Vec::new();
         while let Ok(read) = made.read(&file, found.len() as u64, 3000) {
             assert!(!read.is_empty(), "{name}: the end at {}", found.len());
@@ -167,7 +167,7 @@ fn reads_through_the_cache_behind_a_devices_new_end_fail_and_nothing_of_them_sta
         assert_eq!(found, bytes(0, END / FOLIO * FOLIO), "{name}");
         let cached = file.cached(0..SIZE);
         assert!(cached.iter().all(|range| range.end <= END / FOLIO * FOLIO), "{name}: {cached:?}");
-        // What was there is there again, if the device is as long as it was.
+        // The old bytes are back if the device has its old size.
         if let End::Memory(_) = made.end {
             made.end_at(SIZE);
             assert_eq!(made.read(&file, 0, SIZE as usize), Ok(bytes(0, SIZE)), "{name}");
@@ -176,7 +176,7 @@ fn reads_through_the_cache_behind_a_devices_new_end_fail_and_nothing_of_them_sta
 }
 
 #[test]
-fn a_partial_write_behind_a_devices_new_end_fails_and_its_neighbours_stay() {
+fn partial_writes_beyond_the_new_end_fail_and_keep_other_bytes() {
     let made = Shrinking::in_memory();
     for file in [made.file.clone(), made.file.buffered(&Cache::new(SIZE))] {
         made.end_at(END);
@@ -194,7 +194,7 @@ fn a_partial_write_behind_a_devices_new_end_fails_and_its_neighbours_stay() {
         for range in written {
             expected[range.start as usize..range.end as usize].fill(0xee);
         }
-        assert!(found == expected, "bytes that nobody wrote are others");
+        assert!(found == expected, "unwritten bytes have changed");
         assert_eq!(
             made.reactor.block_on(file.write(pattern(0, SIZE as usize), 0)).1,
             Ok(SIZE as usize)

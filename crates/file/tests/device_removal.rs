@@ -1,5 +1,5 @@
-//! Devices that go while others are busy: a removal waits for that device's
-//! requests only, and a place is not used again before they have ended.
+//! Removal of a device while others are busy: it waits only for that device's requests, and its index is reused
+//! only after they have ended.
 
 mod drive;
 
@@ -23,11 +23,11 @@ use uringfs_reactor::{
 
 const SIZE: u64 = 1 << 20;
 
-/// Places of devices are the process's: one test at a time.
-static PLACES: Mutex<()> = Mutex::new(());
+/// Device indexes are of the whole process: one test at a time.
+static INDEXES: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
-    PLACES.lock()
+    INDEXES.lock()
 }
 
 fn slow(clock: &VirtualClock, latency: Duration) -> Sim {
@@ -35,27 +35,27 @@ fn slow(clock: &VirtualClock, latency: Duration) -> Sim {
     Sim::new(options.clock(Clock::Virtual(clock.clone())))
 }
 
-/// Asks for everything that has ended or becomes so without time passing.
+/// Reaps everything that ends without time passing.
 fn turn(reactor: &Reactor) -> Vec<Completed> {
     let mut completed = Vec::new();
     reactor.reap(0, None, &mut completed).unwrap();
     completed
 }
 
-/// The place that the next device gets.
-fn next_place() -> usize {
+/// The index that the next device gets.
+fn next_index() -> usize {
     Device::new(Memory::new(512).unwrap()).unwrap().index().get()
 }
 
 #[test]
-fn a_removal_waits_for_that_devices_requests_while_another_stays_busy() {
+fn a_removal_waits_only_for_its_own_requests() {
     let _alone = alone();
     let clock = VirtualClock::default();
     let reactor = reactor_by(&clock);
     let (leaving, staying) =
         (slow(&clock, Duration::from_millis(10)), slow(&clock, Duration::from_millis(1)));
     let (leaving, staying) = (file_over(&leaving), file_over(&staying));
-    let place = leaving.device().index().get();
+    let index = leaving.device().index().get();
     const LEAVING: u64 = 64;
     for token in 0..LEAVING {
         let (buffer, offset) = (Buffer::zeroed(4096), token * 4096);
@@ -75,7 +75,7 @@ fn a_removal_waits_for_that_devices_requests_while_another_stays_busy() {
     assert_eq!((later.result, later.fate), (Err(Errno::NODEV), Fate::NotStarted));
     drop(leaving);
 
-    // Eight at a time on the other device, as long as the first is not gone.
+    // Eight reads at a time on the other device, until the first is gone.
     let (mut gone, mut stayed, mut next) = (0, 0, LEAVING);
     let mut held = 0;
     while gone < LEAVING {
@@ -83,7 +83,7 @@ fn a_removal_waits_for_that_devices_requests_while_another_stays_busy() {
             reactor.read(&staying, Buffer::zeroed(4096), 0, Token::new(next)).unwrap();
             (held, next) = (held + 1, next + 1);
         }
-        assert_ne!(next_place(), place, "used again with {} requests in flight", LEAVING - gone);
+        assert_ne!(next_index(), index, "reused with {} requests in flight", LEAVING - gone);
         for completed in reap(&reactor, 1) {
             assert_eq!(completed.result(), Ok(4096));
             if completed.token() < Token::new(LEAVING) {
@@ -95,12 +95,12 @@ fn a_removal_waits_for_that_devices_requests_while_another_stays_busy() {
     }
     assert!(stayed > 8 * LEAVING, "only {stayed} on the other device");
     turn(&reactor);
-    assert_eq!(next_place(), place, "it is free when the last has ended, with {held} elsewhere");
+    assert_eq!(next_index(), index, "it is free when the last has ended, with {held} elsewhere");
     assert!(held > 0);
 }
 
 #[test]
-fn operations_of_several_steps_end_once_when_their_device_goes() {
+fn multi_step_operations_end_once_when_their_device_goes() {
     let _alone = alone();
     for steps in 0..24 {
         let clock = VirtualClock::default();
@@ -135,35 +135,35 @@ fn operations_of_several_steps_end_once_when_their_device_goes() {
 }
 
 #[test]
-fn a_place_waits_for_the_last_of_several_reactors() {
+fn an_index_is_reused_after_the_last_reactor() {
     let _alone = alone();
     let clock = VirtualClock::default();
     let (one, other) = (reactor_by(&clock), reactor_by(&clock));
     let file = file_over(&slow(&clock, Duration::from_millis(1)));
-    let place = file.device().index().get();
+    let index = file.device().index().get();
     one.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
     other.read(&file, Buffer::zeroed(4096), 0, Token::new(2)).unwrap();
     drop(file);
     assert_eq!(reap(&one, 1)[0].result(), Ok(4096));
     turn(&one);
-    assert_ne!(next_place(), place, "the other reactor has a request in flight");
+    assert_ne!(next_index(), index, "the other reactor has a request in flight");
     assert_eq!(reap(&other, 1)[0].result(), Ok(4096));
     turn(&other);
-    assert_eq!(next_place(), place);
+    assert_eq!(next_index(), index);
 }
 
 #[test]
-fn a_reactor_that_ends_lets_go_of_its_devices() {
+fn a_reactor_that_ends_releases_its_devices() {
     let _alone = alone();
     let clock = VirtualClock::default();
     let reactor = reactor_by(&clock);
     let file = file_over(&slow(&clock, Duration::from_millis(1)));
-    let place = file.device().index().get();
+    let index = file.device().index().get();
     reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
     drop(file);
-    assert_ne!(next_place(), place);
+    assert_ne!(next_index(), index);
     drop(reactor);
-    assert_eq!(next_place(), place);
+    assert_eq!(next_index(), index);
 }
 
 #[test]
@@ -178,12 +178,12 @@ fn completions_at_the_worker_hold_their_device() {
     reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
     reactor.submit().unwrap();
     drop(file);
-    // Its first step has ended short; the rest of it must find the device.
+    // Its first step ends short; the rest needs the device.
     assert_eq!(reap(&reactor, 1)[0].result(), Ok(4096));
 }
 
 #[test]
-fn a_fixed_place_that_is_used_again_names_the_new_file() {
+fn a_reused_fixed_file_slot_names_the_new_file() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
@@ -194,11 +194,11 @@ fn a_fixed_place_that_is_used_again_names_the_new_file() {
         let busy_path = folder.path().join("busy");
         std::fs::write(&busy_path, vec![0xbb; SIZE as usize]).unwrap();
         let busy = File::open(&busy_path, Access::Read).unwrap();
-        let mut places = Vec::new();
+        let mut indexes = Vec::new();
         for round in 0..40u8 {
             std::fs::write(&path, vec![round; 65536]).unwrap();
             let file = File::open(&path, Access::Read).unwrap();
-            places.push(file.device().index());
+            indexes.push(file.device().index());
             for token in 0..8u64 {
                 let (of, offset) =
                     if token.is_multiple_of(2) { (&file, 4096) } else { (&busy, 8192) };
@@ -213,8 +213,8 @@ fn a_fixed_place_that_is_used_again_names_the_new_file() {
             }
             turn(&reactor);
         }
-        places.dedup();
-        assert!(places.len() < 5, "places are used again");
+        indexes.dedup();
+        assert!(indexes.len() < 5, "indexes are reused");
     }
 }
 
@@ -238,8 +238,8 @@ impl Backend for EndsInSleep {
     }
 
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
-        let most = Instant::now() + Duration::from_secs(20);
-        while total(Counter::Sleeps) == self.sleeps && Instant::now() < most {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while total(Counter::Sleeps) == self.sleeps && Instant::now() < deadline {
             std::thread::yield_now();
         }
         self.memory.perform(request)
@@ -247,7 +247,7 @@ impl Backend for EndsInSleep {
 }
 
 #[test]
-fn a_queue_that_comes_to_the_descriptor_of_one_that_went_wakes_its_reactor() {
+fn a_queue_with_a_reused_descriptor_wakes_its_reactor() {
     let _alone = alone();
     let options = ReactorOptions { queue: QueueKind::Threads, ..ReactorOptions::default() };
     let reactor = Reactor::new(options).unwrap();
@@ -263,7 +263,7 @@ fn a_queue_that_comes_to_the_descriptor_of_one_that_went_wakes_its_reactor() {
 }
 
 #[test]
-fn a_slow_device_with_a_full_queue_holds_back_no_other() {
+fn a_slow_device_with_a_full_queue_delays_no_other() {
     let _alone = alone();
     let clock = VirtualClock::default();
     let options = ReactorOptions {
@@ -284,8 +284,8 @@ fn a_slow_device_with_a_full_queue_holds_back_no_other() {
         reactor.write(&slow, buffer, token * 65536, Token::new(token)).unwrap();
     }
     for token in 2..18 {
-        let asked = reactor.read(&slow, Buffer::zeroed(4096), 0, Token::new(token));
-        if asked.is_err() {
+        let issued = reactor.read(&slow, Buffer::zeroed(4096), 0, Token::new(token));
+        if issued.is_err() {
             break;
         }
     }
@@ -302,7 +302,7 @@ fn a_slow_device_with_a_full_queue_holds_back_no_other() {
 }
 
 #[test]
-fn a_device_that_stays_keeps_nothing_of_reactors_that_went() {
+fn ended_reactors_leak_nothing_in_a_device() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
@@ -345,23 +345,23 @@ fn removal_under_load_from_another_thread_loses_nothing() {
                     device.remove();
                 })
             };
-            let (mut asked, mut ended, mut refused) = (0u64, 0u64, false);
+            let (mut issued, mut ended, mut refused) = (0u64, 0u64, false);
             let mut completed = Vec::new();
-            while !refused || ended < asked {
+            while !refused || ended < issued {
                 for _ in 0..16 {
-                    let offset = asked % 200 * 4096;
-                    let odd = (asked % 3 == 0) as u64 * 5;
-                    let (buffer, token) = (Buffer::zeroed(4096), Token::new(asked));
-                    if asked % 2 == 0 || refused {
+                    let offset = issued % 200 * 4096;
+                    let odd = (issued % 3 == 0) as u64 * 5;
+                    let (buffer, token) = (Buffer::zeroed(4096), Token::new(issued));
+                    if issued % 2 == 0 || refused {
                         if refused {
                             break;
                         }
                         reactor.read(&staying, buffer, offset + odd, token).unwrap();
-                        asked += 1;
+                        issued += 1;
                         continue;
                     }
                     match reactor.read(&leaving, buffer, offset + odd, token) {
-                        Ok(()) => asked += 1,
+                        Ok(()) => issued += 1,
                         Err(error) => {
                             assert_eq!(error.error, Errno::NODEV, "{queue}");
                             refused = true;
@@ -370,7 +370,7 @@ fn removal_under_load_from_another_thread_loses_nothing() {
                 }
                 started.store(true, Ordering::Release);
                 reactor.reap(1, Some(Duration::from_secs(20)), &mut completed).unwrap();
-                let slept_well = !completed.is_empty() || ended == asked;
+                let slept_well = !completed.is_empty() || ended == issued;
                 assert!(slept_well, "{queue}, round {round}: nothing came in 20 seconds");
                 for completed in completed.drain(..) {
                     ended += 1;
@@ -381,7 +381,7 @@ fn removal_under_load_from_another_thread_loses_nothing() {
                 }
             }
             remover.join().unwrap();
-            assert_eq!(ended, asked, "{queue}, round {round}");
+            assert_eq!(ended, issued, "{queue}, round {round}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Threads without a reactor: their operations go to the process's own, on any
-//! executor.
+//! Threads without a reactor: their operations run on the process's background reactor, on any executor.
 
 mod drive;
 
@@ -19,10 +18,10 @@ use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{File, FileOptions};
 use uringfs_reactor::{Counter, Fate, Reactor, ReactorOptions, total};
 
-/// What is counted is counted in the whole process: one test at a time.
+/// Counters are of the whole process: one test at a time.
 static COUNTS: Mutex<()> = Mutex::new(());
 
-/// The smallest executor there is.
+/// A minimal executor.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -48,7 +47,7 @@ fn memory() -> File {
 }
 
 #[test]
-fn operations_of_threads_without_a_reactor_are_done_and_counted() {
+fn threads_without_a_reactor_use_the_background_reactor() {
     let _alone = COUNTS.lock();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
@@ -81,7 +80,7 @@ fn operations_of_threads_without_a_reactor_are_done_and_counted() {
 }
 
 #[test]
-fn a_thread_with_a_reactor_does_not_go_there() {
+fn a_thread_with_a_reactor_uses_its_own() {
     let _alone = COUNTS.lock();
     let file = memory();
     let before = total(Counter::Remote);
@@ -94,45 +93,45 @@ fn a_thread_with_a_reactor_does_not_go_there() {
 }
 
 #[test]
-fn what_is_dropped_or_cancelled_elsewhere_gives_its_memory_back() {
+fn dropped_and_cancelled_operations_return_their_memory() {
     let _alone = COUNTS.lock();
     let file = memory();
     let pool = BufferPool::new(4096, 4).unwrap();
     for round in 0..200u32 {
         let buffer = loop {
-            // What was dropped comes back when the other thread has done it.
+            // Memory of a dropped operation comes back when the reactor has finished it.
             match pool.get() {
                 Some(buffer) => break buffer,
                 None => assert_eq!(block_on(file.datasync()), Ok(())),
             }
         };
-        let mut ask = file.write(buffer, if round.is_multiple_of(2) { 0 } else { 5 });
-        let polled = pin!(&mut ask).poll(&mut Context::from_waker(std::task::Waker::noop()));
+        let mut op = file.write(buffer, if round.is_multiple_of(2) { 0 } else { 5 });
+        let polled = pin!(&mut op).poll(&mut Context::from_waker(std::task::Waker::noop()));
         if polled.is_ready() {
             continue;
         }
         if round.is_multiple_of(3) {
-            drop(ask);
+            drop(op);
             continue;
         }
-        ask.cancel();
-        let outcome = block_on(ask.outcome());
+        op.cancel();
+        let outcome = block_on(op.outcome());
         match outcome.result {
             Ok(4096) => assert_eq!(outcome.fate, Fate::Done),
             Err(Errno::CANCELED) => assert_ne!(outcome.fate, Fate::Done),
             other => panic!("round {round}: {other:?}"),
         }
     }
-    // What was dropped ends when the other thread has done it.
-    let most = Instant::now() + Duration::from_secs(20);
+    // Dropped operations end when the reactor has finished them.
+    let deadline = Instant::now() + Duration::from_secs(20);
     while pool.available() < 4 {
-        assert!(Instant::now() < most, "only {} of 4 have come back", pool.available());
+        assert!(Instant::now() < deadline, "only {} of 4 have come back", pool.available());
         assert_eq!(block_on(file.datasync()), Ok(()));
     }
 }
 
 #[test]
-fn errors_come_back_too_and_a_removed_device_refuses() {
+fn errors_are_returned_and_a_removed_device_refuses() {
     let _alone = COUNTS.lock();
     let sim = Sim::new(SimOptions::new(1 << 20));
     let file = file_over(&sim);
@@ -150,18 +149,18 @@ fn a_future_may_move_between_threads() {
     let file = memory();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     // Started on this thread's reactor, awaited on another thread.
-    let mut asks: Vec<_> = (0..20).map(|at| file.write(pattern(at, 5000), at * 8192 + 1)).collect();
+    let mut ops: Vec<_> = (0..20).map(|at| file.write(pattern(at, 5000), at * 8192 + 1)).collect();
     reactor.block_on(std::future::poll_fn(|context| {
-        for ask in &mut asks {
-            let _ = std::pin::Pin::new(ask).poll(context).map(|(_, written)| {
+        for op in &mut ops {
+            let _ = std::pin::Pin::new(op).poll(context).map(|(_, written)| {
                 panic!("it takes at least a turn: {written:?}");
             });
         }
         Poll::Ready(())
     }));
     let waiter = std::thread::spawn(move || {
-        for ask in asks {
-            assert_eq!(block_on(ask).1, Ok(5000));
+        for op in ops {
+            assert_eq!(block_on(op).1, Ok(5000));
         }
     });
     while !waiter.is_finished() {

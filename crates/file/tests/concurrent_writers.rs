@@ -1,5 +1,5 @@
-//! Several threads, each with a reactor of its own, write one file: neighbours in
-//! a block never undo each other.
+//! Several threads, each with a reactor of its own, write one file: neighbours in a block never undo each
+//! other.
 
 mod drive;
 
@@ -57,8 +57,8 @@ fn discard(offset: u64, length: u64) -> Job {
     })
 }
 
-/// Has every job done at once in a thread of its own, round by round, and
-/// `check` look at the first 16 KiB after each.
+/// Runs every job at once in a thread of its own, round by round. `check` gets the first 16 KiB after each
+/// round.
 fn at_once(name: &str, back_end: BackEnd, jobs: Vec<Job>, check: impl Fn(&[u8], u8, &str)) {
     let folder = tempfile::tempdir().unwrap();
     let made = back_end.make(folder.path(), SIZE, &VirtualClock::default());
@@ -95,7 +95,7 @@ fn all(bytes: &[u8], expected: &[u8], what: &str) {
 }
 
 #[test]
-fn writers_of_neighbouring_bytes_in_a_block_are_all_kept() {
+fn writes_to_neighbouring_bytes_all_stay() {
     for back_end in back_ends() {
         let jobs =
             vec![write(0, 100), write(100, 300), write(400, 12), write(412, 5000), write(5412, 7)];
@@ -107,13 +107,13 @@ fn writers_of_neighbouring_bytes_in_a_block_are_all_kept() {
 }
 
 #[test]
-fn a_writer_of_part_of_a_block_undoes_no_writer_of_the_whole() {
+fn partial_writes_undo_no_whole_block_write() {
     for back_end in back_ends() {
-        // The second and the third block are written in whole; parts of them, too.
+        // The second and third block are written as a whole, and in parts, too.
         let whole = write(BLOCK as u64, 2 * BLOCK);
         let jobs = vec![whole, write(BLOCK as u64 + 100, 50), write(2 * BLOCK as u64 - 300, 600)];
         at_once("parts and wholes", back_end, jobs, |found, round, what| {
-            // Whoever was last, every byte is of this round.
+            // Every byte is of this round, whichever writer was last.
             all(&found[BLOCK..3 * BLOCK], &[round], what);
             all(&found[..BLOCK], &[0], what);
             all(&found[3 * BLOCK..], &[0], what);
@@ -122,7 +122,7 @@ fn a_writer_of_part_of_a_block_undoes_no_writer_of_the_whole() {
 }
 
 #[test]
-fn writers_of_whole_blocks_beside_writers_of_parts_are_kept() {
+fn adjacent_whole_and_partial_writes_all_stay() {
     for back_end in back_ends() {
         let block = BLOCK as u64;
         let jobs =
@@ -136,7 +136,7 @@ fn writers_of_whole_blocks_beside_writers_of_parts_are_kept() {
 }
 
 #[test]
-fn zeroing_and_discarding_part_of_a_block_undo_no_writer() {
+fn zeroing_and_discarding_undo_no_write() {
     for back_end in back_ends() {
         let block = BLOCK as u64;
         let jobs = vec![
@@ -153,7 +153,7 @@ fn zeroing_and_discarding_part_of_a_block_undo_no_writer() {
             let block = BLOCK;
             all(&found[..1000], &[round], what);
             all(&found[1000..1000 + block], &[0], what);
-            // Up to the next block of the device nothing may be lost.
+            // Nothing is lost up to the next block of the device.
             all(&found[block + 1000..block + 1500], &[round], what);
             all(&found[2 * block + 1500..2 * block + 1600], &[round], what);
             all(&found[2 * block + 1600..2 * block + 1900], &[0], what);
@@ -163,7 +163,7 @@ fn zeroing_and_discarding_part_of_a_block_undo_no_writer() {
 }
 
 #[test]
-fn many_writers_each_with_bytes_of_its_own_leave_them_all() {
+fn writers_of_disjoint_bytes_undo_nothing() {
     const WRITERS: u64 = 4;
     const STRIDE: u64 = 1000;
     for back_end in back_ends() {
@@ -189,12 +189,12 @@ fn many_writers_each_with_bytes_of_its_own_leave_them_all() {
                             let byte = (round as u8) | 1;
                             let mut buffer = Buffer::zeroed(length);
                             buffer.fill(byte);
-                            let asked = file.write(buffer, at as u64);
-                            assert_eq!(reactor.block_on(asked).1, Ok(length));
+                            let op = file.write(buffer, at as u64);
+                            assert_eq!(reactor.block_on(op).1, Ok(length));
                             model[at..at + length].fill(byte);
                         } else {
-                            let asked = file.read(Buffer::zeroed(length), at as u64);
-                            let (found, read) = reactor.block_on(asked);
+                            let op = file.read(Buffer::zeroed(length), at as u64);
+                            let (found, read) = reactor.block_on(op);
                             assert_eq!(read, Ok(length));
                             assert!(found[..] == model[at..at + length], "{back_end:?} at {at}");
                         }

@@ -1,5 +1,5 @@
-//! However many readers wait for a folio, no thread does. Alone in its program, since the threads of the whole
-//! process are counted.
+//! Readers that wait for a folio occupy no thread. Alone in its program, since it counts the threads of the
+//! process.
 
 mod drive;
 
@@ -22,7 +22,7 @@ fn threads() -> usize {
 }
 
 #[test]
-fn readers_of_one_folio_wait_for_one_fill_and_no_thread_does() {
+fn readers_of_one_folio_wait_for_one_fill_without_threads() {
     let clock = Clock::Virtual(VirtualClock::default());
     let options = SimOptions::new(SIZE).latency(LATENCY..=LATENCY).units(4096);
     let direct = file_over(&Sim::new(options.clock(clock.clone())));
@@ -54,7 +54,7 @@ fn readers_of_one_folio_wait_for_one_fill_and_no_thread_does() {
     assert_eq!(most, before, "threads while all wait");
     let counters = reactor.counters();
     assert_eq!(counters.get(Counter::CacheFilled), 2);
-    // But for the one that fills it.
+    // All but the reader that fills it.
     assert_eq!(counters.get(Counter::CacheArmed), READERS as u64 - 1);
     assert_eq!(counters.get(Counter::CacheRestarted), READERS as u64 - 1);
     assert_eq!(counters.get(Counter::CacheThreads), 0);

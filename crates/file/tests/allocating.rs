@@ -1,4 +1,4 @@
-//! Files that grow: a map that allocates what is written, over a device full of other files' bytes.
+//! Files that grow: a map that allocates on write, over a device full of foreign bytes.
 
 mod drive;
 
@@ -15,10 +15,10 @@ use uringfs_reactor::{Reactor, ReactorOptions, Token};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 256;
-/// What was on the device before.
+/// The old content of the device.
 const FOREIGN: u8 = 0xee;
 
-/// Blocks from the device's end to its beginning, so that no two are in a row.
+/// Allocates from the end of the device to its beginning, so that no two blocks are adjacent.
 #[derive(Default)]
 struct Growing {
     state: Mutex<State>,
@@ -98,7 +98,7 @@ fn whole(reactor: &Reactor, file: &File) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_anywhere_is_read_and_everything_else_is_zeros() {
+fn unwritten_bytes_read_as_zeros() {
     for seed in 0..volume(8) as u64 {
         let (reactor, file) = growing();
         let mut random = Random(seed);
@@ -127,7 +127,7 @@ fn what_is_written_anywhere_is_read_and_everything_else_is_zeros() {
 }
 
 #[test]
-fn neighbours_in_a_new_block_keep_each_others_bytes() {
+fn concurrent_partial_writes_of_a_new_block_all_stay() {
     let (reactor, file) = growing();
     for n in 0..64 {
         let mut buffer = Buffer::zeroed(64);
@@ -140,7 +140,7 @@ fn neighbours_in_a_new_block_keep_each_others_bytes() {
 }
 
 #[test]
-fn what_finds_no_room_changes_nothing_and_no_file_is_longer_than_the_kernels() {
+fn enospc_changes_nothing_and_the_maximum_size_is_the_kernels() {
     let (reactor, file) = growing();
     let (_, written) = reactor.block_on(file.write(Buffer::zeroed(1 << 21), 0));
     assert_eq!(written, Err(Errno::NOSPC));

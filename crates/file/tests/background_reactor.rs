@@ -1,5 +1,5 @@
-//! The process's own reactor: nothing that goes wrong on it leaves anybody waiting. Each test has a process of its
-//! own, since there is one such reactor in each.
+//! The process's background reactor: no failure on it leaves a caller waiting. Each test has a process of its
+//! own, since each process has one such reactor.
 
 mod gated;
 
@@ -42,39 +42,39 @@ struct Panics;
 
 impl Wake for Panics {
     fn wake(self: Arc<Self>) {
-        panic!("as a test does");
+        panic!("deliberate panic of a test");
     }
 }
 
 #[test]
-fn a_waker_that_panics_keeps_nobody_elses_answer_from_them() {
-    alone("a_waker_that_panics_keeps_nobody_elses_answer_from_them", || {
+fn a_panicking_waker_does_not_lose_the_results_of_others() {
+    alone("a_panicking_waker_does_not_lose_the_results_of_others", || {
         let (device, gate) = gated(SIZE);
         let file = File::over(device, FileOptions::default());
         assert_eq!(read(&file).1, Ok(4096));
         let waker = Waker::from(Arc::new(Panics));
-        // The simple way and the general one.
+        // The fast path and the slow path.
         for offset in [0, 5] {
             gate.close();
-            let mut asks: Vec<_> =
+            let mut ops: Vec<_> =
                 (0..2).map(|_| Box::pin(file.read(Buffer::zeroed(4096), offset))).collect();
             let mut other = Box::pin(file.read(Buffer::zeroed(4096), offset));
             assert!(other.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-            for ask in &mut asks {
-                assert!(ask.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            for op in &mut ops {
+                assert!(op.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
             }
             gate.open();
             assert_eq!(gated::wait(other).1, Ok(4096));
-            for ask in asks {
-                assert_eq!(gated::wait(ask).1, Ok(4096));
+            for op in ops {
+                assert_eq!(gated::wait(op).1, Ok(4096));
             }
         }
     });
 }
 
 #[test]
-fn a_back_end_that_panics_fails_its_request_and_no_other() {
-    alone("a_back_end_that_panics_fails_its_request_and_no_other", || {
+fn a_panicking_back_end_fails_only_its_own_request() {
+    alone("a_panicking_back_end_fails_only_its_own_request", || {
         let (device, gate) = gated(SIZE);
         let file = File::over(device, FileOptions::default());
         assert_eq!(read(&file).1, Ok(4096));
@@ -85,8 +85,8 @@ fn a_back_end_that_panics_fails_its_request_and_no_other() {
 }
 
 #[test]
-fn when_io_uring_is_taken_away_awaits_fail_and_later_ones_go_without_it() {
-    alone("when_io_uring_is_taken_away_awaits_fail_and_later_ones_go_without_it", || {
+fn losing_io_uring_fails_awaits_and_later_ones_use_another_queue() {
+    alone("losing_io_uring_fails_awaits_and_later_ones_use_another_queue", || {
         let folder = tempfile::tempdir().unwrap();
         let made =
             ImageFile::create(folder.path().join("image").as_path(), SIZE, Allocation::Written);
@@ -99,7 +99,7 @@ fn when_io_uring_is_taken_away_awaits_fail_and_later_ones_go_without_it() {
         let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture);
         let program: BpfProgram = filter.unwrap().try_into().unwrap();
         apply_filter_all_threads(&program).unwrap();
-        // Whatever was under way when the reactor found out.
+        // Operations that were in flight fail.
         let mut last = read(&file).1;
         for _ in 0..100 {
             if last == Ok(4096) {
@@ -112,10 +112,10 @@ fn when_io_uring_is_taken_away_awaits_fail_and_later_ones_go_without_it() {
     });
 }
 
-/// What a child does with what its parent has asked for and with files of its own: the number of the first step
-/// that went wrong, or 0.
-fn child(file: &File, asked: impl Future<Output = (Buffer, Result<usize, Errno>)>) -> i32 {
-    if gated::wait(asked).1 != Err(Errno::CHILD) {
+/// Checks an operation that the parent started, and one that the child starts. Returns the number of the first
+/// step that went wrong, or 0.
+fn child(file: &File, started: impl Future<Output = (Buffer, Result<usize, Errno>)>) -> i32 {
+    if gated::wait(started).1 != Err(Errno::CHILD) {
         return 1;
     }
     let (buffer, refused) = read(file);
@@ -126,17 +126,17 @@ fn child(file: &File, asked: impl Future<Output = (Buffer, Result<usize, Errno>)
 }
 
 #[test]
-fn in_the_child_of_a_fork_awaits_fail_and_the_parents_end() {
-    alone("in_the_child_of_a_fork_awaits_fail_and_the_parents_end", || {
+fn in_a_forked_child_awaits_fail_and_the_parents_complete() {
+    alone("in_a_forked_child_awaits_fail_and_the_parents_complete", || {
         let (device, gate) = gated(SIZE);
         let file = File::over(device, FileOptions::default());
         assert_eq!(read(&file).1, Ok(4096));
         gate.close();
-        let mut asked = Box::pin(file.read(Buffer::zeroed(4096), 0));
-        assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let mut started = Box::pin(file.read(Buffer::zeroed(4096), 0));
+        assert!(started.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         match fork::fork().unwrap() {
             Fork::Child => {
-                let run = AssertUnwindSafe(|| child(&file, asked));
+                let run = AssertUnwindSafe(|| child(&file, started));
                 std::process::exit(catch_unwind(run).unwrap_or(99));
             }
             Fork::Parent(child) => {
@@ -144,7 +144,7 @@ fn in_the_child_of_a_fork_awaits_fail_and_the_parents_end() {
                     waitpid(Pid::from_raw(child), WaitOptions::empty()).unwrap().unwrap();
                 assert_eq!(status.exit_status(), Some(0), "the child's first wrong step");
                 gate.open();
-                assert_eq!(gated::wait(asked).1, Ok(4096));
+                assert_eq!(gated::wait(started).1, Ok(4096));
                 assert_eq!(read(&file).1, Ok(4096));
             }
         }
