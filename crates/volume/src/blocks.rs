@@ -135,9 +135,9 @@ mod tests {
     use uringfs_device::{Access, Listener};
 
     #[derive(Default)]
-    struct Told(AtomicU32);
+    struct FailureCounter(AtomicU32);
 
-    impl Listener for Told {
+    impl Listener for FailureCounter {
         fn failed(&self, _: Failure) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -166,8 +166,8 @@ mod tests {
         let path = folder.path().join("image");
         std::fs::write(&path, vec![7; 1 << 20]).unwrap();
         let device = Device::open(&path, Access::Read).unwrap();
-        let told = Arc::new(Told::default());
-        let listener: Arc<dyn Listener> = told.clone();
+        let counter = Arc::new(FailureCounter::default());
+        let listener: Arc<dyn Listener> = counter.clone();
         device.core().listen(Arc::downgrade(&listener));
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(6000).unwrap();
         let blocks = Blocks::of(&device);
@@ -175,7 +175,7 @@ mod tests {
         for (start, length) in [(1, 4096), (0, 8192), (255, 4096)] {
             assert_eq!(blocks.read(start, length).err(), Some(Errno::IO), "{length} at {start}");
         }
-        assert_eq!(told.0.load(Ordering::Relaxed), 3);
+        assert_eq!(counter.0.load(Ordering::Relaxed), 3);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::fmt;
 use std::mem::size_of;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crc_fast::{CrcAlgorithm, checksum};
+use crc_fast::{CrcAlgorithm, checksum as crc_checksum};
 use rustix::rand::{GetRandomFlags, getrandom};
 use uringfs_buffer::Buffer;
 use zerocopy::little_endian::{U32, U64};
@@ -24,19 +24,19 @@ use crate::error::{Error, ErrorKind};
 pub(crate) const RESERVED_BLOCKS: u64 = 32;
 /// And so many in a new volume that is not small: 4 MiB, so that the catalog outlives what is written over
 /// the beginning of a device by mistake.
-const MOST_RESERVED: u64 = (4 << 20) / BLOCK;
+const MAX_RESERVED_BLOCKS: u64 = (4 << 20) / BLOCK;
 /// A small volume reserves one in so many blocks.
-const RESERVED_SHARE: u64 = 8;
+const BLOCKS_PER_RESERVED: u64 = 8;
 /// Where the slots lie: apart, so that one damaged spot rarely takes both.
 pub(crate) const SLOTS: [u64; 2] = [0, 16];
 /// Where the copy lies; in a smaller volume in its last block.
-const COPY: u64 = (64 << 20) / BLOCK;
+const COPY_BLOCK: u64 = (64 << 20) / BLOCK;
 /// The most runs of blocks that the catalog may lie in.
 pub(crate) const MAX_CATALOG_RUNS: usize = 240;
 /// The most blocks of the catalog's log, both halves together.
 pub(crate) const MAX_LOG_BLOCKS: u64 = 512;
 /// The most bytes of a label.
-pub(crate) const MAX_LABEL: usize = 64;
+pub(crate) const MAX_LABEL_BYTES: usize = 64;
 /// Blocks of the largest volume: 64 TiB.
 pub(crate) const MAX_BLOCKS: u64 = (64 << 40) / BLOCK;
 
@@ -61,7 +61,7 @@ pub(crate) struct Features {
 
 impl Features {
     /// What new volumes have, which is all that this code knows.
-    pub(crate) const NOW: Features =
+    pub(crate) const CURRENT: Features =
         Features { compatible: 0, read_only_compatible: HAS_COPY, incompatible: WIDE_TIMES };
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Superblock {
     /// Which of [`SLOTS`] this was read from or is the older; the other is written first.
     slot: usize,
     /// Bytes that compatible features may use, kept as they were found.
-    spare: [u8; SPARE],
+    spare: [u8; SPARE_BYTES],
 }
 
 /// A superblock, and how it was found.
@@ -123,7 +123,7 @@ pub(crate) enum Flaw {
     Unreadable(rustix::io::Errno),
     NoMagic,
     Checksum,
-    /// The sum is right, what it covers is not.
+    /// The checksum is right, what it covers is not.
     Field(&'static str),
     /// It is good, and was written before the other: what came after it is not in it.
     Older,
@@ -150,7 +150,7 @@ impl fmt::Display for BadSlot {
     }
 }
 
-const SPARE: usize = 80;
+const SPARE_BYTES: usize = 80;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -159,13 +159,13 @@ struct RawRun {
     length: U64,
 }
 
-/// A slot as it lies on the device. Magic, sum and version stay where they are in every version.
+/// A slot as it lies on the device. Magic, checksum and version stay where they are in every version.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Slot {
+struct RawSlot {
     magic: [u8; 8],
     /// CRC32C of every byte of the slot after this field.
-    sum: U32,
+    checksum: U32,
     version: U32,
     compatible: U64,
     read_only_compatible: U64,
@@ -173,7 +173,7 @@ struct Slot {
     generation: U64,
     uuid: [u8; 16],
     /// UTF-8, then zeros.
-    label: [u8; MAX_LABEL],
+    label: [u8; MAX_LABEL_BYTES],
     block_size: U32,
     catalog_runs: U32,
     total_blocks: U64,
@@ -181,7 +181,7 @@ struct Slot {
     log: RawRun,
     /// 0 in volumes that have [`RESERVED_BLOCKS`].
     reserved: U64,
-    spare: [u8; SPARE],
+    spare: [u8; SPARE_BYTES],
     catalog: [RawRun; MAX_CATALOG_RUNS],
 }
 
@@ -197,18 +197,18 @@ impl From<RawRun> for Run {
     }
 }
 
-const _: () = assert!(size_of::<Slot>() == BLOCK as usize);
-/// Where the sum's cover begins.
-const COVERED: usize = 12;
+const _: () = assert!(size_of::<RawSlot>() == BLOCK as usize);
+/// Where the checksum's cover begins.
+const CHECKSUM_START: usize = 12;
 /// Blocks that are read at once where copies are looked for.
-const PART: usize = 256;
+const SCAN_BLOCKS: usize = 256;
 
 impl Superblock {
     /// Of a new volume of `total_blocks` whose catalog lies in `catalog`, and its log in `log`; not yet
     /// written. What is before both stays reserved.
     ///
     /// # Errors
-    /// For a label over [`MAX_LABEL`] bytes or with a zero byte, too many blocks, and a catalog
+    /// For a label over [`MAX_LABEL_BYTES`] bytes or with a zero byte, too many blocks, and a catalog
     /// that does not lie inside.
     pub(crate) fn new(
         total_blocks: u64,
@@ -216,8 +216,9 @@ impl Superblock {
         catalog: Vec<Run>,
         log: Run,
     ) -> Result<Superblock, Error> {
-        if label.len() > MAX_LABEL || label.contains('\0') {
-            let context = format!("label {label:?}: at most {MAX_LABEL} bytes, none of them zero");
+        if label.len() > MAX_LABEL_BYTES || label.contains('\0') {
+            let context =
+                format!("label {label:?}: at most {MAX_LABEL_BYTES} bytes, none of them zero");
             return Err(Error::new(ErrorKind::Input, context));
         }
         let mut uuid = [0; 16];
@@ -226,7 +227,7 @@ impl Superblock {
         let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let reserved = catalog.iter().chain([&log]).map(|run| run.start).min().unwrap_or(0);
         let superblock = Superblock {
-            features: Features::NOW,
+            features: Features::CURRENT,
             generation: 0,
             uuid,
             label: label.into(),
@@ -236,7 +237,7 @@ impl Superblock {
             log,
             reserved,
             slot: 0,
-            spare: [0; SPARE],
+            spare: [0; SPARE_BYTES],
         };
         superblock.check().map_err(|which| {
             Error::new(ErrorKind::Input, format!("a volume of {total_blocks} blocks: {which}"))
@@ -246,7 +247,7 @@ impl Superblock {
 
     /// Blocks that a new volume of `total_blocks` keeps for superblocks.
     pub(crate) fn reserved_in_new(total_blocks: u64) -> u64 {
-        (total_blocks / RESERVED_SHARE).clamp(RESERVED_BLOCKS, MOST_RESERVED)
+        (total_blocks / BLOCKS_PER_RESERVED).clamp(RESERVED_BLOCKS, MAX_RESERVED_BLOCKS)
     }
 
     /// Blocks at the beginning that hold nothing but superblocks.
@@ -256,7 +257,7 @@ impl Superblock {
 
     /// The block of the copy in a volume of `total_blocks` that has one.
     pub(crate) fn copy_in(total_blocks: u64) -> u64 {
-        COPY.min(total_blocks - 1)
+        COPY_BLOCK.min(total_blocks - 1)
     }
 
     /// The block of the copy, if the volume has one.
@@ -306,7 +307,7 @@ impl Superblock {
             }
         }
         let Some(superblock) = best else {
-            return Err(none_good(blocks, &bad_slots));
+            return Err(no_good_slot(blocks, &bad_slots));
         };
         superblock.check_device(blocks)?;
         if let Some(block) = superblock.copy() {
@@ -329,10 +330,10 @@ impl Superblock {
     /// The good copies that the device has, the newest first, each with its block. Of a small volume only its
     /// superblock says where the last block is: so all that may be it are looked at.
     pub(crate) fn copies(blocks: &Blocks) -> Vec<(u64, Superblock)> {
-        let end = blocks.count().min(COPY + 1);
+        let end = blocks.count().min(COPY_BLOCK + 1);
         let mut copies = Vec::new();
-        for first in (RESERVED_BLOCKS..end).step_by(PART) {
-            let part = PART.min((end - first) as usize);
+        for first in (RESERVED_BLOCKS..end).step_by(SCAN_BLOCKS) {
+            let part = SCAN_BLOCKS.min((end - first) as usize);
             let looks_like_one = |bytes: &[u8]| bytes.starts_with(&MAGIC);
             let candidates: Vec<u64> = match blocks.read(first, part * BLOCK as usize) {
                 Ok(bytes) => {
@@ -386,15 +387,15 @@ impl Superblock {
 
     /// Whether the volume lacks what new ones have: this code only reads it, and upgrades it.
     pub(crate) fn is_of_older_version(&self) -> bool {
-        let (has, now) = (self.features, Features::NOW);
+        let (has, now) = (self.features, Features::CURRENT);
         has.read_only_compatible & now.read_only_compatible != now.read_only_compatible
             || has.incompatible & now.incompatible != now.incompatible
     }
 
     /// Gives the volume what new ones have; not yet written.
     pub(crate) fn upgrade(&mut self) {
-        self.features.read_only_compatible |= Features::NOW.read_only_compatible;
-        self.features.incompatible |= Features::NOW.incompatible;
+        self.features.read_only_compatible |= Features::CURRENT.read_only_compatible;
+        self.features.incompatible |= Features::CURRENT.incompatible;
     }
 
     /// What the catalog notes of the superblock that names it, or is about to: its generation, and which volume it is of.
@@ -404,7 +405,7 @@ impl Superblock {
 
     /// Whether the volume uses something that allows this code only to read.
     pub(crate) fn is_read_only(&self) -> bool {
-        self.features.read_only_compatible & !Features::NOW.read_only_compatible != 0
+        self.features.read_only_compatible & !Features::CURRENT.read_only_compatible != 0
     }
 
     /// Writes a new generation into both slots and then the copy, each durable before the next is touched. What
@@ -422,7 +423,7 @@ impl Superblock {
         let slots = [1 - self.slot, self.slot].map(|slot| SLOTS[slot]);
         for block in slots.into_iter().chain(self.copy()) {
             blocks
-                .write(block, Buffer::copy_of(self.to_slot().as_bytes()))
+                .write(block, Buffer::copy_of(self.to_raw().as_bytes()))
                 .and_then(|()| blocks.flush())
                 .map_err(|e| Error::io(format!("writing the superblock in block {block}"), e))?;
         }
@@ -438,7 +439,7 @@ impl Superblock {
     pub(crate) fn write_again(&self, blocks: &Blocks) -> Result<(), Error> {
         let block = SLOTS[self.slot];
         blocks
-            .write(block, Buffer::copy_of(self.to_slot().as_bytes()))
+            .write(block, Buffer::copy_of(self.to_raw().as_bytes()))
             .and_then(|()| blocks.flush())
             .map_err(|e| Error::io(format!("writing the superblock in block {block} again"), e))
     }
@@ -495,16 +496,16 @@ impl Superblock {
         Ok(())
     }
 
-    fn to_slot(&self) -> Slot {
-        let mut label = [0; MAX_LABEL];
+    fn to_raw(&self) -> RawSlot {
+        let mut label = [0; MAX_LABEL_BYTES];
         label[..self.label.len()].copy_from_slice(self.label.as_bytes());
         let mut catalog = [RawRun::from(Run { start: 0, length: 0 }); MAX_CATALOG_RUNS];
         for (raw, run) in catalog.iter_mut().zip(&self.catalog) {
             *raw = (*run).into();
         }
-        let mut slot = Slot {
+        let mut slot = RawSlot {
             magic: MAGIC,
-            sum: 0.into(),
+            checksum: 0.into(),
             version: VERSION.into(),
             compatible: self.features.compatible.into(),
             read_only_compatible: self.features.read_only_compatible.into(),
@@ -521,13 +522,13 @@ impl Superblock {
             spare: self.spare,
             catalog,
         };
-        slot.sum = sum_of(&slot).into();
+        slot.checksum = checksum_of(&slot).into();
         slot
     }
 }
 
-fn sum_of(slot: &Slot) -> u32 {
-    checksum(CrcAlgorithm::Crc32Iscsi, &slot.as_bytes()[COVERED..]) as u32
+fn checksum_of(slot: &RawSlot) -> u32 {
+    crc_checksum(CrcAlgorithm::Crc32Iscsi, &slot.as_bytes()[CHECKSUM_START..]) as u32
 }
 
 /// The superblock in a block, or what is wrong with it.
@@ -539,11 +540,11 @@ fn read_slot(blocks: &Blocks, block: u64) -> Result<Result<Superblock, Flaw>, Er
         Ok(bytes) => bytes,
         Err(errno) => return Ok(Err(Flaw::Unreadable(errno))),
     };
-    let raw = Slot::ref_from_bytes(&bytes).expect("a slot is one block");
+    let raw = RawSlot::ref_from_bytes(&bytes).expect("a slot is one block");
     if raw.magic != MAGIC {
         return Ok(Err(Flaw::NoMagic));
     }
-    if raw.sum.get() != sum_of(raw) {
+    if raw.checksum.get() != checksum_of(raw) {
         return Ok(Err(Flaw::Checksum));
     }
     let unsupported = |what: String| {
@@ -561,14 +562,14 @@ fn read_slot(blocks: &Blocks, block: u64) -> Result<Result<Superblock, Flaw>, Er
         );
         return Err(Error::new(ErrorKind::Unsupported, context));
     }
-    let unknown = raw.incompatible.get() & !Features::NOW.incompatible;
+    let unknown = raw.incompatible.get() & !Features::CURRENT.incompatible;
     if unknown != 0 {
         return unsupported(format!("the volume uses incompatible features {unknown:#x}"));
     }
     Ok(parse(raw))
 }
 
-fn parse(raw: &Slot) -> Result<Superblock, Flaw> {
+fn parse(raw: &RawSlot) -> Result<Superblock, Flaw> {
     if u64::from(raw.block_size.get()) != BLOCK {
         return Err(Flaw::Field("block size"));
     }
@@ -599,7 +600,7 @@ fn parse(raw: &Slot) -> Result<Superblock, Flaw> {
 }
 
 /// Why no slot could be used.
-fn none_good(blocks: &Blocks, bad: &[BadSlot]) -> Error {
+fn no_good_slot(blocks: &Blocks, bad: &[BadSlot]) -> Error {
     let slots: Vec<String> = bad.iter().map(BadSlot::to_string).collect();
     let unreadable = bad.iter().find_map(|slot| match slot.flaw {
         Flaw::Unreadable(errno) => Some(errno),
@@ -632,7 +633,7 @@ fn stale_slots(copy: u64) -> Error {
 /// Where a copy lies, for people.
 pub(crate) fn place_of(copy: u64) -> String {
     match copy {
-        COPY => "at 64 MiB".into(),
+        COPY_BLOCK => "at 64 MiB".into(),
         _ => format!("in block {copy}"),
     }
 }

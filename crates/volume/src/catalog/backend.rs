@@ -11,9 +11,9 @@ use super::store::Store;
 
 /// A store that redb writes.
 #[derive(Debug)]
-pub(super) struct Backend(pub(super) Arc<Store>);
+pub(super) struct ReadWriteBackend(pub(super) Arc<Store>);
 
-impl StorageBackend for Backend {
+impl StorageBackend for ReadWriteBackend {
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.length())
     }
@@ -39,9 +39,9 @@ impl StorageBackend for Backend {
 /// such as the map of free ones, and damage in those keeps nobody from the records. There is no writer:
 /// the volume's lock sees to that, so that every lock here is free.
 #[derive(Debug)]
-pub(super) struct Reader(pub(super) Arc<Store>);
+pub(super) struct ReadOnlyBackend(pub(super) Arc<Store>);
 
-impl StorageBackend for Reader {
+impl StorageBackend for ReadOnlyBackend {
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.length())
     }

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use super::checksum::{UNWRITTEN, entry_of};
+use super::checksum::{UNWRITTEN, checksum_entry};
 
 /// CRC32C's polynomial, reflected.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -19,7 +19,7 @@ pub(crate) struct BadPage {
     /// Its block.
     pub(crate) block: u64,
     /// The block of its checksum.
-    pub(crate) sums_block: u64,
+    pub(crate) checksum_block: u64,
     pub(crate) flaw: PageFlaw,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum PageFlaw {
 
 impl fmt::Display for BadPage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (block, sums_block) = (self.block, self.sums_block);
+        let (block, checksum_block) = (self.block, self.checksum_block);
         match &self.flaw {
             PageFlaw::Bit { byte, bit } => write!(
                 out,
@@ -48,11 +48,11 @@ impl fmt::Display for BadPage {
             ),
             PageFlaw::SumBit => write!(
                 out,
-                "catalog block {sums_block}: a bit in the checksum of block {block} has flipped"
+                "catalog block {checksum_block}: a bit in the checksum of block {block} has flipped"
             ),
             PageFlaw::Sum => write!(
                 out,
-                "catalog block {sums_block}: the checksum of block {block} is lost, which is good"
+                "catalog block {checksum_block}: the checksum of block {block} is lost, which is good"
             ),
             PageFlaw::Lost(why) => write!(out, "catalog block {block} is lost: {why}"),
             PageFlaw::Unread(why) => write!(out, "catalog block {block} is not readable: {why}"),
@@ -62,7 +62,7 @@ impl fmt::Display for BadPage {
 
 /// Which bit was another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flipped {
+pub(super) enum FlippedBit {
     /// Of the page; it is put right.
     Page { byte: usize, bit: u32 },
     /// Of the page's entry, which should be this.
@@ -70,24 +70,24 @@ pub(super) enum Flipped {
 }
 
 /// Puts right the bit by which a page and its entry do not fit, if it is only one.
-pub(super) fn mend(page: &mut [u8], entry: u32) -> Option<Flipped> {
-    let found = entry_of(page);
+pub(super) fn correct_flipped_bit(page: &mut [u8], entry: u32) -> Option<FlippedBit> {
+    let found = checksum_entry(page);
     if (found ^ entry).count_ones() == 1 {
-        return Some(Flipped::Entry(found));
+        return Some(FlippedBit::Entry(found));
     }
-    // An entry may stand for itself or for its inverse; see `entry_of`.
+    // An entry may stand for itself or for its inverse; see `checksum_entry`.
     [entry, !entry].into_iter().find_map(|sum| {
-        let (byte, bit) = flipped_bit(page.len(), sum_of(page) ^ sum)?;
+        let (byte, bit) = flipped_bit(page.len(), checksum_of(page) ^ sum)?;
         page[byte] ^= 1 << bit;
-        if entry != UNWRITTEN && entry_of(page) == entry {
-            return Some(Flipped::Page { byte, bit });
+        if entry != UNWRITTEN && checksum_entry(page) == entry {
+            return Some(FlippedBit::Page { byte, bit });
         }
         page[byte] ^= 1 << bit;
         None
     })
 }
 
-fn sum_of(page: &[u8]) -> u32 {
+fn checksum_of(page: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, page) as u32
 }
 
@@ -113,16 +113,19 @@ mod tests {
 
     #[test]
     fn every_single_bit_of_a_page_or_its_entry_is_put_right() {
-        let (good, entry) = (page(), entry_of(&page()));
+        let (good, entry) = (page(), checksum_entry(&page()));
         let mut bad = good.clone();
         for at in (0..good.len() * 8).step_by(37).chain([0, 32_767]) {
             let (byte, bit) = (at / 8, (at % 8) as u32);
             bad[byte] ^= 1 << bit;
-            assert_eq!(mend(&mut bad, entry), Some(Flipped::Page { byte, bit }));
+            assert_eq!(correct_flipped_bit(&mut bad, entry), Some(FlippedBit::Page { byte, bit }));
             assert!(bad == good, "bit {at}");
         }
         for bit in 0..32 {
-            assert_eq!(mend(&mut bad, entry ^ (1 << bit)), Some(Flipped::Entry(entry)));
+            assert_eq!(
+                correct_flipped_bit(&mut bad, entry ^ (1 << bit)),
+                Some(FlippedBit::Entry(entry))
+            );
             assert!(bad == good);
         }
     }
@@ -140,24 +143,27 @@ mod tests {
             let carried = wanted & 0x8000_0000 != 0;
             wanted = if carried { ((wanted ^ POLYNOMIAL) << 1) | 1 } else { wanted << 1 };
         }
-        let state = !sum_of(&good[..tail]);
+        let state = !checksum_of(&good[..tail]);
         good[tail..].copy_from_slice(&(wanted ^ state).to_le_bytes());
-        assert_eq!((sum_of(&good), entry_of(&good)), (target, !target));
+        assert_eq!((checksum_of(&good), checksum_entry(&good)), (target, !target));
         let mut bad = good.clone();
         bad[1000] ^= 4;
-        assert_eq!(mend(&mut bad, entry_of(&good)), Some(Flipped::Page { byte: 1000, bit: 2 }));
+        assert_eq!(
+            correct_flipped_bit(&mut bad, checksum_entry(&good)),
+            Some(FlippedBit::Page { byte: 1000, bit: 2 })
+        );
         assert!(bad == good);
     }
 
     #[test]
     fn two_bits_are_too_many() {
-        let (good, entry) = (page(), entry_of(&page()));
+        let (good, entry) = (page(), checksum_entry(&page()));
         for (one, other) in [(0, 1), (5, 3000), (4000, 4095)] {
             let mut bad = good.clone();
             bad[one] ^= 1;
             bad[other] ^= 0x80;
             let spoilt = bad.clone();
-            assert_eq!(mend(&mut bad, entry), None);
+            assert_eq!(correct_flipped_bit(&mut bad, entry), None);
             assert!(bad == spoilt);
         }
     }

@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RwLock};
 use redb::ConcurrencyMode;
 
-use super::backend::{Backend, Reader};
+use super::backend::{ReadOnlyBackend, ReadWriteBackend};
 use super::batch::{self, Batch};
 use super::bit_repair::BadPage;
-use super::fence::{Fenced, Opened};
-use super::page_budget::{self, CatalogRoom, Reserve, Size, grown};
+use super::page_budget::{self, CatalogRoom, Reserve, Size, length_after_growth};
 use super::record::{self, Key, Table};
-use super::redb_error::{Trouble, contained};
-use super::redo_log::{Log, Logged, Replayed};
-use super::snapshot::View;
+use super::redb_error::{RedbError, catch_panic};
+use super::redb_handle::{OpenDatabase, RedbHandle};
+use super::redo_log::{LoggedRecords, RedoLog, Replay};
+use super::snapshot::Snapshot;
 use super::store::{Access, LostPages, Store};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
@@ -26,7 +26,7 @@ pub(crate) const CACHE_BYTES: usize = 16 << 20;
 pub(crate) const MIN_BLOCKS: u64 = 1024;
 
 /// How often a call is begun again that a page damaged elsewhere cut off.
-const TRIES: usize = 4;
+const MAX_ATTEMPTS: usize = 4;
 
 /// How a catalog is opened.
 #[derive(Clone, Copy, Debug)]
@@ -54,30 +54,30 @@ impl Default for CatalogOptions {
 pub(crate) struct Catalog {
     pub(super) blocks: Blocks,
     pub(super) options: CatalogOptions,
-    pub(super) state: RwLock<State>,
-    pub(super) log: Mutex<Log>,
+    pub(super) state: RwLock<CatalogState>,
+    pub(super) log: Mutex<RedoLog>,
     /// What the log has and redb has not.
-    pub(super) logged: Mutex<Logged>,
+    pub(super) logged: Mutex<LoggedRecords>,
     /// redb had to walk every page to open; with commits as they are here it never has to.
     pub(super) repaired: Arc<AtomicBool>,
 }
 
-pub(super) struct State {
+pub(super) struct CatalogState {
     pub(super) open: Option<Open>,
     /// Why nothing works any more.
     failed: Option<(ErrorKind, String)>,
     pub(super) runs: Vec<Run>,
-    flaws: Vec<String>,
+    warnings: Vec<String>,
     /// Pages that were found damaged.
     pub(super) damaged: BTreeMap<u64, BadPage>,
     /// Counts the times it was opened.
-    opened: u64,
+    reopen_count: u64,
     /// The last who wrote it has closed it.
     was_closed: bool,
 }
 
 pub(super) struct Open {
-    pub(super) redb: Fenced,
+    pub(super) redb: RedbHandle,
     pub(super) store: Arc<Store>,
 }
 
@@ -93,8 +93,8 @@ impl Catalog {
         log: Run,
         options: CatalogOptions,
     ) -> Result<Catalog, Error> {
-        Log::clear(blocks, log)?;
-        Catalog::create_with(blocks, runs, Log::after(log, 0), options)
+        RedoLog::clear(blocks, log)?;
+        Catalog::create_with(blocks, runs, RedoLog::starting_after(log, 0), options)
     }
 
     /// An empty catalog in `runs` that is to take the place of another. Its log may lie where that of the other
@@ -110,9 +110,9 @@ impl Catalog {
     ) -> Result<Catalog, Error> {
         let old_log = old.log.lock();
         if log != old_log.run() {
-            Log::clear(&old.blocks, log)?;
+            RedoLog::clear(&old.blocks, log)?;
         }
-        let log = Log::after(log, old_log.number());
+        let log = RedoLog::starting_after(log, old_log.number());
         drop(old_log);
         Catalog::create_with(&old.blocks, runs, log, options)
     }
@@ -120,7 +120,7 @@ impl Catalog {
     fn create_with(
         blocks: &Blocks,
         runs: &[Run],
-        log: Log,
+        log: RedoLog,
         options: CatalogOptions,
     ) -> Result<Catalog, Error> {
         let given: u64 = runs.iter().map(|run| run.length).sum();
@@ -128,14 +128,14 @@ impl Catalog {
             let context = format!("a catalog of {given} blocks: {MIN_BLOCKS} at least");
             return Err(Error::new(ErrorKind::Input, context));
         }
-        let catalog = Catalog::closed(blocks, runs, log, options);
+        let catalog = Catalog::new_closed(blocks, runs, log, options);
         let store = Store::create(blocks.clone(), runs)?;
         catalog.state.write().open = Some(catalog.open_redb(store)?);
-        catalog.commit(&Batch::of_new_catalog())?;
+        catalog.commit(&Batch::creating_tables())?;
         Ok(catalog)
     }
 
-    /// The catalog of a volume, as the last commit that is found left it. Opened to be written, that commit is
+    /// The catalog of a volume, as the last commit that is found left it. OpenDatabase to be written, that commit is
     /// durable when this returns, though it may have been in the device's cache only.
     ///
     /// # Errors
@@ -146,40 +146,42 @@ impl Catalog {
         log: Run,
         options: CatalogOptions,
     ) -> Result<Catalog, Error> {
-        let catalog = Catalog::closed(blocks, runs, Log::after(log, 0), options);
+        let catalog = Catalog::new_closed(blocks, runs, RedoLog::starting_after(log, 0), options);
         let store = catalog.open_store(runs)?;
-        let mut flaws = store.flaws();
-        let Replayed { log, changes, tail, flaws: of_log, loss } =
-            Log::replay(blocks, log, store.log())?;
-        if let Some(loss) = loss.filter(|loss| !options.cuts_log || loss.may_come_back()) {
-            return Err(loss.into_error());
+        let mut warnings = store.warnings();
+        let Replay { log, changes, tail, warnings: log_warnings, lost_record } =
+            RedoLog::replay(blocks, log, store.log_number())?;
+        if let Some(lost_record) =
+            lost_record.filter(|lost_record| !options.cuts_log || lost_record.may_reappear())
+        {
+            return Err(lost_record.into_error());
         }
-        flaws.extend(of_log);
+        warnings.extend(log_warnings);
         let was_closed = store.was_closed() && !tail.has_record();
         if options.access == Access::ReadWrite && !was_closed {
-            tail.write_again(blocks)?;
+            tail.rewrite_last(blocks)?;
             store.rewrite(&[])?;
-            tail.cut(blocks)?;
+            tail.clear_next_record(blocks)?;
         }
         let open = catalog.open_redb(store)?;
         (*catalog.log.lock(), *catalog.logged.lock()) = (log, changes);
         {
             let mut state = catalog.state.write();
             state.open = Some(open);
-            state.flaws = flaws;
+            state.warnings = warnings;
             state.was_closed = was_closed;
         }
         Ok(catalog)
     }
 
-    fn closed(blocks: &Blocks, runs: &[Run], log: Log, options: CatalogOptions) -> Catalog {
-        let state = RwLock::new(State {
+    fn new_closed(blocks: &Blocks, runs: &[Run], log: RedoLog, options: CatalogOptions) -> Catalog {
+        let state = RwLock::new(CatalogState {
             open: None,
             failed: None,
             runs: runs.to_vec(),
-            flaws: Vec::new(),
+            warnings: Vec::new(),
             damaged: BTreeMap::new(),
-            opened: 0,
+            reopen_count: 0,
             was_closed: true,
         });
         Catalog {
@@ -194,21 +196,21 @@ impl Catalog {
 
     fn open_redb(&self, store: Store) -> Result<Open, Error> {
         let store = Arc::new(store);
-        let opened = contained(|| {
+        let opened = catch_panic(|| {
             Ok(match self.options.access {
                 Access::ReadWrite => {
-                    let backend = Backend(store.clone());
-                    Opened::ToWrite(self.builder().create_with_backend(backend)?)
+                    let backend = ReadWriteBackend(store.clone());
+                    OpenDatabase::ReadWrite(self.builder().create_with_backend(backend)?)
                 }
                 Access::ReadOnly => {
                     let mut builder = self.builder();
                     builder.set_concurrency_mode(ConcurrencyMode::SingleWriter);
-                    let backend = Reader(store.clone());
-                    Opened::ToRead(builder.open_read_only_with_backend(backend)?)
+                    let backend = ReadOnlyBackend(store.clone());
+                    OpenDatabase::ReadOnly(builder.open_read_only_with_backend(backend)?)
                 }
             })
         });
-        let redb = Fenced::of(opened.map_err(Trouble::into_error)?);
+        let redb = RedbHandle::new(opened.map_err(RedbError::into_error)?);
         Ok(Open { redb, store })
     }
 
@@ -233,8 +235,8 @@ impl Catalog {
     /// What was found damaged so far though nothing is lost, a line each.
     pub(crate) fn flaws(&self) -> Vec<String> {
         let pages = self.damaged_pages();
-        let heads = self.state.read().flaws.clone();
-        heads.into_iter().chain(pages.iter().map(ToString::to_string)).collect()
+        let before = self.state.read().warnings.clone();
+        before.into_iter().chain(pages.iter().map(ToString::to_string)).collect()
     }
 
     /// Stops it: each call says why from now on, and it is not closed. So the next who opens it makes durable what
@@ -256,10 +258,10 @@ impl Catalog {
         let state = self.state.read();
         state.open.as_ref().map_or(0, |open| {
             let length = open.store.length();
-            let needed = length + coming.most_pages(length / BLOCK, Reserve::Keep) * BLOCK;
-            let mut grown_to = grown(length);
+            let needed = length + coming.max_pages(length / BLOCK, Reserve::Keep) * BLOCK;
+            let mut grown_to = length_after_growth(length);
             while grown_to < needed {
-                grown_to = grown(grown_to);
+                grown_to = length_after_growth(grown_to);
             }
             let pages = grown_to.saturating_sub(open.store.capacity()).div_ceil(BLOCK);
             // What a group of checksums takes is rounded up.
@@ -279,7 +281,7 @@ impl Catalog {
         store.prepare(more)?;
         let before = superblock.clone();
         superblock.catalog.extend_from_slice(more);
-        join(&mut superblock.catalog);
+        merge_adjacent(&mut superblock.catalog);
         if superblock.catalog.len() > MAX_CATALOG_RUNS {
             let runs = superblock.catalog.len();
             *superblock = before;
@@ -290,7 +292,7 @@ impl Catalog {
             superblock.catalog = before.catalog;
             return Err(state.stop(error));
         }
-        store.adopt(more);
+        store.add(more);
         state.runs.clone_from(&superblock.catalog);
         Ok(())
     }
@@ -312,14 +314,14 @@ impl Catalog {
         let logged = self.logged.lock().get(table, key);
         if let Some(stored) = logged {
             return stored
-                .map(|stored| record::open(table, key, &stored).map(<[u8]>::to_vec))
+                .map(|stored| record::verified_value(table, key, &stored).map(<[u8]>::to_vec))
                 .transpose();
         }
-        self.read(|view| {
-            let Some(guard) = view.table(table)?.get(key)? else { return Ok(None) };
-            record::open(table, key, guard.value())
+        self.read(|snapshot| {
+            let Some(guard) = snapshot.table(table)?.get(key)? else { return Ok(None) };
+            record::verified_value(table, key, guard.value())
                 .map(|value| Some(value.to_vec()))
-                .map_err(Trouble::Mine)
+                .map_err(RedbError::Ours)
         })
     }
 
@@ -331,17 +333,17 @@ impl Catalog {
     /// then try again. `Damaged` with nothing changed when a page it needs is. After any other the
     /// catalog has stopped, and the batch may be there after opening it anew or not.
     pub(crate) fn commit(&self, batch: &Batch) -> Result<(), Error> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         let mut log = self.log.lock();
-        let batch = self.logged.lock().before(batch);
+        let batch = self.logged.lock().checkpoint_batch(batch);
         match self.try_commit(&batch, log.number()) {
-            Err(error) if error.kind() == ErrorKind::NoSpace && self.stretch()? => {
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.use_all_blocks()? => {
                 self.try_commit(&batch, log.number())
             }
             done => done,
         }?;
-        log.restart();
-        *self.logged.lock() = Logged::default();
+        log.reset();
+        *self.logged.lock() = LoggedRecords::default();
         Ok(())
     }
 
@@ -353,7 +355,7 @@ impl Catalog {
     /// # Errors
     /// The device's. The catalog has stopped then, and the batch may be there after opening it anew or not.
     pub(crate) fn log(&self, batch: &Batch) -> Result<bool, Error> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         self.state.read().usable()?;
         let mut log = self.log.lock();
         match log.append(&self.blocks, batch) {
@@ -369,7 +371,7 @@ impl Catalog {
         self.logged.lock().size()
     }
 
-    fn must_be_writable(&self) -> Result<(), Error> {
+    fn check_writable(&self) -> Result<(), Error> {
         match self.options.access {
             Access::ReadWrite => Ok(()),
             Access::ReadOnly => {
@@ -379,20 +381,20 @@ impl Catalog {
     }
 
     fn try_commit(&self, batch: &Batch, log: u64) -> Result<(), Error> {
-        let done = self.attempt(|open| {
-            let heads = open.store.heads();
-            open.store.set_next_log(log);
+        let done = self.with_redb(|open| {
+            let before = open.store.durable_headers();
+            open.store.set_next_log_number(log);
             let done = batch::apply(open.redb.writer(), &open.store, batch);
             // What redb commits by itself has no more of it.
-            open.store.set_next_log(open.store.log());
-            open.redb.pass_view();
+            open.store.set_next_log_number(open.store.log_number());
+            open.redb.invalidate_snapshot();
             // Its second head is durable: it happened, whatever came after.
-            let happened = open.store.heads() >= heads + 2;
-            done.map_err(|trouble| if happened { Trouble::Late } else { trouble })
+            let happened = open.store.durable_headers() >= before + 2;
+            done.map_err(|error| if happened { RedbError::AfterCommit } else { error })
         });
         match done {
-            Err(Trouble::Late) => Ok(()),
-            done => done.map_err(Trouble::into_error),
+            Err(RedbError::AfterCommit) => Ok(()),
+            done => done.map_err(RedbError::into_error),
         }
     }
 
@@ -404,13 +406,13 @@ impl Catalog {
         if self.options.access == Access::ReadOnly {
             return Ok(CatalogRoom::default());
         }
-        let room = self.attempt(|open| page_budget::room_of(open.redb.writer(), &open.store));
-        room.map(|room| room.beside(self.logged())).map_err(Trouble::into_error)
+        let room = self.with_redb(|open| page_budget::measure(open.redb.writer(), &open.store));
+        room.map(|room| room.beside(self.logged())).map_err(RedbError::into_error)
     }
 
     /// Lets redb use every block there is, where doubling would need more: it takes the length
     /// that it finds when it opens. Whether that brought any.
-    fn stretch(&self) -> Result<bool, Error> {
+    fn use_all_blocks(&self) -> Result<bool, Error> {
         let mut state = self.state.write();
         let store = &state.usable()?.store;
         if store.length() >= store.capacity() {
@@ -418,14 +420,14 @@ impl Catalog {
         }
         let open = state.open.take().expect("it is usable");
         let closed = open.close().and_then(|()| self.open_store(&state.runs));
-        let stretched = closed.and_then(|store| {
-            store.stretch();
+        let reopened = closed.and_then(|store| {
+            store.extend_to_capacity();
             self.open_redb(store)
         });
-        match stretched {
+        match reopened {
             Ok(open) => {
                 state.open = Some(open);
-                state.opened += 1;
+                state.reopen_count += 1;
                 Ok(true)
             }
             Err(error) => Err(state.stop(error)),
@@ -437,49 +439,52 @@ impl Catalog {
     }
 
     /// Reads within one state of the catalog.
-    pub(super) fn read<T>(&self, ask: impl Fn(&View) -> Result<T, Trouble>) -> Result<T, Error> {
-        self.attempt(|open| ask(&*open.redb.view()?)).map_err(Trouble::into_error)
+    pub(super) fn read<T>(
+        &self,
+        query: impl Fn(&Snapshot) -> Result<T, RedbError>,
+    ) -> Result<T, Error> {
+        self.with_redb(|open| query(&*open.redb.snapshot()?)).map_err(RedbError::into_error)
     }
 
     /// Does something with redb, and after it went wrong leaves a catalog that works, or one that
     /// says why it does not.
-    fn attempt<T>(&self, work: impl Fn(&Open) -> Result<T, Trouble>) -> Result<T, Trouble> {
-        let mut tries = 1;
+    fn with_redb<T>(&self, work: impl Fn(&Open) -> Result<T, RedbError>) -> Result<T, RedbError> {
+        let mut attempts = 1;
         loop {
-            let (trouble, opened) = {
+            let (error, opened) = {
                 let state = self.state.read();
-                let open = state.usable().map_err(Trouble::Mine)?;
-                match contained(|| work(open)) {
+                let open = state.usable().map_err(RedbError::Ours)?;
+                match catch_panic(|| work(open)) {
                     Ok(done) => return Ok(done),
-                    Err(trouble) => (trouble, state.opened),
+                    Err(error) => (error, state.reopen_count),
                 }
             };
-            match trouble {
-                Trouble::Mine(_) => return Err(trouble),
-                Trouble::Panic(_) => {
-                    let error = self.state.write().stop(trouble.into_error());
-                    return Err(Trouble::Mine(error));
+            match error {
+                RedbError::Ours(_) => return Err(error),
+                RedbError::Panic(_) => {
+                    let error = self.state.write().stop(error.into_error());
+                    return Err(RedbError::Ours(error));
                 }
-                Trouble::Store(_) | Trouble::Latched(_) | Trouble::Late => {
-                    self.reopen(opened).map_err(Trouble::Mine)?;
-                    if !matches!(trouble, Trouble::Latched(_)) || tries == TRIES {
-                        return Err(trouble);
+                RedbError::Storage(_) | RedbError::PreviousIo(_) | RedbError::AfterCommit => {
+                    self.reopen(opened).map_err(RedbError::Ours)?;
+                    if !matches!(error, RedbError::PreviousIo(_)) || attempts == MAX_ATTEMPTS {
+                        return Err(error);
                     }
-                    tries += 1;
+                    attempts += 1;
                 }
             }
         }
     }
 
     /// Opens redb anew from what is durable, unless another thread has done so since.
-    fn reopen(&self, opened: u64) -> Result<(), Error> {
+    fn reopen(&self, reopen_count: u64) -> Result<(), Error> {
         let mut state = self.state.write();
-        if state.opened != opened {
+        if state.reopen_count != reopen_count {
             return Ok(());
         }
         let Some(open) = state.open.take() else { return Ok(()) };
-        state.keep_damaged(&open.store);
-        let broken = open.store.failed();
+        state.collect_damaged(&open.store);
+        let broken = open.store.failure();
         // Its shutdown writes nothing: redb has latched the error.
         drop(open.redb);
         if let Some(errno) = broken {
@@ -489,7 +494,7 @@ impl Catalog {
         match store.and_then(|store| self.open_redb(store)) {
             Ok(open) => {
                 state.open = Some(open);
-                state.opened += 1;
+                state.reopen_count += 1;
                 Ok(())
             }
             Err(error) => Err(state.stop(error)),
@@ -509,14 +514,14 @@ impl Open {
     fn close(self) -> Result<(), Error> {
         let Open { redb, store } = self;
         drop(redb);
-        match store.failed() {
+        match store.failure() {
             None => Ok(()),
             Some(errno) => Err(Error::io("closing the catalog", errno)),
         }
     }
 }
 
-impl State {
+impl CatalogState {
     fn failure(&self) -> Option<Error> {
         let (kind, why) = self.failed.as_ref()?;
         Some(Error::new(*kind, format!("the catalog has stopped, open the volume anew: {why}")))
@@ -541,7 +546,7 @@ impl State {
 }
 
 /// Makes one run of those that lie in a row, in the catalog's order.
-fn join(runs: &mut Vec<Run>) {
+fn merge_adjacent(runs: &mut Vec<Run>) {
     runs.dedup_by(|next, run| {
         let in_a_row = run.end() == next.start;
         if in_a_row {

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use super::backend::Backend;
+use super::backend::ReadWriteBackend;
 use super::bit_repair::BadPage;
-use super::catalog::{Catalog, State};
-use super::fence::{Fenced, Opened};
-use super::redb_error::{Trouble, contained};
+use super::catalog::{Catalog, CatalogState};
+use super::redb_error::{RedbError, catch_panic};
+use super::redb_handle::{OpenDatabase, RedbHandle};
 use super::store::{Access, LostPages, Store};
 
 use crate::blocks::{Blocks, Run};
@@ -35,8 +35,8 @@ impl Catalog {
             Ok(true) => Verified::Good,
             Ok(false) => Verified::Damaged("its map of pages in use is wrong".into()),
             Err(error) => match self.verify_with(LostPages::AsTheyAre) {
-                Ok(_) => Verified::WithoutSums { unread: unread(&error) },
-                Err(again) => match unread(&error).or_else(|| unread(&again)) {
+                Ok(_) => Verified::WithoutSums { unread: device_error(&error) },
+                Err(again) => match device_error(&error).or_else(|| device_error(&again)) {
                     Some(unread) => Verified::Unread(unread),
                     None => Verified::Damaged(error.to_string()),
                 },
@@ -52,24 +52,25 @@ impl Catalog {
         builder.set_cache_size(self.options.cache_bytes);
         // Then opening trusts no page before all are verified.
         builder.set_check_integrity_on_open(lost == LostPages::AsTheyAre);
-        let opened = contained(|| Ok(builder.create_with_backend(Backend(store.clone()))?))
-            .map(|database| Fenced::of(Opened::ToWrite(database)));
+        let opened =
+            catch_panic(|| Ok(builder.create_with_backend(ReadWriteBackend(store.clone()))?))
+                .map(|database| RedbHandle::new(OpenDatabase::ReadWrite(database)));
         let verified = opened.and_then(|mut redb| match lost {
             LostPages::AsTheyAre => Ok(true),
-            _ => contained(|| Ok(redb.writer_mut().check_integrity()?)),
+            _ => catch_panic(|| Ok(redb.writer_mut().check_integrity()?)),
         });
         // Of pages taken as they are it is known only now that they are good.
         if lost != LostPages::AsTheyAre || verified.is_ok() {
-            self.state.write().keep_damaged(&store);
+            self.state.write().collect_damaged(&store);
         }
-        verified.map_err(Trouble::into_error)
+        verified.map_err(RedbError::into_error)
     }
 
     /// The pages that were found damaged so far.
     pub(crate) fn damaged_pages(&self) -> Vec<BadPage> {
         let mut state = self.state.write();
         if let Some(store) = state.open.as_ref().map(|open| open.store.clone()) {
-            state.keep_damaged(&store);
+            state.collect_damaged(&store);
         }
         state.damaged.values().cloned().collect()
     }
@@ -103,13 +104,13 @@ impl Catalog {
 }
 
 /// What the device did not give, if that is what an error says.
-fn unread(error: &Error) -> Option<String> {
+fn device_error(error: &Error) -> Option<String> {
     matches!(error.kind(), ErrorKind::Io(_)).then(|| error.to_string())
 }
 
-impl State {
+impl CatalogState {
     /// Takes over what a store knows of damaged pages, which is not kept when it is opened anew.
-    pub(super) fn keep_damaged(&mut self, store: &Store) {
+    pub(super) fn collect_damaged(&mut self, store: &Store) {
         self.damaged.extend(store.damaged().into_iter().map(|bad| (bad.page, bad)));
     }
 }

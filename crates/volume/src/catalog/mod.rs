@@ -14,7 +14,7 @@
 //!
 //! Calls block on the device: the committer and a catalog thread make them, never a reactor.
 //!
-//! Trouble stays inside. A damaged page or record is an error of whoever asked for it; since redb
+//! RedbError stays inside. A damaged page or record is an error of whoever asked for it; since redb
 //! answers nothing more after an error, it is opened anew, from the same state. After a write or
 //! flush that failed, or a panic, the catalog stops: each call says why.
 
@@ -38,7 +38,7 @@ mod batch;
 mod page_budget;
 
 // redb, and the newest snapshot of it.
-mod fence;
+mod redb_handle;
 
 // The state that the last commit left.
 mod snapshot;

@@ -22,7 +22,7 @@ pub(crate) enum Table {
     Regions = 4,
     /// inode, name -> value
     Xattrs = 5,
-    /// inodes without a name that are still open
+    /// inodes without a name that are still verified_value
     Orphans = 6,
     /// name -> counters and the like
     State = 7,
@@ -115,11 +115,11 @@ impl Key<'_> {
     }
 }
 
-/// Bytes of a sum.
-const SUM: usize = 4;
+/// Bytes of a checksum.
+const CHECKSUM_BYTES: usize = 4;
 
 /// CRC32C over the table's number, the key and the value.
-fn sum_of(table: Table, key: &[u8], value: &[u8]) -> [u8; SUM] {
+fn checksum_of(table: Table, key: &[u8], value: &[u8]) -> [u8; CHECKSUM_BYTES] {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     digest.update(&[table as u8]);
     digest.update(key);
@@ -127,18 +127,22 @@ fn sum_of(table: Table, key: &[u8], value: &[u8]) -> [u8; SUM] {
     (digest.finalize() as u32).to_le_bytes()
 }
 
-/// A value as it is stored: its sum, then itself.
-pub(super) fn seal(table: Table, key: &[u8], value: &[u8]) -> Vec<u8> {
-    [&sum_of(table, key, value)[..], value].concat()
+/// A value as it is stored: its checksum, then itself.
+pub(super) fn with_checksum(table: Table, key: &[u8], value: &[u8]) -> Vec<u8> {
+    [&checksum_of(table, key, value)[..], value].concat()
 }
 
 /// The value of what is stored under `key`.
 ///
 /// # Errors
 /// `Damaged` when it is not what was stored there.
-pub(super) fn open<'a>(table: Table, key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], Error> {
-    match stored.split_at_checked(SUM) {
-        Some((sum, value)) if sum == sum_of(table, key, value) => Ok(value),
+pub(super) fn verified_value<'a>(
+    table: Table,
+    key: &[u8],
+    stored: &'a [u8],
+) -> Result<&'a [u8], Error> {
+    match stored.split_at_checked(CHECKSUM_BYTES) {
+        Some((checksum, value)) if checksum == checksum_of(table, key, value) => Ok(value),
         _ => Err(Error::damaged(format!(
             "the catalog's record {} {} has a wrong checksum",
             table.name(),
@@ -177,18 +181,18 @@ mod tests {
 
     #[test]
     fn a_changed_table_key_or_value_is_found() {
-        let stored = seal(Table::Names, b"key", b"value");
-        assert_eq!(open(Table::Names, b"key", &stored).unwrap(), b"value");
-        assert!(open(Table::Xattrs, b"key", &stored).is_err());
-        let error = open(Table::Names, b"kez", &stored).unwrap_err();
+        let stored = with_checksum(Table::Names, b"key", b"value");
+        assert_eq!(verified_value(Table::Names, b"key", &stored).unwrap(), b"value");
+        assert!(verified_value(Table::Xattrs, b"key", &stored).is_err());
+        let error = verified_value(Table::Names, b"kez", &stored).unwrap_err();
         assert!(error.to_string().contains("names 6b657a"), "{error}");
         for bit in 0..stored.len() * 8 {
             let mut flipped = stored.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(open(Table::Names, b"key", &flipped).is_err(), "bit {bit}");
+            assert!(verified_value(Table::Names, b"key", &flipped).is_err(), "bit {bit}");
         }
         for length in 0..stored.len() {
-            assert!(open(Table::Names, b"key", &stored[..length]).is_err());
+            assert!(verified_value(Table::Names, b"key", &stored[..length]).is_err());
         }
     }
 }

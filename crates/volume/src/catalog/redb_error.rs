@@ -7,60 +7,64 @@ use crate::error::{Error, ErrorKind};
 
 /// What went wrong.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum RedbError {
     /// Found outside redb, which goes on as before.
-    Mine(Error),
+    Ours(Error),
     /// A page could not be had, or redb could not make sense of it: it answers nothing more.
-    Store(Error),
+    Storage(Error),
     /// Another call met that before; this one did nothing.
-    Latched(Error),
+    PreviousIo(Error),
     /// It happened, and then a page could not be had.
-    Late,
+    AfterCommit,
     /// Where it stood is unknown.
     Panic(String),
 }
 
-impl Trouble {
+impl RedbError {
     pub(super) fn into_error(self) -> Error {
         match self {
-            Trouble::Mine(error) | Trouble::Store(error) | Trouble::Latched(error) => error,
-            Trouble::Late => Error::damaged("the catalog is damaged behind what was asked"),
-            Trouble::Panic(what) => {
+            RedbError::Ours(error) | RedbError::Storage(error) | RedbError::PreviousIo(error) => {
+                error
+            }
+            RedbError::AfterCommit => {
+                Error::damaged("the catalog is damaged behind what was asked")
+            }
+            RedbError::Panic(what) => {
                 Error::damaged(format!("the catalog is damaged, redb gave up: {what}"))
             }
         }
     }
 }
 
-impl From<redb::Error> for Trouble {
-    fn from(error: redb::Error) -> Trouble {
+impl From<redb::Error> for RedbError {
+    fn from(error: redb::Error) -> RedbError {
         use redb::Error as Redb;
         match error {
             Redb::PreviousIo | Redb::DatabaseClosed => {
-                Trouble::Latched(Error::damaged("another part of the catalog is damaged"))
+                RedbError::PreviousIo(Error::damaged("another part of the catalog is damaged"))
             }
-            Redb::LockPoisoned(place) => Trouble::Panic(place.to_string()),
+            Redb::LockPoisoned(place) => RedbError::Panic(place.to_string()),
             // The store's own errors come back as they were.
-            Redb::Io(error) => Trouble::Store(match error.downcast::<Error>() {
+            Redb::Io(error) => RedbError::Storage(match error.downcast::<Error>() {
                 Ok(ours) => ours,
                 Err(theirs) => Error::damaged("the catalog is damaged").because(theirs),
             }),
             // They are all made with the catalog.
-            Redb::TableDoesNotExist(_) => Trouble::Mine(Error::damaged(
+            Redb::TableDoesNotExist(_) => RedbError::Ours(Error::damaged(
                 "what leads to the catalog's records is lost; bring the volume back from a copy",
             )),
             Redb::ValueTooLarge(bytes) => {
-                Trouble::Mine(Error::new(ErrorKind::Input, format!("a record of {bytes} bytes")))
+                RedbError::Ours(Error::new(ErrorKind::Input, format!("a record of {bytes} bytes")))
             }
-            other => Trouble::Store(Error::damaged("the catalog is damaged").because(other)),
+            other => RedbError::Storage(Error::damaged("the catalog is damaged").because(other)),
         }
     }
 }
 
 macro_rules! from_redb {
     ($($error:ident),*) => {$(
-        impl From<redb::$error> for Trouble {
-            fn from(error: redb::$error) -> Trouble {
+        impl From<redb::$error> for RedbError {
+            fn from(error: redb::$error) -> RedbError {
                 redb::Error::from(error).into()
             }
         }
@@ -70,10 +74,10 @@ macro_rules! from_redb {
 from_redb!(StorageError, TableError, TransactionError, CommitError, DatabaseError);
 
 /// Runs what calls redb; a panic in there ends there.
-pub(super) fn contained<T>(work: impl FnOnce() -> Result<T, Trouble>) -> Result<T, Trouble> {
+pub(super) fn catch_panic<T>(work: impl FnOnce() -> Result<T, RedbError>) -> Result<T, RedbError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<&str>().map(ToString::to_string);
         let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-        Err(Trouble::Panic(text.unwrap_or_default()))
+        Err(RedbError::Panic(text.unwrap_or_default()))
     })
 }

@@ -48,16 +48,16 @@ impl Catalog {
     ) -> Result<Vec<Found>, Error> {
         let prefix = inode.map_or(Vec::new(), |inode| inode.to_be_bytes().to_vec());
         // Before redb is read: what is not in the log any more is there.
-        let logged = self.logged.lock().from(table, &from, &prefix);
-        self.read(|view| {
+        let logged = self.logged.lock().range_with_prefix(table, &from, &prefix);
+        self.read(|snapshot| {
             let mut found = Vec::new();
             let mut add = |key: &[u8], stored: &[u8]| {
-                let value = record::open(table, key, stored).map(<[u8]>::to_vec);
+                let value = record::verified_value(table, key, stored).map(<[u8]>::to_vec);
                 found.push(Found { key: key.to_vec(), value });
                 found.len() == limit.min(MAX_RECORDS)
             };
             let mut logged = logged.iter().peekable();
-            for record in view.table(table)?.range(from.as_slice()..)? {
+            for record in snapshot.table(table)?.range(from.as_slice()..)? {
                 let (key, stored) = record?;
                 let key = key.value();
                 if !key.starts_with(&prefix) {
@@ -92,8 +92,8 @@ impl Catalog {
     /// As [`Self::scan_each`].
     pub(crate) fn last_key(&self, table: Table) -> Result<Option<Vec<u8>>, Error> {
         let logged = self.logged.lock().last_key(table);
-        self.read(|view| {
-            let last = view.table(table)?.last()?.map(|(key, _)| key.value().to_vec());
+        self.read(|snapshot| {
+            let last = snapshot.table(table)?.last()?.map(|(key, _)| key.value().to_vec());
             Ok(last.max(logged.clone()))
         })
     }

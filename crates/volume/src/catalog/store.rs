@@ -12,25 +12,25 @@
 //!
 //! # Why every page of the last committed state verifies after a crash
 //! Four things may be lost, torn at 512 bytes or written in any order since the last flush: pages,
-//! blocks of checksums, the head (page 0), and nothing else is written. redb commits in two phases:
-//! pages and the head's idle slot, flush; the head naming that slot, flush. Hence
-//! - a page that the durable head reaches is never rewritten: redb copies on write, and takes a
+//! blocks of checksums, the header (page 0), and nothing else is written. redb commits in two phases:
+//! pages and the header's idle slot, flush; the header naming that slot, flush. Hence
+//! - a page that the durable header reaches is never rewritten: redb copies on write, and takes a
 //!   freed page again only after the commit that freed it is durable. Only page 0 is written in
 //!   place.
-//! - a block of checksums is rewritten in place, but the entry of a page that the head reaches has
+//! - a block of checksums is rewritten in place, but the entry of a page that the header reaches has
 //!   the same value before and after, since the page has. However sectors of the old and the new
 //!   block mix, that entry reads the same. Entries of other pages may be old or new, and their
 //!   pages torn: nothing durable leads to them, and redb overwrites a page before it reads it.
-//! - a page and its entry are both durable before the head is written that reaches the page: they
-//!   are sent in the first phase, the head's switch in the second. A commit of one phase would
-//!   break this: its head can be durable before the pages, and redb's own answer to that (verify
+//! - a page and its entry are both durable before the header is written that reaches the page: they
+//!   are sent in the first phase, the header's switch in the second. A commit of one phase would
+//!   break this: its header can be durable before the pages, and redb's own answer to that (verify
 //!   everything, fall back) would meet our errors. So commits here are of two phases, always.
-//! - page 0 has no entry. Of it redb uses 320 bytes; they lie in one sector, the head, together
+//! - page 0 has no entry. Of it redb uses 320 bytes; they lie in one sector, the header, together
 //!   with their checksum and the storage's length. A sector is written whole or not at all, so the
-//!   head is the old one or the new one (header.rs keeps it twice). redb sums its two commit slots, but not the bits that
+//!   header is the old one or the new one (header.rs keeps it twice). redb checksums its two commit slots, but not the bits that
 //!   choose between them: one flipped bit there would quietly bring back an older state.
 //!
-//! The length lies in the head because redb's layout does: they change together, so after a crash
+//! The length lies in the header because redb's layout does: they change together, so after a crash
 //! they agree, or the length is the longer one (after a shrink), which redb takes as it is.
 
 use std::collections::{BTreeMap, HashMap};
@@ -40,19 +40,19 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
-use super::bit_repair::{BadPage, Flipped, PageFlaw, mend};
-use super::checksum::{UNWRITTEN, entry_of};
-use super::header::{self, Head};
-use super::page_layout::{GROUP, Rows};
+use super::bit_repair::{BadPage, FlippedBit, PageFlaw, correct_flipped_bit};
+use super::checksum::{UNWRITTEN, checksum_entry};
+use super::header::{self, Header};
+use super::page_layout::{GROUP_PAGES, PageLayout};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
 
-const PAGE: usize = BLOCK as usize;
+const PAGE_BYTES: usize = BLOCK as usize;
 /// Pages queued, about at most; more are sent early, which is as good as in time: nothing durable
 /// leads to them before the next sync.
-const MAX_QUEUED: usize = 1024;
+const MAX_QUEUED_PAGES: usize = 1024;
 /// The most bytes of one write.
-const MAX_WRITE: usize = 1 << 20;
+const MAX_WRITE_BYTES: usize = 1 << 20;
 
 /// Whether the device may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,35 +77,35 @@ pub(crate) enum LostPages {
 /// Damaged pages that are remembered, at most.
 const MAX_DAMAGED: usize = 10_000;
 /// Byte 0 of the pages that redb keeps records in; with zeros behind it there are none of them.
-const LEAF: u8 = 1;
+const LEAF_PAGE_TYPE: u8 = 1;
 
 /// The catalog's blocks as a storage of pages.
 pub(crate) struct Store {
     blocks: Blocks,
     access: Access,
-    state: Mutex<State>,
+    state: Mutex<StoreState>,
 }
 
-struct State {
+struct StoreState {
     lost: LostPages,
-    rows: Rows,
+    layout: PageLayout,
     /// Bytes, as redb set them; may exceed the blocks until the transaction that did it is undone.
     length: u64,
-    head: Head,
-    head_queued: bool,
-    /// Pages written and not sent. Page 0 is the head.
+    header: Header,
+    header_queued: bool,
+    /// Pages written and not sent. Page 0 is the header.
     queue: BTreeMap<u64, Box<[u8]>>,
     /// The checksums of each group that was needed: 4 KiB for 4 MiB of catalog.
-    sums: HashMap<u64, Sums>,
+    checksums: HashMap<u64, ChecksumGroup>,
     /// Heads that are durable, counted.
-    heads: u64,
+    durable_headers: u64,
     /// Pages that were found damaged.
     damaged: BTreeMap<u64, BadPage>,
     failed: Option<Errno>,
 }
 
 /// The entries of one group.
-struct Sums {
+struct ChecksumGroup {
     entries: Box<[u32]>,
     queued: bool,
 }
@@ -116,55 +116,55 @@ impl Store {
     /// # Errors
     /// The device's.
     pub(crate) fn create(blocks: Blocks, runs: &[Run]) -> Result<Store, Error> {
-        let store = Store::of(blocks, Access::ReadWrite, LostPages::Refuse);
+        let store = Store::new(blocks, Access::ReadWrite, LostPages::Refuse);
         store.prepare(runs)?;
-        store.adopt(runs);
+        store.add(runs);
         Ok(store)
     }
 
     /// The storage that lies in `runs`.
     ///
     /// # Errors
-    /// The device's; `Damaged` when the head is not one.
+    /// The device's; `Damaged` when the header is not one.
     pub(crate) fn open(
         blocks: Blocks,
         runs: &[Run],
         access: Access,
         lost: LostPages,
     ) -> Result<Store, Error> {
-        let rows = Rows::of(runs);
+        let layout = PageLayout::new(runs);
         let damaged = |what: &str| Error::damaged(format!("the catalog cannot be opened: {what}"));
-        let Some(block) = rows.block_of(0) else {
+        let Some(block) = layout.block_of(0) else {
             return Err(damaged("it has no blocks"));
         };
-        let bytes = blocks.read(block, PAGE).map_err(|errno| {
-            Error::io(format!("reading the catalog's head, block {block}"), errno)
+        let bytes = blocks.read(block, PAGE_BYTES).map_err(|errno| {
+            Error::io(format!("reading the catalog's header, block {block}"), errno)
         })?;
-        let Some((head, length)) = header::parse(&bytes) else {
-            return Err(damaged(&format!("its head, block {block}, has a wrong checksum")));
+        let Some((header, length)) = header::parse(&bytes) else {
+            return Err(damaged(&format!("its header, block {block}, has a wrong checksum")));
         };
-        if length == 0 || !length.is_multiple_of(BLOCK) || length > rows.pages() * BLOCK {
-            let has = rows.pages() * BLOCK;
+        if length == 0 || !length.is_multiple_of(BLOCK) || length > layout.pages() * BLOCK {
+            let has = layout.pages() * BLOCK;
             return Err(damaged(&format!("it is {length} bytes long, its blocks hold {has}")));
         }
-        let store = Store::of(blocks, access, lost);
+        let store = Store::new(blocks, access, lost);
         {
             let mut state = store.state.lock();
-            (state.rows, state.length, state.head) = (rows, length, head);
+            (state.layout, state.length, state.header) = (layout, length, header);
         }
         Ok(store)
     }
 
-    fn of(blocks: Blocks, access: Access, lost: LostPages) -> Store {
-        let state = State {
+    fn new(blocks: Blocks, access: Access, lost: LostPages) -> Store {
+        let state = StoreState {
             lost,
-            rows: Rows::default(),
+            layout: PageLayout::default(),
             length: 0,
-            head: Head::default(),
-            head_queued: false,
+            header: Header::default(),
+            header_queued: false,
             queue: BTreeMap::new(),
-            sums: HashMap::new(),
-            heads: 0,
+            checksums: HashMap::new(),
+            durable_headers: 0,
             damaged: BTreeMap::new(),
             failed: None,
         };
@@ -177,26 +177,26 @@ impl Store {
     /// # Errors
     /// The device's.
     pub(crate) fn prepare(&self, runs: &[Run]) -> Result<(), Error> {
-        let rows = self.state.lock().rows.clone();
-        for block in rows.sums_of(runs) {
+        let layout = self.state.lock().layout.clone();
+        for block in layout.new_checksum_blocks(runs) {
             self.blocks
-                .write(block, Buffer::zeroed(PAGE))
+                .write(block, Buffer::zeroed(PAGE_BYTES))
                 .map_err(|e| Error::io(format!("clearing block {block} for the catalog"), e))?;
         }
         self.blocks.flush().map_err(|e| Error::io("flushing blocks for the catalog", e))
     }
 
     /// Adds prepared blocks.
-    pub(crate) fn adopt(&self, runs: &[Run]) {
-        self.state.lock().rows.add(runs);
+    pub(crate) fn add(&self, runs: &[Run]) {
+        self.state.lock().layout.add(runs);
     }
 
-    /// What was damaged in the head, a line each, though the head is whole.
-    pub(crate) fn flaws(&self) -> Vec<String> {
+    /// What was damaged in the header, a line each, though the header is whole.
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let state = self.state.lock();
-        let block = state.rows.block_of(0).unwrap_or_default();
-        let line = |copy| format!("catalog head, block {block}, byte {copy}: wrong checksum");
-        state.head.bad_copies.iter().map(line).collect()
+        let block = state.layout.block_of(0).unwrap_or_default();
+        let line = |copy| format!("catalog header, block {block}, byte {copy}: wrong checksum");
+        state.header.bad_copies.iter().map(line).collect()
     }
 
     /// Pages that were found damaged, as long as there are not too many.
@@ -204,34 +204,34 @@ impl Store {
         self.state.lock().damaged.values().cloned().collect()
     }
 
-    /// Whether it was closed by the last who wrote it: else its head may be in the device's cache only.
+    /// Whether it was closed by the last who wrote it: else its header may be in the device's cache only.
     pub(crate) fn was_closed(&self) -> bool {
-        !self.state.lock().head.is_of_open()
+        !self.state.lock().header.was_left_open()
     }
 
-    /// Writes down what was put right in these pages, and the head; durable when it returns. A power cut
+    /// Writes down what was put right in these pages, and the header; durable when it returns. A power cut
     /// meanwhile leaves sectors as they were or right.
     ///
     /// # Errors
     /// What reading a page says; the device's.
     pub(crate) fn rewrite(&self, pages: &[u64]) -> Result<(), Error> {
         for page in pages {
-            let mut bytes = vec![0; PAGE];
+            let mut bytes = vec![0; PAGE_BYTES];
             self.read_pages(*page, &mut bytes)?;
             let mut state = self.state.lock();
-            if let Some(sums) = state.sums.get_mut(&(page / GROUP)) {
-                sums.queued = true;
+            if let Some(checksums) = state.checksums.get_mut(&(page / GROUP_PAGES)) {
+                checksums.queued = true;
             }
             state.queue.insert(*page, bytes.into_boxed_slice());
-            state.send(&self.blocks)?;
+            state.write_queued(&self.blocks)?;
         }
-        self.state.lock().head_queued = true;
+        self.state.lock().header_queued = true;
         self.sync()
     }
 
     /// Bytes that the blocks hold.
     pub(crate) fn capacity(&self) -> u64 {
-        self.state.lock().rows.pages() * BLOCK
+        self.state.lock().layout.pages() * BLOCK
     }
 
     /// Bytes as redb set them.
@@ -245,96 +245,97 @@ impl Store {
     }
 
     /// The last record of the log that the commit which holds has.
-    pub(crate) fn log(&self) -> u64 {
-        self.state.lock().head.log
+    pub(crate) fn log_number(&self) -> u64 {
+        self.state.lock().header.log_number
     }
 
     /// The commit that is begun now, if it comes to hold, has the log up to this record.
-    pub(crate) fn set_next_log(&self, number: u64) {
-        self.state.lock().head.next_log = number;
+    pub(crate) fn set_next_log_number(&self, number: u64) {
+        self.state.lock().header.next_log_number = number;
     }
 
     /// Makes it as long as its blocks allow, before redb opens it.
-    pub(crate) fn stretch(&self) {
+    pub(crate) fn extend_to_capacity(&self) {
         let mut state = self.state.lock();
-        state.length = state.rows.pages() * BLOCK;
+        state.length = state.layout.pages() * BLOCK;
     }
 
     /// Whether redb made it longer than its blocks are; what it did must be undone.
-    pub(crate) fn is_short(&self) -> bool {
+    pub(crate) fn exceeds_blocks(&self) -> bool {
         let state = self.state.lock();
-        state.length > state.rows.pages() * BLOCK
+        state.length > state.layout.pages() * BLOCK
     }
 
-    /// How many heads have become durable. A commit makes two so; one that failed after the
+    /// How many durable_headers have become durable. A commit makes two so; one that failed after the
     /// second happened.
-    pub(crate) fn heads(&self) -> u64 {
-        self.state.lock().heads
+    pub(crate) fn durable_headers(&self) -> u64 {
+        self.state.lock().durable_headers
     }
 
     /// What ended it: a write or flush that failed, mostly. Nothing is read or written any more, since
     /// what was sent may be there or not.
-    pub(crate) fn failed(&self) -> Option<Errno> {
+    pub(crate) fn failure(&self) -> Option<Errno> {
         self.state.lock().failed
     }
 
     /// Fills `out`, whole pages from `first` on.
     fn read_pages(&self, first: u64, out: &mut [u8]) -> Result<(), Error> {
-        let count = (out.len() / PAGE) as u64;
-        let (pieces, entries) = {
+        let count = (out.len() / PAGE_BYTES) as u64;
+        let (page_runs, entries) = {
             let mut state = self.state.lock();
             let mut entries = Vec::with_capacity(count as usize);
-            for (page, bytes) in (first..).zip(out.chunks_exact_mut(PAGE)) {
-                entries.push(state.fetch(&self.blocks, page, bytes)?);
+            for (page, bytes) in (first..).zip(out.chunks_exact_mut(PAGE_BYTES)) {
+                entries.push(state.copy_from_memory(&self.blocks, page, bytes)?);
             }
-            (state.rows.pieces(first, count), entries)
+            (state.layout.page_runs(first, count), entries)
         };
         // Outside the lock: a page that is read is not rewritten before its reader is done.
-        for piece in pieces {
-            let range = (piece.page - first) as usize..(piece.page + piece.count - first) as usize;
+        for page_run in page_runs {
+            let range =
+                (page_run.page - first) as usize..(page_run.page + page_run.count - first) as usize;
             if entries[range.clone()].iter().all(Option::is_none) {
                 continue;
             }
             let mut bytes = self
                 .blocks
-                .read(piece.block, piece.count as usize * PAGE)
-                .map_err(|e| Error::io(format!("reading catalog block {}", piece.block), e))?;
-            for (index, bytes) in range.zip(bytes.chunks_exact_mut(PAGE)) {
+                .read(page_run.block, page_run.count as usize * PAGE_BYTES)
+                .map_err(|e| Error::io(format!("reading catalog block {}", page_run.block), e))?;
+            for (index, bytes) in range.zip(bytes.chunks_exact_mut(PAGE_BYTES)) {
                 let Some(entry) = entries[index] else { continue };
-                if entry_of(bytes) != entry {
-                    self.put_right(first + index as u64, bytes, entry)?;
+                if checksum_entry(bytes) != entry {
+                    self.correct_page(first + index as u64, bytes, entry)?;
                 }
-                out[index * PAGE..][..PAGE].copy_from_slice(bytes);
+                out[index * PAGE_BYTES..][..PAGE_BYTES].copy_from_slice(bytes);
             }
         }
         Ok(())
     }
 
     /// Makes of a page that does not fit its entry what it was.
-    fn put_right(&self, page: u64, bytes: &mut [u8], entry: u32) -> Result<(), Error> {
+    fn correct_page(&self, page: u64, bytes: &mut [u8], entry: u32) -> Result<(), Error> {
         let mut state = self.state.lock();
-        let flaw = match mend(bytes, entry) {
-            Some(Flipped::Page { byte, bit }) => PageFlaw::Bit { byte, bit },
-            Some(Flipped::Entry(right)) => {
-                if let Some(sums) = state.sums.get_mut(&(page / GROUP)) {
-                    sums.entries[(page % GROUP) as usize] = right;
+        let flaw = match correct_flipped_bit(bytes, entry) {
+            Some(FlippedBit::Page { byte, bit }) => PageFlaw::Bit { byte, bit },
+            Some(FlippedBit::Entry(right)) => {
+                if let Some(checksums) = state.checksums.get_mut(&(page / GROUP_PAGES)) {
+                    checksums.entries[(page % GROUP_PAGES) as usize] = right;
                 }
                 PageFlaw::SumBit
             }
             None if state.lost == LostPages::AsTheyAre => PageFlaw::Sum,
             None => {
-                let block = state.rows.block_of(page).unwrap_or_default();
+                let block = state.layout.block_of(page).unwrap_or_default();
                 let what = if entry == UNWRITTEN { "no checksum" } else { "a wrong checksum" };
                 let context = format!("catalog page {page} (block {block}) has {what}");
                 return Err(Error::damaged(context));
             }
         };
-        state.note(page, flaw);
+        state.record_damage(page, flaw);
         Ok(())
     }
 
     /// Fills in what stands for pages that are lost, if something does: one without records.
-    fn salvage(&self, first: u64, out: &mut [u8], error: Error) -> Result<(), Error> {
+    fn substitute(&self, first: u64, out: &mut [u8], error: Error) -> Result<(), Error> {
         if self.state.lock().lost != LostPages::Empty || first == 0 {
             return Err(error);
         }
@@ -344,9 +345,9 @@ impl Store {
             ErrorKind::Io(_) => PageFlaw::Unread(error.to_string()),
             _ => PageFlaw::Lost(error.to_string()),
         };
-        self.state.lock().note(first, flaw);
+        self.state.lock().record_damage(first, flaw);
         out.fill(0);
-        out[0] = LEAF;
+        out[0] = LEAF_PAGE_TYPE;
         Ok(())
     }
 
@@ -354,10 +355,10 @@ impl Store {
         self.check_range(offset, out.len())?;
         let first = offset / BLOCK;
         let inside = (offset % BLOCK) as usize;
-        if inside == 0 && out.len().is_multiple_of(PAGE) {
-            return self.read_pages(first, out).or_else(|error| self.salvage(first, out, error));
+        if inside == 0 && out.len().is_multiple_of(PAGE_BYTES) {
+            return self.read_pages(first, out).or_else(|error| self.substitute(first, out, error));
         }
-        let mut pages = vec![0; (inside + out.len()).next_multiple_of(PAGE)];
+        let mut pages = vec![0; (inside + out.len()).next_multiple_of(PAGE_BYTES)];
         self.read_pages(first, &mut pages)?;
         out.copy_from_slice(&pages[inside..][..out.len()]);
         Ok(())
@@ -369,16 +370,16 @@ impl Store {
         while !data.is_empty() {
             let page = offset / BLOCK;
             let inside = (offset % BLOCK) as usize;
-            let (part, rest) = data.split_at(data.len().min(PAGE - inside));
+            let (part, rest) = data.split_at(data.len().min(PAGE_BYTES - inside));
             self.write_part(page, inside, part)?;
             offset += part.len() as u64;
             data = rest;
         }
         let mut state = self.state.lock();
-        let full = state.queue.len() > MAX_QUEUED && self.access == Access::ReadWrite;
+        let full = state.queue.len() > MAX_QUEUED_PAGES && self.access == Access::ReadWrite;
         // A transaction that went past the blocks is undone, not sent.
-        if full && state.length <= state.rows.pages() * BLOCK {
-            state.send(&self.blocks)?;
+        if full && state.length <= state.layout.pages() * BLOCK {
+            state.write_queued(&self.blocks)?;
         }
         Ok(())
     }
@@ -386,11 +387,11 @@ impl Store {
     fn write_part(&self, page: u64, inside: usize, part: &[u8]) -> Result<(), Error> {
         if page == 0 {
             let mut state = self.state.lock();
-            state.head_queued = true;
-            return state.head.write(inside, part);
+            state.header_queued = true;
+            return state.header.write(inside, part);
         }
-        let mut bytes = vec![0; PAGE].into_boxed_slice();
-        if part.len() < PAGE {
+        let mut bytes = vec![0; PAGE_BYTES].into_boxed_slice();
+        if part.len() < PAGE_BYTES {
             self.read_pages(page, &mut bytes)?;
         }
         bytes[inside..][..part.len()].copy_from_slice(part);
@@ -402,18 +403,18 @@ impl Store {
         if self.access != Access::ReadWrite {
             return Ok(());
         }
-        let head = {
+        let header = {
             let mut state = self.state.lock();
             state.check()?;
-            let head = state.head_queued;
-            state.send(&self.blocks)?;
-            head
+            let header = state.header_queued;
+            state.write_queued(&self.blocks)?;
+            header
         };
         let flushed = self.blocks.flush();
         let mut state = self.state.lock();
         match flushed {
             Ok(()) => {
-                state.heads += u64::from(head);
+                state.durable_headers += u64::from(header);
                 Ok(())
             }
             Err(errno) => Err(state.fail("flushing the catalog", errno)),
@@ -429,12 +430,12 @@ impl Store {
         let pages = length / BLOCK;
         state.queue.split_off(&pages);
         // What is cut off was never written when it comes back.
-        let end = state.length.div_ceil(BLOCK).min(state.rows.pages());
+        let end = state.length.div_ceil(BLOCK).min(state.layout.pages());
         for page in pages.max(1)..end {
-            let (group, index) = (page / GROUP, (page % GROUP) as usize);
-            let sums = state.sums(&self.blocks, group)?;
-            sums.queued |= sums.entries[index] != UNWRITTEN;
-            sums.entries[index] = UNWRITTEN;
+            let (group, index) = (page / GROUP_PAGES, (page % GROUP_PAGES) as usize);
+            let checksums = state.checksums(&self.blocks, group)?;
+            checksums.queued |= checksums.entries[index] != UNWRITTEN;
+            checksums.entries[index] = UNWRITTEN;
         }
         state.length = length;
         Ok(())
@@ -454,7 +455,7 @@ impl Store {
     }
 }
 
-impl State {
+impl StoreState {
     fn check(&self) -> Result<(), Error> {
         match self.failed {
             None => Ok(()),
@@ -463,11 +464,11 @@ impl State {
     }
 
     /// Remembers a damaged page.
-    fn note(&mut self, page: u64, flaw: PageFlaw) {
-        let block = self.rows.block_of(page).unwrap_or_default();
-        let sums_block = self.rows.sums_block(page / GROUP).unwrap_or_default();
+    fn record_damage(&mut self, page: u64, flaw: PageFlaw) {
+        let block = self.layout.block_of(page).unwrap_or_default();
+        let checksum_block = self.layout.checksum_block(page / GROUP_PAGES).unwrap_or_default();
         if self.damaged.len() < MAX_DAMAGED {
-            self.damaged.insert(page, BadPage { page, block, sums_block, flaw });
+            self.damaged.insert(page, BadPage { page, block, checksum_block, flaw });
         }
     }
 
@@ -475,80 +476,96 @@ impl State {
     fn fail(&mut self, doing: &str, errno: Errno) -> Error {
         self.failed = Some(errno);
         self.queue.clear();
-        self.sums.clear();
+        self.checksums.clear();
         Error::io(doing, errno)
     }
 
     /// Fills in a page that needs no reading; or answers its entry.
-    fn fetch(&mut self, blocks: &Blocks, page: u64, out: &mut [u8]) -> Result<Option<u32>, Error> {
+    fn copy_from_memory(
+        &mut self,
+        blocks: &Blocks,
+        page: u64,
+        out: &mut [u8],
+    ) -> Result<Option<u32>, Error> {
         if page == 0 {
-            self.head.read(out);
+            self.header.read(out);
         } else if let Some(bytes) = self.queue.get(&page) {
             out.copy_from_slice(bytes);
-        } else if page >= self.rows.pages() {
+        } else if page >= self.layout.pages() {
             out.fill(0);
         } else {
             // Nobody reads what was never written: where the entry says so, it is lost.
-            return Ok(Some(self.sums(blocks, page / GROUP)?.entries[(page % GROUP) as usize]));
+            return Ok(Some(
+                self.checksums(blocks, page / GROUP_PAGES)?.entries[(page % GROUP_PAGES) as usize],
+            ));
         }
         Ok(None)
     }
 
     /// The checksums of a group, read at first use.
-    fn sums(&mut self, blocks: &Blocks, group: u64) -> Result<&mut Sums, Error> {
-        if !self.sums.contains_key(&group) {
-            let block = self.rows.sums_block(group).ok_or_else(|| no_blocks(group * GROUP))?;
-            let entries = match blocks.read(block, PAGE) {
+    fn checksums(&mut self, blocks: &Blocks, group: u64) -> Result<&mut ChecksumGroup, Error> {
+        if !self.checksums.contains_key(&group) {
+            let block =
+                self.layout.checksum_block(group).ok_or_else(|| no_blocks(group * GROUP_PAGES))?;
+            let entries = match blocks.read(block, PAGE_BYTES) {
                 Ok(bytes) => {
                     let (words, _) = bytes.as_chunks::<4>();
                     words.iter().map(|word| u32::from_le_bytes(*word)).collect()
                 }
-                Err(_) if self.lost == LostPages::AsTheyAre => [UNWRITTEN; GROUP as usize].into(),
+                Err(_) if self.lost == LostPages::AsTheyAre => {
+                    [UNWRITTEN; GROUP_PAGES as usize].into()
+                }
                 Err(errno) => {
                     let context = format!("reading catalog checksums, block {block}");
                     return Err(Error::io(context, errno));
                 }
             };
-            self.sums.insert(group, Sums { entries, queued: false });
+            self.checksums.insert(group, ChecksumGroup { entries, queued: false });
         }
-        Ok(self.sums.get_mut(&group).expect("it was read"))
+        Ok(self.checksums.get_mut(&group).expect("it was read"))
     }
 
     /// Sends all that is queued, what lies in a row as one write; durable after the next flush.
-    fn send(&mut self, blocks: &Blocks) -> Result<(), Error> {
+    fn write_queued(&mut self, blocks: &Blocks) -> Result<(), Error> {
         let mut sent: Vec<(u64, Box<[u8]>)> = Vec::new();
         for (page, bytes) in std::mem::take(&mut self.queue) {
-            let Some(block) = self.rows.block_of(page) else {
+            let Some(block) = self.layout.block_of(page) else {
                 return Err(self.fail("writing past the catalog's blocks", Errno::NOSPC));
             };
-            let sums = match self.sums(blocks, page / GROUP) {
-                Ok(sums) => sums,
+            let checksums = match self.checksums(blocks, page / GROUP_PAGES) {
+                Ok(checksums) => checksums,
                 Err(error) => {
                     self.fail("", Errno::IO);
                     return Err(error);
                 }
             };
-            sums.entries[(page % GROUP) as usize] = entry_of(&bytes);
-            sums.queued = true;
+            checksums.entries[(page % GROUP_PAGES) as usize] = checksum_entry(&bytes);
+            checksums.queued = true;
             sent.push((block, bytes));
         }
-        for (group, sums) in self.sums.iter_mut().filter(|(_, sums)| sums.queued) {
-            let block = self.rows.sums_block(*group).ok_or_else(|| no_blocks(group * GROUP))?;
-            sent.push((block, sums.entries.iter().flat_map(|entry| entry.to_le_bytes()).collect()));
-            sums.queued = false;
+        for (group, checksums) in
+            self.checksums.iter_mut().filter(|(_, checksums)| checksums.queued)
+        {
+            let block =
+                self.layout.checksum_block(*group).ok_or_else(|| no_blocks(group * GROUP_PAGES))?;
+            sent.push((
+                block,
+                checksums.entries.iter().flat_map(|entry| entry.to_le_bytes()).collect(),
+            ));
+            checksums.queued = false;
         }
-        if self.head_queued {
-            let block = self.rows.block_of(0).ok_or_else(|| no_blocks(0))?;
-            let mut bytes = vec![0; PAGE].into_boxed_slice();
-            self.head.write_to(&mut bytes, self.length);
+        if self.header_queued {
+            let block = self.layout.block_of(0).ok_or_else(|| no_blocks(0))?;
+            let mut bytes = vec![0; PAGE_BYTES].into_boxed_slice();
+            self.header.encode_into(&mut bytes, self.length);
             sent.push((block, bytes));
-            self.head_queued = false;
+            self.header_queued = false;
         }
         sent.sort_unstable_by_key(|(block, _)| *block);
         for row in sent.chunk_by(|one, next| one.0 + 1 == next.0) {
-            for part in row.chunks(MAX_WRITE / PAGE) {
-                let mut buffer = Buffer::zeroed(part.len() * PAGE);
-                for (to, (_, bytes)) in buffer.chunks_exact_mut(PAGE).zip(part) {
+            for part in row.chunks(MAX_WRITE_BYTES / PAGE_BYTES) {
+                let mut buffer = Buffer::zeroed(part.len() * PAGE_BYTES);
+                for (to, (_, bytes)) in buffer.chunks_exact_mut(PAGE_BYTES).zip(part) {
                     to.copy_from_slice(bytes);
                 }
                 let block = part[0].0;
@@ -568,6 +585,6 @@ fn no_blocks(page: u64) -> Error {
 impl fmt::Debug for Store {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
-        write!(out, "catalog store, {} of {} bytes", state.length, state.rows.pages() * BLOCK)
+        write!(out, "catalog store, {} of {} bytes", state.length, state.layout.pages() * BLOCK)
     }
 }

@@ -50,16 +50,16 @@ impl Reader {
             return Err(Error::refused(Errno::CHILD, "asking the catalog of the parent's volume"));
         }
         let cell = Oneshot::default();
-        let mut duty = Duty { cell: cell.clone(), outcome: None };
+        let mut guard = ReplyGuard { cell: cell.clone(), outcome: None };
         let job = move || {
-            duty.outcome = Some(job());
-            drop(duty);
+            guard.outcome = Some(job());
+            drop(guard);
         };
         let mut state = self.queue.state.lock();
         if state.thread.is_none() && !state.is_closed {
             let queue = self.queue.clone();
             let builder = std::thread::Builder::new().name("uringfs-catalog".into());
-            let thread = builder.spawn(move || queue.serve()).map_err(|error| {
+            let thread = builder.spawn(move || queue.run_jobs()).map_err(|error| {
                 Error::io("starting the thread that reads the catalog", Errno::AGAIN).because(error)
             })?;
             state.thread = Some(thread);
@@ -97,7 +97,7 @@ impl Drop for Reader {
 }
 
 impl Queue {
-    fn serve(&self) {
+    fn run_jobs(&self) {
         loop {
             let job = {
                 let mut state = self.state.lock();
@@ -128,13 +128,13 @@ impl<T> Future for Reply<T> {
     }
 }
 
-/// The duty to answer. Dropped without an outcome, as by a panic, it answers EIO.
-struct Duty<T> {
+/// The guard to answer. Dropped without an outcome, as by a panic, it answers EIO.
+struct ReplyGuard<T> {
     cell: Oneshot<Result<T, Error>>,
     outcome: Option<Result<T, Error>>,
 }
 
-impl<T> Drop for Duty<T> {
+impl<T> Drop for ReplyGuard<T> {
     fn drop(&mut self) {
         let lost = || Err(Error::io("asking the catalog", Errno::IO));
         self.cell.set(self.outcome.take().unwrap_or_else(lost));
@@ -150,21 +150,21 @@ mod tests {
     #[test]
     fn what_was_asked_is_answered_though_the_reader_is_dropped_by_its_own_job() {
         let reader = Arc::new(Reader::default());
-        let (told, heard) = channel();
+        let (sender, receiver) = channel();
         let its = reader.clone();
         drop(reader.run(move || {
-            let sent = told.send(std::thread::current().name().map(str::to_owned));
+            let sent = sender.send(std::thread::current().name().map(str::to_owned));
             drop((its, sent));
             Ok(())
         }));
         drop(reader);
-        assert_eq!(heard.recv().unwrap().as_deref(), Some("uringfs-catalog"));
-        assert!(heard.recv().is_err());
+        assert_eq!(receiver.recv().unwrap().as_deref(), Some("uringfs-catalog"));
+        assert!(receiver.recv().is_err());
     }
 
-    struct Told(Sender<()>);
+    struct ChannelWaker(Sender<()>);
 
-    impl Wake for Told {
+    impl Wake for ChannelWaker {
         fn wake(self: Arc<Self>) {
             self.0.send(()).unwrap();
         }
@@ -172,12 +172,12 @@ mod tests {
 
     /// Waits in place for a reply, whoever answers it.
     fn outcome<T>(mut reply: Reply<T>) -> Result<T, Error> {
-        let (told, heard) = channel();
-        let waker = Arc::new(Told(told)).into();
+        let (sender, receiver) = channel();
+        let waker = Arc::new(ChannelWaker(sender)).into();
         loop {
             match Pin::new(&mut reply).poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(outcome) => return outcome,
-                Poll::Pending => heard.recv().unwrap(),
+                Poll::Pending => receiver.recv().unwrap(),
             }
         }
     }

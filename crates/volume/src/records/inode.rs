@@ -81,12 +81,12 @@ pub struct Time {
     nanoseconds: u32,
 }
 
-const SECOND_NS: u32 = 1_000_000_000;
+const NANOSECONDS_PER_SECOND: u32 = 1_000_000_000;
 
 impl Time {
     /// None for a billion nanoseconds and more.
     pub const fn new(seconds: i64, nanoseconds: u32) -> Option<Time> {
-        match nanoseconds < SECOND_NS {
+        match nanoseconds < NANOSECONDS_PER_SECOND {
             true => Some(Time { seconds, nanoseconds }),
             false => None,
         }
@@ -95,8 +95,8 @@ impl Time {
     /// So many nanoseconds after 1970 began: from 1677 to 2262.
     pub const fn of_nanoseconds(nanoseconds: i64) -> Time {
         Time {
-            seconds: nanoseconds.div_euclid(SECOND_NS as i64),
-            nanoseconds: nanoseconds.rem_euclid(SECOND_NS as i64) as u32,
+            seconds: nanoseconds.div_euclid(NANOSECONDS_PER_SECOND as i64),
+            nanoseconds: nanoseconds.rem_euclid(NANOSECONDS_PER_SECOND as i64) as u32,
         }
     }
 
@@ -120,7 +120,9 @@ impl Time {
     /// A word that is another for each of the moments of some centuries.
     #[inline]
     pub(crate) fn word(self) -> i64 {
-        self.seconds.wrapping_mul(SECOND_NS.into()).wrapping_add(self.nanoseconds.into())
+        self.seconds
+            .wrapping_mul(NANOSECONDS_PER_SECOND.into())
+            .wrapping_add(self.nanoseconds.into())
     }
 }
 
@@ -135,7 +137,9 @@ impl From<SystemTime> for Time {
             }
             Err(before) => match whole(before) {
                 (seconds, 0) => Time { seconds: -seconds, nanoseconds: 0 },
-                (seconds, part) => Time { seconds: -seconds - 1, nanoseconds: SECOND_NS - part },
+                (seconds, part) => {
+                    Time { seconds: -seconds - 1, nanoseconds: NANOSECONDS_PER_SECOND - part }
+                }
             },
         }
     }
@@ -178,21 +182,21 @@ pub struct Inode {
 /// Format of the record, as it is written.
 const VERSION: u8 = 3;
 /// The one before, which is only read: volumes of older versions have it.
-const OLD_VERSION: u8 = 2;
+const PREVIOUS_VERSION: u8 = 2;
 /// The flag of [`Inode::is_staging`].
-const STAGING: u8 = 1;
+const STAGING_FLAG: u8 = 1;
 /// The bits of a mode that say no kind.
-const PERMISSIONS: u16 = 0o7777;
+const PERMISSION_BITS: u16 = 0o7777;
 /// What relatime lets a time of access be old, in seconds.
-const DAY: i64 = 24 * 3600;
+const DAY_SECONDS: i64 = 24 * 3600;
 /// The longest target of a symlink, as the kernel's PATH_MAX.
 pub(crate) const LONGEST_TARGET: usize = 4095;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-struct Record {
+struct RawInode {
     version: u8,
-    /// [`STAGING`], or none.
+    /// [`STAGING_FLAG`], or none.
     flags: u8,
     mode: U16,
     links: U32,
@@ -208,11 +212,11 @@ struct Record {
     blocks: U64,
 }
 
-/// What follows it, in the order of the times: nanoseconds behind their seconds. In [`OLD_VERSION`] nothing
+/// What follows it, in the order of the times: nanoseconds behind their seconds. In [`PREVIOUS_VERSION`] nothing
 /// does, and the times are nanoseconds since 1970.
-type Parts = [U32; 4];
+type Nanoseconds = [U32; 4];
 
-impl Record {
+impl RawInode {
     fn times(&self) -> [i64; 4] {
         [self.accessed, self.modified, self.changed, self.created].map(I64::get)
     }
@@ -224,7 +228,7 @@ impl Inode {
         let now = Time::now();
         Inode {
             kind,
-            permissions: permissions & PERMISSIONS,
+            permissions: permissions & PERMISSION_BITS,
             user: 0,
             group: 0,
             links: if kind == FileKind::Directory { 2 } else { 1 },
@@ -283,7 +287,7 @@ impl Inode {
     /// Whether a read moves its time of access, as relatime has it: once after each change, and once a
     /// day.
     pub(crate) fn is_access_due(&self, now: Time) -> bool {
-        let seconds = self.accessed.seconds.saturating_add(DAY);
+        let seconds = self.accessed.seconds.saturating_add(DAY_SECONDS);
         let a_day_later = Time { seconds, ..self.accessed };
         self.accessed <= self.modified.max(self.changed) || now >= a_day_later
     }
@@ -291,11 +295,11 @@ impl Inode {
     /// As it stands in the catalog: 96 bytes, and a symlink's target.
     pub(crate) fn to_record(&self) -> Vec<u8> {
         let (bits, device) = self.kind.mode_bits();
-        let record = Record {
+        let record = RawInode {
             version: VERSION,
-            flags: if self.is_staging { STAGING } else { 0 },
+            flags: if self.is_staging { STAGING_FLAG } else { 0 },
             // Other bits that a caller has set would make another kind.
-            mode: (bits | self.permissions & PERMISSIONS).into(),
+            mode: (bits | self.permissions & PERMISSION_BITS).into(),
             links: self.links.into(),
             user: self.user.into(),
             group: self.group.into(),
@@ -309,8 +313,8 @@ impl Inode {
             blocks: self.blocks.into(),
         };
         let times = [self.accessed, self.modified, self.changed, self.created];
-        let parts: Parts = times.map(|time| time.nanoseconds.into());
-        [record.as_bytes(), parts.as_bytes(), &self.target].concat()
+        let nanoseconds: Nanoseconds = times.map(|time| time.nanoseconds.into());
+        [record.as_bytes(), nanoseconds.as_bytes(), &self.target].concat()
     }
 
     /// From the catalog.
@@ -320,19 +324,20 @@ impl Inode {
     pub(crate) fn of_record(bytes: &[u8]) -> Result<Inode, Error> {
         let damaged = |what: &str| Error::damaged(format!("an inode's record {what}"));
         let too_short = || damaged("is too short");
-        let (record, rest) = Record::ref_from_prefix(bytes).map_err(|_| too_short())?;
+        let (record, rest) = RawInode::ref_from_prefix(bytes).map_err(|_| too_short())?;
         let (times, target) = match (record.version, record.flags) {
-            (VERSION, 0 | STAGING) => {
-                let (parts, target) = Parts::ref_from_prefix(rest).map_err(|_| too_short())?;
+            (VERSION, 0 | STAGING_FLAG) => {
+                let (nanoseconds, target) =
+                    Nanoseconds::ref_from_prefix(rest).map_err(|_| too_short())?;
                 let seconds = record.times();
                 let time = |which: usize| {
-                    let time = Time::new(seconds[which], parts[which].get());
+                    let time = Time::new(seconds[which], nanoseconds[which].get());
                     time.ok_or_else(|| damaged("has a time that cannot be"))
                 };
                 let times = [time(0)?, time(1)?, time(2)?, time(3)?];
                 (times, target)
             }
-            (OLD_VERSION, 0) => (record.times().map(Time::of_nanoseconds), rest),
+            (PREVIOUS_VERSION, 0) => (record.times().map(Time::of_nanoseconds), rest),
             _ => return Err(damaged("is of no known version")),
         };
         let [accessed, modified, changed, created] = times;
@@ -348,7 +353,7 @@ impl Inode {
         if kind == FileKind::Directory && InodeNumber::of(record.parent.get()).is_none() {
             return Err(damaged("has a parent that cannot be"));
         }
-        let is_staging = record.flags & STAGING != 0;
+        let is_staging = record.flags & STAGING_FLAG != 0;
         if is_staging && kind != FileKind::Directory {
             return Err(damaged("has a flag that cannot be"));
         }
@@ -357,7 +362,7 @@ impl Inode {
         }
         Ok(Inode {
             kind,
-            permissions: record.mode.get() & PERMISSIONS,
+            permissions: record.mode.get() & PERMISSION_BITS,
             user: record.user.get(),
             group: record.group.get(),
             links: record.links.get(),
@@ -455,8 +460,8 @@ mod tests {
         assert!(inode.is_access_due(now));
         let later = |nanoseconds: i64| Time::of_nanoseconds(now.word() + nanoseconds);
         inode.accessed = later(1);
-        assert!(!inode.is_access_due(later(DAY * 1_000_000_000)));
-        assert!(inode.is_access_due(later(DAY * 1_000_000_000 + 1)));
+        assert!(!inode.is_access_due(later(DAY_SECONDS * 1_000_000_000)));
+        assert!(inode.is_access_due(later(DAY_SECONDS * 1_000_000_000 + 1)));
         inode.changed = inode.accessed;
         assert!(inode.is_access_due(now));
     }
@@ -466,7 +471,7 @@ mod tests {
         let inode = of(FileKind::Symlink);
         let record = inode.to_record();
         let mut old = [&record[..80], &inode.target].concat();
-        old[0] = OLD_VERSION;
+        old[0] = PREVIOUS_VERSION;
         for (time, nanoseconds) in [(32, 7), (40, -5), (48, i64::MIN), (56, i64::MAX)] {
             old[time..time + 8].copy_from_slice(&i64::to_le_bytes(nanoseconds));
         }

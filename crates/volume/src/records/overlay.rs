@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::catalog::{Batch, Key, Record, Reserve, Size, Table};
-use crate::records::record_cache::Clean;
+use crate::records::record_cache::RecordCache;
 
 /// Numbers commits, from 1.
 pub(crate) type CommitNumber = u64;
@@ -61,11 +61,11 @@ impl Changes {
 
     /// Sets a record, or has it go.
     pub(crate) fn set(&mut self, table: Table, key: Box<[u8]>, value: Value) {
-        let bytes_of = |value: &Value| value.as_ref().map_or(0, |value| value.len() as u64);
+        let value_bytes = |value: &Value| value.as_ref().map_or(0, |value| value.len() as u64);
         let key_bytes = key.len() as u64;
-        self.size.bytes += bytes_of(&value);
+        self.size.bytes += value_bytes(&value);
         match self.tables[table.index()].insert(key, value) {
-            Some(old) => self.size.bytes -= bytes_of(&old),
+            Some(old) => self.size.bytes -= value_bytes(&old),
             None => {
                 self.size.changes += 1;
                 self.size.bytes += key_bytes;
@@ -85,7 +85,7 @@ impl Changes {
     }
 
     /// Adds what changed before, where it has not changed since.
-    fn put_beneath(&mut self, older: &Changes) {
+    fn merge_under(&mut self, older: &Changes) {
         for (table, records) in Table::ALL.iter().zip(&older.tables) {
             for (key, value) in records {
                 if self.get(*table, key).is_none() {
@@ -105,7 +105,7 @@ const MOST_KEPT: u64 = 256;
 pub(crate) struct Pending {
     current: Changes,
     committing: Option<Arc<Changes>>,
-    clean: Clean,
+    cache: RecordCache,
     /// Those that somebody still holds, and some that nobody does.
     watches: Vec<Weak<Watch>>,
 }
@@ -131,12 +131,12 @@ pub(crate) enum Known<'a> {
 }
 
 impl Pending {
-    /// Nothing; clean records are going to take so many bytes at the most.
-    pub(crate) fn new(clean_bytes: usize) -> Pending {
+    /// Nothing; cache records are going to take so many bytes at the most.
+    pub(crate) fn new(cache_bytes: usize) -> Pending {
         Pending {
             current: Changes::default(),
             committing: None,
-            clean: Clean::new(clean_bytes),
+            cache: RecordCache::new(cache_bytes),
             watches: Vec::new(),
         }
     }
@@ -145,7 +145,7 @@ impl Pending {
     pub(crate) fn apply(&mut self, changes: Changes) {
         for (table, records) in Table::ALL.iter().zip(changes.tables) {
             for (key, value) in records {
-                self.clean.remove(*table, &key);
+                self.cache.remove(*table, &key);
                 self.current.set(*table, key, value);
             }
         }
@@ -175,7 +175,7 @@ impl Pending {
 
     /// What is known of a record.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Known<'_> {
-        match self.changed(table, key).map(Option::as_deref).or_else(|| self.clean.get(table, key))
+        match self.changed(table, key).map(Option::as_deref).or_else(|| self.cache.get(table, key))
         {
             Some(Some(value)) => Known::Value(value),
             Some(None) => Known::Gone,
@@ -189,7 +189,7 @@ impl Pending {
         if self.changed(table, key).is_none() {
             let newer = watch.since.lock().get(table, key).cloned();
             let value = newer.unwrap_or_else(|| value.map(Into::into));
-            self.clean.insert(table, key.into(), value);
+            self.cache.insert(table, key.into(), value);
         }
     }
 
@@ -239,7 +239,7 @@ impl Pending {
         if committed.size().changes <= MOST_KEPT {
             for (table, records) in Table::ALL.iter().zip(&committed.tables) {
                 let old = records.iter().filter(|(key, _)| self.current.get(*table, key).is_none());
-                old.for_each(|(key, value)| self.clean.insert(*table, key.clone(), value.clone()));
+                old.for_each(|(key, value)| self.cache.insert(*table, key.clone(), value.clone()));
             }
         }
         self.watches.retain(|watch| match watch.upgrade() {
@@ -254,7 +254,7 @@ impl Pending {
     /// The catalog has nothing of it: it waits for the next commit.
     pub(crate) fn undo_commit(&mut self) {
         if let Some(changes) = self.committing.take() {
-            self.current.put_beneath(&changes);
+            self.current.merge_under(&changes);
         }
     }
 }
@@ -412,7 +412,7 @@ mod tests {
         pending.learn(&old, None);
         pending.end_commit();
         // It may have been forgotten.
-        pending.clean.remove(Table::Names, &name("a").bytes());
+        pending.cache.remove(Table::Names, &name("a").bytes());
         assert_eq!(known(&pending, name("a")), Known::Nothing);
         pending.learn(&old, None);
         assert_eq!(known(&pending, name("a")), Known::Value(b"new"));

@@ -11,19 +11,19 @@
 //! extents out of what the committer collects, and so do an allocation and putting them in.
 
 mod free_map;
-mod longest;
+mod max_tree;
 mod region;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::blocks::Run;
 pub(crate) use free_map::{FreeBits, free_bits, record_of};
-use longest::Longest;
+use max_tree::MaxTree;
 pub use region::{InvalidRegion, REGION_BLOCKS, RegionSummary};
-use region::{Span, Spans};
+use region::{Span, SpanSet};
 
 /// Callers that have a region of their own; more share them.
-const HOMES: usize = 64;
+const CALLER_SLOTS: usize = 64;
 
 /// Which blocks of the device are free.
 pub struct Allocator {
@@ -35,15 +35,15 @@ pub struct Allocator {
     /// What can be allocated in each region.
     summaries: Vec<RegionSummary>,
     /// The longest run in each region; 0 in those that are somebody's home.
-    longest: Longest,
-    homes: [Option<u32>; HOMES],
+    longest: MaxTree,
+    caller_regions: [Option<u32>; CALLER_SLOTS],
     loaded: BTreeMap<u32, Region>,
     changed: BTreeSet<u32>,
 }
 
 struct Region {
-    free: Spans,
-    pending: Spans,
+    free: SpanSet,
+    pending: SpanSet,
 }
 
 /// What is to be allocated.
@@ -108,7 +108,7 @@ impl Allocator {
         known: impl IntoIterator<Item = (u32, RegionSummary)>,
     ) -> Result<Allocator, InvalidRegion> {
         assert!(blocks > 0, "a device without blocks");
-        let regions = 0..regions_of(blocks);
+        let regions = 0..region_count(blocks);
         let mut summaries: Vec<_> =
             regions.map(|region| RegionSummary::free(length_of(region, blocks))).collect();
         for (region, summary) in known {
@@ -124,9 +124,9 @@ impl Allocator {
             free: summaries.iter().map(|summary| u64::from(summary.free)).sum(),
             pending: 0,
             promised: 0,
-            longest: Longest::new(summaries.iter().map(|summary| summary.longest)),
+            longest: MaxTree::new(summaries.iter().map(|summary| summary.longest)),
             summaries,
-            homes: [None; HOMES],
+            caller_regions: [None; CALLER_SLOTS],
             loaded: BTreeMap::new(),
             changed: BTreeSet::new(),
         })
@@ -146,7 +146,7 @@ impl Allocator {
         want: Want,
         load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Option<Run>, E> {
-        self.allocate_of(self.space().available(), want, load)
+        self.allocate_within(self.space().available(), want, load)
     }
 
     /// The same from all that is free and not promised: for metadata.
@@ -161,7 +161,7 @@ impl Allocator {
         want: Want,
         load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Option<Run>, E> {
-        self.allocate_of(self.free.saturating_sub(self.promised), want, load)
+        self.allocate_within(self.free.saturating_sub(self.promised), want, load)
     }
 
     /// Keeps free blocks, of those that are [`available`](Space::available), for somebody who will say later where:
@@ -186,13 +186,13 @@ impl Allocator {
         run: Run,
         mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<(), E> {
-        let parts = self.parts(run).ok_or(InvalidRegion::NotFree)?;
-        for (region, span) in parts.clone() {
+        let spans = self.spans_by_region(run).ok_or(InvalidRegion::NotFree)?;
+        for (region, span) in spans.clone() {
             if !self.load(region, &mut load)?.free.contains(span) {
                 return Err(InvalidRegion::NotFree.into());
             }
         }
-        parts.for_each(|(region, span)| self.take(region, span));
+        spans.for_each(|(region, span)| self.take(region, span));
         Ok(())
     }
 
@@ -206,8 +206,8 @@ impl Allocator {
         run: Run,
         mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<(), E> {
-        for (index, span) in self.parts(run).ok_or(InvalidRegion::Bounds)? {
-            let free = self.load(index, &mut load)?.free.within(span);
+        for (index, span) in self.spans_by_region(run).ok_or(InvalidRegion::Bounds)? {
+            let free = self.load(index, &mut load)?.free.intersection(span);
             free.into_iter().for_each(|span| self.take(index, span));
         }
         Ok(())
@@ -223,14 +223,14 @@ impl Allocator {
         run: Run,
         mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<(), E> {
-        let parts = self.parts(run).ok_or(InvalidRegion::NotAllocated)?;
-        for (region, span) in parts.clone() {
+        let spans = self.spans_by_region(run).ok_or(InvalidRegion::NotAllocated)?;
+        for (region, span) in spans.clone() {
             let region = self.load(region, &mut load)?;
-            if region.free.meets(span) || region.pending.meets(span) {
+            if region.free.overlaps(span) || region.pending.overlaps(span) {
                 return Err(InvalidRegion::NotAllocated.into());
             }
         }
-        for (index, span) in parts {
+        for (index, span) in spans {
             self.region(index).pending.insert(span);
             self.pending += u64::from(span.length);
             self.changed.insert(index);
@@ -247,8 +247,8 @@ impl Allocator {
         run: Run,
         mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<(), E> {
-        let mut parts = self.parts(run).ok_or(InvalidRegion::NotAllocated)?;
-        parts.try_for_each(|(region, _)| self.load(region, &mut load).map(drop))
+        let mut spans = self.spans_by_region(run).ok_or(InvalidRegion::NotAllocated)?;
+        spans.try_for_each(|(region, _)| self.load(region, &mut load).map(drop))
     }
 
     /// Makes blocks free that were freed: that is committed, and nobody reads them any more.
@@ -256,14 +256,14 @@ impl Allocator {
     /// # Panics
     /// If one of them is not pending.
     pub fn release(&mut self, run: Run) {
-        let parts = self.parts(run).expect("what is released is on the device");
-        for (index, span) in parts {
+        let spans = self.spans_by_region(run).expect("what is released is on the device");
+        for (index, span) in spans {
             let region = self.region(index);
             region.pending.remove(span);
             region.free.insert(span);
             self.pending -= u64::from(span.length);
             self.free += u64::from(span.length);
-            self.summarize(index);
+            self.update_summary(index);
         }
     }
 
@@ -272,8 +272,8 @@ impl Allocator {
     /// # Panics
     /// If one of them is not pending.
     pub fn take_back(&mut self, run: Run) {
-        let parts = self.parts(run).expect("what was freed is on the device");
-        for (index, span) in parts {
+        let spans = self.spans_by_region(run).expect("what was freed is on the device");
+        for (index, span) in spans {
             self.region(index).pending.remove(span);
             self.pending -= u64::from(span.length);
             self.changed.insert(index);
@@ -296,19 +296,19 @@ impl Allocator {
         mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<(), E> {
         assert!(blocks >= self.blocks, "a device of {} blocks grows to {blocks}", self.blocks);
-        let (last, _) = place_of(self.blocks - 1);
+        let (last, _) = region_and_block(self.blocks - 1);
         let (old, new) = (length_of(last, self.blocks), length_of(last, blocks));
         if old < new {
             self.load(last, &mut load)?.free.insert(Span::new(old, new - old));
             self.changed.insert(last);
             self.summaries[last as usize] = self.region(last).free.summary();
         }
-        let added = last + 1..regions_of(blocks);
+        let added = last + 1..region_count(blocks);
         self.summaries.extend(added.map(|region| RegionSummary::free(length_of(region, blocks))));
         self.free += blocks - self.blocks;
         self.blocks = blocks;
-        self.longest = Longest::new(self.summaries.iter().map(|summary| summary.longest));
-        self.homes.into_iter().flatten().for_each(|home| self.longest.set(home, 0));
+        self.longest = MaxTree::new(self.summaries.iter().map(|summary| summary.longest));
+        self.caller_regions.into_iter().flatten().for_each(|region| self.longest.set(region, 0));
         Ok(())
     }
 
@@ -344,7 +344,7 @@ impl Allocator {
         }
     }
 
-    fn allocate_of<E: From<InvalidRegion>>(
+    fn allocate_within<E: From<InvalidRegion>>(
         &mut self,
         available: u64,
         want: Want,
@@ -355,32 +355,33 @@ impl Allocator {
         if most < want.least {
             return Ok(None);
         }
-        let goal = want.goal.filter(|goal| *goal < self.blocks).map(place_of);
+        let goal = want.goal.filter(|goal| *goal < self.blocks).map(region_and_block);
         if let Some((region, block)) = goal
             && self.longest_in(region) >= want.least
-            && let Some(rest) = self.load(region, &mut load)?.free.rest_at(block)
+            && let Some(rest) = self.load(region, &mut load)?.free.run_at(block)
             && u64::from(rest.length) >= want.least
         {
             return Ok(Some(self.take_first(region, rest, most)));
         }
-        let Some(region) = self.choose(goal.map(|(region, _)| region), most, &want) else {
+        let Some(region) = self.choose_region(goal.map(|(region, _)| region), most, &want) else {
             return Ok(None);
         };
         let longest = self.longest_in(region);
         let free = &self.load(region, &mut load)?.free;
         let from = goal.filter(|goal| goal.0 == region).map_or(0, |(_, block)| block);
-        let span = free.first_of(most.min(longest), from).expect("a run as long as the longest");
-        self.settle_in(region, &want);
+        let span = free.find_first(most.min(longest), from).expect("a run as long as the longest");
+        self.assign_region(region, &want);
         Ok(Some(self.take_first(region, span, most)))
     }
 
     /// The region to allocate `most` blocks in, or as many as there are.
-    fn choose(&self, goal: Option<u32>, most: u64, want: &Want) -> Option<u32> {
-        let own = self.homes[want.caller % HOMES];
+    fn choose_region(&self, goal: Option<u32>, most: u64, want: &Want) -> Option<u32> {
+        let own = self.caller_regions[want.caller % CALLER_SLOTS];
         // Near the goal is good, but not in the way of somebody else's file.
-        let goal = goal.filter(|goal| own == Some(*goal) || !self.homes.contains(&Some(*goal)));
+        let goal =
+            goal.filter(|goal| own == Some(*goal) || !self.caller_regions.contains(&Some(*goal)));
         let first = goal.into_iter().chain(own).chain([self.longest.largest()]);
-        let regions = first.chain(self.homes.into_iter().flatten());
+        let regions = first.chain(self.caller_regions.into_iter().flatten());
         let enough = regions.clone().find(|region| self.longest_in(*region) >= most);
         // From behind, since of several that are the longest the last is answered.
         let longest = || regions.rev().max_by_key(|region| self.longest_in(*region));
@@ -388,13 +389,13 @@ impl Allocator {
     }
 
     /// Makes a region the caller's own, unless it is somebody's already or was chosen for its goal.
-    fn settle_in(&mut self, region: u32, want: &Want) {
+    fn assign_region(&mut self, region: u32, want: &Want) {
         let chosen_for_goal =
             want.goal.is_some_and(|goal| goal / REGION_BLOCKS == u64::from(region));
-        if chosen_for_goal || self.homes.contains(&Some(region)) {
+        if chosen_for_goal || self.caller_regions.contains(&Some(region)) {
             return;
         }
-        let left = self.homes[want.caller % HOMES].replace(region);
+        let left = self.caller_regions[want.caller % CALLER_SLOTS].replace(region);
         self.longest.set(region, 0);
         if let Some(left) = left {
             self.longest.set(left, self.summaries[left as usize].longest);
@@ -413,13 +414,13 @@ impl Allocator {
         self.region(index).free.remove(span);
         self.free -= u64::from(span.length);
         self.changed.insert(index);
-        self.summarize(index);
+        self.update_summary(index);
     }
 
-    fn summarize(&mut self, index: u32) {
+    fn update_summary(&mut self, index: u32) {
         let summary = self.region(index).free.summary();
         self.summaries[index as usize] = summary;
-        if !self.homes.contains(&Some(index)) {
+        if !self.caller_regions.contains(&Some(index)) {
             self.longest.set(index, summary.longest);
         }
     }
@@ -440,25 +441,28 @@ impl Allocator {
         if !self.loaded.contains_key(&index) {
             let length = length_of(index, self.blocks);
             let free = match load(index)? {
-                Some(record) => Spans::parse(&record, length)?,
-                None => Spans::whole(length),
+                Some(record) => SpanSet::parse(&record, length)?,
+                None => SpanSet::full(length),
             };
             if free.summary() != self.summaries[index as usize] {
                 return Err(InvalidRegion::Summary.into());
             }
-            self.loaded.insert(index, Region { free, pending: Spans::default() });
+            self.loaded.insert(index, Region { free, pending: SpanSet::default() });
         }
         Ok(self.region(index))
     }
 
     /// A run by regions; `None` if it does not lie on the device or has no blocks.
-    fn parts(&self, run: Run) -> Option<impl Iterator<Item = (u32, Span)> + Clone + use<>> {
+    fn spans_by_region(
+        &self,
+        run: Run,
+    ) -> Option<impl Iterator<Item = (u32, Span)> + Clone + use<>> {
         let end = run.start.checked_add(run.length)?;
         let lies_here = run.length > 0 && end <= self.blocks;
         let mut start = run.start;
         lies_here.then(|| {
             std::iter::from_fn(move || {
-                let (region, block) = place_of(start);
+                let (region, block) = region_and_block(start);
                 let length = (REGION_BLOCKS - u64::from(block)).min(end - start);
                 start += length;
                 (length > 0).then(|| (region, Span::new(u64::from(block), length)))
@@ -468,11 +472,11 @@ impl Allocator {
 }
 
 /// The region of a block, and which one it is there.
-fn place_of(block: u64) -> (u32, u16) {
+fn region_and_block(block: u64) -> (u32, u16) {
     ((block / REGION_BLOCKS) as u32, (block % REGION_BLOCKS) as u16)
 }
 
-fn regions_of(device_blocks: u64) -> u32 {
+fn region_count(device_blocks: u64) -> u32 {
     device_blocks.div_ceil(REGION_BLOCKS) as u32
 }
 

@@ -37,7 +37,7 @@ fn what_was_written_is_read() {
     let found = Superblock::read(&blocks_of(&sim)).unwrap();
     assert_eq!(found.superblock, superblock);
     assert!(found.bad_slots.is_empty());
-    superblock.label = "x".repeat(MAX_LABEL);
+    superblock.label = "x".repeat(MAX_LABEL_BYTES);
     superblock.write(&blocks_of(&sim)).unwrap();
     let again = Superblock::read(&blocks_of(&sim)).unwrap().superblock;
     assert_eq!((again.label, again.generation), (superblock.label, 2));
@@ -93,7 +93,7 @@ fn a_slot_torn_at_any_sector_falls_back_to_the_other() {
     for torn in SLOTS {
         for cut in 0..8 {
             for keep_head in [true, false] {
-                let mut bytes = old.to_slot().as_bytes().to_vec();
+                let mut bytes = old.to_raw().as_bytes().to_vec();
                 let range = if keep_head { 0..cut * 512 } else { cut * 512..BLOCK as usize };
                 bytes[range.clone()].copy_from_slice(&written[range]);
                 let whole = bytes == written;
@@ -114,7 +114,7 @@ fn a_slot_with_the_last_of_all_generations_is_bad() {
     forged.generation = u64::MAX;
     let blocks = blocks_of(&sim);
     for slot in SLOTS {
-        blocks.write(slot, Buffer::copy_of(forged.to_slot().as_bytes())).unwrap();
+        blocks.write(slot, Buffer::copy_of(forged.to_raw().as_bytes())).unwrap();
     }
     assert_eq!(Superblock::read(&blocks).unwrap_err().kind(), ErrorKind::Damaged);
 }
@@ -126,7 +126,7 @@ fn a_good_slot_that_is_older_is_told_of() {
     let mut new = old.clone();
     new.write(&blocks).unwrap();
     for slot in SLOTS {
-        blocks.write(slot, Buffer::copy_of(old.to_slot().as_bytes())).unwrap();
+        blocks.write(slot, Buffer::copy_of(old.to_raw().as_bytes())).unwrap();
         let mut found = Superblock::read(&blocks).unwrap();
         assert_eq!(found.bad_slots, [BadSlot { block: slot, flaw: Flaw::Older }]);
         assert_eq!(found.superblock.generation, new.generation);
@@ -148,20 +148,20 @@ fn one_flipped_bit_anywhere_is_seen_and_harmless() {
             let found = Superblock::read(&blocks).unwrap();
             assert_eq!(found.bad_slots.len(), 1, "slot {slot}, byte {byte}");
             assert_eq!(found.bad_slots[0].block, block);
-            assert_eq!(found.superblock.to_slot().as_bytes(), superblock.to_slot().as_bytes());
+            assert_eq!(found.superblock.to_raw().as_bytes(), superblock.to_raw().as_bytes());
             sim.rot(address, bit);
         }
     }
 }
 
 /// A volume whose slots were changed by someone who knows the format.
-fn forged(change: impl Fn(&mut Slot)) -> Blocks {
+fn forged(change: impl Fn(&mut RawSlot)) -> Blocks {
     let (sim, superblock) = volume();
     let blocks = blocks_of(&sim);
     for block in SLOTS {
-        let mut slot = superblock.to_slot();
+        let mut slot = superblock.to_raw();
         change(&mut slot);
-        slot.sum = sum_of(&slot).into();
+        slot.checksum = checksum_of(&slot).into();
         blocks.write(block, Buffer::copy_of(slot.as_bytes())).unwrap();
     }
     blocks
@@ -169,7 +169,7 @@ fn forged(change: impl Fn(&mut Slot)) -> Blocks {
 
 #[test]
 fn fields_that_do_not_fit_are_refused() {
-    type Change = fn(&mut Slot);
+    type Change = fn(&mut RawSlot);
     let changes: [Change; 16] = [
         |slot| slot.reserved = 31.into(),
         |slot| slot.reserved = 41.into(),
@@ -214,7 +214,7 @@ fn a_device_that_became_shorter_is_refused_with_both_sizes() {
     let (sim, superblock) = volume();
     let short = Sim::new(SimOptions::new((TOTAL - 1) * BLOCK));
     let blocks = blocks_of(&short);
-    blocks.write(SLOTS[0], Buffer::copy_of(superblock.to_slot().as_bytes())).unwrap();
+    blocks.write(SLOTS[0], Buffer::copy_of(superblock.to_raw().as_bytes())).unwrap();
     let error = Superblock::read(&blocks).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     for size in [TOTAL * BLOCK, (TOTAL - 1) * BLOCK] {

@@ -183,7 +183,7 @@ fn a_crash_inside_the_first_commits_after_a_crash_loses_nothing_logged() {
 #[test]
 fn a_commit_makes_two_heads_durable() {
     let catalog = create_on(&new_sim());
-    let heads = || catalog.state.read().open.as_ref().unwrap().store.heads();
+    let heads = || catalog.state.read().open.as_ref().unwrap().store.durable_headers();
     for (index, &(changes, value)) in SMALL.iter().enumerate() {
         let before = heads();
         let batch = random_batch(&mut Random(9), changes, value, &mut Records::new());

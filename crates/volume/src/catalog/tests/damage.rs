@@ -8,7 +8,7 @@ use uringfs_device::Op;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, When};
 
 use super::*;
-use crate::catalog::backend::Backend;
+use crate::catalog::backend::ReadWriteBackend;
 use crate::catalog::store::Store;
 
 /// A catalog on a device, closed.
@@ -331,7 +331,7 @@ fn a_bad_copy_of_the_head_is_named_and_mended() {
     for copy in [0, 2048] {
         sim.rot(head * BLOCK + copy + 300, 4);
         let catalog = open_on(&sim).unwrap();
-        let flaws = [format!("catalog head, block {head}, byte {copy}: wrong checksum")];
+        let flaws = [format!("catalog header, block {head}, byte {copy}: wrong checksum")];
         assert_eq!(catalog.flaws(), flaws);
         assert!(all_of(&catalog).unwrap() == records);
         drop(catalog);
@@ -361,7 +361,7 @@ fn forged_pages_give_errors_and_no_panic_comes_out() {
                 Store::open(blocks_of(&image), &RUNS, Access::ReadWrite, LostPages::Refuse)
                     .unwrap(),
             );
-            let backend = Backend(store);
+            let backend = ReadWriteBackend(store);
             let mut bytes = vec![0; BLOCK as usize];
             if backend.read(page * BLOCK, &mut bytes).is_err() {
                 // It was never written.

@@ -12,7 +12,7 @@ use super::*;
 const HALF: u64 = LOG.length / 2;
 
 /// A catalog on a device with records in its log, as a kill leaves it.
-struct Logged {
+struct LoggedCatalog {
     sim: Sim,
     records: Records,
     /// Blocks of each record, counted from a half's beginning.
@@ -20,7 +20,7 @@ struct Logged {
 }
 
 /// Old records lie in the log too, behind those that count.
-fn logged(seed: u64) -> Logged {
+fn logged(seed: u64) -> LoggedCatalog {
     let sim = new_sim();
     let catalog = create_on(&sim);
     let (mut records, mut random) = (Records::new(), Random(seed));
@@ -36,7 +36,7 @@ fn logged(seed: u64) -> Logged {
         places.push(begin..catalog.log.lock().next());
     }
     assert!(places[1].end - places[1].start > 1 && places[3].end < HALF, "{places:?}");
-    Logged { sim: sim.crash_image(Crash::KeepAll), records, places }
+    LoggedCatalog { sim: sim.crash_image(Crash::KeepAll), records, places }
 }
 
 /// Where the halves begin.
@@ -74,7 +74,7 @@ fn assert_goes_on(sim: &Sim, mut records: Records) {
 #[test]
 fn one_flipped_bit_in_any_sector_of_the_log_costs_no_record_and_is_told_of_all_but_the_last() {
     let seed = 41;
-    let Logged { sim, records, places } = logged(seed);
+    let LoggedCatalog { sim, records, places } = logged(seed);
     let mut random = Random(seed);
     let (mut live, mut last, mut old) = (0, 0, 0);
     for sector in 0..LOG.length * 8 {
@@ -116,7 +116,7 @@ fn one_flipped_bit_in_any_sector_of_the_log_costs_no_record_and_is_told_of_all_b
 #[test]
 fn a_lost_copy_costs_nothing() {
     for half in HALVES {
-        let Logged { sim, records, places } = logged(42);
+        let LoggedCatalog { sim, records, places } = logged(42);
         let (start, end) = (half * BLOCK, (half + HALF) * BLOCK);
         sim.inject(Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO)).within(start, end));
         let catalog = open_on(&sim).unwrap();
@@ -135,7 +135,7 @@ fn a_lost_copy_costs_nothing() {
 
 #[test]
 fn a_record_of_which_one_copy_is_damaged_and_the_other_cannot_be_read_now_is_not_lost() {
-    let Logged { sim, records, places } = logged(47);
+    let LoggedCatalog { sim, records, places } = logged(47);
     let place = places[1].start;
     sim.rot((HALVES[1] + place) * BLOCK + 100, 3);
     let start = (HALVES[0] + place) * BLOCK;
@@ -149,7 +149,7 @@ fn a_record_of_which_one_copy_is_damaged_and_the_other_cannot_be_read_now_is_not
 
 #[test]
 fn sectors_of_both_halves_that_cannot_be_read_cost_nothing_where_they_are_of_different_records() {
-    let Logged { sim, records, places } = logged(43);
+    let LoggedCatalog { sim, records, places } = logged(43);
     let unreadable = |block: u64| {
         let (start, end) = (block * BLOCK + 512, block * BLOCK + 1024);
         Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO)).within(start, end)
@@ -171,7 +171,7 @@ fn sectors_of_both_halves_that_cannot_be_read_cost_nothing_where_they_are_of_dif
 
 #[test]
 fn a_record_that_is_lost_in_both_halves_is_told_where_another_came_behind_it() {
-    let Logged { sim, places, .. } = logged(44);
+    let LoggedCatalog { sim, places, .. } = logged(44);
     let lost = &places[1];
     HALVES.iter().for_each(|half| sim.rot((half + lost.start) * BLOCK + 100, 3));
     let error = open_on(&sim).err().unwrap();
@@ -192,7 +192,7 @@ fn a_record_that_is_lost_in_both_halves_is_told_where_another_came_behind_it() {
 
 #[test]
 fn a_last_record_that_is_torn_in_both_halves_was_never_there() {
-    let Logged { sim, places, .. } = logged(45);
+    let LoggedCatalog { sim, places, .. } = logged(45);
     let last = places.last().unwrap().start;
     HALVES.iter().for_each(|half| sim.rot((half + last) * BLOCK + 20, 3));
     let catalog = open_on(&sim).unwrap();

@@ -1,6 +1,6 @@
 //! A region's free blocks as bits, for checking: apart from an allocator, which believes its records.
 
-use super::region::{InvalidRegion, REGION_BLOCKS, RegionSummary, Span, Spans};
+use super::region::{InvalidRegion, REGION_BLOCKS, RegionSummary, Span, SpanSet};
 
 /// A bit for each block of a region, set where it is free.
 pub(crate) type FreeBits = [u64; REGION_BLOCKS as usize / 64];
@@ -11,7 +11,7 @@ pub(crate) type FreeBits = [u64; REGION_BLOCKS as usize / 64];
 /// When no writer of ours can have written it.
 pub(crate) fn free_bits(record: &[u8], blocks: u64) -> Result<Box<FreeBits>, InvalidRegion> {
     let mut bits = Box::new([0; REGION_BLOCKS as usize / 64]);
-    for span in Spans::parse(record, blocks)?.iter_from(0) {
+    for span in SpanSet::parse(record, blocks)?.iter_from(0) {
         (u64::from(span.start)..u64::from(span.start) + u64::from(span.length))
             .for_each(|block| bits[block as usize / 64] |= 1 << (block % 64));
     }
@@ -20,7 +20,7 @@ pub(crate) fn free_bits(record: &[u8], blocks: u64) -> Result<Box<FreeBits>, Inv
 
 /// The summary and the record that say so.
 pub(crate) fn record_of(bits: &FreeBits) -> (RegionSummary, Vec<u8>) {
-    let mut free = Spans::default();
+    let mut free = SpanSet::default();
     let is_free = |block: u64| bits[block as usize / 64] >> (block % 64) & 1 == 1;
     let mut block = 0;
     while block < REGION_BLOCKS {

@@ -31,7 +31,7 @@ impl Span {
 
 /// Blocks of a region: in order, as few spans as can be.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(super) struct Spans {
+pub(super) struct SpanSet {
     spans: Vec<Span>,
     summary: RegionSummary,
 }
@@ -59,10 +59,10 @@ impl RegionSummary {
     }
 }
 
-impl Spans {
+impl SpanSet {
     /// All the blocks of a region.
-    pub(super) fn whole(blocks: u64) -> Spans {
-        Spans { spans: vec![Span::new(0, blocks)], summary: RegionSummary::free(blocks) }
+    pub(super) fn full(blocks: u64) -> SpanSet {
+        SpanSet { spans: vec![Span::new(0, blocks)], summary: RegionSummary::free(blocks) }
     }
 
     pub(super) fn summary(&self) -> RegionSummary {
@@ -75,31 +75,31 @@ impl Spans {
     }
 
     /// The first span of at least `length` from `from` on, or of all if there is none.
-    pub(super) fn first_of(&self, length: u64, from: u16) -> Option<Span> {
+    pub(super) fn find_first(&self, length: u64, from: u16) -> Option<Span> {
         let mut spans = self.iter_from(from).chain(self.iter_from(0));
         spans.find(|span| u64::from(span.length) >= length)
     }
 
     /// What there is in a row from `block` on.
-    pub(super) fn rest_at(&self, block: u16) -> Option<Span> {
+    pub(super) fn run_at(&self, block: u16) -> Option<Span> {
         let holder = self.spans[..self.spans.partition_point(|span| span.start <= block)].last()?;
         let length = holder.end().checked_sub(u32::from(block)).filter(|length| *length > 0)?;
         Some(Span { start: block, length: length as u16 })
     }
 
     pub(super) fn contains(&self, span: Span) -> bool {
-        self.rest_at(span.start).is_some_and(|rest| rest.length >= span.length)
+        self.run_at(span.start).is_some_and(|rest| rest.length >= span.length)
     }
 
     /// Whether any block of `span` is here.
-    pub(super) fn meets(&self, span: Span) -> bool {
+    pub(super) fn overlaps(&self, span: Span) -> bool {
         let next = self.iter_from(span.start).next();
-        self.rest_at(span.start).is_some()
+        self.run_at(span.start).is_some()
             || next.is_some_and(|next| u32::from(next.start) < span.end())
     }
 
     /// What of `span` is here.
-    pub(super) fn within(&self, span: Span) -> Vec<Span> {
+    pub(super) fn intersection(&self, span: Span) -> Vec<Span> {
         let first = self.spans.partition_point(|other| other.end() <= u32::from(span.start));
         let meeting =
             self.spans[first..].iter().take_while(|other| u32::from(other.start) < span.end());
@@ -113,7 +113,7 @@ impl Spans {
 
     /// Adds a span that does not meet what is here.
     pub(super) fn insert(&mut self, span: Span) {
-        assert!(!self.meets(span), "{span:?} is here already");
+        assert!(!self.overlaps(span), "{span:?} is here already");
         let mut joined = span;
         let mut from = self.spans.partition_point(|other| other.start < span.start);
         let mut to = from;
@@ -175,7 +175,7 @@ struct SpanRecord {
 
 const BITMAP_WORDS: usize = REGION_BLOCKS as usize / 64;
 
-impl Spans {
+impl SpanSet {
     /// The record: at most 4,100 bytes.
     pub(super) fn to_record(&self) -> Vec<u8> {
         let header = |form, count: usize| {
@@ -203,7 +203,7 @@ impl Spans {
     ///
     /// # Errors
     /// When no writer of ours can have written it.
-    pub(super) fn parse(record: &[u8], blocks: u64) -> Result<Spans, InvalidRegion> {
+    pub(super) fn parse(record: &[u8], blocks: u64) -> Result<SpanSet, InvalidRegion> {
         let (header, rest) = Header::read_from_prefix(record).map_err(|_| InvalidRegion::Size)?;
         if header.version != VERSION {
             return Err(InvalidRegion::Version);
@@ -218,7 +218,7 @@ impl Spans {
         }
         let free = spans.iter().map(|span| span.length).sum();
         let longest = spans.iter().map(|span| span.length).max().unwrap_or(0);
-        Ok(Spans { spans, summary: RegionSummary { free, longest } })
+        Ok(SpanSet { spans, summary: RegionSummary { free, longest } })
     }
 }
 
@@ -296,8 +296,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn spans(list: &[(u64, u64)]) -> Spans {
-        let mut spans = Spans::default();
+    fn spans(list: &[(u64, u64)]) -> SpanSet {
+        let mut spans = SpanSet::default();
         list.iter().for_each(|(start, length)| spans.insert(Span::new(*start, *length)));
         spans
     }
@@ -312,14 +312,14 @@ mod tests {
             (record.len(), &record[..6]),
             (4100, &[1, 1, 0, 0, 0b1011_0110, 0b0110_1101][..])
         );
-        for spans in [few, many, Spans::default(), Spans::whole(REGION_BLOCKS)] {
-            assert_eq!(Spans::parse(&spans.to_record(), REGION_BLOCKS), Ok(spans));
+        for spans in [few, many, SpanSet::default(), SpanSet::full(REGION_BLOCKS)] {
+            assert_eq!(SpanSet::parse(&spans.to_record(), REGION_BLOCKS), Ok(spans));
         }
     }
 
     #[test]
     fn a_record_that_nobody_wrote_is_refused_by_reason() {
-        let refused = |record: &[u8]| Spans::parse(record, 100).unwrap_err();
+        let refused = |record: &[u8]| SpanSet::parse(record, 100).unwrap_err();
         assert_eq!(refused(&[]), InvalidRegion::Size);
         assert_eq!(refused(&[1, 0, 0]), InvalidRegion::Size);
         assert_eq!(refused(&[1, 0, 1, 0]), InvalidRegion::Size);
@@ -363,8 +363,8 @@ mod tests {
             if form == BITMAP {
                 record.resize(4 + 4096, 0);
             }
-            if let Ok(parsed) = Spans::parse(&record, REGION_BLOCKS) {
-                let mut built = Spans::default();
+            if let Ok(parsed) = SpanSet::parse(&record, REGION_BLOCKS) {
+                let mut built = SpanSet::default();
                 parsed.iter_from(0).for_each(|span| built.insert(span));
                 prop_assert_eq!(&built, &parsed);
                 prop_assert!(parsed.summary().is_possible(REGION_BLOCKS));

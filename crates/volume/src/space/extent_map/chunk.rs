@@ -18,7 +18,7 @@ impl<T: Item, const N: usize> Chunk<T, N> {
     pub(super) const CAPACITY: usize = N;
 
     /// A chunk of at most `N` items.
-    pub(super) fn of(items: Vec<T>) -> Chunk<T, N> {
+    pub(super) fn new(items: Vec<T>) -> Chunk<T, N> {
         let mut chunk = Chunk { firsts: [u64::MAX; N], items };
         chunk.index();
         chunk
@@ -27,7 +27,7 @@ impl<T: Item, const N: usize> Chunk<T, N> {
     /// Which is the last item that does not begin behind `block`, a number below `u64::MAX`. 0 if
     /// there is none.
     #[inline]
-    pub(super) fn at(&self, block: u64) -> usize {
+    pub(super) fn index_of(&self, block: u64) -> usize {
         const { assert!(N.is_power_of_two()) };
         // With sizes known to the compiler this is unrolled, without a branch or a check of bounds:
         // four instructions a step, where a search of a slice takes ten.
@@ -54,7 +54,7 @@ impl<T: Item, const N: usize> Chunk<T, N> {
             // What only grows at its end leaves full chunks behind.
             let has_grown_at_end = self.items.last().map(Item::first) > last;
             let at = if has_grown_at_end { N } else { self.items.len() / 2 };
-            Chunk::of(self.items.split_off(at))
+            Chunk::new(self.items.split_off(at))
         });
         self.index();
         right

@@ -50,7 +50,7 @@ impl Item for Child {
 
 impl Default for Tree {
     fn default() -> Tree {
-        Tree { root: Node::Leaf(Arc::new(Chunk::of(Vec::new()))) }
+        Tree { root: Node::Leaf(Arc::new(Chunk::new(Vec::new()))) }
     }
 }
 
@@ -65,12 +65,12 @@ impl Tree {
         loop {
             match node {
                 Node::Branch(branch) => {
-                    let index = branch.at(block);
+                    let index = branch.index_of(block);
                     next = next.min(branch.first(index + 1));
                     node = &branch.items[index].node;
                 }
                 Node::Leaf(leaf) => {
-                    let index = leaf.at(block);
+                    let index = leaf.index_of(block);
                     let is_over = leaf.items.get(index).is_some_and(|extent| extent.end() <= block);
                     return (&leaf.items[index + usize::from(is_over)..], next);
                 }
@@ -82,8 +82,8 @@ impl Tree {
     pub(super) fn splice(&mut self, place: Range<u64>, with: &[Extent]) {
         if let Some(right) = self.root.splice(&place, with) {
             let left = std::mem::take(self).root;
-            let children = [left, right].map(Child::of);
-            self.root = Node::Branch(Arc::new(Chunk::of(children.into())));
+            let children = [left, right].map(Child::new);
+            self.root = Node::Branch(Arc::new(Chunk::new(children.into())));
         }
         while let Node::Branch(branch) = &self.root {
             match branch.items.as_slice() {
@@ -126,7 +126,7 @@ impl Node {
             }
             Node::Branch(branch) => {
                 let branch = Arc::make_mut(branch);
-                let (from, to) = (branch.at(place.start), branch.at(place.end - 1));
+                let (from, to) = (branch.index_of(place.start), branch.index_of(place.end - 1));
                 let right = branch.edit(|children| splice(children, from..to, place, with));
                 right.map(|right| Node::Branch(Arc::new(right)))
             }
@@ -149,7 +149,7 @@ impl Node {
 }
 
 impl Child {
-    fn of(node: Node) -> Child {
+    fn new(node: Node) -> Child {
         Child { first: node.first().expect("a part of a node that was split"), node }
     }
 }
@@ -162,16 +162,16 @@ fn splice(children: &mut Vec<Child>, touched: Range<usize>, place: &Range<u64>, 
         let added = children[to].node.splice(place, &[]);
         assert!(added.is_none(), "a node from which extents were taken became too large");
         children.drain(from + 1..to);
-        settle(children, from + 1);
+        rebalance(children, from + 1);
     }
     if let Some(right) = children[from].node.splice(place, with) {
-        children.insert(from + 1, Child::of(right));
+        children.insert(from + 1, Child::new(right));
     }
-    settle(children, from);
+    rebalance(children, from);
 }
 
 /// Makes a child that was changed a good one again: not empty, and not small beside another that is.
-fn settle(children: &mut Vec<Child>, index: usize) {
+fn rebalance(children: &mut Vec<Child>, index: usize) {
     let Some(first) = children[index].node.first() else {
         children.remove(index);
         return;

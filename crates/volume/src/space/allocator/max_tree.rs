@@ -2,13 +2,13 @@
 //! larger of the two below it.
 
 /// A number for each region, and where the largest is.
-pub(super) struct Longest {
+pub(super) struct MaxTree {
     /// The root at 1, below `index` are `2 * index` and the one after; the regions are the second half.
     tree: Vec<u16>,
 }
 
-impl Longest {
-    pub(super) fn new(numbers: impl ExactSizeIterator<Item = u16>) -> Longest {
+impl MaxTree {
+    pub(super) fn new(numbers: impl ExactSizeIterator<Item = u16>) -> MaxTree {
         let leaves = numbers.len().next_power_of_two();
         let mut tree = vec![0; leaves];
         tree.extend(numbers);
@@ -16,7 +16,7 @@ impl Longest {
         for index in (1..leaves).rev() {
             tree[index] = tree[2 * index].max(tree[2 * index + 1]);
         }
-        Longest { tree }
+        MaxTree { tree }
     }
 
     pub(super) fn set(&mut self, region: u32, number: u16) {
@@ -58,7 +58,7 @@ mod tests {
             changes in proptest::collection::vec((0usize..70, 0u16..12), 0..70),
         ) {
             let mut numbers = numbers;
-            let mut longest = Longest::new(numbers.iter().copied());
+            let mut longest = MaxTree::new(numbers.iter().copied());
             for (region, number) in changes {
                 let region = region % numbers.len();
                 numbers[region] = number;
