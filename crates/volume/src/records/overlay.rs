@@ -97,7 +97,7 @@ impl Changes {
 }
 
 /// Records of a commit that are kept at hand when it has ended, if there are no more.
-const MOST_KEPT: u64 = 256;
+const MAX_CACHED_CHANGES: u64 = 256;
 
 /// What has changed and is not committed: what is being committed now, and what came after. And
 /// records that have not, as far as there is room for them.
@@ -236,7 +236,7 @@ impl Pending {
     /// The catalog has it. A few records are kept at hand: the next commit asks for the same inodes, mostly.
     pub(crate) fn end_commit(&mut self) {
         let Some(committed) = self.committing.take() else { return };
-        if committed.size().changes <= MOST_KEPT {
+        if committed.size().changes <= MAX_CACHED_CHANGES {
             for (table, records) in Table::ALL.iter().zip(&committed.tables) {
                 let old = records.iter().filter(|(key, _)| self.current.get(*table, key).is_none());
                 old.for_each(|(key, value)| self.cache.insert(*table, key.clone(), value.clone()));
@@ -331,7 +331,7 @@ mod tests {
         pending.begin_commit();
         pending.end_commit();
         assert_eq!(known(&pending, name("a")), Known::Gone);
-        for n in 0..=MOST_KEPT {
+        for n in 0..=MAX_CACHED_CHANGES {
             put(&mut pending, Key::Inode(n), "1");
         }
         pending.begin_commit();
