@@ -1,4 +1,4 @@
-//! Changes to the catalog that happen together, and how redb is made to do them.
+//! Changes to the catalog that happen together, and their application to redb.
 
 use redb::{Database, WriteTransaction};
 
@@ -8,12 +8,12 @@ use super::redb_error::RedbError;
 use super::store::Store;
 use crate::error::{Error, ErrorKind};
 
-/// Puts and deletes, in their order. Plain data.
+/// Puts and deletes, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
     changes: Vec<Change>,
     reserve: Reserve,
-    /// All tables are made, so that readers find them.
+    /// Creates all tables, so that readers find them.
     creates_tables: bool,
 }
 
@@ -21,25 +21,25 @@ pub(crate) struct Batch {
 struct Change {
     table: Table,
     key: Vec<u8>,
-    /// With its sum; none deletes.
+    /// The value with its checksum; `None` deletes.
     stored: Option<Vec<u8>>,
 }
 
 impl Batch {
-    /// Sets a record, whatever was there.
+    /// Sets a record, whether or not it exists.
     pub(crate) fn put(&mut self, key: Key<'_>, value: &[u8]) {
         let (table, bytes) = (key.table(), key.bytes());
         let stored = Some(with_checksum(table, &bytes, value));
         self.changes.push(Change { table, key: bytes, stored });
     }
 
-    /// Deletes a record, if there is one.
+    /// Deletes a record if it exists.
     #[cfg(test)]
     pub(crate) fn delete(&mut self, key: Key<'_>) {
         self.changes.push(Change { table: key.table(), key: key.bytes(), stored: None });
     }
 
-    /// Sets a record as no writer would.
+    /// Sets a record with a wrong checksum.
     #[cfg(test)]
     pub(crate) fn put_with_wrong_sum(&mut self, key: Key<'_>, value: &[u8]) {
         let (table, bytes) = (key.table(), key.bytes());
@@ -48,30 +48,29 @@ impl Batch {
         self.changes.push(Change { table, key: bytes, stored: Some(stored) });
     }
 
-    /// Sets or deletes a record by its key's bytes.
+    /// Sets or deletes a record by the bytes of its key.
     pub(crate) fn change(&mut self, table: Table, key: &[u8], value: Option<&[u8]>) {
         let stored = value.map(|value| with_checksum(table, key, value));
         self.changes.push(Change { table, key: key.to_vec(), stored });
     }
 
-    /// The same of a value with its sum.
+    /// As [`Self::change`], with a value that already carries its checksum.
     pub(super) fn set_stored(&mut self, table: Table, key: &[u8], stored: Option<Vec<u8>>) {
         self.changes.push(Change { table, key: key.to_vec(), stored });
     }
 
-    /// Does another one behind this, and leaves free what that does.
+    /// Appends the changes of another batch, and takes over its reserve.
     pub(super) fn append(&mut self, next: &Batch) {
         self.changes.extend_from_slice(&next.changes);
         self.reserve = next.reserve;
         self.creates_tables |= next.creates_tables;
     }
 
-    /// All changes: values with their sums.
+    /// All changes, in order. Values carry their checksums.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Table, &[u8], Option<&[u8]>)> {
         self.changes.iter().map(|change| (change.table, &change.key[..], change.stored.as_deref()))
     }
 
-    /// How much it is.
     pub(crate) fn size(&self) -> Size {
         let bytes = |change: &Change| change.key.len() + change.stored.as_ref().map_or(0, Vec::len);
         Size {
@@ -80,7 +79,7 @@ impl Batch {
         }
     }
 
-    /// What it leaves free.
+    /// Sets what the commit leaves free.
     pub(crate) fn reserve(&mut self, reserve: Reserve) {
         self.reserve = reserve;
     }
@@ -90,10 +89,11 @@ impl Batch {
     }
 }
 
-/// Does a batch in one transaction, durable when it returns; undone if it errs before the commit.
+/// Applies a batch in one transaction, which is durable when this returns. An error before the
+/// commit undoes it.
 ///
-/// Quick repair: each commit stores which pages are free, so that opening after a crash reads that
-/// and not every page; it commits in two phases, which the store's checksums rely on anyway.
+/// Quick repair: each commit stores which pages are free. So opening after a crash reads that and
+/// not every page. Quick repair commits in two phases, which the store's checksums rely on anyway.
 pub(super) fn apply(database: &Database, store: &Store, batch: &Batch) -> Result<(), RedbError> {
     let mut transaction = database.begin_write()?;
     transaction.set_quick_repair(true);
@@ -108,7 +108,7 @@ pub(super) fn apply(database: &Database, store: &Store, batch: &Batch) -> Result
     Err(RedbError::Ours(Error::new(ErrorKind::NoSpace, context)))
 }
 
-/// Applies all changes, as long as the blocks suffice.
+/// Applies all changes. False if the blocks do not suffice.
 fn apply_changes(
     transaction: &WriteTransaction,
     store: &Store,

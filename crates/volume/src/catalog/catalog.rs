@@ -1,4 +1,4 @@
-//! [`Catalog`]: opened, read, committed to, and opened anew after an error.
+//! [`Catalog`]: opening, reading and committing, and reopening after an error.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use super::store::{Access, LostPages, Store};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
 use crate::superblock::{MAX_CATALOG_RUNS, Superblock};
-/// Bytes of catalog pages kept in memory unless told otherwise.
+/// Default size of redb's page cache, in bytes.
 pub(crate) const CACHE_BYTES: usize = 16 << 20;
-/// Blocks that a new catalog has at least.
+/// The fewest blocks of a new catalog.
 pub(crate) const MIN_BLOCKS: u64 = 1024;
 
-/// How often a call is begun again that a page damaged elsewhere cut off.
+/// Attempts of a call that fails because another call met a damaged page.
 const MAX_ATTEMPTS: usize = 4;
 
-/// How a catalog is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CatalogOptions {
-    /// Bytes of pages kept in memory.
+    /// Size of redb's page cache, in bytes.
     pub(crate) cache_bytes: usize,
     pub(crate) access: Access,
     pub(crate) lost: LostPages,
-    /// A log of which a record is lost ends there. Else it is not opened: later ones were acknowledged.
+    /// If a record of the log is lost, ends the log before it. Without this the catalog does not
+    /// open, since later records were acknowledged.
     pub(crate) cuts_log: bool,
 }
 
@@ -56,23 +56,24 @@ pub(crate) struct Catalog {
     pub(super) options: CatalogOptions,
     pub(super) state: RwLock<CatalogState>,
     pub(super) log: Mutex<RedoLog>,
-    /// What the log has and redb has not.
+    /// Records that the log has and redb has not.
     pub(super) logged: Mutex<LoggedRecords>,
-    /// redb had to walk every page to open; with commits as they are here it never has to.
+    /// Set if redb had to walk every page to open. With the commits of this catalog it never has
+    /// to.
     pub(super) repaired: Arc<AtomicBool>,
 }
 
 pub(super) struct CatalogState {
     pub(super) open: Option<Open>,
-    /// Why nothing works any more.
+    /// Why the catalog has stopped.
     failed: Option<(ErrorKind, String)>,
     pub(super) runs: Vec<Run>,
     warnings: Vec<String>,
-    /// Pages that were found damaged.
+    /// Pages found damaged.
     pub(super) damaged: BTreeMap<u64, BadPage>,
-    /// Counts the times it was opened.
+    /// Number of reopenings.
     reopen_count: u64,
-    /// The last who wrote it has closed it.
+    /// The last writer closed the catalog.
     was_closed: bool,
 }
 
@@ -82,11 +83,11 @@ pub(super) struct Open {
 }
 
 impl Catalog {
-    /// An empty catalog in `runs`, with a log that lies in `log`, cleared before. Nothing leads to it before
-    /// a superblock is written.
+    /// Creates an empty catalog in `runs`, with a log in `log`, which it clears first. Nothing
+    /// refers to the catalog until a superblock is written.
     ///
     /// # Errors
-    /// `Input` for fewer than [`MIN_BLOCKS`]; the device's.
+    /// `Input` for fewer than [`MIN_BLOCKS`] blocks; the device's.
     pub(crate) fn create(
         blocks: &Blocks,
         runs: &[Run],
@@ -97,8 +98,8 @@ impl Catalog {
         Catalog::create_with(blocks, runs, RedoLog::starting_after(log, 0), options)
     }
 
-    /// An empty catalog in `runs` that is to take the place of another. Its log may lie where that of the other
-    /// does: nothing that is in there now belongs to it.
+    /// Creates an empty catalog in `runs` that will replace another. Both may use the same log: its
+    /// records have numbers that the new catalog counts as old.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -125,7 +126,7 @@ impl Catalog {
     ) -> Result<Catalog, Error> {
         let given: u64 = runs.iter().map(|run| run.length).sum();
         if given < MIN_BLOCKS {
-            let context = format!("a catalog of {given} blocks: {MIN_BLOCKS} at least");
+            let context = format!("a catalog of {given} blocks: it needs at least {MIN_BLOCKS}");
             return Err(Error::new(ErrorKind::Input, context));
         }
         let catalog = Catalog::new_closed(blocks, runs, log, options);
@@ -135,11 +136,12 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// The catalog of a volume, as the last commit that is found left it. OpenDatabase to be written, that commit is
-    /// durable when this returns, though it may have been in the device's cache only.
+    /// Opens the catalog of a volume in the state of the last commit that it finds. That commit may
+    /// be in the device's cache only. If the catalog is opened for writing, the commit is durable
+    /// when this returns.
     ///
     /// # Errors
-    /// `Damaged` when it cannot be read; the device's.
+    /// `Damaged` when the catalog cannot be read; the device's.
     pub(crate) fn open(
         blocks: &Blocks,
         runs: &[Run],
@@ -222,37 +224,38 @@ impl Catalog {
         builder
     }
 
-    /// Whether the last who wrote it has closed it: else what he wrote last may have been in the device's cache only.
+    /// Whether the last writer closed the catalog. If not, its last write may be in the device's
+    /// cache only.
     pub(crate) fn was_closed(&self) -> bool {
         self.state.read().was_closed
     }
 
-    /// Whether opening it meant reading all of it.
+    /// Whether redb had to read all pages to open.
     pub(crate) fn was_repaired(&self) -> bool {
         self.repaired.load(Ordering::Relaxed)
     }
 
-    /// What was found damaged so far though nothing is lost, a line each.
+    /// Damage found so far that lost nothing, one line each.
     pub(crate) fn flaws(&self) -> Vec<String> {
         let pages = self.damaged_pages();
         let before = self.state.read().warnings.clone();
         before.into_iter().chain(pages.iter().map(ToString::to_string)).collect()
     }
 
-    /// Stops it: each call says why from now on, and it is not closed. So the next who opens it makes durable what
-    /// he finds.
+    /// Stops the catalog: from now on each call returns this error. It counts as not closed, so the
+    /// next opening makes durable what it finds.
     pub(crate) fn stop(&self, error: Error) -> Error {
         self.state.write().stop(error)
     }
 
-    /// Why nothing works any more, if so.
+    /// Why the catalog has stopped, if it has.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.state.read().failure()
     }
 
-    /// Blocks to be added with [`Self::extend`] before these changes are committed: enough for them,
-    /// and for redb to double its storage, since it must find the blocks there. Without them commits
-    /// go on as long as pages are free in the storage as it is.
+    /// Blocks to add with [`Self::extend`] before these changes are committed: enough for the
+    /// changes, and for redb to double its storage, since redb expects to find the blocks. Without
+    /// them commits succeed as long as the storage has free pages.
     pub(crate) fn wanted_blocks(&self, coming: Size) -> u64 {
         let coming = coming + self.logged.lock().size();
         let state = self.state.read();
@@ -264,17 +267,17 @@ impl Catalog {
                 grown_to = length_after_growth(grown_to);
             }
             let pages = grown_to.saturating_sub(open.store.capacity()).div_ceil(BLOCK);
-            // What a group of checksums takes is rounded up.
+            // A group of checksums that is begun takes its block.
             pages + pages.div_ceil(1024)
         })
     }
 
-    /// Gives the catalog more blocks, and writes the superblock that says so.
+    /// Adds blocks to the catalog and writes the superblock that names them.
     ///
     /// # Errors
-    /// `NoSpace` when the superblock holds no more runs, with nothing changed; the device's: then
-    /// the catalog has stopped, since a superblock may name the blocks. Nobody else may have them
-    /// before another superblock was written.
+    /// `NoSpace` when the superblock has no room for more runs; nothing is changed then. The
+    /// device's; the catalog has stopped then, since a superblock may name the blocks. Do not reuse
+    /// the blocks before another superblock is written.
     pub(crate) fn extend(&self, superblock: &mut Superblock, more: &[Run]) -> Result<(), Error> {
         let mut state = self.state.write();
         let store = state.usable()?.store.clone();
@@ -285,7 +288,9 @@ impl Catalog {
         if superblock.catalog.len() > MAX_CATALOG_RUNS {
             let runs = superblock.catalog.len();
             *superblock = before;
-            let context = format!("the catalog would lie in {runs} pieces; free a larger one");
+            let context = format!(
+                "the catalog would have {runs} runs of blocks, the limit is {MAX_CATALOG_RUNS}: free larger runs"
+            );
             return Err(Error::new(ErrorKind::NoSpace, context));
         }
         if let Err(error) = superblock.write(&self.blocks) {
@@ -305,12 +310,12 @@ impl Catalog {
         self.record(key.table(), &key.bytes())
     }
 
-    /// The same, by the key's bytes.
+    /// As [`Self::get`], by the bytes of the key.
     ///
     /// # Errors
     /// As [`Self::get`].
     pub(crate) fn record(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        // Before redb is read: what is not in the log any more is there.
+        // The log first, then redb: a record that leaves the log is in redb before.
         let logged = self.logged.lock().get(table, key);
         if let Some(stored) = logged {
             return stored
@@ -325,13 +330,14 @@ impl Catalog {
         })
     }
 
-    /// Makes all of a batch happen, in its order, or nothing; durable when it returns. It goes into redb with
-    /// all that is in the log: a checkpoint.
+    /// Applies all of a batch, in order, or nothing. Durable when it returns. The batch goes into
+    /// redb together with all records of the log: a checkpoint.
     ///
     /// # Errors
     /// `NoSpace` when the blocks do not suffice, with nothing changed: add blocks or free records,
-    /// then try again. `Damaged` with nothing changed when a page it needs is. After any other the
-    /// catalog has stopped, and the batch may be there after opening it anew or not.
+    /// then try again. `Damaged`, with nothing changed, when a page that the commit needs is
+    /// damaged. After any other error the catalog has stopped, and reopening may or may not find
+    /// the batch.
     pub(crate) fn commit(&self, batch: &Batch) -> Result<(), Error> {
         self.check_writable()?;
         let mut log = self.log.lock();
@@ -347,13 +353,13 @@ impl Catalog {
         Ok(())
     }
 
-    /// Makes all of a batch happen, in its order, or nothing; durable when it returns. It goes into the log,
-    /// if it has room, and costs a flush and no page; else this answers false, and nothing has happened.
+    /// Appends a batch to the log, all of it or nothing. Durable when it returns. Costs one flush
+    /// and no page. Returns false, with nothing done, if the log has no room.
     ///
-    /// The next [`Self::commit`] takes it into redb: the room that it has must be enough for both.
+    /// The next [`Self::commit`] moves it into redb: the catalog needs pages for both.
     ///
     /// # Errors
-    /// The device's. The catalog has stopped then, and the batch may be there after opening it anew or not.
+    /// The device's. The catalog has stopped then, and reopening may or may not find the batch.
     pub(crate) fn log(&self, batch: &Batch) -> Result<bool, Error> {
         self.check_writable()?;
         self.state.read().usable()?;
@@ -366,7 +372,7 @@ impl Catalog {
         Ok(true)
     }
 
-    /// How much the next [`Self::commit`] takes from the log.
+    /// The size of the records in the log, which the next [`Self::commit`] moves into redb.
     pub(crate) fn logged(&self) -> Size {
         self.logged.lock().size()
     }
@@ -385,10 +391,11 @@ impl Catalog {
             let before = open.store.durable_headers();
             open.store.set_next_log_number(log);
             let done = batch::apply(open.redb.writer(), &open.store, batch);
-            // What redb commits by itself has no more of it.
+            // A commit that redb makes by itself takes nothing more from the log.
             open.store.set_next_log_number(open.store.log_number());
             open.redb.invalidate_snapshot();
-            // Its second head is durable: it happened, whatever came after.
+            // The second header of the commit is durable: the commit happened, whatever failed
+            // later.
             let happened = open.store.durable_headers() >= before + 2;
             done.map_err(|error| if happened { RedbError::AfterCommit } else { error })
         });
@@ -398,7 +405,7 @@ impl Catalog {
         }
     }
 
-    /// What there is for the next commits. Not while one is under way.
+    /// Pages for the next commits. Do not call while a commit is in progress.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -410,15 +417,15 @@ impl Catalog {
         room.map(|room| room.beside(self.logged())).map_err(RedbError::into_error)
     }
 
-    /// Lets redb use every block there is, where doubling would need more: it takes the length
-    /// that it finds when it opens. Whether that brought any.
+    /// Lets redb use every block there is, where doubling its storage would need more: redb adopts
+    /// the length that it finds at open. Returns whether that added any.
     fn use_all_blocks(&self) -> Result<bool, Error> {
         let mut state = self.state.write();
         let store = &state.usable()?.store;
         if store.length() >= store.capacity() {
             return Ok(false);
         }
-        let open = state.open.take().expect("it is usable");
+        let open = state.open.take().expect("a usable catalog is open");
         let closed = open.close().and_then(|()| self.open_store(&state.runs));
         let reopened = closed.and_then(|store| {
             store.extend_to_capacity();
@@ -438,7 +445,7 @@ impl Catalog {
         Store::open(self.blocks.clone(), runs, self.options.access, self.options.lost)
     }
 
-    /// Reads within one state of the catalog.
+    /// Reads from one snapshot of the catalog.
     pub(super) fn read<T>(
         &self,
         query: impl Fn(&Snapshot) -> Result<T, RedbError>,
@@ -446,8 +453,8 @@ impl Catalog {
         self.with_redb(|open| query(&*open.redb.snapshot()?)).map_err(RedbError::into_error)
     }
 
-    /// Does something with redb, and after it went wrong leaves a catalog that works, or one that
-    /// says why it does not.
+    /// Runs `work` on redb. After an error it leaves a catalog that works, or one that has stopped
+    /// and says why.
     fn with_redb<T>(&self, work: impl Fn(&Open) -> Result<T, RedbError>) -> Result<T, RedbError> {
         let mut attempts = 1;
         loop {
@@ -476,7 +483,7 @@ impl Catalog {
         }
     }
 
-    /// Opens redb anew from what is durable, unless another thread has done so since.
+    /// Reopens redb from what is durable, unless another thread already did.
     fn reopen(&self, reopen_count: u64) -> Result<(), Error> {
         let mut state = self.state.write();
         if state.reopen_count != reopen_count {
@@ -485,7 +492,7 @@ impl Catalog {
         let Some(open) = state.open.take() else { return Ok(()) };
         state.collect_damaged(&open.store);
         let broken = open.store.failure();
-        // Its shutdown writes nothing: redb has latched the error.
+        // redb's shutdown writes nothing, since redb remembers the error.
         drop(open.redb);
         if let Some(errno) = broken {
             return Err(state.stop(Error::io("the catalog could not be written", errno)));
@@ -501,10 +508,10 @@ impl Catalog {
         }
     }
 
-    /// Ends it well: the next open finds nothing to recover.
+    /// Closes the catalog, so that the next opening has nothing to recover.
     ///
     /// # Errors
-    /// The device's; nothing that was committed is lost.
+    /// The device's. All commits are kept.
     pub(crate) fn close(self) -> Result<(), Error> {
         self.state.into_inner().open.map_or(Ok(()), Open::close)
     }
@@ -524,20 +531,20 @@ impl Open {
 impl CatalogState {
     fn failure(&self) -> Option<Error> {
         let (kind, why) = self.failed.as_ref()?;
-        Some(Error::new(*kind, format!("the catalog has stopped, open the volume anew: {why}")))
+        Some(Error::new(*kind, format!("the catalog has stopped, reopen the volume: {why}")))
     }
 
     fn usable(&self) -> Result<&Open, Error> {
         match (&self.open, self.failure()) {
             (Some(open), None) => Ok(open),
             (_, Some(failure)) => Err(failure),
-            (None, None) => unreachable!("it is open unless it failed"),
+            (None, None) => unreachable!("a catalog is open unless it has failed"),
         }
     }
 
     fn stop(&mut self, error: Error) -> Error {
         if let Some(open) = self.open.take() {
-            // Ending, redb would write down what it believes now.
+            // Stop the store first: at shutdown redb would write its current state.
             open.store.abandon();
         }
         self.failed = Some((error.kind(), error.to_string()));
@@ -545,13 +552,13 @@ impl CatalogState {
     }
 }
 
-/// Makes one run of those that lie in a row, in the catalog's order.
+/// Merges runs that are adjacent, in the catalog's order.
 fn merge_adjacent(runs: &mut Vec<Run>) {
     runs.dedup_by(|next, run| {
-        let in_a_row = run.end() == next.start;
-        if in_a_row {
+        let is_adjacent = run.end() == next.start;
+        if is_adjacent {
             run.length += next.length;
         }
-        in_a_row
+        is_adjacent
     });
 }

@@ -1,7 +1,7 @@
-//! Page 0 of the catalog's storage, of which redb uses the first 320 bytes: they lie in one sector,
-//! with the storage's length and a checksum over both, so that a power cut leaves the old or the
-//! new one. Its block holds it twice, in sectors apart, written together: one bad sector costs
-//! nothing. After a cut between the two the newer holds.
+//! Page 0 of the catalog's storage. redb uses its first 320 bytes. They lie in one sector, with the
+//! storage's length and a checksum over both, so a power cut leaves the old sector or the new one.
+//! The block holds two copies in separate sectors, written together: one bad sector loses nothing.
+//! After a cut between the two writes the newer copy counts.
 
 use crc_fast::{CrcAlgorithm, checksum as crc_checksum};
 use zerocopy::little_endian::{U32, U64};
@@ -9,20 +9,21 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{Error, ErrorKind};
 
-/// Where redb's header has its flags, and the one that is set while somebody writes, and stays so after a
-/// power cut. The commit that the header names is whole all the same, since commits are of two phases.
+/// Offset of the flags in redb's header, and the flag that is set while the database is open for
+/// writing, and remains set after a power cut. The commit that the header names is whole all the
+/// same, since commits have two phases.
 pub(super) const FLAGS: usize = 9;
 pub(super) const RECOVERY_REQUIRED: u8 = 2;
 
-/// Bytes of page 0 that can be written; the others read as zeros.
+/// Bytes of page 0 that can be written. The others read as zeros.
 const PAGE_0_BYTES: usize = 448;
 
 const MAGIC: [u8; 8] = *b"urcatlog";
-/// The byte of page 0 whose lowest bit chooses between redb's two commit slots: it changes with the write
-/// that makes a commit hold, and with no other.
+/// The byte of page 0 whose lowest bit chooses between redb's two commit slots. It changes with the
+/// write that makes a commit take effect, and with no other.
 const COMMIT_SLOT_BYTE: usize = FLAGS;
 
-/// A header as it lies at the beginning of its block.
+/// A header on the device.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct HeaderSector {
@@ -30,9 +31,9 @@ struct HeaderSector {
     magic: [u8; 8],
     /// Bytes of the storage.
     length: U64,
-    /// Counts the writes of a header.
+    /// Number of headers written.
     sequence: U64,
-    /// The last record of the log that the chosen commit has.
+    /// The last log record that the chosen commit contains.
     log: U64,
     spare: [u8; 28],
     /// CRC32C of every byte before it.
@@ -41,19 +42,19 @@ struct HeaderSector {
 
 const SECTOR_BYTES: usize = 512;
 const _: () = assert!(size_of::<HeaderSector>() == SECTOR_BYTES);
-/// Where the copies lie in the block.
+/// Offsets of the copies in the block.
 const COPY_OFFSETS: [usize; 2] = [0, 2048];
 
-/// What redb has in page 0.
+/// The content of page 0.
 #[derive(Clone)]
 pub(super) struct Header {
     bytes: [u8; PAGE_0_BYTES],
     sequence: u64,
-    /// The last record of the log that the commit which holds has.
+    /// The last log record that the current commit contains.
     pub(super) log_number: u64,
-    /// And the next one that comes to hold.
+    /// The last log record that the next commit will contain.
     pub(super) next_log_number: u64,
-    /// Copies that were found bad, in bytes from the block's beginning; the next write mends them.
+    /// Byte offsets of damaged copies in the block. The next write repairs them.
     pub(super) bad_copies: Vec<usize>,
 }
 
@@ -70,25 +71,25 @@ impl Default for Header {
 }
 
 impl Header {
-    /// Fills in a page, or its beginning.
+    /// Reads page 0, or its beginning.
     pub(super) fn read(&self, out: &mut [u8]) {
         let (header, rest) = out.split_at_mut(out.len().min(PAGE_0_BYTES));
         header.copy_from_slice(&self.bytes[..header.len()]);
         rest.fill(0);
     }
 
-    /// Whether redb was open for writing when it was written, and so was not closed after that.
+    /// Whether the header was written while redb was open for writing, and redb was not closed
+    /// after that.
     pub(super) fn was_left_open(&self) -> bool {
         self.bytes[FLAGS] & RECOVERY_REQUIRED != 0
     }
 
     /// # Errors
-    /// When anything but zeros would lie behind the room there is.
+    /// `Unsupported` when bytes other than zeros exceed [`PAGE_0_BYTES`].
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), Error> {
         let (inside, behind) = bytes.split_at(PAGE_0_BYTES.saturating_sub(at).min(bytes.len()));
         if behind.iter().any(|byte| *byte != 0) {
-            let context =
-                format!("the catalog's first page has room for {PAGE_0_BYTES} bytes only");
+            let context = format!("the catalog's first page holds only {PAGE_0_BYTES} bytes");
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         if !inside.is_empty() {
@@ -101,7 +102,7 @@ impl Header {
         Ok(())
     }
 
-    /// Puts the next header into its block, for a storage of `length` bytes.
+    /// Encodes the next header into its block, for a storage of `length` bytes.
     pub(super) fn encode_into(&mut self, block: &mut [u8], length: u64) {
         self.sequence += 1;
         let mut sector = HeaderSector {
@@ -124,7 +125,7 @@ fn checksum_of(sector: &HeaderSector) -> u32 {
     crc_checksum(CrcAlgorithm::Crc32Iscsi, &sector.as_bytes()[..SECTOR_BYTES - 4]) as u32
 }
 
-/// The newer of the good heads in a block, and the storage's length in bytes.
+/// The newer of the good headers in a block, and the storage's length in bytes.
 pub(super) fn parse(block: &[u8]) -> Option<(Header, u64)> {
     let mut bad_copies = Vec::new();
     let mut newest: Option<&HeaderSector> = None;
@@ -153,7 +154,7 @@ pub(super) fn parse(block: &[u8]) -> Option<(Header, u64)> {
 mod tests {
     use super::*;
 
-    /// A block as it was before a write and after it.
+    /// The block before a write and after it.
     fn blocks() -> [Vec<u8>; 2] {
         let mut header = Header::default();
         header.write(0, &[7; 320]).unwrap();
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_comes_back_though_a_bit_flipped() {
+    fn a_header_survives_one_flipped_bit() {
         let [_, block] = blocks();
         for bit in 0..block.len() * 8 {
             let mut flipped = block.clone();
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_write_leaves_the_new_head_if_any_of_it_came() {
+    fn a_torn_write_leaves_the_new_header_if_one_copy_is_written() {
         let [old, new] = blocks();
         for kept in 0..256u32 {
             let mut torn = old.clone();
@@ -203,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_refused() {
+    fn bytes_beyond_the_sector_are_refused() {
         assert!(Header::default().write(440, &[1; 9]).is_err());
         assert!(Header::default().write(440, &[1; 8]).is_ok());
         assert!(Header::default().write(1000, &[1]).is_err());
     }
 
     #[test]
-    fn what_the_log_is_taken_up_to_changes_with_the_choice_of_a_commit_only() {
+    fn the_log_number_changes_only_with_the_commit_slot() {
         let mut header = Header::default();
         let written = |header: &mut Header| {
             let mut block = vec![0; 4096];

@@ -1,9 +1,9 @@
-//! Where the pages of the catalog's storage lie: the catalog's runs in a row, cut into groups of
-//! one block of checksums and the pages they cover.
+//! The blocks of the storage's pages. The catalog's runs form one sequence of blocks, cut into
+//! groups of one block of checksums and the pages that it covers.
 
 use crate::blocks::Run;
 
-/// Pages that one block of checksums covers, four bytes each.
+/// Pages that one block of checksums covers, with four bytes each.
 pub(super) const GROUP_PAGES: u64 = 1024;
 /// Blocks of a group.
 const GROUP_BLOCKS: u64 = GROUP_PAGES + 1;
@@ -11,11 +11,11 @@ const GROUP_BLOCKS: u64 = GROUP_PAGES + 1;
 /// The catalog's runs in their order.
 #[derive(Clone, Default)]
 pub(super) struct PageLayout {
-    /// Each with the number of blocks before it.
+    /// Each run with the number of blocks before it.
     runs: Vec<(u64, Run)>,
 }
 
-/// Pages that lie in a row on the device.
+/// Pages in adjacent blocks of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageRun {
     pub(super) page: u64,
@@ -40,13 +40,14 @@ impl PageLayout {
         self.runs.last().map_or(0, |(before, run)| before + run.length)
     }
 
-    /// Pages that there are blocks for.
+    /// Number of pages that have a block.
     pub(super) fn pages(&self) -> u64 {
         let blocks = self.blocks();
         blocks / GROUP_BLOCKS * GROUP_PAGES + (blocks % GROUP_BLOCKS).saturating_sub(1)
     }
 
-    /// The block on the device of the `index`-th in the row, and how many lie behind it in a row.
+    /// The block on the device of the `index`-th block of the catalog, and the number of adjacent
+    /// blocks from there.
     fn locate(&self, index: u64) -> Option<(u64, u64)> {
         let at = self.runs.partition_point(|(before, _)| *before <= index).checked_sub(1)?;
         let (before, run) = self.runs[at];
@@ -64,21 +65,23 @@ impl PageLayout {
         self.locate(page + page / GROUP_PAGES + 1).map(|(block, _)| block)
     }
 
-    /// `count` pages from `page` on, cut where they do not lie in a row; those without a block
-    /// are left out.
+    /// `count` pages from `page` on, split where their blocks are not adjacent. Pages without a
+    /// block are left out.
     pub(super) fn page_runs(&self, page: u64, count: u64) -> Vec<PageRun> {
         let (mut page, end) = (page, (page + count).min(self.pages()));
         let mut page_runs = Vec::new();
         while page < end {
-            let (block, in_row) = self.locate(page + page / GROUP_PAGES + 1).expect("it is inside");
-            let count = in_row.min(end - page).min(GROUP_PAGES - page % GROUP_PAGES);
+            let (block, adjacent) = self
+                .locate(page + page / GROUP_PAGES + 1)
+                .expect("a page below the end has a block");
+            let count = adjacent.min(end - page).min(GROUP_PAGES - page % GROUP_PAGES);
             page_runs.push(PageRun { page, block, count });
             page += count;
         }
         page_runs
     }
 
-    /// The blocks of checksums that adding `runs` will bring.
+    /// The blocks of checksums that adding `runs` will add.
     pub(super) fn new_checksum_blocks(&self, runs: &[Run]) -> Vec<u64> {
         let mut grown = self.clone();
         grown.add(runs);
@@ -96,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_lie_behind_their_checksums() {
+    fn pages_follow_their_checksums() {
         let layout = PageLayout::new(&[run(100, 10), run(50, 3), run(2000, 3000)]);
         assert_eq!(layout.pages(), 3013 - 3);
         assert_eq!((layout.checksum_block(0), layout.block_of(0)), (Some(100), Some(101)));
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_cut_at_runs_and_groups() {
+    fn page_runs_are_split_at_runs_and_groups() {
         let layout = PageLayout::new(&[run(100, 10), run(2000, 3000)]);
         let page_run = |page, block, count| PageRun { page, block, count };
         assert_eq!(layout.page_runs(7, 4), [page_run(7, 108, 2), page_run(9, 2000, 2)]);
@@ -120,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn every_block_is_one_page_or_one_block_of_checksums() {
+    fn every_block_holds_one_page_or_checksums() {
         let mut layout = PageLayout::new(&[run(40, 1), run(90, 1024)]);
         let more = [run(3000, 1), run(10, 5), run(4000, 1500)];
         let mut seen: Vec<u64> = layout.new_checksum_blocks(&more);

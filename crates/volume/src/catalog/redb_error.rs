@@ -1,22 +1,20 @@
-//! What may go wrong inside redb, by what it means for the catalog; and the fence that panics in
-//! there do not pass.
+//! Errors of redb, by what they mean for the catalog. Turns redb's panics into errors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Error, ErrorKind};
 
-/// What went wrong.
 #[derive(Debug)]
 pub(super) enum RedbError {
-    /// Found outside redb, which goes on as before.
+    /// Found outside redb, which continues to work.
     Ours(Error),
-    /// A page could not be had, or redb could not make sense of it: it answers nothing more.
+    /// A page could not be read, or redb could not interpret it. redb serves nothing more.
     Storage(Error),
-    /// Another call met that before; this one did nothing.
+    /// An earlier call met such an error. This call did nothing.
     PreviousIo(Error),
-    /// It happened, and then a page could not be had.
+    /// The commit happened; a page could not be read after it.
     AfterCommit,
-    /// Where it stood is unknown.
+    /// redb panicked. Its state is unknown.
     Panic(String),
 }
 
@@ -27,10 +25,10 @@ impl RedbError {
                 error
             }
             RedbError::AfterCommit => {
-                Error::damaged("the catalog is damaged behind what was asked")
+                Error::damaged("the catalog is damaged; the last commit happened")
             }
             RedbError::Panic(what) => {
-                Error::damaged(format!("the catalog is damaged, redb gave up: {what}"))
+                Error::damaged(format!("the catalog is damaged, redb panicked: {what}"))
             }
         }
     }
@@ -44,14 +42,14 @@ impl From<redb::Error> for RedbError {
                 RedbError::PreviousIo(Error::damaged("another part of the catalog is damaged"))
             }
             Redb::LockPoisoned(place) => RedbError::Panic(place.to_string()),
-            // The store's own errors come back as they were.
+            // The store's own errors come back unchanged.
             Redb::Io(error) => RedbError::Storage(match error.downcast::<Error>() {
                 Ok(ours) => ours,
                 Err(theirs) => Error::damaged("the catalog is damaged").because(theirs),
             }),
-            // They are all made with the catalog.
+            // All tables are created with the catalog.
             Redb::TableDoesNotExist(_) => RedbError::Ours(Error::damaged(
-                "what leads to the catalog's records is lost; bring the volume back from a copy",
+                "the pages that lead to the catalog's records are lost; restore the volume from a copy",
             )),
             Redb::ValueTooLarge(bytes) => {
                 RedbError::Ours(Error::new(ErrorKind::Input, format!("a record of {bytes} bytes")))
@@ -73,7 +71,7 @@ macro_rules! from_redb {
 
 from_redb!(StorageError, TableError, TransactionError, CommitError, DatabaseError);
 
-/// Runs what calls redb; a panic in there ends there.
+/// Runs code that calls redb, and turns a panic into an error.
 pub(super) fn catch_panic<T>(work: impl FnOnce() -> Result<T, RedbError>) -> Result<T, RedbError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<&str>().map(ToString::to_string);

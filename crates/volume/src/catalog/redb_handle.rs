@@ -1,4 +1,5 @@
-//! redb behind a fence: what it panics with ends here, and so does its shutdown.
+//! An open redb database and its newest snapshot. Contains redb's panics, also those of its
+//! shutdown.
 
 use std::sync::Arc;
 
@@ -7,8 +8,8 @@ use redb::{Database, ReadOnlyDatabase, ReadableDatabase};
 use super::redb_error::{RedbError, catch_panic};
 use super::snapshot::{Snapshot, SnapshotCache};
 
-/// redb as it was opened, and the snapshots snapshot of it; its end stays inside, too: after a panic its locks
-/// may be poisoned.
+/// redb as it was opened, and its newest snapshot. Dropping it catches panics, too: after a panic
+/// redb's locks may be poisoned.
 pub(super) struct RedbHandle {
     opened: Option<OpenDatabase>,
     snapshots: SnapshotCache,
@@ -24,7 +25,7 @@ impl RedbHandle {
         RedbHandle { opened: Some(opened), snapshots: SnapshotCache::default() }
     }
 
-    /// What the last commit left.
+    /// The state of the last commit.
     pub(super) fn snapshot(&self) -> Result<Arc<Snapshot>, RedbError> {
         self.snapshots.get(|| match self.opened.as_ref().expect("it is taken only to be dropped") {
             OpenDatabase::ReadWrite(database) => database.begin_read(),
@@ -32,25 +33,25 @@ impl RedbHandle {
         })
     }
 
-    /// To be called after each commit.
+    /// Call after each commit.
     pub(super) fn invalidate_snapshot(&self) {
         self.snapshots.invalidate();
     }
 
-    /// What was opened to write.
+    /// The database. Only for a catalog that is open for writing.
     pub(super) fn writer(&self) -> &Database {
         match &self.opened {
             Some(OpenDatabase::ReadWrite(database)) => database,
-            _ => unreachable!("who only reads is sent away before"),
+            _ => unreachable!("a read-only catalog refuses writes before"),
         }
     }
 
-    /// The same, with nobody beside.
+    /// The database, with exclusive access.
     pub(super) fn writer_mut(&mut self) -> &mut Database {
         self.invalidate_snapshot();
         match &mut self.opened {
             Some(OpenDatabase::ReadWrite(database)) => database,
-            _ => unreachable!("who only reads is sent away before"),
+            _ => unreachable!("a read-only catalog refuses writes before"),
         }
     }
 }
@@ -58,7 +59,7 @@ impl RedbHandle {
 impl Drop for RedbHandle {
     fn drop(&mut self) {
         let opened = self.opened.take();
-        // What goes wrong in there shows in the store.
+        // The store keeps the error.
         let _ = catch_panic(|| {
             self.snapshots.invalidate();
             drop(opened);

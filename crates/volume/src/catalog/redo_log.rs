@@ -1,20 +1,22 @@
-//! The redo log: what was committed and has not gone into redb yet. A commit there is one record, which
-//! costs one flush and no page; redb takes all of them together, at a checkpoint.
+//! The redo log: commits that redb does not have yet. A commit to the log is one record, and costs
+//! one flush and no page. At a checkpoint redb takes all records together.
 //!
-//! The log lies twice, in the halves of its run. Records stand one behind the other from a half's beginning
-//! on, each in whole blocks, at the same place in both. They are numbered. The head that makes a checkpoint hold
-//! says up to which number that has them: from then on they are old, and the next record stands at the
-//! beginning again.
+//! The log has two copies, in the two halves of its run. Records follow each other from the
+//! beginning of a half, each in whole blocks, at the same position in both halves. They are
+//! numbered. The header that commits a checkpoint names the last record that the checkpoint
+//! contains. Records up to that number are old, and the next record goes to the beginning again.
 //!
 //! # After a crash
-//! A record is there if one of its copies is: both are durable before anybody hears of it. So one flipped
-//! bit, one torn or lost sector, never costs a record. The first number that no copy has ends the log. It
-//! was never acknowledged, unless a later one is there: then it is damage, and not taken for the end.
+//! A record exists if one of its copies does. Both copies are durable before the commit is
+//! acknowledged, so one flipped bit, or one torn or lost sector, never loses a record. The first
+//! number without a copy ends the log. That record was never acknowledged, unless a later one
+//! exists: then it is damaged, and does not count as the end.
 //!
-//! The last record that is found may be in the device's cache only: its writer was killed before the flush, or
-//! the flush failed. Nobody may build upon it before it is written again ([`LogTail::write_again`]) and flushed; a
-//! flush alone does not do, since Linux takes pages for clean whose write-back has failed. And one behind it, of
-//! which nothing is found since writing it failed, must not come to light later.
+//! The last record found may be in the device's cache only: its writer was killed before the flush,
+//! or the flush failed. Before anything depends on it, it must be written again
+//! ([`LogTail::rewrite_last`]) and flushed. A flush alone does not suffice, since Linux marks pages
+//! clean after a failed write-back. A record behind it, which cannot be read since its write
+//! failed, must not appear later either ([`LogTail::clear_next_record`]).
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -31,15 +33,15 @@ use super::record::Table;
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::Error;
 
-/// What a record's first block begins with, and each other one. So what users wrote, which may look like a
-/// record, never lies where a record could begin.
+/// Marks at the beginning of a record's first block, and of its other blocks. Because of them, a
+/// user's bytes that look like a record never stand where a record could begin.
 const FIRST_BLOCK_MARK: [u8; MARK_BYTES] = *b"urlogrec";
 const NEXT_BLOCK_MARK: [u8; MARK_BYTES] = *b"urlogmor";
 const MARK_BYTES: usize = 8;
-/// Bytes of a record that a block holds behind its mark.
+/// Bytes of a record in one block, after the mark.
 const BLOCK_PAYLOAD: usize = BLOCK as usize - MARK_BYTES;
 
-/// What a record's bytes begin with; its changes follow.
+/// The header of a record. Its changes follow.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RecordHeader {
@@ -51,51 +53,51 @@ struct RecordHeader {
 }
 
 const RECORD_HEADER_BYTES: usize = size_of::<RecordHeader>();
-/// Where the checksum's cover begins.
+/// The first byte that the checksum covers.
 const CHECKSUM_START: usize = 4;
 
-/// What a change begins with; key and value follow it.
+/// The header of a change. Key and value follow.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct ChangeHeader {
     table: u8,
-    /// 1 where the record gets a value, 0 where it goes.
+    /// 1 sets the record, 0 deletes it.
     is_put: u8,
     /// Bytes of the key, then of the value.
     key: U16,
     value: U32,
 }
 
-/// Where records are written.
+/// The position at which the next record is written.
 #[derive(Debug)]
 pub(super) struct RedoLog {
     run: Run,
-    /// Where in a half the next record goes, in blocks.
+    /// Position of the next record in a half, in blocks.
     next: u64,
-    /// The last record's number.
+    /// Number of the last record.
     number: u64,
 }
 
-/// What a log held.
+/// The content of a log at open.
 pub(super) struct Replay {
     pub(super) log: RedoLog,
     pub(super) changes: LoggedRecords,
     pub(super) tail: LogTail,
-    /// What was damaged though nothing is lost, a line each.
+    /// Damage that lost nothing, one line each.
     pub(super) warnings: Vec<String>,
-    /// What is lost, if something is.
+    /// The first lost record, if a record is lost.
     pub(super) lost_record: Option<LostRecord>,
 }
 
-/// A record that is not there, though a later one is.
+/// A record that is missing although a later one exists.
 pub(super) struct LostRecord {
     what: String,
-    /// The block that the device does not give, and may hold a copy of it: then it may be there another time.
+    /// A block that cannot be read and may hold a copy of the record.
     unread: Option<(u64, Errno)>,
 }
 
 impl LostRecord {
-    /// Whether it may be there another time: no repair goes on without it.
+    /// Whether a later attempt may still read it. Repair must not go on without it then.
     pub(super) fn may_reappear(&self) -> bool {
         self.unread.is_some()
     }
@@ -108,7 +110,7 @@ impl LostRecord {
             None => {
                 let what = self.what;
                 Error::damaged(format!(
-                    "{what}; uringfs check --repair goes on with what is before it"
+                    "{what}; uringfs check --repair keeps the records before it"
                 ))
             }
         }
@@ -116,12 +118,12 @@ impl LostRecord {
 }
 
 impl RedoLog {
-    /// Of a catalog that has everything up to a number.
+    /// A log whose next record has the number after `number`.
     pub(super) fn starting_after(run: Run, number: u64) -> RedoLog {
         RedoLog { run, next: 0, number }
     }
 
-    /// Makes blocks hold no record.
+    /// Overwrites all records.
     ///
     /// # Errors
     /// The device's.
@@ -131,17 +133,17 @@ impl RedoLog {
         cleared.map_err(|errno| Error::io("clearing the catalog's log", errno))
     }
 
-    /// Where it lies.
+    /// The blocks of the log.
     pub(super) fn run(&self) -> Run {
         self.run
     }
 
-    /// The last record's number.
+    /// Number of the last record.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Where in a half the next record goes.
+    /// Position of the next record in a half, in blocks.
     #[cfg(test)]
     pub(super) fn next(&self) -> u64 {
         self.next
@@ -151,15 +153,16 @@ impl RedoLog {
         self.run.length / 2
     }
 
-    /// Where the halves begin.
+    /// First blocks of the two halves.
     fn halves(&self) -> [u64; 2] {
         [self.run.start, self.run.start + self.half()]
     }
 
-    /// Writes a batch as the next record, durable when it returns; or answers false where it has no room.
+    /// Writes a batch as the next record. Durable when it returns. Returns false if the log has no
+    /// room.
     ///
     /// # Errors
-    /// The device's: the record may be there or not.
+    /// The device's. The record may or may not be written then.
     pub(super) fn append(&mut self, blocks: &Blocks, batch: &Batch) -> Result<bool, Error> {
         let room = (self.half() - self.next) * BLOCK;
         let Some(number) = self.number.checked_add(1) else { return Ok(false) };
@@ -177,15 +180,15 @@ impl RedoLog {
         Ok(true)
     }
 
-    /// redb has all of it.
+    /// Starts again at the beginning: redb has all records.
     pub(super) fn reset(&mut self) {
         self.next = 0;
     }
 
-    /// What a log holds behind the number up to which redb has it.
+    /// Reads the records after `number`, which is the last one that redb has.
     ///
     /// # Errors
-    /// The device's, where neither half has all that may follow the last record found.
+    /// The device's, if neither half can be read behind the last record found.
     pub(super) fn replay(blocks: &Blocks, run: Run, number: u64) -> Result<Replay, Error> {
         let mut log = RedoLog::starting_after(run, number);
         let mut replayed = Replay {
@@ -207,7 +210,7 @@ impl RedoLog {
             let lacks = copies.iter().position(Option::is_none);
             let good = copies.iter().position(Option::is_some);
             let Some((good, record)) = good.zip(copies.into_iter().flatten().next()) else { break };
-            // The last may have been torn: that is told of those before it only.
+            // The last record may be torn, which is no damage: warn about earlier records only.
             replayed.warnings.extend(last_lacks.take());
             last_lacks = lacks.map(|half| {
                 let block = halves[half].start + log.next;
@@ -245,11 +248,11 @@ impl RedoLog {
             });
             replayed.warnings.push(what.clone());
             replayed.lost_record = Some(LostRecord { what, unread });
-            // None of them comes back.
+            // No later record may be replayed after the next ones.
             log.number = last;
         }
         if log.next > 0 || replayed.lost_record.is_some() {
-            // Of the last one maybe one copy is there: it is not built upon.
+            // The last record may have one copy only: append nothing behind it.
             log.next = log.half();
         }
         replayed.log = log;
@@ -257,24 +260,23 @@ impl RedoLog {
     }
 }
 
-/// Where the records that were found end.
+/// The end of the records found.
 #[derive(Default)]
 pub(super) struct LogTail {
     halves: [u64; 2],
-    /// The last one, and where in a half it lies.
+    /// The last record, and its position in a half.
     last: Option<(u64, Buffer)>,
-    /// Where in a half the next one would begin.
+    /// Position of the next record in a half.
     end: u64,
 }
 
 impl LogTail {
-    /// Whether there is a record.
     pub(super) fn has_record(&self) -> bool {
         self.last.is_some()
     }
 
-    /// Writes both copies of the last record as they are, or should be; durable after the next flush. A power cut
-    /// meanwhile leaves one as it was.
+    /// Writes both copies of the last record. Durable after the next flush. A power cut meanwhile
+    /// leaves one copy intact.
     ///
     /// # Errors
     /// The device's.
@@ -282,8 +284,8 @@ impl LogTail {
         self.last.as_ref().map_or(Ok(()), |(at, bytes)| self.write(blocks, *at, bytes))
     }
 
-    /// Has no record begin behind the last one; durable when it returns. The head is durable before, since what it has
-    /// may lie here.
+    /// Overwrites the block behind the last record, so that no record begins there. Durable when it
+    /// returns. Call it when the header is durable: what the header contains may stand here.
     ///
     /// # Errors
     /// The device's.
@@ -304,17 +306,18 @@ impl LogTail {
     }
 }
 
-/// What can be read of a half.
+/// The readable part of a half.
 struct LogHalf {
     start: u64,
-    /// Zeros where nothing can be read.
+    /// Zeros where the half cannot be read.
     bytes: Buffer,
-    /// Blocks that cannot be, counted from the beginning.
+    /// Blocks that cannot be read, counted from the beginning.
     unread: Vec<(u64, Errno)>,
 }
 
 impl LogHalf {
-    /// Reads all of it; block by block where that fails, since one sector is no reason to lose the others.
+    /// Reads a half. If that fails it reads block by block, so that one bad sector does not lose
+    /// the others.
     fn read(blocks: &Blocks, start: u64, length: u64) -> LogHalf {
         if let Ok(bytes) = blocks.read(start, (length * BLOCK) as usize) {
             return LogHalf { start, bytes, unread: Vec::new() };
@@ -335,7 +338,7 @@ impl LogHalf {
     }
 }
 
-/// A batch as it is written, in whole blocks; none where it does not fit into `room` bytes.
+/// Encodes a batch as a record in whole blocks. `None` if it exceeds `room` bytes.
 fn encode_record(batch: &Batch, number: u64, room: usize) -> Option<Vec<u8>> {
     let size = batch.size();
     let length = size.bytes as usize + size.changes as usize * size_of::<ChangeHeader>();
@@ -372,7 +375,6 @@ fn encode_record(batch: &Batch, number: u64, room: usize) -> Option<Vec<u8>> {
     Some(record)
 }
 
-/// What a block of a record begins with.
 fn block_mark(index: usize) -> [u8; MARK_BYTES] {
     if index == 0 { FIRST_BLOCK_MARK } else { NEXT_BLOCK_MARK }
 }
@@ -384,7 +386,7 @@ struct ParsedRecord {
     changes: Vec<(Table, Vec<u8>, StoredValue)>,
 }
 
-/// The record that bytes begin with, if one does.
+/// The record at the beginning of these bytes, if there is one.
 fn parse_record(bytes: &[u8]) -> Option<ParsedRecord> {
     let (header, _) = RecordHeader::ref_from_prefix(bytes.strip_prefix(&FIRST_BLOCK_MARK)?).ok()?;
     let length = RECORD_HEADER_BYTES + header.length.get() as usize;
@@ -413,10 +415,10 @@ fn parse_record(bytes: &[u8]) -> Option<ParsedRecord> {
     Some(ParsedRecord { number: header.number.get(), blocks: count as u64, changes })
 }
 
-/// A record's value with its checksum, as redb is going to store it; none where the record goes.
+/// A value with its checksum, as redb will store it. `None` deletes the record.
 pub(super) type StoredValue = Option<Vec<u8>>;
 
-/// What the log says of records, the last of each: it lies over what redb has.
+/// The last change of each record in the log. Reads merge it over redb.
 #[derive(Debug, Default)]
 pub(super) struct LoggedRecords {
     tables: [BTreeMap<Vec<u8>, StoredValue>; Table::ALL.len()],
@@ -437,24 +439,23 @@ impl LoggedRecords {
         }
     }
 
-    /// Takes what has been written.
+    /// Adds the changes of a batch that has been written.
     pub(super) fn extend(&mut self, batch: &Batch) {
         for (table, key, stored) in batch.iter() {
             self.set((table, key.to_vec(), stored.map(<[u8]>::to_vec)));
         }
     }
 
-    /// How much it is.
     pub(super) fn size(&self) -> Size {
         self.size
     }
 
-    /// What it says of a record, if anything.
+    /// The last change of a record, if the log has one.
     pub(super) fn get(&self, table: Table, key: &[u8]) -> Option<StoredValue> {
         self.tables[table.index()].get(key).cloned()
     }
 
-    /// All that it says of keys from one on that begin with `prefix`, in their order.
+    /// All changes of keys from `from` on that begin with `prefix`, in the order of keys.
     pub(super) fn range_with_prefix(
         &self,
         table: Table,
@@ -467,12 +468,12 @@ impl LoggedRecords {
         records.map(|(key, stored)| (key.clone(), stored.clone())).collect()
     }
 
-    /// A key behind which it has none of a table.
+    /// The last key of a table that the log changes.
     pub(super) fn last_key(&self, table: Table) -> Option<Vec<u8>> {
         self.tables[table.index()].last_key_value().map(|(key, _)| key.clone())
     }
 
-    /// All of it, for redb; then `batch`.
+    /// A batch of all records in the log, followed by `batch`.
     pub(super) fn checkpoint_batch(&self, batch: &Batch) -> Batch {
         let mut all = Batch::default();
         for (table, records) in Table::ALL.iter().zip(&self.tables) {

@@ -1,5 +1,5 @@
-//! [`Snapshot`]: the state that the last commit left, for all who read until the next one has. Beginning a
-//! transaction and finding a table cost several times what a record does.
+//! [`Snapshot`]: the state of the last commit, shared by all readers until the next commit.
+//! Beginning a transaction and finding a table cost several times as much as reading a record.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,7 +18,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The records of a table, which is found once.
+    /// The records of a table. The table is looked up once.
     pub(super) fn table(&self, table: Table) -> Result<&TableReader, TableError> {
         let found = &self.tables[table.index()];
         if let Some(records) = found.get() {
@@ -29,7 +29,7 @@ impl Snapshot {
     }
 }
 
-/// The newest snapshot, made when somebody reads.
+/// The newest snapshot, made at the first read.
 #[derive(Default)]
 pub(super) struct SnapshotCache(Mutex<Option<Arc<Snapshot>>>);
 
@@ -48,7 +48,8 @@ impl SnapshotCache {
         Ok(snapshot)
     }
 
-    /// There is a newer state, and pages that only the old one had are wanted.
+    /// Drops the snapshot: a newer state exists, and redb needs the pages that only the old one
+    /// holds.
     pub(super) fn invalidate(&self) {
         *self.0.lock() = None;
     }

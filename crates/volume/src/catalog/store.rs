@@ -1,37 +1,40 @@
-//! The bytes under redb: the catalog's blocks as one storage of pages, each under a checksum.
+//! The bytes under redb: the catalog's blocks as one storage of pages, each with a checksum.
 //!
-//! `write` only queues. `sync_data` sends all that is queued, what lies in a row as one write, then
-//! flushes once. `read` sees what is queued, and verifies every other page: where one bit of it is not
-//! what was written that is put right, and told; a page with more damage, or without a checksum, is an
-//! error that names it, never wrong bytes.
+//! - `write` only queues.
+//! - `sync_data` writes all queued pages, adjacent ones as one write, then flushes once.
+//! - `read` returns queued pages as they are, and verifies every other page. It corrects one
+//!   flipped bit and reports it. A page with more damage, or without a checksum, is an error that
+//!   names the page, never wrong bytes.
 //!
-//! # Where things lie
-//! The runs of the catalog, in the superblock's order, are one row of blocks. It is cut into groups
-//! of 1025: one block of checksums, then the 1024 pages they cover. So a group never moves when
-//! runs are added behind it.
+//! # Layout
+//! The runs of the catalog, in the superblock's order, form one sequence of blocks. It is cut into
+//! groups of 1025 blocks: one block of checksums, then the 1024 pages that they cover. So a group
+//! never moves when runs are added at the end.
 //!
 //! # Why every page of the last committed state verifies after a crash
-//! Four things may be lost, torn at 512 bytes or written in any order since the last flush: pages,
-//! blocks of checksums, the header (page 0), and nothing else is written. redb commits in two phases:
-//! pages and the header's idle slot, flush; the header naming that slot, flush. Hence
-//! - a page that the durable header reaches is never rewritten: redb copies on write, and takes a
-//!   freed page again only after the commit that freed it is durable. Only page 0 is written in
-//!   place.
-//! - a block of checksums is rewritten in place, but the entry of a page that the header reaches has
-//!   the same value before and after, since the page has. However sectors of the old and the new
-//!   block mix, that entry reads the same. Entries of other pages may be old or new, and their
-//!   pages torn: nothing durable leads to them, and redb overwrites a page before it reads it.
-//! - a page and its entry are both durable before the header is written that reaches the page: they
-//!   are sent in the first phase, the header's switch in the second. A commit of one phase would
-//!   break this: its header can be durable before the pages, and redb's own answer to that (verify
-//!   everything, fall back) would meet our errors. So commits here are of two phases, always.
-//! - page 0 has no entry. Of it redb uses 320 bytes; they lie in one sector, the header, together
-//!   with their checksum and the storage's length. A sector is written whole or not at all, so the
-//!   header is the old one or the new one (header.rs keeps it twice). redb checksums its two commit slots, but not the bits that
-//!   choose between them: one flipped bit there would quietly bring back an older state.
+//! Only three kinds of blocks are written: pages, blocks of checksums, and the header (page 0).
+//! Since the last flush any of them may be lost, torn at 512 bytes, or written in any order. redb
+//! commits in two phases: it writes pages and the idle slot of the header, and flushes; then it
+//! writes the header that names that slot, and flushes. Hence:
+//! - A page that the durable header reaches is never rewritten. redb copies on write, and reuses a
+//!   freed page only after the commit that freed it is durable. Only page 0 is written in place.
+//! - A block of checksums is rewritten in place. The entry of a page that the header reaches has
+//!   the same value before and after, since the page does not change. However sectors of the old
+//!   and the new block mix, that entry reads the same. Entries of other pages may be old or new,
+//!   and their pages torn: nothing durable refers to them, and redb overwrites such a page before
+//!   it reads it.
+//! - A page and its entry are both durable before the header that reaches the page is written: both
+//!   are written in the first phase, the switch of the header in the second. A commit of one phase
+//!   would break this. Its header could be durable before the pages, and redb's own answer to that
+//!   (verify everything, fall back) would meet our errors. So commits always have two phases here.
+//! - Page 0 has no entry. redb uses 320 bytes of it. They lie in one sector, the header, together
+//!   with their checksum and the length of the storage. A sector is written whole or not at all, so
+//!   the header is the old one or the new one (header.rs keeps two copies). redb has checksums for
+//!   its two commit slots, but not for the bits that choose between them: one flipped bit there
+//!   would silently bring back an older state.
 //!
-//! The length lies in the header because redb's layout does: they change together, so after a crash
-//! they agree, or the length is the longer one (after a shrink), which redb takes as it is.
+//! The length is part of the header because redb's layout depends on it. Both change together, so
+//! after a crash they agree, or the length is the longer one (after a shrink), which redb accepts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -48,35 +51,34 @@ use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
 
 const PAGE_BYTES: usize = BLOCK as usize;
-/// Pages queued, about at most; more are sent early, which is as good as in time: nothing durable
-/// leads to them before the next sync.
+/// The most queued pages, approximately. More are written early, which is safe: nothing durable
+/// refers to them before the next sync.
 const MAX_QUEUED_PAGES: usize = 1024;
 /// The most bytes of one write.
 const MAX_WRITE_BYTES: usize = 1 << 20;
 
-/// Whether the device may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     ReadWrite,
-    /// Nothing is sent: what redb writes while it verifies stays in the queue.
+    /// Nothing is written. Pages that redb writes while it verifies stay in the queue.
     ReadOnly,
 }
 
-/// What becomes of pages that cannot be read.
+/// How to treat pages that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LostPages {
-    /// Whoever asks hears of it.
+    /// The read fails.
     Refuse,
-    /// They hold nothing: for finding out what is left, and never for writing.
+    /// They are empty. For salvage, never for writing.
     Empty,
-    /// They are what lies there: for those of which redb's own checksums say that they are good, so that
-    /// only the ones here are lost.
+    /// They are returned as they are on the device. For pages that redb's own checksums prove good,
+    /// so that only our checksums are lost.
     AsTheyAre,
 }
 
-/// Damaged pages that are remembered, at most.
+/// The most damaged pages that are remembered.
 const MAX_DAMAGED: usize = 10_000;
-/// Byte 0 of the pages that redb keeps records in; with zeros behind it there are none of them.
+/// Byte 0 of the pages in which redb keeps records. A page that is zero otherwise has no records.
 const LEAF_PAGE_TYPE: u8 = 1;
 
 /// The catalog's blocks as a storage of pages.
@@ -89,17 +91,18 @@ pub(crate) struct Store {
 struct StoreState {
     lost: LostPages,
     layout: PageLayout,
-    /// Bytes, as redb set them; may exceed the blocks until the transaction that did it is undone.
+    /// In bytes, as redb set it. May exceed the blocks until the transaction that grew it is
+    /// undone.
     length: u64,
     header: Header,
     header_queued: bool,
-    /// Pages written and not sent. Page 0 is the header.
+    /// Pages to write. Page 0 is kept in the header instead.
     queue: BTreeMap<u64, Box<[u8]>>,
-    /// The checksums of each group that was needed: 4 KiB for 4 MiB of catalog.
+    /// The checksums of each group used so far: 4 KiB for 4 MiB of catalog.
     checksums: HashMap<u64, ChecksumGroup>,
-    /// Heads that are durable, counted.
+    /// Number of headers that have become durable.
     durable_headers: u64,
-    /// Pages that were found damaged.
+    /// Pages found damaged.
     damaged: BTreeMap<u64, BadPage>,
     failed: Option<Errno>,
 }
@@ -111,7 +114,7 @@ struct ChecksumGroup {
 }
 
 impl Store {
-    /// An empty storage over `runs`.
+    /// Creates an empty storage over `runs`.
     ///
     /// # Errors
     /// The device's.
@@ -122,10 +125,10 @@ impl Store {
         Ok(store)
     }
 
-    /// The storage that lies in `runs`.
+    /// Opens the storage in `runs`.
     ///
     /// # Errors
-    /// The device's; `Damaged` when the header is not one.
+    /// The device's; `Damaged` when the header is damaged.
     pub(crate) fn open(
         blocks: Blocks,
         runs: &[Run],
@@ -135,7 +138,7 @@ impl Store {
         let layout = PageLayout::new(runs);
         let damaged = |what: &str| Error::damaged(format!("the catalog cannot be opened: {what}"));
         let Some(block) = layout.block_of(0) else {
-            return Err(damaged("it has no blocks"));
+            return Err(damaged("the superblock names no blocks"));
         };
         let bytes = blocks.read(block, PAGE_BYTES).map_err(|errno| {
             Error::io(format!("reading the catalog's header, block {block}"), errno)
@@ -145,7 +148,7 @@ impl Store {
         };
         if length == 0 || !length.is_multiple_of(BLOCK) || length > layout.pages() * BLOCK {
             let has = layout.pages() * BLOCK;
-            return Err(damaged(&format!("it is {length} bytes long, its blocks hold {has}")));
+            return Err(damaged(&format!("it is {length} bytes long, but its blocks hold {has}")));
         }
         let store = Store::new(blocks, access, lost);
         {
@@ -171,8 +174,9 @@ impl Store {
         Store { blocks, access, state: Mutex::new(state) }
     }
 
-    /// Makes blocks fit to be added: their checksums say that no page was written. Durable when
-    /// it returns; then the superblock may name them, then [`Self::adopt`] uses them.
+    /// Prepares blocks to be added: writes checksums which say that no page has been written.
+    /// Durable when it returns. After that a superblock may name the blocks, and then [`Self::add`]
+    /// uses them.
     ///
     /// # Errors
     /// The device's.
@@ -191,7 +195,7 @@ impl Store {
         self.state.lock().layout.add(runs);
     }
 
-    /// What was damaged in the header, a line each, though the header is whole.
+    /// Damage in the header that lost nothing, one line each.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let state = self.state.lock();
         let block = state.layout.block_of(0).unwrap_or_default();
@@ -199,21 +203,22 @@ impl Store {
         state.header.bad_copies.iter().map(line).collect()
     }
 
-    /// Pages that were found damaged, as long as there are not too many.
+    /// Pages found damaged, up to a limit.
     pub(crate) fn damaged(&self) -> Vec<BadPage> {
         self.state.lock().damaged.values().cloned().collect()
     }
 
-    /// Whether it was closed by the last who wrote it: else its header may be in the device's cache only.
+    /// Whether the last writer closed the storage. If not, its header may be in the device's cache
+    /// only.
     pub(crate) fn was_closed(&self) -> bool {
         !self.state.lock().header.was_left_open()
     }
 
-    /// Writes down what was put right in these pages, and the header; durable when it returns. A power cut
-    /// meanwhile leaves sectors as they were or right.
+    /// Writes the corrected content of these pages, and the header. Durable when it returns. A
+    /// power cut meanwhile leaves each sector as it was or corrected.
     ///
     /// # Errors
-    /// What reading a page says; the device's.
+    /// Those of reading a page; the device's.
     pub(crate) fn rewrite(&self, pages: &[u64]) -> Result<(), Error> {
         for page in pages {
             let mut bytes = vec![0; PAGE_BYTES];
@@ -234,51 +239,51 @@ impl Store {
         self.state.lock().layout.pages() * BLOCK
     }
 
-    /// Bytes as redb set them.
+    /// Bytes that redb has set.
     pub(crate) fn length(&self) -> u64 {
         self.state.lock().length
     }
 
-    /// Takes nothing more: what is durable stays as it is.
+    /// Accepts nothing more. The durable state stays as it is.
     pub(crate) fn abandon(&self) {
         self.state.lock().fail("", Errno::IO);
     }
 
-    /// The last record of the log that the commit which holds has.
+    /// The last log record that the committed state contains.
     pub(crate) fn log_number(&self) -> u64 {
         self.state.lock().header.log_number
     }
 
-    /// The commit that is begun now, if it comes to hold, has the log up to this record.
+    /// The commit that begins now contains the log up to this record.
     pub(crate) fn set_next_log_number(&self, number: u64) {
         self.state.lock().header.next_log_number = number;
     }
 
-    /// Makes it as long as its blocks allow, before redb opens it.
+    /// Extends the storage to all of its blocks, before redb opens it.
     pub(crate) fn extend_to_capacity(&self) {
         let mut state = self.state.lock();
         state.length = state.layout.pages() * BLOCK;
     }
 
-    /// Whether redb made it longer than its blocks are; what it did must be undone.
+    /// Whether redb made the storage longer than its blocks. The transaction must be undone then.
     pub(crate) fn exceeds_blocks(&self) -> bool {
         let state = self.state.lock();
         state.length > state.layout.pages() * BLOCK
     }
 
-    /// How many durable_headers have become durable. A commit makes two so; one that failed after the
-    /// second happened.
+    /// Number of headers that have become durable. A commit makes two of them durable. A commit
+    /// that fails after the second one has happened.
     pub(crate) fn durable_headers(&self) -> u64 {
         self.state.lock().durable_headers
     }
 
-    /// What ended it: a write or flush that failed, mostly. Nothing is read or written any more, since
-    /// what was sent may be there or not.
+    /// The error that stopped the storage: mostly a failed write or flush. Nothing is read or
+    /// written any more, since the failed write may or may not be on the device.
     pub(crate) fn failure(&self) -> Option<Errno> {
         self.state.lock().failed
     }
 
-    /// Fills `out`, whole pages from `first` on.
+    /// Reads whole pages, from `first` on.
     fn read_pages(&self, first: u64, out: &mut [u8]) -> Result<(), Error> {
         let count = (out.len() / PAGE_BYTES) as u64;
         let (page_runs, entries) = {
@@ -289,7 +294,7 @@ impl Store {
             }
             (state.layout.page_runs(first, count), entries)
         };
-        // Outside the lock: a page that is read is not rewritten before its reader is done.
+        // Without the lock: a page that is read is not rewritten before its reader is done.
         for page_run in page_runs {
             let range =
                 (page_run.page - first) as usize..(page_run.page + page_run.count - first) as usize;
@@ -311,7 +316,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes of a page that does not fit its entry what it was.
+    /// Corrects a page that does not match its entry.
     fn correct_page(&self, page: u64, bytes: &mut [u8], entry: u32) -> Result<(), Error> {
         let mut state = self.state.lock();
         let flaw = match correct_flipped_bit(bytes, entry) {
@@ -334,13 +339,13 @@ impl Store {
         Ok(())
     }
 
-    /// Fills in what stands for pages that are lost, if something does: one without records.
+    /// Fills in an empty page for a lost one, if `lost` says so.
     fn substitute(&self, first: u64, out: &mut [u8], error: Error) -> Result<(), Error> {
         if self.state.lock().lost != LostPages::Empty || first == 0 {
             return Err(error);
         }
         let flaw = match error.kind() {
-            // What a device failed to read once may be there.
+            // A second read of the device may succeed.
             ErrorKind::Io(_) if self.read_pages(first, out).is_ok() => return Ok(()),
             ErrorKind::Io(_) => PageFlaw::Unread(error.to_string()),
             _ => PageFlaw::Lost(error.to_string()),
@@ -377,7 +382,7 @@ impl Store {
         }
         let mut state = self.state.lock();
         let full = state.queue.len() > MAX_QUEUED_PAGES && self.access == Access::ReadWrite;
-        // A transaction that went past the blocks is undone, not sent.
+        // A transaction that exceeds the blocks is undone, not written.
         if full && state.length <= state.layout.pages() * BLOCK {
             state.write_queued(&self.blocks)?;
         }
@@ -429,7 +434,7 @@ impl Store {
         state.check()?;
         let pages = length / BLOCK;
         state.queue.split_off(&pages);
-        // What is cut off was never written when it comes back.
+        // Pages that are cut off count as never written when the storage grows again.
         let end = state.length.div_ceil(BLOCK).min(state.layout.pages());
         for page in pages.max(1)..end {
             let (group, index) = (page / GROUP_PAGES, (page % GROUP_PAGES) as usize);
@@ -463,7 +468,6 @@ impl StoreState {
         }
     }
 
-    /// Remembers a damaged page.
     fn record_damage(&mut self, page: u64, flaw: PageFlaw) {
         let block = self.layout.block_of(page).unwrap_or_default();
         let checksum_block = self.layout.checksum_block(page / GROUP_PAGES).unwrap_or_default();
@@ -472,7 +476,7 @@ impl StoreState {
         }
     }
 
-    /// Nothing more is sent, and what is queued is lost.
+    /// Stops the storage and drops the queue.
     fn fail(&mut self, doing: &str, errno: Errno) -> Error {
         self.failed = Some(errno);
         self.queue.clear();
@@ -480,7 +484,7 @@ impl StoreState {
         Error::io(doing, errno)
     }
 
-    /// Fills in a page that needs no reading; or answers its entry.
+    /// Fills in a page that is in memory. Otherwise returns its entry.
     fn copy_from_memory(
         &mut self,
         blocks: &Blocks,
@@ -494,7 +498,8 @@ impl StoreState {
         } else if page >= self.layout.pages() {
             out.fill(0);
         } else {
-            // Nobody reads what was never written: where the entry says so, it is lost.
+            // redb never reads a page that was never written. If the entry says so, the entry is
+            // lost.
             return Ok(Some(
                 self.checksums(blocks, page / GROUP_PAGES)?.entries[(page % GROUP_PAGES) as usize],
             ));
@@ -522,10 +527,10 @@ impl StoreState {
             };
             self.checksums.insert(group, ChecksumGroup { entries, queued: false });
         }
-        Ok(self.checksums.get_mut(&group).expect("it was read"))
+        Ok(self.checksums.get_mut(&group).expect("the group was read"))
     }
 
-    /// Sends all that is queued, what lies in a row as one write; durable after the next flush.
+    /// Writes all that is queued, adjacent blocks as one write. Durable after the next flush.
     fn write_queued(&mut self, blocks: &Blocks) -> Result<(), Error> {
         let mut sent: Vec<(u64, Box<[u8]>)> = Vec::new();
         for (page, bytes) in std::mem::take(&mut self.queue) {
