@@ -1,9 +1,9 @@
-//! The superblock: what a volume is, and where its catalog lies. Kept in two slots, so that one of
-//! them is whole at every moment, and in a copy far from both, which only a repair reads;
-//! `docs/format.md` has it byte by byte.
+//! The superblock: identity and size of a volume, and the blocks of its catalog. It lies in two
+//! slots, so that one of them is whole at every moment, and in a copy far from both, which only a
+//! repair reads. `docs/format.md` has the bytes.
 //!
-//! What [`Superblock::read`] answers can be trusted: every field was checked against the others
-//! and against the device.
+//! A superblock that [`Superblock::read`] returns can be trusted: every field was checked against
+//! the others and against the device.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -19,19 +19,19 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
 
-/// Blocks at the device's beginning that never hold anything else: so many at least, and all that volumes
-/// of older versions have.
+/// Blocks at the beginning of the device that hold nothing but superblocks: the minimum, and the
+/// number in volumes of older versions.
 pub(crate) const RESERVED_BLOCKS: u64 = 32;
-/// And so many in a new volume that is not small: 4 MiB, so that the catalog outlives what is written over
-/// the beginning of a device by mistake.
+/// Their number in a new volume that is not small: 4 MiB, so that the catalog survives when
+/// something overwrites the beginning of the device.
 const MAX_RESERVED_BLOCKS: u64 = (4 << 20) / BLOCK;
-/// A small volume reserves one in so many blocks.
+/// A small volume reserves one of so many blocks.
 const BLOCKS_PER_RESERVED: u64 = 8;
-/// Where the slots lie: apart, so that one damaged spot rarely takes both.
+/// Blocks of the slots. They are apart, so that one damaged spot rarely affects both.
 pub(crate) const SLOTS: [u64; 2] = [0, 16];
-/// Where the copy lies; in a smaller volume in its last block.
+/// Block of the copy. In a smaller volume it is the last block.
 const COPY_BLOCK: u64 = (64 << 20) / BLOCK;
-/// The most runs of blocks that the catalog may lie in.
+/// The most runs of blocks of the catalog.
 pub(crate) const MAX_CATALOG_RUNS: usize = 240;
 /// The most blocks of the catalog's log, both halves together.
 pub(crate) const MAX_LOG_BLOCKS: u64 = 512;
@@ -41,66 +41,67 @@ pub(crate) const MAX_LABEL_BYTES: usize = 64;
 pub(crate) const MAX_BLOCKS: u64 = (64 << 40) / BLOCK;
 
 const MAGIC: [u8; 8] = *b"uringfs\x1a";
-/// The version of the format that this code reads and writes.
+/// The format version that this code reads and writes.
 const VERSION: u32 = 2;
-/// A copy of the superblock lies where [`Superblock::copy`] says, and whoever writes the slots writes it.
+/// A copy of the superblock lies in block [`Superblock::copy`]. Each write of the slots must write
+/// it, too.
 const HAS_COPY: u64 = 1;
-/// Records of inodes may be of version 3.
+/// Inode records may have version 3.
 const WIDE_TIMES: u64 = 1;
 
 /// One bit for each thing a volume may use that earlier code did not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Features {
-    /// Whoever does not know one may read and write all the same.
+    /// Code that does not know one of these may read and write.
     pub(crate) compatible: u64,
-    /// Whoever does not know one may only read.
+    /// Code that does not know one of these may only read.
     pub(crate) read_only_compatible: u64,
-    /// Whoever does not know one must keep away.
+    /// Code that does not know one of these must not open the volume.
     pub(crate) incompatible: u64,
 }
 
 impl Features {
-    /// What new volumes have, which is all that this code knows.
+    /// The features of new volumes, which are all that this code knows.
     pub(crate) const CURRENT: Features =
         Features { compatible: 0, read_only_compatible: HAS_COPY, incompatible: WIDE_TIMES };
 }
 
-/// What a volume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) features: Features,
-    /// Counts the writes of a superblock; the higher of two slots holds.
+    /// Number of superblocks written. The slot with the higher number counts.
     pub(crate) generation: u64,
-    /// Sixteen random bytes that no other volume has.
+    /// Sixteen random bytes that identify the volume.
     pub(crate) uuid: [u8; 16],
     pub(crate) label: String,
-    /// Blocks of the volume; the device may have more.
+    /// Blocks of the volume. The device may have more.
     pub(crate) total_blocks: u64,
     /// Nanoseconds since 1970.
     pub(crate) created_ns: u64,
-    /// Where the catalog lies, in the catalog's order.
+    /// The runs of the catalog, in its order.
     pub(crate) catalog: Vec<Run>,
-    /// Where its log lies; of no blocks, if it has none.
+    /// The run of the catalog's log. Its length is 0 if there is none.
     pub(crate) log: Run,
     /// Blocks at the beginning that hold nothing but superblocks.
     reserved: u64,
-    /// Which of [`SLOTS`] this was read from or is the older; the other is written first.
+    /// Index in [`SLOTS`] of the slot that this was read from. The other slot is written first.
     slot: usize,
-    /// Bytes that compatible features may use, kept as they were found.
+    /// Bytes for compatible features, kept as they were read.
     spare: [u8; SPARE_BYTES],
 }
 
-/// A superblock, and how it was found.
+/// A superblock as it was read, with the state of its slots.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) superblock: Superblock,
-    /// The slots that are not to be used; writing the superblock makes them good again.
+    /// Unusable slots. Writing the superblock repairs them.
     pub(crate) bad_slots: Vec<BadSlot>,
 }
 
 impl Found {
-    /// Takes into account how many blocks the catalog knows of. Where the power was cut while the volume grew,
-    /// the copy was still to be written at its new place: whatever lies there is older.
+    /// Takes the number of blocks that the catalog knows into account. If the power was cut while
+    /// the volume grew, the copy was not yet written at its new place: whatever lies there counts
+    /// as older.
     pub(crate) fn settle(&mut self, known: u64) {
         if self.superblock.left_by_copy(known).is_some() {
             let copy = self.superblock.copy();
@@ -110,24 +111,23 @@ impl Found {
     }
 }
 
-/// A slot that is not to be used.
+/// An unusable slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BadSlot {
     pub(crate) block: u64,
     pub(crate) flaw: Flaw,
 }
 
-/// What is wrong with a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     Unreadable(rustix::io::Errno),
     NoMagic,
     Checksum,
-    /// The checksum is right, what it covers is not.
+    /// The checksum is right, but a field is invalid.
     Field(&'static str),
-    /// It is good, and was written before the other: what came after it is not in it.
+    /// Valid, but written before the other slot.
     Older,
-    /// It is good, and another volume's.
+    /// Valid, but of another volume.
     Foreign,
 }
 
@@ -159,7 +159,7 @@ struct RawRun {
     length: U64,
 }
 
-/// A slot as it lies on the device. Magic, checksum and version stay where they are in every version.
+/// A slot on the device. Magic, checksum and version have the same position in every version.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawSlot {
@@ -172,7 +172,7 @@ struct RawSlot {
     incompatible: U64,
     generation: U64,
     uuid: [u8; 16],
-    /// UTF-8, then zeros.
+    /// UTF-8, padded with zeros.
     label: [u8; MAX_LABEL_BYTES],
     block_size: U32,
     catalog_runs: U32,
@@ -198,18 +198,18 @@ impl From<RawRun> for Run {
 }
 
 const _: () = assert!(size_of::<RawSlot>() == BLOCK as usize);
-/// Where the checksum's cover begins.
+/// The first byte that the checksum covers.
 const CHECKSUM_START: usize = 12;
-/// Blocks that are read at once where copies are looked for.
+/// Blocks read at once in the search for copies.
 const SCAN_BLOCKS: usize = 256;
 
 impl Superblock {
-    /// Of a new volume of `total_blocks` whose catalog lies in `catalog`, and its log in `log`; not yet
-    /// written. What is before both stays reserved.
+    /// Creates the superblock of a new volume of `total_blocks`, with its catalog in `catalog` and
+    /// the log in `log`. Does not write it. The blocks before both are reserved.
     ///
     /// # Errors
-    /// For a label over [`MAX_LABEL_BYTES`] bytes or with a zero byte, too many blocks, and a catalog
-    /// that does not lie inside.
+    /// `Input` for a label over [`MAX_LABEL_BYTES`] bytes or with a zero byte, too many blocks, and
+    /// a catalog outside the volume.
     pub(crate) fn new(
         total_blocks: u64,
         label: &str,
@@ -245,7 +245,7 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// Blocks that a new volume of `total_blocks` keeps for superblocks.
+    /// Blocks that a new volume of `total_blocks` reserves for superblocks.
     pub(crate) fn reserved_in_new(total_blocks: u64) -> u64 {
         (total_blocks / BLOCKS_PER_RESERVED).clamp(RESERVED_BLOCKS, MAX_RESERVED_BLOCKS)
     }
@@ -266,27 +266,28 @@ impl Superblock {
         has_copy.then(|| Superblock::copy_in(self.total_blocks))
     }
 
-    /// The block that the copy has left, if the volume has grown since it had `known` blocks.
+    /// The former block of the copy, if the volume has grown since it had `known` blocks.
     pub(crate) fn left_by_copy(&self, known: u64) -> Option<Run> {
         let left = Superblock::copy_in(known);
         (self.copy()? != left).then_some(Run { start: left, length: 1 })
     }
 
-    /// The runs that belong neither to files nor to the catalog.
+    /// The runs of the reserved blocks and the copy.
     pub(crate) fn takes(&self) -> impl Iterator<Item = Run> + use<> {
         let reserved = Run { start: 0, length: self.reserved };
         [reserved].into_iter().chain(self.copy().map(|start| Run { start, length: 1 }))
     }
 
-    /// The newer of the good slots.
+    /// Reads the newer of the valid slots.
     ///
     /// # Errors
-    /// `NotAVolume` when neither slot and no copy has a superblock; `Damaged` when no slot can be used, or
-    /// the copy is newer than both; `Unsupported` for a newer format, for features that must be known, and
-    /// for a device shorter than the volume.
+    /// - `NotAVolume` when neither a slot nor a copy holds a superblock.
+    /// - `Damaged` when no slot is valid, or the copy is newer than both.
+    /// - `Unsupported` for a newer format, for unknown incompatible features, and for a device
+    ///   shorter than the volume.
     pub(crate) fn read(blocks: &Blocks) -> Result<Found, Error> {
         if blocks.count() <= RESERVED_BLOCKS {
-            let what = "not a uringfs volume: it is too short to hold one";
+            let what = "not a uringfs volume: the device is too short to hold one";
             return Err(Error::new(ErrorKind::NotAVolume, what));
         }
         let mut best: Option<Superblock> = None;
@@ -319,7 +320,7 @@ impl Superblock {
                     Ordering::Greater => return Err(stale_slots(block)),
                 },
                 Ok(Err(flaw)) => Some(flaw),
-                // Only slots say of which version the volume is.
+                // Only the slots decide the version of the volume.
                 Err(_) => Some(Flaw::Field("version")),
             };
             bad_slots.extend(flaw.map(|flaw| BadSlot { block, flaw }));
@@ -327,8 +328,9 @@ impl Superblock {
         Ok(Found { superblock, bad_slots })
     }
 
-    /// The good copies that the device has, the newest first, each with its block. Of a small volume only its
-    /// superblock says where the last block is: so all that may be it are looked at.
+    /// Finds all valid copies on the device, the newest first, each with its block. A small
+    /// volume's copy lies in its last block, which only its superblock names. So all blocks that
+    /// may hold a copy are read.
     pub(crate) fn copies(blocks: &Blocks) -> Vec<(u64, Superblock)> {
         let end = blocks.count().min(COPY_BLOCK + 1);
         let mut copies = Vec::new();
@@ -340,7 +342,7 @@ impl Superblock {
                     let parts = (first..).zip(bytes.chunks_exact(BLOCK as usize));
                     parts.filter(|(_, bytes)| looks_like_one(bytes)).map(|(at, _)| at).collect()
                 }
-                // Some of it may be readable.
+                // Single blocks may be readable.
                 Err(_) => (first..first + part as u64).collect(),
             };
             for block in candidates {
@@ -355,7 +357,7 @@ impl Superblock {
         copies
     }
 
-    /// What is wrong with the slots beside a copy that is to be used instead.
+    /// Describes the slots beside a copy that is used instead of them.
     pub(crate) fn instead_of_slots(self, blocks: &Blocks) -> Found {
         let flaw = |block: u64| match read_slot(blocks, block) {
             Ok(Err(flaw)) => flaw,
@@ -385,41 +387,42 @@ impl Superblock {
         Ok(())
     }
 
-    /// Whether the volume lacks what new ones have: this code only reads it, and upgrades it.
+    /// Whether the volume lacks features of new volumes. This code then only reads it, or upgrades
+    /// it.
     pub(crate) fn is_of_older_version(&self) -> bool {
         let (has, now) = (self.features, Features::CURRENT);
         has.read_only_compatible & now.read_only_compatible != now.read_only_compatible
             || has.incompatible & now.incompatible != now.incompatible
     }
 
-    /// Gives the volume what new ones have; not yet written.
+    /// Adds the features of new volumes. Does not write the superblock.
     pub(crate) fn upgrade(&mut self) {
         self.features.read_only_compatible |= Features::CURRENT.read_only_compatible;
         self.features.incompatible |= Features::CURRENT.incompatible;
     }
 
-    /// What the catalog notes of the superblock that names it, or is about to: its generation, and which volume it is of.
+    /// The catalog's record of the superblock that names it, or will name it: generation and UUID.
     pub(crate) fn note(&self, generation: u64) -> Vec<u8> {
         [&generation.to_be_bytes()[..], &self.uuid].concat()
     }
 
-    /// Whether the volume uses something that allows this code only to read.
+    /// Whether the volume uses a feature with which this code may only read.
     pub(crate) fn is_read_only(&self) -> bool {
         self.features.read_only_compatible & !Features::CURRENT.read_only_compatible != 0
     }
 
-    /// Writes a new generation into both slots and then the copy, each durable before the next is touched. What
-    /// it points to must be durable before.
+    /// Writes a new generation into both slots and then the copy, each durable before the next is
+    /// written. What the superblock names must be durable before.
     ///
     /// # Errors
-    /// `Io`; one slot then still holds this or the generation before. `Input`, with nothing
-    /// written, when a field does not fit the others.
+    /// `Io`; one slot then still holds this or the previous generation. `Input`, with nothing
+    /// written, when a field is invalid.
     pub(crate) fn write(&mut self, blocks: &Blocks) -> Result<(), Error> {
         self.check().map_err(|which| {
             Error::new(ErrorKind::Input, format!("superblock not written: wrong {which}"))
         })?;
         self.generation += 1;
-        // The slot that was not read may be the torn one: it goes first.
+        // The slot that was not read may be the torn one, so it is written first.
         let slots = [1 - self.slot, self.slot].map(|slot| SLOTS[slot]);
         for block in slots.into_iter().chain(self.copy()) {
             blocks
@@ -430,9 +433,10 @@ impl Superblock {
         Ok(())
     }
 
-    /// Writes the slot again that this was read from, as it was: it may be in the device's cache only, where the last
-    /// writer was killed before the flush, or that failed. Else the first of [`Self::write`] could take the one slot
-    /// that is durable. A power cut meanwhile leaves it as it was.
+    /// Writes the slot that this superblock was read from again, unchanged. It may be in the
+    /// device's cache only, if the last writer was killed before the flush, or the flush failed.
+    /// Otherwise the first write of [`Self::write`] could destroy the only durable slot. A power
+    /// cut meanwhile leaves the slot unchanged.
     ///
     /// # Errors
     /// The device's.
@@ -444,8 +448,8 @@ impl Superblock {
             .map_err(|e| Error::io(format!("writing the superblock in block {block} again"), e))
     }
 
-    /// Makes both slots hold none, and all that can be the copy of a volume that was there, or of this one:
-    /// what becomes of the rest is nobody's volume.
+    /// Erases both slots, and each block that may hold the copy of the previous volume or of this
+    /// one. No volume is left on the device.
     ///
     /// # Errors
     /// The device's.
@@ -463,12 +467,12 @@ impl Superblock {
         erased.map_err(|errno| Error::io("erasing the superblocks", errno))
     }
 
-    /// What is wrong, if anything.
+    /// Returns the name of an invalid field.
     fn check(&self) -> Result<(), &'static str> {
         if self.total_blocks <= RESERVED_BLOCKS || self.total_blocks > MAX_BLOCKS {
             return Err("number of blocks");
         }
-        // The next one to be written has one more.
+        // The next superblock written has the next generation.
         if self.generation == u64::MAX {
             return Err("generation");
         }
@@ -531,10 +535,10 @@ fn checksum_of(slot: &RawSlot) -> u32 {
     crc_checksum(CrcAlgorithm::Crc32Iscsi, &slot.as_bytes()[CHECKSUM_START..]) as u32
 }
 
-/// The superblock in a block, or what is wrong with it.
+/// Reads the superblock in a block, or why it is unusable.
 ///
 /// # Errors
-/// `Unsupported`: whatever the other slot holds, newer code wrote this volume.
+/// `Unsupported`: newer code wrote this volume, whatever the other slot holds.
 fn read_slot(blocks: &Blocks, block: u64) -> Result<Result<Superblock, Flaw>, Error> {
     let bytes = match blocks.read(block, BLOCK as usize) {
         Ok(bytes) => bytes,
@@ -599,7 +603,7 @@ fn parse(raw: &RawSlot) -> Result<Superblock, Flaw> {
     Ok(superblock)
 }
 
-/// Why no slot could be used.
+/// The error when no slot is valid.
 fn no_good_slot(blocks: &Blocks, bad: &[BadSlot]) -> Error {
     let slots: Vec<String> = bad.iter().map(BadSlot::to_string).collect();
     let unreadable = bad.iter().find_map(|slot| match slot.flaw {
@@ -622,7 +626,7 @@ fn no_good_slot(blocks: &Blocks, bad: &[BadSlot]) -> Error {
     Error::damaged(format!("the volume cannot be opened: {}; {what}", slots.join("; ")))
 }
 
-/// What is wrong where the copy was written after both slots.
+/// The error when the copy is newer than both slots.
 fn stale_slots(copy: u64) -> Error {
     Error::damaged(format!(
         "the superblocks in blocks 0 and 16 are older than the copy {}: run uringfs check --repair",
@@ -630,7 +634,7 @@ fn stale_slots(copy: u64) -> Error {
     ))
 }
 
-/// Where a copy lies, for people.
+/// The position of a copy, for messages.
 pub(crate) fn place_of(copy: u64) -> String {
     match copy {
         COPY_BLOCK => "at 64 MiB".into(),

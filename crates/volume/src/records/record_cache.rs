@@ -1,28 +1,28 @@
-//! Records as the catalog has them, of those that were asked for last: a bounded number of bytes.
+//! A cache of catalog records, bounded in bytes.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 
 use crate::catalog::Table;
 
-/// Some of the catalog's records, and of some keys that it has none.
+/// Some of the catalog's records, and some keys without a record.
 #[derive(Debug)]
 pub(crate) struct RecordCache {
     tables: [HashMap<Box<[u8]>, CachedRecord>; Table::ALL.len()],
-    /// What the entries take, about.
+    /// Approximate size of the entries.
     bytes: usize,
-    /// What they may take.
+    /// Limit of `bytes`.
     limit: usize,
 }
 
 #[derive(Debug)]
 struct CachedRecord {
     value: Option<Box<[u8]>>,
-    /// How often it was asked for since others had to go.
+    /// Hits since the last eviction.
     hits: Cell<u8>,
 }
 
-/// What an entry takes besides its key and value.
+/// Bytes of an entry besides key and value.
 const ENTRY_OVERHEAD: usize = size_of::<(Box<[u8]>, CachedRecord)>() + 32;
 
 impl RecordCache {
@@ -30,21 +30,21 @@ impl RecordCache {
         RecordCache { tables: Default::default(), bytes: 0, limit }
     }
 
-    /// The value of a record, or that there is none; nothing where that is not known here.
+    /// The value of a record; `Some(None)` if the catalog has none; `None` if this is not cached.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<Option<&[u8]>> {
         let entry = self.tables[table.index()].get(key)?;
         entry.hits.set(entry.hits.get().saturating_add(1));
         Some(entry.value.as_deref())
     }
 
-    /// At the limit those go that were not asked for again since others last had to; where that makes
-    /// little room, all.
+    /// Inserts a record. At the limit, entries with at most one hit since the last eviction are evicted.
+    /// If that frees little, all entries are.
     pub(crate) fn insert(&mut self, table: Table, key: Box<[u8]>, value: Option<Box<[u8]>>) {
         self.remove(table, &key);
         let entry = CachedRecord { value, hits: Cell::new(0) };
         let bytes = entry_bytes(&key, &entry);
         if self.bytes + bytes > self.limit {
-            // Once is who had it read.
+            // The read that inserted the entry accounts for one hit.
             self.retain(|entry| entry.hits.replace(0) > 1);
             if self.bytes + bytes > self.limit / 4 * 3 {
                 self.retain(|_| false);
@@ -54,7 +54,7 @@ impl RecordCache {
         self.tables[table.index()].insert(key, entry);
     }
 
-    /// The catalog is going to have another value.
+    /// Removes a record that is about to change.
     pub(crate) fn remove(&mut self, table: Table, key: &[u8]) {
         if let Some((key, entry)) = self.tables[table.index()].remove_entry(key) {
             self.bytes -= entry_bytes(&key, &entry);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_again_and_again_stays_while_others_come_and_go() {
+    fn records_with_many_hits_survive_evictions() {
         let mut cache = RecordCache::new(100 * (ENTRY_OVERHEAD + 8 + 4));
         cache.insert(Table::Inodes, key(0), Some([7; 4].into()));
         for number in 1..10_000 {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_all_room_is_kept_alone() {
+    fn a_record_larger_than_the_limit_is_cached_alone() {
         let mut cache = RecordCache::new(1000);
         cache.insert(Table::Names, key(1), None);
         cache.insert(Table::Regions, key(2), Some([0; 4096].into()));

@@ -155,7 +155,7 @@ fn extents_where_none_can_be_are_dropped() {
         2,
         "{lines}"
     );
-    assert!(lines.contains("an extent ends behind the device"), "{lines}");
+    assert!(lines.contains("an extent exceeds the device"), "{lines}");
     assert!(lines.contains(&format!("/a (inode {a}): it has blocks, and holds no bytes")));
     assert!(patient.is_whole(&patient.open(), "/d/five", "/d/five"));
 }

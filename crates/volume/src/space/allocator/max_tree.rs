@@ -1,9 +1,10 @@
-//! Which region has the most free blocks in a row: a tree in an array, each place of which holds the
-//! larger of the two below it.
+//! The region with the longest free run. A tree in an array: each node holds the larger of its two
+//! children.
 
-/// A number for each region, and where the largest is.
+/// One number for each region, and the position of the largest.
 pub(super) struct MaxTree {
-    /// The root at 1, below `index` are `2 * index` and the one after; the regions are the second half.
+    /// The root is at 1, and the children of `index` at `2 * index` and behind it. The second half
+    /// holds the regions.
     tree: Vec<u16>,
 }
 
@@ -32,7 +33,7 @@ impl MaxTree {
         }
     }
 
-    /// The first region whose number is the largest.
+    /// The first region with the largest number.
     pub(super) fn largest(&self) -> u32 {
         let leaves = self.tree.len() / 2;
         let mut index = 1;
@@ -53,7 +54,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_of_the_largest_is_found(
+        fn the_first_region_with_the_largest_number_is_found(
             numbers in proptest::collection::vec(0u16..9, 1..70),
             changes in proptest::collection::vec((0usize..70, 0u16..12), 0..70),
         ) {
