@@ -446,7 +446,7 @@ fn a_record_and_a_summary_that_disagree_are_refused() {
 }
 
 #[test]
-#[should_panic(expected = "is not here")]
+#[should_panic(expected = "is not in the set")]
 fn what_is_not_pending_cannot_be_released() {
     let mut allocator = fresh(1);
     allocator.claim(Run { start: 0, length: 9 }, nothing_stored).unwrap();
