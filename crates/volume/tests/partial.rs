@@ -1,11 +1,11 @@
-//! Writes of parts of blocks, one after the other: what the file remembers of the last block, and what the page
-//! cache has of it, is what lies there, whatever came between two of them.
+//! Consecutive writes of parts of blocks: the cached last block of the file, and the page cache's
+//! folio of it, always match the device, whatever happens between two writes.
 
 mod drive;
-mod made;
+mod fixture;
 
-use drive::{Random, volume as scaled};
-use made::{create, formatted, reactor};
+use drive::{Random, scaled};
+use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
@@ -15,18 +15,18 @@ use uringfs_reactor::Reactor;
 use uringfs_volume::{Follow, OpenOptions, Volume};
 
 const BLOCK: u64 = 4096;
-/// What the device writes as a whole: a write of these goes in place beside others.
+/// The logical block of the device: aligned writes of this size go in place.
 const SECTOR: u64 = 512;
-/// Few blocks, so that the same are met again and again.
+/// Few blocks, so that the same ones are used repeatedly.
 const LONGEST: u64 = 4 * BLOCK;
 
-/// A file, and what it is to hold.
+/// A file and its expected content.
 struct Pair<'v> {
     volume: &'v Volume,
     reactor: &'v Reactor,
-    /// Two openings of the same.
+    /// Two handles of one file.
     files: [File; 2],
-    /// And two through a page cache, or two more of the same.
+    /// Two buffered handles, or two more direct ones.
     cached: [File; 2],
     bytes: Vec<u8>,
 }
@@ -69,7 +69,7 @@ impl Pair<'_> {
                 let offset = random.below(LONGEST / unit) * unit;
                 let length = (unit * (1 + random.below(2))).min(LONGEST - offset);
                 let whole = vec![byte; length as usize];
-                // More in a row than it takes until overwriters need no lock again, now and then.
+                // Sometimes enough in a row to make overwriters lock-free again.
                 for _ in 0..1 + random.below(12) {
                     let write = file.write(Buffer::copy_of(&whole), offset);
                     assert_eq!(self.reactor.block_on(write).1, Ok(whole.len()));
@@ -124,7 +124,8 @@ impl Pair<'_> {
         }
     }
 
-    /// Looks at all of it beside the cache, or through it, or at a part through it, which others then find there.
+    /// Compares all of it direct, or buffered, or reads a part of it buffered, which others then
+    /// find in the cache.
     fn is_right(&self, random: &mut Random) -> bool {
         let [file, ..] = &self.files;
         let file =
@@ -144,14 +145,14 @@ impl Pair<'_> {
 }
 
 #[test]
-fn whatever_comes_between_two_parts_of_a_block_the_second_keeps_it() {
+fn a_partial_write_keeps_the_rest_of_its_block() {
     let reactor = reactor();
     for seed in 0..scaled(24) as u64 {
         let volume = formatted(&Sim::new(SimOptions::new(16 << 20)));
         let files = [create(&volume, "/file"), create(&volume, "/file")];
-        // Of one file more than it has room for, or all of it.
+        // The cache holds less than a file, or all of it.
         let cache = Cache::new([2, 8][seed as usize % 2] * BLOCK);
-        // A file that is in a cache locks whole folios: others lock what they write.
+        // Buffered files lock whole folios; others lock the bytes that they write.
         let cached = match seed % 3 {
             0 => files.clone(),
             _ => [files[0].buffered(&cache), files[1].buffered(&cache)],
@@ -168,7 +169,7 @@ fn whatever_comes_between_two_parts_of_a_block_the_second_keeps_it() {
 }
 
 #[test]
-fn sectors_of_a_block_that_are_overwritten_between_two_parts_of_it_stay_so() {
+fn an_append_keeps_overwritten_sectors_of_its_block() {
     const SIZE: usize = 4000;
     let (volume, reactor) = (formatted(&Sim::new(SimOptions::new(16 << 20))), reactor());
     for sector in 0..SIZE as u64 / SECTOR {
@@ -188,7 +189,7 @@ fn sectors_of_a_block_that_are_overwritten_between_two_parts_of_it_stay_so() {
 }
 
 #[test]
-fn a_part_that_could_not_be_written_is_not_remembered() {
+fn a_failed_partial_write_is_not_cached() {
     let sim = Sim::new(SimOptions::new(16 << 20));
     let (volume, reactor) = (formatted(&sim), reactor());
     let file = create(&volume, "/file");
@@ -218,9 +219,9 @@ fn small_appends_read_nothing() {
     assert_eq!(sim.faults_hit(), 0);
 }
 
-/// The device has bytes behind the file's end where it was cut off, and folios hold whole blocks of it.
+/// The device has bytes behind the end of a truncated file, and folios hold whole blocks of it.
 #[test]
-fn what_was_cut_off_is_not_in_the_cache_however_the_file_grows() {
+fn truncated_bytes_never_reappear_in_the_cache() {
     let reactor = reactor();
     for block_size in [512, 4096] {
         let volume = formatted(&Sim::new(SimOptions::new(16 << 20).block_size(block_size)));
@@ -238,7 +239,7 @@ fn what_was_cut_off_is_not_in_the_cache_however_the_file_grows() {
             let file = direct.buffered(&cache);
             let read = reactor.block_on(file.read(Buffer::zeroed(10_000), 0)).1;
             assert_eq!(read, Ok(size as usize));
-            // Whoever has the page and shows more of it than the file has shows nothing that was cut off.
+            // A snapshot of the folio shows no truncated bytes, even past the file's end.
             let page = file.page(size).unwrap();
             let behind = &page[(size % BLOCK) as usize..];
             assert!(

@@ -3,14 +3,14 @@
 //! what some order of the operations leaves in which each takes effect between its beginning and its end.
 
 mod drive;
-mod made;
+mod fixture;
 
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use drive::{Random, volume as scaled};
-use made::create;
+use drive::{Random, scaled};
+use fixture::create;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Recording, Sim, SimOptions};
 use uringfs_device::{Clock, Device, Errno, VirtualClock};

@@ -1,9 +1,9 @@
 //! A commit that may not be durable, since its flush failed or the process was killed before it: a volume that is
 //! opened again shows it, and so makes it durable before it gives out a block or answers a sync.
 
-mod made;
+mod fixture;
 
-use made::{create, formatted, reactor};
+use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{
     Action, Crash, CrashPlan, Event, Fault, Rule, Sim, SimOptions, When,

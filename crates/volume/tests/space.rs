@@ -166,7 +166,7 @@ fn compare(machine: &Machine, file: &File, model: &[u8]) {
 
 #[test]
 fn whatever_is_done_to_a_file_it_reads_as_its_model_and_its_blocks_come_back() {
-    for seed in 0..drive::volume(24) as u64 {
+    for seed in 0..drive::scaled(24) as u64 {
         let options = SimOptions::new(SIZE).block_size([512, 4096][seed as usize % 2]).seed(seed);
         let machine = Machine::new(options);
         machine.sim.inject(Rule::new(None, When::OneIn(20), Fault::Short));

@@ -1,7 +1,7 @@
 //! What a sync of one file promises while others commit: what is acknowledged is on the device at that
 //! moment. Each acknowledgement is followed by a power cut that loses all that a flush has not saved.
 
-mod made;
+mod fixture;
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Instant;
 
-use made::{create, formatted, reactor};
+use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache as PageCache;
 use uringfs_device::backend::sim::{Cache, Crash, Fault, Rule, Sim, SimOptions, When};

@@ -2,13 +2,13 @@
 //! failing meanwhile. The images were made by the program of that version: of each the length, then the blocks
 //! that are not zeros, each behind its number.
 
-mod made;
+mod fixture;
 
 use std::io::Read;
 use std::path::Path;
 
+use fixture::{create, reactor};
 use flate2::read::GzDecoder;
-use made::{create, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 use uringfs_device::{Access, Device, Errno, Op};

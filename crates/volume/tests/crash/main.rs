@@ -135,7 +135,7 @@ fn what_a_power_cut_leaves_is_a_state_that_may_be() {
         let last = first + runs.saturating_sub(1);
         return tell(&format!("power cuts: long runs of seeds {first} to {last}: {campaign}"));
     }
-    let goal = images.map_or(drive::volume(IMAGES), |images| images as usize);
+    let goal = images.map_or(drive::scaled(IMAGES), |images| images as usize);
     tell(&format!("long runs begin with CRASH_SEED={first} CRASH_IMAGES={goal} {AGAIN}"));
     // Half of what is asked for, if all of it is more.
     let words = words().zip(0..).take_while(|_| campaign.distinct() < goal / 2);
@@ -195,7 +195,7 @@ fn while_the_catalog_grows_no_block_is_given_to_two() {
     (0..4).for_each(|_| volume.sync().unwrap());
     let (mut none, mut grown) = (0, 0);
     let images = sim.crash_images(CrashPlan { exhaustive_up_to: 0, samples: 0, seed: 7 });
-    for image in images.step_by((150 / drive::volume(20)).max(1)) {
+    for image in images.step_by((150 / drive::scaled(20)).max(1)) {
         let place = format!("cut {} {:?}", image.cut, image.crash);
         let device = Device::new(image.sim.clone()).unwrap();
         let volume = Volume::open_on(device.clone()).unwrap();

@@ -56,7 +56,7 @@ impl<'r> Run<'r> {
 #[test]
 fn what_is_found_after_a_commit_that_failed_is_there_after_a_power_cut() {
     let (bases, campaign) = (Bases::new(), Campaign::default());
-    side_by_side(0..drive::volume(RUNS) as u64, |seed, reactor| {
+    side_by_side(0..drive::scaled(RUNS) as u64, |seed, reactor| {
         let mut random = Random(seed);
         let (op, count) = [(Op::Flush, FLUSHES), (Op::Write, WRITES)][seed as usize % 2];
         let nth = 1 + seed / 2 % count;
