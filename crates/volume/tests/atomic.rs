@@ -121,15 +121,15 @@ fn invalid_atomic_writes_are_refused_and_change_nothing() {
     let reactor = reactor();
     let (_sim, volume) = new_volume();
     let file = file_of_ones(&volume, &reactor);
-    let ask = |length: usize, offset: u64| {
+    let write_atomic = |length: usize, offset: u64| {
         reactor.block_on(file.write_atomic(Buffer::zeroed(length), offset)).1
     };
-    assert_eq!(ask(100, 0), Err(Errno::INVAL));
-    assert_eq!(ask(BLOCK, 512), Err(Errno::INVAL));
-    assert_eq!(ask(LONGEST_ATOMIC as usize + BLOCK, 0), Err(Errno::INVAL));
-    assert_eq!(ask(BLOCK, (i64::MAX as u64 + 1) - BLOCK as u64), Err(Errno::FBIG));
-    assert_eq!(ask(BLOCK, u64::MAX - BLOCK as u64 + 1), Err(Errno::FBIG));
-    assert_eq!(ask(0, 0), Ok(0));
+    assert_eq!(write_atomic(100, 0), Err(Errno::INVAL));
+    assert_eq!(write_atomic(BLOCK, 512), Err(Errno::INVAL));
+    assert_eq!(write_atomic(LONGEST_ATOMIC as usize + BLOCK, 0), Err(Errno::INVAL));
+    assert_eq!(write_atomic(BLOCK, (i64::MAX as u64 + 1) - BLOCK as u64), Err(Errno::FBIG));
+    assert_eq!(write_atomic(BLOCK, u64::MAX - BLOCK as u64 + 1), Err(Errno::FBIG));
+    assert_eq!(write_atomic(0, 0), Ok(0));
     assert_eq!(bytes_of(&reactor, &file), vec![1; BLOCKS]);
     let image = File::over(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default());
     let written = reactor.block_on(image.write_atomic(Buffer::zeroed(BLOCK), 0)).1;
@@ -138,7 +138,7 @@ fn invalid_atomic_writes_are_refused_and_change_nothing() {
     let bytes = Buffer::copy_of(&[9; 3 * BLOCK + 5]).split_off(5);
     assert_eq!(reactor.block_on(file.write_atomic(bytes, 0)).1, Ok(3 * BLOCK));
     assert_eq!(bytes_of(&reactor, &file), with(9, 0, 3));
-    assert_eq!(ask(LONGEST_ATOMIC as usize, 0), Ok(LONGEST_ATOMIC as usize));
+    assert_eq!(write_atomic(LONGEST_ATOMIC as usize, 0), Ok(LONGEST_ATOMIC as usize));
 }
 
 #[test]

@@ -97,9 +97,9 @@ fn an_overwrite_updates_the_change_time_and_sync_keeps_it() {
     );
     machine.reactor.block_on(file.sync()).unwrap();
     // No sync follows: the volume stays as a power cut would leave it.
-    let told = inode(&volume, "/a").modified;
+    let modified = inode(&volume, "/a").modified;
     drop((file, volume));
-    assert_eq!(inode(&machine.volume(), "/a").modified, told);
+    assert_eq!(inode(&machine.volume(), "/a").modified, modified);
 }
 
 #[test]
@@ -180,14 +180,14 @@ fn every_change_by_a_user_clears_the_set_id_bits() {
     assert_eq!(permissions(), 0o6755);
     machine.write(&theirs, 4096);
     assert_eq!(permissions(), 0o755);
-    for ask in [
+    for operation in [
         theirs.set_size(5000),
         theirs.allocate(0, 9000, Size::Keep),
         theirs.punch_hole(0, 100),
         theirs.zero_range(0, 100, Size::Keep),
     ] {
         set();
-        machine.reactor.block_on(ask).unwrap();
+        machine.reactor.block_on(operation).unwrap();
         assert_eq!(permissions(), 0o755);
     }
     set();

@@ -325,7 +325,7 @@ fn spoil(device: &Device, reactor: &Reactor, sector: u64, spoilt: Spoilt) {
     assert_eq!(written, Ok(SECTOR as usize));
 }
 
-/// How a sector is lost.
+/// The way in which a sector is lost.
 #[derive(Clone, Copy, Debug)]
 enum Spoilt {
     Zeros,

@@ -14,7 +14,7 @@ use uringfs_file::{File, Size};
 use uringfs_reactor::Reactor;
 use uringfs_volume::{CheckOptions, OpenOptions, Volume};
 
-const LONGEST: usize = 400_000;
+const MAX_LENGTH: usize = 400_000;
 const SECTOR: usize = 512;
 const STEPS: usize = 30;
 
@@ -129,7 +129,7 @@ impl Run<'_> {
                 self.mark_durable(&[0, 1]);
             }
             _ => {
-                let read = file.read(Buffer::zeroed(LONGEST), 0);
+                let read = file.read(Buffer::zeroed(MAX_LENGTH), 0);
                 let (found, read) = reactor.block_on(read);
                 assert_eq!(found[..read.unwrap()], past.now()[..]);
             }
@@ -171,7 +171,7 @@ impl Run<'_> {
 
 fn content_of(volume: &Volume, path: &str, reactor: &Reactor) -> Vec<u8> {
     let file = volume.open(path, OpenOptions::direct()).unwrap();
-    let (found, read) = reactor.block_on(file.read(Buffer::zeroed(LONGEST), 0));
+    let (found, read) = reactor.block_on(file.read(Buffer::zeroed(MAX_LENGTH), 0));
     found[..read.unwrap()].to_vec()
 }
 
@@ -247,7 +247,7 @@ fn written_data_can_be_synced_after_the_volume_filled_up() {
         let blocks = run.volume.statistics().free_blocks - 300;
         reactor.block_on(big.allocate(0, blocks * 4096, Size::Extend)).unwrap();
         (0..STEPS / 2).for_each(|step| run.step(step as u8 + 1));
-        run.write_each(0xbb, LONGEST / 2);
+        run.write_each(0xbb, MAX_LENGTH / 2);
         let target = [b't'; 4000];
         let refused =
             (0..).find_map(|n| run.volume.make_symlink(&target, format!("/name {n}")).err());

@@ -1,5 +1,5 @@
-//! Error events: each error is reported once to every listener, with its file and range, whoever
-//! issued the request and wherever it completed.
+//! Error events: each error is reported once to every listener, with its file and range, for every
+//! kind of request and completion.
 
 mod fixture;
 
@@ -204,9 +204,9 @@ fn damage_found_by_an_operation_is_reported() {
         .map(|error| error.to_string())
         .collect();
     assert!(!damaged.is_empty());
-    let told = taken(&errors);
-    assert_eq!(volume.recent_errors(), told[told.len().saturating_sub(64)..]);
-    assert!(told.contains(&ErrorEvent::Damage(damaged[0].clone())), "{told:?}");
+    let events = taken(&errors);
+    assert_eq!(volume.recent_errors(), events[events.len().saturating_sub(64)..]);
+    assert!(events.contains(&ErrorEvent::Damage(damaged[0].clone())), "{events:?}");
 }
 
 #[test]

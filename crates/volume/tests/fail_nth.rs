@@ -344,29 +344,32 @@ fn space(it: &mut Worker<'_>) -> Result<(), GaveUp> {
     for round in 0..3_usize {
         let path = format!("/space {}", round % 2);
         let file = it.open(&path)?;
-        let ask = |it: &mut Worker<'_>,
-                   content: Vec<u8>,
-                   what: &dyn Fn(&File) -> uringfs_file::Ask<Result<(), Errno>>| {
-            it.set_content(&path, Some(content), |it| it.reactor.block_on(what(&file)))?;
-            it.durable(|it| it.reactor.block_on(file.sync()))?;
-            it.expected.acknowledge_all();
-            Ok(())
-        };
+        let operation =
+            |it: &mut Worker<'_>,
+             content: Vec<u8>,
+             what: &dyn Fn(&File) -> uringfs_file::Ask<Result<(), Errno>>| {
+                it.set_content(&path, Some(content), |it| it.reactor.block_on(what(&file)))?;
+                it.durable(|it| it.reactor.block_on(file.sync()))?;
+                it.expected.acknowledge_all();
+                Ok(())
+            };
         it.write(&path, 0, &vec![round as u8 + 1; 5 * BLOCK + 700])?;
         let mut content = it.expected.now(&path).unwrap();
         content.resize(9 * BLOCK, 0);
-        ask(it, content.clone(), &|file| file.set_size(9 * BLOCK as u64))?;
+        operation(it, content.clone(), &|file| file.set_size(9 * BLOCK as u64))?;
         content[1000..3 * BLOCK].fill(0);
-        ask(it, content.clone(), &|file| file.punch_hole(1000, 3 * BLOCK as u64 - 1000))?;
+        operation(it, content.clone(), &|file| file.punch_hole(1000, 3 * BLOCK as u64 - 1000))?;
         it.write(&path, BLOCK, &vec![round as u8 + 11; BLOCK + 100])?;
         let mut content = it.expected.now(&path).unwrap();
         content[4 * BLOCK..5 * BLOCK + 100].fill(0);
         let zeroed = BLOCK as u64 + 100;
-        ask(it, content.clone(), &|file| file.zero_range(4 * BLOCK as u64, zeroed, Size::Keep))?;
+        operation(it, content.clone(), &|file| {
+            file.zero_range(4 * BLOCK as u64, zeroed, Size::Keep)
+        })?;
         content.truncate(BLOCK + 50);
-        ask(it, content.clone(), &|file| file.set_size(BLOCK as u64 + 50))?;
+        operation(it, content.clone(), &|file| file.set_size(BLOCK as u64 + 50))?;
         content.resize(12 * BLOCK, 0);
-        ask(it, content, &|file| file.allocate(0, 12 * BLOCK as u64, Size::Extend))?;
+        operation(it, content, &|file| file.allocate(0, 12 * BLOCK as u64, Size::Extend))?;
         it.compare(&path)?;
         drop(file);
         if round < 2 {

@@ -22,7 +22,7 @@ use uringfs_volume::{Follow, FormatOptions, Inode, OpenOptions, Time, Volume};
 const BLOCK: u64 = 4096;
 /// Bytes of the file for each thread.
 const PART: u64 = 64 * BLOCK;
-const LONGEST: u64 = 5 * BLOCK;
+const MAX_LENGTH: u64 = 5 * BLOCK;
 /// Operations of a thread between comparisons.
 const ROUND: u64 = 200;
 
@@ -96,7 +96,7 @@ impl Worker<'_> {
     /// A range of its part.
     fn range(&mut self) -> (u64, usize) {
         let unit = [1, 512, BLOCK][self.random.below(3) as usize];
-        let length = (1 + self.random.below(LONGEST / unit)) * unit;
+        let length = (1 + self.random.below(MAX_LENGTH / unit)) * unit;
         let offset = self.random.below((PART - length) / unit + 1) * unit;
         (offset, length as usize)
     }
@@ -145,7 +145,7 @@ impl Worker<'_> {
         let (file, (offset, length)) = (self.file(), self.range());
         let (at, zeros) = (self.part.start + offset, vec![0; length]);
         let bytes: Vec<u8> = (0..length).map(|n| byte ^ (n / 512) as u8).collect();
-        let on = |ask| self.reactor.block_on(ask);
+        let on = |operation| self.reactor.block_on(operation);
         match self.random.below(40) {
             0..12 => {
                 let write = file.write(Buffer::copy_of(&bytes), at);

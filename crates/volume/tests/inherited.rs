@@ -125,14 +125,14 @@ fn changing_a_file_removes_its_capability() {
         give();
         write(&file);
         is_gone();
-        for ask in [
+        for operation in [
             file.set_size(5000),
             file.allocate(0, 9000, Size::Keep),
             file.punch_hole(0, 100),
             file.zero_range(0, 100, Size::Keep),
         ] {
             give();
-            reactor.block_on(ask).unwrap();
+            reactor.block_on(operation).unwrap();
             is_gone();
         }
         give();

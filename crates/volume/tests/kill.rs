@@ -39,7 +39,7 @@ fn writer() {
     let volume = open(Path::new(&image), Access::ReadWrite);
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     // The test harness captures printed output.
-    let mut told = std::fs::File::options().write(true).open("/proc/self/fd/3").unwrap();
+    let mut output = std::fs::File::options().write(true).open("/proc/self/fd/3").unwrap();
     for n in from.parse::<u64>().unwrap().. {
         let file = file_of(&volume, n);
         let bytes = n.to_le_bytes().repeat(length_of(n) / 8);
@@ -51,7 +51,7 @@ fn writer() {
             1 => reactor.block_on(file.sync()).unwrap(),
             _ => reactor.block_on(file.datasync()).unwrap(),
         }
-        writeln!(told, "{n}").unwrap();
+        writeln!(output, "{n}").unwrap();
     }
 }
 

@@ -18,7 +18,7 @@ const BLOCK: u64 = 4096;
 /// The logical block of the device: aligned writes of this size go in place.
 const SECTOR: u64 = 512;
 /// Few blocks, so that the same ones are used repeatedly.
-const LONGEST: u64 = 4 * BLOCK;
+const MAX_LENGTH: u64 = 4 * BLOCK;
 
 /// A file and its expected content.
 struct Pair<'v> {
@@ -49,14 +49,14 @@ impl Pair<'_> {
         match random.below(14) {
             0..=3 => {
                 let part = vec![byte; 1 + random.below(900) as usize];
-                if self.bytes.len() as u64 + 900 < LONGEST {
+                if self.bytes.len() as u64 + 900 < MAX_LENGTH {
                     let (_, offset) = self.reactor.block_on(file.append(Buffer::copy_of(&part)));
                     assert_eq!(offset, Ok(self.bytes.len() as u64));
                     self.put(self.bytes.len() as u64, &part);
                 }
             }
             4..=6 => {
-                let (offset, part) = (random.below(LONGEST - 900), 1 + random.below(900));
+                let (offset, part) = (random.below(MAX_LENGTH - 900), 1 + random.below(900));
                 let part = vec![byte; part as usize];
                 let (_, written) =
                     self.reactor.block_on(file.write(Buffer::copy_of(&part), offset));
@@ -66,8 +66,8 @@ impl Pair<'_> {
             7 | 8 => {
                 // Whole sectors of the device, or whole blocks.
                 let unit = [SECTOR, BLOCK][random.below(2) as usize];
-                let offset = random.below(LONGEST / unit) * unit;
-                let length = (unit * (1 + random.below(2))).min(LONGEST - offset);
+                let offset = random.below(MAX_LENGTH / unit) * unit;
+                let length = (unit * (1 + random.below(2))).min(MAX_LENGTH - offset);
                 let whole = vec![byte; length as usize];
                 // Sometimes enough in a row to make overwriters lock-free again.
                 for _ in 0..1 + random.below(12) {
@@ -82,7 +82,7 @@ impl Pair<'_> {
                 self.put(blocks.start, &whole);
             }
             10 => {
-                let size = random.below(LONGEST);
+                let size = random.below(MAX_LENGTH);
                 assert_eq!(on(file.set_size(size)), Ok(()));
                 self.bytes.resize(size as usize, 0);
             }
@@ -99,7 +99,7 @@ impl Pair<'_> {
                 }
             },
             12 => {
-                let (offset, part) = (random.below(LONGEST - 900), 1 + random.below(900));
+                let (offset, part) = (random.below(MAX_LENGTH - 900), 1 + random.below(900));
                 let part = vec![byte; part as usize];
                 let write = file.write_durably(Buffer::copy_of(&part), offset);
                 assert_eq!(self.reactor.block_on(write).1, Ok(part.len()));
@@ -131,8 +131,8 @@ impl Pair<'_> {
         let file =
             [file, &self.files[1], &self.cached[0], &self.cached[1]][random.below(4) as usize];
         let (start, length) = match random.below(2) {
-            0 => (0, LONGEST),
-            _ => (random.below(LONGEST), 1 + random.below(LONGEST)),
+            0 => (0, MAX_LENGTH),
+            _ => (random.below(MAX_LENGTH), 1 + random.below(MAX_LENGTH)),
         };
         let read = file.read(Buffer::zeroed(length as usize), start);
         let (found, read) = self.reactor.block_on(read);
@@ -227,7 +227,7 @@ fn truncated_bytes_never_reappear_in_the_cache() {
         let volume = formatted(&Sim::new(SimOptions::new(16 << 20).block_size(block_size)));
         for (way, size) in (0..9).flat_map(|way| [100, 600, 5000].map(|size| (way, size))) {
             let direct = create(&volume, &format!("/{way}/{size}").replace('/', "-"));
-            let on = |ask| assert_eq!(reactor.block_on(ask), Ok(()));
+            let on = |operation| assert_eq!(reactor.block_on(operation), Ok(()));
             let write = |file: &File, length: usize, offset| {
                 let bytes = Buffer::copy_of(&vec![7; length]);
                 assert_eq!(reactor.block_on(file.write(bytes, offset)).1, Ok(length));
@@ -257,8 +257,9 @@ fn truncated_bytes_never_reappear_in_the_cache() {
                 6 => on(file.allocate(size, BLOCK, Size::Extend)),
                 7 => on(file.zero_range(2 * BLOCK, BLOCK, Size::Extend)),
                 _ => {
-                    let ask = direct.write_atomic(Buffer::copy_of(&[7; BLOCK as usize]), 3 * BLOCK);
-                    assert_eq!(reactor.block_on(ask).1, Ok(BLOCK as usize));
+                    let operation =
+                        direct.write_atomic(Buffer::copy_of(&[7; BLOCK as usize]), 3 * BLOCK);
+                    assert_eq!(reactor.block_on(operation).1, Ok(BLOCK as usize));
                 }
             }
             for file in [&file, &direct] {

@@ -36,7 +36,7 @@ pub(crate) const EXTENTS_A_STEP: u64 = 4;
 /// the next commit.
 const RESERVED_STEPS: u64 = 3;
 
-/// What a batch leaves free when the catalog runs out of blocks.
+/// The pages that a batch leaves free when the catalog runs out of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reserve {
     /// Enough pages for batches that free something.

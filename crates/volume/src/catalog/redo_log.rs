@@ -205,7 +205,7 @@ impl RedoLog {
         let mut last_lacks = None;
         while log.next < log.half() {
             let number = log.number.checked_add(1);
-            let copies = halves.each_ref().map(|half| parse_record(half.from(log.next)));
+            let copies = halves.each_ref().map(|half| parse_record(half.bytes_from(log.next)));
             let copies = copies.map(|copy| copy.filter(|record| Some(record.number) == number));
             let lacks = copies.iter().position(Option::is_none);
             let good = copies.iter().position(Option::is_some);
@@ -216,7 +216,7 @@ impl RedoLog {
                 let block = halves[half].start + log.next;
                 format!("catalog log, block {block}: record {} has a wrong checksum", record.number)
             });
-            let bytes = &halves[good].from(log.next)[..(record.blocks * BLOCK) as usize];
+            let bytes = &halves[good].bytes_from(log.next)[..(record.blocks * BLOCK) as usize];
             replayed.tail.last = Some((log.next, Buffer::copy_of(bytes)));
             record.changes.into_iter().for_each(|change| replayed.changes.set(change));
             log.next += record.blocks;
@@ -230,8 +230,9 @@ impl RedoLog {
             return Err(Error::io(format!("reading the catalog's log, block {block}"), errno));
         }
         let blocks = halves.iter().flat_map(|half| (0..log.half()).map(move |block| (half, block)));
-        let later = blocks
-            .filter_map(|(half, block)| Some((block, parse_record(half.from(block))?.number)));
+        let later = blocks.filter_map(|(half, block)| {
+            Some((block, parse_record(half.bytes_from(block))?.number))
+        });
         let later: Vec<(u64, u64)> = later.filter(|(_, number)| *number > log.number).collect();
         if let Some((first, last)) =
             later.iter().map(|it| it.0).min().zip(later.iter().map(|it| it.1).max())
@@ -333,7 +334,7 @@ impl LogHalf {
         half
     }
 
-    fn from(&self, block: u64) -> &[u8] {
+    fn bytes_from(&self, block: u64) -> &[u8] {
         &self.bytes[(block * BLOCK) as usize..]
     }
 }

@@ -64,7 +64,7 @@ pub(crate) enum Access {
     ReadOnly,
 }
 
-/// How to treat pages that cannot be read.
+/// The treatment of pages that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LostPages {
     /// The read fails.

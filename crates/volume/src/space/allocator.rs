@@ -48,7 +48,7 @@ struct Region {
     pending: SpanSet,
 }
 
-/// What to allocate.
+/// A request for adjacent blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Want {
     /// Number of blocks wanted.
@@ -336,10 +336,10 @@ impl Allocator {
             .collect()
     }
 
-    /// Unloads regions without changes and pending blocks, if more than `most` are loaded. A loaded
+    /// Unloads regions without changes and pending blocks, if more than `max_loaded` are loaded. A loaded
     /// region takes 4 bytes for each free run: mostly a few runs, at most 64 KiB.
-    pub fn unload(&mut self, most: usize) {
-        if self.loaded.len() > most {
+    pub fn unload(&mut self, max_loaded: usize) {
+        if self.loaded.len() > max_loaded {
             let changed = &self.changed;
             self.loaded.retain(|index, region| {
                 changed.contains(index) || region.pending.summary().free > 0
@@ -354,8 +354,8 @@ impl Allocator {
         mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Option<Run>, E> {
         assert!((1..=want.blocks.min(REGION_BLOCKS)).contains(&want.least), "{want:?}");
-        let most = want.blocks.min(REGION_BLOCKS).min(available);
-        if most < want.least {
+        let max_blocks = want.blocks.min(REGION_BLOCKS).min(available);
+        if max_blocks < want.least {
             return Ok(None);
         }
         let goal = want.goal.filter(|goal| *goal < self.blocks).map(region_and_block);
@@ -364,29 +364,31 @@ impl Allocator {
             && let Some(rest) = self.load(region, &mut load)?.free.run_at(block)
             && u64::from(rest.length) >= want.least
         {
-            return Ok(Some(self.take_first(region, rest, most)));
+            return Ok(Some(self.take_first(region, rest, max_blocks)));
         }
-        let Some(region) = self.choose_region(goal.map(|(region, _)| region), most, &want) else {
+        let Some(region) = self.choose_region(goal.map(|(region, _)| region), max_blocks, &want)
+        else {
             return Ok(None);
         };
         let longest = self.longest_in(region);
         let free = &self.load(region, &mut load)?.free;
         let from = goal.filter(|goal| goal.0 == region).map_or(0, |(_, block)| block);
-        let span =
-            free.find_first(most.min(longest), from).expect("the region has a run of this length");
+        let span = free
+            .find_first(max_blocks.min(longest), from)
+            .expect("the region has a run of this length");
         self.assign_region(region, &want);
-        Ok(Some(self.take_first(region, span, most)))
+        Ok(Some(self.take_first(region, span, max_blocks)))
     }
 
-    /// The region in which to allocate `most` blocks, or as many as there are.
-    fn choose_region(&self, goal: Option<u32>, most: u64, want: &Want) -> Option<u32> {
+    /// The region in which to allocate `max_blocks` blocks, or as many as there are.
+    fn choose_region(&self, goal: Option<u32>, max_blocks: u64, want: &Want) -> Option<u32> {
         let own = self.caller_regions[want.caller % CALLER_SLOTS];
         // Near the goal, unless the region belongs to another caller.
         let goal =
             goal.filter(|goal| own == Some(*goal) || !self.caller_regions.contains(&Some(*goal)));
         let first = goal.into_iter().chain(own).chain([self.longest.largest()]);
         let regions = first.chain(self.caller_regions.into_iter().flatten());
-        let enough = regions.clone().find(|region| self.longest_in(*region) >= most);
+        let enough = regions.clone().find(|region| self.longest_in(*region) >= max_blocks);
         // Reversed, since `max_by_key` returns the last of equal elements.
         let longest = || regions.rev().max_by_key(|region| self.longest_in(*region));
         enough.or_else(longest).filter(|region| self.longest_in(*region) >= want.least)
@@ -407,9 +409,9 @@ impl Allocator {
         }
     }
 
-    /// Allocates at most `most` blocks from the beginning of a free span.
-    fn take_first(&mut self, region: u32, span: Span, most: u64) -> Run {
-        let span = Span { length: most.min(u64::from(span.length)) as u16, ..span };
+    /// Allocates at max_blocks `max_blocks` blocks from the beginning of a free span.
+    fn take_first(&mut self, region: u32, span: Span, max_blocks: u64) -> Run {
+        let span = Span { length: max_blocks.min(u64::from(span.length)) as u16, ..span };
         self.take(region, span);
         let start = u64::from(region) * REGION_BLOCKS + u64::from(span.start);
         Run { start, length: u64::from(span.length) }

@@ -370,7 +370,7 @@ fn forged_pages_give_errors_and_no_panic() {
             match forgery {
                 0 => bytes.fill(0),
                 1 => bytes.fill(0xff),
-                // Where redb has types, counts and offsets.
+                // The bytes of redb's types, counts and offsets.
                 2 => bytes[random.below(16) as usize] ^= 1 << random.below(8),
                 _ => bytes[random.below(BLOCK) as usize] ^= 1 << random.below(8),
             }

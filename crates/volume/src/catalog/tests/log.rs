@@ -231,13 +231,13 @@ fn a_record_fills_the_log_to_its_last_byte() {
     let sim = new_sim();
     let catalog = create_on(&sim);
     // Eight bytes of each block are the mark; header, change, key and checksum take 36.
-    let most = (HALF * (BLOCK - 8)) as usize - 36;
-    assert!(!catalog.log(&put(7, &vec![5; most + 1])).unwrap());
-    assert!(catalog.log(&put(7, &vec![5; most])).unwrap());
+    let max = (HALF * (BLOCK - 8)) as usize - 36;
+    assert!(!catalog.log(&put(7, &vec![5; max + 1])).unwrap());
+    assert!(catalog.log(&put(7, &vec![5; max])).unwrap());
     assert!(!catalog.log(&Batch::default()).unwrap());
     drop(catalog);
     let catalog = open_on(&sim).unwrap();
-    assert_eq!(catalog.get(Key::Inode(7)).unwrap().unwrap(), vec![5; most]);
+    assert_eq!(catalog.get(Key::Inode(7)).unwrap().unwrap(), vec![5; max]);
 }
 
 #[test]
