@@ -409,7 +409,7 @@ impl Allocator {
         }
     }
 
-    /// Allocates at max_blocks `max_blocks` blocks from the beginning of a free span.
+    /// Allocates at most `max_blocks` blocks from the beginning of a free span.
     fn take_first(&mut self, region: u32, span: Span, max_blocks: u64) -> Run {
         let span = Span { length: max_blocks.min(u64::from(span.length)) as u16, ..span };
         self.take(region, span);
