@@ -106,8 +106,8 @@ fn one_flipped_bit_in_any_sector_is_corrected_and_reported() {
             assert_eq!(read_damaged(&image, &records, Missing::Never, &place), 0, "{place}");
             let catalog = open_on(&image).unwrap();
             assert_eq!(catalog.verify(), Verified::Good, "{place}");
-            let flaws = catalog.flaws();
-            reported += usize::from(flaws.iter().any(|line| line.contains(&format!("{block}"))));
+            let warnings = catalog.flaws();
+            reported += usize::from(warnings.iter().any(|line| line.contains(&format!("{block}"))));
         }
     }
     assert!(flips > 500 && reported > 100, "{flips} flips, {reported} reported");
@@ -331,8 +331,8 @@ fn a_bad_copy_of_the_header_is_reported_and_repaired() {
     for copy in [0, 2048] {
         sim.rot(head * BLOCK + copy + 300, 4);
         let catalog = open_on(&sim).unwrap();
-        let flaws = [format!("catalog header, block {head}, byte {copy}: wrong checksum")];
-        assert_eq!(catalog.flaws(), flaws);
+        let warnings = [format!("catalog header, block {head}, byte {copy}: wrong checksum")];
+        assert_eq!(catalog.flaws(), warnings);
         assert!(all_of(&catalog).unwrap() == records);
         drop(catalog);
         assert!(open_on(&sim).unwrap().flaws().is_empty());

@@ -91,17 +91,17 @@ fn one_flipped_bit_in_the_log_loses_no_record_and_is_reported() {
         assert!(all_of(&catalog).unwrap() == records, "{place}");
         let block = sector / 8 % HALF;
         let record = places.iter().position(|place| place.contains(&block));
-        let flaws = log_warnings(&catalog);
+        let warnings = log_warnings(&catalog);
         match record {
             Some(record) if record + 1 < places.len() => {
                 let first = sector / 8 / HALF * HALF + LOG.start + places[record].start;
-                assert_eq!(flaws.len(), 1, "{place}");
-                assert!(flaws[0].contains(&format!("block {first}:")), "{place}: {flaws:?}");
+                assert_eq!(warnings.len(), 1, "{place}");
+                assert!(warnings[0].contains(&format!("block {first}:")), "{place}: {warnings:?}");
                 live += 1;
             }
             // The last record may be torn, which is no damage.
             _ => {
-                assert_eq!(flaws, Vec::<String>::new(), "{place}");
+                assert_eq!(warnings, Vec::<String>::new(), "{place}");
                 *(if record.is_some() { &mut last } else { &mut old }) += 1;
             }
         }
