@@ -75,7 +75,7 @@ impl Error {
     }
 
     /// The name of the damaged record at which a directory listing stopped. The listing can
-    /// continue behind it.
+    /// continue after it.
     pub fn damaged_name(&self) -> Option<&[u8]> {
         self.at.as_ref()?.get(8..)
     }

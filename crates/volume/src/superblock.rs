@@ -25,7 +25,7 @@ pub(crate) const RESERVED_BLOCKS: u64 = 32;
 /// Their number in a new volume that is not small: 4 MiB, so that the catalog survives when
 /// something overwrites the beginning of the device.
 const MAX_RESERVED_BLOCKS: u64 = (4 << 20) / BLOCK;
-/// A small volume reserves one of so many blocks.
+/// A small volume reserves one block in this many.
 const BLOCKS_PER_RESERVED: u64 = 8;
 /// Blocks of the slots. They are apart, so that one damaged spot rarely affects both.
 pub(crate) const SLOTS: [u64; 2] = [0, 16];

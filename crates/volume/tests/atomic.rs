@@ -82,7 +82,7 @@ fn after_a_cut(sim: &Sim, reactor: &Reactor) -> Vec<u8> {
 #[test]
 fn a_power_cut_leaves_all_of_an_atomic_write_or_nothing() {
     let reactor = reactor();
-    // In the middle, across the end, and right behind the end.
+    // In the middle, across the end, and right past the end.
     for (block, blocks) in [(3, 7), (0, BLOCKS), (BLOCKS - 2, 6), (BLOCKS, 3)] {
         let (sim, volume) = new_volume();
         let file = file_of_ones(&volume, &reactor);
@@ -220,7 +220,7 @@ fn concurrent_writes_happen_before_or_after_an_atomic_write() {
         let overwriter = scope.spawn(|| {
             let reactor = reactor();
             for round in 0..ROUNDS {
-                // In place, whole blocks and partial ones: behind the range, and at its end.
+                // In place, whole blocks and partial ones: after the range, and at its end.
                 let bytes = Buffer::copy_of(&vec![1; 2 * BLOCK]);
                 let at = (12 * BLOCK) as u64;
                 assert!(reactor.block_on(file.write(bytes, at)).1.is_ok());

@@ -54,7 +54,7 @@ impl Past {
         for (number, sector) in found.chunks(SECTOR).enumerate() {
             let start = number * SECTOR;
             let was = |content: &Vec<u8>| {
-                // Bytes behind the end are zeros.
+                // Bytes past the end are zeros.
                 let at = |n: usize| content.get(start + n).copied().unwrap_or(0);
                 sector.iter().enumerate().all(|(n, byte)| at(n) == *byte)
             };

@@ -116,7 +116,7 @@ fn acknowledged_writes_survive_a_kill() {
             let there = found(&reactor, &file);
             let missing = acknowledged.iter().find(|n| *n % FILES == residue && !there.contains(n));
             assert_eq!(missing, None, "kill {kill}, file {residue}: {there:?}");
-            // Truncates a partial write, so that the next one begins behind a complete one.
+            // Truncates a partial write, so that the next one begins after a complete one.
             let whole: usize = there.iter().map(|n| length_of(*n)).sum();
             assert_eq!(file.size(), whole as u64, "a file ends with a partial write");
         }

@@ -219,7 +219,7 @@ fn small_appends_read_nothing() {
     assert_eq!(sim.faults_hit(), 0);
 }
 
-/// The device has bytes behind the end of a truncated file, and folios hold whole blocks of it.
+/// The device has bytes past the end of a truncated file, and folios hold whole blocks of it.
 #[test]
 fn truncated_bytes_never_reappear_in_the_cache() {
     let reactor = reactor();

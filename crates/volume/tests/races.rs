@@ -115,7 +115,7 @@ impl History {
         })
     }
 
-    /// Checks the sectors of a read. Bytes behind the end of the file count as zeros.
+    /// Checks the sectors of a read. Bytes past the end of the file count as zeros.
     fn check(&self, place: &Place, bytes: &[u8], read: Range<u64>, what: &str) {
         for sector in place.sectors.clone() {
             let at = ((sector - place.sectors.start) * SECTOR) as usize;

@@ -11,7 +11,7 @@ use uringfs_volume::{CheckOptions, ErrorKind, FormatOptions, OpenOptions, Volume
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
-/// In the middle of a region of the allocator, and behind the next region.
+/// In the middle of a region of the allocator, and after the next region.
 const OLD: u64 = 40 * MIB;
 const NEW: u64 = 300 * MIB;
 

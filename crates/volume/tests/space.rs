@@ -197,7 +197,7 @@ fn truncated_bytes_do_not_reappear_when_the_file_grows() {
     type How = fn(&Machine, &File);
     let longer: [(&str, How); 6] = [
         ("set_size", |machine, file| machine.done(file.set_size(5000))),
-        ("a write far behind", |machine, file| machine.write(file, &[7; 512], 8192)),
+        ("a write far past the end", |machine, file| machine.write(file, &[7; 512], 8192)),
         ("a write of a block", |machine, file| machine.write(file, &[7; 4096], 4096)),
         ("a write in the same block", |machine, file| machine.write(file, &[7; 8], 3000)),
         ("allocate", |machine, file| machine.done(file.allocate(4000, 200, Size::Extend))),

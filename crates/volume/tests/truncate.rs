@@ -38,7 +38,7 @@ fn changes_of_a_file_do_not_fail_when_it_is_truncated() {
         ("overwrite of parts", |reactor, file| {
             reactor.write(file, Buffer::copy_of(&[1; 9000]), 700, TOKEN).unwrap();
         }),
-        ("write behind the end", |reactor, file| {
+        ("write past the end", |reactor, file| {
             reactor.write(file, Buffer::aligned(8192, 4096), 40_960, TOKEN).unwrap();
         }),
         ("append", |reactor, file| {

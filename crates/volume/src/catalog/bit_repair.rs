@@ -89,7 +89,7 @@ fn checksum_of(page: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, page) as u32
 }
 
-/// The bit that changes a checksum by `change`, in a page of `length` bytes. Every bit behind the
+/// The bit that changes a checksum by `change`, in a page of `length` bytes. Every bit after the
 /// flipped one shifts its effect on the checksum by one place.
 fn flipped_bit(length: usize, change: u32) -> Option<(usize, u32)> {
     let shift = |sum: &u32| Some((sum >> 1) ^ if sum & 1 == 1 { POLYNOMIAL } else { 0 });

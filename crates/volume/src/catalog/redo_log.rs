@@ -15,7 +15,7 @@
 //! The last record found may be in the device's cache only: its writer was killed before the flush,
 //! or the flush failed. Before anything depends on it, it must be written again
 //! ([`LogTail::rewrite_last`]) and flushed. A flush alone does not suffice, since Linux marks pages
-//! clean after a failed write-back. A record behind it, which cannot be read since its write
+//! clean after a failed write-back. A record after it, which cannot be read since its write
 //! failed, must not appear later either ([`LogTail::clear_next_record`]).
 
 use std::collections::BTreeMap;
@@ -188,7 +188,7 @@ impl RedoLog {
     /// Reads the records after `number`, which is the last one that redb has.
     ///
     /// # Errors
-    /// The device's, if neither half can be read behind the last record found.
+    /// The device's, if both halves have unreadable blocks after the last record found.
     pub(super) fn replay(blocks: &Blocks, run: Run, number: u64) -> Result<Replay, Error> {
         let mut log = RedoLog::starting_after(run, number);
         let mut replayed = Replay {
@@ -253,7 +253,7 @@ impl RedoLog {
             log.number = last;
         }
         if log.next > 0 || replayed.lost_record.is_some() {
-            // The last record may have one copy only: append nothing behind it.
+            // The last record may have one copy only: append nothing after it.
             log.next = log.half();
         }
         replayed.log = log;
@@ -285,7 +285,7 @@ impl LogTail {
         self.last.as_ref().map_or(Ok(()), |(at, bytes)| self.write(blocks, *at, bytes))
     }
 
-    /// Overwrites the block behind the last record, so that no record begins there. Durable when it
+    /// Overwrites the block after the last record, so that no record begins there. Durable when it
     /// returns. Call it when the header is durable: what the header contains may stand here.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Records in the order of their keys, a bounded number a call. The next call continues behind the
+//! Records in the order of their keys, a bounded number a call. The next call continues after the
 //! last key.
 
 use redb::ReadableTable;
@@ -37,10 +37,10 @@ impl Catalog {
         found.into_iter().map(|Found { key, value }| Ok((key, value?))).collect()
     }
 
-    /// As [`Self::scan`], but a damaged record does not hide the ones behind it.
+    /// As [`Self::scan`], but a damaged record does not hide the ones after it.
     ///
     /// # Errors
-    /// Those of pages: nothing behind a damaged page is found; the device's.
+    /// Those of pages: nothing after a damaged page is found; the device's.
     pub(crate) fn scan_each(
         &self,
         table: Table,

@@ -93,7 +93,7 @@ impl Time {
         }
     }
 
-    /// A time so many nanoseconds since 1970: from 1677 to 2262.
+    /// The time this many nanoseconds after 1970 began: from 1677 to 2262.
     pub const fn of_nanoseconds(nanoseconds: i64) -> Time {
         Time {
             seconds: nanoseconds.div_euclid(NANOSECONDS_PER_SECOND as i64),

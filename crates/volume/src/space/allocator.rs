@@ -55,7 +55,7 @@ pub struct Want {
     pub blocks: u64,
     /// The fewest adjacent blocks to accept; at most [`REGION_BLOCKS`].
     pub least: u64,
-    /// The preferred first block: mostly the one behind the file's last extent.
+    /// The preferred first block: mostly the one after the file's last extent.
     pub goal: Option<u64>,
     /// A small number that identifies the caller, such as one for each thread. Callers with
     /// different numbers get blocks in different regions while there are enough, so that their
@@ -175,7 +175,7 @@ impl Allocator {
         self.promised += blocks;
     }
 
-    /// Ends the reservation of so many blocks. [`Self::allocate_reserved`] can then allocate them
+    /// Ends the reservation of `blocks` blocks. [`Self::allocate_reserved`] can then allocate them
     /// at once. Does not panic, since destructors call this.
     pub fn redeem(&mut self, blocks: u64) {
         self.promised = self.promised.saturating_sub(blocks);
@@ -487,7 +487,7 @@ fn region_count(device_blocks: u64) -> u32 {
     device_blocks.div_ceil(REGION_BLOCKS) as u32
 }
 
-/// Blocks of a region. The last region of a device may be short, and the ones behind it have none.
+/// Blocks of a region. The last region of a device may be short, and the ones after it have none.
 pub(crate) fn length_of(region: u32, device_blocks: u64) -> u64 {
     device_blocks.saturating_sub(u64::from(region) * REGION_BLOCKS).min(REGION_BLOCKS)
 }

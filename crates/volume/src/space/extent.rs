@@ -35,7 +35,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The first block of the file behind the extent.
+    /// The first block of the file after the extent.
     #[inline]
     pub fn end(&self) -> u64 {
         self.offset + self.length

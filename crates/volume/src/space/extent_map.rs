@@ -60,7 +60,7 @@ impl ExtentMap {
             if extent.state == State::Written && range.end <= extent.end())
     }
 
-    /// The extents in order, from the one that holds `block` or the first behind it.
+    /// The extents in order, from the one that holds `block` or the first after it.
     pub fn iter_from(&self, block: u64) -> Iter<'_> {
         let (leaf, next) = self.tree.leaf_from(block);
         Iter { tree: &self.tree, leaf: leaf.iter(), next }
@@ -95,10 +95,10 @@ impl ExtentMap {
         self.replace(extent.range(), Some(extent))
     }
 
-    /// Appends an extent behind all others, as records are loaded.
+    /// Appends an extent after all others, as records are loaded.
     ///
     /// # Errors
-    /// [`InvalidExtent::Order`] when another extent ends behind its beginning.
+    /// [`InvalidExtent::Order`] when another extent ends after its beginning.
     pub fn push(&mut self, extent: Extent) -> Result<(), InvalidExtent> {
         if self.iter_from(extent.offset).next().is_some() {
             return Err(InvalidExtent::Order);

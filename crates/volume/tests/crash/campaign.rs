@@ -16,12 +16,12 @@ use uringfs_volume::{CheckOptions, OpenOptions, Volume};
 use crate::found::Found;
 use crate::history::History;
 
-/// One of so many images is opened with another power cut.
+/// One image in this many is opened with another power cut.
 const RECOVERED: usize = 200;
-/// And one of so many of the images after that.
+/// And one in this many of the images after that.
 const RECOVERED_AGAIN: usize = 60;
 const MAX_DEPTH: usize = 3;
-/// One of so many images is used after its comparison.
+/// One image in this many is used after its comparison.
 const USED: usize = 4;
 
 /// Counts of all images and openings.
@@ -41,7 +41,7 @@ fn kind_of(crash: Crash) -> usize {
     match crash {
         Crash::LoseAll | Crash::Subset(0) => 1,
         Crash::KeepAll => 0,
-        // Keeps the writes before some write, and none behind it.
+        // Keeps the writes before some write, and none after it.
         Crash::Subset(bits) if (bits + 1).is_power_of_two() => 0,
         Crash::Subset(_) => 2,
         Crash::Seeded(_) => 3,

@@ -285,7 +285,7 @@ impl Model {
         whole.start..whole.end.max(whole.start)
     }
 
-    /// Zeros the bytes of the last block behind the end, before the file grows.
+    /// Zeros the bytes of the last block past the end, before the file grows.
     fn zero_tail(&mut self, file: Id) {
         let size = self.layout_mut(file).size;
         if !size.is_multiple_of(BLOCK) && self.content(file, size / BLOCK).is_some() {
@@ -293,7 +293,7 @@ impl Model {
         }
     }
 
-    /// Writes a block. Bytes behind the file's end are zeros.
+    /// Writes a block. Bytes past the file's end are zeros.
     fn put(&mut self, file: Id, block: usize, fill: impl FnOnce(&mut [u8; BLOCK])) {
         let mut bytes = Box::new(*self.content(file, block).unwrap_or(&[0; BLOCK]));
         let inside = self.layout_mut(file).size.saturating_sub(block * BLOCK).min(BLOCK);

@@ -18,7 +18,7 @@ pub enum Planted {
     /// This flush, counted from 1, succeeds without effect. So do the flushes that follow it
     /// without a write in between.
     DroppedFlush(usize),
-    /// Writes that do not come from the committing thread reach the device after so many flushes.
+    /// Writes that do not come from the committing thread reach the device after this many flushes.
     LateData {
         flushes: usize,
     },

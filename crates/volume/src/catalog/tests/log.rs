@@ -19,7 +19,7 @@ struct LoggedCatalog {
     places: Vec<std::ops::Range<u64>>,
 }
 
-/// The log also has old records, behind the new ones.
+/// The log also has old records, after the new ones.
 fn logged(seed: u64) -> LoggedCatalog {
     let sim = new_sim();
     let catalog = create_on(&sim);
@@ -81,7 +81,7 @@ fn one_flipped_bit_in_the_log_loses_no_record_and_is_reported() {
         let address = LOG.start * BLOCK + sector * 512;
         let mut bytes = [0; 512];
         sim.peek(address, &mut bytes);
-        // Bytes behind a record do not matter.
+        // Bytes after a record do not matter.
         let Some(end) = bytes.iter().rposition(|byte| *byte != 0) else { continue };
         let (byte, bit) = (address + random.below(end as u64 + 1), random.below(8) as u32);
         let image = sim.crash_image(Crash::KeepAll);
@@ -309,7 +309,7 @@ fn a_value_that_looks_like_a_record_is_not_replayed() {
             drop(catalog);
             let catalog = open_on(&sim).unwrap_or_else(|e| panic!("{before} before: {e}"));
             assert_eq!(inodes(&catalog, 0), [], "{before} before");
-            // Now the value is an old record, behind a new one.
+            // Now the value is an old record, after a new one.
             catalog.commit(&put(2, b"right")).unwrap();
             assert!(catalog.log(&put(3, b"right")).unwrap());
             drop(catalog);

@@ -3,7 +3,7 @@
 
 /// One number for each region, and the position of the largest.
 pub(super) struct MaxTree {
-    /// The root is at 1, and the children of `index` at `2 * index` and behind it. The second half
+    /// The root is at 1, and the children of `index` at `2 * index` and after it. The second half
     /// holds the regions.
     tree: Vec<u16>,
 }

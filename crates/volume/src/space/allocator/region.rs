@@ -22,7 +22,7 @@ impl Span {
         Span { start: start as u16, length: length as u16 }
     }
 
-    /// The first block behind the span.
+    /// The first block after the span.
     fn end(self) -> u32 {
         u32::from(self.start) + u32::from(self.length)
     }
@@ -68,12 +68,12 @@ impl SpanSet {
         self.summary
     }
 
-    /// The spans that begin at `from` or behind it.
+    /// The spans that begin at `from` or after it.
     pub(super) fn iter_from(&self, from: u16) -> impl Iterator<Item = Span> {
         self.spans[self.spans.partition_point(|span| span.start < from)..].iter().copied()
     }
 
-    /// The first span of at least `length` blocks at or behind `from`; otherwise the first such
+    /// The first span of at least `length` blocks at or after `from`; otherwise the first such
     /// span of all.
     pub(super) fn find_first(&self, length: u64, from: u16) -> Option<Span> {
         let mut spans = self.iter_from(from).chain(self.iter_from(0));

@@ -9,7 +9,7 @@ pub(super) trait Item: Clone {
 
 /// At most `N` items, a power of two, in the order of their first blocks.
 pub(super) struct Chunk<T, const N: usize> {
-    /// The first block of each item; `u64::MAX` behind the last item.
+    /// The first block of each item; `u64::MAX` after the last item.
     firsts: [u64; N],
     pub(super) items: Vec<T>,
 }
@@ -24,7 +24,7 @@ impl<T: Item, const N: usize> Chunk<T, N> {
         chunk
     }
 
-    /// Index of the last item that does not begin behind `block`, a number below `u64::MAX`. 0 if
+    /// Index of the last item that does not begin after `block`, a number below `u64::MAX`. 0 if
     /// there is none.
     #[inline]
     pub(super) fn index_of(&self, block: u64) -> usize {

@@ -56,7 +56,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// The extents of one leaf that end behind `block`, and the first block of the next leaf
+    /// The extents of one leaf that end after `block`, and the first block of the next leaf
     /// (`u64::MAX` if this is the last). If there are none, the first extent of the next leaf is
     /// the next.
     #[inline]
