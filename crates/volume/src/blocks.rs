@@ -1,5 +1,5 @@
-//! Blocks of the device, and the volume's own reads and writes of them: each is done when the call
-//! returns. Files' bytes do not come this way; see the reactor.
+//! Synchronous reads and writes of whole blocks of the device, for the volume's own metadata. File
+//! data goes through the reactor instead.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Device, Durability, Failure, Op, Payload, Progress, Request, Tag};
 
-/// Bytes of a block.
+/// Size of a block, in bytes.
 pub const BLOCK: u64 = 4096;
 
-/// Blocks of the device that lie in a row.
+/// Adjacent blocks of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Run {
-    /// The first, counted from the device's beginning.
+    /// The first block, counted from the beginning of the device.
     pub start: u64,
-    /// How many.
+    /// Number of blocks.
     pub length: u64,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Debug for Run {
     }
 }
 
-/// A device, by blocks, from any thread.
+/// A device, accessed by blocks from any thread.
 #[derive(Clone)]
 pub(crate) struct Blocks {
     device: Device,
@@ -43,7 +43,7 @@ impl Blocks {
         Blocks { device: device.clone() }
     }
 
-    /// Whole blocks of the device.
+    /// Number of whole blocks.
     pub(crate) fn count(&self) -> u64 {
         self.device.geometry().size / BLOCK
     }
@@ -51,20 +51,20 @@ impl Blocks {
     /// Reads `length` bytes, whole blocks, from block `start` on.
     ///
     /// # Errors
-    /// The device's; EIO when it ends before.
+    /// The device's; EIO when the device ends before the last block.
     pub(crate) fn read(&self, start: u64, length: usize) -> Result<Buffer, Errno> {
         let payload = Payload::Buffer(Buffer::zeroed(length));
         match self.perform(Op::Read, start * BLOCK, payload, Durability::Volatile)? {
             (Payload::Buffer(buffer), done) if done == length as u64 => Ok(buffer),
-            // It lies behind the device's end.
+            // The device ends before the last block.
             _ => Err(Errno::IO),
         }
     }
 
-    /// Writes whole blocks from block `start` on; durable after the next [`Self::flush`].
+    /// Writes whole blocks from block `start` on. They are durable after the next [`Self::flush`].
     ///
     /// # Errors
-    /// The device's; EIO when it ends before.
+    /// The device's; EIO when the device ends before the last block.
     pub(crate) fn write(&self, start: u64, bytes: Buffer) -> Result<(), Errno> {
         let length = bytes.len() as u64;
         let payload = Payload::Buffer(bytes);
@@ -72,24 +72,24 @@ impl Blocks {
         if done == length { Ok(()) } else { Err(Errno::IO) }
     }
 
-    /// Makes every write that has completed durable.
+    /// Makes all completed writes durable.
     ///
     /// # Errors
-    /// The device's: what was written since the last good one may be lost.
+    /// The device's. Writes since the last successful flush may be lost then.
     pub(crate) fn flush(&self) -> Result<(), Errno> {
         self.perform(Op::Flush, 0, Payload::Length(0), Durability::Volatile).map(drop)
     }
 
-    /// Gives up what blocks hold; they may hold anything after.
+    /// Discards blocks. Their content is undefined afterwards.
     ///
     /// # Errors
-    /// EOPNOTSUPP, and what else the device has.
+    /// EOPNOTSUPP if the device has no discard; others of the device.
     pub(crate) fn discard(&self, run: Run) -> Result<(), Errno> {
         let limits = self.device.geometry().discard.ok_or(Errno::OPNOTSUPP)?;
-        let most = (limits.max_bytes / BLOCK).max(1);
+        let max_blocks = (limits.max_bytes / BLOCK).max(1);
         let mut start = run.start;
         while start < run.end() {
-            let length = most.min(run.end() - start);
+            let length = max_blocks.min(run.end() - start);
             let payload = Payload::Length(length * BLOCK);
             self.perform(Op::Discard, start * BLOCK, payload, Durability::Volatile)?;
             start += length;
@@ -97,7 +97,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Does a request to its end, and answers its memory and the bytes done.
+    /// Performs a request to its end. Returns its memory and the bytes done.
     fn perform(
         &self,
         op: Op,
@@ -135,16 +135,16 @@ mod tests {
     use uringfs_device::{Access, Listener};
 
     #[derive(Default)]
-    struct Told(AtomicU32);
+    struct FailureCounter(AtomicU32);
 
-    impl Listener for Told {
+    impl Listener for FailureCounter {
         fn failed(&self, _: Failure) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     #[test]
-    fn what_was_written_is_read_through_short_and_interrupted_transfers() {
+    fn short_and_interrupted_transfers_are_completed() {
         let sim = Sim::new(SimOptions::new(1 << 20).seed(3));
         sim.inject(Rule::new(None, When::OneIn(3), Fault::Short));
         sim.inject(Rule::new(None, When::OneIn(4), Fault::Error(Errno::INTR)));
@@ -161,13 +161,13 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_ends_early_answers_no_bytes_and_its_listeners_are_told() {
+    fn a_read_past_the_end_fails_and_notifies_listeners() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         std::fs::write(&path, vec![7; 1 << 20]).unwrap();
         let device = Device::open(&path, Access::Read).unwrap();
-        let told = Arc::new(Told::default());
-        let listener: Arc<dyn Listener> = told.clone();
+        let counter = Arc::new(FailureCounter::default());
+        let listener: Arc<dyn Listener> = counter.clone();
         device.core().listen(Arc::downgrade(&listener));
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(6000).unwrap();
         let blocks = Blocks::of(&device);
@@ -175,11 +175,11 @@ mod tests {
         for (start, length) in [(1, 4096), (0, 8192), (255, 4096)] {
             assert_eq!(blocks.read(start, length).err(), Some(Errno::IO), "{length} at {start}");
         }
-        assert_eq!(told.0.load(Ordering::Relaxed), 3);
+        assert_eq!(counter.0.load(Ordering::Relaxed), 3);
     }
 
     #[test]
-    fn behind_the_end_nothing_is_read_or_written() {
+    fn blocks_past_the_end_are_neither_read_nor_written() {
         let device = Device::new(Sim::new(SimOptions::new(1 << 20))).unwrap();
         let blocks = Blocks::of(&device);
         assert!(blocks.read(256, 4096).is_err());

@@ -1,27 +1,27 @@
-//! What goes wrong on the control path: opening, formatting, names, commits. Bytes of files answer
-//! an errno instead.
+//! Errors of the control path: opening, formatting, names, commits. Reads and writes of file data
+//! return an errno instead.
 
 use std::fmt;
 
 use rustix::io::Errno;
 
-/// Which kind of trouble, as far as a program would act on it.
+/// The kind of an error, as far as a program acts on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The target holds no uringfs volume.
     NotAVolume,
-    /// The volume holds bytes that it did not write.
+    /// The volume holds bytes that uringfs did not write.
     Damaged,
     /// The volume needs a newer uringfs, or a larger device.
     Unsupported,
     /// The device failed.
     Io(Errno),
-    /// Nothing is free that this could use; all that was there is still usable.
+    /// No space for this operation. The volume remains usable.
     NoSpace,
-    /// Something asked for cannot be.
+    /// An argument is invalid.
     Input,
-    /// A name, a file or an attribute forbids it, as a system call would say.
+    /// The state of a name, a file or an attribute forbids the operation, as the errno says.
     Refused(Errno),
 }
 
@@ -44,12 +44,12 @@ impl Error {
         Error::new(ErrorKind::Damaged, context)
     }
 
-    /// The device failed while this was done: "reading block 7".
+    /// The device failed during an action, such as "reading block 7".
     pub(crate) fn io(doing: impl Into<String>, errno: Errno) -> Error {
         Error::new(ErrorKind::Io(errno), doing).because(errno)
     }
 
-    /// Adds the error that caused this one; it is printed after the context.
+    /// Adds the cause. `Display` prints it after the context.
     pub(crate) fn because(
         mut self,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -62,24 +62,25 @@ impl Error {
         Error::new(ErrorKind::Refused(errno), context)
     }
 
-    /// Says what it is about: "inode 7".
+    /// Prefixes the context, as with "inode 7".
     pub(crate) fn of(mut self, what: impl fmt::Display) -> Error {
         self.context = format!("{what}: {}", self.context);
         self
     }
 
-    /// Says which record it is about, by its key.
+    /// Adds the key of the damaged record.
     pub(crate) fn at(mut self, key: Vec<u8>) -> Error {
         self.at = Some(key);
         self
     }
 
-    /// Of a listing that came to a damaged record, the name it has: behind that the listing can go on.
+    /// The name of the damaged record at which a directory listing stopped. The listing can
+    /// continue after it.
     pub fn damaged_name(&self) -> Option<&[u8]> {
         self.at.as_ref()?.get(8..)
     }
 
-    /// What a system call would answer.
+    /// The errno that a system call would return.
     pub fn errno(&self) -> Errno {
         match self.kind {
             ErrorKind::Refused(errno) | ErrorKind::Io(errno) => errno,
@@ -90,7 +91,7 @@ impl Error {
         }
     }
 
-    /// Which kind it is.
+    /// The kind, by which a program can act.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_one_line_and_ends_with_its_cause() {
+    fn an_error_is_one_line_that_ends_with_its_cause() {
         let error = Error::io("reading block 7", Errno::IO);
         assert_eq!(error.kind(), ErrorKind::Io(Errno::IO));
         assert_eq!(error.to_string(), format!("reading block 7: {}", Errno::IO));

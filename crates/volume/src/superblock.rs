@@ -1,16 +1,16 @@
-//! The superblock: what a volume is, and where its catalog lies. Kept in two slots, so that one of
-//! them is whole at every moment, and in a copy far from both, which only a repair reads;
-//! `docs/format.md` has it byte by byte.
+//! The superblock: identity and size of a volume, and the blocks of its catalog. It lies in two
+//! slots, so that one of them is whole at every moment, and in a copy far from both, which only a
+//! repair reads. `docs/format.md` has the bytes.
 //!
-//! What [`Superblock::read`] answers can be trusted: every field was checked against the others
-//! and against the device.
+//! A superblock that [`Superblock::read`] returns can be trusted: every field was checked against
+//! the others and against the device.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::mem::size_of;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crc_fast::{CrcAlgorithm, checksum};
+use crc_fast::{CrcAlgorithm, checksum as crc_checksum};
 use rustix::rand::{GetRandomFlags, getrandom};
 use uringfs_buffer::Buffer;
 use zerocopy::little_endian::{U32, U64};
@@ -19,88 +19,89 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
 
-/// Blocks at the device's beginning that never hold anything else: so many at least, and all that volumes
-/// of older versions have.
+/// Blocks at the beginning of the device that hold nothing but superblocks: the minimum, and the
+/// number in volumes of older versions.
 pub(crate) const RESERVED_BLOCKS: u64 = 32;
-/// And so many in a new volume that is not small: 4 MiB, so that the catalog outlives what is written over
-/// the beginning of a device by mistake.
-const MOST_RESERVED: u64 = (4 << 20) / BLOCK;
-/// A small volume reserves one in so many blocks.
-const RESERVED_SHARE: u64 = 8;
-/// Where the slots lie: apart, so that one damaged spot rarely takes both.
+/// Their number in a new volume that is not small: 4 MiB, so that the catalog survives when
+/// something overwrites the beginning of the device.
+const MAX_RESERVED_BLOCKS: u64 = (4 << 20) / BLOCK;
+/// A small volume reserves one block in this many.
+const BLOCKS_PER_RESERVED: u64 = 8;
+/// Blocks of the slots. They are apart, so that one damaged spot rarely affects both.
 pub(crate) const SLOTS: [u64; 2] = [0, 16];
-/// Where the copy lies; in a smaller volume in its last block.
-const COPY: u64 = (64 << 20) / BLOCK;
-/// The most runs of blocks that the catalog may lie in.
+/// Block of the copy. In a smaller volume it is the last block.
+const COPY_BLOCK: u64 = (64 << 20) / BLOCK;
+/// The most runs of blocks of the catalog.
 pub(crate) const MAX_CATALOG_RUNS: usize = 240;
 /// The most blocks of the catalog's log, both halves together.
 pub(crate) const MAX_LOG_BLOCKS: u64 = 512;
 /// The most bytes of a label.
-pub(crate) const MAX_LABEL: usize = 64;
+pub(crate) const MAX_LABEL_BYTES: usize = 64;
 /// Blocks of the largest volume: 64 TiB.
 pub(crate) const MAX_BLOCKS: u64 = (64 << 40) / BLOCK;
 
 const MAGIC: [u8; 8] = *b"uringfs\x1a";
-/// The version of the format that this code reads and writes.
+/// The format version that this code reads and writes.
 const VERSION: u32 = 2;
-/// A copy of the superblock lies where [`Superblock::copy`] says, and whoever writes the slots writes it.
+/// A copy of the superblock lies in block [`Superblock::copy`]. Each write of the slots must write
+/// it, too.
 const HAS_COPY: u64 = 1;
-/// Records of inodes may be of version 3.
+/// Inode records may have version 3.
 const WIDE_TIMES: u64 = 1;
 
 /// One bit for each thing a volume may use that earlier code did not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Features {
-    /// Whoever does not know one may read and write all the same.
+    /// Code that does not know one of these may read and write.
     pub(crate) compatible: u64,
-    /// Whoever does not know one may only read.
+    /// Code that does not know one of these may only read.
     pub(crate) read_only_compatible: u64,
-    /// Whoever does not know one must keep away.
+    /// Code that does not know one of these must not open the volume.
     pub(crate) incompatible: u64,
 }
 
 impl Features {
-    /// What new volumes have, which is all that this code knows.
-    pub(crate) const NOW: Features =
+    /// The features of new volumes, which are all that this code knows.
+    pub(crate) const CURRENT: Features =
         Features { compatible: 0, read_only_compatible: HAS_COPY, incompatible: WIDE_TIMES };
 }
 
-/// What a volume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) features: Features,
-    /// Counts the writes of a superblock; the higher of two slots holds.
+    /// Number of superblocks written. The slot with the higher number counts.
     pub(crate) generation: u64,
-    /// Sixteen random bytes that no other volume has.
+    /// Sixteen random bytes that identify the volume.
     pub(crate) uuid: [u8; 16],
     pub(crate) label: String,
-    /// Blocks of the volume; the device may have more.
+    /// Blocks of the volume. The device may have more.
     pub(crate) total_blocks: u64,
     /// Nanoseconds since 1970.
     pub(crate) created_ns: u64,
-    /// Where the catalog lies, in the catalog's order.
+    /// The runs of the catalog, in its order.
     pub(crate) catalog: Vec<Run>,
-    /// Where its log lies; of no blocks, if it has none.
+    /// The run of the catalog's log. Its length is 0 if there is none.
     pub(crate) log: Run,
     /// Blocks at the beginning that hold nothing but superblocks.
     reserved: u64,
-    /// Which of [`SLOTS`] this was read from or is the older; the other is written first.
+    /// Index in [`SLOTS`] of the slot that this was read from. The other slot is written first.
     slot: usize,
-    /// Bytes that compatible features may use, kept as they were found.
-    spare: [u8; SPARE],
+    /// Bytes for compatible features, kept as they were read.
+    spare: [u8; SPARE_BYTES],
 }
 
-/// A superblock, and how it was found.
+/// A superblock as it was read, with the state of its slots.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) superblock: Superblock,
-    /// The slots that are not to be used; writing the superblock makes them good again.
+    /// Unusable slots. Writing the superblock repairs them.
     pub(crate) bad_slots: Vec<BadSlot>,
 }
 
 impl Found {
-    /// Takes into account how many blocks the catalog knows of. Where the power was cut while the volume grew,
-    /// the copy was still to be written at its new place: whatever lies there is older.
+    /// Takes the number of blocks that the catalog knows into account. If the power was cut while
+    /// the volume grew, the copy was not yet written at its new place: whatever lies there counts
+    /// as older.
     pub(crate) fn settle(&mut self, known: u64) {
         if self.superblock.left_by_copy(known).is_some() {
             let copy = self.superblock.copy();
@@ -110,24 +111,23 @@ impl Found {
     }
 }
 
-/// A slot that is not to be used.
+/// An unusable slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BadSlot {
     pub(crate) block: u64,
     pub(crate) flaw: Flaw,
 }
 
-/// What is wrong with a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     Unreadable(rustix::io::Errno),
     NoMagic,
     Checksum,
-    /// The sum is right, what it covers is not.
+    /// The checksum is right, but a field is invalid.
     Field(&'static str),
-    /// It is good, and was written before the other: what came after it is not in it.
+    /// Valid, but written before the other slot.
     Older,
-    /// It is good, and another volume's.
+    /// Valid, but of another volume.
     Foreign,
 }
 
@@ -150,7 +150,7 @@ impl fmt::Display for BadSlot {
     }
 }
 
-const SPARE: usize = 80;
+const SPARE_BYTES: usize = 80;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -159,21 +159,21 @@ struct RawRun {
     length: U64,
 }
 
-/// A slot as it lies on the device. Magic, sum and version stay where they are in every version.
+/// A slot on the device. Magic, checksum and version have the same position in every version.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Slot {
+struct RawSlot {
     magic: [u8; 8],
     /// CRC32C of every byte of the slot after this field.
-    sum: U32,
+    checksum: U32,
     version: U32,
     compatible: U64,
     read_only_compatible: U64,
     incompatible: U64,
     generation: U64,
     uuid: [u8; 16],
-    /// UTF-8, then zeros.
-    label: [u8; MAX_LABEL],
+    /// UTF-8, padded with zeros.
+    label: [u8; MAX_LABEL_BYTES],
     block_size: U32,
     catalog_runs: U32,
     total_blocks: U64,
@@ -181,7 +181,7 @@ struct Slot {
     log: RawRun,
     /// 0 in volumes that have [`RESERVED_BLOCKS`].
     reserved: U64,
-    spare: [u8; SPARE],
+    spare: [u8; SPARE_BYTES],
     catalog: [RawRun; MAX_CATALOG_RUNS],
 }
 
@@ -197,27 +197,28 @@ impl From<RawRun> for Run {
     }
 }
 
-const _: () = assert!(size_of::<Slot>() == BLOCK as usize);
-/// Where the sum's cover begins.
-const COVERED: usize = 12;
-/// Blocks that are read at once where copies are looked for.
-const PART: usize = 256;
+const _: () = assert!(size_of::<RawSlot>() == BLOCK as usize);
+/// The first byte that the checksum covers.
+const CHECKSUM_START: usize = 12;
+/// Blocks read at once in the search for copies.
+const SCAN_BLOCKS: usize = 256;
 
 impl Superblock {
-    /// Of a new volume of `total_blocks` whose catalog lies in `catalog`, and its log in `log`; not yet
-    /// written. What is before both stays reserved.
+    /// Creates the superblock of a new volume of `total_blocks`, with its catalog in `catalog` and
+    /// the log in `log`. Does not write it. The blocks before both are reserved.
     ///
     /// # Errors
-    /// For a label over [`MAX_LABEL`] bytes or with a zero byte, too many blocks, and a catalog
-    /// that does not lie inside.
+    /// `Input` for a label over [`MAX_LABEL_BYTES`] bytes or with a zero byte, too many blocks, and
+    /// a catalog outside the volume.
     pub(crate) fn new(
         total_blocks: u64,
         label: &str,
         catalog: Vec<Run>,
         log: Run,
     ) -> Result<Superblock, Error> {
-        if label.len() > MAX_LABEL || label.contains('\0') {
-            let context = format!("label {label:?}: at most {MAX_LABEL} bytes, none of them zero");
+        if label.len() > MAX_LABEL_BYTES || label.contains('\0') {
+            let context =
+                format!("label {label:?}: at most {MAX_LABEL_BYTES} bytes, none of them zero");
             return Err(Error::new(ErrorKind::Input, context));
         }
         let mut uuid = [0; 16];
@@ -226,7 +227,7 @@ impl Superblock {
         let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let reserved = catalog.iter().chain([&log]).map(|run| run.start).min().unwrap_or(0);
         let superblock = Superblock {
-            features: Features::NOW,
+            features: Features::CURRENT,
             generation: 0,
             uuid,
             label: label.into(),
@@ -236,7 +237,7 @@ impl Superblock {
             log,
             reserved,
             slot: 0,
-            spare: [0; SPARE],
+            spare: [0; SPARE_BYTES],
         };
         superblock.check().map_err(|which| {
             Error::new(ErrorKind::Input, format!("a volume of {total_blocks} blocks: {which}"))
@@ -244,9 +245,9 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// Blocks that a new volume of `total_blocks` keeps for superblocks.
+    /// Blocks that a new volume of `total_blocks` reserves for superblocks.
     pub(crate) fn reserved_in_new(total_blocks: u64) -> u64 {
-        (total_blocks / RESERVED_SHARE).clamp(RESERVED_BLOCKS, MOST_RESERVED)
+        (total_blocks / BLOCKS_PER_RESERVED).clamp(RESERVED_BLOCKS, MAX_RESERVED_BLOCKS)
     }
 
     /// Blocks at the beginning that hold nothing but superblocks.
@@ -256,7 +257,7 @@ impl Superblock {
 
     /// The block of the copy in a volume of `total_blocks` that has one.
     pub(crate) fn copy_in(total_blocks: u64) -> u64 {
-        COPY.min(total_blocks - 1)
+        COPY_BLOCK.min(total_blocks - 1)
     }
 
     /// The block of the copy, if the volume has one.
@@ -265,27 +266,28 @@ impl Superblock {
         has_copy.then(|| Superblock::copy_in(self.total_blocks))
     }
 
-    /// The block that the copy has left, if the volume has grown since it had `known` blocks.
+    /// The former block of the copy, if the volume has grown since it had `known` blocks.
     pub(crate) fn left_by_copy(&self, known: u64) -> Option<Run> {
         let left = Superblock::copy_in(known);
         (self.copy()? != left).then_some(Run { start: left, length: 1 })
     }
 
-    /// The runs that belong neither to files nor to the catalog.
+    /// The runs of the reserved blocks and the copy.
     pub(crate) fn takes(&self) -> impl Iterator<Item = Run> + use<> {
         let reserved = Run { start: 0, length: self.reserved };
         [reserved].into_iter().chain(self.copy().map(|start| Run { start, length: 1 }))
     }
 
-    /// The newer of the good slots.
+    /// Reads the newer of the valid slots.
     ///
     /// # Errors
-    /// `NotAVolume` when neither slot and no copy has a superblock; `Damaged` when no slot can be used, or
-    /// the copy is newer than both; `Unsupported` for a newer format, for features that must be known, and
-    /// for a device shorter than the volume.
+    /// - `NotAVolume` when neither a slot nor a copy holds a superblock.
+    /// - `Damaged` when no slot is valid, or the copy is newer than both.
+    /// - `Unsupported` for a newer format, for unknown incompatible features, and for a device
+    ///   shorter than the volume.
     pub(crate) fn read(blocks: &Blocks) -> Result<Found, Error> {
         if blocks.count() <= RESERVED_BLOCKS {
-            let what = "not a uringfs volume: it is too short to hold one";
+            let what = "not a uringfs volume: the device is too short to hold one";
             return Err(Error::new(ErrorKind::NotAVolume, what));
         }
         let mut best: Option<Superblock> = None;
@@ -306,7 +308,7 @@ impl Superblock {
             }
         }
         let Some(superblock) = best else {
-            return Err(none_good(blocks, &bad_slots));
+            return Err(no_good_slot(blocks, &bad_slots));
         };
         superblock.check_device(blocks)?;
         if let Some(block) = superblock.copy() {
@@ -318,7 +320,7 @@ impl Superblock {
                     Ordering::Greater => return Err(stale_slots(block)),
                 },
                 Ok(Err(flaw)) => Some(flaw),
-                // Only slots say of which version the volume is.
+                // Only the slots decide the version of the volume.
                 Err(_) => Some(Flaw::Field("version")),
             };
             bad_slots.extend(flaw.map(|flaw| BadSlot { block, flaw }));
@@ -326,20 +328,21 @@ impl Superblock {
         Ok(Found { superblock, bad_slots })
     }
 
-    /// The good copies that the device has, the newest first, each with its block. Of a small volume only its
-    /// superblock says where the last block is: so all that may be it are looked at.
+    /// Finds all valid copies on the device, the newest first, each with its block. A small
+    /// volume's copy lies in its last block, which only its superblock names. So all blocks that
+    /// may hold a copy are read.
     pub(crate) fn copies(blocks: &Blocks) -> Vec<(u64, Superblock)> {
-        let end = blocks.count().min(COPY + 1);
+        let end = blocks.count().min(COPY_BLOCK + 1);
         let mut copies = Vec::new();
-        for first in (RESERVED_BLOCKS..end).step_by(PART) {
-            let part = PART.min((end - first) as usize);
+        for first in (RESERVED_BLOCKS..end).step_by(SCAN_BLOCKS) {
+            let part = SCAN_BLOCKS.min((end - first) as usize);
             let looks_like_one = |bytes: &[u8]| bytes.starts_with(&MAGIC);
             let candidates: Vec<u64> = match blocks.read(first, part * BLOCK as usize) {
                 Ok(bytes) => {
                     let parts = (first..).zip(bytes.chunks_exact(BLOCK as usize));
                     parts.filter(|(_, bytes)| looks_like_one(bytes)).map(|(at, _)| at).collect()
                 }
-                // Some of it may be readable.
+                // Single blocks may be readable.
                 Err(_) => (first..first + part as u64).collect(),
             };
             for block in candidates {
@@ -354,7 +357,7 @@ impl Superblock {
         copies
     }
 
-    /// What is wrong with the slots beside a copy that is to be used instead.
+    /// Describes the slots beside a copy that is used instead of them.
     pub(crate) fn instead_of_slots(self, blocks: &Blocks) -> Found {
         let flaw = |block: u64| match read_slot(blocks, block) {
             Ok(Err(flaw)) => flaw,
@@ -384,67 +387,69 @@ impl Superblock {
         Ok(())
     }
 
-    /// Whether the volume lacks what new ones have: this code only reads it, and upgrades it.
+    /// Whether the volume lacks features of new volumes. This code then only reads it, or upgrades
+    /// it.
     pub(crate) fn is_of_older_version(&self) -> bool {
-        let (has, now) = (self.features, Features::NOW);
+        let (has, now) = (self.features, Features::CURRENT);
         has.read_only_compatible & now.read_only_compatible != now.read_only_compatible
             || has.incompatible & now.incompatible != now.incompatible
     }
 
-    /// Gives the volume what new ones have; not yet written.
+    /// Adds the features of new volumes. Does not write the superblock.
     pub(crate) fn upgrade(&mut self) {
-        self.features.read_only_compatible |= Features::NOW.read_only_compatible;
-        self.features.incompatible |= Features::NOW.incompatible;
+        self.features.read_only_compatible |= Features::CURRENT.read_only_compatible;
+        self.features.incompatible |= Features::CURRENT.incompatible;
     }
 
-    /// What the catalog notes of the superblock that names it, or is about to: its generation, and which volume it is of.
+    /// The catalog's record of the superblock that names it, or will name it: generation and UUID.
     pub(crate) fn note(&self, generation: u64) -> Vec<u8> {
         [&generation.to_be_bytes()[..], &self.uuid].concat()
     }
 
-    /// Whether the volume uses something that allows this code only to read.
+    /// Whether the volume uses a feature with which this code may only read.
     pub(crate) fn is_read_only(&self) -> bool {
-        self.features.read_only_compatible & !Features::NOW.read_only_compatible != 0
+        self.features.read_only_compatible & !Features::CURRENT.read_only_compatible != 0
     }
 
-    /// Writes a new generation into both slots and then the copy, each durable before the next is touched. What
-    /// it points to must be durable before.
+    /// Writes a new generation into both slots and then the copy, each durable before the next is
+    /// written. What the superblock names must be durable before.
     ///
     /// # Errors
-    /// `Io`; one slot then still holds this or the generation before. `Input`, with nothing
-    /// written, when a field does not fit the others.
+    /// `Io`; one slot then still holds this or the previous generation. `Input`, with nothing
+    /// written, when a field is invalid.
     pub(crate) fn write(&mut self, blocks: &Blocks) -> Result<(), Error> {
         self.check().map_err(|which| {
             Error::new(ErrorKind::Input, format!("superblock not written: wrong {which}"))
         })?;
         self.generation += 1;
-        // The slot that was not read may be the torn one: it goes first.
+        // The slot that was not read may be the torn one, so it is written first.
         let slots = [1 - self.slot, self.slot].map(|slot| SLOTS[slot]);
         for block in slots.into_iter().chain(self.copy()) {
             blocks
-                .write(block, Buffer::copy_of(self.to_slot().as_bytes()))
+                .write(block, Buffer::copy_of(self.to_raw().as_bytes()))
                 .and_then(|()| blocks.flush())
                 .map_err(|e| Error::io(format!("writing the superblock in block {block}"), e))?;
         }
         Ok(())
     }
 
-    /// Writes the slot again that this was read from, as it was: it may be in the device's cache only, where the last
-    /// writer was killed before the flush, or that failed. Else the first of [`Self::write`] could take the one slot
-    /// that is durable. A power cut meanwhile leaves it as it was.
+    /// Writes the slot that this superblock was read from again, unchanged. It may be in the
+    /// device's cache only, if the last writer was killed before the flush, or the flush failed.
+    /// Otherwise the first write of [`Self::write`] could destroy the only durable slot. A power
+    /// cut meanwhile leaves the slot unchanged.
     ///
     /// # Errors
     /// The device's.
     pub(crate) fn write_again(&self, blocks: &Blocks) -> Result<(), Error> {
         let block = SLOTS[self.slot];
         blocks
-            .write(block, Buffer::copy_of(self.to_slot().as_bytes()))
+            .write(block, Buffer::copy_of(self.to_raw().as_bytes()))
             .and_then(|()| blocks.flush())
             .map_err(|e| Error::io(format!("writing the superblock in block {block} again"), e))
     }
 
-    /// Makes both slots hold none, and all that can be the copy of a volume that was there, or of this one:
-    /// what becomes of the rest is nobody's volume.
+    /// Erases both slots, and each block that may hold the copy of the previous volume or of this
+    /// one. No volume is left on the device.
     ///
     /// # Errors
     /// The device's.
@@ -462,12 +467,12 @@ impl Superblock {
         erased.map_err(|errno| Error::io("erasing the superblocks", errno))
     }
 
-    /// What is wrong, if anything.
+    /// Returns the name of an invalid field.
     fn check(&self) -> Result<(), &'static str> {
         if self.total_blocks <= RESERVED_BLOCKS || self.total_blocks > MAX_BLOCKS {
             return Err("number of blocks");
         }
-        // The next one to be written has one more.
+        // The next superblock written has the next generation.
         if self.generation == u64::MAX {
             return Err("generation");
         }
@@ -495,16 +500,16 @@ impl Superblock {
         Ok(())
     }
 
-    fn to_slot(&self) -> Slot {
-        let mut label = [0; MAX_LABEL];
+    fn to_raw(&self) -> RawSlot {
+        let mut label = [0; MAX_LABEL_BYTES];
         label[..self.label.len()].copy_from_slice(self.label.as_bytes());
         let mut catalog = [RawRun::from(Run { start: 0, length: 0 }); MAX_CATALOG_RUNS];
         for (raw, run) in catalog.iter_mut().zip(&self.catalog) {
             *raw = (*run).into();
         }
-        let mut slot = Slot {
+        let mut slot = RawSlot {
             magic: MAGIC,
-            sum: 0.into(),
+            checksum: 0.into(),
             version: VERSION.into(),
             compatible: self.features.compatible.into(),
             read_only_compatible: self.features.read_only_compatible.into(),
@@ -521,29 +526,29 @@ impl Superblock {
             spare: self.spare,
             catalog,
         };
-        slot.sum = sum_of(&slot).into();
+        slot.checksum = checksum_of(&slot).into();
         slot
     }
 }
 
-fn sum_of(slot: &Slot) -> u32 {
-    checksum(CrcAlgorithm::Crc32Iscsi, &slot.as_bytes()[COVERED..]) as u32
+fn checksum_of(slot: &RawSlot) -> u32 {
+    crc_checksum(CrcAlgorithm::Crc32Iscsi, &slot.as_bytes()[CHECKSUM_START..]) as u32
 }
 
-/// The superblock in a block, or what is wrong with it.
+/// Reads the superblock in a block, or why it is unusable.
 ///
 /// # Errors
-/// `Unsupported`: whatever the other slot holds, newer code wrote this volume.
+/// `Unsupported`: newer code wrote this volume, whatever the other slot holds.
 fn read_slot(blocks: &Blocks, block: u64) -> Result<Result<Superblock, Flaw>, Error> {
     let bytes = match blocks.read(block, BLOCK as usize) {
         Ok(bytes) => bytes,
         Err(errno) => return Ok(Err(Flaw::Unreadable(errno))),
     };
-    let raw = Slot::ref_from_bytes(&bytes).expect("a slot is one block");
+    let raw = RawSlot::ref_from_bytes(&bytes).expect("a slot is one block");
     if raw.magic != MAGIC {
         return Ok(Err(Flaw::NoMagic));
     }
-    if raw.sum.get() != sum_of(raw) {
+    if raw.checksum.get() != checksum_of(raw) {
         return Ok(Err(Flaw::Checksum));
     }
     let unsupported = |what: String| {
@@ -561,14 +566,14 @@ fn read_slot(blocks: &Blocks, block: u64) -> Result<Result<Superblock, Flaw>, Er
         );
         return Err(Error::new(ErrorKind::Unsupported, context));
     }
-    let unknown = raw.incompatible.get() & !Features::NOW.incompatible;
+    let unknown = raw.incompatible.get() & !Features::CURRENT.incompatible;
     if unknown != 0 {
         return unsupported(format!("the volume uses incompatible features {unknown:#x}"));
     }
     Ok(parse(raw))
 }
 
-fn parse(raw: &Slot) -> Result<Superblock, Flaw> {
+fn parse(raw: &RawSlot) -> Result<Superblock, Flaw> {
     if u64::from(raw.block_size.get()) != BLOCK {
         return Err(Flaw::Field("block size"));
     }
@@ -598,8 +603,8 @@ fn parse(raw: &Slot) -> Result<Superblock, Flaw> {
     Ok(superblock)
 }
 
-/// Why no slot could be used.
-fn none_good(blocks: &Blocks, bad: &[BadSlot]) -> Error {
+/// The error when no slot is valid.
+fn no_good_slot(blocks: &Blocks, bad: &[BadSlot]) -> Error {
     let slots: Vec<String> = bad.iter().map(BadSlot::to_string).collect();
     let unreadable = bad.iter().find_map(|slot| match slot.flaw {
         Flaw::Unreadable(errno) => Some(errno),
@@ -621,7 +626,7 @@ fn none_good(blocks: &Blocks, bad: &[BadSlot]) -> Error {
     Error::damaged(format!("the volume cannot be opened: {}; {what}", slots.join("; ")))
 }
 
-/// What is wrong where the copy was written after both slots.
+/// The error when the copy is newer than both slots.
 fn stale_slots(copy: u64) -> Error {
     Error::damaged(format!(
         "the superblocks in blocks 0 and 16 are older than the copy {}: run uringfs check --repair",
@@ -629,10 +634,10 @@ fn stale_slots(copy: u64) -> Error {
     ))
 }
 
-/// Where a copy lies, for people.
+/// The position of a copy, for messages.
 pub(crate) fn place_of(copy: u64) -> String {
     match copy {
-        COPY => "at 64 MiB".into(),
+        COPY_BLOCK => "at 64 MiB".into(),
         _ => format!("in block {copy}"),
     }
 }

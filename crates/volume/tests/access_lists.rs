@@ -1,9 +1,9 @@
-//! The access control list of a file and its mode say the same, as on Linux. Expected is what Linux 6.18 answers on
-//! ext4 and tmpfs.
+//! A file's access control list and its mode agree, as on Linux. The expected values are those of
+//! Linux 6.18 on ext4 and tmpfs.
 
-mod made;
+mod fixture;
 
-use made::{create, formatted, reactor};
+use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno};
@@ -11,10 +11,10 @@ use uringfs_volume::{Credentials, FileKind, Follow, Inode, OpenOptions, SetXattr
 
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
-/// The number in entries that need none.
-const NOBODY: u32 = u32::MAX;
+/// The ID of entries that have none.
+const NO_ID: u32 = u32::MAX;
 
-/// A list of entries: tag, permissions, number.
+/// A list of entries: tag, permissions, ID.
 fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let entry = |(tag, permissions, id): &(u16, u16, u32)| {
         [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
@@ -22,23 +22,23 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     [2u32.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat()
 }
 
-/// Of owner, user 1000, group, mask and others.
+/// Entries for owner, user 1000, group, mask and others.
 fn named([owner, user, group, mask, others]: [u16; 5]) -> Vec<u8> {
     list(&[
-        (1, owner, NOBODY),
+        (1, owner, NO_ID),
         (2, user, 1000),
-        (4, group, NOBODY),
-        (16, mask, NOBODY),
-        (32, others, NOBODY),
+        (4, group, NO_ID),
+        (16, mask, NO_ID),
+        (32, others, NO_ID),
     ])
 }
 
-/// Of owner, group and others: a mode.
+/// Entries for owner, group and others, as in a mode.
 fn plain(owner: u16, group: u16, others: u16) -> Vec<u8> {
-    list(&[(1, owner, NOBODY), (4, group, NOBODY), (32, others, NOBODY)])
+    list(&[(1, owner, NO_ID), (4, group, NO_ID), (32, others, NO_ID)])
 }
 
-/// A volume with a file and a directory in it.
+/// A volume with a file and a directory.
 fn volume() -> Volume {
     let volume = formatted(&Sim::new(SimOptions::new(16 << 20)));
     create(&volume, "/f");
@@ -69,7 +69,7 @@ fn mode(volume: &Volume, path: &str) -> u16 {
 }
 
 #[test]
-fn a_list_sets_the_mode_and_a_mode_the_list() {
+fn setting_a_list_sets_the_mode_and_vice_versa() {
     let volume = volume();
     for path in ["/f", "/d"] {
         chmod(&volume, path, 0o2644);
@@ -78,31 +78,31 @@ fn a_list_sets_the_mode_and_a_mode_the_list() {
         chmod(&volume, path, 0o2751);
         assert_eq!(get(&volume, path, ACCESS), Some(named([7, 7, 0, 5, 1])), "{path}");
         assert_eq!(mode(&volume, path), 0o2751);
-        // Without a mask the group's permissions are the group's.
+        // Without a mask the mode's group bits are the group's permissions.
         assert_eq!(remove(&volume, path, ACCESS), Ok(()));
         assert_eq!((mode(&volume, path), get(&volume, path, ACCESS)), (0o2751, None));
-        assert_eq!(remove(&volume, path, ACCESS), Ok(()), "it says what the mode says");
+        assert_eq!(remove(&volume, path, ACCESS), Ok(()), "the list equals the mode");
     }
 }
 
 #[test]
-fn a_list_that_a_mode_can_say_becomes_the_mode() {
+fn a_minimal_list_becomes_the_mode() {
     let volume = volume();
     assert_eq!(set(&volume, "/f", ACCESS, &plain(6, 5, 0)), Ok(()));
     assert_eq!((mode(&volume, "/f"), get(&volume, "/f", ACCESS)), (0o650, None));
-    // Also instead of one that said more.
+    // It also replaces a list with more entries.
     assert_eq!(set(&volume, "/f", ACCESS, &named([6, 7, 0, 7, 0])), Ok(()));
     assert_eq!(set(&volume, "/f", ACCESS, &plain(7, 4, 4)), Ok(()));
     assert_eq!((mode(&volume, "/f"), get(&volume, "/f", ACCESS)), (0o744, None));
     assert_eq!(volume.xattrs("/f", Follow::No).unwrap(), [b""; 0]);
-    // A mask says more, though nobody is named.
-    let masked = list(&[(1, 6, NOBODY), (4, 7, NOBODY), (16, 4, NOBODY), (32, 0, NOBODY)]);
+    // A mask needs a list, even without named entries.
+    let masked = list(&[(1, 6, NO_ID), (4, 7, NO_ID), (16, 4, NO_ID), (32, 0, NO_ID)]);
     assert_eq!(set(&volume, "/f", ACCESS, &masked), Ok(()));
     assert_eq!((mode(&volume, "/f"), get(&volume, "/f", ACCESS)), (0o640, Some(masked)));
 }
 
 #[test]
-fn a_list_without_entries_is_removed_and_the_mode_stays() {
+fn an_empty_list_removes_the_list_and_keeps_the_mode() {
     let volume = volume();
     for none in [&b""[..], &list(&[])] {
         assert_eq!(set(&volume, "/f", ACCESS, &named([6, 7, 0, 7, 0])), Ok(()));
@@ -115,7 +115,7 @@ fn a_list_without_entries_is_removed_and_the_mode_stays() {
 }
 
 #[test]
-fn lists_are_set_and_replaced_whatever_is_there() {
+fn lists_ignore_the_create_and_replace_flags() {
     let volume = volume();
     for how in [SetXattr::Replace, SetXattr::Create] {
         let value = named([6, 7, 0, 7, 0]);
@@ -125,7 +125,7 @@ fn lists_are_set_and_replaced_whatever_is_there() {
 }
 
 #[test]
-fn a_default_list_leaves_the_mode_and_is_of_directories_only() {
+fn a_default_list_keeps_the_mode_and_needs_a_directory() {
     let volume = volume();
     for value in [named([6, 7, 0, 7, 0]), plain(6, 5, 0)] {
         assert_eq!(set(&volume, "/d", DEFAULT, &value), Ok(()));
@@ -141,7 +141,7 @@ fn a_default_list_leaves_the_mode_and_is_of_directories_only() {
 }
 
 #[test]
-fn what_is_no_list_is_refused_and_changes_nothing() {
+fn an_invalid_list_is_refused_and_changes_nothing() {
     let volume = volume();
     let was = mode(&volume, "/f");
     let numbered = list(&[(1, 6, 5), (2, 7, 1000), (4, 0, 6), (16, 7, 8), (32, 0, 0)]);
@@ -149,8 +149,8 @@ fn what_is_no_list_is_refused_and_changes_nothing() {
         &numbered[..numbered.len() - 8],
         &numbered[..numbered.len() - 1],
         &[&[3], &numbered[1..]].concat(),
-        &list(&[(1, 8, NOBODY), (4, 0, NOBODY), (32, 0, NOBODY)]),
-        &list(&[(1, 6, 0), (2, 7, NOBODY), (4, 0, 0), (16, 7, 0), (32, 0, 0)]),
+        &list(&[(1, 8, NO_ID), (4, 0, NO_ID), (32, 0, NO_ID)]),
+        &list(&[(1, 6, 0), (2, 7, NO_ID), (4, 0, 0), (16, 7, 0), (32, 0, 0)]),
     ] {
         for (path, name) in [("/f", ACCESS), ("/d", ACCESS), ("/d", DEFAULT)] {
             assert_eq!(set(&volume, path, name, wrong), Err(Errno::INVAL), "{wrong:?}");
@@ -158,14 +158,15 @@ fn what_is_no_list_is_refused_and_changes_nothing() {
         }
     }
     assert_eq!(mode(&volume, "/f"), was);
-    // Numbers where none are needed are not kept.
+    // IDs are dropped from entries that have none.
     assert_eq!(set(&volume, "/f", ACCESS, &numbered), Ok(()));
     assert_eq!(get(&volume, "/f", ACCESS), Some(named([6, 7, 0, 7, 0])));
 }
 
-/// Set-group-ID lends the group's rights only where the group may run the file, and that a list says, too.
+/// Set-group-ID grants the group's rights only if the group may execute the file. A list can grant
+/// that, too.
 #[test]
-fn a_file_that_lends_rights_by_a_list_loses_them_by_a_write_of_an_earlier_opening() {
+fn a_write_by_an_older_handle_clears_set_group_id() {
     let (volume, here) = (volume(), reactor());
     chmod(&volume, "/f", 0o2644);
     let credentials = Credentials::Of { user: 1000, group: 100 };
@@ -179,7 +180,7 @@ fn a_file_that_lends_rights_by_a_list_loses_them_by_a_write_of_an_earlier_openin
 }
 
 #[test]
-fn a_list_and_its_mode_are_there_after_the_volume_was_closed() {
+fn a_list_and_its_mode_survive_closing_the_volume() {
     let sim = Sim::new(SimOptions::new(16 << 20));
     let volume = formatted(&sim);
     volume.make("/p", Inode::new(FileKind::Fifo, 0o600)).unwrap();

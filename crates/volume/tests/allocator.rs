@@ -1,4 +1,4 @@
-//! The allocator against a plain model that knows each block of the device by itself.
+//! The allocator, compared with a plain model that keeps the state of each block.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use uringfs_volume::{Allocator, InvalidRegion, REGION_BLOCKS, RegionSummary, Run, Space, Want};
 
-/// Three regions and a short one, and as many again when they have grown.
+/// Three regions and a short one; as many again after growing.
 const BLOCKS: u64 = 3 * REGION_BLOCKS + 5_000;
 const RESERVE: u64 = 700;
 
@@ -17,7 +17,7 @@ enum Block {
     Pending,
 }
 
-/// The regions as they were last taken, and of how many blocks they were.
+/// The records of the regions as they were last taken, and the number of blocks then.
 struct Catalog {
     regions: RefCell<BTreeMap<u32, (RegionSummary, Vec<u8>)>>,
     blocks: u64,
@@ -51,7 +51,7 @@ struct Model {
     space: Space,
 }
 
-/// What is freed is a part of a run that is in use, `from` and `to` in 256ths of it.
+/// Frees a part of an allocated run: from `from` to `to`, in 256ths of it.
 #[derive(Clone, Debug)]
 enum Step {
     Allocate {
@@ -81,11 +81,11 @@ enum Step {
     Grow {
         by: u64,
     },
-    /// So many parts of 256 of what is available.
+    /// In 256ths of the available blocks.
     Promise {
         part: u64,
     },
-    /// So many parts of 256 of what is promised.
+    /// In 256ths of the promised blocks.
     Redeem {
         part: u64,
     },
@@ -165,7 +165,7 @@ impl Model {
         self.blocks[run.start as usize..run.end() as usize].fill(state);
     }
 
-    /// The most free blocks in a row within one region.
+    /// The longest run of free blocks in one region.
     fn longest(&self) -> u64 {
         let runs = self.blocks.chunks(REGION_BLOCKS as usize);
         let runs = runs.flat_map(|region| region.split(|block| *block != Block::Free));
@@ -307,7 +307,7 @@ impl Model {
         self.space.free -= run.length;
     }
 
-    /// Everything that is free can be claimed, and nothing else.
+    /// All free blocks can be claimed, and no others.
     fn finish(mut self) {
         let mut start = 0;
         for blocks in self.blocks.chunk_by(|one, other| one == other) {
@@ -325,7 +325,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn the_allocator_says_of_each_block_what_the_model_says(steps in steps(80)) {
+    fn the_allocator_agrees_with_the_model_on_each_block(steps in steps(80)) {
         let mut model = Model::new();
         steps.iter().for_each(|step| model.step(step));
         model.finish();
@@ -333,7 +333,7 @@ proptest! {
 }
 
 #[test]
-fn it_still_does_after_thousands_of_steps() {
+fn the_allocator_agrees_with_the_model_after_many_steps() {
     let config = ProptestConfig::default();
     let config = ProptestConfig { cases: config.cases.div_ceil(32), ..config };
     proptest!(config, |(steps in steps(6_000))| {
@@ -352,26 +352,26 @@ fn nothing_stored(_: u32) -> Result<Option<Vec<u8>>, InvalidRegion> {
 }
 
 #[test]
-fn files_that_threads_write_at_once_do_not_alternate_on_the_device() {
+fn files_of_different_threads_do_not_interleave() {
     let mut allocator = fresh(8);
     let mut ends = [None; 4];
-    let mut pieces = 0;
-    // 8 MiB at a time, 256 MiB each: all that there is.
+    let mut runs = 0;
+    // 8 MiB at a time, 256 MiB each: the whole device.
     for _ in 0..32 {
         for (caller, end) in ends.iter_mut().enumerate() {
             let want = Want { blocks: 2048, least: 1, goal: *end, caller };
             let run = allocator.allocate(want, nothing_stored).unwrap().unwrap();
             assert_eq!(run.length, 2048);
-            pieces += usize::from(*end != Some(run.start));
+            runs += usize::from(*end != Some(run.start));
             *end = Some(run.end());
         }
     }
-    assert!(pieces <= 8, "four files of two regions each are in {pieces} pieces");
+    assert!(runs <= 8, "four files of two regions each have {runs} runs");
     assert_eq!(allocator.space().free, 0);
 }
 
 #[test]
-fn small_files_of_a_thread_keep_out_of_the_region_of_another() {
+fn small_files_of_a_thread_avoid_the_region_of_another() {
     let mut allocator = fresh(3);
     let used = Run { start: REGION_BLOCKS, length: REGION_BLOCKS + REGION_BLOCKS / 2 };
     allocator.claim(used, nothing_stored).unwrap();
@@ -379,14 +379,14 @@ fn small_files_of_a_thread_keep_out_of_the_region_of_another() {
         let want = Want { blocks: 4, least: 1, goal: None, caller };
         allocator.allocate(want, nothing_stored).unwrap().unwrap().start / REGION_BLOCKS
     };
-    // The first one's still has more room than the other.
+    // The first thread's region still has more free blocks than the other.
     for _ in 0..100 {
         assert_eq!([write(0), write(1)], [0, 2]);
     }
 }
 
 #[test]
-fn what_is_pending_is_not_given_out_but_free_after_a_crash() {
+fn pending_blocks_are_not_allocated_but_free_after_a_crash() {
     let mut allocator = fresh(1);
     let all = Want { blocks: REGION_BLOCKS, least: 1, goal: None, caller: 0 };
     let run = allocator.allocate(all, nothing_stored).unwrap().unwrap();
@@ -404,7 +404,7 @@ fn what_is_pending_is_not_given_out_but_free_after_a_crash() {
 }
 
 #[test]
-fn the_reserve_is_for_metadata() {
+fn only_metadata_uses_the_reserve() {
     let mut allocator = Allocator::open(REGION_BLOCKS, 100, []).unwrap();
     let all = Want { blocks: REGION_BLOCKS, least: 1, goal: None, caller: 0 };
     let run = allocator.allocate(all, nothing_stored).unwrap().unwrap();
@@ -415,7 +415,7 @@ fn the_reserve_is_for_metadata() {
 }
 
 #[test]
-fn a_region_that_cannot_be_loaded_leaves_all_as_it_was() {
+fn a_failed_load_of_a_region_changes_nothing() {
     let mut allocator = fresh(3);
     let before = allocator.space();
     let refused = |region| if region == 1 { Err(InvalidRegion::Size) } else { Ok(None) };
@@ -446,8 +446,8 @@ fn a_record_and_a_summary_that_disagree_are_refused() {
 }
 
 #[test]
-#[should_panic(expected = "is not here")]
-fn what_is_not_pending_cannot_be_released() {
+#[should_panic(expected = "is not in the set")]
+fn releasing_a_block_that_is_not_pending_panics() {
     let mut allocator = fresh(1);
     allocator.claim(Run { start: 0, length: 9 }, nothing_stored).unwrap();
     allocator.release(Run { start: 0, length: 9 });

@@ -1,13 +1,13 @@
-//! Appends from many threads and reactors: each goes where the file ends when its turn has come, whole, and the
-//! durable ones are there after a power cut though many share a commit.
+//! Appends from many threads and reactors. Each lies as a whole at the end that the file had at its
+//! turn. Durable appends survive a power cut, although many share a commit.
 
-mod made;
+mod fixture;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::Poll;
 
-use made::{create, formatted, reactor};
+use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::null::Null;
 use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
@@ -18,7 +18,7 @@ use uringfs_volume::{FormatOptions, Volume};
 
 const SIZE: u64 = 32 << 20;
 
-fn made() -> (Sim, Volume) {
+fn new_volume() -> (Sim, Volume) {
     let sim = Sim::new(SimOptions::new(SIZE));
     let volume = formatted(&sim);
     (sim, volume)
@@ -31,19 +31,19 @@ fn content(reactor: &Reactor, file: &File) -> Vec<u8> {
 }
 
 #[test]
-fn appends_of_many_threads_follow_each_other_without_a_gap() {
+fn appends_of_many_threads_leave_no_gap() {
     const APPENDS: usize = 60;
-    let (_sim, volume) = made();
+    let (_sim, volume) = new_volume();
     let file = create(&volume, "/log");
     let appended = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
         for thread in 0..6_u8 {
-            // Each by an opening of its own.
+            // Each thread has its own handle.
             let (file, appended) = (create(&volume, "/log"), &appended);
             scope.spawn(move || {
                 let reactor = reactor();
                 for n in 0..APPENDS {
-                    // Parts of blocks, whole blocks, and more than one.
+                    // Parts of blocks, whole blocks, and more than one block.
                     let length = [100, 4096, 4097, 512, 8192, 12_000, 1][(n + thread as usize) % 7];
                     let bytes = Buffer::copy_of(&vec![thread + 1; length]);
                     let (_, offset) = reactor.block_on(file.append(bytes));
@@ -62,15 +62,15 @@ fn appends_of_many_threads_follow_each_other_without_a_gap() {
 }
 
 #[test]
-fn beside_one_who_cuts_the_file_off_each_append_is_whole_and_at_an_end() {
-    let (_sim, volume) = made();
+fn appends_during_truncation_are_whole_and_at_an_end() {
+    let (_sim, volume) = new_volume();
     let file = create(&volume, "/log");
     std::thread::scope(|scope| {
         let appending = scope.spawn(|| {
             let reactor = reactor();
             for n in 0..400_u64 {
                 let bytes = Buffer::copy_of(&[(n % 250) as u8 + 1; 700]);
-                // At an end there was: a multiple of what all have, or of none.
+                // At one of the ends: a multiple of the common length, or 0.
                 assert_eq!(reactor.block_on(file.append(bytes)).1.unwrap() % 700, 0);
             }
         });
@@ -85,7 +85,7 @@ fn beside_one_who_cuts_the_file_off_each_append_is_whole_and_at_an_end() {
     }
 }
 
-/// A simulated device on which flushes wait at a gate while it is closed.
+/// A simulated device whose flushes wait at a gate while it is closed.
 struct Gated {
     sim: Sim,
     gate: Arc<Gate>,
@@ -135,7 +135,7 @@ impl Backend for Gated {
 }
 
 #[test]
-fn a_durable_append_is_there_after_a_power_cut_and_many_share_a_commit() {
+fn durable_appends_survive_a_power_cut_and_share_commits() {
     const FILES: usize = 16;
     let (sim, gate) = (Sim::new(SimOptions::new(SIZE)), Arc::new(Gate::default()));
     let device = Device::new(Gated { sim: sim.clone(), gate: gate.clone() }).unwrap();
@@ -148,7 +148,7 @@ fn a_durable_append_is_there_after_a_power_cut_and_many_share_a_commit() {
     for round in 0..10 {
         let asked = || reactor.counters().get(Counter::DeferredFlush);
         let (commits, asked_before) = (volume.statistics().commits, asked());
-        // Of the first commit no more comes to an end than its beginning, before all have asked for one.
+        // The first commit cannot end before all appends have requested one.
         gate.close();
         reactor.block_on(async {
             let bytes = || Buffer::copy_of(&[round + 1; 512]);
@@ -184,10 +184,10 @@ fn a_durable_append_is_there_after_a_power_cut_and_many_share_a_commit() {
         let now = volume.statistics();
         (now.commits - before.commits, now.checkpoints - before.checkpoints)
     };
-    assert!(checkpoints * 3 <= commits, "{checkpoints} of {commits} commits went past the log");
+    assert!(checkpoints * 3 <= commits, "{checkpoints} of {commits} commits were checkpoints");
 }
 
-/// Polls all of them once: the first writes, the others have come meanwhile.
+/// Polls each future once: the first append writes, and the others queue meanwhile.
 async fn begin<F: Future + Unpin>(all: &mut [F]) {
     std::future::poll_fn(|context| {
         for one in &mut *all {
@@ -199,16 +199,16 @@ async fn begin<F: Future + Unpin>(all: &mut [F]) {
 }
 
 #[test]
-fn those_who_wait_for_one_append_share_a_write_and_a_commit() {
+fn queued_appends_share_a_write_and_a_commit() {
     const APPENDS: u64 = 20;
-    let (sim, volume) = made();
+    let (sim, volume) = new_volume();
     let (reactor, file) = (reactor(), create(&volume, "/log"));
     for round in 0..5 {
         let before = reactor.counters().get(Counter::DeferredFlush);
         reactor.block_on(async {
             let appends = (0..APPENDS).map(|n| {
                 let bytes = Buffer::copy_of(&vec![n as u8 + 1; 300]);
-                // Not all of them are to be durable.
+                // Only some of them are durable.
                 if n % 3 == 2 { file.append(bytes) } else { file.append_durably(bytes) }
             });
             let mut all: Vec<_> = appends.collect();
@@ -219,7 +219,8 @@ fn those_who_wait_for_one_append_share_a_write_and_a_commit() {
                 assert!(bytes.len() == 300 && bytes.iter().all(|byte| *byte == n as u8 + 1));
             }
         });
-        // The first writes for itself, the second for all others; it may have for the first, too, what that waits for.
+        // The first append writes its own data, the second those of all others. One commit may
+        // serve both.
         let commits = reactor.counters().get(Counter::DeferredFlush) - before;
         assert!((1..=2).contains(&commits), "{commits}");
         let cut = Device::new(sim.crash_image(Crash::LoseAll)).unwrap();
@@ -233,8 +234,8 @@ fn those_who_wait_for_one_append_share_a_write_and_a_commit() {
 }
 
 #[test]
-fn an_append_that_is_cancelled_takes_nobody_with_it() {
-    let (_sim, volume) = made();
+fn a_cancelled_append_does_not_cancel_others() {
+    let (_sim, volume) = new_volume();
     let (reactor, file) = (reactor(), create(&volume, "/log"));
     for cancelled in 0..6 {
         reactor.block_on(async {
@@ -262,8 +263,8 @@ fn an_append_that_is_cancelled_takes_nobody_with_it() {
 }
 
 #[test]
-fn an_append_that_finds_no_room_is_no_reason_for_the_others() {
-    let (_sim, volume) = made();
+fn an_append_without_space_does_not_fail_others() {
+    let (_sim, volume) = new_volume();
     let (reactor, file) = (reactor(), create(&volume, "/log"));
     let free = volume.statistics().free_blocks as usize * 4096;
     let lengths = [100, 100, free, 100, 4096, 100];
@@ -284,12 +285,12 @@ fn an_append_that_finds_no_room_is_no_reason_for_the_others() {
 }
 
 #[test]
-fn what_does_not_grow_takes_none_and_nothing_appends_nothing() {
+fn a_raw_device_takes_no_append_and_an_empty_one_adds_nothing() {
     let reactor = reactor();
     let image = File::over(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default());
     let appended = reactor.block_on(image.append(Buffer::zeroed(100))).1;
     assert_eq!(appended, Err(Errno::OPNOTSUPP));
-    let (_sim, volume) = made();
+    let (_sim, volume) = new_volume();
     let file = create(&volume, "/a");
     assert_eq!(reactor.block_on(file.append(Buffer::zeroed(100))).1, Ok(0));
     assert_eq!(reactor.block_on(file.append(Buffer::zeroed(0))).1, Ok(100));

@@ -1,11 +1,12 @@
-//! Atomic writes: after a power cut at any write all of one is there or nothing, and when it has ended all of
-//! it; whoever else writes the range comes before or after; and no block is lost whatever stops one.
+//! Atomic writes. After a power cut at any write, all of an atomic write is there or nothing; after
+//! its completion, all of it. Concurrent writes to the range happen before or after it. No failure
+//! loses blocks.
 
-mod made;
+mod fixture;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use made::{create, formatted, reactor};
+use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::null::Null;
 use uringfs_device::backend::sim::{Crash, CrashPlan, Fault, Rule, Sim, SimOptions, When};
@@ -18,14 +19,14 @@ const SIZE: u64 = 16 << 20;
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 24;
 
-fn made() -> (Sim, Volume) {
+fn new_volume() -> (Sim, Volume) {
     let sim = Sim::new(SimOptions::new(SIZE));
     let volume = formatted(&sim);
     (sim, volume)
 }
 
-/// A file of blocks of ones, durable, in pieces that alternate with another's.
-fn of_ones(volume: &Volume, reactor: &Reactor) -> File {
+/// A durable file of blocks of ones, whose extents interleave with those of another file.
+fn file_of_ones(volume: &Volume, reactor: &Reactor) -> File {
     let (file, other) = (create(volume, "/a"), create(volume, "/other"));
     for block in 0..BLOCKS {
         for file in [&file, &other] {
@@ -48,7 +49,7 @@ fn atomic(
     reactor.block_on(file.write_atomic(bytes, (block * BLOCK) as u64)).1
 }
 
-/// The byte that each block of the file is of.
+/// The byte that fills each block of the file.
 fn bytes_of(reactor: &Reactor, file: &File) -> Vec<u8> {
     let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
     assert_eq!(read, Ok(bytes.len()));
@@ -65,26 +66,26 @@ fn with(byte: u8, block: usize, blocks: usize) -> Vec<u8> {
     bytes
 }
 
-/// What is there after a power cut, in a volume in which nothing is wrong.
+/// The content after a power cut. The volume must be sound.
 fn after_a_cut(sim: &Sim, reactor: &Reactor) -> Vec<u8> {
     let device = Device::new(sim.clone()).unwrap();
     let report = Volume::check(&device, CheckOptions::default(), &mut |_, _| {}).unwrap();
     let wrong: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
-    // These are kept twice, and one may be torn.
-    let is_kept_twice =
-        |line: &String| ["superblock", "catalog head"].iter().any(|kept| line.starts_with(kept));
-    assert!(wrong.iter().all(is_kept_twice), "{wrong:?}");
+    // These have two copies, and one may be torn.
+    let has_two_copies =
+        |line: &String| ["superblock", "catalog head"].iter().any(|start| line.starts_with(start));
+    assert!(wrong.iter().all(has_two_copies), "{wrong:?}");
     let volume = Volume::open_on(device).unwrap();
     bytes_of(reactor, &create(&volume, "/a"))
 }
 
 #[test]
-fn after_a_power_cut_all_of_it_is_there_or_nothing() {
+fn a_power_cut_leaves_all_of_an_atomic_write_or_nothing() {
     let reactor = reactor();
-    // Inside, over the end, behind the end without a gap.
+    // In the middle, across the end, and right past the end.
     for (block, blocks) in [(3, 7), (0, BLOCKS), (BLOCKS - 2, 6), (BLOCKS, 3)] {
-        let (sim, volume) = made();
-        let file = of_ones(&volume, &reactor);
+        let (sim, volume) = new_volume();
+        let file = file_of_ones(&volume, &reactor);
         sim.restart_record();
         assert_eq!(atomic(&reactor, &file, 2, block, blocks), Ok(blocks * BLOCK));
         let (old, new) = (vec![1; BLOCKS], with(2, block, blocks));
@@ -102,10 +103,10 @@ fn after_a_power_cut_all_of_it_is_there_or_nothing() {
 }
 
 #[test]
-fn each_is_one_acquisition_of_no_lock_that_others_take() {
+fn an_atomic_write_counts_as_one_lock_acquisition() {
     let reactor = reactor();
-    let (_sim, volume) = made();
-    let file = of_ones(&volume, &reactor);
+    let (_sim, volume) = new_volume();
+    let file = file_of_ones(&volume, &reactor);
     let exclusive = [Counter::WriteUnaligned, Counter::WriteGap, Counter::WriteSpace];
     let count = |counter| reactor.counters().get(counter);
     let before = exclusive.map(count);
@@ -116,35 +117,35 @@ fn each_is_one_acquisition_of_no_lock_that_others_take() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn invalid_atomic_writes_are_refused_and_change_nothing() {
     let reactor = reactor();
-    let (_sim, volume) = made();
-    let file = of_ones(&volume, &reactor);
-    let ask = |length: usize, offset: u64| {
+    let (_sim, volume) = new_volume();
+    let file = file_of_ones(&volume, &reactor);
+    let write_atomic = |length: usize, offset: u64| {
         reactor.block_on(file.write_atomic(Buffer::zeroed(length), offset)).1
     };
-    assert_eq!(ask(100, 0), Err(Errno::INVAL));
-    assert_eq!(ask(BLOCK, 512), Err(Errno::INVAL));
-    assert_eq!(ask(LONGEST_ATOMIC as usize + BLOCK, 0), Err(Errno::INVAL));
-    assert_eq!(ask(BLOCK, (i64::MAX as u64 + 1) - BLOCK as u64), Err(Errno::FBIG));
-    assert_eq!(ask(BLOCK, u64::MAX - BLOCK as u64 + 1), Err(Errno::FBIG));
-    assert_eq!(ask(0, 0), Ok(0));
+    assert_eq!(write_atomic(100, 0), Err(Errno::INVAL));
+    assert_eq!(write_atomic(BLOCK, 512), Err(Errno::INVAL));
+    assert_eq!(write_atomic(LONGEST_ATOMIC as usize + BLOCK, 0), Err(Errno::INVAL));
+    assert_eq!(write_atomic(BLOCK, (i64::MAX as u64 + 1) - BLOCK as u64), Err(Errno::FBIG));
+    assert_eq!(write_atomic(BLOCK, u64::MAX - BLOCK as u64 + 1), Err(Errno::FBIG));
+    assert_eq!(write_atomic(0, 0), Ok(0));
     assert_eq!(bytes_of(&reactor, &file), vec![1; BLOCKS]);
     let image = File::over(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default());
     let written = reactor.block_on(image.write_atomic(Buffer::zeroed(BLOCK), 0)).1;
     assert_eq!(written, Err(Errno::OPNOTSUPP));
-    // Memory of any alignment will do.
+    // Memory of any alignment works.
     let bytes = Buffer::copy_of(&[9; 3 * BLOCK + 5]).split_off(5);
     assert_eq!(reactor.block_on(file.write_atomic(bytes, 0)).1, Ok(3 * BLOCK));
     assert_eq!(bytes_of(&reactor, &file), with(9, 0, 3));
-    assert_eq!(ask(LONGEST_ATOMIC as usize, 0), Ok(LONGEST_ATOMIC as usize));
+    assert_eq!(write_atomic(LONGEST_ATOMIC as usize, 0), Ok(LONGEST_ATOMIC as usize));
 }
 
 #[test]
-fn on_a_full_volume_it_answers_enospc_and_nothing_has_changed() {
+fn an_atomic_write_to_a_full_volume_changes_nothing() {
     let reactor = reactor();
-    let (sim, volume) = made();
-    let file = of_ones(&volume, &reactor);
+    let (sim, volume) = new_volume();
+    let file = file_of_ones(&volume, &reactor);
     let filler = create(&volume, "/filler");
     for piece in [1 << 20, BLOCK] {
         while let Ok(written) =
@@ -158,7 +159,7 @@ fn on_a_full_volume_it_answers_enospc_and_nothing_has_changed() {
         assert_eq!(atomic(&reactor, &file, 2, 0, blocks), Err(Errno::NOSPC));
     }
     assert_eq!(bytes_of(&reactor, &file), vec![1; BLOCKS]);
-    // As many as it has: what the last one freed is room for the next.
+    // As many as the file has: the blocks that the previous write freed suffice for the next.
     assert_eq!(reactor.block_on(filler.set_size(filler.size() - 8 * BLOCK as u64)), Ok(()));
     for round in 2..30 {
         assert_eq!(atomic(&reactor, &file, round, 3, 8), Ok(8 * BLOCK), "{round}");
@@ -169,10 +170,10 @@ fn on_a_full_volume_it_answers_enospc_and_nothing_has_changed() {
 }
 
 #[test]
-fn one_that_fails_leaves_what_was_there_and_all_blocks() {
+fn a_failed_atomic_write_keeps_the_content_and_all_blocks() {
     let reactor = reactor();
-    let (sim, volume) = made();
-    let file = of_ones(&volume, &reactor);
+    let (sim, volume) = new_volume();
+    let file = file_of_ones(&volume, &reactor);
     volume.sync().unwrap();
     let free = |volume: &Volume| {
         let statistics = volume.statistics();
@@ -192,14 +193,14 @@ fn one_that_fails_leaves_what_was_there_and_all_blocks() {
 }
 
 #[test]
-fn others_come_before_or_after_and_every_commit_is_sound() {
+fn concurrent_writes_happen_before_or_after_an_atomic_write() {
     const ROUNDS: u8 = 60;
-    let (sim, volume) = made();
-    let file = of_ones(&volume, &reactor());
+    let (sim, volume) = new_volume();
+    let file = file_of_ones(&volume, &reactor());
     sim.restart_record();
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Commits in the middle of all that is done here.
+        // Commits happen during all of this.
         scope.spawn(|| {
             while !is_done.load(Ordering::Relaxed) {
                 volume.sync().unwrap();
@@ -219,7 +220,7 @@ fn others_come_before_or_after_and_every_commit_is_sound() {
         let overwriter = scope.spawn(|| {
             let reactor = reactor();
             for round in 0..ROUNDS {
-                // In place, whole blocks and parts of one: behind the range, and at its end.
+                // In place, whole blocks and partial ones: after the range, and at its end.
                 let bytes = Buffer::copy_of(&vec![1; 2 * BLOCK]);
                 let at = (12 * BLOCK) as u64;
                 assert!(reactor.block_on(file.write(bytes, at)).1.is_ok());

@@ -1,4 +1,4 @@
-//! What is known of a file besides its bytes: owners, times, rights that it lends, extended attributes.
+//! Attributes of files: owners, times, set-ID bits, extended attributes.
 
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
@@ -11,9 +11,9 @@ use uringfs_volume::{
     Time, Volume,
 };
 
-const SOMEBODY: Credentials = Credentials::Of { user: 1000, group: 100 };
+const USER: Credentials = Credentials::Of { user: 1000, group: 100 };
 
-/// An access control list that names nobody, with a mask: more than a mode can say.
+/// An access control list without named entries, with a mask: a mode cannot express it.
 const LIST: [u8; 36] = [
     2, 0, 0, 0, // version
     1, 0, 7, 0, 0xff, 0xff, 0xff, 0xff, // the owner
@@ -38,7 +38,7 @@ impl Machine {
         Volume::open_on(self.device.clone()).unwrap()
     }
 
-    /// A write by token, so that it is simple where it can be.
+    /// Writes by token, on the fast path where possible.
     fn write(&self, file: &File, length: usize) {
         self.reactor.write(file, Buffer::aligned(length, 4096), 0, Token::new(1)).unwrap();
         self.reap(length);
@@ -72,7 +72,7 @@ fn errno<T>(result: Result<T, Error>) -> Errno {
     result.map(drop).unwrap_err().errno()
 }
 
-/// Sets times that are long gone.
+/// Sets times in the past.
 fn set_times(volume: &Volume, path: &str, accessed: Time, modified: Time) {
     let set = |inode: &mut Inode| {
         (inode.accessed, inode.modified) = (accessed, modified);
@@ -81,7 +81,7 @@ fn set_times(volume: &Volume, path: &str, accessed: Time, modified: Time) {
 }
 
 #[test]
-fn an_overwrite_moves_the_time_of_change_and_sync_keeps_it() {
+fn an_overwrite_updates_the_change_time_and_sync_keeps_it() {
     let machine = Machine::new();
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
@@ -96,14 +96,14 @@ fn an_overwrite_moves_the_time_of_change_and_sync_keeps_it() {
             && moved.accessed == Time::of_nanoseconds(1)
     );
     machine.reactor.block_on(file.sync()).unwrap();
-    // Nothing is left to be told: the volume is left as a power cut would leave it.
-    let told = inode(&volume, "/a").modified;
+    // No sync follows: the volume stays as a power cut would leave it.
+    let modified = inode(&volume, "/a").modified;
     drop((file, volume));
-    assert_eq!(inode(&machine.volume(), "/a").modified, told);
+    assert_eq!(inode(&machine.volume(), "/a").modified, modified);
 }
 
 #[test]
-fn sync_keeps_what_is_known_of_a_file_though_it_was_not_written() {
+fn sync_keeps_attributes_of_a_file_without_writes() {
     let sim = Sim::new(SimOptions::new(16 << 20));
     let device = Device::new(sim.clone()).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
@@ -122,7 +122,7 @@ fn sync_keeps_what_is_known_of_a_file_though_it_was_not_written() {
 }
 
 #[test]
-fn while_the_clock_stands_overwrites_are_simple() {
+fn overwrites_within_a_clock_tick_take_the_fast_path() {
     let machine = Machine::new();
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
@@ -132,12 +132,12 @@ fn while_the_clock_stands_overwrites_are_simple() {
         machine.write(&file, 4096);
     }
     assert_eq!(machine.count(Counter::WriteShared), shared + 2000);
-    // Once for each time that the clock has moved, which it does every few milliseconds.
+    // Once for each tick of the coarse clock, which ticks every few milliseconds.
     assert!(machine.count(Counter::General) < before + 2000);
 }
 
 #[test]
-fn reads_move_the_time_of_access_as_relatime_has_it() {
+fn reads_update_the_access_time_by_relatime() {
     let machine = Machine::new();
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
@@ -162,7 +162,7 @@ fn reads_move_the_time_of_access_as_relatime_has_it() {
 }
 
 #[test]
-fn who_is_not_trusted_takes_the_rights_that_a_file_lends_by_whatever_changes_it() {
+fn every_change_by_a_user_clears_the_set_id_bits() {
     let machine = Machine::new();
     let volume = machine.volume();
     let mine = volume.open("/a", create()).unwrap();
@@ -172,7 +172,7 @@ fn who_is_not_trusted_takes_the_rights_that_a_file_lends_by_whatever_changes_it(
         volume.set_attributes("/a", Follow::No, set).unwrap();
     };
     let permissions = || inode(&volume, "/a").permissions;
-    let options = OpenOptions { credentials: SOMEBODY, ..OpenOptions::direct() };
+    let options = OpenOptions { credentials: USER, ..OpenOptions::direct() };
     let theirs = volume.open("/a", options).unwrap();
     set();
     machine.write(&mine, 4096);
@@ -180,27 +180,27 @@ fn who_is_not_trusted_takes_the_rights_that_a_file_lends_by_whatever_changes_it(
     assert_eq!(permissions(), 0o6755);
     machine.write(&theirs, 4096);
     assert_eq!(permissions(), 0o755);
-    for ask in [
+    for operation in [
         theirs.set_size(5000),
         theirs.allocate(0, 9000, Size::Keep),
         theirs.punch_hole(0, 100),
         theirs.zero_range(0, 100, Size::Keep),
     ] {
         set();
-        machine.reactor.block_on(ask).unwrap();
+        machine.reactor.block_on(operation).unwrap();
         assert_eq!(permissions(), 0o755);
     }
     set();
     volume.open("/a", OpenOptions { truncate: true, ..options }).unwrap();
     assert_eq!((permissions(), mine.size()), (0o755, 0));
-    // What they make is theirs.
+    // They own what they create.
     volume.open("/b", OpenOptions { create: Some(0o600), ..options }).unwrap();
     let made = inode(&volume, "/b");
     assert_eq!((made.user, made.group), (1000, 100));
 }
 
 #[test]
-fn blocks_are_told_of_files_whether_they_are_open_or_not() {
+fn block_counts_are_right_for_open_and_closed_files() {
     let machine = Machine::new();
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
@@ -215,7 +215,7 @@ fn blocks_are_told_of_files_whether_they_are_open_or_not() {
 }
 
 #[test]
-fn bits_of_a_kind_among_permissions_make_no_other_kind() {
+fn type_bits_in_permissions_do_not_change_the_kind() {
     let volume = Machine::new().volume();
     let mut new = Inode::new(FileKind::Directory, 0o755);
     new.permissions |= 0o100_000;
@@ -233,7 +233,7 @@ fn bits_of_a_kind_among_permissions_make_no_other_kind() {
 }
 
 #[test]
-fn devices_sockets_and_fifos_are_there_and_hold_no_bytes() {
+fn devices_sockets_and_fifos_exist_without_content() {
     let machine = Machine::new();
     let kinds = [
         FileKind::BlockDevice(0x801),
@@ -285,7 +285,7 @@ fn extended_attributes_are_set_read_listed_and_removed() {
     assert_eq!(volume.xattr("/a", Follow::No, "user.one").unwrap(), b"2");
     assert!(volume.xattr("/a", Follow::No, "security.three").unwrap() == [3; 65_536]);
     assert_eq!(volume.xattrs("/s", Follow::No).unwrap(), Vec::<Vec<u8>>::new());
-    // With the file they go.
+    // Removing the file removes them.
     volume.remove("/a").unwrap();
     assert_eq!(errno(volume.xattrs("/a", Follow::No)), Errno::NOENT);
 }

@@ -1,10 +1,13 @@
-//! Damage in a sector of metadata. One flipped bit: every file stays as it was, the volume or its check says
-//! which block it is in, and a repair leaves a volume that is sound. All of it, as zeros or as anything: what
-//! can be read is right, the rest is an error, the check says which block it is in, and a repair leaves a
-//! volume that is sound, with all files whose records did not lie there.
+//! Damage in one sector of metadata.
 //!
-//! Of all sectors so many are tried as `PROPTEST_CASES` says, drawn from a seed that a failure prints; with
-//! 1024 or more, all of them.
+//! - One flipped bit: every file keeps its content, the volume or its check names the block, and a
+//!   repair leaves a sound volume.
+//! - A whole sector of zeros or garbage: what can be read is right, and the rest is an error. The
+//!   check names the block. A repair leaves a sound volume with all files whose records were
+//!   elsewhere.
+//!
+//! `PROPTEST_CASES` sets how many sectors are tried, drawn from a seed that a failure prints; 1024
+//! or more tries all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -22,18 +25,18 @@ use uringfs_volume::{
 const SIZE: u64 = 64 << 20;
 const BLOCK: u64 = 4096;
 const SECTOR: u64 = 512;
-/// The superblock's slots; what lies in them says where the catalog is.
+/// The superblock's slots, whose content gives the position of the catalog.
 const SLOTS: [u64; 2] = [0, 16];
 
-/// Every path, and what is there.
+/// The node at each path.
 type Tree = BTreeMap<Vec<u8>, Node>;
 
-/// What is at a path.
+/// The file, directory or link at a path.
 #[derive(Debug, PartialEq, Eq)]
 struct Node {
     kind: FileKind,
     links: u32,
-    /// Of a symbolic link its target.
+    /// The target of a symbolic link.
     bytes: Vec<u8>,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -43,8 +46,8 @@ fn write(reactor: &Reactor, file: &File, byte: usize, offset: u64, length: usize
     assert_eq!(reactor.block_on(file.write(bytes, offset)).1, Ok(length));
 }
 
-/// Many files, links, extents, attributes, and a file that was removed while it was open: as a kill leaves
-/// it.
+/// Many files, links, extents, attributes, and a file that was removed while it was open, as a kill
+/// leaves them.
 fn population(reactor: &Reactor) -> Sim {
     let sim = Sim::new(SimOptions::new(SIZE));
     let device = Device::new(sim.clone()).unwrap();
@@ -86,7 +89,7 @@ fn population(reactor: &Reactor) -> Sim {
     let orphan = volume.open("/orphan", create).unwrap();
     write(reactor, &orphan, 1, 0, 9000);
     volume.sync().unwrap();
-    // These are in the log only.
+    // These are only in the log.
     let before = volume.statistics();
     volume.remove("/orphan").unwrap();
     volume.sync().unwrap();
@@ -99,7 +102,7 @@ fn population(reactor: &Reactor) -> Sim {
     sim.crash_image(Crash::KeepAll)
 }
 
-/// A POSIX ACL as the kernel stores it, with a user's entry.
+/// A POSIX ACL as the kernel encodes it, with an entry for a user.
 fn access_list(user: u32) -> Vec<u8> {
     let entries = [
         (1u16, 6u16, u32::MAX),
@@ -117,12 +120,12 @@ fn access_list(user: u32) -> Vec<u8> {
     bytes
 }
 
-/// All that is there.
+/// Everything in the volume.
 fn tree(volume: &Volume, reactor: &Reactor) -> Tree {
     readable(volume, reactor, |path, error| panic!("{}: {error}", path.escape_ascii()))
 }
 
-/// All that can be read; `failed` hears of the rest.
+/// Everything that can be read. Passes the errors of the rest to `failed`.
 fn readable(volume: &Volume, reactor: &Reactor, mut failed: impl FnMut(&[u8], Error)) -> Tree {
     let mut tree = Tree::new();
     let mut left = vec![Vec::new()];
@@ -195,9 +198,9 @@ fn half_word(bytes: &[u8], at: usize) -> u64 {
 /// The catalog's log.
 struct Log {
     start: u64,
-    /// Blocks of each of its halves.
+    /// Blocks of each half.
     half: u64,
-    /// Bytes of each record, counted from a half's beginning.
+    /// Byte range of each record, counted from the beginning of a half.
     records: Vec<Range<u64>>,
 }
 
@@ -211,7 +214,7 @@ impl Log {
             if !header.starts_with(b"urlogrec") || word(&header, 16) != 1 + records.len() as u64 {
                 break;
             }
-            // Each block has 8 bytes of its own.
+            // Each block begins with a mark of 8 bytes.
             let length = 16 + half_word(&header, 12);
             let blocks = length.div_ceil(BLOCK - 8);
             records.push(at * BLOCK..at * BLOCK + length + 8 * blocks);
@@ -225,13 +228,13 @@ impl Log {
         (self.start..self.start + 2 * self.half).contains(&(address / BLOCK))
     }
 
-    /// Which record a byte is of.
+    /// The record that holds a byte.
     fn record(&self, address: u64) -> Option<usize> {
         let at = (address - self.start * BLOCK) % (self.half * BLOCK);
         self.records.iter().position(|record| record.contains(&at))
     }
 
-    /// The block that is named where damage lies at an address: that in which the record begins.
+    /// The block that is reported for damage at an address: the first block of the record.
     fn named(&self, address: u64) -> u64 {
         match self.has(address).then(|| self.record(address)).flatten() {
             Some(record) => {
@@ -242,14 +245,14 @@ impl Log {
         }
     }
 
-    /// Whether damage there is told. The last record may as well have been torn by a power cut, which is no
-    /// damage: nobody knows that it was there as a whole.
-    fn tells(&self, address: u64) -> bool {
+    /// Whether damage at the address is reported. The last record may also have been torn by a
+    /// power cut, which is no damage.
+    fn reports(&self, address: u64) -> bool {
         self.record(address).is_some_and(|record| record + 1 < self.records.len())
     }
 }
 
-/// The sectors in which there is anything: of the superblock's slots, the catalog, and its log.
+/// The non-zero sectors of the superblock's slots, the catalog and its log.
 fn sectors(sim: &Sim) -> Vec<u64> {
     let slot = block(sim, SLOTS[0]);
     let runs = half_word(&slot, 132) as usize;
@@ -277,7 +280,7 @@ fn mixed(seed: u64) -> u64 {
     mixed ^ (mixed >> 27)
 }
 
-/// The sectors that are tried.
+/// The sectors to try.
 fn drawn(sim: &Sim, seed: u64) -> Vec<u64> {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases: u64 = cases.unwrap_or(256);
@@ -285,7 +288,7 @@ fn drawn(sim: &Sim, seed: u64) -> Vec<u64> {
     assert!(sectors.len() > 200, "{}", sectors.len());
     let every = if cases >= 1024 { 1 } else { sectors.len() as u64 / (cases / 4).max(1) + 1 };
     let log = Log::of(sim);
-    // Of the log, which is small, all.
+    // The log is small: all of its sectors.
     let drawn = (0..)
         .zip(sectors)
         .filter(|(index, sector)| log.has(*sector) || mixed(seed + index).is_multiple_of(every));
@@ -300,7 +303,7 @@ fn check(device: &Device, repair: bool) -> CheckReport {
     try_check(device, repair).unwrap()
 }
 
-/// Makes a sector anything else.
+/// Overwrites a sector.
 fn spoil(device: &Device, reactor: &Reactor, sector: u64, spoilt: Spoilt) {
     let (mut bytes, read) = reactor.block_on(async {
         let whole = File::over(device.clone(), FileOptions::default());
@@ -322,7 +325,7 @@ fn spoil(device: &Device, reactor: &Reactor, sector: u64, spoilt: Spoilt) {
     assert_eq!(written, Ok(SECTOR as usize));
 }
 
-/// How a sector may be lost.
+/// The way in which a sector is lost.
 #[derive(Clone, Copy, Debug)]
 enum Spoilt {
     Zeros,
@@ -330,7 +333,7 @@ enum Spoilt {
 }
 
 #[test]
-fn a_flipped_bit_in_any_sector_of_metadata_costs_nothing_and_is_named() {
+fn a_flipped_bit_in_metadata_loses_nothing_and_is_reported() {
     let seed: u64 = 31;
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let sim = population(&reactor);
@@ -347,13 +350,13 @@ fn a_flipped_bit_in_any_sector_of_metadata_costs_nothing_and_is_named() {
         let report = check(&device, false);
         let block = format!("block {}", log.named(address));
         let lines: Vec<_> = report.findings.iter().map(ToString::to_string).collect();
-        // What the committed state does not use may be anything.
+        // Unused parts of the metadata may hold anything.
         named += usize::from(!report.is_sound());
         assert!(lines.iter().all(|line| line.contains(&block)), "{place}: {lines:?}");
         let is_superblock = SLOTS.contains(&(address / BLOCK));
         assert!(!is_superblock || lines.len() == 1, "{place}: {lines:?}");
         if log.has(address) {
-            assert_eq!(lines.len(), usize::from(log.tells(address)), "{place}: {lines:?}");
+            assert_eq!(lines.len(), usize::from(log.reports(address)), "{place}: {lines:?}");
             logged += 1;
         }
         let volume = Volume::open_on(device.clone()).unwrap_or_else(|e| panic!("{place}: {e}"));
@@ -369,7 +372,7 @@ fn a_flipped_bit_in_any_sector_of_metadata_costs_nothing_and_is_named() {
 }
 
 #[test]
-fn a_lost_sector_of_metadata_costs_no_more_than_what_was_in_it_and_is_named() {
+fn a_lost_metadata_sector_loses_only_its_content() {
     let seed: u64 = 37;
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let sim = population(&reactor);
@@ -384,16 +387,16 @@ fn a_lost_sector_of_metadata_costs_no_more_than_what_was_in_it_and_is_named() {
             spoil(&device, &reactor, sector, spoilt);
             let damaged = |_: &[u8], error: Error| {
                 assert_eq!(error.kind(), ErrorKind::Damaged, "{place}: {error}");
-                // Whoever does not need what was there is not troubled.
+                // Reads that do not need the sector succeed.
                 assert!(!error.to_string().contains("stopped"), "{place}: {error}");
             };
             let block = format!("block {}", log.named(sector));
             match Volume::open_on(device.clone()) {
                 Ok(volume) => {
-                    // What was in the log goes into the catalog's pages when it is closed: the check finds
-                    // nothing any more.
+                    // Closing moved the log's records into the catalog's pages, so the check finds
+                    // nothing.
                     let is_told = volume.flaws().iter().any(|line| line.contains(&block));
-                    assert!(!log.has(sector) || is_told == log.tells(sector), "{place}");
+                    assert!(!log.has(sector) || is_told == log.reports(sector), "{place}");
                     for (path, node) in readable(&volume, &reactor, damaged) {
                         assert_eq!(Some(&node), right.get(&path), "{place}: {path:?}");
                     }
@@ -413,11 +416,11 @@ fn a_lost_sector_of_metadata_costs_no_more_than_what_was_in_it_and_is_named() {
                     assert!(check(&device, false).is_sound(), "{place}");
                     let volume = Volume::open_on(device.clone()).unwrap();
                     let left = tree(&volume, &reactor);
-                    assert!(!log.has(sector) || left == right, "{place}: the log lies twice");
+                    assert!(!log.has(sector) || left == right, "{place}: the log has two copies");
                     whole +=
                         right.iter().filter(|(path, node)| left.get(*path) == Some(*node)).count();
                 }
-                // What leads to all else is there once.
+                // The root of all metadata exists once.
                 Err(error) => {
                     assert!(error.to_string().contains(&block), "{place}: {error}");
                     unrepaired.insert(sector / BLOCK);

@@ -1,11 +1,11 @@
-//! Power cuts with bytes in the page cache: what was synced is there, what was not may be lost, and nothing else
-//! comes to light.
+//! Power cuts with dirty folios in the page cache: synced data are there, other data may be lost,
+//! and no other file's data appear.
 
 mod drive;
-mod made;
+mod fixture;
 
-use drive::{Random, volume as scaled};
-use made::{create, formatted, reactor};
+use drive::{Random, scaled};
+use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
@@ -14,11 +14,11 @@ use uringfs_file::{File, Size};
 use uringfs_reactor::Reactor;
 use uringfs_volume::{CheckOptions, OpenOptions, Volume};
 
-const LONGEST: usize = 400_000;
+const MAX_LENGTH: usize = 400_000;
 const SECTOR: usize = 512;
 const STEPS: usize = 30;
 
-/// A file as it was after each step, and from which of these on, at which event, it is durable.
+/// A file's content after each step, and the steps from which on it is durable, by event.
 struct Past {
     file: File,
     contents: Vec<Vec<u8>>,
@@ -34,17 +34,17 @@ impl Past {
         self.contents.last().unwrap()
     }
 
-    /// One step, which changes its content so.
+    /// A step that changes the content.
     fn change(&mut self, how: impl FnOnce(&mut Vec<u8>)) {
         let mut next = self.now().clone();
         how(&mut next);
         self.contents.push(next);
     }
 
-    /// Says why this cannot be what a power cut after so many events has left.
+    /// Returns why this content is impossible after a power cut at this event.
     fn judge(&self, found: &[u8], cut: u64, step: usize) -> Result<(), String> {
         let synced = self.durable.iter().rev().find(|(event, _)| *event <= cut);
-        let (_, first) = synced.expect("it begins with one");
+        let (_, first) = synced.expect("the first step is durable");
         let possible = &self.contents[*first..=step.min(self.contents.len() - 1)];
         let sizes = || possible.iter().map(Vec::len);
         let (least, most) = (sizes().min().unwrap(), sizes().max().unwrap());
@@ -54,7 +54,7 @@ impl Past {
         for (number, sector) in found.chunks(SECTOR).enumerate() {
             let start = number * SECTOR;
             let was = |content: &Vec<u8>| {
-                // Behind its end it was nothing.
+                // Bytes past the end are zeros.
                 let at = |n: usize| content.get(start + n).copied().unwrap_or(0);
                 sector.iter().enumerate().all(|(n, byte)| at(n) == *byte)
             };
@@ -72,7 +72,7 @@ struct Run<'r> {
     files: [Past; 2],
     reactor: &'r Reactor,
     random: Random,
-    /// How many events there were after each step.
+    /// Number of events after each step.
     ends: Vec<u64>,
 }
 
@@ -122,20 +122,20 @@ impl Run<'_> {
             15..17 => {
                 let sync = if kind == 15 { file.sync() } else { file.datasync() };
                 assert_eq!(reactor.block_on(sync), Ok(()));
-                self.promise(&[one]);
+                self.mark_durable(&[one]);
             }
             17 => {
                 self.volume.sync().unwrap();
-                self.promise(&[0, 1]);
+                self.mark_durable(&[0, 1]);
             }
             _ => {
-                let read = file.read(Buffer::zeroed(LONGEST), 0);
+                let read = file.read(Buffer::zeroed(MAX_LENGTH), 0);
                 let (found, read) = reactor.block_on(read);
                 assert_eq!(found[..read.unwrap()], past.now()[..]);
             }
         }
         self.ends.push(self.events());
-        // Every file has one content more after every step.
+        // Every file has one more content after each step.
         let steps = self.ends.len() + 1;
         for past in &mut self.files {
             let last = past.now().clone();
@@ -156,7 +156,7 @@ impl Run<'_> {
         self.ends.push(self.events());
     }
 
-    fn promise(&mut self, files: &[usize]) {
+    fn mark_durable(&mut self, files: &[usize]) {
         let event = self.events();
         for file in files {
             let past = &mut self.files[*file];
@@ -171,13 +171,13 @@ impl Run<'_> {
 
 fn content_of(volume: &Volume, path: &str, reactor: &Reactor) -> Vec<u8> {
     let file = volume.open(path, OpenOptions::direct()).unwrap();
-    let (found, read) = reactor.block_on(file.read(Buffer::zeroed(LONGEST), 0));
+    let (found, read) = reactor.block_on(file.read(Buffer::zeroed(MAX_LENGTH), 0));
     found[..read.unwrap()].to_vec()
 }
 
 const PATHS: [&str; 2] = ["/a", "/b"];
 
-/// A run that begins, on a volume whose free blocks hold what must never come to light.
+/// Begins a run on a volume whose free blocks hold foreign bytes.
 fn begin<'r>(seed: u64, cache: &Cache, reactor: &'r Reactor) -> Run<'r> {
     let sim = Sim::new(SimOptions::new(16 << 20));
     let volume = formatted(&sim);
@@ -193,8 +193,8 @@ fn begin<'r>(seed: u64, cache: &Cache, reactor: &'r Reactor) -> Run<'r> {
     Run { sim, volume, files, reactor, random: Random(seed), ends: Vec::new() }
 }
 
-/// Cuts the power at every event of a run; answers how many images there were, and in how many a file was another
-/// than in the end.
+/// Cuts the power at every event of a run. Returns the number of images, and of those in which a
+/// file differs from its last content.
 fn cut(run: &Run<'_>, seed: u64) -> (usize, usize) {
     let (mut images, mut lost) = (0, 0);
     let plan = CrashPlan { exhaustive_up_to: 3, samples: 3, seed };
@@ -203,13 +203,13 @@ fn cut(run: &Run<'_>, seed: u64) -> (usize, usize) {
         let place = format!("seed {seed}, cut {} {:?}", image.cut, image.crash);
         let device = Device::new(image.sim).unwrap();
         let checked = Volume::check(&device, CheckOptions::default(), &mut |_, _| {}).unwrap();
-        let is_kept_twice = |line: &String| {
-            ["superblock", "catalog head"].iter().any(|kept| line.starts_with(kept))
+        let has_two_copies = |line: &String| {
+            ["superblock", "catalog head"].iter().any(|start| line.starts_with(start))
         };
         let mut lines = checked.findings.iter().map(ToString::to_string);
-        assert_eq!(lines.find(|line| !is_kept_twice(line)), None, "{place}");
+        assert_eq!(lines.find(|line| !has_two_copies(line)), None, "{place}");
         let volume = Volume::open_on(device).unwrap();
-        // What was under way when the power was cut may be there.
+        // The step in progress at the power cut may be there.
         let step = run.ends.partition_point(|end| *end < image.cut) + 1;
         for (path, past) in PATHS.into_iter().zip(&run.files) {
             let found = content_of(&volume, path, run.reactor);
@@ -222,7 +222,7 @@ fn cut(run: &Run<'_>, seed: u64) -> (usize, usize) {
 }
 
 #[test]
-fn what_was_synced_is_there_and_what_was_not_may_be() {
+fn a_power_cut_keeps_synced_data_and_reveals_no_other() {
     let reactor = reactor();
     let (mut images, mut lost) = (0, 0);
     for seed in 0..scaled(6) as u64 {
@@ -233,21 +233,21 @@ fn what_was_synced_is_there_and_what_was_not_may_be() {
         (images, lost) = (images + counts.0, lost + counts.1);
     }
     eprintln!("{images} images of power cuts with bytes in the page cache");
-    assert!(lost > 0, "nothing was ever lost: the power was not cut");
+    assert!(lost > 0, "no image lost anything");
 }
 
 #[test]
-fn what_was_written_can_be_synced_on_a_volume_that_became_full_meanwhile() {
+fn written_data_can_be_synced_after_the_volume_filled_up() {
     let reactor = reactor();
     for seed in 0..scaled(2) as u64 {
         let cache = Cache::new(2048 * 4096);
         let mut run = begin(seed, &cache, &reactor);
-        // Blocks are left for what both files may become, and for some names.
+        // Leaves blocks for the final sizes of both files, and for some names.
         let big = create(&run.volume, "/big");
         let blocks = run.volume.statistics().free_blocks - 300;
         reactor.block_on(big.allocate(0, blocks * 4096, Size::Extend)).unwrap();
         (0..STEPS / 2).for_each(|step| run.step(step as u8 + 1));
-        run.write_each(0xbb, LONGEST / 2);
+        run.write_each(0xbb, MAX_LENGTH / 2);
         let target = [b't'; 4000];
         let refused =
             (0..).find_map(|n| run.volume.make_symlink(&target, format!("/name {n}")).err());
@@ -255,7 +255,7 @@ fn what_was_written_can_be_synced_on_a_volume_that_became_full_meanwhile() {
         // Cuts begin here.
         run.sim.restart_record();
         run.volume.sync().unwrap();
-        run.promise(&[0, 1]);
+        run.mark_durable(&[0, 1]);
         cut(&run, seed);
     }
 }

@@ -1,10 +1,10 @@
-//! Where what is written through the page cache lies is found when it is saved; room for it is kept from the write on.
+//! Delayed allocation: write-back chooses the blocks, and the write reserves space for them.
 
-mod made;
+mod fixture;
 
 use std::time::{Duration, Instant};
 
-use made::{create, formatted, reactor};
+use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Action, Crash, Event, Sim, SimOptions};
@@ -42,7 +42,7 @@ impl Delayed {
         self.volume.statistics().free_blocks
     }
 
-    /// How long those writes are that the device has got since the record began, by what the first byte of each is.
+    /// Lengths of the writes since the record began whose data begin with `byte`.
     fn written(&self, byte: u8) -> Vec<usize> {
         let of_write = |event| match event {
             Event::Begin { action: Action::Write { bytes, .. }, .. } => Some(bytes),
@@ -61,7 +61,7 @@ impl Delayed {
 }
 
 #[test]
-fn what_is_written_in_any_order_and_by_turns_is_saved_in_a_row() {
+fn interleaved_writes_are_written_back_in_long_runs() {
     let it = Delayed::new();
     let files = [it.file("/a"), it.file("/b")];
     let before = it.free();
@@ -69,7 +69,7 @@ fn what_is_written_in_any_order_and_by_turns_is_saved_in_a_row() {
         assert_eq!(it.write(&files[0], block, 0xaa), Ok(4096));
         assert_eq!(it.write(&files[1], block, 0xbb), Ok(4096));
     }
-    // They have room, and no place.
+    // Their space is reserved, but no blocks are chosen.
     assert_eq!((before - it.free(), files[0].allocated()), (128, 64 * BLOCK));
     it.sim.restart_record();
     for file in &files {
@@ -82,37 +82,37 @@ fn what_is_written_in_any_order_and_by_turns_is_saved_in_a_row() {
 }
 
 #[test]
-fn a_volume_that_is_full_says_so_when_it_is_written_to() {
+fn a_full_volume_refuses_the_write_not_the_sync() {
     let it = Delayed::new();
     let file = it.file("/a");
     let full = (0..SIZE / BLOCK).find_map(|block| Some((block, it.write(&file, block, 1).err()?)));
-    let (written, error) = full.expect("it is full at last");
+    let (written, error) = full.expect("the volume fills up");
     assert_eq!(error, Errno::NOSPC);
-    // Nobody else is given what was promised.
+    // Reserved blocks are not given to others.
     let other = create(&it.volume, "/b");
     let asked = other.allocate(0, (it.free() + 1) * BLOCK, Size::Extend);
     assert_eq!(it.reactor.block_on(asked), Err(Errno::NOSPC));
     it.reactor.block_on(file.sync()).unwrap();
     assert_eq!(file.allocated(), written * BLOCK);
-    // In place there is room.
+    // Overwrites in place still work.
     assert_eq!(it.write(&file, 7, 2), Ok(4096));
     it.is_sound();
 }
 
 #[test]
-fn room_is_given_back_when_a_file_is_cut_off_or_emptied() {
+fn truncation_releases_the_reserved_space() {
     let it = Delayed::new();
     let before = it.free();
     let file = it.file("/a");
     (0..8).for_each(|block| assert_eq!(it.write(&file, block, 1), Ok(4096)));
     assert_eq!(before - it.free(), 8);
     it.reactor.block_on(file.set_size(3 * BLOCK)).unwrap();
-    // What is left was saved before.
+    // The rest was written back before.
     assert_eq!((file.size(), file.allocated(), before - it.free()), (3 * BLOCK, 3 * BLOCK, 3));
     (4..8).for_each(|block| assert_eq!(it.write(&file, block, 1), Ok(4096)));
     let truncate = OpenOptions { truncate: true, ..OpenOptions::direct() };
     let emptied = it.volume.open("/a", truncate).unwrap().buffered(&it.cache);
-    // Whoever asks through the cache next sees that it was emptied.
+    // The next request through the cache sees the truncation.
     assert_eq!(it.reactor.block_on(emptied.read(Buffer::zeroed(1), 0)).1, Ok(0));
     assert_eq!((emptied.size(), emptied.allocated()), (0, 0));
     it.volume.sync().unwrap();
@@ -121,7 +121,7 @@ fn room_is_given_back_when_a_file_is_cut_off_or_emptied() {
 }
 
 #[test]
-fn a_file_is_emptied_of_which_the_device_has_nothing_yet() {
+fn a_file_without_blocks_can_be_truncated() {
     let it = Delayed::new();
     let before = it.free();
     let file = it.file("/a");
@@ -137,7 +137,7 @@ fn a_file_is_emptied_of_which_the_device_has_nothing_yet() {
 }
 
 #[test]
-fn nothing_is_written_of_a_file_that_is_removed_and_closed() {
+fn a_removed_and_closed_file_is_not_written_back() {
     let it = Delayed::new();
     let (kept, file) = (it.file("/kept"), it.file("/a"));
     let before = it.free();
@@ -145,10 +145,10 @@ fn nothing_is_written_of_a_file_that_is_removed_and_closed() {
     it.volume.remove("/a").unwrap();
     it.sim.restart_record();
     drop(file);
-    // By whoever watches it, on a thread of its own; the room comes back after the pages have gone.
+    // The flusher drops them on its own thread. The space is free after the folios are.
     let until = Instant::now() + Duration::from_secs(60);
     while it.cache.statistics().unsaved_bytes > 0 || it.free() != before {
-        assert!(Instant::now() < until, "nobody has seen that it is removed");
+        assert!(Instant::now() < until, "the flusher has not dropped the removed file");
         std::thread::yield_now();
     }
     it.volume.sync().unwrap();
@@ -159,7 +159,7 @@ fn nothing_is_written_of_a_file_that_is_removed_and_closed() {
 }
 
 #[test]
-fn what_is_open_yet_is_saved_though_it_is_removed() {
+fn an_open_file_is_written_back_although_it_is_removed() {
     let it = Delayed::new();
     let file = it.file("/a");
     let direct = file.direct();

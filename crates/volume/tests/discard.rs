@@ -1,5 +1,5 @@
-//! Blocks that have become free are discarded, where that was asked for: not before they are free on the
-//! device and nobody reads them, and nothing else with them.
+//! Discards of freed blocks, if enabled: only when the free is durable and no read uses the blocks,
+//! and no other blocks.
 
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
@@ -11,7 +11,7 @@ use uringfs_volume::{FormatOptions, OpenOptions, Volume, VolumeOptions};
 const SIZE: u64 = 16 << 20;
 const BLOCK: usize = 4096;
 
-fn made(sim: &Sim, discard: bool) -> Volume {
+fn new_volume(sim: &Sim, discard: bool) -> Volume {
     let device = Device::new(sim.clone()).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
     Volume::open_with(device, &VolumeOptions { discard, ..VolumeOptions::default() }).unwrap()
@@ -21,7 +21,7 @@ fn reactor() -> Reactor {
     Reactor::new(ReactorOptions::default()).unwrap()
 }
 
-/// A file of 64 blocks of a byte.
+/// A file of 64 blocks filled with a byte.
 fn create(volume: &Volume, reactor: &Reactor, path: &str, byte: u8) -> File {
     let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
     let file = volume.open(path, create).unwrap();
@@ -31,7 +31,7 @@ fn create(volume: &Volume, reactor: &Reactor, path: &str, byte: u8) -> File {
     file
 }
 
-/// Blocks of the device that hold nothing but a byte.
+/// Blocks of the device filled with a byte.
 fn blocks_of(sim: &Sim, byte: u8) -> usize {
     let mut block = [0; BLOCK];
     let mut is_of = |number: &u64| {
@@ -42,16 +42,16 @@ fn blocks_of(sim: &Sim, byte: u8) -> usize {
 }
 
 #[test]
-fn what_is_removed_is_discarded_when_nobody_reads_it_any_more() {
+fn removed_blocks_are_discarded_after_the_last_read() {
     let sim = Sim::new(SimOptions::new(SIZE));
-    let (volume, reactor, reading) = (made(&sim, true), reactor(), self::reactor());
+    let (volume, reactor, reading) = (new_volume(&sim, true), reactor(), self::reactor());
     let (removed, kept) =
         (create(&volume, &reactor, "/removed", 1), create(&volume, &reactor, "/kept", 2));
     assert_eq!((blocks_of(&sim, 1), blocks_of(&sim, 2)), (64, 64));
-    // The first read keeps the file open, for its time of access.
+    // The first read keeps the file open, to update the access time.
     assert!(reactor.block_on(removed.read(Buffer::zeroed(BLOCK), 0)).1.is_ok());
     volume.sync().unwrap();
-    // Under way until its reactor turns.
+    // In flight until its reactor runs.
     reading.read(&removed, Buffer::zeroed(BLOCK), 0, Token::new(1)).unwrap();
     drop(removed);
     volume.remove("/removed").unwrap();
@@ -69,9 +69,9 @@ fn what_is_removed_is_discarded_when_nobody_reads_it_any_more() {
 }
 
 #[test]
-fn nothing_is_discarded_unasked() {
+fn nothing_is_discarded_by_default() {
     let sim = Sim::new(SimOptions::new(SIZE));
-    let (volume, reactor) = (made(&sim, false), reactor());
+    let (volume, reactor) = (new_volume(&sim, false), reactor());
     drop(create(&volume, &reactor, "/removed", 1));
     volume.remove("/removed").unwrap();
     drop(volume);
@@ -79,10 +79,10 @@ fn nothing_is_discarded_unasked() {
 }
 
 #[test]
-fn a_device_that_fails_to_discard_is_told_of_once_and_its_blocks_are_free_all_the_same() {
+fn a_failed_discard_is_reported_once_and_frees_the_blocks() {
     let sim = Sim::new(SimOptions::new(SIZE));
     sim.inject(Rule::new(Op::Discard, When::OneIn(1), Fault::Error(Errno::IO)));
-    let (volume, reactor) = (made(&sim, true), reactor());
+    let (volume, reactor) = (new_volume(&sim, true), reactor());
     let free = volume.statistics().free_blocks;
     for _ in 0..3 {
         drop(create(&volume, &reactor, "/removed", 1));

@@ -1,9 +1,9 @@
-//! What fails is told, too: each error once to everyone who listens, with its file and range, whoever asked
-//! for it and wherever its completion was finished.
+//! Error events: each error is reported once to every listener, with its file and range, for every
+//! kind of request and completion.
 
-mod made;
+mod fixture;
 
-use made::formatted;
+use fixture::formatted;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
@@ -37,15 +37,15 @@ fn taken(errors: &Errors) -> Vec<ErrorEvent> {
     std::iter::from_fn(|| errors.try_next()).collect()
 }
 
-/// What an event says, but for where on the device that is.
-fn told(event: &ErrorEvent) -> (Subject, Op, u64, Errno) {
+/// The event without its position on the device.
+fn summary(event: &ErrorEvent) -> (Subject, Op, u64, Errno) {
     match event {
         ErrorEvent::Request { of, op, length, errno, .. } => (*of, *op, *length, *errno),
         other => panic!("{other}"),
     }
 }
 
-/// Does something that fails once, and answers what was told of it.
+/// Runs something that fails once. Returns the events.
 fn failing(sim: &Sim, volume: &Volume, op: Op, act: impl FnOnce()) -> Vec<ErrorEvent> {
     let errors = [volume.errors(), volume.errors()];
     sim.inject(Rule::new(op, When::Nth(1), Fault::Error(Errno::IO)));
@@ -57,7 +57,7 @@ fn failing(sim: &Sim, volume: &Volume, op: Op, act: impl FnOnce()) -> Vec<ErrorE
 }
 
 #[test]
-fn each_error_of_a_file_is_told_once_with_its_range_in_every_way_of_asking() {
+fn each_error_of_a_file_is_reported_once_with_its_range() {
     for completion in [CompletionMode::Inline, CompletionMode::Worker] {
         for write_lock in [WriteLocking::Shared, WriteLocking::Exclusive] {
             let (sim, volume) = made();
@@ -75,7 +75,7 @@ fn each_error_of_a_file_is_told_once_with_its_range_in_every_way_of_asking() {
                 assert_eq!(reactor.block_on(read).1, Err(Errno::IO));
             });
             let expected = vec![(at(5), Op::Read, length, Errno::IO)];
-            assert_eq!(events.iter().map(told).collect::<Vec<_>>(), expected);
+            assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
             assert!(events[0].to_string().contains("reading 4096 bytes of inode"), "{}", events[0]);
 
             let events = failing(&sim, &volume, Op::Read, || {
@@ -85,24 +85,24 @@ fn each_error_of_a_file_is_told_once_with_its_range_in_every_way_of_asking() {
                 assert_eq!(completed[0].result(), Err(Errno::IO));
             });
             let expected = vec![(at(6), Op::Read, length, Errno::IO)];
-            assert_eq!(events.iter().map(told).collect::<Vec<_>>(), expected);
+            assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
 
             let events = failing(&sim, &volume, Op::Write, || {
                 let write = file.write(Buffer::zeroed(2 * BLOCK), offset(7));
                 assert_eq!(reactor.block_on(write).1, Err(Errno::IO));
             });
             let expected = vec![(at(7), Op::Write, 2 * length, Errno::IO)];
-            assert_eq!(events.iter().map(told).collect::<Vec<_>>(), expected);
+            assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
 
-            // The block is read, and then not written.
+            // The block is read, and the write of it fails.
             let events = failing(&sim, &volume, Op::Write, || {
                 let write = file.write(Buffer::zeroed(10), offset(9) + 100);
                 assert_eq!(reactor.block_on(write).1, Err(Errno::IO));
             });
             let expected = vec![(at(9), Op::Write, length, Errno::IO)];
-            assert_eq!(events.iter().map(told).collect::<Vec<_>>(), expected);
+            assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
 
-            // Nobody who asks for a range is told of others.
+            // A sync of a range does not report errors of others.
             assert!(reactor.block_on(others.read(Buffer::zeroed(BLOCK), 0)).1.is_ok());
             assert_eq!(taken(&volume.errors()), []);
 
@@ -110,32 +110,32 @@ fn each_error_of_a_file_is_told_once_with_its_range_in_every_way_of_asking() {
                 assert_eq!(reactor.block_on(file.datasync()), Err(Errno::IO));
             });
             let expected = vec![(Subject::Device, Op::Flush, 0, Errno::IO)];
-            assert_eq!(events.iter().map(told).collect::<Vec<_>>(), expected);
+            assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
         }
     }
 }
 
 #[test]
-fn a_flush_that_fails_in_a_commit_is_told_and_so_is_the_catalogs() {
+fn failed_flushes_of_a_commit_are_reported() {
     let (sim, volume) = made();
     volume.make_directory("/a", 0o755).unwrap();
     let events = failing(&sim, &volume, Op::Flush, || {
         assert_eq!(volume.sync().unwrap_err().errno(), Errno::IO);
     });
     let expected = vec![(Subject::Device, Op::Flush, 0, Errno::IO)];
-    assert_eq!(events.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
 
     let (sim, volume) = made();
     volume.make_directory("/a", 0o755).unwrap();
     let events = failing(&sim, &volume, Op::Write, || {
         assert_eq!(volume.sync().unwrap_err().errno(), Errno::IO);
     });
-    let of: Vec<_> = events.iter().map(|event| told(event).0).collect();
+    let of: Vec<_> = events.iter().map(|event| summary(event).0).collect();
     assert_eq!(of, [Subject::Catalog]);
 }
 
 #[test]
-fn who_takes_none_is_kept_the_last_and_told_how_many_went() {
+fn a_slow_listener_gets_the_last_events_and_a_count() {
     const READS: u64 = 1500;
     let (sim, volume) = made();
     let reactor = reactor(CompletionMode::Inline);
@@ -151,20 +151,20 @@ fn who_takes_none_is_kept_the_last_and_told_how_many_went() {
     let events = taken(&errors);
     assert_eq!(events.len() as u64 + errors.missed(), READS);
     assert!(errors.missed() > 0);
-    let (Subject::File { offset, .. }, ..) = told(&events[events.len() - 1]) else {
+    let (Subject::File { offset, .. }, ..) = summary(&events[events.len() - 1]) else {
         panic!("{:?}", events.last());
     };
     assert_eq!(offset, (READS - 1) % BLOCKS as u64 * BLOCK as u64);
-    // Of a file that is gone nothing is known.
+    // For a removed file nothing is known.
     sim.inject(Rule::new(Op::Read, When::Nth(1), Fault::Error(Errno::IO)));
     assert!(reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0)).1.is_err());
     drop(file);
     volume.sync().unwrap();
-    assert_eq!(told(&errors.try_next().unwrap()).0, Subject::Unknown);
+    assert_eq!(summary(&errors.try_next().unwrap()).0, Subject::Unknown);
 }
 
 #[test]
-fn who_waits_for_one_is_woken() {
+fn a_waiting_listener_is_woken() {
     let (sim, volume) = made();
     let reactor = reactor(CompletionMode::Inline);
     let file = create(&volume, &reactor, "/file", FileOptions::default());
@@ -178,17 +178,17 @@ fn who_waits_for_one_is_woken() {
         assert!(reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0)).1.is_err());
         waiting.join().unwrap()
     });
-    assert_eq!(told(&waited).1, Op::Read);
+    assert_eq!(summary(&waited).1, Op::Read);
 }
 
 #[test]
-fn damage_that_an_operation_meets_is_told() {
+fn damage_found_by_an_operation_is_reported() {
     let (sim, volume) = made();
     for n in 0..200 {
         volume.make_directory(format!("/{n}"), 0o755).unwrap();
     }
     drop(volume);
-    // All of the catalog but its beginning and its end. An eighth of so small a volume lies before it.
+    // The catalog without its beginning and its end. An eighth of so small a volume lies before it.
     let device = Device::new(sim.clone()).unwrap();
     let volume = Volume::open_on(device).unwrap();
     let errors = volume.errors();
@@ -204,13 +204,13 @@ fn damage_that_an_operation_meets_is_told() {
         .map(|error| error.to_string())
         .collect();
     assert!(!damaged.is_empty());
-    let told = taken(&errors);
-    assert_eq!(volume.recent_errors(), told[told.len().saturating_sub(64)..]);
-    assert!(told.contains(&ErrorEvent::Damage(damaged[0].clone())), "{told:?}");
+    let events = taken(&errors);
+    assert_eq!(volume.recent_errors(), events[events.len().saturating_sub(64)..]);
+    assert!(events.contains(&ErrorEvent::Damage(damaged[0].clone())), "{events:?}");
 }
 
 #[test]
-fn what_is_lost_when_a_volume_is_closed_is_told() {
+fn data_lost_at_close_is_reported() {
     let (sim, volume) = made();
     let errors = volume.errors();
     volume.make_directory("/d", 0o700).unwrap();
@@ -225,7 +225,7 @@ fn what_is_lost_when_a_volume_is_closed_is_told() {
 }
 
 #[test]
-fn a_device_without_room_is_not_a_volume_without_room() {
+fn a_full_device_differs_from_a_full_volume() {
     let (sim, volume) = made();
     let reactor = reactor(CompletionMode::Inline);
     let file = create(&volume, &reactor, "/file", FileOptions::default());
@@ -234,12 +234,12 @@ fn a_device_without_room_is_not_a_volume_without_room() {
     sim.inject(Rule::new(Op::Write, When::OneIn(1), Fault::Error(Errno::NOSPC)));
     let written = reactor.block_on(file.write(Buffer::zeroed(BLOCK), 0)).1;
     assert_eq!(written, Err(Errno::NOSPC));
-    let event = errors.try_next().expect("it is told");
+    let event = errors.try_next().expect("the error is reported");
     let full = "the device or file system below the volume is full, not the volume";
     assert!(event.is_device_full() && event.to_string().contains(full), "{event}");
     assert!(volume.shortage().to_string().contains(full));
     volume.make_directory("/d", 0o755).unwrap();
-    let error = volume.sync().expect_err("nothing can be written");
+    let error = volume.sync().expect_err("a full device takes no write");
     assert!(
         matches!(error.kind(), ErrorKind::Io(_)) && error.to_string().contains(full),
         "{error}"

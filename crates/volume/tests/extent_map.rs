@@ -1,16 +1,16 @@
-//! The extent map against a plain model that knows each block of a file by itself.
+//! The extent map, compared with a plain model that keeps each block of a file.
 
 use std::ops::Range;
 
 use proptest::prelude::*;
 use uringfs_volume::{Extent, ExtentMap, Found, InvalidExtent, State};
 
-/// For each block of a file the block of the device and its state.
+/// For each block of a file: the block of the device, and its state.
 #[derive(Clone, PartialEq, Debug)]
 struct Model(Vec<Option<(u64, State)>>);
 
 impl Model {
-    /// The extents in a range, as few as there can be.
+    /// The fewest extents that describe a range.
     fn extents(&self, range: Range<u64>) -> Vec<Extent> {
         let mut extents: Vec<Extent> = Vec::new();
         for offset in range {
@@ -57,7 +57,7 @@ fn changes(
     count: usize,
 ) -> impl Strategy<Value = Vec<(Change, Range<u64>)>> {
     let state = prop_oneof![Just(State::Written), Just(State::Unwritten)];
-    // Few places on the device, so that neighbours often join.
+    // Few positions on the device, so that neighbours often join.
     let start = (0..4u64).prop_map(move |place| place * blocks);
     let change = prop_oneof![
         8 => (start.clone(), state).prop_map(|(start, state)| Change::Insert { start, state }),
@@ -71,7 +71,7 @@ fn changes(
     proptest::collection::vec((change, range), 1..count)
 }
 
-/// Does a change to both and compares the answers.
+/// Changes both and compares the results.
 fn change(map: &mut ExtentMap, model: &mut Model, change: &Change, range: Range<u64>) {
     let blocks = model.0.len() as u64;
     let there = model.extents(range.clone());
@@ -88,7 +88,7 @@ fn change(map: &mut ExtentMap, model: &mut Model, change: &Change, range: Range<
             model.put(range, |_| None);
         }
         Change::Truncate => {
-            // As if by chance from near the end, or nothing would ever be large.
+            // Mostly near the end, so that the file becomes large.
             let end = blocks - length.min(blocks / 8);
             assert_eq!(map.truncate(end), model.extents(end..blocks));
             model.put(end..blocks, |_| None);
@@ -117,7 +117,7 @@ fn change(map: &mut ExtentMap, model: &mut Model, change: &Change, range: Range<
     }
 }
 
-/// What the model says is at `block`.
+/// The model's content of `block`.
 fn found(model: &Model, block: u64) -> Found {
     let all = model.extents(0..model.0.len() as u64);
     match all.iter().find(|extent| extent.end() > block) {
@@ -129,7 +129,7 @@ fn found(model: &Model, block: u64) -> Found {
 
 proptest! {
     #[test]
-    fn a_map_says_of_each_block_what_the_model_says(changes in changes(96, 24, 60)) {
+    fn a_map_agrees_with_the_model_on_each_block(changes in changes(96, 24, 60)) {
         let (mut map, mut model) = (ExtentMap::new(), Model(vec![None; 96]));
         let mut snapshots = Vec::new();
         for (kind, range) in &changes {
@@ -148,14 +148,14 @@ proptest! {
     }
 }
 
-/// Blocks of a file that is deep enough for its branches to be split, merged and dropped.
+/// Blocks of a file whose branches are split, merged and dropped.
 const LARGE: u64 = 60_000;
 
-/// A file of which every block is an extent, written in an order of its own.
+/// A file of which every block is an extent, written in a scattered order.
 fn scattered() -> (ExtentMap, Model) {
     let (mut map, mut model) = (ExtentMap::new(), Model(vec![None; LARGE as usize]));
     for order in 0..LARGE {
-        // Coprime to the number of blocks: each comes once.
+        // Coprime to the number of blocks: each offset occurs once.
         let offset = order * 22_447 % LARGE;
         let start = 1_000_000 + 2 * order;
         let replaced = map.insert(Extent { offset, start, length: 1, state: State::Unwritten });
@@ -166,13 +166,13 @@ fn scattered() -> (ExtentMap, Model) {
 }
 
 #[test]
-fn a_large_map_agrees_with_the_model_and_its_snapshots_stay_as_they_were() {
+fn a_large_map_agrees_with_the_model_and_snapshots_stay() {
     let (map, model) = scattered();
     model.agrees_with(&map);
     let config = ProptestConfig::default();
     let config = ProptestConfig { cases: config.cases.div_ceil(32), ..config };
     proptest!(config, |(mut changes in changes(LARGE, 9_000, 40))| {
-        // In the end the map becomes small again, chunk by chunk.
+        // Finally the map shrinks, chunk by chunk.
         changes.extend((0..LARGE / 10_000).map(|step| (Change::Remove, step * 10_000 + 7..LARGE - 3)));
         let (mut now, mut expected) = (map.clone(), model.clone());
         let mut snapshots = Vec::new();
@@ -190,7 +190,7 @@ fn a_large_map_agrees_with_the_model_and_its_snapshots_stay_as_they_were() {
 }
 
 #[test]
-fn threads_read_one_snapshot_while_the_map_is_changed() {
+fn threads_read_a_snapshot_while_the_map_changes() {
     let (mut map, model) = scattered();
     let snapshot = &map.clone();
     std::thread::scope(|scope| {

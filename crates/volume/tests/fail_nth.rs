@@ -1,7 +1,7 @@
-//! The n-th read, write or flush fails, for every n, once and for good, and the n-th write finds the host's disk
-//! full: somebody is told, no sync answers well after a flush has failed, and what had been acknowledged is
-//! there when the volume is opened again, whether the power was cut meanwhile or not; and what is found then is there
-//! after the next power cut.
+//! The n-th read, write or flush fails, for every n, once or from then on; or the n-th write finds
+//! the host's disk full. Each failure is reported. No sync succeeds after a failed flush.
+//! Acknowledged data are there when the volume is opened again, with or without a power cut in
+//! between. What is found then survives the next power cut.
 
 mod drive;
 
@@ -25,28 +25,28 @@ const SIZE: u64 = 16 << 20;
 const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
 
-/// What a file holds; nothing where it has no name.
+/// The content of a file. `None` if the name does not exist.
 type Content = Option<Vec<u8>>;
 
-/// What is known of files: what each held when that was acknowledged, and what it has been given since.
+/// For each file: the last acknowledged content, and all later ones.
 #[derive(Clone, Default)]
-struct Book {
+struct ExpectedFiles {
     files: BTreeMap<String, Vec<Content>>,
 }
 
-impl Book {
+impl ExpectedFiles {
     fn now(&self, path: &str) -> Content {
         self.files.get(path).and_then(|contents| contents.last().cloned()).flatten()
     }
 
-    /// It is being given this.
+    /// Begins to give the file this content.
     fn begin(&mut self, path: &str, content: Content) {
         self.files.entry(path.into()).or_insert(vec![None]).push(content);
     }
 
-    /// What it was given last is durable.
+    /// The last content is durable.
     fn acknowledge(&mut self, path: &str) {
-        let contents = self.files.get_mut(path).expect("it was given something");
+        let contents = self.files.get_mut(path).expect("the file has a content");
         contents.drain(..contents.len() - 1);
     }
 
@@ -55,8 +55,8 @@ impl Book {
         paths.iter().for_each(|path| self.acknowledge(path));
     }
 
-    /// Whether a file is as it was acknowledged, but for what it was given since: of that each sector may be
-    /// there or not.
+    /// Whether a file has its acknowledged content, where each sector may also come from a later
+    /// content.
     fn allows(&self, path: &str, found: &Content) -> bool {
         let contents = &self.files[path];
         let Some(found) = found else { return contents.contains(&None) };
@@ -73,37 +73,37 @@ impl Book {
     }
 }
 
-/// Somebody who works on a volume: tries twice what fails, then gives up.
+/// Works on a volume: tries a failed operation twice, then gives up.
 struct Worker<'w> {
     volume: &'w Volume,
     reactor: &'w Reactor,
     errors: &'w Errors,
-    book: Book,
-    told: usize,
+    expected: ExpectedFiles,
+    reported: usize,
     flush_failed: bool,
 }
 
-/// Nothing more can be done.
+/// An operation failed twice.
 #[derive(Debug)]
 struct GaveUp;
 
 impl Worker<'_> {
-    /// What the device is known to have failed.
+    /// Counts the errors that the volume reported.
     fn listen(&mut self) {
         while let Some(event) = self.errors.try_next() {
-            self.told += 1;
+            self.reported += 1;
             self.flush_failed |= matches!(event, ErrorEvent::Request { op: Op::Flush, .. });
         }
     }
 
     fn note<T, E: Into<Failed>>(&mut self, result: Result<T, E>) -> Result<T, GaveUp> {
         result.map_err(|_| {
-            self.told += 1;
+            self.reported += 1;
             GaveUp
         })
     }
 
-    fn twice<T, E: Into<Failed>>(
+    fn retry_once<T, E: Into<Failed>>(
         &mut self,
         mut what: impl FnMut(&Self) -> Result<T, E>,
     ) -> Result<T, GaveUp> {
@@ -117,62 +117,59 @@ impl Worker<'_> {
         }
     }
 
-    /// Something that makes others durable. After a flush has failed it may not say that it has.
+    /// An operation that makes data durable. It must not succeed after a failed flush.
     fn durable<T, E: Into<Failed>>(
         &mut self,
         what: impl FnMut(&Self) -> Result<T, E>,
     ) -> Result<T, GaveUp> {
-        let done = self.twice(what);
+        let done = self.retry_once(what);
         self.listen();
-        assert!(
-            done.is_err() || !self.flush_failed,
-            "a sync answers well after a flush that failed"
-        );
+        assert!(done.is_err() || !self.flush_failed, "a sync succeeded after a failed flush");
         done
     }
 
     fn sync_all(&mut self) -> Result<(), GaveUp> {
         self.durable(|it| it.volume.sync())?;
-        self.book.acknowledge_all();
+        self.expected.acknowledge_all();
         Ok(())
     }
 
     fn open(&mut self, path: &str) -> Result<File, GaveUp> {
-        self.twice(|it| it.volume.open(path, create()))
+        self.retry_once(|it| it.volume.open(path, create()))
     }
 
-    /// Does something to a file, which gives it this content.
-    fn give(
+    /// An operation that gives a file this content.
+    fn set_content(
         &mut self,
         path: &str,
         content: Content,
         what: impl FnMut(&Self) -> Result<(), Errno>,
     ) -> Result<(), GaveUp> {
-        self.book.begin(path, content);
-        self.twice(what)
+        self.expected.begin(path, content);
+        self.retry_once(what)
     }
 
     fn write(&mut self, path: &str, offset: usize, bytes: &[u8]) -> Result<(), GaveUp> {
         let file = self.open(path)?;
-        let mut content = self.book.now(path).unwrap_or_default();
+        let mut content = self.expected.now(path).unwrap_or_default();
         content.resize(content.len().max(offset + bytes.len()), 0);
         content[offset..][..bytes.len()].copy_from_slice(bytes);
-        self.give(path, Some(content), |it| {
+        self.set_content(path, Some(content), |it| {
             let write = file.write(Buffer::copy_of(bytes), offset as u64);
             it.reactor.block_on(write).1.map(drop)
         })
     }
 
-    /// Reads a file, which holds what it was given last.
+    /// Reads a file and compares it with its last content.
     fn compare(&mut self, path: &str) -> Result<(), GaveUp> {
         let file = self.open(path)?;
-        let read = self.twice(|it| content_of(it.reactor, &file))?;
-        assert_eq!(Some(read), self.book.now(path), "{path}");
+        let read = self.retry_once(|it| content_of(it.reactor, &file))?;
+        assert_eq!(Some(read), self.expected.now(path), "{path}");
         Ok(())
     }
 }
 
-/// Whatever an operation answers that fails.
+/// Any error of an operation.
 struct Failed;
 
 impl From<Errno> for Failed {
@@ -196,27 +193,29 @@ fn content_of(reactor: &Reactor, file: &File) -> Result<Vec<u8>, Errno> {
     read.map(|read| bytes[..read].to_vec())
 }
 
-/// A log of records, each durable when its append has ended.
+/// Durable appends of records to a log.
 fn log(it: &mut Worker<'_>) -> Result<(), GaveUp> {
     let file = it.open("/log")?;
-    if it.book.now("/log").is_none() {
-        it.book.begin("/log", Some(Vec::new()));
+    if it.expected.now("/log").is_none() {
+        it.expected.begin("/log", Some(Vec::new()));
     }
     for record in 0..14 {
         let bytes = vec![record as u8 + 1; [200, 512, 4096, 5000][record % 4]];
-        let before = it.book.now("/log").unwrap();
-        it.book.begin("/log", Some([&before[..], &bytes[..]].concat()));
+        let before = it.expected.now("/log").unwrap();
+        it.expected.begin("/log", Some([&before[..], &bytes[..]].concat()));
         let append = file.append_durably(Buffer::copy_of(&bytes));
         let appended = it.reactor.block_on(append).1;
         match it.note(appended) {
             Ok(at) => {
                 assert_eq!(at as usize, before.len());
                 it.listen();
-                assert!(!it.flush_failed, "an append is durable after a flush that failed");
-                it.book.acknowledge("/log");
+                assert!(!it.flush_failed, "a durable append succeeded after a failed flush");
+                it.expected.acknowledge("/log");
             }
-            // It is not there, and the next comes in its place.
-            Err(_) if file.size() as usize == before.len() => it.book.begin("/log", Some(before)),
+            // The record is not there, and the next one takes its place.
+            Err(_) if file.size() as usize == before.len() => {
+                it.expected.begin("/log", Some(before))
+            }
             Err(_) => return Err(GaveUp),
         }
         if record % 5 == 4 {
@@ -226,11 +225,11 @@ fn log(it: &mut Worker<'_>) -> Result<(), GaveUp> {
     it.sync_all()
 }
 
-/// Many small files, which come under other names and go.
+/// Many small files that are renamed and removed.
 fn tree(it: &mut Worker<'_>) -> Result<(), GaveUp> {
     for directory in 0..2 {
         let directory = format!("/{directory}");
-        it.twice(|it| match it.volume.make_directory(&directory, 0o700) {
+        it.retry_once(|it| match it.volume.make_directory(&directory, 0o700) {
             Err(error) if error.errno() == Errno::EXIST => Ok(()),
             made => made,
         })?;
@@ -240,17 +239,17 @@ fn tree(it: &mut Worker<'_>) -> Result<(), GaveUp> {
         it.write(&path, 0, &vec![n as u8 + 1; 300 * (n + 1)])?;
         if n % 3 == 1 {
             let new = format!("/{}/new {n}", (n + 1) % 2);
-            let content = it.book.now(&path);
-            it.book.begin(&new, content);
-            it.book.begin(&path, None);
-            it.twice(|it| it.volume.rename(&path, &new, Rename::Replace))?;
+            let content = it.expected.now(&path);
+            it.expected.begin(&new, content);
+            it.expected.begin(&path, None);
+            it.retry_once(|it| it.volume.rename(&path, &new, Rename::Replace))?;
         }
         if n % 4 == 3 {
             it.sync_all()?;
             let old = format!("/{}/{}", (n - 3) % 2, n - 3);
-            if it.book.now(&old).is_some() {
-                it.book.begin(&old, None);
-                it.twice(|it| it.volume.remove(&old))?;
+            if it.expected.now(&old).is_some() {
+                it.expected.begin(&old, None);
+                it.retry_once(|it| it.volume.remove(&old))?;
             }
         }
     }
@@ -260,12 +259,12 @@ fn tree(it: &mut Worker<'_>) -> Result<(), GaveUp> {
 
 const TASKS: usize = 4;
 
-/// Tasks that write over what there is, each in a file of its own, and make that durable.
+/// Tasks that overwrite existing data, each in its own file, and sync.
 fn overwrites(it: &mut Worker<'_>) -> Result<(), GaveUp> {
     let mut files = Vec::new();
     for task in 0..TASKS {
         let path = format!("/{task}");
-        if it.book.now(&path).is_none() {
+        if it.expected.now(&path).is_none() {
             it.write(&path, 0, &[0xff; 8 * BLOCK])?;
         }
         files.push((it.open(&path)?, path));
@@ -276,9 +275,9 @@ fn overwrites(it: &mut Worker<'_>) -> Result<(), GaveUp> {
         let mut tasks: Vec<Option<Task<'_>>> = Vec::new();
         for (task, (file, path)) in files.iter().enumerate() {
             let (block, bytes) = ((round * 3 + task) % 7, vec![round as u8 + 1; BLOCK + 512]);
-            let mut content = it.book.now(path).expect("it was written before");
+            let mut content = it.expected.now(path).expect("the file has a content");
             content[block * BLOCK..][..bytes.len()].copy_from_slice(&bytes);
-            it.book.begin(path, Some(content));
+            it.expected.begin(path, Some(content));
             tasks.push(Some(Box::pin(async move {
                 let write = || file.write(Buffer::copy_of(&bytes), (block * BLOCK) as u64);
                 // Tried twice.
@@ -305,7 +304,7 @@ fn overwrites(it: &mut Worker<'_>) -> Result<(), GaveUp> {
         drop(tasks);
         for (result, (_, path)) in ended.iter().zip(&files) {
             if it.note(*result).is_ok() {
-                it.book.acknowledge(path);
+                it.expected.acknowledge(path);
             }
         }
         it.listen();
@@ -317,22 +316,22 @@ fn overwrites(it: &mut Worker<'_>) -> Result<(), GaveUp> {
     it.compare("/1")
 }
 
-/// Atomic writes over each other, in a file that becomes longer.
+/// Overlapping atomic writes to a growing file.
 fn atomic_writes(it: &mut Worker<'_>) -> Result<(), GaveUp> {
     it.write("/atomic", 0, &[0xff; 6 * BLOCK])?;
     it.sync_all()?;
     let file = it.open("/atomic")?;
     for round in 0..8 {
         let (block, bytes) = (round % 5, vec![round as u8 + 1; (1 + round % 3) * BLOCK]);
-        let mut content = it.book.now("/atomic").unwrap();
+        let mut content = it.expected.now("/atomic").unwrap();
         content.resize(content.len().max(block * BLOCK + bytes.len()), 0);
         content[block * BLOCK..][..bytes.len()].copy_from_slice(&bytes);
-        it.book.begin("/atomic", Some(content));
+        it.expected.begin("/atomic", Some(content));
         it.durable(|it| {
             let write = file.write_atomic(Buffer::copy_of(&bytes), (block * BLOCK) as u64);
             it.reactor.block_on(write).1
         })?;
-        it.book.acknowledge("/atomic");
+        it.expected.acknowledge("/atomic");
         if round % 3 == 2 {
             it.compare("/atomic")?;
         }
@@ -340,39 +339,42 @@ fn atomic_writes(it: &mut Worker<'_>) -> Result<(), GaveUp> {
     Ok(())
 }
 
-/// A file that is made longer, gets holes, is cut off, and goes.
+/// A file that is allocated, punched, truncated and removed.
 fn space(it: &mut Worker<'_>) -> Result<(), GaveUp> {
     for round in 0..3_usize {
         let path = format!("/space {}", round % 2);
         let file = it.open(&path)?;
-        let ask = |it: &mut Worker<'_>,
-                   content: Vec<u8>,
-                   what: &dyn Fn(&File) -> uringfs_file::Ask<Result<(), Errno>>| {
-            it.give(&path, Some(content), |it| it.reactor.block_on(what(&file)))?;
-            it.durable(|it| it.reactor.block_on(file.sync()))?;
-            it.book.acknowledge_all();
-            Ok(())
-        };
+        let operation =
+            |it: &mut Worker<'_>,
+             content: Vec<u8>,
+             what: &dyn Fn(&File) -> uringfs_file::Ask<Result<(), Errno>>| {
+                it.set_content(&path, Some(content), |it| it.reactor.block_on(what(&file)))?;
+                it.durable(|it| it.reactor.block_on(file.sync()))?;
+                it.expected.acknowledge_all();
+                Ok(())
+            };
         it.write(&path, 0, &vec![round as u8 + 1; 5 * BLOCK + 700])?;
-        let mut content = it.book.now(&path).unwrap();
+        let mut content = it.expected.now(&path).unwrap();
         content.resize(9 * BLOCK, 0);
-        ask(it, content.clone(), &|file| file.set_size(9 * BLOCK as u64))?;
+        operation(it, content.clone(), &|file| file.set_size(9 * BLOCK as u64))?;
         content[1000..3 * BLOCK].fill(0);
-        ask(it, content.clone(), &|file| file.punch_hole(1000, 3 * BLOCK as u64 - 1000))?;
+        operation(it, content.clone(), &|file| file.punch_hole(1000, 3 * BLOCK as u64 - 1000))?;
         it.write(&path, BLOCK, &vec![round as u8 + 11; BLOCK + 100])?;
-        let mut content = it.book.now(&path).unwrap();
+        let mut content = it.expected.now(&path).unwrap();
         content[4 * BLOCK..5 * BLOCK + 100].fill(0);
         let zeroed = BLOCK as u64 + 100;
-        ask(it, content.clone(), &|file| file.zero_range(4 * BLOCK as u64, zeroed, Size::Keep))?;
+        operation(it, content.clone(), &|file| {
+            file.zero_range(4 * BLOCK as u64, zeroed, Size::Keep)
+        })?;
         content.truncate(BLOCK + 50);
-        ask(it, content.clone(), &|file| file.set_size(BLOCK as u64 + 50))?;
+        operation(it, content.clone(), &|file| file.set_size(BLOCK as u64 + 50))?;
         content.resize(12 * BLOCK, 0);
-        ask(it, content, &|file| file.allocate(0, 12 * BLOCK as u64, Size::Extend))?;
+        operation(it, content, &|file| file.allocate(0, 12 * BLOCK as u64, Size::Extend))?;
         it.compare(&path)?;
         drop(file);
         if round < 2 {
-            it.book.begin(&path, None);
-            it.twice(|it| it.volume.remove(&path))?;
+            it.expected.begin(&path, None);
+            it.retry_once(|it| it.volume.remove(&path))?;
             it.sync_all()?;
         }
     }
@@ -389,47 +391,52 @@ const WORKLOADS: [(&str, Workload); 5] = [
     ("space", space),
 ];
 
-/// A volume in which a workload has run before.
-fn worked_on(workload: Workload, cache: Cache, reactor: &Reactor) -> (Sim, Book) {
+/// A volume on which a workload has run.
+fn worked_on(workload: Workload, cache: Cache, reactor: &Reactor) -> (Sim, ExpectedFiles) {
     let sim = Sim::new(SimOptions::new(SIZE).cache(cache));
     let device = Device::new(sim.clone()).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
     let volume = Volume::open_on(device).unwrap();
-    let book = work(workload, &volume, reactor, Book::default());
-    assert_eq!((book.1, book.2), (true, 0));
+    let expected = work(workload, &volume, reactor, ExpectedFiles::default());
+    assert_eq!((expected.1, expected.2), (true, 0));
     drop(volume);
-    (sim, book.0)
+    (sim, expected.0)
 }
 
-/// What is known afterwards, whether all of it was done, and how many errors were told.
-fn work(workload: Workload, volume: &Volume, reactor: &Reactor, book: Book) -> (Book, bool, usize) {
+/// Runs a workload. Returns the contents, whether it completed, and the number of reported errors.
+fn work(
+    workload: Workload,
+    volume: &Volume,
+    reactor: &Reactor,
+    expected: ExpectedFiles,
+) -> (ExpectedFiles, bool, usize) {
     let errors = volume.errors();
-    let (told, flush_failed) = (0, false);
-    let mut worker = Worker { volume, reactor, errors: &errors, book, told, flush_failed };
+    let (reported, flush_failed) = (0, false);
+    let mut worker = Worker { volume, reactor, errors: &errors, expected, reported, flush_failed };
     let is_done = workload(&mut worker).is_ok();
     worker.listen();
-    (worker.book, is_done, worker.told)
+    (worker.expected, is_done, worker.reported)
 }
 
-/// Opens a volume again, in which nothing is wrong, and compares it with what is known.
-fn compare(sim: &Sim, book: &Book, reactor: &Reactor) -> Result<(), String> {
+/// Opens the volume again, checks it, and compares it with the contents.
+fn compare(sim: &Sim, expected: &ExpectedFiles, reactor: &Reactor) -> Result<(), String> {
     let device = Device::new(sim.clone()).unwrap();
     let checked = Volume::check(&device, CheckOptions::default(), &mut |_, _| {});
     let report = checked.map_err(|error| error.to_string())?;
-    let is_kept_twice =
-        |line: &String| ["superblock", "catalog head"].iter().any(|kept| line.starts_with(kept));
+    let has_two_copies =
+        |line: &String| ["superblock", "catalog head"].iter().any(|start| line.starts_with(start));
     let mut lines = report.findings.iter().map(ToString::to_string);
-    if let Some(line) = lines.find(|line| !is_kept_twice(line)) {
+    if let Some(line) = lines.find(|line| !has_two_copies(line)) {
         return Err(line);
     }
     let volume = Volume::open_on(device).map_err(|error| error.to_string())?;
-    for path in book.files.keys() {
+    for path in expected.files.keys() {
         let found = match volume.open(path, OpenOptions::direct()) {
             Ok(file) => Some(content_of(reactor, &file).map_err(|errno| errno.to_string())?),
             Err(error) if error.errno() == Errno::NOENT => None,
             Err(error) => return Err(error.to_string()),
         };
-        if !book.allows(path, &found) {
+        if !expected.allows(path, &found) {
             return Err(format!("{path} holds {:?} bytes", found.map(|found| found.len())));
         }
     }
@@ -437,13 +444,14 @@ fn compare(sim: &Sim, book: &Book, reactor: &Reactor) -> Result<(), String> {
     volume.sync().map_err(|error| error.to_string())
 }
 
-/// Opens a volume again, and has the power cut at once: the names and sizes that were found are there.
-fn stays(sim: &Sim, book: &Book) -> Result<(), String> {
+/// Opens the volume again and cuts the power at once: names and sizes stay as they were found.
+fn stays(sim: &Sim, expected: &ExpectedFiles) -> Result<(), String> {
     let found = |sim: Sim| {
         let volume =
             Volume::open_on(Device::new(sim.clone()).unwrap()).map_err(|e| e.to_string())?;
         let size = |path: &String| volume.open(path, OpenOptions::direct()).map(|file| file.size());
-        let sizes: Vec<_> = book.files.keys().map(|path| (path.clone(), size(path).ok())).collect();
+        let sizes: Vec<_> =
+            expected.files.keys().map(|path| (path.clone(), size(path).ok())).collect();
         let image = sim.crash_image(Crash::LoseAll);
         Ok::<_, String>((sizes, image))
     };
@@ -455,46 +463,46 @@ fn stays(sim: &Sim, book: &Book) -> Result<(), String> {
     }
 }
 
-/// Has a workload run over a device that fails so. False when nothing of it did.
+/// Runs a workload on a device with this failure. False if the workload never met it.
 fn fails(
     workload: Workload,
-    (before, book): &(Sim, Book),
+    (before, expected): &(Sim, ExpectedFiles),
     rule: Rule,
     reactor: &Reactor,
 ) -> Result<bool, String> {
     let sim = before.crash_image(Crash::KeepAll);
     sim.inject(rule);
-    let (mut book, mut told) = (book.clone(), 0);
+    let (mut expected, mut reported) = (expected.clone(), 0);
     match Volume::open_on(Device::new(sim.clone()).unwrap()) {
-        Err(_) => told += 1,
+        Err(_) => reported += 1,
         Ok(volume) => {
             let errors = volume.errors();
-            told += volume.recent_errors().len();
-            let done = work(workload, &volume, reactor, book);
-            book = done.0;
-            told += done.2;
+            reported += volume.recent_errors().len();
+            let done = work(workload, &volume, reactor, expected);
+            expected = done.0;
+            reported += done.2;
             drop(volume);
-            told += std::iter::from_fn(|| errors.try_next()).count();
+            reported += std::iter::from_fn(|| errors.try_next()).count();
         }
     }
     let has_failed = sim.faults_hit() > 0;
-    if has_failed && told == 0 {
-        return Err("nobody was told".into());
+    if has_failed && reported == 0 {
+        return Err("no error was reported".into());
     }
     sim.clear_faults();
     for crash in [Crash::LoseAll, Crash::KeepAll, Crash::Seeded(1)] {
         let image = sim.crash_image(crash);
-        compare(&image, &book, reactor).map_err(|flaw| format!("{crash:?}: {flaw}"))?;
+        compare(&image, &expected, reactor).map_err(|flaw| format!("{crash:?}: {flaw}"))?;
     }
-    stays(&sim, &book).map_err(|flaw| format!("opened again: {flaw}"))?;
-    compare(&sim, &book, reactor).map_err(|flaw| format!("without a power cut: {flaw}"))?;
+    stays(&sim, &expected).map_err(|flaw| format!("opened again: {flaw}"))?;
+    compare(&sim, &expected, reactor).map_err(|flaw| format!("without a power cut: {flaw}"))?;
     Ok(has_failed)
 }
 
 #[test]
-fn whichever_request_fails_somebody_is_told_and_nothing_acknowledged_is_lost() {
-    // Each of them with the usual volume, and with four times as much on every kind of cache.
-    let stride = (4 / drive::volume(4)).max(1);
+fn each_failed_request_is_reported_and_loses_no_acknowledged_data() {
+    // Each with the usual volume, and with four times the amount on every kind of cache.
+    let stride = (4 / drive::scaled(4)).max(1);
     let caches = [Cache::VolatileWithFua, Cache::Volatile, Cache::None];
     let kinds = [
         (Op::Read, Errno::IO),
@@ -519,13 +527,13 @@ fn whichever_request_fails_somebody_is_told_and_nothing_acknowledged_is_lost() {
             }
         }
     };
-    for cache in caches.into_iter().take(drive::volume(1)) {
+    for cache in caches.into_iter().take(drive::scaled(1)) {
         std::thread::scope(|scope| {
             scope.spawn(|| fail_all(cache, When::Nth));
             scope.spawn(|| fail_all(cache, When::From));
         });
     }
-    // Past the harness, which keeps what a test prints.
+    // To stderr, since the harness captures printed output.
     let runs = runs.into_inner();
     writeln!(std::io::stderr(), "requests that failed, once or for good: {runs}").unwrap();
 }

@@ -1,5 +1,5 @@
-//! A volume in the child of a fork: errors, nothing that waits, and the parent keeps what it has. Alone in its
-//! program, since the child has only the thread that forked.
+//! A volume in the child of a fork: its calls return errors and never wait, and the parent is
+//! unaffected. A program of its own, since the child has only the forking thread.
 
 use std::fs::OpenOptions as StdOptions;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,18 +32,18 @@ fn filled(value: u8) -> Buffer {
     buffer
 }
 
-/// Does what a child is for, and answers by its status.
+/// Runs the child. Its exit status is the result.
 fn run(act: impl FnOnce() -> i32) -> ! {
     std::process::exit(catch_unwind(AssertUnwindSafe(act)).unwrap_or(99))
 }
 
-/// Waits for the child to end; a child that hangs is killed.
+/// Waits for the child to end. Kills a child that hangs.
 fn status_of(child: i32) -> i32 {
     let child = Pid::from_raw(child).unwrap();
     let most = Instant::now() + Duration::from_secs(20);
     loop {
         if let Some((_, status)) = waitpid(Some(child), WaitOptions::NOHANG).unwrap() {
-            return status.exit_status().expect("the child exits");
+            return status.exit_status().expect("the child exits normally");
         }
         if Instant::now() > most {
             kill_process(child, Signal::KILL).unwrap();
@@ -54,13 +54,14 @@ fn status_of(child: i32) -> i32 {
     }
 }
 
-/// Whether another program may take the volume's lock.
+/// Whether another program finds the volume's lock taken.
 fn is_locked(path: &Path) -> bool {
     let file = StdOptions::new().read(true).write(true).open(path).unwrap();
     flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::AGAIN)
 }
 
-/// What the child does with a volume that its parent has open for writing: the first wrong step, or 0.
+/// Uses in the child a volume that its parent has open for writing. Returns the number of the first
+/// wrong step, or 0.
 fn use_writer(volume: Volume, buffered: File, direct: File) -> i32 {
     let is_refused =
         |done: Result<(), Error>| done.is_err_and(|error| error.errno() == Errno::CHILD);
@@ -104,7 +105,7 @@ fn formatted(folder: &Path, name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_child_gets_errors_and_its_parents_volume_stays_open_and_locked() {
+fn a_forked_child_gets_errors_and_the_parent_keeps_its_lock() {
     let folder = tempfile::tempdir().unwrap();
     let path = formatted(folder.path(), "written");
     {
@@ -120,7 +121,7 @@ fn a_child_gets_errors_and_its_parents_volume_stays_open_and_locked() {
             Fork::Child => run(|| use_writer(volume, buffered, direct)),
             Fork::Parent(child) => assert_eq!(status_of(child), 0, "the child's first wrong step"),
         }
-        assert!(is_locked(&path), "of the writer");
+        assert!(is_locked(&path), "by the writer");
         volume.sync().unwrap();
         for file in [&buffered, &direct] {
             let (bytes, read) = own.block_on(file.read(Buffer::zeroed(8192), 0));
@@ -130,7 +131,7 @@ fn a_child_gets_errors_and_its_parents_volume_stays_open_and_locked() {
     }
     let path = formatted(folder.path(), "read");
     let reader = Volume::open_on(Device::open(&path, Access::Read).unwrap()).unwrap();
-    assert!(is_locked(&path), "of the reader");
+    assert!(is_locked(&path), "by the reader");
     match fork::fork().unwrap() {
         Fork::Child => run(|| {
             let opened = reader.open("/direct", OpenOptions::direct());
@@ -139,6 +140,6 @@ fn a_child_gets_errors_and_its_parents_volume_stays_open_and_locked() {
         }),
         Fork::Parent(child) => assert_eq!(status_of(child), 0),
     }
-    assert!(is_locked(&path), "of the reader, whose child has ended");
+    assert!(is_locked(&path), "by the reader, after its child has ended");
     drop(reader);
 }

@@ -1,15 +1,15 @@
-//! What fsx does to file systems: whatever is done to a file, by one thread or by several at once, through the page
-//! cache and beside it, each byte is what was written there last. Where requests fail now and then, what was answered
-//! well is there, and of what was not each byte is as it was or as it was to be.
+//! As fsx does for file systems: after any operations on a file, by one thread or by several,
+//! buffered and direct, each byte is what was last written there. If requests fail now and then,
+//! successful writes are there, and each byte of a failed one is old or new.
 
 mod drive;
-mod made;
+mod fixture;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Barrier;
 
-use drive::{Random, volume as scaled};
-use made::{create, formatted};
+use drive::{Random, scaled};
+use fixture::{create, formatted};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};
@@ -20,17 +20,17 @@ use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{Follow, FormatOptions, Inode, OpenOptions, Time, Volume};
 
 const BLOCK: u64 = 4096;
-/// What each thread has of the file.
+/// Bytes of the file for each thread.
 const PART: u64 = 64 * BLOCK;
-const LONGEST: u64 = 5 * BLOCK;
-/// Operations of a thread before all look at what is there.
+const MAX_LENGTH: u64 = 5 * BLOCK;
+/// Operations of a thread between comparisons.
 const ROUND: u64 = 200;
 
-/// What of the file one thread writes, and what is to be there.
+/// A thread's part of the file, and its expected content.
 struct Part {
     start: u64,
     bytes: Vec<u8>,
-    /// What else a byte may be, since a write of it has failed.
+    /// Other values that a byte may have, since a write of it failed.
     unsure: BTreeMap<u64, BTreeSet<u8>>,
 }
 
@@ -41,7 +41,7 @@ impl Part {
         self.unsure.append(&mut behind.split_off(&(offset + bytes.len() as u64)));
     }
 
-    /// Where a byte is found that cannot be there: where, which, and which is to be.
+    /// The first wrong byte: its offset, the value found, and the expected one.
     fn wrong(&self, offset: u64, found: &[u8]) -> Option<(u64, u8, u8)> {
         let expected = (offset..).zip(&self.bytes[offset as usize..]).zip(found);
         let mut wrong = expected.filter(|((at, expected), found)| {
@@ -52,7 +52,7 @@ impl Part {
     }
 }
 
-/// A thread, and its part of the file.
+/// A thread and its part of the file.
 struct Worker<'t> {
     volume: &'t Volume,
     cache: &'t Cache,
@@ -60,22 +60,22 @@ struct Worker<'t> {
     reactor: Reactor,
     random: Random,
     part: Part,
-    /// Where the parts of all threads end.
+    /// The end of all threads' parts.
     end: u64,
     faults: Option<Faults<'t>>,
     steps: u64,
 }
 
-/// Requests that fail.
+/// Injects failing requests.
 #[derive(Clone, Copy)]
 struct Faults<'t> {
     sim: &'t Sim,
-    /// Where files lie, and not the catalog.
+    /// The addresses of file data, without the catalog.
     first_address: u64,
 }
 
 impl Faults<'_> {
-    /// One of the next fails, or none.
+    /// Makes one of the next requests fail, or none.
     fn inject(&self, random: &mut Random) {
         let (op, fault) = match random.below(12) {
             0 => (Op::Read, Fault::Error(Errno::IO)),
@@ -96,7 +96,7 @@ impl Worker<'_> {
     /// A range of its part.
     fn range(&mut self) -> (u64, usize) {
         let unit = [1, 512, BLOCK][self.random.below(3) as usize];
-        let length = (1 + self.random.below(LONGEST / unit)) * unit;
+        let length = (1 + self.random.below(MAX_LENGTH / unit)) * unit;
         let offset = self.random.below((PART - length) / unit + 1) * unit;
         (offset, length as usize)
     }
@@ -106,7 +106,8 @@ impl Worker<'_> {
         at.next_multiple_of(BLOCK).min((self.part.start + PART) / BLOCK * BLOCK - BLOCK)
     }
 
-    /// A write of so many bytes, or what reads as one, has ended: it may have failed where others do.
+    /// Records the result of a write, or of an operation that writes zeros. It may fail if requests
+    /// fail.
     fn wrote(&mut self, offset: u64, bytes: &[u8], result: Result<usize, Errno>) {
         let written = match (result, self.faults) {
             (Ok(written), Some(_)) => written,
@@ -122,7 +123,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Something has ended that changes no bytes.
+    /// Checks the result of an operation that changes no bytes.
     fn ended(&self, result: Result<(), Errno>) {
         let may_fail = self.faults.is_some();
         assert!(result.is_ok() || may_fail && result == Err(Errno::IO), "{result:?}");
@@ -144,7 +145,7 @@ impl Worker<'_> {
         let (file, (offset, length)) = (self.file(), self.range());
         let (at, zeros) = (self.part.start + offset, vec![0; length]);
         let bytes: Vec<u8> = (0..length).map(|n| byte ^ (n / 512) as u8).collect();
-        let on = |ask| self.reactor.block_on(ask);
+        let on = |operation| self.reactor.block_on(operation);
         match self.random.below(40) {
             0..12 => {
                 let write = file.write(Buffer::copy_of(&bytes), at);
@@ -180,7 +181,7 @@ impl Worker<'_> {
                 self.ended(on(file.set_size(self.end + behind)));
             }
             19 => {
-                // From one place to another, as a program copies.
+                // Copies from one place to another, as a program does.
                 let (read, found) = self.reactor.block_on(file.read(Buffer::zeroed(length), at));
                 let bytes = read[..self.found(offset, &read, found, length)].to_vec();
                 let to = self.range().0.min(PART - length as u64);
@@ -231,7 +232,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A read has ended, and answers how many bytes: all, but where others fail.
+    /// Checks a read and returns its length. It is complete unless requests fail.
     fn found(&self, offset: u64, bytes: &[u8], read: Result<usize, Errno>, length: usize) -> usize {
         let read = match (read, self.faults) {
             (Err(Errno::IO), Some(_)) => 0,
@@ -255,13 +256,13 @@ impl Worker<'_> {
         );
     }
 
-    /// Nobody fails any more.
+    /// Faults are off.
     fn look_at_all(&self) {
         for file in &self.files {
             let read = file.read(Buffer::zeroed(PART as usize), self.part.start);
             let (found, read) = self.reactor.block_on(read);
             self.look(0, &found[..read.unwrap()], PART as usize);
-            // What has failed before is said once.
+            // Each handle reports an earlier failure once.
             self.ended(self.reactor.block_on(file.datasync()));
             assert_eq!(self.reactor.block_on(file.datasync()), Ok(()));
         }
@@ -278,15 +279,16 @@ struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// Each in a part of its own; what is beside it in the same folio may be another's. All is synced then.
+    /// Each thread has its own part. A folio at the border may hold data of two threads. Ends with
+    /// a sync.
     fn on(self, volume: &Volume) -> Vec<Part> {
         const QUEUES: [QueueKind; 4] =
             [QueueKind::Ring, QueueKind::Aio, QueueKind::Threads, QueueKind::Sync];
         let Run { seed, threads, operations, faults } = self;
         let cache = Cache::new([3, 20, 100, 1000][seed as usize % 4] * BLOCK);
         let file = create(volume, "/file");
-        let reactor = made::reactor();
-        // In whole folios, and across them: then some are two threads'.
+        let reactor = fixture::reactor();
+        // Parts of whole folios, and parts that share folios.
         let skew = [0, 100][(seed + threads) as usize % 2];
         let end = skew + threads * PART;
         assert_eq!(reactor.block_on(file.set_size(end)), Ok(()));
@@ -326,9 +328,9 @@ impl Run<'_> {
     }
 }
 
-/// What was synced is there when the power is cut, and when it is not.
+/// Synced data survive a power cut, and a crash without one.
 fn judge(sim: &Sim, left: &[Part], seed: u64) {
-    let reactor = made::reactor();
+    let reactor = fixture::reactor();
     for crash in [Crash::LoseAll, Crash::KeepAll] {
         let after = Device::new(sim.crash_image(crash)).unwrap();
         let file = Volume::open_on(after).unwrap().open("/file", OpenOptions::direct()).unwrap();
@@ -342,7 +344,7 @@ fn judge(sim: &Sim, left: &[Part], seed: u64) {
 }
 
 #[test]
-fn each_byte_is_what_was_written_there_last() {
+fn each_byte_is_the_last_one_written() {
     for seed in 0..4 {
         for threads in 1..=4 {
             let sim = Sim::new(SimOptions::new(32 << 20));
@@ -353,9 +355,9 @@ fn each_byte_is_what_was_written_there_last() {
     }
 }
 
-/// The simulated device has a queue of its own; an image is asked by all there are.
+/// The simulated device has its own queue. An ordinary image is tried with all queues.
 #[test]
-fn each_byte_of_an_image_is_what_was_written_there_last() {
+fn each_byte_of_an_image_is_the_last_one_written() {
     for seed in 0..4 {
         let image = tempfile::NamedTempFile::new().unwrap();
         image.as_file().set_len(32 << 20).unwrap();
@@ -367,9 +369,10 @@ fn each_byte_of_an_image_is_what_was_written_there_last() {
 }
 
 #[test]
-fn what_fails_now_and_then_loses_nothing_that_was_answered_well() {
+fn failing_requests_lose_no_successful_write() {
     let mut failed = 0;
-    // In caches with room: where saving fails, who waits for room does so for a second.
+    // In caches with free frames: if write-back fails, a writer that waits for frames waits a
+    // second.
     for seed in [2, 3, 6, 7, 10, 11] {
         let sim = Sim::new(SimOptions::new(32 << 20).seed(seed));
         let volume = formatted(&sim);
@@ -379,31 +382,31 @@ fn what_fails_now_and_then_loses_nothing_that_was_answered_well() {
         judge(&sim, &run.on(&volume), seed);
         failed += sim.faults_hit();
     }
-    assert!(failed > 0, "nothing has ever failed");
+    assert!(failed > 0, "no request has failed");
 }
 
-/// Where a volume puts the bytes of its first file.
+/// The address of the first byte of a volume's first file.
 fn first_address(sim: &Sim, volume: &Volume) -> u64 {
     const BYTES: [u8; 16] = *b"the first bytes.";
-    let (reactor, file) = (made::reactor(), create(volume, "/first"));
+    let (reactor, file) = (fixture::reactor(), create(volume, "/first"));
     assert!(reactor.block_on(file.write(Buffer::copy_of(&BYTES), 0)).1.is_ok());
     let mut found = [0; 16];
     let is_there = |address: &u64| {
         sim.peek(*address, &mut found);
         found == BYTES
     };
-    (0..32 << 20).step_by(BLOCK as usize).find(is_there).expect("it was written")
+    (0..32 << 20).step_by(BLOCK as usize).find(is_there).expect("the bytes are on the device")
 }
 
-/// It stays open a moment longer than its last clone, until all is written back.
+/// The file stays open a moment longer than its last clone, until all is written back.
 #[test]
-fn what_nobody_synced_is_there_when_the_volume_was_closed() {
+fn unsynced_data_are_there_after_the_volume_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("volume");
     std::fs::File::create(&path).unwrap().set_len(16 << 20).unwrap();
     let device = || Device::open(&path, Access::ReadWrite).unwrap();
     Volume::format(&device(), &FormatOptions::default()).unwrap();
-    let reactor = made::reactor();
+    let reactor = fixture::reactor();
     for round in 0..10 {
         let volume = loop {
             match Volume::open_on(device()) {
@@ -421,9 +424,9 @@ fn what_nobody_synced_is_there_when_the_volume_was_closed() {
 }
 
 #[test]
-fn a_time_that_was_set_after_a_write_stays_when_that_is_written_back() {
+fn write_back_keeps_a_time_that_was_set_after_the_write() {
     let volume = formatted(&Sim::new(SimOptions::new(16 << 20)));
-    let (cache, reactor) = (Cache::new(1 << 20), made::reactor());
+    let (cache, reactor) = (Cache::new(1 << 20), fixture::reactor());
     let file = create(&volume, "/file").buffered(&cache);
     assert_eq!(reactor.block_on(file.write(Buffer::copy_of(&[1; 5000]), 0)).1, Ok(5000));
     let set = |inode: &mut Inode| inode.modified = Time::of_nanoseconds(7);

@@ -1,11 +1,11 @@
-//! Volumes that are full: they refuse only when nothing more can come free, and everything goes on.
+//! Full volumes: they refuse only when no more blocks can become free, and they remain usable.
 
-mod made;
+mod fixture;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use made::{create, formatted};
+use fixture::{create, formatted};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
@@ -16,13 +16,13 @@ use uringfs_volume::{ErrorKind, OpenOptions, Volume};
 const SIZE: u64 = 16 << 20;
 const BLOCK: usize = 4096;
 
-/// Blocks that files can have, with those that the catalog has taken since.
+/// Blocks available to files, including those that the catalog has taken since.
 fn free_blocks(volume: &Volume) -> u64 {
     let statistics = volume.statistics();
     statistics.free_blocks + statistics.catalog_blocks
 }
 
-/// Writes until there is no room for a single block; answers the bytes.
+/// Writes until no single block is free. Returns the bytes written.
 fn fill(reactor: &Reactor, file: &File, byte: u8) -> u64 {
     let mut offset = 0;
     for piece in [1 << 20, 16 * BLOCK, BLOCK] {
@@ -44,7 +44,7 @@ fn is_all(reactor: &Reactor, file: &File, byte: u8) -> bool {
 }
 
 #[test]
-fn what_was_removed_is_room_at_once_though_nobody_synced() {
+fn removed_blocks_are_reused_without_a_sync() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let volume = formatted(&Sim::new(SimOptions::new(SIZE)));
     let mut first = None;
@@ -54,7 +54,7 @@ fn what_was_removed_is_room_at_once_though_nobody_synced() {
         assert!(filled >= *first.get_or_insert(filled), "round {round}: {filled} of {first:?}");
         assert_eq!(volume.statistics().free_blocks, 0);
         assert!(is_all(&reactor, &file, round + 1));
-        // Full, it still makes names and removes them.
+        // A full volume still makes and removes names.
         volume.make_directory("/d", 0o700).unwrap();
         volume.remove_directory("/d").unwrap();
         drop(file);
@@ -68,7 +68,7 @@ fn what_was_removed_is_room_at_once_though_nobody_synced() {
 }
 
 #[test]
-fn what_somebody_still_reads_is_waited_for_and_told() {
+fn an_allocation_waits_for_reads_and_reports_them() {
     let (reactor, reading) = (
         Reactor::new(ReactorOptions::default()).unwrap(),
         Reactor::new(ReactorOptions::default()).unwrap(),
@@ -77,23 +77,23 @@ fn what_somebody_still_reads_is_waited_for_and_told() {
     let file = create(&volume, "/a");
     fill(&reactor, &file, 1);
     assert_eq!(volume.shortage().kind(), ErrorKind::NoSpace);
-    // The first read moves the time of access, as an operation that keeps the file open.
+    // The first read updates the access time, as an operation that keeps the file open.
     assert!(reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0)).1.is_ok());
-    // It is counted in until its reactor turns, which it does not.
+    // It counts as in flight until its reactor runs, which it does not.
     reading.read(&file, Buffer::zeroed(BLOCK), 0, Token::new(1)).unwrap();
     drop(file);
     volume.remove("/a").unwrap();
     let next = create(&volume, "/b");
     let write = next.write(Buffer::zeroed(BLOCK), 0);
     assert_eq!(reactor.block_on(write).1, Err(Errno::NOSPC));
-    let told = volume.shortage().to_string();
-    assert!(told.contains("bytes more when") && told.contains("in flight"), "{told}");
+    let message = volume.shortage().to_string();
+    assert!(message.contains("bytes more when") && message.contains("in flight"), "{message}");
     reading.reap(1, None, &mut Vec::new()).unwrap();
     assert!(fill(&reactor, &next, 2) > 0);
 }
 
 #[test]
-fn many_threads_fill_it_and_make_room_for_each_other() {
+fn threads_fill_the_volume_and_free_space_for_each_other() {
     let volume = formatted(&Sim::new(SimOptions::new(SIZE)));
     let free = free_blocks(&volume);
     std::thread::scope(|scope| {
@@ -118,7 +118,7 @@ fn many_threads_fill_it_and_make_room_for_each_other() {
 }
 
 #[test]
-fn what_was_removed_is_room_while_a_commit_destroys_it() {
+fn removed_blocks_are_reused_while_a_commit_reclaims_orphans() {
     const FILES: usize = 800;
     let volume = formatted(&Sim::new(SimOptions::new(SIZE)));
     let blocks = free_blocks(&volume) as usize * 3 / 5 / FILES;
@@ -153,14 +153,14 @@ fn what_was_removed_is_room_while_a_commit_destroys_it() {
 }
 
 #[test]
-fn a_power_cut_of_a_full_volume_leaves_one_that_can_be_filled_again() {
+fn a_full_volume_can_be_filled_again_after_a_power_cut() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let sim = Sim::new(SimOptions::new(SIZE));
     let volume = formatted(&sim);
     let first = fill(&reactor, &create(&volume, "/a"), 1);
     volume.sync().unwrap();
     sim.restart_record();
-    // In the blocks of what was removed a moment before.
+    // In the blocks of the files just removed.
     volume.remove("/a").unwrap();
     fill(&reactor, &create(&volume, "/b"), 2);
     volume.sync().unwrap();

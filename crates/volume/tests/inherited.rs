@@ -1,4 +1,5 @@
-//! What a file gets from its directory when it is made, and what goes when it is written or given away.
+//! Attributes that a new file inherits from its directory, and those that a write or a change of
+//! owner clears.
 
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
@@ -9,7 +10,7 @@ use uringfs_volume::{
     Credentials, FileKind, Follow, FormatOptions, Inode, OpenOptions, SetXattr, Volume,
 };
 
-const SOMEBODY: Credentials = Credentials::Of { user: 1000, group: 100 };
+const USER: Credentials = Credentials::Of { user: 1000, group: 100 };
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 const CAPABILITY: &str = "security.capability";
@@ -33,7 +34,7 @@ fn xattr(volume: &Volume, path: &str, name: &str) -> Option<Vec<u8>> {
     volume.xattr(path, Follow::No, name).ok()
 }
 
-/// A list of the permissions of the owner, of user 7, of the group, of the mask, and of others.
+/// A list with permissions for the owner, user 7, the group, the mask and others.
 fn list([owner, named, group, mask, others]: [u8; 5]) -> Vec<u8> {
     let entry = |tag: u8, permissions: u8, id: i32| {
         [&[tag, 0, permissions, 0][..], &id.to_le_bytes()].concat()
@@ -44,31 +45,31 @@ fn list([owner, named, group, mask, others]: [u8; 5]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_made_in_a_directory_with_the_bit_gets_its_group() {
+fn files_inherit_the_group_of_a_set_group_id_directory() {
     let (_, volume) = volume();
     volume.make_directory("/d", 0o755).unwrap();
     let set = |inode: &mut Inode| (inode.group, inode.permissions) = (50, 0o2775);
     volume.set_attributes("/d", Follow::No, set).unwrap();
     open(&volume, "/d/file", 0o2755, Credentials::Trusted);
-    open(&volume, "/d/theirs", 0o2755, SOMEBODY);
-    open(&volume, "/d/locked", 0o2745, SOMEBODY);
+    open(&volume, "/d/theirs", 0o2755, USER);
+    open(&volume, "/d/locked", 0o2745, USER);
     volume.make_directory("/d/directory", 0o700).unwrap();
     volume.make("/d/directory/fifo", Inode::new(FileKind::Fifo, 0o600)).unwrap();
     volume.make_symlink(b"file", "/d/link").unwrap();
     let found = |path| (inode(&volume, path).group, inode(&volume, path).permissions);
     assert_eq!(found("/d/file"), (50, 0o2755));
-    // Who may not be in the group makes nothing that runs as it.
+    // A user outside the group cannot create a program that runs with it.
     assert_eq!(found("/d/theirs"), (50, 0o755));
     assert_eq!(found("/d/locked"), (50, 0o2745));
     assert_eq!(found("/d/directory"), (50, 0o2700));
     assert_eq!(found("/d/directory/fifo"), (50, 0o600));
     assert_eq!(found("/d/link"), (50, 0o777));
-    open(&volume, "/theirs", 0o2755, SOMEBODY);
+    open(&volume, "/theirs", 0o2755, USER);
     assert_eq!(found("/theirs"), (100, 0o2755));
 }
 
 #[test]
-fn what_is_made_in_a_directory_with_a_default_list_gets_it() {
+fn files_inherit_the_default_list_of_a_directory() {
     let (device, volume) = volume();
     volume.make_directory("/d", 0o755).unwrap();
     let handed_on = list([7, 6, 5, 7, 1]);
@@ -78,7 +79,7 @@ fn what_is_made_in_a_directory_with_a_default_list_gets_it() {
     volume.make_symlink(b"file", "/d/link").unwrap();
     drop(volume);
     let volume = Volume::open_on(device).unwrap();
-    open(&volume, "/d/directory/below", 0o600, SOMEBODY);
+    open(&volume, "/d/directory/below", 0o600, USER);
     for (path, mode, given) in [
         ("/d/file", 0o640, [6, 6, 5, 4, 0]),
         ("/d/directory", 0o771, [7, 6, 5, 7, 1]),
@@ -90,7 +91,7 @@ fn what_is_made_in_a_directory_with_a_default_list_gets_it() {
     assert_eq!(xattr(&volume, "/d/directory", DEFAULT), Some(handed_on));
     assert_eq!(xattr(&volume, "/d/file", DEFAULT), None);
     assert_eq!(xattr(&volume, "/d/link", ACCESS), None);
-    // A list that says no more than a mode does becomes the mode.
+    // A minimal list becomes the mode.
     let plain = [&list([6, 0, 4, 0, 0])[..12], &list([6, 0, 4, 0, 0])[20..28], &[32, 0], &[0; 6]];
     volume.set_xattr("/d", Follow::No, DEFAULT, &plain.concat(), SetXattr::Either).unwrap();
     open(&volume, "/d/plain", 0o777, Credentials::Trusted);
@@ -99,7 +100,7 @@ fn what_is_made_in_a_directory_with_a_default_list_gets_it() {
 }
 
 #[test]
-fn whoever_changes_a_file_takes_its_capability() {
+fn changing_a_file_removes_its_capability() {
     let (device, volume) = volume();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     open(&volume, "/a", 0o755, Credentials::Trusted);
@@ -113,8 +114,8 @@ fn whoever_changes_a_file_takes_its_capability() {
         volume.set_xattr("/a", Follow::No, CAPABILITY, b"all", SetXattr::Create).unwrap();
     };
     let is_gone = || assert_eq!(xattr(&volume, "/a", CAPABILITY), None);
-    for credentials in [Credentials::Trusted, SOMEBODY] {
-        // Found in the catalog by who opens it, then set while it is open.
+    for credentials in [Credentials::Trusted, USER] {
+        // Found in the catalog at open, then set while the file is open.
         give();
         volume.sync().unwrap();
         let file = volume.open("/a", OpenOptions { credentials, ..OpenOptions::direct() }).unwrap();
@@ -124,14 +125,14 @@ fn whoever_changes_a_file_takes_its_capability() {
         give();
         write(&file);
         is_gone();
-        for ask in [
+        for operation in [
             file.set_size(5000),
             file.allocate(0, 9000, Size::Keep),
             file.punch_hole(0, 100),
             file.zero_range(0, 100, Size::Keep),
         ] {
             give();
-            reactor.block_on(ask).unwrap();
+            reactor.block_on(operation).unwrap();
             is_gone();
         }
         give();

@@ -1,5 +1,4 @@
-//! A process that writes and syncs is killed, again and again: every write that it had acknowledged
-//! is there.
+//! A process that writes and syncs is killed again and again. Every acknowledged write is there.
 
 mod drive;
 
@@ -13,9 +12,9 @@ use uringfs_file::File;
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{FormatOptions, OpenOptions, Volume};
 
-/// Names the image in the process that writes.
+/// Path of the image, for the writing process.
 const IMAGE: &str = "URINGFS_TEST_KILL_IMAGE";
-/// Where the count of writes before this process begins.
+/// Number of writes before this process began.
 const FROM: &str = "URINGFS_TEST_KILL_FROM";
 const FILES: u64 = 7;
 
@@ -28,7 +27,7 @@ fn file_of(volume: &Volume, n: u64) -> File {
     volume.open(format!("/{}", n % FILES), create).unwrap()
 }
 
-/// The n-th write: of so many bytes, which say n, behind those of its file.
+/// The length of the n-th write. Its content is n, and it is appended to its file.
 fn length_of(n: u64) -> usize {
     8 * (1 + (n as usize * 577) % 1000)
 }
@@ -39,8 +38,8 @@ fn writer() {
     let (Some(image), Ok(from)) = (std::env::var_os(IMAGE), std::env::var(FROM)) else { return };
     let volume = open(Path::new(&image), Access::ReadWrite);
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-    // The test harness keeps what a test prints.
-    let mut told = std::fs::File::options().write(true).open("/proc/self/fd/3").unwrap();
+    // The test harness captures printed output.
+    let mut output = std::fs::File::options().write(true).open("/proc/self/fd/3").unwrap();
     for n in from.parse::<u64>().unwrap().. {
         let file = file_of(&volume, n);
         let bytes = n.to_le_bytes().repeat(length_of(n) / 8);
@@ -52,11 +51,11 @@ fn writer() {
             1 => reactor.block_on(file.sync()).unwrap(),
             _ => reactor.block_on(file.datasync()).unwrap(),
         }
-        writeln!(told, "{n}").unwrap();
+        writeln!(output, "{n}").unwrap();
     }
 }
 
-/// Runs the writer until it has acknowledged so many writes; gives the next number.
+/// Runs the writer until it has acknowledged `count` writes. Returns the next number.
 fn killed_after(image: &Path, from: u64, count: u64) -> u64 {
     let mut child = Command::new("sh")
         .args(["-c", "exec \"$0\" --exact writer 3>&1 >/dev/null 2>&1"])
@@ -74,11 +73,11 @@ fn killed_after(image: &Path, from: u64, count: u64) -> u64 {
         }
     }
     child.wait().unwrap();
-    assert!(next >= from + count, "it ended by itself after {next}");
+    assert!(next >= from + count, "the writer ended by itself after {next}");
     next
 }
 
-/// The numbers of the writes that a file holds, each in full; the last may be cut short.
+/// The numbers of the complete writes in a file. The last write may be cut short.
 fn found(reactor: &Reactor, file: &File) -> Vec<u64> {
     let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
     let mut rest = &bytes[..read.unwrap()];
@@ -96,8 +95,8 @@ fn found(reactor: &Reactor, file: &File) -> Vec<u64> {
 }
 
 #[test]
-fn whatever_was_acknowledged_before_a_kill_is_there() {
-    let kills = drive::volume(50) as u64 / 4;
+fn acknowledged_writes_survive_a_kill() {
+    let kills = drive::scaled(50) as u64 / 4;
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     std::fs::write(&image, vec![0; 64 << 20]).unwrap();
@@ -105,7 +104,7 @@ fn whatever_was_acknowledged_before_a_kill_is_there() {
     Volume::format(&device, &FormatOptions::default()).unwrap();
     drop(device);
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-    // A number is used once: what a kill cut off is written by nobody else.
+    // A number is used once: a killed write is not repeated.
     let (mut from, mut acknowledged) = (0, Vec::new());
     for kill in 0..kills.max(5) {
         let next = killed_after(&image, from, 1 + kill % 17);
@@ -117,9 +116,9 @@ fn whatever_was_acknowledged_before_a_kill_is_there() {
             let there = found(&reactor, &file);
             let missing = acknowledged.iter().find(|n| *n % FILES == residue && !there.contains(n));
             assert_eq!(missing, None, "kill {kill}, file {residue}: {there:?}");
-            // What was cut off in the middle goes, so that the next begins behind a whole one.
+            // Truncates a partial write, so that the next one begins after a complete one.
             let whole: usize = there.iter().map(|n| length_of(*n)).sum();
-            assert_eq!(file.size(), whole as u64, "a write is there in full or not at all");
+            assert_eq!(file.size(), whole as u64, "a file ends with a partial write");
         }
     }
 }

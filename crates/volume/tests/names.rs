@@ -1,4 +1,4 @@
-//! Files, directories and links by their names, through the public face.
+//! Files, directories and links by name, through the public API.
 
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
@@ -22,7 +22,7 @@ impl Machine {
         Machine::with(device)
     }
 
-    /// One whose device can be looked at as after a power cut.
+    /// A machine on a simulated device, which can be examined as after a power cut.
     fn simulated() -> (Machine, Sim) {
         let sim = Sim::new(SimOptions::new(SIZE));
         let device = Device::new(sim.clone()).unwrap();
@@ -77,13 +77,13 @@ fn names(volume: &Volume, path: &str) -> Vec<String> {
 }
 
 fn errno<T>(result: Result<T, Error>) -> Errno {
-    let error = result.err().expect("it is refused");
+    let error = result.err().expect("the call is refused");
     assert!(!error.to_string().contains('\n'));
     error.errno()
 }
 
 #[test]
-fn a_file_is_found_again_with_its_bytes() {
+fn a_file_is_found_again_with_its_content() {
     let machine = Machine::new();
     let bytes: Vec<u8> = (0..100_000u32).map(|n| n as u8).collect();
     {
@@ -100,7 +100,7 @@ fn a_file_is_found_again_with_its_bytes() {
 }
 
 #[test]
-fn what_is_synced_needs_no_closing() {
+fn synced_data_survive_without_closing() {
     let (machine, sim) = Machine::simulated();
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
@@ -111,10 +111,10 @@ fn what_is_synced_needs_no_closing() {
 }
 
 #[test]
-fn holes_and_what_lies_behind_the_end_read_as_zeros() {
+fn holes_and_bytes_past_the_end_read_as_zeros() {
     let machine = Machine::new();
     let volume = machine.volume();
-    // Blocks with other bytes in them, freed and given to the next.
+    // Foreign bytes in blocks that are freed and reused.
     machine.make(&volume, "/before", &[0xee; 40_000]);
     volume.remove("/before").unwrap();
     volume.sync().unwrap();
@@ -130,7 +130,7 @@ fn holes_and_what_lies_behind_the_end_read_as_zeros() {
 }
 
 #[test]
-fn names_are_made_moved_and_removed_as_system_calls_do() {
+fn names_behave_as_with_system_calls() {
     let machine = Machine::new();
     let volume = &machine.volume();
     volume.make_directory("/d", 0o700).unwrap();
@@ -176,7 +176,7 @@ fn names_are_made_moved_and_removed_as_system_calls_do() {
 }
 
 #[test]
-fn symbolic_links_lead_somewhere_and_not_in_circles() {
+fn symbolic_links_are_followed_and_loops_detected() {
     let machine = Machine::new();
     let volume = &machine.volume();
     volume.make_directory("/d", 0o700).unwrap();
@@ -194,7 +194,7 @@ fn symbolic_links_lead_somewhere_and_not_in_circles() {
 }
 
 #[test]
-fn names_have_their_limits() {
+fn names_have_the_limits_of_linux() {
     let machine = Machine::new();
     let volume = &machine.volume();
     let (longest, longer) = (format!("/{}", "n".repeat(255)), "n".repeat(256));
@@ -208,7 +208,7 @@ fn names_have_their_limits() {
 }
 
 #[test]
-fn a_directory_of_many_names_is_told_in_order_while_it_changes() {
+fn a_changing_directory_is_listed_in_order() {
     let machine = Machine::new();
     let volume = &machine.volume();
     let all: Vec<String> = (0..5000).map(|n| format!("name-{n:05}")).collect();
@@ -220,7 +220,7 @@ fn a_directory_of_many_names_is_told_in_order_while_it_changes() {
     }
     assert!(names(volume, "/") == all);
     volume.sync().unwrap();
-    // A batch of the catalog's names that are all gone again.
+    // A batch of the catalog's names, all of which are removed.
     for name in &all[10..3000] {
         volume.remove(format!("/{name}")).unwrap();
     }
@@ -229,7 +229,7 @@ fn a_directory_of_many_names_is_told_in_order_while_it_changes() {
 }
 
 #[test]
-fn a_file_without_a_name_lives_until_it_is_closed_and_its_blocks_come_back() {
+fn a_removed_open_file_lives_until_it_is_closed() {
     let machine = Machine::new();
     let volume = machine.volume();
     volume.sync().unwrap();
@@ -241,14 +241,14 @@ fn a_file_without_a_name_lives_until_it_is_closed_and_its_blocks_come_back() {
     assert!(machine.read(&file) == [7; 1 << 20]);
     assert_eq!(volume.statistics().free_blocks, before - 256);
     drop(file);
-    // One commit frees them, and the next finds that nobody reads them any more.
+    // One commit frees them, and the next one releases them, since no read is in flight.
     volume.sync().unwrap();
     volume.sync().unwrap();
     assert_eq!(volume.statistics().free_blocks, before);
 }
 
 #[test]
-fn orphans_of_a_crash_are_destroyed_when_the_volume_is_opened() {
+fn orphans_of_a_crash_are_reclaimed_at_open() {
     let (machine, sim) = Machine::simulated();
     let volume = machine.volume();
     volume.sync().unwrap();
@@ -265,7 +265,7 @@ fn orphans_of_a_crash_are_destroyed_when_the_volume_is_opened() {
 }
 
 #[test]
-fn a_full_volume_refuses_and_goes_on() {
+fn a_full_volume_refuses_and_remains_usable() {
     let machine = Machine::new();
     let volume = machine.volume();
     let file = volume.open("/big", create()).unwrap();
@@ -278,10 +278,10 @@ fn a_full_volume_refuses_and_goes_on() {
         }
     };
     assert_eq!(refused, Errno::NOSPC);
-    // Of what is not kept for superblocks.
+    // Without the blocks reserved for superblocks.
     assert!(offset > (SIZE - (4 << 20)) * 9 / 10);
     volume.sync().unwrap();
-    // Names can still be made, and removing frees.
+    // Names can still be made, and removing frees blocks.
     volume.make_directory("/d", 0o700).unwrap();
     drop(file);
     volume.remove("/big").unwrap();
@@ -293,7 +293,7 @@ fn a_full_volume_refuses_and_goes_on() {
 }
 
 #[test]
-fn many_threads_make_and_write_files_at_once() {
+fn threads_make_and_write_files_concurrently() {
     let machine = Machine::new();
     let volume = machine.volume();
     std::thread::scope(|scope| {
@@ -324,7 +324,7 @@ fn many_threads_make_and_write_files_at_once() {
 }
 
 #[test]
-fn times_are_those_that_were_set_last() {
+fn times_are_the_last_ones_set() {
     let machine = Machine::new();
     let volume = machine.volume();
     let modified = || volume.inode("/a", Follow::Yes).unwrap().1.modified;
@@ -342,7 +342,7 @@ fn times_are_those_that_were_set_last() {
 }
 
 #[test]
-fn a_volume_whose_device_fails_acknowledges_nothing_more() {
+fn a_volume_acknowledges_nothing_after_its_device_failed() {
     let sim = Sim::new(SimOptions::new(SIZE));
     let device = Device::new(sim.clone()).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
@@ -361,7 +361,7 @@ fn a_volume_whose_device_fails_acknowledges_nothing_more() {
 }
 
 #[test]
-fn a_volume_is_written_by_one_or_read_by_many() {
+fn a_volume_has_one_writer_or_many_readers() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     std::fs::write(&path, vec![0; 16 << 20]).unwrap();
@@ -381,7 +381,7 @@ fn a_volume_is_written_by_one_or_read_by_many() {
 }
 
 #[test]
-fn within_a_program_too_a_volume_is_written_by_one_whatever_its_path() {
+fn a_process_opens_a_volume_for_writing_once_by_any_path() {
     let folder = tempfile::tempdir().unwrap();
     let paths = ["image", "link", "symlink"].map(|name| folder.path().join(name));
     std::fs::write(&paths[0], vec![0; 16 << 20]).unwrap();
@@ -391,7 +391,7 @@ fn within_a_program_too_a_volume_is_written_by_one_whatever_its_path() {
     Volume::format(&file, &FormatOptions::default()).unwrap();
     for device in [file, Machine::new().device] {
         let volume = Volume::open_on(device.clone()).unwrap();
-        // Whoever is refused takes nothing away from who has it.
+        // A refused opening does not release the lock of the holder.
         for _ in 0..2 {
             assert_eq!(errno(Volume::open_on(device.clone())), Errno::BUSY);
             assert_eq!(errno(Volume::format(&device, &FormatOptions::default())), Errno::BUSY);
@@ -407,7 +407,7 @@ fn within_a_program_too_a_volume_is_written_by_one_whatever_its_path() {
         assert_eq!(errno(open(Access::Read)), Errno::BUSY);
     }
     drop(writer);
-    // Of two readers of one device one goes: the other keeps writers out.
+    // One of two readers of a device closes: the other still excludes writers.
     let device = Device::open(&paths[0], Access::Read).unwrap();
     let [one, other] = [device.clone(), device].map(|device| Volume::open_on(device).unwrap());
     drop(one);
@@ -427,7 +427,7 @@ fn is_locked(path: &std::path::Path) -> bool {
 }
 
 #[test]
-fn a_directory_whose_many_names_have_gone_is_removed_without_a_commit() {
+fn an_emptied_large_directory_is_removed_without_a_commit() {
     let (machine, sim) = Machine::simulated();
     let volume = machine.volume();
     volume.make_directory("/d", 0o700).unwrap();
@@ -446,7 +446,7 @@ fn a_directory_whose_many_names_have_gone_is_removed_without_a_commit() {
 }
 
 #[test]
-fn a_slash_behind_a_name_makes_it_a_directorys() {
+fn a_trailing_slash_requires_a_directory() {
     let machine = Machine::new();
     let volume = machine.volume();
     machine.make(&volume, "/f", b"of f");
@@ -457,7 +457,7 @@ fn a_slash_behind_a_name_makes_it_a_directorys() {
     volume.make_symlink(b"f/", "/to_f_slash").unwrap();
     volume.make_symlink(b"none", "/to_none").unwrap();
 
-    // What is missing, or is no directory.
+    // Missing names, and names that are not directories.
     for (path, expected) in [
         ("/f/", Errno::NOTDIR),
         ("/f//", Errno::NOTDIR),
@@ -477,7 +477,7 @@ fn a_slash_behind_a_name_makes_it_a_directorys() {
     assert!(volume.inode("/to_f_slash", Follow::No).is_ok_and(is_link));
     assert!(!volume.inode("/to_d/", Follow::No).is_ok_and(is_link));
 
-    // Names that are made.
+    // Names to be created.
     assert_eq!(errno(volume.open("/none/", create())), Errno::NOENT);
     assert_eq!(errno(volume.open("/f/", create())), Errno::NOTDIR);
     assert_eq!(errno(volume.open("/d/", create())), Errno::ISDIR);
@@ -486,7 +486,7 @@ fn a_slash_behind_a_name_makes_it_a_directorys() {
     assert_eq!(errno(volume.link("/f/", "/new")), Errno::NOTDIR);
     assert_eq!(errno(volume.link("/f", "/g/")), Errno::EXIST);
 
-    // Names that go, or become others.
+    // Names to be removed or renamed.
     assert_eq!(errno(volume.remove("/f/")), Errno::NOTDIR);
     assert_eq!(errno(volume.remove("/to_d/")), Errno::NOTDIR);
     assert_eq!(errno(volume.remove("/d/")), Errno::ISDIR);

@@ -1,13 +1,13 @@
-//! Writers of one file beside each other: none takes a lock, whoever needs them out gets his turn, and no block
-//! ever shows what another file wrote.
+//! Parallel writers of one file: overwriters take no lock, an operation that excludes them gets its
+//! turn, and no block shows another file's data.
 
 mod drive;
-mod made;
+mod fixture;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use drive::{Random, volume as scaled};
-use made::reactor;
+use drive::{Random, scaled};
+use fixture::reactor;
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
 use uringfs_device::backend::sim::{Sim, SimOptions};
@@ -19,7 +19,7 @@ const SIZE: u64 = 32 << 20;
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 256;
 
-/// Everything that keeps writers out.
+/// All reasons for an exclusive lock.
 const EXCLUSIVE: [Counter; 8] = [
     Counter::WriteUnaligned,
     Counter::WriteGap,
@@ -31,7 +31,7 @@ const EXCLUSIVE: [Counter; 8] = [
     Counter::WriteRanged,
 ];
 
-fn made() -> (Device, Volume) {
+fn new_volume() -> (Device, Volume) {
     let device = Device::new(Sim::new(SimOptions::new(SIZE))).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
     (device.clone(), Volume::open_on(device).unwrap())
@@ -42,7 +42,7 @@ fn open(volume: &Volume, path: &str, file: FileOptions) -> File {
     volume.open(path, create).unwrap()
 }
 
-/// Writes whole blocks of a byte by token, 16 at a time, until there were so many or it is told to stop.
+/// Overwrites whole blocks with a byte by token, 16 at a time, `count` times or until `stop`.
 fn overwrite(reactor: &Reactor, file: &File, byte: u8, count: u64, stop: &AtomicBool) {
     let (mut random, mut completed) = (Random(u64::from(byte)), Vec::new());
     let mut asked = 0;
@@ -60,10 +60,10 @@ fn overwrite(reactor: &Reactor, file: &File, byte: u8, count: u64, stop: &Atomic
     }
 }
 
-/// The counts of exclusive acquisitions that writers add, and of those that took none.
+/// Counts of exclusive acquisitions by reason, and of lock-free writes.
 fn counted(write_lock: WriteLocking, is_written: bool) -> ([u64; 8], u64) {
     const WRITES: u64 = 640;
-    let (_device, volume) = made();
+    let (_device, volume) = new_volume();
     let options = FileOptions { write_lock, ..FileOptions::default() };
     let file = open(&volume, "/a", options);
     {
@@ -91,18 +91,18 @@ fn counted(write_lock: WriteLocking, is_written: bool) -> ([u64; 8], u64) {
 }
 
 #[test]
-fn writers_of_whole_blocks_take_no_lock_in_written_blocks_and_in_new_ones() {
+fn writers_of_whole_blocks_take_no_lock() {
     for is_written in [true, false] {
         assert_eq!(counted(WriteLocking::Shared, is_written), ([0; 8], 4 * 640));
         let (exclusive, shared) = counted(WriteLocking::Exclusive, is_written);
         assert_eq!((exclusive.iter().sum::<u64>(), shared), (4 * 640, 0));
-        assert_eq!(exclusive[6], 4 * 640, "all for one reason");
+        assert_eq!(exclusive[6], 4 * 640, "all have one reason");
     }
 }
 
 #[test]
-fn who_needs_them_out_gets_his_turn_under_writers_that_never_pause() {
-    let (_device, volume) = made();
+fn exclusive_operations_get_their_turn_among_busy_writers() {
+    let (_device, volume) = new_volume();
     for write_lock in [WriteLocking::Shared, WriteLocking::Exclusive] {
         let options = FileOptions { write_lock, ..FileOptions::default() };
         let file = open(&volume, "/a", options);
@@ -125,9 +125,9 @@ fn who_needs_them_out_gets_his_turn_under_writers_that_never_pause() {
 }
 
 #[test]
-fn whatever_meets_no_block_shows_what_another_file_wrote() {
+fn no_block_shows_data_of_another_file() {
     const FOREIGN: u8 = 0xee;
-    let (device, volume) = made();
+    let (device, volume) = new_volume();
     let file = open(&volume, "/a", FileOptions::default());
     let rounds = scaled(40) as u64;
     let stop = AtomicBool::new(false);
@@ -137,7 +137,7 @@ fn whatever_meets_no_block_shows_what_another_file_wrote() {
             let (file, stop) = (&file, &stop);
             scope.spawn(move || overwrite(&reactor(), file, byte, u64::MAX, stop));
         }
-        // Blocks that come free are another's at once, and back again.
+        // Freed blocks go to the other file at once, and back.
         scope.spawn(|| {
             let reactor = reactor();
             while !stop.load(Ordering::Relaxed) {
@@ -181,8 +181,8 @@ fn whatever_meets_no_block_shows_what_another_file_wrote() {
 }
 
 #[test]
-fn who_opens_a_file_knows_that_no_rights_are_to_be_taken() {
-    let (device, volume) = made();
+fn an_opened_file_without_set_id_bits_takes_no_lock() {
+    let (device, volume) = new_volume();
     let reactor = reactor();
     let file = open(&volume, "/a", FileOptions::default());
     assert!(reactor.block_on(file.write(Buffer::zeroed(64 * BLOCK), 0)).1.is_ok());

@@ -1,11 +1,11 @@
-//! Writes of parts of blocks, one after the other: what the file remembers of the last block, and what the page
-//! cache has of it, is what lies there, whatever came between two of them.
+//! Consecutive writes of parts of blocks: the cached last block of the file, and the page cache's
+//! folio of it, always match the device, whatever happens between two writes.
 
 mod drive;
-mod made;
+mod fixture;
 
-use drive::{Random, volume as scaled};
-use made::{create, formatted, reactor};
+use drive::{Random, scaled};
+use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
@@ -15,18 +15,18 @@ use uringfs_reactor::Reactor;
 use uringfs_volume::{Follow, OpenOptions, Volume};
 
 const BLOCK: u64 = 4096;
-/// What the device writes as a whole: a write of these goes in place beside others.
+/// The logical block of the device: aligned writes of this size go in place.
 const SECTOR: u64 = 512;
-/// Few blocks, so that the same are met again and again.
-const LONGEST: u64 = 4 * BLOCK;
+/// Few blocks, so that the same ones are used repeatedly.
+const MAX_LENGTH: u64 = 4 * BLOCK;
 
-/// A file, and what it is to hold.
+/// A file and its expected content.
 struct Pair<'v> {
     volume: &'v Volume,
     reactor: &'v Reactor,
-    /// Two openings of the same.
+    /// Two handles of one file.
     files: [File; 2],
-    /// And two through a page cache, or two more of the same.
+    /// Two buffered handles, or two more direct ones.
     cached: [File; 2],
     bytes: Vec<u8>,
 }
@@ -49,14 +49,14 @@ impl Pair<'_> {
         match random.below(14) {
             0..=3 => {
                 let part = vec![byte; 1 + random.below(900) as usize];
-                if self.bytes.len() as u64 + 900 < LONGEST {
+                if self.bytes.len() as u64 + 900 < MAX_LENGTH {
                     let (_, offset) = self.reactor.block_on(file.append(Buffer::copy_of(&part)));
                     assert_eq!(offset, Ok(self.bytes.len() as u64));
                     self.put(self.bytes.len() as u64, &part);
                 }
             }
             4..=6 => {
-                let (offset, part) = (random.below(LONGEST - 900), 1 + random.below(900));
+                let (offset, part) = (random.below(MAX_LENGTH - 900), 1 + random.below(900));
                 let part = vec![byte; part as usize];
                 let (_, written) =
                     self.reactor.block_on(file.write(Buffer::copy_of(&part), offset));
@@ -66,10 +66,10 @@ impl Pair<'_> {
             7 | 8 => {
                 // Whole sectors of the device, or whole blocks.
                 let unit = [SECTOR, BLOCK][random.below(2) as usize];
-                let offset = random.below(LONGEST / unit) * unit;
-                let length = (unit * (1 + random.below(2))).min(LONGEST - offset);
+                let offset = random.below(MAX_LENGTH / unit) * unit;
+                let length = (unit * (1 + random.below(2))).min(MAX_LENGTH - offset);
                 let whole = vec![byte; length as usize];
-                // More in a row than it takes until overwriters need no lock again, now and then.
+                // Sometimes enough in a row to make overwriters lock-free again.
                 for _ in 0..1 + random.below(12) {
                     let write = file.write(Buffer::copy_of(&whole), offset);
                     assert_eq!(self.reactor.block_on(write).1, Ok(whole.len()));
@@ -82,7 +82,7 @@ impl Pair<'_> {
                 self.put(blocks.start, &whole);
             }
             10 => {
-                let size = random.below(LONGEST);
+                let size = random.below(MAX_LENGTH);
                 assert_eq!(on(file.set_size(size)), Ok(()));
                 self.bytes.resize(size as usize, 0);
             }
@@ -99,7 +99,7 @@ impl Pair<'_> {
                 }
             },
             12 => {
-                let (offset, part) = (random.below(LONGEST - 900), 1 + random.below(900));
+                let (offset, part) = (random.below(MAX_LENGTH - 900), 1 + random.below(900));
                 let part = vec![byte; part as usize];
                 let write = file.write_durably(Buffer::copy_of(&part), offset);
                 assert_eq!(self.reactor.block_on(write).1, Ok(part.len()));
@@ -124,14 +124,15 @@ impl Pair<'_> {
         }
     }
 
-    /// Looks at all of it beside the cache, or through it, or at a part through it, which others then find there.
+    /// Compares all of it direct, or buffered, or reads a part of it buffered, which others then
+    /// find in the cache.
     fn is_right(&self, random: &mut Random) -> bool {
         let [file, ..] = &self.files;
         let file =
             [file, &self.files[1], &self.cached[0], &self.cached[1]][random.below(4) as usize];
         let (start, length) = match random.below(2) {
-            0 => (0, LONGEST),
-            _ => (random.below(LONGEST), 1 + random.below(LONGEST)),
+            0 => (0, MAX_LENGTH),
+            _ => (random.below(MAX_LENGTH), 1 + random.below(MAX_LENGTH)),
         };
         let read = file.read(Buffer::zeroed(length as usize), start);
         let (found, read) = self.reactor.block_on(read);
@@ -144,14 +145,14 @@ impl Pair<'_> {
 }
 
 #[test]
-fn whatever_comes_between_two_parts_of_a_block_the_second_keeps_it() {
+fn a_partial_write_keeps_the_rest_of_its_block() {
     let reactor = reactor();
     for seed in 0..scaled(24) as u64 {
         let volume = formatted(&Sim::new(SimOptions::new(16 << 20)));
         let files = [create(&volume, "/file"), create(&volume, "/file")];
-        // Of one file more than it has room for, or all of it.
+        // The cache holds less than a file, or all of it.
         let cache = Cache::new([2, 8][seed as usize % 2] * BLOCK);
-        // A file that is in a cache locks whole folios: others lock what they write.
+        // Buffered files lock whole folios; others lock the bytes that they write.
         let cached = match seed % 3 {
             0 => files.clone(),
             _ => [files[0].buffered(&cache), files[1].buffered(&cache)],
@@ -168,7 +169,7 @@ fn whatever_comes_between_two_parts_of_a_block_the_second_keeps_it() {
 }
 
 #[test]
-fn sectors_of_a_block_that_are_overwritten_between_two_parts_of_it_stay_so() {
+fn an_append_keeps_overwritten_sectors_of_its_block() {
     const SIZE: usize = 4000;
     let (volume, reactor) = (formatted(&Sim::new(SimOptions::new(16 << 20))), reactor());
     for sector in 0..SIZE as u64 / SECTOR {
@@ -188,7 +189,7 @@ fn sectors_of_a_block_that_are_overwritten_between_two_parts_of_it_stay_so() {
 }
 
 #[test]
-fn a_part_that_could_not_be_written_is_not_remembered() {
+fn a_failed_partial_write_is_not_cached() {
     let sim = Sim::new(SimOptions::new(16 << 20));
     let (volume, reactor) = (formatted(&sim), reactor());
     let file = create(&volume, "/file");
@@ -218,15 +219,15 @@ fn small_appends_read_nothing() {
     assert_eq!(sim.faults_hit(), 0);
 }
 
-/// The device has bytes behind the file's end where it was cut off, and folios hold whole blocks of it.
+/// The device has bytes past the end of a truncated file, and folios hold whole blocks of it.
 #[test]
-fn what_was_cut_off_is_not_in_the_cache_however_the_file_grows() {
+fn truncated_bytes_never_reappear_in_the_cache() {
     let reactor = reactor();
     for block_size in [512, 4096] {
         let volume = formatted(&Sim::new(SimOptions::new(16 << 20).block_size(block_size)));
         for (way, size) in (0..9).flat_map(|way| [100, 600, 5000].map(|size| (way, size))) {
             let direct = create(&volume, &format!("/{way}/{size}").replace('/', "-"));
-            let on = |ask| assert_eq!(reactor.block_on(ask), Ok(()));
+            let on = |operation| assert_eq!(reactor.block_on(operation), Ok(()));
             let write = |file: &File, length: usize, offset| {
                 let bytes = Buffer::copy_of(&vec![7; length]);
                 assert_eq!(reactor.block_on(file.write(bytes, offset)).1, Ok(length));
@@ -238,7 +239,7 @@ fn what_was_cut_off_is_not_in_the_cache_however_the_file_grows() {
             let file = direct.buffered(&cache);
             let read = reactor.block_on(file.read(Buffer::zeroed(10_000), 0)).1;
             assert_eq!(read, Ok(size as usize));
-            // Whoever has the page and shows more of it than the file has shows nothing that was cut off.
+            // A snapshot of the folio shows no truncated bytes, even past the file's end.
             let page = file.page(size).unwrap();
             let behind = &page[(size % BLOCK) as usize..];
             assert!(
@@ -256,8 +257,9 @@ fn what_was_cut_off_is_not_in_the_cache_however_the_file_grows() {
                 6 => on(file.allocate(size, BLOCK, Size::Extend)),
                 7 => on(file.zero_range(2 * BLOCK, BLOCK, Size::Extend)),
                 _ => {
-                    let ask = direct.write_atomic(Buffer::copy_of(&[7; BLOCK as usize]), 3 * BLOCK);
-                    assert_eq!(reactor.block_on(ask).1, Ok(BLOCK as usize));
+                    let operation =
+                        direct.write_atomic(Buffer::copy_of(&[7; BLOCK as usize]), 3 * BLOCK);
+                    assert_eq!(reactor.block_on(operation).1, Ok(BLOCK as usize));
                 }
             }
             for file in [&file, &direct] {

@@ -1,16 +1,17 @@
-//! Several reactors on one file at once: which turns next, how long each request takes and what each does
-//! is drawn from a seed, over a device that is nearly full. Whatever a read finds, then and at the end, must be
-//! what some order of the operations leaves in which each takes effect between its beginning and its end.
+//! Several reactors on one file at once. A seed draws which reactor runs next, how long each
+//! request takes, and what each does; the device is nearly full. Every read, then and at the end,
+//! must be explained by some order of the operations in which each takes effect between its begin
+//! and its end.
 
 mod drive;
-mod made;
+mod fixture;
 
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use drive::{Random, volume as scaled};
-use made::create;
+use drive::{Random, scaled};
+use fixture::create;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Recording, Sim, SimOptions};
 use uringfs_device::{Clock, Device, Errno, VirtualClock};
@@ -20,17 +21,17 @@ use uringfs_volume::{CheckOptions, FormatOptions, OpenOptions, Volume};
 
 const SECTOR: u64 = 512;
 const BLOCK: u64 = 4096;
-/// What files are longer than only by mistake, in sectors.
-const LONGEST: u64 = 48 * BLOCK / SECTOR;
-/// Room that is left for the files raced on, in bytes: their blocks come round often.
+/// The longest file, in sectors.
+const MAX_SECTORS: u64 = 48 * BLOCK / SECTOR;
+/// Bytes left free for the files of the race, so that their blocks are reused often.
 const ROOM: u64 = 112 * BLOCK;
 const REACTORS: u64 = 3;
 const OPERATIONS: usize = 160;
-const MOST_IN_FLIGHT: usize = 24;
-/// What takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_IN_FLIGHT: usize = 24;
+/// A longer race hangs.
+const RACE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Sectors of one of the files; those that were removed have a number, too.
+/// Sectors of a file. Removed files keep their number.
 #[derive(Clone, Debug)]
 struct Place {
     file: usize,
@@ -49,18 +50,18 @@ enum Kind {
     Datasync,
 }
 
-/// An operation, and when it began and ended, counted in events.
+/// An operation, with its begin and end, counted in events.
 #[derive(Clone, Debug)]
 struct Operation {
     kind: Kind,
     place: Place,
     begun: u64,
-    /// None while it is under way, and for ever if it failed: it may have taken effect in part.
+    /// `None` while it is in flight, and forever if it failed: it may have taken effect in part.
     ended: Option<u64>,
 }
 
 impl Operation {
-    /// Whether it leaves `value` in a sector, if it changes that; 0 is zeros.
+    /// Whether it leaves `value` in a sector that it changes. 0 stands for zeros.
     fn leaves(&self, number: usize, value: u32) -> bool {
         match self.kind {
             Kind::Write | Kind::WriteAtomic => value == number as u32,
@@ -74,7 +75,7 @@ impl Operation {
     }
 }
 
-/// All operations in the order in which they began; each writes its number, from 1 on, all over.
+/// All operations in the order of their begin. Each writes its number, from 1, everywhere.
 #[derive(Default)]
 struct History {
     operations: Vec<Operation>,
@@ -82,7 +83,7 @@ struct History {
 }
 
 impl History {
-    /// A new file: all of it is zeros.
+    /// A new file: all zeros.
     fn make(&mut self, file: usize) {
         let number = self.begin(Kind::SetSize, Place { file, sectors: 0..u64::MAX });
         self.end(number);
@@ -99,8 +100,9 @@ impl History {
         self.operations[number].ended = Some(self.now);
     }
 
-    /// Whether a read that began and ended then may find `value` in a sector: some change left it that
-    /// began before the read ended, and that no other came after and before the read for certain.
+    /// Whether a read may find `value` in a sector. A change must have left the value that began
+    /// before the read ended. No other change may have come certainly after it and certainly before
+    /// the read.
     fn explains(&self, file: usize, sector: u64, value: u32, read: Range<u64>) -> bool {
         let changes =
             || self.operations.iter().enumerate().filter(|(_, one)| one.changes(file, sector));
@@ -113,7 +115,7 @@ impl History {
         })
     }
 
-    /// Looks at what was read of sectors; behind its end a file counts as zeros.
+    /// Checks the sectors of a read. Bytes past the end of the file count as zeros.
     fn check(&self, place: &Place, bytes: &[u8], read: Range<u64>, what: &str) {
         for sector in place.sectors.clone() {
             let at = ((sector - place.sectors.start) * SECTOR) as usize;
@@ -122,7 +124,7 @@ impl History {
                 found.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap()));
             let value = words.next().unwrap_or(0);
             let is_one = words.all(|word| word == value);
-            assert!(is_one, "{what}: sector {sector} of {} is mixed", place.file);
+            assert!(is_one, "{what}: sector {sector} of {} holds several values", place.file);
             assert!(
                 self.explains(place.file, sector, value, read.clone()),
                 "{what}: sector {sector} of {} has {value}: {:?}, {:?}",
@@ -138,25 +140,25 @@ impl History {
     }
 }
 
-/// Some sectors: whole blocks as often as not.
+/// Draws some sectors, of whole blocks half of the time.
 fn draw(random: &mut Random, file: usize, is_whole: bool) -> Place {
     let unit = if is_whole { BLOCK / SECTOR } else { 1 };
-    let start = random.below(LONGEST / unit) * unit;
-    let most = (LONGEST - start) / unit;
+    let start = random.below(MAX_SECTORS / unit) * unit;
+    let most = (MAX_SECTORS - start) / unit;
     let count = 1 + random.below(most.min(if is_whole { 6 } else { 20 }));
     Place { file, sectors: start..start + count * unit }
 }
 
 struct Race {
     volume: Volume,
-    /// Not dropped by a test that fails: each would wait for the others.
+    /// A failing test does not drop them, since each would wait for the others.
     reactors: ManuallyDrop<Vec<Reactor>>,
     files: [File; 2],
     /// The number of the second file.
     second: usize,
     history: History,
     in_flight: usize,
-    /// A reactor that does not turn before there have been so many commits, or steps.
+    /// A reactor that does not run before a number of commits, or of steps.
     stopped: Option<(usize, u64, u64)>,
     random: Random,
     what: String,
@@ -212,7 +214,7 @@ impl Race {
         self.in_flight += 1;
     }
 
-    /// Removes the second file under whoever is at it, and makes another.
+    /// Removes the second file while it is in use, and makes another.
     fn replace(&mut self) {
         self.volume.remove("/b").unwrap();
         self.second += 1;
@@ -220,7 +222,7 @@ impl Race {
         self.files[1] = create(&self.volume, "/b");
     }
 
-    /// Lets one of the reactors do what it can, unless it has stopped.
+    /// Runs one of the reactors, unless it is stopped.
     fn turn(&mut self) {
         let reactor = self.random.below(REACTORS) as usize;
         let commits = self.volume.statistics().commits;
@@ -250,7 +252,7 @@ impl Race {
         let operation = self.history.operations[number].clone();
         let what = format!("{}: {operation:?}", self.what);
         match result {
-            // Blocks may all be waiting for somebody who reads them.
+            // All free blocks may be waiting for a read to end.
             Err(error) => assert!(
                 error == Errno::NOSPC
                     && !matches!(operation.kind, Kind::Read | Kind::Sync | Kind::Datasync),
@@ -273,20 +275,20 @@ impl Race {
         }
     }
 
-    /// What has been done, and the number of the second file; all else is closed.
+    /// Closes everything. Returns the history and the number of the second file.
     fn end(self) -> (History, usize) {
         drop(ManuallyDrop::into_inner(self.reactors));
         (self.history, self.second)
     }
 }
 
-/// Reads both files from one end to the other, with nothing under way.
+/// Reads both files completely, with nothing in flight.
 fn check_all(volume: &Volume, reactor: &Reactor, (history, second): (&History, usize), what: &str) {
     for (number, path) in [(0, "/a"), (second, "/b")] {
         let file = volume.open(path, OpenOptions::direct()).unwrap();
         let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
         assert_eq!(read, Ok(bytes.len()), "{what}");
-        let place = Place { file: number, sectors: 0..LONGEST };
+        let place = Place { file: number, sectors: 0..MAX_SECTORS };
         let after = history.now + 1..history.now + 2;
         history.check(&place, &bytes, after, what);
     }
@@ -325,9 +327,13 @@ fn race(seed: u64) {
     let mut left = OPERATIONS;
     let begun = Instant::now();
     while left > 0 || race.in_flight > 0 {
-        assert!(begun.elapsed() < PATIENCE, "seed {seed}: {} never end", race.in_flight);
+        assert!(
+            begun.elapsed() < RACE_TIMEOUT,
+            "seed {seed}: {} operations never end",
+            race.in_flight
+        );
         match race.random.below(4) {
-            0 if left > 0 && race.in_flight < MOST_IN_FLIGHT => {
+            0 if left > 0 && race.in_flight < MAX_IN_FLIGHT => {
                 left -= 1;
                 race.begin();
             }
@@ -340,16 +346,16 @@ fn race(seed: u64) {
     }
     let (history, second) = race.end();
     check_all(&volume, &last, (&history, second), &format!("seed {seed}, at the end"));
-    // What is on the device says the same.
+    // The device holds the same.
     drop((volume, filler));
     let deep = CheckOptions { deep: true, ..CheckOptions::default() };
     let report = Volume::check(&device, deep, &mut |_, _| {}).unwrap();
     assert_eq!(report.findings, [], "seed {seed}");
     let volume = Volume::open_on(device).unwrap();
-    check_all(&volume, &last, (&history, second), &format!("seed {seed}, opened again"));
+    check_all(&volume, &last, (&history, second), &format!("seed {seed}, reopened"));
 }
 
 #[test]
-fn what_is_read_is_what_some_order_of_the_operations_leaves() {
+fn every_read_is_explained_by_some_order_of_operations() {
     (0..scaled(150) as u64).for_each(race);
 }

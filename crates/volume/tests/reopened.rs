@@ -1,9 +1,10 @@
-//! A commit that may not be durable, since its flush failed or the process was killed before it: a volume that is
-//! opened again shows it, and so makes it durable before it gives out a block or answers a sync.
+//! A commit that may not be durable, since its flush failed or the process was killed before it.
+//! Reopening the volume shows the commit, so it makes it durable before a block is allocated or a
+//! sync completes.
 
-mod made;
+mod fixture;
 
-use made::{create, formatted, reactor};
+use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{
     Action, Crash, CrashPlan, Event, Fault, Rule, Sim, SimOptions, When,
@@ -25,7 +26,7 @@ fn fill(reactor: &Reactor, file: &File, byte: u8, bytes: usize) {
     assert_eq!(reactor.block_on(write).1, Ok(bytes));
 }
 
-/// How many bytes of `/f`, if it is there, are not its own.
+/// The number of bytes of `/f`, if it exists, that are not its own.
 fn foreign_bytes(image: Sim, reactor: &Reactor) -> usize {
     let Ok(file) = open(&image).open("/f", OpenOptions::direct()) else { return 0 };
     let size = file.size() as usize;
@@ -34,7 +35,7 @@ fn foreign_bytes(image: Sim, reactor: &Reactor) -> usize {
     bytes.iter().filter(|byte| **byte != 0xaa).count()
 }
 
-/// A volume in which `/f`, which is durable, has nearly all blocks; and how many bytes those are.
+/// A volume in which the durable file `/f` has nearly all blocks, and the number of its bytes.
 fn filled(reactor: &Reactor) -> (Sim, Volume, usize) {
     let sim = Sim::new(SimOptions::new(SIZE));
     let volume = formatted(&sim);
@@ -45,7 +46,7 @@ fn filled(reactor: &Reactor) -> (Sim, Volume, usize) {
     (sim, volume, bytes)
 }
 
-/// Writes `/g` to a volume that was opened again, in blocks that `/f` had, and has the power cut.
+/// Writes `/g` to a reopened volume, into former blocks of `/f`, and cuts the power.
 fn nothing_of_g_is_in_f(sim: &Sim, bytes: usize, reactor: &Reactor) {
     let volume = open(sim);
     assert_eq!(volume.open("/f", OpenOptions::direct()).unwrap_err().errno(), Errno::NOENT);
@@ -57,11 +58,11 @@ fn nothing_of_g_is_in_f(sim: &Sim, bytes: usize, reactor: &Reactor) {
 }
 
 #[test]
-fn blocks_that_a_commit_freed_whose_flush_failed_are_not_used_before_it_is_durable() {
+fn blocks_freed_by_a_commit_with_a_failed_flush_are_not_reused() {
     let reactor = reactor();
     let (sim, volume, bytes) = filled(&reactor);
     volume.remove("/f").unwrap();
-    // The first is that of data, the second that of the log.
+    // The first flush is that of the data, the second that of the log.
     sim.fail_nth(Op::Flush, 2, Errno::IO);
     volume.sync().unwrap_err();
     drop(volume);
@@ -69,7 +70,7 @@ fn blocks_that_a_commit_freed_whose_flush_failed_are_not_used_before_it_is_durab
 }
 
 #[test]
-fn blocks_that_a_commit_freed_whose_writer_was_killed_are_not_used_before_it_is_durable() {
+fn blocks_freed_by_the_commit_of_a_killed_writer_are_not_reused() {
     let reactor = reactor();
     let (sim, volume, bytes) = filled(&reactor);
     let killed = sim.crash_image(Crash::KeepAll);
@@ -77,7 +78,7 @@ fn blocks_that_a_commit_freed_whose_writer_was_killed_are_not_used_before_it_is_
     volume.remove("/f").unwrap();
     volume.sync().unwrap();
     drop(volume);
-    // What was written between the first flush, that of data, and the second.
+    // The writes between the first flush, that of the data, and the second.
     let events = sim.record().into_iter().filter_map(|event| match event {
         Event::Begin { action, .. } => Some(action),
         Event::End { .. } => None,
@@ -95,9 +96,9 @@ fn blocks_that_a_commit_freed_whose_writer_was_killed_are_not_used_before_it_is_
 }
 
 #[test]
-fn a_sync_after_opening_again_answers_for_a_commit_whose_flush_failed() {
+fn a_sync_after_reopening_covers_a_commit_with_a_failed_flush() {
     let reactor = reactor();
-    // Each flush of the sync, and those of the checkpoint by which the volume is closed.
+    // Each flush of the sync, and those of the checkpoint that closes the volume.
     for nth in 1..8 {
         let sim = Sim::new(SimOptions::new(SIZE));
         let volume = formatted(&sim);
@@ -113,7 +114,7 @@ fn a_sync_after_opening_again_answers_for_a_commit_whose_flush_failed() {
             let opened = volume.open(path, OpenOptions::direct());
             opened.is_ok_and(|file| reactor.block_on(file.sync()).is_ok())
         });
-        let path = path.expect("it has one of its names");
+        let path = path.expect("the file has one of its names");
         assert!(synced.is_err() || path == "/new", "flush {nth}");
         for seed in 0..SEEDS {
             let volume = open(&sim.crash_image(Crash::Seeded(seed)));
@@ -123,7 +124,7 @@ fn a_sync_after_opening_again_answers_for_a_commit_whose_flush_failed() {
 }
 
 #[test]
-fn a_volume_that_is_only_read_is_not_written_after_a_flush_that_failed() {
+fn a_read_only_volume_is_not_written_after_a_failed_flush() {
     let sim = Sim::new(SimOptions::new(SIZE));
     let volume = formatted(&sim);
     create(&volume, "/a");
@@ -136,9 +137,9 @@ fn a_volume_that_is_only_read_is_not_written_after_a_flush_that_failed() {
     assert!(sim.record().is_empty());
 }
 
-/// A superblock that says of a larger volume, in one slot, and not durable.
+/// A superblock of a larger volume, in one slot, and not durable.
 #[test]
-fn no_power_cut_after_opening_again_takes_both_superblocks() {
+fn a_power_cut_after_reopening_keeps_one_superblock() {
     for (op, nth) in (1..8).flat_map(|nth| [(Op::Flush, nth), (Op::Write, nth)]) {
         let sim = Sim::new(SimOptions::new(2 * SIZE));
         let device = Device::new(sim.clone()).unwrap();
@@ -160,7 +161,7 @@ fn no_power_cut_after_opening_again_takes_both_superblocks() {
             let place = format!("{op:?} {nth} failed, cut {} {:?}", image.cut, image.crash);
             let opened = Volume::open_on(Device::new(image.sim.clone()).unwrap());
             let volume = opened.unwrap_or_else(|error| panic!("{place}: {error}"));
-            // One size or the other; then the one that it had when it was open again.
+            // Either size; from then on the size that the reopened volume had.
             let is_kept = volume.statistics().blocks == blocks;
             assert!(is_kept || image.cut < opened_at, "{place}");
         }

@@ -1,4 +1,4 @@
-//! Volumes that become larger: at once, in use, and with the power cut meanwhile.
+//! Growing volumes: offline, in use, and with a power cut.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +11,7 @@ use uringfs_volume::{CheckOptions, ErrorKind, FormatOptions, OpenOptions, Volume
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
-/// In the middle of a region of free space, and behind the next one.
+/// In the middle of a region of the allocator, and after the next region.
 const OLD: u64 = 40 * MIB;
 const NEW: u64 = 300 * MIB;
 
@@ -52,7 +52,7 @@ fn assert_sound(device: &Device, place: &str) {
 }
 
 #[test]
-fn a_volume_that_was_full_takes_more() {
+fn a_full_volume_takes_more_after_growing() {
     let (_, device) = small_volume();
     let reactor = reactor();
     let volume = Volume::open_on(device.clone()).unwrap();
@@ -63,14 +63,14 @@ fn a_volume_that_was_full_takes_more() {
     assert_eq!(after.free_blocks - before.free_blocks, (NEW - OLD) / BLOCK);
     write(&volume, &reactor, "/large", 7, 200 << 20);
     drop(volume);
-    assert_sound(&device, "after it grew");
+    assert_sound(&device, "after growing");
     let volume = Volume::open_on(device).unwrap();
     assert_eq!(volume.statistics().blocks, NEW / BLOCK);
     assert!(holds(&volume, &reactor, "/large", 7, 200 << 20));
 }
 
 #[test]
-fn a_catalog_that_was_full_has_room_as_soon_as_the_volume_is_larger() {
+fn a_full_catalog_has_space_as_soon_as_the_volume_grows() {
     let (_, device) = small_volume();
     let reactor = reactor();
     let volume = Volume::open_on(device).unwrap();
@@ -90,7 +90,7 @@ fn a_catalog_that_was_full_has_room_as_soon_as_the_volume_is_larger() {
 }
 
 #[test]
-fn sizes_that_cannot_be_are_refused_and_change_nothing() {
+fn invalid_sizes_are_refused_and_change_nothing() {
     let (sim, device) = small_volume();
     let volume = Volume::open_on(device).unwrap();
     sim.restart_record();
@@ -108,7 +108,7 @@ fn sizes_that_cannot_be_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn files_are_written_and_read_while_it_grows() {
+fn files_are_written_and_read_while_the_volume_grows() {
     let (_, device) = small_volume();
     let volume = Volume::open_on(device.clone()).unwrap();
     let done = AtomicBool::new(false);
@@ -133,11 +133,11 @@ fn files_are_written_and_read_while_it_grows() {
         done.store(true, Ordering::Relaxed);
     });
     drop(volume);
-    assert_sound(&device, "after it grew in use");
+    assert_sound(&device, "after growing in use");
 }
 
 #[test]
-fn a_power_cut_leaves_the_one_size_or_the_other() {
+fn a_power_cut_leaves_the_old_or_the_new_size() {
     let (sim, device) = small_volume();
     let reactor = reactor();
     let volume = Volume::open_on(device).unwrap();
@@ -152,7 +152,8 @@ fn a_power_cut_leaves_the_one_size_or_the_other() {
     for image in sim.crash_images(plan) {
         let place = format!("seed 5, cut {}, {:?}", image.cut, image.crash);
         let device = Device::new(image.sim.clone()).unwrap();
-        // Between the writes of the three superblocks one or two are older, which opening mends.
+        // A cut between the writes of the three superblocks leaves one or two older ones, which
+        // opening repairs.
         let lines = findings(&device);
         let is_older = |line: &String| line.ends_with("older than the other");
         assert!(lines.len() <= 2 && lines.iter().all(is_older), "{place}: {lines:?}");
@@ -164,7 +165,7 @@ fn a_power_cut_leaves_the_one_size_or_the_other() {
             other => panic!("{place}: {other} bytes"),
         }
         assert!(holds(&volume, &reactor, "/kept", 3, 50_000), "{place}");
-        // It goes on from there.
+        // The volume remains usable.
         volume.resize(NEW).unwrap();
         write(&volume, &reactor, "/after", 5, 50_000);
         drop(volume);
@@ -174,7 +175,7 @@ fn a_power_cut_leaves_the_one_size_or_the_other() {
 }
 
 #[test]
-fn whoever_asks_for_the_size_that_another_is_making_waits_until_that_is_durable() {
+fn a_concurrent_resize_to_the_same_size_waits_until_it_is_durable() {
     for _ in 0..100 {
         let (sim, device) = small_volume();
         let volume = Volume::open_on(device).unwrap();

@@ -1,5 +1,5 @@
-//! The space of one file, against a plain model: written, cut off, made longer, allocated ahead, punched,
-//! zeroed; on blocks that held another file's bytes.
+//! The space of one file, compared with a plain model: writes, truncation, growth, preallocation,
+//! punched holes and zeroing, on blocks with foreign bytes.
 
 mod drive;
 
@@ -14,8 +14,8 @@ use uringfs_volume::{CheckOptions, Follow, FormatOptions, OpenOptions, Volume};
 
 const SIZE: u64 = 16 << 20;
 const BLOCK: u64 = 4096;
-/// Where the longest file ends.
-const LONGEST: u64 = i64::MAX as u64;
+/// The end of the longest file.
+const MAX_SIZE: u64 = i64::MAX as u64;
 
 struct Machine {
     sim: Sim,
@@ -50,12 +50,12 @@ impl Machine {
         assert_eq!(written, Ok(bytes.len()));
     }
 
-    fn done(&self, ask: impl Future<Output = Result<(), Errno>>) {
-        assert_eq!(self.reactor.block_on(ask), Ok(()));
+    fn done(&self, operation: impl Future<Output = Result<(), Errno>>) {
+        assert_eq!(self.reactor.block_on(operation), Ok(()));
     }
 
-    fn refused(&self, ask: impl Future<Output = Result<(), Errno>>) -> Errno {
-        self.reactor.block_on(ask).unwrap_err()
+    fn refused(&self, operation: impl Future<Output = Result<(), Errno>>) -> Errno {
+        self.reactor.block_on(operation).unwrap_err()
     }
 
     fn read(&self, file: &File) -> Vec<u8> {
@@ -69,13 +69,13 @@ fn create() -> OpenOptions {
     OpenOptions { create: Some(0o644), ..OpenOptions::direct() }
 }
 
-/// Blocks that files can have, with those that the catalog has taken since.
+/// Blocks available to files, including those that the catalog has taken since.
 fn free_blocks(volume: &Volume) -> u64 {
     let statistics = volume.statistics();
     statistics.free_blocks + statistics.catalog_blocks
 }
 
-/// What lies between the holes that a file tells of.
+/// The ranges between the holes that a file reports.
 fn data(file: &File) -> Vec<std::ops::Range<u64>> {
     let (mut ranges, mut at) = (Vec::new(), 0);
     while let Ok(start) = file.seek_data(at) {
@@ -85,7 +85,7 @@ fn data(file: &File) -> Vec<std::ops::Range<u64>> {
     ranges
 }
 
-/// Lets something happen to a file and to its model; says what, for whoever looks for a failure.
+/// Changes a file and its model. Returns a description for the report of a failure.
 fn step(machine: &Machine, file: &File, model: &mut Vec<u8>, random: &mut Random) -> String {
     const REACH: u64 = 40 * BLOCK;
     let mut place = || match random.below(3) {
@@ -155,18 +155,18 @@ fn step(machine: &Machine, file: &File, model: &mut Vec<u8>, random: &mut Random
 
 fn compare(machine: &Machine, file: &File, model: &[u8]) {
     assert_eq!(file.size(), model.len() as u64);
-    assert!(machine.read(file) == model, "it reads as something else");
+    assert!(machine.read(file) == model, "the file differs from its model");
     let mut at = 0;
     let ends = (file.size(), file.size());
     for (start, end) in data(file).into_iter().map(|data| (data.start, data.end)).chain([ends]) {
-        assert!(model[at..start as usize].iter().all(|byte| *byte == 0), "no hole");
+        assert!(model[at..start as usize].iter().all(|byte| *byte == 0), "a hole holds data");
         at = end as usize;
     }
 }
 
 #[test]
-fn whatever_is_done_to_a_file_it_reads_as_its_model_and_its_blocks_come_back() {
-    for seed in 0..drive::volume(24) as u64 {
+fn a_file_equals_its_model_and_removal_frees_its_blocks() {
+    for seed in 0..drive::scaled(24) as u64 {
         let options = SimOptions::new(SIZE).block_size([512, 4096][seed as usize % 2]).seed(seed);
         let machine = Machine::new(options);
         machine.sim.inject(Rule::new(None, When::OneIn(20), Fault::Short));
@@ -192,12 +192,12 @@ fn whatever_is_done_to_a_file_it_reads_as_its_model_and_its_blocks_come_back() {
 }
 
 #[test]
-fn what_was_cut_off_does_not_come_back_when_the_file_becomes_longer() {
+fn truncated_bytes_do_not_reappear_when_the_file_grows() {
     let machine = Machine::new(SimOptions::new(SIZE).block_size(512));
     type How = fn(&Machine, &File);
     let longer: [(&str, How); 6] = [
         ("set_size", |machine, file| machine.done(file.set_size(5000))),
-        ("a write far behind", |machine, file| machine.write(file, &[7; 512], 8192)),
+        ("a write far past the end", |machine, file| machine.write(file, &[7; 512], 8192)),
         ("a write of a block", |machine, file| machine.write(file, &[7; 4096], 4096)),
         ("a write in the same block", |machine, file| machine.write(file, &[7; 8], 3000)),
         ("allocate", |machine, file| machine.done(file.allocate(4000, 200, Size::Extend))),
@@ -224,7 +224,7 @@ fn what_was_cut_off_does_not_come_back_when_the_file_becomes_longer() {
 }
 
 #[test]
-fn parts_of_one_extent_that_change_together_are_all_kept() {
+fn concurrent_changes_of_one_extent_are_all_kept() {
     let machine = Machine::new(SimOptions::new(SIZE));
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
@@ -241,7 +241,7 @@ fn parts_of_one_extent_that_change_together_are_all_kept() {
 }
 
 #[test]
-fn holes_and_what_is_allocated_ahead_take_the_blocks_they_should() {
+fn holes_and_preallocation_take_the_expected_blocks() {
     let machine = Machine::new(SimOptions::new(SIZE));
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
@@ -257,7 +257,7 @@ fn holes_and_what_is_allocated_ahead_take_the_blocks_they_should() {
     assert_eq!((file.allocated(), file.seek_data(0)), (3 * BLOCK, Err(Errno::NXIO)));
     machine.done(file.allocate(20 * BLOCK, BLOCK, Size::Keep));
     assert_eq!((file.size(), file.allocated()), (10 * BLOCK, 4 * BLOCK));
-    // Longer, it keeps what was allocated ahead; cut off, it loses it.
+    // Growing keeps preallocated blocks; truncation frees them.
     machine.done(file.set_size(11 * BLOCK));
     assert_eq!(file.allocated(), 4 * BLOCK);
     machine.done(file.punch_hole(0, 5 * BLOCK));
@@ -270,39 +270,39 @@ fn holes_and_what_is_allocated_ahead_take_the_blocks_they_should() {
 }
 
 #[test]
-fn offsets_reach_to_2_to_the_63_and_no_further() {
+fn offsets_are_below_2_to_the_63() {
     let machine = Machine::new(SimOptions::new(SIZE));
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
-    machine.done(file.set_size(LONGEST));
-    assert_eq!(machine.refused(file.set_size(LONGEST + 1)), Errno::FBIG);
-    assert_eq!(machine.refused(file.allocate(LONGEST, 1, Size::Keep)), Errno::FBIG);
+    machine.done(file.set_size(MAX_SIZE));
+    assert_eq!(machine.refused(file.set_size(MAX_SIZE + 1)), Errno::FBIG);
+    assert_eq!(machine.refused(file.allocate(MAX_SIZE, 1, Size::Keep)), Errno::FBIG);
     assert_eq!(machine.refused(file.punch_hole(1, u64::MAX)), Errno::FBIG);
     assert_eq!(machine.refused(file.allocate(0, 0, Size::Keep)), Errno::INVAL);
-    machine.write(&file, &[1; 10], LONGEST - 10);
-    assert_eq!(file.seek_data(0), Ok(LONGEST - (BLOCK - 1)));
-    assert_eq!(file.seek_hole(LONGEST - 1), Ok(LONGEST));
-    let (last, read) = machine.reactor.block_on(file.read(Buffer::zeroed(20), LONGEST - 12));
+    machine.write(&file, &[1; 10], MAX_SIZE - 10);
+    assert_eq!(file.seek_data(0), Ok(MAX_SIZE - (BLOCK - 1)));
+    assert_eq!(file.seek_hole(MAX_SIZE - 1), Ok(MAX_SIZE));
+    let (last, read) = machine.reactor.block_on(file.read(Buffer::zeroed(20), MAX_SIZE - 12));
     assert_eq!((read, &last[..12]), (Ok(12), &[0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1][..]));
-    machine.done(file.zero_range(LONGEST - 1, 1, Size::Extend));
-    machine.done(file.punch_hole(0, LONGEST));
-    assert_eq!((file.size(), file.allocated()), (LONGEST, 0));
-    // More than there is: refused at once, and nothing is taken.
+    machine.done(file.zero_range(MAX_SIZE - 1, 1, Size::Extend));
+    machine.done(file.punch_hole(0, MAX_SIZE));
+    assert_eq!((file.size(), file.allocated()), (MAX_SIZE, 0));
+    // More than the volume has: refused at once, and nothing is allocated.
     let free = volume.statistics();
-    assert_eq!(machine.refused(file.allocate(0, LONGEST, Size::Keep)), Errno::NOSPC);
+    assert_eq!(machine.refused(file.allocate(0, MAX_SIZE, Size::Keep)), Errno::NOSPC);
     assert_eq!(volume.statistics(), free);
     drop((file, volume));
     let file = machine.volume().open("/a", create()).unwrap();
-    assert_eq!((file.size(), file.allocated()), (LONGEST, 0));
+    assert_eq!((file.size(), file.allocated()), (MAX_SIZE, 0));
 }
 
 #[test]
-fn two_who_opened_a_file_keep_each_others_bytes() {
+fn two_handles_of_a_file_keep_each_others_bytes() {
     let machine = Machine::new(SimOptions::new(SIZE));
     let volume = machine.volume();
     let files: Vec<File> = (0..2).map(|_| volume.open("/a", create()).unwrap()).collect();
     for n in 0..200u64 {
-        // Parts of one block: each reads it and writes it back.
+        // Parts of one block: each write reads the block and writes it back.
         for (half, file) in files.iter().enumerate() {
             let (bytes, offset) = (Buffer::copy_of(&[n as u8; 16]), n * 32 + half as u64 * 16);
             machine.reactor.write(file, bytes, offset, Token::new(offset)).unwrap();
@@ -318,7 +318,7 @@ fn two_who_opened_a_file_keep_each_others_bytes() {
 }
 
 #[test]
-fn a_write_that_fails_leaves_nothing_of_what_the_blocks_held() {
+fn a_failed_write_exposes_no_old_bytes_of_its_blocks() {
     let machine = Machine::new(SimOptions::new(SIZE));
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
@@ -335,9 +335,9 @@ fn a_write_that_fails_leaves_nothing_of_what_the_blocks_held() {
     assert!(found.iter().all(|byte| *byte < 2));
 }
 
-/// The map has not heard how long the file was.
+/// The map does not know yet how long the file was.
 #[test]
-fn what_is_cut_off_before_it_was_saved_has_no_blocks_any_more() {
+fn truncated_dirty_folios_have_no_blocks() {
     let machine = Machine::new(SimOptions::new(SIZE));
     let volume = machine.volume();
     for (number, size) in [BLOCK, 2 * BLOCK, 2 * BLOCK + 100].into_iter().enumerate() {

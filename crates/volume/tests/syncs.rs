@@ -1,7 +1,7 @@
-//! What a sync of one file promises while others commit: what is acknowledged is on the device at that
-//! moment. Each acknowledgement is followed by a power cut that loses all that a flush has not saved.
+//! The guarantees of a sync of one file while others commit. Each acknowledgement is followed by a
+//! power cut that loses all unflushed data.
 
-mod made;
+mod fixture;
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Instant;
 
-use made::{create, formatted, reactor};
+use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache as PageCache;
 use uringfs_device::backend::sim::{Cache, Crash, Fault, Rule, Sim, SimOptions, When};
@@ -20,11 +20,11 @@ use uringfs_volume::{ErrorEvent, Follow, OpenOptions, Rename, Subject, Volume};
 
 const BLOCK: usize = 4096;
 
-fn made(size: u64) -> (Sim, Volume) {
-    made_on(Sim::new(SimOptions::new(size)))
+fn new_volume(size: u64) -> (Sim, Volume) {
+    new_volume_on(Sim::new(SimOptions::new(size)))
 }
 
-fn made_on(sim: Sim) -> (Sim, Volume) {
+fn new_volume_on(sim: Sim) -> (Sim, Volume) {
     let volume = formatted(&sim);
     (sim, volume)
 }
@@ -39,7 +39,7 @@ fn after_a_cut(sim: &Sim) -> Volume {
     Volume::open_on(Device::new(sim.crash_image(Crash::LoseAll)).unwrap()).unwrap()
 }
 
-/// The bytes of a file's first block.
+/// The first byte of a file.
 fn first_byte(reactor: &Reactor, volume: &Volume, path: &str) -> Result<u8, Errno> {
     let file = volume.open(path, OpenOptions::direct()).map_err(|error| error.errno())?;
     let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0));
@@ -48,7 +48,7 @@ fn first_byte(reactor: &Reactor, volume: &Volume, path: &str) -> Result<u8, Errn
     Ok(bytes[0])
 }
 
-/// Has a thread commit something new all the time while `what` runs.
+/// Runs `what` while a thread commits changes continuously.
 fn while_others_commit(volume: &Volume, what: impl FnOnce()) {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -56,7 +56,8 @@ fn while_others_commit(volume: &Volume, what: impl FnOnce()) {
             let (reactor, log) = (reactor(), create(volume, "/f"));
             let mut block = 0;
             while !is_done.load(Ordering::Relaxed) {
-                // Behind the first block, and the oldest again and again, so that the volume is not full.
+                // Behind the first block. The oldest ones are overwritten, so that the volume does
+                // not fill up.
                 block = block % 64 + 1;
                 reactor.block_on(log.punch_hole(block * BLOCK as u64, BLOCK as u64)).unwrap();
                 write(&reactor, &log, 0xff, block * BLOCK as u64);
@@ -75,8 +76,8 @@ fn while_others_commit(volume: &Volume, what: impl FnOnce()) {
 }
 
 #[test]
-fn an_overwrite_is_durable_when_its_datasync_has_answered() {
-    let (sim, volume) = made(16 << 20);
+fn an_overwrite_is_durable_after_its_datasync() {
+    let (sim, volume) = new_volume(16 << 20);
     let (reactor, reading) = (reactor(), self::reactor());
     let file = create(&volume, "/f");
     write(&reactor, &file, 1, 0);
@@ -93,8 +94,8 @@ fn an_overwrite_is_durable_when_its_datasync_has_answered() {
 }
 
 #[test]
-fn a_rename_is_durable_when_a_sync_of_the_file_has_answered() {
-    let (sim, volume) = made(16 << 20);
+fn a_rename_is_durable_after_a_sync_of_the_file() {
+    let (sim, volume) = new_volume(16 << 20);
     let (reactor, reading) = (reactor(), self::reactor());
     while_others_commit(&volume, || {
         for round in 0..400u32 {
@@ -111,8 +112,8 @@ fn a_rename_is_durable_when_a_sync_of_the_file_has_answered() {
 }
 
 #[test]
-fn a_write_of_somebody_who_closed_is_durable_with_the_datasync_of_who_opened_again() {
-    let (sim, volume) = made(16 << 20);
+fn a_datasync_covers_writes_of_a_closed_handle() {
+    let (sim, volume) = new_volume(16 << 20);
     let (reactor, reading) = (reactor(), self::reactor());
     while_others_commit(&volume, || {
         for round in 0..400u32 {
@@ -131,9 +132,9 @@ fn a_write_of_somebody_who_closed_is_durable_with_the_datasync_of_who_opened_aga
 }
 
 #[test]
-fn a_durable_write_over_one_that_was_not_committed_is_durable() {
+fn a_durable_write_over_an_uncommitted_one_is_durable() {
     for cache in [Cache::Volatile, Cache::None] {
-        let (sim, volume) = made_on(Sim::new(SimOptions::new(16 << 20).cache(cache)));
+        let (sim, volume) = new_volume_on(Sim::new(SimOptions::new(16 << 20).cache(cache)));
         let reactor = reactor();
         let file = create(&volume, "/f");
         write(&reactor, &file, 1, 0);
@@ -145,8 +146,8 @@ fn a_durable_write_over_one_that_was_not_committed_is_durable() {
 }
 
 #[test]
-fn a_flush_that_failed_ends_the_volume_for_everyone() {
-    let (sim, volume) = made(16 << 20);
+fn a_failed_flush_stops_the_volume_for_all() {
+    let (sim, volume) = new_volume(16 << 20);
     let reactor = reactor();
     let (one, other) = (create(&volume, "/one"), create(&volume, "/other"));
     for file in [&one, &other] {
@@ -158,15 +159,15 @@ fn a_flush_that_failed_ends_the_volume_for_everyone() {
     }
     sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
     assert_eq!(reactor.block_on(one.datasync()), Err(Errno::IO));
-    // The other's bytes may have gone with the same cache.
+    // The other file's data may have been lost with the same cache.
     assert_eq!(reactor.block_on(other.datasync()), Err(Errno::IO));
     assert!(volume.sync().is_err());
     assert!(volume.make_directory("/d", 0o700).is_err());
 }
 
 #[test]
-fn a_flush_beside_one_that_failed_is_no_success() {
-    let (sim, volume) = made(16 << 20);
+fn a_flush_concurrent_with_a_failed_one_fails() {
+    let (sim, volume) = new_volume(16 << 20);
     let (reactor, files) = (reactor(), ["/one", "/other"].map(|path| create(&volume, path)));
     for byte in [1, 2] {
         files.iter().for_each(|file| write(&reactor, file, byte, 0));
@@ -175,7 +176,7 @@ fn a_flush_beside_one_that_failed_is_no_success() {
         }
     }
     sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
-    // Both are under way before the first is waited for.
+    // Both are in flight before the first is awaited.
     let synced = reactor.block_on(async {
         let [mut one, mut other] = files.each_ref().map(File::datasync);
         poll_fn(|context| {
@@ -191,8 +192,8 @@ fn a_flush_beside_one_that_failed_is_no_success() {
 }
 
 #[test]
-fn a_flush_that_nobody_waits_for_any_more_is_no_failure() {
-    let (_, volume) = made(16 << 20);
+fn a_cancelled_flush_is_no_failure() {
+    let (_, volume) = new_volume(16 << 20);
     let (reactor, file) = (reactor(), create(&volume, "/file"));
     for byte in [1, 2] {
         write(&reactor, &file, byte, 0);
@@ -207,9 +208,9 @@ fn a_flush_that_nobody_waits_for_any_more_is_no_failure() {
 }
 
 #[test]
-fn a_flush_that_failed_is_a_failure_by_whatever_name() {
+fn a_failed_flush_fails_every_kind_of_sync() {
     for errno in [Errno::CANCELED, Errno::TIMEDOUT] {
-        let (sim, volume) = made(16 << 20);
+        let (sim, volume) = new_volume(16 << 20);
         let (reactor, file) = (reactor(), create(&volume, "/file"));
         for byte in [1, 2] {
             write(&reactor, &file, byte, 0);
@@ -225,8 +226,8 @@ fn a_flush_that_failed_is_a_failure_by_whatever_name() {
 }
 
 #[test]
-fn a_file_that_is_opened_while_it_is_replaced_is_one_of_the_two() {
-    let (_, volume) = made(16 << 20);
+fn opening_a_file_while_it_is_replaced_gives_one_of_the_two() {
+    let (_, volume) = new_volume(16 << 20);
     let is_done = AtomicBool::new(false);
     create(&volume, "/f");
     std::thread::scope(|scope| {
@@ -259,10 +260,10 @@ fn a_file_that_is_opened_while_it_is_replaced_is_one_of_the_two() {
     assert_eq!(volume.flaws(), Vec::<String>::new());
 }
 
-/// Nobody has it open through the cache any more who could be told, and keeps it there.
+/// Nothing has the file open through the cache that could be notified, or keeps it there.
 #[test]
-fn what_was_lost_of_a_closed_file_is_said_once_by_the_volume_and_each_opening_there_is() {
-    let (sim, volume) = made(16 << 20);
+fn a_loss_of_a_closed_file_is_reported_by_volume_and_handles() {
+    let (sim, volume) = new_volume(16 << 20);
     let (reactor, cache) = (reactor(), PageCache::new(1 << 20));
     let direct = create(&volume, "/file");
     write(&reactor, &direct, 1, 0);
@@ -281,20 +282,20 @@ fn what_was_lost_of_a_closed_file_is_said_once_by_the_volume_and_each_opening_th
     assert_eq!([synced(), synced()], [Err(Errno::IO), Ok(())]);
     let sync = |file: &File| reactor.block_on(file.datasync());
     assert_eq!([sync(&direct), sync(&direct)], [Err(Errno::IO), Ok(())]);
-    // It was opened before any was told.
+    // It was opened before any handle was notified.
     assert_eq!([sync(&late), sync(&late)], [Err(Errno::IO), Ok(())]);
     assert_eq!(sync(&volume.open("/file", OpenOptions::default()).unwrap()), Ok(()));
     assert_eq!(first_byte(&reactor, &volume, "/file"), Ok(1));
     let inode = volume.inode("/file", Follow::Yes).unwrap().0;
     let of = Subject::File { inode, offset: 0 };
-    let told: Vec<_> = std::iter::from_fn(|| errors.try_next()).collect();
+    let events: Vec<_> = std::iter::from_fn(|| errors.try_next()).collect();
     let is_that = |event: &ErrorEvent| matches!(event, ErrorEvent::Request { of: found, op: Op::Write, .. } if *found == of);
-    assert!(told.len() == 1 && told.iter().all(is_that), "{told:?}");
+    assert!(events.len() == 1 && events.iter().all(is_that), "{events:?}");
 }
 
 #[test]
-fn what_was_lost_of_a_closed_file_is_told_to_its_next_opening_that_syncs_once() {
-    let (sim, volume) = made(16 << 20);
+fn a_loss_of_a_closed_file_is_reported_to_its_next_sync_once() {
+    let (sim, volume) = new_volume(16 << 20);
     let (reactor, cache) = (reactor(), PageCache::new(1 << 20));
     for path in ["/lost", "/other"] {
         write(&reactor, &create(&volume, path), 1, 0);
@@ -308,13 +309,13 @@ fn what_was_lost_of_a_closed_file_is_told_to_its_next_opening_that_syncs_once() 
         std::thread::yield_now();
     }
     sim.clear_faults();
-    // Nobody has the file open: it is forgotten, and what the volume knows of it is left.
+    // The file is not open, so its state is dropped. The volume remembers the loss.
     let synced = || volume.sync().map_err(|error| error.errno());
     assert_eq!([synced(), synced()], [Err(Errno::IO), Ok(())]);
     let open = |path| volume.open(path, OpenOptions::default()).unwrap();
     let sync = |file: &File| reactor.block_on(file.datasync());
     assert_eq!(sync(&open("/other")), Ok(()));
-    // This one has not asked.
+    // This handle has not synced.
     drop(open("/lost"));
     let next = open("/lost");
     assert_eq!([sync(&next), sync(&next)], [Err(Errno::IO), Ok(())]);

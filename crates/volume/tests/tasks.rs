@@ -1,5 +1,5 @@
-//! Names from tasks: whatever the device does, their thread goes on, and so does everyone who asks for
-//! what is in memory.
+//! Name operations in tasks: however slow the device is, their thread never blocks, and operations
+//! on cached records complete.
 
 use std::pin::{Pin, pin};
 use std::sync::mpsc::{Sender, channel};
@@ -15,7 +15,7 @@ use uringfs_volume::{
     VolumeOptions,
 };
 
-/// Memory whose reads wait at a gate, and which knows whose requests it has served.
+/// A memory device whose reads wait at a gate, and which records the threads that it served.
 struct Gated {
     memory: Memory,
     gate: Arc<Gate>,
@@ -71,7 +71,7 @@ impl Backend for Gated {
     }
 }
 
-/// A volume with names in it of which none are in memory, and little memory for them.
+/// A volume with names, none of which are in memory, and little memory for them.
 fn cold() -> (AsyncVolume, Arc<Gate>) {
     let (volume, _, gate) = cold_on_device();
     (volume, gate)
@@ -90,35 +90,35 @@ fn cold_on_device() -> (AsyncVolume, Device, Arc<Gate>) {
     }
     drop(volume);
     let options = VolumeOptions { catalog_cache_bytes: 20_000, ..VolumeOptions::default() };
-    // Opened by another thread, so that nothing was served to this one.
+    // Another thread opens it, so that this thread was not served.
     let open = || Volume::open_with(device.clone(), &options).unwrap();
     let volume = std::thread::scope(|scope| scope.spawn(open).join().unwrap());
     gate.state.lock().unwrap().served.clear();
     (volume.in_tasks(), device, gate)
 }
 
-struct Told(Sender<()>);
+struct ChannelWaker(Sender<()>);
 
-impl Wake for Told {
+impl Wake for ChannelWaker {
     fn wake(self: Arc<Self>) {
-        // After the last poll nobody listens.
+        // Nothing listens after the last poll.
         let _ = self.0.send(());
     }
 }
 
-/// Whenever the future could go on, something else is done first.
+/// Runs a future. Each time it is woken, `first` runs before the next poll.
 fn overtaken<T>(future: impl Future<Output = T>, mut first: impl FnMut(usize)) -> T {
-    let (told, heard) = channel();
-    let waker = Arc::new(Told(told)).into();
+    let (sender, receiver) = channel();
+    let waker = Arc::new(ChannelWaker(sender)).into();
     let mut future = pin!(future);
     for round in 0..200 {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(outcome) => return outcome,
-            Poll::Pending => heard.recv().unwrap(),
+            Poll::Pending => receiver.recv().unwrap(),
         }
         first(round);
     }
-    panic!("it does not come to an end");
+    panic!("the future does not complete");
 }
 
 async fn is_pending<T>(mut future: Pin<&mut impl Future<Output = T>>) -> bool {
@@ -126,7 +126,7 @@ async fn is_pending<T>(mut future: Pin<&mut impl Future<Output = T>>) -> bool {
 }
 
 #[test]
-fn no_call_reads_or_writes_the_device_in_the_thread_of_its_task() {
+fn no_call_does_device_io_in_the_thread_of_its_task() {
     let (volume, gate) = cold();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let file = || Inode::new(FileKind::File, 0o644);
@@ -166,7 +166,7 @@ fn no_call_reads_or_writes_the_device_in_the_thread_of_its_task() {
 }
 
 #[test]
-fn while_a_look_up_waits_for_the_device_what_is_in_memory_is_answered() {
+fn cached_records_are_served_while_a_lookup_waits_for_the_device() {
     let (volume, gate) = cold();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     reactor.block_on(async {
@@ -182,11 +182,11 @@ fn while_a_look_up_waits_for_the_device_what_is_in_memory_is_answered() {
 }
 
 #[test]
-fn what_asks_the_device_comes_to_its_end_though_a_commit_ends_before_each_answer() {
+fn operations_complete_despite_a_commit_during_each_read() {
     let (volume, _) = cold();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let file = || Inode::new(FileKind::File, 0o644);
-    // Each is before the names that are there.
+    // Sorted before the existing names.
     let made = std::cell::Cell::new(0);
     let commit = |_: usize| {
         reactor.block_on(async {
@@ -207,7 +207,7 @@ fn what_asks_the_device_comes_to_its_end_though_a_commit_ends_before_each_answer
 }
 
 #[test]
-fn a_name_that_another_takes_while_it_is_opened_is_opened_with_the_file_that_has_it() {
+fn opening_a_name_that_is_replaced_opens_the_new_file() {
     let (volume, _) = cold();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
@@ -230,7 +230,7 @@ fn a_name_that_another_takes_while_it_is_opened_is_opened_with_the_file_that_has
 }
 
 #[test]
-fn a_name_that_is_removed_while_it_is_opened_is_made_again() {
+fn opening_with_create_recreates_a_concurrently_removed_name() {
     let (volume, _) = cold();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
@@ -249,7 +249,7 @@ fn a_name_that_is_removed_while_it_is_opened_is_made_again() {
 }
 
 #[test]
-fn a_volume_that_was_dropped_is_free_for_the_next_whatever_was_asked_of_it() {
+fn a_dropped_volume_releases_its_lock_despite_pending_lookups() {
     let (volume, device, gate) = cold_on_device();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     gate.set(true);

@@ -1,14 +1,14 @@
-//! Volumes of the version before: read as they are, not written, and upgraded, with the power cut or a write
-//! failing meanwhile. The images were made by the program of that version: of each the length, then the blocks
-//! that are not zeros, each behind its number.
+//! Volumes of the previous version: opened read-only, and upgraded, also with a power cut or a
+//! failed write. The program of that version made the images. An image is its length, then all
+//! blocks that are not zeros, each after its number.
 
-mod made;
+mod fixture;
 
 use std::io::Read;
 use std::path::Path;
 
+use fixture::{create, reactor};
 use flate2::read::GzDecoder;
-use made::{create, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 use uringfs_device::{Access, Device, Errno, Op};
@@ -19,11 +19,11 @@ use uringfs_volume::{
 
 const BLOCK: u64 = 4096;
 
-/// As a killed program left it: with records in its log, and a file that was removed and open.
+/// As a killed program left it: with records in its log, and with an open file that was removed.
 const SMALL: (&str, &[u8]) = ("small", include_bytes!("images/version2-small.gz"));
-/// Nearly full, and a file has its last block.
+/// Nearly full, and a file has the last block.
 const FULL: (&str, &[u8]) = ("full", include_bytes!("images/version2-full.gz"));
-/// Of 17 GiB, so that its catalog lies across 64 MiB.
+/// 17 GiB, so that its catalog crosses 64 MiB.
 const LARGE: (&str, &[u8]) = ("large", include_bytes!("images/version2-large.gz"));
 
 /// The length of an image, and its blocks.
@@ -60,7 +60,7 @@ fn assert_sound(device: &Device, place: &str) {
     assert!(lines.is_empty(), "{place}: {lines:?}");
 }
 
-/// The volume opens to be written, and holds what was put into it.
+/// The volume opens for writing and has its content.
 fn assert_whole(device: &Device, image: &str, place: &str) {
     let volume = Volume::open_on(device.clone()).unwrap_or_else(|e| panic!("{place}: {e}"));
     assert_eq!(volume.flaws(), Vec::<String>::new(), "{place}");
@@ -91,7 +91,7 @@ fn assert_contents(volume: &Volume, image: &str, place: &str) {
         holds("/a/logged", 0, 5000);
     }
     if image == FULL.0 {
-        // Its last 200 blocks say which they are.
+        // The content of its last 200 blocks is their number.
         let file = volume.open("/last", kept).unwrap();
         let first = file.size() / BLOCK - 200;
         for block in 0..200 {
@@ -114,7 +114,7 @@ fn assert_contents(volume: &Volume, image: &str, place: &str) {
 }
 
 #[test]
-fn a_volume_of_the_version_before_is_read_and_not_written() {
+fn a_volume_of_the_previous_version_is_read_only() {
     let folder = tempfile::tempdir().unwrap();
     for (name, image) in [SMALL, FULL, LARGE] {
         let path = folder.path().join(name);
@@ -142,21 +142,21 @@ fn a_volume_of_the_version_before_is_read_and_not_written() {
 }
 
 #[test]
-fn an_upgraded_volume_has_what_it_had_and_a_copy_of_its_superblock() {
+fn an_upgraded_volume_keeps_its_content_and_gets_a_copy() {
     for (name, image) in [SMALL, FULL, LARGE] {
         let (sim, device) = device_of(image);
         assert!(Volume::upgrade(&device, &mut |_, _| {}).unwrap(), "{name}");
         assert_sound(&device, name);
         assert!(!Volume::upgrade(&device, &mut |_, _| {}).unwrap(), "{name}");
         assert_whole(&device, name, name);
-        // Both slots are lost, and the copy brings them back.
+        // With both slots lost, the copy recovers them.
         for block in [0, 16] {
             sim.rot(block * BLOCK, 3);
         }
         let repair = CheckOptions { repair: true, ..CheckOptions::default() };
         assert_eq!(findings(&device, repair).len(), 2, "{name}");
         assert_whole(&device, name, name);
-        // The block of the copy is nobody else's.
+        // Nothing else uses the block of the copy.
         let volume = Volume::open_on(device.clone()).unwrap();
         let (file, free) = (create(&volume, "/rest"), volume.statistics().free_blocks);
         let allocated = file.allocate(0, free.min(1 << 15) * BLOCK, uringfs_file::Size::Extend);
@@ -167,11 +167,11 @@ fn an_upgraded_volume_has_what_it_had_and_a_copy_of_its_superblock() {
 }
 
 #[test]
-fn a_power_cut_leaves_a_volume_of_the_one_version_or_the_other() {
+fn a_power_cut_leaves_a_volume_of_either_version() {
     for (name, image) in [SMALL, FULL, LARGE] {
         let (sim, device) = device_of(image);
         Volume::upgrade(&device, &mut |_, _| {}).unwrap();
-        // To check a large volume takes its time.
+        // Checking a large volume is slow.
         let (exhaustive_up_to, samples) = if name == LARGE.0 { (0, 1) } else { (2, 3) };
         let plan = CrashPlan { exhaustive_up_to, samples, seed: 5 };
         let (mut old, mut new) = (0, 0);
@@ -187,7 +187,7 @@ fn a_power_cut_leaves_a_volume_of_the_one_version_or_the_other() {
                 true => old += 1,
                 false => new += 1,
             }
-            // Opening writes the copy, if that was still to come.
+            // Opening writes the copy, if the cut came before that.
             drop(Volume::open_on(device.clone()).unwrap());
             assert_whole(&device, name, &place);
         }
@@ -196,7 +196,7 @@ fn a_power_cut_leaves_a_volume_of_the_one_version_or_the_other() {
 }
 
 #[test]
-fn a_write_that_fails_leaves_a_volume_that_is_upgraded_the_next_time() {
+fn a_volume_can_be_upgraded_after_a_failed_write() {
     for (name, image) in [SMALL, FULL, LARGE] {
         for op in [Op::Write, Op::Flush] {
             for nth in 1.. {
@@ -209,7 +209,7 @@ fn a_write_that_fails_leaves_a_volume_that_is_upgraded_the_next_time() {
                 }
                 sim.clear_faults();
                 Volume::upgrade(&device, &mut |_, _| {}).unwrap();
-                // Opening writes the copy, if that was still to come.
+                // Opening writes the copy, if the failure came before that.
                 drop(Volume::open_on(device.clone()).unwrap());
                 assert_whole(&device, name, &place);
             }

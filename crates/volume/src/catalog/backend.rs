@@ -1,4 +1,4 @@
-//! What redb holds of a store: all of it to write; to read, nothing but the pages that lead to records.
+//! redb's storage backends over a store: one to read and write, one that only reads records.
 
 use std::io;
 use std::ops::Bound;
@@ -9,11 +9,11 @@ use redb::{BackendError, StorageBackend};
 use super::header::{FLAGS, RECOVERY_REQUIRED};
 use super::store::Store;
 
-/// A store that redb writes.
+/// A store that redb reads and writes.
 #[derive(Debug)]
-pub(super) struct Backend(pub(super) Arc<Store>);
+pub(super) struct ReadWriteBackend(pub(super) Arc<Store>);
 
-impl StorageBackend for Backend {
+impl StorageBackend for ReadWriteBackend {
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.length())
     }
@@ -35,13 +35,13 @@ impl StorageBackend for Backend {
     }
 }
 
-/// A store that redb only reads, as it does beside a writer: then it asks for none of its own pages,
-/// such as the map of free ones, and damage in those keeps nobody from the records. There is no writer:
-/// the volume's lock sees to that, so that every lock here is free.
+/// A store that redb only reads, as it does beside a writer. redb then reads none of its own pages,
+/// such as the map of free ones, so damage in those does not block the records. There is no writer:
+/// the volume's lock ensures that, so all locks here are free.
 #[derive(Debug)]
-pub(super) struct Reader(pub(super) Arc<Store>);
+pub(super) struct ReadOnlyBackend(pub(super) Arc<Store>);
 
-impl StorageBackend for Reader {
+impl StorageBackend for ReadOnlyBackend {
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.length())
     }

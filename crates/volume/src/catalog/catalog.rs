@@ -1,4 +1,4 @@
-//! [`Catalog`]: opened, read, committed to, and opened anew after an error.
+//! [`Catalog`]: opening, reading and committing, and reopening after an error.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,35 +7,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RwLock};
 use redb::ConcurrencyMode;
 
-use super::backend::{Backend, Reader};
+use super::backend::{ReadOnlyBackend, ReadWriteBackend};
 use super::batch::{self, Batch};
 use super::bit_repair::BadPage;
-use super::fence::{Fenced, Opened};
-use super::page_budget::{self, CatalogRoom, Reserve, Size, grown};
+use super::page_budget::{self, CatalogRoom, Reserve, Size, length_after_growth};
 use super::record::{self, Key, Table};
-use super::redb_error::{Trouble, contained};
-use super::redo_log::{Log, Logged, Replayed};
-use super::snapshot::View;
+use super::redb_error::{RedbError, catch_panic};
+use super::redb_handle::{OpenDatabase, RedbHandle};
+use super::redo_log::{LoggedRecords, RedoLog, Replay};
+use super::snapshot::Snapshot;
 use super::store::{Access, LostPages, Store};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
 use crate::superblock::{MAX_CATALOG_RUNS, Superblock};
-/// Bytes of catalog pages kept in memory unless told otherwise.
+/// Default size of redb's page cache, in bytes.
 pub(crate) const CACHE_BYTES: usize = 16 << 20;
-/// Blocks that a new catalog has at least.
+/// The fewest blocks of a new catalog.
 pub(crate) const MIN_BLOCKS: u64 = 1024;
 
-/// How often a call is begun again that a page damaged elsewhere cut off.
-const TRIES: usize = 4;
+/// Attempts of a call that fails because another call met a damaged page.
+const MAX_ATTEMPTS: usize = 4;
 
-/// How a catalog is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CatalogOptions {
-    /// Bytes of pages kept in memory.
+    /// Size of redb's page cache, in bytes.
     pub(crate) cache_bytes: usize,
     pub(crate) access: Access,
     pub(crate) lost: LostPages,
-    /// A log of which a record is lost ends there. Else it is not opened: later ones were acknowledged.
+    /// If a record of the log is lost, ends the log before it. Without this the catalog does not
+    /// open, since later records were acknowledged.
     pub(crate) cuts_log: bool,
 }
 
@@ -54,51 +54,52 @@ impl Default for CatalogOptions {
 pub(crate) struct Catalog {
     pub(super) blocks: Blocks,
     pub(super) options: CatalogOptions,
-    pub(super) state: RwLock<State>,
-    pub(super) log: Mutex<Log>,
-    /// What the log has and redb has not.
-    pub(super) logged: Mutex<Logged>,
-    /// redb had to walk every page to open; with commits as they are here it never has to.
+    pub(super) state: RwLock<CatalogState>,
+    pub(super) log: Mutex<RedoLog>,
+    /// Records that the log has and redb has not.
+    pub(super) logged: Mutex<LoggedRecords>,
+    /// Set if redb had to walk every page to open. With the commits of this catalog it never has
+    /// to.
     pub(super) repaired: Arc<AtomicBool>,
 }
 
-pub(super) struct State {
+pub(super) struct CatalogState {
     pub(super) open: Option<Open>,
-    /// Why nothing works any more.
+    /// Why the catalog has stopped.
     failed: Option<(ErrorKind, String)>,
     pub(super) runs: Vec<Run>,
-    flaws: Vec<String>,
-    /// Pages that were found damaged.
+    warnings: Vec<String>,
+    /// Pages found damaged.
     pub(super) damaged: BTreeMap<u64, BadPage>,
-    /// Counts the times it was opened.
-    opened: u64,
-    /// The last who wrote it has closed it.
+    /// Number of reopenings.
+    reopen_count: u64,
+    /// The last writer closed the catalog.
     was_closed: bool,
 }
 
 pub(super) struct Open {
-    pub(super) redb: Fenced,
+    pub(super) redb: RedbHandle,
     pub(super) store: Arc<Store>,
 }
 
 impl Catalog {
-    /// An empty catalog in `runs`, with a log that lies in `log`, cleared before. Nothing leads to it before
-    /// a superblock is written.
+    /// Creates an empty catalog in `runs`, with a log in `log`, which it clears first. Nothing
+    /// refers to the catalog until a superblock is written.
     ///
     /// # Errors
-    /// `Input` for fewer than [`MIN_BLOCKS`]; the device's.
+    /// `Input` for fewer than [`MIN_BLOCKS`] blocks; the device's.
     pub(crate) fn create(
         blocks: &Blocks,
         runs: &[Run],
         log: Run,
         options: CatalogOptions,
     ) -> Result<Catalog, Error> {
-        Log::clear(blocks, log)?;
-        Catalog::create_with(blocks, runs, Log::after(log, 0), options)
+        RedoLog::clear(blocks, log)?;
+        Catalog::create_with(blocks, runs, RedoLog::starting_after(log, 0), options)
     }
 
-    /// An empty catalog in `runs` that is to take the place of another. Its log may lie where that of the other
-    /// does: nothing that is in there now belongs to it.
+    /// Creates an empty catalog in `runs` that will replace another. Both may use the same log: its
+    /// records have numbers that the new catalog counts as old.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -110,9 +111,9 @@ impl Catalog {
     ) -> Result<Catalog, Error> {
         let old_log = old.log.lock();
         if log != old_log.run() {
-            Log::clear(&old.blocks, log)?;
+            RedoLog::clear(&old.blocks, log)?;
         }
-        let log = Log::after(log, old_log.number());
+        let log = RedoLog::starting_after(log, old_log.number());
         drop(old_log);
         Catalog::create_with(&old.blocks, runs, log, options)
     }
@@ -120,66 +121,69 @@ impl Catalog {
     fn create_with(
         blocks: &Blocks,
         runs: &[Run],
-        log: Log,
+        log: RedoLog,
         options: CatalogOptions,
     ) -> Result<Catalog, Error> {
         let given: u64 = runs.iter().map(|run| run.length).sum();
         if given < MIN_BLOCKS {
-            let context = format!("a catalog of {given} blocks: {MIN_BLOCKS} at least");
+            let context = format!("a catalog of {given} blocks: it needs at least {MIN_BLOCKS}");
             return Err(Error::new(ErrorKind::Input, context));
         }
-        let catalog = Catalog::closed(blocks, runs, log, options);
+        let catalog = Catalog::new_closed(blocks, runs, log, options);
         let store = Store::create(blocks.clone(), runs)?;
         catalog.state.write().open = Some(catalog.open_redb(store)?);
-        catalog.commit(&Batch::of_new_catalog())?;
+        catalog.commit(&Batch::creating_tables())?;
         Ok(catalog)
     }
 
-    /// The catalog of a volume, as the last commit that is found left it. Opened to be written, that commit is
-    /// durable when this returns, though it may have been in the device's cache only.
+    /// Opens the catalog of a volume in the state of the last commit that it finds. That commit may
+    /// be in the device's cache only. If the catalog is opened for writing, the commit is durable
+    /// when this returns.
     ///
     /// # Errors
-    /// `Damaged` when it cannot be read; the device's.
+    /// `Damaged` when the catalog cannot be read; the device's.
     pub(crate) fn open(
         blocks: &Blocks,
         runs: &[Run],
         log: Run,
         options: CatalogOptions,
     ) -> Result<Catalog, Error> {
-        let catalog = Catalog::closed(blocks, runs, Log::after(log, 0), options);
+        let catalog = Catalog::new_closed(blocks, runs, RedoLog::starting_after(log, 0), options);
         let store = catalog.open_store(runs)?;
-        let mut flaws = store.flaws();
-        let Replayed { log, changes, tail, flaws: of_log, loss } =
-            Log::replay(blocks, log, store.log())?;
-        if let Some(loss) = loss.filter(|loss| !options.cuts_log || loss.may_come_back()) {
-            return Err(loss.into_error());
+        let mut warnings = store.warnings();
+        let Replay { log, changes, tail, warnings: log_warnings, lost_record } =
+            RedoLog::replay(blocks, log, store.log_number())?;
+        if let Some(lost_record) =
+            lost_record.filter(|lost_record| !options.cuts_log || lost_record.may_reappear())
+        {
+            return Err(lost_record.into_error());
         }
-        flaws.extend(of_log);
+        warnings.extend(log_warnings);
         let was_closed = store.was_closed() && !tail.has_record();
         if options.access == Access::ReadWrite && !was_closed {
-            tail.write_again(blocks)?;
+            tail.rewrite_last(blocks)?;
             store.rewrite(&[])?;
-            tail.cut(blocks)?;
+            tail.clear_next_record(blocks)?;
         }
         let open = catalog.open_redb(store)?;
         (*catalog.log.lock(), *catalog.logged.lock()) = (log, changes);
         {
             let mut state = catalog.state.write();
             state.open = Some(open);
-            state.flaws = flaws;
+            state.warnings = warnings;
             state.was_closed = was_closed;
         }
         Ok(catalog)
     }
 
-    fn closed(blocks: &Blocks, runs: &[Run], log: Log, options: CatalogOptions) -> Catalog {
-        let state = RwLock::new(State {
+    fn new_closed(blocks: &Blocks, runs: &[Run], log: RedoLog, options: CatalogOptions) -> Catalog {
+        let state = RwLock::new(CatalogState {
             open: None,
             failed: None,
             runs: runs.to_vec(),
-            flaws: Vec::new(),
+            warnings: Vec::new(),
             damaged: BTreeMap::new(),
-            opened: 0,
+            reopen_count: 0,
             was_closed: true,
         });
         Catalog {
@@ -194,21 +198,21 @@ impl Catalog {
 
     fn open_redb(&self, store: Store) -> Result<Open, Error> {
         let store = Arc::new(store);
-        let opened = contained(|| {
+        let opened = catch_panic(|| {
             Ok(match self.options.access {
                 Access::ReadWrite => {
-                    let backend = Backend(store.clone());
-                    Opened::ToWrite(self.builder().create_with_backend(backend)?)
+                    let backend = ReadWriteBackend(store.clone());
+                    OpenDatabase::ReadWrite(self.builder().create_with_backend(backend)?)
                 }
                 Access::ReadOnly => {
                     let mut builder = self.builder();
                     builder.set_concurrency_mode(ConcurrencyMode::SingleWriter);
-                    let backend = Reader(store.clone());
-                    Opened::ToRead(builder.open_read_only_with_backend(backend)?)
+                    let backend = ReadOnlyBackend(store.clone());
+                    OpenDatabase::ReadOnly(builder.open_read_only_with_backend(backend)?)
                 }
             })
         });
-        let redb = Fenced::of(opened.map_err(Trouble::into_error)?);
+        let redb = RedbHandle::new(opened.map_err(RedbError::into_error)?);
         Ok(Open { redb, store })
     }
 
@@ -220,77 +224,80 @@ impl Catalog {
         builder
     }
 
-    /// Whether the last who wrote it has closed it: else what he wrote last may have been in the device's cache only.
+    /// Whether the last writer closed the catalog. If not, its last write may be in the device's
+    /// cache only.
     pub(crate) fn was_closed(&self) -> bool {
         self.state.read().was_closed
     }
 
-    /// Whether opening it meant reading all of it.
+    /// Whether redb had to read all pages to open.
     pub(crate) fn was_repaired(&self) -> bool {
         self.repaired.load(Ordering::Relaxed)
     }
 
-    /// What was found damaged so far though nothing is lost, a line each.
+    /// Damage found so far that lost nothing, one line each.
     pub(crate) fn flaws(&self) -> Vec<String> {
         let pages = self.damaged_pages();
-        let heads = self.state.read().flaws.clone();
-        heads.into_iter().chain(pages.iter().map(ToString::to_string)).collect()
+        let before = self.state.read().warnings.clone();
+        before.into_iter().chain(pages.iter().map(ToString::to_string)).collect()
     }
 
-    /// Stops it: each call says why from now on, and it is not closed. So the next who opens it makes durable what
-    /// he finds.
+    /// Stops the catalog: from now on each call returns this error. It counts as not closed, so the
+    /// next opening makes durable what it finds.
     pub(crate) fn stop(&self, error: Error) -> Error {
         self.state.write().stop(error)
     }
 
-    /// Why nothing works any more, if so.
+    /// Why the catalog has stopped, if it has.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.state.read().failure()
     }
 
-    /// Blocks to be added with [`Self::extend`] before these changes are committed: enough for them,
-    /// and for redb to double its storage, since it must find the blocks there. Without them commits
-    /// go on as long as pages are free in the storage as it is.
+    /// Blocks to add with [`Self::extend`] before these changes are committed: enough for the
+    /// changes, and for redb to double its storage, since redb expects to find the blocks. Without
+    /// them commits succeed as long as the storage has free pages.
     pub(crate) fn wanted_blocks(&self, coming: Size) -> u64 {
         let coming = coming + self.logged.lock().size();
         let state = self.state.read();
         state.open.as_ref().map_or(0, |open| {
             let length = open.store.length();
-            let needed = length + coming.most_pages(length / BLOCK, Reserve::Keep) * BLOCK;
-            let mut grown_to = grown(length);
+            let needed = length + coming.max_pages(length / BLOCK, Reserve::Keep) * BLOCK;
+            let mut grown_to = length_after_growth(length);
             while grown_to < needed {
-                grown_to = grown(grown_to);
+                grown_to = length_after_growth(grown_to);
             }
             let pages = grown_to.saturating_sub(open.store.capacity()).div_ceil(BLOCK);
-            // What a group of checksums takes is rounded up.
+            // A group of checksums that is begun takes its block.
             pages + pages.div_ceil(1024)
         })
     }
 
-    /// Gives the catalog more blocks, and writes the superblock that says so.
+    /// Adds blocks to the catalog and writes the superblock that names them.
     ///
     /// # Errors
-    /// `NoSpace` when the superblock holds no more runs, with nothing changed; the device's: then
-    /// the catalog has stopped, since a superblock may name the blocks. Nobody else may have them
-    /// before another superblock was written.
+    /// `NoSpace` when the superblock has no room for more runs; nothing is changed then. The
+    /// device's; the catalog has stopped then, since a superblock may name the blocks. Do not reuse
+    /// the blocks before another superblock is written.
     pub(crate) fn extend(&self, superblock: &mut Superblock, more: &[Run]) -> Result<(), Error> {
         let mut state = self.state.write();
         let store = state.usable()?.store.clone();
         store.prepare(more)?;
         let before = superblock.clone();
         superblock.catalog.extend_from_slice(more);
-        join(&mut superblock.catalog);
+        merge_adjacent(&mut superblock.catalog);
         if superblock.catalog.len() > MAX_CATALOG_RUNS {
             let runs = superblock.catalog.len();
             *superblock = before;
-            let context = format!("the catalog would lie in {runs} pieces; free a larger one");
+            let context = format!(
+                "the catalog would have {runs} runs of blocks, the limit is {MAX_CATALOG_RUNS}: free larger runs"
+            );
             return Err(Error::new(ErrorKind::NoSpace, context));
         }
         if let Err(error) = superblock.write(&self.blocks) {
             superblock.catalog = before.catalog;
             return Err(state.stop(error));
         }
-        store.adopt(more);
+        store.add(more);
         state.runs.clone_from(&superblock.catalog);
         Ok(())
     }
@@ -303,57 +310,58 @@ impl Catalog {
         self.record(key.table(), &key.bytes())
     }
 
-    /// The same, by the key's bytes.
+    /// As [`Self::get`], by the bytes of the key.
     ///
     /// # Errors
     /// As [`Self::get`].
     pub(crate) fn record(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        // Before redb is read: what is not in the log any more is there.
+        // The log first, then redb: a record that leaves the log is in redb before.
         let logged = self.logged.lock().get(table, key);
         if let Some(stored) = logged {
             return stored
-                .map(|stored| record::open(table, key, &stored).map(<[u8]>::to_vec))
+                .map(|stored| record::verified_value(table, key, &stored).map(<[u8]>::to_vec))
                 .transpose();
         }
-        self.read(|view| {
-            let Some(guard) = view.table(table)?.get(key)? else { return Ok(None) };
-            record::open(table, key, guard.value())
+        self.read(|snapshot| {
+            let Some(guard) = snapshot.table(table)?.get(key)? else { return Ok(None) };
+            record::verified_value(table, key, guard.value())
                 .map(|value| Some(value.to_vec()))
-                .map_err(Trouble::Mine)
+                .map_err(RedbError::Ours)
         })
     }
 
-    /// Makes all of a batch happen, in its order, or nothing; durable when it returns. It goes into redb with
-    /// all that is in the log: a checkpoint.
+    /// Applies all of a batch, in order, or nothing. Durable when it returns. The batch goes into
+    /// redb together with all records of the log: a checkpoint.
     ///
     /// # Errors
     /// `NoSpace` when the blocks do not suffice, with nothing changed: add blocks or free records,
-    /// then try again. `Damaged` with nothing changed when a page it needs is. After any other the
-    /// catalog has stopped, and the batch may be there after opening it anew or not.
+    /// then try again. `Damaged`, with nothing changed, when a page that the commit needs is
+    /// damaged. After any other error the catalog has stopped, and reopening may or may not find
+    /// the batch.
     pub(crate) fn commit(&self, batch: &Batch) -> Result<(), Error> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         let mut log = self.log.lock();
-        let batch = self.logged.lock().before(batch);
+        let batch = self.logged.lock().checkpoint_batch(batch);
         match self.try_commit(&batch, log.number()) {
-            Err(error) if error.kind() == ErrorKind::NoSpace && self.stretch()? => {
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.use_all_blocks()? => {
                 self.try_commit(&batch, log.number())
             }
             done => done,
         }?;
-        log.restart();
-        *self.logged.lock() = Logged::default();
+        log.reset();
+        *self.logged.lock() = LoggedRecords::default();
         Ok(())
     }
 
-    /// Makes all of a batch happen, in its order, or nothing; durable when it returns. It goes into the log,
-    /// if it has room, and costs a flush and no page; else this answers false, and nothing has happened.
+    /// Appends a batch to the log, all of it or nothing. Durable when it returns. Costs one flush
+    /// and no page. Returns false, with nothing done, if the log has no room.
     ///
-    /// The next [`Self::commit`] takes it into redb: the room that it has must be enough for both.
+    /// The next [`Self::commit`] moves it into redb: the catalog needs pages for both.
     ///
     /// # Errors
-    /// The device's. The catalog has stopped then, and the batch may be there after opening it anew or not.
+    /// The device's. The catalog has stopped then, and reopening may or may not find the batch.
     pub(crate) fn log(&self, batch: &Batch) -> Result<bool, Error> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         self.state.read().usable()?;
         let mut log = self.log.lock();
         match log.append(&self.blocks, batch) {
@@ -364,12 +372,12 @@ impl Catalog {
         Ok(true)
     }
 
-    /// How much the next [`Self::commit`] takes from the log.
+    /// The size of the records in the log, which the next [`Self::commit`] moves into redb.
     pub(crate) fn logged(&self) -> Size {
         self.logged.lock().size()
     }
 
-    fn must_be_writable(&self) -> Result<(), Error> {
+    fn check_writable(&self) -> Result<(), Error> {
         match self.options.access {
             Access::ReadWrite => Ok(()),
             Access::ReadOnly => {
@@ -379,24 +387,25 @@ impl Catalog {
     }
 
     fn try_commit(&self, batch: &Batch, log: u64) -> Result<(), Error> {
-        let done = self.attempt(|open| {
-            let heads = open.store.heads();
-            open.store.set_next_log(log);
+        let done = self.with_redb(|open| {
+            let before = open.store.durable_headers();
+            open.store.set_next_log_number(log);
             let done = batch::apply(open.redb.writer(), &open.store, batch);
-            // What redb commits by itself has no more of it.
-            open.store.set_next_log(open.store.log());
-            open.redb.pass_view();
-            // Its second head is durable: it happened, whatever came after.
-            let happened = open.store.heads() >= heads + 2;
-            done.map_err(|trouble| if happened { Trouble::Late } else { trouble })
+            // A commit that redb makes by itself takes nothing more from the log.
+            open.store.set_next_log_number(open.store.log_number());
+            open.redb.invalidate_snapshot();
+            // The second header of the commit is durable: the commit happened, whatever failed
+            // later.
+            let happened = open.store.durable_headers() >= before + 2;
+            done.map_err(|error| if happened { RedbError::AfterCommit } else { error })
         });
         match done {
-            Err(Trouble::Late) => Ok(()),
-            done => done.map_err(Trouble::into_error),
+            Err(RedbError::AfterCommit) => Ok(()),
+            done => done.map_err(RedbError::into_error),
         }
     }
 
-    /// What there is for the next commits. Not while one is under way.
+    /// Pages for the next commits. Do not call while a commit is in progress.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -404,28 +413,28 @@ impl Catalog {
         if self.options.access == Access::ReadOnly {
             return Ok(CatalogRoom::default());
         }
-        let room = self.attempt(|open| page_budget::room_of(open.redb.writer(), &open.store));
-        room.map(|room| room.beside(self.logged())).map_err(Trouble::into_error)
+        let room = self.with_redb(|open| page_budget::measure(open.redb.writer(), &open.store));
+        room.map(|room| room.beside(self.logged())).map_err(RedbError::into_error)
     }
 
-    /// Lets redb use every block there is, where doubling would need more: it takes the length
-    /// that it finds when it opens. Whether that brought any.
-    fn stretch(&self) -> Result<bool, Error> {
+    /// Lets redb use every block there is, where doubling its storage would need more: redb adopts
+    /// the length that it finds at open. Returns whether that added any.
+    fn use_all_blocks(&self) -> Result<bool, Error> {
         let mut state = self.state.write();
         let store = &state.usable()?.store;
         if store.length() >= store.capacity() {
             return Ok(false);
         }
-        let open = state.open.take().expect("it is usable");
+        let open = state.open.take().expect("a usable catalog is open");
         let closed = open.close().and_then(|()| self.open_store(&state.runs));
-        let stretched = closed.and_then(|store| {
-            store.stretch();
+        let reopened = closed.and_then(|store| {
+            store.extend_to_capacity();
             self.open_redb(store)
         });
-        match stretched {
+        match reopened {
             Ok(open) => {
                 state.open = Some(open);
-                state.opened += 1;
+                state.reopen_count += 1;
                 Ok(true)
             }
             Err(error) => Err(state.stop(error)),
@@ -436,51 +445,54 @@ impl Catalog {
         Store::open(self.blocks.clone(), runs, self.options.access, self.options.lost)
     }
 
-    /// Reads within one state of the catalog.
-    pub(super) fn read<T>(&self, ask: impl Fn(&View) -> Result<T, Trouble>) -> Result<T, Error> {
-        self.attempt(|open| ask(&*open.redb.view()?)).map_err(Trouble::into_error)
+    /// Reads from one snapshot of the catalog.
+    pub(super) fn read<T>(
+        &self,
+        query: impl Fn(&Snapshot) -> Result<T, RedbError>,
+    ) -> Result<T, Error> {
+        self.with_redb(|open| query(&*open.redb.snapshot()?)).map_err(RedbError::into_error)
     }
 
-    /// Does something with redb, and after it went wrong leaves a catalog that works, or one that
-    /// says why it does not.
-    fn attempt<T>(&self, work: impl Fn(&Open) -> Result<T, Trouble>) -> Result<T, Trouble> {
-        let mut tries = 1;
+    /// Runs `work` on redb. After an error it leaves a catalog that works, or one that has stopped
+    /// and says why.
+    fn with_redb<T>(&self, work: impl Fn(&Open) -> Result<T, RedbError>) -> Result<T, RedbError> {
+        let mut attempts = 1;
         loop {
-            let (trouble, opened) = {
+            let (error, opened) = {
                 let state = self.state.read();
-                let open = state.usable().map_err(Trouble::Mine)?;
-                match contained(|| work(open)) {
+                let open = state.usable().map_err(RedbError::Ours)?;
+                match catch_panic(|| work(open)) {
                     Ok(done) => return Ok(done),
-                    Err(trouble) => (trouble, state.opened),
+                    Err(error) => (error, state.reopen_count),
                 }
             };
-            match trouble {
-                Trouble::Mine(_) => return Err(trouble),
-                Trouble::Panic(_) => {
-                    let error = self.state.write().stop(trouble.into_error());
-                    return Err(Trouble::Mine(error));
+            match error {
+                RedbError::Ours(_) => return Err(error),
+                RedbError::Panic(_) => {
+                    let error = self.state.write().stop(error.into_error());
+                    return Err(RedbError::Ours(error));
                 }
-                Trouble::Store(_) | Trouble::Latched(_) | Trouble::Late => {
-                    self.reopen(opened).map_err(Trouble::Mine)?;
-                    if !matches!(trouble, Trouble::Latched(_)) || tries == TRIES {
-                        return Err(trouble);
+                RedbError::Storage(_) | RedbError::PreviousIo(_) | RedbError::AfterCommit => {
+                    self.reopen(opened).map_err(RedbError::Ours)?;
+                    if !matches!(error, RedbError::PreviousIo(_)) || attempts == MAX_ATTEMPTS {
+                        return Err(error);
                     }
-                    tries += 1;
+                    attempts += 1;
                 }
             }
         }
     }
 
-    /// Opens redb anew from what is durable, unless another thread has done so since.
-    fn reopen(&self, opened: u64) -> Result<(), Error> {
+    /// Reopens redb from what is durable, unless another thread already did.
+    fn reopen(&self, reopen_count: u64) -> Result<(), Error> {
         let mut state = self.state.write();
-        if state.opened != opened {
+        if state.reopen_count != reopen_count {
             return Ok(());
         }
         let Some(open) = state.open.take() else { return Ok(()) };
-        state.keep_damaged(&open.store);
-        let broken = open.store.failed();
-        // Its shutdown writes nothing: redb has latched the error.
+        state.collect_damaged(&open.store);
+        let broken = open.store.failure();
+        // redb's shutdown writes nothing, since redb remembers the error.
         drop(open.redb);
         if let Some(errno) = broken {
             return Err(state.stop(Error::io("the catalog could not be written", errno)));
@@ -489,17 +501,17 @@ impl Catalog {
         match store.and_then(|store| self.open_redb(store)) {
             Ok(open) => {
                 state.open = Some(open);
-                state.opened += 1;
+                state.reopen_count += 1;
                 Ok(())
             }
             Err(error) => Err(state.stop(error)),
         }
     }
 
-    /// Ends it well: the next open finds nothing to recover.
+    /// Closes the catalog, so that the next opening has nothing to recover.
     ///
     /// # Errors
-    /// The device's; nothing that was committed is lost.
+    /// The device's. All commits are kept.
     pub(crate) fn close(self) -> Result<(), Error> {
         self.state.into_inner().open.map_or(Ok(()), Open::close)
     }
@@ -509,30 +521,30 @@ impl Open {
     fn close(self) -> Result<(), Error> {
         let Open { redb, store } = self;
         drop(redb);
-        match store.failed() {
+        match store.failure() {
             None => Ok(()),
             Some(errno) => Err(Error::io("closing the catalog", errno)),
         }
     }
 }
 
-impl State {
+impl CatalogState {
     fn failure(&self) -> Option<Error> {
         let (kind, why) = self.failed.as_ref()?;
-        Some(Error::new(*kind, format!("the catalog has stopped, open the volume anew: {why}")))
+        Some(Error::new(*kind, format!("the catalog has stopped, reopen the volume: {why}")))
     }
 
     fn usable(&self) -> Result<&Open, Error> {
         match (&self.open, self.failure()) {
             (Some(open), None) => Ok(open),
             (_, Some(failure)) => Err(failure),
-            (None, None) => unreachable!("it is open unless it failed"),
+            (None, None) => unreachable!("a catalog is open unless it has failed"),
         }
     }
 
     fn stop(&mut self, error: Error) -> Error {
         if let Some(open) = self.open.take() {
-            // Ending, redb would write down what it believes now.
+            // Stop the store first: at shutdown redb would write its current state.
             open.store.abandon();
         }
         self.failed = Some((error.kind(), error.to_string()));
@@ -540,13 +552,13 @@ impl State {
     }
 }
 
-/// Makes one run of those that lie in a row, in the catalog's order.
-fn join(runs: &mut Vec<Run>) {
+/// Merges runs that are adjacent, in the catalog's order.
+fn merge_adjacent(runs: &mut Vec<Run>) {
     runs.dedup_by(|next, run| {
-        let in_a_row = run.end() == next.start;
-        if in_a_row {
+        let is_adjacent = run.end() == next.start;
+        if is_adjacent {
             run.length += next.length;
         }
-        in_a_row
+        is_adjacent
     });
 }

@@ -1,42 +1,42 @@
-//! What checking a volume asks of its catalog: whether every page is as it was written, which are not,
-//! and to write down what was put right.
+//! The catalog as a check sees it: verifies every page, lists the damaged ones, and writes
+//! corrected pages.
 
 use std::sync::Arc;
 
-use super::backend::Backend;
+use super::backend::ReadWriteBackend;
 use super::bit_repair::BadPage;
-use super::catalog::{Catalog, State};
-use super::fence::{Fenced, Opened};
-use super::redb_error::{Trouble, contained};
+use super::catalog::{Catalog, CatalogState};
+use super::redb_error::{RedbError, catch_panic};
+use super::redb_handle::{OpenDatabase, RedbHandle};
 use super::store::{Access, LostPages, Store};
 
 use crate::blocks::{Blocks, Run};
 use crate::error::{Error, ErrorKind};
 
-/// What verifying every page said; see also [`Catalog::damaged_pages`].
+/// The result of verifying every page. See also [`Catalog::damaged_pages`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verified {
-    /// They are good, or were put right.
+    /// All pages are good, or were corrected.
     Good,
-    /// They are good as redb's own checksums say, though some of those kept beside them are lost, or the device did
-    /// not give something at first.
+    /// All pages are good by redb's own checksums. Some of our checksums are lost, or a read of the
+    /// device failed at first.
     WithoutSums { unread: Option<String> },
-    /// They are not, for this reason.
+    /// Some pages are damaged, for this reason.
     Damaged(String),
-    /// The device did not give all of them.
+    /// The device failed to read some pages.
     Unread(String),
 }
 
 impl Catalog {
-    /// Reads every page that the last commit reaches, redb's own among them, and verifies it against
+    /// Reads every page that the last commit reaches, redb's own included, and verifies it against
     /// redb's checksums, too.
     pub(crate) fn verify(&self) -> Verified {
         match self.verify_with(LostPages::Refuse) {
             Ok(true) => Verified::Good,
-            Ok(false) => Verified::Damaged("its map of pages in use is wrong".into()),
+            Ok(false) => Verified::Damaged("its map of used pages is wrong".into()),
             Err(error) => match self.verify_with(LostPages::AsTheyAre) {
-                Ok(_) => Verified::WithoutSums { unread: unread(&error) },
-                Err(again) => match unread(&error).or_else(|| unread(&again)) {
+                Ok(_) => Verified::WithoutSums { unread: device_error(&error) },
+                Err(again) => match device_error(&error).or_else(|| device_error(&again)) {
                     Some(unread) => Verified::Unread(unread),
                     None => Verified::Damaged(error.to_string()),
                 },
@@ -44,57 +44,58 @@ impl Catalog {
         }
     }
 
-    /// Whether redb's map of pages in use is right, too. What redb would repair is not written.
+    /// Returns whether redb's map of used pages is right, too. redb's repairs are not written.
     fn verify_with(&self, lost: LostPages) -> Result<bool, Error> {
         let store = Store::open(self.blocks.clone(), &self.runs(), Access::ReadOnly, lost)?;
         let store = Arc::new(store);
         let mut builder = redb::Builder::new();
         builder.set_cache_size(self.options.cache_bytes);
-        // Then opening trusts no page before all are verified.
+        // With this, redb trusts no page before all of them are verified.
         builder.set_check_integrity_on_open(lost == LostPages::AsTheyAre);
-        let opened = contained(|| Ok(builder.create_with_backend(Backend(store.clone()))?))
-            .map(|database| Fenced::of(Opened::ToWrite(database)));
+        let opened =
+            catch_panic(|| Ok(builder.create_with_backend(ReadWriteBackend(store.clone()))?))
+                .map(|database| RedbHandle::new(OpenDatabase::ReadWrite(database)));
         let verified = opened.and_then(|mut redb| match lost {
             LostPages::AsTheyAre => Ok(true),
-            _ => contained(|| Ok(redb.writer_mut().check_integrity()?)),
+            _ => catch_panic(|| Ok(redb.writer_mut().check_integrity()?)),
         });
-        // Of pages taken as they are it is known only now that they are good.
+        // Pages that are taken as they are count as good only after redb has verified them.
         if lost != LostPages::AsTheyAre || verified.is_ok() {
-            self.state.write().keep_damaged(&store);
+            self.state.write().collect_damaged(&store);
         }
-        verified.map_err(Trouble::into_error)
+        verified.map_err(RedbError::into_error)
     }
 
-    /// The pages that were found damaged so far.
+    /// All pages found damaged so far.
     pub(crate) fn damaged_pages(&self) -> Vec<BadPage> {
         let mut state = self.state.write();
         if let Some(store) = state.open.as_ref().map(|open| open.store.clone()) {
-            state.keep_damaged(&store);
+            state.collect_damaged(&store);
         }
         state.damaged.values().cloned().collect()
     }
 
-    /// Writes down what was put right in these pages of a catalog that nobody has open, and makes sums
-    /// again that were lost. For pages that were verified.
+    /// Writes the corrected content of these pages, and checksums for those that lost theirs. The
+    /// catalog must not be open, and the pages must be verified.
     ///
     /// # Errors
-    /// `Damaged` when the head is not one; the device's.
+    /// `Damaged` when the header is damaged; the device's.
     pub(crate) fn rewrite(blocks: &Blocks, runs: &[Run], pages: &[u64]) -> Result<(), Error> {
         let (access, lost) = (Access::ReadWrite, LostPages::AsTheyAre);
         Store::open(blocks.clone(), runs, access, lost)?.rewrite(pages)
     }
 
-    /// Where its pages lie, in its order.
+    /// The runs of its pages, in its order.
     pub(crate) fn runs(&self) -> Vec<Run> {
         self.state.read().runs.clone()
     }
 
-    /// The block of page 0, the head: the second of the row.
+    /// The block of page 0, which holds the header: the second block of the catalog.
     pub(crate) fn head_block(&self) -> Option<u64> {
         self.runs().into_iter().flat_map(|run| run.start..run.end()).nth(1)
     }
 
-    /// All that it lies in: its pages, and its log.
+    /// All blocks that it uses: its pages and its log.
     pub(crate) fn takes(&self) -> Vec<Run> {
         let mut takes = self.runs();
         takes.extend(Some(self.log.lock().run()).filter(|run| run.length > 0));
@@ -102,14 +103,14 @@ impl Catalog {
     }
 }
 
-/// What the device did not give, if that is what an error says.
-fn unread(error: &Error) -> Option<String> {
+/// The text of an error, if it is one of the device.
+fn device_error(error: &Error) -> Option<String> {
     matches!(error.kind(), ErrorKind::Io(_)).then(|| error.to_string())
 }
 
-impl State {
-    /// Takes over what a store knows of damaged pages, which is not kept when it is opened anew.
-    pub(super) fn keep_damaged(&mut self, store: &Store) {
+impl CatalogState {
+    /// Takes over a store's damaged pages, which are lost when the store is reopened.
+    pub(super) fn collect_damaged(&mut self, store: &Store) {
         self.damaged.extend(store.damaged().into_iter().map(|bad| (bad.page, bad)));
     }
 }

@@ -1,6 +1,6 @@
-//! The catalog: all that a volume knows of its files, as records in a few tables, changed by whole
-//! batches. A batch is durable when [`Catalog::commit`] returns, and after a power cut it is there
-//! in full or not at all. redb lives here and nowhere else.
+//! The catalog: all metadata of a volume, as records in a few tables, changed by whole batches. A
+//! batch is durable when [`Catalog::commit`] returns. After a power cut the batch is there in full
+//! or not at all. Only this module uses redb.
 //!
 //! ```text
 //! let mut batch = Batch::default();
@@ -9,59 +9,59 @@
 //! catalog.commit(&batch)?;
 //! ```
 //!
-//! What is committed goes into redb's pages, or, where it is little, first into a log beside them, which costs
-//! one flush: see [`Catalog::log`]. Whoever reads finds the one laid over the other.
+//! A commit goes into redb's pages. A small commit goes into a redo log beside them first, which
+//! costs one flush: see [`Catalog::log`]. A read merges the log over redb.
 //!
-//! Calls block on the device: the committer and a catalog thread make them, never a reactor.
+//! Calls block on the device. The committer and the catalog thread make them, never a reactor.
 //!
-//! Trouble stays inside. A damaged page or record is an error of whoever asked for it; since redb
-//! answers nothing more after an error, it is opened anew, from the same state. After a write or
-//! flush that failed, or a panic, the catalog stops: each call says why.
+//! Errors stay inside. A damaged page or record is an error of the call that needs it. After an
+//! error redb serves nothing more, so it is reopened from the same state. After a failed write or
+//! flush, or a panic, the catalog stops, and each call returns the reason.
 
-// What a check asks: whether every page is as it was written.
+// Verification of every page, for a check.
 mod inspect;
 
-// Records in order.
+// Records in the order of their keys.
 mod scan;
 
-// The catalog: opened, read, committed to.
-#[allow(clippy::module_inception, reason = "the room is named after its main type")]
+// The catalog: open, read, commit.
+#[allow(clippy::module_inception, reason = "the module is named after its main type")]
 mod catalog;
 
-// Batches that are durable in the log, and not in pages yet.
+// Batches that are durable in the log and not in redb yet.
 mod redo_log;
 
 // Changes that happen together.
 mod batch;
 
-// Pages that a commit takes, and whether they are there.
+// Pages that a commit takes, and whether the catalog has them.
 mod page_budget;
 
-// redb, and the newest snapshot of it.
-mod fence;
+// redb, and its newest snapshot.
+mod redb_handle;
 
-// The state that the last commit left.
+// The state of the last commit.
 mod snapshot;
 
-// What may go wrong inside redb.
+// Errors of redb.
 mod redb_error;
 
-// The store as redb calls it.
+// redb's storage trait on top of the store.
 mod backend;
 
 // Pages under checksums.
 mod store;
 
-// Page 0, kept twice in one sector.
+// Page 0, in two copies of one sector each.
 mod header;
 
-// One flipped bit of a page is put right.
+// Correction of one flipped bit in a page.
 mod bit_repair;
 
 // Checksums of pages.
 mod checksum;
 
-// Where pages and their checksums lie.
+// The addresses of pages and their checksums.
 mod page_layout;
 
 // Tables, keys, and the checksum of a value.

@@ -1,52 +1,55 @@
-//! How many pages committing something takes, and whether the catalog has them: redb must never find
-//! that it has not.
+//! The pages that a commit may take, and whether the catalog has them: redb must never run out of
+//! pages.
 
 use std::ops::Add;
 
 use redb::{Database, TableDefinition, WriteTransaction};
 
-use super::page_layout::GROUP;
-use super::redb_error::Trouble;
+use super::page_layout::GROUP_PAGES;
+use super::redb_error::RedbError;
 use super::store::Store;
 use crate::blocks::BLOCK;
 
-/// Pages that committing a small batch takes at most, besides the map of free pages.
+/// The most pages that committing a small batch takes, without the map of free pages.
 const COMMIT_PAGES: u64 = 24;
-/// What is kept for batches that free something.
-const KEPT_PAGES: u64 = 3 * COMMIT_PAGES;
-/// Changes for which committing takes one page more: it lists what they freed, 400 pages to one.
-const CHANGES_A_PAGE: u64 = 64;
-/// Pages from the root of a table to a record: four hold some millions.
+/// Pages reserved for batches that free something.
+const RESERVED_PAGES: u64 = 3 * COMMIT_PAGES;
+/// Changes for which a commit takes one page more. It lists the pages that they freed, 400 in one
+/// page.
+const CHANGES_PER_PAGE: u64 = 64;
+/// Pages from the root of a table to a record. Four levels hold some millions of records.
 const TREE_DEPTH: u64 = 4;
-/// Bytes of a record in its page beside key and value: sum, offsets, its share of the branches.
+/// Bytes of a record in its page besides key and value: checksum, offsets, its share of the
+/// branches.
 const RECORD_OVERHEAD: u64 = 24;
-/// Pages of the storage that one page of the map of free pages tells of: four bits each.
-const MAPPED_BY_A_PAGE: u64 = 2 * BLOCK;
-/// Free pages that are counted at most. Nobody says how many there are, so that it takes time.
-const MOST_COUNTED: u64 = 256;
+/// Pages of the storage that one page of the map of free pages covers, with four bits each.
+const PAGES_PER_MAP_PAGE: u64 = 2 * BLOCK;
+/// The most free pages that are counted. redb does not report their number, so counting takes time.
+const MAX_COUNTED_PAGES: u64 = 256;
 /// Bytes of an inode's record with its key, and of an extent's.
-const INODE: u64 = 8 + 80;
-const EXTENT: u64 = 16 + 24;
+const INODE_BYTES: u64 = 8 + 80;
+const EXTENT_BYTES: u64 = 16 + 24;
 
-/// Extents that are allocated in one step. Between two steps a commit may make room.
+/// Extents that are allocated in one step. A commit between two steps may free pages.
 pub(crate) const EXTENTS_A_STEP: u64 = 4;
-/// Steps for which a promise keeps room: pages that one commit frees are free when the next has ended.
-const STEPS_KEPT: u64 = 3;
+/// Steps for which a delayed allocation reserves pages: pages that one commit frees are free after
+/// the next commit.
+const RESERVED_STEPS: u64 = 3;
 
-/// What a batch leaves free when the catalog's blocks run out.
+/// The pages that a batch leaves free when the catalog runs out of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reserve {
-    /// Enough for batches that free something.
+    /// Enough pages for batches that free something.
     #[default]
     Keep,
-    /// What a commit itself needs: this batch frees something.
+    /// Only what a commit itself needs: this batch frees something.
     Use,
 }
 
-/// How much is to be committed.
+/// The size of what is to be committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Size {
-    /// Records that are put or deleted.
+    /// Records to put or delete.
     pub(crate) changes: u64,
     /// Bytes of their keys and values.
     pub(crate) bytes: u64,
@@ -61,90 +64,92 @@ impl Add for Size {
 }
 
 impl Size {
-    /// Of the records of so many files in which so many extents were allocated, with those that the
-    /// extents lie beside and the regions they lie in.
+    /// The records of `files` files in which `extents` extents were allocated. Counts the
+    /// neighbours of each extent, and the regions.
     pub(crate) fn of_files(files: u64, extents: u64) -> Size {
-        const REGION: u64 = 4 + 4104;
+        const REGION_BYTES: u64 = 4 + 4104;
         let regions = extents.min(8);
         Size {
             changes: files + 3 * extents + regions,
-            bytes: files * INODE + 3 * extents * EXTENT + regions * REGION,
+            bytes: files * INODE_BYTES + 3 * extents * EXTENT_BYTES + regions * REGION_BYTES,
         }
     }
 
-    /// Of the records that stay when promised blocks are redeemed, each as an extent of its own.
+    /// The records that remain after delayed allocation of `blocks` blocks, if each becomes an
+    /// extent of its own.
     pub(crate) fn of_redeemed(blocks: u64) -> Size {
-        Size { changes: 0, bytes: blocks * (EXTENT + RECORD_OVERHEAD) }
+        Size { changes: 0, bytes: blocks * (EXTENT_BYTES + RECORD_OVERHEAD) }
     }
 
-    /// Kept as long as so many blocks are promised: with it they can be redeemed, step by step, though the
-    /// catalog gets no block more.
+    /// Reserved while `blocks` blocks are reserved for delayed allocation: enough to allocate them
+    /// step by step even if the catalog gets no more blocks.
     pub(crate) fn of_promises(blocks: u64) -> Size {
+        let steps = Size::of_files(1, RESERVED_STEPS * EXTENTS_A_STEP);
         match blocks {
             0 => Size::default(),
-            _ => Size::of_redeemed(blocks) + Size::of_files(1, STEPS_KEPT * EXTENTS_A_STEP),
+            _ => Size::of_redeemed(blocks) + steps,
         }
     }
 
-    /// Pages that committing it takes at the most, from a storage of so many. A page that changes is
-    /// copied, once, with those above it. New records fill pages by a half at least.
-    pub(super) fn most_pages(self, pages: u64, reserve: Reserve) -> u64 {
+    /// The most pages that committing takes, in a storage of `pages` pages. A changed page is
+    /// copied once, with the pages above it. New records fill their pages at least by half.
+    pub(super) fn max_pages(self, pages: u64, reserve: Reserve) -> u64 {
         let copied = (self.changes * TREE_DEPTH).min(pages);
         let new = (2 * (self.bytes + self.changes * RECORD_OVERHEAD)).div_ceil(BLOCK);
-        copied + new + pages / MAPPED_BY_A_PAGE + self.pages_of_commit(reserve)
+        copied + new + pages / PAGES_PER_MAP_PAGE + self.commit_pages(reserve)
     }
 
-    /// Pages that the commit itself takes, when all changes are made, and what it leaves, besides the
-    /// map of free pages.
-    fn pages_of_commit(self, reserve: Reserve) -> u64 {
-        let needed = COMMIT_PAGES + self.changes / CHANGES_A_PAGE;
+    /// Pages that the commit itself takes after all changes are made, and those that it leaves
+    /// free. Without the map of free pages.
+    fn commit_pages(self, reserve: Reserve) -> u64 {
+        let needed = COMMIT_PAGES + self.changes / CHANGES_PER_PAGE;
         match reserve {
-            Reserve::Keep => needed + KEPT_PAGES,
+            Reserve::Keep => needed + RESERVED_PAGES,
             Reserve::Use => needed,
         }
     }
 }
 
-/// What the catalog has for the next commits.
+/// Pages that the catalog has for the next commits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CatalogRoom {
     /// Pages of the storage.
     pub(super) pages: u64,
-    /// Of these, and of those that the storage may have more, free ones, as far as it is known.
+    /// Free pages in the storage, as far as they were counted, and those that it may grow by.
     pub(super) free: u64,
-    /// What the next commit takes from the log besides.
+    /// Records of the log, which the next commit moves into redb.
     logged: Size,
 }
 
 impl CatalogRoom {
-    /// The same, with so much in the log.
+    /// The same budget, with `logged` in the log.
     pub(crate) fn beside(self, logged: Size) -> CatalogRoom {
         CatalogRoom { logged, ..self }
     }
 
-    /// What the next commit takes from the log.
+    /// The size of the records in the log, which the next commit moves into redb.
     pub(crate) fn logged(self) -> Size {
         self.logged
     }
 
-    /// Blocks that the catalog has to get before so much can be committed.
+    /// Blocks to add to the catalog before so much can be committed.
     pub(crate) fn missing_for(self, coming: Size, reserve: Reserve) -> u64 {
         let coming = coming + self.logged;
-        match coming.most_pages(self.pages, reserve).saturating_sub(self.free) {
+        match coming.max_pages(self.pages, reserve).saturating_sub(self.free) {
             0 => 0,
-            pages => pages + pages.div_ceil(GROUP) + 1,
+            pages => pages + pages.div_ceil(GROUP_PAGES) + 1,
         }
     }
 }
 
-/// What there is for the next commits.
-pub(super) fn room_of(database: &Database, store: &Store) -> Result<CatalogRoom, Trouble> {
+/// Measures the pages for the next commits.
+pub(super) fn measure(database: &Database, store: &Store) -> Result<CatalogRoom, RedbError> {
     let pages = store.length() / BLOCK;
     let behind = store.capacity() / BLOCK - pages;
-    let inside = match behind < MOST_COUNTED {
+    let inside = match behind < MAX_COUNTED_PAGES {
         true => {
             let transaction = database.begin_write()?;
-            let inside = free_pages(&transaction, store, MOST_COUNTED)?;
+            let inside = free_pages(&transaction, store, MAX_COUNTED_PAGES)?;
             transaction.abort()?;
             inside
         }
@@ -155,44 +160,45 @@ pub(super) fn room_of(database: &Database, store: &Store) -> Result<CatalogRoom,
 
 /// Whether the transaction can commit without growing past the blocks, which redb would not
 /// survive.
-pub(super) fn leaves_room(
+pub(super) fn leaves_reserve(
     transaction: &WriteTransaction,
     store: &Store,
     size: Size,
     reserve: Reserve,
-) -> Result<bool, Trouble> {
-    if grown(store.length()) <= store.capacity() {
+) -> Result<bool, RedbError> {
+    if length_after_growth(store.length()) <= store.capacity() {
         return Ok(true);
     }
-    let needed = size.pages_of_commit(reserve);
+    let needed = size.commit_pages(reserve);
     Ok(free_pages(transaction, store, needed)? == needed)
 }
 
-/// The bytes that redb would make of a storage of `length` bytes that is full: twice as many, above
-/// 4 GiB two of its regions more.
-pub(super) fn grown(length: u64) -> u64 {
-    const REGION: u64 = 4 << 30;
-    if length < REGION { 2 * length } else { length + 2 * REGION }
+/// The length to which redb grows a full storage of `length` bytes: twice the length, above 4 GiB
+/// two regions of redb more.
+pub(super) fn length_after_growth(length: u64) -> u64 {
+    const REDB_REGION_BYTES: u64 = 4 << 30;
+    if length < REDB_REGION_BYTES { 2 * length } else { length + 2 * REDB_REGION_BYTES }
 }
 
 const FILLER: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("filler");
 
-/// Free pages besides the map of free pages, but no more than `most`: they are taken and given back.
-fn free_pages(transaction: &WriteTransaction, store: &Store, most: u64) -> Result<u64, Trouble> {
+/// Number of free pages, at most `limit`, without the map of free pages. Takes the pages, and gives
+/// them back.
+fn free_pages(transaction: &WriteTransaction, store: &Store, limit: u64) -> Result<u64, RedbError> {
     let mut free = 0;
     {
         let mut filler = transaction.open_table(FILLER)?;
-        // The map of free pages: four bits a page, in a row.
+        // The map of free pages takes four bits a page, in adjacent pages.
         let map = vec![0; (store.length() / BLOCK / 2) as usize];
         filler.insert(0, map.as_slice())?;
-        while free < most && !store.is_short() {
+        while free < limit && !store.exceeds_blocks() {
             filler.insert(free + 1, [0; 4000].as_slice())?;
-            free += u64::from(!store.is_short());
+            free += u64::from(!store.exceeds_blocks());
         }
     }
-    if store.is_short() {
+    if store.exceeds_blocks() {
         return Ok(free);
     }
     transaction.delete_table(FILLER)?;
-    Ok(if store.is_short() { 0 } else { free })
+    Ok(if store.exceeds_blocks() { 0 } else { free })
 }

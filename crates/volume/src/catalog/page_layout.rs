@@ -1,33 +1,33 @@
-//! Where the pages of the catalog's storage lie: the catalog's runs in a row, cut into groups of
-//! one block of checksums and the pages they cover.
+//! The blocks of the storage's pages. The catalog's runs form one sequence of blocks, cut into
+//! groups of one block of checksums and the pages that it covers.
 
 use crate::blocks::Run;
 
-/// Pages that one block of checksums covers, four bytes each.
-pub(super) const GROUP: u64 = 1024;
+/// Pages that one block of checksums covers, with four bytes each.
+pub(super) const GROUP_PAGES: u64 = 1024;
 /// Blocks of a group.
-const BLOCKS: u64 = GROUP + 1;
+const GROUP_BLOCKS: u64 = GROUP_PAGES + 1;
 
 /// The catalog's runs in their order.
 #[derive(Clone, Default)]
-pub(super) struct Rows {
-    /// Each with the number of blocks before it.
+pub(super) struct PageLayout {
+    /// Each run with the number of blocks before it.
     runs: Vec<(u64, Run)>,
 }
 
-/// Pages that lie in a row on the device.
+/// Pages in adjacent blocks of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct PageRun {
     pub(super) page: u64,
     pub(super) block: u64,
     pub(super) count: u64,
 }
 
-impl Rows {
-    pub(super) fn of(runs: &[Run]) -> Rows {
-        let mut rows = Rows::default();
-        rows.add(runs);
-        rows
+impl PageLayout {
+    pub(super) fn new(runs: &[Run]) -> PageLayout {
+        let mut layout = PageLayout::default();
+        layout.add(runs);
+        layout
     }
 
     pub(super) fn add(&mut self, runs: &[Run]) {
@@ -40,14 +40,15 @@ impl Rows {
         self.runs.last().map_or(0, |(before, run)| before + run.length)
     }
 
-    /// Pages that there are blocks for.
+    /// Number of pages that have a block.
     pub(super) fn pages(&self) -> u64 {
         let blocks = self.blocks();
-        blocks / BLOCKS * GROUP + (blocks % BLOCKS).saturating_sub(1)
+        blocks / GROUP_BLOCKS * GROUP_PAGES + (blocks % GROUP_BLOCKS).saturating_sub(1)
     }
 
-    /// The block on the device of the `index`-th in the row, and how many lie behind it in a row.
-    fn place(&self, index: u64) -> Option<(u64, u64)> {
+    /// The block on the device of the `index`-th block of the catalog, and the number of adjacent
+    /// blocks from there.
+    fn locate(&self, index: u64) -> Option<(u64, u64)> {
         let at = self.runs.partition_point(|(before, _)| *before <= index).checked_sub(1)?;
         let (before, run) = self.runs[at];
         let inside = index - before;
@@ -55,35 +56,37 @@ impl Rows {
     }
 
     /// The block of a group's checksums.
-    pub(super) fn sums_block(&self, group: u64) -> Option<u64> {
-        self.place(group * BLOCKS).map(|(block, _)| block)
+    pub(super) fn checksum_block(&self, group: u64) -> Option<u64> {
+        self.locate(group * GROUP_BLOCKS).map(|(block, _)| block)
     }
 
     /// The block of a page.
     pub(super) fn block_of(&self, page: u64) -> Option<u64> {
-        self.place(page + page / GROUP + 1).map(|(block, _)| block)
+        self.locate(page + page / GROUP_PAGES + 1).map(|(block, _)| block)
     }
 
-    /// `count` pages from `page` on, cut where they do not lie in a row; those without a block
-    /// are left out.
-    pub(super) fn pieces(&self, page: u64, count: u64) -> Vec<Piece> {
+    /// `count` pages from `page` on, split where their blocks are not adjacent. Pages without a
+    /// block are left out.
+    pub(super) fn page_runs(&self, page: u64, count: u64) -> Vec<PageRun> {
         let (mut page, end) = (page, (page + count).min(self.pages()));
-        let mut pieces = Vec::new();
+        let mut page_runs = Vec::new();
         while page < end {
-            let (block, in_row) = self.place(page + page / GROUP + 1).expect("it is inside");
-            let count = in_row.min(end - page).min(GROUP - page % GROUP);
-            pieces.push(Piece { page, block, count });
+            let (block, adjacent) = self
+                .locate(page + page / GROUP_PAGES + 1)
+                .expect("a page below the end has a block");
+            let count = adjacent.min(end - page).min(GROUP_PAGES - page % GROUP_PAGES);
+            page_runs.push(PageRun { page, block, count });
             page += count;
         }
-        pieces
+        page_runs
     }
 
-    /// The blocks of checksums that adding `runs` will bring.
-    pub(super) fn sums_of(&self, runs: &[Run]) -> Vec<u64> {
+    /// The blocks of checksums that adding `runs` will add.
+    pub(super) fn new_checksum_blocks(&self, runs: &[Run]) -> Vec<u64> {
         let mut grown = self.clone();
         grown.add(runs);
-        let groups = self.blocks().div_ceil(BLOCKS)..grown.blocks().div_ceil(BLOCKS);
-        groups.filter_map(|group| grown.sums_block(group)).collect()
+        let groups = self.blocks().div_ceil(GROUP_BLOCKS)..grown.blocks().div_ceil(GROUP_BLOCKS);
+        groups.filter_map(|group| grown.checksum_block(group)).collect()
     }
 }
 
@@ -96,37 +99,37 @@ mod tests {
     }
 
     #[test]
-    fn pages_lie_behind_their_checksums() {
-        let rows = Rows::of(&[run(100, 10), run(50, 3), run(2000, 3000)]);
-        assert_eq!(rows.pages(), 3013 - 3);
-        assert_eq!((rows.sums_block(0), rows.block_of(0)), (Some(100), Some(101)));
-        assert_eq!(rows.block_of(8), Some(109));
-        assert_eq!(rows.block_of(9), Some(50));
-        assert_eq!(rows.block_of(12), Some(2000));
-        assert_eq!(rows.sums_block(1), Some(2000 + 1025 - 13));
-        assert_eq!(rows.block_of(1024), Some(2000 + 1026 - 13));
-        assert_eq!(rows.block_of(3009), Some(4999));
-        assert_eq!(rows.block_of(3010), None);
+    fn pages_follow_their_checksums() {
+        let layout = PageLayout::new(&[run(100, 10), run(50, 3), run(2000, 3000)]);
+        assert_eq!(layout.pages(), 3013 - 3);
+        assert_eq!((layout.checksum_block(0), layout.block_of(0)), (Some(100), Some(101)));
+        assert_eq!(layout.block_of(8), Some(109));
+        assert_eq!(layout.block_of(9), Some(50));
+        assert_eq!(layout.block_of(12), Some(2000));
+        assert_eq!(layout.checksum_block(1), Some(2000 + 1025 - 13));
+        assert_eq!(layout.block_of(1024), Some(2000 + 1026 - 13));
+        assert_eq!(layout.block_of(3009), Some(4999));
+        assert_eq!(layout.block_of(3010), None);
     }
 
     #[test]
-    fn pieces_are_cut_at_runs_and_groups() {
-        let rows = Rows::of(&[run(100, 10), run(2000, 3000)]);
-        let piece = |page, block, count| Piece { page, block, count };
-        assert_eq!(rows.pieces(7, 4), [piece(7, 108, 2), piece(9, 2000, 2)]);
-        assert_eq!(rows.pieces(1023, 2), [piece(1023, 3014, 1), piece(1024, 3016, 1)]);
-        let last = rows.pages() - 1;
-        assert_eq!(rows.pieces(last, 5), [piece(last, 4999, 1)]);
+    fn page_runs_are_split_at_runs_and_groups() {
+        let layout = PageLayout::new(&[run(100, 10), run(2000, 3000)]);
+        let page_run = |page, block, count| PageRun { page, block, count };
+        assert_eq!(layout.page_runs(7, 4), [page_run(7, 108, 2), page_run(9, 2000, 2)]);
+        assert_eq!(layout.page_runs(1023, 2), [page_run(1023, 3014, 1), page_run(1024, 3016, 1)]);
+        let last = layout.pages() - 1;
+        assert_eq!(layout.page_runs(last, 5), [page_run(last, 4999, 1)]);
     }
 
     #[test]
-    fn every_block_is_one_page_or_one_block_of_checksums() {
-        let mut rows = Rows::of(&[run(40, 1), run(90, 1024)]);
+    fn every_block_holds_one_page_or_checksums() {
+        let mut layout = PageLayout::new(&[run(40, 1), run(90, 1024)]);
         let more = [run(3000, 1), run(10, 5), run(4000, 1500)];
-        let mut seen: Vec<u64> = rows.sums_of(&more);
-        seen.extend((0..1).filter_map(|group| rows.sums_block(group)));
-        rows.add(&more);
-        seen.extend((0..rows.pages()).filter_map(|page| rows.block_of(page)));
+        let mut seen: Vec<u64> = layout.new_checksum_blocks(&more);
+        seen.extend((0..1).filter_map(|group| layout.checksum_block(group)));
+        layout.add(&more);
+        seen.extend((0..layout.pages()).filter_map(|page| layout.block_of(page)));
         seen.sort_unstable();
         let mut all: Vec<u64> = (10..15).chain(90..1114).chain(4000..5500).collect();
         all.extend([40, 3000]);

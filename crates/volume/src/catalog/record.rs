@@ -1,5 +1,5 @@
-//! Records of the catalog: which table and key, and the checksum that their values carry. redb
-//! verifies nothing when it reads; a record whose bytes were changed is found here.
+//! Keys of the catalog's records, and the checksum that each value carries. redb verifies nothing
+//! on read; this checksum detects a changed record.
 
 use std::fmt;
 
@@ -8,23 +8,23 @@ use redb::TableDefinition;
 
 use crate::error::Error;
 
-/// The catalog's tables. The numbers are part of the format.
+/// The catalog's tables. Their numbers are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum Table {
-    /// inode -> its attributes
+    /// inode -> attributes
     Inodes = 1,
-    /// directory's inode, name -> what it names
+    /// directory's inode, name -> inode and kind
     Names = 2,
-    /// inode, first block in the file -> extents
+    /// inode, first block in the file -> extent
     Extents = 3,
-    /// region -> its free space
+    /// region -> free blocks
     Regions = 4,
     /// inode, name -> value
     Xattrs = 5,
-    /// inodes without a name that are still open
+    /// inodes without a name that are still open or not yet reclaimed
     Orphans = 6,
-    /// name -> counters and the like
+    /// name -> counters and other state of the volume
     State = 7,
 }
 
@@ -39,7 +39,7 @@ impl Table {
         Table::State,
     ];
 
-    /// Its place in [`Self::ALL`].
+    /// Index in [`Self::ALL`].
     pub(crate) fn index(self) -> usize {
         self as usize - 1
     }
@@ -61,16 +61,16 @@ impl Table {
     }
 }
 
-/// Which record.
+/// The key of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key<'a> {
     Inode(u64),
-    /// In this directory, this name.
+    /// Directory and name.
     Name(u64, &'a [u8]),
-    /// Of this inode, from this block of the file on.
+    /// Inode, and first block of the extent in the file.
     Extent(u64, u64),
     Region(u32),
-    /// Of this inode, this attribute.
+    /// Inode and attribute name.
     Xattr(u64, &'a [u8]),
     Orphan(u64),
     State(&'a [u8]),
@@ -89,7 +89,7 @@ impl Key<'_> {
         }
     }
 
-    /// The inode that it is a record of, if it is one of an inode's.
+    /// The inode that the record belongs to. `None` for regions and state.
     pub(crate) fn inode(&self) -> Option<u64> {
         match *self {
             Key::Inode(inode)
@@ -101,7 +101,7 @@ impl Key<'_> {
         }
     }
 
-    /// Numbers are big-endian, so that bytes sort as the numbers do.
+    /// The key's bytes. Numbers are big-endian, so that bytes sort as the numbers do.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         match *self {
             Key::Inode(inode) | Key::Orphan(inode) => inode.to_be_bytes().to_vec(),
@@ -115,11 +115,10 @@ impl Key<'_> {
     }
 }
 
-/// Bytes of a sum.
-const SUM: usize = 4;
+const CHECKSUM_BYTES: usize = 4;
 
 /// CRC32C over the table's number, the key and the value.
-fn sum_of(table: Table, key: &[u8], value: &[u8]) -> [u8; SUM] {
+fn checksum_of(table: Table, key: &[u8], value: &[u8]) -> [u8; CHECKSUM_BYTES] {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     digest.update(&[table as u8]);
     digest.update(key);
@@ -127,18 +126,22 @@ fn sum_of(table: Table, key: &[u8], value: &[u8]) -> [u8; SUM] {
     (digest.finalize() as u32).to_le_bytes()
 }
 
-/// A value as it is stored: its sum, then itself.
-pub(super) fn seal(table: Table, key: &[u8], value: &[u8]) -> Vec<u8> {
-    [&sum_of(table, key, value)[..], value].concat()
+/// A value as it is stored: checksum, then value.
+pub(super) fn with_checksum(table: Table, key: &[u8], value: &[u8]) -> Vec<u8> {
+    [&checksum_of(table, key, value)[..], value].concat()
 }
 
-/// The value of what is stored under `key`.
+/// The value in the bytes stored under `key`.
 ///
 /// # Errors
-/// `Damaged` when it is not what was stored there.
-pub(super) fn open<'a>(table: Table, key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], Error> {
-    match stored.split_at_checked(SUM) {
-        Some((sum, value)) if sum == sum_of(table, key, value) => Ok(value),
+/// `Damaged` when the checksum does not match.
+pub(super) fn verified_value<'a>(
+    table: Table,
+    key: &[u8],
+    stored: &'a [u8],
+) -> Result<&'a [u8], Error> {
+    match stored.split_at_checked(CHECKSUM_BYTES) {
+        Some((checksum, value)) if checksum == checksum_of(table, key, value) => Ok(value),
         _ => Err(Error::damaged(format!(
             "the catalog's record {} {} has a wrong checksum",
             table.name(),
@@ -147,7 +150,7 @@ pub(super) fn open<'a>(table: Table, key: &[u8], stored: &'a [u8]) -> Result<&'a
     }
 }
 
-/// Bytes of a key, for messages.
+/// A key in hexadecimal, for messages.
 struct Hex<'a>(&'a [u8]);
 
 impl fmt::Display for Hex<'_> {
@@ -161,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_sort_as_their_parts_do() {
+    fn keys_sort_by_their_numbers_and_names() {
         let sorted = [
             Key::Name(1, b""),
             Key::Name(1, b"\xff\xff"),
@@ -176,19 +179,19 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_table_key_or_value_is_found() {
-        let stored = seal(Table::Names, b"key", b"value");
-        assert_eq!(open(Table::Names, b"key", &stored).unwrap(), b"value");
-        assert!(open(Table::Xattrs, b"key", &stored).is_err());
-        let error = open(Table::Names, b"kez", &stored).unwrap_err();
+    fn the_checksum_detects_a_changed_table_key_or_value() {
+        let stored = with_checksum(Table::Names, b"key", b"value");
+        assert_eq!(verified_value(Table::Names, b"key", &stored).unwrap(), b"value");
+        assert!(verified_value(Table::Xattrs, b"key", &stored).is_err());
+        let error = verified_value(Table::Names, b"kez", &stored).unwrap_err();
         assert!(error.to_string().contains("names 6b657a"), "{error}");
         for bit in 0..stored.len() * 8 {
             let mut flipped = stored.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(open(Table::Names, b"key", &flipped).is_err(), "bit {bit}");
+            assert!(verified_value(Table::Names, b"key", &flipped).is_err(), "bit {bit}");
         }
         for length in 0..stored.len() {
-            assert!(open(Table::Names, b"key", &stored[..length]).is_err());
+            assert!(verified_value(Table::Names, b"key", &stored[..length]).is_err());
         }
     }
 }

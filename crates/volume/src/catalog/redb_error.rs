@@ -1,66 +1,68 @@
-//! What may go wrong inside redb, by what it means for the catalog; and the fence that panics in
-//! there do not pass.
+//! Errors of redb, by what they mean for the catalog. Turns redb's panics into errors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Error, ErrorKind};
 
-/// What went wrong.
 #[derive(Debug)]
-pub(super) enum Trouble {
-    /// Found outside redb, which goes on as before.
-    Mine(Error),
-    /// A page could not be had, or redb could not make sense of it: it answers nothing more.
-    Store(Error),
-    /// Another call met that before; this one did nothing.
-    Latched(Error),
-    /// It happened, and then a page could not be had.
-    Late,
-    /// Where it stood is unknown.
+pub(super) enum RedbError {
+    /// Found outside redb, which continues to work.
+    Ours(Error),
+    /// A page could not be read, or redb could not interpret it. redb serves nothing more.
+    Storage(Error),
+    /// An earlier call met such an error. This call did nothing.
+    PreviousIo(Error),
+    /// The commit happened; a page could not be read after it.
+    AfterCommit,
+    /// redb panicked. Its state is unknown.
     Panic(String),
 }
 
-impl Trouble {
+impl RedbError {
     pub(super) fn into_error(self) -> Error {
         match self {
-            Trouble::Mine(error) | Trouble::Store(error) | Trouble::Latched(error) => error,
-            Trouble::Late => Error::damaged("the catalog is damaged behind what was asked"),
-            Trouble::Panic(what) => {
-                Error::damaged(format!("the catalog is damaged, redb gave up: {what}"))
+            RedbError::Ours(error) | RedbError::Storage(error) | RedbError::PreviousIo(error) => {
+                error
+            }
+            RedbError::AfterCommit => {
+                Error::damaged("the catalog is damaged; the last commit happened")
+            }
+            RedbError::Panic(what) => {
+                Error::damaged(format!("the catalog is damaged, redb panicked: {what}"))
             }
         }
     }
 }
 
-impl From<redb::Error> for Trouble {
-    fn from(error: redb::Error) -> Trouble {
+impl From<redb::Error> for RedbError {
+    fn from(error: redb::Error) -> RedbError {
         use redb::Error as Redb;
         match error {
             Redb::PreviousIo | Redb::DatabaseClosed => {
-                Trouble::Latched(Error::damaged("another part of the catalog is damaged"))
+                RedbError::PreviousIo(Error::damaged("another part of the catalog is damaged"))
             }
-            Redb::LockPoisoned(place) => Trouble::Panic(place.to_string()),
-            // The store's own errors come back as they were.
-            Redb::Io(error) => Trouble::Store(match error.downcast::<Error>() {
+            Redb::LockPoisoned(place) => RedbError::Panic(place.to_string()),
+            // The store's own errors come back unchanged.
+            Redb::Io(error) => RedbError::Storage(match error.downcast::<Error>() {
                 Ok(ours) => ours,
                 Err(theirs) => Error::damaged("the catalog is damaged").because(theirs),
             }),
-            // They are all made with the catalog.
-            Redb::TableDoesNotExist(_) => Trouble::Mine(Error::damaged(
-                "what leads to the catalog's records is lost; bring the volume back from a copy",
+            // All tables are created with the catalog.
+            Redb::TableDoesNotExist(_) => RedbError::Ours(Error::damaged(
+                "the pages that lead to the catalog's records are lost; restore the volume from a copy",
             )),
             Redb::ValueTooLarge(bytes) => {
-                Trouble::Mine(Error::new(ErrorKind::Input, format!("a record of {bytes} bytes")))
+                RedbError::Ours(Error::new(ErrorKind::Input, format!("a record of {bytes} bytes")))
             }
-            other => Trouble::Store(Error::damaged("the catalog is damaged").because(other)),
+            other => RedbError::Storage(Error::damaged("the catalog is damaged").because(other)),
         }
     }
 }
 
 macro_rules! from_redb {
     ($($error:ident),*) => {$(
-        impl From<redb::$error> for Trouble {
-            fn from(error: redb::$error) -> Trouble {
+        impl From<redb::$error> for RedbError {
+            fn from(error: redb::$error) -> RedbError {
                 redb::Error::from(error).into()
             }
         }
@@ -69,11 +71,11 @@ macro_rules! from_redb {
 
 from_redb!(StorageError, TableError, TransactionError, CommitError, DatabaseError);
 
-/// Runs what calls redb; a panic in there ends there.
-pub(super) fn contained<T>(work: impl FnOnce() -> Result<T, Trouble>) -> Result<T, Trouble> {
+/// Runs code that calls redb, and turns a panic into an error.
+pub(super) fn catch_panic<T>(work: impl FnOnce() -> Result<T, RedbError>) -> Result<T, RedbError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<&str>().map(ToString::to_string);
         let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-        Err(Trouble::Panic(text.unwrap_or_default()))
+        Err(RedbError::Panic(text.unwrap_or_default()))
     })
 }

@@ -1,25 +1,27 @@
-//! The redo log: what was committed and has not gone into redb yet. A commit there is one record, which
-//! costs one flush and no page; redb takes all of them together, at a checkpoint.
+//! The redo log: commits that redb does not have yet. A commit to the log is one record, and costs
+//! one flush and no page. At a checkpoint redb takes all records together.
 //!
-//! The log lies twice, in the halves of its run. Records stand one behind the other from a half's beginning
-//! on, each in whole blocks, at the same place in both. They are numbered. The head that makes a checkpoint hold
-//! says up to which number that has them: from then on they are old, and the next record stands at the
-//! beginning again.
+//! The log has two copies, in the two halves of its run. Records follow each other from the
+//! beginning of a half, each in whole blocks, at the same position in both halves. They are
+//! numbered. The header that commits a checkpoint names the last record that the checkpoint
+//! contains. Records up to that number are old, and the next record goes to the beginning again.
 //!
 //! # After a crash
-//! A record is there if one of its copies is: both are durable before anybody hears of it. So one flipped
-//! bit, one torn or lost sector, never costs a record. The first number that no copy has ends the log. It
-//! was never acknowledged, unless a later one is there: then it is damage, and not taken for the end.
+//! A record exists if one of its copies does. Both copies are durable before the commit is
+//! acknowledged, so one flipped bit, or one torn or lost sector, never loses a record. The first
+//! number without a copy ends the log. That record was never acknowledged, unless a later one
+//! exists: then it is damaged, and does not count as the end.
 //!
-//! The last record that is found may be in the device's cache only: its writer was killed before the flush, or
-//! the flush failed. Nobody may build upon it before it is written again ([`Tail::write_again`]) and flushed; a
-//! flush alone does not do, since Linux takes pages for clean whose write-back has failed. And one behind it, of
-//! which nothing is found since writing it failed, must not come to light later.
+//! The last record found may be in the device's cache only: its writer was killed before the flush,
+//! or the flush failed. Before anything depends on it, it must be written again
+//! ([`LogTail::rewrite_last`]) and flushed. A flush alone does not suffice, since Linux marks pages
+//! clean after a failed write-back. A record after it, which cannot be read since its write
+//! failed, must not appear later either ([`LogTail::clear_next_record`]).
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crc_fast::{CrcAlgorithm, checksum};
+use crc_fast::{CrcAlgorithm, checksum as crc_checksum};
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -31,72 +33,72 @@ use super::record::Table;
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::Error;
 
-/// What a record's first block begins with, and each other one. So what users wrote, which may look like a
-/// record, never lies where a record could begin.
-const BEGINS: [u8; MARK] = *b"urlogrec";
-const GOES_ON: [u8; MARK] = *b"urlogmor";
-const MARK: usize = 8;
-/// Bytes of a record that a block holds behind its mark.
-const PART: usize = BLOCK as usize - MARK;
+/// Marks at the beginning of a record's first block, and of its other blocks. Because of them, a
+/// user's bytes that look like a record never stand where a record could begin.
+const FIRST_BLOCK_MARK: [u8; MARK_BYTES] = *b"urlogrec";
+const NEXT_BLOCK_MARK: [u8; MARK_BYTES] = *b"urlogmor";
+const MARK_BYTES: usize = 8;
+/// Bytes of a record in one block, after the mark.
+const BLOCK_PAYLOAD: usize = BLOCK as usize - MARK_BYTES;
 
-/// What a record's bytes begin with; its changes follow.
+/// The header of a record. Its changes follow.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Header {
+struct RecordHeader {
     /// CRC32C of the rest of the header and the changes.
-    sum: U32,
+    checksum: U32,
     /// Bytes of the changes.
     length: U32,
     number: U64,
 }
 
-const HEADER: usize = size_of::<Header>();
-/// Where the sum's cover begins.
-const COVERED: usize = 4;
+const RECORD_HEADER_BYTES: usize = size_of::<RecordHeader>();
+/// The first byte that the checksum covers.
+const CHECKSUM_START: usize = 4;
 
-/// What a change begins with; key and value follow it.
+/// The header of a change. Key and value follow.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Change {
+struct ChangeHeader {
     table: u8,
-    /// 1 where the record gets a value, 0 where it goes.
+    /// 1 sets the record, 0 deletes it.
     is_put: u8,
     /// Bytes of the key, then of the value.
     key: U16,
     value: U32,
 }
 
-/// Where records are written.
+/// The position at which the next record is written.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct RedoLog {
     run: Run,
-    /// Where in a half the next record goes, in blocks.
+    /// Position of the next record in a half, in blocks.
     next: u64,
-    /// The last record's number.
+    /// Number of the last record.
     number: u64,
 }
 
-/// What a log held.
-pub(super) struct Replayed {
-    pub(super) log: Log,
-    pub(super) changes: Logged,
-    pub(super) tail: Tail,
-    /// What was damaged though nothing is lost, a line each.
-    pub(super) flaws: Vec<String>,
-    /// What is lost, if something is.
-    pub(super) loss: Option<Loss>,
+/// The content of a log at open.
+pub(super) struct Replay {
+    pub(super) log: RedoLog,
+    pub(super) changes: LoggedRecords,
+    pub(super) tail: LogTail,
+    /// Damage that lost nothing, one line each.
+    pub(super) warnings: Vec<String>,
+    /// The first lost record, if a record is lost.
+    pub(super) lost_record: Option<LostRecord>,
 }
 
-/// A record that is not there, though a later one is.
-pub(super) struct Loss {
+/// A record that is missing although a later one exists.
+pub(super) struct LostRecord {
     what: String,
-    /// The block that the device does not give, and may hold a copy of it: then it may be there another time.
+    /// A block that cannot be read and may hold a copy of the record.
     unread: Option<(u64, Errno)>,
 }
 
-impl Loss {
-    /// Whether it may be there another time: no repair goes on without it.
-    pub(super) fn may_come_back(&self) -> bool {
+impl LostRecord {
+    /// Whether a later attempt may still read it. Repair must not go on without it then.
+    pub(super) fn may_reappear(&self) -> bool {
         self.unread.is_some()
     }
 
@@ -108,20 +110,20 @@ impl Loss {
             None => {
                 let what = self.what;
                 Error::damaged(format!(
-                    "{what}; uringfs check --repair goes on with what is before it"
+                    "{what}; uringfs check --repair keeps the records before it"
                 ))
             }
         }
     }
 }
 
-impl Log {
-    /// Of a catalog that has everything up to a number.
-    pub(super) fn after(run: Run, number: u64) -> Log {
-        Log { run, next: 0, number }
+impl RedoLog {
+    /// A log whose next record has the number after `number`.
+    pub(super) fn starting_after(run: Run, number: u64) -> RedoLog {
+        RedoLog { run, next: 0, number }
     }
 
-    /// Makes blocks hold no record.
+    /// Overwrites all records.
     ///
     /// # Errors
     /// The device's.
@@ -131,17 +133,17 @@ impl Log {
         cleared.map_err(|errno| Error::io("clearing the catalog's log", errno))
     }
 
-    /// Where it lies.
+    /// The blocks of the log.
     pub(super) fn run(&self) -> Run {
         self.run
     }
 
-    /// The last record's number.
+    /// Number of the last record.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Where in a half the next record goes.
+    /// Position of the next record in a half, in blocks.
     #[cfg(test)]
     pub(super) fn next(&self) -> u64 {
         self.next
@@ -151,19 +153,20 @@ impl Log {
         self.run.length / 2
     }
 
-    /// Where the halves begin.
+    /// First blocks of the two halves.
     fn halves(&self) -> [u64; 2] {
         [self.run.start, self.run.start + self.half()]
     }
 
-    /// Writes a batch as the next record, durable when it returns; or answers false where it has no room.
+    /// Writes a batch as the next record. Durable when it returns. Returns false if the log has no
+    /// room.
     ///
     /// # Errors
-    /// The device's: the record may be there or not.
+    /// The device's. The record may or may not be written then.
     pub(super) fn append(&mut self, blocks: &Blocks, batch: &Batch) -> Result<bool, Error> {
         let room = (self.half() - self.next) * BLOCK;
         let Some(number) = self.number.checked_add(1) else { return Ok(false) };
-        let Some(record) = to_record(batch, number, room as usize) else { return Ok(false) };
+        let Some(record) = encode_record(batch, number, room as usize) else { return Ok(false) };
         let length = record.len() as u64 / BLOCK;
         for half in self.halves() {
             let block = half + self.next;
@@ -177,43 +180,43 @@ impl Log {
         Ok(true)
     }
 
-    /// redb has all of it.
-    pub(super) fn restart(&mut self) {
+    /// Starts again at the beginning: redb has all records.
+    pub(super) fn reset(&mut self) {
         self.next = 0;
     }
 
-    /// What a log holds behind the number up to which redb has it.
+    /// Reads the records after `number`, which is the last one that redb has.
     ///
     /// # Errors
-    /// The device's, where neither half has all that may follow the last record found.
-    pub(super) fn replay(blocks: &Blocks, run: Run, number: u64) -> Result<Replayed, Error> {
-        let mut log = Log::after(run, number);
-        let mut replayed = Replayed {
-            log: Log::after(run, number),
-            changes: Logged::default(),
-            tail: Tail::default(),
-            flaws: Vec::new(),
-            loss: None,
+    /// The device's, if both halves have unreadable blocks after the last record found.
+    pub(super) fn replay(blocks: &Blocks, run: Run, number: u64) -> Result<Replay, Error> {
+        let mut log = RedoLog::starting_after(run, number);
+        let mut replayed = Replay {
+            log: RedoLog::starting_after(run, number),
+            changes: LoggedRecords::default(),
+            tail: LogTail::default(),
+            warnings: Vec::new(),
+            lost_record: None,
         };
         if run.length == 0 {
             return Ok(replayed);
         }
-        let halves = log.halves().map(|start| Half::read(blocks, start, log.half()));
+        let halves = log.halves().map(|start| LogHalf::read(blocks, start, log.half()));
         let mut last_lacks = None;
         while log.next < log.half() {
             let number = log.number.checked_add(1);
-            let copies = halves.each_ref().map(|half| parse(half.from(log.next)));
+            let copies = halves.each_ref().map(|half| parse_record(half.bytes_from(log.next)));
             let copies = copies.map(|copy| copy.filter(|record| Some(record.number) == number));
             let lacks = copies.iter().position(Option::is_none);
             let good = copies.iter().position(Option::is_some);
             let Some((good, record)) = good.zip(copies.into_iter().flatten().next()) else { break };
-            // The last may have been torn: that is told of those before it only.
-            replayed.flaws.extend(last_lacks.take());
+            // The last record may be torn, which is no damage: warn about earlier records only.
+            replayed.warnings.extend(last_lacks.take());
             last_lacks = lacks.map(|half| {
                 let block = halves[half].start + log.next;
                 format!("catalog log, block {block}: record {} has a wrong checksum", record.number)
             });
-            let bytes = &halves[good].from(log.next)[..(record.blocks * BLOCK) as usize];
+            let bytes = &halves[good].bytes_from(log.next)[..(record.blocks * BLOCK) as usize];
             replayed.tail.last = Some((log.next, Buffer::copy_of(bytes)));
             record.changes.into_iter().for_each(|change| replayed.changes.set(change));
             log.next += record.blocks;
@@ -227,8 +230,9 @@ impl Log {
             return Err(Error::io(format!("reading the catalog's log, block {block}"), errno));
         }
         let blocks = halves.iter().flat_map(|half| (0..log.half()).map(move |block| (half, block)));
-        let later =
-            blocks.filter_map(|(half, block)| Some((block, parse(half.from(block))?.number)));
+        let later = blocks.filter_map(|(half, block)| {
+            Some((block, parse_record(half.bytes_from(block))?.number))
+        });
         let later: Vec<(u64, u64)> = later.filter(|(_, number)| *number > log.number).collect();
         if let Some((first, last)) =
             later.iter().map(|it| it.0).min().zip(later.iter().map(|it| it.1).max())
@@ -243,13 +247,13 @@ impl Log {
                 let (block, errno) = half.unread.iter().find(|it| is_before(it.0))?;
                 Some((half.start + block, *errno))
             });
-            replayed.flaws.push(what.clone());
-            replayed.loss = Some(Loss { what, unread });
-            // None of them comes back.
+            replayed.warnings.push(what.clone());
+            replayed.lost_record = Some(LostRecord { what, unread });
+            // No later record may be replayed after the next ones.
             log.number = last;
         }
-        if log.next > 0 || replayed.loss.is_some() {
-            // Of the last one maybe one copy is there: it is not built upon.
+        if log.next > 0 || replayed.lost_record.is_some() {
+            // The last record may have one copy only: append nothing after it.
             log.next = log.half();
         }
         replayed.log = log;
@@ -257,37 +261,36 @@ impl Log {
     }
 }
 
-/// Where the records that were found end.
+/// The end of the records found.
 #[derive(Default)]
-pub(super) struct Tail {
+pub(super) struct LogTail {
     halves: [u64; 2],
-    /// The last one, and where in a half it lies.
+    /// The last record, and its position in a half.
     last: Option<(u64, Buffer)>,
-    /// Where in a half the next one would begin.
+    /// Position of the next record in a half.
     end: u64,
 }
 
-impl Tail {
-    /// Whether there is a record.
+impl LogTail {
     pub(super) fn has_record(&self) -> bool {
         self.last.is_some()
     }
 
-    /// Writes both copies of the last record as they are, or should be; durable after the next flush. A power cut
-    /// meanwhile leaves one as it was.
+    /// Writes both copies of the last record. Durable after the next flush. A power cut meanwhile
+    /// leaves one copy intact.
     ///
     /// # Errors
     /// The device's.
-    pub(super) fn write_again(&self, blocks: &Blocks) -> Result<(), Error> {
+    pub(super) fn rewrite_last(&self, blocks: &Blocks) -> Result<(), Error> {
         self.last.as_ref().map_or(Ok(()), |(at, bytes)| self.write(blocks, *at, bytes))
     }
 
-    /// Has no record begin behind the last one; durable when it returns. The head is durable before, since what it has
-    /// may lie here.
+    /// Overwrites the block after the last record, so that no record begins there. Durable when it
+    /// returns. Call it when the header is durable: what the header contains may stand here.
     ///
     /// # Errors
     /// The device's.
-    pub(super) fn cut(&self, blocks: &Blocks) -> Result<(), Error> {
+    pub(super) fn clear_next_record(&self, blocks: &Blocks) -> Result<(), Error> {
         if self.end < self.halves[1] - self.halves[0] {
             self.write(blocks, self.end, &Buffer::zeroed(BLOCK as usize))?;
         }
@@ -304,23 +307,24 @@ impl Tail {
     }
 }
 
-/// What can be read of a half.
-struct Half {
+/// The readable part of a half.
+struct LogHalf {
     start: u64,
-    /// Zeros where nothing can be read.
+    /// Zeros where the half cannot be read.
     bytes: Buffer,
-    /// Blocks that cannot be, counted from the beginning.
+    /// Blocks that cannot be read, counted from the beginning.
     unread: Vec<(u64, Errno)>,
 }
 
-impl Half {
-    /// Reads all of it; block by block where that fails, since one sector is no reason to lose the others.
-    fn read(blocks: &Blocks, start: u64, length: u64) -> Half {
+impl LogHalf {
+    /// Reads a half. If that fails it reads block by block, so that one bad sector does not lose
+    /// the others.
+    fn read(blocks: &Blocks, start: u64, length: u64) -> LogHalf {
         if let Ok(bytes) = blocks.read(start, (length * BLOCK) as usize) {
-            return Half { start, bytes, unread: Vec::new() };
+            return LogHalf { start, bytes, unread: Vec::new() };
         }
         let bytes = Buffer::zeroed((length * BLOCK) as usize);
-        let mut half = Half { start, bytes, unread: Vec::new() };
+        let mut half = LogHalf { start, bytes, unread: Vec::new() };
         for (block, bytes) in (0..length).zip(half.bytes.chunks_exact_mut(BLOCK as usize)) {
             match blocks.read(start + block, BLOCK as usize) {
                 Ok(found) => bytes.copy_from_slice(&found),
@@ -330,25 +334,28 @@ impl Half {
         half
     }
 
-    fn from(&self, block: u64) -> &[u8] {
+    fn bytes_from(&self, block: u64) -> &[u8] {
         &self.bytes[(block * BLOCK) as usize..]
     }
 }
 
-/// A batch as it is written, in whole blocks; none where it does not fit into `room` bytes.
-fn to_record(batch: &Batch, number: u64, room: usize) -> Option<Vec<u8>> {
+/// Encodes a batch as a record in whole blocks. `None` if it exceeds `room` bytes.
+fn encode_record(batch: &Batch, number: u64, room: usize) -> Option<Vec<u8>> {
     let size = batch.size();
-    let length = size.bytes as usize + size.changes as usize * size_of::<Change>();
-    let bytes = (HEADER + length).div_ceil(PART) * BLOCK as usize;
+    let length = size.bytes as usize + size.changes as usize * size_of::<ChangeHeader>();
+    let bytes = (RECORD_HEADER_BYTES + length).div_ceil(BLOCK_PAYLOAD) * BLOCK as usize;
     if bytes > room {
         return None;
     }
-    let mut content = Vec::with_capacity(HEADER + length);
-    let header =
-        Header { sum: 0.into(), length: u32::try_from(length).ok()?.into(), number: number.into() };
+    let mut content = Vec::with_capacity(RECORD_HEADER_BYTES + length);
+    let header = RecordHeader {
+        checksum: 0.into(),
+        length: u32::try_from(length).ok()?.into(),
+        number: number.into(),
+    };
     content.extend_from_slice(header.as_bytes());
     for (table, key, stored) in batch.iter() {
-        let change = Change {
+        let change = ChangeHeader {
             table: table as u8,
             is_put: stored.is_some().into(),
             key: u16::try_from(key.len()).ok()?.into(),
@@ -358,46 +365,47 @@ fn to_record(batch: &Batch, number: u64, room: usize) -> Option<Vec<u8>> {
         content.extend_from_slice(key);
         content.extend_from_slice(stored.unwrap_or_default());
     }
-    let sum = checksum(CrcAlgorithm::Crc32Iscsi, &content[COVERED..]) as u32;
-    content[..COVERED].copy_from_slice(&sum.to_le_bytes());
+    let checksum = crc_checksum(CrcAlgorithm::Crc32Iscsi, &content[CHECKSUM_START..]) as u32;
+    content[..CHECKSUM_START].copy_from_slice(&checksum.to_le_bytes());
     let mut record = Vec::with_capacity(bytes);
-    for (index, part) in content.chunks(PART).enumerate() {
-        record.extend_from_slice(&mark_of(index));
+    for (index, part) in content.chunks(BLOCK_PAYLOAD).enumerate() {
+        record.extend_from_slice(&block_mark(index));
         record.extend_from_slice(part);
     }
     record.resize(bytes, 0);
     Some(record)
 }
 
-/// What a block of a record begins with.
-fn mark_of(index: usize) -> [u8; MARK] {
-    if index == 0 { BEGINS } else { GOES_ON }
+fn block_mark(index: usize) -> [u8; MARK_BYTES] {
+    if index == 0 { FIRST_BLOCK_MARK } else { NEXT_BLOCK_MARK }
 }
 
 /// A record as it was read.
-struct Parsed {
+struct ParsedRecord {
     number: u64,
     blocks: u64,
-    changes: Vec<(Table, Vec<u8>, Stored)>,
+    changes: Vec<(Table, Vec<u8>, StoredValue)>,
 }
 
-/// The record that bytes begin with, if one does.
-fn parse(bytes: &[u8]) -> Option<Parsed> {
-    let (header, _) = Header::ref_from_prefix(bytes.strip_prefix(&BEGINS)?).ok()?;
-    let length = HEADER + header.length.get() as usize;
-    let count = length.div_ceil(PART);
+/// The record at the beginning of these bytes, if there is one.
+fn parse_record(bytes: &[u8]) -> Option<ParsedRecord> {
+    let (header, _) = RecordHeader::ref_from_prefix(bytes.strip_prefix(&FIRST_BLOCK_MARK)?).ok()?;
+    let length = RECORD_HEADER_BYTES + header.length.get() as usize;
+    let count = length.div_ceil(BLOCK_PAYLOAD);
     let mut content = Vec::new();
     for (index, block) in bytes.get(..count * BLOCK as usize)?.chunks(BLOCK as usize).enumerate() {
-        content.extend_from_slice(block.strip_prefix(&mark_of(index))?);
+        content.extend_from_slice(block.strip_prefix(&block_mark(index))?);
     }
     content.truncate(length);
-    if header.sum.get() != checksum(CrcAlgorithm::Crc32Iscsi, &content[COVERED..]) as u32 {
+    if header.checksum.get()
+        != crc_checksum(CrcAlgorithm::Crc32Iscsi, &content[CHECKSUM_START..]) as u32
+    {
         return None;
     }
-    let mut left = &content[HEADER..];
+    let mut left = &content[RECORD_HEADER_BYTES..];
     let mut changes = Vec::new();
     while !left.is_empty() {
-        let (change, rest) = Change::ref_from_prefix(left).ok()?;
+        let (change, rest) = ChangeHeader::ref_from_prefix(left).ok()?;
         let table = Table::ALL.into_iter().find(|table| *table as u8 == change.table)?;
         let (key, rest) = rest.split_at_checked(usize::from(change.key.get()))?;
         let (value, rest) = rest.split_at_checked(change.value.get() as usize)?;
@@ -405,22 +413,22 @@ fn parse(bytes: &[u8]) -> Option<Parsed> {
         changes.push((table, key.to_vec(), stored));
         left = rest;
     }
-    Some(Parsed { number: header.number.get(), blocks: count as u64, changes })
+    Some(ParsedRecord { number: header.number.get(), blocks: count as u64, changes })
 }
 
-/// A record's value with its sum, as redb is going to store it; none where the record goes.
-pub(super) type Stored = Option<Vec<u8>>;
+/// A value with its checksum, as redb will store it. `None` deletes the record.
+pub(super) type StoredValue = Option<Vec<u8>>;
 
-/// What the log says of records, the last of each: it lies over what redb has.
+/// The last change of each record in the log. Reads merge it over redb.
 #[derive(Debug, Default)]
-pub(super) struct Logged {
-    tables: [BTreeMap<Vec<u8>, Stored>; Table::ALL.len()],
+pub(super) struct LoggedRecords {
+    tables: [BTreeMap<Vec<u8>, StoredValue>; Table::ALL.len()],
     size: Size,
 }
 
-impl Logged {
-    fn set(&mut self, (table, key, stored): (Table, Vec<u8>, Stored)) {
-        let bytes = |stored: &Stored| stored.as_ref().map_or(0, |stored| stored.len() as u64);
+impl LoggedRecords {
+    fn set(&mut self, (table, key, stored): (Table, Vec<u8>, StoredValue)) {
+        let bytes = |stored: &StoredValue| stored.as_ref().map_or(0, |stored| stored.len() as u64);
         let key_bytes = key.len() as u64;
         self.size.bytes += bytes(&stored);
         match self.tables[table.index()].insert(key, stored) {
@@ -432,43 +440,47 @@ impl Logged {
         }
     }
 
-    /// Takes what has been written.
+    /// Adds the changes of a batch that has been written.
     pub(super) fn extend(&mut self, batch: &Batch) {
         for (table, key, stored) in batch.iter() {
             self.set((table, key.to_vec(), stored.map(<[u8]>::to_vec)));
         }
     }
 
-    /// How much it is.
     pub(super) fn size(&self) -> Size {
         self.size
     }
 
-    /// What it says of a record, if anything.
-    pub(super) fn get(&self, table: Table, key: &[u8]) -> Option<Stored> {
+    /// The last change of a record, if the log has one.
+    pub(super) fn get(&self, table: Table, key: &[u8]) -> Option<StoredValue> {
         self.tables[table.index()].get(key).cloned()
     }
 
-    /// All that it says of keys from one on that begin with `prefix`, in their order.
-    pub(super) fn from(&self, table: Table, from: &[u8], prefix: &[u8]) -> Vec<(Vec<u8>, Stored)> {
+    /// All changes of keys from `from` on that begin with `prefix`, in the order of keys.
+    pub(super) fn range_with_prefix(
+        &self,
+        table: Table,
+        from: &[u8],
+        prefix: &[u8],
+    ) -> Vec<(Vec<u8>, StoredValue)> {
         let records = self.tables[table.index()]
             .range::<[u8], _>((Bound::Included(from), Bound::Unbounded))
             .take_while(|(key, _)| key.starts_with(prefix));
         records.map(|(key, stored)| (key.clone(), stored.clone())).collect()
     }
 
-    /// A key behind which it has none of a table.
+    /// The last key of a table that the log changes.
     pub(super) fn last_key(&self, table: Table) -> Option<Vec<u8>> {
         self.tables[table.index()].last_key_value().map(|(key, _)| key.clone())
     }
 
-    /// All of it, for redb; then `batch`.
-    pub(super) fn before(&self, batch: &Batch) -> Batch {
+    /// A batch of all records in the log, followed by `batch`.
+    pub(super) fn checkpoint_batch(&self, batch: &Batch) -> Batch {
         let mut all = Batch::default();
         for (table, records) in Table::ALL.iter().zip(&self.tables) {
-            records.iter().for_each(|(key, stored)| all.store(*table, key, stored.clone()));
+            records.iter().for_each(|(key, stored)| all.set_stored(*table, key, stored.clone()));
         }
-        all.follow(batch);
+        all.append(batch);
         all
     }
 }

@@ -1,4 +1,5 @@
-//! Records in order, a bounded number a call: the next call goes on behind the last.
+//! Records in the order of their keys, a bounded number a call. The next call continues after the
+//! last key.
 
 use redb::ReadableTable;
 
@@ -6,13 +7,13 @@ use super::catalog::Catalog;
 use super::record::{self, Table};
 use crate::error::Error;
 
-/// The most records one call answers.
+/// The most records that one call returns.
 pub(crate) const MAX_RECORDS: usize = 4096;
 
 /// A record's key and value.
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
-/// A record, or what is wrong with it.
+/// A record's key, and its value or the error of reading it.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) key: Vec<u8>,
@@ -20,10 +21,11 @@ pub(crate) struct Found {
 }
 
 impl Catalog {
-    /// Records from a key on, at most `limit` and [`MAX_RECORDS`]; of one inode, if given.
+    /// Returns records from a key on, at most `limit` and [`MAX_RECORDS`]; only those of one inode,
+    /// if given.
     ///
     /// # Errors
-    /// As [`Catalog::get`], for any record it meets.
+    /// As [`Catalog::get`], for any record in the range.
     pub(crate) fn scan(
         &self,
         table: Table,
@@ -35,10 +37,10 @@ impl Catalog {
         found.into_iter().map(|Found { key, value }| Ok((key, value?))).collect()
     }
 
-    /// The same, and a damaged record does not hide those behind it.
+    /// As [`Self::scan`], but a damaged record does not hide the ones after it.
     ///
     /// # Errors
-    /// Those of pages, behind which nothing is found; the device's.
+    /// Those of pages: nothing after a damaged page is found; the device's.
     pub(crate) fn scan_each(
         &self,
         table: Table,
@@ -47,17 +49,17 @@ impl Catalog {
         limit: usize,
     ) -> Result<Vec<Found>, Error> {
         let prefix = inode.map_or(Vec::new(), |inode| inode.to_be_bytes().to_vec());
-        // Before redb is read: what is not in the log any more is there.
-        let logged = self.logged.lock().from(table, &from, &prefix);
-        self.read(|view| {
+        // The log first, then redb: a record that leaves the log is in redb before.
+        let logged = self.logged.lock().range_with_prefix(table, &from, &prefix);
+        self.read(|snapshot| {
             let mut found = Vec::new();
             let mut add = |key: &[u8], stored: &[u8]| {
-                let value = record::open(table, key, stored).map(<[u8]>::to_vec);
+                let value = record::verified_value(table, key, stored).map(<[u8]>::to_vec);
                 found.push(Found { key: key.to_vec(), value });
                 found.len() == limit.min(MAX_RECORDS)
             };
             let mut logged = logged.iter().peekable();
-            for record in view.table(table)?.range(from.as_slice()..)? {
+            for record in snapshot.table(table)?.range(from.as_slice()..)? {
                 let (key, stored) = record?;
                 let key = key.value();
                 if !key.starts_with(&prefix) {
@@ -86,14 +88,14 @@ impl Catalog {
         })
     }
 
-    /// A key behind which a table has none: its last, mostly.
+    /// A key that is not less than any key of a table: mostly its last key.
     ///
     /// # Errors
     /// As [`Self::scan_each`].
     pub(crate) fn last_key(&self, table: Table) -> Result<Option<Vec<u8>>, Error> {
         let logged = self.logged.lock().last_key(table);
-        self.read(|view| {
-            let last = view.table(table)?.last()?.map(|(key, _)| key.value().to_vec());
+        self.read(|snapshot| {
+            let last = snapshot.table(table)?.last()?.map(|(key, _)| key.value().to_vec());
             Ok(last.max(logged.clone()))
         })
     }

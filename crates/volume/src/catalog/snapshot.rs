@@ -1,5 +1,5 @@
-//! [`View`]: the state that the last commit left, for all who read until the next one has. Beginning a
-//! transaction and finding a table cost several times what a record does.
+//! [`Snapshot`]: the state of the last commit, shared by all readers until the next commit.
+//! Beginning a transaction and finding a table cost several times as much as reading a record.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,19 +7,19 @@ use parking_lot::Mutex;
 use redb::{ReadOnlyTable, ReadTransaction, TableError, TransactionError};
 
 use super::record::Table;
-use super::redb_error::Trouble;
+use super::redb_error::RedbError;
 
-type Records = ReadOnlyTable<&'static [u8], &'static [u8]>;
+type TableReader = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// One state of the catalog.
-pub(super) struct View {
+pub(super) struct Snapshot {
     transaction: ReadTransaction,
-    tables: [OnceLock<Records>; Table::ALL.len()],
+    tables: [OnceLock<TableReader>; Table::ALL.len()],
 }
 
-impl View {
-    /// The records of a table, which is found once.
-    pub(super) fn table(&self, table: Table) -> Result<&Records, TableError> {
+impl Snapshot {
+    /// The records of a table. The table is looked up once.
+    pub(super) fn table(&self, table: Table) -> Result<&TableReader, TableError> {
         let found = &self.tables[table.index()];
         if let Some(records) = found.get() {
             return Ok(records);
@@ -29,27 +29,28 @@ impl View {
     }
 }
 
-/// The newest view, made when somebody reads.
+/// The newest snapshot, made at the first read.
 #[derive(Default)]
-pub(super) struct Newest(Mutex<Option<Arc<View>>>);
+pub(super) struct SnapshotCache(Mutex<Option<Arc<Snapshot>>>);
 
-impl Newest {
+impl SnapshotCache {
     pub(super) fn get(
         &self,
         begin: impl FnOnce() -> Result<ReadTransaction, TransactionError>,
-    ) -> Result<Arc<View>, Trouble> {
+    ) -> Result<Arc<Snapshot>, RedbError> {
         let mut newest = self.0.lock();
-        if let Some(view) = &*newest {
-            return Ok(view.clone());
+        if let Some(snapshot) = &*newest {
+            return Ok(snapshot.clone());
         }
         let transaction = begin()?;
-        let view = Arc::new(View { transaction, tables: Default::default() });
-        *newest = Some(view.clone());
-        Ok(view)
+        let snapshot = Arc::new(Snapshot { transaction, tables: Default::default() });
+        *newest = Some(snapshot.clone());
+        Ok(snapshot)
     }
 
-    /// There is a newer state, and pages that only the old one had are wanted.
-    pub(super) fn pass(&self) {
+    /// Drops the snapshot: a newer state exists, and redb needs the pages that only the old one
+    /// holds.
+    pub(super) fn invalidate(&self) {
         *self.0.lock() = None;
     }
 }

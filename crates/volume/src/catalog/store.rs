@@ -1,37 +1,40 @@
-//! The bytes under redb: the catalog's blocks as one storage of pages, each under a checksum.
+//! The bytes under redb: the catalog's blocks as one storage of pages, each with a checksum.
 //!
-//! `write` only queues. `sync_data` sends all that is queued, what lies in a row as one write, then
-//! flushes once. `read` sees what is queued, and verifies every other page: where one bit of it is not
-//! what was written that is put right, and told; a page with more damage, or without a checksum, is an
-//! error that names it, never wrong bytes.
+//! - `write` only queues.
+//! - `sync_data` writes all queued pages, adjacent ones as one write, then flushes once.
+//! - `read` returns queued pages as they are, and verifies every other page. It corrects one
+//!   flipped bit and reports it. A page with more damage, or without a checksum, is an error that
+//!   names the page, never wrong bytes.
 //!
-//! # Where things lie
-//! The runs of the catalog, in the superblock's order, are one row of blocks. It is cut into groups
-//! of 1025: one block of checksums, then the 1024 pages they cover. So a group never moves when
-//! runs are added behind it.
+//! # Layout
+//! The runs of the catalog, in the superblock's order, form one sequence of blocks. It is cut into
+//! groups of 1025 blocks: one block of checksums, then the 1024 pages that they cover. So a group
+//! never moves when runs are added at the end.
 //!
 //! # Why every page of the last committed state verifies after a crash
-//! Four things may be lost, torn at 512 bytes or written in any order since the last flush: pages,
-//! blocks of checksums, the head (page 0), and nothing else is written. redb commits in two phases:
-//! pages and the head's idle slot, flush; the head naming that slot, flush. Hence
-//! - a page that the durable head reaches is never rewritten: redb copies on write, and takes a
-//!   freed page again only after the commit that freed it is durable. Only page 0 is written in
-//!   place.
-//! - a block of checksums is rewritten in place, but the entry of a page that the head reaches has
-//!   the same value before and after, since the page has. However sectors of the old and the new
-//!   block mix, that entry reads the same. Entries of other pages may be old or new, and their
-//!   pages torn: nothing durable leads to them, and redb overwrites a page before it reads it.
-//! - a page and its entry are both durable before the head is written that reaches the page: they
-//!   are sent in the first phase, the head's switch in the second. A commit of one phase would
-//!   break this: its head can be durable before the pages, and redb's own answer to that (verify
-//!   everything, fall back) would meet our errors. So commits here are of two phases, always.
-//! - page 0 has no entry. Of it redb uses 320 bytes; they lie in one sector, the head, together
-//!   with their checksum and the storage's length. A sector is written whole or not at all, so the
-//!   head is the old one or the new one (header.rs keeps it twice). redb sums its two commit slots, but not the bits that
-//!   choose between them: one flipped bit there would quietly bring back an older state.
+//! Only three kinds of blocks are written: pages, blocks of checksums, and the header (page 0).
+//! Since the last flush any of them may be lost, torn at 512 bytes, or written in any order. redb
+//! commits in two phases: it writes pages and the idle slot of the header, and flushes; then it
+//! writes the header that names that slot, and flushes. Hence:
+//! - A page that the durable header reaches is never rewritten. redb copies on write, and reuses a
+//!   freed page only after the commit that freed it is durable. Only page 0 is written in place.
+//! - A block of checksums is rewritten in place. The entry of a page that the header reaches has
+//!   the same value before and after, since the page does not change. However sectors of the old
+//!   and the new block mix, that entry reads the same. Entries of other pages may be old or new,
+//!   and their pages torn: nothing durable refers to them, and redb overwrites such a page before
+//!   it reads it.
+//! - A page and its entry are both durable before the header that reaches the page is written: both
+//!   are written in the first phase, the switch of the header in the second. A commit of one phase
+//!   would break this. Its header could be durable before the pages, and redb's own answer to that
+//!   (verify everything, fall back) would meet our errors. So commits always have two phases here.
+//! - Page 0 has no entry. redb uses 320 bytes of it. They lie in one sector, the header, together
+//!   with their checksum and the length of the storage. A sector is written whole or not at all, so
+//!   the header is the old one or the new one (header.rs keeps two copies). redb has checksums for
+//!   its two commit slots, but not for the bits that choose between them: one flipped bit there
+//!   would silently bring back an older state.
 //!
-//! The length lies in the head because redb's layout does: they change together, so after a crash
-//! they agree, or the length is the longer one (after a shrink), which redb takes as it is.
+//! The length is part of the header because redb's layout depends on it. Both change together, so
+//! after a crash they agree, or the length is the longer one (after a shrink), which redb accepts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -40,313 +43,316 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
-use super::bit_repair::{BadPage, Flipped, PageFlaw, mend};
-use super::checksum::{UNWRITTEN, entry_of};
-use super::header::{self, Head};
-use super::page_layout::{GROUP, Rows};
+use super::bit_repair::{BadPage, FlippedBit, PageFlaw, correct_flipped_bit};
+use super::checksum::{UNWRITTEN, checksum_entry};
+use super::header::{self, Header};
+use super::page_layout::{GROUP_PAGES, PageLayout};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
 
-const PAGE: usize = BLOCK as usize;
-/// Pages queued, about at most; more are sent early, which is as good as in time: nothing durable
-/// leads to them before the next sync.
-const MAX_QUEUED: usize = 1024;
+const PAGE_BYTES: usize = BLOCK as usize;
+/// The most queued pages, approximately. More are written early, which is safe: nothing durable
+/// refers to them before the next sync.
+const MAX_QUEUED_PAGES: usize = 1024;
 /// The most bytes of one write.
-const MAX_WRITE: usize = 1 << 20;
+const MAX_WRITE_BYTES: usize = 1 << 20;
 
-/// Whether the device may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     ReadWrite,
-    /// Nothing is sent: what redb writes while it verifies stays in the queue.
+    /// Nothing is written. Pages that redb writes while it verifies stay in the queue.
     ReadOnly,
 }
 
-/// What becomes of pages that cannot be read.
+/// The treatment of pages that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LostPages {
-    /// Whoever asks hears of it.
+    /// The read fails.
     Refuse,
-    /// They hold nothing: for finding out what is left, and never for writing.
+    /// They are empty. For salvage, never for writing.
     Empty,
-    /// They are what lies there: for those of which redb's own checksums say that they are good, so that
-    /// only the ones here are lost.
+    /// They are returned as they are on the device. For pages that redb's own checksums prove good,
+    /// so that only our checksums are lost.
     AsTheyAre,
 }
 
-/// Damaged pages that are remembered, at most.
+/// The most damaged pages that are remembered.
 const MAX_DAMAGED: usize = 10_000;
-/// Byte 0 of the pages that redb keeps records in; with zeros behind it there are none of them.
-const LEAF: u8 = 1;
+/// Byte 0 of the pages in which redb keeps records. A page that is zero otherwise has no records.
+const LEAF_PAGE_TYPE: u8 = 1;
 
 /// The catalog's blocks as a storage of pages.
 pub(crate) struct Store {
     blocks: Blocks,
     access: Access,
-    state: Mutex<State>,
+    state: Mutex<StoreState>,
 }
 
-struct State {
+struct StoreState {
     lost: LostPages,
-    rows: Rows,
-    /// Bytes, as redb set them; may exceed the blocks until the transaction that did it is undone.
+    layout: PageLayout,
+    /// In bytes, as redb set it. May exceed the blocks until the transaction that grew it is
+    /// undone.
     length: u64,
-    head: Head,
-    head_queued: bool,
-    /// Pages written and not sent. Page 0 is the head.
+    header: Header,
+    header_queued: bool,
+    /// Pages to write. Page 0 is kept in the header instead.
     queue: BTreeMap<u64, Box<[u8]>>,
-    /// The checksums of each group that was needed: 4 KiB for 4 MiB of catalog.
-    sums: HashMap<u64, Sums>,
-    /// Heads that are durable, counted.
-    heads: u64,
-    /// Pages that were found damaged.
+    /// The checksums of each group used so far: 4 KiB for 4 MiB of catalog.
+    checksums: HashMap<u64, ChecksumGroup>,
+    /// Number of headers that have become durable.
+    durable_headers: u64,
+    /// Pages found damaged.
     damaged: BTreeMap<u64, BadPage>,
     failed: Option<Errno>,
 }
 
 /// The entries of one group.
-struct Sums {
+struct ChecksumGroup {
     entries: Box<[u32]>,
     queued: bool,
 }
 
 impl Store {
-    /// An empty storage over `runs`.
+    /// Creates an empty storage over `runs`.
     ///
     /// # Errors
     /// The device's.
     pub(crate) fn create(blocks: Blocks, runs: &[Run]) -> Result<Store, Error> {
-        let store = Store::of(blocks, Access::ReadWrite, LostPages::Refuse);
+        let store = Store::new(blocks, Access::ReadWrite, LostPages::Refuse);
         store.prepare(runs)?;
-        store.adopt(runs);
+        store.add(runs);
         Ok(store)
     }
 
-    /// The storage that lies in `runs`.
+    /// Opens the storage in `runs`.
     ///
     /// # Errors
-    /// The device's; `Damaged` when the head is not one.
+    /// The device's; `Damaged` when the header is damaged.
     pub(crate) fn open(
         blocks: Blocks,
         runs: &[Run],
         access: Access,
         lost: LostPages,
     ) -> Result<Store, Error> {
-        let rows = Rows::of(runs);
+        let layout = PageLayout::new(runs);
         let damaged = |what: &str| Error::damaged(format!("the catalog cannot be opened: {what}"));
-        let Some(block) = rows.block_of(0) else {
-            return Err(damaged("it has no blocks"));
+        let Some(block) = layout.block_of(0) else {
+            return Err(damaged("the superblock names no blocks"));
         };
-        let bytes = blocks.read(block, PAGE).map_err(|errno| {
-            Error::io(format!("reading the catalog's head, block {block}"), errno)
+        let bytes = blocks.read(block, PAGE_BYTES).map_err(|errno| {
+            Error::io(format!("reading the catalog's header, block {block}"), errno)
         })?;
-        let Some((head, length)) = header::parse(&bytes) else {
-            return Err(damaged(&format!("its head, block {block}, has a wrong checksum")));
+        let Some((header, length)) = header::parse(&bytes) else {
+            return Err(damaged(&format!("its header, block {block}, has a wrong checksum")));
         };
-        if length == 0 || !length.is_multiple_of(BLOCK) || length > rows.pages() * BLOCK {
-            let has = rows.pages() * BLOCK;
-            return Err(damaged(&format!("it is {length} bytes long, its blocks hold {has}")));
+        if length == 0 || !length.is_multiple_of(BLOCK) || length > layout.pages() * BLOCK {
+            let has = layout.pages() * BLOCK;
+            return Err(damaged(&format!("it is {length} bytes long, but its blocks hold {has}")));
         }
-        let store = Store::of(blocks, access, lost);
+        let store = Store::new(blocks, access, lost);
         {
             let mut state = store.state.lock();
-            (state.rows, state.length, state.head) = (rows, length, head);
+            (state.layout, state.length, state.header) = (layout, length, header);
         }
         Ok(store)
     }
 
-    fn of(blocks: Blocks, access: Access, lost: LostPages) -> Store {
-        let state = State {
+    fn new(blocks: Blocks, access: Access, lost: LostPages) -> Store {
+        let state = StoreState {
             lost,
-            rows: Rows::default(),
+            layout: PageLayout::default(),
             length: 0,
-            head: Head::default(),
-            head_queued: false,
+            header: Header::default(),
+            header_queued: false,
             queue: BTreeMap::new(),
-            sums: HashMap::new(),
-            heads: 0,
+            checksums: HashMap::new(),
+            durable_headers: 0,
             damaged: BTreeMap::new(),
             failed: None,
         };
         Store { blocks, access, state: Mutex::new(state) }
     }
 
-    /// Makes blocks fit to be added: their checksums say that no page was written. Durable when
-    /// it returns; then the superblock may name them, then [`Self::adopt`] uses them.
+    /// Prepares blocks to be added: writes checksums which say that no page has been written.
+    /// Durable when it returns. After that a superblock may name the blocks, and then [`Self::add`]
+    /// uses them.
     ///
     /// # Errors
     /// The device's.
     pub(crate) fn prepare(&self, runs: &[Run]) -> Result<(), Error> {
-        let rows = self.state.lock().rows.clone();
-        for block in rows.sums_of(runs) {
+        let layout = self.state.lock().layout.clone();
+        for block in layout.new_checksum_blocks(runs) {
             self.blocks
-                .write(block, Buffer::zeroed(PAGE))
+                .write(block, Buffer::zeroed(PAGE_BYTES))
                 .map_err(|e| Error::io(format!("clearing block {block} for the catalog"), e))?;
         }
         self.blocks.flush().map_err(|e| Error::io("flushing blocks for the catalog", e))
     }
 
     /// Adds prepared blocks.
-    pub(crate) fn adopt(&self, runs: &[Run]) {
-        self.state.lock().rows.add(runs);
+    pub(crate) fn add(&self, runs: &[Run]) {
+        self.state.lock().layout.add(runs);
     }
 
-    /// What was damaged in the head, a line each, though the head is whole.
-    pub(crate) fn flaws(&self) -> Vec<String> {
+    /// Damage in the header that lost nothing, one line each.
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let state = self.state.lock();
-        let block = state.rows.block_of(0).unwrap_or_default();
-        let line = |copy| format!("catalog head, block {block}, byte {copy}: wrong checksum");
-        state.head.bad_copies.iter().map(line).collect()
+        let block = state.layout.block_of(0).unwrap_or_default();
+        let line = |copy| format!("catalog header, block {block}, byte {copy}: wrong checksum");
+        state.header.bad_copies.iter().map(line).collect()
     }
 
-    /// Pages that were found damaged, as long as there are not too many.
+    /// Pages found damaged, up to a limit.
     pub(crate) fn damaged(&self) -> Vec<BadPage> {
         self.state.lock().damaged.values().cloned().collect()
     }
 
-    /// Whether it was closed by the last who wrote it: else its head may be in the device's cache only.
+    /// Whether the last writer closed the storage. If not, its header may be in the device's cache
+    /// only.
     pub(crate) fn was_closed(&self) -> bool {
-        !self.state.lock().head.is_of_open()
+        !self.state.lock().header.was_left_open()
     }
 
-    /// Writes down what was put right in these pages, and the head; durable when it returns. A power cut
-    /// meanwhile leaves sectors as they were or right.
+    /// Writes the corrected content of these pages, and the header. Durable when it returns. A
+    /// power cut meanwhile leaves each sector as it was or corrected.
     ///
     /// # Errors
-    /// What reading a page says; the device's.
+    /// Those of reading a page; the device's.
     pub(crate) fn rewrite(&self, pages: &[u64]) -> Result<(), Error> {
         for page in pages {
-            let mut bytes = vec![0; PAGE];
+            let mut bytes = vec![0; PAGE_BYTES];
             self.read_pages(*page, &mut bytes)?;
             let mut state = self.state.lock();
-            if let Some(sums) = state.sums.get_mut(&(page / GROUP)) {
-                sums.queued = true;
+            if let Some(checksums) = state.checksums.get_mut(&(page / GROUP_PAGES)) {
+                checksums.queued = true;
             }
             state.queue.insert(*page, bytes.into_boxed_slice());
-            state.send(&self.blocks)?;
+            state.write_queued(&self.blocks)?;
         }
-        self.state.lock().head_queued = true;
+        self.state.lock().header_queued = true;
         self.sync()
     }
 
     /// Bytes that the blocks hold.
     pub(crate) fn capacity(&self) -> u64 {
-        self.state.lock().rows.pages() * BLOCK
+        self.state.lock().layout.pages() * BLOCK
     }
 
-    /// Bytes as redb set them.
+    /// Bytes that redb has set.
     pub(crate) fn length(&self) -> u64 {
         self.state.lock().length
     }
 
-    /// Takes nothing more: what is durable stays as it is.
+    /// Accepts nothing more. The durable state stays as it is.
     pub(crate) fn abandon(&self) {
         self.state.lock().fail("", Errno::IO);
     }
 
-    /// The last record of the log that the commit which holds has.
-    pub(crate) fn log(&self) -> u64 {
-        self.state.lock().head.log
+    /// The last log record that the committed state contains.
+    pub(crate) fn log_number(&self) -> u64 {
+        self.state.lock().header.log_number
     }
 
-    /// The commit that is begun now, if it comes to hold, has the log up to this record.
-    pub(crate) fn set_next_log(&self, number: u64) {
-        self.state.lock().head.next_log = number;
+    /// The commit that begins now contains the log up to this record.
+    pub(crate) fn set_next_log_number(&self, number: u64) {
+        self.state.lock().header.next_log_number = number;
     }
 
-    /// Makes it as long as its blocks allow, before redb opens it.
-    pub(crate) fn stretch(&self) {
+    /// Extends the storage to all of its blocks, before redb opens it.
+    pub(crate) fn extend_to_capacity(&self) {
         let mut state = self.state.lock();
-        state.length = state.rows.pages() * BLOCK;
+        state.length = state.layout.pages() * BLOCK;
     }
 
-    /// Whether redb made it longer than its blocks are; what it did must be undone.
-    pub(crate) fn is_short(&self) -> bool {
+    /// Whether redb made the storage longer than its blocks. The transaction must be undone then.
+    pub(crate) fn exceeds_blocks(&self) -> bool {
         let state = self.state.lock();
-        state.length > state.rows.pages() * BLOCK
+        state.length > state.layout.pages() * BLOCK
     }
 
-    /// How many heads have become durable. A commit makes two so; one that failed after the
-    /// second happened.
-    pub(crate) fn heads(&self) -> u64 {
-        self.state.lock().heads
+    /// Number of headers that have become durable. A commit makes two of them durable. A commit
+    /// that fails after the second one has happened.
+    pub(crate) fn durable_headers(&self) -> u64 {
+        self.state.lock().durable_headers
     }
 
-    /// What ended it: a write or flush that failed, mostly. Nothing is read or written any more, since
-    /// what was sent may be there or not.
-    pub(crate) fn failed(&self) -> Option<Errno> {
+    /// The error that stopped the storage: mostly a failed write or flush. Nothing is read or
+    /// written any more, since the failed write may or may not be on the device.
+    pub(crate) fn failure(&self) -> Option<Errno> {
         self.state.lock().failed
     }
 
-    /// Fills `out`, whole pages from `first` on.
+    /// Reads whole pages, from `first` on.
     fn read_pages(&self, first: u64, out: &mut [u8]) -> Result<(), Error> {
-        let count = (out.len() / PAGE) as u64;
-        let (pieces, entries) = {
+        let count = (out.len() / PAGE_BYTES) as u64;
+        let (page_runs, entries) = {
             let mut state = self.state.lock();
             let mut entries = Vec::with_capacity(count as usize);
-            for (page, bytes) in (first..).zip(out.chunks_exact_mut(PAGE)) {
-                entries.push(state.fetch(&self.blocks, page, bytes)?);
+            for (page, bytes) in (first..).zip(out.chunks_exact_mut(PAGE_BYTES)) {
+                entries.push(state.copy_from_memory(&self.blocks, page, bytes)?);
             }
-            (state.rows.pieces(first, count), entries)
+            (state.layout.page_runs(first, count), entries)
         };
-        // Outside the lock: a page that is read is not rewritten before its reader is done.
-        for piece in pieces {
-            let range = (piece.page - first) as usize..(piece.page + piece.count - first) as usize;
+        // Without the lock: a page that is read is not rewritten before its reader is done.
+        for page_run in page_runs {
+            let range =
+                (page_run.page - first) as usize..(page_run.page + page_run.count - first) as usize;
             if entries[range.clone()].iter().all(Option::is_none) {
                 continue;
             }
             let mut bytes = self
                 .blocks
-                .read(piece.block, piece.count as usize * PAGE)
-                .map_err(|e| Error::io(format!("reading catalog block {}", piece.block), e))?;
-            for (index, bytes) in range.zip(bytes.chunks_exact_mut(PAGE)) {
+                .read(page_run.block, page_run.count as usize * PAGE_BYTES)
+                .map_err(|e| Error::io(format!("reading catalog block {}", page_run.block), e))?;
+            for (index, bytes) in range.zip(bytes.chunks_exact_mut(PAGE_BYTES)) {
                 let Some(entry) = entries[index] else { continue };
-                if entry_of(bytes) != entry {
-                    self.put_right(first + index as u64, bytes, entry)?;
+                if checksum_entry(bytes) != entry {
+                    self.correct_page(first + index as u64, bytes, entry)?;
                 }
-                out[index * PAGE..][..PAGE].copy_from_slice(bytes);
+                out[index * PAGE_BYTES..][..PAGE_BYTES].copy_from_slice(bytes);
             }
         }
         Ok(())
     }
 
-    /// Makes of a page that does not fit its entry what it was.
-    fn put_right(&self, page: u64, bytes: &mut [u8], entry: u32) -> Result<(), Error> {
+    /// Corrects a page that does not match its entry.
+    fn correct_page(&self, page: u64, bytes: &mut [u8], entry: u32) -> Result<(), Error> {
         let mut state = self.state.lock();
-        let flaw = match mend(bytes, entry) {
-            Some(Flipped::Page { byte, bit }) => PageFlaw::Bit { byte, bit },
-            Some(Flipped::Entry(right)) => {
-                if let Some(sums) = state.sums.get_mut(&(page / GROUP)) {
-                    sums.entries[(page % GROUP) as usize] = right;
+        let flaw = match correct_flipped_bit(bytes, entry) {
+            Some(FlippedBit::Page { byte, bit }) => PageFlaw::Bit { byte, bit },
+            Some(FlippedBit::Entry(right)) => {
+                if let Some(checksums) = state.checksums.get_mut(&(page / GROUP_PAGES)) {
+                    checksums.entries[(page % GROUP_PAGES) as usize] = right;
                 }
                 PageFlaw::SumBit
             }
             None if state.lost == LostPages::AsTheyAre => PageFlaw::Sum,
             None => {
-                let block = state.rows.block_of(page).unwrap_or_default();
+                let block = state.layout.block_of(page).unwrap_or_default();
                 let what = if entry == UNWRITTEN { "no checksum" } else { "a wrong checksum" };
                 let context = format!("catalog page {page} (block {block}) has {what}");
                 return Err(Error::damaged(context));
             }
         };
-        state.note(page, flaw);
+        state.record_damage(page, flaw);
         Ok(())
     }
 
-    /// Fills in what stands for pages that are lost, if something does: one without records.
-    fn salvage(&self, first: u64, out: &mut [u8], error: Error) -> Result<(), Error> {
+    /// Fills in an empty page for a lost one, if `lost` says so.
+    fn substitute(&self, first: u64, out: &mut [u8], error: Error) -> Result<(), Error> {
         if self.state.lock().lost != LostPages::Empty || first == 0 {
             return Err(error);
         }
         let flaw = match error.kind() {
-            // What a device failed to read once may be there.
+            // A second read of the device may succeed.
             ErrorKind::Io(_) if self.read_pages(first, out).is_ok() => return Ok(()),
             ErrorKind::Io(_) => PageFlaw::Unread(error.to_string()),
             _ => PageFlaw::Lost(error.to_string()),
         };
-        self.state.lock().note(first, flaw);
+        self.state.lock().record_damage(first, flaw);
         out.fill(0);
-        out[0] = LEAF;
+        out[0] = LEAF_PAGE_TYPE;
         Ok(())
     }
 
@@ -354,10 +360,10 @@ impl Store {
         self.check_range(offset, out.len())?;
         let first = offset / BLOCK;
         let inside = (offset % BLOCK) as usize;
-        if inside == 0 && out.len().is_multiple_of(PAGE) {
-            return self.read_pages(first, out).or_else(|error| self.salvage(first, out, error));
+        if inside == 0 && out.len().is_multiple_of(PAGE_BYTES) {
+            return self.read_pages(first, out).or_else(|error| self.substitute(first, out, error));
         }
-        let mut pages = vec![0; (inside + out.len()).next_multiple_of(PAGE)];
+        let mut pages = vec![0; (inside + out.len()).next_multiple_of(PAGE_BYTES)];
         self.read_pages(first, &mut pages)?;
         out.copy_from_slice(&pages[inside..][..out.len()]);
         Ok(())
@@ -369,16 +375,16 @@ impl Store {
         while !data.is_empty() {
             let page = offset / BLOCK;
             let inside = (offset % BLOCK) as usize;
-            let (part, rest) = data.split_at(data.len().min(PAGE - inside));
+            let (part, rest) = data.split_at(data.len().min(PAGE_BYTES - inside));
             self.write_part(page, inside, part)?;
             offset += part.len() as u64;
             data = rest;
         }
         let mut state = self.state.lock();
-        let full = state.queue.len() > MAX_QUEUED && self.access == Access::ReadWrite;
-        // A transaction that went past the blocks is undone, not sent.
-        if full && state.length <= state.rows.pages() * BLOCK {
-            state.send(&self.blocks)?;
+        let full = state.queue.len() > MAX_QUEUED_PAGES && self.access == Access::ReadWrite;
+        // A transaction that exceeds the blocks is undone, not written.
+        if full && state.length <= state.layout.pages() * BLOCK {
+            state.write_queued(&self.blocks)?;
         }
         Ok(())
     }
@@ -386,11 +392,11 @@ impl Store {
     fn write_part(&self, page: u64, inside: usize, part: &[u8]) -> Result<(), Error> {
         if page == 0 {
             let mut state = self.state.lock();
-            state.head_queued = true;
-            return state.head.write(inside, part);
+            state.header_queued = true;
+            return state.header.write(inside, part);
         }
-        let mut bytes = vec![0; PAGE].into_boxed_slice();
-        if part.len() < PAGE {
+        let mut bytes = vec![0; PAGE_BYTES].into_boxed_slice();
+        if part.len() < PAGE_BYTES {
             self.read_pages(page, &mut bytes)?;
         }
         bytes[inside..][..part.len()].copy_from_slice(part);
@@ -402,18 +408,18 @@ impl Store {
         if self.access != Access::ReadWrite {
             return Ok(());
         }
-        let head = {
+        let header = {
             let mut state = self.state.lock();
             state.check()?;
-            let head = state.head_queued;
-            state.send(&self.blocks)?;
-            head
+            let header = state.header_queued;
+            state.write_queued(&self.blocks)?;
+            header
         };
         let flushed = self.blocks.flush();
         let mut state = self.state.lock();
         match flushed {
             Ok(()) => {
-                state.heads += u64::from(head);
+                state.durable_headers += u64::from(header);
                 Ok(())
             }
             Err(errno) => Err(state.fail("flushing the catalog", errno)),
@@ -428,13 +434,13 @@ impl Store {
         state.check()?;
         let pages = length / BLOCK;
         state.queue.split_off(&pages);
-        // What is cut off was never written when it comes back.
-        let end = state.length.div_ceil(BLOCK).min(state.rows.pages());
+        // Pages that are cut off count as never written when the storage grows again.
+        let end = state.length.div_ceil(BLOCK).min(state.layout.pages());
         for page in pages.max(1)..end {
-            let (group, index) = (page / GROUP, (page % GROUP) as usize);
-            let sums = state.sums(&self.blocks, group)?;
-            sums.queued |= sums.entries[index] != UNWRITTEN;
-            sums.entries[index] = UNWRITTEN;
+            let (group, index) = (page / GROUP_PAGES, (page % GROUP_PAGES) as usize);
+            let checksums = state.checksums(&self.blocks, group)?;
+            checksums.queued |= checksums.entries[index] != UNWRITTEN;
+            checksums.entries[index] = UNWRITTEN;
         }
         state.length = length;
         Ok(())
@@ -454,7 +460,7 @@ impl Store {
     }
 }
 
-impl State {
+impl StoreState {
     fn check(&self) -> Result<(), Error> {
         match self.failed {
             None => Ok(()),
@@ -462,93 +468,109 @@ impl State {
         }
     }
 
-    /// Remembers a damaged page.
-    fn note(&mut self, page: u64, flaw: PageFlaw) {
-        let block = self.rows.block_of(page).unwrap_or_default();
-        let sums_block = self.rows.sums_block(page / GROUP).unwrap_or_default();
+    fn record_damage(&mut self, page: u64, flaw: PageFlaw) {
+        let block = self.layout.block_of(page).unwrap_or_default();
+        let checksum_block = self.layout.checksum_block(page / GROUP_PAGES).unwrap_or_default();
         if self.damaged.len() < MAX_DAMAGED {
-            self.damaged.insert(page, BadPage { page, block, sums_block, flaw });
+            self.damaged.insert(page, BadPage { page, block, checksum_block, flaw });
         }
     }
 
-    /// Nothing more is sent, and what is queued is lost.
+    /// Stops the storage and drops the queue.
     fn fail(&mut self, doing: &str, errno: Errno) -> Error {
         self.failed = Some(errno);
         self.queue.clear();
-        self.sums.clear();
+        self.checksums.clear();
         Error::io(doing, errno)
     }
 
-    /// Fills in a page that needs no reading; or answers its entry.
-    fn fetch(&mut self, blocks: &Blocks, page: u64, out: &mut [u8]) -> Result<Option<u32>, Error> {
+    /// Fills in a page that is in memory. Otherwise returns its entry.
+    fn copy_from_memory(
+        &mut self,
+        blocks: &Blocks,
+        page: u64,
+        out: &mut [u8],
+    ) -> Result<Option<u32>, Error> {
         if page == 0 {
-            self.head.read(out);
+            self.header.read(out);
         } else if let Some(bytes) = self.queue.get(&page) {
             out.copy_from_slice(bytes);
-        } else if page >= self.rows.pages() {
+        } else if page >= self.layout.pages() {
             out.fill(0);
         } else {
-            // Nobody reads what was never written: where the entry says so, it is lost.
-            return Ok(Some(self.sums(blocks, page / GROUP)?.entries[(page % GROUP) as usize]));
+            // redb never reads a page that was never written. If the entry says so, the entry is
+            // lost.
+            return Ok(Some(
+                self.checksums(blocks, page / GROUP_PAGES)?.entries[(page % GROUP_PAGES) as usize],
+            ));
         }
         Ok(None)
     }
 
     /// The checksums of a group, read at first use.
-    fn sums(&mut self, blocks: &Blocks, group: u64) -> Result<&mut Sums, Error> {
-        if !self.sums.contains_key(&group) {
-            let block = self.rows.sums_block(group).ok_or_else(|| no_blocks(group * GROUP))?;
-            let entries = match blocks.read(block, PAGE) {
+    fn checksums(&mut self, blocks: &Blocks, group: u64) -> Result<&mut ChecksumGroup, Error> {
+        if !self.checksums.contains_key(&group) {
+            let block =
+                self.layout.checksum_block(group).ok_or_else(|| no_blocks(group * GROUP_PAGES))?;
+            let entries = match blocks.read(block, PAGE_BYTES) {
                 Ok(bytes) => {
                     let (words, _) = bytes.as_chunks::<4>();
                     words.iter().map(|word| u32::from_le_bytes(*word)).collect()
                 }
-                Err(_) if self.lost == LostPages::AsTheyAre => [UNWRITTEN; GROUP as usize].into(),
+                Err(_) if self.lost == LostPages::AsTheyAre => {
+                    [UNWRITTEN; GROUP_PAGES as usize].into()
+                }
                 Err(errno) => {
                     let context = format!("reading catalog checksums, block {block}");
                     return Err(Error::io(context, errno));
                 }
             };
-            self.sums.insert(group, Sums { entries, queued: false });
+            self.checksums.insert(group, ChecksumGroup { entries, queued: false });
         }
-        Ok(self.sums.get_mut(&group).expect("it was read"))
+        Ok(self.checksums.get_mut(&group).expect("the group was read"))
     }
 
-    /// Sends all that is queued, what lies in a row as one write; durable after the next flush.
-    fn send(&mut self, blocks: &Blocks) -> Result<(), Error> {
+    /// Writes all that is queued, adjacent blocks as one write. Durable after the next flush.
+    fn write_queued(&mut self, blocks: &Blocks) -> Result<(), Error> {
         let mut sent: Vec<(u64, Box<[u8]>)> = Vec::new();
         for (page, bytes) in std::mem::take(&mut self.queue) {
-            let Some(block) = self.rows.block_of(page) else {
+            let Some(block) = self.layout.block_of(page) else {
                 return Err(self.fail("writing past the catalog's blocks", Errno::NOSPC));
             };
-            let sums = match self.sums(blocks, page / GROUP) {
-                Ok(sums) => sums,
+            let checksums = match self.checksums(blocks, page / GROUP_PAGES) {
+                Ok(checksums) => checksums,
                 Err(error) => {
                     self.fail("", Errno::IO);
                     return Err(error);
                 }
             };
-            sums.entries[(page % GROUP) as usize] = entry_of(&bytes);
-            sums.queued = true;
+            checksums.entries[(page % GROUP_PAGES) as usize] = checksum_entry(&bytes);
+            checksums.queued = true;
             sent.push((block, bytes));
         }
-        for (group, sums) in self.sums.iter_mut().filter(|(_, sums)| sums.queued) {
-            let block = self.rows.sums_block(*group).ok_or_else(|| no_blocks(group * GROUP))?;
-            sent.push((block, sums.entries.iter().flat_map(|entry| entry.to_le_bytes()).collect()));
-            sums.queued = false;
+        for (group, checksums) in
+            self.checksums.iter_mut().filter(|(_, checksums)| checksums.queued)
+        {
+            let block =
+                self.layout.checksum_block(*group).ok_or_else(|| no_blocks(group * GROUP_PAGES))?;
+            sent.push((
+                block,
+                checksums.entries.iter().flat_map(|entry| entry.to_le_bytes()).collect(),
+            ));
+            checksums.queued = false;
         }
-        if self.head_queued {
-            let block = self.rows.block_of(0).ok_or_else(|| no_blocks(0))?;
-            let mut bytes = vec![0; PAGE].into_boxed_slice();
-            self.head.write_to(&mut bytes, self.length);
+        if self.header_queued {
+            let block = self.layout.block_of(0).ok_or_else(|| no_blocks(0))?;
+            let mut bytes = vec![0; PAGE_BYTES].into_boxed_slice();
+            self.header.encode_into(&mut bytes, self.length);
             sent.push((block, bytes));
-            self.head_queued = false;
+            self.header_queued = false;
         }
         sent.sort_unstable_by_key(|(block, _)| *block);
         for row in sent.chunk_by(|one, next| one.0 + 1 == next.0) {
-            for part in row.chunks(MAX_WRITE / PAGE) {
-                let mut buffer = Buffer::zeroed(part.len() * PAGE);
-                for (to, (_, bytes)) in buffer.chunks_exact_mut(PAGE).zip(part) {
+            for part in row.chunks(MAX_WRITE_BYTES / PAGE_BYTES) {
+                let mut buffer = Buffer::zeroed(part.len() * PAGE_BYTES);
+                for (to, (_, bytes)) in buffer.chunks_exact_mut(PAGE_BYTES).zip(part) {
                     to.copy_from_slice(bytes);
                 }
                 let block = part[0].0;
@@ -568,6 +590,6 @@ fn no_blocks(page: u64) -> Error {
 impl fmt::Debug for Store {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
-        write!(out, "catalog store, {} of {} bytes", state.length, state.rows.pages() * BLOCK)
+        write!(out, "catalog store, {} of {} bytes", state.length, state.layout.pages() * BLOCK)
     }
 }

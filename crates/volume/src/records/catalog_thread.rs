@@ -1,5 +1,5 @@
-//! [`Reader`]: a thread that asks the catalog, and so waits for the device, in place of those who must
-//! not. Each waits for one answer, so that no more is queued than tasks there are.
+//! [`Reader`]: a thread that reads the catalog, and so waits for the device, for callers that must
+//! not block. Each caller waits for one reply, so the queue never exceeds the number of tasks.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ use crate::error::Error;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread with a queue. It begins with the first job.
+/// A thread with a queue. The first job starts it.
 #[derive(Default)]
 pub(crate) struct Reader {
     queue: Arc<Queue>,
@@ -38,28 +38,31 @@ struct QueueState {
 }
 
 impl Reader {
-    /// Has the thread do something; the future answers what came of it, EIO where that was a panic.
+    /// Runs a job on the thread. The reply resolves to its result, or to EIO if the job panics.
     ///
     /// # Errors
-    /// EAGAIN when there can be no thread; ECHILD in the child of a fork.
+    /// EAGAIN when the thread cannot be started; ECHILD in the child of a fork.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<Reply<T>, Error> {
         if self.fork.is_forked() {
-            return Err(Error::refused(Errno::CHILD, "asking the catalog of the parent's volume"));
+            return Err(Error::refused(
+                Errno::CHILD,
+                "reading the catalog of the parent's volume after a fork",
+            ));
         }
         let cell = Oneshot::default();
-        let mut duty = Duty { cell: cell.clone(), outcome: None };
+        let mut guard = ReplyGuard { cell: cell.clone(), outcome: None };
         let job = move || {
-            duty.outcome = Some(job());
-            drop(duty);
+            guard.outcome = Some(job());
+            drop(guard);
         };
         let mut state = self.queue.state.lock();
         if state.thread.is_none() && !state.is_closed {
             let queue = self.queue.clone();
             let builder = std::thread::Builder::new().name("uringfs-catalog".into());
-            let thread = builder.spawn(move || queue.serve()).map_err(|error| {
+            let thread = builder.spawn(move || queue.run_jobs()).map_err(|error| {
                 Error::io("starting the thread that reads the catalog", Errno::AGAIN).because(error)
             })?;
             state.thread = Some(thread);
@@ -69,8 +72,8 @@ impl Reader {
         Ok(Reply { cell })
     }
 
-    /// Forgets what has not begun, and waits for what has. Afterwards nobody reads the device. In the child of a fork
-    /// the thread is the parent's.
+    /// Drops queued jobs and waits for the running one. Nothing reads the device afterwards. In the
+    /// child of a fork the thread belongs to the parent.
     pub(crate) fn stop(&self) {
         if self.fork.is_forked() {
             return std::mem::forget(self.queue.clone());
@@ -82,9 +85,9 @@ impl Reader {
         };
         self.queue.changed.notify_one();
         drop(jobs);
-        // Its own job may have dropped the last that led here.
+        // The thread's own job may have dropped the last reference to this.
         if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {
-            // Panics end in there.
+            // The thread catches panics.
             let _ = thread.join();
         }
     }
@@ -97,7 +100,7 @@ impl Drop for Reader {
 }
 
 impl Queue {
-    fn serve(&self) {
+    fn run_jobs(&self) {
         loop {
             let job = {
                 let mut state = self.state.lock();
@@ -109,13 +112,13 @@ impl Queue {
                     }
                 }
             };
-            // Whoever waits for this one hears of it; it is no reason to leave the others waiting.
+            // The reply reports the panic. The thread goes on, since other callers wait.
             let _ = catch_unwind(AssertUnwindSafe(job));
         }
     }
 }
 
-/// The outcome of a job, awaited.
+/// A future of a job's result.
 pub(crate) struct Reply<T> {
     cell: Oneshot<Result<T, Error>>,
 }
@@ -128,15 +131,15 @@ impl<T> Future for Reply<T> {
     }
 }
 
-/// The duty to answer. Dropped without an outcome, as by a panic, it answers EIO.
-struct Duty<T> {
+/// Sends the reply. Dropped without an outcome, as by a panic, it sends EIO.
+struct ReplyGuard<T> {
     cell: Oneshot<Result<T, Error>>,
     outcome: Option<Result<T, Error>>,
 }
 
-impl<T> Drop for Duty<T> {
+impl<T> Drop for ReplyGuard<T> {
     fn drop(&mut self) {
-        let lost = || Err(Error::io("asking the catalog", Errno::IO));
+        let lost = || Err(Error::io("reading the catalog", Errno::IO));
         self.cell.set(self.outcome.take().unwrap_or_else(lost));
     }
 }
@@ -148,42 +151,42 @@ mod tests {
     use std::task::Wake;
 
     #[test]
-    fn what_was_asked_is_answered_though_the_reader_is_dropped_by_its_own_job() {
+    fn a_job_may_drop_its_own_thread() {
         let reader = Arc::new(Reader::default());
-        let (told, heard) = channel();
+        let (sender, receiver) = channel();
         let its = reader.clone();
         drop(reader.run(move || {
-            let sent = told.send(std::thread::current().name().map(str::to_owned));
+            let sent = sender.send(std::thread::current().name().map(str::to_owned));
             drop((its, sent));
             Ok(())
         }));
         drop(reader);
-        assert_eq!(heard.recv().unwrap().as_deref(), Some("uringfs-catalog"));
-        assert!(heard.recv().is_err());
+        assert_eq!(receiver.recv().unwrap().as_deref(), Some("uringfs-catalog"));
+        assert!(receiver.recv().is_err());
     }
 
-    struct Told(Sender<()>);
+    struct ChannelWaker(Sender<()>);
 
-    impl Wake for Told {
+    impl Wake for ChannelWaker {
         fn wake(self: Arc<Self>) {
             self.0.send(()).unwrap();
         }
     }
 
-    /// Waits in place for a reply, whoever answers it.
+    /// Blocks until a reply arrives.
     fn outcome<T>(mut reply: Reply<T>) -> Result<T, Error> {
-        let (told, heard) = channel();
-        let waker = Arc::new(Told(told)).into();
+        let (sender, receiver) = channel();
+        let waker = Arc::new(ChannelWaker(sender)).into();
         loop {
             match Pin::new(&mut reply).poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(outcome) => return outcome,
-                Poll::Pending => heard.recv().unwrap(),
+                Poll::Pending => receiver.recv().unwrap(),
             }
         }
     }
 
     #[test]
-    fn a_job_that_panics_is_an_error_of_whoever_asked_and_the_next_goes_on() {
+    fn a_panicking_job_fails_alone() {
         let reader = Reader::default();
         let panics = reader.run(|| -> Result<(), Error> { panic!("as a test does") }).unwrap();
         let next = reader.run(|| Ok(7)).unwrap();
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn stopped_it_has_ended_what_was_under_way_and_forgets_the_rest() {
+    fn stop_waits_for_the_running_job_and_drops_the_rest() {
         let reader = Reader::default();
         let ((begun, has_begun), (go, going)) = (channel(), channel::<()>());
         let held = Arc::new(());
@@ -210,7 +213,7 @@ mod tests {
         has_begun.recv().unwrap();
         std::thread::scope(|scope| {
             let stopping = scope.spawn(|| reader.stop());
-            // The second has been forgotten before the first has ended.
+            // The second job is dropped before the first has ended.
             assert_eq!(outcome(second.unwrap()).unwrap_err().errno(), Errno::IO);
             go.send(()).unwrap();
             stopping.join().unwrap();

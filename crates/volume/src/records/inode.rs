@@ -1,4 +1,4 @@
-//! What is known of a file besides its bytes and its names, and its record in the catalog.
+//! Attributes of a file, and its record in the catalog.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,29 +11,29 @@ use crate::blocks::BLOCK;
 use crate::error::Error;
 use crate::space::extent::FILE_BLOCKS;
 
-/// A file's number in its volume, never used again for another.
+/// A file's number in its volume. Never reused for another file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InodeNumber(pub u64);
 
 impl InodeNumber {
-    /// The directory at the top.
+    /// The root directory.
     pub const ROOT: InodeNumber = InodeNumber(1);
 
-    /// A number as it was read. None for those that nothing has: 0, and the largest, behind whose
-    /// records there would be no key.
+    /// A number that was read from the device. `None` for 0, and for the largest number: no key
+    /// could follow its records.
     pub(crate) fn of(number: u64) -> Option<InodeNumber> {
         (1..u64::MAX).contains(&number).then_some(InodeNumber(number))
     }
 }
 
-/// What kind of file it is.
+/// The kind of a file, as the type bits of `st_mode` name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
-    /// Bytes.
+    /// A regular file.
     File,
-    /// Names of others.
+    /// A directory.
     Directory,
-    /// A path to look at instead.
+    /// A symbolic link.
     Symlink,
     /// A block device of this number.
     BlockDevice(u64),
@@ -46,7 +46,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The bits of `st_mode` that say so (`S_IFMT`), and the device's number.
+    /// The type bits of `st_mode` (`S_IFMT`), and the device's number.
     pub fn mode_bits(self) -> (u16, u64) {
         match self {
             FileKind::Fifo => (0o010_000, 0),
@@ -59,7 +59,7 @@ impl FileKind {
         }
     }
 
-    /// The kind that bits of `st_mode` say, if they say one.
+    /// The kind in the type bits of `st_mode`, if they name one.
     pub fn of_mode(mode: u16, device: u64) -> Option<FileKind> {
         Some(match mode & 0o170_000 {
             0o010_000 => FileKind::Fifo,
@@ -74,59 +74,63 @@ impl FileKind {
     }
 }
 
-/// A moment in UTC as `statx` has it: seconds since 1970, before it negative, and the nanoseconds behind them.
+/// A time in UTC as in `statx`: seconds since 1970, negative before it, and the nanoseconds after
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time {
     seconds: i64,
     nanoseconds: u32,
 }
 
-const SECOND_NS: u32 = 1_000_000_000;
+const NANOSECONDS_PER_SECOND: u32 = 1_000_000_000;
 
 impl Time {
-    /// None for a billion nanoseconds and more.
+    /// `None` for a billion nanoseconds and more.
     pub const fn new(seconds: i64, nanoseconds: u32) -> Option<Time> {
-        match nanoseconds < SECOND_NS {
+        match nanoseconds < NANOSECONDS_PER_SECOND {
             true => Some(Time { seconds, nanoseconds }),
             false => None,
         }
     }
 
-    /// So many nanoseconds after 1970 began: from 1677 to 2262.
+    /// The time this many nanoseconds after 1970 began: from 1677 to 2262.
     pub const fn of_nanoseconds(nanoseconds: i64) -> Time {
         Time {
-            seconds: nanoseconds.div_euclid(SECOND_NS as i64),
-            nanoseconds: nanoseconds.rem_euclid(SECOND_NS as i64) as u32,
+            seconds: nanoseconds.div_euclid(NANOSECONDS_PER_SECOND as i64),
+            nanoseconds: nanoseconds.rem_euclid(NANOSECONDS_PER_SECOND as i64) as u32,
         }
     }
 
-    /// The coarse clock's: it moves a few hundred times a second, and asking it is no system call.
+    /// The coarse clock's time. It changes a few hundred times a second, and reading it needs no
+    /// system call.
     #[inline]
     pub fn now() -> Time {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         Time { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
     }
 
-    /// Whole seconds since 1970; of -0.1 s, -1.
+    /// Whole seconds since 1970. For -0.1 s this is -1.
     pub fn seconds(self) -> i64 {
         self.seconds
     }
 
-    /// What follows them, below a billion.
+    /// The nanoseconds after them, below a billion.
     pub fn nanoseconds(self) -> u32 {
         self.nanoseconds
     }
 
-    /// A word that is another for each of the moments of some centuries.
+    /// Nanoseconds since 1970, modulo 2^64: distinct within some centuries.
     #[inline]
     pub(crate) fn word(self) -> i64 {
-        self.seconds.wrapping_mul(SECOND_NS.into()).wrapping_add(self.nanoseconds.into())
+        self.seconds
+            .wrapping_mul(NANOSECONDS_PER_SECOND.into())
+            .wrapping_add(self.nanoseconds.into())
     }
 }
 
 impl From<SystemTime> for Time {
     fn from(time: SystemTime) -> Time {
-        // The kernel's, so that the seconds fit.
+        // The kernel's times, so that the seconds fit.
         let whole = |time: Duration| (time.as_secs() as i64, time.subsec_nanos());
         match time.duration_since(SystemTime::UNIX_EPOCH).map_err(|before| before.duration()) {
             Ok(after) => {
@@ -135,64 +139,66 @@ impl From<SystemTime> for Time {
             }
             Err(before) => match whole(before) {
                 (seconds, 0) => Time { seconds: -seconds, nanoseconds: 0 },
-                (seconds, part) => Time { seconds: -seconds - 1, nanoseconds: SECOND_NS - part },
+                (seconds, part) => {
+                    Time { seconds: -seconds - 1, nanoseconds: NANOSECONDS_PER_SECOND - part }
+                }
             },
         }
     }
 }
 
-/// What is known of a file.
+/// Attributes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
-    /// What kind it is.
+    /// The kind of file.
     pub kind: FileKind,
     /// Permissions, with set-ID and sticky bits: the lower twelve bits of `st_mode`.
     pub permissions: u16,
-    /// Who owns it.
+    /// The owner's user ID.
     pub user: u32,
-    /// And which group.
+    /// The group ID.
     pub group: u32,
-    /// Names it has; of a directory two and one for each directory in it.
+    /// Number of names. For a directory: two, and one for each directory in it.
     pub links: u32,
-    /// Bytes; of a symlink those of its target, of a directory 0.
+    /// Size in bytes. For a symlink: of its target. For a directory: 0.
     pub size: u64,
-    /// Blocks of 4096 bytes that a file has on the device.
+    /// Blocks of 4096 bytes that the file has on the device.
     pub blocks: u64,
-    /// Last read, where relatime says so.
+    /// Last access, updated by the rules of relatime.
     pub accessed: Time,
-    /// Bytes last changed.
+    /// Last change of the content.
     pub modified: Time,
-    /// Anything last changed.
+    /// Last change of content or attributes.
     pub changed: Time,
-    /// Made.
+    /// Creation.
     pub created: Time,
-    /// The directory it is in, of a directory; itself, of the root; 0, of all others.
+    /// For a directory: its parent; the root is its own parent. For others: 0.
     pub parent: InodeNumber,
-    /// A directory of what is half-written, such as the program's `put` makes: it is nobody's, and whoever finds it
-    /// removes it.
+    /// A directory of unfinished files, as the program's `put` creates. It belongs to no process: a
+    /// later one that finds it removes it.
     pub is_staging: bool,
-    /// Where a symlink leads.
+    /// The target of a symlink.
     pub target: Box<[u8]>,
 }
 
-/// Format of the record, as it is written.
+/// Version of the record that this code writes.
 const VERSION: u8 = 3;
-/// The one before, which is only read: volumes of older versions have it.
-const OLD_VERSION: u8 = 2;
+/// The previous version, which is only read: volumes of older versions have it.
+const PREVIOUS_VERSION: u8 = 2;
 /// The flag of [`Inode::is_staging`].
-const STAGING: u8 = 1;
-/// The bits of a mode that say no kind.
-const PERMISSIONS: u16 = 0o7777;
-/// What relatime lets a time of access be old, in seconds.
-const DAY: i64 = 24 * 3600;
-/// The longest target of a symlink, as the kernel's PATH_MAX.
+const STAGING_FLAG: u8 = 1;
+/// The bits of a mode without the kind.
+const PERMISSION_BITS: u16 = 0o7777;
+/// The age at which relatime updates the access time, in seconds.
+const DAY_SECONDS: i64 = 24 * 3600;
+/// The most bytes of a symlink's target, as the kernel's PATH_MAX.
 pub(crate) const LONGEST_TARGET: usize = 4095;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-struct Record {
+struct RawInode {
     version: u8,
-    /// [`STAGING`], or none.
+    /// [`STAGING_FLAG`], or 0.
     flags: u8,
     mode: U16,
     links: U32,
@@ -208,23 +214,23 @@ struct Record {
     blocks: U64,
 }
 
-/// What follows it, in the order of the times: nanoseconds behind their seconds. In [`OLD_VERSION`] nothing
-/// does, and the times are nanoseconds since 1970.
-type Parts = [U32; 4];
+/// The nanoseconds of the four times, in their order. They follow the record. In
+/// [`PREVIOUS_VERSION`] they are missing, and the times are nanoseconds since 1970.
+type Nanoseconds = [U32; 4];
 
-impl Record {
+impl RawInode {
     fn times(&self) -> [i64; 4] {
         [self.accessed, self.modified, self.changed, self.created].map(I64::get)
     }
 }
 
 impl Inode {
-    /// A new one, of no size, made now.
+    /// A new inode of size 0, with the current time.
     pub fn new(kind: FileKind, permissions: u16) -> Inode {
         let now = Time::now();
         Inode {
             kind,
-            permissions: permissions & PERMISSIONS,
+            permissions: permissions & PERMISSION_BITS,
             user: 0,
             group: 0,
             links: if kind == FileKind::Directory { 2 } else { 1 },
@@ -243,35 +249,37 @@ impl Inode {
     /// A new symbolic link.
     ///
     /// # Errors
-    /// EINVAL for a target that is empty or has a byte 0 in it.
+    /// EINVAL for a target that is empty or contains a zero byte.
     pub fn symlink(target: &[u8]) -> Result<Inode, Error> {
         if target.is_empty() || target.contains(&0) {
-            return Err(Error::refused(Errno::INVAL, "a symbolic link has to lead somewhere"));
+            return Err(Error::refused(
+                Errno::INVAL,
+                "the target of a symbolic link is empty or contains a zero byte",
+            ));
         }
         let mut inode = Inode::new(FileKind::Symlink, 0o777);
         (inode.size, inode.target) = (target.len() as u64, target.into());
         Ok(inode)
     }
 
-    /// Bytes that it has on the device.
+    /// Bytes allocated on the device.
     pub fn allocated(&self) -> u64 {
         self.blocks * BLOCK
     }
 
-    /// Gives it to another user or group, where one is told. As on Linux a file does not run as its
-    /// owner or group any more then.
+    /// Sets user and group, where given. Clears the set-ID bits as Linux does.
     pub fn set_owner(&mut self, user: Option<u32>, group: Option<u32>) {
         (self.user, self.group) = (user.unwrap_or(self.user), group.unwrap_or(self.group));
         self.take_rights();
     }
 
-    /// Takes away what [`Self::lent_rights`] answers.
+    /// Clears [`Self::lent_rights`].
     pub(crate) fn take_rights(&mut self) {
         self.permissions &= !self.lent_rights();
     }
 
-    /// The permissions by which whoever runs it does so as its owner or group. Set-group-ID without
-    /// the group's right to run it means something else.
+    /// The permission bits with which a program runs as the file's owner or group. Set-group-ID
+    /// without group execute permission has another meaning.
     pub(crate) fn lent_rights(&self) -> u16 {
         match self.kind {
             FileKind::Directory => 0,
@@ -280,22 +288,22 @@ impl Inode {
         }
     }
 
-    /// Whether a read moves its time of access, as relatime has it: once after each change, and once a
-    /// day.
+    /// Whether a read updates the access time, by the rules of relatime: once after each change,
+    /// and once a day.
     pub(crate) fn is_access_due(&self, now: Time) -> bool {
-        let seconds = self.accessed.seconds.saturating_add(DAY);
+        let seconds = self.accessed.seconds.saturating_add(DAY_SECONDS);
         let a_day_later = Time { seconds, ..self.accessed };
         self.accessed <= self.modified.max(self.changed) || now >= a_day_later
     }
 
-    /// As it stands in the catalog: 96 bytes, and a symlink's target.
+    /// The record in the catalog: 96 bytes, and a symlink's target.
     pub(crate) fn to_record(&self) -> Vec<u8> {
         let (bits, device) = self.kind.mode_bits();
-        let record = Record {
+        let record = RawInode {
             version: VERSION,
-            flags: if self.is_staging { STAGING } else { 0 },
-            // Other bits that a caller has set would make another kind.
-            mode: (bits | self.permissions & PERMISSIONS).into(),
+            flags: if self.is_staging { STAGING_FLAG } else { 0 },
+            // Other bits, which a caller may have set, would change the kind.
+            mode: (bits | self.permissions & PERMISSION_BITS).into(),
             links: self.links.into(),
             user: self.user.into(),
             group: self.group.into(),
@@ -309,55 +317,56 @@ impl Inode {
             blocks: self.blocks.into(),
         };
         let times = [self.accessed, self.modified, self.changed, self.created];
-        let parts: Parts = times.map(|time| time.nanoseconds.into());
-        [record.as_bytes(), parts.as_bytes(), &self.target].concat()
+        let nanoseconds: Nanoseconds = times.map(|time| time.nanoseconds.into());
+        [record.as_bytes(), nanoseconds.as_bytes(), &self.target].concat()
     }
 
-    /// From the catalog.
+    /// Parses a record of the catalog.
     ///
     /// # Errors
-    /// What about the record cannot be.
+    /// `Damaged`, with the invalid field.
     pub(crate) fn of_record(bytes: &[u8]) -> Result<Inode, Error> {
         let damaged = |what: &str| Error::damaged(format!("an inode's record {what}"));
         let too_short = || damaged("is too short");
-        let (record, rest) = Record::ref_from_prefix(bytes).map_err(|_| too_short())?;
+        let (record, rest) = RawInode::ref_from_prefix(bytes).map_err(|_| too_short())?;
         let (times, target) = match (record.version, record.flags) {
-            (VERSION, 0 | STAGING) => {
-                let (parts, target) = Parts::ref_from_prefix(rest).map_err(|_| too_short())?;
+            (VERSION, 0 | STAGING_FLAG) => {
+                let (nanoseconds, target) =
+                    Nanoseconds::ref_from_prefix(rest).map_err(|_| too_short())?;
                 let seconds = record.times();
                 let time = |which: usize| {
-                    let time = Time::new(seconds[which], parts[which].get());
-                    time.ok_or_else(|| damaged("has a time that cannot be"))
+                    let time = Time::new(seconds[which], nanoseconds[which].get());
+                    time.ok_or_else(|| damaged("has an invalid time"))
                 };
                 let times = [time(0)?, time(1)?, time(2)?, time(3)?];
                 (times, target)
             }
-            (OLD_VERSION, 0) => (record.times().map(Time::of_nanoseconds), rest),
-            _ => return Err(damaged("is of no known version")),
+            (PREVIOUS_VERSION, 0) => (record.times().map(Time::of_nanoseconds), rest),
+            _ => return Err(damaged("has an unknown version")),
         };
         let [accessed, modified, changed, created] = times;
         let kind = FileKind::of_mode(record.mode.get(), record.device.get())
-            .ok_or_else(|| damaged("is of no known kind"))?;
+            .ok_or_else(|| damaged("has an unknown kind"))?;
         let is_symlink = kind == FileKind::Symlink;
         if is_symlink == target.is_empty() || target.len() > LONGEST_TARGET {
-            return Err(damaged("has a target that cannot be"));
+            return Err(damaged("has an invalid target"));
         }
         if is_symlink && record.size.get() != target.len() as u64 || record.size.get() >> 63 != 0 {
-            return Err(damaged("has a size that cannot be"));
+            return Err(damaged("has an invalid size"));
         }
         if kind == FileKind::Directory && InodeNumber::of(record.parent.get()).is_none() {
-            return Err(damaged("has a parent that cannot be"));
+            return Err(damaged("has an invalid parent"));
         }
-        let is_staging = record.flags & STAGING != 0;
+        let is_staging = record.flags & STAGING_FLAG != 0;
         if is_staging && kind != FileKind::Directory {
-            return Err(damaged("has a flag that cannot be"));
+            return Err(damaged("has an invalid flag"));
         }
         if record.blocks.get() > if kind == FileKind::File { FILE_BLOCKS } else { 0 } {
-            return Err(damaged("has blocks that cannot be"));
+            return Err(damaged("has an invalid number of blocks"));
         }
         Ok(Inode {
             kind,
-            permissions: record.mode.get() & PERMISSIONS,
+            permissions: record.mode.get() & PERMISSION_BITS,
             user: record.user.get(),
             group: record.group.get(),
             links: record.links.get(),
@@ -404,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_as_they_were() {
+    fn records_are_read_back_unchanged() {
         for kind in KINDS {
             let inode = of(kind);
             let record = inode.to_record();
@@ -414,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_an_error() {
+    fn invalid_records_are_refused() {
         let spoilt = |at: usize, byte: u8| {
             let mut record = of(FileKind::File).to_record();
             record[at] = byte;
@@ -435,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_or_gives_away_takes_the_rights_that_a_file_lends() {
+    fn a_change_of_owner_clears_the_set_id_bits() {
         let left = |kind, permissions| {
             let mut inode = Inode::new(kind, permissions);
             inode.set_owner(None, Some(7));
@@ -449,24 +458,24 @@ mod tests {
     }
 
     #[test]
-    fn times_of_access_move_after_a_change_and_once_a_day() {
+    fn the_access_time_is_due_after_a_change_and_once_a_day() {
         let mut inode = Inode::new(FileKind::File, 0o644);
         let now = inode.modified;
         assert!(inode.is_access_due(now));
         let later = |nanoseconds: i64| Time::of_nanoseconds(now.word() + nanoseconds);
         inode.accessed = later(1);
-        assert!(!inode.is_access_due(later(DAY * 1_000_000_000)));
-        assert!(inode.is_access_due(later(DAY * 1_000_000_000 + 1)));
+        assert!(!inode.is_access_due(later(DAY_SECONDS * 1_000_000_000)));
+        assert!(inode.is_access_due(later(DAY_SECONDS * 1_000_000_000 + 1)));
         inode.changed = inode.accessed;
         assert!(inode.is_access_due(now));
     }
 
     #[test]
-    fn a_record_of_the_version_before_is_read() {
+    fn a_record_of_the_previous_version_is_read() {
         let inode = of(FileKind::Symlink);
         let record = inode.to_record();
         let mut old = [&record[..80], &inode.target].concat();
-        old[0] = OLD_VERSION;
+        old[0] = PREVIOUS_VERSION;
         for (time, nanoseconds) in [(32, 7), (40, -5), (48, i64::MIN), (56, i64::MAX)] {
             old[time..time + 8].copy_from_slice(&i64::to_le_bytes(nanoseconds));
         }
@@ -480,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn times_reach_as_far_as_those_of_the_kernel() {
+    fn times_have_the_range_of_the_kernels() {
         let year = Duration::from_secs(365 * 24 * 3600);
         let of = |time: SystemTime| (Time::from(time).seconds(), Time::from(time).nanoseconds());
         let epoch = SystemTime::UNIX_EPOCH;

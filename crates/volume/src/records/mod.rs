@@ -1,13 +1,13 @@
-//! Records in memory: what the catalog does not hold yet, and what was read from it.
+//! Records in memory: uncommitted changes, and cached records of the catalog.
 
-// Changes that lie over the catalog until a commit takes them.
+// Uncommitted changes, which reads see before the catalog.
 pub(crate) mod overlay;
 
-// Records that were read and have not changed.
+// Unchanged records that were read or committed.
 pub(crate) mod record_cache;
 
-// The record of a file.
+// The record of an inode.
 pub(crate) mod inode;
 
-// A thread that reads the catalog for tasks.
+// The thread that reads the catalog for tasks.
 pub(crate) mod catalog_thread;

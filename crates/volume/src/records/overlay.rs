@@ -1,5 +1,5 @@
-//! What memory knows of records: what has changed since the last commit, which the committer drains
-//! into the catalog, and some that are as the catalog has them.
+//! Uncommitted changes of records, over a cache of committed ones. Reads look here before the
+//! catalog. A commit drains the changes into the catalog.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
@@ -8,15 +8,15 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::catalog::{Batch, Key, Record, Reserve, Size, Table};
-use crate::records::record_cache::Clean;
+use crate::records::record_cache::RecordCache;
 
-/// Numbers commits, from 1.
+/// The number of a commit, from 1.
 pub(crate) type CommitNumber = u64;
 
-/// A record's new value, or none where it is to go.
+/// A record's new value; `None` deletes it.
 type Value = Option<Box<[u8]>>;
 
-/// Records that are to be changed together, in the order of their keys.
+/// Changes of records that happen together, in the order of their keys.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     tables: [BTreeMap<Box<[u8]>, Value>; Table::ALL.len()],
@@ -24,23 +24,22 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Sets a record; the last counts.
+    /// Sets a record. The last change counts.
     pub(crate) fn put(&mut self, key: Key<'_>, value: Vec<u8>) {
         self.set(key.table(), key.bytes().into(), Some(value.into()));
     }
 
-    /// Has a record go.
+    /// Deletes a record.
     pub(crate) fn delete(&mut self, key: Key<'_>) {
         self.set(key.table(), key.bytes().into(), None);
     }
 
-    /// How much there is to commit.
     pub(crate) fn size(&self) -> Size {
         self.size
     }
 
-    /// Whether they may use the room that is kept: not where there are going to be more names, or
-    /// attributes with a name, than before.
+    /// Whether the commit may use the reserved pages: not if it adds more names, or attributes with
+    /// names, than it removes.
     pub(crate) fn reserve(&self) -> Reserve {
         let records = [Table::Names, Table::Xattrs].map(|table| &self.tables[table.index()]);
         let (put, gone): (Vec<_>, Vec<_>) =
@@ -48,7 +47,7 @@ impl Changes {
         if put.len() > gone.len() { Reserve::Keep } else { Reserve::Use }
     }
 
-    /// All of them, for the catalog.
+    /// All changes, for the catalog.
     pub(crate) fn to_batch(&self) -> Batch {
         let mut batch = Batch::default();
         for (table, records) in Table::ALL.iter().zip(&self.tables) {
@@ -59,13 +58,13 @@ impl Changes {
         batch
     }
 
-    /// Sets a record, or has it go.
+    /// Sets or deletes a record.
     pub(crate) fn set(&mut self, table: Table, key: Box<[u8]>, value: Value) {
-        let bytes_of = |value: &Value| value.as_ref().map_or(0, |value| value.len() as u64);
+        let value_bytes = |value: &Value| value.as_ref().map_or(0, |value| value.len() as u64);
         let key_bytes = key.len() as u64;
-        self.size.bytes += bytes_of(&value);
+        self.size.bytes += value_bytes(&value);
         match self.tables[table.index()].insert(key, value) {
-            Some(old) => self.size.bytes -= bytes_of(&old),
+            Some(old) => self.size.bytes -= value_bytes(&old),
             None => {
                 self.size.changes += 1;
                 self.size.bytes += key_bytes;
@@ -73,19 +72,19 @@ impl Changes {
         }
     }
 
-    /// What a record is to become, if it changes.
+    /// The change of a record, if there is one.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<&Value> {
         self.tables[table.index()].get(key)
     }
 
-    /// Those of a table from one key on and before another.
+    /// The changes of a table with keys in a range.
     fn range(&self, table: Table, keys: &Range<Vec<u8>>) -> impl Iterator<Item = (&[u8], &Value)> {
         let keys = (Bound::Included(&keys.start[..]), Bound::Excluded(&keys.end[..]));
         self.tables[table.index()].range::<[u8], _>(keys).map(|(key, value)| (&key[..], value))
     }
 
-    /// Adds what changed before, where it has not changed since.
-    fn put_beneath(&mut self, older: &Changes) {
+    /// Adds older changes, where there is no newer one.
+    fn merge_under(&mut self, older: &Changes) {
         for (table, records) in Table::ALL.iter().zip(&older.tables) {
             for (key, value) in records {
                 if self.get(*table, key).is_none() {
@@ -96,22 +95,23 @@ impl Changes {
     }
 }
 
-/// Records of a commit that are kept at hand when it has ended, if there are no more.
-const MOST_KEPT: u64 = 256;
+/// The most changes of a commit that are cached when it has ended.
+const MAX_CACHED_CHANGES: u64 = 256;
 
-/// What has changed and is not committed: what is being committed now, and what came after. And
-/// records that have not, as far as there is room for them.
+/// Changes that are not committed: those being committed, and newer ones. Also a bounded cache of
+/// unchanged records.
 #[derive(Debug)]
 pub(crate) struct Pending {
     current: Changes,
     committing: Option<Arc<Changes>>,
-    clean: Clean,
-    /// Those that somebody still holds, and some that nobody does.
+    cache: RecordCache,
+    /// Watches of readers, and some that are no longer used.
     watches: Vec<Weak<Watch>>,
 }
 
-/// What has been committed of some records since the catalog was asked for them: whatever it says, this
-/// laid over it is how they are now. So nobody has to ask again because others commit meanwhile.
+/// The changes of some records that were committed since a read of the catalog began. Merged over
+/// the result of the read, whenever it happened, they give the current records. So concurrent
+/// commits never make a read start again.
 #[derive(Debug)]
 pub(crate) struct Watch {
     table: Table,
@@ -119,53 +119,53 @@ pub(crate) struct Watch {
     since: Mutex<Changes>,
 }
 
-/// What is known here of a record.
+/// The state of a record in memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Known<'a> {
-    /// This is its value.
+    /// The current value.
     Value(&'a [u8]),
-    /// It is gone.
+    /// The record does not exist.
     Gone,
-    /// Nothing: the catalog has it, or has not.
+    /// Only the catalog knows.
     Nothing,
 }
 
 impl Pending {
-    /// Nothing; clean records are going to take so many bytes at the most.
-    pub(crate) fn new(clean_bytes: usize) -> Pending {
+    /// An empty overlay. Cached records take at most `cache_bytes` bytes.
+    pub(crate) fn new(cache_bytes: usize) -> Pending {
         Pending {
             current: Changes::default(),
             committing: None,
-            clean: Clean::new(clean_bytes),
+            cache: RecordCache::new(cache_bytes),
             watches: Vec::new(),
         }
     }
 
-    /// Changes records.
+    /// Applies changes.
     pub(crate) fn apply(&mut self, changes: Changes) {
         for (table, records) in Table::ALL.iter().zip(changes.tables) {
             for (key, value) in records {
-                self.clean.remove(*table, &key);
+                self.cache.remove(*table, &key);
                 self.current.set(*table, key, value);
             }
         }
     }
 
-    /// How much waits for a commit to begin.
+    /// Size of the changes that no commit has taken yet.
     pub(crate) fn waiting(&self) -> Size {
         self.current.size()
     }
 
-    /// How much is not committed.
+    /// Size of all uncommitted changes.
     pub(crate) fn size(&self) -> Size {
         self.committing.as_ref().map_or(Size::default(), |changes| changes.size()) + self.waiting()
     }
 
-    /// Follows what is committed of these records, for whoever is going to ask the catalog for them.
+    /// Watches these records. Call it before reading them from the catalog.
     pub(crate) fn watch(&mut self, table: Table, keys: Range<Vec<u8>>) -> Arc<Watch> {
         if self.watches.len() == self.watches.capacity() {
             self.watches.retain(|watch| watch.strong_count() > 0);
-            // Room for as many more, so that each pays for looking through a few.
+            // Doubles the capacity, so that each call pays for the scan of a few entries.
             self.watches.reserve(self.watches.len() + 1);
         }
         let watch = Arc::new(Watch::new(table, keys));
@@ -173,9 +173,9 @@ impl Pending {
         watch
     }
 
-    /// What is known of a record.
+    /// The state of a record.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Known<'_> {
-        match self.changed(table, key).map(Option::as_deref).or_else(|| self.clean.get(table, key))
+        match self.changed(table, key).map(Option::as_deref).or_else(|| self.cache.get(table, key))
         {
             Some(Some(value)) => Known::Value(value),
             Some(None) => Known::Gone,
@@ -183,13 +183,13 @@ impl Pending {
         }
     }
 
-    /// Takes note of what the catalog has said of the one record that is watched.
+    /// Caches the value that the catalog returned for the one watched record.
     pub(crate) fn learn(&mut self, watch: &Watch, value: Option<Vec<u8>>) {
         let (table, key) = (watch.table, &watch.keys.start[..]);
         if self.changed(table, key).is_none() {
             let newer = watch.since.lock().get(table, key).cloned();
             let value = newer.unwrap_or_else(|| value.map(Into::into));
-            self.clean.insert(table, key.into(), value);
+            self.cache.insert(table, key.into(), value);
         }
     }
 
@@ -198,8 +198,8 @@ impl Pending {
         self.current.get(table, key).or_else(older)
     }
 
-    /// Lays what has changed, `own` uppermost, over `records`, which are all that the catalog had of
-    /// these `keys`, in order, at some moment since they are watched.
+    /// Merges all changes over `records`, `own` last. `records` are all that the catalog had in
+    /// `keys`, in order, at some moment since the watch began.
     pub(crate) fn lay_over(
         &self,
         own: &Changes,
@@ -225,7 +225,7 @@ impl Pending {
         merged.into_iter().collect()
     }
 
-    /// Takes what is to be committed now; it stays known until [`Self::end_commit`].
+    /// Takes the changes to commit. Reads still see them until [`Self::end_commit`].
     pub(crate) fn begin_commit(&mut self) -> Arc<Changes> {
         assert!(self.committing.is_none(), "one commit at a time");
         let changes = Arc::new(std::mem::take(&mut self.current));
@@ -233,13 +233,14 @@ impl Pending {
         changes
     }
 
-    /// The catalog has it. A few records are kept at hand: the next commit asks for the same inodes, mostly.
+    /// The catalog has the changes now. The records of a small commit stay cached: the next commit
+    /// mostly needs the same inodes.
     pub(crate) fn end_commit(&mut self) {
         let Some(committed) = self.committing.take() else { return };
-        if committed.size().changes <= MOST_KEPT {
+        if committed.size().changes <= MAX_CACHED_CHANGES {
             for (table, records) in Table::ALL.iter().zip(&committed.tables) {
                 let old = records.iter().filter(|(key, _)| self.current.get(*table, key).is_none());
-                old.for_each(|(key, value)| self.clean.insert(*table, key.clone(), value.clone()));
+                old.for_each(|(key, value)| self.cache.insert(*table, key.clone(), value.clone()));
             }
         }
         self.watches.retain(|watch| match watch.upgrade() {
@@ -251,16 +252,16 @@ impl Pending {
         });
     }
 
-    /// The catalog has nothing of it: it waits for the next commit.
+    /// The commit failed with nothing changed. Its changes wait for the next commit.
     pub(crate) fn undo_commit(&mut self) {
         if let Some(changes) = self.committing.take() {
-            self.current.put_beneath(&changes);
+            self.current.merge_under(&changes);
         }
     }
 }
 
 impl Watch {
-    /// Of records of which nothing is committed, until [`Pending`] notes that something is.
+    /// A watch of records without commits so far.
     pub(crate) fn new(table: Table, keys: Range<Vec<u8>>) -> Watch {
         Watch { table, keys, since: Mutex::default() }
     }
@@ -277,18 +278,18 @@ impl Watch {
 mod tests {
     use super::*;
 
-    /// What is told of the names of directory 7 between two, of which the catalog has some.
-    fn laid(pending: &mut Pending, between: Range<&str>, catalog: &[&str]) -> String {
+    /// The names of directory 7 in a range, merged over those of the catalog.
+    fn merged(pending: &mut Pending, between: Range<&str>, catalog: &[&str]) -> String {
         let keys = name(between.start).bytes()..name(between.end).bytes();
         let watch = pending.watch(Table::Names, keys);
-        laid_since(pending, &watch, catalog)
+        merged_since(pending, &watch, catalog)
     }
 
-    fn laid_since(pending: &Pending, watch: &Watch, catalog: &[&str]) -> String {
+    fn merged_since(pending: &Pending, watch: &Watch, catalog: &[&str]) -> String {
         let records = catalog.iter().map(|key| (name(key).bytes(), b"old".to_vec()));
         let records: Vec<Record> = records.collect();
-        let laid = pending.lay_over(&Changes::default(), watch, &watch.keys, &records);
-        let words = laid.iter().map(|(key, value)| {
+        let merged = pending.lay_over(&Changes::default(), watch, &watch.keys, &records);
+        let words = merged.iter().map(|(key, value)| {
             format!("{}={}", String::from_utf8_lossy(&key[8..]), String::from_utf8_lossy(value))
         });
         words.collect::<Vec<_>>().join(" ")
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_known_and_of_what_is_committed_a_little() {
+    fn reads_see_the_newest_change_and_small_commits_stay_cached() {
         let mut pending = Pending::new(1 << 20);
         put(&mut pending, name("a"), "1");
         put(&mut pending, name("b"), "1");
@@ -331,7 +332,7 @@ mod tests {
         pending.begin_commit();
         pending.end_commit();
         assert_eq!(known(&pending, name("a")), Known::Gone);
-        for n in 0..=MOST_KEPT {
+        for n in 0..=MAX_CACHED_CHANGES {
             put(&mut pending, Key::Inode(n), "1");
         }
         pending.begin_commit();
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_committed_waits_beneath_what_came_since() {
+    fn changes_of_a_failed_commit_merge_under_newer_ones() {
         let mut pending = Pending::new(1 << 20);
         put(&mut pending, name("a"), "old");
         put(&mut pending, name("b"), "old");
@@ -350,11 +351,11 @@ mod tests {
         pending.undo_commit();
         let changes = pending.begin_commit();
         assert_eq!(changes.size(), Size { changes: 3, bytes: 3 * (8 + 1) + 3 });
-        assert_eq!(laid(&mut pending, "a".."d", &["a", "c"]), "b=old");
+        assert_eq!(merged(&mut pending, "a".."d", &["a", "c"]), "b=old");
     }
 
     #[test]
-    fn changes_lie_over_the_catalogs_records_in_order() {
+    fn changes_merge_over_the_catalogs_records_in_order() {
         let mut pending = Pending::new(1 << 20);
         put(&mut pending, name("b"), "1");
         delete(&mut pending, name("d"));
@@ -365,14 +366,14 @@ mod tests {
         put(&mut pending, name("z"), "2");
         put(&mut pending, Key::Xattr(7, b"bb"), "2");
         put(&mut pending, Key::Name(8, b"bb"), "2");
-        assert_eq!(laid(&mut pending, "a".."zz", &["a", "c", "e"]), "a=old b=2 d=2 e=old z=2");
-        assert_eq!(laid(&mut pending, "a".."e", &["a", "c"]), "a=old b=2 d=2");
-        assert_eq!(laid(&mut pending, "c".."zz", &[]), "d=2 z=2");
-        assert_eq!(laid(&mut pending, "e".."y", &["e"]), "e=old");
+        assert_eq!(merged(&mut pending, "a".."zz", &["a", "c", "e"]), "a=old b=2 d=2 e=old z=2");
+        assert_eq!(merged(&mut pending, "a".."e", &["a", "c"]), "a=old b=2 d=2");
+        assert_eq!(merged(&mut pending, "c".."zz", &[]), "d=2 z=2");
+        assert_eq!(merged(&mut pending, "e".."y", &["e"]), "e=old");
     }
 
     #[test]
-    fn what_the_catalog_said_is_told_as_it_is_now_whatever_was_committed_meanwhile() {
+    fn a_read_merges_commits_that_happened_meanwhile() {
         let mut pending = Pending::new(1 << 20);
         let watch = pending.watch(Table::Names, name("a").bytes()..name("z").bytes());
         for (key, value) in [("a", "1"), ("b", "1"), ("z", "1")] {
@@ -384,18 +385,18 @@ mod tests {
         pending.begin_commit();
         put(&mut pending, name("c"), "2");
         pending.end_commit();
-        // Whether it was read before the two commits, between them or after them.
+        // The catalog was read before the two commits, between them, or after them.
         for catalog in [&["b", "c", "d"][..], &["a", "b", "c", "d"], &["a", "d"]] {
             assert_eq!(
-                laid_since(&pending, &watch, catalog).replace("a=old", "a=1"),
+                merged_since(&pending, &watch, catalog).replace("a=old", "a=1"),
                 "a=1 c=2 d=old"
             );
         }
-        assert_eq!(laid(&mut pending, "a".."z", &["a"]), "a=old c=2");
+        assert_eq!(merged(&mut pending, "a".."z", &["a"]), "a=old c=2");
     }
 
     #[test]
-    fn one_record_that_the_catalog_told_is_known_as_it_is_now() {
+    fn an_old_read_never_replaces_a_newer_value() {
         let mut pending = Pending::new(1 << 20);
         let watched = |pending: &mut Pending| {
             let key = name("a").bytes();
@@ -404,15 +405,15 @@ mod tests {
         let old = watched(&mut pending);
         pending.learn(&old, None);
         assert_eq!(known(&pending, name("a")), Known::Gone);
-        // What was read before a change, and arrives after it, is old.
+        // A value that was read before a change and arrives after it is old.
         put(&mut pending, name("a"), "new");
         pending.learn(&old, None);
         assert_eq!(known(&pending, name("a")), Known::Value(b"new"));
         pending.begin_commit();
         pending.learn(&old, None);
         pending.end_commit();
-        // It may have been forgotten.
-        pending.clean.remove(Table::Names, &name("a").bytes());
+        // The cached record may be evicted.
+        pending.cache.remove(Table::Names, &name("a").bytes());
         assert_eq!(known(&pending, name("a")), Known::Nothing);
         pending.learn(&old, None);
         assert_eq!(known(&pending, name("a")), Known::Value(b"new"));
@@ -422,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_watches_any_more_is_forgotten() {
+    fn unused_watches_are_dropped() {
         let mut pending = Pending::new(1 << 20);
         let watch = |pending: &mut Pending| pending.watch(Table::Names, vec![0]..vec![1]);
         let held: Vec<_> = (0..10).map(|_| watch(&mut pending)).collect();

@@ -1,81 +1,81 @@
-//! Records as the catalog has them, of those that were asked for last: a bounded number of bytes.
+//! A cache of catalog records, bounded in bytes.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 
 use crate::catalog::Table;
 
-/// Some of the catalog's records, and of some keys that it has none.
+/// Some of the catalog's records, and some keys without a record.
 #[derive(Debug)]
-pub(crate) struct Clean {
-    tables: [HashMap<Box<[u8]>, Entry>; Table::ALL.len()],
-    /// What the entries take, about.
+pub(crate) struct RecordCache {
+    tables: [HashMap<Box<[u8]>, CachedRecord>; Table::ALL.len()],
+    /// Approximate size of the entries.
     bytes: usize,
-    /// What they may take.
+    /// Limit of `bytes`.
     limit: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CachedRecord {
     value: Option<Box<[u8]>>,
-    /// How often it was asked for since others had to go.
-    asked: Cell<u8>,
+    /// Hits since the last eviction.
+    hits: Cell<u8>,
 }
 
-/// What an entry takes besides its key and value.
-const OVERHEAD: usize = size_of::<(Box<[u8]>, Entry)>() + 32;
+/// Bytes of an entry besides key and value.
+const ENTRY_OVERHEAD: usize = size_of::<(Box<[u8]>, CachedRecord)>() + 32;
 
-impl Clean {
-    pub(crate) fn new(limit: usize) -> Clean {
-        Clean { tables: Default::default(), bytes: 0, limit }
+impl RecordCache {
+    pub(crate) fn new(limit: usize) -> RecordCache {
+        RecordCache { tables: Default::default(), bytes: 0, limit }
     }
 
-    /// The value of a record, or that there is none; nothing where that is not known here.
+    /// The value of a record; `Some(None)` if the catalog has none; `None` if this is not cached.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<Option<&[u8]>> {
         let entry = self.tables[table.index()].get(key)?;
-        entry.asked.set(entry.asked.get().saturating_add(1));
+        entry.hits.set(entry.hits.get().saturating_add(1));
         Some(entry.value.as_deref())
     }
 
-    /// At the limit those go that were not asked for again since others last had to; where that makes
-    /// little room, all.
+    /// Inserts a record. At the limit, entries with at most one hit since the last eviction are evicted.
+    /// If that frees little, all entries are.
     pub(crate) fn insert(&mut self, table: Table, key: Box<[u8]>, value: Option<Box<[u8]>>) {
         self.remove(table, &key);
-        let entry = Entry { value, asked: Cell::new(0) };
-        let bytes = bytes_of(&key, &entry);
+        let entry = CachedRecord { value, hits: Cell::new(0) };
+        let bytes = entry_bytes(&key, &entry);
         if self.bytes + bytes > self.limit {
-            // Once is who had it read.
-            self.keep(|entry| entry.asked.replace(0) > 1);
+            // The read that inserted the entry accounts for one hit.
+            self.retain(|entry| entry.hits.replace(0) > 1);
             if self.bytes + bytes > self.limit / 4 * 3 {
-                self.keep(|_| false);
+                self.retain(|_| false);
             }
         }
         self.bytes += bytes;
         self.tables[table.index()].insert(key, entry);
     }
 
-    /// The catalog is going to have another value.
+    /// Removes a record that is about to change.
     pub(crate) fn remove(&mut self, table: Table, key: &[u8]) {
         if let Some((key, entry)) = self.tables[table.index()].remove_entry(key) {
-            self.bytes -= bytes_of(&key, &entry);
+            self.bytes -= entry_bytes(&key, &entry);
         }
     }
 
-    fn keep(&mut self, which: impl Fn(&Entry) -> bool) {
+    fn retain(&mut self, predicate: impl Fn(&CachedRecord) -> bool) {
         let mut bytes = 0;
         for records in &mut self.tables {
             records.retain(|key, entry| {
-                let keeps = which(entry);
-                bytes += if keeps { bytes_of(key, entry) } else { 0 };
-                keeps
+                let keep = predicate(entry);
+                bytes += if keep { entry_bytes(key, entry) } else { 0 };
+                keep
             });
         }
         self.bytes = bytes;
     }
 }
 
-fn bytes_of(key: &[u8], entry: &Entry) -> usize {
-    key.len() + entry.value.as_ref().map_or(0, |value| value.len()) + OVERHEAD
+fn entry_bytes(key: &[u8], entry: &CachedRecord) -> usize {
+    key.len() + entry.value.as_ref().map_or(0, |value| value.len()) + ENTRY_OVERHEAD
 }
 
 #[cfg(test)]
@@ -87,31 +87,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_again_and_again_stays_while_others_come_and_go() {
-        let mut clean = Clean::new(100 * (OVERHEAD + 8 + 4));
-        clean.insert(Table::Inodes, key(0), Some([7; 4].into()));
+    fn records_with_many_hits_survive_evictions() {
+        let mut cache = RecordCache::new(100 * (ENTRY_OVERHEAD + 8 + 4));
+        cache.insert(Table::Inodes, key(0), Some([7; 4].into()));
         for number in 1..10_000 {
-            clean.insert(Table::Names, key(number), None);
-            assert!(clean.bytes <= clean.limit);
-            assert_eq!(clean.get(Table::Names, &key(number)), Some(None));
-            assert_eq!(clean.get(Table::Inodes, &key(0)), Some(Some(&[7; 4][..])), "{number}");
+            cache.insert(Table::Names, key(number), None);
+            assert!(cache.bytes <= cache.limit);
+            assert_eq!(cache.get(Table::Names, &key(number)), Some(None));
+            assert_eq!(cache.get(Table::Inodes, &key(0)), Some(Some(&[7; 4][..])), "{number}");
         }
-        clean.remove(Table::Inodes, &key(0));
-        assert_eq!(clean.get(Table::Inodes, &key(0)), None);
+        cache.remove(Table::Inodes, &key(0));
+        assert_eq!(cache.get(Table::Inodes, &key(0)), None);
         for table in Table::ALL {
-            (0..10_000).for_each(|number| clean.remove(table, &key(number)));
+            (0..10_000).for_each(|number| cache.remove(table, &key(number)));
         }
-        assert_eq!(clean.bytes, 0);
+        assert_eq!(cache.bytes, 0);
     }
 
     #[test]
-    fn what_is_larger_than_all_room_is_kept_alone() {
-        let mut clean = Clean::new(1000);
-        clean.insert(Table::Names, key(1), None);
-        clean.insert(Table::Regions, key(2), Some([0; 4096].into()));
-        assert_eq!(clean.get(Table::Names, &key(1)), None);
-        assert_eq!(clean.get(Table::Regions, &key(2)), Some(Some(&[0; 4096][..])));
-        clean.insert(Table::Names, key(1), None);
-        assert_eq!(clean.get(Table::Names, &key(1)), Some(None));
+    fn a_record_larger_than_the_limit_is_cached_alone() {
+        let mut cache = RecordCache::new(1000);
+        cache.insert(Table::Names, key(1), None);
+        cache.insert(Table::Regions, key(2), Some([0; 4096].into()));
+        assert_eq!(cache.get(Table::Names, &key(1)), None);
+        assert_eq!(cache.get(Table::Regions, &key(2)), Some(Some(&[0; 4096][..])));
+        cache.insert(Table::Names, key(1), None);
+        assert_eq!(cache.get(Table::Names, &key(1)), Some(None));
     }
 }

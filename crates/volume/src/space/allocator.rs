@@ -1,104 +1,107 @@
-//! [`Allocator`]: which blocks of the device are free. Does no I/O.
+//! [`Allocator`]: the free blocks of the device. Does no I/O.
 //!
-//! The device is cut into regions of 128 MiB. Two numbers of each region are always in memory; which of
-//! its blocks are free is loaded when something is allocated or freed there, by a closure that every
-//! call brings: it answers the region's record as it was last taken by [`Allocator::take_changed`],
-//! `None` if it never was. Its error comes back with nothing done, so that it may as well say "not now".
+//! The device is divided into regions of 128 MiB. A summary of each region is always in memory. The
+//! free blocks of a region are loaded when the first block is allocated or freed there. Each call
+//! brings a closure for that, `load`. It returns the region's record as [`Allocator::take_changed`]
+//! last returned it, or `None` if it never did. If the closure fails, the call changes nothing and
+//! returns the error. So the error may mean "not now".
 //!
-//! A block goes round: allocated, freed (pending: the free is to be committed, and reactors may still
-//! be reading), released (free). A record counts what is pending as free, for after a crash nobody
-//! reads: so [`Allocator::free`] belongs into the same step, under the committer's lock, as taking the
-//! extents out of what the committer collects, and so do an allocation and putting them in.
+//! A block is allocated, then freed (pending: the free is not committed yet, and reactors may still
+//! read the block), then released (free). A record counts pending blocks as free, because after a
+//! crash nothing reads them. So [`Allocator::free`] must happen in the same step, under the
+//! committer's lock, as removing the extents from what the committer collects. The same holds for
+//! an allocation and adding its extents.
 
 mod free_map;
-mod longest;
+mod max_tree;
 mod region;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::blocks::Run;
 pub(crate) use free_map::{FreeBits, free_bits, record_of};
-use longest::Longest;
+use max_tree::MaxTree;
 pub use region::{InvalidRegion, REGION_BLOCKS, RegionSummary};
-use region::{Span, Spans};
+use region::{Span, SpanSet};
 
-/// Callers that have a region of their own; more share them.
-const HOMES: usize = 64;
+/// Callers with a region of their own. More callers share these.
+const CALLER_SLOTS: usize = 64;
 
-/// Which blocks of the device are free.
+/// The free blocks of the device.
 pub struct Allocator {
     blocks: u64,
     reserve: u64,
     free: u64,
     pending: u64,
     promised: u64,
-    /// What can be allocated in each region.
+    /// The free blocks of each region in brief.
     summaries: Vec<RegionSummary>,
-    /// The longest run in each region; 0 in those that are somebody's home.
-    longest: Longest,
-    homes: [Option<u32>; HOMES],
+    /// The longest free run of each region. 0 for a region that belongs to a caller.
+    longest: MaxTree,
+    caller_regions: [Option<u32>; CALLER_SLOTS],
     loaded: BTreeMap<u32, Region>,
     changed: BTreeSet<u32>,
 }
 
 struct Region {
-    free: Spans,
-    pending: Spans,
+    free: SpanSet,
+    pending: SpanSet,
 }
 
-/// What is to be allocated.
+/// A request for adjacent blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Want {
-    /// So many blocks, if there are as many in a row.
+    /// Number of blocks wanted.
     pub blocks: u64,
-    /// Not fewer than these; at most [`REGION_BLOCKS`].
+    /// The fewest adjacent blocks to accept; at most [`REGION_BLOCKS`].
     pub least: u64,
-    /// Best here: where the file would go on.
+    /// The preferred first block: mostly the one after the file's last extent.
     pub goal: Option<u64>,
-    /// Who asks: a small number, the same for each thread. Callers with different numbers get blocks in
-    /// different regions while there are enough, so that their files do not alternate on the device.
+    /// A small number that identifies the caller, such as one for each thread. Callers with
+    /// different numbers get blocks in different regions while there are enough, so that their
+    /// files do not interleave on the device.
     pub caller: usize,
 }
 
-/// Blocks of the device, by what they are.
+/// Numbers of blocks of the device, by use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Space {
-    /// All that there are.
+    /// All blocks.
     pub total: u64,
-    /// Those that can be allocated, with the reserve.
+    /// Free blocks, including the reserve.
     pub free: u64,
-    /// Those that are freed and not released.
+    /// Blocks that are freed and not released yet.
     pub pending: u64,
-    /// Those of the free that are kept for metadata.
+    /// Free blocks reserved for metadata.
     pub reserved: u64,
-    /// Those of the free that are promised.
+    /// Free blocks reserved for delayed allocation.
     pub promised: u64,
 }
 
 impl Space {
-    /// Those that files can have.
+    /// Free blocks that files can use.
     pub fn available(&self) -> u64 {
         (self.free - self.reserved).saturating_sub(self.promised)
     }
 }
 
-/// A region that has changed, for the catalog.
+/// A changed region, for the catalog.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChangedRegion {
-    /// Which one, counted from the device's beginning.
+    /// Index of the region, counted from the beginning of the device.
     pub index: u32,
-    /// What [`Allocator::open`] wants to know of it.
+    /// The summary, for [`Allocator::open`].
     pub summary: RegionSummary,
-    /// What is loaded again.
+    /// The record, for loading the region.
     pub record: Vec<u8>,
 }
 
 impl Allocator {
-    /// The allocator of a device of `blocks`, of which the last `reserve` that are free are kept for
-    /// metadata. Regions of which there is no summary are free.
+    /// The allocator of a device of `blocks` blocks. The last `reserve` free blocks are reserved
+    /// for metadata. A region without a summary in `known` is free.
     ///
     /// # Errors
-    /// When a summary cannot be one.
+    /// When a summary is invalid.
     ///
     /// # Panics
     /// If the device has no blocks.
@@ -108,7 +111,7 @@ impl Allocator {
         known: impl IntoIterator<Item = (u32, RegionSummary)>,
     ) -> Result<Allocator, InvalidRegion> {
         assert!(blocks > 0, "a device without blocks");
-        let regions = 0..regions_of(blocks);
+        let regions = 0..region_count(blocks);
         let mut summaries: Vec<_> =
             regions.map(|region| RegionSummary::free(length_of(region, blocks))).collect();
         for (region, summary) in known {
@@ -124,32 +127,34 @@ impl Allocator {
             free: summaries.iter().map(|summary| u64::from(summary.free)).sum(),
             pending: 0,
             promised: 0,
-            longest: Longest::new(summaries.iter().map(|summary| summary.longest)),
+            longest: MaxTree::new(summaries.iter().map(|summary| summary.longest)),
             summaries,
-            homes: [None; HOMES],
+            caller_regions: [None; CALLER_SLOTS],
             loaded: BTreeMap::new(),
             changed: BTreeSet::new(),
         })
     }
 
-    /// Allocates blocks in a row: at the goal if it is free, else in its region or the caller's own,
-    /// else in one with much room. There may be fewer than wanted, but at least `least`; `None` if
-    /// there are not as many in a row in any region, or only in the reserve.
+    /// Allocates adjacent blocks: at the goal if it is free; otherwise in the goal's region, in the
+    /// caller's own, or in one with a long free run. Returns at most the wanted number and at least
+    /// `least`. Returns `None` if no region has `least` adjacent free blocks, or if only the
+    /// reserve is left.
     ///
     /// # Errors
-    /// What `load` says, or that a record is not as it should be.
+    /// Those of `load`; an invalid record.
     ///
     /// # Panics
-    /// If `least` is 0 or above what is wanted or what a region has.
+    /// If `least` is 0, or more than what is wanted or than a region has.
     pub fn allocate<E: From<InvalidRegion>>(
         &mut self,
         want: Want,
         load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Option<Run>, E> {
-        self.allocate_of(self.space().available(), want, load)
+        self.allocate_within(self.space().available(), want, load)
     }
 
-    /// The same from all that is free and not promised: for metadata.
+    /// As [`Self::allocate`], from all free blocks that are not reserved for delayed allocation:
+    /// for metadata.
     ///
     /// # Errors
     /// As [`Self::allocate`].
@@ -161,76 +166,74 @@ impl Allocator {
         want: Want,
         load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Option<Run>, E> {
-        self.allocate_of(self.free.saturating_sub(self.promised), want, load)
+        self.allocate_within(self.free.saturating_sub(self.promised), want, load)
     }
 
-    /// Keeps free blocks, of those that are [`available`](Space::available), for somebody who will say later where:
-    /// [`Self::redeem`].
+    /// Reserves blocks for delayed allocation, out of those that are
+    /// [`available`](Space::available). [`Self::redeem`] ends the reservation.
     pub fn promise(&mut self, blocks: u64) {
         self.promised += blocks;
     }
 
-    /// Ends a promise of so many blocks, which are among those that are promised: they can be allocated, by
-    /// [`Self::allocate_reserved`] at once. Does not panic, since promises are dropped, too.
+    /// Ends the reservation of `blocks` blocks. [`Self::allocate_reserved`] can then allocate them
+    /// at once. Does not panic, since destructors call this.
     pub fn redeem(&mut self, blocks: u64) {
         self.promised = self.promised.saturating_sub(blocks);
     }
 
-    /// Takes just these blocks, from the reserve if need be.
+    /// Allocates exactly these blocks, from the reserve if needed.
     ///
     /// # Errors
-    /// When one of them is not free: then none is taken. What `load` says, or that a record is not as
-    /// it should be.
+    /// When one of them is not free; then none is allocated. Those of `load`; an invalid record.
     pub fn claim<E: From<InvalidRegion>>(
         &mut self,
         run: Run,
         mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<(), E> {
-        let parts = self.parts(run).ok_or(InvalidRegion::NotFree)?;
-        for (region, span) in parts.clone() {
+        let spans = self.spans_by_region(run).ok_or(InvalidRegion::NotFree)?;
+        for (region, span) in spans.clone() {
             if !self.load(region, &mut load)?.free.contains(span) {
                 return Err(InvalidRegion::NotFree.into());
             }
         }
-        parts.for_each(|(region, span)| self.take(region, span));
+        spans.for_each(|(region, span)| self.take(region, span));
         Ok(())
     }
 
-    /// Takes those of these blocks that are free.
+    /// Allocates those of these blocks that are free.
     ///
     /// # Errors
-    /// When they do not all lie on the device. What `load` says, or that a record is not as it should
-    /// be.
+    /// When a block is past the end of the device. Those of `load`; an invalid record.
     pub fn take_free<E: From<InvalidRegion>>(
         &mut self,
         run: Run,
         mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<(), E> {
-        for (index, span) in self.parts(run).ok_or(InvalidRegion::Bounds)? {
-            let free = self.load(index, &mut load)?.free.within(span);
+        for (index, span) in self.spans_by_region(run).ok_or(InvalidRegion::Bounds)? {
+            let free = self.load(index, &mut load)?.free.intersection(span);
             free.into_iter().for_each(|span| self.take(index, span));
         }
         Ok(())
     }
 
-    /// Frees blocks: they are pending until [`Self::release`].
+    /// Frees blocks. They are pending until [`Self::release`].
     ///
     /// # Errors
-    /// When one of them is not allocated, which only what was read from the device can have said: then
-    /// none is freed. What `load` says, or that a record is not as it should be.
+    /// When one of them is not allocated, which happens only if the device's metadata are wrong;
+    /// then none is freed. Those of `load`; an invalid record.
     pub fn free<E: From<InvalidRegion>>(
         &mut self,
         run: Run,
         mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<(), E> {
-        let parts = self.parts(run).ok_or(InvalidRegion::NotAllocated)?;
-        for (region, span) in parts.clone() {
+        let spans = self.spans_by_region(run).ok_or(InvalidRegion::NotAllocated)?;
+        for (region, span) in spans.clone() {
             let region = self.load(region, &mut load)?;
-            if region.free.meets(span) || region.pending.meets(span) {
+            if region.free.overlaps(span) || region.pending.overlaps(span) {
                 return Err(InvalidRegion::NotAllocated.into());
             }
         }
-        for (index, span) in parts {
+        for (index, span) in spans {
             self.region(index).pending.insert(span);
             self.pending += u64::from(span.length);
             self.changed.insert(index);
@@ -238,88 +241,89 @@ impl Allocator {
         Ok(())
     }
 
-    /// Loads the regions that these blocks lie in, so that freeing them needs nothing more.
+    /// Loads the regions of these blocks, so that freeing them loads nothing more.
     ///
     /// # Errors
-    /// What `load` says, or that a record is not as it should be; when they do not all lie on the device.
+    /// Those of `load`; an invalid record; when a block is past the end of the device.
     pub fn load_for<E: From<InvalidRegion>>(
         &mut self,
         run: Run,
         mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<(), E> {
-        let mut parts = self.parts(run).ok_or(InvalidRegion::NotAllocated)?;
-        parts.try_for_each(|(region, _)| self.load(region, &mut load).map(drop))
+        let mut spans = self.spans_by_region(run).ok_or(InvalidRegion::NotAllocated)?;
+        spans.try_for_each(|(region, _)| self.load(region, &mut load).map(drop))
     }
 
-    /// Makes blocks free that were freed: that is committed, and nobody reads them any more.
+    /// Makes pending blocks free. Call it when their free is committed and no reactor reads them
+    /// any more.
     ///
     /// # Panics
     /// If one of them is not pending.
     pub fn release(&mut self, run: Run) {
-        let parts = self.parts(run).expect("what is released is on the device");
-        for (index, span) in parts {
+        let spans = self.spans_by_region(run).expect("released blocks are on the device");
+        for (index, span) in spans {
             let region = self.region(index);
             region.pending.remove(span);
             region.free.insert(span);
             self.pending -= u64::from(span.length);
             self.free += u64::from(span.length);
-            self.summarize(index);
+            self.update_summary(index);
         }
     }
 
-    /// Takes blocks back that were freed and are not released.
+    /// Makes pending blocks allocated again.
     ///
     /// # Panics
     /// If one of them is not pending.
     pub fn take_back(&mut self, run: Run) {
-        let parts = self.parts(run).expect("what was freed is on the device");
-        for (index, span) in parts {
+        let spans = self.spans_by_region(run).expect("freed blocks are on the device");
+        for (index, span) in spans {
             self.region(index).pending.remove(span);
             self.pending -= u64::from(span.length);
             self.changed.insert(index);
         }
     }
 
-    /// Adds blocks behind the last, all free: from now on there are `blocks`.
+    /// Extends the device to `blocks` blocks. The new blocks are free.
     ///
-    /// The records taken from now on fit this size only. Who commits them commits the size with them,
-    /// opens with that one, and grows again to what the device has.
+    /// Records taken from now on are valid for this size only. Commit the size together with them.
+    /// Open the allocator with the committed size, and grow it again to the size of the device.
     ///
     /// # Errors
-    /// What `load` says, or that a record is not as it should be.
+    /// Those of `load`; an invalid record.
     ///
     /// # Panics
-    /// If there are more already.
+    /// If the device has more blocks already.
     pub fn grow<E: From<InvalidRegion>>(
         &mut self,
         blocks: u64,
         mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<(), E> {
         assert!(blocks >= self.blocks, "a device of {} blocks grows to {blocks}", self.blocks);
-        let (last, _) = place_of(self.blocks - 1);
+        let (last, _) = region_and_block(self.blocks - 1);
         let (old, new) = (length_of(last, self.blocks), length_of(last, blocks));
         if old < new {
             self.load(last, &mut load)?.free.insert(Span::new(old, new - old));
             self.changed.insert(last);
             self.summaries[last as usize] = self.region(last).free.summary();
         }
-        let added = last + 1..regions_of(blocks);
+        let added = last + 1..region_count(blocks);
         self.summaries.extend(added.map(|region| RegionSummary::free(length_of(region, blocks))));
         self.free += blocks - self.blocks;
         self.blocks = blocks;
-        self.longest = Longest::new(self.summaries.iter().map(|summary| summary.longest));
-        self.homes.into_iter().flatten().for_each(|home| self.longest.set(home, 0));
+        self.longest = MaxTree::new(self.summaries.iter().map(|summary| summary.longest));
+        self.caller_regions.into_iter().flatten().for_each(|region| self.longest.set(region, 0));
         Ok(())
     }
 
-    /// How much there is.
+    /// The numbers of blocks, by use.
     pub fn space(&self) -> Space {
         let reserved = self.reserve.min(self.free);
         let Allocator { blocks: total, free, pending, promised, .. } = *self;
         Space { total, free, pending, reserved, promised }
     }
 
-    /// The regions in which something was allocated or freed since this was last asked.
+    /// Takes the records of all regions that changed since the last call.
     pub fn take_changed(&mut self) -> Vec<ChangedRegion> {
         let changed = std::mem::take(&mut self.changed).into_iter();
         changed
@@ -332,11 +336,10 @@ impl Allocator {
             .collect()
     }
 
-    /// Forgets which blocks are free in the regions where nothing has changed and nothing is pending,
-    /// if more than `most` are loaded. The memory of a loaded one is 4 bytes for each free run: mostly
-    /// a few, at the worst 64 KiB.
-    pub fn unload(&mut self, most: usize) {
-        if self.loaded.len() > most {
+    /// Unloads regions without changes and pending blocks, if more than `max_loaded` are loaded. A loaded
+    /// region takes 4 bytes for each free run: mostly a few runs, at most 64 KiB.
+    pub fn unload(&mut self, max_loaded: usize) {
+        if self.loaded.len() > max_loaded {
             let changed = &self.changed;
             self.loaded.retain(|index, region| {
                 changed.contains(index) || region.pending.summary().free > 0
@@ -344,66 +347,71 @@ impl Allocator {
         }
     }
 
-    fn allocate_of<E: From<InvalidRegion>>(
+    fn allocate_within<E: From<InvalidRegion>>(
         &mut self,
         available: u64,
         want: Want,
         mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Option<Run>, E> {
         assert!((1..=want.blocks.min(REGION_BLOCKS)).contains(&want.least), "{want:?}");
-        let most = want.blocks.min(REGION_BLOCKS).min(available);
-        if most < want.least {
+        let max_blocks = want.blocks.min(REGION_BLOCKS).min(available);
+        if max_blocks < want.least {
             return Ok(None);
         }
-        let goal = want.goal.filter(|goal| *goal < self.blocks).map(place_of);
+        let goal = want.goal.filter(|goal| *goal < self.blocks).map(region_and_block);
         if let Some((region, block)) = goal
             && self.longest_in(region) >= want.least
-            && let Some(rest) = self.load(region, &mut load)?.free.rest_at(block)
+            && let Some(rest) = self.load(region, &mut load)?.free.run_at(block)
             && u64::from(rest.length) >= want.least
         {
-            return Ok(Some(self.take_first(region, rest, most)));
+            return Ok(Some(self.take_first(region, rest, max_blocks)));
         }
-        let Some(region) = self.choose(goal.map(|(region, _)| region), most, &want) else {
+        let Some(region) = self.choose_region(goal.map(|(region, _)| region), max_blocks, &want)
+        else {
             return Ok(None);
         };
         let longest = self.longest_in(region);
         let free = &self.load(region, &mut load)?.free;
         let from = goal.filter(|goal| goal.0 == region).map_or(0, |(_, block)| block);
-        let span = free.first_of(most.min(longest), from).expect("a run as long as the longest");
-        self.settle_in(region, &want);
-        Ok(Some(self.take_first(region, span, most)))
+        let span = free
+            .find_first(max_blocks.min(longest), from)
+            .expect("the region has a run of this length");
+        self.assign_region(region, &want);
+        Ok(Some(self.take_first(region, span, max_blocks)))
     }
 
-    /// The region to allocate `most` blocks in, or as many as there are.
-    fn choose(&self, goal: Option<u32>, most: u64, want: &Want) -> Option<u32> {
-        let own = self.homes[want.caller % HOMES];
-        // Near the goal is good, but not in the way of somebody else's file.
-        let goal = goal.filter(|goal| own == Some(*goal) || !self.homes.contains(&Some(*goal)));
+    /// The region in which to allocate `max_blocks` blocks, or as many as there are.
+    fn choose_region(&self, goal: Option<u32>, max_blocks: u64, want: &Want) -> Option<u32> {
+        let own = self.caller_regions[want.caller % CALLER_SLOTS];
+        // Near the goal, unless the region belongs to another caller.
+        let goal =
+            goal.filter(|goal| own == Some(*goal) || !self.caller_regions.contains(&Some(*goal)));
         let first = goal.into_iter().chain(own).chain([self.longest.largest()]);
-        let regions = first.chain(self.homes.into_iter().flatten());
-        let enough = regions.clone().find(|region| self.longest_in(*region) >= most);
-        // From behind, since of several that are the longest the last is answered.
+        let regions = first.chain(self.caller_regions.into_iter().flatten());
+        let enough = regions.clone().find(|region| self.longest_in(*region) >= max_blocks);
+        // Reversed, since `max_by_key` returns the last of equal elements.
         let longest = || regions.rev().max_by_key(|region| self.longest_in(*region));
         enough.or_else(longest).filter(|region| self.longest_in(*region) >= want.least)
     }
 
-    /// Makes a region the caller's own, unless it is somebody's already or was chosen for its goal.
-    fn settle_in(&mut self, region: u32, want: &Want) {
-        let chosen_for_goal =
+    /// Makes a region the caller's own, unless it belongs to a caller already or was chosen for the
+    /// goal.
+    fn assign_region(&mut self, region: u32, want: &Want) {
+        let is_goal_region =
             want.goal.is_some_and(|goal| goal / REGION_BLOCKS == u64::from(region));
-        if chosen_for_goal || self.homes.contains(&Some(region)) {
+        if is_goal_region || self.caller_regions.contains(&Some(region)) {
             return;
         }
-        let left = self.homes[want.caller % HOMES].replace(region);
+        let left = self.caller_regions[want.caller % CALLER_SLOTS].replace(region);
         self.longest.set(region, 0);
         if let Some(left) = left {
             self.longest.set(left, self.summaries[left as usize].longest);
         }
     }
 
-    /// Takes at most `most` blocks from the beginning of a free span.
-    fn take_first(&mut self, region: u32, span: Span, most: u64) -> Run {
-        let span = Span { length: most.min(u64::from(span.length)) as u16, ..span };
+    /// Allocates at most `max_blocks` blocks from the beginning of a free span.
+    fn take_first(&mut self, region: u32, span: Span, max_blocks: u64) -> Run {
+        let span = Span { length: max_blocks.min(u64::from(span.length)) as u16, ..span };
         self.take(region, span);
         let start = u64::from(region) * REGION_BLOCKS + u64::from(span.start);
         Run { start, length: u64::from(span.length) }
@@ -413,13 +421,13 @@ impl Allocator {
         self.region(index).free.remove(span);
         self.free -= u64::from(span.length);
         self.changed.insert(index);
-        self.summarize(index);
+        self.update_summary(index);
     }
 
-    fn summarize(&mut self, index: u32) {
+    fn update_summary(&mut self, index: u32) {
         let summary = self.region(index).free.summary();
         self.summaries[index as usize] = summary;
-        if !self.homes.contains(&Some(index)) {
+        if !self.caller_regions.contains(&Some(index)) {
             self.longest.set(index, summary.longest);
         }
     }
@@ -429,7 +437,7 @@ impl Allocator {
     }
 
     fn region(&mut self, index: u32) -> &mut Region {
-        self.loaded.get_mut(&index).expect("a region that is used or pending is loaded")
+        self.loaded.get_mut(&index).expect("a region with changes or pending blocks is loaded")
     }
 
     fn load<E: From<InvalidRegion>>(
@@ -440,25 +448,28 @@ impl Allocator {
         if !self.loaded.contains_key(&index) {
             let length = length_of(index, self.blocks);
             let free = match load(index)? {
-                Some(record) => Spans::parse(&record, length)?,
-                None => Spans::whole(length),
+                Some(record) => SpanSet::parse(&record, length)?,
+                None => SpanSet::full(length),
             };
             if free.summary() != self.summaries[index as usize] {
                 return Err(InvalidRegion::Summary.into());
             }
-            self.loaded.insert(index, Region { free, pending: Spans::default() });
+            self.loaded.insert(index, Region { free, pending: SpanSet::default() });
         }
         Ok(self.region(index))
     }
 
-    /// A run by regions; `None` if it does not lie on the device or has no blocks.
-    fn parts(&self, run: Run) -> Option<impl Iterator<Item = (u32, Span)> + Clone + use<>> {
+    /// Splits a run at the borders of regions. `None` if the run is empty or exceeds the device.
+    fn spans_by_region(
+        &self,
+        run: Run,
+    ) -> Option<impl Iterator<Item = (u32, Span)> + Clone + use<>> {
         let end = run.start.checked_add(run.length)?;
-        let lies_here = run.length > 0 && end <= self.blocks;
+        let is_valid = run.length > 0 && end <= self.blocks;
         let mut start = run.start;
-        lies_here.then(|| {
+        is_valid.then(|| {
             std::iter::from_fn(move || {
-                let (region, block) = place_of(start);
+                let (region, block) = region_and_block(start);
                 let length = (REGION_BLOCKS - u64::from(block)).min(end - start);
                 start += length;
                 (length > 0).then(|| (region, Span::new(u64::from(block), length)))
@@ -467,16 +478,16 @@ impl Allocator {
     }
 }
 
-/// The region of a block, and which one it is there.
-fn place_of(block: u64) -> (u32, u16) {
+/// The region of a block, and the block's number in the region.
+fn region_and_block(block: u64) -> (u32, u16) {
     ((block / REGION_BLOCKS) as u32, (block % REGION_BLOCKS) as u16)
 }
 
-fn regions_of(device_blocks: u64) -> u32 {
+fn region_count(device_blocks: u64) -> u32 {
     device_blocks.div_ceil(REGION_BLOCKS) as u32
 }
 
-/// The blocks of a region; the device's last may be short, and behind it there are none.
+/// Blocks of a region. The last region of a device may be short, and the ones after it have none.
 pub(crate) fn length_of(region: u32, device_blocks: u64) -> u64 {
     device_blocks.saturating_sub(u64::from(region) * REGION_BLOCKS).min(REGION_BLOCKS)
 }

@@ -1,5 +1,5 @@
-//! An extent: blocks of a file in a row that are blocks of the device in a row. How it is cut and
-//! joined, and its record on disk, whose bytes may be anybody's.
+//! An extent: adjacent blocks of a file that are adjacent blocks of the device. Its intersection
+//! and merging, and its record on disk, whose bytes may be forged.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,33 +9,33 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::blocks::{BLOCK, Run};
 
-/// Blocks of the largest file: offsets in bytes are those of `off_t`, below 2^63.
+/// Blocks of the largest file: byte offsets have the range of `off_t`, below 2^63.
 pub const FILE_BLOCKS: u64 = (1 << 63) / BLOCK;
 
-/// Whether the bytes of an extent are the file's.
+/// Whether an extent holds data of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
-    /// They are.
+    /// The blocks hold the file's data.
     Written,
-    /// The file reads as zeros there: what the blocks hold is whatever lay there before.
+    /// The file reads as zeros. The blocks hold whatever was there before.
     Unwritten,
 }
 
-/// Blocks of a file in a row that are blocks of the device in a row.
+/// Adjacent blocks of a file that are adjacent blocks of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// The first block, counted from the file's beginning.
+    /// The first block in the file.
     pub offset: u64,
-    /// The first block, counted from the device's beginning.
+    /// The first block on the device.
     pub start: u64,
-    /// Blocks; never 0.
+    /// Number of blocks, never 0.
     pub length: u64,
-    /// Whether their bytes are the file's.
+    /// Whether the blocks hold data of the file.
     pub state: State,
 }
 
 impl Extent {
-    /// The block of the file after the last.
+    /// The first block of the file after the extent.
     #[inline]
     pub fn end(&self) -> u64 {
         self.offset + self.length
@@ -51,7 +51,7 @@ impl Extent {
         Run { start: self.start, length: self.length }
     }
 
-    /// What of it lies in `range`, in blocks of the file.
+    /// The part of it in `range`, a range of blocks of the file.
     pub fn part(&self, range: &Range<u64>) -> Option<Extent> {
         let offset = self.offset.max(range.start);
         let end = self.end().min(range.end);
@@ -63,7 +63,7 @@ impl Extent {
         })
     }
 
-    /// Both as one, if `next` goes on where this ends: in the file, on the device and in state.
+    /// Both extents as one, if `next` continues this one in the file, on the device and in state.
     pub fn join(&self, next: &Extent) -> Option<Extent> {
         let joins = self.end() == next.offset
             && self.start + self.length == next.start
@@ -78,13 +78,13 @@ impl fmt::Debug for Extent {
     }
 }
 
-/// An extent on disk: 24 bytes, little-endian, at any address.
+/// An extent on disk: 24 bytes, little-endian, unaligned.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct ExtentRecord {
     offset: U64,
     start: U64,
-    /// The length in its lower 48 bits, [`UNWRITTEN`], and zeros.
+    /// The lower 48 bits are the length. [`UNWRITTEN`] is a flag. The other bits are zero.
     length: U64,
 }
 
@@ -97,10 +97,10 @@ impl ExtentRecord {
     /// Bytes of a record.
     pub const SIZE: usize = size_of::<ExtentRecord>();
 
-    /// What `bytes` say, on a device of `device_blocks`.
+    /// Parses a record on a device of `device_blocks` blocks.
     ///
     /// # Errors
-    /// When no writer of ours can have written them: see [`InvalidExtent`].
+    /// When the record is not valid: see [`InvalidExtent`].
     pub fn parse(bytes: &[u8], device_blocks: u64) -> Result<Extent, InvalidExtent> {
         let record = ExtentRecord::read_from_bytes(bytes).map_err(|_| InvalidExtent::Size)?;
         let word = record.length.get();
@@ -137,37 +137,37 @@ impl From<&Extent> for ExtentRecord {
     }
 }
 
-/// What is wrong with an extent that was read.
+/// Why an extent is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InvalidExtent {
-    /// The record is shorter or longer than one is.
+    /// The record has the wrong size.
     Size,
-    /// A bit is set that means nothing yet.
+    /// A reserved bit is set.
     Reserved,
     /// It has no blocks.
     Empty,
-    /// It ends behind the largest file.
+    /// It exceeds the largest file.
     File,
-    /// It ends behind the device.
+    /// It exceeds the device.
     Device,
-    /// It lies on blocks that no file can have.
+    /// It lies on blocks that no file may map.
     System,
-    /// It begins before the end of the one before it.
+    /// It begins before the end of the previous one.
     Order,
 }
 
 impl fmt::Display for InvalidExtent {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            InvalidExtent::Size => "an extent's record is not of its size",
+            InvalidExtent::Size => "an extent's record has the wrong size",
             InvalidExtent::Reserved => "an extent's record has reserved bits set",
             InvalidExtent::Empty => "an extent has no blocks",
-            InvalidExtent::File => "an extent ends behind the largest file",
-            InvalidExtent::Device => "an extent ends behind the device",
+            InvalidExtent::File => "an extent exceeds the largest file",
+            InvalidExtent::Device => "an extent exceeds the device",
             InvalidExtent::System => {
                 "an extent lies on blocks of the superblock, the catalog or its log"
             }
-            InvalidExtent::Order => "an extent begins before the end of the one before it",
+            InvalidExtent::Order => "an extent begins before the end of the previous one",
         })
     }
 }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_nobody_wrote_is_refused_by_reason() {
+    fn invalid_records_are_refused_with_the_reason() {
         let refused = |words| ExtentRecord::parse(&bytes(words), DEVICE).unwrap_err();
         assert_eq!(refused([0, 0, 0]), InvalidExtent::Empty);
         assert_eq!(refused([0, 0, 1 << 63]), InvalidExtent::Empty);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_an_extent_join_again() {
+    fn a_split_extent_joins_again() {
         let whole = Extent { offset: 10, start: 100, length: 5, state: State::Written };
         for cut in 11..15 {
             let (left, right) = (whole.part(&(0..cut)).unwrap(), whole.part(&(cut..99)).unwrap());
@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_parsed_is_written_the_same(words: [u64; 3], shifts in [0u32..64, 0..64, 0..64]) {
+        fn a_parsed_record_is_encoded_unchanged(words: [u64; 3], shifts in [0u32..64, 0..64, 0..64]) {
             let words = [words[0] >> shifts[0], words[1] >> shifts[1], words[2] >> shifts[2]];
             if let Ok(extent) = ExtentRecord::parse(&bytes(words), DEVICE) {
                 let record = ExtentRecord::from(&extent);

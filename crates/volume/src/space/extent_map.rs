@@ -1,12 +1,12 @@
-//! [`ExtentMap`]: where on the device the blocks of a file lie. Does no I/O.
+//! [`ExtentMap`]: the device blocks of a file's blocks. Does no I/O.
 //!
-//! A map is a value: a clone costs one count and stays as it is whatever is done to the other, because
-//! a change copies the few chunks on the way to it and shares the rest. Chunks that are not shared are
-//! changed in place, so that many changes between two clones copy each chunk once.
+//! A map is a value. A clone costs one reference count, and later changes of either do not affect
+//! the other: a change copies the few chunks on its path and shares the rest. Chunks that are not
+//! shared are changed in place, so many changes between two clones copy each chunk once.
 //!
-//! Readers find the map behind a pointer that they only load (`open_file`), and borrow what it points
-//! to. Who changes a file takes a clone under the file's lock, changes it, and puts it in the pointer.
-//! Cloning the map for each read would write the cache line of its count instead.
+//! Readers load a pointer to the map (`open_file`) and borrow the map. A change clones the map
+//! under the file's lock, changes the clone, and stores it in the pointer. If each read cloned the
+//! map, all reads would write the cache line of its reference count.
 
 mod chunk;
 mod tree;
@@ -17,7 +17,7 @@ use std::ops::Range;
 use crate::space::extent::{Extent, InvalidExtent, State};
 use tree::Tree;
 
-/// Which extents a file has: in order, none over another, none that goes on where another ends.
+/// The extents of a file: in order, without overlaps, and joined where they can be.
 #[derive(Clone, Default)]
 pub struct ExtentMap {
     tree: Tree,
@@ -25,25 +25,25 @@ pub struct ExtentMap {
     blocks: u64,
 }
 
-/// What is at a block of a file.
+/// The content of a block of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// The extent that holds it, as a whole.
+    /// The whole extent that holds the block.
     Extent(Extent),
-    /// No extent, up to block `end`: `u64::MAX` behind the last.
+    /// No extent holds the block.
     Hole {
-        /// The next block that an extent holds.
+        /// The first block of the next extent; `u64::MAX` if there is none.
         end: u64,
     },
 }
 
 impl ExtentMap {
-    /// A map of holes.
+    /// A map without extents.
     pub fn new() -> ExtentMap {
         ExtentMap::default()
     }
 
-    /// What is at `block`.
+    /// The extent or hole at `block`.
     #[inline]
     pub fn find(&self, block: u64) -> Found {
         let (extents, next) = self.tree.leaf_from(block);
@@ -60,7 +60,7 @@ impl ExtentMap {
             if extent.state == State::Written && range.end <= extent.end())
     }
 
-    /// The extents in order, from the one that holds `block` or the first behind it.
+    /// The extents in order, from the one that holds `block` or the first after it.
     pub fn iter_from(&self, block: u64) -> Iter<'_> {
         let (leaf, next) = self.tree.leaf_from(block);
         Iter { tree: &self.tree, leaf: leaf.iter(), next }
@@ -71,12 +71,12 @@ impl ExtentMap {
         self.iter_from(0)
     }
 
-    /// How many extents there are.
+    /// Number of extents.
     pub fn len(&self) -> u64 {
         self.extents
     }
 
-    /// Whether all of it is a hole.
+    /// Whether there are no extents.
     pub fn is_empty(&self) -> bool {
         self.extents == 0
     }
@@ -86,19 +86,19 @@ impl ExtentMap {
         self.blocks
     }
 
-    /// Puts an extent where it says. What lay there is answered, cut to it and in order.
+    /// Inserts an extent. Returns the extents that it replaces, cut to its range, in order.
     ///
     /// # Panics
-    /// If it has no blocks.
+    /// If the extent has no blocks.
     pub fn insert(&mut self, extent: Extent) -> Vec<Extent> {
         assert!(extent.length > 0, "an extent without blocks");
         self.replace(extent.range(), Some(extent))
     }
 
-    /// Puts an extent behind all others, as they come when a file is read.
+    /// Appends an extent after all others, as records are loaded.
     ///
     /// # Errors
-    /// [`InvalidExtent::Order`] when another one ends behind its beginning.
+    /// [`InvalidExtent::Order`] when another extent ends after its beginning.
     pub fn push(&mut self, extent: Extent) -> Result<(), InvalidExtent> {
         if self.iter_from(extent.offset).next().is_some() {
             return Err(InvalidExtent::Order);
@@ -107,22 +107,22 @@ impl ExtentMap {
         Ok(())
     }
 
-    /// Makes a range of blocks of the file a hole. What lay there is answered, cut to it and in order.
+    /// Makes a range of blocks a hole. Returns the removed extents, cut to the range, in order.
     pub fn remove(&mut self, range: Range<u64>) -> Vec<Extent> {
         self.replace(range, None)
     }
 
-    /// Removes all from block `end` on.
+    /// Removes all blocks from `end` on. Returns the removed extents.
     pub fn truncate(&mut self, end: u64) -> Vec<Extent> {
         self.remove(end..u64::MAX)
     }
 
-    /// Makes what is unwritten in a range written, and answers how many blocks that were.
+    /// Marks a range as written where it is unwritten. Returns the number of blocks changed.
     pub fn convert(&mut self, range: Range<u64>) -> u64 {
         self.set_state(range, State::Written)
     }
 
-    /// Makes what is written in a range unwritten, and answers how many blocks that were.
+    /// Marks a range as unwritten where it is written. Returns the number of blocks changed.
     pub fn unwrite(&mut self, range: Range<u64>) -> u64 {
         self.set_state(range, State::Unwritten)
     }
@@ -139,14 +139,14 @@ impl ExtentMap {
         others.iter().map(|part| part.length).sum()
     }
 
-    /// Puts `with`, or nothing, in the place of a range, and answers what lay there.
+    /// Replaces a range by `with`, or by a hole. Returns what it replaces.
     fn replace(&mut self, range: Range<u64>, with: Option<Extent>) -> Vec<Extent> {
         if range.is_empty() {
             return Vec::new();
         }
         let mut removed = Vec::new();
         let (mut before, mut after) = (None, None);
-        // Also what only touches the range, since it may join what comes there.
+        // Includes extents that only touch the range, since they may join the new one.
         let (mut touched, mut place) = (0, range.clone());
         for extent in self.iter_from(range.start.saturating_sub(1)) {
             if extent.offset > range.end {
@@ -195,7 +195,7 @@ impl fmt::Debug for ExtentMap {
 pub struct Iter<'a> {
     tree: &'a Tree,
     leaf: std::slice::Iter<'a, Extent>,
-    /// Where the next leaf begins.
+    /// The first block of the next leaf.
     next: u64,
 }
 

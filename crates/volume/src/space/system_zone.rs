@@ -1,18 +1,18 @@
-//! [`SystemZone`]: the blocks that no file can have, in one place, as ext4's `block_validity` keeps them. An extent
-//! there was damaged or forged: a write to its file would change what says where files lie.
+//! [`SystemZone`]: the blocks that no file may map, as in ext4's `block_validity`. An extent there
+//! is damaged or forged: a write to its file would overwrite metadata.
 
 use crate::blocks::Run;
 use crate::superblock::Superblock;
 
-/// The blocks of the superblocks and what is reserved beside them, the catalog and its log.
+/// The reserved blocks with the superblocks, the copy, the catalog and its log.
 #[derive(Debug)]
 pub(crate) struct SystemZone {
-    /// In order, apart from each other.
+    /// In order, without overlaps.
     runs: Vec<Run>,
 }
 
 impl SystemZone {
-    /// That of a volume whose catalog and log lie in these runs, whatever its superblock says of them.
+    /// The zone of a volume whose catalog and log lie in these runs, whatever its superblock says.
     pub(crate) fn new(
         superblock: &Superblock,
         catalog: impl IntoIterator<Item = Run>,
@@ -26,17 +26,16 @@ impl SystemZone {
         SystemZone { runs }
     }
 
-    /// That of a volume.
+    /// The zone of a volume, by its superblock.
     pub(crate) fn of(superblock: &Superblock) -> SystemZone {
         SystemZone::new(superblock, superblock.catalog.iter().copied().chain([superblock.log]))
     }
 
-    /// Where it lies.
     pub(crate) fn runs(&self) -> &[Run] {
         &self.runs
     }
 
-    /// Whether one of the blocks of a run is in it.
+    /// Whether a block of a run lies in the zone.
     pub(crate) fn overlaps(&self, run: Run) -> bool {
         let behind = self.runs.partition_point(|zone| zone.start < run.end());
         behind > 0 && run.start < self.runs[behind - 1].end()
@@ -48,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_overlaps_where_one_of_its_blocks_does() {
+    fn a_run_overlaps_if_one_of_its_blocks_does() {
         let of = |runs: &[(u64, u64)]| {
             SystemZone::of_runs(runs.iter().map(|&(start, length)| Run { start, length }))
         };

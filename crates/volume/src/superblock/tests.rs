@@ -28,23 +28,23 @@ fn volume() -> (Sim, Superblock) {
 }
 
 fn kind_of(result: Result<Found, Error>) -> ErrorKind {
-    result.expect_err("it cannot be read").kind()
+    result.expect_err("an unusable superblock is refused").kind()
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn a_written_superblock_is_read_back() {
     let (sim, mut superblock) = volume();
     let found = Superblock::read(&blocks_of(&sim)).unwrap();
     assert_eq!(found.superblock, superblock);
     assert!(found.bad_slots.is_empty());
-    superblock.label = "x".repeat(MAX_LABEL);
+    superblock.label = "x".repeat(MAX_LABEL_BYTES);
     superblock.write(&blocks_of(&sim)).unwrap();
     let again = Superblock::read(&blocks_of(&sim)).unwrap().superblock;
     assert_eq!((again.label, again.generation), (superblock.label, 2));
 }
 
 #[test]
-fn a_foreign_device_is_told_from_a_damaged_volume() {
+fn a_foreign_device_differs_from_a_damaged_volume() {
     assert_eq!(kind_of(Superblock::read(&blocks_of(&new_sim()))), ErrorKind::NotAVolume);
     let (sim, _) = volume();
     for slot in SLOTS {
@@ -74,7 +74,7 @@ fn a_crash_at_any_moment_leaves_the_old_or_the_new_superblock() {
             1 => olds += usize::from(superblock == old),
             _ => news += usize::from(superblock == new),
         }
-        // What recovers from it leaves two good slots.
+        // Recovery leaves two valid slots.
         superblock.write(&blocks_of(&image.sim)).unwrap();
         assert!(Superblock::read(&blocks_of(&image.sim)).unwrap().bad_slots.is_empty());
     }
@@ -93,7 +93,7 @@ fn a_slot_torn_at_any_sector_falls_back_to_the_other() {
     for torn in SLOTS {
         for cut in 0..8 {
             for keep_head in [true, false] {
-                let mut bytes = old.to_slot().as_bytes().to_vec();
+                let mut bytes = old.to_raw().as_bytes().to_vec();
                 let range = if keep_head { 0..cut * 512 } else { cut * 512..BLOCK as usize };
                 bytes[range.clone()].copy_from_slice(&written[range]);
                 let whole = bytes == written;
@@ -109,24 +109,24 @@ fn a_slot_torn_at_any_sector_falls_back_to_the_other() {
 }
 
 #[test]
-fn a_slot_with_the_last_of_all_generations_is_bad() {
+fn a_slot_with_the_highest_generation_is_invalid() {
     let (sim, mut forged) = volume();
     forged.generation = u64::MAX;
     let blocks = blocks_of(&sim);
     for slot in SLOTS {
-        blocks.write(slot, Buffer::copy_of(forged.to_slot().as_bytes())).unwrap();
+        blocks.write(slot, Buffer::copy_of(forged.to_raw().as_bytes())).unwrap();
     }
     assert_eq!(Superblock::read(&blocks).unwrap_err().kind(), ErrorKind::Damaged);
 }
 
 #[test]
-fn a_good_slot_that_is_older_is_told_of() {
+fn an_older_slot_is_reported() {
     let (sim, old) = volume();
     let blocks = blocks_of(&sim);
     let mut new = old.clone();
     new.write(&blocks).unwrap();
     for slot in SLOTS {
-        blocks.write(slot, Buffer::copy_of(old.to_slot().as_bytes())).unwrap();
+        blocks.write(slot, Buffer::copy_of(old.to_raw().as_bytes())).unwrap();
         let mut found = Superblock::read(&blocks).unwrap();
         assert_eq!(found.bad_slots, [BadSlot { block: slot, flaw: Flaw::Older }]);
         assert_eq!(found.superblock.generation, new.generation);
@@ -137,7 +137,7 @@ fn a_good_slot_that_is_older_is_told_of() {
 }
 
 #[test]
-fn one_flipped_bit_anywhere_is_seen_and_harmless() {
+fn one_flipped_bit_is_reported_and_harmless() {
     let (sim, superblock) = volume();
     let blocks = blocks_of(&sim);
     for (slot, &block) in SLOTS.iter().enumerate() {
@@ -148,28 +148,28 @@ fn one_flipped_bit_anywhere_is_seen_and_harmless() {
             let found = Superblock::read(&blocks).unwrap();
             assert_eq!(found.bad_slots.len(), 1, "slot {slot}, byte {byte}");
             assert_eq!(found.bad_slots[0].block, block);
-            assert_eq!(found.superblock.to_slot().as_bytes(), superblock.to_slot().as_bytes());
+            assert_eq!(found.superblock.to_raw().as_bytes(), superblock.to_raw().as_bytes());
             sim.rot(address, bit);
         }
     }
 }
 
-/// A volume whose slots were changed by someone who knows the format.
-fn forged(change: impl Fn(&mut Slot)) -> Blocks {
+/// A volume whose slots were forged with valid checksums.
+fn forged(change: impl Fn(&mut RawSlot)) -> Blocks {
     let (sim, superblock) = volume();
     let blocks = blocks_of(&sim);
     for block in SLOTS {
-        let mut slot = superblock.to_slot();
+        let mut slot = superblock.to_raw();
         change(&mut slot);
-        slot.sum = sum_of(&slot).into();
+        slot.checksum = checksum_of(&slot).into();
         blocks.write(block, Buffer::copy_of(slot.as_bytes())).unwrap();
     }
     blocks
 }
 
 #[test]
-fn fields_that_do_not_fit_are_refused() {
-    type Change = fn(&mut Slot);
+fn invalid_fields_are_refused() {
+    type Change = fn(&mut RawSlot);
     let changes: [Change; 16] = [
         |slot| slot.reserved = 31.into(),
         |slot| slot.reserved = 41.into(),
@@ -195,7 +195,7 @@ fn fields_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn newer_and_older_volumes_are_refused_or_only_read() {
+fn newer_and_older_volumes_are_refused_or_read_only() {
     let newer = Superblock::read(&forged(|slot| slot.version = (VERSION + 1).into()));
     assert_eq!(kind_of(newer), ErrorKind::Unsupported);
     let older = Superblock::read(&forged(|slot| slot.version = 1.into())).unwrap_err();
@@ -210,11 +210,11 @@ fn newer_and_older_volumes_are_refused_or_only_read() {
 }
 
 #[test]
-fn a_device_that_became_shorter_is_refused_with_both_sizes() {
+fn a_shortened_device_is_refused_with_both_sizes() {
     let (sim, superblock) = volume();
     let short = Sim::new(SimOptions::new((TOTAL - 1) * BLOCK));
     let blocks = blocks_of(&short);
-    blocks.write(SLOTS[0], Buffer::copy_of(superblock.to_slot().as_bytes())).unwrap();
+    blocks.write(SLOTS[0], Buffer::copy_of(superblock.to_raw().as_bytes())).unwrap();
     let error = Superblock::read(&blocks).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     for size in [TOTAL * BLOCK, (TOTAL - 1) * BLOCK] {
@@ -246,7 +246,7 @@ fn an_erased_superblock_does_not_outlive_a_new_one() {
 }
 
 #[test]
-fn what_cannot_be_is_not_made() {
+fn invalid_parameters_are_refused() {
     for (total, label, catalog) in [
         (TOTAL, "x".repeat(65).as_str(), runs(&[(40, 10)])),
         (TOTAL, "a\0b", runs(&[(40, 10)])),
@@ -260,7 +260,7 @@ fn what_cannot_be_is_not_made() {
 }
 
 #[test]
-fn what_is_too_short_is_no_volume() {
+fn a_device_that_is_too_short_is_not_a_volume() {
     for size in [512, 4096, RESERVED_BLOCKS * BLOCK] {
         let error = Superblock::read(&blocks_of(&Sim::new(SimOptions::new(size)))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotAVolume, "{error}");

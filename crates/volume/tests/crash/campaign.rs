@@ -1,5 +1,5 @@
-//! Power cuts: what each leaves is opened, checked and compared in full, every content once; and the power is
-//! cut again while that is recovered, up to three deep.
+//! Power cuts. Each image is opened, checked and compared in full, each content once. During
+//! recovery the power is cut again, up to three levels deep.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -16,15 +16,15 @@ use uringfs_volume::{CheckOptions, OpenOptions, Volume};
 use crate::found::Found;
 use crate::history::History;
 
-/// One in so many images is opened with the power cut again.
+/// One image in this many is opened with another power cut.
 const RECOVERED: usize = 200;
-/// And one in so many of what that leaves.
+/// And one in this many of the images after that.
 const RECOVERED_AGAIN: usize = 60;
-const DEEPEST: usize = 3;
-/// One in so many images is used on after it has been compared.
+const MAX_DEPTH: usize = 3;
+/// One image in this many is used after its comparison.
 const USED: usize = 4;
 
-/// Counts of all that was done.
+/// Counts of all images and openings.
 #[derive(Default)]
 pub struct Campaign {
     contents: Mutex<HashSet<u64>>,
@@ -34,14 +34,14 @@ pub struct Campaign {
     kinds: [AtomicUsize; 4],
 }
 
-/// The kinds of fault, as they are counted.
+/// The kinds of faults, for counting.
 const KINDS: [&str; 4] = ["kept", "lost", "reordered", "torn"];
 
 fn kind_of(crash: Crash) -> usize {
     match crash {
         Crash::LoseAll | Crash::Subset(0) => 1,
         Crash::KeepAll => 0,
-        // Those before some write, and none behind it.
+        // Keeps the writes before some write, and none after it.
         Crash::Subset(bits) if (bits + 1).is_power_of_two() => 0,
         Crash::Subset(_) => 2,
         Crash::Seeded(_) => 3,
@@ -53,12 +53,12 @@ fn add(counter: &AtomicUsize) -> usize {
 }
 
 impl Campaign {
-    /// Different contents so far.
+    /// Number of different contents so far.
     pub fn distinct(&self) -> usize {
         self.contents.lock().unwrap().len()
     }
 
-    /// Cuts the power at every event of a history, and answers what is found that must not be.
+    /// Cuts the power at every event of a history. Returns the first invalid finding.
     pub fn check(
         &self,
         history: &History,
@@ -78,7 +78,7 @@ impl Campaign {
             let (volume, found) = self.open(&image.sim, reactor).map_err(place)?;
             history.judge(&found, image.cut).map_err(place)?;
             if known.len().is_multiple_of(USED) {
-                go_on(&volume, &found, reactor).map_err(place)?;
+                use_volume(&volume, &found, reactor).map_err(place)?;
             }
             drop(volume);
             if (known.len() + 37 * plan.seed as usize).is_multiple_of(RECOVERED) {
@@ -89,8 +89,8 @@ impl Campaign {
         Ok(())
     }
 
-    /// Opens what a power cut has left, and makes a directory. Whenever the power is cut meanwhile, all is
-    /// there that was found, and the directory from when it was durable.
+    /// Opens an image and makes a directory. A power cut at any time meanwhile keeps everything
+    /// found, and the directory once it is durable.
     fn recover(
         &self,
         sim: &Sim,
@@ -124,7 +124,7 @@ impl Campaign {
             let (_, again) = self.open(&image.sim, reactor).map_err(place)?;
             judge(&again)?;
             let is_cut_again = (known.len() + 7 * seed as usize).is_multiple_of(RECOVERED_AGAIN);
-            if depth < DEEPEST && is_cut_again {
+            if depth < MAX_DEPTH && is_cut_again {
                 self.recover(&copy, &again, seed, depth + 1, reactor).map_err(place)?;
             }
             known.insert(digest, again);
@@ -144,12 +144,12 @@ impl Campaign {
         let device = Device::new(sim.clone()).map_err(|error| error.to_string())?;
         let checked = Volume::check(&device, CheckOptions::default(), &mut |_, _| {});
         let findings = checked.map_err(|error| error.to_string())?.findings;
-        // What is kept twice may be torn once.
-        let is_kept_twice = |line: &String| {
-            ["superblock", "catalog head"].iter().any(|kept| line.starts_with(kept))
+        // These have two copies, and one may be torn.
+        let has_two_copies = |line: &String| {
+            ["superblock", "catalog head"].iter().any(|start| line.starts_with(start))
         };
         let mut lines = findings.iter().map(ToString::to_string);
-        if let Some(line) = lines.find(|line| !is_kept_twice(line)) {
+        if let Some(line) = lines.find(|line| !has_two_copies(line)) {
             return Err(line);
         }
         let volume = Volume::open_on(device).map_err(|error| error.to_string())?;
@@ -158,17 +158,16 @@ impl Campaign {
     }
 }
 
-/// Uses a volume that was found: nothing that a file held once comes back when it becomes longer, and what is
-/// made is kept.
-fn go_on(volume: &Volume, found: &Found, reactor: &Reactor) -> Result<(), String> {
+/// Uses a recovered volume: no old bytes appear when a file grows, and new names are kept.
+fn use_volume(volume: &Volume, found: &Found, reactor: &Reactor) -> Result<(), String> {
     for (path, _) in found.files() {
         let file = volume.open(path, OpenOptions::direct()).map_err(|error| error.to_string())?;
-        // Of a file of two names once more.
+        // A file with two names grows twice.
         let size = file.size();
         reactor.block_on(file.set_size(size + 10_000)).map_err(|error| error.to_string())?;
         let (tail, read) = reactor.block_on(file.read(Buffer::zeroed(20_000), size));
         if read != Ok(10_000) || tail.iter().any(|byte| *byte != 0) {
-            return Err(format!("{path}: behind its end is not nothing: {read:?}"));
+            return Err(format!("{path}: bytes past the end are not zero: {read:?}"));
         }
     }
     volume.make_directory("/after", 0o700).map_err(|error| error.to_string())?;

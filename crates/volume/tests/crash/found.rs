@@ -1,4 +1,4 @@
-//! What a volume holds, read through its own calls: all names, attributes and bytes.
+//! The content of a volume, read through its API: all names, attributes and bytes.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use uringfs_buffer::Buffer;
 use uringfs_reactor::Reactor;
 use uringfs_volume::{FileKind, Follow, InodeNumber, OpenOptions, Time, Volume};
 
-/// All of it, by path.
+/// Everything in the volume, by path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found(pub BTreeMap<String, Entry>);
 
@@ -66,7 +66,7 @@ impl Found {
         }
     }
 
-    /// Those that have bytes.
+    /// The regular files, with their sizes.
     pub fn files(&self) -> impl Iterator<Item = (&String, usize)> {
         self.0.iter().filter_map(|(path, entry)| match &entry.content {
             Content::File(bytes) => Some((path, bytes.len())),
@@ -90,7 +90,7 @@ fn read_entry(
             let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(size), 0));
             match read? == size {
                 true => Content::File(bytes.to_vec()),
-                false => return Err("it is shorter than its size".into()),
+                false => return Err("the file is shorter than its size".into()),
             }
         }
     };

@@ -1,5 +1,5 @@
-//! A run of operations on a recording device, and what a power cut at each of its events may leave: the state
-//! after some operation, none before the last that is known to be durable.
+//! A sequence of operations on a recording device, and the states that a power cut at each of its
+//! events may leave: the state after some operation, never one before the last durable one.
 
 use std::ops::Range;
 
@@ -13,14 +13,14 @@ use uringfs_volume::{Follow, FormatOptions, OpenOptions, SetXattr, Time, Volume,
 use crate::found::Found;
 use crate::model::{BLOCK, Cell, Floors, Id, Kind, Layout, Model, SECTOR, State, Step};
 use crate::operation::{Ends, HELD, Operation};
-use crate::planted::use_again;
+use crate::planted::reuse_block;
 
 const SIZE: u64 = 16 << 20;
 const ATTRIBUTE: &str = "user.x";
-/// Where symbolic links lead.
+/// The target of symbolic links.
 const NOWHERE: &[u8] = b"nowhere";
 
-/// A volume in which most free blocks that come next hold what must never come to light.
+/// A volume in which most blocks that are allocated next hold foreign bytes.
 pub fn with_foreign_bytes(options: impl FnOnce(SimOptions) -> SimOptions) -> Sim {
     let sim = Sim::new(options(SimOptions::new(SIZE)));
     let device = Device::new(sim.clone()).unwrap();
@@ -38,7 +38,7 @@ pub fn with_foreign_bytes(options: impl FnOnce(SimOptions) -> SimOptions) -> Sim
 /// All blocks of a file.
 const WHOLE: Range<usize> = 0..usize::MAX / BLOCK * BLOCK;
 
-/// The bytes that a step writes, which no other does, nor at another place.
+/// The bytes that a step writes. No other step or position has the same.
 fn pattern(step: Step, length: usize) -> Vec<u8> {
     let words =
         (0..length.div_ceil(8)).map(|word| ((step as u64 + 1) << 32 | word as u64) << 1 | 1);
@@ -51,30 +51,30 @@ fn create() -> OpenOptions {
     OpenOptions { create: Some(0o600), ..OpenOptions::direct() }
 }
 
-/// What was done, and what is known of it.
+/// The operations on a volume, and their durable states.
 pub struct History {
     pub sim: Sim,
     model: Model,
-    /// How many events there were when it had ended, and what was there then.
+    /// The number of events after each step, and the state then.
     steps: Vec<(u64, State)>,
-    promises: Vec<Promise>,
+    durable: Vec<DurablePoint>,
 }
 
-/// What is durable from an event on, as it was after a step.
-struct Promise {
+/// A guarantee that the state after a step is durable from an event on.
+struct DurablePoint {
     at: u64,
     step: Step,
-    what: Promised,
+    what: Durable,
 }
 
-enum Promised {
+enum Durable {
     /// Everything.
     State,
-    /// Bytes where they lay.
+    /// The bytes of these sectors.
     Sectors(Vec<(Cell, Range<usize>)>),
 }
 
-/// A history that goes on.
+/// A history in progress.
 pub struct Run<'r> {
     pub history: History,
     pub volume: Volume,
@@ -83,7 +83,7 @@ pub struct Run<'r> {
 }
 
 impl<'r> Run<'r> {
-    /// On a copy of a volume, of which `device` makes what it is opened on.
+    /// On a copy of a volume. `device` makes the device to open.
     pub fn on(
         base: &Sim,
         discard: bool,
@@ -93,27 +93,27 @@ impl<'r> Run<'r> {
         let sim = base.crash_image(Crash::KeepAll);
         let options = VolumeOptions { discard, ..VolumeOptions::default() };
         let volume = Volume::open_with(device(sim.clone()), &options).unwrap();
-        let (model, steps, promises) = (Model::default(), Vec::new(), Vec::new());
-        let history = History { sim, model, steps, promises };
+        let (model, steps, durable) = (Model::default(), Vec::new(), Vec::new());
+        let history = History { sim, model, steps, durable };
         let mut run = Run { history, volume, reactor, held: None };
         run.done();
-        run.history.promise(Promised::State);
+        run.history.mark_durable(Durable::State);
         run
     }
 
-    /// Lets the cut points begin here.
-    pub fn begin_here(&mut self) {
+    /// Cuts begin here.
+    pub fn begin_cuts(&mut self) {
         self.history.sim.restart_record();
     }
 
-    /// Removes a file, and somebody writes to its first block before that is committed.
-    pub fn remove_and_use_again(&mut self, path: &'static str) {
-        let (_, file) = self.target(path).expect("it is a file");
+    /// Removes a file, and overwrites its first block before the removal is committed.
+    pub fn remove_and_reuse(&mut self, path: &'static str) {
+        let (_, file) = self.target(path).expect("the path is a file");
         let read = file.read(Buffer::zeroed(BLOCK), 0);
         let (bytes, _) = self.reactor.block_on(read);
         drop(file);
         self.perform(Operation::Remove { path });
-        use_again(&self.history.sim, self.volume.device(), &bytes);
+        reuse_block(&self.history.sim, self.volume.device(), &bytes);
     }
 
     pub fn perform_all(&mut self, operations: &[Operation]) {
@@ -122,7 +122,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Does it to the volume and to the model, which agree whether it can be done.
+    /// Performs it on the volume and on the model. They must agree on whether it succeeds.
     pub fn perform(&mut self, operation: Operation) {
         let (step, volume) = (self.history.steps.len(), self.volume.clone());
         let model = &mut self.history.model;
@@ -146,7 +146,7 @@ impl<'r> Run<'r> {
             Operation::SetAttributes { path } => {
                 let (owner, permissions) =
                     ((step as u32, step as u32 + 1), 0o600 + step as u16 % 8);
-                // Beyond what 64 bits of nanoseconds reach.
+                // Beyond the range of 64-bit nanoseconds.
                 let time = Time::new(step as i64 * 10_000_000_000, step as u32).unwrap();
                 let set = volume.set_attributes(path, Follow::No, |inode| {
                     (inode.user, inode.group) = owner;
@@ -154,7 +154,7 @@ impl<'r> Run<'r> {
                 });
                 let expected = model.change(path, |node| {
                     (node.owner, node.permissions) = (owner, permissions);
-                    // That of a directory moves with its names.
+                    // A directory's times change with its names.
                     node.modified = (node.kind != Kind::Directory).then_some(time);
                 });
                 (set, expected)
@@ -179,7 +179,7 @@ impl<'r> Run<'r> {
             Operation::SyncAll => {
                 let synced = volume.sync();
                 self.done();
-                self.history.promise(Promised::State);
+                self.history.mark_durable(Durable::State);
                 return synced.unwrap();
             }
             Operation::Release => return self.held = None,
@@ -201,7 +201,7 @@ impl<'r> Run<'r> {
         | Operation::Sync { path }
         | Operation::Datasync { path }) = operation
         else {
-            unreachable!("{operation:?} is of names");
+            unreachable!("{operation:?} works on names");
         };
         if matches!(operation, Operation::Write { .. } | Operation::Append { .. }) {
             self.make_file(path);
@@ -211,8 +211,9 @@ impl<'r> Run<'r> {
         let before = self.volume.statistics().commits;
         let model = &mut self.history.model;
         model.step = step;
-        let wait = |ask: Ask<Result<(), Errno>>| assert_eq!(reactor.block_on(ask), Ok(()));
-        // What is durable of the file when it has ended.
+        let wait =
+            |operation: Ask<Result<(), Errno>>| assert_eq!(reactor.block_on(operation), Ok(()));
+        // The guarantee when the write has completed.
         let mut durable = None;
         match operation {
             Operation::Write { offset, length, ends, .. } => {
@@ -274,13 +275,13 @@ impl<'r> Run<'r> {
         let is_sync = matches!(operation, Operation::Sync { .. });
         let history = &mut self.history;
         if let Some(range) = durable {
-            // What takes a commit makes everything durable.
+            // An operation that needs a commit makes everything durable.
             let takes_commit = self.volume.statistics().commits > before
                 || history.has_new_layout(id)
                 || is_sync && history.has_new_names();
             match takes_commit {
-                true => history.promise(Promised::State),
-                false => history.promise(Promised::Sectors(history.model.sectors(id, range))),
+                true => history.mark_durable(Durable::State),
+                false => history.mark_durable(Durable::Sectors(history.model.sectors(id, range))),
             }
         }
     }
@@ -295,7 +296,7 @@ impl<'r> Run<'r> {
         Some((id, self.volume.open(path, OpenOptions::direct()).unwrap()))
     }
 
-    /// Makes a file, if it is not there and can be: a step of its own.
+    /// Makes a file if it does not exist and can be made. A step of its own.
     fn make_file(&mut self, path: &str) {
         let model = &mut self.history.model;
         if path != HELD && model.make(path, Kind::File(Layout::default()), 0o600) {
@@ -309,13 +310,13 @@ impl<'r> Run<'r> {
         history.steps.push((history.events(), history.model.now.clone()));
     }
 
-    /// All of it is durable.
-    pub fn promise_all(&mut self) {
-        self.history.promise(Promised::State);
+    /// Everything is durable.
+    pub fn mark_all_durable(&mut self) {
+        self.history.mark_durable(Durable::State);
     }
 
-    /// Takes what is found for what is there: it is as it was after one of the steps that are not durable.
-    pub fn go_on_from(&mut self, found: &Found) {
+    /// Continues from what was found: the state after one of the steps that are not durable.
+    pub fn continue_from(&mut self, found: &Found) {
         let history = &mut self.history;
         let last = history.steps.len() - 1;
         let floors = history.floors_at(u64::MAX);
@@ -324,7 +325,7 @@ impl<'r> Run<'r> {
             history.model.compare(found, state, *step, last, &floors).is_ok()
         };
         let step = (history.durable_at(u64::MAX)..=last).rev().find(is_as_after);
-        history.model.now = history.steps[step.expect("it is as it was")].1.clone();
+        history.model.now = history.steps[step.expect("the state is one of the steps")].1.clone();
         self.done();
     }
 
@@ -332,13 +333,13 @@ impl<'r> Run<'r> {
     pub fn end(self) -> History {
         let Run { mut history, volume, held, .. } = self;
         drop((volume, held));
-        history.promise(Promised::State);
+        history.mark_durable(Durable::State);
         history
     }
 }
 
 fn size_of(model: &Model, file: Id) -> usize {
-    model.now.layout(file).expect("it is a file").size
+    model.now.layout(file).expect("the path is a file").size
 }
 
 impl History {
@@ -346,20 +347,20 @@ impl History {
         self.sim.forgotten() + self.sim.record().len() as u64
     }
 
-    /// What is durable from now on, as it is after the last step.
-    fn promise(&mut self, what: Promised) {
+    /// The state after the last step is durable from now on.
+    fn mark_durable(&mut self, what: Durable) {
         let (at, step) = (self.events(), self.steps.len() - 1);
-        self.promises.push(Promise { at, step, what });
+        self.durable.push(DurablePoint { at, step, what });
     }
 
-    /// The last step that everything is durable of at an event.
+    /// The last step of which everything is durable at an event.
     fn durable_at(&self, event: u64) -> Step {
-        let promises = self.promises.iter().filter(|promise| promise.at <= event);
-        let of_all = promises.filter(|promise| matches!(promise.what, Promised::State));
-        of_all.map(|promise| promise.step).max().expect("it begins with one")
+        let points = self.durable.iter().filter(|point| point.at <= event);
+        let of_all = points.filter(|point| matches!(point.what, Durable::State));
+        of_all.map(|point| point.step).max().expect("the first state is durable")
     }
 
-    /// Whether a file's size or blocks are others than those that are durable.
+    /// Whether a file's size or blocks differ from the durable ones.
     fn has_new_layout(&self, file: Id) -> bool {
         let (_, durable) = &self.steps[self.durable_at(u64::MAX)];
         durable.layout(file) != self.model.now.layout(file)
@@ -373,17 +374,17 @@ impl History {
 
     fn floors_at(&self, event: u64) -> Floors {
         let mut floors = Floors::new();
-        for promise in self.promises.iter().filter(|promise| promise.at <= event) {
-            let Promised::Sectors(sectors) = &promise.what else { continue };
+        for point in self.durable.iter().filter(|point| point.at <= event) {
+            let Durable::Sectors(sectors) = &point.what else { continue };
             for (cell, sectors) in sectors {
                 let floor = floors.entry(*cell).or_insert([0; BLOCK / SECTOR]);
-                floor[sectors.clone()].fill(promise.step);
+                floor[sectors.clone()].fill(point.step);
             }
         }
         floors
     }
 
-    /// Says why a volume cannot be what a power cut after so many events has left.
+    /// Returns why a volume is impossible after a power cut at this event.
     pub fn judge(&self, found: &Found, cut: u64) -> Result<(), String> {
         let first = self.durable_at(cut);
         let under_way = self.steps.partition_point(|(end, _)| *end < cut);
@@ -393,7 +394,7 @@ impl History {
             let compared = self.model.compare(found, &self.steps[step].1, step, last, &floors);
             compared.map_err(|flaw| format!("after step {step}: {flaw}"))
         };
-        // Few images are in a state that may not be: flaws are put into words for those alone.
+        // Errors are formatted only for an invalid image.
         if (first..=last).any(|step| compare(step).is_ok()) {
             return Ok(());
         }

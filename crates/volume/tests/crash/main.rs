@@ -1,11 +1,12 @@
-//! Power cuts: every operation alone, every pair of a small alphabet, and long runs drawn from seeds, cut at
-//! every event, with unflushed writes kept, lost, reordered and torn at 512 bytes, and again while that is
-//! recovered. What is found is opened by the production open, checked, and compared in full with what a model
-//! says it may be.
+//! Power cuts: every operation alone, every pair of a small alphabet, and long runs drawn from
+//! seeds. Each is cut at every event, with unflushed writes kept, lost, reordered and torn at 512
+//! bytes, and cut again during recovery. Each image is opened with the production code, checked,
+//! and compared in full with the states that a model allows.
 //!
-//! `CRASH_IMAGES` different contents are opened. The seed of the first long run is drawn and printed, the others follow it.
-//! `CRASH_SEED` sets the first seed; without `CRASH_IMAGES` only the long run of that seed is cut.
-//! `CRASH_RUNS` long runs are cut and nothing else, from the drawn or given seed on.
+//! `CRASH_IMAGES` sets the number of different contents to open. The seed of the first long run is
+//! drawn and printed; the others follow it. `CRASH_SEED` sets the first seed; without
+//! `CRASH_IMAGES` only the long run of that seed is cut. `CRASH_RUNS` sets the number of long runs
+//! to cut, and nothing else, from the drawn or given seed on.
 
 #[path = "../drive/mod.rs"]
 mod drive;
@@ -35,12 +36,12 @@ use uringfs_volume::{FileKind, FormatOptions, Inode, OpenOptions, Volume};
 
 /// Operations of a long run.
 const LONG: usize = 40;
-/// Different contents that are usual in the midst of all other tests.
+/// Different contents in an ordinary test run.
 const IMAGES: usize = 4000;
-/// Behind the variables that repeat a run.
-const AGAIN: &str = "cargo test -p uringfs-volume --test crash power_cut";
+/// The command after the variables that repeat a run.
+const REPEAT_COMMAND: &str = "cargo test -p uringfs-volume --test crash power_cut";
 
-/// Volumes to begin with.
+/// Volumes to start from.
 struct Bases([Sim; 2]);
 
 impl Bases {
@@ -54,7 +55,7 @@ impl Bases {
         Run::on(&self.0[cache], discard, reactor, |sim| Device::new(sim).unwrap())
     }
 
-    /// Does some operations that are not cut, then those whose every event is.
+    /// Performs some operations without cuts, then the ones to cut.
     fn run(
         &self,
         seed: u64,
@@ -64,13 +65,14 @@ impl Bases {
     ) -> History {
         let mut run = self.begin(seed, reactor);
         run.perform_all(before);
-        run.begin_here();
+        run.begin_cuts();
         run.perform_all(operations);
         run.end()
     }
 }
 
-/// Every operation of the alphabet, and every pair: those first in which each comes as often as every other.
+/// Every operation of the alphabet, and every pair. Pairs come in an order in which all operations
+/// occur equally often.
 fn words() -> impl Iterator<Item = Vec<Operation>> + Send {
     let count = ALPHABET.len();
     let alone = ALPHABET.iter().map(|one| vec![*one, Operation::SyncAll]);
@@ -85,13 +87,16 @@ fn words() -> impl Iterator<Item = Vec<Operation>> + Send {
     alone.chain(pairs)
 }
 
-/// Past the harness, which keeps what a test prints.
-fn tell(line: &str) {
+/// To stderr, since the harness captures printed output.
+fn print_line(line: &str) {
     std::io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
-/// Has every core take one after another.
-fn side_by_side<T: Send>(items: impl Iterator<Item = T> + Send, work: impl Fn(T, &Reactor) + Sync) {
+/// Distributes the items over all cores.
+fn run_in_parallel<T: Send>(
+    items: impl Iterator<Item = T> + Send,
+    work: impl Fn(T, &Reactor) + Sync,
+) {
     let items = Mutex::new(items);
     let threads = std::thread::available_parallelism().map_or(1, Into::into);
     let take_all = || {
@@ -104,18 +109,18 @@ fn side_by_side<T: Send>(items: impl Iterator<Item = T> + Send, work: impl Fn(T,
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(take_all))));
 }
 
-/// Another at each call, short enough to be typed.
+/// A different seed at each call, short enough to type.
 fn draw_seed() -> u64 {
     u64::from(RandomState::new().hash_one(()) as u32)
 }
 
 fn number(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a number")))
 }
 
 #[test]
-fn what_a_power_cut_leaves_is_a_state_that_may_be() {
+fn a_power_cut_leaves_an_allowed_state() {
     let (given, images) = (number("CRASH_SEED"), number("CRASH_IMAGES"));
     let runs = number("CRASH_RUNS");
     let (bases, campaign) = (Bases::new(), Campaign::default());
@@ -123,24 +128,32 @@ fn what_a_power_cut_leaves_is_a_state_that_may_be() {
         let operations = drawn(seed, LONG);
         let plan = CrashPlan { exhaustive_up_to: 3, samples: 2, seed };
         let checked = campaign.check(&bases.run(seed, &[], &operations, reactor), plan, reactor);
-        checked.unwrap_or_else(|flaw| panic!("CRASH_SEED={seed} {AGAIN}: {flaw}\n{operations:?}"));
+        checked.unwrap_or_else(|flaw| {
+            panic!("CRASH_SEED={seed} {REPEAT_COMMAND}: {flaw}\n{operations:?}")
+        });
     };
     if let (Some(seed), None, None) = (given, images, runs) {
         return long(seed, &Reactor::new(ReactorOptions::default()).unwrap());
     }
     let first = given.unwrap_or_else(draw_seed);
     if let Some(runs) = runs {
-        tell(&format!("long runs begin with CRASH_SEED={first} CRASH_RUNS={runs} {AGAIN}"));
-        side_by_side(first..first + runs, long);
+        print_line(&format!(
+            "long runs begin with CRASH_SEED={first} CRASH_RUNS={runs} {REPEAT_COMMAND}"
+        ));
+        run_in_parallel(first..first + runs, long);
         let last = first + runs.saturating_sub(1);
-        return tell(&format!("power cuts: long runs of seeds {first} to {last}: {campaign}"));
+        return print_line(&format!(
+            "power cuts: long runs of seeds {first} to {last}: {campaign}"
+        ));
     }
-    let goal = images.map_or(drive::volume(IMAGES), |images| images as usize);
-    tell(&format!("long runs begin with CRASH_SEED={first} CRASH_IMAGES={goal} {AGAIN}"));
-    // Half of what is asked for, if all of it is more.
+    let goal = images.map_or(drive::scaled(IMAGES), |images| images as usize);
+    print_line(&format!(
+        "long runs begin with CRASH_SEED={first} CRASH_IMAGES={goal} {REPEAT_COMMAND}"
+    ));
+    // At most half of the goal.
     let words = words().zip(0..).take_while(|_| campaign.distinct() < goal / 2);
     let tried = AtomicU64::new(0);
-    side_by_side(words, |(operations, seed), reactor| {
+    run_in_parallel(words, |(operations, seed), reactor| {
         let plan = CrashPlan { exhaustive_up_to: 2, samples: 1, seed };
         let checked =
             campaign.check(&bases.run(seed, &BEFORE, &operations, reactor), plan, reactor);
@@ -149,26 +162,26 @@ fn what_a_power_cut_leaves_is_a_state_that_may_be() {
     });
     let seeds = (first..).take_while(|_| campaign.distinct() < goal);
     let last = AtomicU64::new(first);
-    side_by_side(seeds, |seed, reactor| {
+    run_in_parallel(seeds, |seed, reactor| {
         long(seed, reactor);
         last.fetch_max(seed, Ordering::Relaxed);
     });
     let [tried, last] = [tried, last].map(AtomicU64::into_inner);
-    let told =
+    let summary =
         format!("{tried} words of one or two operations, long runs of seeds {first} to {last}");
-    tell(&format!("power cuts: {told}: {campaign}"));
+    print_line(&format!("power cuts: {summary}: {campaign}"));
 }
 
-/// What the checks say of operations on a device that does something wrong from then on.
-fn found_on(planted: Planted, operations: &[Operation]) -> Result<(), String> {
+/// The result of the checks after operations on a device with a planted fault.
+fn check_with_fault(planted: Planted, operations: &[Operation]) -> Result<(), String> {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let mut device = None;
     let mut run = Run::on(&with_foreign_bytes(|options| options), false, &reactor, |sim| {
         Device::new(device.insert(Faulty::over(sim)).clone()).unwrap()
     });
     run.perform_all(&BEFORE);
-    run.begin_here();
-    device.expect("the run is on it").plant(planted);
+    run.begin_cuts();
+    device.expect("the run has opened the device").plant(planted);
     run.perform_all(operations);
     check_all(&run.end(), &reactor)
 }
@@ -179,7 +192,7 @@ fn check_all(history: &History, reactor: &Reactor) -> Result<(), String> {
 }
 
 #[test]
-fn while_the_catalog_grows_no_block_is_given_to_two() {
+fn no_block_has_two_owners_while_the_catalog_grows() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let sim = Sim::new(SimOptions::new(32 << 20));
     let device = Device::new(sim.clone()).unwrap();
@@ -191,15 +204,15 @@ fn while_the_catalog_grows_no_block_is_given_to_two() {
     for file in 0..COUNT {
         volume.make(name(file), Inode::new(FileKind::File, 0o600)).unwrap();
     }
-    // After the large commit some small ones.
+    // Some small commits after the large one.
     (0..4).for_each(|_| volume.sync().unwrap());
     let (mut none, mut grown) = (0, 0);
     let images = sim.crash_images(CrashPlan { exhaustive_up_to: 0, samples: 0, seed: 7 });
-    for image in images.step_by((150 / drive::volume(20)).max(1)) {
+    for image in images.step_by((150 / drive::scaled(20)).max(1)) {
         let place = format!("cut {} {:?}", image.cut, image.crash);
         let device = Device::new(image.sim.clone()).unwrap();
         let volume = Volume::open_on(device.clone()).unwrap();
-        // Every block that counts as free gets other bytes.
+        // Overwrites every block that counts as free.
         let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
         let file = volume.open("/all", create).unwrap();
         let full = (0..).find_map(|part| {
@@ -222,7 +235,7 @@ fn while_the_catalog_grows_no_block_is_given_to_two() {
         assert_eq!(there.pop().unwrap(), b"all");
         assert!(there.iter().enumerate().all(|(file, found)| *found == name(file).into_bytes()));
         none += usize::from(there.is_empty());
-        // As many as these do not fit what the catalog begins with.
+        // So many names exceed the initial catalog.
         grown += usize::from(there.len() > COUNT / 2);
     }
     assert!(none > 0 && grown > 0, "{none}, {grown}");
@@ -234,44 +247,45 @@ const NEW: Operation =
     Operation::Write { path: "/c", offset: 0, length: 9000, ends: Ends::Volatile };
 
 #[test]
-fn a_flush_that_is_dropped_is_found() {
+fn a_dropped_flush_is_detected() {
     let datasync = [OVERWRITE, Operation::Datasync { path: "/a" }];
-    assert_eq!(found_on(Planted::Nothing, &datasync), Ok(()));
-    found_on(Planted::DroppedFlush(1), &datasync).unwrap_err();
+    assert_eq!(check_with_fault(Planted::Nothing, &datasync), Ok(()));
+    check_with_fault(Planted::DroppedFlush(1), &datasync).unwrap_err();
     let commit = [NEW, Operation::SyncAll];
-    assert_eq!(found_on(Planted::Nothing, &commit), Ok(()));
-    // That of the catalog's pages, and that of its head. The first, of the data, is made good by the next.
+    assert_eq!(check_with_fault(Planted::Nothing, &commit), Ok(()));
+    // The flushes of the catalog's pages and of its header. A later flush covers the first one, of
+    // the data.
     for nth in 2..=3 {
-        found_on(Planted::DroppedFlush(nth), &commit).unwrap_err();
+        check_with_fault(Planted::DroppedFlush(nth), &commit).unwrap_err();
     }
 }
 
 #[test]
-fn a_commit_before_its_data_is_found() {
-    // Together with the head that leads to what leads to them.
+fn a_commit_before_its_data_is_detected() {
+    // Late by one flush: together with the header that leads to them.
     let late = Planted::LateData { flushes: 1 };
-    found_on(late, &[NEW, Operation::SyncAll]).unwrap_err();
+    check_with_fault(late, &[NEW, Operation::SyncAll]).unwrap_err();
 }
 
 #[test]
-fn a_block_that_is_used_again_before_it_is_free_is_found() {
+fn a_block_reused_too_early_is_detected() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let base = with_foreign_bytes(|options| options);
     let mut run = Run::on(&base, false, &reactor, |sim| Device::new(sim).unwrap());
     run.perform_all(&BEFORE);
-    run.begin_here();
-    run.remove_and_use_again("/a");
+    run.begin_cuts();
+    run.remove_and_reuse("/a");
     run.perform(Operation::SyncAll);
     check_all(&run.end(), &reactor).unwrap_err();
 }
 
 #[test]
-fn a_device_that_drops_all_flushes_is_found() {
+fn a_device_that_drops_all_flushes_is_detected() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let base = with_foreign_bytes(|options| options.promises(Promises::Broken));
     let mut run = Run::on(&base, false, &reactor, |sim| Device::new(sim).unwrap());
     run.perform_all(&BEFORE);
-    run.begin_here();
+    run.begin_cuts();
     run.perform_all(&[NEW, Operation::SyncAll]);
     check_all(&run.end(), &reactor).unwrap_err();
 }

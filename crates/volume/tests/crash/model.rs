@@ -1,7 +1,7 @@
-//! What a volume holds, in plain maps: names, what they name, and of each block of a file every content it has
-//! had. After a power cut a sector of a block that a state leads to holds what it held in that state, or what
-//! was written over it since and is not known to be durable; which blocks a write goes to is all that this
-//! knows of how files lie.
+//! The expected content of a volume, in plain maps: names, nodes, and for each block of a file
+//! every content that it had. After a power cut a sector of a block in a state holds what it held
+//! in that state, or a later write that is not known to be durable. Of the layout of files the
+//! model knows only which block a write goes to.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -15,11 +15,11 @@ use crate::found::{Content, Entry, Found};
 pub const BLOCK: usize = 4096;
 pub const SECTOR: usize = 512;
 
-/// Numbers what is done, from 0.
+/// Number of an operation, from 0.
 pub type Step = usize;
-/// Names a file of any kind.
+/// Number of a file of any kind.
 pub type Id = usize;
-/// Names a block that a file was given.
+/// Number of a block that was allocated for a file.
 pub type Cell = usize;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -29,7 +29,7 @@ pub enum Kind {
     File(Layout),
 }
 
-/// How long a file is, and which blocks it has.
+/// A file's size, and its blocks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layout {
     pub size: usize,
@@ -39,7 +39,7 @@ pub struct Layout {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Block {
     cell: Cell,
-    /// Else it reads as zeros.
+    /// Otherwise it reads as zeros.
     is_written: bool,
 }
 
@@ -49,31 +49,31 @@ pub struct Node {
     pub kind: Kind,
     pub owner: (u32, u32),
     pub permissions: u16,
-    /// When it was modified, if somebody has set that and nothing was written since.
+    /// The modification time, if it was set explicitly and no write came after.
     pub modified: Option<Time>,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// Names, and what they name.
+/// Names and their nodes.
 #[derive(Clone, Default)]
 pub struct State {
     names: BTreeMap<String, Id>,
     nodes: BTreeMap<Id, Rc<Node>>,
 }
 
-/// What a block was written with.
+/// The content of a block after a write.
 struct Version {
     step: Step,
     bytes: Box<[u8; BLOCK]>,
 }
 
-/// Sectors of a block of which something is durable: the step that wrote it.
+/// For each sector of a block, the step of its last durable write.
 pub type Floors = HashMap<Cell, [Step; BLOCK / SECTOR]>;
 
 #[derive(Default)]
 pub struct Model {
     pub now: State,
-    /// What is being done.
+    /// The current step.
     pub step: Step,
     cells: Vec<Vec<Version>>,
     next: Id,
@@ -91,7 +91,7 @@ impl State {
         }
     }
 
-    /// Whether all is the same but for the bytes of files.
+    /// Whether everything is the same except the content of files.
     pub fn has_names_of(&self, other: &State) -> bool {
         let is_like = |(one, other): (&Rc<Node>, &Rc<Node>)| {
             let are_files = matches!((&one.kind, &other.kind), (Kind::File(_), Kind::File(_)));
@@ -106,7 +106,7 @@ impl State {
         path.is_empty() || self.find(path).is_some_and(|id| self.nodes[&id].kind == Kind::Directory)
     }
 
-    /// Whether a name can be made: nothing has it, and there is a directory for it.
+    /// Whether a name can be made: it does not exist, and its parent is a directory.
     pub fn is_free(&self, path: &str) -> bool {
         self.find(path).is_none() && self.is_directory(parent_of(path))
     }
@@ -116,7 +116,7 @@ impl State {
     }
 
     fn node_mut(&mut self, id: Id) -> &mut Node {
-        Rc::make_mut(self.nodes.get_mut(&id).expect("it was found a moment ago"))
+        Rc::make_mut(self.nodes.get_mut(&id).expect("the caller has found the node"))
     }
 }
 
@@ -128,7 +128,7 @@ fn is_inside(path: &str, directory: &str) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// What is done to names. Each answers whether it could be done.
+/// Operations on names. Each returns whether it succeeds.
 impl Model {
     pub fn make(&mut self, path: &str, kind: Kind, permissions: u16) -> bool {
         let is_free = self.now.is_free(path);
@@ -203,7 +203,7 @@ impl Model {
     }
 }
 
-/// What is done to a file's bytes.
+/// Operations on the content of files.
 impl Model {
     pub fn write(&mut self, file: Id, offset: usize, bytes: &[u8]) {
         let size = self.layout_mut(file).size;
@@ -221,7 +221,7 @@ impl Model {
         layout.size = layout.size.max(end);
     }
 
-    /// Whole blocks, in place of those that were there.
+    /// Replaces whole blocks by new ones.
     pub fn replace(&mut self, file: Id, offset: usize, bytes: &[u8]) {
         if offset > self.layout_mut(file).size {
             self.zero_tail(file);
@@ -270,8 +270,8 @@ impl Model {
         self.allocate(file, range, size);
     }
 
-    /// Writes zeros where a range covers a block in part, and answers its whole blocks: the last of the file
-    /// among them, if it reaches to its end.
+    /// Zeros the partial blocks of a range. Returns its whole blocks, including the last one of the
+    /// file if the range reaches the end.
     fn zero_ends(&mut self, file: Id, range: Range<usize>) -> Range<usize> {
         let to_end = range.end >= self.layout_mut(file).size;
         let last = if to_end { range.end.div_ceil(BLOCK) } else { range.end / BLOCK };
@@ -285,7 +285,7 @@ impl Model {
         whole.start..whole.end.max(whole.start)
     }
 
-    /// Zeros what of the last block lies behind the end, before the file becomes longer.
+    /// Zeros the bytes of the last block past the end, before the file grows.
     fn zero_tail(&mut self, file: Id) {
         let size = self.layout_mut(file).size;
         if !size.is_multiple_of(BLOCK) && self.content(file, size / BLOCK).is_some() {
@@ -293,7 +293,7 @@ impl Model {
         }
     }
 
-    /// Writes a block: what lies behind the file's end is zeros.
+    /// Writes a block. Bytes past the file's end are zeros.
     fn put(&mut self, file: Id, block: usize, fill: impl FnOnce(&mut [u8; BLOCK])) {
         let mut bytes = Box::new(*self.content(file, block).unwrap_or(&[0; BLOCK]));
         let inside = self.layout_mut(file).size.saturating_sub(block * BLOCK).min(BLOCK);
@@ -304,10 +304,10 @@ impl Model {
         self.layout_mut(file).blocks.insert(block, Block { cell, is_written: true });
     }
 
-    /// What a block that is written holds.
+    /// The content of a written block.
     fn content(&self, file: Id, block: usize) -> Option<&[u8; BLOCK]> {
         let block = self.now.layout(file)?.blocks.get(&block).filter(|block| block.is_written)?;
-        Some(&*self.cells[block.cell].last().expect("it was written").bytes)
+        Some(&*self.cells[block.cell].last().expect("the block is written").bytes)
     }
 
     fn cell_of(&mut self, file: Id, block: usize) -> Cell {
@@ -325,7 +325,7 @@ impl Model {
         node.modified = None;
         match &mut node.kind {
             Kind::File(layout) => layout,
-            kind => panic!("{kind:?} has no bytes"),
+            kind => panic!("{kind:?} has no content"),
         }
     }
 }
@@ -334,17 +334,17 @@ fn blocks_around(range: Range<usize>) -> Range<usize> {
     range.start / BLOCK..range.end.div_ceil(BLOCK)
 }
 
-/// What of a block lies in a range of the file.
+/// The part of a block in a range of the file.
 fn part_of(block: usize, range: &Range<usize>) -> Range<usize> {
     let start = block * BLOCK;
     range.start.max(start) - start..range.end.min(start + BLOCK) - start
 }
 
-/// What may be found.
+/// Comparisons with a volume.
 impl Model {
-    /// The sectors of a file, or of a range of it, as they are now.
+    /// The current sectors of a file, or of a range of it.
     pub fn sectors(&self, file: Id, range: Range<usize>) -> Vec<(Cell, Range<usize>)> {
-        let layout = self.now.layout(file).expect("it is a file");
+        let layout = self.now.layout(file).expect("the node is a file");
         let of_block = |(number, block): (&usize, &Block)| {
             let part = part_of(*number, &range);
             (block.cell, part.start / SECTOR..part.end.div_ceil(SECTOR))
@@ -352,7 +352,8 @@ impl Model {
         layout.blocks.range(blocks_around(range.clone())).map(of_block).collect()
     }
 
-    /// Says what of a volume is not as it was after `step`, when nothing of after `last` can be there.
+    /// Returns how a volume differs from the state after `step`, where writes after `last` cannot
+    /// be there.
     pub fn compare(
         &self,
         found: &Found,
@@ -370,7 +371,7 @@ impl Model {
         for (path, entry) in &found.0 {
             let id = state.names[path];
             if *numbers.entry(id).or_insert(entry.number) != entry.number {
-                return Err(format!("{path} is another file than its other name"));
+                return Err(format!("{path} and its other name are different files"));
             }
             let node = &state.nodes[&id];
             compare_attributes(entry, node).map_err(|flaw| format!("{path}: {flaw}"))?;
@@ -381,7 +382,7 @@ impl Model {
         }
         let different: std::collections::HashSet<_> = numbers.values().collect();
         if different.len() < numbers.len() {
-            return Err("two files are one".into());
+            return Err("two files are the same".into());
         }
         Ok(())
     }
@@ -408,13 +409,13 @@ impl Model {
             };
             if !is_legal {
                 let head = &found[..found.len().min(16)];
-                return Err(format!("at {} there is {head:?}", number * SECTOR));
+                return Err(format!("at {} the volume has {head:?}", number * SECTOR));
             }
         }
         Ok(())
     }
 
-    /// Whether a sector can hold this: what it held after `least`, or was written with since.
+    /// Whether a sector may hold this: its content after `least`, or of a later write.
     fn could_be(&self, cell: Cell, sector: usize, found: &[u8], least: Step, last: Step) -> bool {
         let versions = &self.cells[cell];
         let behind = versions.partition_point(|version| version.step <= least);
@@ -437,7 +438,7 @@ fn compare_attributes(entry: &Entry, node: &Node) -> Result<(), String> {
         return Err(format!("{entry:?} instead of {node:?}"));
     }
     if entry.xattrs != node.xattrs {
-        return Err("other extended attributes".into());
+        return Err("different extended attributes".into());
     }
     Ok(())
 }

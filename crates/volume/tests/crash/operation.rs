@@ -1,23 +1,24 @@
-//! What is done to a volume: the small alphabet whose words are tried, and long words drawn from a seed.
+//! Operations on a volume: a small alphabet whose words are all tried, and long words drawn from a
+//! seed.
 
 use uringfs_file::Size;
 use uringfs_volume::Rename;
 
 use crate::drive::Random;
 
-/// What has a path here is what somebody holds open, whatever its name has become.
+/// Stands for a path: the file that is held open, whatever its name is now.
 pub const HELD: &str = "held";
 
-/// How far a write is to be durable when it ends.
+/// The durability of a write when it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
     Volatile,
     Durable,
-    /// Durable, all of it or nothing. It is of whole blocks.
+    /// Durable and atomic. Whole blocks only.
     Atomic,
 }
 
-/// Something that is done. Files are made by writing to them.
+/// An operation. A write creates its file.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
     Write {
@@ -76,7 +77,7 @@ pub enum Operation {
     Symlink {
         path: &'static str,
     },
-    /// Owner, permissions and the time of change.
+    /// Owner, permissions and modification time.
     SetAttributes {
         path: &'static str,
     },
@@ -87,7 +88,7 @@ pub enum Operation {
     RemoveXattr {
         path: &'static str,
     },
-    /// Opens it, instead of what was held before.
+    /// Opens a file, in place of the one held before.
     Hold {
         path: &'static str,
     },
@@ -103,14 +104,14 @@ pub enum Operation {
 
 use Operation::*;
 
-/// Before the words of the alphabet: two files.
+/// The start of each word of the alphabet: two files.
 pub const BEFORE: [Operation; 3] = [
     Write { path: "/a", offset: 0, length: 10_000, ends: Ends::Volatile },
     Write { path: "/b", offset: 0, length: 9000, ends: Ends::Volatile },
     SyncAll,
 ];
 
-/// What can be done to a few names.
+/// Operations on a few names.
 pub const ALPHABET: [Operation; 24] = [
     Write { path: "/a", offset: 0, length: 5000, ends: Ends::Volatile },
     Write { path: "/c", offset: 0, length: 9000, ends: Ends::Volatile },
@@ -143,7 +144,7 @@ const OFFSETS: [usize; 8] = [0, 0, 100, 512, 4096, 6000, 8192, 16_384];
 const LENGTHS: [usize; 8] = [1, 100, 512, 1024, 4096, 5000, 8192, 20_000];
 const BLOCKS: [usize; 4] = [0, 4096, 8192, 20_480];
 
-/// So many operations from a seed.
+/// Draws `count` operations from a seed.
 pub fn drawn(seed: u64, count: usize) -> Vec<Operation> {
     let mut random = Random(seed);
     (0..count).map(|_| draw(&mut random)).collect()
@@ -155,7 +156,7 @@ fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
 
 fn draw(random: &mut Random) -> Operation {
     let (path, new) = (one_of(random, &PATHS), one_of(random, &PATHS));
-    // One in eight goes to what is held, which may have no name any more.
+    // One of eight goes to the held file, which may have no name any more.
     let file = if random.below(8) == 0 { HELD } else { path };
     let (offset, length) = (one_of(random, &OFFSETS), one_of(random, &LENGTHS));
     let size = one_of(random, &[Size::Keep, Size::Extend]);

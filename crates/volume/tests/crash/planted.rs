@@ -1,5 +1,5 @@
-//! Devices and writers that do what must be found: a flush that is dropped, bytes that reach the device after
-//! the commit that leads to them, and a block that is used again too early.
+//! Devices and writers with faults that must be detected: a dropped flush, data that reach the
+//! device after the commit that refers to them, and a block that is reused too early.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,20 +11,20 @@ use uringfs_device::{
 
 use crate::model::BLOCK;
 
-/// What a device does wrong.
+/// A fault of the device.
 #[derive(Clone, Copy, Debug)]
 pub enum Planted {
     Nothing,
-    /// This flush from now on answers well and does nothing, counted from 1; those that follow it without a
-    /// write between them are the same.
+    /// This flush, counted from 1, succeeds without effect. So do the flushes that follow it
+    /// without a write in between.
     DroppedFlush(usize),
-    /// What does not come from the thread that commits is written when so many flushes have ended.
+    /// Writes that do not come from the committing thread reach the device after this many flushes.
     LateData {
         flushes: usize,
     },
 }
 
-/// A simulated device in which a fault is planted. Clones are the same device.
+/// A simulated device with a planted fault. Clones are the same device.
 #[derive(Clone)]
 pub struct Faulty {
     sim: Sim,
@@ -33,10 +33,10 @@ pub struct Faulty {
 
 struct State {
     planted: Planted,
-    /// Since it was planted.
+    /// Counted from the planting.
     flushes: usize,
     has_written: bool,
-    /// Writes that were acknowledged, each with the flush behind which they are written.
+    /// Acknowledged writes, each with the number of the flush after which they are written.
     late: Vec<(usize, u64, Vec<u8>)>,
 }
 
@@ -92,7 +92,7 @@ impl Backend for Faulty {
         if request.op == Op::Read {
             let address = request.address;
             for (_, start, late) in &state.late {
-                lay_over(bytes_of(request), address, late, *start);
+                overlay(bytes_of(request), address, late, *start);
             }
         }
         moved
@@ -106,12 +106,12 @@ fn is_commit() -> bool {
 fn bytes_of(request: &mut Request) -> &mut [u8] {
     match &mut request.payload {
         Payload::Buffer(buffer) => buffer,
-        payload => panic!("{payload:?} is not one piece"),
+        payload => panic!("{payload:?} is not one buffer"),
     }
 }
 
-/// Puts what of `late`, which lies at `start`, lies in `bytes`, which lie at `address`.
-fn lay_over(bytes: &mut [u8], address: u64, late: &[u8], start: u64) {
+/// Copies the part of `late`, which lies at `start`, that overlaps `bytes`, which lie at `address`.
+fn overlay(bytes: &mut [u8], address: u64, late: &[u8], start: u64) {
     let from = address.max(start);
     let to = (address + bytes.len() as u64).min(start + late.len() as u64);
     if from < to {
@@ -127,14 +127,14 @@ fn write(sim: &Sim, device: DeviceIndex, address: u64, bytes: &[u8]) {
     assert_eq!(sim.perform(&mut request), Ok(bytes.len() as u32));
 }
 
-/// Gives the block that holds these bytes to somebody else, who writes to it.
-pub fn use_again(sim: &Sim, device: &Device, content: &[u8]) {
+/// Finds the block that holds these bytes and overwrites it, as a new owner would.
+pub fn reuse_block(sim: &Sim, device: &Device, content: &[u8]) {
     let mut block = [0; BLOCK];
     let blocks = (0..sim.geometry().size).step_by(BLOCK);
     let mut holders = blocks.filter(|address| {
         sim.peek(*address, &mut block);
         block == content
     });
-    let address = holders.next().expect("the block lies somewhere");
+    let address = holders.next().expect("a block holds the bytes");
     write(sim, device.index(), address, &[0xdd; BLOCK]);
 }

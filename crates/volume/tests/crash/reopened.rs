@@ -1,5 +1,6 @@
-//! A flush or a write of a commit fails, so that the volume stops; it is opened again and used on, and then the power is
-//! cut: what was found by opening it again is there, whether the device had made it durable before or not.
+//! A flush or a write of a commit fails, so the volume stops. It is reopened and used, and then the
+//! power is cut. What reopening found is there, whether the device had made it durable before or
+//! not.
 
 use uringfs_device::backend::sim::CrashPlan;
 use uringfs_device::{Device, Errno, Op};
@@ -10,16 +11,16 @@ use crate::drive::{self, Random};
 use crate::found::Found;
 use crate::history::Run;
 use crate::operation::{BEFORE, Ends, Operation, Operation::*, drawn};
-use crate::{Bases, side_by_side};
+use crate::{Bases, run_in_parallel};
 
-/// Runs that are usual in the midst of all other tests.
+/// Runs in an ordinary test run.
 const RUNS: usize = 32;
-/// Requests of those that sync and close the volume, at the least.
+/// Minimal numbers of requests of a sync and of closing the volume.
 const FLUSHES: u64 = 7;
 const WRITES: u64 = 16;
 
-/// What the commit that fails holds. None of it writes in place: what of such bytes is there after a flush that failed
-/// nobody knows, however it is found.
+/// The operations of the failing commit. None writes in place: after a failed flush the content of
+/// such writes is unknown, whatever a read finds.
 const FAILING: [Operation; 10] = [
     Remove { path: "/a" },
     Remove { path: "/b" },
@@ -34,12 +35,12 @@ const FAILING: [Operation; 10] = [
 ];
 
 impl<'r> Run<'r> {
-    /// Has a request fail, the `nth` of its kind from now on, while everything is synced and the volume is closed; and
-    /// opens it again. What is found then stays.
-    fn fail_and_open_again(mut self, op: Op, nth: u64) -> Run<'r> {
+    /// Makes the `nth` request of a kind fail during a sync and the closing of the volume, and
+    /// reopens the volume. What is found then stays.
+    fn fail_and_reopen(mut self, op: Op, nth: u64) -> Run<'r> {
         self.history.sim.fail_nth(op, nth, Errno::IO);
         if self.volume.sync().is_ok() {
-            self.promise_all();
+            self.mark_all_durable();
         }
         let Run { history, volume, reactor, held } = self;
         drop((volume, held));
@@ -47,16 +48,16 @@ impl<'r> Run<'r> {
         let volume = Volume::open_on(Device::new(history.sim.clone()).unwrap()).unwrap();
         let found = Found::read(&volume, reactor).unwrap();
         let mut run = Run { history, volume, reactor, held: None };
-        run.go_on_from(&found);
-        run.promise_all();
+        run.continue_from(&found);
+        run.mark_all_durable();
         run
     }
 }
 
 #[test]
-fn what_is_found_after_a_commit_that_failed_is_there_after_a_power_cut() {
+fn a_state_found_after_a_failed_commit_survives_a_power_cut() {
     let (bases, campaign) = (Bases::new(), Campaign::default());
-    side_by_side(0..drive::volume(RUNS) as u64, |seed, reactor| {
+    run_in_parallel(0..drive::scaled(RUNS) as u64, |seed, reactor| {
         let mut random = Random(seed);
         let (op, count) = [(Op::Flush, FLUSHES), (Op::Write, WRITES)][seed as usize % 2];
         let nth = 1 + seed / 2 % count;
@@ -65,9 +66,9 @@ fn what_is_found_after_a_commit_that_failed_is_there_after_a_power_cut() {
             .collect();
         let mut run = bases.begin(seed, reactor);
         run.perform_all(&BEFORE);
-        run.begin_here();
+        run.begin_cuts();
         run.perform_all(&failing);
-        let mut run = run.fail_and_open_again(op, nth);
+        let mut run = run.fail_and_reopen(op, nth);
         let then = drawn(seed, 8);
         run.perform_all(&then);
         let plan = CrashPlan { exhaustive_up_to: 2, samples: 2, seed };

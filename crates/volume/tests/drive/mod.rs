@@ -1,15 +1,15 @@
-//! What the tests of this crate share: draws that repeat, and how much a test does.
+//! Shared by the tests of this crate: repeatable random numbers, and the amount of work of a test.
 
 #![allow(dead_code)] // each test uses its own part
 
-/// How much a test does: in proportion to `PROPTEST_CASES`, of which 256 are usual.
-pub fn volume(usual: usize) -> usize {
+/// The amount of work of a test, in proportion to `PROPTEST_CASES`, whose usual value is 256.
+pub fn scaled(usual: usize) -> usize {
     const USUAL_CASES: usize = 256;
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     (usual * cases.unwrap_or(USUAL_CASES) / USUAL_CASES).max(1)
 }
 
-/// SplitMix64, so that tests draw the same on every machine.
+/// SplitMix64: the same numbers on every machine.
 #[derive(Clone)]
 pub struct Random(pub u64);
 

@@ -1,21 +1,21 @@
-//! Power cuts at every write of a run of commits.
+//! Power cuts at every write of a sequence of commits.
 
 use uringfs_device::backend::sim::{CrashPlan, Promises};
 
 use super::*;
 
-/// States of a catalog, each with the event after which it was acknowledged.
+/// The states of a catalog, each with the event at which it was acknowledged.
 struct History {
     sim: Sim,
     states: Vec<(u64, Records)>,
 }
 
-/// Commits batches, remembering what was acknowledged when.
+/// Commits batches and records when each was acknowledged.
 fn run(sim: Sim, seed: u64, batches: &[(u64, u64)]) -> History {
     run_with(sim, seed, batches, |catalog, batch| catalog.commit(batch).unwrap())
 }
 
-/// The same, by way of the log.
+/// As [`run`], through the log.
 fn run_logged(sim: Sim, seed: u64, batches: &[(u64, u64)]) -> History {
     run_with(sim, seed, batches, log_or_commit)
 }
@@ -41,7 +41,7 @@ fn run_with(
     History { sim, states }
 }
 
-/// Opens what each crash leaves; the first that is wrong, and how many there were.
+/// Opens the image of each crash. Returns the first error, or the number of images.
 fn check(run: &History, plan: CrashPlan) -> Result<usize, String> {
     let mut count = 0;
     for image in run.sim.crash_images(plan) {
@@ -57,9 +57,10 @@ fn check(run: &History, plan: CrashPlan) -> Result<usize, String> {
             return Err(format!("{place}: state {which:?}, acknowledged {acknowledged}"));
         }
         if catalog.was_repaired() {
-            return Err(format!("{place}: every page was read to recover"));
+            return Err(format!("{place}: recovery read every page"));
         }
-        // What was found goes on: some commits, with what the first leaves of the log, opened once more.
+        // The recovered catalog works: it takes some commits, with the log records that it has, and
+        // opens again.
         if count % 7 == 0 {
             let (mut records, mut random) = (found, Random(image.cut));
             for _ in 0..3 {
@@ -68,7 +69,7 @@ fn check(run: &History, plan: CrashPlan) -> Result<usize, String> {
             drop(catalog);
             let again = open_on(&image.sim).map_err(|error| format!("{place}: {error}"))?;
             if all_of(&again).map_err(|error| format!("{place}: {error}"))? != records {
-                return Err(format!("{place}: another state after one more commit"));
+                return Err(format!("{place}: a different state after more commits"));
             }
         }
     }
@@ -121,15 +122,15 @@ fn a_crash_inside_recovery_leaves_the_same_state() {
 }
 
 #[test]
-fn a_device_that_lies_about_flushes_is_found() {
+fn a_device_that_lies_about_flushes_is_detected() {
     let sim = || Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK).promises(Promises::Broken));
     let plan = CrashPlan { exhaustive_up_to: 2, samples: 4, seed: 5 };
     for run in [run(sim(), 5, &SMALL), run_logged(sim(), 5, &LITTLE)] {
-        check(&run, plan).expect_err("commits without flushes pass for durable ones");
+        check(&run, plan).expect_err("commits without flushes are not durable");
     }
 }
 
-/// Batches of which several find room in the log, and one does not.
+/// Several of these batches fit into the log, and one does not.
 const LITTLE: [(u64, u64); 14] = [
     (3, 20),
     (10, 200),
@@ -148,7 +149,7 @@ const LITTLE: [(u64, u64); 14] = [
 ];
 
 #[test]
-fn a_crash_at_every_write_leaves_what_was_logged() {
+fn a_crash_at_every_write_keeps_logged_commits() {
     for seed in 11..=14 {
         let run = run_logged(new_sim(), seed, &LITTLE);
         let plan = CrashPlan { exhaustive_up_to: 4, samples: 8, seed };
@@ -158,7 +159,7 @@ fn a_crash_at_every_write_leaves_what_was_logged() {
 }
 
 #[test]
-fn a_crash_inside_the_first_commits_after_a_crash_loses_nothing_logged() {
+fn a_second_crash_after_recovery_keeps_logged_commits() {
     let seed = 15;
     let run = run_logged(new_sim(), seed, &LITTLE);
     let plan = CrashPlan { exhaustive_up_to: 2, samples: 2, seed };
@@ -181,9 +182,9 @@ fn a_crash_inside_the_first_commits_after_a_crash_loses_nothing_logged() {
 }
 
 #[test]
-fn a_commit_makes_two_heads_durable() {
+fn a_commit_makes_two_headers_durable() {
     let catalog = create_on(&new_sim());
-    let heads = || catalog.state.read().open.as_ref().unwrap().store.heads();
+    let heads = || catalog.state.read().open.as_ref().unwrap().store.durable_headers();
     for (index, &(changes, value)) in SMALL.iter().enumerate() {
         let before = heads();
         let batch = random_batch(&mut Random(9), changes, value, &mut Records::new());

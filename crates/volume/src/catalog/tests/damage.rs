@@ -1,4 +1,4 @@
-//! Bytes that changed, devices that fail.
+//! Changed bytes and failing devices.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use uringfs_device::Op;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, When};
 
 use super::*;
-use crate::catalog::backend::Backend;
+use crate::catalog::backend::ReadWriteBackend;
 use crate::catalog::store::Store;
 
-/// A catalog on a device, closed.
+/// A closed catalog with records.
 fn filled(seed: u64) -> (Sim, Records) {
     let sim = new_sim();
     let catalog = create_on(&sim);
@@ -25,7 +25,7 @@ fn filled(seed: u64) -> (Sim, Records) {
     (sim, records)
 }
 
-/// Blocks that lie in the catalog.
+/// Blocks of the catalog.
 fn catalog_blocks() -> impl Iterator<Item = u64> {
     RUNS.into_iter().flat_map(|run| run.start..run.end())
 }
@@ -37,8 +37,8 @@ enum Missing {
     Forged,
 }
 
-/// Reads everything there was, one by one and in order, from a catalog in which something changed.
-/// How many answers were errors.
+/// Reads all records, one by one and in order, from a changed catalog. Returns the number of
+/// errors.
 fn read_damaged(sim: &Sim, records: &Records, missing: Missing, place: &str) -> usize {
     let catalog = match open_on(sim) {
         Ok(catalog) => catalog,
@@ -78,18 +78,18 @@ fn read_damaged(sim: &Sim, records: &Records, missing: Missing, place: &str) -> 
     errors
 }
 
-/// Two bits of a block, which are too many to be put right.
+/// Flips two bits of a block, which cannot be corrected.
 fn spoil(sim: &Sim, block: u64) {
     sim.rot(block * BLOCK + 100, 0);
     sim.rot(block * BLOCK + 600, 3);
 }
 
 #[test]
-fn one_flipped_bit_in_any_sector_changes_no_record_and_is_told() {
+fn one_flipped_bit_in_any_sector_is_corrected_and_reported() {
     let seed = 21;
     let (sim, records) = filled(seed);
     let mut random = Random(seed);
-    let (mut flips, mut told) = (0, 0);
+    let (mut flips, mut reported) = (0, 0);
     for block in catalog_blocks() {
         let mut bytes = vec![0; BLOCK as usize];
         sim.peek(block * BLOCK, &mut bytes);
@@ -106,14 +106,14 @@ fn one_flipped_bit_in_any_sector_changes_no_record_and_is_told() {
             assert_eq!(read_damaged(&image, &records, Missing::Never, &place), 0, "{place}");
             let catalog = open_on(&image).unwrap();
             assert_eq!(catalog.verify(), Verified::Good, "{place}");
-            let flaws = catalog.flaws();
-            told += usize::from(flaws.iter().any(|line| line.contains(&format!("{block}"))));
+            let warnings = catalog.flaws();
+            reported += usize::from(warnings.iter().any(|line| line.contains(&format!("{block}"))));
         }
     }
-    assert!(flips > 500 && told > 100, "{flips} flips, {told} told");
+    assert!(flips > 500 && reported > 100, "{flips} flips, {reported} reported");
 }
 
-/// A page of the catalog that reading a name meets, not the way to the others.
+/// A page with names that does not lead to other pages, and the number of errors without it.
 fn leaf_of_names(sim: &Sim, records: &Records) -> (u64, usize) {
     let found = catalog_blocks().find_map(|block| {
         let image = sim.crash_image(Crash::KeepAll);
@@ -123,16 +123,16 @@ fn leaf_of_names(sim: &Sim, records: &Records) -> (u64, usize) {
         let names = records.keys().filter(|(table, _)| *table == Table::Names).count();
         (2..names).contains(&errors).then_some((block, errors))
     });
-    found.expect("names lie in several pages")
+    found.expect("names fill several pages")
 }
 
 #[test]
-fn a_damaged_page_costs_its_records_only_and_commits_go_on() {
+fn a_damaged_page_loses_only_its_records() {
     let (sim, records) = filled(22);
     let (block, errors) = leaf_of_names(&sim, &records);
     spoil(&sim, block);
     let catalog = open_on(&sim).unwrap();
-    // Whoever meets it hears which page; others never notice, however often it is met.
+    // A call that needs the page gets an error which names it. Other calls never see it.
     let error = catalog.scan(Table::Names, Vec::new(), None, 4096).unwrap_err();
     assert!(error.to_string().contains(&format!("block {block}")), "{error}");
     for _ in 0..3 {
@@ -147,7 +147,7 @@ fn a_damaged_page_costs_its_records_only_and_commits_go_on() {
 }
 
 #[test]
-fn salvage_finds_all_that_does_not_lie_in_a_lost_page() {
+fn salvage_finds_all_records_outside_a_lost_page() {
     let (sim, records) = filled(27);
     let (block, _) = leaf_of_names(&sim, &records);
     spoil(&sim, block);
@@ -165,7 +165,7 @@ fn salvage_finds_all_that_does_not_lie_in_a_lost_page() {
 }
 
 #[test]
-fn a_page_that_was_put_right_is_written_down() {
+fn a_corrected_page_is_written_back() {
     let (sim, records) = filled(28);
     let (block, _) = leaf_of_names(&sim, &records);
     sim.rot(block * BLOCK + 100, 0);
@@ -176,7 +176,7 @@ fn a_page_that_was_put_right_is_written_down() {
     assert!(all_of(&open_on(&sim).unwrap()).unwrap() == records);
 }
 
-/// Closes a catalog that was verified, and writes down what was put right.
+/// Closes a verified catalog and writes the corrected pages.
 fn rewrite_damaged(sim: &Sim, catalog: Catalog) {
     let bad: Vec<u64> = catalog.damaged_pages().iter().map(|bad| bad.page).collect();
     drop(catalog);
@@ -185,7 +185,7 @@ fn rewrite_damaged(sim: &Sim, catalog: Catalog) {
     assert!(catalog.verify() == Verified::Good && catalog.damaged_pages().is_empty());
 }
 
-/// Writes bytes over a sector: zeros, or others.
+/// Fills a sector with a byte.
 fn overwrite(sim: &Sim, address: u64, byte: u8) {
     let (block, inside) = (address / BLOCK, (address % BLOCK) as usize);
     let blocks = blocks_of(sim);
@@ -195,7 +195,7 @@ fn overwrite(sim: &Sim, address: u64, byte: u8) {
 }
 
 #[test]
-fn checksums_that_are_lost_cost_an_answer_each_and_are_made_again() {
+fn lost_checksums_are_recomputed_after_verification() {
     let (sim, records) = filled(29);
     let mut lost = 0;
     for sector in 0..2 {
@@ -220,11 +220,11 @@ fn checksums_that_are_lost_cost_an_answer_each_and_are_made_again() {
             assert!(all_of(&open_on(&image).unwrap()).unwrap() == records, "{place}");
         }
     }
-    assert!(lost >= 2, "{lost} sectors had sums that count");
+    assert!(lost >= 2, "{lost} sectors had checksums in use");
 }
 
 #[test]
-fn damage_in_pages_of_redb_itself_keeps_nobody_from_reading() {
+fn damage_in_redbs_own_pages_does_not_block_reads() {
     let (sim, records) = filled(30);
     let (mut unopened, mut all_there) = (0, 0);
     for block in catalog_blocks() {
@@ -242,7 +242,7 @@ fn damage_in_pages_of_redb_itself_keeps_nobody_from_reading() {
 }
 
 #[test]
-fn a_reader_that_meets_damage_does_not_break_a_commit_under_way() {
+fn a_read_of_damage_does_not_break_a_concurrent_commit() {
     let (sim, records) = filled(23);
     let (block, _) = leaf_of_names(&sim, &records);
     spoil(&sim, block);
@@ -264,7 +264,7 @@ fn a_reader_that_meets_damage_does_not_break_a_commit_under_way() {
 }
 
 #[test]
-fn after_a_failed_write_or_flush_the_catalog_stops_and_says_so() {
+fn a_failed_write_or_flush_stops_the_catalog() {
     for op in [Op::Write, Op::Flush] {
         let sim = new_sim();
         let catalog = create_on(&sim);
@@ -289,17 +289,17 @@ fn after_a_failed_write_or_flush_the_catalog_stops_and_says_so() {
 }
 
 #[test]
-fn a_failed_read_is_told_and_the_next_one_succeeds() {
+fn a_failed_read_is_an_error_and_the_next_one_succeeds() {
     let (sim, records) = filled(24);
     let catalog = open_on(&sim).unwrap();
     sim.inject(Rule::new(Op::Read, When::Nth(1), Fault::Error(Errno::IO)));
-    let Err(error) = all_of(&catalog) else { panic!("a read failed") };
+    let Err(error) = all_of(&catalog) else { panic!("a failed read gave no error") };
     assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{error}");
     assert!(all_of(&catalog).unwrap() == records);
 }
 
 #[test]
-fn writes_that_the_device_lost_or_put_elsewhere_are_found() {
+fn lost_and_misdirected_writes_are_detected() {
     for fault in [Fault::Stale, Fault::Misdirected, Fault::BitRot] {
         let sim = Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK).seed(7));
         let catalog = create_on(&sim);
@@ -316,7 +316,7 @@ fn writes_that_the_device_lost_or_put_elsewhere_are_found() {
         }
         drop(catalog);
         sim.clear_faults();
-        // A head that never arrived leaves an older state, whole; never a mixture.
+        // A header that never reached the device leaves an older state, whole; never a mixture.
         match open_on(&sim).and_then(|catalog| all_of(&catalog)) {
             Ok(found) => assert!(states.contains(&found), "{fault:?}, seed 7"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Damaged, "{error}"),
@@ -325,14 +325,14 @@ fn writes_that_the_device_lost_or_put_elsewhere_are_found() {
 }
 
 #[test]
-fn a_bad_copy_of_the_head_is_named_and_mended() {
+fn a_bad_copy_of_the_header_is_reported_and_repaired() {
     let (sim, records) = filled(26);
     let head = RUNS[0].start + 1;
     for copy in [0, 2048] {
         sim.rot(head * BLOCK + copy + 300, 4);
         let catalog = open_on(&sim).unwrap();
-        let flaws = [format!("catalog head, block {head}, byte {copy}: wrong checksum")];
-        assert_eq!(catalog.flaws(), flaws);
+        let warnings = [format!("catalog header, block {head}, byte {copy}: wrong checksum")];
+        assert_eq!(catalog.flaws(), warnings);
         assert!(all_of(&catalog).unwrap() == records);
         drop(catalog);
         assert!(open_on(&sim).unwrap().flaws().is_empty());
@@ -340,13 +340,13 @@ fn a_bad_copy_of_the_head_is_named_and_mended() {
     for copy in [0, 2048] {
         sim.rot(head * BLOCK + copy + 300, 4);
     }
-    let Err(error) = open_on(&sim) else { panic!("no head is left") };
+    let Err(error) = open_on(&sim) else { panic!("opened without a header") };
     assert_eq!(error.kind(), ErrorKind::Damaged);
 }
 
-/// Puts bytes into the pages that redb has under good checksums, as no failing device would.
+/// Writes wrong bytes into redb's pages with right checksums, as no failing device would.
 #[test]
-fn forged_pages_give_errors_and_no_panic_comes_out() {
+fn forged_pages_give_errors_and_no_panic() {
     let seed = 25;
     let (sim, records) = filled(seed);
     let mut random = Random(seed);
@@ -361,7 +361,7 @@ fn forged_pages_give_errors_and_no_panic_comes_out() {
                 Store::open(blocks_of(&image), &RUNS, Access::ReadWrite, LostPages::Refuse)
                     .unwrap(),
             );
-            let backend = Backend(store);
+            let backend = ReadWriteBackend(store);
             let mut bytes = vec![0; BLOCK as usize];
             if backend.read(page * BLOCK, &mut bytes).is_err() {
                 // It was never written.
@@ -370,7 +370,7 @@ fn forged_pages_give_errors_and_no_panic_comes_out() {
             match forgery {
                 0 => bytes.fill(0),
                 1 => bytes.fill(0xff),
-                // Where redb has types, counts and offsets.
+                // The bytes of redb's types, counts and offsets.
                 2 => bytes[random.below(16) as usize] ^= 1 << random.below(8),
                 _ => bytes[random.below(BLOCK) as usize] ^= 1 << random.below(8),
             }

@@ -1,4 +1,4 @@
-//! The log: what is in it is there after opening anew, whatever became of one of its copies.
+//! The redo log: records survive reopening, also if one copy is damaged.
 
 use std::sync::atomic::Ordering;
 
@@ -11,16 +11,16 @@ use super::*;
 
 const HALF: u64 = LOG.length / 2;
 
-/// A catalog on a device with records in its log, as a kill leaves it.
-struct Logged {
+/// A catalog with records in its log, as a kill leaves it.
+struct LoggedCatalog {
     sim: Sim,
     records: Records,
-    /// Blocks of each record, counted from a half's beginning.
+    /// Blocks of each record, counted from the beginning of a half.
     places: Vec<std::ops::Range<u64>>,
 }
 
-/// Old records lie in the log too, behind those that count.
-fn logged(seed: u64) -> Logged {
+/// The log also has old records, after the new ones.
+fn logged(seed: u64) -> LoggedCatalog {
     let sim = new_sim();
     let catalog = create_on(&sim);
     let (mut records, mut random) = (Records::new(), Random(seed));
@@ -36,10 +36,10 @@ fn logged(seed: u64) -> Logged {
         places.push(begin..catalog.log.lock().next());
     }
     assert!(places[1].end - places[1].start > 1 && places[3].end < HALF, "{places:?}");
-    Logged { sim: sim.crash_image(Crash::KeepAll), records, places }
+    LoggedCatalog { sim: sim.crash_image(Crash::KeepAll), records, places }
 }
 
-/// Where the halves begin.
+/// First blocks of the halves.
 const HALVES: [u64; 2] = [LOG.start, LOG.start + HALF];
 
 fn put(inode: u64, value: &[u8]) -> Batch {
@@ -53,12 +53,12 @@ fn clear(sim: &Sim, start: u64, length: u64) {
     blocks_of(sim).write(start, Buffer::zeroed((length * BLOCK) as usize)).unwrap();
 }
 
-fn flaws_of_log(catalog: &Catalog) -> Vec<String> {
+fn log_warnings(catalog: &Catalog) -> Vec<String> {
     catalog.flaws().into_iter().filter(|line| line.contains("log")).collect()
 }
 
-/// Commits and logs by turns, and finds all of it after opening anew.
-fn assert_goes_on(sim: &Sim, mut records: Records) {
+/// Commits and logs in turns, and reads everything back after reopening.
+fn assert_commits_survive_reopening(sim: &Sim, mut records: Records) {
     let mut random = Random(1);
     for round in 0..3 {
         let catalog = open_on(sim).unwrap();
@@ -72,16 +72,16 @@ fn assert_goes_on(sim: &Sim, mut records: Records) {
 }
 
 #[test]
-fn one_flipped_bit_in_any_sector_of_the_log_costs_no_record_and_is_told_of_all_but_the_last() {
+fn one_flipped_bit_in_the_log_loses_no_record_and_is_reported() {
     let seed = 41;
-    let Logged { sim, records, places } = logged(seed);
+    let LoggedCatalog { sim, records, places } = logged(seed);
     let mut random = Random(seed);
     let (mut live, mut last, mut old) = (0, 0, 0);
     for sector in 0..LOG.length * 8 {
         let address = LOG.start * BLOCK + sector * 512;
         let mut bytes = [0; 512];
         sim.peek(address, &mut bytes);
-        // Behind a record no byte counts.
+        // Bytes after a record do not matter.
         let Some(end) = bytes.iter().rposition(|byte| *byte != 0) else { continue };
         let (byte, bit) = (address + random.below(end as u64 + 1), random.below(8) as u32);
         let image = sim.crash_image(Crash::KeepAll);
@@ -91,65 +91,65 @@ fn one_flipped_bit_in_any_sector_of_the_log_costs_no_record_and_is_told_of_all_b
         assert!(all_of(&catalog).unwrap() == records, "{place}");
         let block = sector / 8 % HALF;
         let record = places.iter().position(|place| place.contains(&block));
-        let flaws = flaws_of_log(&catalog);
+        let warnings = log_warnings(&catalog);
         match record {
             Some(record) if record + 1 < places.len() => {
                 let first = sector / 8 / HALF * HALF + LOG.start + places[record].start;
-                assert_eq!(flaws.len(), 1, "{place}");
-                assert!(flaws[0].contains(&format!("block {first}:")), "{place}: {flaws:?}");
+                assert_eq!(warnings.len(), 1, "{place}");
+                assert!(warnings[0].contains(&format!("block {first}:")), "{place}: {warnings:?}");
                 live += 1;
             }
-            // The last may have been torn, which is no damage.
+            // The last record may be torn, which is no damage.
             _ => {
-                assert_eq!(flaws, Vec::<String>::new(), "{place}");
+                assert_eq!(warnings, Vec::<String>::new(), "{place}");
                 *(if record.is_some() { &mut last } else { &mut old }) += 1;
             }
         }
         drop(catalog);
         if sector % 5 == 0 {
-            assert_goes_on(&image, records.clone());
+            assert_commits_survive_reopening(&image, records.clone());
         }
     }
     assert!(live > 20 && last >= 2 && old >= 2, "{live} live, {last} last, {old} old");
 }
 
 #[test]
-fn a_lost_copy_costs_nothing() {
+fn a_lost_copy_of_the_log_loses_nothing() {
     for half in HALVES {
-        let Logged { sim, records, places } = logged(42);
+        let LoggedCatalog { sim, records, places } = logged(42);
         let (start, end) = (half * BLOCK, (half + HALF) * BLOCK);
         sim.inject(Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO)).within(start, end));
         let catalog = open_on(&sim).unwrap();
         assert!(all_of(&catalog).unwrap() == records);
-        assert_eq!(flaws_of_log(&catalog).len(), places.len() - 1);
+        assert_eq!(log_warnings(&catalog).len(), places.len() - 1);
         drop(catalog);
         sim.clear_faults();
         clear(&sim, half, HALF);
         let catalog = open_on(&sim).unwrap();
         assert!(all_of(&catalog).unwrap() == records);
-        assert_eq!(flaws_of_log(&catalog).len(), places.len() - 1);
+        assert_eq!(log_warnings(&catalog).len(), places.len() - 1);
         drop(catalog);
-        assert_goes_on(&sim, records);
+        assert_commits_survive_reopening(&sim, records);
     }
 }
 
 #[test]
-fn a_record_of_which_one_copy_is_damaged_and_the_other_cannot_be_read_now_is_not_lost() {
-    let Logged { sim, records, places } = logged(47);
+fn a_record_with_a_damaged_and_an_unreadable_copy_is_not_lost() {
+    let LoggedCatalog { sim, records, places } = logged(47);
     let place = places[1].start;
     sim.rot((HALVES[1] + place) * BLOCK + 100, 3);
     let start = (HALVES[0] + place) * BLOCK;
     let read = Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO));
     sim.inject(read.within(start, start + BLOCK));
-    let error = open_on(&sim).err().expect("it cannot be read");
+    let error = open_on(&sim).err().expect("an unreadable log is refused");
     assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{error}");
     sim.clear_faults();
     assert!(all_of(&open_on(&sim).unwrap()).unwrap() == records);
 }
 
 #[test]
-fn sectors_of_both_halves_that_cannot_be_read_cost_nothing_where_they_are_of_different_records() {
-    let Logged { sim, records, places } = logged(43);
+fn unreadable_sectors_of_different_records_lose_nothing() {
+    let LoggedCatalog { sim, records, places } = logged(43);
     let unreadable = |block: u64| {
         let (start, end) = (block * BLOCK + 512, block * BLOCK + 1024);
         Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO)).within(start, end)
@@ -158,20 +158,20 @@ fn sectors_of_both_halves_that_cannot_be_read_cost_nothing_where_they_are_of_dif
     sim.inject(unreadable(HALVES[1] + places[1].start));
     let catalog = open_on(&sim).unwrap();
     assert!(all_of(&catalog).unwrap() == records);
-    assert_eq!(flaws_of_log(&catalog).len(), 2);
+    assert_eq!(log_warnings(&catalog).len(), 2);
     drop(catalog);
-    // The same record in both: it may come back, so nothing is taken for its end.
+    // The same record in both halves: it may be readable later, so the log must not end before it.
     sim.inject(unreadable(HALVES[1] + places[0].start));
     let error = open_on(&sim).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{error}");
     assert!(error.to_string().contains(&format!("block {}", HALVES[0])), "{error}");
     sim.clear_faults();
-    assert_goes_on(&sim, records);
+    assert_commits_survive_reopening(&sim, records);
 }
 
 #[test]
-fn a_record_that_is_lost_in_both_halves_is_told_where_another_came_behind_it() {
-    let Logged { sim, places, .. } = logged(44);
+fn a_lost_record_before_another_one_is_reported() {
+    let LoggedCatalog { sim, places, .. } = logged(44);
     let lost = &places[1];
     HALVES.iter().for_each(|half| sim.rot((half + lost.start) * BLOCK + 100, 3));
     let error = open_on(&sim).err().unwrap();
@@ -179,36 +179,36 @@ fn a_record_that_is_lost_in_both_halves_is_told_where_another_came_behind_it() {
     let message = error.to_string();
     assert!(message.contains(&format!("block {}", LOG.start + lost.start)), "{message}");
     assert!(message.contains("uringfs check --repair"), "{message}");
-    // What only looks gets what is before it, and goes on behind all numbers there are.
+    // Salvage keeps the records before it, and goes on with numbers above all old ones.
     let salvage = CatalogOptions { cuts_log: true, ..options() };
     let catalog = Catalog::open(&blocks_of(&sim), &RUNS, LOG, salvage).unwrap();
     let records = all_of(&catalog).unwrap();
-    assert_eq!(flaws_of_log(&catalog).len(), 1);
+    assert_eq!(log_warnings(&catalog).len(), 1);
     assert!(!catalog.log(&put(1, b"no room is left behind damage")).unwrap());
     catalog.commit(&Batch::default()).unwrap();
     catalog.close().unwrap();
-    assert_goes_on(&sim, records);
+    assert_commits_survive_reopening(&sim, records);
 }
 
 #[test]
-fn a_last_record_that_is_torn_in_both_halves_was_never_there() {
-    let Logged { sim, places, .. } = logged(45);
+fn a_last_record_torn_in_both_halves_does_not_exist() {
+    let LoggedCatalog { sim, places, .. } = logged(45);
     let last = places.last().unwrap().start;
     HALVES.iter().for_each(|half| sim.rot((half + last) * BLOCK + 20, 3));
     let catalog = open_on(&sim).unwrap();
-    assert_eq!(flaws_of_log(&catalog), Vec::<String>::new());
+    assert_eq!(log_warnings(&catalog), Vec::<String>::new());
     let records = all_of(&catalog).unwrap();
     drop(catalog);
-    assert_goes_on(&sim, records);
+    assert_commits_survive_reopening(&sim, records);
 }
 
 #[test]
-fn a_full_log_takes_no_more_and_a_checkpoint_empties_it() {
+fn a_full_log_refuses_and_a_checkpoint_empties_it() {
     let sim = new_sim();
     let catalog = create_on(&sim);
     for round in 0..3 {
         let before = all_of(&catalog).unwrap();
-        // Larger than all of it.
+        // Larger than the whole log.
         assert!(!catalog.log(&put(1, &vec![1; (HALF * BLOCK) as usize])).unwrap());
         assert!(all_of(&catalog).unwrap() == before);
         for inode in 0..HALF {
@@ -218,7 +218,7 @@ fn a_full_log_takes_no_more_and_a_checkpoint_empties_it() {
         let record = || sim.forgotten() + sim.record().len() as u64;
         let events = record();
         assert!(!catalog.log(&put(99, b"one more")).unwrap());
-        assert_eq!(record(), events, "nothing was written");
+        assert_eq!(record(), events, "a full log writes nothing");
         assert!(all_of(&catalog).unwrap() == before && catalog.logged() == size);
         catalog.commit(&put(99, b"one more")).unwrap();
         assert_eq!(catalog.logged(), Size::default());
@@ -230,18 +230,18 @@ fn a_full_log_takes_no_more_and_a_checkpoint_empties_it() {
 fn a_record_fills_the_log_to_its_last_byte() {
     let sim = new_sim();
     let catalog = create_on(&sim);
-    // Eight bytes of each block are not the record's; header, change, key and sum are 36.
-    let most = (HALF * (BLOCK - 8)) as usize - 36;
-    assert!(!catalog.log(&put(7, &vec![5; most + 1])).unwrap());
-    assert!(catalog.log(&put(7, &vec![5; most])).unwrap());
+    // Eight bytes of each block are the mark; header, change, key and checksum take 36.
+    let max = (HALF * (BLOCK - 8)) as usize - 36;
+    assert!(!catalog.log(&put(7, &vec![5; max + 1])).unwrap());
+    assert!(catalog.log(&put(7, &vec![5; max])).unwrap());
     assert!(!catalog.log(&Batch::default()).unwrap());
     drop(catalog);
     let catalog = open_on(&sim).unwrap();
-    assert_eq!(catalog.get(Key::Inode(7)).unwrap().unwrap(), vec![5; most]);
+    assert_eq!(catalog.get(Key::Inode(7)).unwrap().unwrap(), vec![5; max]);
 }
 
 #[test]
-fn what_is_in_the_log_stays_when_a_commit_is_refused() {
+fn the_log_keeps_its_records_when_a_commit_is_refused() {
     let sim = new_sim();
     let catalog = create_on(&sim);
     let mut count = 0;
@@ -253,7 +253,7 @@ fn what_is_in_the_log_stays_when_a_commit_is_refused() {
         let error = catalog.commit(&put(count, &[7; 60_000])).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     }
-    // Ending, redb commits something by itself.
+    // redb commits by itself when it closes.
     let found = all_of(&catalog).unwrap();
     catalog.close().unwrap();
     let catalog = open_on(&sim).unwrap();
@@ -263,7 +263,7 @@ fn what_is_in_the_log_stays_when_a_commit_is_refused() {
 }
 
 #[test]
-fn records_of_before_a_new_catalog_never_come_back() {
+fn records_of_an_old_catalog_never_reappear() {
     let sim = new_sim();
     let catalog = create_on(&sim);
     for inode in 0..HALF {
@@ -272,14 +272,14 @@ fn records_of_before_a_new_catalog_never_come_back() {
     drop(catalog);
     let catalog = create_on(&sim);
     assert!(all_of(&catalog).unwrap().is_empty());
-    // With the number that the first of them had.
+    // With the number that the first old record had.
     assert!(catalog.log(&put(1, b"new")).unwrap());
     drop(catalog);
     let catalog = open_on(&sim).unwrap();
     assert_eq!(inodes(&catalog, 0), [(1, b"new".to_vec())]);
 }
 
-/// A record as the log has it, whole blocks.
+/// A record in whole blocks, as the log has it.
 fn forged(number: u64, batch: &Batch) -> Vec<u8> {
     let sim = new_sim();
     let catalog = create_on(&sim);
@@ -294,10 +294,10 @@ fn forged(number: u64, batch: &Batch) -> Vec<u8> {
 }
 
 #[test]
-fn a_value_that_looks_like_a_record_is_not_taken_for_one() {
+fn a_value_that_looks_like_a_record_is_not_replayed() {
     for number in [2, 3, 9] {
         let forgery = forged(number, &put(1, b"forged"));
-        // Wherever a block begins in it.
+        // A block begins at any offset of the value.
         for before in 0..80 {
             let sim = new_sim();
             let catalog = create_on(&sim);
@@ -309,7 +309,7 @@ fn a_value_that_looks_like_a_record_is_not_taken_for_one() {
             drop(catalog);
             let catalog = open_on(&sim).unwrap_or_else(|e| panic!("{before} before: {e}"));
             assert_eq!(inodes(&catalog, 0), [], "{before} before");
-            // Now it is what an old record left, behind a new one.
+            // Now the value is an old record, after a new one.
             catalog.commit(&put(2, b"right")).unwrap();
             assert!(catalog.log(&put(3, b"right")).unwrap());
             drop(catalog);
@@ -320,7 +320,7 @@ fn a_value_that_looks_like_a_record_is_not_taken_for_one() {
 }
 
 #[test]
-fn numbers_that_no_log_reaches_neither_overflow_nor_keep_a_catalog_from_commits() {
+fn extreme_record_numbers_do_not_overflow_or_block_commits() {
     for number in [u64::MAX, u64::MAX - 1] {
         let sim = new_sim();
         create_on(&sim).close().unwrap();
@@ -349,7 +349,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_catalog_without_a_log_commits_everything() {
+fn a_catalog_without_a_log_commits_to_redb() {
     let sim = new_sim();
     create_on(&sim).close().unwrap();
     let none = Run { start: 0, length: 0 };
@@ -363,7 +363,7 @@ fn a_catalog_without_a_log_commits_everything() {
 }
 
 #[test]
-fn after_a_failed_write_or_flush_of_the_log_the_catalog_stops_and_what_was_acknowledged_is_there() {
+fn a_failed_write_of_the_log_stops_the_catalog_and_loses_nothing() {
     for (op, nth) in [(Op::Write, 1), (Op::Write, 2), (Op::Flush, 1)] {
         let sim = new_sim();
         let catalog = create_on(&sim);
@@ -383,13 +383,13 @@ fn after_a_failed_write_or_flush_of_the_log_the_catalog_stops_and_what_was_ackno
             assert!(found == [1] || found == [1, 2], "{op:?} {nth}: {found:?}");
             let records = all_of(&catalog).unwrap();
             drop(catalog);
-            assert_goes_on(&image, records);
+            assert_commits_survive_reopening(&image, records);
         }
     }
 }
 
 #[test]
-fn who_reads_beside_commits_finds_all_that_was_acknowledged_before() {
+fn concurrent_reads_see_all_acknowledged_commits() {
     const COMMITS: u64 = 400;
     let sim = new_sim();
     let catalog = create_on(&sim);

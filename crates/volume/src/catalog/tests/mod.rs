@@ -1,4 +1,4 @@
-//! The catalog on the simulated device, against a plain map.
+//! The catalog on the simulated device, compared with a plain map.
 
 mod crash;
 mod damage;
@@ -19,13 +19,13 @@ use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
 use crate::superblock::Superblock;
 
-/// Blocks of the devices here, and the catalog in them: in two runs, the later part first.
+/// Blocks of the devices here. The catalog lies in two runs, the later one first.
 const DEVICE_BLOCKS: u64 = 8192;
-/// Where its log lies.
+/// The blocks of its log.
 const LOG: Run = Run { start: 1650, length: 16 };
 const RUNS: [Run; 2] = [Run { start: 700, length: 900 }, Run { start: 40, length: 600 }];
 
-/// What a catalog holds.
+/// All records of a catalog.
 type Records = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
 fn options() -> CatalogOptions {
@@ -48,7 +48,7 @@ fn open_on(sim: &Sim) -> Result<Catalog, Error> {
     Catalog::open(&blocks_of(sim), &RUNS, LOG, options())
 }
 
-/// Puts a batch into the log, or where that has no room into redb.
+/// Appends a batch to the log. If the log has no room, commits it.
 fn log_or_commit(catalog: &Catalog, batch: &Batch) {
     if !catalog.log(batch).unwrap() {
         catalog.commit(batch).unwrap();
@@ -60,7 +60,7 @@ fn all_of(catalog: &Catalog) -> Result<Records, Error> {
     all_by(catalog, 100)
 }
 
-/// Every record, read so many at a time.
+/// Every record, read `limit` at a time.
 fn all_by(catalog: &Catalog, limit: usize) -> Result<Records, Error> {
     let mut all = Records::new();
     for table in Table::ALL {
@@ -83,7 +83,7 @@ fn inodes(catalog: &Catalog, first: u64) -> Vec<(u64, Vec<u8>)> {
     found.into_iter().map(|(key, value)| (number(&key), value)).collect()
 }
 
-/// A change as a test makes it, to the catalog and to the map.
+/// A random batch, which also changes the map.
 fn random_batch(random: &mut Random, changes: u64, value: u64, records: &mut Records) -> Batch {
     let mut batch = Batch::default();
     for _ in 0..changes {

@@ -1,4 +1,4 @@
-//! What was committed is read, in order, after opening anew too.
+//! Committed records are read back in order, also after reopening.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let batch = || (any::<u64>(), 0..60u64, prop_oneof![Just(20u64), Just(300), Just(6000)]);
     let commit = batch().prop_map(|(seed, changes, value)| Step::Commit { seed, changes, value });
-    // So small that several find room.
+    // Small, so that the log has room for several.
     let log = (any::<u64>(), 0..25u64, prop_oneof![9 => Just(20u64), 1 => Just(900)])
         .prop_map(|(seed, changes, value)| Step::Log { seed, changes, value });
     let look = prop_oneof![Just(1), Just(2), Just(7)].prop_map(|limit| Step::Look { limit });
@@ -32,7 +32,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     )
 }
 
-/// Reads so many records at a time, of all inodes and of each, and how far the tables go.
+/// Reads `limit` records at a time, of all inodes and of each, and the last key of each table.
 fn look(catalog: &Catalog, records: &Records, limit: usize) {
     assert!(all_by(catalog, limit).unwrap() == *records, "{limit} at a time");
     for table in [Table::Names, Table::Extents, Table::Xattrs] {
@@ -63,7 +63,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_holds_what_a_map_holds(steps in steps()) {
+    fn a_catalog_equals_a_map(steps in steps()) {
         let sim = Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK).max_transfer(16384));
         let mut catalog = create_on(&sim);
         let mut records = Records::new();
@@ -106,7 +106,7 @@ proptest! {
 }
 
 #[test]
-fn records_are_listed_a_few_at_a_time_and_of_one_inode_only() {
+fn a_scan_is_limited_in_number_and_to_one_inode() {
     let sim = new_sim();
     let catalog = create_on(&sim);
     let mut batch = Batch::default();
@@ -144,12 +144,12 @@ fn records_are_listed_a_few_at_a_time_and_of_one_inode_only() {
 }
 
 #[test]
-fn what_only_reads_writes_nothing() {
+fn a_read_only_catalog_writes_nothing() {
     let sim = new_sim();
     let catalog = create_on(&sim);
     let mut records = Records::new();
     catalog.commit(&random_batch(&mut Random(5), 50, 100, &mut records)).unwrap();
-    // As a crash leaves it: opening has something to write.
+    // As a crash leaves it: opening would write.
     let image = sim.crash_image(uringfs_device::backend::sim::Crash::LoseAll);
     let access = CatalogOptions { access: Access::ReadOnly, ..options() };
     let reader = Catalog::open(&blocks_of(&image), &RUNS, LOG, access).unwrap();
@@ -168,7 +168,7 @@ fn what_only_reads_writes_nothing() {
 }
 
 #[test]
-fn a_batch_that_finds_no_room_is_refused_whole() {
+fn a_batch_without_space_is_refused_as_a_whole() {
     let sim = new_sim();
     let catalog = create_on(&sim);
     let mut batch = Batch::default();

@@ -1,4 +1,4 @@
-//! Blocks that run out, and more of them.
+//! A catalog that runs out of blocks, and one that gets more.
 
 use uringfs_device::backend::sim::CrashPlan;
 
@@ -10,7 +10,7 @@ fn put(inode: u64, bytes: usize) -> Batch {
     batch
 }
 
-/// Puts records until there is no space; how many there are.
+/// Puts records until there is no space. Returns the number of records.
 fn fill(catalog: &Catalog, from: u64, bytes: usize) -> u64 {
     for inode in from.. {
         match catalog.commit(&put(inode, bytes)) {
@@ -25,7 +25,7 @@ fn fill(catalog: &Catalog, from: u64, bytes: usize) -> u64 {
 }
 
 #[test]
-fn when_blocks_run_out_nothing_is_lost_and_deleting_works() {
+fn a_full_catalog_loses_nothing_and_deletes() {
     for bytes in [5000, 20_000, 60_000] {
         let sim = new_sim();
         let catalog = create_on(&sim);
@@ -50,7 +50,7 @@ fn when_blocks_run_out_nothing_is_lost_and_deleting_works() {
 }
 
 #[test]
-fn with_the_blocks_it_wants_it_never_runs_out() {
+fn a_catalog_with_its_wanted_blocks_never_fills() {
     let sim = Sim::new(SimOptions::new(40_000 * BLOCK));
     let blocks = blocks_of(&sim);
     let mut superblock = Superblock::new(40_000, "", RUNS.to_vec(), LOG).unwrap();
@@ -62,7 +62,7 @@ fn with_the_blocks_it_wants_it_never_runs_out() {
         let size = put(inode, 60_000).size();
         let wanted = catalog.wanted_blocks(size);
         if wanted > 0 {
-            // Two runs: one in a row with the last, one apart.
+            // Two runs: one adjacent to the last, one apart.
             let half = wanted / 2 + 1;
             let apart = free + random.below(2) * 10;
             let more =
@@ -81,7 +81,7 @@ fn with_the_blocks_it_wants_it_never_runs_out() {
 }
 
 #[test]
-fn a_batch_far_larger_than_the_catalog_fits_the_blocks_it_wants() {
+fn a_huge_batch_fits_into_the_wanted_blocks() {
     let sim = Sim::new(SimOptions::new(100_000 * BLOCK));
     let blocks = blocks_of(&sim);
     let mut superblock = Superblock::new(100_000, "", RUNS.to_vec(), LOG).unwrap();
@@ -89,7 +89,7 @@ fn a_batch_far_larger_than_the_catalog_fits_the_blocks_it_wants() {
     let catalog = create_on(&sim);
     // Behind the superblock's copy.
     let mut free = 20_000;
-    // In order, then between what is there, then instead of it.
+    // In order, then between existing records, then in place of them.
     for (first, step, bytes) in [(0, 2, 72), (1, 2, 72), (0, 1, 300)] {
         let mut batch = Batch::default();
         for inode in (first..100_000).step_by(step) {
@@ -107,10 +107,10 @@ fn a_batch_far_larger_than_the_catalog_fits_the_blocks_it_wants() {
 }
 
 #[test]
-fn a_crash_while_blocks_are_added_leaves_a_catalog_that_fits_its_superblock() {
+fn a_crash_while_blocks_are_added_leaves_a_valid_catalog() {
     let sim = new_sim();
     let blocks = blocks_of(&sim);
-    // Blocks that held something else before.
+    // Blocks that held other bytes before.
     for block in 2000..2600 {
         blocks.write(block, uringfs_buffer::Buffer::copy_of(&[0xa5; BLOCK as usize])).unwrap();
     }
@@ -138,14 +138,14 @@ fn a_crash_while_blocks_are_added_leaves_a_catalog_that_fits_its_superblock() {
 }
 
 #[test]
-fn too_few_blocks_and_too_many_pieces_are_refused() {
+fn too_few_blocks_and_too_many_runs_are_refused() {
     let sim = new_sim();
     let few = [Run { start: 40, length: MIN_BLOCKS - 1 }];
     let error = Catalog::create(&blocks_of(&sim), &few, LOG, options()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Input);
     let catalog = create_on(&sim);
     let mut superblock = Superblock::new(DEVICE_BLOCKS, "", RUNS.to_vec(), LOG).unwrap();
-    let pieces: Vec<Run> = (0..240).map(|n| Run { start: 3000 + 2 * n, length: 1 }).collect();
-    let error = catalog.extend(&mut superblock, &pieces).unwrap_err();
+    let many: Vec<Run> = (0..240).map(|n| Run { start: 3000 + 2 * n, length: 1 }).collect();
+    let error = catalog.extend(&mut superblock, &many).unwrap_err();
     assert_eq!((error.kind(), superblock.catalog.len()), (ErrorKind::NoSpace, 2));
 }

@@ -155,7 +155,7 @@ fn impossible_extents_are_dropped() {
         2,
         "{lines}"
     );
-    assert!(lines.contains("an extent ends behind the device"), "{lines}");
+    assert!(lines.contains("an extent exceeds the device"), "{lines}");
     assert!(lines.contains(&format!("/a (inode {a}): it has blocks, but is not a regular file")));
     assert!(fixture.is_whole(&fixture.open(), "/d/five", "/d/five"));
 }

@@ -1,26 +1,27 @@
-//! A region's free blocks as bits, for checking: apart from an allocator, which believes its records.
+//! A region's free blocks as bits, for checks. Independent of an allocator, which trusts its
+//! records.
 
-use super::region::{InvalidRegion, REGION_BLOCKS, RegionSummary, Span, Spans};
+use super::region::{InvalidRegion, REGION_BLOCKS, RegionSummary, Span, SpanSet};
 
-/// A bit for each block of a region, set where it is free.
+/// One bit for each block of a region, set if the block is free.
 pub(crate) type FreeBits = [u64; REGION_BLOCKS as usize / 64];
 
-/// What a record says of a region of `blocks`.
+/// Parses the record of a region of `blocks` blocks.
 ///
 /// # Errors
-/// When no writer of ours can have written it.
+/// When the record is not valid.
 pub(crate) fn free_bits(record: &[u8], blocks: u64) -> Result<Box<FreeBits>, InvalidRegion> {
     let mut bits = Box::new([0; REGION_BLOCKS as usize / 64]);
-    for span in Spans::parse(record, blocks)?.iter_from(0) {
+    for span in SpanSet::parse(record, blocks)?.iter_from(0) {
         (u64::from(span.start)..u64::from(span.start) + u64::from(span.length))
             .for_each(|block| bits[block as usize / 64] |= 1 << (block % 64));
     }
     Ok(bits)
 }
 
-/// The summary and the record that say so.
+/// The summary and the record of these free blocks.
 pub(crate) fn record_of(bits: &FreeBits) -> (RegionSummary, Vec<u8>) {
-    let mut free = Spans::default();
+    let mut free = SpanSet::default();
     let is_free = |block: u64| bits[block as usize / 64] >> (block % 64) & 1 == 1;
     let mut block = 0;
     while block < REGION_BLOCKS {
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_and_records_say_the_same() {
+    fn bits_are_encoded_and_parsed_unchanged() {
         let mut bits = Box::new([0; 512]);
         assert_eq!(record_of(&bits).0, RegionSummary::default());
         bits[0] = 0b1011;

@@ -1,5 +1,4 @@
-//! One region of the device: which of its blocks are free, and the record on disk that says so, whose
-//! bytes may be anybody's.
+//! One region of the device: its free blocks, and their record on disk, whose bytes may be forged.
 
 use std::fmt;
 
@@ -9,11 +8,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Blocks of a region: 128 MiB.
 pub const REGION_BLOCKS: u64 = 32_768;
 
-/// Blocks in a row within a region.
+/// Adjacent blocks in a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Span {
     pub(super) start: u16,
-    /// Never 0; a whole region at most.
+    /// Never 0; at most a whole region.
     pub(super) length: u16,
 }
 
@@ -23,35 +22,35 @@ impl Span {
         Span { start: start as u16, length: length as u16 }
     }
 
-    /// The block after the last.
+    /// The first block after the span.
     fn end(self) -> u32 {
         u32::from(self.start) + u32::from(self.length)
     }
 }
 
-/// Blocks of a region: in order, as few spans as can be.
+/// A set of blocks of a region, as ordered spans that are never adjacent.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(super) struct Spans {
+pub(super) struct SpanSet {
     spans: Vec<Span>,
     summary: RegionSummary,
 }
 
-/// What is known of each region at all times.
+/// A summary of a region, which is always in memory.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct RegionSummary {
-    /// Blocks that are free.
+    /// Number of free blocks.
     pub free: u16,
-    /// The most of them in a row.
+    /// The longest run of free blocks.
     pub longest: u16,
 }
 
 impl RegionSummary {
-    /// Of a region of `blocks` that are all free.
+    /// The summary of a region of `blocks` blocks that are all free.
     pub(super) fn free(blocks: u64) -> RegionSummary {
         RegionSummary { free: blocks as u16, longest: blocks as u16 }
     }
 
-    /// Whether there can be such a region of `blocks`.
+    /// Whether a region of `blocks` blocks can have this summary.
     pub(crate) fn is_possible(self, blocks: u64) -> bool {
         u64::from(self.free) <= blocks
             && self.longest <= self.free
@@ -59,47 +58,48 @@ impl RegionSummary {
     }
 }
 
-impl Spans {
-    /// All the blocks of a region.
-    pub(super) fn whole(blocks: u64) -> Spans {
-        Spans { spans: vec![Span::new(0, blocks)], summary: RegionSummary::free(blocks) }
+impl SpanSet {
+    /// All blocks of a region.
+    pub(super) fn full(blocks: u64) -> SpanSet {
+        SpanSet { spans: vec![Span::new(0, blocks)], summary: RegionSummary::free(blocks) }
     }
 
     pub(super) fn summary(&self) -> RegionSummary {
         self.summary
     }
 
-    /// The spans that begin at `from` or behind it.
+    /// The spans that begin at `from` or after it.
     pub(super) fn iter_from(&self, from: u16) -> impl Iterator<Item = Span> {
         self.spans[self.spans.partition_point(|span| span.start < from)..].iter().copied()
     }
 
-    /// The first span of at least `length` from `from` on, or of all if there is none.
-    pub(super) fn first_of(&self, length: u64, from: u16) -> Option<Span> {
+    /// The first span of at least `length` blocks at or after `from`; otherwise the first such
+    /// span of all.
+    pub(super) fn find_first(&self, length: u64, from: u16) -> Option<Span> {
         let mut spans = self.iter_from(from).chain(self.iter_from(0));
         spans.find(|span| u64::from(span.length) >= length)
     }
 
-    /// What there is in a row from `block` on.
-    pub(super) fn rest_at(&self, block: u16) -> Option<Span> {
+    /// The adjacent blocks of the set from `block` on.
+    pub(super) fn run_at(&self, block: u16) -> Option<Span> {
         let holder = self.spans[..self.spans.partition_point(|span| span.start <= block)].last()?;
         let length = holder.end().checked_sub(u32::from(block)).filter(|length| *length > 0)?;
         Some(Span { start: block, length: length as u16 })
     }
 
     pub(super) fn contains(&self, span: Span) -> bool {
-        self.rest_at(span.start).is_some_and(|rest| rest.length >= span.length)
+        self.run_at(span.start).is_some_and(|rest| rest.length >= span.length)
     }
 
-    /// Whether any block of `span` is here.
-    pub(super) fn meets(&self, span: Span) -> bool {
+    /// Whether the set has a block of `span`.
+    pub(super) fn overlaps(&self, span: Span) -> bool {
         let next = self.iter_from(span.start).next();
-        self.rest_at(span.start).is_some()
+        self.run_at(span.start).is_some()
             || next.is_some_and(|next| u32::from(next.start) < span.end())
     }
 
-    /// What of `span` is here.
-    pub(super) fn within(&self, span: Span) -> Vec<Span> {
+    /// The blocks of `span` that the set has.
+    pub(super) fn intersection(&self, span: Span) -> Vec<Span> {
         let first = self.spans.partition_point(|other| other.end() <= u32::from(span.start));
         let meeting =
             self.spans[first..].iter().take_while(|other| u32::from(other.start) < span.end());
@@ -111,9 +111,9 @@ impl Spans {
         meeting.map(cut).collect()
     }
 
-    /// Adds a span that does not meet what is here.
+    /// Adds a span, of which the set has no block.
     pub(super) fn insert(&mut self, span: Span) {
-        assert!(!self.meets(span), "{span:?} is here already");
+        assert!(!self.overlaps(span), "{span:?} is in the set already");
         let mut joined = span;
         let mut from = self.spans.partition_point(|other| other.start < span.start);
         let mut to = from;
@@ -134,9 +134,9 @@ impl Spans {
         self.summary.longest = self.summary.longest.max(joined.length);
     }
 
-    /// Takes out a span, all of which is here.
+    /// Removes a span, of which the set has all blocks.
     pub(super) fn remove(&mut self, span: Span) {
-        assert!(self.contains(span), "{span:?} is not here");
+        assert!(self.contains(span), "{span:?} is not in the set");
         let index = self.spans.partition_point(|other| other.start <= span.start) - 1;
         let holder = self.spans[index];
         let (before, after) = (span.start - holder.start, (holder.end() - span.end()) as u16);
@@ -150,20 +150,20 @@ impl Spans {
     }
 }
 
-/// How a record begins: 4 bytes. Behind it come spans or a bitmap, whichever is smaller.
+/// The first 4 bytes of a record. Spans or a bitmap follow, whichever is smaller.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Header {
     version: u8,
     form: u8,
-    /// Of spans; 0 with a bitmap.
+    /// Number of spans; 0 for a bitmap.
     count: U16,
 }
 
 const VERSION: u8 = 1;
-/// First block and length of each free span, in order, with something between them.
+/// First block and length of each free span, in order, not adjacent.
 const SPANS: u8 = 0;
-/// A bit for each block, the lowest of the first byte first; set if it is free.
+/// One bit for each block, the lowest bit of the first byte first; set if the block is free.
 const BITMAP: u8 = 1;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -175,7 +175,7 @@ struct SpanRecord {
 
 const BITMAP_WORDS: usize = REGION_BLOCKS as usize / 64;
 
-impl Spans {
+impl SpanSet {
     /// The record: at most 4,100 bytes.
     pub(super) fn to_record(&self) -> Vec<u8> {
         let header = |form, count: usize| {
@@ -199,11 +199,11 @@ impl Spans {
         record
     }
 
-    /// What a record says of a region of `blocks`.
+    /// Parses the record of a region of `blocks` blocks.
     ///
     /// # Errors
-    /// When no writer of ours can have written it.
-    pub(super) fn parse(record: &[u8], blocks: u64) -> Result<Spans, InvalidRegion> {
+    /// When the record is not valid.
+    pub(super) fn parse(record: &[u8], blocks: u64) -> Result<SpanSet, InvalidRegion> {
         let (header, rest) = Header::read_from_prefix(record).map_err(|_| InvalidRegion::Size)?;
         if header.version != VERSION {
             return Err(InvalidRegion::Version);
@@ -218,7 +218,7 @@ impl Spans {
         }
         let free = spans.iter().map(|span| span.length).sum();
         let longest = spans.iter().map(|span| span.length).max().unwrap_or(0);
-        Ok(Spans { spans, summary: RegionSummary { free, longest } })
+        Ok(SpanSet { spans, summary: RegionSummary { free, longest } })
     }
 }
 
@@ -256,33 +256,33 @@ fn parse_bitmap(bytes: &[u8]) -> Result<Vec<Span>, InvalidRegion> {
     Ok(spans)
 }
 
-/// What is wrong with a region that was read, or with blocks that a record names.
+/// Why a region, or an operation on its blocks, is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InvalidRegion {
-    /// The record is shorter or longer than it says.
+    /// The record has another size than its header says.
     Size,
-    /// Its version or form is not known.
+    /// Unknown version or form.
     Version,
-    /// Its spans are not in order or not as few as can be.
+    /// The spans are out of order or adjacent.
     Order,
     /// It names blocks that the region does not have.
     Bounds,
-    /// The record and the summary of the region do not agree.
+    /// The record and the summary of the region disagree.
     Summary,
-    /// Blocks are freed that are free, or not there.
+    /// Blocks to be freed are free already, or do not exist.
     NotAllocated,
-    /// Blocks are claimed that are not free, or not there.
+    /// Blocks to be allocated are not free, or do not exist.
     NotFree,
 }
 
 impl fmt::Display for InvalidRegion {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            InvalidRegion::Size => "a region's record is shorter or longer than it says",
+            InvalidRegion::Size => "a region's record has another size than its header says",
             InvalidRegion::Version => "a region's record has an unknown version or form",
-            InvalidRegion::Order => "a region's record names spans out of order",
-            InvalidRegion::Bounds => "a region's record names blocks that are not there",
-            InvalidRegion::Summary => "a region's record and its summary do not agree",
+            InvalidRegion::Order => "a region's record has spans out of order",
+            InvalidRegion::Bounds => "a region's record names blocks that do not exist",
+            InvalidRegion::Summary => "a region's record and its summary disagree",
             InvalidRegion::NotAllocated => "blocks are to be freed that are not allocated",
             InvalidRegion::NotFree => "blocks are to be claimed that are not free",
         })
@@ -296,14 +296,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn spans(list: &[(u64, u64)]) -> Spans {
-        let mut spans = Spans::default();
+    fn spans(list: &[(u64, u64)]) -> SpanSet {
+        let mut spans = SpanSet::default();
         list.iter().for_each(|(start, length)| spans.insert(Span::new(*start, *length)));
         spans
     }
 
     #[test]
-    fn few_spans_are_written_as_such_and_many_as_a_bitmap() {
+    fn few_spans_are_encoded_as_spans_and_many_as_a_bitmap() {
         let few = spans(&[(5, 3), (32_000, 768)]);
         assert_eq!(few.to_record(), [1, 0, 2, 0, 5, 0, 3, 0, 0x00, 0x7D, 0x00, 0x03]);
         let many = spans(&(0..1025).map(|index| (index * 3 + 1, 2)).collect::<Vec<_>>());
@@ -312,14 +312,14 @@ mod tests {
             (record.len(), &record[..6]),
             (4100, &[1, 1, 0, 0, 0b1011_0110, 0b0110_1101][..])
         );
-        for spans in [few, many, Spans::default(), Spans::whole(REGION_BLOCKS)] {
-            assert_eq!(Spans::parse(&spans.to_record(), REGION_BLOCKS), Ok(spans));
+        for spans in [few, many, SpanSet::default(), SpanSet::full(REGION_BLOCKS)] {
+            assert_eq!(SpanSet::parse(&spans.to_record(), REGION_BLOCKS), Ok(spans));
         }
     }
 
     #[test]
-    fn a_record_that_nobody_wrote_is_refused_by_reason() {
-        let refused = |record: &[u8]| Spans::parse(record, 100).unwrap_err();
+    fn invalid_records_are_refused_with_the_reason() {
+        let refused = |record: &[u8]| SpanSet::parse(record, 100).unwrap_err();
         assert_eq!(refused(&[]), InvalidRegion::Size);
         assert_eq!(refused(&[1, 0, 0]), InvalidRegion::Size);
         assert_eq!(refused(&[1, 0, 1, 0]), InvalidRegion::Size);
@@ -339,7 +339,7 @@ mod tests {
             refused(&[[1, 1, 0, 0].as_slice(), &[255; 4096]].concat()),
             InvalidRegion::Bounds
         );
-        // One behind the other, overlapping, and the wrong way round.
+        // Adjacent, overlapping, and out of order.
         assert_eq!(refused(&[1, 0, 2, 0, 1, 0, 2, 0, 3, 0, 1, 0]), InvalidRegion::Order);
         assert_eq!(refused(&[1, 0, 2, 0, 1, 0, 4, 0, 2, 0, 1, 0]), InvalidRegion::Order);
         assert_eq!(refused(&[1, 0, 2, 0, 9, 0, 1, 0, 2, 0, 1, 0]), InvalidRegion::Order);
@@ -347,7 +347,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_parsed_is_consistent(
+        fn a_parsed_record_is_consistent(
             form in 0u8..2,
             list in proptest::collection::vec((0u16..40_000, 0u16..9), 0..20),
             sorted: bool,
@@ -363,8 +363,8 @@ mod tests {
             if form == BITMAP {
                 record.resize(4 + 4096, 0);
             }
-            if let Ok(parsed) = Spans::parse(&record, REGION_BLOCKS) {
-                let mut built = Spans::default();
+            if let Ok(parsed) = SpanSet::parse(&record, REGION_BLOCKS) {
+                let mut built = SpanSet::default();
                 parsed.iter_from(0).for_each(|span| built.insert(span));
                 prop_assert_eq!(&built, &parsed);
                 prop_assert!(parsed.summary().is_possible(REGION_BLOCKS));

@@ -1,15 +1,15 @@
-//! What the tree is made of: a few things in the order of their first blocks, and these once more in
-//! an array of a fixed size, in which a look-up takes the same few steps whatever is in it.
+//! The nodes of the tree: a few items in the order of their first blocks, and these blocks again in
+//! an array of fixed size, in which a lookup takes the same few steps whatever it holds.
 
-/// What a chunk holds.
+/// An element of a chunk.
 pub(super) trait Item: Clone {
-    /// The first block of the file that it is about.
+    /// The first block of the file that the item covers.
     fn first(&self) -> u64;
 }
 
-/// At most `N` items, a power of two, in order of their first blocks.
+/// At most `N` items, a power of two, in the order of their first blocks.
 pub(super) struct Chunk<T, const N: usize> {
-    /// Of each item; `u64::MAX` where there is none.
+    /// The first block of each item; `u64::MAX` after the last item.
     firsts: [u64; N],
     pub(super) items: Vec<T>,
 }
@@ -18,19 +18,19 @@ impl<T: Item, const N: usize> Chunk<T, N> {
     pub(super) const CAPACITY: usize = N;
 
     /// A chunk of at most `N` items.
-    pub(super) fn of(items: Vec<T>) -> Chunk<T, N> {
+    pub(super) fn new(items: Vec<T>) -> Chunk<T, N> {
         let mut chunk = Chunk { firsts: [u64::MAX; N], items };
         chunk.index();
         chunk
     }
 
-    /// Which is the last item that does not begin behind `block`, a number below `u64::MAX`. 0 if
+    /// Index of the last item that does not begin after `block`, a number below `u64::MAX`. 0 if
     /// there is none.
     #[inline]
-    pub(super) fn at(&self, block: u64) -> usize {
+    pub(super) fn index_of(&self, block: u64) -> usize {
         const { assert!(N.is_power_of_two()) };
-        // With sizes known to the compiler this is unrolled, without a branch or a check of bounds:
-        // four instructions a step, where a search of a slice takes ten.
+        // With constant sizes the compiler unrolls this, without a branch or a bounds check: four
+        // instructions a step, where a search of a slice takes ten.
         let mut index = 0;
         let mut half = N / 2;
         while half > 0 {
@@ -40,21 +40,21 @@ impl<T: Item, const N: usize> Chunk<T, N> {
         index
     }
 
-    /// Where item `index` begins, or `u64::MAX`.
+    /// The first block of item `index`, or `u64::MAX`.
     #[inline]
     pub(super) fn first(&self, index: usize) -> u64 {
         self.firsts.get(index).copied().unwrap_or(u64::MAX)
     }
 
-    /// Changes the items, and answers the right part if they have become too many.
+    /// Changes the items. Returns the right part if they exceed the capacity.
     pub(super) fn edit(&mut self, change: impl FnOnce(&mut Vec<T>)) -> Option<Chunk<T, N>> {
         let last = self.items.last().map(Item::first);
         change(&mut self.items);
         let right = (self.items.len() > N).then(|| {
-            // What only grows at its end leaves full chunks behind.
+            // A tree that grows only at its end gets full chunks.
             let has_grown_at_end = self.items.last().map(Item::first) > last;
             let at = if has_grown_at_end { N } else { self.items.len() / 2 };
-            Chunk::of(self.items.split_off(at))
+            Chunk::new(self.items.split_off(at))
         });
         self.index();
         right
@@ -70,7 +70,7 @@ impl<T: Item, const N: usize> Chunk<T, N> {
 }
 
 impl<T: Item, const N: usize> Clone for Chunk<T, N> {
-    /// With room for what is about to be put in, or the items would be copied twice.
+    /// With capacity for the next insertions, which would copy the items again otherwise.
     fn clone(&self) -> Chunk<T, N> {
         let mut items = Vec::with_capacity((self.items.len() + 2).next_multiple_of(8));
         items.extend_from_slice(&self.items);

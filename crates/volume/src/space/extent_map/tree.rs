@@ -1,9 +1,10 @@
-//! The tree of chunks that an extent map is made of: a B+ tree whose nodes are counted and shared.
-//! It keeps extents in order and knows nothing of what they mean.
+//! The tree of chunks of an extent map: a B+ tree with reference-counted, shared nodes. It keeps
+//! extents in order and does not interpret them.
 //!
-//! Why our own: a look-up is in the path of every 4 KiB read. From a block of the file to one of the
-//! device it takes 61 instructions among 1 extent, 104 among 1,000 and 146 among 262,144 scattered
-//! ones; with `imbl::OrdMap` it is 157, 540 and 700, with rpds 264, 450 and 613 (callgrind, x86-64).
+//! Why our own: a lookup is in the path of every 4 KiB read. From a block of the file to a block of
+//! the device it takes 61 instructions among 1 extent, 104 among 1,000 and 146 among 262,144
+//! scattered ones. With `imbl::OrdMap` it takes 157, 540 and 700, with rpds 264, 450 and 613
+//! (callgrind, x86-64).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,22 +17,22 @@ pub(super) struct Tree {
     root: Node,
 }
 
-/// All leaves are equally deep; only the root may be empty.
+/// All leaves have the same depth. Only the root may be empty.
 #[derive(Clone)]
 enum Node {
     Leaf(Arc<Leaf>),
     Branch(Arc<Branch>),
 }
 
-// As many as keep a map of 262,144 scattered extents three chunks deep, and one of 1,000 two.
-// Copying a leaf copies its bytes, copying a branch touches the count of each child.
+// Capacities with which a map of 262,144 scattered extents is three chunks deep, and one of 1,000
+// two. Copying a leaf copies its bytes; copying a branch touches the count of each child.
 type Leaf = Chunk<Extent, 64>;
 type Branch = Chunk<Child, 128>;
 
 #[derive(Clone)]
 struct Child {
-    /// The offset of its first extent. It must be exact: if it could be lower, an extent that begins
-    /// in the child before could reach into what belongs to this one.
+    /// The offset of its first extent. It must be exact: if it were lower, an extent that begins in
+    /// the previous child could reach into this one's range.
     first: u64,
     node: Node,
 }
@@ -50,13 +51,14 @@ impl Item for Child {
 
 impl Default for Tree {
     fn default() -> Tree {
-        Tree { root: Node::Leaf(Arc::new(Chunk::of(Vec::new()))) }
+        Tree { root: Node::Leaf(Arc::new(Chunk::new(Vec::new()))) }
     }
 }
 
 impl Tree {
-    /// The extents in one leaf that end behind `block`, and where the next leaf begins (`u64::MAX`
-    /// if this is the last). If there are none here, the next leaf's first is the next.
+    /// The extents of one leaf that end after `block`, and the first block of the next leaf
+    /// (`u64::MAX` if this is the last). If there are none, the first extent of the next leaf is
+    /// the next.
     #[inline]
     pub(super) fn leaf_from(&self, block: u64) -> (&[Extent], u64) {
         let block = block.min(u64::MAX - 1);
@@ -65,12 +67,12 @@ impl Tree {
         loop {
             match node {
                 Node::Branch(branch) => {
-                    let index = branch.at(block);
+                    let index = branch.index_of(block);
                     next = next.min(branch.first(index + 1));
                     node = &branch.items[index].node;
                 }
                 Node::Leaf(leaf) => {
-                    let index = leaf.at(block);
+                    let index = leaf.index_of(block);
                     let is_over = leaf.items.get(index).is_some_and(|extent| extent.end() <= block);
                     return (&leaf.items[index + usize::from(is_over)..], next);
                 }
@@ -78,12 +80,12 @@ impl Tree {
         }
     }
 
-    /// Puts `with` in the place of the extents that begin in `place`, which is not empty.
+    /// Replaces the extents that begin in `place`, a range that is not empty, by `with`.
     pub(super) fn splice(&mut self, place: Range<u64>, with: &[Extent]) {
         if let Some(right) = self.root.splice(&place, with) {
             let left = std::mem::take(self).root;
-            let children = [left, right].map(Child::of);
-            self.root = Node::Branch(Arc::new(Chunk::of(children.into())));
+            let children = [left, right].map(Child::new);
+            self.root = Node::Branch(Arc::new(Chunk::new(children.into())));
         }
         while let Node::Branch(branch) = &self.root {
             match branch.items.as_slice() {
@@ -96,8 +98,8 @@ impl Tree {
 }
 
 impl Node {
-    /// Whether there is nothing in it, or so little that two such nodes had better be one. That is
-    /// far below half, so that nothing is split and merged in turn.
+    /// Whether the node is empty, or so small that it should be merged with another small one. The
+    /// limit is far below half, so that nodes are not split and merged in turn.
     fn is_small(&self) -> bool {
         match self {
             Node::Leaf(leaf) => leaf.items.len() <= Leaf::CAPACITY / 4,
@@ -105,7 +107,7 @@ impl Node {
         }
     }
 
-    /// The offset of its first extent, if it has any.
+    /// The offset of its first extent, if it has one.
     fn first(&self) -> Option<u64> {
         match self {
             Node::Leaf(leaf) => leaf.items.first().map(Item::first),
@@ -113,7 +115,7 @@ impl Node {
         }
     }
 
-    /// Answers the right part, if there is more than one node can hold. May leave nothing.
+    /// Returns the right part, if the result exceeds one node. May leave the node empty.
     fn splice(&mut self, place: &Range<u64>, with: &[Extent]) -> Option<Node> {
         match self {
             Node::Leaf(leaf) => {
@@ -126,14 +128,14 @@ impl Node {
             }
             Node::Branch(branch) => {
                 let branch = Arc::make_mut(branch);
-                let (from, to) = (branch.at(place.start), branch.at(place.end - 1));
+                let (from, to) = (branch.index_of(place.start), branch.index_of(place.end - 1));
                 let right = branch.edit(|children| splice(children, from..to, place, with));
                 right.map(|right| Node::Branch(Arc::new(right)))
             }
         }
     }
 
-    /// Puts what is in `right`, a small node as this is and as deep, behind what is here.
+    /// Appends `right`. Both are small nodes of the same depth.
     fn append(&mut self, right: Node) {
         let too_much = match (self, right) {
             (Node::Leaf(left), Node::Leaf(right)) => Arc::make_mut(left)
@@ -144,34 +146,34 @@ impl Node {
                 .is_some(),
             _ => unreachable!("the children of a branch are equally deep"),
         };
-        assert!(!too_much, "two small nodes are more than one");
+        assert!(!too_much, "two small nodes fit into one");
     }
 }
 
 impl Child {
-    fn of(node: Node) -> Child {
-        Child { first: node.first().expect("a part of a node that was split"), node }
+    fn new(node: Node) -> Child {
+        Child { first: node.first().expect("a node is not empty after a split"), node }
     }
 }
 
-/// Puts `with` in the place of the extents that begin in `place`: they are in the children from
-/// `touched.start` up to and with `touched.end`.
+/// Replaces the extents that begin in `place` by `with`. They are in the children from
+/// `touched.start` to `touched.end`, inclusive.
 fn splice(children: &mut Vec<Child>, touched: Range<usize>, place: &Range<u64>, with: &[Extent]) {
     let Range { start: from, end: to } = touched;
     if from < to {
         let added = children[to].node.splice(place, &[]);
-        assert!(added.is_none(), "a node from which extents were taken became too large");
+        assert!(added.is_none(), "removing extents never enlarges a node");
         children.drain(from + 1..to);
-        settle(children, from + 1);
+        rebalance(children, from + 1);
     }
     if let Some(right) = children[from].node.splice(place, with) {
-        children.insert(from + 1, Child::of(right));
+        children.insert(from + 1, Child::new(right));
     }
-    settle(children, from);
+    rebalance(children, from);
 }
 
-/// Makes a child that was changed a good one again: not empty, and not small beside another that is.
-fn settle(children: &mut Vec<Child>, index: usize) {
+/// Repairs a changed child: removes an empty one, and merges a small one with a small neighbour.
+fn rebalance(children: &mut Vec<Child>, index: usize) {
     let Some(first) = children[index].node.first() else {
         children.remove(index);
         return;
@@ -179,7 +181,8 @@ fn settle(children: &mut Vec<Child>, index: usize) {
     children[index].first = first;
     let is_small = |index: usize| children.get(index).is_some_and(|child| child.node.is_small());
     if is_small(index) {
-        // The one before may be about to be settled itself: empty still, but never out of order.
+        // The previous child may be empty until it is rebalanced itself, but it is never out of
+        // order.
         let left = if is_small(index + 1) { Some(index) } else { index.checked_sub(1) };
         if let Some(left) = left.filter(|left| is_small(*left)) {
             let right = children.remove(left + 1);
@@ -194,7 +197,7 @@ mod tests {
     use crate::space::extent::State;
     use std::collections::HashSet;
 
-    /// Where each node of a tree lies in memory.
+    /// The addresses of the nodes of a tree.
     fn nodes(node: &Node, found: &mut HashSet<usize>) {
         match node {
             Node::Leaf(leaf) => _ = found.insert(Arc::as_ptr(leaf).addr()),
@@ -216,14 +219,14 @@ mod tests {
         tree.splice(offset..offset + 1, &[extent]);
     }
 
-    /// The offsets below `count`, a power of two, each once and in no order.
+    /// Each offset below `count`, a power of two, once and out of order.
     fn scattered(count: u64) -> impl Iterator<Item = u64> {
-        // Each step keeps different numbers different: an odd factor, a shift that can be undone.
+        // Each step is a bijection: an odd factor, and a shift that can be undone.
         let mix = move |number: u64| (number ^ (number >> 7)) * 0x9E37_79B1 % count;
         (0..count).map(move |order| mix(mix(order)))
     }
 
-    /// Nodes that are new after an insert each of which is published by itself, on average.
+    /// New nodes for each insertion on average, if each version is published.
     fn copied_per_insert(tree: &mut Tree, offsets: &[u64]) -> f64 {
         let mut copied = 0;
         for offset in offsets {
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_insert_into_a_large_tree_copies_at_most_twice_what_it_does_in_a_small_one() {
+    fn an_insert_copies_few_nodes_even_in_a_large_tree() {
         let offsets: Vec<u64> = scattered(1 << 18).collect();
         let mut tree = Tree::default();
         offsets[..900].iter().for_each(|offset| put(&mut tree, *offset));
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_shared_is_changed_in_place() {
+    fn nodes_that_are_not_shared_are_changed_in_place() {
         let mut tree = Tree::default();
         scattered(1 << 12).for_each(|offset| put(&mut tree, 2 * offset));
         let (published, before) = (tree.clone(), nodes_of(&tree));
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_becomes_small_gives_its_nodes_back() {
+    fn a_shrinking_tree_frees_its_nodes() {
         let mut tree = Tree::default();
         let count = 1 << 15;
         scattered(count).for_each(|offset| put(&mut tree, offset));

@@ -1,9 +1,9 @@
-//! Room that was promised to bytes in the page cache: they are written back and committed on a volume that has become
-//! full meanwhile, of blocks and in its catalog.
+//! Space reserved for delayed allocation: dirty folios can be written back and committed on a
+//! volume that has filled up meanwhile, in blocks and in its catalog.
 
-mod made;
+mod fixture;
 
-use made::{create, formatted, reactor};
+use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
@@ -14,7 +14,7 @@ use uringfs_volume::{CheckOptions, OpenOptions, Volume};
 
 const BLOCK: u64 = 4096;
 
-/// Blocks that are left beside what is promised.
+/// Blocks left free besides the reserved ones.
 const LEFT: u64 = 64;
 
 struct Full {
@@ -31,7 +31,7 @@ impl Full {
         Full { sim, volume, cache: Cache::new(64 << 20), reactor: reactor() }
     }
 
-    /// Takes all blocks but so many for a file.
+    /// Takes all blocks except `blocks` for a file.
     fn take_all_but(&self, blocks: u64) -> File {
         let file = create(&self.volume, "/big");
         let bytes = (self.volume.statistics().free_blocks - blocks) * BLOCK;
@@ -40,13 +40,13 @@ impl Full {
         file
     }
 
-    /// Writes a block through the page cache; what it holds tells which one it is.
+    /// Writes a block through the page cache. Its content is its number.
     fn write(&self, file: &File, block: u64) {
         let write = file.write(Buffer::copy_of(&[block as u8 | 1; 4096]), block * BLOCK);
         assert_eq!(self.reactor.block_on(write).1, Ok(4096), "block {block}");
     }
 
-    /// Makes names until the catalog has no room for one more.
+    /// Makes names until the catalog refuses one.
     fn fill_catalog(&self) {
         let target = [b't'; 4000];
         let refused =
@@ -54,8 +54,8 @@ impl Full {
         assert_eq!(refused.unwrap().errno(), Errno::NOSPC);
     }
 
-    /// Syncs a file and has the power cut: these blocks are there, and nothing else is wrong.
-    fn is_kept(&self, file: &File, blocks: impl Iterator<Item = u64>) {
+    /// Syncs a file and cuts the power: these blocks are there, and the volume is sound.
+    fn assert_survives_power_cut(&self, file: &File, blocks: impl Iterator<Item = u64>) {
         assert_eq!(self.reactor.block_on(file.sync()), Ok(()));
         let image = Device::new(self.sim.crash_image(Crash::LoseAll)).unwrap();
         let checked = Volume::check(&image, CheckOptions::default(), &mut |_, _| {}).unwrap();
@@ -70,34 +70,34 @@ impl Full {
     }
 }
 
-fn is_kept_though_names_take_all_else(promised: u64) {
+fn assert_kept_on_a_full_volume(reserved: u64) {
     let it = Full::new(64 << 20);
     let file = create(&it.volume, "/a").buffered(&it.cache);
     it.volume.sync().unwrap();
-    it.take_all_but(promised + LEFT);
-    (0..promised).for_each(|block| it.write(&file, block));
+    it.take_all_but(reserved + LEFT);
+    (0..reserved).for_each(|block| it.write(&file, block));
     it.fill_catalog();
-    it.is_kept(&file, 0..promised);
+    it.assert_survives_power_cut(&file, 0..reserved);
 }
 
 #[test]
-fn what_was_promised_is_kept_though_names_take_all_else() {
-    [512, 100, 40, 8].into_iter().for_each(is_kept_though_names_take_all_else);
+fn reserved_space_is_kept_when_names_fill_the_catalog() {
+    [512, 100, 40, 8].into_iter().for_each(assert_kept_on_a_full_volume);
 }
 
 #[test]
-fn what_was_promised_is_kept_where_each_block_is_an_extent_of_its_own() {
-    const PROMISED: u64 = 400;
+fn reserved_space_suffices_for_one_extent_a_block() {
+    const RESERVED: u64 = 400;
     let it = Full::new(24 << 20);
     let file = create(&it.volume, "/a").buffered(&it.cache);
     let big = it.take_all_but(0);
-    for block in 0..PROMISED + LEFT {
+    for block in 0..RESERVED + LEFT {
         let punched = big.punch_hole(2 * block * BLOCK, BLOCK);
         assert_eq!(it.reactor.block_on(punched), Ok(()));
     }
     it.volume.sync().unwrap();
-    let blocks = || (0..PROMISED).map(|block| 2 * block);
+    let blocks = || (0..RESERVED).map(|block| 2 * block);
     blocks().for_each(|block| it.write(&file, block));
     it.fill_catalog();
-    it.is_kept(&file, blocks());
+    it.assert_survives_power_cut(&file, blocks());
 }

@@ -1,5 +1,5 @@
-//! A file that somebody empties while others change it: each change is done before or after that, and
-//! no call fails for it.
+//! Truncation to 0 during other changes of the file: each change happens before or after it, and no
+//! call fails.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn create() -> OpenOptions {
     OpenOptions { create: Some(0o644), ..OpenOptions::direct() }
 }
 
-/// A reactor on a device that takes its time, by a clock that the reactor turns.
+/// A reactor on a slow device, whose clock the reactor advances.
 fn slow() -> (Volume, Reactor) {
     let clock = Clock::Virtual(VirtualClock::default());
     let options = SimOptions::new(16 << 20).latency(LATENCY..=LATENCY).clock(clock.clone());
@@ -28,7 +28,7 @@ fn slow() -> (Volume, Reactor) {
 }
 
 #[test]
-fn who_changes_a_file_that_is_emptied_is_not_refused() {
+fn changes_of_a_file_do_not_fail_when_it_is_truncated() {
     type Start = fn(&Reactor, &File);
     const TOKEN: Token = Token::new(1);
     let changes: [(&str, Start); 9] = [
@@ -38,7 +38,7 @@ fn who_changes_a_file_that_is_emptied_is_not_refused() {
         ("overwrite of parts", |reactor, file| {
             reactor.write(file, Buffer::copy_of(&[1; 9000]), 700, TOKEN).unwrap();
         }),
-        ("write behind the end", |reactor, file| {
+        ("write past the end", |reactor, file| {
             reactor.write(file, Buffer::aligned(8192, 4096), 40_960, TOKEN).unwrap();
         }),
         ("append", |reactor, file| {
@@ -59,7 +59,7 @@ fn who_changes_a_file_that_is_emptied_is_not_refused() {
         }),
     ];
     for (name, start) in changes {
-        // Emptied after so many steps, until the change was done before.
+        // Truncate after each number of steps, until the change has completed before.
         for steps in 0.. {
             let (volume, reactor) = slow();
             let file = volume.open("/a", create()).unwrap();

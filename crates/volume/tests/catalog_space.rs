@@ -1,5 +1,5 @@
-//! The catalog's own room: it grows with what is committed, and where it cannot grow names are refused
-//! before they are made, while removing goes on.
+//! The catalog's space. It grows with commits. Where it cannot grow, new names are refused in
+//! advance, and removals still work.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -40,13 +40,13 @@ fn count(volume: &Volume, path: &str) -> usize {
 }
 
 #[test]
-fn a_commit_far_larger_than_the_catalog_gets_the_room_it_needs() {
+fn a_huge_commit_gets_the_catalog_pages_it_needs() {
     let device = formatted(256 << 20);
     let volume = Volume::open_on(device.clone()).unwrap();
     for directory in 0..10 {
         volume.make_directory(format!("/d{directory}"), 0o755).unwrap();
     }
-    // The catalog begins with 4 MiB; these are 20.
+    // The catalog begins with 4 MiB. These names take 20 MiB.
     for file in 0..100_000 {
         let directory = file % 10;
         make(&volume, &format!("/d{directory}/a file with a long name, number {file}")).unwrap();
@@ -58,7 +58,7 @@ fn a_commit_far_larger_than_the_catalog_gets_the_room_it_needs() {
     assert_eq!(volume.flaws(), Vec::<String>::new());
 }
 
-/// Bytes take what the catalog could have.
+/// Fills the volume with bytes, so that the catalog cannot grow.
 fn fill_with_bytes(volume: &Volume, reactor: &Reactor) -> File {
     let file = create(volume, "/bytes");
     let full = (0..).find_map(|part| {
@@ -74,7 +74,7 @@ fn path(number: usize) -> String {
     format!("/{number:0200}")
 }
 
-/// Makes names until one is refused, and answers which.
+/// Makes names until one is refused. Returns its number.
 fn fill_with_names(volume: &Volume, from: usize) -> usize {
     let refused = (from..).find(|number| match make(volume, &path(*number)) {
         Ok(()) => false,
@@ -87,7 +87,7 @@ fn fill_with_names(volume: &Volume, from: usize) -> usize {
 }
 
 #[test]
-fn a_full_catalog_refuses_names_and_removing_goes_on() {
+fn a_full_catalog_refuses_names_and_allows_removals() {
     let device = formatted(9 << 20);
     let volume = Volume::open_on(device.clone()).unwrap();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
@@ -96,7 +96,7 @@ fn a_full_catalog_refuses_names_and_removing_goes_on() {
     let mut made = fill(0);
     assert!(made > 1000, "{made}");
     for _ in 0..3 {
-        // All that was acknowledged can be made durable, and nothing has stopped.
+        // All acknowledged names can be made durable, and nothing has stopped.
         volume.sync().unwrap();
         assert_eq!(count(&volume, "/"), made + 1);
         for number in made / 2..made {
@@ -115,14 +115,14 @@ fn a_full_catalog_refuses_names_and_removing_goes_on() {
 }
 
 #[test]
-fn a_commit_has_room_for_what_was_written_into_blocks_allocated_ahead() {
+fn a_commit_has_pages_for_writes_to_preallocated_blocks() {
     const SIZE: u64 = 1 << 30;
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let volume = Volume::open_on(formatted(SIZE)).unwrap();
     let file = create(&volume, "/f");
     assert_eq!(reactor.block_on(file.allocate(0, SIZE / 2, Size::Extend)), Ok(()));
     volume.sync().unwrap();
-    // Every other block: each write makes two extents more.
+    // Every other block: each write adds two extents.
     let mut buffer = Buffer::copy_of(&[7; 4096]);
     for block in (0..SIZE / 2 / 4096).step_by(2) {
         let (back, written) = reactor.block_on(file.write(buffer, block * 4096));
@@ -133,7 +133,7 @@ fn a_commit_has_room_for_what_was_written_into_blocks_allocated_ahead() {
 }
 
 #[test]
-fn the_catalog_grows_by_what_there_is_where_free_blocks_are_scattered() {
+fn the_catalog_grows_by_scattered_free_blocks() {
     const SIZE: u64 = 24 << 20;
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let volume = Volume::open_on(formatted(SIZE)).unwrap();
@@ -154,14 +154,14 @@ fn the_catalog_grows_by_what_there_is_where_free_blocks_are_scattered() {
 }
 
 #[test]
-fn names_that_were_made_can_be_committed_though_the_catalog_can_have_few_of_the_free_blocks() {
+fn made_names_can_be_committed_with_few_usable_free_blocks() {
     let device = formatted(24 << 20);
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let volume = Volume::open_on(device.clone()).unwrap();
     let file = create(&volume, "/f");
     let blocks = volume.statistics().free_blocks;
     assert_eq!(reactor.block_on(file.allocate(0, blocks * 4096, Size::Extend)), Ok(()));
-    // Every other block is free, and the catalog can have a few hundred runs.
+    // Every other block is free, and the catalog can add a few hundred runs.
     for block in (0..blocks).step_by(2) {
         assert_eq!(reactor.block_on(file.punch_hole(block * 4096, 4096)), Ok(()));
     }
@@ -175,7 +175,7 @@ fn names_that_were_made_can_be_committed_though_the_catalog_can_have_few_of_the_
         volume.remove(path(number)).unwrap();
     }
     volume.sync().unwrap();
-    // What takes all blocks that are left is removed, too.
+    // A file that takes all remaining blocks is removed, too.
     drop(file);
     volume.remove("/f").unwrap();
     volume.sync().unwrap();
@@ -186,35 +186,35 @@ fn names_that_were_made_can_be_committed_though_the_catalog_can_have_few_of_the_
     assert_eq!(volume.flaws(), Vec::<String>::new());
 }
 
-struct Told(Sender<()>);
+struct ChannelWaker(Sender<()>);
 
-impl Wake for Told {
+impl Wake for ChannelWaker {
     fn wake(self: Arc<Self>) {
-        // After the last poll nobody listens.
+        // Nothing listens after the last poll.
         let _ = self.0.send(());
     }
 }
 
 #[test]
-fn a_name_is_refused_though_others_change_something_after_each_commit() {
+fn a_name_is_refused_despite_concurrent_commits() {
     let volume = Volume::open_on(formatted(9 << 20)).unwrap();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let file = fill_with_bytes(&volume, &reactor);
     let next = fill_with_names(&volume, 0);
     let tasks = volume.in_tasks();
     let mut making = pin!(tasks.make(path(next), Inode::new(FileKind::File, 0o644)));
-    let (told, heard) = channel();
-    let waker = Arc::new(Told(told)).into();
+    let (sender, receiver) = channel();
+    let waker = Arc::new(ChannelWaker(sender)).into();
     let made = (1..20).find_map(|round| {
         reactor.block_on(file.set_size(file.size() - round)).unwrap();
         match making.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(made) => Some(made),
             Poll::Pending => {
-                heard.recv().unwrap();
+                receiver.recv().unwrap();
                 None
             }
         }
     });
-    let refused = made.expect("it comes to its end").unwrap_err();
+    let refused = made.expect("the call completes").unwrap_err();
     assert_eq!(refused.errno(), Errno::NOSPC);
 }

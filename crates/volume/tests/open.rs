@@ -1,8 +1,8 @@
-//! How a file is opened: through a page cache unless it is asked for otherwise.
+//! Opening a file: buffered by default, direct on request.
 
-mod made;
+mod fixture;
 
-use made::{formatted, reactor};
+use fixture::{formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Sim, SimOptions};
@@ -11,7 +11,7 @@ use uringfs_reactor::Counter;
 use uringfs_volume::{OpenOptions, Volume, VolumeOptions};
 
 #[test]
-fn a_file_is_opened_through_the_volumes_page_cache_unless_directly() {
+fn a_file_is_opened_buffered_unless_direct_is_requested() {
     let sim = Sim::new(SimOptions::new(32 << 20));
     drop(formatted(&sim));
     let cache = Cache::new(1 << 20);
@@ -27,7 +27,7 @@ fn a_file_is_opened_through_the_volumes_page_cache_unless_directly() {
     assert_eq!(cache.statistics().unsaved_bytes, 4096);
     let mut found = [0; 5];
     assert_eq!((file.try_read(&mut found, 3), &found), (Ok(5), b"hello"));
-    // One file, whichever way it is asked; and each request may go the other way.
+    // One file for both kinds of handle, each of which gives access to the other kind.
     assert_eq!(direct.try_read(&mut found, 3), Err(Errno::AGAIN));
     for other in [&direct, &file.direct()] {
         assert_eq!(&reactor.block_on(other.read(Buffer::zeroed(5), 3)).0[..], b"hello");
@@ -37,7 +37,7 @@ fn a_file_is_opened_through_the_volumes_page_cache_unless_directly() {
 }
 
 #[test]
-fn without_a_page_cache_of_its_own_a_volume_has_that_of_the_process() {
+fn a_volume_without_its_own_page_cache_uses_the_process_wide_one() {
     let volume = formatted(&Sim::new(SimOptions::new(32 << 20)));
     let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
     let file = volume.open("/a", create).unwrap();

@@ -1,9 +1,9 @@
-//! The copy of the superblock: what was written over the beginning of a device costs no file, whatever was there
-//! of older superblocks; and it is where it belongs whenever a volume has grown.
+//! The copy of the superblock. Overwriting the beginning of a device loses no file, whatever older
+//! superblocks it holds. The copy is in its place whenever the volume has grown.
 
-mod made;
+mod fixture;
 
-use made::{create, reactor};
+use fixture::{create, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 use uringfs_device::{Device, Errno, Op};
@@ -13,7 +13,7 @@ use uringfs_volume::{CheckOptions, Error, ErrorKind, Follow, FormatOptions, Open
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
-/// Where slots and the copy of a volume lie that is larger than 64 MiB.
+/// Blocks of the slots and the copy of a volume above 64 MiB.
 const PLACES: [u64; 3] = [0, 16, 16_384];
 const FILES: u32 = 10_000;
 
@@ -41,7 +41,7 @@ impl Patient {
         Volume::open_on(self.device.clone())
     }
 
-    /// Makes directories of 100 files, which say which they are.
+    /// Makes directories of 100 files, whose content is their number.
     fn make_files(&self, count: u32) {
         let volume = self.open().unwrap();
         for number in 0..count {
@@ -93,8 +93,8 @@ impl Patient {
         [0, 16].into_iter().for_each(|slot| self.write(slot * BLOCK, &[0; BLOCK as usize]));
     }
 
-    /// No command but a repair goes on, each says how, and that brings back every file.
-    fn is_brought_back(&self, copy: &str, files: u32) {
+    /// Every command refuses except a repair, and says so. The repair recovers every file.
+    fn assert_recoverable(&self, copy: &str, files: u32) {
         for refused in [self.open().map(drop), self.check(false).map(drop)] {
             let error = refused.unwrap_err();
             let says = format!("the superblock copy {copy} is good: run uringfs check --repair");
@@ -116,25 +116,25 @@ fn bytes_of(number: u32) -> Vec<u8> {
     format!("file {number}").into_bytes()
 }
 
-/// What nothing is known by.
+/// Bytes that match nothing.
 fn garbage(length: u64) -> Vec<u8> {
     (0..length).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 | 1).collect()
 }
 
 #[test]
-fn ten_thousand_files_outlive_what_is_written_over_the_first_4_mib() {
+fn ten_thousand_files_survive_overwriting_the_first_4_mib() {
     let patient = Patient::new(256 * MIB, 256 * MIB);
     patient.make_files(FILES);
     for length in [MIB, 4 * MIB] {
         for bytes in [vec![0; length as usize], garbage(length)] {
             patient.write(0, &bytes);
-            patient.is_brought_back("at 64 MiB", FILES);
+            patient.assert_recoverable("at 64 MiB", FILES);
         }
     }
 }
 
 #[test]
-fn a_small_volume_has_the_copy_in_its_last_block_wherever_its_device_ends() {
+fn a_small_volume_has_the_copy_in_its_last_block() {
     for (device, size, lost) in [
         (40 * MIB, 40 * MIB, 4 * MIB),
         (300 * MIB, 40 * MIB, 4 * MIB),
@@ -145,12 +145,12 @@ fn a_small_volume_has_the_copy_in_its_last_block_wherever_its_device_ends() {
         let patient = Patient::new(device, size);
         patient.make_files(200);
         patient.write(0, &garbage(lost));
-        patient.is_brought_back(&format!("in block {}", size / BLOCK - 1), 200);
+        patient.assert_recoverable(&format!("in block {}", size / BLOCK - 1), 200);
     }
 }
 
 #[test]
-fn nothing_else_ever_has_the_block_of_the_copy() {
+fn nothing_else_uses_the_block_of_the_copy() {
     for size in [40 * MIB, 64 * MIB, 65 * MIB, 200 * MIB] {
         let patient = Patient::new(size, size);
         let volume = patient.open().unwrap();
@@ -159,7 +159,7 @@ fn nothing_else_ever_has_the_block_of_the_copy() {
         let allocated = file.allocate(0, free * BLOCK, Size::Extend);
         assert_eq!(patient.reactor.block_on(allocated), Ok(()));
         for number in 0.. {
-            // The catalog takes what is kept for it.
+            // The catalog takes the reserve.
             if volume.make_directory(format!("/{number:0200}"), 0o755).is_err() {
                 break;
             }
@@ -168,11 +168,11 @@ fn nothing_else_ever_has_the_block_of_the_copy() {
         patient.assert_sound("full");
         patient.erase_slots();
         patient.check(true).unwrap();
-        patient.assert_sound("brought back");
+        patient.assert_sound("recovered");
     }
 }
 
-/// A volume whose catalog has taken more blocks since, and what its superblocks were before.
+/// A volume whose catalog has grown, and its superblock before that.
 fn grown_catalog() -> (Patient, Vec<u8>) {
     let patient = Patient::new(256 * MIB, 256 * MIB);
     let before = patient.block(0);
@@ -188,7 +188,7 @@ fn grown_catalog() -> (Patient, Vec<u8>) {
 }
 
 #[test]
-fn one_superblock_that_is_stale_costs_nothing() {
+fn one_stale_superblock_loses_nothing() {
     let (patient, before) = grown_catalog();
     for place in PLACES {
         let now = patient.block(place);
@@ -196,7 +196,7 @@ fn one_superblock_that_is_stale_costs_nothing() {
         let line = format!("superblock in block {place}: older than the other");
         assert_eq!(patient.check(false).unwrap(), [line]);
         patient.assert_has_files(FILES, "stale");
-        // Opening it to write has written all three.
+        // Opening for writing has written all three.
         patient.assert_sound("stale");
         assert_ne!(patient.block(place), before);
         assert_ne!(patient.block(place), now);
@@ -204,7 +204,7 @@ fn one_superblock_that_is_stale_costs_nothing() {
 }
 
 #[test]
-fn two_superblocks_that_are_stale_lose_against_the_third() {
+fn two_stale_superblocks_are_detected_by_the_third() {
     let (patient, before) = grown_catalog();
     for fresh in PLACES {
         PLACES.iter().filter(|place| **place != fresh).for_each(|place| {
@@ -222,7 +222,7 @@ fn two_superblocks_that_are_stale_lose_against_the_third() {
 }
 
 #[test]
-fn a_copy_that_is_older_than_the_catalog_is_refused_by_name() {
+fn a_copy_older_than_the_catalog_is_refused() {
     let (patient, before) = grown_catalog();
     patient.write(PLACES[2] * BLOCK, &before);
     patient.erase_slots();
@@ -230,11 +230,11 @@ fn a_copy_that_is_older_than_the_catalog_is_refused_by_name() {
     let error = patient.check(true).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert!(error.to_string().contains("the copy at 64 MiB: "), "{error}");
-    assert_eq!(patient.sim.record().len(), record, "nothing was written");
+    assert_eq!(patient.sim.record().len(), record, "a refused volume is not written");
 }
 
 #[test]
-fn the_copy_of_a_volume_that_was_there_before_is_erased() {
+fn formatting_erases_the_copy_of_the_previous_volume() {
     for (old, new) in [(40 * MIB, 200 * MIB), (200 * MIB, 40 * MIB), (50 * MIB, 40 * MIB)] {
         let patient = Patient::new(256 * MIB, old);
         patient.make_files(10);
@@ -246,16 +246,16 @@ fn the_copy_of_a_volume_that_was_there_before_is_erased() {
             0..=0x400_0000 => format!("in block {}", new / BLOCK - 1),
             _ => "at 64 MiB".into(),
         };
-        patient.is_brought_back(&copy, 20);
+        patient.assert_recoverable(&copy, 20);
     }
 }
 
-/// Sizes between which the copy moves to another last block, to 64 MiB, and not at all.
+/// Sizes with which the copy moves to another last block, to 64 MiB, and not at all.
 const RESIZES: [(u64, u64); 3] =
     [(40 * MIB, 50 * MIB), (40 * MIB, 100 * MIB), (100 * MIB, 120 * MIB)];
 
 #[test]
-fn a_power_cut_while_the_volume_grows_leaves_three_superblocks_or_two_that_mend_the_third() {
+fn a_power_cut_while_growing_leaves_usable_superblocks() {
     for (old, new) in RESIZES {
         let patient = Patient::new(new, old);
         patient.make_files(20);
@@ -283,7 +283,7 @@ fn a_power_cut_while_the_volume_grows_leaves_three_superblocks_or_two_that_mend_
             found.erase_slots();
             found.check(true).unwrap();
             found.assert_sound(&place);
-            // The same where the slots were lost before it was opened again.
+            // The same if the slots are lost before the volume is opened again.
             lost.erase_slots();
             match lost.check(true) {
                 Ok(_) => {
@@ -300,7 +300,7 @@ fn a_power_cut_while_the_volume_grows_leaves_three_superblocks_or_two_that_mend_
 }
 
 #[test]
-fn a_write_that_fails_while_the_volume_grows_costs_nothing() {
+fn a_failed_write_while_growing_loses_nothing() {
     for (old, new) in RESIZES {
         for op in [Op::Write, Op::Flush] {
             for nth in 1.. {

@@ -1,14 +1,15 @@
-//! Which region has the most free blocks in a row: a tree in an array, each place of which holds the
-//! larger of the two below it.
+//! The region with the longest free run. A tree in an array: each node holds the larger of its two
+//! children.
 
-/// A number for each region, and where the largest is.
-pub(super) struct Longest {
-    /// The root at 1, below `index` are `2 * index` and the one after; the regions are the second half.
+/// One number for each region, and the position of the largest.
+pub(super) struct MaxTree {
+    /// The root is at 1, and the children of `index` at `2 * index` and after it. The second half
+    /// holds the regions.
     tree: Vec<u16>,
 }
 
-impl Longest {
-    pub(super) fn new(numbers: impl ExactSizeIterator<Item = u16>) -> Longest {
+impl MaxTree {
+    pub(super) fn new(numbers: impl ExactSizeIterator<Item = u16>) -> MaxTree {
         let leaves = numbers.len().next_power_of_two();
         let mut tree = vec![0; leaves];
         tree.extend(numbers);
@@ -16,7 +17,7 @@ impl Longest {
         for index in (1..leaves).rev() {
             tree[index] = tree[2 * index].max(tree[2 * index + 1]);
         }
-        Longest { tree }
+        MaxTree { tree }
     }
 
     pub(super) fn set(&mut self, region: u32, number: u16) {
@@ -32,7 +33,7 @@ impl Longest {
         }
     }
 
-    /// The first region whose number is the largest.
+    /// The first region with the largest number.
     pub(super) fn largest(&self) -> u32 {
         let leaves = self.tree.len() / 2;
         let mut index = 1;
@@ -53,12 +54,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_of_the_largest_is_found(
+        fn the_first_region_with_the_largest_number_is_found(
             numbers in proptest::collection::vec(0u16..9, 1..70),
             changes in proptest::collection::vec((0usize..70, 0u16..12), 0..70),
         ) {
             let mut numbers = numbers;
-            let mut longest = Longest::new(numbers.iter().copied());
+            let mut longest = MaxTree::new(numbers.iter().copied());
             for (region, number) in changes {
                 let region = region % numbers.len();
                 numbers[region] = number;
