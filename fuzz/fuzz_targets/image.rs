@@ -88,7 +88,7 @@ pub fn read(sim: &Sim, block: u64) -> Vec<u8> {
 pub fn write(sim: &Sim, block: u64, bytes: &[u8]) {
     for (index, (old, new)) in read(sim, block).iter().zip(bytes).enumerate() {
         (0..8).filter(|bit| (old ^ new) >> bit & 1 == 1).for_each(|bit| {
-            sim.rot(block * BLOCK + index as u64, bit);
+            sim.flip_bit(block * BLOCK + index as u64, bit);
         });
     }
 }

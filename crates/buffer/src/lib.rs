@@ -44,4 +44,4 @@ mod slots;
 pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 pub use pool::BufferPool;
 pub use region::{Backing, Region, RegionId};
-pub use slab::{FrameState, Hold, Share, Slab, Snapshot, Snapshots, Zeroable, prefer_huge_pages};
+pub use slab::{FrameState, ExclusiveFrames, SharedFrame, Slab, Snapshot, Snapshots, Zeroable, prefer_huge_pages};

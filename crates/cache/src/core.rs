@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uringfs_buffer::{FrameState, Hold, Snapshot};
+use uringfs_buffer::{FrameState, ExclusiveFrames, Snapshot};
 
 use crate::dirty::DirtySet;
 use crate::eviction::{Eviction, Verdict};
@@ -47,9 +47,9 @@ impl CacheCore {
     }
 
     /// Frames for up to `count` folios, in as few runs as possible. Evicts other folios if necessary.
-    pub(crate) fn allocate_frames(&self, count: u32) -> Vec<Hold<Folio>> {
+    pub(crate) fn allocate_frames(&self, count: u32) -> Vec<ExclusiveFrames<Folio>> {
         let mut runs = self.frames.allocate(count);
-        let allocated: u32 = runs.iter().map(Hold::count).sum();
+        let allocated: u32 = runs.iter().map(ExclusiveFrames::count).sum();
         if allocated < count && self.evict(count - allocated) > 0 {
             runs.extend(self.frames.allocate(count - allocated));
         }
@@ -57,7 +57,7 @@ impl CacheCore {
     }
 
     /// A frame for one folio, inserted into the eviction order. Evicts another folio if necessary.
-    pub(crate) fn allocate_frame(&self, key: Key) -> Option<Hold<Folio>> {
+    pub(crate) fn allocate_frame(&self, key: Key) -> Option<ExclusiveFrames<Folio>> {
         if let Some(hold) = self.frames.allocate_one() {
             let mut eviction = self.eviction.lock();
             self.grow_eviction(&mut eviction);
@@ -89,7 +89,7 @@ impl CacheCore {
     }
 
     /// The frame of a folio that eviction chose. The folio is still in the index.
-    fn evict_one(&self, eviction: &mut Eviction) -> Option<Hold<Folio>> {
+    fn evict_one(&self, eviction: &mut Eviction) -> Option<ExclusiveFrames<Folio>> {
         let mut evicted = None;
         loop {
             let mut is_any_used = false;
@@ -106,7 +106,7 @@ impl CacheCore {
     }
 
     /// Removes an evicted folio from the index.
-    fn remove_evicted(&self, hold: &Hold<Folio>) {
+    fn remove_evicted(&self, hold: &ExclusiveFrames<Folio>) {
         let frame = hold.first();
         let key = self.frames.slab().data(frame).key();
         let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, frame);
@@ -126,10 +126,10 @@ impl CacheCore {
     }
 
     /// Stores the frame in `evicted` if its folio is unused and clean, and is neither held nor shared.
-    fn try_evict(&self, frame: u32, evicted: &mut Option<Hold<Folio>>) -> Verdict {
+    fn try_evict(&self, frame: u32, evicted: &mut Option<ExclusiveFrames<Folio>>) -> Verdict {
         let slab = self.frames.slab();
         let state = slab.state(frame);
-        if state.is_held() || state.shares() > 0 || state.flags() & DIRTY != 0 {
+        if state.is_exclusive() || state.shares() > 0 || state.flags() & DIRTY != 0 {
             return Verdict::Busy;
         }
         let [_, twice, thrice] = ACCESS_COUNT;
@@ -137,7 +137,7 @@ impl CacheCore {
             slab.clear_flags(frame, last);
             return Verdict::Used;
         }
-        match slab.hold(frame, |flags| (flags & (twice | DIRTY) == 0).then_some(flags)) {
+        match slab.try_exclusive(frame, |flags| (flags & (twice | DIRTY) == 0).then_some(flags)) {
             None => Verdict::Busy,
             Some(hold) => {
                 let key = slab.data(frame).key().hash();
@@ -155,7 +155,7 @@ impl CacheCore {
     }
 
     /// Frees the frame of a folio that has left the index.
-    pub(crate) fn free_folio(&self, frame: u32, device: u16, hold: Hold<Folio>) {
+    pub(crate) fn free_folio(&self, frame: u32, device: u16, hold: ExclusiveFrames<Folio>) {
         self.count_cleaned(device, self.frames.slab().state(frame).flags());
         self.eviction.lock().remove(frame);
         self.frames.free(hold);
@@ -187,7 +187,7 @@ impl CacheCore {
     #[cold]
     pub(crate) fn reclaim(&self, frame: u32) {
         let slab = self.frames.slab();
-        if let Some(hold) = slab.hold(frame, |flags| (flags & DETACHED != 0).then_some(flags)) {
+        if let Some(hold) = slab.try_exclusive(frame, |flags| (flags & DETACHED != 0).then_some(flags)) {
             self.frames.free(hold);
         }
     }

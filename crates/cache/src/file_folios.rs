@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use uringfs_buffer::{FrameState, Hold};
+use uringfs_buffer::{FrameState, ExclusiveFrames};
 
 use crate::core::CacheCore;
 use crate::dirty::{Fewer, Many};
@@ -74,7 +74,7 @@ impl Pages {
         Pages { cache, file, device, end: AtomicU64::new(0) }
     }
 
-    fn new_fill(&self, first: u64, hold: Hold<Folio>) -> Fill {
+    fn new_fill(&self, first: u64, hold: ExclusiveFrames<Folio>) -> Fill {
         Fill::new(self.cache.clone(), self.file, self.device, first, hold)
     }
 
@@ -87,7 +87,7 @@ impl Pages {
             return self.find_locked(key);
         };
         let slab = frames.slab();
-        match slab.share(frame) {
+        match slab.try_share(frame) {
             Ok(share) => {
                 let found = Found::new(&self.cache, frame, share);
                 // It was found without a lock, so the frame may hold another folio by now.
@@ -108,7 +108,7 @@ impl Pages {
         let shard = self.cache.index.shard(key);
         let Some(frame) = self.cache.index.find(&shard, frames, key) else { return Look::Absent };
         let slab = frames.slab();
-        match slab.share(frame) {
+        match slab.try_share(frame) {
             // The lock of the shard keeps the folio in this frame.
             Ok(share) => Look::Found(Found::new(&self.cache, frame, share)),
             Err(state) => {
@@ -208,18 +208,18 @@ impl Pages {
     pub fn change(&self, index: u64) -> Result<Taken, Full> {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
         let (frames, slab) = (&cache.frames, cache.frames.slab());
-        let mut copy: Option<Hold<Folio>> = None;
+        let mut copy: Option<ExclusiveFrames<Folio>> = None;
         let taken = loop {
             let mut shard = cache.index.shard(key);
             let Some(frame) = cache.index.find(&shard, frames, key) else { break Taken::Absent };
             // Set the holder's number in the same step. Another thread that took the folio for one being read would go
             // to the device, which may lack the last write.
             if let Some(hold) =
-                slab.hold(frame, |flags| Some(flags | u32::from(WRITER) << HOLDER_SHIFT))
+                slab.try_exclusive(frame, |flags| Some(flags | u32::from(WRITER) << HOLDER_SHIFT))
             {
                 break Taken::Held(self.new_fill(index, hold));
             }
-            let share = match slab.share(frame) {
+            let share = match slab.try_share(frame) {
                 Ok(share) => Found::new(&self.cache, frame, share),
                 Err(state) => break Taken::Busy { by: (state.flags() >> HOLDER_SHIFT) as u16 },
             };
@@ -298,7 +298,7 @@ impl Pages {
 
     /// Removes folios from the cache, except dirty ones and those that are being filled or changed.
     pub fn forget_saved(&self, indexes: Range<u64>) {
-        self.remove_if(indexes, |state| !state.is_held() && state.flags() & DIRTY == 0);
+        self.remove_if(indexes, |state| !state.is_exclusive() && state.flags() & DIRTY == 0);
     }
 
     /// Removes the folios marked by [`Fill::let_pass`] that are clean and that no other access has used.
@@ -339,10 +339,10 @@ impl Pages {
             return;
         }
         let share = loop {
-            match slab.share(frame) {
+            match slab.try_share(frame) {
                 // While it is shared, no other thread can hold it.
                 Ok(share) => break Found::new(&self.cache, frame, share),
-                Err(_) if slab.set_flags_if_held(frame, STALE) => return,
+                Err(_) if slab.set_flags_if_exclusive(frame, STALE) => return,
                 Err(_) => {}
             }
         };
@@ -370,7 +370,7 @@ impl Pages {
             let frame =
                 self.cache.index.find(&self.cache.index.shard(key), &self.cache.frames, key);
             let is_readable =
-                frame.is_some_and(|frame| !self.cache.frames.slab().state(frame).is_held());
+                frame.is_some_and(|frame| !self.cache.frames.slab().state(frame).is_exclusive());
             if is_readable {
                 let bytes = (index * FOLIO).max(range.start)..((index + 1) * FOLIO).min(range.end);
                 match found.last_mut() {
@@ -399,7 +399,7 @@ impl Pages {
 }
 
 fn is_dropbehind_done(state: FrameState) -> bool {
-    !state.is_held() && state.flags() & (DROPBEHIND | DIRTY) == DROPBEHIND
+    !state.is_exclusive() && state.flags() & (DROPBEHIND | DIRTY) == DROPBEHIND
 }
 
 impl fmt::Debug for Pages {

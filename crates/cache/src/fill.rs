@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uringfs_buffer::{Buffer, Hold};
+use uringfs_buffer::{Buffer, ExclusiveFrames};
 
 use crate::core::CacheCore;
 use crate::folio::{DIRTY, DROPBEHIND, FOLIO, Folio, HAS_WAITERS, Key, READAHEAD_MARKER, STALE};
@@ -18,7 +18,7 @@ pub struct Fill {
     file: u64,
     device: u16,
     first: u64,
-    hold: Option<Hold<Folio>>,
+    hold: Option<ExclusiveFrames<Folio>>,
     /// The bytes are lent to a buffer.
     is_lent: bool,
 }
@@ -29,12 +29,12 @@ impl Fill {
         file: u64,
         device: u16,
         first: u64,
-        hold: Hold<Folio>,
+        hold: ExclusiveFrames<Folio>,
     ) -> Fill {
         Fill { cache, file, device, first, hold: Some(hold), is_lent: false }
     }
 
-    fn hold(&mut self) -> &mut Hold<Folio> {
+    fn hold(&mut self) -> &mut ExclusiveFrames<Folio> {
         self.hold.as_mut().expect("the fill has not ended")
     }
 
@@ -45,7 +45,7 @@ impl Fill {
 
     /// The range in the file, in bytes.
     pub fn range(&self) -> Range<u64> {
-        let count = self.hold.as_ref().map_or(0, Hold::count);
+        let count = self.hold.as_ref().map_or(0, ExclusiveFrames::count);
         self.first * FOLIO..(self.first + u64::from(count)) * FOLIO
     }
 
@@ -161,13 +161,13 @@ impl Drop for Fill {
 
 impl CacheCore {
     /// Opens a held folio for sharing, with `more` flags set. Each waiter receives a snapshot of it.
-    fn publish(&self, key: Key, device: u16, hold: Hold<Folio>, more: u32) {
+    fn publish(&self, key: Key, device: u16, hold: ExclusiveFrames<Folio>, more: u32) {
         if more & DIRTY != 0 {
             // Count it first: once it is open, it may be written back.
             self.dirty.add(device);
         }
         let is_plain = |flags| (flags & (HAS_WAITERS | STALE) == 0).then_some(flags | more);
-        let hold = match hold.open_if(0, is_plain) {
+        let hold = match hold.publish_if(0, is_plain) {
             Ok((before, _)) => return self.count_cleaned(device, before.flags() & more),
             Err(hold) => hold,
         };
@@ -175,7 +175,7 @@ impl CacheCore {
         let frame = hold.first();
         let waiters = shard.take_waiters(frame);
         let is_wanted = |flags| (flags & STALE == 0).then_some(flags & !HAS_WAITERS | more);
-        match hold.open_if(waiters.len() as u32, is_wanted) {
+        match hold.publish_if(waiters.len() as u32, is_wanted) {
             Ok((before, snapshots)) => {
                 drop(shard);
                 self.count_cleaned(device, before.flags() & more);
@@ -196,7 +196,7 @@ impl CacheCore {
     }
 
     /// Removes a held folio from the cache. Its waiters look again, or receive the error.
-    pub(crate) fn remove_held(&self, key: Key, device: u16, hold: Hold<Folio>, why: Option<Errno>) {
+    pub(crate) fn remove_held(&self, key: Key, device: u16, hold: ExclusiveFrames<Folio>, why: Option<Errno>) {
         let frame = hold.first();
         let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, frame);
         self.free_folio(frame, device, hold);

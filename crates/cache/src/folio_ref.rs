@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use uringfs_buffer::{Share, Snapshot};
+use uringfs_buffer::{SharedFrame, Snapshot};
 
 use crate::core::{CacheCore, is_last_share};
 use crate::folio::{ACCESS_COUNT, DROPBEHIND, Folio, READAHEAD_MARKER};
@@ -14,12 +14,12 @@ pub struct Found<'a> {
     cache: &'a Arc<CacheCore>,
     frame: u32,
     /// None once it has become a snapshot.
-    share: Option<Share<'a, Folio>>,
+    share: Option<SharedFrame<'a, Folio>>,
 }
 
 impl<'a> Found<'a> {
     #[inline(always)]
-    pub(crate) fn new(cache: &'a Arc<CacheCore>, frame: u32, share: Share<'a, Folio>) -> Found<'a> {
+    pub(crate) fn new(cache: &'a Arc<CacheCore>, frame: u32, share: SharedFrame<'a, Folio>) -> Found<'a> {
         Found { cache, frame, share: Some(share) }
     }
 
@@ -47,7 +47,7 @@ impl<'a> Found<'a> {
     /// Turns it into a snapshot. The caller has counted the snapshot in [`CacheCore::snapshots`].
     pub(crate) fn into_counted_snapshot(mut self) -> Page {
         let share = self.share.take().expect("it is no snapshot yet");
-        let snapshot = share.keep(self.cache.frames.slab());
+        let snapshot = share.into_snapshot(self.cache.frames.slab());
         let (cache, frame) = (self.cache.clone(), self.frame);
         Page { cache, frame, snapshot: Some(snapshot), is_counted: true }
     }

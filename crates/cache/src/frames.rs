@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uringfs_buffer::{Hold, Slab};
+use uringfs_buffer::{ExclusiveFrames, Slab};
 
 use crate::folio::{FOLIO, Folio};
 use uringfs_sync::Mutex;
@@ -83,24 +83,24 @@ impl Frames {
     }
 
     /// One frame, if one is free or another chunk can be mapped.
-    pub(crate) fn allocate_one(&self) -> Option<Hold<Folio>> {
+    pub(crate) fn allocate_one(&self) -> Option<ExclusiveFrames<Folio>> {
         let free = &mut *self.free.lock();
         if free.count == 0 && !self.map_chunk(free) {
             return None;
         }
         let (first, length) = free.take_run(self.per_chunk, 1)?;
-        let hold = self.slab.occupy(first, length);
+        let hold = self.slab.allocate(first, length);
         Some(hold.expect("a free frame is vacant and has memory"))
     }
 
     /// Up to `count` frames, in as few runs as possible. The result is shorter when memory or the bound allows no more.
-    pub(crate) fn allocate(&self, count: u32) -> Vec<Hold<Folio>> {
+    pub(crate) fn allocate(&self, count: u32) -> Vec<ExclusiveFrames<Folio>> {
         let mut runs = Vec::new();
         let mut wanted = count;
         let free = &mut *self.free.lock();
         while wanted > 0 && (free.count > 0 || self.map_chunk(free)) {
             let Some((first, length)) = free.take_run(self.per_chunk, wanted) else { break };
-            let hold = self.slab.occupy(first, length);
+            let hold = self.slab.allocate(first, length);
             runs.push(hold.expect("a free frame is vacant and has memory"));
             wanted -= length;
         }
@@ -109,10 +109,10 @@ impl Frames {
 
     /// Frees frames. When their chunk is entirely free and another chunk's worth of frames is free elsewhere, unmaps
     /// the chunk. The reserve avoids mapping and unmapping the same chunk again and again.
-    pub(crate) fn free(&self, hold: Hold<Folio>) {
+    pub(crate) fn free(&self, hold: ExclusiveFrames<Folio>) {
         let (first, count) = (hold.first(), hold.count());
         let free = &mut *self.free.lock();
-        hold.vacate();
+        hold.free();
         let chunk = (first / self.per_chunk) as usize;
         let map = &mut free.chunks[chunk];
         for frame in first % self.per_chunk..first % self.per_chunk + count {
@@ -212,8 +212,8 @@ impl FreeFrames {
 mod tests {
     use super::*;
 
-    fn lengths(runs: &[Hold<Folio>]) -> Vec<u32> {
-        runs.iter().map(Hold::count).collect()
+    fn lengths(runs: &[ExclusiveFrames<Folio>]) -> Vec<u32> {
+        runs.iter().map(ExclusiveFrames::count).collect()
     }
 
     #[test]
@@ -253,14 +253,14 @@ mod tests {
         assert_eq!((frames.mapped(), frames.allocated()), (2048, 1536));
         rest.into_iter().for_each(|hold| frames.free(hold));
         assert_eq!((frames.mapped(), frames.allocated()), (512, 0));
-        assert_eq!(frames.allocate(4096).iter().map(Hold::count).sum::<u32>(), 4096);
+        assert_eq!(frames.allocate(4096).iter().map(ExclusiveFrames::count).sum::<u32>(), 4096);
     }
 
     #[test]
     fn a_cache_may_have_only_a_few_frames() {
         for bound in [1, 3, 64, 65] {
             let frames = Frames::new(bound);
-            assert_eq!(frames.allocate(100).iter().map(Hold::count).sum::<u32>(), bound);
+            assert_eq!(frames.allocate(100).iter().map(ExclusiveFrames::count).sum::<u32>(), bound);
         }
     }
 }

@@ -65,7 +65,7 @@ impl Index {
         for _ in 0..MAX_STEPS {
             let frame = link.checked_sub(1)?;
             // It is mostly the right one: prefetch its bytes while its state is loaded.
-            frames.slab().expect(frame);
+            frames.slab().prefetch(frame);
             let folio = frames.slab().data(frame);
             if folio.is(key) {
                 return Some(frame);
@@ -134,7 +134,7 @@ impl Index {
         let shard = &mut *self.shard(key);
         let Some(frame) = self.find(shard, frames, key) else { return Registration::Changed };
         let slab = frames.slab();
-        if !slab.set_flags_if_held(frame, HAS_WAITERS) {
+        if !slab.set_flags_if_exclusive(frame, HAS_WAITERS) {
             return Registration::Changed;
         }
         shard.waiters.push((frame, waiter.clone()));

@@ -2,7 +2,7 @@
 //! every reactor.
 //!
 //! A [`Device`] is the user's handle. Reactors that serve the device hold its
-//! [`Core`]. When the last handle is dropped, or [`Device::remove`] is called, each
+//! [`DeviceInner`]. When the last handle is dropped, or [`Device::remove`] is called, each
 //! reactor is notified, finishes its requests and releases the device. Its index is
 //! free again after the last release.
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::backend::open::open;
 use crate::geometry::Geometry;
 use crate::index::DeviceIndex;
-use crate::inner::Core;
+use crate::inner::DeviceInner;
 use crate::interface::backend::{Access, Backend};
 
 /// The user's handle to an open device. Clones refer to the same device.
@@ -25,7 +25,7 @@ pub struct Device {
 
 /// Closes the device for its reactors when the last handle is dropped.
 struct Handle {
-    core: Arc<Core>,
+    core: Arc<DeviceInner>,
 }
 
 impl Drop for Handle {
@@ -52,7 +52,7 @@ impl Device {
     }
 
     fn from_backend(backend: Box<dyn Backend>) -> io::Result<Device> {
-        let core = Arc::new(Core::new(backend)?);
+        let core = Arc::new(DeviceInner::new(backend)?);
         Ok(Device { handle: Arc::new(Handle { core }) })
     }
 
@@ -81,7 +81,7 @@ impl Device {
     }
 
     /// The shared part, which a reactor holds to serve the device.
-    pub fn core(&self) -> &Arc<Core> {
+    pub fn core(&self) -> &Arc<DeviceInner> {
         &self.handle.core
     }
 }

@@ -22,21 +22,21 @@ pub struct Failure {
 }
 
 /// Receives reports of failures, in any thread.
-pub trait Listener: Send + Sync {
+pub trait FailureListener: Send + Sync {
     /// A request has failed. The implementer must be quick, and must not issue requests.
-    fn failed(&self, failure: Failure);
+    fn on_failure(&self, failure: Failure);
 }
 
 /// The listeners of a device.
 #[derive(Default)]
 pub(crate) struct Listeners {
-    list: Mutex<Vec<Weak<dyn Listener>>>,
+    list: Mutex<Vec<Weak<dyn FailureListener>>>,
 }
 
 impl Failure {
     /// The failure to report for a request that ended with `errno`. `None` for a request that was cancelled,
     /// or whose operation the device does not support: the device has not tried it.
-    pub fn of(request: &Request, errno: Errno) -> Option<Failure> {
+    pub fn from_request(request: &Request, errno: Errno) -> Option<Failure> {
         let is_reported = !matches!(errno, Errno::CANCELED | Errno::OPNOTSUPP);
         let (op, address, length) = (request.op, request.address, request.length());
         is_reported.then_some(Failure { op, address, length, errno })
@@ -44,7 +44,7 @@ impl Failure {
 }
 
 impl Listeners {
-    pub(crate) fn add(&self, listener: Weak<dyn Listener>) {
+    pub(crate) fn add(&self, listener: Weak<dyn FailureListener>) {
         let mut list = self.list.lock();
         list.retain(|listener| listener.strong_count() > 0);
         list.push(listener);
@@ -52,8 +52,8 @@ impl Listeners {
 
     pub(crate) fn report(&self, failure: Failure) {
         // Called without the lock: dropping one of these may drop the last reference to a listener.
-        let all: Vec<Arc<dyn Listener>> =
+        let all: Vec<Arc<dyn FailureListener>> =
             self.list.lock().iter().filter_map(Weak::upgrade).collect();
-        all.iter().for_each(|listener| listener.failed(failure));
+        all.iter().for_each(|listener| listener.on_failure(failure));
     }
 }

@@ -8,40 +8,40 @@ use std::sync::{OnceLock, Weak};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::failure::{Failure, Listener, Listeners};
+use crate::failure::{Failure, FailureListener, Listeners};
 use crate::geometry::Geometry;
 use crate::index::{self, DeviceIndex, MAX_DEVICES};
-use crate::interface::backend::{Backend, Reach};
-use crate::interface::choice::Choice;
+use crate::interface::backend::{Backend, KernelTarget};
+use crate::interface::choice::QueueChoice;
 use crate::request::Request;
 
 /// A callback that is called once, when a device closes.
 type OnClose = Box<dyn FnOnce(DeviceIndex) + Send>;
 
 /// The shared part of a device, held by its handles and by every reactor that has it in its tables.
-pub struct Core {
+pub struct DeviceInner {
     index: DeviceIndex,
     geometry: Geometry,
     backend: Box<dyn Backend>,
     closed: AtomicBool,
     on_close: Mutex<Vec<OnClose>>,
-    choice: OnceLock<Choice>,
+    choice: OnceLock<QueueChoice>,
     listeners: Listeners,
 }
 
-impl Core {
+impl DeviceInner {
     /// A device over `backend`.
     ///
     /// # Errors
     /// `QuotaExceeded` while [`MAX_DEVICES`] are open.
-    pub(crate) fn new(backend: Box<dyn Backend>) -> io::Result<Core> {
+    pub(crate) fn new(backend: Box<dyn Backend>) -> io::Result<DeviceInner> {
         let index = index::allocate().ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::QuotaExceeded,
                 format!("{MAX_DEVICES} devices are open; close one first"),
             )
         })?;
-        Ok(Core {
+        Ok(DeviceInner {
             index,
             geometry: backend.geometry().clone(),
             backend,
@@ -79,11 +79,11 @@ impl Core {
 
     /// The number of system calls of a request that the back end executes itself.
     pub(crate) fn calls_to_perform(&self) -> u64 {
-        matches!(self.backend.reach(), Reach::Descriptor(_)).into()
+        matches!(self.backend.kernel_target(), KernelTarget::Descriptor(_)).into()
     }
 
     /// The queue chosen for this device, set when the first reactor has calibrated.
-    pub fn choice(&self) -> &OnceLock<Choice> {
+    pub fn choice(&self) -> &OnceLock<QueueChoice> {
         &self.choice
     }
 
@@ -93,13 +93,13 @@ impl Core {
     }
 
     /// Adds a listener: every later failure is reported to it, until it is dropped.
-    pub fn listen(&self, listener: Weak<dyn Listener>) {
+    pub fn add_listener(&self, listener: Weak<dyn FailureListener>) {
         self.listeners.add(listener);
     }
 
     /// Reports a failure to the listeners. The code that reaps a request calls this.
     #[cold]
-    pub fn tell_failure(&self, failure: Failure) {
+    pub fn report_failure(&self, failure: Failure) {
         self.listeners.report(failure);
     }
 
@@ -126,7 +126,7 @@ impl Core {
     }
 }
 
-impl Drop for Core {
+impl Drop for DeviceInner {
     fn drop(&mut self) {
         index::release(self.index);
     }

@@ -32,13 +32,13 @@ mod clock;
 
 pub use clock::{Clock, VirtualClock};
 pub use device::Device;
-pub use failure::{Failure, Listener};
+pub use failure::{Failure, FailureListener};
 pub use geometry::{Bounds, Discard, Geometry};
 pub use index::{DeviceIndex, MAX_DEVICES};
-pub use inner::Core;
-pub use interface::backend::{Access, Backend, Reach};
+pub use inner::DeviceInner;
+pub use interface::backend::{Access, Backend, KernelTarget};
 pub use interface::kind::QueueKind;
 pub use interface::queue::{Queue, Ready};
-pub use request::{Completion, Durability, MAX_PIECES, Op, Payload, Progress, Request, Tag};
+pub use request::{Completion, Durability, MAX_SEGMENTS, Op, Payload, Progress, Request, Tag};
 pub use rustix::io::Errno;
 pub use target::Target;

@@ -45,7 +45,7 @@ pub enum Payload {
     /// One segment of memory.
     Buffer(Buffer),
     /// Several segments, in the order of their addresses on the device; at most
-    /// [`MAX_PIECES`].
+    /// [`MAX_SEGMENTS`].
     Buffers(Box<[Buffer]>),
     /// No memory: the length in bytes of a discard or zeroing; 0 for a flush.
     Length(u64),
@@ -64,7 +64,7 @@ impl Payload {
 }
 
 /// The most segments of memory in one request: the kernel's `UIO_MAXIOV`.
-pub const MAX_PIECES: usize = 1024;
+pub const MAX_SEGMENTS: usize = 1024;
 
 /// The most successive steps that move nothing (EINTR, EAGAIN, a short transfer of
 /// 0 bytes). After them the request fails.
@@ -92,7 +92,7 @@ pub struct Request {
     /// an interruption to retry.
     pub cancelled: bool,
     /// A byte of the issuer: the slot of the epoch that the request belongs to. This crate only carries it.
-    pub mark: u8,
+    pub epoch_slot: u8,
     state: RequestState,
 }
 
@@ -136,7 +136,7 @@ impl Request {
             durability: Durability::Volatile,
             retries: 0,
             cancelled: false,
-            mark: 0,
+            epoch_slot: 0,
             state: RequestState::New,
         }
     }

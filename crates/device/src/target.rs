@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use crate::backend::memory::Memory;
 use crate::backend::null::Null;
 use crate::backend::sim::{
-    Cache, Fault, MAX_LATENCY, MAX_UNITS, Promises, Recording, Rule, Sim, SimOptions, When,
+    WriteCache, Fault, MAX_LATENCY, MAX_UNITS, FlushMode, Recording, Rule, Sim, SimOptions, When,
 };
 use crate::backend::size::parse_size;
 use crate::device::Device;
@@ -135,14 +135,14 @@ fn sim(rest: &str) -> Result<Target, String> {
                 _ => return Err(format!("block {value} is no power of two from 512 to 64K")),
             },
             "cache" => options.cache(match value {
-                "none" => Cache::None,
-                "fua" => Cache::VolatileWithFua,
-                "volatile" => Cache::Volatile,
+                "none" => WriteCache::None,
+                "fua" => WriteCache::VolatileWithFua,
+                "volatile" => WriteCache::Volatile,
                 _ => return Err(format!("cache is none, fua or volatile, not '{value}'")),
             }),
-            "flush" => options.promises(match value {
-                "kept" => Promises::Kept,
-                "broken" => Promises::Broken,
+            "flush" => options.flush_mode(match value {
+                "kept" => FlushMode::Honest,
+                "broken" => FlushMode::Lying,
                 _ => return Err(format!("flush is kept or broken, not '{value}'")),
             }),
             "record" => options.recording(match value {

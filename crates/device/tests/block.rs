@@ -1,14 +1,14 @@
 //! Opening block devices: their geometry, and refusals. `model.rs` tests transfers,
 //! with all other back ends.
 
-mod drive;
+mod harness;
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use drive::loop_device::{LoopDevice, is_root};
+use harness::loop_device::{LoopDevice, is_root};
 use rustix::fs::OFlags;
 use uringfs_device::backend::block::Block;
 use uringfs_device::queue::ring::RingQueue;

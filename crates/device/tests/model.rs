@@ -1,11 +1,11 @@
 //! Every operation on every queue and back end has the same effect as on a plain
 //! vector of bytes; the same seed leaves the same bytes everywhere.
 
-mod drive;
+mod harness;
 
 use std::ops::Range;
 
-use drive::{Random, TestQueue, test_queues};
+use harness::{Random, TestQueue, test_queues};
 use uringfs_buffer::Buffer;
 use uringfs_device::{Op, Payload};
 

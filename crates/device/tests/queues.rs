@@ -1,19 +1,19 @@
 //! The guarantees of every queue with every back end: its bound, exactly one completion
 //! a request, cancelling, and readiness.
 
-mod drive;
+mod harness;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-use drive::{KERNEL_QUEUES, test_queues, wait};
+use harness::{KERNEL_QUEUES, test_queues, wait};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::file::{Allocation, File};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::queue::threads::ThreadsQueue;
 use uringfs_device::{
-    Backend, Device, Errno, Geometry, Op, Payload, Progress, Queue, Reach, Request, Tag,
+    Backend, Device, Errno, Geometry, Op, Payload, Progress, Queue, KernelTarget, Request, Tag,
     VirtualClock,
 };
 
@@ -206,8 +206,8 @@ impl Backend for Meeting {
         "a meeting of three".into()
     }
 
-    fn reach(&self) -> Reach<'_> {
-        Reach::Call
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        KernelTarget::InProcess
     }
 
     fn perform(&self, _request: &mut Request) -> Result<u32, Errno> {
@@ -256,8 +256,8 @@ impl Backend for Panicking {
         "a file whose calls panic".into()
     }
 
-    fn reach(&self) -> Reach<'_> {
-        self.0.reach()
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        self.0.kernel_target()
     }
 
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {

@@ -1,15 +1,15 @@
 //! The content of the simulated device after a power loss: bytes that may be there, and
 //! bytes that must be.
 
-mod drive;
+mod harness;
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use drive::Random;
+use harness::Random;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{
-    Action, Cache, Crash, CrashPlan, Event, Promises, Sim, SimOptions,
+    Action, WriteCache, Crash, CrashPlan, Event, FlushMode, Sim, SimOptions,
 };
 use uringfs_device::{
     Backend, Clock, Device, Errno, Op, Payload, Ready, Request, Tag, VirtualClock,
@@ -83,7 +83,7 @@ fn every_subset_of_unflushed_writes_is_reachable() {
     for block in 0..4 {
         disk.fill(block, 1 + block as u8);
     }
-    assert_eq!(disk.sim.unsettled(), 4);
+    assert_eq!(disk.sim.unstable_writes(), 4);
     let plan = CrashPlan { exhaustive_up_to: 4, samples: 0, seed: 0 };
     let last = disk.sim.record().len() as u64;
     let found: BTreeSet<Vec<_>> = disk
@@ -116,7 +116,7 @@ fn tears_are_at_sectors_and_nowhere_else() {
 
 #[test]
 fn a_lying_flush_loses_writes() {
-    let disk = Disk::new(SimOptions::new(SIZE).promises(Promises::Broken));
+    let disk = Disk::new(SimOptions::new(SIZE).flush_mode(FlushMode::Lying));
     disk.fill(0, 1);
     disk.run(disk.write(1, 2).durable()).unwrap();
     assert_eq!(disk.run(disk.flush()), Ok(0));
@@ -139,9 +139,9 @@ fn older_writes_never_overwrite_a_durable_write() {
 
 #[test]
 fn without_a_cache_completed_writes_survive() {
-    let disk = Disk::new(SimOptions::new(SIZE).cache(Cache::None));
+    let disk = Disk::new(SimOptions::new(SIZE).cache(WriteCache::None));
     disk.fill(0, 1);
-    assert_eq!(disk.sim.unsettled(), 0);
+    assert_eq!(disk.sim.unstable_writes(), 0);
     assert_eq!(block_of(&disk.sim.crash_image(Crash::LoseAll), 0), Some(1));
 }
 
@@ -199,7 +199,7 @@ fn a_flush_does_not_cover_writes_in_flight_when_it_began() {
     queue.push(disk.write(0, 1)).unwrap();
     queue.push(disk.flush()).unwrap();
     queue.submit().unwrap();
-    assert_eq!(disk.sim.unsettled(), 1, "in flight");
+    assert_eq!(disk.sim.unstable_writes(), 1, "in flight");
     let mut ended = Vec::new();
     while let Ready::At(time) = queue.ready() {
         clock.advance_to(time);
@@ -207,7 +207,7 @@ fn a_flush_does_not_cover_writes_in_flight_when_it_began() {
     }
     assert_eq!(ended, [Op::Write, Op::Flush]);
     assert_eq!(block_of(&disk.sim.crash_image(Crash::LoseAll), 0), Some(0));
-    assert_eq!(disk.sim.unsettled(), 1, "completed, in the cache");
+    assert_eq!(disk.sim.unstable_writes(), 1, "completed, in the cache");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn record_and_cache_are_bounded() {
     }
     assert!(disk.sim.forgotten() > 0);
     assert!(disk.sim.record().len() <= 1 << 17);
-    assert!(disk.sim.unsettled() <= 1 << 16);
+    assert!(disk.sim.unstable_writes() <= 1 << 16);
     let mut first = [0; 512];
     disk.sim.crash_image(Crash::LoseAll).peek(0, &mut first);
     assert_eq!(first, [1; 512]);

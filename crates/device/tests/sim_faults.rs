@@ -1,12 +1,12 @@
 //! Injected faults and latencies of the simulated device, and their repetition from
 //! the seed.
 
-mod drive;
+mod harness;
 
 use std::time::{Duration, Instant};
 
 use uringfs_buffer::Buffer;
-use uringfs_device::backend::sim::{Cache, Crash, Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::backend::sim::{WriteCache, Crash, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{
     Backend, Clock, Completion, Device, Errno, Op, Payload, Ready, Request, Tag, VirtualClock,
 };
@@ -76,7 +76,7 @@ fn detaching_a_device_fails_requests_in_flight() {
     let mut queue = sim.own_queue(4).unwrap();
     queue.push(request(&device, Op::Write, 0, &[1; 4096])).unwrap();
     queue.submit().unwrap();
-    sim.go_away(Errno::NODEV);
+    sim.detach(Errno::NODEV);
     queue.push(request(&device, Op::Read, 0, &[0; 4096])).unwrap();
     queue.submit().unwrap();
     for _ in 0..2 {
@@ -84,7 +84,7 @@ fn detaching_a_device_fails_requests_in_flight() {
         clock.advance_to(time);
         assert_eq!(queue.reap().unwrap().result, Err(Errno::NODEV));
     }
-    sim.come_back();
+    sim.reattach();
     assert_eq!(read(&sim, &device, 0).unwrap(), [0; 4096]);
 }
 
@@ -155,13 +155,13 @@ fn flipped_bits_stay_and_survive_a_crash() {
     let mut found = vec![0; 4096];
     sim.crash_image(Crash::LoseAll).peek(4096, &mut found);
     assert_eq!(found, first);
-    sim.rot(0, 7);
+    sim.flip_bit(0, 7);
     assert_eq!(read(&sim, &device, 0).unwrap()[0], 0x80);
 }
 
 #[test]
 fn requests_that_a_real_device_refuses_are_refused() {
-    let (sim, device) = disk(SimOptions::new(SIZE).block_size(4096).cache(Cache::Volatile));
+    let (sim, device) = disk(SimOptions::new(SIZE).block_size(4096).cache(WriteCache::Volatile));
     let refused = |request| run(&sim, request).0;
     assert_eq!(refused(request(&device, Op::Read, 512, &[0; 4096])), Err(Errno::INVAL));
     assert_eq!(refused(request(&device, Op::Read, 0, &[0; 512])), Err(Errno::INVAL));

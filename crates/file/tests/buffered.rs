@@ -71,7 +71,7 @@ fn cached_bytes_need_no_device() {
     let slow = Slow::new(SIZE);
     assert_eq!(slow.file.try_read(&mut [0; 10], 5000), Err(Errno::AGAIN));
     assert_eq!(slow.read(5000, 10), Ok(slow.bytes(5000, 10)));
-    slow.sim.go_away(Errno::NODEV);
+    slow.sim.detach(Errno::NODEV);
     assert_eq!(slow.read(4096, 4096), Ok(slow.bytes(4096, 4096)));
     assert_eq!(slow.count(Counter::CacheHit), 1);
     let mut found = [0; 100];

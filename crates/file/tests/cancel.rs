@@ -12,7 +12,7 @@ use drive::{Random, file_over, join_all, pattern, reactor_by};
 use parking_lot::{Mutex, MutexGuard};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::null::Null;
-use uringfs_device::backend::sim::{Cache, Sim, SimOptions};
+use uringfs_device::backend::sim::{WriteCache, Sim, SimOptions};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Clock, Device, Errno, Payload, VirtualClock};
 use uringfs_file::{Answer, Ask, File, FileOptions, Tokens, WriteLocking};
@@ -28,7 +28,7 @@ static TIME: Mutex<()> = Mutex::new(());
 /// Every request takes 10 ms, any number at once.
 fn slow(clock: &VirtualClock) -> Sim {
     let options = SimOptions::new(SIZE).latency(LATENCY..=LATENCY).units(4096);
-    Sim::new(options.cache(Cache::Volatile).clock(Clock::Virtual(clock.clone())))
+    Sim::new(options.cache(WriteCache::Volatile).clock(Clock::Virtual(clock.clone())))
 }
 
 struct Bench {

@@ -14,7 +14,7 @@ use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{
-    Access, Backend, Clock, Device, Errno, Geometry, Op, Reach, Request, VirtualClock,
+    Access, Backend, Clock, Device, Errno, Geometry, Op, KernelTarget, Request, VirtualClock,
 };
 use uringfs_file::{File, FileOptions, Tokens, WriteLocking};
 use uringfs_reactor::{
@@ -233,8 +233,8 @@ impl Backend for EndsInSleep {
         "memory that takes its time".into()
     }
 
-    fn reach(&self) -> Reach<'_> {
-        Reach::Call
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        KernelTarget::InProcess
     }
 
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use drive::{BackEnd, file_over, pattern, reactor_by, reap_within};
 use uringfs_buffer::{Buffer, BufferPool};
-use uringfs_device::backend::sim::{Cache, Sim, SimOptions};
+use uringfs_device::backend::sim::{WriteCache, Sim, SimOptions};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Clock, VirtualClock};
 use uringfs_file::{File, FileOptions, Tokens};
@@ -23,7 +23,7 @@ const BUFFERS: usize = 2;
 fn slow(clock: &VirtualClock) -> Sim {
     let micro = Duration::from_micros;
     let options = SimOptions::new(SIZE).seed(8).latency(micro(50)..=micro(400)).units(2);
-    let options = options.max_transfer(8 << 10).cache(Cache::Volatile);
+    let options = options.max_transfer(8 << 10).cache(WriteCache::Volatile);
     Sim::new(options.clock(Clock::Virtual(clock.clone())))
 }
 

@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use drive::{file_over, join_all, pattern, reactor_by, reap};
 use uringfs_buffer::{Buffer, BufferPool};
-use uringfs_device::backend::sim::{Cache, Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::backend::sim::{WriteCache, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Errno, Op, VirtualClock};
 use uringfs_file::{File, Tokens};
 use uringfs_reactor::{CompletionMode, Counter, Fate, Outcome, Reactor, ReactorOptions, Token};
@@ -17,7 +17,7 @@ const SIZE: u64 = 1 << 20;
 const TRANSFER: u32 = 16 << 10;
 
 fn sim() -> Sim {
-    Sim::new(SimOptions::new(SIZE).seed(5).max_transfer(TRANSFER).cache(Cache::Volatile))
+    Sim::new(SimOptions::new(SIZE).seed(5).max_transfer(TRANSFER).cache(WriteCache::Volatile))
 }
 
 /// One operation in a place of its own, 64 KiB for each.
@@ -241,7 +241,7 @@ fn a_durable_write_awaits_its_flush_and_reports_its_failure() {
         let before = deferred();
         let outcome = reactor.block_on(file.write_durably(pattern(1, 4096), 0).outcome());
         assert_eq!((outcome.result, deferred() - before), (Ok(4096), 1), "{mode}");
-        assert_eq!(sim.unsettled(), 0, "{mode}: nothing a crash could lose");
+        assert_eq!(sim.unstable_writes(), 0, "{mode}: nothing a crash could lose");
 
         sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
         let outcome = reactor.block_on(file.write_durably(pattern(2, 4096), 0).outcome());
@@ -269,12 +269,12 @@ fn failed_writes_and_fua_need_no_flush() {
     assert_eq!(outcome.result, Err(Errno::IO));
     assert_eq!(reactor.counters().get(Counter::DeferredFlush), before);
 
-    let sim = Sim::new(SimOptions::new(SIZE).cache(Cache::VolatileWithFua));
+    let sim = Sim::new(SimOptions::new(SIZE).cache(WriteCache::VolatileWithFua));
     let file = file_over(&sim);
     for (offset, length) in [(0, 4096), (100, 5000), (0, 64 << 10)] {
         let outcome = reactor.block_on(file.write_durably(pattern(1, length), offset).outcome());
         assert_eq!(outcome.result, Ok(length as u64));
-        assert_eq!(sim.unsettled(), 0, "{length} bytes at {offset} are durable");
+        assert_eq!(sim.unstable_writes(), 0, "{length} bytes at {offset} are durable");
     }
     assert_eq!(reactor.counters().get(Counter::DeferredFlush), before);
 }

@@ -13,7 +13,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::queue::QueueKind;
-use uringfs_device::{Access, Backend, Device, Errno, Geometry, Op, Reach, Request};
+use uringfs_device::{Access, Backend, Device, Errno, Geometry, Op, KernelTarget, Request};
 use uringfs_file::{Advice, File, FileOptions, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
 
@@ -36,8 +36,8 @@ impl Backend for Ending {
         "memory with a movable end".into()
     }
 
-    fn reach(&self) -> Reach<'_> {
-        Reach::Call
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        KernelTarget::InProcess
     }
 
     /// As for a file, reads and writes are short at the end.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_ring::{Wait, Waited};
+use uringfs_ring::{Wait, WaitOutput};
 
 use crate::event_loop::core::{Inner, TimerEvent};
 use crate::reactor::Reactor;
@@ -41,7 +41,7 @@ impl Reactor {
     ) -> Result<PollFlags, Errno> {
         let wait = Wait::Poll { file: file.clone(), events };
         match wait_until(self.inner(), wait, deadline).await.1? {
-            Waited::Ready(events) => Ok(PollFlags::from_bits_truncate(events as u16)),
+            WaitOutput::Ready(events) => Ok(PollFlags::from_bits_truncate(events as u16)),
             other => unreachable!("the result of a poll is readiness, not {other:?}"),
         }
     }
@@ -57,7 +57,7 @@ impl Reactor {
     ) -> Result<OwnedFd, Errno> {
         let wait = Wait::Accept { file: listener.clone() };
         match wait_until(self.inner(), wait, deadline).await.1? {
-            Waited::Accepted(socket) => Ok(socket),
+            WaitOutput::Accepted(socket) => Ok(socket),
             other => unreachable!("the result of an accept is a connection, not {other:?}"),
         }
     }
@@ -87,12 +87,12 @@ impl Reactor {
     }
 }
 
-fn bytes_moved((wait, result): (Wait, Result<Waited, Errno>)) -> (Buffer, Result<usize, Errno>) {
+fn bytes_moved((wait, result): (Wait, Result<WaitOutput, Errno>)) -> (Buffer, Result<usize, Errno>) {
     let (Wait::Receive { buffer, .. } | Wait::Send { buffer, .. }) = wait else {
         unreachable!("only a receive and a send move bytes")
     };
     let result = result.map(|waited| match waited {
-        Waited::Moved(bytes) => bytes as usize,
+        WaitOutput::Moved(bytes) => bytes as usize,
         other => unreachable!("the result of a transfer is a byte count, not {other:?}"),
     });
     (buffer, result)
@@ -102,7 +102,7 @@ async fn wait_until(
     inner: &Rc<Inner>,
     wait: Wait,
     deadline: Option<Instant>,
-) -> (Wait, Result<Waited, Errno>) {
+) -> (Wait, Result<WaitOutput, Errno>) {
     let mut future = inner.wait_for(wait);
     let timer = deadline.map(|at| inner.timer(at, TimerEvent::WaitDeadline(future.cell)));
     let result = poll_fn(|context| future.poll_result(context)).await;

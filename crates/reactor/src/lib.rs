@@ -45,4 +45,4 @@ pub use sync::writer_bias::Mode;
 pub use tasks::completion::{Completed, Fate, Refused, Token};
 pub use tasks::op_result::{Outcome, OutcomeCell, OutcomeSender};
 pub use tasks::operation_state::Asker;
-pub use uringfs_ring::ForkMark;
+pub use uringfs_ring::ForkDetector;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use uringfs_device::{Device, Tag};
-use uringfs_ring::{Features, fork_count, watch_forks};
+use uringfs_ring::{Features, fork_count, install_fork_handler};
 
 use crate::counters::{self, Counters};
 use crate::event_loop::core::{Current, Inner, ReactorMailbox};
@@ -99,7 +99,7 @@ impl Reactor {
             CompletionMode::Worker => Some(CompletionWorker::start(mailbox.clone())?),
         };
         let (attachments, own_queue_devices) = (Vec::new(), Vec::new());
-        watch_forks();
+        install_fork_handler();
         let io = IoDispatch {
             forks: fork_count(),
             ring,
@@ -271,7 +271,7 @@ impl Reactor {
                 let dropped: Vec<_> = features
                     .list()
                     .iter()
-                    .filter(|feature| !feature.is_kept())
+                    .filter(|feature| !feature.is_enabled())
                     .map(|feature| feature.name)
                     .collect();
                 format!("io_uring, restricted: without {}", dropped.join(", "))
@@ -314,7 +314,7 @@ fn check_tier(options: &ReactorOptions, ring: Option<&io::Error>) -> io::Result<
         (Require::Any, _) | (Require::Ring, None) => Ok(()),
         (Require::Ring | Require::Full, Some(error)) => refuse(error.to_string()),
         (Require::Full, None) => match Features::probe() {
-            Ok(features) => match features.list().iter().find(|feature| !feature.is_kept()) {
+            Ok(features) => match features.list().iter().find(|feature| !feature.is_enabled()) {
                 None => Ok(()),
                 Some(feature) => {
                     let why = feature.state.clone().err().unwrap_or_default();

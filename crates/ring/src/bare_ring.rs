@@ -71,10 +71,10 @@ impl BareRing {
         if options.submission_thread {
             const IDLE_MS: u32 = 1000;
             builder.setup_sqpoll(IDLE_MS);
-        } else if features.defer_taskrun.is_kept() {
+        } else if features.defer_taskrun.is_enabled() {
             builder.setup_single_issuer().setup_defer_taskrun();
         }
-        if features.no_sqarray.is_kept() {
+        if features.no_sqarray.is_enabled() {
             builder.setup_no_sqarray();
         }
         if options.polled {

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 use crate::in_flight::{RequestId, RequestKind, Slots};
 use crate::message::Messages;
-use crate::wait::{Wait, Waited};
+use crate::wait::{Wait, WaitOutput};
 
 /// A completion other than that of a transfer.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub enum Event {
         /// The tag it was pushed with.
         tag: u64,
         /// Its result.
-        result: Result<Waited, Errno>,
+        result: Result<WaitOutput, Errno>,
     },
     /// Another ring has sent a message.
     Message,

@@ -19,18 +19,18 @@ pub fn fork_count() -> u32 {
 
 /// Detects that the process is a fork of the one that created this value, and so lacks its other threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForkMark {
+pub struct ForkDetector {
     forks: u32,
 }
 
-impl Default for ForkMark {
-    fn default() -> ForkMark {
-        watch_forks();
-        ForkMark { forks: fork_count() }
+impl Default for ForkDetector {
+    fn default() -> ForkDetector {
+        install_fork_handler();
+        ForkDetector { forks: fork_count() }
     }
 }
 
-impl ForkMark {
+impl ForkDetector {
     /// True in the child of a fork, and in its descendants.
     #[inline(always)]
     pub fn is_forked(self) -> bool {
@@ -39,7 +39,7 @@ impl ForkMark {
 }
 
 /// Starts to count forks; only the first call has an effect.
-pub fn watch_forks() {
+pub fn install_fork_handler() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: the handler only adds to an atomic, which is allowed after a fork.

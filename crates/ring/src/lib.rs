@@ -48,15 +48,14 @@ mod sys;
 // Detects a fork.
 mod fork;
 
-pub use bare_ring as bare;
 pub use counters::RingCounters;
 pub use event::Event;
-pub use fork::{ForkMark, fork_count, watch_forks};
-pub use in_flight::Ended;
+pub use fork::{ForkDetector, fork_count, install_fork_handler};
+pub use in_flight::EndedTransfer;
 pub use probe::{Feature, Features};
 pub use registered::Registration;
 pub use ring::{Ring, SqeSlot};
 pub use segment::IoSegment;
 pub use setup::RingOptions;
 pub use transfer::{NextOp, StepResult, Transfer, TransferMemory};
-pub use wait::{Wait, WaitHandle, Waited};
+pub use wait::{Wait, WaitHandle, WaitOutput};

@@ -21,7 +21,7 @@ pub struct Feature {
 
 impl Feature {
     /// True when it is used.
-    pub fn is_kept(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.state.is_ok()
     }
 }
@@ -95,7 +95,7 @@ impl Features {
 
     /// True if no feature was dropped.
     pub fn is_full(&self) -> bool {
-        self.list().iter().all(|feature| feature.is_kept())
+        self.list().iter().all(|feature| feature.is_enabled())
     }
 }
 
@@ -253,7 +253,7 @@ mod tests {
     fn every_feature_is_kept_or_has_a_reason() {
         let features = Features::probe().expect("the test machine has io_uring");
         for feature in features.list() {
-            assert!(feature.is_kept() || !feature.state.as_ref().unwrap_err().is_empty());
+            assert!(feature.is_enabled() || !feature.state.as_ref().unwrap_err().is_empty());
         }
     }
 

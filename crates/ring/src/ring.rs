@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::counters::{RawCounters, RingCounters};
 use crate::event::{Event, decode};
 use crate::fork::{self, fork_count};
-use crate::in_flight::{Ended, FreeSlot, RequestId, RequestKind, Slots};
+use crate::in_flight::{EndedTransfer, FreeSlot, RequestId, RequestKind, Slots};
 use crate::message::Messages;
 use crate::notifier::Notifier;
 use crate::probe::Features;
@@ -64,10 +64,10 @@ impl<T: Transfer> Ring<T> {
     /// In one line why there is no ring, and what to do.
     pub fn new(options: &RingOptions) -> io::Result<Ring<T>> {
         let features = Features::probe().map_err(io::Error::other)?;
-        fork::watch_forks();
+        fork::install_fork_handler();
         let transfers = options.transfers.clamp(1, 16384);
         let io = build(options, features, transfers + options.waits + RESERVE)?;
-        let fd = if features.registered_ring.is_kept() {
+        let fd = if features.registered_ring.is_enabled() {
             // A thread can register 16 rings. Beyond that the ring uses its descriptor.
             sys::register_ring(io.as_raw_fd())
                 .map_or(RingFd::Descriptor(io.as_raw_fd()), RingFd::Registered)
@@ -135,7 +135,7 @@ impl<T: Transfer> Ring<T> {
     /// Reserves a slot and a submission entry for one transfer. `None` without a free
     /// slot or entry, and in the child of a fork.
     #[inline(always)]
-    pub fn room(&mut self) -> Option<SqeSlot<'_, T>> {
+    pub fn sqe_slot(&mut self) -> Option<SqeSlot<'_, T>> {
         let slot = self.transfers.free_slot()?;
         if self.is_forked()
             || self.queued >= self.transfer_limit && !self.submit_below(self.transfer_limit)
@@ -167,7 +167,7 @@ impl<T: Transfer> Ring<T> {
         if self.files.slot(transfer.file()) == FileSlot::ABSENT {
             return Err(transfer);
         }
-        match self.room() {
+        match self.sqe_slot() {
             Some(room) => room.push(transfer),
             None => return Err(transfer),
         }
@@ -199,7 +199,7 @@ impl<T: Transfer> Ring<T> {
     }
 
     fn push_message(&mut self, ring: BorrowedFd<'_>, event: &Arc<OwnedFd>) -> Option<RequestId> {
-        let can_send = Features::probe().is_ok_and(|features| features.message.is_kept());
+        let can_send = Features::probe().is_ok_and(|features| features.message.is_enabled());
         if !can_send || self.polled || self.is_forked() || !self.has_free_entry() {
             return None;
         }
@@ -300,7 +300,7 @@ impl<T: Transfer> Ring<T> {
     /// the step. Makes no system call. [`Self::event`] then returns the other
     /// completions.
     #[inline(always)]
-    pub fn reap(&mut self, mut take: impl FnMut(Ended<'_, T>, StepResult)) {
+    pub fn reap(&mut self, mut take: impl FnMut(EndedTransfer<'_, T>, StepResult)) {
         if self.is_forked() {
             return;
         }

@@ -52,20 +52,20 @@ pub(crate) fn build(
     let mut completions = in_flight.next_power_of_two();
     loop {
         // Without an explicit size the completion queue is twice the submission queue.
-        let has_size = features.cqsize.is_kept();
+        let has_size = features.cqsize.is_enabled();
         let entries = if has_size { completions.min(SUBMISSIONS) } else { completions };
         let mut builder = IoUring::builder();
         builder.setup_clamp();
-        if features.single_issuer.is_kept() {
+        if features.single_issuer.is_enabled() {
             builder.setup_single_issuer();
         }
-        if features.defer_taskrun.is_kept() {
+        if features.defer_taskrun.is_enabled() {
             builder.setup_defer_taskrun();
         }
-        if features.no_sqarray.is_kept() {
+        if features.no_sqarray.is_enabled() {
             builder.setup_no_sqarray();
         }
-        if features.submit_all.is_kept() {
+        if features.submit_all.is_enabled() {
             builder.setup_submit_all();
         }
         if has_size {

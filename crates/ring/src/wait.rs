@@ -43,7 +43,7 @@ pub enum Wait {
 
 /// The output of a successful wait.
 #[derive(Debug)]
-pub enum Waited {
+pub enum WaitOutput {
     /// Polled: the events, as `poll(2)` numbers them.
     Ready(u32),
     /// Accepted: the connection.
@@ -69,16 +69,16 @@ impl Wait {
 
     /// Decodes the kernel's result of this wait. Must be called once a result: it
     /// takes ownership of an accepted descriptor.
-    pub(crate) fn decode(&self, value: u32) -> Waited {
+    pub(crate) fn decode(&self, value: u32) -> WaitOutput {
         match self {
-            Wait::Poll { .. } => Waited::Ready(value),
+            Wait::Poll { .. } => WaitOutput::Ready(value),
             Wait::Accept { .. } => {
                 // SAFETY: the kernel has just opened this descriptor for the accept,
                 // and its completion is taken once.
                 let socket = unsafe { OwnedFd::from_raw_fd(value as i32) };
-                Waited::Accepted(socket)
+                WaitOutput::Accepted(socket)
             }
-            Wait::Receive { .. } | Wait::Send { .. } => Waited::Moved(value),
+            Wait::Receive { .. } | Wait::Send { .. } => WaitOutput::Moved(value),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Synchronization primitives: [`Oneshot`], a value that one side sets and the other awaits; [`Sequence`], the counter
+//! Synchronization primitives: [`Oneshot`], a value that one side sets and the other awaits; [`SeqCount`], the counter
 //! of a sequence lock; and the atomics and locks below them. With `--cfg loom` all of them are loom's, so that loom can
 //! search the interleavings of the crates above.
 //!
@@ -22,4 +22,4 @@ mod lock;
 
 pub use lock::{Condvar, Mutex, MutexGuard};
 pub use oneshot::Oneshot;
-pub use seq_count::Sequence;
+pub use seq_count::SeqCount;

@@ -70,7 +70,7 @@ impl<T> Oneshot<T> {
     }
 
     /// True when both handles share one cell.
-    pub fn is(&self, other: &Oneshot<T>) -> bool {
+    pub fn ptr_eq(&self, other: &Oneshot<T>) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }

@@ -118,7 +118,7 @@ impl Blocks {
                 Progress::Again => {}
                 Progress::Done(Ok(done)) => return Ok((request.payload, done)),
                 Progress::Done(Err(errno)) => {
-                    Failure::of(&request, errno).inspect(|failure| core.tell_failure(*failure));
+                    Failure::from_request(&request, errno).inspect(|failure| core.report_failure(*failure));
                     return Err(errno);
                 }
             }
@@ -132,13 +132,13 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
-    use uringfs_device::{Access, Listener};
+    use uringfs_device::{Access, FailureListener};
 
     #[derive(Default)]
     struct FailureCounter(AtomicU32);
 
-    impl Listener for FailureCounter {
-        fn failed(&self, _: Failure) {
+    impl FailureListener for FailureCounter {
+        fn on_failure(&self, _: Failure) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -167,8 +167,8 @@ mod tests {
         std::fs::write(&path, vec![7; 1 << 20]).unwrap();
         let device = Device::open(&path, Access::Read).unwrap();
         let counter = Arc::new(FailureCounter::default());
-        let listener: Arc<dyn Listener> = counter.clone();
-        device.core().listen(Arc::downgrade(&listener));
+        let listener: Arc<dyn FailureListener> = counter.clone();
+        device.core().add_listener(Arc::downgrade(&listener));
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(6000).unwrap();
         let blocks = Blocks::of(&device);
         assert!(blocks.read(0, 4096).unwrap().iter().all(|byte| *byte == 7));

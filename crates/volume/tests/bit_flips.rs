@@ -345,7 +345,7 @@ fn a_flipped_bit_in_metadata_loses_nothing_and_is_reported() {
         let (byte, bit) = (mixed(seed ^ sector) % SECTOR, (mixed(seed ^ sector) >> 60) as u32 % 8);
         let (address, place) = (sector + byte, format!("seed {seed}, byte {}", sector + byte));
         let flipped = image();
-        flipped.rot(address, bit);
+        flipped.flip_bit(address, bit);
         let device = Device::new(flipped).unwrap();
         let report = check(&device, false);
         let block = format!("block {}", log.named(address));

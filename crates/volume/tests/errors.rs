@@ -195,7 +195,7 @@ fn damage_found_by_an_operation_is_reported() {
     let catalog = SIZE / 8;
     for address in (catalog + 2 * BLOCK as u64..catalog + 168 * BLOCK as u64).step_by(512) {
         for bit in 0..4 {
-            sim.rot(address + 100, bit);
+            sim.flip_bit(address + 100, bit);
         }
     }
     let damaged: Vec<String> = (0..200)

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use uringfs_buffer::Buffer;
-use uringfs_device::backend::sim::{Cache, Crash, Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::backend::sim::{WriteCache, Crash, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{File, Size};
 use uringfs_reactor::{Reactor, ReactorOptions};
@@ -392,7 +392,7 @@ const WORKLOADS: [(&str, Workload); 5] = [
 ];
 
 /// A volume on which a workload has run.
-fn worked_on(workload: Workload, cache: Cache, reactor: &Reactor) -> (Sim, ExpectedFiles) {
+fn worked_on(workload: Workload, cache: WriteCache, reactor: &Reactor) -> (Sim, ExpectedFiles) {
     let sim = Sim::new(SimOptions::new(SIZE).cache(cache));
     let device = Device::new(sim.clone()).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
@@ -503,7 +503,7 @@ fn fails(
 fn each_failed_request_is_reported_and_loses_no_acknowledged_data() {
     // Each with the usual volume, and with four times the amount on every kind of cache.
     let stride = (4 / drive::scaled(4)).max(1);
-    let caches = [Cache::VolatileWithFua, Cache::Volatile, Cache::None];
+    let caches = [WriteCache::VolatileWithFua, WriteCache::Volatile, WriteCache::None];
     let kinds = [
         (Op::Read, Errno::IO),
         (Op::Write, Errno::IO),
@@ -511,7 +511,7 @@ fn each_failed_request_is_reported_and_loses_no_acknowledged_data() {
         (Op::Flush, Errno::IO),
     ];
     let runs = AtomicUsize::new(0);
-    let fail_all = |cache: Cache, how: fn(u64) -> When| {
+    let fail_all = |cache: WriteCache, how: fn(u64) -> When| {
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
         for (name, workload) in WORKLOADS {
             let worked_on = worked_on(workload, cache, &reactor);

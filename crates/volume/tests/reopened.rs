@@ -91,7 +91,7 @@ fn blocks_freed_by_the_commit_of_a_killed_writer_are_not_reused() {
         assert_eq!(wrote, Ok(bytes.len()));
     }
     drop(raw);
-    assert!(killed.unsettled() > 0);
+    assert!(killed.unstable_writes() > 0);
     nothing_of_g_is_in_f(&killed, bytes, &reactor);
 }
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache as PageCache;
-use uringfs_device::backend::sim::{Cache, Crash, Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::backend::sim::{WriteCache, Crash, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::File;
 use uringfs_reactor::Reactor;
@@ -133,7 +133,7 @@ fn a_datasync_covers_writes_of_a_closed_handle() {
 
 #[test]
 fn a_durable_write_over_an_uncommitted_one_is_durable() {
-    for cache in [Cache::Volatile, Cache::None] {
+    for cache in [WriteCache::Volatile, WriteCache::None] {
         let (sim, volume) = new_volume_on(Sim::new(SimOptions::new(16 << 20).cache(cache)));
         let reactor = reactor();
         let file = create(&volume, "/f");

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake};
 use std::thread::ThreadId;
 
 use uringfs_device::backend::memory::Memory;
-use uringfs_device::{Backend, Device, Errno, Geometry, Op, Reach, Request};
+use uringfs_device::{Backend, Device, Errno, Geometry, Op, KernelTarget, Request};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
     AsyncVolume, FileKind, Follow, FormatOptions, Inode, OpenOptions, Rename, SetXattr, Volume,
@@ -61,8 +61,8 @@ impl Backend for Gated {
         self.memory.description()
     }
 
-    fn reach(&self) -> Reach<'_> {
-        self.memory.reach()
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        self.memory.kernel_target()
     }
 
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {

@@ -151,7 +151,7 @@ fn an_upgraded_volume_keeps_its_content_and_gets_a_copy() {
         assert_whole(&device, name, name);
         // With both slots lost, the copy recovers them.
         for block in [0, 16] {
-            sim.rot(block * BLOCK, 3);
+            sim.flip_bit(block * BLOCK, 3);
         }
         let repair = CheckOptions { repair: true, ..CheckOptions::default() };
         assert_eq!(findings(&device, repair).len(), 2, "{name}");

@@ -163,7 +163,7 @@ impl TargetReport {
                     Err(why) => format!("{}: {why}", feature.purpose),
                 };
                 let line =
-                    format!("  {:<20} {:<12}  {reason}", feature.name, yes_no(feature.is_kept()));
+                    format!("  {:<20} {:<12}  {reason}", feature.name, yes_no(feature.is_enabled()));
                 text += line.trim_end();
                 text.push('\n');
             }
@@ -200,7 +200,7 @@ impl TargetReport {
                     json!({
                         "name": feature.name,
                         "purpose": feature.purpose,
-                        "used": feature.is_kept(),
+                        "used": feature.is_enabled(),
                         "reason": feature.state.as_ref().err(),
                     })
                 })

@@ -146,7 +146,7 @@ impl<T> Slab<T> {
     }
 
     /// Sets flags of a frame that has an exclusive owner. Otherwise changes nothing and returns false.
-    pub fn set_flags_if_held(&self, frame: u32, flags: u32) -> bool {
+    pub fn set_flags_if_exclusive(&self, frame: u32, flags: u32) -> bool {
         let flags = u64::from(flags) << FLAG_SHIFT;
         self.update(frame, |state| (state & EXCLUSIVE != 0).then_some(state | flags)).is_some()
     }
@@ -201,7 +201,7 @@ impl<T> Slab<T> {
     /// Prefetches the first cache lines of a frame's bytes. A few lines are enough: the hardware prefetcher continues
     /// from them, and more would compete with the loads in between.
     #[inline(always)]
-    pub fn expect(&self, frame: u32) {
+    pub fn prefetch(&self, frame: u32) {
         #[cfg(target_arch = "x86_64")]
         for line in 0..8 {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -223,7 +223,7 @@ impl<T> Slab<T> {
 
     pub(super) fn free_one(&self, frame: u32) {
         let vacated = self.update(frame, |state| Some(state & SHARE_MASK));
-        assert!(vacated.is_some_and(FrameState::is_held), "only an exclusive owner frees a frame");
+        assert!(vacated.is_some_and(FrameState::is_exclusive), "only an exclusive owner frees a frame");
     }
 
     /// Replaces a frame's state word by the result of `next`. Returns the state before, or `None` if `next` does.

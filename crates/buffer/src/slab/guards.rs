@@ -15,30 +15,30 @@ impl<T> Slab<T> {
     /// A share of a frame. The error is the state of a frame that is free, has an exclusive owner, or has very many
     /// shares.
     #[inline(always)]
-    pub fn share(&self, frame: u32) -> Result<Share<'_, T>, FrameState> {
+    pub fn try_share(&self, frame: u32) -> Result<SharedFrame<'_, T>, FrameState> {
         let word = &self.frames[frame as usize].state;
         let state = word.fetch_add(ONE_SHARE, Ordering::Acquire);
         if state & (EXCLUSIVE | ALLOCATED) != ALLOCATED || state & SHARE_MASK > SHARE_MASK / 2 {
             word.fetch_sub(ONE_SHARE, Ordering::Relaxed);
             return Err(FrameState(state));
         }
-        Ok(Share { slab: self, frame, state: FrameState(state) })
+        Ok(SharedFrame { slab: self, frame, state: FrameState(state) })
     }
 
     /// Exclusive access to an allocated frame without users. `next` computes the new flags from the current ones, and
     /// both change in one step. `None` if `next` returns `None`, or if the frame is free, shared or exclusive. `next`
     /// may run several times.
-    pub fn hold(
+    pub fn try_exclusive(
         self: &Arc<Self>,
         frame: u32,
         next: impl Fn(u32) -> Option<u32>,
-    ) -> Option<Hold<T>> {
+    ) -> Option<ExclusiveFrames<T>> {
         self.update(frame, |state| {
             let is_free = state & (EXCLUSIVE | ALLOCATED | SHARE_MASK) == ALLOCATED;
             let flags = next(FrameState(state).flags()).filter(|_| is_free)?;
             Some(ALLOCATED | EXCLUSIVE | u64::from(flags) << FLAG_SHIFT)
         })?;
-        Some(Hold { slab: self.clone(), first: frame, count: 1, is_lent: false })
+        Some(ExclusiveFrames { slab: self.clone(), first: frame, count: 1, is_lent: false })
     }
 
     /// Allocates `count` adjacent free frames, with flags cleared. `None` if one of them is not free, or their chunk
@@ -46,7 +46,7 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// When they are not all in one chunk.
-    pub fn occupy(self: &Arc<Self>, first: u32, count: u32) -> Option<Hold<T>> {
+    pub fn allocate(self: &Arc<Self>, first: u32, count: u32) -> Option<ExclusiveFrames<T>> {
         let chunk = self.chunk(first);
         assert!(
             ptr::eq(chunk, self.chunk(first + count.max(1) - 1)),
@@ -57,18 +57,18 @@ impl<T> Slab<T> {
             (first..taken.unwrap_or(first + count)).for_each(|frame| self.free_one(frame));
             return None;
         }
-        Some(Hold { slab: self.clone(), first, count, is_lent: false })
+        Some(ExclusiveFrames { slab: self.clone(), first, count, is_lent: false })
     }
 }
 
 /// A share of a frame. The bytes do not change while it exists.
-pub struct Share<'a, T> {
+pub struct SharedFrame<'a, T> {
     slab: &'a Slab<T>,
     frame: u32,
     state: FrameState,
 }
 
-impl<T> Share<'_, T> {
+impl<T> SharedFrame<'_, T> {
     /// The state of the frame just before this share was taken.
     #[inline]
     pub fn state(&self) -> FrameState {
@@ -84,7 +84,7 @@ impl<T> Share<'_, T> {
     }
 
     /// Converts the share into one that owns a reference to `slab`, the slab of the frame.
-    pub fn keep(self, slab: &Arc<Slab<T>>) -> Snapshot<T> {
+    pub fn into_snapshot(self, slab: &Arc<Slab<T>>) -> Snapshot<T> {
         assert!(ptr::eq(self.slab, &**slab), "the frame is of another slab");
         let frame = self.frame;
         std::mem::forget(self);
@@ -92,7 +92,7 @@ impl<T> Share<'_, T> {
     }
 }
 
-impl<T> Deref for Share<'_, T> {
+impl<T> Deref for SharedFrame<'_, T> {
     type Target = [u8];
 
     #[inline(always)]
@@ -101,7 +101,7 @@ impl<T> Deref for Share<'_, T> {
     }
 }
 
-impl<T> Drop for Share<'_, T> {
+impl<T> Drop for SharedFrame<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         self.slab.frames[self.frame as usize].state.fetch_sub(ONE_SHARE, Ordering::Release);
@@ -151,7 +151,7 @@ impl<T> Drop for Snapshot<T> {
 /// Adjacent frames with one exclusive owner, which either publishes each frame for sharing or frees them all. Frames
 /// are leaked if the guard is only dropped.
 #[must_use = "its frames are leaked when it is dropped"]
-pub struct Hold<T> {
+pub struct ExclusiveFrames<T> {
     slab: Arc<Slab<T>>,
     first: u32,
     count: u32,
@@ -159,7 +159,7 @@ pub struct Hold<T> {
     is_lent: bool,
 }
 
-impl<T> Hold<T> {
+impl<T> ExclusiveFrames<T> {
     /// The slab of the frames.
     pub fn slab(&self) -> &Arc<Slab<T>> {
         &self.slab
@@ -179,9 +179,9 @@ impl<T> Hold<T> {
     ///
     /// # Panics
     /// When `at` is past the end, or the frames are lent.
-    pub fn split_off(&mut self, at: u32) -> Hold<T> {
+    pub fn split_off(&mut self, at: u32) -> ExclusiveFrames<T> {
         assert!(at <= self.count && !self.is_lent);
-        let tail = Hold {
+        let tail = ExclusiveFrames {
             slab: self.slab.clone(),
             first: self.first + at,
             count: self.count - at,
@@ -248,17 +248,17 @@ impl<T> Hold<T> {
     /// # Panics
     /// When this is not exactly one frame, or it is lent.
     pub fn publish(self, shares: u32, next: impl Fn(u32) -> u32) -> (FrameState, Snapshots<T>) {
-        let before = self.open_if(shares, |flags| Some(next(flags)));
+        let before = self.publish_if(shares, |flags| Some(next(flags)));
         let Ok(before) = before else { unreachable!("`next` always returns flags") };
         before
     }
 
     /// As [`Self::publish`], but the frame stays exclusive if `next` returns `None`.
-    pub fn open_if(
+    pub fn publish_if(
         self,
         shares: u32,
         next: impl Fn(u32) -> Option<u32>,
-    ) -> Result<(FrameState, Snapshots<T>), Hold<T>> {
+    ) -> Result<(FrameState, Snapshots<T>), ExclusiveFrames<T>> {
         assert!(
             self.count == 1 && !self.is_lent,
             "only one frame that is not lent can be published"
@@ -271,7 +271,7 @@ impl<T> Hold<T> {
         match opened {
             None => Err(self),
             Some(before) => {
-                let Hold { slab, first: frame, .. } = self;
+                let ExclusiveFrames { slab, first: frame, .. } = self;
                 Ok((before, Snapshots { slab, frame, remaining: shares }))
             }
         }
@@ -281,7 +281,7 @@ impl<T> Hold<T> {
     ///
     /// # Panics
     /// When they are lent.
-    pub fn vacate(self) {
+    pub fn free(self) {
         assert!(!self.is_lent, "a buffer has the bytes");
         (self.first..self.first + self.count).for_each(|frame| self.slab.free_one(frame));
     }

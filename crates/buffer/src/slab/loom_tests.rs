@@ -10,10 +10,10 @@ fn loom_no_read_overlaps_a_write() {
     loom::model(|| {
         let slab = Arc::new(Slab::<()>::new(1, 4096, 1));
         slab.map_memory(0).unwrap();
-        slab.occupy(0, 1).unwrap().publish(0, |flags| flags);
+        slab.allocate(0, 1).unwrap().publish(0, |flags| flags);
         let thread_slab = slab.clone();
         let writer = loom::thread::spawn(move || {
-            let owned = thread_slab.hold(0, Some);
+            let owned = thread_slab.try_exclusive(0, Some);
             owned
                 .map(|mut frames| {
                     frames.bytes()[0] = 1;
@@ -21,11 +21,11 @@ fn loom_no_read_overlaps_a_write() {
                 })
                 .is_some()
         });
-        if let Ok(share) = slab.share(0) {
+        if let Ok(share) = slab.try_share(0) {
             assert_eq!(u32::from(share[0]), share.state().flags());
         }
         let has_written = writer.join().unwrap();
-        assert_eq!(slab.share(0).ok().unwrap()[0] == 1, has_written);
+        assert_eq!(slab.try_share(0).ok().unwrap()[0] == 1, has_written);
     });
 }
 
@@ -36,9 +36,9 @@ fn loom_memory_is_not_unmapped_under_allocated_frames() {
         slab.map_memory(0).unwrap();
         let thread_slab = slab.clone();
         let other = loom::thread::spawn(move || thread_slab.unmap_memory(0));
-        if let Some(mut frames) = slab.occupy(0, 1) {
+        if let Some(mut frames) = slab.allocate(0, 1) {
             frames.bytes()[0] = 1;
-            frames.vacate();
+            frames.free();
         }
         let is_gone = other.join().unwrap();
         assert_eq!(slab.is_mapped(0), !is_gone);

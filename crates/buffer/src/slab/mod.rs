@@ -19,5 +19,5 @@ mod loom_tests;
 mod tests;
 
 pub use frames::{Slab, Zeroable, prefer_huge_pages};
-pub use guards::{Hold, Share, Snapshot, Snapshots};
+pub use guards::{ExclusiveFrames, SharedFrame, Snapshot, Snapshots};
 pub use state::FrameState;

@@ -24,7 +24,7 @@ impl FrameState {
 
     /// True if the frame has an exclusive owner.
     #[inline]
-    pub fn is_held(self) -> bool {
+    pub fn is_exclusive(self) -> bool {
         self.0 & EXCLUSIVE != 0
     }
 

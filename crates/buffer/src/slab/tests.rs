@@ -15,46 +15,46 @@ fn slab(count: u32) -> Arc<Slab<()>> {
 #[test]
 fn free_frames_are_not_shared_and_exclusive_ones_have_one_owner() {
     let slab = slab(2);
-    assert!(slab.share(0).err().unwrap().is_free());
-    let mut frames = slab.occupy(0, 2).unwrap();
-    assert!(slab.share(0).err().unwrap().is_held());
-    assert!(slab.hold(1, Some).is_none() && slab.occupy(1, 1).is_none());
+    assert!(slab.try_share(0).err().unwrap().is_free());
+    let mut frames = slab.allocate(0, 2).unwrap();
+    assert!(slab.try_share(0).err().unwrap().is_exclusive());
+    assert!(slab.try_exclusive(1, Some).is_none() && slab.allocate(1, 1).is_none());
     frames.bytes().fill(7);
     let second = frames.split_off(1);
-    second.vacate();
+    second.free();
     frames.publish(0, |flags| flags | 4);
-    let share = slab.share(0).ok().unwrap();
+    let share = slab.try_share(0).ok().unwrap();
     assert!(share.iter().all(|byte| *byte == 7) && share.state().flags() == 4);
-    assert!(slab.hold(0, Some).is_none(), "it is shared");
+    assert!(slab.try_exclusive(0, Some).is_none(), "it is shared");
     assert_eq!(share.release().shares(), 1);
     assert!(
-        slab.hold(0, |flags| (flags != 4).then_some(flags)).is_none(),
+        slab.try_exclusive(0, |flags| (flags != 4).then_some(flags)).is_none(),
         "`next` refuses the flags"
     );
-    let owned = slab.hold(0, |flags| (flags == 4).then_some(8)).unwrap();
+    let owned = slab.try_exclusive(0, |flags| (flags == 4).then_some(8)).unwrap();
     assert_eq!(slab.state(0).flags(), 8);
-    owned.vacate();
+    owned.free();
     assert!(slab.state(0).is_free() && slab.state(0).flags() == 0);
 }
 
 #[test]
 fn a_lent_buffer_is_taken_back_whole() {
     let slab = slab(4);
-    let mut frames = slab.occupy(1, 2).unwrap();
+    let mut frames = slab.allocate(1, 2).unwrap();
     let mut buffer = frames.lend();
     let tail = buffer.split_off(SIZE);
     buffer.fill(1);
     buffer.join(tail).unwrap();
     frames.take_back(buffer);
     assert_eq!((frames.bytes()[0], frames.bytes()[SIZE]), (1, 0));
-    frames.vacate();
+    frames.free();
 }
 
 #[test]
 #[should_panic(expected = "not the lent buffer")]
 fn taking_back_part_of_a_lent_buffer_panics() {
     let slab = slab(2);
-    let mut frames = slab.occupy(0, 2).unwrap();
+    let mut frames = slab.allocate(0, 2).unwrap();
     let mut buffer = frames.lend();
     let _tail = buffer.split_off(SIZE);
     frames.take_back(buffer);
@@ -63,13 +63,13 @@ fn taking_back_part_of_a_lent_buffer_panics() {
 #[test]
 fn snapshots_outlive_the_exclusive_owner_and_are_counted() {
     let slab = slab(1);
-    let mut frames = slab.occupy(0, 1).unwrap();
+    let mut frames = slab.allocate(0, 1).unwrap();
     frames.bytes()[0] = 9;
     let (_, mut shares) = frames.publish(3, |flags| flags);
     let first = shares.next().unwrap();
     drop(shares);
     assert_eq!((slab.state(0).shares(), first[0]), (1, 9));
-    let again = slab.share(0).ok().unwrap().keep(&slab);
+    let again = slab.try_share(0).ok().unwrap().into_snapshot(&slab);
     assert_eq!(first.release().shares(), 2);
     drop(again);
     assert_eq!(slab.state(0).shares(), 0);
@@ -78,13 +78,13 @@ fn snapshots_outlive_the_exclusive_owner_and_are_counted() {
 #[test]
 fn memory_is_unmapped_only_when_every_frame_is_free() {
     let slab = slab(2);
-    let frames = slab.occupy(1, 1).unwrap();
+    let frames = slab.allocate(1, 1).unwrap();
     assert!(!slab.unmap_memory(0) && slab.is_mapped(0));
-    frames.vacate();
+    frames.free();
     assert!(slab.unmap_memory(0) && !slab.is_mapped(0));
-    assert!(slab.occupy(0, 1).is_none());
+    assert!(slab.allocate(0, 1).is_none());
     slab.map_memory(0).unwrap();
-    let mut frames = slab.occupy(0, 2).unwrap();
+    let mut frames = slab.allocate(0, 2).unwrap();
     assert!(frames.bytes().iter().all(|byte| *byte == 0));
-    frames.vacate();
+    frames.free();
 }

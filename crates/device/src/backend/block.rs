@@ -21,7 +21,7 @@ use super::descriptor::{flush_if_durable, open_direct, range, transfer, write_ze
 use super::open_error::{IN_USE_TIMEOUT, open_error};
 use super::{discard, sysfs};
 use crate::geometry::{Discard, Geometry};
-use crate::interface::backend::{Access, Backend, Reach};
+use crate::interface::backend::{Access, Backend, KernelTarget};
 use crate::request::{Op, Request};
 
 /// The longest transfer of a device whose limit is unknown.
@@ -117,8 +117,8 @@ impl Backend for Block {
         format!("block device {}", self.path.display())
     }
 
-    fn reach(&self) -> Reach<'_> {
-        Reach::Descriptor(self.fd.as_fd())
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        KernelTarget::Descriptor(self.fd.as_fd())
     }
 
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {

@@ -23,7 +23,7 @@ use super::descriptor::{flush_if_durable, open_direct, range, transfer, write_ze
 use super::open_error::open_error;
 use super::sysfs;
 use crate::geometry::{Discard, Geometry};
-use crate::interface::backend::{Access, Backend, Reach};
+use crate::interface::backend::{Access, Backend, KernelTarget};
 use crate::request::{Op, Request};
 
 /// The longest transfer. The kernel itself splits for the device, so the only limit is
@@ -199,8 +199,8 @@ impl Backend for File {
         format!("file {}", self.path.display())
     }
 
-    fn reach(&self) -> Reach<'_> {
-        Reach::Descriptor(self.fd.as_fd())
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        KernelTarget::Descriptor(self.fd.as_fd())
     }
 
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {

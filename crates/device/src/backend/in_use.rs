@@ -3,7 +3,7 @@
 //! mounted loop device is in use, and so is a loop device over a file that backs another, mounted loop device.
 //!
 //! Reads sysfs and `/proc`; opens devices, but changes nothing. It does not detect programs that have a file
-//! open: a volume protects itself by its own lock, on everything that [`below`] returns.
+//! open: a volume protects itself by its own lock, on everything that [`backing_stores`] returns.
 
 use std::collections::HashSet;
 use std::fs;
@@ -20,14 +20,14 @@ const SECTOR: u64 = 512;
 
 /// The user of a path's bytes, as text that follows the path, such as `is mounted at /srv`. `None` if the path is
 /// not in use.
-pub fn user(path: &Path) -> Option<String> {
+pub fn find_user(path: &Path) -> Option<String> {
     let node = Node::at(path)?;
     Search::default().find_user(&node, node.full_range(), Claim::CheckedElsewhere)
 }
 
 /// A file or device that contains the bytes of another device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lower {
+pub struct BackingStore {
     /// A file, or a block device.
     pub path: PathBuf,
     /// True if the device above uses all of its bytes.
@@ -36,8 +36,8 @@ pub struct Lower {
 
 /// The files and devices that contain a descriptor's block device: the disk of a partition, the file of a
 /// loop device, and so on downwards. Empty for a file, and for a whole disk that is no loop device.
-pub fn below(descriptor: BorrowedFd<'_>) -> Vec<Lower> {
-    let mut found: Vec<Lower> = Vec::new();
+pub fn backing_stores(descriptor: BorrowedFd<'_>) -> Vec<BackingStore> {
+    let mut found: Vec<BackingStore> = Vec::new();
     let Some(mut node) = fstat(descriptor).ok().and_then(|status| {
         let is_block = FileType::from_raw_mode(status.st_mode) == FileType::BlockDevice;
         is_block.then(|| Node::block(status.st_rdev)).flatten()
@@ -51,7 +51,7 @@ pub fn below(descriptor: BorrowedFd<'_>) -> Vec<Lower> {
             break;
         }
         is_whole &= range == lower.full_range();
-        found.push(Lower { path: lower.path.clone(), is_whole });
+        found.push(BackingStore { path: lower.path.clone(), is_whole });
         node = lower;
     }
     found
@@ -308,10 +308,10 @@ mod tests {
     #[test]
     fn an_unused_file_has_no_user() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(user(file.path()), None);
-        assert_eq!(user(Path::new("/no/such/file")), None);
-        assert_eq!(user(Path::new("/dev/null")), None);
+        assert_eq!(find_user(file.path()), None);
+        assert_eq!(find_user(Path::new("/no/such/file")), None);
+        assert_eq!(find_user(Path::new("/dev/null")), None);
         use std::os::fd::AsFd;
-        assert_eq!(below(file.as_file().as_fd()), []);
+        assert_eq!(backing_stores(file.as_file().as_fd()), []);
     }
 }

@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use rustix::io::Errno;
 
 use crate::geometry::{Discard, Geometry};
-use crate::interface::backend::{Backend, Reach};
+use crate::interface::backend::{Backend, KernelTarget};
 use crate::request::{Op, Request};
 
 /// The size of a chunk in bytes.
@@ -114,8 +114,8 @@ impl Backend for Memory {
         format!("memory, {} bytes", self.geometry.size)
     }
 
-    fn reach(&self) -> Reach<'_> {
-        Reach::Call
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        KernelTarget::InProcess
     }
 
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {

@@ -4,7 +4,7 @@
 use rustix::io::Errno;
 
 use crate::geometry::{Discard, Geometry};
-use crate::interface::backend::{Backend, Reach};
+use crate::interface::backend::{Backend, KernelTarget};
 use crate::request::Request;
 
 /// A device without bytes: a read leaves its memory unchanged.
@@ -43,8 +43,8 @@ impl Backend for Null {
         format!("null, {} bytes", self.geometry.size)
     }
 
-    fn reach(&self) -> Reach<'_> {
-        Reach::Nothing
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        KernelTarget::Nop
     }
 
     #[inline]

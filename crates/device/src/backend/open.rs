@@ -42,7 +42,7 @@ pub fn open(path: &Path, access: Access) -> io::Result<Box<dyn Backend>> {
 /// Refuses a path that is still in use after [`IN_USE_TIMEOUT`].
 fn refuse_if_in_use(path: &Path) -> io::Result<()> {
     let deadline = Instant::now() + IN_USE_TIMEOUT;
-    while let Some(user) = in_use::user(path) {
+    while let Some(user) = in_use::find_user(path) {
         if Instant::now() >= deadline {
             let message =
                 format!("{} {user}; end that first, or open it for reading only", path.display());

@@ -19,13 +19,13 @@ pub enum Access {
 
 /// The object on which the kernel executes a back end's requests.
 #[derive(Clone, Copy, Debug)]
-pub enum Reach<'a> {
+pub enum KernelTarget<'a> {
     /// This descriptor, which it reads and writes.
     Descriptor(BorrowedFd<'a>),
     /// None, since there are no bytes: a request is a NOP of the kernel.
-    Nothing,
+    Nop,
     /// None, since the bytes are in this process: only [`Backend::perform`] moves them.
-    Call,
+    InProcess,
 }
 
 /// A store of bytes. Queues call it from any thread.
@@ -37,7 +37,7 @@ pub trait Backend: Send + Sync + 'static {
     fn description(&self) -> String;
 
     /// The object on which the kernel executes its requests.
-    fn reach(&self) -> Reach<'_>;
+    fn kernel_target(&self) -> KernelTarget<'_>;
 
     /// Executes the next step of `request`, from its `done` on, in the calling
     /// thread, and returns the number of bytes moved, which may be fewer than requested.

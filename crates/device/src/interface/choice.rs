@@ -4,7 +4,7 @@ use crate::interface::kind::QueueKind;
 
 /// The queue chosen for a device.
 #[derive(Clone, Debug)]
-pub struct Choice {
+pub struct QueueChoice {
     /// Never `Auto`.
     pub kind: QueueKind,
     /// One sentence for display, with figures.

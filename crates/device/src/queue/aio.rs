@@ -19,8 +19,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use self::context::{Context, ControlBlock, RESFD};
-use crate::inner::Core;
-use crate::interface::backend::Reach;
+use crate::inner::DeviceInner;
+use crate::interface::backend::KernelTarget;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
 
@@ -37,7 +37,7 @@ const BATCH_BYTES: u64 = 64 << 10;
 pub struct AioQueue {
     /// The first field, so that it is dropped first: see its drop.
     context: Context,
-    core: Arc<Core>,
+    core: Arc<DeviceInner>,
     notifier: OwnedFd,
     /// The requests, from push to reap, each with its control block. io_cancel
     /// identifies a request by the address of its control block, so that stays in place.
@@ -67,8 +67,8 @@ impl AioQueue {
     /// # Errors
     /// `Unsupported` for a device without a descriptor; else in one line why the
     /// kernel refuses, and what to do.
-    pub fn new(core: Arc<Core>, depth: usize) -> io::Result<AioQueue> {
-        if !matches!(core.backend().reach(), Reach::Descriptor(_)) {
+    pub fn new(core: Arc<DeviceInner>, depth: usize) -> io::Result<AioQueue> {
+        if !matches!(core.backend().kernel_target(), KernelTarget::Descriptor(_)) {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!("Linux AIO: {} is no file", core.backend().description()),
@@ -161,7 +161,7 @@ impl AioQueue {
     /// invalid request: one without memory that needs it, or at an invalid address.
     fn block(&mut self, slot: u32) -> Option<ControlBlock> {
         let request = self.slots[slot as usize].as_ref().expect("pushed");
-        let Reach::Descriptor(file) = self.core.backend().reach() else { return None };
+        let KernelTarget::Descriptor(file) = self.core.backend().kernel_target() else { return None };
         let mut block = ControlBlock {
             data: slot as u64,
             opcode: FDSYNC,
@@ -314,7 +314,7 @@ mod tests {
     use super::context::{Event, Reaping, RingHeader};
     use super::*;
     use crate::backend::file::{Allocation, File};
-    use crate::{Device, Reach};
+    use crate::{Device, KernelTarget};
     use uringfs_buffer::Buffer;
 
     #[test]
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn a_device_that_is_no_file_is_refused() {
         let device = Device::new(crate::backend::null::Null::new(4096)).unwrap();
-        assert!(matches!(device.core().backend().reach(), Reach::Nothing));
+        assert!(matches!(device.core().backend().kernel_target(), KernelTarget::Nop));
         let error = AioQueue::new(device.core().clone(), 4).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::Unsupported);
     }

@@ -12,13 +12,13 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use uringfs_buffer::{Buffer, BufferPool};
 
 use crate::clock::Clock;
-use crate::inner::Core;
-use crate::interface::backend::Reach;
+use crate::inner::DeviceInner;
+use crate::interface::backend::KernelTarget;
 use crate::interface::kind::QueueKind;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Op, Payload, Request, Tag};
 
-pub use crate::interface::choice::Choice;
+pub use crate::interface::choice::QueueChoice;
 
 /// The measured depths.
 pub const DEPTHS: [usize; 2] = [1, 32];
@@ -54,9 +54,9 @@ pub enum NowaitSupport {
 }
 
 /// Tests whether the device's driver accepts requests with `RWF_NOWAIT`.
-pub fn probe_nowait(core: &Core) -> NowaitSupport {
+pub fn probe_nowait(core: &DeviceInner) -> NowaitSupport {
     let geometry = core.geometry();
-    let Reach::Descriptor(fd) = core.backend().reach() else { return NowaitSupport::Unknown };
+    let KernelTarget::Descriptor(fd) = core.backend().kernel_target() else { return NowaitSupport::Unknown };
     let length = READ_SIZE.max(geometry.block_size as u64);
     let blocks = geometry.size / length;
     if !geometry.direct || blocks == 0 {
@@ -88,21 +88,21 @@ pub fn probe_nowait(core: &Core) -> NowaitSupport {
 /// # Panics
 /// Without a candidate.
 pub fn calibrate(
-    core: &Arc<Core>,
+    core: &Arc<DeviceInner>,
     candidates: Vec<Candidate>,
     clock: &Clock,
     budget: Duration,
-) -> Choice {
+) -> QueueChoice {
     assert!(!candidates.is_empty(), "there is no candidate");
     let kinds: Vec<_> = candidates.iter().map(|candidate| candidate.kind).collect();
     if let [kind] = kinds[..] {
         let reason = format!("{kind}: no other queue works here");
-        return Choice { kind, reason, figures: Vec::new() };
+        return QueueChoice { kind, reason, figures: Vec::new() };
     }
     let length = READ_SIZE.max(core.geometry().block_size as u64);
     if core.geometry().size < length {
         let reason = format!("{}: the device is too small to measure", kinds[0]);
-        return Choice { kind: kinds[0], reason, figures: Vec::new() };
+        return QueueChoice { kind: kinds[0], reason, figures: Vec::new() };
     }
     let rates = measure(core, candidates, clock, budget, length);
     let chosen = choose(&rates);
@@ -110,7 +110,7 @@ pub fn calibrate(
         DEPTHS.iter().zip(rates).map(|(depth, rate)| (*kind, *depth, *rate))
     });
     let reason = reason(&kinds, &rates, chosen, probe_nowait(core));
-    Choice { kind: kinds[chosen], reason, figures: figures.collect() }
+    QueueChoice { kind: kinds[chosen], reason, figures: figures.collect() }
 }
 
 /// Reads a second at each depth.
@@ -118,7 +118,7 @@ type Rates = [f64; DEPTHS.len()];
 
 /// The median rates of each candidate, over rounds in which each is measured once.
 fn measure(
-    core: &Arc<Core>,
+    core: &Arc<DeviceInner>,
     mut candidates: Vec<Candidate>,
     clock: &Clock,
     budget: Duration,
@@ -171,7 +171,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 struct RateMeter<'a> {
-    core: &'a Arc<Core>,
+    core: &'a Arc<DeviceInner>,
     clock: &'a Clock,
     length: u64,
     buffers: Vec<Buffer>,

@@ -16,4 +16,3 @@ pub mod sync;
 
 pub use crate::interface::kind::QueueKind;
 pub use crate::interface::queue::{Queue, Ready};
-pub use calibrate as auto;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_ring::{IoSegment, NextOp, Ring, RingOptions, Transfer, TransferMemory};
 
-use crate::inner::Core;
-use crate::interface::backend::Reach;
+use crate::inner::DeviceInner;
+use crate::interface::backend::KernelTarget;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
 
@@ -50,7 +50,7 @@ unsafe impl Transfer for Request {
 /// True for operations that a ring executes: reads, writes and flushes. For the
 /// others the kernel has no request that does not block.
 #[inline]
-pub fn carries(op: Op) -> bool {
+pub fn supports(op: Op) -> bool {
     matches!(op, Op::Read | Op::Write | Op::Flush)
 }
 
@@ -59,12 +59,12 @@ pub fn carries(op: Op) -> bool {
 /// # Errors
 /// `Unsupported` when the kernel cannot access the device's bytes; the errors of
 /// [`Ring::install`].
-pub fn install(ring: &mut Ring<Request>, core: &Core) -> io::Result<()> {
+pub fn install(ring: &mut Ring<Request>, core: &DeviceInner) -> io::Result<()> {
     let index = core.index().get() as u32;
-    match core.backend().reach() {
-        Reach::Descriptor(file) => ring.install(index, file),
-        Reach::Nothing => ring.install_nop(index),
-        Reach::Call => Err(io::Error::new(
+    match core.backend().kernel_target() {
+        KernelTarget::Descriptor(file) => ring.install(index, file),
+        KernelTarget::Nop => ring.install_nop(index),
+        KernelTarget::InProcess => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!("{}: the kernel cannot reach it", core.backend().description()),
         )),
@@ -74,7 +74,7 @@ pub fn install(ring: &mut Ring<Request>, core: &Core) -> io::Result<()> {
 /// A queue with its own ring.
 pub struct RingQueue {
     ring: Ring<Request>,
-    core: Arc<Core>,
+    core: Arc<DeviceInner>,
     /// The most requests in flight.
     depth: usize,
     /// Pushed and not submitted: the device has not begun them.
@@ -90,7 +90,7 @@ impl RingQueue {
     ///
     /// # Errors
     /// In one line why there is no ring, or why it cannot access the device.
-    pub fn new(core: Arc<Core>, options: &RingOptions) -> io::Result<RingQueue> {
+    pub fn new(core: Arc<DeviceInner>, options: &RingOptions) -> io::Result<RingQueue> {
         let mut ring = Ring::new(options)?;
         install(&mut ring, &core)?;
         let depth = options.transfers as usize;
@@ -113,7 +113,7 @@ impl Queue for RingQueue {
             let has_memory = !matches!(request.payload, Payload::Length(_));
             let result = if matches!(request.op, Op::Read | Op::Write) != has_memory {
                 Err(Errno::INVAL)
-            } else if carries(request.op) {
+            } else if supports(request.op) {
                 match self.ring.push(request) {
                     Ok(()) => continue,
                     Err(request) => {

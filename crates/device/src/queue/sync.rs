@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::inner::Core;
+use crate::inner::DeviceInner;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Request, Tag};
 
 /// A queue whose requests are all completed when `submit` returns.
 pub struct SyncQueue {
-    core: Arc<Core>,
+    core: Arc<DeviceInner>,
     depth: usize,
     /// In the order of push; the first `performed` are completed.
     requests: VecDeque<Completion>,
@@ -22,7 +22,7 @@ pub struct SyncQueue {
 
 impl SyncQueue {
     /// A queue to one device, with at most `depth` requests in flight.
-    pub fn new(core: Arc<Core>, depth: usize) -> SyncQueue {
+    pub fn new(core: Arc<DeviceInner>, depth: usize) -> SyncQueue {
         let requests = VecDeque::with_capacity(depth);
         SyncQueue { core, depth, requests, performed: 0, system_calls: 0 }
     }

@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::inner::Core;
+use crate::inner::DeviceInner;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Request, Tag};
 
@@ -47,7 +47,7 @@ pub struct ThreadsQueue {
 }
 
 struct SharedState {
-    core: Arc<Core>,
+    core: Arc<DeviceInner>,
     work: Mutex<WorkQueue>,
     /// Notified when there is work.
     wake: Condvar,
@@ -73,7 +73,7 @@ impl ThreadsQueue {
     ///
     /// # Errors
     /// The error of starting the first thread or of creating the eventfd.
-    pub fn new(core: Arc<Core>, depth: usize, threads: usize) -> io::Result<ThreadsQueue> {
+    pub fn new(core: Arc<DeviceInner>, depth: usize, threads: usize) -> io::Result<ThreadsQueue> {
         let shared = Arc::new(SharedState {
             core,
             work: Mutex::new(WorkQueue {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Durability, MAX_PIECES, Op, Payload, Request, Tag};
+use uringfs_device::{Durability, MAX_SEGMENTS, Op, Payload, Request, Tag};
 use uringfs_reactor::{Operation, Order, RequestFuture};
 
 use crate::map::mapping::{Mapping, Place};
@@ -31,7 +31,7 @@ pub(crate) fn transfer<'a>(
     let length = payload.length();
     let max = handle.device.geometry().max_transfer as u64;
     match handle.map.written(offset, length) {
-        Some(address) if length <= max && buffer_count(&payload) <= MAX_PIECES => {
+        Some(address) if length <= max && buffer_count(&payload) <= MAX_SEGMENTS => {
             let order = Order { op, durability, address };
             Transfer::Whole(issue(operation, handle, order, payload))
         }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use uringfs_sync::Sequence;
+use uringfs_sync::SeqCount;
 use uringfs_sync::atomic::{AtomicU64, Ordering};
 
 /// A run of written bytes inside the file's size that is contiguous on the device. Offsets and address in
@@ -26,7 +26,7 @@ pub struct Window {
 #[repr(align(128))]
 pub struct Glance {
     /// The flag means: the next read has to update the access time.
-    sequence: Sequence,
+    sequence: SeqCount,
     start: AtomicU64,
     end: AtomicU64,
     /// From offsets to addresses, modulo 2^64.
@@ -37,7 +37,7 @@ impl Glance {
     /// Publishes this window; no access time update is due.
     pub fn new(window: Window) -> Glance {
         Glance {
-            sequence: Sequence::default(),
+            sequence: SeqCount::default(),
             start: AtomicU64::new(window.start),
             end: AtomicU64::new(window.end),
             shift: AtomicU64::new(window.shift()),
@@ -47,7 +47,7 @@ impl Glance {
     /// The address of the bytes `offset..end`, if all of them are in the window.
     #[inline]
     pub fn address(&self, offset: u64, end: u64) -> Option<u64> {
-        self.address_unless(Sequence::CHANGING, offset, end)
+        self.address_unless(SeqCount::WRITING, offset, end)
     }
 
     /// As [`Self::address`]; `None` also when one of these bits is set.
@@ -62,7 +62,7 @@ impl Glance {
 
     /// Replaces the window. The caller holds the file's lock for changes: one writer at a time.
     pub fn show(&self, window: Window) {
-        self.sequence.change(|| {
+        self.sequence.write(|| {
             self.start.store(window.start, Ordering::Relaxed);
             self.end.store(window.end, Ordering::Relaxed);
             self.shift.store(window.shift(), Ordering::Relaxed);
@@ -110,8 +110,8 @@ impl View {
     /// For one handle, with its policy for access times.
     pub fn new(hot_extent: Arc<Glance>, updates: Reads) -> View {
         let to_map_bits = match updates {
-            Reads::Tell => Sequence::CHANGING | Sequence::FLAG,
-            Reads::TellNothing => Sequence::CHANGING,
+            Reads::Tell => SeqCount::WRITING | SeqCount::FLAG,
+            Reads::TellNothing => SeqCount::WRITING,
         };
         View { hot_extent, to_map_bits }
     }

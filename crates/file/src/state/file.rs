@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use uringfs_cache::FOLIO;
-use uringfs_device::{Core, Device, DeviceIndex, Geometry};
+use uringfs_device::{DeviceInner, Device, DeviceIndex, Geometry};
 use uringfs_reactor::SubmissionLock;
 
 use crate::map::file_map::FileMap;
@@ -30,7 +30,7 @@ pub struct File {
 pub(crate) struct FileHandle {
     pub(crate) device: Device,
     /// Of `device`, for direct access.
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<DeviceInner>,
     pub(crate) index: DeviceIndex,
     pub(crate) map: FileMap,
     pub(crate) options: FileOptions,
@@ -55,19 +55,19 @@ pub(crate) struct FileHandle {
 }
 
 /// Starts the flusher of a file.
-pub(crate) type StartFlusher = fn(&Arc<WriteLock>, &Arc<Core>);
+pub(crate) type StartFlusher = fn(&Arc<WriteLock>, &Arc<DeviceInner>);
 
 /// A buffered handle. Dirty folios are kept until the last one closes.
 struct BufferedHandle {
     state: Arc<WriteLock>,
-    core: Arc<Core>,
+    core: Arc<DeviceInner>,
     start_flusher: StartFlusher,
 }
 
 impl BufferedHandle {
     fn new(
         state: &Arc<WriteLock>,
-        core: &Arc<Core>,
+        core: &Arc<DeviceInner>,
         start_flusher: StartFlusher,
     ) -> BufferedHandle {
         state.dirty().handle_opened();

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use uringfs_cache::Pages;
-use uringfs_device::{Core, Payload};
+use uringfs_device::{DeviceInner, Payload};
 use uringfs_reactor::{Asker, Operation, service};
 
 use crate::state::file::File;
@@ -93,7 +93,7 @@ pub(crate) async fn run_flusher(mut operation: Operation, mut flusher: Flusher) 
 }
 
 /// Starts the flusher of a file on the process's background reactor.
-pub(crate) fn start_flusher(state: &Arc<WriteLock>, core: &Arc<Core>) {
+pub(crate) fn start_flusher(state: &Arc<WriteLock>, core: &Arc<DeviceInner>) {
     let flusher = Flusher::new(state);
     if let Ok(remote) = service() {
         let core = core.clone();

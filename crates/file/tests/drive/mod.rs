@@ -3,7 +3,7 @@
 
 #![allow(dead_code)] // each test uses its own part
 
-#[path = "../../../device/tests/drive/loop_device.rs"]
+#[path = "../../../device/tests/harness/loop_device.rs"]
 pub mod loop_device;
 
 use std::future::poll_fn;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use uringfs_device::backend::memory::Memory;
-use uringfs_device::{Backend, Device, Errno, Geometry, Reach, Request};
+use uringfs_device::{Backend, Device, Errno, Geometry, KernelTarget, Request};
 
 /// Longer than anything here takes.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -59,8 +59,8 @@ impl Backend for Gated {
         "memory with a gate".into()
     }
 
-    fn reach(&self) -> Reach<'_> {
-        Reach::Call
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        KernelTarget::InProcess
     }
 
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uringfs_device::{Core, DeviceIndex, Request};
+use uringfs_device::{DeviceInner, DeviceIndex, Request};
 
 use crate::counters::Counter;
 use crate::event_loop::core::{CLOSING, Inner, Message};
@@ -26,7 +26,7 @@ impl Inner {
     ///
     /// # Errors
     /// ENODEV when the device has been removed; otherwise the reason why no queue can serve it.
-    pub fn attach(&self, core: &Arc<Core>) -> io::Result<()> {
+    pub fn attach(&self, core: &Arc<DeviceInner>) -> io::Result<()> {
         let index = core.index().get();
         if self.io.borrow().attachments.get(index).is_some_and(Option::is_some) {
             return Ok(());
@@ -78,7 +78,7 @@ impl Inner {
     #[allow(clippy::result_large_err)] // the request goes back whole, memory included
     pub(crate) fn issue_or_wait(
         &self,
-        core: &Arc<Core>,
+        core: &Arc<DeviceInner>,
         request: Request,
     ) -> Result<(), (Request, Errno)> {
         if let Err(why) = self.attach_for(core) {
@@ -97,7 +97,7 @@ impl Inner {
     ///
     /// # Errors
     /// Those of [`Self::attach`]; ENODEV when the device is being removed.
-    pub(crate) fn attach_for(&self, core: &Arc<Core>) -> Result<(), Errno> {
+    pub(crate) fn attach_for(&self, core: &Arc<DeviceInner>) -> Result<(), Errno> {
         self.attach(core).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         let io = self.io.borrow();
         match io.attachments[core.index().get()].as_ref().is_some_and(|one| one.closing) {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use uringfs_device::queue::QueueKind;
-use uringfs_device::{Clock, Core, DeviceIndex, Durability, Op, Payload, Request, Tag};
+use uringfs_device::{Clock, DeviceInner, DeviceIndex, Durability, Op, Payload, Request, Tag};
 use uringfs_ring::Ring;
 
 use crate::counters::Counter;
@@ -73,7 +73,7 @@ impl Inner {
     /// - EAGAIN: as many operations as `reactor.depth` allows have not ended.
     /// - The errors of [`Self::attach`].
     #[inline(always)]
-    pub fn admit(&self, core: &Arc<Core>) -> Result<Admitted, Errno> {
+    pub fn admit(&self, core: &Arc<DeviceInner>) -> Result<Admitted, Errno> {
         let device = core.index();
         let mut io = self.io.borrow_mut();
         if io.is_forked() {
@@ -101,7 +101,7 @@ impl Inner {
     ///
     /// # Errors
     /// As [`Self::admit`], without ECHILD and EAGAIN.
-    pub fn admit_unasked(&self, core: &Arc<Core>) -> Result<Admitted, Errno> {
+    pub fn admit_unasked(&self, core: &Arc<DeviceInner>) -> Result<Admitted, Errno> {
         if core.is_closed() {
             return Err(Errno::NODEV);
         }
@@ -110,7 +110,7 @@ impl Inner {
 
     #[cold]
     #[inline(never)]
-    fn admit_first(&self, core: &Arc<Core>) -> Result<Admitted, Errno> {
+    fn admit_first(&self, core: &Arc<DeviceInner>) -> Result<Admitted, Errno> {
         let device = core.index();
         self.attach(core).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         Ok(Admitted { device, epoch_slot: self.io.borrow_mut().in_flight.enter_epoch(device) })
@@ -206,7 +206,7 @@ impl Operation {
     /// Issues a request to the device. The future returns it when it has ended. Several requests may be in flight at once.
     /// A cancelled operation issues no more: the request then ends with the reason.
     #[inline(always)]
-    pub fn request(&self, core: &Arc<Core>, order: Order, payload: Payload) -> RequestFuture<'_> {
+    pub fn request(&self, core: &Arc<DeviceInner>, order: Order, payload: Payload) -> RequestFuture<'_> {
         let (tag, cancelled) = self.inner.tasks.borrow_mut().open_request(self.task);
         match cancelled {
             None => self.issue(core, order, payload, tag),
@@ -218,7 +218,7 @@ impl Operation {
     /// [`Self::request`] with `lock` held while the request is handed to the kernel, and no longer.
     pub fn request_guarded(
         &self,
-        core: &Arc<Core>,
+        core: &Arc<DeviceInner>,
         lock: &SubmissionLock,
         order: Order,
         payload: Payload,
@@ -241,12 +241,12 @@ impl Operation {
 
     /// Pushes into the ring at once where that is the device's route, as it nearly always is.
     #[inline(always)]
-    fn issue(&self, core: &Arc<Core>, order: Order, payload: Payload, tag: Tag) {
+    fn issue(&self, core: &Arc<DeviceInner>, order: Order, payload: Payload, tag: Tag) {
         let mut io = self.inner.io.borrow_mut();
         let IoDispatch { ring, polled, in_flight, .. } = &mut *io;
         if let Some(slot) = in_flight.devices.get(self.device.get())
             && matches!(order.op, Op::Read | Op::Write)
-            && let Some(room) = slot.fast_route.ring(ring, polled).and_then(Ring::room)
+            && let Some(room) = slot.fast_route.ring(ring, polled).and_then(Ring::sqe_slot)
         {
             self.issued.set(true);
             let mut request = self.build_request(order, payload, tag);
@@ -259,7 +259,7 @@ impl Operation {
 
     #[cold]
     #[inline(never)]
-    fn issue_slow(&self, core: &Arc<Core>, request: Request) {
+    fn issue_slow(&self, core: &Arc<DeviceInner>, request: Request) {
         if let Err((request, why)) = self.inner.issue_or_wait(core, request) {
             self.refuse(request, why);
         }
@@ -453,7 +453,7 @@ impl Operation {
 
     /// Starts another operation on this reactor. It has no requester, and cannot be cancelled. When the device was removed
     /// its body is dropped before it begins.
-    pub fn start_beside<F>(&self, core: &Arc<Core>, body: impl FnOnce(Operation) -> F)
+    pub fn start_beside<F>(&self, core: &Arc<DeviceInner>, body: impl FnOnce(Operation) -> F)
     where
         F: Future<Output = ()> + 'static,
     {

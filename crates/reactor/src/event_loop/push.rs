@@ -55,7 +55,7 @@ impl Inner {
         // Built only where it is used, so that it is never copied.
         let fast = || FastRequest { device, op, address, tag, epoch_slot };
         let ring = slot.fast_route.ring(&mut io.ring, &mut io.polled);
-        if let Some(room) = ring.and_then(Ring::room) {
+        if let Some(room) = ring.and_then(Ring::sqe_slot) {
             room.push(fast().request(Payload::Buffer(owned(buffer))));
             return Ok(());
         }
@@ -110,7 +110,7 @@ impl FastRequest {
     fn request(self, payload: Payload) -> Request {
         let FastRequest { device, op, address, tag, epoch_slot } = self;
         let mut request = Request::new(device, op, address, payload, tag);
-        request.mark = epoch_slot;
+        request.epoch_slot = epoch_slot;
         request.set_issued(true);
         request
     }
@@ -120,7 +120,7 @@ impl FastRequest {
 #[inline(never)]
 fn push_slow(io: &mut IoDispatch, fast: FastRequest, payload: Payload) -> Result<(), Buffer> {
     io.push(fast.request(payload)).map_err(|request| {
-        io.in_flight.leave_epoch(request.device, request.mark);
+        io.in_flight.leave_epoch(request.device, request.epoch_slot);
         io.in_flight.publish_epochs();
         match request.payload {
             Payload::Buffer(buffer) => buffer,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_device::queue::QueueKind;
 use uringfs_device::queue::threads::ThreadsQueue;
-use uringfs_device::{Bounds, Core, Queue};
+use uringfs_device::{Bounds, DeviceInner, Queue};
 
 use crate::io::choose::ChosenQueue;
 use crate::io::route::QueueRoute;
@@ -15,7 +15,7 @@ const SIDE_THREADS: usize = 2;
 
 /// A device in this reactor's tables.
 pub(crate) struct Attachment {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<DeviceInner>,
     pub(crate) route: QueueRoute,
     /// Threads for requests that the ring cannot carry. Made at the first use.
     side_queue: Option<Box<dyn Queue>>,
@@ -28,7 +28,7 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    pub(crate) fn new(core: Arc<Core>, chosen: ChosenQueue) -> Attachment {
+    pub(crate) fn new(core: Arc<DeviceInner>, chosen: ChosenQueue) -> Attachment {
         Attachment {
             bounds: core.geometry().bounds(),
             core,

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use uringfs_device::queue::QueueKind;
 use uringfs_device::queue::aio::AioQueue;
-use uringfs_device::queue::auto::{Candidate, DEPTHS, calibrate};
+use uringfs_device::queue::calibrate::{Candidate, DEPTHS, calibrate};
 use uringfs_device::queue::ring::RingQueue;
 use uringfs_device::queue::sync::SyncQueue;
 use uringfs_device::queue::threads::ThreadsQueue;
-use uringfs_device::{Core, Queue, Reach};
+use uringfs_device::{DeviceInner, Queue, KernelTarget};
 use uringfs_ring::RingOptions;
 
 use crate::io::route::QueueRoute;
@@ -34,7 +34,7 @@ pub(crate) struct ChosenQueue {
 /// # Errors
 /// When the queue that the options name cannot serve the device.
 pub(crate) fn choose_queue(
-    core: &Arc<Core>,
+    core: &Arc<DeviceInner>,
     options: &ReactorOptions,
     ring: &Result<(), String>,
     polled: bool,
@@ -44,7 +44,7 @@ pub(crate) fn choose_queue(
         let reason = "the back end has a queue of its own".into();
         return Ok(ChosenQueue { route: QueueRoute::Own(queue), kind: QueueKind::Auto, reason });
     }
-    let is_reachable = !matches!(core.backend().reach(), Reach::Call);
+    let is_reachable = !matches!(core.backend().kernel_target(), KernelTarget::InProcess);
     let kind = match options.queue {
         QueueKind::Auto => return choose_by_calibration(core, options, ring, polled),
         kind => kind,
@@ -70,7 +70,7 @@ fn ring_queue(polled: bool, reason: String) -> ChosenQueue {
     ChosenQueue { route, kind: QueueKind::Ring, reason }
 }
 
-fn open(core: &Arc<Core>, kind: QueueKind, options: &ReactorOptions) -> io::Result<Box<dyn Queue>> {
+fn open(core: &Arc<DeviceInner>, kind: QueueKind, options: &ReactorOptions) -> io::Result<Box<dyn Queue>> {
     let depth = options.depth as usize;
     Ok(match kind {
         QueueKind::Aio => Box::new(AioQueue::new(core.clone(), depth)?),
@@ -91,16 +91,16 @@ fn open(core: &Arc<Core>, kind: QueueKind, options: &ReactorOptions) -> io::Resu
 }
 
 fn choose_by_calibration(
-    core: &Arc<Core>,
+    core: &Arc<DeviceInner>,
     options: &ReactorOptions,
     ring: &Result<(), String>,
     polled: bool,
 ) -> io::Result<ChosenQueue> {
-    let reach = core.backend().reach();
-    if polled && ring.is_ok() && !matches!(reach, Reach::Call) {
+    let reach = core.backend().kernel_target();
+    if polled && ring.is_ok() && !matches!(reach, KernelTarget::InProcess) {
         return Ok(ring_queue(true, "set by ring.polled".into()));
     }
-    if matches!(reach, Reach::Nothing) && ring.is_ok() {
+    if matches!(reach, KernelTarget::Nop) && ring.is_ok() {
         return Ok(ring_queue(false, "requests that move no data are NOPs of the kernel".into()));
     }
     let choice = core.choice().get_or_init(|| {
@@ -113,10 +113,10 @@ fn choose_by_calibration(
                 candidates.push(Candidate { kind, queue });
             }
         };
-        if ring.is_ok() && !matches!(reach, Reach::Call) {
+        if ring.is_ok() && !matches!(reach, KernelTarget::InProcess) {
             offer(QueueKind::Ring);
         }
-        if matches!(reach, Reach::Descriptor(_)) && core.geometry().direct {
+        if matches!(reach, KernelTarget::Descriptor(_)) && core.geometry().direct {
             offer(QueueKind::Aio);
         }
         offer(QueueKind::Sync);

@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uringfs_device::queue::ring::{carries, install};
+use uringfs_device::queue::ring::{install, supports};
 use uringfs_device::{
-    Bounds, Completion as QueueCompletion, Core, DeviceIndex, Failure, Op, Payload, Progress,
+    Bounds, Completion as QueueCompletion, DeviceInner, DeviceIndex, Failure, Op, Payload, Progress,
     Ready, Request, Tag,
 };
-use uringfs_ring::{Ended, Event, Ring, StepResult, fork_count};
+use uringfs_ring::{EndedTransfer, Event, Ring, StepResult, fork_count};
 
 use crate::counters::{Counter, Counters};
 use crate::io::attachment::Attachment;
@@ -95,7 +95,7 @@ impl IoDispatch {
             return Err(request);
         };
         if let (QueueRoute::Ring, true, Some(ring)) =
-            (&attachment.route, carries(request.op), &mut self.ring)
+            (&attachment.route, supports(request.op), &mut self.ring)
         {
             return ring.push(request);
         }
@@ -114,7 +114,7 @@ impl IoDispatch {
                     None => Err(request),
                 }
             }
-            QueueRoute::Ring | QueueRoute::Polled if carries(request.op) => match &mut self.ring {
+            QueueRoute::Ring | QueueRoute::Polled if supports(request.op) => match &mut self.ring {
                 Some(ring) => ring.push(request),
                 None => Err(request),
             },
@@ -217,7 +217,7 @@ impl IoDispatch {
         if !self.in_flight.failures.is_empty() {
             for (device, failure) in self.in_flight.failures.drain(..) {
                 let attachment = self.attachments[device.get()].as_ref();
-                attachment.inspect(|attachment| attachment.core.tell_failure(failure));
+                attachment.inspect(|attachment| attachment.core.report_failure(failure));
             }
         }
     }
@@ -344,7 +344,7 @@ impl IoDispatch {
     }
 
     /// Puts a device into the rings' tables.
-    pub(crate) fn install(&mut self, core: &Arc<Core>) -> std::io::Result<()> {
+    pub(crate) fn install(&mut self, core: &Arc<DeviceInner>) -> std::io::Result<()> {
         if let Some(ring) = &mut self.ring {
             install(ring, core)?;
         }
@@ -426,7 +426,7 @@ impl InFlight {
     #[inline(always)]
     fn take(
         &mut self,
-        request: Ended<'_, Request>,
+        request: EndedTransfer<'_, Request>,
         result: StepResult,
         bounds: impl FnOnce(DeviceIndex) -> Bounds,
     ) {
@@ -477,7 +477,7 @@ impl InFlight {
     #[inline(always)]
     fn count_token_done(&mut self, request: &Request) {
         self.completed_inline += 1;
-        self.leave_epoch(request.device, request.mark);
+        self.leave_epoch(request.device, request.epoch_slot);
     }
 
     #[cold]
@@ -508,7 +508,7 @@ impl InFlight {
             }
             Progress::Done(result) => {
                 if let Err(errno) = result {
-                    let failed = Failure::of(&request, errno).map(|one| (request.device, one));
+                    let failed = Failure::from_request(&request, errno).map(|one| (request.device, one));
                     self.failures.extend(failed);
                 }
                 request.end(result);
@@ -524,7 +524,7 @@ impl InFlight {
         if is_operation(request.tag) {
             return self.returned.push(request);
         }
-        self.leave_epoch(request.device, request.mark);
+        self.leave_epoch(request.device, request.epoch_slot);
         if is_token(request.tag) {
             return self.completed.push(Completed::from_request(request));
         }

@@ -11,7 +11,7 @@ use rustix::event::{PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
-use uringfs_ring::{Wait, Waited};
+use uringfs_ring::{Wait, WaitOutput};
 
 use crate::tasks::waiters::CellIndex;
 
@@ -19,7 +19,7 @@ use crate::tasks::waiters::CellIndex;
 const NO_CELL: u64 = 1 << 32;
 
 /// A wait that has ended, with its result.
-pub(crate) type EndedWait = (Wait, Result<Waited, Errno>);
+pub(crate) type EndedWait = (Wait, Result<WaitOutput, Errno>);
 
 /// An epoll instance, with the descriptor waits in it.
 pub(crate) struct Poller {
@@ -117,7 +117,7 @@ impl Poller {
     pub(crate) fn wait(
         &mut self,
         timeout: Option<Duration>,
-        mut ended: impl FnMut(CellIndex, Wait, Result<Waited, Errno>),
+        mut ended: impl FnMut(CellIndex, Wait, Result<WaitOutput, Errno>),
     ) -> Result<(), Errno> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,
@@ -179,9 +179,9 @@ fn interest(events: PollFlags) -> EventFlags {
 }
 
 /// Performs the operation of a wait, without blocking.
-fn perform(wait: &mut Wait, own: &OwnedFd, ready: EventFlags) -> Result<Waited, Errno> {
+fn perform(wait: &mut Wait, own: &OwnedFd, ready: EventFlags) -> Result<WaitOutput, Errno> {
     match wait {
-        Wait::Poll { .. } => Ok(Waited::Ready(ready.bits())),
+        Wait::Poll { .. } => Ok(WaitOutput::Ready(ready.bits())),
         Wait::Accept { .. } => {
             // Another thread may have taken the connection by now, and a blocking listener must not block this thread.
             let ready = rustix::event::poll(
@@ -191,15 +191,15 @@ fn perform(wait: &mut Wait, own: &OwnedFd, ready: EventFlags) -> Result<Waited, 
             if ready == 0 {
                 return Err(Errno::AGAIN);
             }
-            rustix::net::accept_with(own, SocketFlags::CLOEXEC).map(Waited::Accepted)
+            rustix::net::accept_with(own, SocketFlags::CLOEXEC).map(WaitOutput::Accepted)
         }
         Wait::Receive { buffer, .. } => {
             let (received, _) = rustix::net::recv(own, &mut buffer[..], RecvFlags::DONTWAIT)?;
-            Ok(Waited::Moved(received as u32))
+            Ok(WaitOutput::Moved(received as u32))
         }
         Wait::Send { buffer, .. } => {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            Ok(Waited::Moved(rustix::net::send(own, buffer, flags)? as u32))
+            Ok(WaitOutput::Moved(rustix::net::send(own, buffer, flags)? as u32))
         }
     }
 }

@@ -65,7 +65,7 @@ impl OutcomeSender {
 
     /// True when the result goes to `receiver`.
     pub(crate) fn is_for(&self, receiver: &OutcomeCell) -> bool {
-        self.receiver.as_ref().is_some_and(|own| own.0.is(&receiver.0))
+        self.receiver.as_ref().is_some_and(|own| own.0.ptr_eq(&receiver.0))
     }
 }
 

@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use rustix::io::Errno;
 use uringfs_device::{DeviceIndex, Request, Tag};
-use uringfs_ring::{Wait, Waited};
+use uringfs_ring::{Wait, WaitOutput};
 
 use crate::tasks::op_result::{Outcome, OutcomeCell, OutcomeSender};
 
@@ -160,7 +160,7 @@ pub(crate) enum Waiter {
 #[derive(Debug)]
 pub(crate) enum WaitResult {
     /// The descriptor wait has ended, or was cancelled.
-    Descriptor(Wait, Result<Waited, Errno>),
+    Descriptor(Wait, Result<WaitOutput, Errno>),
     /// The timer has fired.
     Timer,
 }

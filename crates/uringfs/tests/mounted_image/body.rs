@@ -332,7 +332,7 @@ fn peek(sim: &Sim, address: u64, length: u64) -> Vec<u8> {
 fn poke(sim: &Sim, address: u64, bytes: &[u8]) {
     let before = peek(sim, address, bytes.len() as u64);
     for (at, (old, new)) in (address..).zip(before.iter().zip(bytes)) {
-        (0..8).filter(|bit| (old ^ new) >> bit & 1 == 1).for_each(|bit| sim.rot(at, bit));
+        (0..8).filter(|bit| (old ^ new) >> bit & 1 == 1).for_each(|bit| sim.flip_bit(at, bit));
     }
 }
 

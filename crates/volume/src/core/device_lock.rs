@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, major, minor, open};
 use rustix::io::Errno;
-use uringfs_device::backend::in_use::below;
-use uringfs_device::{Device, DeviceIndex, Reach};
-use uringfs_reactor::ForkMark;
+use uringfs_device::backend::in_use::backing_stores;
+use uringfs_device::{Device, DeviceIndex, KernelTarget};
+use uringfs_reactor::ForkDetector;
 
 use crate::error::{Error, ErrorKind};
 
@@ -39,7 +39,7 @@ pub(crate) struct DeviceLock {
     below: Vec<OwnedFd>,
     /// Its entries in [`HELD`].
     held: Vec<HeldLock>,
-    fork: ForkMark,
+    fork: ForkDetector,
 }
 
 /// All locks that this process holds.
@@ -73,8 +73,8 @@ impl DeviceLock {
     /// # Errors
     /// `Refused` (EBUSY) when another process, or another `Volume` of this one, holds a conflicting lock.
     pub(crate) fn acquire(device: &Device, kind: LockKind) -> Result<DeviceLock, Error> {
-        let (index, fork) = (device.index(), ForkMark::default());
-        let Reach::Descriptor(descriptor) = device.core().backend().reach() else {
+        let (index, fork) = (device.index(), ForkDetector::default());
+        let KernelTarget::Descriptor(descriptor) = device.core().backend().kernel_target() else {
             // Only this device reaches its memory: no `flock` is needed.
             let held = HeldLock { target: LockTarget::Memory(index), kind, device: index };
             register(&[held])?;
@@ -116,7 +116,7 @@ impl Drop for DeviceLock {
             return;
         }
         // Not left to the close of the descriptor: a reactor that is not turning may keep that open.
-        if let Reach::Descriptor(descriptor) = self.device.core().backend().reach() {
+        if let KernelTarget::Descriptor(descriptor) = self.device.core().backend().kernel_target() {
             let _ = flock(descriptor, FlockOperation::Unlock);
         }
     }
@@ -145,7 +145,7 @@ fn underlying(
     kind: LockKind,
 ) -> Result<Vec<(OwnedFd, LockKind)>, Error> {
     let mut found = Vec::new();
-    for lower in below(descriptor) {
+    for lower in backing_stores(descriptor) {
         let opened = open(&lower.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let opened = opened.map_err(|errno| {
             Error::io(format!("opening {}, which is below the volume", lower.path.display()), errno)

@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use uringfs_device::{Device, Failure, Listener, Op};
+use uringfs_device::{Device, Failure, FailureListener, Op};
 
 use crate::records::inode::InodeNumber;
 
@@ -207,7 +207,7 @@ impl Publisher {
     pub(crate) fn new(device: &Device) -> Arc<Publisher> {
         let publisher = Arc::<Publisher>::default();
         let listener: Weak<Publisher> = Arc::downgrade(&publisher);
-        device.core().listen(listener);
+        device.core().add_listener(listener);
         publisher
     }
 
@@ -269,8 +269,8 @@ impl Publisher {
     }
 }
 
-impl Listener for Publisher {
-    fn failed(&self, failure: Failure) {
+impl FailureListener for Publisher {
+    fn on_failure(&self, failure: Failure) {
         self.publish(&UnresolvedEvent::Request(failure));
     }
 }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use rustix::io::Errno;
 use uringfs_file::Commit;
-use uringfs_reactor::ForkMark;
+use uringfs_reactor::ForkDetector;
 use uringfs_sync::{Condvar, Mutex};
 
 use crate::error::Error;
@@ -20,7 +20,7 @@ pub(crate) struct GroupCommit {
     state: Mutex<GroupCommitState>,
     changed: Condvar,
     /// In the child of a fork the commit thread is missing.
-    fork: ForkMark,
+    fork: ForkDetector,
 }
 
 /// Why a commit failed.

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use crossbeam_utils::CachePadded;
 
 use uringfs_file::Window;
-use uringfs_sync::Sequence;
+use uringfs_sync::SeqCount;
 use uringfs_sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::blocks::BLOCK;
@@ -25,7 +25,7 @@ pub(crate) struct ExtentCache(CachePadded<Inner>);
 
 struct Inner {
     /// Advances when written blocks are unmapped. Entries of an earlier epoch are invalid.
-    epoch: Sequence,
+    epoch: SeqCount,
     /// Allocated for the first entry.
     table: OnceLock<Table>,
 }
@@ -48,7 +48,7 @@ struct Entry {
 
 impl ExtentCache {
     pub(crate) fn new() -> ExtentCache {
-        let inner = Inner { epoch: Sequence::default(), table: OnceLock::new() };
+        let inner = Inner { epoch: SeqCount::default(), table: OnceLock::new() };
         ExtentCache(CachePadded::new(inner))
     }
 
@@ -91,7 +91,7 @@ impl ExtentCache {
 
     /// Invalidates all entries: written blocks were unmapped.
     pub(crate) fn invalidate(&self) {
-        self.0.epoch.advance();
+        self.0.epoch.invalidate();
     }
 }
 

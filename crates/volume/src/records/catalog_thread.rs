@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
-use uringfs_reactor::ForkMark;
+use uringfs_reactor::ForkDetector;
 use uringfs_sync::Oneshot;
 
 use crate::error::Error;
@@ -21,7 +21,7 @@ type Job = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 pub(crate) struct Reader {
     queue: Arc<Queue>,
-    fork: ForkMark,
+    fork: ForkDetector,
 }
 
 #[derive(Default)]

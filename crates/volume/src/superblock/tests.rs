@@ -48,7 +48,7 @@ fn a_foreign_device_differs_from_a_damaged_volume() {
     assert_eq!(kind_of(Superblock::read(&blocks_of(&new_sim()))), ErrorKind::NotAVolume);
     let (sim, _) = volume();
     for slot in SLOTS {
-        sim.rot(slot * BLOCK + 2000, 1);
+        sim.flip_bit(slot * BLOCK + 2000, 1);
     }
     let error = Superblock::read(&blocks_of(&sim)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
@@ -144,12 +144,12 @@ fn one_flipped_bit_is_reported_and_harmless() {
         for byte in 0..BLOCK {
             let address = block * BLOCK + byte;
             let bit = (byte * 7 % 8) as u32;
-            sim.rot(address, bit);
+            sim.flip_bit(address, bit);
             let found = Superblock::read(&blocks).unwrap();
             assert_eq!(found.bad_slots.len(), 1, "slot {slot}, byte {byte}");
             assert_eq!(found.bad_slots[0].block, block);
             assert_eq!(found.superblock.to_raw().as_bytes(), superblock.to_raw().as_bytes());
-            sim.rot(address, bit);
+            sim.flip_bit(address, bit);
         }
     }
 }

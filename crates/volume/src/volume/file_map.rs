@@ -10,7 +10,7 @@ use uringfs_file::{
     Commit, Durable, Generation, Map, Mapping, Place, Prepared, Promise, Reads, Refusal,
     Reservation, View,
 };
-use uringfs_reactor::ForkMark;
+use uringfs_reactor::ForkDetector;
 
 use crate::blocks::BLOCK;
 use crate::core::blocking::WaitMode;
@@ -32,7 +32,7 @@ pub(crate) struct VolumeMap {
     pub(crate) is_superuser: bool,
     pub(crate) access_time: AccessTime,
     /// In the child of a fork nothing is written: the blocks may belong to other files by then.
-    pub(crate) fork: ForkMark,
+    pub(crate) fork: ForkDetector,
 }
 
 impl VolumeMap {

@@ -2,7 +2,7 @@
 
 use uringfs_cache::Cache;
 use uringfs_file::File;
-use uringfs_reactor::ForkMark;
+use uringfs_reactor::ForkDetector;
 
 use crate::core::blocking::WaitMode;
 use crate::error::Error;
@@ -37,7 +37,7 @@ impl Volume {
             volume: self.clone(),
             is_superuser: options.credentials == Credentials::Trusted,
             access_time: options.access_time,
-            fork: ForkMark::default(),
+            fork: ForkDetector::default(),
         };
         if options.truncate {
             if self.is_read_only() {

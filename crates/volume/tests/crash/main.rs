@@ -29,7 +29,7 @@ use history::{History, Run, with_foreign_bytes};
 use operation::{ALPHABET, BEFORE, Ends, Operation, drawn};
 use planted::{Faulty, Planted};
 use uringfs_buffer::Buffer;
-use uringfs_device::backend::sim::{Cache, CrashPlan, Promises, Sim, SimOptions};
+use uringfs_device::backend::sim::{WriteCache, CrashPlan, FlushMode, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{FileKind, FormatOptions, Inode, OpenOptions, Volume};
@@ -47,7 +47,7 @@ struct Bases([Sim; 2]);
 impl Bases {
     fn new() -> Bases {
         let of = |cache| with_foreign_bytes(|options| options.cache(cache));
-        Bases([of(Cache::VolatileWithFua), of(Cache::Volatile)])
+        Bases([of(WriteCache::VolatileWithFua), of(WriteCache::Volatile)])
     }
 
     fn begin<'r>(&self, seed: u64, reactor: &'r Reactor) -> Run<'r> {
@@ -282,7 +282,7 @@ fn a_block_reused_too_early_is_detected() {
 #[test]
 fn a_device_that_drops_all_flushes_is_detected() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-    let base = with_foreign_bytes(|options| options.promises(Promises::Broken));
+    let base = with_foreign_bytes(|options| options.flush_mode(FlushMode::Lying));
     let mut run = Run::on(&base, false, &reactor, |sim| Device::new(sim).unwrap());
     run.perform_all(&BEFORE);
     run.begin_cuts();

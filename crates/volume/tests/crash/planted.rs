@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::Sim;
 use uringfs_device::{
-    Backend, Device, DeviceIndex, Errno, Geometry, Op, Payload, Reach, Request, Tag,
+    Backend, Device, DeviceIndex, Errno, Geometry, Op, Payload, KernelTarget, Request, Tag,
 };
 
 use crate::model::BLOCK;
@@ -62,8 +62,8 @@ impl Backend for Faulty {
         "a simulated device with a fault".into()
     }
 
-    fn reach(&self) -> Reach<'_> {
-        Reach::Call
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        KernelTarget::InProcess
     }
 
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {

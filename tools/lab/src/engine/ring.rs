@@ -7,7 +7,7 @@ use crate::Error;
 use crate::targets::Target;
 use crate::workload::IoOp;
 use rustix::io::Errno;
-use uringfs_ring::bare::{BareOptions, BareRing};
+use uringfs_ring::bare_ring::{BareOptions, BareRing};
 
 /// The engine.
 pub struct Ring {

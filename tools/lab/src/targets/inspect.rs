@@ -65,7 +65,7 @@ fn inspect_path(target: &Target, path: &Path, writes: bool) -> Result<TargetInfo
         _ => return Err(bad("is neither a file nor a block device")),
     }
     if writes {
-        if let Some(user) = in_use::user(path) {
+        if let Some(user) = in_use::find_user(path) {
             return Err(bad(&format!("{user}; end that use first, or choose another target")));
         }
         if kind == FileType::BlockDevice && is_held_exclusively(path) {

@@ -65,16 +65,16 @@ impl CrashImages {
     }
 
     fn choose_crashes(&mut self) {
-        let unsettled = self.media.unsettled() as u32;
-        if unsettled == 0 {
+        let unstable_writes = self.media.unstable_writes() as u32;
+        if unstable_writes == 0 {
             self.choices.push(Crash::LoseAll);
             return;
         }
         for _ in 0..self.plan.samples {
             self.choices.push(Crash::Seeded(self.random.next()));
         }
-        if unsettled <= self.plan.exhaustive_up_to {
-            self.choices.extend((0..1 << unsettled).map(Crash::Subset));
+        if unstable_writes <= self.plan.exhaustive_up_to {
+            self.choices.extend((0..1 << unstable_writes).map(Crash::Subset));
         } else {
             self.choices.extend([Crash::KeepAll, Crash::LoseAll]);
         }

@@ -13,7 +13,7 @@ use super::options::SimOptions;
 use super::queue::SimQueue;
 use super::record::Record;
 use crate::geometry::Geometry;
-use crate::interface::backend::{Backend, Reach};
+use crate::interface::backend::{Backend, KernelTarget};
 use crate::interface::queue::Queue;
 use crate::request::{Op, Request};
 
@@ -63,19 +63,19 @@ impl Sim {
     }
 
     /// Detaches the device: all requests in flight and all later ones fail with `error`
-    /// (ENODEV, EIO) until [`Sim::come_back`].
-    pub fn go_away(&self, error: Errno) {
+    /// (ENODEV, EIO) until [`Sim::reattach`].
+    pub fn detach(&self, error: Errno) {
         self.core.state.lock().detached = Some(error);
     }
 
     /// Ends a detachment. The device has the same bytes as before.
-    pub fn come_back(&self) {
+    pub fn reattach(&self) {
         self.core.state.lock().detached = None;
     }
 
     /// Flips bit `bit` (0 to 7) of the byte at `address`, in the cache and on the medium.
-    pub fn rot(&self, address: u64, bit: u32) {
-        self.core.state.lock().rot(address, bit);
+    pub fn flip_bit(&self, address: u64, bit: u32) {
+        self.core.state.lock().flip_bit(address, bit);
     }
 
     /// Copies the bytes at `address`, as a read without faults would return them.
@@ -117,8 +117,8 @@ impl Sim {
     ///
     /// # Panics
     /// As [`Sim::record`].
-    pub fn unsettled(&self) -> usize {
-        self.core.state.lock().recorded().now.unsettled()
+    pub fn unstable_writes(&self) -> usize {
+        self.core.state.lock().recorded().now.unstable_writes()
     }
 
     /// A copy of the whole record.
@@ -146,8 +146,8 @@ impl Backend for Sim {
         self.core.options.to_string()
     }
 
-    fn reach(&self) -> Reach<'_> {
-        Reach::Call
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        KernelTarget::InProcess
     }
 
     /// Completes at once: only the device's own queue has latency.

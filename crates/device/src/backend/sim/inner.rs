@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::fault::{Fault, Faults};
 use super::image::Image;
 use super::media::{Event, Media, Outcome, tear};
-use super::options::{Cache, Promises, Recording, SimOptions};
+use super::options::{WriteCache, FlushMode, Recording, SimOptions};
 use super::random::Random;
 use super::record::Record;
 use super::state::{RequestPlan, SimState, action, check_request};
@@ -112,10 +112,10 @@ impl SimInner {
     fn outcome(&self, request: &Request) -> Outcome {
         let options = &self.options;
         let settles = request.op == Op::Flush || request.durability == Durability::Durable;
-        match (options.cache, options.promises) {
-            (Cache::None, _) => Outcome::Stable,
-            (_, Promises::Broken) if settles => Outcome::Lied,
-            (_, Promises::Kept) if settles => Outcome::Stable,
+        match (options.cache, options.flush_mode) {
+            (WriteCache::None, _) => Outcome::Stable,
+            (_, FlushMode::Lying) if settles => Outcome::Lied,
+            (_, FlushMode::Honest) if settles => Outcome::Stable,
             _ => Outcome::Done,
         }
     }

@@ -169,7 +169,7 @@ impl Media {
     }
 
     /// The number of writes that a crash could lose.
-    pub(super) fn unsettled(&self) -> usize {
+    pub(super) fn unstable_writes(&self) -> usize {
         let in_flight = self.in_flight.iter().filter(|one| !matches!(one.action, Action::Flush));
         self.completed.iter().filter(|one| one.survival != Survival::Stable).count()
             + in_flight.count()

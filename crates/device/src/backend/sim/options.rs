@@ -15,7 +15,7 @@ pub const MAX_UNITS: u32 = 1 << 16;
 
 /// The write cache of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cache {
+pub enum WriteCache {
     /// No cache: completed writes are durable.
     None,
     /// A flush makes completed writes durable; a durable write (FUA) needs no flush.
@@ -26,11 +26,11 @@ pub enum Cache {
 
 /// The behaviour of flushes and FUA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promises {
+pub enum FlushMode {
     /// Flushes and durable writes make data durable.
-    Kept,
+    Honest,
     /// Flushes and durable writes report success and make nothing durable.
-    Broken,
+    Lying,
 }
 
 /// The recording of events, which crash images need.
@@ -53,8 +53,8 @@ pub struct SimOptions {
     pub(super) clock: Clock,
     pub(super) block_size: u32,
     pub(super) max_transfer: u32,
-    pub(super) cache: Cache,
-    pub(super) promises: Promises,
+    pub(super) cache: WriteCache,
+    pub(super) flush_mode: FlushMode,
     pub(super) recording: Recording,
 }
 
@@ -74,8 +74,8 @@ impl SimOptions {
             clock: Clock::System,
             block_size: 512,
             max_transfer: 1 << 20,
-            cache: Cache::VolatileWithFua,
-            promises: Promises::Kept,
+            cache: WriteCache::VolatileWithFua,
+            flush_mode: FlushMode::Honest,
             recording: Recording::On,
         }
     }
@@ -136,13 +136,13 @@ impl SimOptions {
     }
 
     /// The write cache.
-    pub fn cache(self, cache: Cache) -> SimOptions {
+    pub fn cache(self, cache: WriteCache) -> SimOptions {
         SimOptions { cache, ..self }
     }
 
     /// The behaviour of flushes and FUA.
-    pub fn promises(self, promises: Promises) -> SimOptions {
-        SimOptions { promises, ..self }
+    pub fn flush_mode(self, flush_mode: FlushMode) -> SimOptions {
+        SimOptions { flush_mode, ..self }
     }
 
     /// The recording of events, which crash images need.
@@ -157,8 +157,8 @@ impl SimOptions {
             physical_block_size: self.block_size.max(4096),
             memory_alignment: SECTOR as u32,
             max_transfer: self.max_transfer,
-            volatile_cache: self.cache != Cache::None,
-            fua: self.cache != Cache::Volatile,
+            volatile_cache: self.cache != WriteCache::None,
+            fua: self.cache != WriteCache::Volatile,
             discard: Some(Discard { granularity: self.block_size, max_bytes: 1 << 30 }),
             write_zeroes: true,
             read_only: false,

@@ -82,7 +82,7 @@ impl SimState {
         if plan.fault == Some(Fault::BitRot) && length > 0 && request.op == Op::Read {
             let at = address + self.random.below(length);
             let bit = self.random.below(8) as u32;
-            self.rot(at, bit);
+            self.flip_bit(at, bit);
         }
         match request.op {
             Op::Flush => {}
@@ -116,12 +116,12 @@ impl SimState {
         if plan.fault == Some(Fault::BitRot) && length > 0 && request.op == Op::Write {
             let at = plan.address + self.random.below(length);
             let bit = self.random.below(8) as u32;
-            self.rot(at, bit);
+            self.flip_bit(at, bit);
         }
     }
 
     /// Flips a bit, and records this as a write that is stable at once.
-    pub(super) fn rot(&mut self, address: u64, bit: u32) {
+    pub(super) fn flip_bit(&mut self, address: u64, bit: u32) {
         self.current.flip_bit(address, bit);
         let mut byte = [0];
         self.current.read(address, &mut byte);

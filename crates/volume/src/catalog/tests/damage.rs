@@ -80,8 +80,8 @@ fn read_damaged(sim: &Sim, records: &Records, missing: Missing, place: &str) -> 
 
 /// Flips two bits of a block, which cannot be corrected.
 fn spoil(sim: &Sim, block: u64) {
-    sim.rot(block * BLOCK + 100, 0);
-    sim.rot(block * BLOCK + 600, 3);
+    sim.flip_bit(block * BLOCK + 100, 0);
+    sim.flip_bit(block * BLOCK + 600, 3);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn one_flipped_bit_in_any_sector_is_corrected_and_reported() {
             let address = block * BLOCK + sector * 512 + random.below(512);
             let bit = random.below(8) as u32;
             let image = sim.crash_image(Crash::KeepAll);
-            image.rot(address, bit);
+            image.flip_bit(address, bit);
             let place = format!("seed {seed}, address {address}, bit {bit}");
             flips += 1;
             assert_eq!(read_damaged(&image, &records, Missing::Never, &place), 0, "{place}");
@@ -168,7 +168,7 @@ fn salvage_finds_all_records_outside_a_lost_page() {
 fn a_corrected_page_is_written_back() {
     let (sim, records) = filled(28);
     let (block, _) = leaf_of_names(&sim, &records);
-    sim.rot(block * BLOCK + 100, 0);
+    sim.flip_bit(block * BLOCK + 100, 0);
     let catalog = open_on(&sim).unwrap();
     assert_eq!(catalog.verify(), Verified::Good);
     assert_eq!(catalog.damaged_pages().len(), 1);
@@ -329,7 +329,7 @@ fn a_bad_copy_of_the_header_is_reported_and_repaired() {
     let (sim, records) = filled(26);
     let head = RUNS[0].start + 1;
     for copy in [0, 2048] {
-        sim.rot(head * BLOCK + copy + 300, 4);
+        sim.flip_bit(head * BLOCK + copy + 300, 4);
         let catalog = open_on(&sim).unwrap();
         let warnings = [format!("catalog header, block {head}, byte {copy}: wrong checksum")];
         assert_eq!(catalog.flaws(), warnings);
@@ -338,7 +338,7 @@ fn a_bad_copy_of_the_header_is_reported_and_repaired() {
         assert!(open_on(&sim).unwrap().flaws().is_empty());
     }
     for copy in [0, 2048] {
-        sim.rot(head * BLOCK + copy + 300, 4);
+        sim.flip_bit(head * BLOCK + copy + 300, 4);
     }
     let Err(error) = open_on(&sim) else { panic!("opened without a header") };
     assert_eq!(error.kind(), ErrorKind::Damaged);

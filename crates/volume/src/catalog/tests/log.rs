@@ -85,7 +85,7 @@ fn one_flipped_bit_in_the_log_loses_no_record_and_is_reported() {
         let Some(end) = bytes.iter().rposition(|byte| *byte != 0) else { continue };
         let (byte, bit) = (address + random.below(end as u64 + 1), random.below(8) as u32);
         let image = sim.crash_image(Crash::KeepAll);
-        image.rot(byte, bit);
+        image.flip_bit(byte, bit);
         let place = format!("seed {seed}, byte {byte}, bit {bit}");
         let catalog = open_on(&image).unwrap_or_else(|error| panic!("{place}: {error}"));
         assert!(all_of(&catalog).unwrap() == records, "{place}");
@@ -137,7 +137,7 @@ fn a_lost_copy_of_the_log_loses_nothing() {
 fn a_record_with_a_damaged_and_an_unreadable_copy_is_not_lost() {
     let LoggedCatalog { sim, records, places } = logged(47);
     let place = places[1].start;
-    sim.rot((HALVES[1] + place) * BLOCK + 100, 3);
+    sim.flip_bit((HALVES[1] + place) * BLOCK + 100, 3);
     let start = (HALVES[0] + place) * BLOCK;
     let read = Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO));
     sim.inject(read.within(start, start + BLOCK));
@@ -173,7 +173,7 @@ fn unreadable_sectors_of_different_records_lose_nothing() {
 fn a_lost_record_before_another_one_is_reported() {
     let LoggedCatalog { sim, places, .. } = logged(44);
     let lost = &places[1];
-    HALVES.iter().for_each(|half| sim.rot((half + lost.start) * BLOCK + 100, 3));
+    HALVES.iter().for_each(|half| sim.flip_bit((half + lost.start) * BLOCK + 100, 3));
     let error = open_on(&sim).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     let message = error.to_string();
@@ -194,7 +194,7 @@ fn a_lost_record_before_another_one_is_reported() {
 fn a_last_record_torn_in_both_halves_does_not_exist() {
     let LoggedCatalog { sim, places, .. } = logged(45);
     let last = places.last().unwrap().start;
-    HALVES.iter().for_each(|half| sim.rot((half + last) * BLOCK + 20, 3));
+    HALVES.iter().for_each(|half| sim.flip_bit((half + last) * BLOCK + 20, 3));
     let catalog = open_on(&sim).unwrap();
     assert_eq!(log_warnings(&catalog), Vec::<String>::new());
     let records = all_of(&catalog).unwrap();

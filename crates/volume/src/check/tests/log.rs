@@ -48,7 +48,7 @@ impl TestVolume {
     fn lose_record(&self, block: u64) {
         let log = self.superblock().log;
         for half in [log.start, log.start + log.length / 2] {
-            self.sim.rot((half + block) * BLOCK + 40, 1);
+            self.sim.flip_bit((half + block) * BLOCK + 40, 1);
         }
     }
 }
@@ -72,7 +72,7 @@ fn a_bad_copy_of_a_log_record_is_reported_and_costs_nothing() {
     for (half, block) in [(0, 1), (1, 2)] {
         let fixture = fixture.image();
         let block = log.start + half * log.length / 2 + block;
-        fixture.sim.rot(block * BLOCK + 40, 1);
+        fixture.sim.flip_bit(block * BLOCK + 40, 1);
         fixture.assert_repairs(&format!("catalog log, block {block}: record"));
         assert_eq!(fixture.directories(), [0, 1, 2, 3, 4]);
     }
@@ -120,7 +120,7 @@ fn a_new_catalog_takes_over_the_log_and_no_old_record_returns() {
         let fixture = killed.image();
         let before = fixture.superblock().catalog;
         for byte in [100, 700] {
-            fixture.sim.rot(block * BLOCK + byte, 0);
+            fixture.sim.flip_bit(block * BLOCK + byte, 0);
         }
         if is_lost {
             fixture.lose_record(2);

@@ -7,14 +7,14 @@ use crate::superblock::SLOTS;
 fn a_bad_superblock_slot_is_rewritten() {
     let fixture = TestVolume::new();
     for slot in SLOTS {
-        fixture.sim.rot(slot * BLOCK + 300, 2);
+        fixture.sim.flip_bit(slot * BLOCK + 300, 2);
         fixture.assert_repairs(&format!("superblock in block {slot}: wrong checksum"));
     }
     let copy = fixture.superblock().copy().unwrap();
-    fixture.sim.rot(copy * BLOCK + 300, 2);
+    fixture.sim.flip_bit(copy * BLOCK + 300, 2);
     fixture.assert_repairs(&format!("superblock in block {copy}: wrong checksum"));
     for place in SLOTS.into_iter().chain([copy]) {
-        fixture.sim.rot(place * BLOCK + 300, 2);
+        fixture.sim.flip_bit(place * BLOCK + 300, 2);
     }
     let error = Volume::check(&fixture.device, REPAIR, &mut |_, _| {}).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
@@ -44,7 +44,7 @@ fn a_superblock_without_its_catalog_does_not_replace_the_other() {
     let mut superblock = fixture.superblock();
     superblock.catalog[0].length = 4;
     superblock.write(&blocks).unwrap();
-    fixture.sim.rot(SLOTS[0] * BLOCK + 300, 2);
+    fixture.sim.flip_bit(SLOTS[0] * BLOCK + 300, 2);
     let before = fixture.sim.record().len();
     let error = Volume::check(&fixture.device, REPAIR, &mut |_, _| {}).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
@@ -73,8 +73,8 @@ pub(super) fn pages_in_use(fixture: &TestVolume) -> Vec<u64> {
     let blocks = runs.into_iter().flat_map(|run| run.start..run.end());
     let is_in_use = |block: &u64| {
         let spoilt = fixture.sim.crash_image(uringfs_device::backend::sim::Crash::KeepAll);
-        spoilt.rot(block * BLOCK + 100, 0);
-        spoilt.rot(block * BLOCK + 700, 0);
+        spoilt.flip_bit(block * BLOCK + 100, 0);
+        spoilt.flip_bit(block * BLOCK + 700, 0);
         let device = Device::new(spoilt).unwrap();
         let checked = Volume::check(&device, CHECK, &mut |_, _| {});
         checked.map_or(true, |report| !report.is_sound())
@@ -91,7 +91,7 @@ fn a_flipped_bit_is_corrected_and_a_lost_page_costs_its_records() {
     for block in used {
         let of = |bits: &[(u64, u32)]| {
             let sim = fixture.sim.crash_image(uringfs_device::backend::sim::Crash::KeepAll);
-            bits.iter().for_each(|(byte, bit)| sim.rot(block * BLOCK + byte, *bit));
+            bits.iter().for_each(|(byte, bit)| sim.flip_bit(block * BLOCK + byte, *bit));
             let device = Device::new(sim.clone()).unwrap();
             let reactor = Reactor::new(ReactorOptions::default()).unwrap();
             TestVolume { sim, device, reactor }

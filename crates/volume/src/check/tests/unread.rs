@@ -192,7 +192,7 @@ fn a_log_record_with_a_damaged_and_an_unreadable_copy_is_not_lost() {
     for half in [0, log.length / 2] {
         let copy = fixture.copy();
         let (damaged, unread) = (log.start + half, log.start + log.length / 2 - half);
-        copy.sim.rot(damaged * BLOCK + 20, 1);
+        copy.sim.flip_bit(damaged * BLOCK + 20, 1);
         copy.fail_reads_of(unread, When::Every(1));
         for result in [
             Volume::open_on(copy.device.clone()).map(drop),

@@ -21,7 +21,7 @@ use uringfs_device::queue::ring::RingQueue;
 use uringfs_device::queue::sync::SyncQueue;
 use uringfs_device::queue::threads::ThreadsQueue;
 use uringfs_device::{
-    Access, Clock, Completion, Core, Device, Errno, Op, Payload, Progress, Queue, Ready, Request,
+    Access, Clock, Completion, DeviceInner, Device, Errno, Op, Payload, Progress, Queue, Ready, Request,
     Tag, VirtualClock,
 };
 use uringfs_ring::RingOptions;
@@ -49,7 +49,7 @@ pub struct TestQueue {
     disk: Option<LoopDevice>,
 }
 
-pub type MakeQueue = fn(Arc<Core>, usize) -> Box<dyn Queue>;
+pub type MakeQueue = fn(Arc<DeviceInner>, usize) -> Box<dyn Queue>;
 
 /// The name of a back end, its constructor, and the queues that serve it.
 type BackEnd<'a> = (&'a str, &'a dyn Fn() -> Made, &'a [(&'a str, MakeQueue)]);
