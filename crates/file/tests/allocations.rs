@@ -21,13 +21,13 @@ fn image() -> Device {
 
 #[test]
 fn fast_path_reads_by_token_allocate_nothing() {
-    reads_allocate_nothing(FileOptions::default(), Counter::SimpleTaken);
+    reads_allocate_nothing(FileOptions::default(), Counter::FastPathTaken);
 }
 
 #[test]
 fn slow_path_reads_by_token_allocate_nothing() {
     let options = FileOptions { simple_read: false, ..FileOptions::default() };
-    reads_allocate_nothing(options, Counter::General);
+    reads_allocate_nothing(options, Counter::SlowPath);
 }
 
 /// Reads batches of blocks over every queue. `path` counts them.

@@ -174,7 +174,7 @@ fn a_reader_does_not_wait_for_a_stuck_reactor() {
         has_begun.recv().unwrap();
         let (_, read) = reactor.block_on(file.read(Buffer::zeroed(100), 0));
         assert_eq!(read, Ok(100));
-        assert_eq!(reactor.counters().get(Counter::CacheLate), 1);
+        assert_eq!(reactor.counters().get(Counter::CacheWaitTimeout), 1);
         drop(over);
     });
     let (_, read) = reactor.block_on(file.read(Buffer::zeroed(100), 0));
@@ -206,7 +206,7 @@ fn sequential_reads_cause_readahead_and_random_reads_do_not() {
     for offset in (0..SIZE).step_by(4096) {
         assert_eq!(slow.read(offset, 4096), Ok(slow.bytes(offset, 4096)));
     }
-    let (filled, ahead) = (slow.count(Counter::CacheFilled), slow.count(Counter::CacheAhead));
+    let (filled, ahead) = (slow.count(Counter::CacheFilled), slow.count(Counter::CacheReadahead));
     assert_eq!(filled + ahead, SIZE / FOLIO, "each once, and nothing beyond the end");
     assert!(filled < 4, "{filled} misses before readahead");
     slow.cache.shrink(0);
@@ -214,7 +214,7 @@ fn sequential_reads_cause_readahead_and_random_reads_do_not() {
         assert_eq!(slow.read(index * 8192, 100), Ok(slow.bytes(index * 8192, 100)));
     }
     assert_eq!(slow.count(Counter::CacheFilled) - filled, 5);
-    assert_eq!(slow.count(Counter::CacheAhead), ahead);
+    assert_eq!(slow.count(Counter::CacheReadahead), ahead);
 }
 
 #[test]
@@ -251,12 +251,12 @@ fn advice_is_followed() {
     for offset in (0..10 * FOLIO).step_by(4096) {
         assert!(slow.read(offset, 4096).is_ok());
     }
-    assert_eq!((slow.count(Counter::CacheFilled), slow.count(Counter::CacheAhead)), (10, 0));
+    assert_eq!((slow.count(Counter::CacheFilled), slow.count(Counter::CacheReadahead)), (10, 0));
     advise(Advice::WillNeed, 100_000, 300_000);
     // A read of the last folio waits for all fills before it.
     assert_eq!(slow.read(399_999, 1), Ok(slow.bytes(399_999, 1)));
     assert_eq!(slow.file.cached(10 * FOLIO..SIZE), vec![24 * FOLIO..98 * FOLIO]);
-    assert_eq!((slow.count(Counter::CacheFilled), slow.count(Counter::CacheAhead)), (10, 74));
+    assert_eq!((slow.count(Counter::CacheFilled), slow.count(Counter::CacheReadahead)), (10, 74));
     advise(Advice::DoNotNeed, 24 * FOLIO + 1, 9 * FOLIO);
     assert_eq!(slow.file.cached(20 * FOLIO..40 * FOLIO)[1], 33 * FOLIO..40 * FOLIO);
     advise(Advice::Sequential, 0, 0);

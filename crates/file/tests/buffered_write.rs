@@ -103,7 +103,7 @@ fn writes_stay_in_the_cache_until_a_sync() {
     assert_eq!((slow.dirty(), slow.on_device(4096), slow.on_device(20_000)), (2, 7, 0));
     assert_eq!(slow.reactor.block_on(slow.file.datasync()), Ok(()));
     assert_eq!((slow.dirty(), slow.on_device(8192), slow.on_device(20_099)), (0, 7, 8));
-    assert_eq!((slow.count(Counter::CacheWritten), slow.count(Counter::CacheSaved)), (3, 3));
+    assert_eq!((slow.count(Counter::CacheDirtied), slow.count(Counter::CacheWrittenBack)), (3, 3));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn direct_reads_find_buffered_writes() {
     let slow = Slow::new(SIZE);
     assert_eq!(slow.put(0, 1, 3 * 4096), Ok(3 * 4096));
     assert_eq!(slow.get(&slow.direct, 4096, 4096), [1; 4096]);
-    assert_eq!(slow.count(Counter::SimpleUnsaved), 1);
+    assert_eq!(slow.count(Counter::FastPathDirty), 1);
     assert_eq!((slow.dirty(), slow.on_device(0)), (2, 0), "folios outside the read stay dirty");
     let (_, written) = slow.reactor.block_on(slow.direct.write(pattern(3, 512), 512));
     assert_eq!(written, Ok(512));

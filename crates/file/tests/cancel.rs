@@ -16,7 +16,7 @@ use uringfs_device::backend::sim::{WriteCache, Sim, SimOptions};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Clock, Device, Errno, Payload, VirtualClock};
 use uringfs_file::{Answer, Ask, File, FileOptions, Tokens, WriteLocking};
-use uringfs_reactor::{Completed, Fate, Outcome, Reactor, ReactorOptions, Token};
+use uringfs_reactor::{Completion, Effect, OpResult, Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 1 << 20;
 const LATENCY: Duration = Duration::from_millis(10);
@@ -55,14 +55,14 @@ async fn started<R: Answer>(op: &mut Ask<R>) {
 
 impl Bench {
     /// The outcome with a deadline this far away, and the time it took.
-    fn until<R>(&self, op: Ask<R>, deadline: Duration) -> (Outcome, Duration) {
+    fn until<R>(&self, op: Ask<R>, deadline: Duration) -> (OpResult, Duration) {
         let begin = self.clock.now();
         let outcome = self.reactor.block_on(op.deadline(begin + deadline).outcome());
         (outcome, self.clock.now() - begin)
     }
 
     /// The outcome of an operation cancelled after `delay`, and the time it took.
-    fn cancelled<R: Answer>(&self, mut op: Ask<R>, delay: Duration) -> (Outcome, Duration) {
+    fn cancelled<R: Answer>(&self, mut op: Ask<R>, delay: Duration) -> (OpResult, Duration) {
         let begin = self.clock.now();
         let outcome = self.reactor.block_on(async {
             started(&mut op).await;
@@ -79,8 +79,8 @@ impl Bench {
     }
 }
 
-fn result_of(outcome: &Outcome) -> (Result<u64, Errno>, Fate) {
-    (outcome.result, outcome.fate)
+fn result_of(outcome: &OpResult) -> (Result<u64, Errno>, Effect) {
+    (outcome.result, outcome.effect)
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_cancel_before_the_start_is_not_started() {
     let mut write = bench.file.write(pattern(1, 4096), 0);
     write.cancel();
     let outcome = bench.reactor.block_on(write.outcome());
-    assert_eq!(result_of(&outcome), (Err(Errno::CANCELED), Fate::NotStarted));
+    assert_eq!(result_of(&outcome), (Err(Errno::CANCELED), Effect::NotStarted));
     assert!(matches!(outcome.payload, Payload::Buffer(buffer) if buffer.len() == 4096));
     assert_eq!(bench.changes(), 0);
 }
@@ -100,11 +100,11 @@ fn a_deadline_before_the_start_is_not_started() {
     for (length, offset) in [(4096, 0), (5000, 3), (200 << 10, 0)] {
         let (outcome, took) =
             bench.until(bench.file.write(pattern(1, length), offset), Duration::ZERO);
-        assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Fate::NotStarted));
+        assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Effect::NotStarted));
         assert_eq!(took, Duration::ZERO);
     }
     let (outcome, _) = bench.until(bench.file.read(Buffer::zeroed(4096), 0), Duration::ZERO);
-    assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Fate::NotStarted));
+    assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Effect::NotStarted));
     assert_eq!(bench.changes(), 0);
 }
 
@@ -121,12 +121,12 @@ fn a_cancel_in_flight_is_unknown() {
     ];
     for op in ops {
         let (outcome, took) = bench.cancelled(op, delay);
-        assert_eq!(result_of(&outcome), (Err(Errno::CANCELED), Fate::Unknown));
+        assert_eq!(result_of(&outcome), (Err(Errno::CANCELED), Effect::Unknown));
         assert_eq!(took, delay, "it does not wait for the device");
     }
     for op in [bench.file.sync(), bench.file.discard(0, 8192), bench.file.write_zeroes(0, 8192)] {
         let (outcome, took) = bench.cancelled(op, delay);
-        assert_eq!(result_of(&outcome), (Err(Errno::CANCELED), Fate::Unknown));
+        assert_eq!(result_of(&outcome), (Err(Errno::CANCELED), Effect::Unknown));
         assert_eq!(took, delay, "it does not wait for the device");
     }
 }
@@ -135,12 +135,12 @@ fn a_cancel_in_flight_is_unknown() {
 fn a_deadline_in_flight_is_unknown() {
     let bench = bench();
     let (outcome, took) = bench.until(bench.file.write(pattern(1, 4096), 0), LATENCY / 2);
-    assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Fate::Unknown));
+    assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Effect::Unknown));
     assert_eq!(took, LATENCY / 2);
     // The write ends after 10 ms, the flush would after 20.
     let (outcome, took) =
         bench.until(bench.file.write_durably(pattern(2, 4096), 0), LATENCY * 3 / 2);
-    assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Fate::Unknown));
+    assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Effect::Unknown));
     assert_eq!(took, LATENCY * 3 / 2);
     let mut found = [0; 4096];
     bench.sim.peek(0, &mut found);
@@ -151,10 +151,10 @@ fn a_deadline_in_flight_is_unknown() {
 fn an_operation_that_ends_in_time_is_done() {
     let bench = bench();
     let (outcome, took) = bench.until(bench.file.write(pattern(1, 4096), 0), LATENCY * 2);
-    assert_eq!(result_of(&outcome), (Ok(4096), Fate::Done));
+    assert_eq!(result_of(&outcome), (Ok(4096), Effect::Done));
     assert_eq!(took, LATENCY);
     let (outcome, took) = bench.until(bench.file.read(Buffer::zeroed(4096), 0), LATENCY * 2);
-    assert_eq!(result_of(&outcome), (Ok(4096), Fate::Done));
+    assert_eq!(result_of(&outcome), (Ok(4096), Effect::Done));
     assert_eq!(took, LATENCY);
     // A cancel after the end changes nothing.
     let mut op = bench.file.write(pattern(3, 4096), 4096);
@@ -164,7 +164,7 @@ fn an_operation_that_ends_in_time_is_done() {
         op.cancel();
         op.outcome().await
     });
-    assert_eq!(result_of(&outcome), (Ok(4096), Fate::Done));
+    assert_eq!(result_of(&outcome), (Ok(4096), Effect::Done));
     // A passed deadline does not affect another operation.
     bench.reactor.block_on(bench.reactor.sleep(LATENCY * 10));
     let (_, result) = bench.reactor.block_on(bench.file.read(Buffer::zeroed(4096), 0));
@@ -190,10 +190,10 @@ fn a_cancel_by_token_cancels_only_that_token() {
     completed.sort_by_key(|one| one.token());
     for one in &completed {
         let expected = match one.token().get() {
-            2 | 3 => (Err(Errno::CANCELED), Fate::Unknown),
-            _ => (Ok(8192), Fate::Done),
+            2 | 3 => (Err(Errno::CANCELED), Effect::Unknown),
+            _ => (Ok(8192), Effect::Done),
         };
-        assert_eq!((one.result(), one.fate()), expected, "{:?}", one.token());
+        assert_eq!((one.result(), one.effect()), expected, "{:?}", one.token());
     }
 }
 
@@ -214,10 +214,10 @@ fn a_cancelled_lock_waiter_is_not_started() {
         second.cancel();
         third.cancel();
         let (second, third) = (second.outcome().await, third.outcome().await);
-        assert_eq!(result_of(&second), (Err(Errno::CANCELED), Fate::NotStarted));
-        assert_eq!(result_of(&third), (Err(Errno::CANCELED), Fate::NotStarted));
+        assert_eq!(result_of(&second), (Err(Errno::CANCELED), Effect::NotStarted));
+        assert_eq!(result_of(&third), (Err(Errno::CANCELED), Effect::NotStarted));
         let first = first.outcome().await;
-        assert_eq!(result_of(&first), (Ok(9000), Fate::Done));
+        assert_eq!(result_of(&first), (Ok(9000), Effect::Done));
         let (found, _) = file.read(Buffer::zeroed(9000), 100).await;
         assert_eq!(found[..], pattern(1, 9000)[..]);
     });
@@ -246,7 +246,7 @@ fn ten_thousand_cancels(name: &str, reactor: &Reactor, file: &File, seed: u64) {
         }
         assert!(issued < 100_000, "{name}: a queue has a bound");
     }
-    let mut completed: Vec<Completed> = Vec::new();
+    let mut completed: Vec<Completion> = Vec::new();
     for round in 0..10_000 {
         reactor.cancel(Token::new(random.below(issued)));
         if round % 1000 == 999 {
@@ -262,8 +262,8 @@ fn ten_thousand_cancels(name: &str, reactor: &Reactor, file: &File, seed: u64) {
     let tokens: HashSet<_> = completed.iter().map(|one| one.token()).collect();
     assert_eq!((tokens.len(), completed.len()), (issued as usize, issued as usize), "{name}");
     for one in &completed {
-        let done = one.result().is_ok() && one.fate() == Fate::Done;
-        let stopped = one.result() == Err(Errno::CANCELED) && one.fate() != Fate::Done;
+        let done = one.result().is_ok() && one.effect() == Effect::Done;
+        let stopped = one.result() == Err(Errno::CANCELED) && one.effect() != Effect::Done;
         assert!(done || stopped, "{name}, seed {seed}: {one:?}");
     }
 }
@@ -313,19 +313,19 @@ fn awaited_operations_are_cancelled_one_by_one() {
         }
         op.outcome().await
     };
-    let futures: Vec<Pin<Box<dyn Future<Output = Outcome> + '_>>> = ops
+    let futures: Vec<Pin<Box<dyn Future<Output = OpResult> + '_>>> = ops
         .into_iter()
         .enumerate()
-        .map(|(number, op)| -> Pin<Box<dyn Future<Output = Outcome> + '_>> {
+        .map(|(number, op)| -> Pin<Box<dyn Future<Output = OpResult> + '_>> {
             Box::pin(cancelled(op, number))
         })
         .collect();
     let outcomes = reactor.block_on(join_all(futures));
     for (number, outcome) in outcomes.iter().enumerate() {
         if number.is_multiple_of(2) {
-            assert_eq!(result_of(outcome), (Err(Errno::CANCELED), Fate::Unknown), "{number}");
+            assert_eq!(result_of(outcome), (Err(Errno::CANCELED), Effect::Unknown), "{number}");
         } else {
-            assert_eq!(outcome.fate, Fate::Done, "{number}: {outcome:?}");
+            assert_eq!(outcome.effect, Effect::Done, "{number}: {outcome:?}");
         }
     }
 }

@@ -21,15 +21,15 @@ const READS: u64 = 96;
 
 /// All counters of the start of a read.
 const BEGINNINGS: [Counter; 9] = [
-    Counter::SimpleTaken,
-    Counter::SimpleOff,
-    Counter::SimpleLength,
-    Counter::SimpleAlignment,
-    Counter::SimpleSize,
-    Counter::SimpleExtent,
-    Counter::SimplePieces,
-    Counter::SimpleDeadline,
-    Counter::SimpleFull,
+    Counter::FastPathTaken,
+    Counter::FastPathOff,
+    Counter::FastPathLength,
+    Counter::FastPathAlignment,
+    Counter::FastPathSize,
+    Counter::FastPathExtent,
+    Counter::FastPathVectored,
+    Counter::FastPathDeadline,
+    Counter::FastPathQueueFull,
 ];
 
 fn null() -> File {
@@ -82,8 +82,8 @@ fn eligible_reads_take_the_fast_path_and_complete_inline() {
     for file in [image(), null()] {
         let reactor = ring(|_| {});
         let counted = [
-            Counter::SimpleTaken,
-            Counter::General,
+            Counter::FastPathTaken,
+            Counter::SlowPath,
             Counter::CompletedInline,
             Counter::CompletedByWorker,
             Counter::Bounced,
@@ -136,7 +136,7 @@ fn the_worker_finishes_all_completions() {
     let pool = BufferPool::new(4096, 32).unwrap();
     for file in [image(), null()] {
         let reactor = ring(|options| options.completion = CompletionMode::Worker);
-        let counted = [Counter::CompletedByWorker, Counter::CompletedInline, Counter::SimpleTaken];
+        let counted = [Counter::CompletedByWorker, Counter::CompletedInline, Counter::FastPathTaken];
         let counts = added(&reactor, counted, || read_blocks(&reactor, &file, &pool));
         assert_eq!(counts, [READS, 0, READS], "{file:?}");
         let counts = added(&reactor, counted, || {
@@ -156,8 +156,8 @@ fn plain_overwrites_complete_inline() {
     let counted = [
         Counter::CompletedInline,
         Counter::CompletedByWorker,
-        Counter::WriteShared,
-        Counter::WriteRanged,
+        Counter::WriteUnlocked,
+        Counter::WriteRangeLocked,
         Counter::WriteUnaligned,
         Counter::DeferredFlush,
     ];
@@ -186,7 +186,7 @@ fn exclusive_write_lock_is_taken_by_all_writers() {
             let file = file.clone();
             scope.spawn(move || {
                 let reactor = ring(|_| {});
-                let counted = [Counter::WriteAlways, Counter::WriteShared, Counter::SimpleTaken];
+                let counted = [Counter::WriteAlways, Counter::WriteUnlocked, Counter::FastPathTaken];
                 let counts = added(&reactor, counted, || {
                     for token in 0..WRITES {
                         let buffer = Buffer::copy_of(&[thread as u8 + 1; 4096]);
@@ -253,22 +253,22 @@ fn each_refusal_is_counted_by_its_reason() {
     let skewed = || Buffer::zeroed(4096 + 7).split_off(7);
     let aligned = Buffer::zeroed;
     let cases: Vec<(Counter, &File, Buffer, u64)> = vec![
-        (Counter::SimpleTaken, &plain, aligned(4096), 8192),
-        (Counter::SimpleTaken, &plain, aligned(512), 512),
-        (Counter::SimpleTaken, &plain, aligned(4096), SIZE - 4096),
-        (Counter::SimpleOff, &switched_off, aligned(4096), 0),
-        (Counter::SimpleLength, &plain, aligned(0), 0),
-        (Counter::SimpleLength, &plain, aligned(8192), 0),
-        (Counter::SimpleAlignment, &plain, aligned(4096), 1),
-        (Counter::SimpleAlignment, &plain, aligned(100), 0),
-        (Counter::SimpleAlignment, &plain, skewed(), 0),
-        (Counter::SimpleSize, &plain, aligned(4096), SIZE - 512),
-        (Counter::SimpleSize, &plain, aligned(4096), SIZE),
-        (Counter::SimpleSize, &plain, aligned(4096), u64::MAX - 4095),
-        (Counter::SimpleExtent, &scattered, aligned(4096), 0),
-        (Counter::SimpleExtent, &scattered, aligned(4096), 4096),
-        (Counter::SimpleExtent, &scattered, aligned(4096), 8192 + 4096),
-        (Counter::SimpleTaken, &scattered, aligned(4096), 8192),
+        (Counter::FastPathTaken, &plain, aligned(4096), 8192),
+        (Counter::FastPathTaken, &plain, aligned(512), 512),
+        (Counter::FastPathTaken, &plain, aligned(4096), SIZE - 4096),
+        (Counter::FastPathOff, &switched_off, aligned(4096), 0),
+        (Counter::FastPathLength, &plain, aligned(0), 0),
+        (Counter::FastPathLength, &plain, aligned(8192), 0),
+        (Counter::FastPathAlignment, &plain, aligned(4096), 1),
+        (Counter::FastPathAlignment, &plain, aligned(100), 0),
+        (Counter::FastPathAlignment, &plain, skewed(), 0),
+        (Counter::FastPathSize, &plain, aligned(4096), SIZE - 512),
+        (Counter::FastPathSize, &plain, aligned(4096), SIZE),
+        (Counter::FastPathSize, &plain, aligned(4096), u64::MAX - 4095),
+        (Counter::FastPathExtent, &scattered, aligned(4096), 0),
+        (Counter::FastPathExtent, &scattered, aligned(4096), 4096),
+        (Counter::FastPathExtent, &scattered, aligned(4096), 8192 + 4096),
+        (Counter::FastPathTaken, &scattered, aligned(4096), 8192),
     ];
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     for (expected, file, buffer, offset) in cases {
@@ -306,21 +306,21 @@ fn vectored_reads_and_deadlines_are_refused() {
         reactor.start(file.read_vectored(pieces(), 0), Token::new(1)).unwrap();
         reap(&reactor, 1);
     });
-    assert_eq!(counts, only(Counter::SimplePieces));
+    assert_eq!(counts, only(Counter::FastPathVectored));
     let counts = added(&reactor, BEGINNINGS, || {
         let _ = reactor.block_on(file.read_vectored(pieces(), 0));
     });
-    assert_eq!(counts, only(Counter::SimplePieces));
+    assert_eq!(counts, only(Counter::FastPathVectored));
     let counts = added(&reactor, BEGINNINGS, || {
         let op = file.read(Buffer::zeroed(4096), 0).deadline(later());
         reactor.start(op, Token::new(1)).unwrap();
         reap(&reactor, 1);
     });
-    assert_eq!(counts, only(Counter::SimpleDeadline));
+    assert_eq!(counts, only(Counter::FastPathDeadline));
     let counts = added(&reactor, BEGINNINGS, || {
         let _ = reactor.block_on(file.read(Buffer::zeroed(4096), 0).deadline(later()));
     });
-    assert_eq!(counts, only(Counter::SimpleDeadline));
+    assert_eq!(counts, only(Counter::FastPathDeadline));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use uringfs_device::{
 };
 use uringfs_file::{File, FileOptions, Tokens, WriteLocking};
 use uringfs_reactor::{
-    Completed, CompletionMode, Counter, Fate, Reactor, ReactorOptions, Token, total,
+    Completion, CompletionMode, Counter, Effect, Reactor, ReactorOptions, Token, total,
 };
 
 const SIZE: u64 = 1 << 20;
@@ -36,7 +36,7 @@ fn slow(clock: &VirtualClock, latency: Duration) -> Sim {
 }
 
 /// Reaps everything that ends without time passing.
-fn turn(reactor: &Reactor) -> Vec<Completed> {
+fn turn(reactor: &Reactor) -> Vec<Completion> {
     let mut completed = Vec::new();
     reactor.reap(0, None, &mut completed).unwrap();
     completed
@@ -72,7 +72,7 @@ fn a_removal_waits_only_for_its_own_requests() {
     let later = reactor.write(&leaving, Buffer::zeroed(4096), 0, Token::new(1));
     assert_eq!(later.unwrap_err().error, Errno::NODEV);
     let later = reactor.block_on(leaving.read(Buffer::zeroed(4096), 0).outcome());
-    assert_eq!((later.result, later.fate), (Err(Errno::NODEV), Fate::NotStarted));
+    assert_eq!((later.result, later.effect), (Err(Errno::NODEV), Effect::NotStarted));
     drop(leaving);
 
     // Eight reads at a time on the other device, until the first is gone.
@@ -126,7 +126,7 @@ fn multi_step_operations_end_once_when_their_device_goes() {
         for (token, completed) in ended.iter().enumerate() {
             assert_eq!(completed.token(), Token::new(token as u64));
             match completed.result() {
-                Ok(20_000) => assert_eq!(completed.fate(), Fate::Done),
+                Ok(20_000) => assert_eq!(completed.effect(), Effect::Done),
                 Err(Errno::NODEV) => {}
                 other => panic!("after {} steps, {write_lock:?}: {other:?}", steps / 2),
             }
@@ -294,7 +294,7 @@ fn a_slow_device_with_a_full_queue_delays_no_other() {
         reactor.read(&shaky, Buffer::zeroed(4096), 0, Token::new(token)).unwrap();
     }
     let mut completed = Vec::new();
-    while completed.iter().filter(|one: &&Completed| one.token() >= Token::new(100)).count() < 4 {
+    while completed.iter().filter(|one: &&Completion| one.token() >= Token::new(100)).count() < 4 {
         reactor.reap(1, Some(Duration::from_secs(1)), &mut completed).unwrap();
         let passed = Clock::Virtual(clock.clone()).now() - begin;
         assert!(passed < Duration::from_secs(40), "held back: {completed:?}");

@@ -13,7 +13,7 @@ use uringfs_device::backend::sim::{WriteCache, Sim, SimOptions};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Clock, VirtualClock};
 use uringfs_file::{File, FileOptions, Tokens};
-use uringfs_reactor::{CompletionMode, Fate, Outcome, Reactor, ReactorOptions, Token, quiescence};
+use uringfs_reactor::{CompletionMode, Effect, OpResult, Reactor, ReactorOptions, Token, quiescence};
 
 const SIZE: u64 = 1 << 20;
 const BUFFER: usize = 48 << 10;
@@ -89,7 +89,7 @@ fn check_balance(reactor: &Reactor, file: &File, pool: &BufferPool, what: &str) 
         assert_eq!(part, Ok(100), "{what}");
         file.write(Buffer::zeroed(SIZE as usize), 0).outcome().await
     });
-    assert_eq!((outcome.result, outcome.fate), (Ok(SIZE), Fate::Done), "{what}");
+    assert_eq!((outcome.result, outcome.effect), (Ok(SIZE), Effect::Done), "{what}");
 }
 
 #[test]
@@ -198,13 +198,13 @@ fn drop_under_load(back_end: BackEnd, queue: QueueKind, completion: CompletionMo
         buffer
     };
     let reactor = Reactor::new(options()).unwrap();
-    let mut awaited: Vec<Pin<Box<dyn Future<Output = Outcome>>>> = Vec::new();
+    let mut awaited: Vec<Pin<Box<dyn Future<Output = OpResult>>>> = Vec::new();
     for place in 0..COUNT {
         let offset = place * SPAN + unaligned(place);
         if place.is_multiple_of(2) {
             reactor.write(&file, filled(place), offset, Token::new(place)).unwrap();
         } else {
-            let mut future: Pin<Box<dyn Future<Output = Outcome>>> =
+            let mut future: Pin<Box<dyn Future<Output = OpResult>>> =
                 Box::pin(file.write(filled(place), offset).outcome());
             assert!(poll_once(future.as_mut()).is_pending(), "{name}");
             awaited.push(future);
@@ -216,7 +216,7 @@ fn drop_under_load(back_end: BackEnd, queue: QueueKind, completion: CompletionMo
         let Poll::Ready(outcome) = poll_once(pin!(future)) else {
             panic!("{name}: the reactor has gone without a result");
         };
-        assert_eq!(outcome.fate, Fate::Done, "{name}: {outcome:?}");
+        assert_eq!(outcome.effect, Effect::Done, "{name}: {outcome:?}");
     }
     assert_eq!(pool.available(), COUNT as usize, "{name}");
     let reactor = Reactor::new(options()).unwrap();
@@ -256,7 +256,7 @@ fn a_message_during_the_drop_is_finished() {
             Reactor::new(ReactorOptions { completion, ..ReactorOptions::default() }).unwrap();
         let sim = Sim::new(SimOptions::new(SIZE));
         let file = file_over(&sim);
-        let remote = reactor.inner().remote();
+        let remote = reactor.inner().handle();
         let (send, receive) = std::sync::mpsc::channel();
         let again = remote.clone();
         // The message is posted before the drop and handled during it: the operation that it starts is
@@ -273,7 +273,7 @@ fn a_message_during_the_drop_is_finished() {
         let Poll::Ready(outcome) = poll_once(future.as_mut()) else {
             panic!("{completion:?}: the reactor has gone without a result");
         };
-        assert_eq!((outcome.result, outcome.fate), (Ok(5000), Fate::Done), "{completion:?}");
+        assert_eq!((outcome.result, outcome.effect), (Ok(5000), Effect::Done), "{completion:?}");
         assert!(!remote.run(|_| {}), "nothing handles this");
     }
 }

@@ -10,7 +10,7 @@ use uringfs_buffer::{Buffer, BufferPool};
 use uringfs_device::backend::sim::{WriteCache, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Errno, Op, VirtualClock};
 use uringfs_file::{File, Tokens};
-use uringfs_reactor::{CompletionMode, Counter, Fate, Outcome, Reactor, ReactorOptions, Token};
+use uringfs_reactor::{CompletionMode, Counter, Effect, OpResult, Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 1 << 20;
 /// Small, so that long transfers are several requests.
@@ -54,7 +54,7 @@ impl Task {
     }
 
     /// Runs the operation.
-    fn run<'a>(self, file: &'a File) -> Pin<Box<dyn Future<Output = Outcome> + 'a>> {
+    fn run<'a>(self, file: &'a File) -> Pin<Box<dyn Future<Output = OpResult> + 'a>> {
         let at = self.place();
         let fill = |length| pattern(at, length);
         match self {
@@ -100,7 +100,7 @@ impl Task {
     }
 }
 
-fn results(reactor: &Reactor, file: &File, at_once: bool) -> Vec<Outcome> {
+fn results(reactor: &Reactor, file: &File, at_once: bool) -> Vec<OpResult> {
     if at_once {
         return reactor.block_on(join_all(TASKS.map(|task| task.run(file)).into()));
     }
@@ -119,7 +119,7 @@ fn reactors() -> Vec<(String, Reactor)> {
 
 /// Runs the workload once for each of its requests, with `fault` on that one; `hit` checks the outcomes of each
 /// run. Ends when a run is not hit.
-fn for_every_request(fault: Fault, hit: impl Fn(&Sim, &[Outcome], u64, &str)) {
+fn for_every_request(fault: Fault, hit: impl Fn(&Sim, &[OpResult], u64, &str)) {
     for (mode, reactor) in reactors() {
         for at_once in [false, true] {
             let mut n = 0;
@@ -159,11 +159,11 @@ fn an_error_reaches_only_its_operation() {
             assert_eq!(resumed, 0, "{what}: a real error is never tried again");
             for outcome in failed {
                 assert_eq!(outcome.result, Err(error), "{what}");
-                assert_eq!(outcome.fate, Fate::Unknown, "{what}");
+                assert_eq!(outcome.effect, Effect::Unknown, "{what}");
             }
             for (task, outcome) in TASKS.iter().zip(outcomes) {
                 if outcome.result.is_ok() {
-                    assert_eq!(outcome.fate, Fate::Done, "{what}");
+                    assert_eq!(outcome.effect, Effect::Done, "{what}");
                     task.check(sim, what);
                 }
             }
@@ -220,7 +220,7 @@ fn permanent_errors_end_every_operation() {
                 let failed = outcomes.iter().filter(|outcome| outcome.result == Err(error));
                 assert!(failed.count() > 0, "{mode}, {error:?} from {from}: {outcomes:?}");
                 let others =
-                    |outcome: &&Outcome| outcome.result.is_err() && outcome.result != Err(error);
+                    |outcome: &&OpResult| outcome.result.is_err() && outcome.result != Err(error);
                 assert_eq!(outcomes.iter().filter(others).count(), 0, "{mode}: {outcomes:?}");
                 sim.clear_faults();
                 for (task, outcome) in TASKS.iter().zip(results(&reactor, &file, true)) {
@@ -245,12 +245,12 @@ fn a_durable_write_awaits_its_flush_and_reports_its_failure() {
 
         sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
         let outcome = reactor.block_on(file.write_durably(pattern(2, 4096), 0).outcome());
-        assert_eq!((outcome.result, outcome.fate), (Err(Errno::IO), Fate::Unknown), "{mode}");
+        assert_eq!((outcome.result, outcome.effect), (Err(Errno::IO), Effect::Unknown), "{mode}");
 
         sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
         reactor.start(file.write_durably(pattern(3, 4096), 0), Token::new(9)).unwrap();
         let failed = reap(&reactor, 1).remove(0);
-        assert_eq!((failed.result(), failed.fate()), (Err(Errno::IO), Fate::Unknown), "{mode}");
+        assert_eq!((failed.result(), failed.effect()), (Err(Errno::IO), Effect::Unknown), "{mode}");
 
         sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
         assert_eq!(reactor.block_on(file.datasync()), Err(Errno::IO), "{mode}");

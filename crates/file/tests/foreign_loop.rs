@@ -16,7 +16,7 @@ use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Errno, VirtualClock};
 use uringfs_file::{File, FileOptions, Tokens};
-use uringfs_reactor::{Completed, CompletionMode, Reactor, ReactorOptions, Token};
+use uringfs_reactor::{Completion, CompletionMode, Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 1 << 20;
 
@@ -51,7 +51,7 @@ impl Loop {
     }
 
     /// Reaps completions without waiting.
-    fn reap_until(&self, what: &str, count: usize) -> Vec<Completed> {
+    fn reap_until(&self, what: &str, count: usize) -> Vec<Completion> {
         let mut completed = Vec::new();
         self.run_until(what, || {
             self.reactor.reap(0, None, &mut completed).unwrap();
@@ -152,7 +152,7 @@ fn spawned_futures_run_on_timers_descriptors_and_messages() {
     outer.run_until("a timer", || steps.get() == 1);
     writing.write_all(b"x").unwrap();
     outer.run_until("a descriptor", || steps.get() == 2);
-    let remote = outer.reactor.inner().remote();
+    let remote = outer.reactor.inner().handle();
     for round in 0..100 {
         let (send, receive) = std::sync::mpsc::channel();
         let remote = remote.clone();
@@ -183,7 +183,7 @@ fn an_idle_reactor_is_not_readable() {
             outer.reactor.turn().unwrap();
             assert!(!outer.is_readable(), "{what}: after a read");
         }
-        let remote = outer.reactor.inner().remote();
+        let remote = outer.reactor.inner().handle();
         std::thread::spawn(move || remote.run(|_| {})).join().unwrap();
         assert!(outer.is_readable(), "{what}: a message has come");
         outer.reactor.turn().unwrap();

@@ -11,7 +11,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Errno, Payload, VirtualClock};
 use uringfs_file::{File, FileOptions, Tokens, WriteLocking};
-use uringfs_reactor::{CompletionMode, Outcome, Reactor, ReactorOptions, Token};
+use uringfs_reactor::{CompletionMode, OpResult, Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 4 << 20;
 /// Batches of operations in one run.
@@ -122,7 +122,7 @@ impl Step {
     }
 }
 
-type Future<'a> = Pin<Box<dyn std::future::Future<Output = Outcome> + 'a>>;
+type Future<'a> = Pin<Box<dyn std::future::Future<Output = OpResult> + 'a>>;
 
 /// Starts a step by token, or returns its future.
 fn begin<'a>(

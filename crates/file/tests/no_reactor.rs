@@ -16,7 +16,7 @@ use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{File, FileOptions};
-use uringfs_reactor::{Counter, Fate, Reactor, ReactorOptions, total};
+use uringfs_reactor::{Counter, Effect, Reactor, ReactorOptions, total};
 
 /// Counters are of the whole process: one test at a time.
 static COUNTS: Mutex<()> = Mutex::new(());
@@ -117,8 +117,8 @@ fn dropped_and_cancelled_operations_return_their_memory() {
         op.cancel();
         let outcome = block_on(op.outcome());
         match outcome.result {
-            Ok(4096) => assert_eq!(outcome.fate, Fate::Done),
-            Err(Errno::CANCELED) => assert_ne!(outcome.fate, Fate::Done),
+            Ok(4096) => assert_eq!(outcome.effect, Effect::Done),
+            Err(Errno::CANCELED) => assert_ne!(outcome.effect, Effect::Done),
             other => panic!("round {round}: {other:?}"),
         }
     }
@@ -137,10 +137,10 @@ fn errors_are_returned_and_a_removed_device_refuses() {
     let file = file_over(&sim);
     sim.fail_nth(Op::Write, 1, Errno::IO);
     let outcome = block_on(file.write(pattern(1, 4096), 0).outcome());
-    assert_eq!((outcome.result, outcome.fate), (Err(Errno::IO), Fate::Unknown));
+    assert_eq!((outcome.result, outcome.effect), (Err(Errno::IO), Effect::Unknown));
     file.device().remove();
     let outcome = block_on(file.write(pattern(1, 4096), 0).outcome());
-    assert_eq!((outcome.result, outcome.fate), (Err(Errno::NODEV), Fate::NotStarted));
+    assert_eq!((outcome.result, outcome.effect), (Err(Errno::NODEV), Effect::NotStarted));
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn readers_of_one_folio_wait_for_one_fill_without_threads() {
     let counters = reactor.counters();
     assert_eq!(counters.get(Counter::CacheFilled), 2);
     // All but the reader that fills it.
-    assert_eq!(counters.get(Counter::CacheArmed), READERS as u64 - 1);
+    assert_eq!(counters.get(Counter::CacheWaits), READERS as u64 - 1);
     assert_eq!(counters.get(Counter::CacheRestarted), READERS as u64 - 1);
     assert_eq!(counters.get(Counter::CacheThreads), 0);
 }

@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::event_loop::handle::Remote;
+use crate::event_loop::handle::ReactorHandle;
 use crate::options::ReactorOptions;
 use crate::reactor::Reactor;
 
@@ -21,8 +21,8 @@ use crate::reactor::Reactor;
 ///
 /// # Errors
 /// The error of creating the thread or its reactor. ECHILD in the child of a fork whose parent has a background reactor.
-pub fn service() -> io::Result<Remote> {
-    static BACKGROUND: Mutex<Option<Remote>> = Mutex::new(None);
+pub fn background_reactor() -> io::Result<ReactorHandle> {
+    static BACKGROUND: Mutex<Option<ReactorHandle>> = Mutex::new(None);
     let mut background = BACKGROUND.lock();
     match &*background {
         // Only the parent's reactor has the current state of what it serves, above all of page caches.
@@ -32,12 +32,12 @@ pub fn service() -> io::Result<Remote> {
     }
 }
 
-fn start_thread() -> io::Result<Remote> {
+fn start_thread() -> io::Result<ReactorHandle> {
     let (send, receive) = channel();
     let run = move || match Reactor::new(ReactorOptions::default()) {
         Ok(reactor) => {
             // The receiver below waits for this message.
-            let _ = send.send(Ok(reactor.inner().remote()));
+            let _ = send.send(Ok(reactor.inner().handle()));
             serve(&reactor);
         }
         Err(error) => {

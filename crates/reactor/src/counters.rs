@@ -31,37 +31,37 @@ macro_rules! counters {
 
 counters! {
     /// Reads that went out as one request, without a task.
-    SimpleTaken = "direct.simple.taken",
+    FastPathTaken = "direct.simple.taken",
     /// Not on the fast path: the switch is off.
-    SimpleOff = "direct.simple.refused.switched_off",
+    FastPathOff = "direct.simple.refused.switched_off",
     /// Not on the fast path: empty, or longer than a block.
-    SimpleLength = "direct.simple.refused.length",
+    FastPathLength = "direct.simple.refused.length",
     /// Not on the fast path: offset, length or memory is not aligned for the device.
-    SimpleAlignment = "direct.simple.refused.alignment",
+    FastPathAlignment = "direct.simple.refused.alignment",
     /// Not on the fast path: not within the file's size.
-    SimpleSize = "direct.simple.refused.size",
+    FastPathSize = "direct.simple.refused.size",
     /// Not on the fast path: not within one written extent.
-    SimpleExtent = "direct.simple.refused.extent",
+    FastPathExtent = "direct.simple.refused.extent",
     /// Not on the fast path: the file's access time is due for an update.
-    SimpleTimes = "direct.simple.refused.times",
+    FastPathAtime = "direct.simple.refused.times",
     /// Not on the fast path: the page cache has dirty folios of the file.
-    SimpleUnsaved = "direct.simple.refused.unsaved",
+    FastPathDirty = "direct.simple.refused.unsaved",
     /// Not on the fast path: several buffers.
-    SimplePieces = "direct.simple.refused.pieces",
+    FastPathVectored = "direct.simple.refused.pieces",
     /// Not on the fast path: the operation has a deadline.
-    SimpleDeadline = "direct.simple.refused.deadline",
+    FastPathDeadline = "direct.simple.refused.deadline",
     /// Not on the fast path: no free slot in the queue.
-    SimpleFull = "direct.simple.refused.queue_full",
+    FastPathQueueFull = "direct.simple.refused.queue_full",
     /// Operations on the slow path, as a task.
-    General = "direct.general",
+    SlowPath = "direct.general",
     /// Reads and writes through a bounce buffer, for alignment.
     Bounced = "direct.bounced",
     /// Writes of whole blocks under the writer bias, without a lock.
-    WriteShared = "direct.write.shared",
+    WriteUnlocked = "direct.write.shared",
     /// Atomic writes of a range, out of place.
     WriteAtomic = "direct.write.atomic",
     /// Overwrites that took a range lock, because another writer excluded them.
-    WriteRanged = "direct.write.range_locked",
+    WriteRangeLocked = "direct.write.range_locked",
     /// Writes that excluded overwriters: part of a block.
     WriteUnaligned = "direct.write.exclusive.unaligned",
     /// Writes that excluded overwriters: they zero the gap between the file's end and their own start.
@@ -69,17 +69,17 @@ counters! {
     /// Appends. They exclude other writers, because they write where the file ends.
     WriteAppend = "direct.write.exclusive.append",
     /// Changes of a file's size, which exclude all writers.
-    WriteSize = "direct.write.exclusive.size",
+    WriteResize = "direct.write.exclusive.size",
     /// Changes of a file's space (preallocate, punch, zero, discard), which exclude all writers.
-    WriteSpace = "direct.write.exclusive.space",
+    WriteFallocate = "direct.write.exclusive.space",
     /// Writes that first stripped privileges: set-ID bits, capabilities.
-    WriteRights = "direct.write.exclusive.rights",
+    WriteStripPrivileges = "direct.write.exclusive.rights",
     /// Writes that took the file's exclusive lock because `direct.write_lock=exclusive`.
     WriteAlways = "direct.write.exclusive.always",
     /// Reads that found all their folios in the page cache.
     CacheHit = "buffered.hit",
     /// Callbacks that reads registered on a folio, to wait for it.
-    CacheArmed = "buffered.wait.callbacks",
+    CacheWaits = "buffered.wait.callbacks",
     /// Reads that the fill of a folio restarted.
     CacheRestarted = "buffered.wait.restarts",
     /// Reads that waited in a thread: `buffered.wait=thread`.
@@ -87,15 +87,15 @@ counters! {
     /// Folios that readers filled from the device.
     CacheFilled = "buffered.filled",
     /// Folios that readahead filled.
-    CacheAhead = "buffered.readahead",
+    CacheReadahead = "buffered.readahead",
     /// Reads that bypassed the cache, because another reactor's fill took too long.
-    CacheLate = "buffered.late",
+    CacheWaitTimeout = "buffered.late",
     /// Reads that bypassed the cache, because it had no room.
     CacheBypassed = "buffered.bypassed",
     /// Folios that writes made dirty.
-    CacheWritten = "buffered.written",
+    CacheDirtied = "buffered.written",
     /// Folios that were written back.
-    CacheSaved = "buffered.written_back",
+    CacheWrittenBack = "buffered.written_back",
     /// Buffered writes that waited because too many folios were dirty.
     CacheThrottled = "buffered.throttled",
     /// Buffered writes that went to the device at once, because the cache had no room.
@@ -113,7 +113,7 @@ counters! {
     /// Operations from threads without a reactor.
     Remote = "reactor.remote",
     /// Messages received.
-    Letters = "reactor.letters",
+    Messages = "reactor.letters",
     /// Times that the thread went to sleep.
     Sleeps = "reactor.sleeps",
     /// Transfers that named their file by registered index.

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_ring::{Wait, WaitOutput};
 
-use crate::event_loop::core::{Inner, TimerEvent};
+use crate::event_loop::core::{ReactorCore, TimerEvent};
 use crate::reactor::Reactor;
 use crate::tasks::waiters::WaitResult;
 
@@ -99,7 +99,7 @@ fn bytes_moved((wait, result): (Wait, Result<WaitOutput, Errno>)) -> (Buffer, Re
 }
 
 async fn wait_until(
-    inner: &Rc<Inner>,
+    inner: &Rc<ReactorCore>,
     wait: Wait,
     deadline: Option<Instant>,
 ) -> (Wait, Result<WaitOutput, Errno>) {

@@ -20,7 +20,7 @@ use uringfs_device::{Device, Tag};
 use uringfs_ring::{Features, fork_count, install_fork_handler};
 
 use crate::counters::{self, Counters};
-use crate::event_loop::core::{Current, Inner, ReactorMailbox};
+use crate::event_loop::core::{Current, ReactorCore, ReactorMailbox};
 use crate::event_loop::siblings::{self, Siblings};
 use crate::event_loop::sleep::RECHECK_INTERVAL;
 use crate::event_loop::waker::task_waker;
@@ -29,8 +29,8 @@ use crate::io::dispatch::{InFlight, IoDispatch};
 use crate::io::rings::make_rings;
 use crate::io::route::QueueRoute;
 use crate::options::{CompletionMode, ReactorOptions, Require};
-use crate::tasks::completion::{Completed, Token};
-use crate::tasks::operation_state::Asker;
+use crate::tasks::completion::{Completion, Token};
+use crate::tasks::operation_state::Requester;
 use crate::tasks::task::{ROOT, Tasks};
 use crate::tasks::timer::Timers;
 use crate::tasks::waiters::WaitCells;
@@ -49,7 +49,7 @@ const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 /// it began, and once none of its requests is in flight, it then cancels its operations. Those that wait for a lock end
 /// with ECANCELED.
 pub struct Reactor {
-    inner: Rc<Inner>,
+    inner: Rc<ReactorCore>,
 }
 
 static NEXT_NUMBER: AtomicU16 = AtomicU16::new(0);
@@ -111,7 +111,7 @@ impl Reactor {
         };
         let task_mailbox = mailbox.clone();
         let make_waker = move |task| task_waker(task, &task_mailbox);
-        let inner = Rc::new_cyclic(|weak_self| Inner {
+        let inner = Rc::new_cyclic(|weak_self| ReactorCore {
             weak_self: weak_self.clone(),
             io: RefCell::new(io),
             tasks: RefCell::new(Tasks::new(Box::new(make_waker))),
@@ -146,7 +146,7 @@ impl Reactor {
 
     /// The interface for operations.
     #[inline]
-    pub fn inner(&self) -> &Rc<Inner> {
+    pub fn inner(&self) -> &Rc<ReactorCore> {
         &self.inner
     }
 
@@ -236,7 +236,7 @@ impl Reactor {
         &self,
         min: usize,
         timeout: Option<Duration>,
-        completed: &mut Vec<Completed>,
+        completed: &mut Vec<Completion>,
     ) -> Result<(), Errno> {
         self.inner.reap(min, timeout, completed)
     }
@@ -245,7 +245,7 @@ impl Reactor {
     /// what became of it. A cancel is never lost, however full the queues are.
     pub fn cancel(&self, token: Token) {
         self.inner.io.borrow_mut().cancel(Tag(token.get()));
-        let is = |asker: &Asker| matches!(asker, Asker::Token(other) if *other == token);
+        let is = |requester: &Requester| matches!(requester, Requester::Token(other) if *other == token);
         self.inner.cancel_operations(is, Errno::CANCELED);
     }
 
@@ -328,11 +328,11 @@ fn check_tier(options: &ReactorOptions, ring: Option<&io::Error>) -> io::Result<
 
 /// Marks the thread as inside [`Reactor::block_on`].
 struct BlockOnGuard<'i> {
-    inner: &'i Inner,
+    inner: &'i ReactorCore,
 }
 
 impl BlockOnGuard<'_> {
-    fn begin(inner: &Inner) -> BlockOnGuard<'_> {
+    fn begin(inner: &ReactorCore) -> BlockOnGuard<'_> {
         let is_nested = inner.in_block_on.get() || inner.is_in_user_code();
         assert!(
             !is_nested,
@@ -349,7 +349,7 @@ impl Drop for BlockOnGuard<'_> {
     }
 }
 
-impl Inner {
+impl ReactorCore {
     /// The kernel takes no more requests, and has not reported what became of those in flight: all callers that wait get
     /// EIO. Rings and operations keep the memory. The requests stay counted in forever, since they may still write, and
     /// for the same reason their devices keep their indexes.

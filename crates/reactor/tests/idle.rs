@@ -51,7 +51,7 @@ fn an_idle_reactor_uses_no_cpu() {
 
             is_idle(&format!("{name}, a message"), || {
                 let (send, receive) = std::sync::mpsc::channel();
-                let handle = reactor.inner().remote();
+                let handle = reactor.inner().handle();
                 let sender = std::thread::spawn(move || {
                     std::thread::sleep(IDLE);
                     assert!(handle.run(move |_| send.send(()).unwrap()));
@@ -62,7 +62,7 @@ fn an_idle_reactor_uses_no_cpu() {
                     }
                     // The message itself wakes no future: look again after a while.
                     let waker = context.waker().clone();
-                    let handle = reactor.inner().remote();
+                    let handle = reactor.inner().handle();
                     std::thread::spawn(move || {
                         std::thread::sleep(IDLE / 10);
                         drop(handle);

@@ -19,7 +19,7 @@ use uringfs_device::backend::file::{Allocation, File as ImageFile};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Device, Durability, Op, Payload};
-use uringfs_reactor::{Asker, Operation, Order, Reactor, ReactorOptions, Token, quiescence};
+use uringfs_reactor::{Requester, Operation, RequestSpec, Reactor, ReactorOptions, Token, quiescence};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -232,10 +232,10 @@ fn start<F: Future<Output = ()> + 'static>(
     body: impl FnOnce(Operation, Device) -> F,
 ) {
     let inner = reactor.inner();
-    let admitted = inner.admit(device.core()).unwrap();
-    let asker = Asker::Token(Token::new(token));
+    let permit = inner.admit_operation(device.core()).unwrap();
+    let requester = Requester::Token(Token::new(token));
     let device = device.clone();
-    inner.start_operation(admitted, asker, None, |operation| body(operation, device));
+    inner.start_operation(permit, requester, None, |operation| body(operation, device));
 }
 
 /// Starts an operation that ends when the returned cell is set.
@@ -252,9 +252,9 @@ fn start_asleep(reactor: &Reactor, device: &Device) -> Rc<Cell<bool>> {
 }
 
 async fn read(operation: &Operation, device: &Device, address: u64) {
-    let order = Order { op: Op::Read, durability: Durability::Volatile, address };
+    let spec = RequestSpec { op: Op::Read, durability: Durability::Volatile, address };
     let payload = Payload::Buffer(Buffer::zeroed(512));
-    let request = operation.request(device.core(), order, payload).await;
+    let request = operation.request(device.core(), spec, payload).await;
     assert_eq!(request.result(), Ok(512));
 }
 
@@ -323,7 +323,7 @@ fn start_waiting(reactor: &Reactor, device: &Device, token: u64, held: &Held) {
             held.waiter.replace(Some(context.waker().clone()));
             if held.is_free.get() { Poll::Ready(()) } else { Poll::Pending }
         });
-        let waited = operation.wait_uncounted(is_free).await;
+        let waited = operation.wait_quiescent(is_free).await;
         operation.end(Payload::Length(0), waited.map(|()| 0));
     });
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::{Clock, Device, Payload, VirtualClock};
-use uringfs_reactor::{Asker, Reactor, ReactorOptions, Token};
+use uringfs_reactor::{Requester, Reactor, ReactorOptions, Token};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -155,9 +155,9 @@ fn the_longest_duration_does_not_overflow() {
     });
     let device = Device::new(Memory::new(4096).unwrap()).unwrap();
     let inner = reactor.inner();
-    let admitted = inner.admit(device.core()).unwrap();
-    let asker = Asker::Token(Token::new(1));
-    inner.start_operation(admitted, asker, None, async |operation| {
+    let permit = inner.admit_operation(device.core()).unwrap();
+    let requester = Requester::Token(Token::new(1));
+    inner.start_operation(permit, requester, None, async |operation| {
         operation.sleep(MS).await;
         operation.end(Payload::Length(0), Ok(0));
     });

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use tier::on_every_tier;
-use uringfs_reactor::{Counter, Inner, MAX_WAITS, Reactor, ReactorOptions, Remote};
+use uringfs_reactor::{Counter, ReactorCore, MAX_WAITS, Reactor, ReactorOptions, ReactorHandle};
 
 fn reactor() -> Reactor {
     Reactor::new(ReactorOptions::default()).unwrap()
@@ -76,7 +76,7 @@ fn each_message_is_read_once_and_in_its_senders_order() {
         let done = Arc::new(Flag::default());
         let senders: Vec<_> = (0..SENDERS)
             .map(|sender| {
-                let (handle, read, done) = (reactor.inner().remote(), read.clone(), done.clone());
+                let (handle, read, done) = (reactor.inner().handle(), read.clone(), done.clone());
                 // One of them has a reactor, so it wakes the owner by a message from its ring.
                 let own = sender == 0;
                 std::thread::spawn(move || {
@@ -104,7 +104,7 @@ fn each_message_is_read_once_and_in_its_senders_order() {
         for sender in senders {
             sender.join().unwrap();
         }
-        assert!(reactor.counters().get(Counter::Letters) >= SENDERS as u64 * MESSAGES);
+        assert!(reactor.counters().get(Counter::Messages) >= SENDERS as u64 * MESSAGES);
     });
 }
 
@@ -114,18 +114,18 @@ fn two_reactors_play_ping_pong() {
         const ROUNDS: u64 = 3000;
         let done = Arc::new(Flag::default());
         let one = reactor();
-        let (send, receive) = channel::<Remote>();
+        let (send, receive) = channel::<ReactorHandle>();
         let other = {
             let done = done.clone();
             std::thread::spawn(move || {
                 let reactor = reactor();
-                send.send(reactor.inner().remote()).unwrap();
+                send.send(reactor.inner().handle()).unwrap();
                 reactor.block_on(done.wait());
             })
         };
         let there = receive.recv().unwrap();
         let ended = Arc::new(Flag::default());
-        fn hit(to: Remote, from: Remote, left: u64, ended: Arc<Flag>) {
+        fn hit(to: ReactorHandle, from: ReactorHandle, left: u64, ended: Arc<Flag>) {
             let back = to.clone();
             let sent = to.run(move |_| match left {
                 0 => ended.set(),
@@ -133,7 +133,7 @@ fn two_reactors_play_ping_pong() {
             });
             assert!(sent);
         }
-        hit(there, one.inner().remote(), ROUNDS, ended.clone());
+        hit(there, one.inner().handle(), ROUNDS, ended.clone());
         one.block_on(ended.wait());
         done.set();
         other.join().unwrap();
@@ -188,7 +188,7 @@ fn a_waker_that_outlives_its_reactor_keeps_no_ring() {
             waker = Some(context.waker().clone());
             Poll::Ready(())
         }));
-        let handle = reactor.inner().remote();
+        let handle = reactor.inner().handle();
         drop(reactor);
         assert_eq!(rings(), before);
         waker.unwrap().wake();
@@ -215,9 +215,9 @@ fn a_message_is_read_when_the_senders_ring_cannot_notify() {
 /// Lets another thread `send` a message when the reactor sleeps. True when the reactor reads it.
 fn is_read_while_asleep(
     reactor: &Reactor,
-    send: impl FnOnce(Remote, Box<dyn FnOnce(&Rc<Inner>) + Send>) + Send,
+    send: impl FnOnce(ReactorHandle, Box<dyn FnOnce(&Rc<ReactorCore>) + Send>) + Send,
 ) -> bool {
-    let (flag, handle) = (Arc::new(Flag::default()), reactor.inner().remote());
+    let (flag, handle) = (Arc::new(Flag::default()), reactor.inner().handle());
     let (read, counters) = (flag.clone(), reactor.counters());
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -243,7 +243,7 @@ fn a_message_reaches_the_right_reactor_of_a_thread() {
         let (first, second) = (reactor(), reactor());
         let (send, receive) = channel();
         let own = std::rc::Rc::as_ptr(second.inner()) as usize;
-        let sent = second.inner().remote().run(move |inner| {
+        let sent = second.inner().handle().run(move |inner| {
             send.send(std::rc::Rc::as_ptr(inner) as usize).unwrap();
         });
         assert!(sent);
@@ -258,14 +258,14 @@ fn a_message_reaches_the_right_reactor_of_a_thread() {
 #[test]
 fn a_drop_ends_although_every_message_sends_another() {
     on_every_tier("a_drop_ends_although_every_message_sends_another", |_| {
-        fn again(handle: Remote, refused: Arc<AtomicBool>) {
+        fn again(handle: ReactorHandle, refused: Arc<AtomicBool>) {
             let (to, flag) = (handle.clone(), refused.clone());
             if !handle.run(move |_| again(to, flag)) {
                 refused.store(true, Ordering::Relaxed);
             }
         }
         let (reactor, refused) = (reactor(), Arc::default());
-        again(reactor.inner().remote(), Arc::clone(&refused));
+        again(reactor.inner().handle(), Arc::clone(&refused));
         drop(reactor);
         assert!(refused.load(Ordering::Relaxed), "the last message was not returned");
     });
@@ -276,7 +276,7 @@ fn messages_to_a_dropped_reactor_are_returned() {
     on_every_tier("messages_to_a_dropped_reactor_are_returned", |_| {
         for _ in 0..50 {
             let reactor = reactor();
-            let handle = reactor.inner().remote();
+            let handle = reactor.inner().handle();
             let (sent, read) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
             let sender = {
                 let (sent, read) = (sent.clone(), read.clone());

@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{READS} reads of {BLOCK} bytes, {:.0} a second", READS as f64 / seconds);
     println!("queue {queue}: {why}");
     let counters = reactor.counters();
-    println!("fast-path reads: {}", counters.get(Counter::SimpleTaken));
+    println!("fast-path reads: {}", counters.get(Counter::FastPathTaken));
     println!("system calls for the ring: {}", counters.get(Counter::Enters));
     Ok(())
 }

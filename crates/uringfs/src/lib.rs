@@ -49,8 +49,8 @@ pub use uringfs_file::{
     WriteLocking,
 };
 pub use uringfs_reactor::{
-    Completed, CompletionMode, Counter, Counters, Domain, Epoch, Fate, Outcome, Reactor,
-    ReactorOptions, Refused, Remote, Require, Token, quiescence, total,
+    Completion, CompletionMode, Counter, Counters, Domain, Epoch, Effect, OpResult, Reactor,
+    ReactorOptions, SubmitError, ReactorHandle, Require, Token, quiescence, total,
 };
 pub use uringfs_ring::{Feature, Features};
 pub use uringfs_volume::{

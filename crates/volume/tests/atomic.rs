@@ -107,7 +107,7 @@ fn an_atomic_write_counts_as_one_lock_acquisition() {
     let reactor = reactor();
     let (_sim, volume) = new_volume();
     let file = file_of_ones(&volume, &reactor);
-    let exclusive = [Counter::WriteUnaligned, Counter::WriteGap, Counter::WriteSpace];
+    let exclusive = [Counter::WriteUnaligned, Counter::WriteGap, Counter::WriteFallocate];
     let count = |counter| reactor.counters().get(counter);
     let before = exclusive.map(count);
     for round in 0..10 {

@@ -127,13 +127,13 @@ fn overwrites_within_a_clock_tick_take_the_fast_path() {
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
     machine.write(&file, 4096);
-    let (before, shared) = (machine.count(Counter::General), machine.count(Counter::WriteShared));
+    let (before, shared) = (machine.count(Counter::SlowPath), machine.count(Counter::WriteUnlocked));
     for _ in 0..2000 {
         machine.write(&file, 4096);
     }
-    assert_eq!(machine.count(Counter::WriteShared), shared + 2000);
+    assert_eq!(machine.count(Counter::WriteUnlocked), shared + 2000);
     // Once for each tick of the coarse clock, which ticks every few milliseconds.
-    assert!(machine.count(Counter::General) < before + 2000);
+    assert!(machine.count(Counter::SlowPath) < before + 2000);
 }
 
 #[test]
@@ -146,17 +146,17 @@ fn reads_update_the_access_time_by_relatime() {
     let kept = OpenOptions { access_time: AccessTime::Kept, ..OpenOptions::direct() };
     machine.read(&volume.open("/a", kept).unwrap());
     assert_eq!(inode(&volume, "/a").accessed, Time::of_nanoseconds(1));
-    let refused = machine.count(Counter::SimpleTimes);
+    let refused = machine.count(Counter::FastPathAtime);
     machine.read(&file);
     let first = inode(&volume, "/a").accessed;
     assert!(first > Time::of_nanoseconds(2));
-    assert_eq!(machine.count(Counter::SimpleTimes), refused + 1);
-    let simple = machine.count(Counter::SimpleTaken);
+    assert_eq!(machine.count(Counter::FastPathAtime), refused + 1);
+    let simple = machine.count(Counter::FastPathTaken);
     for _ in 0..100 {
         machine.read(&file);
     }
     assert_eq!(inode(&volume, "/a").accessed, first);
-    assert_eq!(machine.count(Counter::SimpleTaken), simple + 100);
+    assert_eq!(machine.count(Counter::FastPathTaken), simple + 100);
     drop((file, volume));
     assert_eq!(inode(&machine.volume(), "/a").accessed, first);
 }

@@ -23,7 +23,7 @@ fn a_file_is_opened_buffered_unless_direct_is_requested() {
     let direct = volume.open("/a", OpenOptions::direct()).unwrap();
 
     reactor.block_on(file.write(Buffer::copy_of(b"hello"), 3)).1.unwrap();
-    assert_eq!(reactor.counters().get(Counter::CacheWritten), 1);
+    assert_eq!(reactor.counters().get(Counter::CacheDirtied), 1);
     assert_eq!(cache.statistics().unsaved_bytes, 4096);
     let mut found = [0; 5];
     assert_eq!((file.try_read(&mut found, 3), &found), (Ok(5), b"hello"));

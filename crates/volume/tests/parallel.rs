@@ -24,11 +24,11 @@ const EXCLUSIVE: [Counter; 8] = [
     Counter::WriteUnaligned,
     Counter::WriteGap,
     Counter::WriteAppend,
-    Counter::WriteSize,
-    Counter::WriteSpace,
-    Counter::WriteRights,
+    Counter::WriteResize,
+    Counter::WriteFallocate,
+    Counter::WriteStripPrivileges,
     Counter::WriteAlways,
-    Counter::WriteRanged,
+    Counter::WriteRangeLocked,
 ];
 
 fn new_volume() -> (Device, Volume) {
@@ -81,7 +81,7 @@ fn counted(write_lock: WriteLocking, is_written: bool) -> ([u64; 8], u64) {
                 let reactor = reactor();
                 overwrite(&reactor, file, byte, WRITES, never);
                 let count = |counter| reactor.counters().get(counter);
-                (EXCLUSIVE.map(count), count(Counter::WriteShared))
+                (EXCLUSIVE.map(count), count(Counter::WriteUnlocked))
             })
         });
         threads.map(|thread| thread.join().unwrap())

@@ -16,7 +16,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Recording, Sim, SimOptions};
 use uringfs_device::{Clock, Device, Errno, VirtualClock};
 use uringfs_file::{File, Size, Tokens};
-use uringfs_reactor::{Completed, Reactor, ReactorOptions, Token};
+use uringfs_reactor::{Completion, Reactor, ReactorOptions, Token};
 use uringfs_volume::{CheckOptions, FormatOptions, OpenOptions, Volume};
 
 const SECTOR: u64 = 512;
@@ -246,7 +246,7 @@ impl Race {
         }
     }
 
-    fn ended(&mut self, completed: Completed) {
+    fn ended(&mut self, completed: Completion) {
         let number = completed.token().get() as usize;
         let result = completed.result();
         let operation = self.history.operations[number].clone();

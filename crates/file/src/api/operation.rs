@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Payload};
-use uringfs_reactor::{Counter, Fate, Outcome, OutcomeCell, Remote, current, service};
+use uringfs_reactor::{Counter, Effect, OpResult, ResultReceiver, ReactorHandle, current, background_reactor};
 
 use crate::api::request::{FileRequest, OpKind};
 use crate::buffered::read as buffered;
@@ -26,7 +26,7 @@ use crate::state::lock::WriteLock;
 pub struct Ask<R> {
     /// `None` once it has started, or was answered from the cache.
     request: Option<FileRequest>,
-    started: Option<(OutcomeCell, Option<Remote>)>,
+    started: Option<(ResultReceiver, Option<ReactorHandle>)>,
     output: PhantomData<fn() -> R>,
 }
 
@@ -193,12 +193,12 @@ impl<R> Ask<R> {
     /// outcome.
     pub fn cancel(&mut self) {
         if let Some(request) = self.request.take() {
-            let cell = OutcomeCell::default();
+            let cell = ResultReceiver::default();
             cell.sender().refuse(Errno::CANCELED, request.payload);
             self.started = Some((cell, None));
         } else if let Some((cell, Some(remote))) = &self.started {
             let cell = cell.clone();
-            remote.run(move |inner| inner.cancel_by_cell(&cell));
+            remote.run(move |inner| inner.cancel_awaited(&cell));
         }
     }
 
@@ -208,7 +208,7 @@ impl<R> Ask<R> {
     }
 
     /// Starts the operation if necessary, and polls its outcome.
-    fn poll_outcome(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
+    fn poll_outcome(&mut self, context: &mut Context<'_>) -> Poll<OpResult> {
         if self.started.is_none() {
             if let Some(outcome) = self.answer_from_cache() {
                 return Poll::Ready(outcome);
@@ -217,12 +217,12 @@ impl<R> Ask<R> {
         }
         let (cell, remote) = self.started.as_ref().expect("it was just started");
         let outcome = cell.poll(context);
-        if outcome.is_pending() && remote.as_ref().is_some_and(Remote::is_forked) {
+        if outcome.is_pending() && remote.as_ref().is_some_and(ReactorHandle::is_forked) {
             // The operation and its reactor belong to the parent process.
             let payload = Payload::Length(0);
-            return Poll::Ready(Outcome {
+            return Poll::Ready(OpResult {
                 result: Err(Errno::CHILD),
-                fate: Fate::Unknown,
+                effect: Effect::Unknown,
                 payload,
             });
         }
@@ -230,7 +230,7 @@ impl<R> Ask<R> {
     }
 
     /// Answers a read of cached bytes, which needs no reactor.
-    fn answer_from_cache(&mut self) -> Option<Outcome> {
+    fn answer_from_cache(&mut self) -> Option<OpResult> {
         let request = self.request.as_mut()?;
         let (OpKind::Read, Payload::Buffer(buffer)) = (request.kind, &mut request.payload) else {
             return None;
@@ -240,23 +240,23 @@ impl<R> Ask<R> {
             inner.count(Counter::CacheHit);
         }
         let FileRequest { payload, .. } = self.request.take()?;
-        Some(Outcome { result: Ok(read as u64), fate: Fate::Done, payload })
+        Some(OpResult { result: Ok(read as u64), effect: Effect::Done, payload })
     }
 
     /// Starts the operation on this thread's reactor, else on the process's background reactor.
     fn start(&mut self) {
         let Some(inner) = current() else { return self.start_in_background() };
-        let cell = OutcomeCell::default();
+        let cell = ResultReceiver::default();
         let request = self.request.take().expect("it has not been started");
         request.start_awaited(&inner, cell.sender());
-        inner.ask_for_turn();
-        self.started = Some((cell, Some(inner.remote())));
+        inner.request_turn();
+        self.started = Some((cell, Some(inner.handle())));
     }
 
     fn start_in_background(&mut self) {
-        let cell = OutcomeCell::default();
+        let cell = ResultReceiver::default();
         let request = self.request.take().expect("it has not been started");
-        let remote = match service() {
+        let remote = match background_reactor() {
             Err(error) => {
                 let why = Errno::from_io_error(&error).unwrap_or(Errno::NOSYS);
                 cell.sender().refuse(why, request.payload);
@@ -282,7 +282,7 @@ impl<R> Ask<R> {
     }
 
     /// The full outcome: the result, the fate and the memory.
-    pub async fn outcome(mut self) -> Outcome {
+    pub async fn outcome(mut self) -> OpResult {
         std::future::poll_fn(move |context| self.poll_outcome(context)).await
     }
 }
@@ -290,11 +290,11 @@ impl<R> Ask<R> {
 /// The output of an awaited [`Ask`].
 pub trait Answer {
     /// Converts an outcome.
-    fn from_outcome(outcome: Outcome) -> Self;
+    fn from_outcome(outcome: OpResult) -> Self;
 }
 
 impl Answer for (Buffer, Result<usize, Errno>) {
-    fn from_outcome(outcome: Outcome) -> Self {
+    fn from_outcome(outcome: OpResult) -> Self {
         match outcome.payload {
             Payload::Buffer(buffer) => (buffer, outcome.result.map(|bytes| bytes as usize)),
             Payload::Length(_) => (Buffer::zeroed(0), outcome.result.map(|bytes| bytes as usize)),
@@ -304,7 +304,7 @@ impl Answer for (Buffer, Result<usize, Errno>) {
 }
 
 impl Answer for (Buffer, Result<u64, Errno>) {
-    fn from_outcome(outcome: Outcome) -> Self {
+    fn from_outcome(outcome: OpResult) -> Self {
         match outcome.payload {
             Payload::Buffer(buffer) => (buffer, outcome.result),
             Payload::Length(_) => (Buffer::zeroed(0), outcome.result),
@@ -314,7 +314,7 @@ impl Answer for (Buffer, Result<u64, Errno>) {
 }
 
 impl Answer for (Vec<Buffer>, Result<usize, Errno>) {
-    fn from_outcome(outcome: Outcome) -> Self {
+    fn from_outcome(outcome: OpResult) -> Self {
         match outcome.payload {
             Payload::Buffers(buffers) => {
                 (buffers.into_vec(), outcome.result.map(|bytes| bytes as usize))
@@ -326,7 +326,7 @@ impl Answer for (Vec<Buffer>, Result<usize, Errno>) {
 }
 
 impl Answer for Result<(), Errno> {
-    fn from_outcome(outcome: Outcome) -> Self {
+    fn from_outcome(outcome: OpResult) -> Self {
         outcome.result.map(drop)
     }
 }

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{
-    Admitted, Asker, Counter, Inner, Operation, Outcome, OutcomeCell, OutcomeSender, Refused,
-    Unpushed,
+    AdmissionPermit, Requester, Counter, ReactorCore, Operation, OpResult, ResultReceiver, ResultSender, SubmitError,
+    PushError,
 };
 
 use crate::buffered::{read as buffered, write as buffered_write};
@@ -61,26 +61,26 @@ impl FileRequest {
     /// Starts it as a task of this reactor.
     ///
     /// # Errors
-    /// As [`Inner::admit`], with the memory.
-    pub(crate) fn start(self, inner: &Rc<Inner>, requester: Asker) -> Result<(), Refused> {
-        match inner.admit(&self.file.handle.core) {
-            Ok(admitted) => {
-                self.start_admitted(inner, admitted, requester);
+    /// As [`ReactorCore::admit`], with the memory.
+    pub(crate) fn start(self, inner: &Rc<ReactorCore>, requester: Requester) -> Result<(), SubmitError> {
+        match inner.admit_operation(&self.file.handle.core) {
+            Ok(permit) => {
+                self.start_admitted(inner, permit, requester);
                 Ok(())
             }
-            Err(error) => Err(Refused { error, payload: self.payload }),
+            Err(error) => Err(SubmitError { error, payload: self.payload }),
         }
     }
 
     /// Starts it for a caller that awaits: on the fast path where one device request does it.
-    pub(crate) fn start_awaited(self, inner: &Rc<Inner>, sender: OutcomeSender) {
+    pub(crate) fn start_awaited(self, inner: &Rc<ReactorCore>, sender: ResultSender) {
         let (request, sender) = match (self.fast_op(), self.payload) {
             (Some(op), Payload::Buffer(buffer)) => {
                 let handle = &*self.file.handle;
                 if let Err(error) = attach_first(inner, handle) {
                     return sender.refuse(error, Payload::Buffer(buffer));
                 }
-                match push_awaited(inner, handle, op, buffer, self.offset, sender) {
+                match push_fast_awaited(inner, handle, op, buffer, self.offset, sender) {
                     Ok(()) => return,
                     Err((sender, buffer)) => {
                         (FileRequest { payload: Payload::Buffer(buffer), ..self }, sender)
@@ -93,17 +93,17 @@ impl FileRequest {
                 (request, sender)
             }
         };
-        match inner.admit(&request.file.handle.core) {
-            Ok(admitted) => request.start_admitted(inner, admitted, Asker::Cell(sender)),
+        match inner.admit_operation(&request.file.handle.core) {
+            Ok(permit) => request.start_admitted(inner, permit, Requester::Future(sender)),
             Err(error) => sender.refuse(error, request.payload),
         }
     }
 
     /// Starts it on this reactor, which the caller's thread drives, and returns how it ended.
-    pub(crate) async fn run_here(self, inner: Rc<Inner>) -> Outcome {
-        let cell = OutcomeCell::default();
+    pub(crate) async fn run_here(self, inner: Rc<ReactorCore>) -> OpResult {
+        let cell = ResultReceiver::default();
         self.start_awaited(&inner, cell.sender());
-        inner.ask_for_turn();
+        inner.request_turn();
         poll_fn(|context| cell.poll(context)).await
     }
 
@@ -117,19 +117,19 @@ impl FileRequest {
     }
 
     /// Counts why a read is not one for the fast path by its form alone.
-    pub(crate) fn count_refusal(&self, inner: &Inner) {
+    pub(crate) fn count_refusal(&self, inner: &ReactorCore) {
         match (self.kind, &self.payload) {
-            (OpKind::Read, Payload::Buffers(_)) => inner.count(Counter::SimplePieces),
-            (OpKind::Read, _) if self.deadline.is_some() => inner.count(Counter::SimpleDeadline),
+            (OpKind::Read, Payload::Buffers(_)) => inner.count(Counter::FastPathVectored),
+            (OpKind::Read, _) if self.deadline.is_some() => inner.count(Counter::FastPathDeadline),
             _ => {}
         }
     }
 
     /// Starts what is counted in. Inlined where the kind is known, so that it is not asked twice.
     #[inline(always)]
-    pub(crate) fn start_admitted(self, inner: &Rc<Inner>, admitted: Admitted, requester: Asker) {
+    pub(crate) fn start_admitted(self, inner: &Rc<ReactorCore>, permit: AdmissionPermit, requester: Requester) {
         let FileRequest { file, kind, payload, offset, deadline } = self;
-        let task = Task { inner, admitted, requester, deadline };
+        let task = Task { inner, permit, requester, deadline };
         let length = payload.length();
         match kind {
             OpKind::Read if file.handle.waits_in_threads() => task.start(|operation| {
@@ -184,9 +184,9 @@ impl FileRequest {
 
 /// A task that is counted in, without its body.
 struct Task<'r> {
-    inner: &'r Rc<Inner>,
-    admitted: Admitted,
-    requester: Asker,
+    inner: &'r Rc<ReactorCore>,
+    permit: AdmissionPermit,
+    requester: Requester,
     deadline: Option<Instant>,
 }
 
@@ -196,7 +196,7 @@ impl Task<'_> {
     where
         F: Future<Output = ()> + 'static,
     {
-        self.inner.start_operation(self.admitted, self.requester, self.deadline, body);
+        self.inner.start_operation(self.permit, self.requester, self.deadline, body);
     }
 }
 
@@ -204,32 +204,32 @@ impl Task<'_> {
 ///
 /// # Errors
 /// Gives sender and buffer back where the slow path has to take it, and counts why.
-fn push_awaited(
-    inner: &Inner,
+fn push_fast_awaited(
+    inner: &ReactorCore,
     handle: &FileHandle,
     op: Op,
     buffer: Buffer,
     offset: u64,
-    sender: OutcomeSender,
-) -> Result<(), (OutcomeSender, Buffer)> {
+    sender: ResultSender,
+) -> Result<(), (ResultSender, Buffer)> {
     let place = |buffer: &Buffer| match op {
         Op::Read => fast_path::read(handle, buffer, offset),
         _ => fast_path::write(handle, buffer, offset),
     };
-    match inner.push_awaited(handle.index, op, buffer, sender, place) {
+    match inner.push_fast_awaited(handle.index, op, buffer, sender, place) {
         Ok(()) => {
-            inner.count(if op == Op::Read { Counter::SimpleTaken } else { Counter::WriteShared });
+            inner.count(if op == Op::Read { Counter::FastPathTaken } else { Counter::WriteUnlocked });
             Ok(())
         }
-        Err((Unpushed::NoPlace(buffer, refusal), sender)) => {
+        Err((PushError::NotEligible(buffer, refusal), sender)) => {
             if op == Op::Read {
                 fast_path::count_refusal(inner, handle, refusal);
             }
             Err((sender, buffer))
         }
-        Err((Unpushed::NoRoom(buffer), sender)) => {
+        Err((PushError::QueueFull(buffer), sender)) => {
             if op == Op::Read {
-                inner.count(Counter::SimpleFull);
+                inner.count(Counter::FastPathQueueFull);
             }
             Err((sender, buffer))
         }
@@ -240,7 +240,7 @@ fn push_awaited(
 ///
 /// # Errors
 /// ECHILD in the child of a fork, ENODEV when the device is closed, errors of attaching.
-pub(crate) fn attach_first(inner: &Inner, handle: &FileHandle) -> Result<bool, Errno> {
+pub(crate) fn attach_first(inner: &ReactorCore, handle: &FileHandle) -> Result<bool, Errno> {
     if inner.is_forked() {
         return Err(Errno::CHILD);
     }

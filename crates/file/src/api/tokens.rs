@@ -5,7 +5,7 @@
 
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload, Tag};
-use uringfs_reactor::{Asker, Counter, Reactor, Refused, Token, Unpushed};
+use uringfs_reactor::{Requester, Counter, Reactor, SubmitError, Token, PushError};
 
 use rustix::io::Errno;
 
@@ -25,31 +25,31 @@ pub trait Tokens {
     /// EAGAIN when as much is in flight as the reactor's depth allows, or when
     /// the kernel takes no more before something is reaped; ENODEV when the
     /// device is gone. Each gives the buffer back.
-    fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused>;
+    fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), SubmitError>;
 
     /// Writes `buffer` at `offset`.
     ///
     /// # Errors
     /// As [`Self::read`].
-    fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused>;
+    fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), SubmitError>;
 
     /// Starts any operation of a file.
     ///
     /// # Errors
     /// As [`Self::read`].
-    fn start<R>(&self, op: Ask<R>, token: Token) -> Result<(), Refused>;
+    fn start<R>(&self, op: Ask<R>, token: Token) -> Result<(), SubmitError>;
 }
 
 impl Tokens for Reactor {
     #[inline(always)]
-    fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused> {
+    fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), SubmitError> {
         let handle = &*file.handle;
         let inner = self.inner();
         let place = |buffer: &Buffer| fast_path::read(handle, buffer, offset);
         let tag = Tag(token.get());
-        match inner.push_simple(handle.index, Op::Read, buffer, tag, place) {
+        match inner.push_fast(handle.index, Op::Read, buffer, tag, place) {
             Ok(()) => {
-                inner.count(Counter::SimpleTaken);
+                inner.count(Counter::FastPathTaken);
                 Ok(())
             }
             Err(unpushed) => match read_unpushed(self, file, unpushed, offset, token) {
@@ -60,14 +60,14 @@ impl Tokens for Reactor {
     }
 
     #[inline(always)]
-    fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused> {
+    fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), SubmitError> {
         let handle = &*file.handle;
         let inner = self.inner();
         let place = |buffer: &Buffer| fast_path::write(handle, buffer, offset);
         let tag = Tag(token.get());
-        match inner.push_simple(handle.index, Op::Write, buffer, tag, place) {
+        match inner.push_fast(handle.index, Op::Write, buffer, tag, place) {
             Ok(()) => {
-                inner.count(Counter::WriteShared);
+                inner.count(Counter::WriteUnlocked);
                 Ok(())
             }
             Err(unpushed) => match write_unpushed(self, file, unpushed, offset, token) {
@@ -77,7 +77,7 @@ impl Tokens for Reactor {
         }
     }
 
-    fn start<R>(&self, op: Ask<R>, token: Token) -> Result<(), Refused> {
+    fn start<R>(&self, op: Ask<R>, token: Token) -> Result<(), SubmitError> {
         let FileRequest { file, kind, payload, offset, deadline } = op.into_request();
         match (kind, payload, deadline) {
             (OpKind::Read, Payload::Buffer(buffer), None) => {
@@ -89,7 +89,7 @@ impl Tokens for Reactor {
             (kind, payload, deadline) => {
                 let request = FileRequest { file, kind, payload, offset, deadline };
                 request.count_refusal(self.inner());
-                request.start(self.inner(), Asker::Token(token))
+                request.start(self.inner(), Requester::Token(token))
             }
         }
     }
@@ -99,13 +99,13 @@ impl Tokens for Reactor {
 fn read_unpushed(
     reactor: &Reactor,
     file: &File,
-    unpushed: Unpushed<Refusal>,
+    unpushed: PushError<Refusal>,
     offset: u64,
     token: Token,
-) -> Result<(), Refused> {
+) -> Result<(), SubmitError> {
     let (mut buffer, refusal) = match unpushed {
-        Unpushed::NoPlace(buffer, refusal) => (buffer, refusal),
-        Unpushed::NoRoom(buffer) => {
+        PushError::NotEligible(buffer, refusal) => (buffer, refusal),
+        PushError::QueueFull(buffer) => {
             return retry_attached(reactor, file, buffer, |buffer| {
                 reactor.read(file, buffer, offset, token)
             });
@@ -114,7 +114,7 @@ fn read_unpushed(
     let (inner, handle) = (reactor.inner(), &*file.handle);
     if let Some(read) = buffered::read_now(handle, &mut buffer, offset) {
         inner.count(Counter::CacheHit);
-        inner.answer(handle.index, token, buffer, read as u64);
+        inner.complete_now(handle.index, token, buffer, read as u64);
         return Ok(());
     }
     fast_path::count_refusal(inner, handle, refusal);
@@ -125,16 +125,16 @@ fn read_unpushed(
 fn write_unpushed(
     reactor: &Reactor,
     file: &File,
-    unpushed: Unpushed<Refusal>,
+    unpushed: PushError<Refusal>,
     offset: u64,
     token: Token,
-) -> Result<(), Refused> {
+) -> Result<(), SubmitError> {
     match unpushed {
-        Unpushed::NoPlace(buffer, _) => {
+        PushError::NotEligible(buffer, _) => {
             let kind = OpKind::Write(Durability::Volatile);
             start_task(reactor, file, kind, buffer, offset, token)
         }
-        Unpushed::NoRoom(buffer) => retry_attached(reactor, file, buffer, |buffer| {
+        PushError::QueueFull(buffer) => retry_attached(reactor, file, buffer, |buffer| {
             reactor.write(file, buffer, offset, token)
         }),
     }
@@ -146,17 +146,17 @@ fn retry_attached(
     reactor: &Reactor,
     file: &File,
     buffer: Buffer,
-    again: impl FnOnce(Buffer) -> Result<(), Refused>,
-) -> Result<(), Refused> {
+    again: impl FnOnce(Buffer) -> Result<(), SubmitError>,
+) -> Result<(), SubmitError> {
     match attach_first(reactor.inner(), &file.handle) {
         Ok(true) => again(buffer),
-        Ok(false) => Err(Refused { error: Errno::AGAIN, payload: Payload::Buffer(buffer) }),
-        Err(error) => Err(Refused { error, payload: Payload::Buffer(buffer) }),
+        Ok(false) => Err(SubmitError { error: Errno::AGAIN, payload: Payload::Buffer(buffer) }),
+        Err(error) => Err(SubmitError { error, payload: Payload::Buffer(buffer) }),
     }
 }
 
 /// The slow path of a transfer. Inlined where the kind is known, so that it is not asked twice; clones the
-/// file only for a request that is admitted.
+/// file only for a request that is permit.
 #[inline(always)]
 fn start_task(
     reactor: &Reactor,
@@ -165,15 +165,15 @@ fn start_task(
     buffer: Buffer,
     offset: u64,
     token: Token,
-) -> Result<(), Refused> {
+) -> Result<(), SubmitError> {
     let (inner, payload) = (reactor.inner(), Payload::Buffer(buffer));
-    match inner.admit(&file.handle.core) {
-        Ok(admitted) => {
+    match inner.admit_operation(&file.handle.core) {
+        Ok(permit) => {
             let file = file.clone();
             let request = FileRequest { file, kind, payload, offset, deadline: None };
-            request.start_admitted(inner, admitted, Asker::Token(token));
+            request.start_admitted(inner, permit, Requester::Token(token));
             Ok(())
         }
-        Err(error) => Err(Refused { error, payload }),
+        Err(error) => Err(SubmitError { error, payload }),
     }
 }

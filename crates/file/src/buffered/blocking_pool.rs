@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use uringfs_device::Payload;
 use uringfs_device::queue::QueueKind;
-use uringfs_reactor::{Outcome, Reactor, ReactorOptions};
+use uringfs_reactor::{OpResult, Reactor, ReactorOptions};
 use uringfs_sync::Oneshot;
 
 /// Threads at most. Further reads wait for an idle one.
@@ -22,11 +22,11 @@ struct Job {
     read: Box<Read>,
     /// The queue kind of the requesting reactor.
     queue: QueueKind,
-    result: Oneshot<Outcome>,
+    result: Oneshot<OpResult>,
 }
 
 /// Does a read on a pool thread's reactor.
-type Read = dyn FnOnce(&Reactor, Payload) -> Outcome + Send;
+type Read = dyn FnOnce(&Reactor, Payload) -> OpResult + Send;
 
 #[derive(Default)]
 struct Pool {
@@ -42,7 +42,7 @@ static WORK: Condvar = Condvar::new();
 pub(crate) async fn read(
     payload: Payload,
     queue: QueueKind,
-    read: impl FnOnce(&Reactor, Payload) -> Outcome + Send + 'static,
+    read: impl FnOnce(&Reactor, Payload) -> OpResult + Send + 'static,
 ) -> (Payload, Result<u64, Errno>) {
     let result = Oneshot::default();
     let job = Job { payload, read: Box::new(read), queue, result: result.clone() };
@@ -83,7 +83,7 @@ fn run_thread() {
         let (_, reactor) = current.get_or_insert_with(|| new_reactor(queue));
         let outcome = match reactor {
             Ok(reactor) => read(reactor, payload),
-            Err(_) => Outcome::refused(Errno::NOSYS, payload),
+            Err(_) => OpResult::not_started(Errno::NOSYS, payload),
         };
         result.set(outcome);
     }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_cache::{FOLIO, Fill, Full, Look, Told, WRITER};
 use uringfs_device::{Durability, Op, Payload};
-use uringfs_reactor::{Counter, Operation, Outcome, Reactor};
+use uringfs_reactor::{Counter, Operation, OpResult, Reactor};
 
 use crate::buffered::blocking_pool;
 use crate::buffered::coherence::begin_buffered;
@@ -122,7 +122,7 @@ async fn apply_advice(
             let last = end.min(handle.size()).div_ceil(FOLIO);
             let mut index = offset / FOLIO;
             while index < last {
-                operation.check()?;
+                operation.check_cancelled()?;
                 let folios = index..last.min(index + MAX_ADVISED_FOLIOS);
                 index = folios.end;
                 let window = ReadaheadWindow { folios, marker: None };
@@ -145,15 +145,15 @@ async fn apply_advice(
 pub(crate) async fn read_in_thread(
     operation: Operation,
     payload: Payload,
-    read: impl FnOnce(&Reactor, Payload) -> Outcome + Send + 'static,
+    read: impl FnOnce(&Reactor, Payload) -> OpResult + Send + 'static,
 ) {
     operation.count(Counter::CacheThreads);
     let mut operation = operation;
     // A cancelled read still gets its memory back when the thread is done with it.
     let queue = operation.queue_kind();
     let read = blocking_pool::read(payload, queue, read);
-    let (payload, result) = operation.uncounted(read).await;
-    let stopped = operation.check().map(|()| 0);
+    let (payload, result) = operation.while_quiescent(read).await;
+    let stopped = operation.check_cancelled().map(|()| 0);
     operation.end(payload, stopped.and(result));
 }
 
@@ -193,15 +193,15 @@ async fn read_all(
                 if is_marked {
                     read_ahead(operation, file, cache_handle, cache, index);
                 }
-                operation.count(Counter::CacheArmed);
+                operation.count(Counter::CacheWaits);
                 let wait = cache.pages().wait(index);
                 // A writer never waits while it holds a folio, and the device may not have its bytes: no time limit.
                 let waited = match by == operation.reactor_number() || by == WRITER {
-                    true => Some(operation.wait_uncounted(wait).await?),
-                    false => operation.wait_uncounted_for(wait, cache.fill_timeout()).await?,
+                    true => Some(operation.wait_quiescent(wait).await?),
+                    false => operation.wait_quiescent_timeout(wait, cache.fill_timeout()).await?,
                 };
                 let Some(waited) = waited else {
-                    operation.count(Counter::CacheLate);
+                    operation.count(Counter::CacheWaitTimeout);
                     *done +=
                         read_around_cache(operation, handle, payload, *done, at, length - *done)
                             .await?;
@@ -224,7 +224,7 @@ async fn read_all(
                 }
             }
             Look::Absent => {
-                operation.check()?;
+                operation.check_cancelled()?;
                 let last = (at + (length - *done)).div_ceil(FOLIO);
                 let mut window = match one_folio_only {
                     true => ReadaheadWindow { folios: index..index + 1, marker: None },
@@ -240,7 +240,7 @@ async fn read_all(
                 };
                 let filled = fill_first(operation, file, cache_handle, cache, fills, marker).await;
                 let Some((mut fill, filled)) = filled else { continue };
-                let is_active = operation.check();
+                let is_active = operation.check_cancelled();
                 if filled.is_ok() && is_active.is_ok() {
                     if cache_handle.counts_as_use(offset, *done) {
                         fill.touch((last - index) as u32);
@@ -281,7 +281,7 @@ async fn fill_first(
     };
     // Not cancellable: other readers wait for this fill.
     let filling = fill_from_device(operation, &file.handle, cache, &mut fill, start_others);
-    let filled = operation.unstopped(filling).await;
+    let filled = operation.uncancellable(filling).await;
     Some((fill, filled))
 }
 
@@ -351,7 +351,7 @@ fn begin_fills(
         let folios = range.start / FOLIO..range.end / FOLIO;
         let requested = folios.end.min(wanted.end).saturating_sub(folios.start.max(wanted.start));
         operation.count_many(Counter::CacheFilled, requested);
-        operation.count_many(Counter::CacheAhead, folios.end - folios.start - requested);
+        operation.count_many(Counter::CacheReadahead, folios.end - folios.start - requested);
     }
     Ok(fills)
 }
@@ -359,7 +359,7 @@ fn begin_fills(
 /// Fills folios in an operation of its own.
 fn start_fill(operation: &Operation, file: &File, mut fill: Fill) {
     let file = file.clone();
-    operation.start_beside(&file.handle.core.clone(), async move |operation| {
+    operation.spawn_detached(&file.handle.core.clone(), async move |operation| {
         let handle = &*file.handle;
         let cache_handle = handle.cache.as_ref().expect("a buffered read has a cache");
         let result =

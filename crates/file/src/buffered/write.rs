@@ -69,7 +69,7 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
     operation.end(payload, result);
 }
 
-/// Outcome of a buffered write.
+/// OpResult of a buffered write.
 enum WriteOutcome {
     /// All of it is in the cache.
     Cached,
@@ -105,7 +105,7 @@ impl BufferedWrite<'_> {
             self.delayed = reserve(operation, handle, folios_around(&self.range)).await?;
         }
         while self.done < self.range.end - self.range.start {
-            operation.check()?;
+            operation.check_cancelled()?;
             if !self.wait_below_dirty_limit(operation).await? {
                 return Ok(WriteOutcome::WriteThrough);
             }
@@ -146,7 +146,7 @@ impl BufferedWrite<'_> {
         if dirty.is_any() && dirty.flush_soon() {
             self.ensure_flusher(operation);
         }
-        Ok(operation.wait_uncounted_for(below, ROOM_TIMEOUT).await?.is_some())
+        Ok(operation.wait_quiescent_timeout(below, ROOM_TIMEOUT).await?.is_some())
     }
 
     /// Adds the next folios that are absent and written as a whole to the cache. Returns whether there were
@@ -181,15 +181,15 @@ impl BufferedWrite<'_> {
     ) -> Result<Option<Fill>, Errno> {
         let (handle, pages) = (&*self.file.handle, self.cache.pages());
         loop {
-            operation.check()?;
+            operation.check_cancelled()?;
             let has_room = match pages.change(index) {
                 Ok(Taken::Held(fill)) => return Ok(Some(fill)),
                 Ok(Taken::Busy { by }) => {
                     let wait = pages.wait(index);
                     let waited = match by == WRITER || by == operation.reactor_number() {
-                        true => Some(operation.wait_uncounted(wait).await?),
+                        true => Some(operation.wait_quiescent(wait).await?),
                         false => {
-                            operation.wait_uncounted_for(wait, self.cache.fill_timeout()).await?
+                            operation.wait_quiescent_timeout(wait, self.cache.fill_timeout()).await?
                         }
                     };
                     match waited {
@@ -260,7 +260,7 @@ impl BufferedWrite<'_> {
     fn mark_dirty(&mut self, operation: &Operation, fill: Fill, end: u64) {
         let dirty = self.file.handle.state.dirty();
         let range = fill.range();
-        operation.count_many(Counter::CacheWritten, (range.end - range.start) / FOLIO);
+        operation.count_many(Counter::CacheDirtied, (range.end - range.start) / FOLIO);
         let keep = || -> Arc<dyn DirtyFile> { self.file.direct().handle };
         if dirty.mark_dirty(keep, fill, end, self.generation, &mut self.delayed) {
             self.ensure_flusher(operation);
@@ -270,9 +270,9 @@ impl BufferedWrite<'_> {
     /// Starts the flusher. In virtual time it runs on this reactor.
     fn ensure_flusher(&self, operation: &Operation) {
         let FileHandle { state, core, .. } = &*self.file.handle;
-        if operation.is_time_virtual() {
+        if operation.has_virtual_clock() {
             let flusher = Flusher::new(state);
-            operation.start_beside(core, |operation| run_flusher(operation, flusher));
+            operation.spawn_detached(core, |operation| run_flusher(operation, flusher));
         } else {
             start_flusher(state, core);
         }
@@ -288,7 +288,7 @@ async fn lock_folios(
     loop {
         let start = range.start.min(handle.size());
         let lock = handle.state.lock_range(start..range.end, LockMode::Buffered);
-        let guard = operation.wait_uncounted(lock).await?;
+        let guard = operation.wait_quiescent(lock).await?;
         if range.start.min(handle.size()) >= start {
             return Ok(guard);
         }

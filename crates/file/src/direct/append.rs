@@ -30,7 +30,7 @@ pub(crate) async fn append(
     let (buffer, result) = match handle.state.append_queue().join(buffer, durability) {
         AppendRole::Lead(buffer) => lead(&mut operation, handle, buffer, durability).await,
         AppendRole::Wait(waiter) => {
-            let wakeup = match operation.wait_uncounted(waiter.notified()).await {
+            let wakeup = match operation.wait_quiescent(waiter.notified()).await {
                 Ok(wakeup) => wakeup,
                 Err(why) => match waiter.cancel() {
                     Some(buffer) => return operation.end(Payload::Buffer(buffer), Err(why)),
@@ -84,7 +84,7 @@ async fn lead(
         false => Ok(()),
     };
     // A cancelled leader stops alone: each follower waits for a commit of its own.
-    let is_stopped = durable.is_err() && operation.check().is_err();
+    let is_stopped = durable.is_err() && operation.check_cancelled().is_err();
     for append in group.drain(1..) {
         let wants_commit = append.wants_commit();
         let GroupedAppend { buffer, follower: Some(follower), result, .. } = append else {
@@ -118,7 +118,7 @@ async fn write_group(
     let written =
         write_at_end(operation, handle, group, |group| leader.take_followers(group)).await;
     match written {
-        Err(_) if group.len() > 1 && operation.check().is_err() => leader.requeue(group),
+        Err(_) if group.len() > 1 && operation.check_cancelled().is_err() => leader.requeue(group),
         Err(_) if group.len() > 1 => {
             // An append that finds no space does not fail the others.
             for index in 0..group.len() {
@@ -128,7 +128,7 @@ async fn write_group(
                 let written = write_at_end(operation, handle, &mut alone, |_| ()).await;
                 let alone = alone.pop().expect("it has one append");
                 (append.buffer, append.result) = (alone.buffer, alone.result);
-                if written.is_err() && operation.check().is_err() {
+                if written.is_err() && operation.check_cancelled().is_err() {
                     return leader.requeue(&mut group.split_off(index.max(1)));
                 }
             }

@@ -81,7 +81,7 @@ async fn write_and_swap(
     let length = range.end - range.start;
     let result = match replaced {
         Ok(()) => match map.commit(Durable::Data) {
-            Some(commit) => operation.wait_uncounted(commit).await.flatten(),
+            Some(commit) => operation.wait_quiescent(commit).await.flatten(),
             None => Ok(()),
         },
         Err(error) => Err(error),
@@ -136,5 +136,5 @@ async fn write_out_of_place(
         );
         (buffer, Box::pin(write).await.1)
     };
-    (buffer, written.and_then(|()| operation.check()))
+    (buffer, written.and_then(|()| operation.check_cancelled()))
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 use uringfs_device::{Durability, Op, Payload};
-use uringfs_reactor::{Counter, Operation, Order};
+use uringfs_reactor::{Counter, Operation, RequestSpec};
 
 use crate::direct::write_guard::{begin_write, lock_exclusive, note_write, zero_tail};
 use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, merge_zeros};
@@ -49,7 +49,7 @@ async fn truncate_or_extend(
     }
     note_write(operation, handle).await?;
     let changed = |was| size.min(was)..u64::MAX;
-    let _held = lock_exclusive(operation, handle, Counter::WriteSize, size, changed).await?;
+    let _held = lock_exclusive(operation, handle, Counter::WriteResize, size, changed).await?;
     if size > map.size() {
         zero_tail(operation, handle).await?;
         if size < handle.size() {
@@ -91,7 +91,7 @@ async fn fallocate_range(
     let end = offset.checked_add(length).filter(|end| *end <= MAX_FILE_SIZE).ok_or(Errno::FBIG)?;
     note_write(operation, handle).await?;
     let changed = |size| offset.min(size)..end;
-    let _held = lock_exclusive(operation, handle, Counter::WriteSpace, u64::MAX, changed).await?;
+    let _held = lock_exclusive(operation, handle, Counter::WriteFallocate, u64::MAX, changed).await?;
     match mode {
         FallocateMode::PunchHole => {
             let whole = zero_ends(operation, handle, offset..end).await?;
@@ -171,7 +171,7 @@ async fn discard_range(
         }
         note_write(operation, handle).await?;
         let _held =
-            lock_exclusive(operation, handle, Counter::WriteSpace, u64::MAX, |_| whole.clone())
+            lock_exclusive(operation, handle, Counter::WriteFallocate, u64::MAX, |_| whole.clone())
                 .await?;
         return map.remove(whole);
     }
@@ -244,13 +244,13 @@ async fn clear(
     let max = (max / block * block).max(block);
     let mut at = range.start;
     while at < range.end {
-        operation.check()?;
+        operation.check_cancelled()?;
         let mapping = handle.map.map(at);
         let length = mapping.length.min(range.end - at).min(max);
         if let Place::Written(address) = mapping.place {
             let payload = Payload::Length(length);
-            let order = Order { op, durability: Durability::Volatile, address };
-            operation.request(&handle.core, order, payload).await.result()?;
+            let spec = RequestSpec { op, durability: Durability::Volatile, address };
+            operation.request(&handle.core, spec, payload).await.result()?;
         }
         at += length;
     }

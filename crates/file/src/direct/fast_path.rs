@@ -4,7 +4,7 @@
 //! A refusal is counted by its reason and takes the slow path.
 
 use uringfs_buffer::Buffer;
-use uringfs_reactor::{Counter, Inner};
+use uringfs_reactor::{Counter, ReactorCore};
 
 use crate::map::refusal::Refusal;
 use crate::state::file::FileHandle;
@@ -57,18 +57,18 @@ fn eligible_length(
 
 /// Counts why a direct read was refused. A closed device is no such reason.
 #[cold]
-pub(crate) fn count_refusal(inner: &Inner, handle: &FileHandle, refusal: Refusal) {
+pub(crate) fn count_refusal(inner: &ReactorCore, handle: &FileHandle, refusal: Refusal) {
     if handle.cache.is_some() {
         return;
     }
     inner.count(match refusal {
-        Refusal::Length if !handle.options.simple_read => Counter::SimpleOff,
-        Refusal::Length => Counter::SimpleLength,
-        Refusal::Alignment => Counter::SimpleAlignment,
-        Refusal::Size => Counter::SimpleSize,
-        Refusal::Dirty => Counter::SimpleUnsaved,
-        Refusal::Noted => Counter::SimpleTimes,
-        Refusal::Extent => Counter::SimpleExtent,
+        Refusal::Length if !handle.options.simple_read => Counter::FastPathOff,
+        Refusal::Length => Counter::FastPathLength,
+        Refusal::Alignment => Counter::FastPathAlignment,
+        Refusal::Size => Counter::FastPathSize,
+        Refusal::Dirty => Counter::FastPathDirty,
+        Refusal::Noted => Counter::FastPathAtime,
+        Refusal::Extent => Counter::FastPathExtent,
         Refusal::Closed | Refusal::Locked => return,
     });
 }

@@ -34,7 +34,7 @@ pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload,
             Ok(read) if read > left(handle, offset) => {
                 operation.end(ended.payload, Ok(left(handle, offset)));
             }
-            _ => operation.end_as(ended),
+            _ => operation.end_with(ended),
         }
     } else {
         operation.count(Counter::Bounced);

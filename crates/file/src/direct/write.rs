@@ -129,7 +129,7 @@ async fn write_bounced(
 ) -> Result<u64, Errno> {
     let mut at = range.start;
     while at < range.end {
-        operation.check()?;
+        operation.check_cancelled()?;
         let end = range.end.min((at / MAX_BOUNCE_BYTES + 1) * MAX_BOUNCE_BYTES);
         let blocks = blocks_around(guard.block, at..end);
         let bytes = |bounce: &mut Buffer| {

@@ -87,8 +87,8 @@ pub(crate) async fn note_write(
     match handle.map.note_write() {
         None => Ok(()),
         Some(done) => {
-            operation.count(Counter::WriteRights);
-            operation.wait_uncounted(done).await?
+            operation.count(Counter::WriteStripPrivileges);
+            operation.wait_quiescent(done).await?
         }
     }
 }
@@ -111,12 +111,12 @@ pub(crate) async fn begin_write(
         }
         let held = if is_biased {
             operation.count(match handle.submission {
-                None => Counter::WriteShared,
+                None => Counter::WriteUnlocked,
                 Some(_) => Counter::WriteAlways,
             });
             HeldLocks::default()
         } else {
-            operation.count(Counter::WriteRanged);
+            operation.count(Counter::WriteRangeLocked);
             let lock =
                 lock_clean(operation, handle, range.clone(), range.clone(), LockMode::Overwrite);
             let guard = Box::pin(lock).await?;

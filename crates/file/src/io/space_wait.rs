@@ -74,7 +74,7 @@ impl SpaceWait {
                 if self.commits > MAX_COMMITS {
                     return Err(Errno::NOSPC);
                 }
-                operation.wait_uncounted(commit).await?
+                operation.wait_quiescent(commit).await?
             }
             Prepared::AfterQuiescence(epoch) => {
                 let now = operation.now();

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, MAX_SEGMENTS, Op, Payload, Request, Tag};
-use uringfs_reactor::{Operation, Order, RequestFuture};
+use uringfs_reactor::{Operation, RequestSpec, RequestFuture};
 
 use crate::map::mapping::{Mapping, Place};
 use crate::state::file::FileHandle;
@@ -32,8 +32,8 @@ pub(crate) fn transfer<'a>(
     let max = handle.device.geometry().max_transfer as u64;
     match handle.map.written(offset, length) {
         Some(address) if length <= max && buffer_count(&payload) <= MAX_SEGMENTS => {
-            let order = Order { op, durability, address };
-            Transfer::Whole(issue(operation, handle, order, payload))
+            let spec = RequestSpec { op, durability, address };
+            Transfer::Whole(issue(operation, handle, spec, payload))
         }
         _ => {
             let split = transfer_split(operation, handle, op, durability, payload, offset);
@@ -47,14 +47,14 @@ pub(crate) fn transfer<'a>(
 fn issue<'a>(
     operation: &'a Operation,
     handle: &FileHandle,
-    order: Order,
+    spec: RequestSpec,
     payload: Payload,
 ) -> RequestFuture<'a> {
     match &handle.submission {
-        Some(lock) if order.op == Op::Write => {
-            operation.request_guarded(&handle.core, lock, order, payload)
+        Some(lock) if spec.op == Op::Write => {
+            operation.request_locked(&handle.core, lock, spec, payload)
         }
-        _ => operation.request(&handle.core, order, payload),
+        _ => operation.request(&handle.core, spec, payload),
     }
 }
 
@@ -182,8 +182,8 @@ pub(crate) async fn transfer_buffer(
             };
             if let Some(address) = address {
                 let payload = Payload::Buffer(piece);
-                let order = Order { op, durability, address };
-                in_flight.push_back(issue(operation, handle, order, payload));
+                let spec = RequestSpec { op, durability, address };
+                in_flight.push_back(issue(operation, handle, spec, payload));
             } else if op == Op::Read && in_flight.is_empty() {
                 piece.fill(0);
                 join(&mut whole, piece);

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::DeviceIndex;
-use uringfs_reactor::{Epoch, Mode, SubmissionLock, quiescence};
+use uringfs_reactor::{Epoch, WriterBias, SubmissionLock, quiescence};
 
 use crate::map::mapping::Generation;
 use crate::state::append_queue::AppendQueue;
@@ -26,7 +26,7 @@ const OVERWRITES_TO_REBIAS: u32 = 8;
 /// The state of a file's bytes: one for all [`File`](crate::File)s of the same bytes.
 #[derive(Debug, Default)]
 pub struct WriteLock {
-    bias: Mode,
+    bias: WriterBias,
     ranges: Mutex<RangeLocks>,
     append_queue: AppendQueue,
     submission: SubmissionLock,
@@ -108,7 +108,7 @@ impl WriteLock {
     /// fence, before it calls this.
     #[inline]
     pub(crate) fn is_biased(&self) -> bool {
-        self.bias.is_shared()
+        self.bias.is_biased()
     }
 
     /// Revokes the bias at least until the guard drops. Overwrites that did not see it have finished when the
@@ -165,7 +165,7 @@ impl WriteLock {
 
     /// The epoch of [`Self::enable_range_locks`] has passed.
     pub(crate) fn quiesced(&self) {
-        self.bias.settle();
+        self.bias.quiesced();
     }
 
     /// The appends in progress.
@@ -192,13 +192,13 @@ pub(crate) struct Exclusion {
 impl Exclusion {
     /// The epoch has passed: the next exclusion need not wait.
     pub(crate) fn quiesced(&self) {
-        self.state.bias.settle();
+        self.state.bias.quiesced();
     }
 }
 
 impl Drop for Exclusion {
     fn drop(&mut self) {
-        self.state.bias.include();
+        self.state.bias.release();
     }
 }
 
@@ -340,7 +340,7 @@ impl Future for RangeFuture {
                     if ranges.overwrites_in_a_row >= OVERWRITES_TO_REBIAS {
                         // Both at once: no block is kept before overwriters are excluded again.
                         ranges.partial_block = None;
-                        this.state.bias.share();
+                        this.state.bias.restore();
                     }
                 }
                 LockMode::Exclusive => ranges.overwrites_in_a_row = 0,

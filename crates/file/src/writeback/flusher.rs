@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use uringfs_cache::Pages;
 use uringfs_device::{DeviceInner, Payload};
-use uringfs_reactor::{Asker, Operation, service};
+use uringfs_reactor::{Requester, Operation, background_reactor};
 
 use crate::state::file::File;
 use crate::state::file_cache::FileCache;
@@ -71,7 +71,7 @@ pub(crate) async fn run_flusher(mut operation: Operation, mut flusher: Flusher) 
     let mut written = Ok(());
     let ended = loop {
         let due = flusher.wait_until_due(written.is_err());
-        if let Err(stopped) = operation.wait_uncounted_for(due, DIRTY_EXPIRE).await {
+        if let Err(stopped) = operation.wait_quiescent_timeout(due, DIRTY_EXPIRE).await {
             break Err(stopped);
         }
         let (dirty, pages) = (flusher.state.dirty(), flusher.pages());
@@ -95,12 +95,12 @@ pub(crate) async fn run_flusher(mut operation: Operation, mut flusher: Flusher) 
 /// Starts the flusher of a file on the process's background reactor.
 pub(crate) fn start_flusher(state: &Arc<WriteLock>, core: &Arc<DeviceInner>) {
     let flusher = Flusher::new(state);
-    if let Ok(remote) = service() {
+    if let Ok(remote) = background_reactor() {
         let core = core.clone();
         remote.run(move |inner| {
-            if let Ok(admitted) = inner.admit_unasked(&core) {
+            if let Ok(permit) = inner.admit_detached(&core) {
                 let flush = |operation| run_flusher(operation, flusher);
-                inner.start_operation(admitted, Asker::Nobody, None, flush);
+                inner.start_operation(permit, Requester::Detached, None, flush);
             }
         });
     }

@@ -62,7 +62,7 @@ pub(crate) async fn write_back(
             // Others write some of it back, or have returned some as dirty.
             if dirty.is_in_writeback(&folios) {
                 let lock = handle.state.lock_range(bytes_of(&folios), LockMode::Writeback);
-                operation.wait_uncounted(lock).await?;
+                operation.wait_quiescent(lock).await?;
             }
             if dirty.redirtied() == redirtied {
                 return Ok(());
@@ -72,7 +72,7 @@ pub(crate) async fn write_back(
         };
         let run = extended_to_eof(handle, &run);
         let lock = handle.state.lock_range(bytes_of(&run), LockMode::Writeback);
-        let _guard = operation.wait_uncounted(lock).await?;
+        let _guard = operation.wait_quiescent(lock).await?;
         match dirty.take_run(cache.pages(), run.clone(), MAX_RUN_FOLIOS) {
             None => at = at.max(run.end),
             Some(run) => {
@@ -103,7 +103,7 @@ pub(crate) async fn lock_clean(
             }
             false => range.clone(),
         };
-        let guard = operation.wait_uncounted(handle.state.lock_range(locked.clone(), mode)).await?;
+        let guard = operation.wait_quiescent(handle.state.lock_range(locked.clone(), mode)).await?;
         let Some(cache) = handle.state.existing_cache().filter(|_| dirty.is_any()) else {
             return Ok(guard);
         };
@@ -134,7 +134,7 @@ async fn write_back_run(
     };
     run.end(match result {
         Ok(()) => WritebackEnd::Clean,
-        Err(error) if operation.is_stopped_with(error) => WritebackEnd::Cancelled,
+        Err(error) if operation.is_cancellation(error) => WritebackEnd::Cancelled,
         Err(_) => WritebackEnd::Failed,
     });
     result
@@ -162,7 +162,7 @@ async fn write_run(
             WriteKind::Allocated
         }
     };
-    operation.count_many(Counter::CacheSaved, run.folios().end - run.folios().start);
+    operation.count_many(Counter::CacheWrittenBack, run.folios().end - run.folios().start);
     let operation = &*operation;
     let mut in_flight: VecDeque<Transfer<'_>> = VecDeque::new();
     let (mut at, mut result) = (range.start, Ok(()));

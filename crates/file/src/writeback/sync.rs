@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 use uringfs_device::{Durability, Op, Payload};
-use uringfs_reactor::{Counter, Operation, Order};
+use uringfs_reactor::{Counter, Operation, RequestSpec};
 
 use crate::map::mapping::{Commit, Durable, WriteKind};
 use crate::state::file::{File, FileHandle};
@@ -68,13 +68,13 @@ async fn make_durable(
     commit: Option<Commit>,
 ) -> Result<(), Errno> {
     match commit {
-        Some(commit) => operation.wait_uncounted(commit).await?,
+        Some(commit) => operation.wait_quiescent(commit).await?,
         None => match request_flush(operation, handle).await {
             // A concurrent flush has failed and lost what both were to write.
             Ok(_) if handle.map.has_flush_failed() => Err(Errno::IO),
             Ok(_) => Ok(()),
             Err(error) => {
-                if !operation.is_stopped_with(error) {
+                if !operation.is_cancellation(error) {
                     handle.map.flush_failed();
                 }
                 Err(error)
@@ -84,6 +84,6 @@ async fn make_durable(
 }
 
 async fn request_flush(operation: &Operation, handle: &FileHandle) -> Result<u64, Errno> {
-    let order = Order { op: Op::Flush, durability: Durability::Volatile, address: 0 };
-    operation.request(&handle.core, order, Payload::Length(0)).await.result()
+    let spec = RequestSpec { op: Op::Flush, durability: Durability::Volatile, address: 0 };
+    operation.request(&handle.core, spec, Payload::Length(0)).await.result()
 }

@@ -20,7 +20,7 @@ use uringfs_device::backend::null::Null;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Access, Clock, Device, Errno, VirtualClock};
 use uringfs_file::{File, FileOptions};
-use uringfs_reactor::{Completed, Reactor, ReactorOptions};
+use uringfs_reactor::{Completion, Reactor, ReactorOptions};
 
 /// Scales an amount of work by `PROPTEST_CASES`, of which 256 are usual.
 pub fn volume(usual: usize) -> usize {
@@ -139,7 +139,7 @@ pub fn pattern(seed: u64, length: usize) -> Buffer {
 }
 
 /// Waits for `count` completions. Fails instead of waiting for ever.
-pub fn reap(reactor: &Reactor, count: usize) -> Vec<Completed> {
+pub fn reap(reactor: &Reactor, count: usize) -> Vec<Completion> {
     reap_within(reactor, count, TIMEOUT)
 }
 
@@ -147,7 +147,7 @@ pub fn reap(reactor: &Reactor, count: usize) -> Vec<Completed> {
 pub const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
 /// As [`reap`], with a timeout of the caller.
-pub fn reap_within(reactor: &Reactor, count: usize, timeout: Option<Duration>) -> Vec<Completed> {
+pub fn reap_within(reactor: &Reactor, count: usize, timeout: Option<Duration>) -> Vec<Completion> {
     let mut completed = Vec::new();
     reactor.reap(count, timeout, &mut completed).unwrap();
     let found = completed.len();

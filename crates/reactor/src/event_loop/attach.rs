@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use uringfs_device::{DeviceInner, DeviceIndex, Request};
 
 use crate::counters::Counter;
-use crate::event_loop::core::{CLOSING, Inner, Message};
+use crate::event_loop::core::{CLOSING, ReactorCore, Message};
 use crate::event_loop::waker::notify;
 use crate::io::attachment::Attachment;
 use crate::io::choose::choose_queue;
@@ -15,7 +15,7 @@ use crate::io::route::{DeviceSlot, FastRoute, QueueRoute};
 use crate::sync::domains::domain_at;
 use crate::sync::quiescence::Tracker;
 
-impl Inner {
+impl ReactorCore {
     /// True when the device is in this reactor's tables.
     #[inline]
     pub fn is_attached(&self, device: DeviceIndex) -> bool {

@@ -20,7 +20,7 @@ use crate::wake::mailbox::Notify;
 use crate::wake::message;
 
 /// Work to run on a reactor's thread.
-pub(crate) type Job = Box<dyn FnOnce(&Rc<Inner>) + Send>;
+pub(crate) type Job = Box<dyn FnOnce(&Rc<ReactorCore>) + Send>;
 
 /// A message to a reactor.
 pub(crate) type Message = message::Message<Job>;
@@ -39,8 +39,8 @@ pub(crate) enum TimerEvent {
 }
 
 /// The state of a reactor, shared with its tasks and operations.
-pub struct Inner {
-    pub(crate) weak_self: Weak<Inner>,
+pub struct ReactorCore {
+    pub(crate) weak_self: Weak<ReactorCore>,
     pub(crate) options: ReactorOptions,
     pub(crate) io: RefCell<IoDispatch>,
     pub(crate) tasks: RefCell<Tasks>,
@@ -70,14 +70,14 @@ pub struct Inner {
     pub(crate) number: u16,
 }
 
-/// Set in [`Inner::attention`] while closed devices are still attached.
+/// Set in [`ReactorCore::attention`] while closed devices are still attached.
 pub(crate) const CLOSING: u8 = 1;
-/// Set in [`Inner::attention`] while code of users runs.
+/// Set in [`ReactorCore::attention`] while code of users runs.
 const USER_CODE: u8 = 2;
 
 /// Marks that one of the reactor's tasks, messages or wakers runs.
 pub(crate) struct UserCodeGuard<'i> {
-    inner: &'i Inner,
+    inner: &'i ReactorCore,
     before: u8,
 }
 
@@ -89,23 +89,23 @@ impl Drop for UserCodeGuard<'_> {
 }
 
 thread_local! {
-    static CURRENT: RefCell<Weak<Inner>> = const { RefCell::new(Weak::new()) };
+    static CURRENT: RefCell<Weak<ReactorCore>> = const { RefCell::new(Weak::new()) };
 }
 
 /// This thread's current reactor, if it has one.
-pub fn current() -> Option<Rc<Inner>> {
+pub fn current() -> Option<Rc<ReactorCore>> {
     // An error while the thread's locals are destroyed.
     CURRENT.try_with(|current| current.borrow().upgrade()).ok()?
 }
 
 /// Makes a reactor the thread's current one until dropped.
 pub(crate) struct Current {
-    before: Weak<Inner>,
+    before: Weak<ReactorCore>,
 }
 
 impl Current {
     /// Makes it the current reactor if the thread has none. It stays so as long as it lives.
-    pub(crate) fn set_first(inner: &Rc<Inner>) {
+    pub(crate) fn set_first(inner: &Rc<ReactorCore>) {
         CURRENT.with_borrow_mut(|current| {
             if current.upgrade().is_none() {
                 *current = Rc::downgrade(inner);
@@ -113,7 +113,7 @@ impl Current {
         });
     }
 
-    pub(crate) fn set(inner: &Rc<Inner>) -> Current {
+    pub(crate) fn set(inner: &Rc<ReactorCore>) -> Current {
         let before =
             CURRENT.with_borrow_mut(|current| std::mem::replace(current, Rc::downgrade(inner)));
         Current { before }
@@ -132,9 +132,9 @@ impl Drop for Current {
     }
 }
 
-impl Inner {
+impl ReactorCore {
     /// Wakes a foreign loop that sleeps for this reactor, so that it calls a turn. For requests made outside a turn.
-    pub fn ask_for_turn(&self) {
+    pub fn request_turn(&self) {
         if self.foreign_fd.get().is_some() && !self.in_foreign_turn.get() {
             self.mailbox.notifier().notify();
         }

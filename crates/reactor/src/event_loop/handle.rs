@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use uringfs_ring::fork_count;
 
-use crate::event_loop::core::{Inner, Message, ReactorMailbox};
+use crate::event_loop::core::{ReactorCore, Message, ReactorMailbox};
 use crate::event_loop::waker::notify;
 
 /// Runs work on a reactor, from any thread.
 #[derive(Clone)]
-pub struct Remote {
+pub struct ReactorHandle {
     mailbox: Arc<ReactorMailbox>,
     forks: u32,
 }
 
-impl Remote {
+impl ReactorHandle {
     /// True in the child of a fork: the reactor belongs to the parent.
     pub fn is_forked(&self) -> bool {
         self.forks != fork_count()
@@ -27,15 +27,15 @@ impl Remote {
     }
 
     /// Runs `job` on the reactor's thread. False when the reactor is dropped or being dropped.
-    pub fn run(&self, job: impl FnOnce(&Rc<Inner>) + Send + 'static) -> bool {
+    pub fn run(&self, job: impl FnOnce(&Rc<ReactorCore>) + Send + 'static) -> bool {
         let message = Message::Run(Box::new(job));
         self.mailbox.offer(message, notify).is_ok()
     }
 }
 
-impl Inner {
+impl ReactorCore {
     /// A handle for other threads.
-    pub fn remote(&self) -> Remote {
-        Remote { mailbox: self.mailbox.clone(), forks: self.io.borrow().forks }
+    pub fn handle(&self) -> ReactorHandle {
+        ReactorHandle { mailbox: self.mailbox.clone(), forks: self.io.borrow().forks }
     }
 }

@@ -1,6 +1,6 @@
 //! An operation: an `async fn` that runs to its end on the reactor that started it.
 //!
-//! - [`Inner::admit`] counts it in, [`Inner::start_operation`] starts it, [`Operation::end`] ends it.
+//! - [`ReactorCore::admit_operation`] counts it in, [`ReactorCore::start_operation`] starts it, [`Operation::end`] ends it.
 //! - It owns what it needs until its end. A cancel or a deadline only makes it end earlier.
 
 use std::cell::Cell;
@@ -17,16 +17,16 @@ use uringfs_device::{Clock, DeviceInner, DeviceIndex, Durability, Op, Payload, R
 use uringfs_ring::Ring;
 
 use crate::counters::Counter;
-use crate::event_loop::core::{Inner, TimerEvent};
+use crate::event_loop::core::{ReactorCore, TimerEvent};
 use crate::io::dispatch::IoDispatch;
 use crate::io::route::FastRoute;
 use crate::io::submission_lock::SubmissionLock;
 use crate::options::CompletionMode;
 use crate::sync::domains::quiescence;
 use crate::sync::quiescence::Epoch;
-use crate::tasks::completion::Completed;
-use crate::tasks::op_result::{Outcome, OutcomeCell};
-use crate::tasks::operation_state::{Asker, OperationState};
+use crate::tasks::completion::Completion;
+use crate::tasks::op_result::{OpResult, ResultReceiver};
+use crate::tasks::operation_state::{Requester, OperationState};
 use crate::tasks::waiters::cell_tag;
 
 /// The longest wait for what others have in flight. Longer than devices take for a request, errors included.
@@ -34,7 +34,7 @@ const QUIESCENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The kind, durability and address of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct RequestSpec {
     /// The kind of request.
     pub op: Op,
     /// The durability that its completion guarantees.
@@ -45,14 +45,14 @@ pub struct Order {
 
 /// The permit to start an operation, which is already counted in for quiescence.
 #[must_use = "the operation is counted in until it has ended"]
-pub struct Admitted {
+pub struct AdmissionPermit {
     device: DeviceIndex,
     epoch_slot: Option<u8>,
 }
 
 /// The interface of a running operation, which its `async fn` owns.
 pub struct Operation {
-    inner: Rc<Inner>,
+    inner: Rc<ReactorCore>,
     task: u32,
     device: DeviceIndex,
     /// The epoch slot that it is counted in. Absent while it waits for a lock.
@@ -63,7 +63,7 @@ pub struct Operation {
     ended: bool,
 }
 
-impl Inner {
+impl ReactorCore {
     /// Admits an operation on this device and counts it in. Attaches the device at its first use.
     /// [`Self::start_operation`] must follow.
     ///
@@ -73,7 +73,7 @@ impl Inner {
     /// - EAGAIN: as many operations as `reactor.depth` allows have not ended.
     /// - The errors of [`Self::attach`].
     #[inline(always)]
-    pub fn admit(&self, core: &Arc<DeviceInner>) -> Result<Admitted, Errno> {
+    pub fn admit_operation(&self, core: &Arc<DeviceInner>) -> Result<AdmissionPermit, Errno> {
         let device = core.index();
         let mut io = self.io.borrow_mut();
         if io.is_forked() {
@@ -87,7 +87,7 @@ impl Inner {
         }
         match io.in_flight.devices.get_mut(device.get()) {
             Some(slot) if slot.fast_route != FastRoute::Closed => {
-                Ok(Admitted { device, epoch_slot: Some(slot.tracker.enter()) })
+                Ok(AdmissionPermit { device, epoch_slot: Some(slot.tracker.enter()) })
             }
             _ => {
                 drop(io);
@@ -97,11 +97,11 @@ impl Inner {
     }
 
     /// Admits an operation that another operation starts. The depth bounds these already, so it does not apply. The
-    /// requester must be [`Asker::Nobody`].
+    /// requester must be [`Requester::Detached`].
     ///
     /// # Errors
-    /// As [`Self::admit`], without ECHILD and EAGAIN.
-    pub fn admit_unasked(&self, core: &Arc<DeviceInner>) -> Result<Admitted, Errno> {
+    /// As [`Self::admit_operation`], without ECHILD and EAGAIN.
+    pub fn admit_detached(&self, core: &Arc<DeviceInner>) -> Result<AdmissionPermit, Errno> {
         if core.is_closed() {
             return Err(Errno::NODEV);
         }
@@ -110,32 +110,32 @@ impl Inner {
 
     #[cold]
     #[inline(never)]
-    fn admit_first(&self, core: &Arc<DeviceInner>) -> Result<Admitted, Errno> {
+    fn admit_first(&self, core: &Arc<DeviceInner>) -> Result<AdmissionPermit, Errno> {
         let device = core.index();
         self.attach(core).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        Ok(Admitted { device, epoch_slot: self.io.borrow_mut().in_flight.enter_epoch(device) })
+        Ok(AdmissionPermit { device, epoch_slot: self.io.borrow_mut().in_flight.enter_epoch(device) })
     }
 
-    /// Starts an operation for `asker`. Its body begins at once, is polled only by this reactor, and must end with
+    /// Starts an operation for `requester`. Its body begins at once, is polled only by this reactor, and must end with
     /// [`Operation::end`].
     #[inline(always)]
     pub fn start_operation<F>(
-        self: &Rc<Inner>,
-        admitted: Admitted,
-        asker: Asker,
+        self: &Rc<ReactorCore>,
+        permit: AdmissionPermit,
+        requester: Requester,
         deadline: Option<Instant>,
         body: impl FnOnce(Operation) -> F,
     ) where
         F: Future<Output = ()> + 'static,
     {
-        self.count(Counter::General);
+        self.count(Counter::SlowPath);
         let state =
-            OperationState { asker, cancelled: None, deferred_cancel: None, deadline: None };
+            OperationState { requester, cancelled: None, deferred_cancel: None, deadline: None };
         let running = self.tasks.borrow_mut().allocate(Some(state));
         if let Some(at) = deadline {
             self.set_deadline(running.index, at);
         }
-        let Admitted { device, epoch_slot } = admitted;
+        let AdmissionPermit { device, epoch_slot } = permit;
         let (inner, task, issued) = (self.clone(), running.index, Cell::new(false));
         let operation = Operation { inner, task, device, epoch_slot, issued, ended: false };
         self.poll_task(running.with_future(body(operation)));
@@ -154,19 +154,19 @@ impl Inner {
     }
 
     /// Requests cancellation of the operation whose result goes to `receiver`.
-    pub fn cancel_by_cell(&self, receiver: &OutcomeCell) {
+    pub fn cancel_awaited(&self, receiver: &ResultReceiver) {
         let transfer = self.io.borrow().in_flight.cells.find_transfer(receiver);
         if let Some(transfer) = transfer {
             self.io.borrow_mut().cancel(cell_tag(transfer));
             return self.wake_waiters();
         }
-        let is = |asker: &Asker| matches!(asker, Asker::Cell(sender) if sender.is_for(receiver));
+        let is = |requester: &Requester| matches!(requester, Requester::Future(sender) if sender.is_for(receiver));
         self.cancel_operations(is, Errno::CANCELED);
     }
 
     /// Cancels every operation whose requester `matches`, at its next safe step.
-    pub(crate) fn cancel_operations(&self, matches: impl Fn(&Asker) -> bool, why: Errno) {
-        let tasks = self.tasks.borrow().find_operations(|state| matches(&state.asker));
+    pub(crate) fn cancel_operations(&self, matches: impl Fn(&Requester) -> bool, why: Errno) {
+        let tasks = self.tasks.borrow().find_operations(|state| matches(&state.requester));
         for task in tasks {
             self.cancel_operation(task, why);
         }
@@ -192,39 +192,39 @@ impl Operation {
     ///
     /// # Errors
     /// ECANCELED after a cancel, ETIMEDOUT after the deadline.
-    pub fn check(&self) -> Result<(), Errno> {
+    pub fn check_cancelled(&self) -> Result<(), Errno> {
         self.inner.tasks.borrow_mut().operation(self.task).cancelled.map_or(Ok(()), Err)
     }
 
     /// True when `error` only reports that this operation was cancelled. A device may return the same errno to an
     /// operation that was not.
-    pub fn is_stopped_with(&self, error: Errno) -> bool {
+    pub fn is_cancellation(&self, error: Errno) -> bool {
         // Cancelled requests end with ECANCELED, whatever the reason.
-        self.check().is_err_and(|why| error == why || error == Errno::CANCELED)
+        self.check_cancelled().is_err_and(|why| error == why || error == Errno::CANCELED)
     }
 
     /// Issues a request to the device. The future returns it when it has ended. Several requests may be in flight at once.
     /// A cancelled operation issues no more: the request then ends with the reason.
     #[inline(always)]
-    pub fn request(&self, core: &Arc<DeviceInner>, order: Order, payload: Payload) -> RequestFuture<'_> {
+    pub fn request(&self, core: &Arc<DeviceInner>, spec: RequestSpec, payload: Payload) -> RequestFuture<'_> {
         let (tag, cancelled) = self.inner.tasks.borrow_mut().open_request(self.task);
         match cancelled {
-            None => self.issue(core, order, payload, tag),
-            Some(why) => self.refuse(self.build_request(order, payload, tag), why),
+            None => self.issue(core, spec, payload, tag),
+            Some(why) => self.refuse(self.build_request(spec, payload, tag), why),
         }
         RequestFuture { operation: self, tag, taken: false }
     }
 
     /// [`Self::request`] with `lock` held while the request is handed to the kernel, and no longer.
-    pub fn request_guarded(
+    pub fn request_locked(
         &self,
         core: &Arc<DeviceInner>,
         lock: &SubmissionLock,
-        order: Order,
+        spec: RequestSpec,
         payload: Payload,
     ) -> RequestFuture<'_> {
         let (tag, cancelled) = self.inner.tasks.borrow_mut().open_request(self.task);
-        let request = self.build_request(order, payload, tag);
+        let request = self.build_request(spec, payload, tag);
         match cancelled.map_or_else(|| self.inner.attach_for(core), Err) {
             Ok(()) => self.inner.io.borrow_mut().in_flight.locked.add(lock.clone(), request),
             Err(why) => self.refuse(request, why),
@@ -233,28 +233,28 @@ impl Operation {
     }
 
     #[inline(always)]
-    fn build_request(&self, order: Order, payload: Payload, tag: Tag) -> Request {
-        let mut request = Request::new(self.device, order.op, order.address, payload, tag);
-        request.durability = order.durability;
+    fn build_request(&self, spec: RequestSpec, payload: Payload, tag: Tag) -> Request {
+        let mut request = Request::new(self.device, spec.op, spec.address, payload, tag);
+        request.durability = spec.durability;
         request
     }
 
     /// Pushes into the ring at once where that is the device's route, as it nearly always is.
     #[inline(always)]
-    fn issue(&self, core: &Arc<DeviceInner>, order: Order, payload: Payload, tag: Tag) {
+    fn issue(&self, core: &Arc<DeviceInner>, spec: RequestSpec, payload: Payload, tag: Tag) {
         let mut io = self.inner.io.borrow_mut();
         let IoDispatch { ring, polled, in_flight, .. } = &mut *io;
         if let Some(slot) = in_flight.devices.get(self.device.get())
-            && matches!(order.op, Op::Read | Op::Write)
+            && matches!(spec.op, Op::Read | Op::Write)
             && let Some(room) = slot.fast_route.ring(ring, polled).and_then(Ring::sqe_slot)
         {
             self.issued.set(true);
-            let mut request = self.build_request(order, payload, tag);
+            let mut request = self.build_request(spec, payload, tag);
             request.set_issued(true);
             return room.push(request);
         }
         drop(io);
-        self.issue_slow(core, self.build_request(order, payload, tag));
+        self.issue_slow(core, self.build_request(spec, payload, tag));
     }
 
     #[cold]
@@ -285,7 +285,7 @@ impl Operation {
         let at = self.inner.options.clock.after(time);
         let mut sleep = pin!(self.inner.sleep_until(at, Some(self.task)));
         // A cancel polls the task.
-        poll_fn(|context| match self.check() {
+        poll_fn(|context| match self.check_cancelled() {
             Err(_) => Poll::Ready(()),
             Ok(()) => sleep.as_mut().poll(context),
         })
@@ -297,10 +297,10 @@ impl Operation {
     ///
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
-    pub async fn wait_uncounted<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, Errno> {
+    pub async fn wait_quiescent<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, Errno> {
         self.leave_epoch();
         let mut wait = pin!(wait);
-        let ended = poll_fn(|context| match self.check() {
+        let ended = poll_fn(|context| match self.check_cancelled() {
             Err(why) => Poll::Ready(Err(why)),
             Ok(()) => wait.as_mut().poll(context).map(Ok),
         })
@@ -309,11 +309,11 @@ impl Operation {
         ended
     }
 
-    /// [`Self::wait_uncounted`] for at most `time`. `None` when the time has passed.
+    /// [`Self::wait_quiescent`] for at most `time`. `None` when the time has passed.
     ///
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
-    pub async fn wait_uncounted_for<T>(
+    pub async fn wait_quiescent_timeout<T>(
         &mut self,
         wait: impl Future<Output = T>,
         time: Duration,
@@ -323,7 +323,7 @@ impl Operation {
             let mut wait = pin!(wait);
             let mut sleep =
                 pin!(self.inner.sleep_until(self.inner.options.clock.after(time), Some(self.task)));
-            poll_fn(|context| match self.check() {
+            poll_fn(|context| match self.check_cancelled() {
                 Err(why) => Poll::Ready(Err(why)),
                 Ok(()) => match wait.as_mut().poll(context) {
                     Poll::Ready(ended) => Poll::Ready(Ok(Some(ended))),
@@ -336,8 +336,8 @@ impl Operation {
         ended
     }
 
-    /// [`Self::wait_uncounted`] for a wait that cannot be abandoned: a cancel does not end it.
-    pub async fn uncounted<T>(&mut self, wait: impl Future<Output = T>) -> T {
+    /// [`Self::wait_quiescent`] for a wait that cannot be abandoned: a cancel does not end it.
+    pub async fn while_quiescent<T>(&mut self, wait: impl Future<Output = T>) -> T {
         self.leave_epoch();
         let ended = wait.await;
         self.enter_epoch();
@@ -345,7 +345,7 @@ impl Operation {
     }
 
     /// Runs `work` that others rely on. A cancel takes effect after it has ended.
-    pub async fn unstopped<T>(&self, work: impl Future<Output = T>) -> T {
+    pub async fn uncancellable<T>(&self, work: impl Future<Output = T>) -> T {
         self.state(|state| state.deferred_cancel = Some(None));
         let ended = work.await;
         self.state(|state| {
@@ -406,7 +406,7 @@ impl Operation {
             if quiescence(self.device).passed(epoch) {
                 break Ok(true);
             }
-            if let Err(why) = self.check() {
+            if let Err(why) = self.check_cancelled() {
                 break Err(why);
             }
             if until.is_some_and(|until| self.now() >= until) {
@@ -432,7 +432,7 @@ impl Operation {
     }
 
     /// True when the reactor has a virtual clock, which no other thread of the process follows.
-    pub fn is_time_virtual(&self) -> bool {
+    pub fn has_virtual_clock(&self) -> bool {
         matches!(self.inner.options.clock, Clock::Virtual(_))
     }
 
@@ -453,12 +453,12 @@ impl Operation {
 
     /// Starts another operation on this reactor. It has no requester, and cannot be cancelled. When the device was removed
     /// its body is dropped before it begins.
-    pub fn start_beside<F>(&self, core: &Arc<DeviceInner>, body: impl FnOnce(Operation) -> F)
+    pub fn spawn_detached<F>(&self, core: &Arc<DeviceInner>, body: impl FnOnce(Operation) -> F)
     where
         F: Future<Output = ()> + 'static,
     {
-        if let Ok(admitted) = self.inner.admit_unasked(core) {
-            self.inner.start_operation(admitted, Asker::Nobody, None, body);
+        if let Ok(permit) = self.inner.admit_detached(core) {
+            self.inner.start_operation(permit, Requester::Detached, None, body);
         }
     }
 
@@ -467,14 +467,14 @@ impl Operation {
         let mut request = Request::new(self.device, Op::Flush, 0, payload, Tag(0));
         request.set_issued(self.issued.get());
         request.end(result);
-        self.end_as(request);
+        self.end_with(request);
     }
 
     /// [`Self::end`] with the result and the memory of its last request.
     #[inline(always)]
-    pub fn end_as(mut self, mut request: Request) {
+    pub fn end_with(mut self, mut request: Request) {
         self.ended = true;
-        let OperationState { asker, cancelled, deadline, .. } =
+        let OperationState { requester, cancelled, deadline, .. } =
             self.inner.tasks.borrow_mut().end_operation(self.task);
         if let Some(key) = deadline {
             self.inner.timers.borrow_mut().remove(key);
@@ -490,16 +490,16 @@ impl Operation {
             in_flight.publish_epochs();
         }
         in_flight.completed_inline += (in_flight.mode == CompletionMode::Inline) as u64;
-        match asker {
-            Asker::Token(token) => {
+        match requester {
+            Requester::Token(token) => {
                 request.tag = Tag(token.get());
-                in_flight.completed.push(Completed::from_request(request));
+                in_flight.completed.push(Completion::from_request(request));
             }
-            Asker::Cell(sender) => {
+            Requester::Future(sender) => {
                 drop(io);
-                sender.set(Outcome::from_request(request));
+                sender.set(OpResult::from_request(request));
             }
-            Asker::Nobody => {}
+            Requester::Detached => {}
         }
     }
 

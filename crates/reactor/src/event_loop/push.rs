@@ -6,42 +6,42 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{DeviceIndex, Op, Payload, Request, Tag};
 use uringfs_ring::Ring;
 
-use crate::event_loop::core::Inner;
+use crate::event_loop::core::ReactorCore;
 use crate::io::dispatch::IoDispatch;
-use crate::tasks::completion::{Completed, Token};
-use crate::tasks::op_result::OutcomeSender;
+use crate::tasks::completion::{Completion, Token};
+use crate::tasks::op_result::ResultSender;
 use crate::tasks::waiters::cell_tag;
 
-/// Why [`Inner::push_simple`] pushed nothing. Each variant returns the buffer.
+/// Why [`ReactorCore::push_fast`] pushed nothing. Each variant returns the buffer.
 #[derive(Debug)]
-pub enum Unpushed<R> {
+pub enum PushError<R> {
     /// `locate` returned no address, for this reason: the transfer needs an operation.
-    NoPlace(Buffer, R),
+    NotEligible(Buffer, R),
     /// The queue is full, or the device is not attached here.
-    NoRoom(Buffer),
+    QueueFull(Buffer),
 }
 
-impl Inner {
+impl ReactorCore {
     /// Issues a token operation that is one request, without a task. Counts the request in, then calls `locate` for its
     /// address on the device, which reads the map, and pushes the request.
     ///
     /// # Errors
-    /// [`Unpushed`], with the buffer.
+    /// [`PushError`], with the buffer.
     #[inline(always)]
-    pub fn push_simple<R>(
+    pub fn push_fast<R>(
         &self,
         device: DeviceIndex,
         op: Op,
         buffer: Buffer,
         tag: Tag,
         locate: impl FnOnce(&Buffer) -> Result<u64, R>,
-    ) -> Result<(), Unpushed<R>> {
+    ) -> Result<(), PushError<R>> {
         // A panic does not drop it, so the compiler keeps it in registers.
         let buffer = ManuallyDrop::new(buffer);
         let owned = |buffer| ManuallyDrop::into_inner(buffer);
         let io = &mut *self.io.borrow_mut();
         let Some(slot) = io.in_flight.devices.get_mut(device.get()) else {
-            return Err(Unpushed::NoRoom(owned(buffer)));
+            return Err(PushError::QueueFull(owned(buffer)));
         };
         let epoch_slot = slot.tracker.enter();
         let address = match locate(&buffer) {
@@ -49,7 +49,7 @@ impl Inner {
             Err(reason) => {
                 io.in_flight.leave_epoch(device, epoch_slot);
                 io.in_flight.publish_epochs();
-                return Err(Unpushed::NoPlace(owned(buffer), reason));
+                return Err(PushError::NotEligible(owned(buffer), reason));
             }
         };
         // Built only where it is used, so that it is never copied.
@@ -62,37 +62,37 @@ impl Inner {
         // Matched here, so that a result in memory is not merged with the one in registers above.
         match push_slow(io, fast(), Payload::Buffer(owned(buffer))) {
             Ok(()) => Ok(()),
-            Err(buffer) => Err(Unpushed::NoRoom(buffer)),
+            Err(buffer) => Err(PushError::QueueFull(buffer)),
         }
     }
 
-    /// [`Self::push_simple`] for a caller that awaits: its result goes to `sender`.
+    /// [`Self::push_fast`] for a caller that awaits: its result goes to `sender`.
     ///
     /// # Errors
-    /// As [`Self::push_simple`], with the sender.
-    pub fn push_awaited<R>(
+    /// As [`Self::push_fast`], with the sender.
+    pub fn push_fast_awaited<R>(
         &self,
         device: DeviceIndex,
         op: Op,
         buffer: Buffer,
-        sender: OutcomeSender,
+        sender: ResultSender,
         locate: impl FnOnce(&Buffer) -> Result<u64, R>,
-    ) -> Result<(), (Unpushed<R>, OutcomeSender)> {
+    ) -> Result<(), (PushError<R>, ResultSender)> {
         let index = self.io.borrow_mut().in_flight.cells.open_transfer(sender);
-        let pushed = self.push_simple(device, op, buffer, cell_tag(index), locate);
+        let pushed = self.push_fast(device, op, buffer, cell_tag(index), locate);
         pushed.map_err(|unpushed| {
             (unpushed, self.io.borrow_mut().in_flight.cells.close_transfer(index))
         })
     }
 
     /// Completes a token operation at once, without I/O: `bytes` of `buffer` hold the data already.
-    pub fn answer(&self, device: DeviceIndex, token: Token, buffer: Buffer, bytes: u64) {
+    pub fn complete_now(&self, device: DeviceIndex, token: Token, buffer: Buffer, bytes: u64) {
         let mut request =
             Request::new(device, Op::Read, 0, Payload::Buffer(buffer), Tag(token.get()));
         request.end(Ok(bytes));
         let in_flight = &mut self.io.borrow_mut().in_flight;
         in_flight.completed_inline += 1;
-        in_flight.completed.push(Completed::from_request(request));
+        in_flight.completed.push(Completion::from_request(request));
     }
 }
 

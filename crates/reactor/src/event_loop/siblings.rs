@@ -4,10 +4,10 @@
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
-use crate::event_loop::core::{Current, Inner};
+use crate::event_loop::core::{Current, ReactorCore};
 
 thread_local! {
-    static REACTORS: RefCell<Vec<Weak<Inner>>> = const { RefCell::new(Vec::new()) };
+    static REACTORS: RefCell<Vec<Weak<ReactorCore>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The help that a thread's other reactors give one that is being dropped.
@@ -22,7 +22,7 @@ pub(crate) enum Siblings {
 }
 
 /// Records another reactor of this thread.
-pub(crate) fn register(inner: &Rc<Inner>) {
+pub(crate) fn register(inner: &Rc<ReactorCore>) {
     REACTORS.with_borrow_mut(|reactors| {
         reactors.retain(|other| other.strong_count() > 0);
         reactors.push(Rc::downgrade(inner));
@@ -30,7 +30,7 @@ pub(crate) fn register(inner: &Rc<Inner>) {
 }
 
 /// Turns the thread's other reactors. They submit and do not wait.
-pub(crate) fn turn(inner: &Rc<Inner>) -> Siblings {
+pub(crate) fn turn(inner: &Rc<ReactorCore>) -> Siblings {
     let reactors = REACTORS.try_with(|reactors| reactors.borrow().clone());
     // An error while the thread's locals are destroyed.
     let reactors = reactors.unwrap_or_default();
@@ -53,7 +53,7 @@ pub(crate) fn turn(inner: &Rc<Inner>) -> Siblings {
         // If the submission fails now, the sibling's own next wait reports it.
         let _ = other.submit();
         // A foreign loop that sleeps for the sibling does not know of new timers.
-        other.ask_for_turn();
+        other.request_turn();
     }
     siblings
 }

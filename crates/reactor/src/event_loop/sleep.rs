@@ -10,7 +10,7 @@ use uringfs_device::{Clock, Ready, Request};
 use uringfs_ring::{Ring, Wait};
 
 use crate::counters::Counter;
-use crate::event_loop::core::Inner;
+use crate::event_loop::core::ReactorCore;
 use crate::io::dispatch::{IoDispatch, MAILBOX_TAG};
 use crate::io::poller::Poller;
 use crate::tasks::waiters::WaitResult;
@@ -20,7 +20,7 @@ use crate::tasks::waiters::WaitResult;
 /// reactors of the thread.
 pub(crate) const RECHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-impl Inner {
+impl ReactorCore {
     /// [`Self::wait`], which only submits while tasks are ready.
     pub(crate) fn wait_unless_ready(
         &self,

@@ -11,9 +11,9 @@ use uringfs_device::{Ready, Request};
 use uringfs_ring::Ring;
 
 use crate::counters::Counter;
-use crate::event_loop::core::{CLOSING, Current, Inner, Message, TimerEvent};
+use crate::event_loop::core::{CLOSING, Current, ReactorCore, Message, TimerEvent};
 use crate::io::dispatch::{InFlight, IoDispatch};
-use crate::tasks::completion::Completed;
+use crate::tasks::completion::Completion;
 use crate::tasks::task::{Delivery, RunningTask};
 use crate::tasks::waiters::{WaitResult, Waiter};
 use crate::wake::mailbox::Notify;
@@ -27,7 +27,7 @@ const MAX_MESSAGES: u64 = 1024;
 
 /// A turn for a foreign loop. When it ends by a panic, or too early, it notifies the loop that another turn is due.
 struct ForeignTurn<'i> {
-    inner: &'i Inner,
+    inner: &'i ReactorCore,
     is_due_again: bool,
 }
 
@@ -42,7 +42,7 @@ impl Drop for ForeignTurn<'_> {
 
 /// Discards the task that is being polled, if the poll panics.
 struct PollGuard<'i> {
-    inner: &'i Inner,
+    inner: &'i ReactorCore,
     task: u32,
 }
 
@@ -54,7 +54,7 @@ impl Drop for PollGuard<'_> {
 
 /// Requests on their way to their operations. When one of these panics, the rest stay for the next turn.
 struct ReturnedRequests<'i, 'r> {
-    inner: &'i Inner,
+    inner: &'i ReactorCore,
     requests: Drain<'r, Request>,
 }
 
@@ -68,7 +68,7 @@ impl Drop for ReturnedRequests<'_, '_> {
 
 /// Messages that are being read. When the work of one panics, the rest go back into the mailbox.
 struct UnreadMessages<'i, 'r> {
-    inner: &'i Inner,
+    inner: &'i ReactorCore,
     messages: Drain<'r, Message>,
 }
 
@@ -80,13 +80,13 @@ impl Drop for UnreadMessages<'_, '_> {
     }
 }
 
-impl Inner {
+impl ReactorCore {
     #[inline]
     pub(crate) fn reap(
         &self,
         min: usize,
         timeout: Option<Duration>,
-        completed: &mut Vec<Completed>,
+        completed: &mut Vec<Completion>,
     ) -> Result<(), Errno> {
         self.check_process()?;
         if min == 0 && self.foreign_fd.get().is_some() {
@@ -172,7 +172,7 @@ impl Inner {
     pub(crate) fn reap_fast(
         &self,
         min: usize,
-        completed: &mut Vec<Completed>,
+        completed: &mut Vec<Completion>,
     ) -> Result<bool, Errno> {
         let io = &mut *self.io.borrow_mut();
         let missing = min.saturating_sub(io.in_flight.completed.len());
@@ -275,7 +275,7 @@ impl Inner {
         if let Some(ring) = &self.io.borrow().ring {
             ring.silence();
         }
-        let read = || self.counters.get(Counter::Letters);
+        let read = || self.counters.get(Counter::Messages);
         let begin = read();
         for _ in 0..MAX_ROUNDS {
             self.progress();
@@ -469,7 +469,7 @@ impl Inner {
         self.mailbox.take(&mut messages);
         let mut each = UnreadMessages { inner: self, messages: messages.drain(..) };
         for message in each.messages.by_ref() {
-            self.count(Counter::Letters);
+            self.count(Counter::Messages);
             match message {
                 Message::Wake(task) => self.wake_task(task),
                 Message::FromWorker(completions) => {
@@ -490,7 +490,7 @@ impl Inner {
 }
 
 #[inline]
-fn take_completed(from: &mut Vec<Completed>, into: &mut Vec<Completed>) {
+fn take_completed(from: &mut Vec<Completion>, into: &mut Vec<Completion>) {
     if into.is_empty() {
         mem::swap(from, into);
     } else {

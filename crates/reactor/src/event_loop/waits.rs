@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use uringfs_ring::Wait;
 
-use crate::event_loop::core::{Inner, TimerEvent};
+use crate::event_loop::core::{ReactorCore, TimerEvent};
 use crate::io::poller::{EndedWait, Poller};
 use crate::io::rings::MAX_WAITS;
 use crate::tasks::timer::TimerKey;
@@ -16,7 +16,7 @@ use crate::tasks::waiters::{CellIndex, WaitCell, WaitResult};
 
 /// Resolves to the result of a cell. Cancels the wait when dropped.
 pub(crate) struct CellFuture {
-    pub(crate) inner: Rc<Inner>,
+    pub(crate) inner: Rc<ReactorCore>,
     pub(crate) cell: CellIndex,
     /// The operation whose task polls this future directly. Its task is made ready without a waker.
     pub(crate) operation: Option<u32>,
@@ -53,7 +53,7 @@ impl Drop for CellFuture {
     }
 }
 
-impl Inner {
+impl ReactorCore {
     /// Sleeps until `at` of the reactor's clock. `operation` as in [`CellFuture`].
     pub(crate) async fn sleep_until(self: &Rc<Self>, at: Instant, operation: Option<u32>) {
         let cell = self.io.borrow_mut().in_flight.cells.open();
@@ -134,7 +134,7 @@ impl Inner {
 
 /// A pending timer. Dropping the guard cancels it.
 pub(crate) struct TimerGuard {
-    inner: Rc<Inner>,
+    inner: Rc<ReactorCore>,
     key: TimerKey,
 }
 

@@ -17,8 +17,8 @@ use crate::io::attachment::Attachment;
 use crate::io::route::{DeviceSlot, FastRoute, QueueRoute};
 use crate::io::submission_lock::LockedSubmissions;
 use crate::options::CompletionMode;
-use crate::tasks::completion::Completed;
-use crate::tasks::op_result::Outcome;
+use crate::tasks::completion::Completion;
+use crate::tasks::op_result::OpResult;
 use crate::tasks::waiters::{
     CellIndex, EpochHold, WaitCells, WaitResult, Waiter, cell_from_tag, is_operation, is_token,
 };
@@ -44,7 +44,7 @@ pub(crate) struct IoDispatch {
 pub(crate) struct InFlight {
     pub(crate) cells: WaitCells,
     /// Token operations that have ended and not been reaped.
-    pub(crate) completed: Vec<Completed>,
+    pub(crate) completed: Vec<Completion>,
     /// Requests of operations that have ended, for delivery to their operations.
     pub(crate) returned: Vec<Request>,
     /// Requests that wait for room in their queue.
@@ -244,7 +244,7 @@ impl IoDispatch {
                 while let Some(QueueCompletion { request, result }) = queue.reap() {
                     if self.in_flight.is_token_done(&request, |bytes| result == Ok(bytes)) {
                         self.in_flight.count_token_done(&request);
-                        self.in_flight.completed.push(Completed::from_request(request));
+                        self.in_flight.completed.push(Completion::from_request(request));
                     } else {
                         self.in_flight.on_step(request, result, bounds);
                     }
@@ -433,7 +433,7 @@ impl InFlight {
         // `push` would build the completion on the stack and copy it from there.
         if self.is_token_done(&request, |bytes| result.is(bytes)) {
             self.count_token_done(&request);
-            let completed = || Completed::from_request(request.take());
+            let completed = || Completion::from_request(request.take());
             self.completed.extend(std::iter::once_with(completed));
         } else if self.is_operation_done(&request, |bytes| result.is(bytes)) {
             self.returned.extend(std::iter::once_with(|| request.take()));
@@ -526,11 +526,11 @@ impl InFlight {
         }
         self.leave_epoch(request.device, request.epoch_slot);
         if is_token(request.tag) {
-            return self.completed.push(Completed::from_request(request));
+            return self.completed.push(Completion::from_request(request));
         }
         // A fast-path transfer that a caller awaits.
         let cell = self.cells.close_transfer(cell_from_tag(request.tag));
-        self.to_wake.push(Waiter::Result(cell, Outcome::from_request(request)));
+        self.to_wake.push(Waiter::Result(cell, OpResult::from_request(request)));
     }
 
     /// Completes, as cancelled, a request that is in no queue now. A queue may have had it before.

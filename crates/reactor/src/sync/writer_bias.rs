@@ -12,22 +12,22 @@ const EXCLUDER: u64 = 2;
 /// The bias of one file. When it is off, all writers take a lock.
 ///
 /// The first writer that excludes waits once, for the requests that found the bias on. The bias then stays off until
-/// [`Self::share`], so that the next writer that excludes has nothing to wait for.
+/// [`Self::restore`], so that the next writer that excludes has nothing to wait for.
 #[derive(Debug, Default)]
-pub struct Mode {
+pub struct WriterBias {
     /// The number of writers that exclude, times [`EXCLUDER`], and [`QUIESCED`]. Zero while the bias is on.
     word: AtomicU64,
 }
 
-impl Mode {
+impl WriterBias {
     /// True when the caller's request needs no lock until its end. The request must be counted in before this call.
     #[inline]
-    pub fn is_shared(&self) -> bool {
+    pub fn is_biased(&self) -> bool {
         self.word.load(Ordering::Acquire) == 0
     }
 
-    /// Turns the bias off, at least until [`Self::include`]. When the returned epoch has passed, every request that found
-    /// the bias on has ended, and the caller calls [`Self::settle`]. `None` when they have all ended already.
+    /// Turns the bias off, at least until [`Self::release`]. When the returned epoch has passed, every request that found
+    /// the bias on has ended, and the caller calls [`Self::quiesced`]. `None` when they have all ended already.
     pub fn exclude(&self, domain: &Domain) -> Option<Epoch> {
         if self.word.fetch_add(EXCLUDER, Ordering::SeqCst) & QUIESCED != 0 {
             return None;
@@ -37,17 +37,17 @@ impl Mode {
     }
 
     /// Records that the epoch has passed. The caller must still exclude.
-    pub fn settle(&self) {
+    pub fn quiesced(&self) {
         self.word.fetch_or(QUIESCED, Ordering::AcqRel);
     }
 
     /// Ends one exclusion. This turns the bias on again only if no writer's epoch has passed meanwhile.
-    pub fn include(&self) {
+    pub fn release(&self) {
         self.word.fetch_sub(EXCLUDER, Ordering::Release);
     }
 
     /// Turns the bias on again, unless a writer excludes.
-    pub fn share(&self) {
+    pub fn restore(&self) {
         let _ = self.word.compare_exchange(QUIESCED, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
@@ -58,30 +58,30 @@ mod tests {
 
     #[test]
     fn only_the_first_exclusions_wait_for_quiescence() {
-        let (bias, domain) = (Mode::default(), Domain::new());
+        let (bias, domain) = (WriterBias::default(), Domain::new());
         assert!(bias.exclude(&domain).is_some());
         assert!(bias.exclude(&domain).is_some(), "the first may still be waiting");
-        bias.settle();
-        bias.include();
+        bias.quiesced();
+        bias.release();
         assert_eq!(bias.exclude(&domain), None);
-        bias.include();
-        bias.share();
-        assert!(!bias.is_shared(), "one writer still excludes");
-        bias.include();
-        assert!(!bias.is_shared());
+        bias.release();
+        bias.restore();
+        assert!(!bias.is_biased(), "one writer still excludes");
+        bias.release();
+        assert!(!bias.is_biased());
         assert_eq!(bias.exclude(&domain), None);
-        bias.include();
-        bias.share();
-        assert!(bias.is_shared());
+        bias.release();
+        bias.restore();
+        assert!(bias.is_biased());
         assert!(bias.exclude(&domain).is_some());
     }
 
     #[test]
     fn an_exclusion_released_before_its_epoch_passes_keeps_the_bias() {
-        let (bias, domain) = (Mode::default(), Domain::new());
+        let (bias, domain) = (WriterBias::default(), Domain::new());
         bias.exclude(&domain);
-        bias.include();
-        assert!(bias.is_shared());
+        bias.release();
+        assert!(bias.is_biased());
     }
 }
 
@@ -94,7 +94,7 @@ mod loom_tests {
 
     /// The state that writers of a file share.
     struct File {
-        bias: Mode,
+        bias: WriterBias,
         domain: loom::sync::Arc<Domain>,
         /// Taken by all writers while the bias is off.
         lock: Mutex<()>,
@@ -105,7 +105,7 @@ mod loom_tests {
     impl File {
         fn new() -> loom::sync::Arc<File> {
             loom::sync::Arc::new(File {
-                bias: Mode::default(),
+                bias: WriterBias::default(),
                 domain: loom::sync::Arc::new(Domain::new()),
                 lock: Mutex::new(()),
                 bytes: UnsafeCell::new(()),
@@ -115,12 +115,12 @@ mod loom_tests {
         /// Turns the bias on when it is off, so that the next one needs no lock.
         fn overwrite(&self, tracker: &mut Tracker<loom::sync::Arc<Domain>>) {
             let epoch_slot = tracker.enter();
-            if self.bias.is_shared() {
+            if self.bias.is_biased() {
                 self.bytes.with(|_| ());
             } else {
                 let _held = self.lock.lock().unwrap();
                 self.bytes.with(|_| ());
-                self.bias.share();
+                self.bias.restore();
             }
             tracker.leave(epoch_slot);
             tracker.publish_ended();
@@ -133,11 +133,11 @@ mod loom_tests {
                 None => true,
             };
             if has_passed {
-                self.bias.settle();
+                self.bias.quiesced();
                 let _held = self.lock.lock().unwrap();
                 self.bytes.with_mut(|_| ());
             }
-            self.bias.include();
+            self.bias.release();
             has_passed
         }
     }
@@ -169,8 +169,8 @@ mod loom_tests {
             file.cut();
             overwriter.join().unwrap();
             other.join().unwrap();
-            file.bias.share();
-            assert!(file.bias.is_shared());
+            file.bias.restore();
+            assert!(file.bias.is_biased());
         });
     }
 }

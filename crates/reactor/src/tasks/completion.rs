@@ -1,4 +1,4 @@
-//! Tokens, and what a caller that reaps tokens gets: a [`Completed`], or a [`Refused`] at once.
+//! Tokens, and what a caller that reaps tokens gets: a [`Completion`], or a [`SubmitError`] at once.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ impl Token {
 
 /// The effect of an operation on the device. Matters after a cancel, a deadline or an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Effect {
     /// Nothing of it has reached the device.
     NotStarted,
     /// It was carried out in full: `result` is what the device returned.
@@ -41,27 +41,27 @@ pub enum Fate {
     Unknown,
 }
 
-impl Fate {
+impl Effect {
     /// From a result, and whether a queue has had any of the operation's requests.
-    pub(crate) fn from_result(result: Result<u64, Errno>, issued: bool) -> Fate {
+    pub(crate) fn from_result(result: Result<u64, Errno>, issued: bool) -> Effect {
         match result {
-            Ok(_) => Fate::Done,
-            Err(_) if issued => Fate::Unknown,
-            Err(_) => Fate::NotStarted,
+            Ok(_) => Effect::Done,
+            Err(_) if issued => Effect::Unknown,
+            Err(_) => Effect::NotStarted,
         }
     }
 }
 
 /// The completion of a token operation. It is the cache line that the request lived in, handed on without a copy.
-pub struct Completed {
+pub struct Completion {
     request: Request,
 }
 
-impl Completed {
+impl Completion {
     /// From a request that has ended.
     #[inline(always)]
-    pub(crate) fn from_request(request: Request) -> Completed {
-        Completed { request }
+    pub(crate) fn from_request(request: Request) -> Completion {
+        Completion { request }
     }
 
     /// The token that the caller gave the operation.
@@ -70,7 +70,7 @@ impl Completed {
         Token(self.request.tag.0)
     }
 
-    /// The bytes moved, or the error. After ECANCELED (a cancel) and ETIMEDOUT (a deadline) [`Self::fate`] says what the
+    /// The bytes moved, or the error. After ECANCELED (a cancel) and ETIMEDOUT (a deadline) [`Self::effect`] says what the
     /// operation has done.
     #[inline]
     pub fn result(&self) -> Result<u64, Errno> {
@@ -78,8 +78,8 @@ impl Completed {
     }
 
     /// The effect of the operation on the device.
-    pub fn fate(&self) -> Fate {
-        Fate::from_result(self.request.result(), self.request.is_issued())
+    pub fn effect(&self) -> Effect {
+        Effect::from_result(self.request.result(), self.request.is_issued())
     }
 
     /// The operation's memory.
@@ -105,12 +105,12 @@ impl Completed {
     }
 }
 
-impl fmt::Debug for Completed {
+impl fmt::Debug for Completion {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Completed")
+        out.debug_struct("Completion")
             .field("token", &self.token())
             .field("result", &self.result())
-            .field("fate", &self.fate())
+            .field("effect", &self.effect())
             .field("payload", self.payload())
             .finish()
     }
@@ -125,14 +125,14 @@ fn no_buffer(payload: Payload) -> ! {
 
 /// An operation that could not start. Nothing was done. Returns its memory.
 #[derive(Debug)]
-pub struct Refused {
+pub struct SubmitError {
     /// EAGAIN: the queue is full, reap first. ENODEV: the device was removed.
     pub error: Errno,
     /// The operation's memory, which the caller owns again.
     pub payload: Payload,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for SubmitError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.error {
             Errno::AGAIN => out.write_str("the queue is full: reap completions first"),
@@ -142,4 +142,4 @@ impl fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for SubmitError {}

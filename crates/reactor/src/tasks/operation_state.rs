@@ -3,23 +3,23 @@
 use rustix::io::Errno;
 
 use crate::tasks::completion::Token;
-use crate::tasks::op_result::OutcomeSender;
+use crate::tasks::op_result::ResultSender;
 use crate::tasks::timer::TimerKey;
 
 /// The caller that gets an operation's result.
 #[derive(Debug)]
-pub enum Asker {
+pub enum Requester {
     /// A caller that reaps completions by token.
     Token(Token),
     /// A caller that awaits the result.
-    Cell(OutcomeSender),
+    Future(ResultSender),
     /// None. Another operation started it and does not wait for it; its effects are in shared state.
-    Nobody,
+    Detached,
 }
 
 /// The state of an operation that has not ended.
 pub(crate) struct OperationState {
-    pub(crate) asker: Asker,
+    pub(crate) requester: Requester,
     /// The reason why it was cancelled, which becomes its result.
     pub(crate) cancelled: Option<Errno>,
     /// Present while it runs work that others rely on: the reason of a cancel that arrived meanwhile.
@@ -29,10 +29,10 @@ pub(crate) struct OperationState {
 
 impl OperationState {
     pub(crate) fn has_requester(&self) -> bool {
-        !matches!(self.asker, Asker::Nobody)
+        !matches!(self.requester, Requester::Detached)
     }
 
-    pub(crate) fn take_requester(&mut self) -> Asker {
-        std::mem::replace(&mut self.asker, Asker::Nobody)
+    pub(crate) fn take_requester(&mut self) -> Requester {
+        std::mem::replace(&mut self.requester, Requester::Detached)
     }
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 use rustix::io::Errno;
 use uringfs_device::{Request, Tag};
 
-use crate::tasks::operation_state::{Asker, OperationState};
+use crate::tasks::operation_state::{Requester, OperationState};
 use crate::tasks::waiters::{EpochHold, OperationRequests, task_from_tag};
 
 /// The memory of a future. The next task with a future of this type reuses it, so a task allocates nothing.
@@ -222,7 +222,7 @@ impl Tasks {
     }
 
     /// Takes the requesters of all operations, to report to them that the operations never end.
-    pub(crate) fn take_requesters(&mut self) -> Vec<Asker> {
+    pub(crate) fn take_requesters(&mut self) -> Vec<Requester> {
         let operations = self.tasks.iter_mut().filter_map(|task| task.operation.as_mut());
         operations.map(OperationState::take_requester).collect()
     }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use uringfs_device::{DeviceIndex, Request, Tag};
 use uringfs_ring::{Wait, WaitOutput};
 
-use crate::tasks::op_result::{Outcome, OutcomeCell, OutcomeSender};
+use crate::tasks::op_result::{OpResult, ResultReceiver, ResultSender};
 
 /// Marks a tag of the reactor's own. The other bits are a cell's index, or identify an operation's request.
 pub(crate) const OWN_TAG: u64 = 1 << 63;
@@ -151,7 +151,7 @@ pub(crate) enum Waiter {
     /// A waker.
     Waker(Waker),
     /// The caller that awaits a fast-path transfer, with its result.
-    Result(OutcomeSender, Outcome),
+    Result(ResultSender, OpResult),
     /// Nothing to wake.
     None,
 }
@@ -173,7 +173,7 @@ pub(crate) enum WaitCell {
     WaitingTask(u32),
     Ready(WaitResult),
     /// A fast-path transfer that a caller awaits. The result goes straight to the sender.
-    Transfer(OutcomeSender),
+    Transfer(ResultSender),
     /// The future was dropped: the result will be dropped, too.
     Forgotten,
 }
@@ -195,12 +195,12 @@ impl WaitCells {
     }
 
     /// A cell for a fast-path transfer that a caller awaits.
-    pub(crate) fn open_transfer(&mut self, sender: OutcomeSender) -> CellIndex {
+    pub(crate) fn open_transfer(&mut self, sender: ResultSender) -> CellIndex {
         self.insert(WaitCell::Transfer(sender))
     }
 
     /// Frees the cell: the transfer has ended, or was never issued.
-    pub(crate) fn close_transfer(&mut self, index: CellIndex) -> OutcomeSender {
+    pub(crate) fn close_transfer(&mut self, index: CellIndex) -> ResultSender {
         match self.close(index) {
             WaitCell::Transfer(sender) => sender,
             _ => panic!("the cell does not belong to a transfer"),
@@ -213,7 +213,7 @@ impl WaitCells {
     }
 
     /// The cell of the transfer in flight whose result goes to `receiver`.
-    pub(crate) fn find_transfer(&self, receiver: &OutcomeCell) -> Option<CellIndex> {
+    pub(crate) fn find_transfer(&self, receiver: &ResultReceiver) -> Option<CellIndex> {
         let is =
             |cell: &WaitCell| matches!(cell, WaitCell::Transfer(sender) if sender.is_for(receiver));
         self.cells.iter().position(is).map(|task| task as CellIndex)
@@ -275,7 +275,7 @@ impl WaitCells {
     }
 
     /// Takes the senders of all transfers in flight, which never end.
-    pub(crate) fn take_transfers(&mut self) -> Vec<OutcomeSender> {
+    pub(crate) fn take_transfers(&mut self) -> Vec<ResultSender> {
         let awaited = self.cells.iter_mut().filter(|cell| matches!(cell, WaitCell::Transfer(_)));
         let senders = awaited.map(|cell| match std::mem::replace(cell, WaitCell::Forgotten) {
             WaitCell::Transfer(sender) => sender,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use uringfs::{Buffer, Completed, Errno, File, Payload, Reactor, ReactorOptions, Token, Tokens};
+use uringfs::{Buffer, Completion, Errno, File, Payload, Reactor, ReactorOptions, Token, Tokens};
 use uringfs_lab::Error;
 
 /// The size of a chunk: large enough that a few of them in flight use the full speed of a device.
@@ -17,7 +17,7 @@ pub struct Pipeline<C> {
     reactor: Reactor,
     in_flight: HashMap<u64, C>,
     next: u64,
-    completed: Vec<Completed>,
+    completed: Vec<Completion>,
 }
 
 /// A chunk that was read or written, or failed.

@@ -9,8 +9,8 @@ use crate::targets::Target;
 use crate::workload::IoOp;
 use ::uringfs::Target as DeviceTarget;
 use ::uringfs::{
-    Access, Advice, Buffer, BufferPool, BufferedWait, Cache, Completed, Counter, Device, Errno,
-    File, Options, Payload, Reactor, Refused, Token, Tokens, WriteLock,
+    Access, Advice, Buffer, BufferPool, BufferedWait, Cache, Completion, Counter, Device, Errno,
+    File, Options, Payload, Reactor, SubmitError, Token, Tokens, WriteLock,
 };
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -25,7 +25,7 @@ pub struct Uringfs {
     cache: Option<Arc<Cache>>,
     waits_in_threads: bool,
     buffers: SlotBuffers,
-    completed: Vec<Completed>,
+    completed: Vec<Completion>,
     durable: bool,
 }
 
@@ -256,7 +256,7 @@ impl SlotBuffers {
     /// Puts the buffer of a refused request back; returns the error.
     #[cold]
     #[inline(never)]
-    fn restore(&mut self, slot: u32, refused: Refused) -> Errno {
+    fn restore(&mut self, slot: u32, refused: SubmitError) -> Errno {
         if let Payload::Buffer(buffer) = refused.payload {
             *self.empty_slot(slot) = Some(buffer);
             self.rejoin(slot);
