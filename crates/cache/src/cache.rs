@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use crate::core::CacheCore;
 use crate::dirty::MAX_DEVICES;
-use crate::file_folios::Pages;
+use crate::file_folios::FileFolios;
 use crate::folio::FOLIO;
 use uringfs_sync::atomic::Ordering;
 
@@ -25,7 +25,7 @@ pub struct CacheStatistics {
     /// Bytes of folios.
     pub used_bytes: u64,
     /// Bytes of dirty folios.
-    pub unsaved_bytes: u64,
+    pub dirty_bytes: u64,
     /// Folios inserted since the cache was made.
     pub filled: u64,
     /// Folios evicted to make room.
@@ -53,10 +53,10 @@ impl Cache {
 
     /// An empty set of folios for one file, on a device with an index below [`MAX_DEVICES`](crate::MAX_DEVICES).
     /// Dirty folios are limited by device, so that a device that writes nothing back does not block the others.
-    pub fn pages(&self, device: u16) -> Pages {
+    pub fn file_folios(&self, device: u16) -> FileFolios {
         assert!(usize::from(device) < MAX_DEVICES, "device index {device} is out of range");
         let file = self.core.next_file.fetch_add(1, Ordering::Relaxed);
-        Pages::new(self.core.clone(), file, device)
+        FileFolios::new(self.core.clone(), file, device)
     }
 
     /// Current sizes and counts.
@@ -66,7 +66,7 @@ impl Cache {
             bound_bytes: u64::from(frames.bound()) * FOLIO,
             mapped_bytes: u64::from(frames.mapped()) * FOLIO,
             used_bytes: u64::from(frames.allocated()) * FOLIO,
-            unsaved_bytes: u64::from(self.core.dirty.count()) * FOLIO,
+            dirty_bytes: u64::from(self.core.dirty.count()) * FOLIO,
             filled: filled.load(Ordering::Relaxed),
             evicted: evicted.load(Ordering::Relaxed),
         }

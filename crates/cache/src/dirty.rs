@@ -173,30 +173,30 @@ fn wake(waiters: impl IntoIterator<Item = DirtyWaiter>) {
 }
 
 /// Completes when fewer folios are dirty.
-pub struct Fewer {
+pub struct DirtyBelow {
     dirty: Arc<DirtySet>,
     until: Until,
     id: Option<u64>,
 }
 
-impl Fewer {
+impl DirtyBelow {
     /// Completes when fewer than `count` folios of all devices are dirty.
-    pub(crate) fn new(dirty: &Arc<DirtySet>, count: u32) -> Fewer {
-        Fewer { dirty: dirty.clone(), until: Until::Below(count), id: None }
+    pub(crate) fn new(dirty: &Arc<DirtySet>, count: u32) -> DirtyBelow {
+        DirtyBelow { dirty: dirty.clone(), until: Until::Below(count), id: None }
     }
 
     /// Completes when one more folio of a device may become dirty, or when from now on a write-back fails.
-    pub(crate) fn device_limit(dirty: &Arc<DirtySet>, device: u16) -> Fewer {
+    pub(crate) fn device_limit(dirty: &Arc<DirtySet>, device: u16) -> DirtyBelow {
         let until = Until::Room(device, dirty.failures(device));
-        Fewer { dirty: dirty.clone(), until, id: None }
+        DirtyBelow { dirty: dirty.clone(), until, id: None }
     }
 }
 
-impl Future for Fewer {
+impl Future for DirtyBelow {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Fewer { dirty, until, id } = &mut *self;
+        let DirtyBelow { dirty, until, id } = &mut *self;
         if dirty.is_reached(*until) {
             return Poll::Ready(());
         }
@@ -220,30 +220,30 @@ impl Future for Fewer {
     }
 }
 
-impl Drop for Fewer {
+impl Drop for DirtyBelow {
     fn drop(&mut self) {
         self.dirty.remove_waiter(self.id);
     }
 }
 
 /// Completes when it is time to write back dirty folios of a device.
-pub struct Many {
+pub struct DirtyAbove {
     dirty: Arc<DirtySet>,
     device: u16,
     id: Option<u64>,
 }
 
-impl Many {
-    pub(crate) fn new(dirty: &Arc<DirtySet>, device: u16) -> Many {
-        Many { dirty: dirty.clone(), device, id: None }
+impl DirtyAbove {
+    pub(crate) fn new(dirty: &Arc<DirtySet>, device: u16) -> DirtyAbove {
+        DirtyAbove { dirty: dirty.clone(), device, id: None }
     }
 }
 
-impl Future for Many {
+impl Future for DirtyAbove {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Many { dirty, device, id } = &mut *self;
+        let DirtyAbove { dirty, device, id } = &mut *self;
         let waiters = &mut *dirty.waiters.lock();
         let is_for_it = |(_, until): &(DirtyWaiter, Until)| match until {
             Until::Room(of, _) => of == device,
@@ -259,7 +259,7 @@ impl Future for Many {
     }
 }
 
-impl Drop for Many {
+impl Drop for DirtyAbove {
     fn drop(&mut self) {
         self.dirty.remove_waiter(self.id);
     }

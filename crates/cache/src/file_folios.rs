@@ -7,48 +7,48 @@ use std::sync::Arc;
 use uringfs_buffer::{FrameState, ExclusiveFrames};
 
 use crate::core::CacheCore;
-use crate::dirty::{Fewer, Many};
+use crate::dirty::{DirtyBelow, DirtyAbove};
 use crate::fill::Fill;
 use crate::folio::{
     ACCESS_COUNT, DETACHED, DIRTY, DROPBEHIND, FOLIO, Folio, HOLDER_SHIFT, Key, READAHEAD_MARKER,
     STALE, WRITER,
 };
-use crate::folio_ref::{Found, Page};
+use crate::folio_ref::{FolioRef, FolioSnapshot};
 use crate::index::Shard;
 use crate::wait::FolioWait;
 use uringfs_sync::atomic::{AtomicU64, Ordering};
 
 /// The result of looking up a folio.
-pub enum Look<'a> {
+pub enum Lookup<'a> {
     /// The folio is cached.
-    Found(Found<'a>),
-    /// The folio is being filled or changed: [`Pages::wait`] for it.
+    Found(FolioRef<'a>),
+    /// The folio is being filled or changed: [`FileFolios::wait`] for it.
     Busy {
-        /// The holder's number, as passed to [`Pages::fill`], or [`WRITER`].
-        by: u16,
+        /// The holder's number, as passed to [`FileFolios::fill`], or [`WRITER`].
+        holder: u16,
         /// Reading the folio starts the next window of readahead.
         is_marked: bool,
     },
-    /// The folio is not cached: [`Pages::fill`] it.
+    /// The folio is not cached: [`FileFolios::fill`] it.
     Absent,
 }
 
 /// The result of locking a folio for a write.
-pub enum Taken {
-    /// The caller holds the folio, with its current bytes, until [`Fill::end_unsaved`].
+pub enum LockForWrite {
+    /// The caller holds the folio, with its current bytes, until [`Fill::end_dirty`].
     Held(Fill),
-    /// Another caller holds the folio: [`Pages::wait`] for it.
+    /// Another caller holds the folio: [`FileFolios::wait`] for it.
     Busy {
-        /// The holder's number, as passed to [`Pages::fill`], or [`WRITER`].
-        by: u16,
+        /// The holder's number, as passed to [`FileFolios::fill`], or [`WRITER`].
+        holder: u16,
     },
-    /// The folio is not cached: [`Pages::fill`] it.
+    /// The folio is not cached: [`FileFolios::fill`] it.
     Absent,
 }
 
 /// Why a snapshot of a folio was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoPage {
+pub enum SnapshotError {
     /// The folio is not cached, or it is being filled.
     Absent,
     /// Snapshots already keep half of the cache's bound: copy instead.
@@ -57,10 +57,10 @@ pub enum NoPage {
 
 /// No folio can be evicted: all are dirty, being filled or being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub struct CacheFull;
 
 /// The folios of one file.
-pub struct Pages {
+pub struct FileFolios {
     cache: Arc<CacheCore>,
     file: u64,
     device: u16,
@@ -68,19 +68,19 @@ pub struct Pages {
     end: AtomicU64,
 }
 
-impl Pages {
+impl FileFolios {
     /// An empty set of folios.
-    pub(crate) fn new(cache: Arc<CacheCore>, file: u64, device: u16) -> Pages {
-        Pages { cache, file, device, end: AtomicU64::new(0) }
+    pub(crate) fn new(cache: Arc<CacheCore>, file: u64, device: u16) -> FileFolios {
+        FileFolios { cache, file, device, end: AtomicU64::new(0) }
     }
 
     fn new_fill(&self, first: u64, hold: ExclusiveFrames<Folio>) -> Fill {
         Fill::new(self.cache.clone(), self.file, self.device, first, hold)
     }
 
-    /// Looks up the folio at `index`. A reader counts the access with [`Found::touch`].
+    /// Looks up the folio at `index`. A reader counts the access with [`FolioRef::touch`].
     #[inline(always)]
-    pub fn look(&self, index: u64) -> Look<'_> {
+    pub fn lookup(&self, index: u64) -> Lookup<'_> {
         let key = Key { file: self.file, index };
         let frames = &self.cache.frames;
         let Some(frame) = self.cache.index.find_lockless(frames, key) else {
@@ -89,13 +89,13 @@ impl Pages {
         let slab = frames.slab();
         match slab.try_share(frame) {
             Ok(share) => {
-                let found = Found::new(&self.cache, frame, share);
+                let found = FolioRef::new(&self.cache, frame, share);
                 // It was found without a lock, so the frame may hold another folio by now.
                 if !slab.data(frame).is(key) {
                     drop(found);
                     return self.find_locked(key);
                 }
-                Look::Found(found)
+                Lookup::Found(found)
             }
             Err(_) => self.find_locked(key),
         }
@@ -103,17 +103,17 @@ impl Pages {
 
     #[cold]
     #[inline(never)]
-    fn find_locked(&self, key: Key) -> Look<'_> {
+    fn find_locked(&self, key: Key) -> Lookup<'_> {
         let frames = &self.cache.frames;
         let shard = self.cache.index.shard(key);
-        let Some(frame) = self.cache.index.find(&shard, frames, key) else { return Look::Absent };
+        let Some(frame) = self.cache.index.find(&shard, frames, key) else { return Lookup::Absent };
         let slab = frames.slab();
         match slab.try_share(frame) {
             // The lock of the shard keeps the folio in this frame.
-            Ok(share) => Look::Found(Found::new(&self.cache, frame, share)),
+            Ok(share) => Lookup::Found(FolioRef::new(&self.cache, frame, share)),
             Err(state) => {
-                let (by, flags) = ((state.flags() >> HOLDER_SHIFT) as u16, state.flags());
-                Look::Busy { by, is_marked: flags & READAHEAD_MARKER != 0 }
+                let (holder, flags) = ((state.flags() >> HOLDER_SHIFT) as u16, state.flags());
+                Lookup::Busy { holder, is_marked: flags & READAHEAD_MARKER != 0 }
             }
         }
     }
@@ -124,28 +124,28 @@ impl Pages {
     }
 
     /// Inserts folios in the order of `indexes`, up to the first that is cached already or has no room. The caller
-    /// fills them. `by` is a number of its choice, by which others recognize the holder.
+    /// fills them. `holder` is a number of its choice, by which others recognize the holder.
     ///
     /// # Errors
-    /// [`Full`] when there is no room for the first.
-    pub fn fill(&self, indexes: Range<u64>, by: u16) -> Result<Vec<Fill>, Full> {
+    /// [`CacheFull`] when there is no room for the first.
+    pub fn fill(&self, indexes: Range<u64>, holder: u16) -> Result<Vec<Fill>, CacheFull> {
         let cache = &*self.cache;
         let wanted = (indexes.end - indexes.start).min(u64::from(cache.frames.bound())) as u32;
         if wanted == 1 {
-            return Ok(self.fill_one(indexes.start, by)?.into_iter().collect());
+            return Ok(self.fill_one(indexes.start, holder)?.into_iter().collect());
         }
         let mut fills: Vec<Fill> = Vec::new();
         let mut index = indexes.start;
         let mut runs = cache.allocate_frames(wanted).into_iter();
         if runs.len() == 0 {
-            return Err(Full);
+            return Err(CacheFull);
         }
         let mut inserted = Vec::with_capacity(wanted as usize);
         for mut run in runs.by_ref() {
             let (first, count) = (run.first(), run.count());
             let mut taken = 0;
             for frame in first..first + count {
-                cache.frames.slab().set_flags(frame, u32::from(by) << HOLDER_SHIFT);
+                cache.frames.slab().set_flags(frame, u32::from(holder) << HOLDER_SHIFT);
             }
             while taken < count && self.insert(index + u64::from(taken), first + taken) {
                 inserted.push((
@@ -176,10 +176,10 @@ impl Pages {
     }
 
     /// [`Self::fill`] of one folio. If another folio is evicted for it, it takes over that frame directly.
-    fn fill_one(&self, index: u64, by: u16) -> Result<Option<Fill>, Full> {
+    fn fill_one(&self, index: u64, holder: u16) -> Result<Option<Fill>, CacheFull> {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
-        let hold = cache.allocate_frame(key).ok_or(Full)?;
-        hold.reset_flags(u32::from(by) << HOLDER_SHIFT);
+        let hold = cache.allocate_frame(key).ok_or(CacheFull)?;
+        hold.reset_flags(u32::from(holder) << HOLDER_SHIFT);
         if !self.insert(index, hold.first()) {
             cache.free_folio(hold.first(), self.device, hold);
             return Ok(None);
@@ -204,28 +204,28 @@ impl Pages {
     /// The holder must not wait for anything until it ends the [`Fill`].
     ///
     /// # Errors
-    /// [`Full`] when there is no room for the copy.
-    pub fn change(&self, index: u64) -> Result<Taken, Full> {
+    /// [`CacheFull`] when there is no room for the copy.
+    pub fn lock_for_write(&self, index: u64) -> Result<LockForWrite, CacheFull> {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
         let (frames, slab) = (&cache.frames, cache.frames.slab());
         let mut copy: Option<ExclusiveFrames<Folio>> = None;
         let taken = loop {
             let mut shard = cache.index.shard(key);
-            let Some(frame) = cache.index.find(&shard, frames, key) else { break Taken::Absent };
+            let Some(frame) = cache.index.find(&shard, frames, key) else { break LockForWrite::Absent };
             // Set the holder's number in the same step. Another thread that took the folio for one being read would go
             // to the device, which may lack the last write.
             if let Some(hold) =
                 slab.try_exclusive(frame, |flags| Some(flags | u32::from(WRITER) << HOLDER_SHIFT))
             {
-                break Taken::Held(self.new_fill(index, hold));
+                break LockForWrite::Held(self.new_fill(index, hold));
             }
             let share = match slab.try_share(frame) {
-                Ok(share) => Found::new(&self.cache, frame, share),
-                Err(state) => break Taken::Busy { by: (state.flags() >> HOLDER_SHIFT) as u16 },
+                Ok(share) => FolioRef::new(&self.cache, frame, share),
+                Err(state) => break LockForWrite::Busy { holder: (state.flags() >> HOLDER_SHIFT) as u16 },
             };
             let Some(mut hold) = copy.take() else {
                 drop((shard, share));
-                copy = Some(cache.allocate_frames(1).pop().ok_or(Full)?);
+                copy = Some(cache.allocate_frames(1).pop().ok_or(CacheFull)?);
                 continue;
             };
             hold.bytes().copy_from_slice(&share);
@@ -240,14 +240,14 @@ impl Pages {
             cache.grow_eviction(&mut eviction);
             eviction.insert(hold.first(), key.hash());
             drop((eviction, share));
-            break Taken::Held(self.new_fill(index, hold));
+            break LockForWrite::Held(self.new_fill(index, hold));
         };
         copy.into_iter().for_each(|hold| frames.free(hold));
         Ok(taken)
     }
 
     /// Marks a folio clean. No effect when it has left the cache.
-    pub fn saved(&self, index: u64) {
+    pub fn mark_clean(&self, index: u64) {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
         let shard = cache.index.shard(key);
         let Some(frame) = cache.index.find(&shard, &cache.frames, key) else { return };
@@ -260,34 +260,34 @@ impl Pages {
     }
 
     /// Reports a failed write-back.
-    pub fn save_failed(&self) {
+    pub fn report_writeback_failure(&self) {
         self.cache.dirty.add_failure(self.device);
     }
 
     /// Failed write-backs to the device so far.
-    pub fn save_failures(&self) -> u32 {
+    pub fn writeback_failures(&self) -> u32 {
         self.cache.dirty.failures(self.device)
     }
 
     /// Whether the device has as many dirty folios as allowed.
-    pub fn has_too_many_unsaved(&self) -> bool {
+    pub fn is_at_dirty_limit(&self) -> bool {
         self.cache.dirty.is_at_limit(self.device)
     }
 
     /// Waits until the device has fewer dirty folios than allowed, or a write-back fails.
-    pub fn may_change(&self) -> Fewer {
-        Fewer::device_limit(&self.cache.dirty, self.device)
+    pub fn below_dirty_limit(&self) -> DirtyBelow {
+        DirtyBelow::device_limit(&self.cache.dirty, self.device)
     }
 
     /// Waits until the cache has fewer dirty folios than now, of any device; none when it has none.
-    pub fn one_saved(&self) -> Option<Fewer> {
+    pub fn one_cleaned(&self) -> Option<DirtyBelow> {
         let below = self.cache.dirty.count();
-        (below > 0).then(|| Fewer::new(&self.cache.dirty, below))
+        (below > 0).then(|| DirtyBelow::new(&self.cache.dirty, below))
     }
 
     /// Waits until it is time to write back dirty folios of the device.
-    pub fn many_unsaved(&self) -> Many {
-        Many::new(&self.cache.dirty, self.device)
+    pub fn flush_due(&self) -> DirtyAbove {
+        DirtyAbove::new(&self.cache.dirty, self.device)
     }
 
     /// Removes folios from the cache, since their bytes are no longer those of the file. Snapshots keep theirs. Does
@@ -297,12 +297,12 @@ impl Pages {
     }
 
     /// Removes folios from the cache, except dirty ones and those that are being filled or changed.
-    pub fn forget_saved(&self, indexes: Range<u64>) {
+    pub fn invalidate_clean(&self, indexes: Range<u64>) {
         self.remove_if(indexes, |state| !state.is_exclusive() && state.flags() & DIRTY == 0);
     }
 
-    /// Removes the folios marked by [`Fill::let_pass`] that are clean and that no other access has used.
-    pub fn forget_passing(&self, indexes: Range<u64>) {
+    /// Removes the folios marked by [`Fill::set_dropbehind`] that are clean and that no other access has used.
+    pub fn drop_behind(&self, indexes: Range<u64>) {
         self.remove_if(indexes, is_dropbehind_done);
     }
 
@@ -341,7 +341,7 @@ impl Pages {
         let share = loop {
             match slab.try_share(frame) {
                 // While it is shared, no other thread can hold it.
-                Ok(share) => break Found::new(&self.cache, frame, share),
+                Ok(share) => break FolioRef::new(&self.cache, frame, share),
                 Err(_) if slab.set_flags_if_exclusive(frame, STALE) => return,
                 Err(_) => {}
             }
@@ -385,13 +385,13 @@ impl Pages {
     /// A snapshot of the folio at `index`.
     ///
     /// # Errors
-    /// [`NoPage`] when the folio is not cached, or there are too many snapshots.
-    pub fn page(&self, index: u64) -> Result<Page, NoPage> {
-        let Look::Found(found) = self.look(index) else { return Err(NoPage::Absent) };
+    /// [`SnapshotError`] when the folio is not cached, or there are too many snapshots.
+    pub fn snapshot(&self, index: u64) -> Result<FolioSnapshot, SnapshotError> {
+        let Lookup::Found(found) = self.lookup(index) else { return Err(SnapshotError::Absent) };
         let snapshots = &self.cache.snapshots;
         if snapshots.fetch_add(1, Ordering::Relaxed) >= self.cache.frames.bound().div_ceil(2) {
             snapshots.fetch_sub(1, Ordering::Relaxed);
-            return Err(NoPage::TooMany);
+            return Err(SnapshotError::TooMany);
         }
         found.touch();
         Ok(found.into_counted_snapshot())
@@ -402,13 +402,13 @@ fn is_dropbehind_done(state: FrameState) -> bool {
     !state.is_exclusive() && state.flags() & (DROPBEHIND | DIRTY) == DROPBEHIND
 }
 
-impl fmt::Debug for Pages {
+impl fmt::Debug for FileFolios {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Pages of file {}", self.file)
+        write!(out, "FileFolios of file {}", self.file)
     }
 }
 
-impl Drop for Pages {
+impl Drop for FileFolios {
     fn drop(&mut self) {
         self.invalidate(0..u64::MAX);
     }
@@ -419,23 +419,23 @@ mod tests {
     use super::*;
     use crate::Cache;
 
-    fn fill(file: &Pages, index: u64) {
+    fn fill(file: &FileFolios, index: u64) {
         file.fill(index..index + 1, 0).unwrap().into_iter().for_each(|fill| fill.end(Ok(())));
     }
 
     #[test]
     fn files_numbered_beyond_32_bits_have_separate_folios() {
         let cache = Cache::new(1 << 20);
-        let first = cache.pages(0);
+        let first = cache.file_folios(0);
         fill(&first, 0);
         for before in [u64::from(u32::MAX), u64::from(u32::MAX) << 8] {
             first.cache.next_file.store(before, Ordering::Relaxed);
             for _ in 0..3 {
-                let file = cache.pages(0);
-                assert!(matches!(file.look(0), Look::Absent), "file {} has folios", file.file);
+                let file = cache.file_folios(0);
+                assert!(matches!(file.lookup(0), Lookup::Absent), "file {} has folios", file.file);
                 fill(&file, 0);
                 drop(file);
-                assert!(matches!(first.look(0), Look::Found(_)));
+                assert!(matches!(first.lookup(0), Lookup::Found(_)));
             }
         }
     }
@@ -443,19 +443,19 @@ mod tests {
     #[test]
     fn removing_a_small_file_from_a_large_cache_visits_few_folios() {
         let cache = Cache::new(64 << 20);
-        let (large, small, empty) = (cache.pages(0), cache.pages(0), cache.pages(0));
+        let (large, small, empty) = (cache.file_folios(0), cache.file_folios(0), cache.file_folios(0));
         (0..10_000).for_each(|index| fill(&large, index));
         (0..3).for_each(|index| fill(&small, index));
         assert_eq!(small.remove_if(2..u64::MAX, |_| true), 1);
         assert_eq!(small.remove_if(0..u64::MAX, |_| true), 3);
-        assert!((0..3).all(|index| matches!(small.look(index), Look::Absent)));
+        assert!((0..3).all(|index| matches!(small.lookup(index), Lookup::Absent)));
         assert_eq!(small.remove_if(7..u64::MAX, |_| true), 0);
         assert_eq!(empty.remove_if(0..u64::MAX, |_| true), 0);
         // A file with one folio far out visits each frame once.
         fill(&small, 1 << 40);
         let visited = small.remove_if(0..u64::MAX, |_| true);
         assert_eq!(visited, u64::from(small.cache.frames.high_water()));
-        assert!(matches!(small.look(1 << 40), Look::Absent));
+        assert!(matches!(small.lookup(1 << 40), Lookup::Absent));
         assert_eq!(large.remove_if(0..u64::MAX, |_| true), 10_000);
         assert_eq!(cache.statistics().used_bytes, 0);
     }

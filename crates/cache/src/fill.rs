@@ -77,21 +77,21 @@ impl Fill {
     }
 
     /// Marks the folio at an offset: reading it starts the next window of readahead.
-    pub fn mark(&mut self, offset: u64) {
+    pub fn set_readahead_marker(&mut self, offset: u64) {
         let frame = self.hold().first() + (offset / FOLIO - self.first) as u32;
         self.hold().slab().set_flags(frame, READAHEAD_MARKER);
     }
 
     /// Marks the folios as dropbehind. They leave the cache once they are read
-    /// ([`Pages::forget_passing`](crate::Pages::forget_passing)) and clean
-    /// ([`Pages::saved`](crate::Pages::saved)), unless another access uses them first.
-    pub fn let_pass(&mut self) {
+    /// ([`FileFolios::drop_behind`](crate::FileFolios::drop_behind)) and clean
+    /// ([`FileFolios::mark_clean`](crate::FileFolios::mark_clean)), unless another access uses them first.
+    pub fn set_dropbehind(&mut self) {
         for frame in self.frames() {
             self.cache.frames.slab().set_flags(frame, DROPBEHIND);
         }
     }
 
-    /// Counts an access to each of the first `count` folios, as [`Found::touch`](crate::Found::touch) does.
+    /// Counts an access to each of the first `count` folios, as [`FolioRef::touch`](crate::FolioRef::touch) does.
     pub fn touch(&mut self, count: u32) {
         for frame in self.frames().take(count as usize) {
             let flags = self.cache.frames.slab().state(frame).flags();
@@ -106,7 +106,7 @@ impl Fill {
     }
 
     /// Removes the folios, which are no longer wanted. Their waiters look again.
-    pub fn forget(mut self) {
+    pub fn discard(mut self) {
         let Some(mut rest) = self.hold.take() else { return };
         let mut index = self.first;
         while rest.count() > 0 {
@@ -118,9 +118,9 @@ impl Fill {
     }
 
     /// Ends the fill and marks the folios dirty. They stay until
-    /// [`Pages::saved`](crate::Pages::saved) or
-    /// [`Pages::invalidate`](crate::Pages::invalidate).
-    pub fn end_unsaved(mut self) {
+    /// [`FileFolios::mark_clean`](crate::FileFolios::mark_clean) or
+    /// [`FileFolios::invalidate`](crate::FileFolios::invalidate).
+    pub fn end_dirty(mut self) {
         self.end_all(Ok(DIRTY));
     }
 

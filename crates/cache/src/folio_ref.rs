@@ -1,4 +1,4 @@
-//! Read access to a folio's bytes: briefly ([`Found`]), or for any length of time ([`Page`]).
+//! Read access to a folio's bytes: briefly ([`FolioRef`]), or for any length of time ([`FolioSnapshot`]).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use crate::folio::{ACCESS_COUNT, DROPBEHIND, Folio, READAHEAD_MARKER};
 use uringfs_sync::atomic::Ordering;
 
 /// A shared reference to a folio. Keep it only while you copy from it.
-pub struct Found<'a> {
+pub struct FolioRef<'a> {
     cache: &'a Arc<CacheCore>,
     frame: u32,
     /// None once it has become a snapshot.
     share: Option<SharedFrame<'a, Folio>>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> FolioRef<'a> {
     #[inline(always)]
-    pub(crate) fn new(cache: &'a Arc<CacheCore>, frame: u32, share: SharedFrame<'a, Folio>) -> Found<'a> {
-        Found { cache, frame, share: Some(share) }
+    pub(crate) fn new(cache: &'a Arc<CacheCore>, frame: u32, share: SharedFrame<'a, Folio>) -> FolioRef<'a> {
+        FolioRef { cache, frame, share: Some(share) }
     }
 
     /// Whether reading it starts the next window of readahead.
     #[inline]
-    pub fn is_marked(&self) -> bool {
+    pub fn has_readahead_marker(&self) -> bool {
         self.share.as_ref().is_some_and(|share| share.state().flags() & READAHEAD_MARKER != 0)
     }
 
     /// Clears the readahead marker; true for the one caller that found it set.
     #[inline]
-    pub fn take_mark(&self) -> bool {
-        self.is_marked() && self.cache.take_readahead_marker(self.frame)
+    pub fn take_readahead_marker(&self) -> bool {
+        self.has_readahead_marker() && self.cache.take_readahead_marker(self.frame)
     }
 
     /// Counts an access, for eviction. Do not count small sequential reads of one folio more than once.
@@ -45,15 +45,15 @@ impl<'a> Found<'a> {
     }
 
     /// Turns it into a snapshot. The caller has counted the snapshot in [`CacheCore::snapshots`].
-    pub(crate) fn into_counted_snapshot(mut self) -> Page {
+    pub(crate) fn into_counted_snapshot(mut self) -> FolioSnapshot {
         let share = self.share.take().expect("it is no snapshot yet");
         let snapshot = share.into_snapshot(self.cache.frames.slab());
         let (cache, frame) = (self.cache.clone(), self.frame);
-        Page { cache, frame, snapshot: Some(snapshot), is_counted: true }
+        FolioSnapshot { cache, frame, snapshot: Some(snapshot), is_counted: true }
     }
 }
 
-impl Deref for Found<'_> {
+impl Deref for FolioRef<'_> {
     type Target = [u8];
 
     #[inline(always)]
@@ -62,7 +62,7 @@ impl Deref for Found<'_> {
     }
 }
 
-impl Drop for Found<'_> {
+impl Drop for FolioRef<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if let Some(share) = self.share.take() {
@@ -75,7 +75,7 @@ impl Drop for Found<'_> {
 }
 
 /// A snapshot of a folio. It keeps the bytes and the frame, whatever happens to the file.
-pub struct Page {
+pub struct FolioSnapshot {
     cache: Arc<CacheCore>,
     frame: u32,
     snapshot: Option<Snapshot<Folio>>,
@@ -83,23 +83,23 @@ pub struct Page {
     is_counted: bool,
 }
 
-impl Page {
-    pub(crate) fn new(cache: Arc<CacheCore>, frame: u32, snapshot: Snapshot<Folio>) -> Page {
-        Page { cache, frame, snapshot: Some(snapshot), is_counted: false }
+impl FolioSnapshot {
+    pub(crate) fn new(cache: Arc<CacheCore>, frame: u32, snapshot: Snapshot<Folio>) -> FolioSnapshot {
+        FolioSnapshot { cache, frame, snapshot: Some(snapshot), is_counted: false }
     }
 
     /// Clears the readahead marker; true for the one caller that found it set.
-    pub fn take_mark(&self) -> bool {
+    pub fn take_readahead_marker(&self) -> bool {
         self.cache.take_readahead_marker(self.frame)
     }
 
     /// Counts the first access. All readers that waited for the same fill count as one.
-    pub fn touch_first(&self) {
+    pub fn touch_once(&self) {
         self.cache.touch(self.frame, 0);
     }
 }
 
-impl Deref for Page {
+impl Deref for FolioSnapshot {
     type Target = [u8];
 
     #[inline]
@@ -108,7 +108,7 @@ impl Deref for Page {
     }
 }
 
-impl Drop for Page {
+impl Drop for FolioSnapshot {
     fn drop(&mut self) {
         let snapshot = self.snapshot.take().expect("it is dropped once");
         self.cache.release(self.frame, snapshot);

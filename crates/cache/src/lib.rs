@@ -1,24 +1,24 @@
 //! The page cache: which folio is in memory, and where. Does no I/O.
 //!
-//! A [`Cache`] holds folios of many files in bounded memory. The folios of one file are its [`Pages`]:
+//! A [`Cache`] holds folios of many files in bounded memory. The folios of one file are its [`FileFolios`]:
 //!
-//! - [`Pages::look`] looks a folio up. While you read it, no thread changes it.
-//! - [`Pages::fill`] inserts absent folios. The caller must fill them, or report an error.
-//! - [`Pages::wait`] waits for a folio that is being filled or changed. It registers a callback; no thread blocks.
-//! - [`Pages::change`] locks a folio for a write. A dirty folio stays in the cache until it is written back
-//!   ([`Pages::saved`]) or invalidated.
+//! - [`FileFolios::lookup`] looks a folio up. While you read it, no thread changes it.
+//! - [`FileFolios::fill`] inserts absent folios. The caller must fill them, or report an error.
+//! - [`FileFolios::wait`] waits for a folio that is being filled or changed. It registers a callback; no thread blocks.
+//! - [`FileFolios::lock_for_write`] locks a folio for a write. A dirty folio stays in the cache until it is written back
+//!   ([`FileFolios::mark_clean`]) or invalidated.
 //!
 //! ```
-//! use uringfs_cache::{Cache, Look};
+//! use uringfs_cache::{Cache, Lookup};
 //!
 //! let cache = Cache::new(1 << 20);
-//! let file = cache.pages(0);
-//! assert!(matches!(file.look(7), Look::Absent));
+//! let file = cache.file_folios(0);
+//! assert!(matches!(file.lookup(7), Lookup::Absent));
 //! for mut fill in file.fill(7..8, 0).unwrap() {
 //!     fill.bytes()[..5].copy_from_slice(b"hello");
 //!     fill.end(Ok(()));
 //! }
-//! let Look::Found(folio) = file.look(7) else { panic!("the folio was filled") };
+//! let Lookup::Found(folio) = file.lookup(7) else { panic!("the folio was filled") };
 //! assert_eq!(&folio[..5], b"hello");
 //! ```
 
@@ -65,9 +65,9 @@ pub mod eviction;
 mod loom_tests;
 
 pub use cache::{Cache, CacheStatistics};
-pub use dirty::{Fewer, MAX_DEVICES, Many};
-pub use file_folios::{Full, Look, NoPage, Pages, Taken};
+pub use dirty::{DirtyBelow, MAX_DEVICES, DirtyAbove};
+pub use file_folios::{CacheFull, Lookup, SnapshotError, FileFolios, LockForWrite};
 pub use fill::Fill;
 pub use folio::{FOLIO, WRITER};
-pub use folio_ref::{Found, Page};
-pub use wait::{FolioWait, Told};
+pub use folio_ref::{FolioRef, FolioSnapshot};
+pub use wait::{FolioWait, WaitResult};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::{Cache, FOLIO, Fill, FolioWait, Look, Pages, Taken, Told, WRITER};
+use crate::{Cache, FOLIO, Fill, FolioWait, Lookup, FileFolios, LockForWrite, WaitResult, WRITER};
 
 /// Whether the waker was called.
 #[derive(Default)]
@@ -18,13 +18,13 @@ impl Wake for Flag {
     }
 }
 
-fn cache(folios: u64) -> (Cache, Arc<Pages>) {
+fn cache(folios: u64) -> (Cache, Arc<FileFolios>) {
     let cache = Cache::new(folios * FOLIO);
-    let file = Arc::new(cache.pages(0));
+    let file = Arc::new(cache.file_folios(0));
     (cache, file)
 }
 
-fn fill(file: &Pages, index: u64) -> Option<Fill> {
+fn fill(file: &FileFolios, index: u64) -> Option<Fill> {
     file.fill(index..index + 1, 0).ok()?.pop()
 }
 
@@ -33,15 +33,15 @@ fn put(mut fill: Fill, byte: u8) {
     fill.end(Ok(()));
 }
 
-fn byte(file: &Pages, index: u64) -> Option<u8> {
-    match file.look(index) {
-        Look::Found(folio) => Some(folio[0]),
-        Look::Busy { .. } | Look::Absent => None,
+fn byte(file: &FileFolios, index: u64) -> Option<u8> {
+    match file.lookup(index) {
+        Lookup::Found(folio) => Some(folio[0]),
+        Lookup::Busy { .. } | Lookup::Absent => None,
     }
 }
 
 /// Polls a wait once: the result if there is one, or the pending wait and its waker's flag.
-fn wait(file: &Pages, index: u64) -> Result<Told, (Pin<Box<FolioWait>>, Arc<Flag>)> {
+fn wait(file: &FileFolios, index: u64) -> Result<WaitResult, (Pin<Box<FolioWait>>, Arc<Flag>)> {
     let (mut wait, flag) = (Box::pin(file.wait(index)), Arc::new(Flag::default()));
     match wait.as_mut().poll(&mut Context::from_waker(&Waker::from(flag.clone()))) {
         Poll::Ready(result) => Ok(result),
@@ -50,7 +50,7 @@ fn wait(file: &Pages, index: u64) -> Result<Told, (Pin<Box<FolioWait>>, Arc<Flag
 }
 
 /// The result of a wait. If the wait was pending, its waker must have been called.
-fn result_of(waiting: Result<Told, (Pin<Box<FolioWait>>, Arc<Flag>)>) -> Told {
+fn result_of(waiting: Result<WaitResult, (Pin<Box<FolioWait>>, Arc<Flag>)>) -> WaitResult {
     match waiting {
         Ok(result) => result,
         Err((mut wait, flag)) => {
@@ -74,9 +74,9 @@ fn loom_a_waiter_receives_the_result_of_a_concurrent_fill() {
         let (found, waiting) = reader.join().unwrap();
         assert!(found.is_none_or(|byte| byte == 7));
         match result_of(waiting) {
-            Told::Page(folio) => assert_eq!(folio[0], 7),
-            Told::Again => assert_eq!(byte(&file, 0), Some(7)),
-            Told::Failed(error) => panic!("{error}"),
+            WaitResult::Filled(folio) => assert_eq!(folio[0], 7),
+            WaitResult::Changed => assert_eq!(byte(&file, 0), Some(7)),
+            WaitResult::Failed(error) => panic!("{error}"),
         }
     });
 }
@@ -100,7 +100,7 @@ fn loom_a_dropped_wait_keeps_no_frame() {
 fn loom_one_of_two_misses_fills_the_folio() {
     loom::model(|| {
         let (cache, file) = cache(2);
-        let miss = |file: &Pages| fill(file, 0).map(|fill| put(fill, 3)).is_some();
+        let miss = |file: &FileFolios| fill(file, 0).map(|fill| put(fill, 3)).is_some();
         let other_file = file.clone();
         let other = loom::thread::spawn(move || miss(&other_file));
         let is_filled_here = miss(&file);
@@ -125,7 +125,7 @@ fn loom_invalidated_bytes_are_not_found() {
         file.invalidate(0..1);
         assert_eq!(byte(&file, 0), None);
         filler.join().unwrap();
-        assert!(matches!(file.look(0), Look::Absent));
+        assert!(matches!(file.lookup(0), Lookup::Absent));
         assert_eq!(cache.statistics().used_bytes, 0);
     });
 }
@@ -156,7 +156,7 @@ fn loom_the_last_reader_frees_the_frame_once() {
         let (cache, file) = cache(2);
         put(fill(&file, 0).unwrap(), 5);
         let other_file = file.clone();
-        let reader = loom::thread::spawn(move || other_file.page(0).ok().map(|folio| folio[0]));
+        let reader = loom::thread::spawn(move || other_file.snapshot(0).ok().map(|folio| folio[0]));
         file.invalidate(0..1);
         assert!(reader.join().unwrap().is_none_or(|byte| byte == 5));
         assert_eq!(cache.statistics().used_bytes, 0);
@@ -165,14 +165,14 @@ fn loom_the_last_reader_frees_the_frame_once() {
     });
 }
 
-fn change(file: &Pages, index: u64, byte: u8) -> bool {
-    match file.change(index) {
-        Ok(Taken::Held(mut fill)) => {
+fn change(file: &FileFolios, index: u64, byte: u8) -> bool {
+    match file.lock_for_write(index) {
+        Ok(LockForWrite::Held(mut fill)) => {
             fill.bytes()[0] = byte;
-            fill.end_unsaved();
+            fill.end_dirty();
             true
         }
-        Ok(Taken::Busy { .. } | Taken::Absent) | Err(_) => false,
+        Ok(LockForWrite::Busy { .. } | LockForWrite::Absent) | Err(_) => false,
     }
 }
 
@@ -190,7 +190,7 @@ fn loom_a_change_is_found_whole() {
         assert_eq!(byte(&file, 0), Some(2));
         assert!(reader.join().unwrap().is_none_or(|byte| [1, 2].contains(&byte)));
         let statistics = cache.statistics();
-        assert_eq!((statistics.used_bytes, statistics.unsaved_bytes), (FOLIO, FOLIO));
+        assert_eq!((statistics.used_bytes, statistics.dirty_bytes), (FOLIO, FOLIO));
     });
 }
 
@@ -205,10 +205,10 @@ fn loom_a_lookup_during_a_change_reports_the_writer() {
         assert!(change(&file, 0, 2));
         let other_file = file.clone();
         let writer = loom::thread::spawn(move || change(&other_file, 0, 3));
-        match file.look(0) {
-            Look::Found(folio) => assert!([2, 3].contains(&folio[0])),
-            Look::Busy { by, .. } => assert_eq!(by, WRITER),
-            Look::Absent => panic!("the folio is cached"),
+        match file.lookup(0) {
+            Lookup::Found(folio) => assert!([2, 3].contains(&folio[0])),
+            Lookup::Busy { holder, .. } => assert_eq!(holder, WRITER),
+            Lookup::Absent => panic!("the folio is cached"),
         }
         writer.join().unwrap();
     });
@@ -227,11 +227,11 @@ fn loom_a_dirty_folio_is_not_evicted() {
             loom::thread::spawn(move || fill(&other_file, 1).map(|fill| put(fill, 2)).is_some());
         let is_changed = change(&file, 0, 3);
         let is_filled = other.join().unwrap();
-        assert_eq!(cache.statistics().unsaved_bytes, if is_changed { FOLIO } else { 0 });
+        assert_eq!(cache.statistics().dirty_bytes, if is_changed { FOLIO } else { 0 });
         if is_changed {
             assert!(!is_filled && byte(&file, 0) == Some(3));
-            file.saved(0);
-            assert_eq!(cache.statistics().unsaved_bytes, 0);
+            file.mark_clean(0);
+            assert_eq!(cache.statistics().dirty_bytes, 0);
         }
     });
 }
@@ -244,8 +244,8 @@ fn loom_a_writer_at_the_dirty_limit_is_woken() {
         put(fill(&file, 0).unwrap(), 1);
         assert!(change(&file, 0, 2));
         let other_file = file.clone();
-        let flusher = loom::thread::spawn(move || other_file.saved(0));
-        let (mut room, flag) = (Box::pin(file.may_change()), Arc::new(Flag::default()));
+        let flusher = loom::thread::spawn(move || other_file.mark_clean(0));
+        let (mut room, flag) = (Box::pin(file.below_dirty_limit()), Arc::new(Flag::default()));
         let waker = Waker::from(flag.clone());
         let has_room = room.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         flusher.join().unwrap();

@@ -8,18 +8,18 @@ use rustix::io::Errno;
 
 use crate::core::CacheCore;
 use crate::folio::Key;
-use crate::folio_ref::Page;
+use crate::folio_ref::FolioSnapshot;
 use crate::index::Registration;
 use crate::waiter::{WaitOutcome, Waiter};
 
 /// The result of waiting for a folio.
-pub enum Told {
+pub enum WaitResult {
     /// The folio is filled: a snapshot of it.
-    Page(Page),
+    Filled(FolioSnapshot),
     /// Filling it failed. The next reader tries again.
     Failed(Errno),
     /// The folio has changed or is gone: look it up again.
-    Again,
+    Changed,
 }
 
 /// Completes when a folio is no longer held.
@@ -36,23 +36,23 @@ impl FolioWait {
 }
 
 impl Future for FolioWait {
-    type Output = Told;
+    type Output = WaitResult;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Told> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<WaitResult> {
         let Some(waiter) = &self.waiter else {
             let waiter = Arc::new(Waiter::new(context.waker().clone()));
             match self.cache.index.register_waiter(&self.cache.frames, self.key, &waiter) {
-                Registration::Changed => return Poll::Ready(Told::Again),
+                Registration::Changed => return Poll::Ready(WaitResult::Changed),
                 Registration::Waiting => self.waiter = Some(waiter),
             }
             return Poll::Pending;
         };
         waiter.poll(context).map(|outcome| match outcome {
             WaitOutcome::Filled { frame, snapshot } => {
-                Told::Page(Page::new(self.cache.clone(), frame, snapshot))
+                WaitResult::Filled(FolioSnapshot::new(self.cache.clone(), frame, snapshot))
             }
-            WaitOutcome::Failed(error) => Told::Failed(error),
-            WaitOutcome::Changed => Told::Again,
+            WaitOutcome::Failed(error) => WaitResult::Failed(error),
+            WaitOutcome::Changed => WaitResult::Changed,
         })
     }
 }

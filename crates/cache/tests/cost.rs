@@ -10,7 +10,7 @@ fn a_million_folios_cost_at_most_64_bytes_each() {
     let mut kept = None;
     let cost = measure(|| {
         let cache = Cache::new(FOLIOS * FOLIO);
-        let file = cache.pages(0);
+        let file = cache.file_folios(0);
         // As many again are evicted, and the ghost remembers them.
         for index in (0..2 * FOLIOS).step_by(500) {
             let fills = file.fill(index..index + 500, 0).unwrap();

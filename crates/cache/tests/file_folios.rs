@@ -7,27 +7,27 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use rustix::io::Errno;
 use uringfs_cache::{
-    Cache, FOLIO, Fill, FolioWait, Full, Look, NoPage, Pages, Taken, Told, WRITER,
+    Cache, FOLIO, Fill, FolioWait, CacheFull, Lookup, SnapshotError, FileFolios, LockForWrite, WaitResult, WRITER,
 };
 
-fn fill_with(file: &Pages, index: u64, byte: u8) {
+fn fill_with(file: &FileFolios, index: u64, byte: u8) {
     for mut fill in file.fill(index..index + 1, 0).unwrap() {
         fill.bytes().fill(byte);
         fill.end(Ok(()));
     }
 }
 
-fn byte(file: &Pages, index: u64) -> Option<u8> {
-    match file.look(index) {
-        Look::Found(folio) => Some(folio[0]),
-        Look::Busy { .. } | Look::Absent => None,
+fn byte(file: &FileFolios, index: u64) -> Option<u8> {
+    match file.lookup(index) {
+        Lookup::Found(folio) => Some(folio[0]),
+        Lookup::Busy { .. } | Lookup::Absent => None,
     }
 }
 
-fn begin_fill(file: &Pages, index: u64) -> Fill {
+fn begin_fill(file: &FileFolios, index: u64) -> Fill {
     let mut fills = file.fill(index..index + 1, 77).unwrap();
     assert_eq!(fills.len(), 1);
-    assert!(matches!(file.look(index), Look::Busy { by: 77, .. }));
+    assert!(matches!(file.lookup(index), Lookup::Busy { holder: 77, .. }));
     fills.remove(0)
 }
 
@@ -41,14 +41,14 @@ impl Wake for Flag {
     }
 }
 
-fn poll(wait: std::pin::Pin<&mut FolioWait>) -> Poll<Told> {
+fn poll(wait: std::pin::Pin<&mut FolioWait>) -> Poll<WaitResult> {
     wait.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 #[test]
 fn files_have_folios_of_their_own() {
     let cache = Cache::new(64 * FOLIO);
-    let (one, other) = (cache.pages(0), cache.pages(0));
+    let (one, other) = (cache.file_folios(0), cache.file_folios(0));
     fill_with(&one, 5, 1);
     fill_with(&other, 5, 2);
     assert_eq!((byte(&one, 5), byte(&other, 5), byte(&one, 6)), (Some(1), Some(2), None));
@@ -61,7 +61,7 @@ fn files_have_folios_of_their_own() {
 #[test]
 fn a_fill_ends_before_the_first_cached_folio() {
     let cache = Cache::new(64 * FOLIO);
-    let file = cache.pages(0);
+    let file = cache.file_folios(0);
     fill_with(&file, 3, 3);
     let mut fills = file.fill(0..8, 0).unwrap();
     assert_eq!((fills.len(), fills[0].range()), (1, 0..3 * FOLIO));
@@ -71,7 +71,7 @@ fn a_fill_ends_before_the_first_cached_folio() {
     first.take_back(buffer);
     let rest = first.split_off(FOLIO);
     first.end(Ok(()));
-    assert!(matches!(file.look(1), Look::Busy { .. }));
+    assert!(matches!(file.lookup(1), Lookup::Busy { .. }));
     assert_eq!(file.cached(0..8 * FOLIO), [0..FOLIO, 3 * FOLIO..4 * FOLIO]);
     rest.end(Ok(()));
     assert_eq!(byte(&file, 2), Some(9));
@@ -82,17 +82,17 @@ fn a_fill_ends_before_the_first_cached_folio() {
 #[test]
 fn waiters_receive_the_result_of_the_fill() {
     let cache = Cache::new(64 * FOLIO);
-    let file = cache.pages(0);
+    let file = cache.file_folios(0);
     let mut fill = begin_fill(&file, 1);
     let (mut first, mut second) = (pin!(file.wait(1)), pin!(file.wait(1)));
     assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
     fill.bytes().fill(7);
     fill.end(Ok(()));
     for wait in [first, second] {
-        let Poll::Ready(Told::Page(folio)) = poll(wait) else { panic!("the folio is filled") };
+        let Poll::Ready(WaitResult::Filled(folio)) = poll(wait) else { panic!("the folio is filled") };
         assert_eq!(folio[0], 7);
     }
-    assert!(matches!(poll(pin!(file.wait(1))), Poll::Ready(Told::Again)), "the folio is not held");
+    assert!(matches!(poll(pin!(file.wait(1))), Poll::Ready(WaitResult::Changed)), "the folio is not held");
     for (index, error) in [(2, Some(Errno::NODATA)), (3, None)] {
         let fill = begin_fill(&file, index);
         let mut wait = pin!(file.wait(index));
@@ -101,9 +101,9 @@ fn waiters_receive_the_result_of_the_fill() {
             Some(error) => fill.end(Err(error)),
             None => drop(fill),
         }
-        let Poll::Ready(Told::Failed(failure)) = poll(wait) else { panic!("the fill failed") };
+        let Poll::Ready(WaitResult::Failed(failure)) = poll(wait) else { panic!("the fill failed") };
         assert_eq!(failure, error.unwrap_or(Errno::IO));
-        assert!(matches!(file.look(index), Look::Absent), "the next reader tries again");
+        assert!(matches!(file.lookup(index), Lookup::Absent), "the next reader tries again");
     }
     assert_eq!(cache.statistics().used_bytes, FOLIO);
 }
@@ -111,7 +111,7 @@ fn waiters_receive_the_result_of_the_fill() {
 #[test]
 fn a_dropped_wait_releases_its_snapshot() {
     let cache = Cache::new(8 * FOLIO);
-    let file = cache.pages(0);
+    let file = cache.file_folios(0);
     for is_dropped_before in [true, false] {
         let fill = begin_fill(&file, 0);
         let mut wait = Box::pin(file.wait(0));
@@ -129,36 +129,36 @@ fn a_dropped_wait_releases_its_snapshot() {
 #[test]
 fn a_fill_that_was_invalidated_is_dropped() {
     let cache = Cache::new(64 * FOLIO);
-    let file = cache.pages(0);
+    let file = cache.file_folios(0);
     let mut fill = begin_fill(&file, 1);
     let mut wait = pin!(file.wait(1));
     assert!(poll(wait.as_mut()).is_pending());
     file.invalidate(0..2);
-    assert!(matches!(file.look(1), Look::Busy { .. }), "invalidation does not wait");
+    assert!(matches!(file.lookup(1), Lookup::Busy { .. }), "invalidation does not wait");
     fill.bytes().fill(1);
     fill.end(Ok(()));
-    assert!(matches!(poll(wait), Poll::Ready(Told::Again)));
-    assert!(matches!(file.look(1), Look::Absent));
+    assert!(matches!(poll(wait), Poll::Ready(WaitResult::Changed)));
+    assert!(matches!(file.lookup(1), Lookup::Absent));
     assert_eq!(cache.statistics().used_bytes, 0);
 }
 
 #[test]
 fn a_snapshot_keeps_its_bytes_and_counts_until_dropped() {
     let cache = Cache::new(2 * FOLIO);
-    let file = cache.pages(0);
+    let file = cache.file_folios(0);
     fill_with(&file, 1, 1);
-    let folio = file.page(1).unwrap();
+    let folio = file.snapshot(1).unwrap();
     file.invalidate(0..u64::MAX);
-    assert!(matches!(file.look(1), Look::Absent));
+    assert!(matches!(file.lookup(1), Lookup::Absent));
     fill_with(&file, 1, 2);
     assert_eq!((folio[0], byte(&file, 1)), (1, Some(2)));
     assert_eq!(cache.statistics().used_bytes, 2 * FOLIO);
     fill_with(&file, 3, 3);
     assert_eq!(byte(&file, 1), None, "evicted for the third; the snapshot cannot be");
-    assert_eq!(file.page(3).err(), Some(NoPage::TooMany), "snapshots keep half of all");
-    assert_eq!(file.page(1).err(), Some(NoPage::Absent));
+    assert_eq!(file.snapshot(3).err(), Some(SnapshotError::TooMany), "snapshots keep half of all");
+    assert_eq!(file.snapshot(1).err(), Some(SnapshotError::Absent));
     drop(folio);
-    let second = file.page(3).unwrap();
+    let second = file.snapshot(3).unwrap();
     assert!(matches!(file.fill(4..6, 0), Ok(fills) if fills.len() == 1), "one frame is left");
     fill_with(&file, 4, 4);
     assert_eq!((second[0], byte(&file, 4)), (3, Some(4)));
@@ -167,10 +167,10 @@ fn a_snapshot_keeps_its_bytes_and_counts_until_dropped() {
 #[test]
 fn a_full_cache_refuses_a_fill() {
     let cache = Cache::new(FOLIO);
-    let file = cache.pages(0);
+    let file = cache.file_folios(0);
     fill_with(&file, 1, 1);
-    let folio = file.page(1).unwrap();
-    assert!(matches!(file.fill(4..5, 0), Err(Full)));
+    let folio = file.snapshot(1).unwrap();
+    assert!(matches!(file.fill(4..5, 0), Err(CacheFull)));
     drop(folio);
     fill_with(&file, 4, 4);
     assert_eq!(byte(&file, 4), Some(4));
@@ -179,7 +179,7 @@ fn a_full_cache_refuses_a_fill() {
 #[test]
 fn the_bound_holds_and_shrink_returns_memory() {
     let cache = Cache::new(1000 * FOLIO);
-    let file = cache.pages(0);
+    let file = cache.file_folios(0);
     assert_eq!(cache.statistics().mapped_bytes, 0);
     for index in 0..5000 {
         fill_with(&file, index, index as u8);
@@ -199,7 +199,7 @@ fn the_bound_holds_and_shrink_returns_memory() {
 #[test]
 fn ten_thousand_waiters_share_one_fill() {
     let cache = Cache::new(64 * FOLIO);
-    let file = cache.pages(0);
+    let file = cache.file_folios(0);
     let mut fill = begin_fill(&file, 0);
     let mut waits: Vec<_> = (0..10_000).map(|_| Box::pin(file.wait(0))).collect();
     assert!(waits.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
@@ -207,7 +207,7 @@ fn ten_thousand_waiters_share_one_fill() {
     fill.bytes().fill(5);
     fill.end(Ok(()));
     let snapshot_of = |wait: &mut std::pin::Pin<Box<FolioWait>>| match poll(wait.as_mut()) {
-        Poll::Ready(Told::Page(folio)) => folio,
+        Poll::Ready(WaitResult::Filled(folio)) => folio,
         _ => panic!("each waiter receives a snapshot"),
     };
     let snapshots: Vec<_> = waits.iter_mut().map(snapshot_of).collect();
@@ -225,7 +225,7 @@ fn threads_find_whole_and_current_folios() {
     const FOLIOS: u64 = 100;
     const ROUNDS: u64 = 20_000;
     let cache = Cache::new(64 * FOLIO);
-    let files = [cache.pages(0), cache.pages(0)];
+    let files = [cache.file_folios(0), cache.file_folios(0)];
     let versions: Vec<AtomicU64> = (0..2 * FOLIOS).map(|_| AtomicU64::new(0)).collect();
     let is_over = AtomicBool::new(false);
     let work = |seed: u64| {
@@ -253,15 +253,15 @@ fn threads_find_whole_and_current_folios() {
                 );
                 assert!((0..512).all(|at| word(8 * at) == word(0)), "torn");
             };
-            match file.look(index) {
-                Look::Found(folio) => {
+            match file.lookup(index) {
+                Lookup::Found(folio) => {
                     check(&folio);
                     found += 1;
                     if state >> 59 == 1 {
-                        kept.extend(file.page(index).map(|folio| (folio, name)));
+                        kept.extend(file.snapshot(index).map(|folio| (folio, name)));
                     }
                 }
-                Look::Absent => {
+                Lookup::Absent => {
                     for mut fill in file.fill(index..index + 1, 0).into_iter().flatten() {
                         let version = versions[name as usize].load(Ordering::SeqCst);
                         let word = (version << 16 | name).to_le_bytes();
@@ -269,7 +269,7 @@ fn threads_find_whole_and_current_folios() {
                         fill.end(Ok(()));
                     }
                 }
-                Look::Busy { .. } => drop(file.wait(index)),
+                Lookup::Busy { .. } => drop(file.wait(index)),
             }
             if kept.len() > 8 {
                 for (folio, name) in kept.drain(..) {
@@ -294,56 +294,56 @@ fn threads_find_whole_and_current_folios() {
     assert_eq!(cache.statistics().used_bytes, 0);
 }
 
-fn change_to(file: &Pages, index: u64, byte: u8) {
-    let Ok(Taken::Held(mut fill)) = file.change(index) else { panic!("the folio is cached") };
+fn change_to(file: &FileFolios, index: u64, byte: u8) {
+    let Ok(LockForWrite::Held(mut fill)) = file.lock_for_write(index) else { panic!("the folio is cached") };
     fill.bytes().fill(byte);
-    fill.end_unsaved();
+    fill.end_dirty();
 }
 
 #[test]
 fn dirty_folios_stay_until_written_back() {
     let cache = Cache::new(8 * FOLIO);
-    let file = cache.pages(0);
-    assert!(matches!(file.change(0), Ok(Taken::Absent)));
+    let file = cache.file_folios(0);
+    assert!(matches!(file.lock_for_write(0), Ok(LockForWrite::Absent)));
     for index in 0..2 {
         fill_with(&file, index, 1);
         change_to(&file, index, 2);
         change_to(&file, index, 3);
     }
-    assert_eq!(cache.statistics().unsaved_bytes, 2 * FOLIO);
+    assert_eq!(cache.statistics().dirty_bytes, 2 * FOLIO);
     (10..100).for_each(|index| fill_with(&file, index, 9));
-    file.forget_saved(0..u64::MAX);
+    file.invalidate_clean(0..u64::MAX);
     assert_eq!((byte(&file, 0), byte(&file, 1), byte(&file, 99)), (Some(3), Some(3), None));
-    file.saved(0);
-    assert_eq!(cache.statistics().unsaved_bytes, FOLIO);
+    file.mark_clean(0);
+    assert_eq!(cache.statistics().dirty_bytes, FOLIO);
     (10..100).for_each(|index| fill_with(&file, index, 9));
     assert_eq!((byte(&file, 0), byte(&file, 1)), (None, Some(3)));
     file.invalidate(0..2);
-    assert_eq!((cache.statistics().unsaved_bytes, byte(&file, 1)), (0, None));
+    assert_eq!((cache.statistics().dirty_bytes, byte(&file, 1)), (0, None));
 }
 
 #[test]
 fn a_write_to_a_shared_folio_goes_to_a_copy() {
     let cache = Cache::new(4 * FOLIO);
-    let file = cache.pages(0);
+    let file = cache.file_folios(0);
     fill_with(&file, 0, 1);
-    let before = file.page(0).unwrap();
+    let before = file.snapshot(0).unwrap();
     change_to(&file, 0, 2);
-    let between = file.page(0).unwrap();
-    let Ok(Taken::Held(mut fill)) = file.change(0) else { panic!("the folio is cached") };
+    let between = file.snapshot(0).unwrap();
+    let Ok(LockForWrite::Held(mut fill)) = file.lock_for_write(0) else { panic!("the folio is cached") };
     assert!(fill.bytes().iter().all(|byte| *byte == 2), "the copy begins with the old bytes");
-    assert!(matches!(file.look(0), Look::Busy { by: WRITER, .. }));
-    assert!(matches!(file.change(0), Ok(Taken::Busy { by: WRITER })));
+    assert!(matches!(file.lookup(0), Lookup::Busy { holder: WRITER, .. }));
+    assert!(matches!(file.lock_for_write(0), Ok(LockForWrite::Busy { holder: WRITER })));
     let mut wait = pin!(file.wait(0));
     assert!(poll(wait.as_mut()).is_pending());
     fill.bytes().fill(3);
-    fill.end_unsaved();
-    let Poll::Ready(Told::Page(after)) = poll(wait) else { panic!("the folio is filled") };
+    fill.end_dirty();
+    let Poll::Ready(WaitResult::Filled(after)) = poll(wait) else { panic!("the folio is filled") };
     assert_eq!([&before, &between, &after].map(|folio| folio[0]), [1, 2, 3]);
-    assert_eq!(cache.statistics().unsaved_bytes, FOLIO);
+    assert_eq!(cache.statistics().dirty_bytes, FOLIO);
     // The snapshots and this fill use all frames, so there is none for another copy.
     let _fills = file.fill(8..9, 0).unwrap();
-    assert!(matches!(file.change(0), Err(Full)));
+    assert!(matches!(file.lock_for_write(0), Err(CacheFull)));
     drop((before, between, after));
     change_to(&file, 0, 4);
     assert_eq!((byte(&file, 0), cache.statistics().used_bytes), (Some(4), 2 * FOLIO));
@@ -352,31 +352,31 @@ fn a_write_to_a_shared_folio_goes_to_a_copy() {
 #[test]
 fn writers_wait_at_the_dirty_limit_and_flushers_wake() {
     let cache = Cache::new(16 * FOLIO);
-    let file = cache.pages(0);
+    let file = cache.file_folios(0);
     let context = &mut Context::from_waker(Waker::noop());
-    let mut many = pin!(file.many_unsaved());
+    let mut many = pin!(file.flush_due());
     for index in 0..4 {
-        assert!(pin!(file.may_change()).poll(context).is_ready());
+        assert!(pin!(file.below_dirty_limit()).poll(context).is_ready());
         assert_eq!(many.as_mut().poll(context).is_ready(), index >= 2, "{index}");
         fill_with(&file, index, 1);
         change_to(&file, index, 2);
     }
-    let mut may = pin!(file.may_change());
+    let mut may = pin!(file.below_dirty_limit());
     assert!(may.as_mut().poll(context).is_pending());
-    file.saved(3);
+    file.mark_clean(3);
     assert!(may.poll(context).is_ready());
-    let mut fewer = pin!(file.one_saved().unwrap());
+    let mut fewer = pin!(file.one_cleaned().unwrap());
     assert!(fewer.as_mut().poll(context).is_pending());
     file.invalidate(0..1);
     assert!(fewer.poll(context).is_ready());
     file.invalidate(0..3);
-    assert!(file.one_saved().is_none());
+    assert!(file.one_cleaned().is_none());
 }
 
 #[test]
 fn a_dropped_dirty_limit_wait_is_removed() {
     let cache = Cache::new(64 * FOLIO);
-    let file = cache.pages(0);
+    let file = cache.file_folios(0);
     fill_with(&file, 0, 1);
     change_to(&file, 0, 2);
     let flags = [(); 3].map(|()| Arc::new(Flag::default()));
@@ -384,9 +384,9 @@ fn a_dropped_dirty_limit_wait_is_removed() {
     let poll = |mut wait: std::pin::Pin<&mut dyn Future<Output = ()>>, waker: &Waker| {
         wait.as_mut().poll(&mut Context::from_waker(waker))
     };
-    let mut many = Box::pin(file.many_unsaved());
+    let mut many = Box::pin(file.flush_due());
     let (mut fewer, mut stays) =
-        (Box::pin(file.one_saved().unwrap()), Box::pin(file.one_saved().unwrap()));
+        (Box::pin(file.one_cleaned().unwrap()), Box::pin(file.one_cleaned().unwrap()));
     assert!(poll(fewer.as_mut(), &wakers[0]).is_pending());
     assert!(poll(many.as_mut(), Waker::noop()).is_ready(), "a writer waits");
     drop(fewer);
@@ -395,7 +395,7 @@ fn a_dropped_dirty_limit_wait_is_removed() {
     // After two polls, only the last waker is called.
     assert!(poll(stays.as_mut(), &wakers[1]).is_pending());
     assert!(poll(stays.as_mut(), &wakers[2]).is_pending());
-    file.saved(0);
+    file.mark_clean(0);
     let is_woken = flags.each_ref().map(|flag| flag.0.load(Ordering::SeqCst));
     assert_eq!(is_woken, [false, false, true]);
     drop((wakers, stays));
@@ -405,10 +405,10 @@ fn a_dropped_dirty_limit_wait_is_removed() {
 #[test]
 fn a_stuck_device_leaves_room_for_other_devices() {
     let cache = Cache::new(256 * FOLIO);
-    let files = [0, 1, 2].map(|device| cache.pages(device));
+    let files = [0, 1, 2].map(|device| cache.file_folios(device));
     let dirty = files.each_ref().map(|file| {
         let mut count = 0;
-        while !file.has_too_many_unsaved() {
+        while !file.is_at_dirty_limit() {
             fill_with(file, count, 1);
             change_to(file, count, 2);
             count += 1;
@@ -418,37 +418,37 @@ fn a_stuck_device_leaves_room_for_other_devices() {
     // The first takes a quarter of all folios. Each other takes half of what is left of the half that all may have.
     assert_eq!(dirty, [64, 32, 16]);
     let context = &mut Context::from_waker(Waker::noop());
-    let mut room = files.each_ref().map(|file| Box::pin(file.may_change()));
+    let mut room = files.each_ref().map(|file| Box::pin(file.below_dirty_limit()));
     assert!(room.iter_mut().all(|room| room.as_mut().poll(context).is_pending()));
-    files[2].saved(0);
+    files[2].mark_clean(0);
     let ready = room.each_mut().map(|room| room.as_mut().poll(context).is_ready());
     assert_eq!(ready, [false, false, true], "devices with more than is left wait");
-    (0..64).for_each(|index| files[0].saved(index));
+    (0..64).for_each(|index| files[0].mark_clean(index));
     assert!(room[0].as_mut().poll(context).is_ready() && room[1].as_mut().poll(context).is_ready());
 }
 
 #[test]
 fn a_failed_write_back_wakes_waiting_writers() {
     let cache = Cache::new(8 * FOLIO);
-    let (failing, other) = (cache.pages(0), cache.pages(1));
+    let (failing, other) = (cache.file_folios(0), cache.file_folios(1));
     for file in [&failing, &other] {
         let mut index = 0;
-        while !file.has_too_many_unsaved() {
+        while !file.is_at_dirty_limit() {
             fill_with(file, index, 1);
             change_to(file, index, 2);
             index += 1;
         }
     }
     let wakers = [&failing, &other].map(|_| Arc::new(Flag::default()));
-    let mut room = [&failing, &other].map(|file| Box::pin(file.may_change()));
+    let mut room = [&failing, &other].map(|file| Box::pin(file.below_dirty_limit()));
     for (room, woken) in room.iter_mut().zip(&wakers) {
         let waker = Waker::from(woken.clone());
         assert!(room.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     }
-    failing.save_failed();
-    assert_eq!((failing.save_failures(), other.save_failures()), (1, 0));
+    failing.report_writeback_failure();
+    assert_eq!((failing.writeback_failures(), other.writeback_failures()), (1, 0));
     assert_eq!(wakers.each_ref().map(|woken| woken.0.load(Ordering::SeqCst)), [true, false]);
     // A wait that begins now does not end by the earlier failure.
     let context = &mut Context::from_waker(Waker::noop());
-    assert!(pin!(failing.may_change()).poll(context).is_pending());
+    assert!(pin!(failing.below_dirty_limit()).poll(context).is_pending());
 }

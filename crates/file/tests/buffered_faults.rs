@@ -178,7 +178,7 @@ impl Worker {
         let faults = self.sim.faults_hit();
         match synced {
             Ok(()) => {
-                assert_eq!(self.cache.statistics().unsaved_bytes, 0);
+                assert_eq!(self.cache.statistics().dirty_bytes, 0);
                 self.look_at_device();
             }
             Err(error) => assert!(self.is_device_error(error) && faults > 0, "{error}"),

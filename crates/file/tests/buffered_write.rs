@@ -68,7 +68,7 @@ impl Slow {
     }
 
     fn dirty(&self) -> u64 {
-        self.cache.statistics().unsaved_bytes / FOLIO
+        self.cache.statistics().dirty_bytes / FOLIO
     }
 
     fn count(&self, counter: Counter) -> u64 {
@@ -154,7 +154,7 @@ fn fast_writers_wait_and_the_cache_keeps_its_limit() {
             std::future::poll_fn(|context| {
                 let statistics = slow.cache.statistics();
                 assert!(statistics.used_bytes <= FOLIOS * FOLIO);
-                most.set(most.get().max(statistics.unsaved_bytes / FOLIO));
+                most.set(most.get().max(statistics.dirty_bytes / FOLIO));
                 all.as_mut().poll(context)
             })
             .await
@@ -323,7 +323,7 @@ fn a_file_with_failed_write_back_can_be_closed() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let files = [direct.buffered(&cache), direct.buffered(&cache)];
     sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
-    let dirty = || cache.statistics().unsaved_bytes;
+    let dirty = || cache.statistics().dirty_bytes;
     for file in files {
         assert_eq!(reactor.block_on(file.write(pattern(2, 4096), 8192)).1, Ok(4096));
         assert_eq!(reactor.block_on(file.sync()), Err(Errno::IO));

@@ -168,7 +168,7 @@ impl Made {
     }
 
     fn dirty(&self) -> u64 {
-        self.cache.statistics().unsaved_bytes / FOLIO
+        self.cache.statistics().dirty_bytes / FOLIO
     }
 }
 

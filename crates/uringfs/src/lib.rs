@@ -37,7 +37,7 @@ use std::io;
 use std::path::Path;
 
 pub use uringfs_buffer::{Backing, Buffer, BufferPool};
-pub use uringfs_cache::{Cache, CacheStatistics, FOLIO, Page};
+pub use uringfs_cache::{Cache, CacheStatistics, FOLIO, FolioSnapshot};
 pub use uringfs_device::backend;
 pub use uringfs_device::queue::QueueKind;
 pub use uringfs_device::{

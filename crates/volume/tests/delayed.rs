@@ -147,7 +147,7 @@ fn a_removed_and_closed_file_is_not_written_back() {
     drop(file);
     // The flusher drops them on its own thread. The space is free after the folios are.
     let until = Instant::now() + Duration::from_secs(60);
-    while it.cache.statistics().unsaved_bytes > 0 || it.free() != before {
+    while it.cache.statistics().dirty_bytes > 0 || it.free() != before {
         assert!(Instant::now() < until, "the flusher has not dropped the removed file");
         std::thread::yield_now();
     }

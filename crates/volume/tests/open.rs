@@ -24,7 +24,7 @@ fn a_file_is_opened_buffered_unless_direct_is_requested() {
 
     reactor.block_on(file.write(Buffer::copy_of(b"hello"), 3)).1.unwrap();
     assert_eq!(reactor.counters().get(Counter::CacheDirtied), 1);
-    assert_eq!(cache.statistics().unsaved_bytes, 4096);
+    assert_eq!(cache.statistics().dirty_bytes, 4096);
     let mut found = [0; 5];
     assert_eq!((file.try_read(&mut found, 3), &found), (Ok(5), b"hello"));
     // One file for both kinds of handle, each of which gives access to the other kind.
@@ -32,7 +32,7 @@ fn a_file_is_opened_buffered_unless_direct_is_requested() {
     for other in [&direct, &file.direct()] {
         assert_eq!(&reactor.block_on(other.read(Buffer::zeroed(5), 3)).0[..], b"hello");
     }
-    assert_eq!(cache.statistics().unsaved_bytes, 0);
+    assert_eq!(cache.statistics().dirty_bytes, 0);
     assert_eq!(direct.buffered(&cache).try_read(&mut found, 3), Ok(5));
 }
 

@@ -273,7 +273,7 @@ fn a_loss_of_a_closed_file_is_reported_by_volume_and_handles() {
     let file = direct.buffered(&cache);
     write(&reactor, &file, 2, 0);
     drop(file);
-    while cache.statistics().unsaved_bytes > 0 {
+    while cache.statistics().dirty_bytes > 0 {
         std::thread::yield_now();
     }
     sim.clear_faults();
@@ -305,7 +305,7 @@ fn a_loss_of_a_closed_file_is_reported_to_its_next_sync_once() {
     let file = volume.open("/lost", OpenOptions::direct()).unwrap().buffered(&cache);
     write(&reactor, &file, 2, 0);
     drop(file);
-    while cache.statistics().unsaved_bytes > 0 {
+    while cache.statistics().dirty_bytes > 0 {
         std::thread::yield_now();
     }
     sim.clear_faults();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uringfs_cache::{Cache, FOLIO, NoPage, Page};
+use uringfs_cache::{Cache, FOLIO, SnapshotError, FolioSnapshot};
 use uringfs_device::{Access, Device};
 
 use crate::buffered::read as buffered;
@@ -137,15 +137,15 @@ impl File {
     /// # Errors
     /// EAGAIN when it is not cached, or the handle is direct. ENOBUFS when snapshots hold half of the cache already:
     /// use [`Self::try_read`], which copies.
-    pub fn page(&self, offset: u64) -> Result<Page, Errno> {
+    pub fn page(&self, offset: u64) -> Result<FolioSnapshot, Errno> {
         let Some(cache_handle) = &self.handle.cache else { return Err(Errno::AGAIN) };
         let cached = self.handle.file_cache(cache_handle);
         if !cached.is_current(self.handle.map.generation()) {
             return Err(Errno::AGAIN);
         }
-        cached.pages().page(offset / FOLIO).map_err(|why| match why {
-            NoPage::Absent => Errno::AGAIN,
-            NoPage::TooMany => Errno::NOBUFS,
+        cached.pages().snapshot(offset / FOLIO).map_err(|why| match why {
+            SnapshotError::Absent => Errno::AGAIN,
+            SnapshotError::TooMany => Errno::NOBUFS,
         })
     }
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_cache::{FOLIO, Fill, Full, Look, Told, WRITER};
+use uringfs_cache::{FOLIO, Fill, CacheFull, Lookup, WaitResult, WRITER};
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation, OpResult, Reactor};
 
@@ -39,10 +39,10 @@ pub(crate) fn read_now(handle: &FileHandle, into: &mut [u8], offset: u64) -> Opt
     while done < into.len() {
         let at = offset.checked_add(done as u64)?;
         let size = handle.size();
-        let Look::Found(found) = cache.pages().look(at / FOLIO) else {
+        let Lookup::Found(found) = cache.pages().lookup(at / FOLIO) else {
             return (at >= handle.size()).then_some(done);
         };
-        if found.is_marked() {
+        if found.has_readahead_marker() {
             return None;
         }
         if cache_handle.counts_as_use(offset, done as u64) {
@@ -133,7 +133,7 @@ async fn apply_advice(
         }
         // Folios that the range covers in part stay: others may need them.
         Advice::DoNotNeed => {
-            cache.pages().forget_saved(offset.div_ceil(FOLIO)..end / FOLIO);
+            cache.pages().invalidate_clean(offset.div_ceil(FOLIO)..end / FOLIO);
         }
         Advice::Normal | Advice::Sequential | Advice::Random => {}
         Advice::NoReuse | Advice::DontCache => {}
@@ -177,9 +177,9 @@ async fn read_all(
             break;
         };
         let index = at / FOLIO;
-        match cache.pages().look(index) {
-            Look::Found(found) => {
-                let is_marked = found.take_mark();
+        match cache.pages().lookup(index) {
+            Lookup::Found(found) => {
+                let is_marked = found.take_readahead_marker();
                 if cache_handle.counts_as_use(offset, *done) {
                     found.touch();
                 }
@@ -189,14 +189,14 @@ async fn read_all(
                     read_ahead(operation, file, cache_handle, cache, index);
                 }
             }
-            Look::Busy { by, is_marked } => {
+            Lookup::Busy { holder, is_marked } => {
                 if is_marked {
                     read_ahead(operation, file, cache_handle, cache, index);
                 }
                 operation.count(Counter::CacheWaits);
                 let wait = cache.pages().wait(index);
                 // A writer never waits while it holds a folio, and the device may not have its bytes: no time limit.
-                let waited = match by == operation.reactor_number() || by == WRITER {
+                let waited = match holder == operation.reactor_number() || holder == WRITER {
                     true => Some(operation.wait_quiescent(wait).await?),
                     false => operation.wait_quiescent_timeout(wait, cache.fill_timeout()).await?,
                 };
@@ -209,21 +209,21 @@ async fn read_all(
                 };
                 operation.count(Counter::CacheRestarted);
                 match waited {
-                    Told::Page(page) => {
-                        let is_marked = page.take_mark();
+                    WaitResult::Filled(page) => {
+                        let is_marked = page.take_readahead_marker();
                         if cache_handle.counts_as_use(offset, *done) {
-                            page.touch_first();
+                            page.touch_once();
                         }
                         *done += copy(handle, payload, *done, at, &page, size);
                         if is_marked {
                             read_ahead(operation, file, cache_handle, cache, index);
                         }
                     }
-                    Told::Failed(error) => return Err(error),
-                    Told::Again => one_folio_only = true,
+                    WaitResult::Failed(error) => return Err(error),
+                    WaitResult::Changed => one_folio_only = true,
                 }
             }
-            Look::Absent => {
+            Lookup::Absent => {
                 operation.check_cancelled()?;
                 let last = (at + (length - *done)).div_ceil(FOLIO);
                 let mut window = match one_folio_only {
@@ -323,7 +323,7 @@ pub(crate) fn start_fills(
     cache: &FileCache,
     window: ReadaheadWindow,
     wanted: &Range<u64>,
-) -> Result<(), Full> {
+) -> Result<(), CacheFull> {
     let fills = begin_fills(operation, file, cache, window, wanted)?;
     fills.into_iter().for_each(|fill| start_fill(operation, file, fill));
     Ok(())
@@ -336,17 +336,17 @@ fn begin_fills(
     cache: &FileCache,
     window: ReadaheadWindow,
     wanted: &Range<u64>,
-) -> Result<Vec<Fill>, Full> {
+) -> Result<Vec<Fill>, CacheFull> {
     let end = file.handle.size().div_ceil(FOLIO).min(window.folios.end);
     let folios = window.folios.start..end.max(window.folios.start);
     let mut fills = cache.pages().fill(folios, operation.reactor_number())?;
     for fill in &mut fills {
         let range = fill.range();
         if file.handle.cache.as_ref().is_some_and(CacheHandle::is_dropbehind) {
-            fill.let_pass();
+            fill.set_dropbehind();
         }
         if let Some(mark) = window.marker.filter(|mark| range.contains(&(mark * FOLIO))) {
-            fill.mark(mark * FOLIO);
+            fill.set_readahead_marker(mark * FOLIO);
         }
         let folios = range.start / FOLIO..range.end / FOLIO;
         let requested = folios.end.min(wanted.end).saturating_sub(folios.start.max(wanted.start));

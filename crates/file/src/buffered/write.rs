@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use uringfs_cache::{FOLIO, Fewer, Fill, Full, Taken, Told, WRITER};
+use uringfs_cache::{FOLIO, DirtyBelow, Fill, CacheFull, LockForWrite, WaitResult, WRITER};
 use uringfs_device::{Durability, Payload};
 use uringfs_reactor::{Counter, Operation};
 
@@ -129,18 +129,18 @@ impl BufferedWrite<'_> {
     /// because write-back fails.
     async fn wait_below_dirty_limit(&self, operation: &mut Operation) -> Result<bool, Errno> {
         let pages = self.cache.pages();
-        if !pages.has_too_many_unsaved() {
+        if !pages.is_at_dirty_limit() {
             return Ok(true);
         }
         operation.count(Counter::CacheThrottled);
-        let failures = pages.save_failures();
-        let is_over = self.wait_for(operation, pages.may_change()).await?;
-        let has_failed = pages.save_failures() != failures && pages.has_too_many_unsaved();
+        let failures = pages.writeback_failures();
+        let is_over = self.wait_for(operation, pages.below_dirty_limit()).await?;
+        let has_failed = pages.writeback_failures() != failures && pages.is_at_dirty_limit();
         Ok(is_over && !has_failed)
     }
 
     /// Waits until folios have been written back. Returns false if that takes too long.
-    async fn wait_for(&self, operation: &mut Operation, below: Fewer) -> Result<bool, Errno> {
+    async fn wait_for(&self, operation: &mut Operation, below: DirtyBelow) -> Result<bool, Errno> {
         let dirty = self.file.handle.state.dirty();
         // After a failed write-back, the flusher would otherwise wait for its next interval.
         if dirty.is_any() && dirty.flush_soon() {
@@ -165,10 +165,10 @@ impl BufferedWrite<'_> {
     }
 
     /// Adds absent folios to the cache, to overwrite all of them.
-    fn begin_fills(&self, folios: Range<u64>) -> Result<Vec<Fill>, Full> {
+    fn begin_fills(&self, folios: Range<u64>) -> Result<Vec<Fill>, CacheFull> {
         let mut fills = self.cache.pages().fill(folios, WRITER)?;
         if self.cache_handle.is_dropbehind() {
-            fills.iter_mut().for_each(Fill::let_pass);
+            fills.iter_mut().for_each(Fill::set_dropbehind);
         }
         Ok(fills)
     }
@@ -182,23 +182,23 @@ impl BufferedWrite<'_> {
         let (handle, pages) = (&*self.file.handle, self.cache.pages());
         loop {
             operation.check_cancelled()?;
-            let has_room = match pages.change(index) {
-                Ok(Taken::Held(fill)) => return Ok(Some(fill)),
-                Ok(Taken::Busy { by }) => {
+            let has_room = match pages.lock_for_write(index) {
+                Ok(LockForWrite::Held(fill)) => return Ok(Some(fill)),
+                Ok(LockForWrite::Busy { holder }) => {
                     let wait = pages.wait(index);
-                    let waited = match by == WRITER || by == operation.reactor_number() {
+                    let waited = match holder == WRITER || holder == operation.reactor_number() {
                         true => Some(operation.wait_quiescent(wait).await?),
                         false => {
                             operation.wait_quiescent_timeout(wait, self.cache.fill_timeout()).await?
                         }
                     };
                     match waited {
-                        Some(Told::Failed(error)) => return Err(error),
-                        Some(Told::Page(_) | Told::Again) => true,
+                        Some(WaitResult::Failed(error)) => return Err(error),
+                        Some(WaitResult::Filled(_) | WaitResult::Changed) => true,
                         None => return Ok(None),
                     }
                 }
-                Ok(Taken::Absent) if has_no_data(handle, index) => {
+                Ok(LockForWrite::Absent) if has_no_data(handle, index) => {
                     match self.begin_fills(index..index + 1) {
                         Ok(fills) => {
                             if let Some(mut fill) = fills.into_iter().next() {
@@ -210,7 +210,7 @@ impl BufferedWrite<'_> {
                         Err(_) => false,
                     }
                 }
-                Ok(Taken::Absent) => {
+                Ok(LockForWrite::Absent) => {
                     let window = ReadaheadWindow { folios: index..index + 1, marker: None };
                     let wanted = window.folios.clone();
                     start_fills(operation, self.file, self.cache, window, &wanted).is_ok()
@@ -218,7 +218,7 @@ impl BufferedWrite<'_> {
                 Err(_) => false,
             };
             if !has_room {
-                let Some(cleaned) = pages.one_saved() else { return Ok(None) };
+                let Some(cleaned) = pages.one_cleaned() else { return Ok(None) };
                 if !self.wait_for(operation, cleaned).await? {
                     return Ok(None);
                 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use parking_lot::{Mutex, MutexGuard};
-use uringfs_cache::{FOLIO, Fill, Pages};
+use uringfs_cache::{FOLIO, Fill, FileFolios};
 
 use crate::map::file_map::FileMap;
 use crate::map::mapping::{Generation, Place};
@@ -178,7 +178,7 @@ impl DirtySet {
         let delayed = delayed.take(folios.clone());
         let state = &mut *self.state.lock();
         if state.generation != generation {
-            fill.forget();
+            fill.discard();
             return false;
         }
         state.folios.extend(folios);
@@ -186,12 +186,12 @@ impl DirtySet {
         state.file.get_or_insert_with(keep);
         self.end.fetch_max(end, Ordering::Release);
         self.is_any.store(true, Ordering::Release);
-        fill.end_unsaved();
+        fill.end_dirty();
         !std::mem::replace(&mut state.flusher.is_running, true)
     }
 
     /// The file was truncated to 0: discards the dirty folios of earlier generations.
-    pub(crate) fn discard_before(&self, pages: &Pages, generation: Generation) {
+    pub(crate) fn discard_before(&self, pages: &FileFolios, generation: Generation) {
         let mut state = self.state.lock();
         // A late caller has an older generation.
         if state.generation < generation {
@@ -246,7 +246,7 @@ impl DirtySet {
     /// range.
     pub(crate) fn take_run<'u>(
         &'u self,
-        pages: &'u Pages,
+        pages: &'u FileFolios,
         folios: Range<u64>,
         max_folios: u64,
     ) -> Option<WritebackRun<'u>> {
@@ -305,7 +305,7 @@ impl DirtySet {
 
     /// Discards dirty folios that could not be written back, if no buffered handle is left to sync them. The
     /// remaining handles and the map report the loss.
-    pub(crate) fn drop_dirty(&self, pages: &Pages) {
+    pub(crate) fn drop_dirty(&self, pages: &FileFolios) {
         let state = self.state.lock();
         if self.buffered_handles.load(Ordering::Acquire) > 0 {
             return;
@@ -320,7 +320,7 @@ impl DirtySet {
     }
 
     /// Discards the dirty folios of a file that cannot be read any more. Returns whether it is one.
-    pub(crate) fn drop_if_unlinked(&self, file: &Arc<dyn DirtyFile>, pages: &Pages) -> bool {
+    pub(crate) fn drop_if_unlinked(&self, file: &Arc<dyn DirtyFile>, pages: &FileFolios) -> bool {
         let state = self.state.lock();
         // One reference is the caller's, one is in this set.
         let is_ours = Arc::strong_count(file) == 2 && state.in_writeback.is_empty();
@@ -360,7 +360,7 @@ pub(crate) enum WritebackEnd {
 /// Folios under write-back. They become dirty again on drop, unless they were written.
 pub(crate) struct WritebackRun<'u> {
     dirty: &'u DirtySet,
-    pages: &'u Pages,
+    pages: &'u FileFolios,
     run: Range<u64>,
     /// Those of them without blocks.
     pub(crate) delayed: DelayedFolios,
@@ -389,7 +389,7 @@ impl Drop for WritebackRun<'_> {
             // Folios that changed meanwhile stay dirty.
             WritebackEnd::Clean => {
                 let is_same = |index: &u64| !state.folios.contains(index);
-                self.run.clone().filter(is_same).for_each(|index| self.pages.saved(index));
+                self.run.clone().filter(is_same).for_each(|index| self.pages.mark_clean(index));
             }
             WritebackEnd::Failed | WritebackEnd::Cancelled => {
                 self.dirty.redirtied.fetch_add(1, Ordering::Release);
@@ -404,14 +404,14 @@ impl Drop for WritebackRun<'_> {
         }
         self.dirty.release_if_clean(state);
         if self.end == WritebackEnd::Failed {
-            self.pages.save_failed();
+            self.pages.report_writeback_failure();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use uringfs_cache::{Cache, Look, WRITER};
+    use uringfs_cache::{Cache, Lookup, WRITER};
     use uringfs_device::Device;
     use uringfs_device::backend::memory::Memory;
 
@@ -426,8 +426,8 @@ mod tests {
     }
 
     /// One dirty folio in a cache, of this truncate generation.
-    fn one_dirty(dirty: &DirtySet, generation: Generation) -> Pages {
-        let pages = Cache::new(1 << 20).pages(0);
+    fn one_dirty(dirty: &DirtySet, generation: Generation) -> FileFolios {
+        let pages = Cache::new(1 << 20).file_folios(0);
         dirty.discard_before(&pages, generation);
         let fill = pages.fill(0..1, WRITER).unwrap().remove(0);
         dirty.handle_opened();
@@ -451,11 +451,11 @@ mod tests {
         for generation in [1, 2] {
             dirty.discard_before(&pages, generation);
             assert!(dirty.is_any() && dirty.end() == 100, "{generation}");
-            assert!(matches!(pages.look(0), Look::Found(_)));
+            assert!(matches!(pages.lookup(0), Lookup::Found(_)));
         }
         dirty.discard_before(&pages, 3);
         assert!(!dirty.is_any() && dirty.file().is_none());
-        assert!(matches!(pages.look(0), Look::Absent));
+        assert!(matches!(pages.lookup(0), Lookup::Absent));
     }
 
     #[test]
@@ -465,7 +465,7 @@ mod tests {
         dirty.discard_before(&pages, 3);
         let (fill, file) = (pages.fill(0..1, WRITER).unwrap().remove(0), one_file());
         assert!(!dirty.mark_dirty(|| file.handle, fill, 100, 2, &mut DelayedFolios::default()));
-        assert!(!dirty.is_any() && matches!(pages.look(0), Look::Absent));
+        assert!(!dirty.is_any() && matches!(pages.lookup(0), Lookup::Absent));
     }
 
     /// A file without blocks.
@@ -505,10 +505,10 @@ mod tests {
         dirty.handle_opened();
         dirty.drop_dirty(&pages);
         assert!(dirty.is_any() && dirty.failures() == 0);
-        assert!(matches!(pages.look(0), Look::Found(_)));
+        assert!(matches!(pages.lookup(0), Lookup::Found(_)));
         assert!(!dirty.handle_closed());
         dirty.drop_dirty(&pages);
         assert!(!dirty.is_any() && dirty.failures() == 1);
-        assert!(matches!(pages.look(0), Look::Absent));
+        assert!(matches!(pages.lookup(0), Lookup::Absent));
     }
 }

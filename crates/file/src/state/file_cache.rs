@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use uringfs_cache::{Cache, FOLIO, Pages};
+use uringfs_cache::{Cache, FOLIO, FileFolios};
 use uringfs_device::DeviceIndex;
 
 use crate::map::mapping::Generation;
@@ -23,7 +23,7 @@ const MIN_FILL_TIMEOUT: Duration = Duration::from_millis(1);
 /// State of a file in the cache, shared by its handles.
 #[derive(Debug)]
 pub(crate) struct FileCache {
-    pages: Pages,
+    pages: FileFolios,
     /// All writers take range locks.
     has_range_locks: AtomicBool,
     /// The file's truncate generation when its folios were added.
@@ -35,7 +35,7 @@ pub(crate) struct FileCache {
 impl FileCache {
     pub(crate) fn new(cache: &Cache, device: DeviceIndex) -> FileCache {
         FileCache {
-            pages: cache.pages(device.get() as u16),
+            pages: cache.file_folios(device.get() as u16),
             has_range_locks: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             fill_ns: AtomicU64::new(MAX_FILL_TIME.as_nanos() as u64),
@@ -55,7 +55,7 @@ impl FileCache {
     }
 
     #[inline(always)]
-    pub(crate) fn pages(&self) -> &Pages {
+    pub(crate) fn pages(&self) -> &FileFolios {
         &self.pages
     }
 
@@ -90,7 +90,7 @@ impl FileCache {
     /// the rest may be read next.
     pub(crate) fn drop_behind(&self, range: Range<u64>, size: u64) {
         let end = if range.end >= size { range.end.div_ceil(FOLIO) } else { range.end / FOLIO };
-        self.pages.forget_passing(range.start / FOLIO..end);
+        self.pages.drop_behind(range.start / FOLIO..end);
     }
 
     /// Removes the folios that overlap a range of bytes.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use uringfs_cache::Pages;
+use uringfs_cache::FileFolios;
 use uringfs_device::{DeviceInner, Payload};
 use uringfs_reactor::{Requester, Operation, background_reactor};
 
@@ -36,7 +36,7 @@ impl Flusher {
         self.is_stopped
     }
 
-    fn pages(&self) -> &Pages {
+    fn pages(&self) -> &FileFolios {
         self.state.existing_cache().map(FileCache::pages).expect("a dirty file is in a cache")
     }
 
@@ -45,7 +45,7 @@ impl Flusher {
     async fn wait_until_due(&self, has_failed: bool) {
         let pages = self.pages();
         let (mut many_dirty, mut requested) =
-            (pin!(pages.many_unsaved()), pin!(self.state.dirty().flush_requested()));
+            (pin!(pages.flush_due()), pin!(self.state.dirty().flush_requested()));
         // The request is polled first, which clears it; otherwise it would stay set for ever.
         poll_fn(|context| match requested.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(()),

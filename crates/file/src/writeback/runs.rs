@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use rustix::io::Errno;
 use uringfs_buffer::{Buffer, BufferPool};
-use uringfs_cache::{FOLIO, Look};
+use uringfs_cache::{FOLIO, Lookup};
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
@@ -206,10 +206,10 @@ async fn copy_of_range(
     let mut buffer = known.or_else(whole).unwrap_or_else(|| bounce(handle, length));
     for (index, into) in folios_around(&range).zip(buffer.chunks_mut(FOLIO as usize)) {
         loop {
-            match cache.pages().look(index) {
-                Look::Found(found) => break into.copy_from_slice(&found[..into.len()]),
-                Look::Busy { .. } => drop(cache.pages().wait(index).await),
-                Look::Absent => return Err(Errno::IO),
+            match cache.pages().lookup(index) {
+                Lookup::Found(found) => break into.copy_from_slice(&found[..into.len()]),
+                Lookup::Busy { .. } => drop(cache.pages().wait(index).await),
+                Lookup::Absent => return Err(Errno::IO),
             }
         }
     }
