@@ -20,17 +20,17 @@ mod state;
 // Extents: offsets of a file to addresses of the device.
 mod map;
 
-pub use api::operation::{Answer, Ask};
+pub use api::operation::{OpOutput, FileOp};
 pub use api::tokens::Tokens;
-pub use direct::atomic_write::LONGEST_ATOMIC;
-pub use direct::fallocate::Size;
-pub use map::file_map::Flat;
-pub use map::hot_extent::{Glance, Reads, View, Window};
+pub use direct::atomic_write::MAX_ATOMIC_WRITE_BYTES;
+pub use direct::fallocate::FallocateSize;
+pub use map::file_map::LinearMap;
+pub use map::hot_extent::{HotExtent, AtimeUpdates, HotExtentReader, ExtentWindow};
 pub use map::mapping::{
-    Commit, Durable, Generation, Map, Mapping, Piece, Place, Prepared, Promise, Reservation,
+    CommitFuture, SyncScope, TruncateGeneration, Map, Mapping, FileExtent, Place, AllocOutcome, SpaceReservation, OutOfPlaceExtents,
 };
 pub use map::refusal::Refusal;
 pub use state::cache_handle::Advice;
 pub use state::file::File;
-pub use state::lock::WriteLock;
+pub use state::lock::FileState;
 pub use state::options::{BufferedWait, FileOptions, WriteLocking};

@@ -10,7 +10,7 @@ use drive::{Random, reap, volume};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_file::{File, FileOptions, Generation, Map, Mapping, Place, Prepared, Promise, Tokens};
+use uringfs_file::{File, FileOptions, TruncateGeneration, Map, Mapping, Place, AllocOutcome, SpaceReservation, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
 
 const BLOCK: u64 = 4096;
@@ -50,16 +50,16 @@ impl Map for Growing {
         BLOCK
     }
 
-    fn grows(&self) -> bool {
+    fn is_resizable(&self) -> bool {
         true
     }
 
-    fn prepare(
+    fn allocate(
         &self,
         range: Range<u64>,
-        _: &mut Promise,
-        _: Generation,
-    ) -> Result<Prepared, Errno> {
+        _: &mut SpaceReservation,
+        _: TruncateGeneration,
+    ) -> Result<AllocOutcome, Errno> {
         let mut state = self.state.lock().unwrap();
         for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
             let taken = state.blocks.len() as u64;
@@ -68,10 +68,10 @@ impl Map for Growing {
                 e.insert(Place::Unwritten(last * BLOCK));
             }
         }
-        Ok(Prepared::Ready(()))
+        Ok(AllocOutcome::Ready(()))
     }
 
-    fn wrote(&self, range: Range<u64>, _: Generation) {
+    fn mark_written(&self, range: Range<u64>, _: TruncateGeneration) {
         let mut state = self.state.lock().unwrap();
         for (_, place) in state.blocks.range_mut(range.start / BLOCK..range.end.div_ceil(BLOCK)) {
             if let Place::Unwritten(address) = *place {

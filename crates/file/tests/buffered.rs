@@ -14,7 +14,7 @@ use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Clock, Device, Errno, Op, VirtualClock};
-use uringfs_file::{Advice, BufferedWait, File, FileOptions, WriteLock};
+use uringfs_file::{Advice, BufferedWait, File, FileOptions, FileState};
 use uringfs_reactor::{Counter, Reactor, ReactorOptions};
 
 const SIZE: u64 = 1 << 20;
@@ -300,7 +300,7 @@ fn buffered_and_direct_io_agree() {
             BackEnd::SlowSim => reactor_by(&clock),
             _ => Reactor::new(ReactorOptions::default()).unwrap(),
         };
-        let lock = Arc::<WriteLock>::default();
+        let lock = Arc::<FileState>::default();
         let file = |options| File::over_with_lock(made.device.clone(), lock.clone(), options);
         let direct = file(FileOptions::default());
         let cache = Cache::new(20 * FOLIO);

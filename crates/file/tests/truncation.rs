@@ -15,7 +15,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Clock, Device, Errno, VirtualClock};
-use uringfs_file::{Advice, File, FileOptions, Generation, Map, Mapping, Place, Prepared, Promise};
+use uringfs_file::{Advice, File, FileOptions, TruncateGeneration, Map, Mapping, Place, AllocOutcome, SpaceReservation};
 use uringfs_reactor::Reactor;
 
 const BLOCK: u64 = 4096;
@@ -34,7 +34,7 @@ struct State {
     size: u64,
     /// True for written blocks.
     blocks: BTreeMap<u64, bool>,
-    generation: Generation,
+    generation: TruncateGeneration,
     sizes_seen: Vec<u64>,
 }
 
@@ -72,21 +72,21 @@ impl Map for Blocks {
         BLOCK
     }
 
-    fn grows(&self) -> bool {
+    fn is_resizable(&self) -> bool {
         true
     }
 
-    fn prepare(
+    fn allocate(
         &self,
         range: Range<u64>,
-        _: &mut Promise,
-        _: Generation,
-    ) -> Result<Prepared, Errno> {
+        _: &mut SpaceReservation,
+        _: TruncateGeneration,
+    ) -> Result<AllocOutcome, Errno> {
         let blocks = &mut self.state.lock().blocks;
         for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
             blocks.entry(block).or_default();
         }
-        Ok(Prepared::Ready(()))
+        Ok(AllocOutcome::Ready(()))
     }
 
     fn set_size(&self, size: u64) -> Result<(), Errno> {
@@ -103,17 +103,17 @@ impl Map for Blocks {
         Ok(())
     }
 
-    fn remove(&self, range: Range<u64>) -> Result<(), Errno> {
+    fn punch_hole(&self, range: Range<u64>) -> Result<(), Errno> {
         let gone = range.start / BLOCK..range.end / BLOCK;
         self.state.lock().blocks.retain(|block, _| !gone.contains(block));
         Ok(())
     }
 
-    fn generation(&self) -> Generation {
+    fn generation(&self) -> TruncateGeneration {
         self.state.lock().generation
     }
 
-    fn wrote(&self, range: Range<u64>, generation: Generation) {
+    fn mark_written(&self, range: Range<u64>, generation: TruncateGeneration) {
         let state = &mut *self.state.lock();
         if state.generation == generation {
             let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);

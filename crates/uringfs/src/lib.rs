@@ -44,8 +44,8 @@ pub use uringfs_device::{
     Access, Clock, Device, Discard, Errno, Geometry, Payload, Target, VirtualClock,
 };
 pub use uringfs_file::{
-    Advice, Answer, Ask, BufferedWait, Commit, File, FileOptions, Flat, Generation, Glance, Map,
-    Mapping, Piece, Place, Prepared, Promise, Reads, Size, Tokens, View, Window, WriteLock,
+    Advice, OpOutput, FileOp, BufferedWait, CommitFuture, File, FileOptions, LinearMap, TruncateGeneration, HotExtent, Map,
+    Mapping, FileExtent, Place, AllocOutcome, SpaceReservation, AtimeUpdates, FallocateSize, Tokens, HotExtentReader, ExtentWindow, FileState,
     WriteLocking,
 };
 pub use uringfs_reactor::{

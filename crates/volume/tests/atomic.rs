@@ -11,7 +11,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::backend::null::Null;
 use uringfs_device::backend::sim::{Crash, CrashPlan, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
-use uringfs_file::{File, FileOptions, LONGEST_ATOMIC};
+use uringfs_file::{File, FileOptions, MAX_ATOMIC_WRITE_BYTES};
 use uringfs_reactor::{Counter, Reactor};
 use uringfs_volume::{CheckOptions, Volume};
 
@@ -126,7 +126,7 @@ fn invalid_atomic_writes_are_refused_and_change_nothing() {
     };
     assert_eq!(write_atomic(100, 0), Err(Errno::INVAL));
     assert_eq!(write_atomic(BLOCK, 512), Err(Errno::INVAL));
-    assert_eq!(write_atomic(LONGEST_ATOMIC as usize + BLOCK, 0), Err(Errno::INVAL));
+    assert_eq!(write_atomic(MAX_ATOMIC_WRITE_BYTES as usize + BLOCK, 0), Err(Errno::INVAL));
     assert_eq!(write_atomic(BLOCK, (i64::MAX as u64 + 1) - BLOCK as u64), Err(Errno::FBIG));
     assert_eq!(write_atomic(BLOCK, u64::MAX - BLOCK as u64 + 1), Err(Errno::FBIG));
     assert_eq!(write_atomic(0, 0), Ok(0));
@@ -138,7 +138,7 @@ fn invalid_atomic_writes_are_refused_and_change_nothing() {
     let bytes = Buffer::copy_of(&[9; 3 * BLOCK + 5]).split_off(5);
     assert_eq!(reactor.block_on(file.write_atomic(bytes, 0)).1, Ok(3 * BLOCK));
     assert_eq!(bytes_of(&reactor, &file), with(9, 0, 3));
-    assert_eq!(write_atomic(LONGEST_ATOMIC as usize, 0), Ok(LONGEST_ATOMIC as usize));
+    assert_eq!(write_atomic(MAX_ATOMIC_WRITE_BYTES as usize, 0), Ok(MAX_ATOMIC_WRITE_BYTES as usize));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_file::{File, Size, Tokens};
+use uringfs_file::{File, FallocateSize, Tokens};
 use uringfs_reactor::{Counter, Reactor, ReactorOptions, Token};
 use uringfs_volume::{
     AccessTime, Credentials, Error, FileKind, Follow, FormatOptions, Inode, OpenOptions, SetXattr,
@@ -182,9 +182,9 @@ fn every_change_by_a_user_clears_the_set_id_bits() {
     assert_eq!(permissions(), 0o755);
     for operation in [
         theirs.set_size(5000),
-        theirs.allocate(0, 9000, Size::Keep),
+        theirs.allocate(0, 9000, FallocateSize::Keep),
         theirs.punch_hole(0, 100),
-        theirs.zero_range(0, 100, Size::Keep),
+        theirs.zero_range(0, 100, FallocateSize::Keep),
     ] {
         set();
         machine.reactor.block_on(operation).unwrap();
@@ -205,7 +205,7 @@ fn block_counts_are_right_for_open_and_closed_files() {
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
     machine.write(&file, 8192);
-    machine.reactor.block_on(file.allocate(1 << 20, 4096, Size::Extend)).unwrap();
+    machine.reactor.block_on(file.allocate(1 << 20, 4096, FallocateSize::Extend)).unwrap();
     assert_eq!((inode(&volume, "/a").blocks, file.allocated()), (3, 3 * 4096));
     drop((file, volume));
     let volume = machine.volume();

@@ -10,7 +10,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_file::{File, Size};
+use uringfs_file::{File, FallocateSize};
 use uringfs_reactor::Reactor;
 use uringfs_volume::{CheckOptions, OpenOptions, Volume};
 
@@ -112,7 +112,7 @@ impl Run<'_> {
                 });
             }
             14 => {
-                let zero = file.zero_range(offset as u64, length as u64, Size::Extend);
+                let zero = file.zero_range(offset as u64, length as u64, FallocateSize::Extend);
                 assert_eq!(reactor.block_on(zero), Ok(()));
                 past.change(|bytes| {
                     bytes.resize(bytes.len().max(range.end), 0);
@@ -245,7 +245,7 @@ fn written_data_can_be_synced_after_the_volume_filled_up() {
         // Leaves blocks for the final sizes of both files, and for some names.
         let big = create(&run.volume, "/big");
         let blocks = run.volume.statistics().free_blocks - 300;
-        reactor.block_on(big.allocate(0, blocks * 4096, Size::Extend)).unwrap();
+        reactor.block_on(big.allocate(0, blocks * 4096, FallocateSize::Extend)).unwrap();
         (0..STEPS / 2).for_each(|step| run.step(step as u8 + 1));
         run.write_each(0xbb, MAX_LENGTH / 2);
         let target = [b't'; 4000];

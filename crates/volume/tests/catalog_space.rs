@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::{Device, Errno};
-use uringfs_file::{File, Size};
+use uringfs_file::{File, FallocateSize};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{FileKind, Follow, FormatOptions, Inode, OpenOptions, Volume};
 
@@ -120,7 +120,7 @@ fn a_commit_has_pages_for_writes_to_preallocated_blocks() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let volume = Volume::open_on(formatted(SIZE)).unwrap();
     let file = create(&volume, "/f");
-    assert_eq!(reactor.block_on(file.allocate(0, SIZE / 2, Size::Extend)), Ok(()));
+    assert_eq!(reactor.block_on(file.allocate(0, SIZE / 2, FallocateSize::Extend)), Ok(()));
     volume.sync().unwrap();
     // Every other block: each write adds two extents.
     let mut buffer = Buffer::copy_of(&[7; 4096]);
@@ -139,7 +139,7 @@ fn the_catalog_grows_by_scattered_free_blocks() {
     let volume = Volume::open_on(formatted(SIZE)).unwrap();
     let file = create(&volume, "/f");
     let blocks = volume.statistics().free_blocks;
-    assert_eq!(reactor.block_on(file.allocate(0, blocks * 4096, Size::Extend)), Ok(()));
+    assert_eq!(reactor.block_on(file.allocate(0, blocks * 4096, FallocateSize::Extend)), Ok(()));
     volume.sync().unwrap();
     // Runs of sixteen free blocks, and no longer one.
     for block in (0..blocks).step_by(32) {
@@ -160,7 +160,7 @@ fn made_names_can_be_committed_with_few_usable_free_blocks() {
     let volume = Volume::open_on(device.clone()).unwrap();
     let file = create(&volume, "/f");
     let blocks = volume.statistics().free_blocks;
-    assert_eq!(reactor.block_on(file.allocate(0, blocks * 4096, Size::Extend)), Ok(()));
+    assert_eq!(reactor.block_on(file.allocate(0, blocks * 4096, FallocateSize::Extend)), Ok(()));
     // Every other block is free, and the catalog can add a few hundred runs.
     for block in (0..blocks).step_by(2) {
         assert_eq!(reactor.block_on(file.punch_hole(block * 4096, 4096)), Ok(()));

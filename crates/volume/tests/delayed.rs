@@ -9,7 +9,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Action, Crash, Event, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_file::{File, Size};
+use uringfs_file::{File, FallocateSize};
 use uringfs_reactor::Reactor;
 use uringfs_volume::{CheckOptions, OpenOptions, Volume};
 
@@ -90,7 +90,7 @@ fn a_full_volume_refuses_the_write_not_the_sync() {
     assert_eq!(error, Errno::NOSPC);
     // Reserved blocks are not given to others.
     let other = create(&it.volume, "/b");
-    let asked = other.allocate(0, (it.free() + 1) * BLOCK, Size::Extend);
+    let asked = other.allocate(0, (it.free() + 1) * BLOCK, FallocateSize::Extend);
     assert_eq!(it.reactor.block_on(asked), Err(Errno::NOSPC));
     it.reactor.block_on(file.sync()).unwrap();
     assert_eq!(file.allocated(), written * BLOCK);

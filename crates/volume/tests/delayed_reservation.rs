@@ -8,7 +8,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_file::{File, Size};
+use uringfs_file::{File, FallocateSize};
 use uringfs_reactor::Reactor;
 use uringfs_volume::{CheckOptions, OpenOptions, Volume};
 
@@ -35,7 +35,7 @@ impl Full {
     fn take_all_but(&self, blocks: u64) -> File {
         let file = create(&self.volume, "/big");
         let bytes = (self.volume.statistics().free_blocks - blocks) * BLOCK;
-        self.reactor.block_on(file.allocate(0, bytes, Size::Extend)).unwrap();
+        self.reactor.block_on(file.allocate(0, bytes, FallocateSize::Extend)).unwrap();
         self.volume.sync().unwrap();
         file
     }

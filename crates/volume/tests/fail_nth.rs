@@ -15,7 +15,7 @@ use std::task::Poll;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{WriteCache, Crash, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
-use uringfs_file::{File, Size};
+use uringfs_file::{File, FallocateSize};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
     CheckOptions, Error, ErrorEvent, Errors, FormatOptions, OpenOptions, Rename, Volume,
@@ -347,7 +347,7 @@ fn space(it: &mut Worker<'_>) -> Result<(), GaveUp> {
         let operation =
             |it: &mut Worker<'_>,
              content: Vec<u8>,
-             what: &dyn Fn(&File) -> uringfs_file::Ask<Result<(), Errno>>| {
+             what: &dyn Fn(&File) -> uringfs_file::FileOp<Result<(), Errno>>| {
                 it.set_content(&path, Some(content), |it| it.reactor.block_on(what(&file)))?;
                 it.durable(|it| it.reactor.block_on(file.sync()))?;
                 it.expected.acknowledge_all();
@@ -364,12 +364,12 @@ fn space(it: &mut Worker<'_>) -> Result<(), GaveUp> {
         content[4 * BLOCK..5 * BLOCK + 100].fill(0);
         let zeroed = BLOCK as u64 + 100;
         operation(it, content.clone(), &|file| {
-            file.zero_range(4 * BLOCK as u64, zeroed, Size::Keep)
+            file.zero_range(4 * BLOCK as u64, zeroed, FallocateSize::Keep)
         })?;
         content.truncate(BLOCK + 50);
         operation(it, content.clone(), &|file| file.set_size(BLOCK as u64 + 50))?;
         content.resize(12 * BLOCK, 0);
-        operation(it, content, &|file| file.allocate(0, 12 * BLOCK as u64, Size::Extend))?;
+        operation(it, content, &|file| file.allocate(0, 12 * BLOCK as u64, FallocateSize::Extend))?;
         it.compare(&path)?;
         drop(file);
         if round < 2 {

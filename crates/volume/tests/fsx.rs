@@ -15,7 +15,7 @@ use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Access, Device, Errno, Op};
-use uringfs_file::{Advice, File, Size};
+use uringfs_file::{Advice, File, FallocateSize};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{Follow, FormatOptions, Inode, OpenOptions, Time, Volume};
 
@@ -168,14 +168,14 @@ impl Worker<'_> {
                 self.wrote(offset, &zeros, zeroed);
             }
             15 => {
-                let zeroed = on(file.zero_range(at, length as u64, Size::Keep)).map(|()| length);
+                let zeroed = on(file.zero_range(at, length as u64, FallocateSize::Keep)).map(|()| length);
                 self.wrote(offset, &zeros, zeroed);
             }
             16 => {
                 let zeroed = on(file.write_zeroes(at, length as u64)).map(|()| length);
                 self.wrote(offset, &zeros, zeroed);
             }
-            17 => self.ended(on(file.allocate(at, length as u64, Size::Keep))),
+            17 => self.ended(on(file.allocate(at, length as u64, FallocateSize::Keep))),
             18 => {
                 let behind = self.random.below(3 * BLOCK);
                 self.ended(on(file.set_size(self.end + behind)));

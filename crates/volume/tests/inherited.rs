@@ -4,7 +4,7 @@
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
 use uringfs_device::backend::memory::Memory;
-use uringfs_file::{File, Size};
+use uringfs_file::{File, FallocateSize};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
     Credentials, FileKind, Follow, FormatOptions, Inode, OpenOptions, SetXattr, Volume,
@@ -127,9 +127,9 @@ fn changing_a_file_removes_its_capability() {
         is_gone();
         for operation in [
             file.set_size(5000),
-            file.allocate(0, 9000, Size::Keep),
+            file.allocate(0, 9000, FallocateSize::Keep),
             file.punch_hole(0, 100),
-            file.zero_range(0, 100, Size::Keep),
+            file.zero_range(0, 100, FallocateSize::Keep),
         ] {
             give();
             reactor.block_on(operation).unwrap();

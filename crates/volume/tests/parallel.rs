@@ -11,7 +11,7 @@ use fixture::reactor;
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
 use uringfs_device::backend::sim::{Sim, SimOptions};
-use uringfs_file::{File, FileOptions, Size, Tokens, WriteLocking};
+use uringfs_file::{File, FileOptions, FallocateSize, Tokens, WriteLocking};
 use uringfs_reactor::{Counter, Reactor, Token};
 use uringfs_volume::{CheckOptions, FormatOptions, OpenOptions, Volume};
 
@@ -69,7 +69,7 @@ fn counted(write_lock: WriteLocking, is_written: bool) -> ([u64; 8], u64) {
     {
         let reactor = reactor();
         let bytes = BLOCKS * BLOCK as u64;
-        assert_eq!(reactor.block_on(file.allocate(0, bytes, Size::Extend)), Ok(()));
+        assert_eq!(reactor.block_on(file.allocate(0, bytes, FallocateSize::Extend)), Ok(()));
         let written = if is_written { bytes as usize } else { BLOCK };
         assert!(reactor.block_on(file.write(Buffer::zeroed(written), 0)).1.is_ok());
     }
@@ -158,7 +158,7 @@ fn no_block_shows_data_of_another_file() {
             let done = match random.below(5) {
                 0 => reactor.block_on(file.set_size(at + 77)),
                 1 => reactor.block_on(file.punch_hole(at, 20_000)),
-                2 => reactor.block_on(file.zero_range(at + 5, 9000, Size::Keep)),
+                2 => reactor.block_on(file.zero_range(at + 5, 9000, FallocateSize::Keep)),
                 3 => {
                     let part = Buffer::copy_of(&[3; 5000]);
                     reactor.block_on(file.write(part, at + 33)).1.map(drop)

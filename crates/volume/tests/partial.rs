@@ -10,7 +10,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Errno, Op};
-use uringfs_file::{Advice, File, Size};
+use uringfs_file::{Advice, File, FallocateSize};
 use uringfs_reactor::Reactor;
 use uringfs_volume::{Follow, OpenOptions, Volume};
 
@@ -117,7 +117,7 @@ impl Pair<'_> {
                     self.bytes[(blocks.start as usize).min(end)..end].fill(0);
                 }
                 _ => {
-                    assert_eq!(on(file.zero_range(blocks.start, length, Size::Extend)), Ok(()));
+                    assert_eq!(on(file.zero_range(blocks.start, length, FallocateSize::Extend)), Ok(()));
                     self.put(blocks.start, &vec![0; length as usize]);
                 }
             },
@@ -232,7 +232,7 @@ fn truncated_bytes_never_reappear_in_the_cache() {
                 let bytes = Buffer::copy_of(&vec![7; length]);
                 assert_eq!(reactor.block_on(file.write(bytes, offset)).1, Ok(length));
             };
-            on(direct.allocate(0, 16 * BLOCK, Size::Keep));
+            on(direct.allocate(0, 16 * BLOCK, FallocateSize::Keep));
             write(&direct, 4 * BLOCK as usize, 0);
             on(direct.set_size(size));
             let cache = Cache::new(64 * BLOCK);
@@ -254,8 +254,8 @@ fn truncated_bytes_never_reappear_in_the_cache() {
                 3 => on(direct.set_size(3 * BLOCK)),
                 4 => write(&direct, 10, size + 20),
                 5 => write(&direct, BLOCK as usize, 3 * BLOCK),
-                6 => on(file.allocate(size, BLOCK, Size::Extend)),
-                7 => on(file.zero_range(2 * BLOCK, BLOCK, Size::Extend)),
+                6 => on(file.allocate(size, BLOCK, FallocateSize::Extend)),
+                7 => on(file.zero_range(2 * BLOCK, BLOCK, FallocateSize::Extend)),
                 _ => {
                     let operation =
                         direct.write_atomic(Buffer::copy_of(&[7; BLOCK as usize]), 3 * BLOCK);

@@ -15,7 +15,7 @@ use fixture::create;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Recording, Sim, SimOptions};
 use uringfs_device::{Clock, Device, Errno, VirtualClock};
-use uringfs_file::{File, Size, Tokens};
+use uringfs_file::{File, FallocateSize, Tokens};
 use uringfs_reactor::{Completion, Reactor, ReactorOptions, Token};
 use uringfs_volume::{CheckOptions, FormatOptions, OpenOptions, Volume};
 
@@ -205,7 +205,7 @@ impl Race {
             Kind::SetSize => reactor.start(file.set_size(offset), token).map_err(drop),
             Kind::PunchHole => reactor.start(file.punch_hole(offset, length), token).map_err(drop),
             Kind::ZeroRange => {
-                reactor.start(file.zero_range(offset, length, Size::Extend), token).map_err(drop)
+                reactor.start(file.zero_range(offset, length, FallocateSize::Extend), token).map_err(drop)
             }
             Kind::Sync => reactor.start(file.sync(), token).map_err(drop),
             Kind::Datasync => reactor.start(file.datasync(), token).map_err(drop),
@@ -309,7 +309,7 @@ fn race(seed: u64) {
     let last = reactor();
     let filler = create(&volume, "/filler");
     let free = volume.statistics().free_blocks * BLOCK - ROOM;
-    assert_eq!(last.block_on(filler.allocate(0, free, Size::Extend)), Ok(()));
+    assert_eq!(last.block_on(filler.allocate(0, free, FallocateSize::Extend)), Ok(()));
     let files = ["/a", "/b"].map(|path| create(&volume, path));
     volume.sync().unwrap();
     let mut race = Race {

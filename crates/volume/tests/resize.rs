@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
 use uringfs_device::backend::sim::{Crash, CrashPlan, Sim, SimOptions};
-use uringfs_file::Size;
+use uringfs_file::FallocateSize;
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{CheckOptions, ErrorKind, FormatOptions, OpenOptions, Volume};
 
@@ -77,7 +77,7 @@ fn a_full_catalog_has_space_as_soon_as_the_volume_grows() {
     let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
     let file = volume.open("/full", create).unwrap();
     let free = volume.statistics().free_blocks;
-    assert_eq!(reactor.block_on(file.allocate(0, free * BLOCK, Size::Extend)), Ok(()));
+    assert_eq!(reactor.block_on(file.allocate(0, free * BLOCK, FallocateSize::Extend)), Ok(()));
     let make = |number: u64| volume.make_directory(format!("/{number:0200}"), 0o700);
     let refused = (0..).find_map(|number| make(number).err().map(|error| (number, error)));
     let (number, error) = refused.unwrap();

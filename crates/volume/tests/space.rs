@@ -8,7 +8,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
-use uringfs_file::{File, Size, Tokens};
+use uringfs_file::{File, FallocateSize, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
 use uringfs_volume::{CheckOptions, Follow, FormatOptions, OpenOptions, Volume};
 
@@ -96,8 +96,8 @@ fn step(machine: &Machine, file: &File, model: &mut Vec<u8>, random: &mut Random
     let (one, other) = (place(), place());
     let (start, end) = (one.min(other), one.max(other).max(one.min(other) + 1));
     let (from, to) = (start as usize, end as usize);
-    let longer = |model: &mut Vec<u8>, size: Size| {
-        if size == Size::Extend && model.len() < to {
+    let longer = |model: &mut Vec<u8>, size: FallocateSize| {
+        if size == FallocateSize::Extend && model.len() < to {
             model.resize(to, 0);
         }
     };
@@ -105,12 +105,12 @@ fn step(machine: &Machine, file: &File, model: &mut Vec<u8>, random: &mut Random
         let size = model.len();
         model[from.min(size)..to.min(size)].fill(0);
     };
-    let size = if random.below(2) == 0 { Size::Keep } else { Size::Extend };
+    let size = if random.below(2) == 0 { FallocateSize::Keep } else { FallocateSize::Extend };
     match random.below(9) {
         0..3 => {
             let byte = 1 + random.below(200) as u8;
             machine.write(file, &vec![byte; to - from], start);
-            longer(model, Size::Extend);
+            longer(model, FallocateSize::Extend);
             model[from..to].fill(byte);
             format!("write {start}..{end}")
         }
@@ -200,8 +200,8 @@ fn truncated_bytes_do_not_reappear_when_the_file_grows() {
         ("a write far past the end", |machine, file| machine.write(file, &[7; 512], 8192)),
         ("a write of a block", |machine, file| machine.write(file, &[7; 4096], 4096)),
         ("a write in the same block", |machine, file| machine.write(file, &[7; 8], 3000)),
-        ("allocate", |machine, file| machine.done(file.allocate(4000, 200, Size::Extend))),
-        ("zero_range", |machine, file| machine.done(file.zero_range(4096, 200, Size::Extend))),
+        ("allocate", |machine, file| machine.done(file.allocate(4000, 200, FallocateSize::Extend))),
+        ("zero_range", |machine, file| machine.done(file.zero_range(4096, 200, FallocateSize::Extend))),
     ];
     for reopened in [false, true] {
         for (name, how) in longer {
@@ -228,7 +228,7 @@ fn concurrent_changes_of_one_extent_are_all_kept() {
     let machine = Machine::new(SimOptions::new(SIZE));
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
-    machine.done(file.allocate(0, 100 * BLOCK, Size::Extend));
+    machine.done(file.allocate(0, 100 * BLOCK, FallocateSize::Extend));
     machine.done(file.sync());
     for block in [0, 50, 70] {
         machine.write(&file, &[1; 4096], block * BLOCK);
@@ -250,12 +250,12 @@ fn holes_and_preallocation_take_the_expected_blocks() {
     assert_eq!(file.seek_data(0), Err(Errno::NXIO));
     assert_eq!(file.seek_hole(0), Ok(0));
     machine.write(&file, &[1; 4096], 3 * BLOCK);
-    machine.done(file.allocate(4 * BLOCK, 2 * BLOCK, Size::Keep));
+    machine.done(file.allocate(4 * BLOCK, 2 * BLOCK, FallocateSize::Keep));
     assert_eq!(file.allocated(), 3 * BLOCK);
     assert_eq!((file.seek_data(0), file.seek_hole(3 * BLOCK)), (Ok(3 * BLOCK), Ok(4 * BLOCK)));
-    machine.done(file.zero_range(3 * BLOCK, BLOCK, Size::Keep));
+    machine.done(file.zero_range(3 * BLOCK, BLOCK, FallocateSize::Keep));
     assert_eq!((file.allocated(), file.seek_data(0)), (3 * BLOCK, Err(Errno::NXIO)));
-    machine.done(file.allocate(20 * BLOCK, BLOCK, Size::Keep));
+    machine.done(file.allocate(20 * BLOCK, BLOCK, FallocateSize::Keep));
     assert_eq!((file.size(), file.allocated()), (10 * BLOCK, 4 * BLOCK));
     // Growing keeps preallocated blocks; truncation frees them.
     machine.done(file.set_size(11 * BLOCK));
@@ -276,20 +276,20 @@ fn offsets_are_below_2_to_the_63() {
     let file = volume.open("/a", create()).unwrap();
     machine.done(file.set_size(MAX_SIZE));
     assert_eq!(machine.refused(file.set_size(MAX_SIZE + 1)), Errno::FBIG);
-    assert_eq!(machine.refused(file.allocate(MAX_SIZE, 1, Size::Keep)), Errno::FBIG);
+    assert_eq!(machine.refused(file.allocate(MAX_SIZE, 1, FallocateSize::Keep)), Errno::FBIG);
     assert_eq!(machine.refused(file.punch_hole(1, u64::MAX)), Errno::FBIG);
-    assert_eq!(machine.refused(file.allocate(0, 0, Size::Keep)), Errno::INVAL);
+    assert_eq!(machine.refused(file.allocate(0, 0, FallocateSize::Keep)), Errno::INVAL);
     machine.write(&file, &[1; 10], MAX_SIZE - 10);
     assert_eq!(file.seek_data(0), Ok(MAX_SIZE - (BLOCK - 1)));
     assert_eq!(file.seek_hole(MAX_SIZE - 1), Ok(MAX_SIZE));
     let (last, read) = machine.reactor.block_on(file.read(Buffer::zeroed(20), MAX_SIZE - 12));
     assert_eq!((read, &last[..12]), (Ok(12), &[0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1][..]));
-    machine.done(file.zero_range(MAX_SIZE - 1, 1, Size::Extend));
+    machine.done(file.zero_range(MAX_SIZE - 1, 1, FallocateSize::Extend));
     machine.done(file.punch_hole(0, MAX_SIZE));
     assert_eq!((file.size(), file.allocated()), (MAX_SIZE, 0));
     // More than the volume has: refused at once, and nothing is allocated.
     let free = volume.statistics();
-    assert_eq!(machine.refused(file.allocate(0, MAX_SIZE, Size::Keep)), Errno::NOSPC);
+    assert_eq!(machine.refused(file.allocate(0, MAX_SIZE, FallocateSize::Keep)), Errno::NOSPC);
     assert_eq!(volume.statistics(), free);
     drop((file, volume));
     let file = machine.volume().open("/a", create()).unwrap();
@@ -345,7 +345,7 @@ fn truncated_dirty_folios_have_no_blocks() {
         let direct = volume.open(&path, create()).unwrap();
         let file = direct.buffered(&Cache::new(SIZE));
         machine.write(&direct, &[1; 100], 0);
-        machine.done(file.allocate(2 << 20, BLOCK, Size::Keep));
+        machine.done(file.allocate(2 << 20, BLOCK, FallocateSize::Keep));
         machine.write(&file, &[2; 5000], 1 << 20);
         assert_eq!((file.size(), file.allocated()), ((1 << 20) + 5000, 4 * BLOCK));
         machine.done(file.set_size(size));

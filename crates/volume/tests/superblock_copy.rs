@@ -7,7 +7,7 @@ use fixture::{create, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 use uringfs_device::{Device, Errno, Op};
-use uringfs_file::{File, FileOptions, Size};
+use uringfs_file::{File, FileOptions, FallocateSize};
 use uringfs_reactor::Reactor;
 use uringfs_volume::{CheckOptions, Error, ErrorKind, Follow, FormatOptions, OpenOptions, Volume};
 
@@ -156,7 +156,7 @@ fn nothing_else_uses_the_block_of_the_copy() {
         let volume = patient.open().unwrap();
         let file = create(&volume, "/full");
         let free = volume.statistics().free_blocks;
-        let allocated = file.allocate(0, free * BLOCK, Size::Extend);
+        let allocated = file.allocate(0, free * BLOCK, FallocateSize::Extend);
         assert_eq!(patient.reactor.block_on(allocated), Ok(()));
         for number in 0.. {
             // The catalog takes the reserve.

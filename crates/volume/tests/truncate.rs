@@ -6,7 +6,7 @@ use std::time::Duration;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Clock, Device, VirtualClock};
-use uringfs_file::{File, Size, Tokens};
+use uringfs_file::{File, FallocateSize, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
 use uringfs_volume::{FormatOptions, OpenOptions, Volume};
 
@@ -46,16 +46,16 @@ fn changes_of_a_file_do_not_fail_when_it_is_truncated() {
         }),
         ("set_size", |reactor, file| reactor.start(file.set_size(50_000), TOKEN).unwrap()),
         ("allocate", |reactor, file| {
-            reactor.start(file.allocate(0, 50_000, Size::Extend), TOKEN).unwrap();
+            reactor.start(file.allocate(0, 50_000, FallocateSize::Extend), TOKEN).unwrap();
         }),
         ("punch_hole", |reactor, file| {
             reactor.start(file.punch_hole(100, 9000), TOKEN).unwrap();
         }),
         ("zero_range", |reactor, file| {
-            reactor.start(file.zero_range(100, 9000, Size::Keep), TOKEN).unwrap();
+            reactor.start(file.zero_range(100, 9000, FallocateSize::Keep), TOKEN).unwrap();
         }),
         ("zero_range of the end", |reactor, file| {
-            reactor.start(file.zero_range(9000, 50_000, Size::Extend), TOKEN).unwrap();
+            reactor.start(file.zero_range(9000, 50_000, FallocateSize::Extend), TOKEN).unwrap();
         }),
     ];
     for (name, start) in changes {

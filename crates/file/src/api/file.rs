@@ -10,11 +10,11 @@ use uringfs_cache::{Cache, FOLIO, SnapshotError, FolioSnapshot};
 use uringfs_device::{Access, Device};
 
 use crate::buffered::read as buffered;
-use crate::map::file_map::{FileMap, Flat};
+use crate::map::file_map::{FileMap, LinearMap};
 use crate::map::mapping::{Map, Mapping, Place};
 use crate::state::cache_handle::CacheHandle;
 use crate::state::file::File;
-use crate::state::lock::WriteLock;
+use crate::state::lock::FileState;
 use crate::state::options::FileOptions;
 use crate::writeback::flusher::start_flusher;
 
@@ -34,9 +34,9 @@ impl File {
     }
 
     /// As [`Self::over`], for several files over one device that share their state.
-    pub fn over_with_lock(device: Device, state: Arc<WriteLock>, options: FileOptions) -> File {
+    pub fn over_with_lock(device: Device, state: Arc<FileState>, options: FileOptions) -> File {
         let size = device.geometry().size;
-        File::new(device, FileMap::Linear(Flat { address: 0, size }), state, options)
+        File::new(device, FileMap::Linear(LinearMap { address: 0, size }), state, options)
     }
 
     /// A buffered handle to the same file. All buffered handles share its cached folios, until the last of them
@@ -55,18 +55,18 @@ impl File {
     }
 
     /// A file on `device` with its bytes at the addresses of `map`, which are multiples of the device's block
-    /// size. Files of the same bytes share one [`WriteLock`].
+    /// size. Files of the same bytes share one [`FileState`].
     pub fn with_map(
         device: Device,
         map: impl Map,
-        state: Arc<WriteLock>,
+        state: Arc<FileState>,
         options: FileOptions,
     ) -> File {
-        let hot_extent = map.view();
+        let hot_extent = map.hot_extent();
         File::new(device, FileMap::Mapped(Arc::new(map), hot_extent), state, options)
     }
 
-    fn new(device: Device, map: FileMap, state: Arc<WriteLock>, options: FileOptions) -> File {
+    fn new(device: Device, map: FileMap, state: Arc<FileState>, options: FileOptions) -> File {
         File::with_cache(device, map, state, options, None)
     }
 

@@ -12,18 +12,18 @@ use uringfs_reactor::{Counter, Effect, OpResult, ResultReceiver, ReactorHandle, 
 
 use crate::api::request::{FileRequest, OpKind};
 use crate::buffered::read as buffered;
-use crate::direct::fallocate::{FallocateMode, Size};
-use crate::map::mapping::Durable;
+use crate::direct::fallocate::{FallocateMode, FallocateSize};
+use crate::map::mapping::SyncScope;
 use crate::state::cache_handle::Advice;
 use crate::state::file::File;
-use crate::state::lock::WriteLock;
+use crate::state::lock::FileState;
 
 /// An operation of a file that has not started: await it, or pass it to [`Tokens::start`](crate::Tokens::start). `R` is its output.
 ///
 /// If the reactor ends before the operation, or its own code panics, the result is EIO with an empty buffer. In
 /// the child of a fork, an operation that the parent started ends so with ECHILD.
 #[must_use = "nothing happens until it is awaited or started"]
-pub struct Ask<R> {
+pub struct FileOp<R> {
     /// `None` once it has started, or was answered from the cache.
     request: Option<FileRequest>,
     started: Option<(ResultReceiver, Option<ReactorHandle>)>,
@@ -32,7 +32,7 @@ pub struct Ask<R> {
 
 impl File {
     /// Reads into `buffer` at `offset`: fewer bytes at the end of the file.
-    pub fn read(&self, buffer: Buffer, offset: u64) -> Ask<(Buffer, Result<usize, Errno>)> {
+    pub fn read(&self, buffer: Buffer, offset: u64) -> FileOp<(Buffer, Result<usize, Errno>)> {
         self.op(OpKind::Read, Payload::Buffer(buffer), offset)
     }
 
@@ -41,13 +41,13 @@ impl File {
         &self,
         buffers: Vec<Buffer>,
         offset: u64,
-    ) -> Ask<(Vec<Buffer>, Result<usize, Errno>)> {
+    ) -> FileOp<(Vec<Buffer>, Result<usize, Errno>)> {
         self.op(OpKind::Read, Payload::Buffers(buffers.into()), offset)
     }
 
     /// Writes `buffer` at `offset`. An image or a device has a fixed size: at its end the write is short,
     /// beyond it the error is ENOSPC.
-    pub fn write(&self, buffer: Buffer, offset: u64) -> Ask<(Buffer, Result<usize, Errno>)> {
+    pub fn write(&self, buffer: Buffer, offset: u64) -> FileOp<(Buffer, Result<usize, Errno>)> {
         self.op(OpKind::Write(Durability::Volatile), Payload::Buffer(buffer), offset)
     }
 
@@ -56,7 +56,7 @@ impl File {
         &self,
         buffers: Vec<Buffer>,
         offset: u64,
-    ) -> Ask<(Vec<Buffer>, Result<usize, Errno>)> {
+    ) -> FileOp<(Vec<Buffer>, Result<usize, Errno>)> {
         self.op(OpKind::Write(Durability::Volatile), Payload::Buffers(buffers.into()), offset)
     }
 
@@ -66,7 +66,7 @@ impl File {
         &self,
         buffer: Buffer,
         offset: u64,
-    ) -> Ask<(Buffer, Result<usize, Errno>)> {
+    ) -> FileOp<(Buffer, Result<usize, Errno>)> {
         self.op(OpKind::Write(Durability::Durable), Payload::Buffer(buffer), offset)
     }
 
@@ -74,58 +74,58 @@ impl File {
     /// overlap and leave no gap. Durable with the next [`Self::datasync`].
     ///
     /// Errors: EOPNOTSUPP for an image or a device; ENOSPC; EFBIG.
-    pub fn append(&self, buffer: Buffer) -> Ask<(Buffer, Result<u64, Errno>)> {
+    pub fn append(&self, buffer: Buffer) -> FileOp<(Buffer, Result<u64, Errno>)> {
         self.op(OpKind::Append(Durability::Volatile), Payload::Buffer(buffer), 0)
     }
 
     /// As [`Self::append`], durable on completion. Concurrent appends of many files and threads share a commit.
-    pub fn append_durably(&self, buffer: Buffer) -> Ask<(Buffer, Result<u64, Errno>)> {
+    pub fn append_durably(&self, buffer: Buffer) -> FileOp<(Buffer, Result<u64, Errno>)> {
         self.op(OpKind::Append(Durability::Durable), Payload::Buffer(buffer), 0)
     }
 
     /// Writes `buffer` atomically: whole blocks of a volume's file, at most
-    /// [`LONGEST_ATOMIC`](crate::LONGEST_ATOMIC) bytes. After a crash the file has all of it or none; after
+    /// [`MAX_ATOMIC_WRITE_BYTES`](crate::MAX_ATOMIC_WRITE_BYTES) bytes. After a crash the file has all of it or none; after
     /// completion it is durable. The bytes go to free blocks, of which it needs as many. A concurrent overwrite
     /// of the range comes before or after.
     ///
     /// Errors: EINVAL for partial blocks and for more bytes; ENOSPC, with nothing changed; EOPNOTSUPP for an
     /// image or a device.
-    pub fn write_atomic(&self, buffer: Buffer, offset: u64) -> Ask<(Buffer, Result<usize, Errno>)> {
+    pub fn write_atomic(&self, buffer: Buffer, offset: u64) -> FileOp<(Buffer, Result<usize, Errno>)> {
         self.op(OpKind::WriteAtomic, Payload::Buffer(buffer), offset)
     }
 
     /// Makes all completed writes durable, with the file's size, times and attributes (`fsync`). For an image
     /// or a device this is [`Self::datasync`].
-    pub fn sync(&self) -> Ask<Result<(), Errno>> {
-        self.op(OpKind::Sync(Durable::Everything), Payload::Length(0), 0)
+    pub fn sync(&self) -> FileOp<Result<(), Errno>> {
+        self.op(OpKind::Sync(SyncScope::Everything), Payload::Length(0), 0)
     }
 
     /// Makes all completed writes durable, with the file's size (`fdatasync`). Times that overwrites in place
     /// have changed follow with the next commit.
-    pub fn datasync(&self) -> Ask<Result<(), Errno>> {
-        self.op(OpKind::Sync(Durable::Data), Payload::Length(0), 0)
+    pub fn datasync(&self) -> FileOp<Result<(), Errno>> {
+        self.op(OpKind::Sync(SyncScope::Data), Payload::Length(0), 0)
     }
 
     /// Makes completed writes to a range durable, with the file's size. Dirty folios outside the range need not
     /// be written back. Offset and length in bytes.
-    pub fn sync_range(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
+    pub fn sync_range(&self, offset: u64, length: u64) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::SyncRange, Payload::Length(length), offset)
     }
 
     /// Writes all dirty folios back.
-    pub(crate) fn write_back(&self) -> Ask<Result<(), Errno>> {
+    pub(crate) fn write_back(&self) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::WriteBack, Payload::Length(0), 0)
     }
 
     /// Discards the content of a range. In a volume's file its whole blocks become free and read as zeros. In
     /// an image or a device later reads of the range are undefined; blocks that it covers in part stay, and
     /// without discard the error is EOPNOTSUPP.
-    pub fn discard(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
+    pub fn discard(&self, offset: u64, length: u64) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::Discard, Payload::Length(length), offset)
     }
 
     /// Makes the part of a range inside the file read as zeros, and keeps its blocks.
-    pub fn write_zeroes(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
+    pub fn write_zeroes(&self, offset: u64, length: u64) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::WriteZeroes, Payload::Length(length), offset)
     }
 
@@ -133,7 +133,7 @@ impl File {
     /// [`Self::datasync`]; after a power cut before that the file has one size or the other.
     ///
     /// Errors: EOPNOTSUPP for an image or a device; EFBIG from 2^63 on.
-    pub fn set_size(&self, bytes: u64) -> Ask<Result<(), Errno>> {
+    pub fn set_size(&self, bytes: u64) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::SetSize, Payload::Length(0), bytes)
     }
 
@@ -141,7 +141,7 @@ impl File {
     /// Existing bytes stay; new blocks read as zeros.
     ///
     /// Errors: ENOSPC, with nothing allocated; EINVAL for an empty range; else as [`Self::set_size`].
-    pub fn allocate(&self, offset: u64, length: u64, size: Size) -> Ask<Result<(), Errno>> {
+    pub fn allocate(&self, offset: u64, length: u64, size: FallocateSize) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::Fallocate(FallocateMode::Allocate(size)), Payload::Length(length), offset)
     }
 
@@ -149,7 +149,7 @@ impl File {
     /// for part of a block are written in place, like any overwrite.
     ///
     /// Errors: as [`Self::allocate`], without ENOSPC.
-    pub fn punch_hole(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
+    pub fn punch_hole(&self, offset: u64, length: u64) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::Fallocate(FallocateMode::PunchHole), Payload::Length(length), offset)
     }
 
@@ -157,32 +157,32 @@ impl File {
     /// unwritten in place. Zeros for part of a block are written in place.
     ///
     /// Errors: as [`Self::allocate`]; after ENOSPC the range may read as zeros already.
-    pub fn zero_range(&self, offset: u64, length: u64, size: Size) -> Ask<Result<(), Errno>> {
+    pub fn zero_range(&self, offset: u64, length: u64, size: FallocateSize) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::Fallocate(FallocateMode::Zero(size)), Payload::Length(length), offset)
     }
 
     /// Advises how this handle, or this range, will be read. No effect on a direct handle.
-    pub fn advise(&self, advice: Advice, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
+    pub fn advise(&self, advice: Advice, offset: u64, length: u64) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::Advise(advice), Payload::Length(length), offset)
     }
 
-    fn op<R>(&self, kind: OpKind, payload: Payload, offset: u64) -> Ask<R> {
+    fn op<R>(&self, kind: OpKind, payload: Payload, offset: u64) -> FileOp<R> {
         let request = FileRequest { file: self.clone(), kind, payload, offset, deadline: None };
-        Ask { request: Some(request), started: None, output: PhantomData }
+        FileOp { request: Some(request), started: None, output: PhantomData }
     }
 }
 
-impl WriteLock {
+impl FileState {
     /// Writes all dirty folios of the file back, on the process's background reactor. `None` when there are
     /// none.
-    pub fn save(&self) -> Option<Ask<Result<(), Errno>>> {
+    pub fn write_back(&self) -> Option<FileOp<Result<(), Errno>>> {
         self.dirty().file().map(|file| File::from_dirty(file).write_back().in_background())
     }
 }
 
-impl<R> Ask<R> {
+impl<R> FileOp<R> {
     /// Sets a deadline: from then on the operation stops at its next safe step. Its result is then ETIMEDOUT.
-    pub fn deadline(mut self, deadline: Instant) -> Ask<R> {
+    pub fn deadline(mut self, deadline: Instant) -> FileOp<R> {
         if let Some(request) = &mut self.request {
             request.deadline = Some(deadline);
         }
@@ -276,7 +276,7 @@ impl<R> Ask<R> {
 
     /// Starts the operation on the process's background reactor: the thread that awaits it may block this
     /// thread's reactor.
-    fn in_background(mut self) -> Ask<R> {
+    fn in_background(mut self) -> FileOp<R> {
         self.start_in_background();
         self
     }
@@ -287,13 +287,13 @@ impl<R> Ask<R> {
     }
 }
 
-/// The output of an awaited [`Ask`].
-pub trait Answer {
+/// The output of an awaited [`FileOp`].
+pub trait OpOutput {
     /// Converts an outcome.
     fn from_outcome(outcome: OpResult) -> Self;
 }
 
-impl Answer for (Buffer, Result<usize, Errno>) {
+impl OpOutput for (Buffer, Result<usize, Errno>) {
     fn from_outcome(outcome: OpResult) -> Self {
         match outcome.payload {
             Payload::Buffer(buffer) => (buffer, outcome.result.map(|bytes| bytes as usize)),
@@ -303,7 +303,7 @@ impl Answer for (Buffer, Result<usize, Errno>) {
     }
 }
 
-impl Answer for (Buffer, Result<u64, Errno>) {
+impl OpOutput for (Buffer, Result<u64, Errno>) {
     fn from_outcome(outcome: OpResult) -> Self {
         match outcome.payload {
             Payload::Buffer(buffer) => (buffer, outcome.result),
@@ -313,7 +313,7 @@ impl Answer for (Buffer, Result<u64, Errno>) {
     }
 }
 
-impl Answer for (Vec<Buffer>, Result<usize, Errno>) {
+impl OpOutput for (Vec<Buffer>, Result<usize, Errno>) {
     fn from_outcome(outcome: OpResult) -> Self {
         match outcome.payload {
             Payload::Buffers(buffers) => {
@@ -325,13 +325,13 @@ impl Answer for (Vec<Buffer>, Result<usize, Errno>) {
     }
 }
 
-impl Answer for Result<(), Errno> {
+impl OpOutput for Result<(), Errno> {
     fn from_outcome(outcome: OpResult) -> Self {
         outcome.result.map(drop)
     }
 }
 
-impl<R: Answer> Future for Ask<R> {
+impl<R: OpOutput> Future for FileOp<R> {
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<R> {

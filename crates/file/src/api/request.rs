@@ -20,7 +20,7 @@ use crate::buffered::{read as buffered, write as buffered_write};
 use crate::direct::fallocate::{self, FallocateMode};
 use crate::direct::fast_path;
 use crate::direct::{append, atomic_write, read as direct_read, write as direct};
-use crate::map::mapping::Durable;
+use crate::map::mapping::SyncScope;
 use crate::state::cache_handle::Advice;
 use crate::state::file::{File, FileHandle};
 use crate::writeback::runs;
@@ -35,7 +35,7 @@ pub(crate) enum OpKind {
     Write(Durability),
     WriteAtomic,
     Append(Durability),
-    Sync(Durable),
+    Sync(SyncScope),
     /// Makes a range durable.
     SyncRange,
     /// Writes dirty folios back.
@@ -162,7 +162,7 @@ impl FileRequest {
             }
             OpKind::SyncRange => {
                 let range = offset..offset.saturating_add(length);
-                task.start(|operation| sync::sync(operation, file, Durable::Data, range));
+                task.start(|operation| sync::sync(operation, file, SyncScope::Data, range));
             }
             OpKind::WriteBack => task.start(|operation| runs::write_back_all(operation, file)),
             OpKind::Discard => {

@@ -9,7 +9,7 @@ use uringfs_reactor::{Requester, Counter, Reactor, SubmitError, Token, PushError
 
 use rustix::io::Errno;
 
-use crate::api::operation::Ask;
+use crate::api::operation::FileOp;
 use crate::api::request::{FileRequest, OpKind, attach_first};
 use crate::buffered::read as buffered;
 use crate::direct::fast_path;
@@ -37,7 +37,7 @@ pub trait Tokens {
     ///
     /// # Errors
     /// As [`Self::read`].
-    fn start<R>(&self, op: Ask<R>, token: Token) -> Result<(), SubmitError>;
+    fn start<R>(&self, op: FileOp<R>, token: Token) -> Result<(), SubmitError>;
 }
 
 impl Tokens for Reactor {
@@ -77,7 +77,7 @@ impl Tokens for Reactor {
         }
     }
 
-    fn start<R>(&self, op: Ask<R>, token: Token) -> Result<(), SubmitError> {
+    fn start<R>(&self, op: FileOp<R>, token: Token) -> Result<(), SubmitError> {
         let FileRequest { file, kind, payload, offset, deadline } = op.into_request();
         match (kind, payload, deadline) {
             (OpKind::Read, Payload::Buffer(buffer), None) => {

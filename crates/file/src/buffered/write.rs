@@ -16,7 +16,7 @@ use crate::buffered::read::start_fills;
 use crate::direct::write::{writable_range, write_range};
 use crate::io::bounce::copy_from_payload;
 use crate::io::space_wait::retry_for_space;
-use crate::map::mapping::{Generation, Place};
+use crate::map::mapping::{TruncateGeneration, Place};
 use crate::state::cache_handle::CacheHandle;
 use crate::state::delayed_allocation::DelayedFolios;
 use crate::state::dirty::DirtyFile;
@@ -85,7 +85,7 @@ struct BufferedWrite<'f> {
     payload: Payload,
     range: Range<u64>,
     done: u64,
-    generation: Generation,
+    generation: TruncateGeneration,
     /// Reserved space of folios that have no blocks and are not dirty yet.
     delayed: DelayedFolios,
 }
@@ -306,7 +306,7 @@ async fn reserve(
         return Ok(DelayedFolios::default());
     }
     let bytes = unreserved.len() as u64 * FOLIO;
-    let room = retry_for_space(operation, || handle.map.promise(bytes)).await?;
+    let room = retry_for_space(operation, || handle.map.reserve_space(bytes)).await?;
     Ok(DelayedFolios::new(unreserved, room))
 }
 

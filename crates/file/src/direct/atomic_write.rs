@@ -12,11 +12,11 @@ use crate::direct::write_guard::{lock_range, note_write};
 use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, bounce, is_aligned};
 use crate::io::space_wait::retry_for_space;
 use crate::io::transfer::transfer_buffer;
-use crate::map::mapping::{Durable, Map, Mapping, Place, Reservation};
+use crate::map::mapping::{SyncScope, Map, Mapping, Place, OutOfPlaceExtents};
 use crate::state::file::{File, FileHandle};
 
 /// Bytes of one atomic write at most.
-pub const LONGEST_ATOMIC: u64 = 1 << 20;
+pub const MAX_ATOMIC_WRITE_BYTES: u64 = 1 << 20;
 
 /// Writes whole blocks, atomically and durably.
 pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload, offset: u64) {
@@ -40,7 +40,7 @@ fn check<'s>(handle: &'s FileHandle, payload: &Payload, offset: u64) -> Result<&
     let is_whole = (offset | length) & (block_size_of(handle) - 1) == 0;
     if handle.read_only {
         Err(Errno::ROFS)
-    } else if !is_whole || length > LONGEST_ATOMIC {
+    } else if !is_whole || length > MAX_ATOMIC_WRITE_BYTES {
         Err(Errno::INVAL)
     } else if offset.checked_add(length).is_none_or(|end| end > MAX_FILE_SIZE) {
         Err(Errno::FBIG)
@@ -66,7 +66,7 @@ async fn write_and_swap(
         Err(error) => return (buffer, Err(error)),
     };
     let generation = map.generation();
-    let reserved = retry_for_space(operation, || map.reserve(range.clone())).await;
+    let reserved = retry_for_space(operation, || map.allocate_out_of_place(range.clone())).await;
     let mut reserved = match reserved {
         Ok(reserved) => Some(reserved),
         Err(error) => return (buffer, Err(error)),
@@ -76,11 +76,11 @@ async fn write_and_swap(
         return (buffer, Err(error));
     }
     let replaced =
-        retry_for_space(operation, || map.replace(range.clone(), &mut reserved, generation)).await;
+        retry_for_space(operation, || map.swap_extents(range.clone(), &mut reserved, generation)).await;
     drop(held);
     let length = range.end - range.start;
     let result = match replaced {
-        Ok(()) => match map.commit(Durable::Data) {
+        Ok(()) => match map.commit(SyncScope::Data) {
             Some(commit) => operation.wait_quiescent(commit).await.flatten(),
             None => Ok(()),
         },
@@ -93,11 +93,11 @@ async fn write_and_swap(
 async fn write_out_of_place(
     operation: &Operation,
     handle: &FileHandle,
-    reserved: &Option<Reservation>,
+    reserved: &Option<OutOfPlaceExtents>,
     buffer: Buffer,
     offset: u64,
 ) -> (Buffer, Result<(), Errno>) {
-    let pieces = reserved.as_ref().map_or(&[][..], Reservation::pieces);
+    let pieces = reserved.as_ref().map_or(&[][..], OutOfPlaceExtents::extents);
     let map_at = |at: u64| {
         let in_piece = |range: &Range<u64>| range.contains(&at);
         let piece = pieces.iter().find(|piece| in_piece(&piece.range()));

@@ -17,7 +17,7 @@ use crate::state::file::{File, FileHandle};
 
 /// Effect on the size when space beyond the end is allocated or zeroed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
+pub enum FallocateSize {
     /// The size stays. The space is used when the file grows (`FALLOC_FL_KEEP_SIZE`).
     Keep,
     /// The size becomes the end of the range, if that is larger.
@@ -27,9 +27,9 @@ pub enum Size {
 /// The operation on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FallocateMode {
-    Allocate(Size),
+    Allocate(FallocateSize),
     PunchHole,
-    Zero(Size),
+    Zero(FallocateSize),
 }
 
 /// Truncates a file, or extends it by a hole.
@@ -56,7 +56,7 @@ async fn truncate_or_extend(
             // The file's end was only in dirty folios: the map may have allocated blocks for them beyond the
             // new size.
             let block = block_size_of(handle);
-            map.remove(size.next_multiple_of(block)..u64::MAX / block * block)?;
+            map.punch_hole(size.next_multiple_of(block)..u64::MAX / block * block)?;
         }
     }
     // The map first: otherwise the size would be the map's old one for a moment.
@@ -95,19 +95,19 @@ async fn fallocate_range(
     match mode {
         FallocateMode::PunchHole => {
             let whole = zero_ends(operation, handle, offset..end).await?;
-            return if whole.is_empty() { Ok(()) } else { map.remove(whole) };
+            return if whole.is_empty() { Ok(()) } else { map.punch_hole(whole) };
         }
         FallocateMode::Zero(_) => {
             let whole = zero_ends(operation, handle, offset..end).await?;
             if !whole.is_empty() {
-                map.unwrite(whole)?;
+                map.mark_unwritten(whole)?;
             }
         }
         FallocateMode::Allocate(_) => {}
     }
     allocate(operation, handle, offset..end, map.generation()).await?;
     match mode {
-        FallocateMode::Allocate(Size::Extend) | FallocateMode::Zero(Size::Extend)
+        FallocateMode::Allocate(FallocateSize::Extend) | FallocateMode::Zero(FallocateSize::Extend)
             if end > map.size() =>
         {
             zero_tail(operation, handle).await?;
@@ -173,7 +173,7 @@ async fn discard_range(
         let _held =
             lock_exclusive(operation, handle, Counter::WriteFallocate, u64::MAX, |_| whole.clone())
                 .await?;
-        return map.remove(whole);
+        return map.punch_hole(whole);
     }
     let limits = handle.device.geometry().discard.ok_or(Errno::OPNOTSUPP)?;
     let whole = whole(handle.block_mask + 1);
@@ -188,9 +188,9 @@ pub(crate) async fn write_zeroes(mut operation: Operation, file: File, offset: u
         Err(Errno::ROFS)
     } else if range.is_empty() {
         Ok(())
-    } else if handle.map.grows() {
+    } else if handle.map.is_resizable() {
         let (offset, length) = (range.start, range.end - range.start);
-        fallocate_range(&mut operation, handle, FallocateMode::Zero(Size::Keep), offset, length)
+        fallocate_range(&mut operation, handle, FallocateMode::Zero(FallocateSize::Keep), offset, length)
             .await
     } else {
         zero(&mut operation, handle, range).await

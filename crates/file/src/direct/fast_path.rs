@@ -17,7 +17,7 @@ pub(crate) fn read(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Result<
     if handle.state.dirty().is_any() {
         return Err(Refusal::Dirty);
     }
-    handle.map.simple_read(offset, length)
+    handle.map.fast_read_address(offset, length)
 }
 
 /// The same for an overwrite while the bias holds. A writer that excludes it revokes the bias first and then
@@ -28,7 +28,7 @@ pub(crate) fn write(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Result
         return Err(Refusal::Locked);
     }
     let length = eligible_length(handle, handle.fast_write_limit, buffer, offset)?;
-    handle.map.simple_write(offset, length)
+    handle.map.fast_write_address(offset, length)
 }
 
 /// Its length in bytes, if length, offset and memory are eligible.

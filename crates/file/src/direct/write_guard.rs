@@ -9,7 +9,7 @@ use uringfs_reactor::{Counter, Operation};
 
 use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, blocks_around, merge_zeros};
 use crate::io::space_wait::{SpaceWait, allocate};
-use crate::map::mapping::{Generation, Place, Prepared, Promise, WriteKind};
+use crate::map::mapping::{TruncateGeneration, Place, AllocOutcome, SpaceReservation, WriteKind};
 use crate::state::file::FileHandle;
 use crate::state::lock::{Exclusion, LockMode, PartialBlock, RangeGuard};
 use crate::writeback::runs::lock_clean;
@@ -19,7 +19,7 @@ pub(crate) struct WriteGuard {
     pub(crate) kind: WriteKind,
     /// Unit of the write in bytes: writes of part of a block read it first.
     pub(crate) block: u64,
-    pub(crate) generation: Generation,
+    pub(crate) generation: TruncateGeneration,
     held: HeldLocks,
 }
 
@@ -128,8 +128,8 @@ pub(crate) async fn begin_write(
         };
         let (kind, block) = match plan {
             WritePlan::InPlace => (WriteKind::InPlace, handle.block_mask + 1),
-            _ => match handle.map.prepare(range.clone(), &mut Promise::default(), generation)? {
-                Prepared::Ready(()) => (WriteKind::Allocated, block_size_of(handle)),
+            _ => match handle.map.allocate(range.clone(), &mut SpaceReservation::default(), generation)? {
+                AllocOutcome::Ready(()) => (WriteKind::Allocated, block_size_of(handle)),
                 later => {
                     drop(held);
                     Box::pin(space_wait.wait(operation, later)).await?;
@@ -188,7 +188,7 @@ pub(crate) async fn begin_append(
     let mut held =
         lock_exclusive(operation, handle, Counter::WriteAppend, u64::MAX, |size| size..size)
             .await?;
-    let (generation, offset) = handle.map.end();
+    let (generation, offset) = handle.map.generation_and_size();
     let end =
         offset.checked_add(length()).filter(|end| *end <= MAX_FILE_SIZE).ok_or(Errno::FBIG)?;
     held.changed = offset..end;
@@ -266,7 +266,7 @@ fn has_tail(handle: &FileHandle, size: u64) -> bool {
 /// zeroing and the new size would then lose bytes of the old file.
 pub(crate) async fn zero_tail(operation: &Operation, handle: &FileHandle) -> Result<(), Errno> {
     let size = handle.map.size();
-    if !handle.map.grows() || !has_tail(handle, size) {
+    if !handle.map.is_resizable() || !has_tail(handle, size) {
         return Ok(());
     }
     let tail = size..size.next_multiple_of(block_size_of(handle));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use uringfs_reactor::Operation;
 
-use crate::map::mapping::{Generation, Prepared, Promise};
+use crate::map::mapping::{TruncateGeneration, AllocOutcome, SpaceReservation};
 use crate::state::file::FileHandle;
 
 /// Longest wait of one operation, in all, for reads of blocks about to become free.
@@ -21,9 +21,9 @@ pub(crate) async fn allocate(
     operation: &mut Operation,
     handle: &FileHandle,
     range: Range<u64>,
-    generation: Generation,
+    generation: TruncateGeneration,
 ) -> Result<(), Errno> {
-    allocate_reserved(operation, handle, range, &mut Promise::default(), generation).await
+    allocate_reserved(operation, handle, range, &mut SpaceReservation::default(), generation).await
 }
 
 /// As [`allocate`], with space reserved for some of the bytes.
@@ -31,21 +31,21 @@ pub(crate) async fn allocate_reserved(
     operation: &mut Operation,
     handle: &FileHandle,
     range: Range<u64>,
-    reservation: &mut Promise,
-    generation: Generation,
+    reservation: &mut SpaceReservation,
+    generation: TruncateGeneration,
 ) -> Result<(), Errno> {
-    retry_for_space(operation, || handle.map.prepare(range.clone(), reservation, generation)).await
+    retry_for_space(operation, || handle.map.allocate(range.clone(), reservation, generation)).await
 }
 
 /// Repeats a request to the map, and waits in between, until there is space.
 pub(crate) async fn retry_for_space<T>(
     operation: &mut Operation,
-    mut request: impl FnMut() -> Result<Prepared<T>, Errno>,
+    mut request: impl FnMut() -> Result<AllocOutcome<T>, Errno>,
 ) -> Result<T, Errno> {
     let mut space_wait = SpaceWait::default();
     loop {
         match request()? {
-            Prepared::Ready(ready) => return Ok(ready),
+            AllocOutcome::Ready(ready) => return Ok(ready),
             later => space_wait.wait(operation, later).await?,
         }
     }
@@ -64,19 +64,19 @@ impl SpaceWait {
     pub(crate) async fn wait<T>(
         &mut self,
         operation: &mut Operation,
-        outcome: Prepared<T>,
+        outcome: AllocOutcome<T>,
     ) -> Result<(), Errno> {
         match outcome {
-            Prepared::Ready(_) => Ok(()),
+            AllocOutcome::Ready(_) => Ok(()),
             // No time limit: a slow commit is not a lack of space.
-            Prepared::AfterCommit(commit) => {
+            AllocOutcome::AfterCommit(commit) => {
                 self.commits += 1;
                 if self.commits > MAX_COMMITS {
                     return Err(Errno::NOSPC);
                 }
                 operation.wait_quiescent(commit).await?
             }
-            Prepared::AfterQuiescence(epoch) => {
+            AllocOutcome::AfterQuiescence(epoch) => {
                 let now = operation.now();
                 let until = *self.until.get_or_insert(now + QUIESCENCE_TIMEOUT);
                 if now >= until {

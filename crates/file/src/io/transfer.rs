@@ -30,7 +30,7 @@ pub(crate) fn transfer<'a>(
 ) -> Transfer<'a> {
     let length = payload.length();
     let max = handle.device.geometry().max_transfer as u64;
-    match handle.map.written(offset, length) {
+    match handle.map.written_address(offset, length) {
         Some(address) if length <= max && buffer_count(&payload) <= MAX_SEGMENTS => {
             let spec = RequestSpec { op, durability, address };
             Transfer::Whole(issue(operation, handle, spec, payload))

@@ -5,24 +5,24 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::map::hot_extent::View;
+use crate::map::hot_extent::HotExtentReader;
 use crate::map::mapping::{
-    Commit, Durable, Generation, Map, Mapping, Place, Prepared, Promise, WriteKind,
+    CommitFuture, SyncScope, TruncateGeneration, Map, Mapping, Place, AllocOutcome, SpaceReservation, WriteKind,
 };
 use crate::map::refusal::Refusal;
 
 /// The map of an image or a bare device: one written extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flat {
+pub struct LinearMap {
     /// Address of the file's first byte on the device, in bytes.
     pub address: u64,
     /// Size in bytes.
     pub size: u64,
 }
 
-impl Map for Flat {
+impl Map for LinearMap {
     #[inline]
-    fn written(&self, offset: u64, length: u64) -> Option<u64> {
+    fn written_address(&self, offset: u64, length: u64) -> Option<u64> {
         let fits = self.size.saturating_sub(offset) >= length;
         fits.then(|| self.address.wrapping_add(offset))
     }
@@ -42,9 +42,9 @@ impl Map for Flat {
 /// The map of one file. An enum, so that the linear map needs no virtual call.
 #[derive(Clone)]
 pub(crate) enum FileMap {
-    Linear(Flat),
+    Linear(LinearMap),
     /// A map, and the reader of its hot extent.
-    Mapped(Arc<dyn Map>, View),
+    Mapped(Arc<dyn Map>, HotExtentReader),
 }
 
 impl FileMap {
@@ -57,10 +57,10 @@ impl FileMap {
     }
 
     #[inline(always)]
-    pub(crate) fn written(&self, offset: u64, length: u64) -> Option<u64> {
+    pub(crate) fn written_address(&self, offset: u64, length: u64) -> Option<u64> {
         match self {
-            FileMap::Linear(linear) => linear.written(offset, length),
-            FileMap::Mapped(map, _) => map.written(offset, length),
+            FileMap::Linear(linear) => linear.written_address(offset, length),
+            FileMap::Mapped(map, _) => map.written_address(offset, length),
         }
     }
 
@@ -81,8 +81,8 @@ impl FileMap {
     }
 
     /// True when writes beyond the size extend the file.
-    pub(crate) fn grows(&self) -> bool {
-        self.mapped().is_some_and(Map::grows)
+    pub(crate) fn is_resizable(&self) -> bool {
+        self.mapped().is_some_and(Map::is_resizable)
     }
 
     /// See [`Map::is_read_only`].
@@ -95,7 +95,7 @@ impl FileMap {
     /// # Errors
     /// EOPNOTSUPP for an image or a device: their size is fixed.
     pub(crate) fn resizable(&self) -> Result<&dyn Map, Errno> {
-        self.mapped().filter(|map| map.grows()).ok_or(Errno::OPNOTSUPP)
+        self.mapped().filter(|map| map.is_resizable()).ok_or(Errno::OPNOTSUPP)
     }
 
     /// See [`Map::block_size`].
@@ -105,7 +105,7 @@ impl FileMap {
 
     /// Bytes of a write to this range that fit in the file: all of them if the file is resizable.
     pub(crate) fn writable_length(&self, range: Range<u64>) -> u64 {
-        let end = if self.grows() { range.end } else { range.end.min(self.size()) };
+        let end = if self.is_resizable() { range.end } else { range.end.min(self.size()) };
         end.saturating_sub(range.start)
     }
 
@@ -114,31 +114,31 @@ impl FileMap {
     pub(crate) fn is_in_place(&self, range: &Range<u64>) -> bool {
         match self {
             FileMap::Linear(_) => true,
-            FileMap::Mapped(map, _) => map.written(range.start, range.end - range.start).is_some(),
+            FileMap::Mapped(map, _) => map.written_address(range.start, range.end - range.start).is_some(),
         }
     }
 
-    /// See [`Map::prepare`].
-    pub(crate) fn prepare(
+    /// See [`Map::allocate`].
+    pub(crate) fn allocate(
         &self,
         range: Range<u64>,
-        reservation: &mut Promise,
-        generation: Generation,
-    ) -> Result<Prepared, Errno> {
+        reservation: &mut SpaceReservation,
+        generation: TruncateGeneration,
+    ) -> Result<AllocOutcome, Errno> {
         self.mapped()
-            .map_or(Ok(Prepared::Ready(())), |map| map.prepare(range, reservation, generation))
+            .map_or(Ok(AllocOutcome::Ready(())), |map| map.allocate(range, reservation, generation))
     }
 
-    /// See [`Map::promise`].
-    pub(crate) fn promise(&self, bytes: u64) -> Result<Prepared<Promise>, Errno> {
-        self.mapped().map_or(Ok(Prepared::Ready(Promise::default())), |map| map.promise(bytes))
+    /// See [`Map::reserve_space`].
+    pub(crate) fn reserve_space(&self, bytes: u64) -> Result<AllocOutcome<SpaceReservation>, Errno> {
+        self.mapped().map_or(Ok(AllocOutcome::Ready(SpaceReservation::default())), |map| map.reserve_space(bytes))
     }
 
-    /// See [`Map::abandon`]. False while other clones of this map exist.
-    pub(crate) fn abandon(&self) -> bool {
+    /// See [`Map::retire_if_unlinked`]. False while other clones of this map exist.
+    pub(crate) fn retire_if_unlinked(&self) -> bool {
         match self {
             FileMap::Linear(_) => false,
-            FileMap::Mapped(map, _) => Arc::strong_count(map) == 1 && map.abandon(),
+            FileMap::Mapped(map, _) => Arc::strong_count(map) == 1 && map.retire_if_unlinked(),
         }
     }
 
@@ -149,24 +149,24 @@ impl FileMap {
 
     /// See [`Map::generation`].
     #[inline]
-    pub(crate) fn generation(&self) -> Generation {
+    pub(crate) fn generation(&self) -> TruncateGeneration {
         self.mapped().map_or(0, Map::generation)
     }
 
-    /// See [`Map::end`].
-    pub(crate) fn end(&self) -> (Generation, u64) {
-        self.mapped().map_or((0, self.size()), Map::end)
+    /// See [`Map::generation_and_size`].
+    pub(crate) fn generation_and_size(&self) -> (TruncateGeneration, u64) {
+        self.mapped().map_or((0, self.size()), Map::generation_and_size)
     }
 
     /// See [`Map::commit`].
-    pub(crate) fn commit(&self, what: Durable) -> Option<Commit> {
+    pub(crate) fn commit(&self, what: SyncScope) -> Option<CommitFuture> {
         self.mapped().and_then(|map| map.commit(what))
     }
 
-    /// See [`Map::flush_failed`].
-    pub(crate) fn flush_failed(&self) {
+    /// See [`Map::note_flush_failure`].
+    pub(crate) fn note_flush_failure(&self) {
         if let Some(map) = self.mapped() {
-            map.flush_failed();
+            map.note_flush_failure();
         }
     }
 
@@ -175,37 +175,37 @@ impl FileMap {
         self.mapped().is_some_and(Map::has_flush_failed)
     }
 
-    /// See [`Map::lost_bytes`].
-    pub(crate) fn lost_bytes(&self) {
+    /// See [`Map::note_lost_writes`].
+    pub(crate) fn note_lost_writes(&self) {
         if let Some(map) = self.mapped() {
-            map.lost_bytes();
+            map.note_lost_writes();
         }
     }
 
-    /// See [`Map::take_lost_bytes`].
-    pub(crate) fn take_lost_bytes(&self) -> bool {
-        self.mapped().is_some_and(Map::take_lost_bytes)
+    /// See [`Map::take_lost_writes`].
+    pub(crate) fn take_lost_writes(&self) -> bool {
+        self.mapped().is_some_and(Map::take_lost_writes)
     }
 
-    /// See [`Map::simple_read`].
+    /// See [`Map::fast_read_address`].
     #[inline(always)]
-    pub(crate) fn simple_read(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
+    pub(crate) fn fast_read_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
         // Each arm returns by itself: a joined result would be tested twice.
         Ok(match self {
-            FileMap::Linear(linear) => linear.written(offset, length).ok_or(Refusal::Size)?,
+            FileMap::Linear(linear) => linear.written_address(offset, length).ok_or(Refusal::Size)?,
             FileMap::Mapped(map, view) => match view.address(offset, length) {
                 Some(address) => address,
-                None => map.simple_read(offset, length)?,
+                None => map.fast_read_address(offset, length)?,
             },
         })
     }
 
-    /// See [`Map::simple_write`].
+    /// See [`Map::fast_write_address`].
     #[inline(always)]
-    pub(crate) fn simple_write(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
+    pub(crate) fn fast_write_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
         match self {
-            FileMap::Linear(linear) => linear.written(offset, length).ok_or(Refusal::Size),
-            FileMap::Mapped(map, _) => map.simple_write(offset, length),
+            FileMap::Linear(linear) => linear.written_address(offset, length).ok_or(Refusal::Size),
+            FileMap::Mapped(map, _) => map.fast_write_address(offset, length),
         }
     }
 
@@ -219,21 +219,21 @@ impl FileMap {
 
     /// See [`Map::note_write`].
     #[inline]
-    pub(crate) fn note_write(&self) -> Option<Commit> {
+    pub(crate) fn note_write(&self) -> Option<CommitFuture> {
         self.mapped().and_then(Map::note_write)
     }
 
-    /// See [`Map::wrote_back`].
-    pub(crate) fn wrote_back(&self, kind: WriteKind, range: Range<u64>, generation: Generation) {
+    /// See [`Map::mark_written_back`].
+    pub(crate) fn mark_written_back(&self, kind: WriteKind, range: Range<u64>, generation: TruncateGeneration) {
         if let (FileMap::Mapped(map, _), WriteKind::Allocated) = (self, kind) {
-            map.wrote_back(range, generation);
+            map.mark_written_back(range, generation);
         }
     }
 
-    /// See [`Map::wrote`].
-    pub(crate) fn wrote(&self, kind: WriteKind, range: Range<u64>, generation: Generation) {
+    /// See [`Map::mark_written`].
+    pub(crate) fn mark_written(&self, kind: WriteKind, range: Range<u64>, generation: TruncateGeneration) {
         if let (FileMap::Mapped(map, _), WriteKind::Allocated) = (self, kind) {
-            map.wrote(range, generation);
+            map.mark_written(range, generation);
         }
     }
 }

@@ -12,7 +12,7 @@ use uringfs_sync::atomic::{AtomicU64, Ordering};
 /// A run of written bytes inside the file's size that is contiguous on the device. Offsets and address in
 /// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Window {
+pub struct ExtentWindow {
     /// File offset of the first byte.
     pub start: u64,
     /// File offset one past the last byte.
@@ -24,7 +24,7 @@ pub struct Window {
 /// One window with many readers and one writer at a time. It has cache lines of its own, since every read loads
 /// it.
 #[repr(align(128))]
-pub struct Glance {
+pub struct HotExtent {
     /// The flag means: the next read has to update the access time.
     sequence: SeqCount,
     start: AtomicU64,
@@ -33,10 +33,10 @@ pub struct Glance {
     shift: AtomicU64,
 }
 
-impl Glance {
+impl HotExtent {
     /// Publishes this window; no access time update is due.
-    pub fn new(window: Window) -> Glance {
-        Glance {
+    pub fn new(window: ExtentWindow) -> HotExtent {
+        HotExtent {
             sequence: SeqCount::default(),
             start: AtomicU64::new(window.start),
             end: AtomicU64::new(window.end),
@@ -61,7 +61,7 @@ impl Glance {
     }
 
     /// Replaces the window. The caller holds the file's lock for changes: one writer at a time.
-    pub fn show(&self, window: Window) {
+    pub fn publish(&self, window: ExtentWindow) {
         self.sequence.write(|| {
             self.start.store(window.start, Ordering::Relaxed);
             self.end.store(window.end, Ordering::Relaxed);
@@ -71,17 +71,17 @@ impl Glance {
 
     /// True if the next read has to update the access time.
     #[inline]
-    pub fn is_unread(&self) -> bool {
+    pub fn is_atime_due(&self) -> bool {
         self.sequence.flag()
     }
 
-    /// Sets whether the next read has to. One writer at a time, as [`Self::show`].
-    pub fn set_unread(&self, is_unread: bool) {
-        self.sequence.set_flag(is_unread);
+    /// Sets whether the next read has to. One writer at a time, as [`Self::publish`].
+    pub fn set_atime_due(&self, is_atime_due: bool) {
+        self.sequence.set_flag(is_atime_due);
     }
 }
 
-impl Window {
+impl ExtentWindow {
     /// From offsets to addresses, modulo 2^64.
     #[inline]
     pub fn shift(&self) -> u64 {
@@ -91,29 +91,29 @@ impl Window {
 
 /// Access time policy of one handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reads {
+pub enum AtimeUpdates {
     /// When an update is due, reads go to the map, which makes it.
-    Tell,
+    Enabled,
     /// Reads never update it.
-    TellNothing,
+    Disabled,
 }
 
 /// A file's hot extent, as the reads of one handle see it.
 #[derive(Clone)]
-pub struct View {
-    hot_extent: Arc<Glance>,
+pub struct HotExtentReader {
+    hot_extent: Arc<HotExtent>,
     /// With any of these bits set, reads go to the map.
     to_map_bits: u64,
 }
 
-impl View {
+impl HotExtentReader {
     /// For one handle, with its policy for access times.
-    pub fn new(hot_extent: Arc<Glance>, updates: Reads) -> View {
+    pub fn new(hot_extent: Arc<HotExtent>, updates: AtimeUpdates) -> HotExtentReader {
         let to_map_bits = match updates {
-            Reads::Tell => SeqCount::WRITING | SeqCount::FLAG,
-            Reads::TellNothing => SeqCount::WRITING,
+            AtimeUpdates::Enabled => SeqCount::WRITING | SeqCount::FLAG,
+            AtimeUpdates::Disabled => SeqCount::WRITING,
         };
-        View { hot_extent, to_map_bits }
+        HotExtentReader { hot_extent, to_map_bits }
     }
 
     /// The address of `length` bytes at `offset`, if they are in the window and no access time update is due.
@@ -124,10 +124,10 @@ impl View {
     }
 }
 
-impl Default for View {
+impl Default for HotExtentReader {
     /// An empty window.
-    fn default() -> View {
-        View::new(Arc::new(Glance::new(Window::default())), Reads::TellNothing)
+    fn default() -> HotExtentReader {
+        HotExtentReader::new(Arc::new(HotExtent::new(ExtentWindow::default())), AtimeUpdates::Disabled)
     }
 }
 
@@ -135,30 +135,30 @@ impl Default for View {
 mod tests {
     use super::*;
 
-    const WINDOW: Window = Window { start: 8192, end: 16384, address: 4096 };
+    const WINDOW: ExtentWindow = ExtentWindow { start: 8192, end: 16384, address: 4096 };
 
     #[test]
     fn only_bytes_in_the_window_are_found() {
-        let hot_extent = Glance::new(WINDOW);
+        let hot_extent = HotExtent::new(WINDOW);
         assert_eq!(hot_extent.address(8192, 16384), Some(4096));
         assert_eq!(hot_extent.address(12288, 12289), Some(8192));
         assert_eq!(hot_extent.address(8191, 8192), None);
         assert_eq!(hot_extent.address(16383, 16385), None);
-        hot_extent.show(Window::default());
+        hot_extent.publish(ExtentWindow::default());
         assert_eq!(hot_extent.address(8192, 16384), None);
         assert_eq!(hot_extent.address(0, 1), None);
     }
 
     #[test]
     fn a_due_atime_update_sends_only_updating_reads_to_the_map() {
-        let hot_extent = Arc::new(Glance::new(WINDOW));
-        let updating = View::new(hot_extent.clone(), Reads::Tell);
-        let non_updating = View::new(hot_extent.clone(), Reads::TellNothing);
-        for is_unread in [false, true, true, false] {
-            hot_extent.set_unread(is_unread);
-            hot_extent.show(WINDOW);
-            assert_eq!(hot_extent.is_unread(), is_unread);
-            assert_eq!(updating.address(8192, 1), (!is_unread).then_some(4096));
+        let hot_extent = Arc::new(HotExtent::new(WINDOW));
+        let updating = HotExtentReader::new(hot_extent.clone(), AtimeUpdates::Enabled);
+        let non_updating = HotExtentReader::new(hot_extent.clone(), AtimeUpdates::Disabled);
+        for is_atime_due in [false, true, true, false] {
+            hot_extent.set_atime_due(is_atime_due);
+            hot_extent.publish(WINDOW);
+            assert_eq!(hot_extent.is_atime_due(), is_atime_due);
+            assert_eq!(updating.address(8192, 1), (!is_atime_due).then_some(4096));
             assert_eq!(non_updating.address(8192, 1), Some(4096));
             assert_eq!(hot_extent.address(8192, 8193), Some(4096));
         }
@@ -166,10 +166,10 @@ mod tests {
 
     #[test]
     fn an_empty_window_has_no_bytes_and_ranges_do_not_wrap() {
-        assert_eq!(View::default().address(0, 1), None);
-        assert_eq!(View::default().address(u64::MAX, 1), None);
-        let all = Window { start: 0, end: u64::MAX, address: 0 };
-        let all = View::new(Arc::new(Glance::new(all)), Reads::Tell);
+        assert_eq!(HotExtentReader::default().address(0, 1), None);
+        assert_eq!(HotExtentReader::default().address(u64::MAX, 1), None);
+        let all = ExtentWindow { start: 0, end: u64::MAX, address: 0 };
+        let all = HotExtentReader::new(Arc::new(HotExtent::new(all)), AtimeUpdates::Enabled);
         assert_eq!(all.address(u64::MAX - 1, 1), Some(u64::MAX - 1));
         assert_eq!(all.address(u64::MAX - 1, 4096), None);
     }
@@ -179,16 +179,16 @@ mod tests {
 mod loom_tests {
     use super::*;
 
-    const WINDOWS: [Window; 2] =
-        [Window { start: 0, end: 10, address: 100 }, Window { start: 5, end: 20, address: 1005 }];
+    const WINDOWS: [ExtentWindow; 2] =
+        [ExtentWindow { start: 0, end: 10, address: 100 }, ExtentWindow { start: 5, end: 20, address: 1005 }];
 
     /// A reader that mixed the words of two windows would find a third address.
     #[test]
     fn loom_a_read_never_mixes_two_windows() {
         loom::model(|| {
-            let hot_extent = loom::sync::Arc::new(Glance::new(WINDOWS[0]));
+            let hot_extent = loom::sync::Arc::new(HotExtent::new(WINDOWS[0]));
             let theirs = hot_extent.clone();
-            let writer = loom::thread::spawn(move || theirs.show(WINDOWS[1]));
+            let writer = loom::thread::spawn(move || theirs.publish(WINDOWS[1]));
             match hot_extent.address(6, 8) {
                 None => {}
                 Some(106) => assert_eq!(hot_extent.address(12, 14).unwrap_or(1012), 1012),
@@ -203,19 +203,19 @@ mod loom_tests {
     #[test]
     fn loom_the_atime_flag_belongs_to_its_window() {
         loom::model(|| {
-            let hot_extent = Arc::new(Glance::new(WINDOWS[0]));
-            hot_extent.set_unread(true);
-            let (theirs, reader) = (hot_extent.clone(), View::new(hot_extent, Reads::Tell));
+            let hot_extent = Arc::new(HotExtent::new(WINDOWS[0]));
+            hot_extent.set_atime_due(true);
+            let (theirs, reader) = (hot_extent.clone(), HotExtentReader::new(hot_extent, AtimeUpdates::Enabled));
             let writer = loom::thread::spawn(move || {
-                theirs.show(WINDOWS[1]);
-                theirs.set_unread(false);
-                theirs.set_unread(true);
-                theirs.show(WINDOWS[0]);
+                theirs.publish(WINDOWS[1]);
+                theirs.set_atime_due(false);
+                theirs.set_atime_due(true);
+                theirs.publish(WINDOWS[0]);
             });
             assert_eq!(reader.address(6, 2).unwrap_or(1006), 1006);
             writer.join().unwrap();
             assert_eq!(reader.address(6, 2), None);
-            reader.hot_extent.set_unread(false);
+            reader.hot_extent.set_atime_due(false);
             assert_eq!(reader.address(6, 2), Some(106));
         });
     }

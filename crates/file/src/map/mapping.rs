@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_reactor::Epoch;
 
-use crate::map::hot_extent::View;
+use crate::map::hot_extent::HotExtentReader;
 use crate::map::refusal::Refusal;
 
 /// The state of a range of a file, with its address on the device.
@@ -32,21 +32,21 @@ pub struct Mapping {
 }
 
 /// Ends when the map's owner has done the work, which is a commit in most cases.
-pub type Commit = Pin<Box<dyn Future<Output = Result<(), Errno>> + Send>>;
+pub type CommitFuture = Pin<Box<dyn Future<Output = Result<(), Errno>> + Send>>;
 
 /// The outcome of a request for space.
-pub enum Prepared<T = ()> {
+pub enum AllocOutcome<T = ()> {
     /// Every byte has its space.
     Ready(T),
     /// Space may become free when this future ends. Try again then.
-    AfterCommit(Commit),
+    AfterCommit(CommitFuture),
     /// Space may become free when everything in flight now has finished. Try again then.
     AfterQuiescence(Epoch),
 }
 
 /// A range of a file and its address on the device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct FileExtent {
     /// Offset in the file.
     pub offset: u64,
     /// Address on the device.
@@ -55,7 +55,7 @@ pub struct Piece {
     pub length: u64,
 }
 
-impl Piece {
+impl FileExtent {
     /// The range in the file.
     pub fn range(&self) -> Range<u64> {
         self.offset..self.offset + self.length
@@ -63,34 +63,34 @@ impl Piece {
 }
 
 /// Returns unused extents to their allocator.
-type GiveBack = Box<dyn FnOnce(Vec<Piece>) + Send>;
+type GiveBack = Box<dyn FnOnce(Vec<FileExtent>) + Send>;
 
 /// Extents allocated for a range of a file that no map names yet, in the order of the file. Dropping it frees
 /// them.
-pub struct Reservation {
-    extents: Vec<Piece>,
+pub struct OutOfPlaceExtents {
+    extents: Vec<FileExtent>,
     give_back: Option<GiveBack>,
 }
 
-impl Reservation {
+impl OutOfPlaceExtents {
     /// Takes ownership; `give_back` frees the extents on drop.
-    pub fn new(extents: Vec<Piece>, give_back: GiveBack) -> Reservation {
-        Reservation { extents, give_back: Some(give_back) }
+    pub fn new(extents: Vec<FileExtent>, give_back: GiveBack) -> OutOfPlaceExtents {
+        OutOfPlaceExtents { extents, give_back: Some(give_back) }
     }
 
     /// In the order of the file.
-    pub fn pieces(&self) -> &[Piece] {
+    pub fn extents(&self) -> &[FileExtent] {
         &self.extents
     }
 
     /// Takes the extents out: drop no longer frees them.
-    pub fn take(mut self) -> Vec<Piece> {
+    pub fn take(mut self) -> Vec<FileExtent> {
         self.give_back = None;
         std::mem::take(&mut self.extents)
     }
 }
 
-impl Drop for Reservation {
+impl Drop for OutOfPlaceExtents {
     fn drop(&mut self) {
         if let Some(give_back) = self.give_back.take() {
             give_back(std::mem::take(&mut self.extents));
@@ -101,15 +101,15 @@ impl Drop for Reservation {
 /// Space reserved for delayed allocation: bytes whose blocks are chosen at write-back. Dropping it returns the
 /// remainder.
 #[derive(Default)]
-pub struct Promise {
+pub struct SpaceReservation {
     bytes: u64,
     give_back: Option<Arc<dyn Fn(u64) + Send + Sync>>,
 }
 
-impl Promise {
+impl SpaceReservation {
     /// Reserves this many bytes, whole blocks. `give_back` returns what is left on drop.
-    pub fn new(bytes: u64, give_back: Arc<dyn Fn(u64) + Send + Sync>) -> Promise {
-        Promise { bytes, give_back: Some(give_back) }
+    pub fn new(bytes: u64, give_back: Arc<dyn Fn(u64) + Send + Sync>) -> SpaceReservation {
+        SpaceReservation { bytes, give_back: Some(give_back) }
     }
 
     /// Bytes left.
@@ -123,20 +123,20 @@ impl Promise {
     }
 
     /// Moves up to this many bytes into a reservation of their own.
-    pub(crate) fn split_off(&mut self, bytes: u64) -> Promise {
+    pub(crate) fn split_off(&mut self, bytes: u64) -> SpaceReservation {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        Promise { bytes, give_back: self.give_back.clone() }
+        SpaceReservation { bytes, give_back: self.give_back.clone() }
     }
 
     /// Adds another reservation of the same file.
-    pub(crate) fn join(&mut self, mut other: Promise) {
+    pub(crate) fn join(&mut self, mut other: SpaceReservation) {
         self.bytes += std::mem::take(&mut other.bytes);
         self.give_back = self.give_back.take().or(other.give_back.take());
     }
 }
 
-impl Drop for Promise {
+impl Drop for SpaceReservation {
     fn drop(&mut self) {
         if let Some(give_back) = self.give_back.take().filter(|_| self.bytes > 0) {
             give_back(self.bytes);
@@ -144,7 +144,7 @@ impl Drop for Promise {
     }
 }
 
-impl fmt::Debug for Promise {
+impl fmt::Debug for SpaceReservation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "reservation of {} bytes", self.bytes)
     }
@@ -152,7 +152,7 @@ impl fmt::Debug for Promise {
 
 /// Scope of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durable {
+pub enum SyncScope {
     /// The bytes, and the metadata that finds them (`fdatasync`).
     Data,
     /// All metadata of the file as well (`fsync`).
@@ -160,7 +160,7 @@ pub enum Durable {
 }
 
 /// Counts truncations to 0 that did not exclude writers.
-pub type Generation = u64;
+pub type TruncateGeneration = u64;
 
 /// The extents of one file. Callable from any thread; answers from memory.
 pub trait Map: Send + Sync + 'static {
@@ -169,7 +169,7 @@ pub trait Map: Send + Sync + 'static {
 
     /// The address of `length` bytes at `offset`, when they lie in one written extent inside the size: all that
     /// the fast path needs.
-    fn written(&self, offset: u64, length: u64) -> Option<u64> {
+    fn written_address(&self, offset: u64, length: u64) -> Option<u64> {
         if offset.checked_add(length)? > self.size() {
             return None;
         }
@@ -190,7 +190,7 @@ pub trait Map: Send + Sync + 'static {
     }
 
     /// True when writes beyond the size extend the file.
-    fn grows(&self) -> bool {
+    fn is_resizable(&self) -> bool {
         false
     }
 
@@ -202,40 +202,40 @@ pub trait Map: Send + Sync + 'static {
     /// Allocates what is missing in a range: holes become unwritten extents. Called before the first request of
     /// a write that does not lie in one written extent. Uses up `reservation`, in part also when the call has to be
     /// repeated. Changes nothing if the file has been truncated to 0 since `generation`. Does not wait: see
-    /// [`Prepared`].
+    /// [`AllocOutcome`].
     ///
     /// # Errors
     /// ENOSPC and its like; part of the range may be allocated then.
-    fn prepare(
+    fn allocate(
         &self,
         _range: Range<u64>,
-        _reservation: &mut Promise,
-        _begun: Generation,
-    ) -> Result<Prepared, Errno> {
-        Ok(Prepared::Ready(()))
+        _reservation: &mut SpaceReservation,
+        _begun: TruncateGeneration,
+    ) -> Result<AllocOutcome, Errno> {
+        Ok(AllocOutcome::Ready(()))
     }
 
     /// Reserves space for this many bytes, whole blocks, whose place is chosen later. Does not wait: see
-    /// [`Prepared`].
+    /// [`AllocOutcome`].
     ///
     /// # Errors
     /// ENOSPC and its like, with nothing changed.
-    fn promise(&self, _bytes: u64) -> Result<Prepared<Promise>, Errno> {
-        Ok(Prepared::Ready(Promise::default()))
+    fn reserve_space(&self, _bytes: u64) -> Result<AllocOutcome<SpaceReservation>, Errno> {
+        Ok(AllocOutcome::Ready(SpaceReservation::default()))
     }
 
     /// True if this map is the file's last user: the file has no name and no other handle. From then on the
     /// file cannot be opened again.
-    fn abandon(&self) -> bool {
+    fn retire_if_unlinked(&self) -> bool {
         false
     }
 
     /// Allocates extents for a range of whole blocks, beside the ones it has now. No map names them yet. Does
-    /// not wait: see [`Prepared`].
+    /// not wait: see [`AllocOutcome`].
     ///
     /// # Errors
     /// EOPNOTSUPP where blocks cannot move; ENOSPC and its like, with nothing changed.
-    fn reserve(&self, _range: Range<u64>) -> Result<Prepared<Reservation>, Errno> {
+    fn allocate_out_of_place(&self, _range: Range<u64>) -> Result<AllocOutcome<OutOfPlaceExtents>, Errno> {
         Err(Errno::OPNOTSUPP)
     }
 
@@ -245,12 +245,12 @@ pub trait Map: Send + Sync + 'static {
     ///
     /// # Errors
     /// ENOSPC and its like, with nothing changed.
-    fn replace(
+    fn swap_extents(
         &self,
         _range: Range<u64>,
-        _reserved: &mut Option<Reservation>,
-        _begun: Generation,
-    ) -> Result<Prepared, Errno> {
+        _reserved: &mut Option<OutOfPlaceExtents>,
+        _begun: TruncateGeneration,
+    ) -> Result<AllocOutcome, Errno> {
         Err(Errno::OPNOTSUPP)
     }
 
@@ -267,7 +267,7 @@ pub trait Map: Send + Sync + 'static {
     ///
     /// # Errors
     /// EOPNOTSUPP where there are no holes; EIO and its like.
-    fn remove(&self, _range: Range<u64>) -> Result<(), Errno> {
+    fn punch_hole(&self, _range: Range<u64>) -> Result<(), Errno> {
         Err(Errno::OPNOTSUPP)
     }
 
@@ -275,7 +275,7 @@ pub trait Map: Send + Sync + 'static {
     ///
     /// # Errors
     /// EOPNOTSUPP where the map has no unwritten state.
-    fn unwrite(&self, _range: Range<u64>) -> Result<(), Errno> {
+    fn mark_unwritten(&self, _range: Range<u64>) -> Result<(), Errno> {
         Err(Errno::OPNOTSUPP)
     }
 
@@ -287,24 +287,24 @@ pub trait Map: Send + Sync + 'static {
     /// Moves when the file is truncated to 0 without excluding writers. A write that began before counts as
     /// done before: it leaves nothing. Only where another write to the same range has begun by then may it be
     /// visible, as one of two concurrent writes.
-    fn generation(&self) -> Generation {
+    fn generation(&self) -> TruncateGeneration {
         0
     }
 
     /// The generation and the size in bytes, read at one moment.
-    fn end(&self) -> (Generation, u64) {
+    fn generation_and_size(&self) -> (TruncateGeneration, u64) {
         (self.generation(), self.size())
     }
 
     /// The commit that makes writes durable under the current names and sizes. `None` while only bytes in place
     /// have changed. The future flushes the device itself.
-    fn commit(&self, _what: Durable) -> Option<Commit> {
+    fn commit(&self, _what: SyncScope) -> Option<CommitFuture> {
         None
     }
 
     /// Notes a failed flush: the device may have lost earlier writes, of any writer, and no later flush reports
     /// it again.
-    fn flush_failed(&self) {}
+    fn note_flush_failure(&self) {}
 
     /// True if a flush has failed. Then a later flush that succeeds may have had nothing left to write.
     fn has_flush_failed(&self) -> bool {
@@ -312,33 +312,33 @@ pub trait Map: Send + Sync + 'static {
     }
 
     /// Notes that buffered writes were lost: write-back failed, and no buffered handle is left. Does not wait.
-    fn lost_bytes(&self) {}
+    fn note_lost_writes(&self) {}
 
     /// True if buffered writes were lost and no handle has reported it yet. Returns true once for each loss.
-    fn take_lost_bytes(&self) -> bool {
+    fn take_lost_writes(&self) -> bool {
         false
     }
 
     /// The hot extent, which fast reads try first. Called once, when the file is opened. It is as authoritative
     /// as the map itself.
-    fn view(&self) -> View {
-        View::default()
+    fn hot_extent(&self) -> HotExtentReader {
+        HotExtentReader::default()
     }
 
-    /// [`Self::written`] for a fast read that missed the hot extent.
+    /// [`Self::written_address`] for a fast read that missed the hot extent.
     ///
     /// # Errors
     /// [`Refusal::Noted`] when [`Self::note_read`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
-    fn simple_read(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
-        self.written(offset, length).ok_or(Refusal::Extent)
+    fn fast_read_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
+        self.written_address(offset, length).ok_or(Refusal::Extent)
     }
 
     /// The same for a fast write.
     ///
     /// # Errors
     /// [`Refusal::Noted`] when [`Self::note_write`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
-    fn simple_write(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
-        self.written(offset, length).ok_or(Refusal::Extent)
+    fn fast_write_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
+        self.written_address(offset, length).ok_or(Refusal::Extent)
     }
 
     /// Notes a read on the slow path: updates the access time.
@@ -347,18 +347,18 @@ pub trait Map: Send + Sync + 'static {
     /// Notes that the file is about to change, for every change except a fast write: updates the change time.
     /// The returned future must end before anything is written: it removes privileges that a write strips. If
     /// it fails, nothing is written.
-    fn note_write(&self) -> Option<Commit> {
+    fn note_write(&self) -> Option<CommitFuture> {
         None
     }
 
     /// Marks an allocated range written and extends the size to its end, unless the file has been truncated to
     /// 0 since `generation`.
-    fn wrote(&self, _range: Range<u64>, _begun: Generation) {}
+    fn mark_written(&self, _range: Range<u64>, _begun: TruncateGeneration) {}
 
     /// The same for write-back: the bytes were written to the page cache earlier, and the file keeps the times
     /// of then.
-    fn wrote_back(&self, range: Range<u64>, generation: Generation) {
-        self.wrote(range, generation);
+    fn mark_written_back(&self, range: Range<u64>, generation: TruncateGeneration) {
+        self.mark_written(range, generation);
     }
 }
 

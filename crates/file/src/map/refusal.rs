@@ -15,7 +15,7 @@ pub enum Refusal {
     /// Dirty folios hold newer bytes than the device.
     Dirty,
     /// It reaches behind the end of the file.
-    Size,
+    FallocateSize,
     /// It does not lie in one written extent.
     Extent,
     /// The map has to note it: a time moves, or rights go.

@@ -6,18 +6,18 @@ use std::ops::Range;
 
 use uringfs_cache::FOLIO;
 
-use crate::map::mapping::Promise;
+use crate::map::mapping::SpaceReservation;
 
 /// Such folios of one file. Dropping them returns their space.
 #[derive(Debug, Default)]
 pub(crate) struct DelayedFolios {
     folios: BTreeSet<u64>,
-    reservation: Promise,
+    reservation: SpaceReservation,
 }
 
 impl DelayedFolios {
     /// `reservation` holds one folio's bytes for each.
-    pub(crate) fn new(folios: BTreeSet<u64>, reservation: Promise) -> DelayedFolios {
+    pub(crate) fn new(folios: BTreeSet<u64>, reservation: SpaceReservation) -> DelayedFolios {
         DelayedFolios { folios, reservation }
     }
 
@@ -31,7 +31,7 @@ impl DelayedFolios {
     }
 
     /// Their space, for the map that allocates it.
-    pub(crate) fn reservation(&mut self) -> &mut Promise {
+    pub(crate) fn reservation(&mut self) -> &mut SpaceReservation {
         &mut self.reservation
     }
 

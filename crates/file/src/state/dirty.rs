@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use uringfs_cache::{FOLIO, Fill, FileFolios};
 
 use crate::map::file_map::FileMap;
-use crate::map::mapping::{Generation, Place};
+use crate::map::mapping::{TruncateGeneration, Place};
 use crate::state::delayed_allocation::DelayedFolios;
 
 /// A file handle, as its dirty folios keep it open.
@@ -44,11 +44,11 @@ struct DirtyState {
     folios: BTreeSet<u64>,
     /// Runs under write-back, with their generation. Of these, `folios` has the ones that changed again
     /// meanwhile.
-    in_writeback: Vec<(Range<u64>, Generation)>,
+    in_writeback: Vec<(Range<u64>, TruncateGeneration)>,
     /// Those of `folios` without blocks on the device.
     delayed: DelayedFolios,
     /// The file's truncate generation when they were written.
-    generation: Generation,
+    generation: TruncateGeneration,
     /// Keeps the file open while any folio is dirty.
     file: Option<Arc<dyn DirtyFile>>,
     flusher: Flusher,
@@ -132,7 +132,7 @@ impl DirtySet {
         let state = &*self.state.lock();
         let is_reserved = |index: u64| {
             // A run of an earlier generation returns its space when it ends.
-            let is_here = |(run, generation): &(Range<u64>, Generation)| {
+            let is_here = |(run, generation): &(Range<u64>, TruncateGeneration)| {
                 run.contains(&index) && *generation == state.generation
             };
             state.delayed.contains(index) || state.in_writeback.iter().any(is_here)
@@ -170,7 +170,7 @@ impl DirtySet {
         keep: impl FnOnce() -> Arc<dyn DirtyFile>,
         fill: Fill,
         end: u64,
-        generation: Generation,
+        generation: TruncateGeneration,
         delayed: &mut DelayedFolios,
     ) -> bool {
         let range = fill.range();
@@ -191,7 +191,7 @@ impl DirtySet {
     }
 
     /// The file was truncated to 0: discards the dirty folios of earlier generations.
-    pub(crate) fn discard_before(&self, pages: &FileFolios, generation: Generation) {
+    pub(crate) fn discard_before(&self, pages: &FileFolios, generation: TruncateGeneration) {
         let mut state = self.state.lock();
         // A late caller has an older generation.
         if state.generation < generation {
@@ -313,7 +313,7 @@ impl DirtySet {
         // First: a reader that finds the set clean then also finds the loss.
         if let Some(file) = state.file.as_ref().filter(|_| !state.folios.is_empty()) {
             self.failures.fetch_add(1, Ordering::Release);
-            file.map().lost_bytes();
+            file.map().note_lost_writes();
         }
         state.folios.iter().for_each(|index| pages.invalidate(*index..*index + 1));
         self.drop_from(state, 0);
@@ -324,7 +324,7 @@ impl DirtySet {
         let state = self.state.lock();
         // One reference is the caller's, one is in this set.
         let is_ours = Arc::strong_count(file) == 2 && state.in_writeback.is_empty();
-        if !is_ours || !file.map().abandon() {
+        if !is_ours || !file.map().retire_if_unlinked() {
             return false;
         }
         pages.invalidate(0..u64::MAX);
@@ -364,7 +364,7 @@ pub(crate) struct WritebackRun<'u> {
     run: Range<u64>,
     /// Those of them without blocks.
     pub(crate) delayed: DelayedFolios,
-    pub(crate) generation: Generation,
+    pub(crate) generation: TruncateGeneration,
     end: WritebackEnd,
 }
 
@@ -426,7 +426,7 @@ mod tests {
     }
 
     /// One dirty folio in a cache, of this truncate generation.
-    fn one_dirty(dirty: &DirtySet, generation: Generation) -> FileFolios {
+    fn one_dirty(dirty: &DirtySet, generation: TruncateGeneration) -> FileFolios {
         let pages = Cache::new(1 << 20).file_folios(0);
         dirty.discard_before(&pages, generation);
         let fill = pages.fill(0..1, WRITER).unwrap().remove(0);

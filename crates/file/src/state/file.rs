@@ -14,7 +14,7 @@ use crate::map::file_map::FileMap;
 use crate::state::cache_handle::CacheHandle;
 use crate::state::dirty::DirtyFile;
 use crate::state::file_cache::FileCache;
-use crate::state::lock::WriteLock;
+use crate::state::lock::FileState;
 use crate::state::options::{BufferedWait, FileOptions, WriteLocking};
 
 /// Longest transfer of the fast path in bytes, unless the device's block is larger: the usual block of a file
@@ -34,7 +34,7 @@ pub(crate) struct FileHandle {
     pub(crate) index: DeviceIndex,
     pub(crate) map: FileMap,
     pub(crate) options: FileOptions,
-    pub(crate) state: Arc<WriteLock>,
+    pub(crate) state: Arc<FileState>,
     /// `None` for a direct handle.
     pub(crate) cache: Option<CacheHandle>,
     /// Offsets, lengths and addresses of direct requests have none of these bits.
@@ -55,18 +55,18 @@ pub(crate) struct FileHandle {
 }
 
 /// Starts the flusher of a file.
-pub(crate) type StartFlusher = fn(&Arc<WriteLock>, &Arc<DeviceInner>);
+pub(crate) type StartFlusher = fn(&Arc<FileState>, &Arc<DeviceInner>);
 
 /// A buffered handle. Dirty folios are kept until the last one closes.
 struct BufferedHandle {
-    state: Arc<WriteLock>,
+    state: Arc<FileState>,
     core: Arc<DeviceInner>,
     start_flusher: StartFlusher,
 }
 
 impl BufferedHandle {
     fn new(
-        state: &Arc<WriteLock>,
+        state: &Arc<FileState>,
         core: &Arc<DeviceInner>,
         start_flusher: StartFlusher,
     ) -> BufferedHandle {
@@ -113,7 +113,7 @@ impl FileHandle {
     pub(crate) fn take_failure(&self) -> bool {
         let failures = self.state.dirty().report_failures();
         let has_failed = self.failures_reported.swap(failures, Ordering::Relaxed) != failures;
-        self.map.take_lost_bytes() || has_failed
+        self.map.take_lost_writes() || has_failed
     }
 
     /// True if a read that misses the cache blocks a pool thread.
@@ -143,7 +143,7 @@ impl File {
     pub(crate) fn with_cache(
         device: Device,
         map: FileMap,
-        state: Arc<WriteLock>,
+        state: Arc<FileState>,
         options: FileOptions,
         cache: Option<(CacheHandle, StartFlusher)>,
     ) -> File {

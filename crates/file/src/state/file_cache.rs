@@ -10,7 +10,7 @@ use std::time::Duration;
 use uringfs_cache::{Cache, FOLIO, FileFolios};
 use uringfs_device::DeviceIndex;
 
-use crate::map::mapping::Generation;
+use crate::map::mapping::TruncateGeneration;
 
 /// The cache has a dirty limit for each device. Under loom, which follows every counter, only for a few.
 const _: () = assert!(cfg!(loom) || uringfs_device::MAX_DEVICES <= uringfs_cache::MAX_DEVICES);
@@ -61,7 +61,7 @@ impl FileCache {
 
     /// True if the cached folios are of this generation.
     #[inline(always)]
-    pub(crate) fn is_current(&self, generation: Generation) -> bool {
+    pub(crate) fn is_current(&self, generation: TruncateGeneration) -> bool {
         self.generation.load(Ordering::Acquire) == generation
     }
 
@@ -77,12 +77,12 @@ impl FileCache {
     }
 
     /// The folios are of this generation or a later one.
-    pub(crate) fn advance(&self, generation: Generation) {
+    pub(crate) fn advance(&self, generation: TruncateGeneration) {
         self.generation.fetch_max(generation, Ordering::AcqRel);
     }
 
     /// The generation of the cached folios.
-    pub(crate) fn generation(&self) -> Generation {
+    pub(crate) fn generation(&self) -> TruncateGeneration {
         self.generation.load(Ordering::Acquire)
     }
 

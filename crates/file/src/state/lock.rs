@@ -15,7 +15,7 @@ use uringfs_cache::Cache;
 use uringfs_device::DeviceIndex;
 use uringfs_reactor::{Epoch, WriterBias, SubmissionLock, quiescence};
 
-use crate::map::mapping::Generation;
+use crate::map::mapping::TruncateGeneration;
 use crate::state::append_queue::AppendQueue;
 use crate::state::dirty::DirtySet;
 use crate::state::file_cache::{FileCache, bytes_of, folios_around};
@@ -25,7 +25,7 @@ const OVERWRITES_TO_REBIAS: u32 = 8;
 
 /// The state of a file's bytes: one for all [`File`](crate::File)s of the same bytes.
 #[derive(Debug, Default)]
-pub struct WriteLock {
+pub struct FileState {
     bias: WriterBias,
     ranges: Mutex<RangeLocks>,
     append_queue: AppendQueue,
@@ -69,7 +69,7 @@ struct WaitingRequest {
 pub(crate) struct PartialBlock {
     /// Offset in the file.
     pub(crate) start: u64,
-    pub(crate) generation: Generation,
+    pub(crate) generation: TruncateGeneration,
     pub(crate) bytes: Buffer,
 }
 
@@ -103,7 +103,7 @@ impl LockMode {
     }
 }
 
-impl WriteLock {
+impl FileState {
     /// True when overwriters of whole blocks need no lock. The caller has counted itself in, behind a full
     /// fence, before it calls this.
     #[inline]
@@ -143,7 +143,7 @@ impl WriteLock {
     /// Size in bytes: from the map, or from dirty folios of the current truncate generation, whichever is
     /// larger.
     #[inline]
-    pub fn size(&self, generation: impl Fn() -> Generation, size: impl Fn() -> u64) -> u64 {
+    pub fn size(&self, generation: impl Fn() -> TruncateGeneration, size: impl Fn() -> u64) -> u64 {
         // In this order: what is written back meanwhile is counted in the first, then in the second.
         let dirty_end = self.dirty.end();
         let size = size();
@@ -154,7 +154,7 @@ impl WriteLock {
     }
 
     /// True if the file has dirty folios.
-    pub fn has_unsaved(&self) -> bool {
+    pub fn has_dirty(&self) -> bool {
         self.dirty.is_any()
     }
 
@@ -186,7 +186,7 @@ impl WriteLock {
 
 /// Keeps the bias revoked. Its drop ends that.
 pub(crate) struct Exclusion {
-    state: Arc<WriteLock>,
+    state: Arc<FileState>,
 }
 
 impl Exclusion {
@@ -204,7 +204,7 @@ impl Drop for Exclusion {
 
 /// Waits for a range lock.
 pub(crate) struct RangeFuture {
-    state: Arc<WriteLock>,
+    state: Arc<FileState>,
     range: Range<u64>,
     mode: LockMode,
     id: Option<u64>,
@@ -212,7 +212,7 @@ pub(crate) struct RangeFuture {
 
 /// A range lock. Its drop wakes the next waiters.
 pub(crate) struct RangeGuard {
-    state: Arc<WriteLock>,
+    state: Arc<FileState>,
     id: u64,
     /// A partial block of an earlier writer that overlaps the range.
     cached_block: Option<PartialBlock>,
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn ranges_that_do_not_meet_are_held_together() {
-        let state = Arc::new(WriteLock::default());
+        let state = Arc::new(FileState::default());
         let (mut one, mut two) = (
             pin!(state.lock_range(0..4096, LockMode::Exclusive)),
             pin!(state.lock_range(4096..8192, LockMode::Exclusive)),
@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn first_come_first_served() {
-        let state = Arc::new(WriteLock::default());
+        let state = Arc::new(FileState::default());
         let (mut one, mut wide, mut late) = (
             pin!(state.lock_range(0..10, LockMode::Exclusive)),
             pin!(state.lock_range(0..100, LockMode::Exclusive)),
@@ -413,7 +413,7 @@ mod tests {
 
     #[test]
     fn write_back_waits_for_holders_not_for_earlier_waiters() {
-        let state = Arc::new(WriteLock::default());
+        let state = Arc::new(FileState::default());
         let want = |mode| Box::pin(state.lock_range(0..10, mode));
         let mut first = want(LockMode::Buffered);
         let Poll::Ready(writing) = poll(first.as_mut()) else { panic!("free") };
@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_waiter_that_gives_up_blocks_nobody() {
-        let state = Arc::new(WriteLock::default());
+        let state = Arc::new(FileState::default());
         let mut one = pin!(state.lock_range(0..10, LockMode::Exclusive));
         let Poll::Ready(_held) = poll(one.as_mut()) else { panic!("free") };
         let mut wide = Box::pin(state.lock_range(0..100, LockMode::Exclusive));

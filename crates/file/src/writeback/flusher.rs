@@ -13,7 +13,7 @@ use uringfs_reactor::{Requester, Operation, background_reactor};
 
 use crate::state::file::File;
 use crate::state::file_cache::FileCache;
-use crate::state::lock::WriteLock;
+use crate::state::lock::FileState;
 use crate::writeback::runs::write_back;
 
 /// Age at which dirty folios are written back without a sync.
@@ -21,12 +21,12 @@ const DIRTY_EXPIRE: Duration = Duration::from_secs(5);
 
 /// The flusher of a file. It holds no handle of the file.
 pub(crate) struct Flusher {
-    state: Arc<WriteLock>,
+    state: Arc<FileState>,
     is_stopped: bool,
 }
 
 impl Flusher {
-    pub(crate) fn new(state: &Arc<WriteLock>) -> Flusher {
+    pub(crate) fn new(state: &Arc<FileState>) -> Flusher {
         Flusher { state: state.clone(), is_stopped: false }
     }
 
@@ -93,7 +93,7 @@ pub(crate) async fn run_flusher(mut operation: Operation, mut flusher: Flusher) 
 }
 
 /// Starts the flusher of a file on the process's background reactor.
-pub(crate) fn start_flusher(state: &Arc<WriteLock>, core: &Arc<DeviceInner>) {
+pub(crate) fn start_flusher(state: &Arc<FileState>, core: &Arc<DeviceInner>) {
     let flusher = Flusher::new(state);
     if let Ok(remote) = background_reactor() {
         let core = core.clone();

@@ -189,7 +189,7 @@ async fn write_run(
         result = result.and(written.map(drop));
     }
     result?;
-    handle.map.wrote_back(kind, range, run.generation);
+    handle.map.mark_written_back(kind, range, run.generation);
     Ok(())
 }
 

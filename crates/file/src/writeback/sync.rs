@@ -6,12 +6,12 @@ use rustix::io::Errno;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation, RequestSpec};
 
-use crate::map::mapping::{Commit, Durable, WriteKind};
+use crate::map::mapping::{CommitFuture, SyncScope, WriteKind};
 use crate::state::file::{File, FileHandle};
 use crate::writeback::runs::write_back;
 
 /// Makes all completed writes of a range durable.
-pub(crate) async fn sync(mut operation: Operation, file: File, scope: Durable, range: Range<u64>) {
+pub(crate) async fn sync(mut operation: Operation, file: File, scope: SyncScope, range: Range<u64>) {
     let handle = &*file.handle;
     let mut written_back = Ok(());
     if handle.state.dirty().is_any() {
@@ -50,7 +50,7 @@ pub(crate) async fn ensure_durable(
     let issued = write_durability(handle, durability, kind);
     // Even an overwrite in place may lie in an extent that an earlier write allocated and that is not
     // committed.
-    match handle.map.commit(Durable::Data) {
+    match handle.map.commit(SyncScope::Data) {
         None if issued == Durability::Durable => Ok(()),
         // A commit of another operation has taken the change meanwhile.
         None if kind == WriteKind::Allocated => Ok(()),
@@ -65,7 +65,7 @@ pub(crate) async fn ensure_durable(
 async fn make_durable(
     operation: &mut Operation,
     handle: &FileHandle,
-    commit: Option<Commit>,
+    commit: Option<CommitFuture>,
 ) -> Result<(), Errno> {
     match commit {
         Some(commit) => operation.wait_quiescent(commit).await?,
@@ -75,7 +75,7 @@ async fn make_durable(
             Ok(_) => Ok(()),
             Err(error) => {
                 if !operation.is_cancellation(error) {
-                    handle.map.flush_failed();
+                    handle.map.note_flush_failure();
                 }
                 Err(error)
             }

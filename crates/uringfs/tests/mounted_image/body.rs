@@ -16,7 +16,7 @@ use std::sync::LazyLock;
 use uringfs::backend::sim::{Action, Crash, Event, Sim, SimOptions};
 use uringfs::{
     Buffer, CheckOptions, Device, FileKind, Follow, FormatOptions, Inode, OpenOptions, Reactor,
-    ReactorOptions, Rename, SetXattr, Size, Volume,
+    ReactorOptions, Rename, SetXattr, FallocateSize, Volume,
 };
 
 const BLOCK: u64 = 4096;
@@ -510,8 +510,8 @@ fn operate(volume: &Volume, input: &mut Input<'_>) {
                 let _ = match input.below(4) {
                     0 => reactor.block_on(file.set_size(offset)),
                     1 => reactor.block_on(file.punch_hole(offset, length)),
-                    2 => reactor.block_on(file.zero_range(offset, length, Size::Keep)),
-                    _ => reactor.block_on(file.allocate(offset, length, Size::Extend)),
+                    2 => reactor.block_on(file.zero_range(offset, length, FallocateSize::Keep)),
+                    _ => reactor.block_on(file.allocate(offset, length, FallocateSize::Extend)),
                 };
             });
         }

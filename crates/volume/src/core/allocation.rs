@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use uringfs_device::Device;
-use uringfs_file::{Generation, Piece, Prepared, Promise, Reservation};
+use uringfs_file::{TruncateGeneration, FileExtent, AllocOutcome, SpaceReservation, OutOfPlaceExtents};
 use uringfs_reactor::quiescence;
 
 use crate::blocks::{BLOCK, Run};
@@ -27,9 +27,9 @@ impl Shared {
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         blocks: Range<u64>,
-        reservation: &mut Promise,
-        begun: Generation,
-    ) -> Result<Prepared, Errno> {
+        reservation: &mut SpaceReservation,
+        begun: TruncateGeneration,
+    ) -> Result<AllocOutcome, Errno> {
         if self.access == Access::ReadOnly {
             return Err(Errno::ROFS);
         }
@@ -38,7 +38,7 @@ impl Shared {
             match file.generation() == begun {
                 true => self.try_allocate(state, file, blocks, reservation),
                 // The file was truncated meanwhile: the writer finds that out by the generation.
-                false => Ok(Prepared::Ready(())),
+                false => Ok(AllocOutcome::Ready(())),
             }
         };
         self.outcome(attempt)
@@ -49,7 +49,7 @@ impl Shared {
     ///
     /// # Errors
     /// As [`Self::allocate`].
-    pub(crate) fn reserve_space(self: &Arc<Self>, bytes: u64) -> Result<Prepared<Promise>, Errno> {
+    pub(crate) fn reserve_space(self: &Arc<Self>, bytes: u64) -> Result<AllocOutcome<SpaceReservation>, Errno> {
         if self.access == Access::ReadOnly {
             return Err(Errno::ROFS);
         }
@@ -65,7 +65,7 @@ impl Shared {
                     let unreserve = move |bytes| {
                         shared.state.lock().allocator.redeem(bytes / BLOCK);
                     };
-                    Prepared::Ready(Promise::new(blocks * BLOCK, Arc::new(unreserve)))
+                    AllocOutcome::Ready(SpaceReservation::new(blocks * BLOCK, Arc::new(unreserve)))
                 }
             })
         };
@@ -75,14 +75,14 @@ impl Shared {
     /// Converts the result of an attempt for a file's map.
     fn outcome<T>(
         self: &Arc<Self>,
-        attempt: Result<Prepared<T>, Retry>,
-    ) -> Result<Prepared<T>, Errno> {
+        attempt: Result<AllocOutcome<T>, Retry>,
+    ) -> Result<AllocOutcome<T>, Errno> {
         match attempt {
             Ok(prepared) => Ok(prepared),
             Err(Retry::Fail(error)) => Err(error.errno()),
             Err(Retry::NeedsCommit) => Ok(self.after_commit()),
             Err(Retry::NeedsRead(request)) => {
-                Ok(Prepared::AfterCommit(self.clone().read_async(request)))
+                Ok(AllocOutcome::AfterCommit(self.clone().read_async(request)))
             }
         }
     }
@@ -92,8 +92,8 @@ impl Shared {
         state: &mut VolumeState,
         file: &Arc<OpenFile>,
         blocks: Range<u64>,
-        reservation: &mut Promise,
-    ) -> Result<Prepared, Retry> {
+        reservation: &mut SpaceReservation,
+    ) -> Result<AllocOutcome, Retry> {
         loop {
             let holes = file.holes(blocks.clone());
             let wanted: u64 = holes.iter().map(|hole| hole.end - hole.start).sum();
@@ -127,7 +127,7 @@ impl Shared {
             }
             if allocated_blocks == wanted {
                 reservation.redeem(reservation.bytes());
-                return Ok(Prepared::Ready(()));
+                return Ok(AllocOutcome::Ready(()));
             }
         }
     }
@@ -141,7 +141,7 @@ impl Shared {
         keep_free: Size,
         blocks: u64,
         promised: u64,
-    ) -> Result<Option<Prepared<T>>, Retry> {
+    ) -> Result<Option<AllocOutcome<T>>, Retry> {
         // First, because it preallocates blocks for the catalog.
         let records = Size::of_files(1, extents);
         state.require_catalog_room(records, keep_free, Reserve::Keep, &ReadResults::default())?;
@@ -154,7 +154,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// Allocates blocks that will replace a range of a file: see [`uringfs_file::Map::reserve`].
+    /// Allocates blocks that will replace a range of a file: see [`uringfs_file::Map::allocate_out_of_place`].
     ///
     /// # Errors
     /// As [`Self::allocate`].
@@ -162,7 +162,7 @@ impl Shared {
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         blocks: Range<u64>,
-    ) -> Result<Prepared<Reservation>, Errno> {
+    ) -> Result<AllocOutcome<OutOfPlaceExtents>, Errno> {
         if self.access == Access::ReadOnly {
             return Err(Errno::ROFS);
         }
@@ -175,7 +175,7 @@ impl Shared {
         state: &mut VolumeState,
         file: &OpenFile,
         blocks: Range<u64>,
-    ) -> Result<Prepared<Reservation>, Retry> {
+    ) -> Result<AllocOutcome<OutOfPlaceExtents>, Retry> {
         let wanted = blocks.end - blocks.start;
         let keep_free = state.reserved_size();
         if let Some(wait) = self.ensure_space(state, wanted, keep_free, wanted, 0)? {
@@ -188,23 +188,23 @@ impl Shared {
             allocator.free(extent.run(), |region| read_region(overlay, region))?;
         }
         state.out_of_place += wanted;
-        let pieces = allocated.iter().map(|extent| Piece {
+        let pieces = allocated.iter().map(|extent| FileExtent {
             offset: extent.offset * BLOCK,
             address: extent.start * BLOCK,
             length: extent.length * BLOCK,
         });
         let shared = self.clone();
-        let release = move |pieces: Vec<Piece>| {
+        let release = move |pieces: Vec<FileExtent>| {
             let state = &mut *shared.state.lock();
             for piece in &pieces {
                 state.out_of_place -= piece.length / BLOCK;
                 state.allocator.release(written_extent(piece).run());
             }
         };
-        Ok(Prepared::Ready(Reservation::new(pieces.collect(), Box::new(release))))
+        Ok(AllocOutcome::Ready(OutOfPlaceExtents::new(pieces.collect(), Box::new(release))))
     }
 
-    /// Swaps reserved blocks into a file: see [`uringfs_file::Map::replace`].
+    /// Swaps reserved blocks into a file: see [`uringfs_file::Map::swap_extents`].
     ///
     /// # Errors
     /// As [`Self::allocate`].
@@ -212,9 +212,9 @@ impl Shared {
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         bytes: Range<u64>,
-        new_blocks: &mut Option<Reservation>,
-        begun: Generation,
-    ) -> Result<Prepared, Errno> {
+        new_blocks: &mut Option<OutOfPlaceExtents>,
+        begun: TruncateGeneration,
+    ) -> Result<AllocOutcome, Errno> {
         let attempt = self.try_swap_extents(&mut self.state.lock(), file, bytes, new_blocks, begun);
         self.outcome(attempt)
     }
@@ -224,19 +224,19 @@ impl Shared {
         state: &mut VolumeState,
         file: &Arc<OpenFile>,
         bytes: Range<u64>,
-        new_blocks: &mut Option<Reservation>,
-        begun: Generation,
-    ) -> Result<Prepared, Retry> {
+        new_blocks: &mut Option<OutOfPlaceExtents>,
+        begun: TruncateGeneration,
+    ) -> Result<AllocOutcome, Retry> {
         // Plus the remainders on both sides.
-        let extents = new_blocks.as_ref().map_or(0, |reserved| reserved.pieces().len()) + 2;
+        let extents = new_blocks.as_ref().map_or(0, |reserved| reserved.extents().len()) + 2;
         let (records, keep_free) = (Size::of_files(1, extents as u64), state.reserved_size());
         state.require_catalog_room(records, keep_free, Reserve::Keep, &ReadResults::default())?;
         if file.generation() != begun {
-            return Ok(Prepared::Ready(()));
+            return Ok(AllocOutcome::Ready(()));
         }
         let replacements: Vec<Extent> = new_blocks
             .take()
-            .map_or(Vec::new(), Reservation::take)
+            .map_or(Vec::new(), OutOfPlaceExtents::take)
             .iter()
             .map(written_extent)
             .collect();
@@ -248,14 +248,14 @@ impl Shared {
         state.dirty.insert(file.number, file.clone());
         state.changed_extents += freed.len() + extents;
         state.to_free.extend(freed);
-        Ok(Prepared::Ready(()))
+        Ok(AllocOutcome::Ready(()))
     }
 
     /// The event after which blocks become free: a commit, or quiescence.
     ///
     /// # Errors
     /// `NoSpace` when neither frees enough.
-    fn space_to_wait_for<T>(&self, state: &VolumeState, wanted: u64) -> Result<Prepared<T>, Retry> {
+    fn space_to_wait_for<T>(&self, state: &VolumeState, wanted: u64) -> Result<AllocOutcome<T>, Retry> {
         let pending = state.pending_blocks();
         let has_orphans = state.is_reclaiming || state.has_closed_orphans();
         if !has_orphans && state.available() + pending < wanted {
@@ -265,15 +265,15 @@ impl Shared {
             return Ok(self.after_commit());
         }
         match state.retired.last() {
-            Some((epoch, _)) => Ok(Prepared::AfterQuiescence(*epoch)),
+            Some((epoch, _)) => Ok(AllocOutcome::AfterQuiescence(*epoch)),
             None => Err(no_space()),
         }
     }
 
-    fn after_commit<T>(&self) -> Prepared<T> {
+    fn after_commit<T>(&self) -> AllocOutcome<T> {
         let group_commit = self.group_commit.clone();
         let next = group_commit.next();
-        Prepared::AfterCommit(group_commit.wait_async(next))
+        AllocOutcome::AfterCommit(group_commit.wait_async(next))
     }
 
     /// Sets a file's size in bytes; frees the blocks beyond a smaller one.
@@ -337,7 +337,7 @@ fn no_space() -> Retry {
 }
 
 /// The written extent for a segment of a file.
-fn written_extent(piece: &Piece) -> Extent {
+fn written_extent(piece: &FileExtent) -> Extent {
     Extent {
         offset: piece.offset / BLOCK,
         start: piece.address / BLOCK,
@@ -449,18 +449,18 @@ mod tests {
         let open = shared.state.lock().open.values().find_map(Weak::upgrade).unwrap();
         let space = || shared.state.lock().allocator.space();
         let before = space();
-        let Ok(Prepared::Ready(mut reservation)) = shared.reserve_space(8 * BLOCK) else {
+        let Ok(AllocOutcome::Ready(mut reservation)) = shared.reserve_space(8 * BLOCK) else {
             panic!("no room")
         };
         let begun = open.generation();
         shared.truncate_to_zero(&open);
         let prepared = shared.allocate(&open, 0..8, &mut reservation, begun);
-        assert!(matches!(prepared, Ok(Prepared::Ready(()))) && open.is_empty());
+        assert!(matches!(prepared, Ok(AllocOutcome::Ready(()))) && open.is_empty());
         drop(reservation);
         assert_eq!(space(), before);
         // A write that begins now gets blocks.
-        let mut none = Promise::default();
+        let mut none = SpaceReservation::default();
         let prepared = shared.allocate(&open, 0..8, &mut none, open.generation());
-        assert!(matches!(prepared, Ok(Prepared::Ready(()))) && !open.is_empty());
+        assert!(matches!(prepared, Ok(AllocOutcome::Ready(()))) && !open.is_empty());
     }
 }

@@ -364,7 +364,7 @@ mod tests {
     use uringfs_buffer::Buffer;
     use uringfs_device::Device;
     use uringfs_device::backend::memory::Memory;
-    use uringfs_file::Size as Length;
+    use uringfs_file::FallocateSize as Length;
     use uringfs_reactor::{Reactor, ReactorOptions};
 
     use super::*;

@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
 
 use rustix::io::Errno;
-use uringfs_file::Commit;
+use uringfs_file::CommitFuture;
 use uringfs_reactor::ForkDetector;
 use uringfs_sync::{Condvar, Mutex};
 
@@ -115,7 +115,7 @@ impl GroupCommit {
     }
 
     /// [`Self::wait`] for a task.
-    pub(crate) fn wait_async(self: Arc<Self>, number: CommitNumber) -> Commit {
+    pub(crate) fn wait_async(self: Arc<Self>, number: CommitNumber) -> CommitFuture {
         let mut ticket = None;
         Box::pin(poll_fn(move |context| {
             if self.is_forked() {

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uringfs_file::Commit;
+use uringfs_file::CommitFuture;
 
 use crate::catalog::{MAX_RECORDS, Record, Table};
 use crate::core::blocking::WaitMode;
@@ -119,7 +119,7 @@ impl Shared {
     }
 
     /// Reads one record that a file's map needs.
-    pub(crate) fn read_async(self: Arc<Self>, request: ReadRequest) -> Commit {
+    pub(crate) fn read_async(self: Arc<Self>, request: ReadRequest) -> CommitFuture {
         Box::pin(async move {
             let loaded =
                 self.load_result(WaitMode::Async, request, &mut ReadResults::default()).await;

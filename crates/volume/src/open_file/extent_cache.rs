@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use crossbeam_utils::CachePadded;
 
-use uringfs_file::Window;
+use uringfs_file::ExtentWindow;
 use uringfs_sync::SeqCount;
 use uringfs_sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -75,7 +75,7 @@ impl ExtentCache {
 
     /// Caches the extent that holds `offset`, of a file with this many extents and bytes. Only the holder of the
     /// file's lock for changes may call this: not two threads at once, and not during [`Self::invalidate`].
-    pub(crate) fn insert(&self, offset: u64, window: Window, extents: u64, size: u64) {
+    pub(crate) fn insert(&self, offset: u64, window: ExtentWindow, extents: u64, size: u64) {
         let table = self.0.table.get_or_init(|| Table::new(extents, size));
         if !self.has_room(offset) {
             return;
@@ -123,8 +123,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// An extent of one mebibyte. The extents lie in reverse order.
-    fn piece(number: u64) -> Window {
-        Window { start: number * MIB, end: (number + 1) * MIB, address: (1000 - number) * MIB }
+    fn piece(number: u64) -> ExtentWindow {
+        ExtentWindow { start: number * MIB, end: (number + 1) * MIB, address: (1000 - number) * MIB }
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
         extent_cache.insert(0, piece(0), 2, 4 * MIB);
         let far = 64 * MIB;
         assert!(!extent_cache.has_room(far));
-        extent_cache.insert(far, Window { start: far, end: far + MIB, address: 0 }, 2, 4 * MIB);
+        extent_cache.insert(far, ExtentWindow { start: far, end: far + MIB, address: 0 }, 2, 4 * MIB);
         assert_eq!(extent_cache.address(0, 1), Some(1000 * MIB));
         assert_eq!(extent_cache.address(far, far + 1), None);
     }
@@ -173,7 +173,7 @@ mod loom_tests {
     fn loom_no_reader_gets_a_stale_or_mixed_entry() {
         loom::model(|| {
             let extent_cache = loom::sync::Arc::new(ExtentCache::new());
-            let old = Window { start: 0, end: 8192, address: 100 };
+            let old = ExtentWindow { start: 0, end: 8192, address: 100 };
             extent_cache.insert(4096, old, 1, 8192);
             let gone = loom::sync::Arc::new(AtomicU64::new(0));
             let (writer_cache, writer_gone) = (extent_cache.clone(), gone.clone());
@@ -182,7 +182,7 @@ mod loom_tests {
                 writer_gone.store(1, Ordering::Release);
                 writer_cache.insert(
                     4096,
-                    Window { start: 4096, end: 16384, address: 5096 },
+                    ExtentWindow { start: 4096, end: 16384, address: 5096 },
                     1,
                     8192,
                 );

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
-use uringfs_file::{Durable, Generation, Glance, Refusal, Window, WriteLock};
+use uringfs_file::{SyncScope, TruncateGeneration, HotExtent, Refusal, ExtentWindow, FileState};
 use zerocopy::IntoBytes;
 
 use crate::blocks::{BLOCK, Run};
@@ -29,11 +29,11 @@ pub(crate) struct Snapshot {
 pub(crate) struct OpenFile {
     pub(crate) number: InodeNumber,
     /// The write lock of all handles.
-    pub(crate) lock: Arc<WriteLock>,
+    pub(crate) lock: Arc<FileState>,
     snapshot: ArcSwap<Snapshot>,
     /// The largest known written extent of the snapshot, and whether the next read updates the access time. Readers
     /// look here first.
-    hot_extent: Arc<Glance>,
+    hot_extent: Arc<HotExtent>,
     write_hints: CachePadded<WriteHints>,
     /// Other extents that were looked up before.
     extent_cache: ExtentCache,
@@ -99,7 +99,7 @@ struct UncommittedState {
     /// block of the last change.
     largest_hints: [u64; 2],
     /// The published hot extent.
-    window: Window,
+    window: ExtentWindow,
     /// Written blocks were unmapped or made unwritten.
     has_unmapped: bool,
     /// The last commit that took changes.
@@ -128,15 +128,15 @@ impl OpenFile {
             modified: None,
             accessed: None,
             largest_hints: [largest; 2],
-            window: Window::default(),
+            window: ExtentWindow::default(),
             has_unmapped: false,
             taken_by,
             is_queued: false,
         };
         let snapshot = Snapshot::new(extents, inode.size);
         uncommitted.window = uncommitted.largest_window(&snapshot);
-        let hot_extent = Glance::new(uncommitted.window);
-        hot_extent.set_unread(inode.is_access_due(Time::now()));
+        let hot_extent = HotExtent::new(uncommitted.window);
+        hot_extent.set_atime_due(inode.is_access_due(Time::now()));
         let write_hints = WriteHints {
             modified: AtomicI64::new(0),
             set_id: AtomicBool::new(inode.lent_rights() != 0),
@@ -159,7 +159,7 @@ impl OpenFile {
     }
 
     /// The hot extent, where reads look first.
-    pub(crate) fn hot_extent(&self) -> &Arc<Glance> {
+    pub(crate) fn hot_extent(&self) -> &Arc<HotExtent> {
         &self.hot_extent
     }
 
@@ -212,11 +212,11 @@ impl OpenFile {
     }
 
     /// The commit that makes the file durable: `next` if there are changes, else the last that took some. Changed
-    /// times count only for [`Durable::Everything`].
-    pub(crate) fn commit_to_await(&self, next: CommitNumber, what: Durable) -> CommitNumber {
+    /// times count only for [`SyncScope::Everything`].
+    pub(crate) fn commit_to_await(&self, next: CommitNumber, what: SyncScope) -> CommitNumber {
         let uncommitted = self.uncommitted.lock();
         let has_data = uncommitted.is_inode_changed || !uncommitted.changed.is_empty();
-        let has_times = what == Durable::Everything && uncommitted.modified.is_some();
+        let has_times = what == SyncScope::Everything && uncommitted.modified.is_some();
         if has_data || has_times { next } else { uncommitted.taken_by }
     }
 
@@ -242,22 +242,22 @@ impl OpenFile {
             uncommitted.accessed = None;
         }
         let is_due = uncommitted.modified.is_some() || inode.is_access_due(Time::now());
-        self.hot_extent.set_unread(is_due);
+        self.hot_extent.set_atime_due(is_due);
         write_hints.set_id.store(inode.lent_rights() != 0, Ordering::Relaxed);
     }
 
     /// True if a read now updates the access time.
     #[inline]
     pub(crate) fn is_atime_due(&self) -> bool {
-        self.hot_extent.is_unread()
+        self.hot_extent.is_atime_due()
     }
 
     /// Updates the access time; false if another read did.
     pub(crate) fn update_atime(&self) -> bool {
         let uncommitted = &mut *self.uncommitted.lock();
-        let is_due = self.hot_extent.is_unread();
+        let is_due = self.hot_extent.is_atime_due();
         if is_due {
-            self.hot_extent.set_unread(false);
+            self.hot_extent.set_atime_due(false);
             uncommitted.accessed = Some(Time::now());
         }
         is_due
@@ -279,7 +279,7 @@ impl OpenFile {
         uncommitted.modified = Some(now);
         // Once per tick of the clock: otherwise every read after a write would update the access time.
         if self.write_hints.modified.swap(now.word(), Ordering::Relaxed) != now.word() {
-            self.hot_extent.set_unread(true);
+            self.hot_extent.set_atime_due(true);
         }
     }
 
@@ -359,12 +359,12 @@ impl OpenFile {
         })
     }
 
-    pub(crate) fn generation(&self) -> Generation {
+    pub(crate) fn generation(&self) -> TruncateGeneration {
         self.truncations.load(Ordering::Acquire)
     }
 
     /// The truncate generation and the size in it, read together under the lock.
-    pub(crate) fn end(&self) -> (Generation, u64) {
+    pub(crate) fn end(&self) -> (TruncateGeneration, u64) {
         let _uncommitted = self.uncommitted.lock();
         (self.generation(), self.snapshot.load().size())
     }
@@ -404,7 +404,7 @@ impl OpenFile {
     pub(crate) fn mark_written(
         &self,
         bytes: Range<u64>,
-        begun: Generation,
+        begun: TruncateGeneration,
         origin: WriteOrigin,
     ) -> Result<(), NotQueued> {
         let blocks = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
@@ -481,7 +481,7 @@ impl OpenFile {
     fn publish_hot_extent(&self, uncommitted: &mut UncommittedState, now: &Snapshot) {
         let window = uncommitted.largest_window(now);
         if std::mem::replace(&mut uncommitted.window, window) != window {
-            self.hot_extent.show(window);
+            self.hot_extent.publish(window);
         }
     }
 
@@ -549,10 +549,10 @@ impl UncommittedState {
     }
 
     /// The largest written extent that is known.
-    fn largest_window(&mut self, snapshot: &Snapshot) -> Window {
+    fn largest_window(&mut self, snapshot: &Snapshot) -> ExtentWindow {
         let written = self.largest_hints.iter().filter_map(|block| snapshot.window(*block));
         let Some(window) = written.max_by_key(|window| window.end - window.start) else {
-            return Window::default();
+            return ExtentWindow::default();
         };
         self.largest_hints[0] = window.start / BLOCK;
         window
@@ -570,13 +570,13 @@ impl Snapshot {
     }
 
     /// The written extent that holds `block`, up to the size.
-    fn window(&self, block: u64) -> Option<Window> {
+    fn window(&self, block: u64) -> Option<ExtentWindow> {
         let size = self.size();
         match self.extents.find(block) {
             Found::Extent(extent)
                 if extent.state == State::Written && extent.offset * BLOCK < size =>
             {
-                Some(Window {
+                Some(ExtentWindow {
                     start: extent.offset * BLOCK,
                     end: size.min(extent.end() * BLOCK),
                     address: extent.start * BLOCK,

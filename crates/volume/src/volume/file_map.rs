@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use uringfs_file::{
-    Commit, Durable, Generation, Map, Mapping, Place, Prepared, Promise, Reads, Refusal,
-    Reservation, View,
+    CommitFuture, SyncScope, TruncateGeneration, Map, Mapping, Place, AllocOutcome, SpaceReservation, AtimeUpdates, Refusal,
+    OutOfPlaceExtents, HotExtentReader,
 };
 use uringfs_reactor::ForkDetector;
 
@@ -37,10 +37,10 @@ pub(crate) struct VolumeMap {
 
 impl VolumeMap {
     /// The side effects of reads through this handle: they may update the access time.
-    fn reads(&self) -> Reads {
+    fn reads(&self) -> AtimeUpdates {
         match self.access_time {
-            AccessTime::Relative if !self.volume.is_read_only() => Reads::Tell,
-            AccessTime::Relative | AccessTime::Kept => Reads::TellNothing,
+            AccessTime::Relative if !self.volume.is_read_only() => AtimeUpdates::Enabled,
+            AccessTime::Relative | AccessTime::Kept => AtimeUpdates::Disabled,
         }
     }
 
@@ -51,7 +51,7 @@ impl VolumeMap {
     }
 
     fn is_atime_due(&self) -> bool {
-        self.file.is_atime_due() && self.reads() == Reads::Tell
+        self.file.is_atime_due() && self.reads() == AtimeUpdates::Enabled
     }
 
     /// True if a write must strip privileges: see [`crate::namespace::operations::strip_privileges`].
@@ -91,7 +91,7 @@ impl Map for VolumeMap {
     }
 
     #[inline]
-    fn written(&self, offset: u64, length: u64) -> Option<u64> {
+    fn written_address(&self, offset: u64, length: u64) -> Option<u64> {
         let end = offset.checked_add(length)?;
         self.file.address(offset, end).ok()
     }
@@ -104,7 +104,7 @@ impl Map for VolumeMap {
         BLOCK
     }
 
-    fn grows(&self) -> bool {
+    fn is_resizable(&self) -> bool {
         true
     }
 
@@ -112,40 +112,40 @@ impl Map for VolumeMap {
         self.volume.is_read_only()
     }
 
-    fn prepare(
+    fn allocate(
         &self,
         range: Range<u64>,
-        reservation: &mut Promise,
-        begun: Generation,
-    ) -> Result<Prepared, Errno> {
+        reservation: &mut SpaceReservation,
+        begun: TruncateGeneration,
+    ) -> Result<AllocOutcome, Errno> {
         self.check_process()?;
         let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
         if self.file.snapshot().extents.is_written(&blocks) && !self.volume.is_read_only() {
-            return Ok(Prepared::Ready(()));
+            return Ok(AllocOutcome::Ready(()));
         }
         self.volume.shared.allocate(&self.file, blocks, reservation, begun)
     }
 
-    fn promise(&self, bytes: u64) -> Result<Prepared<Promise>, Errno> {
+    fn reserve_space(&self, bytes: u64) -> Result<AllocOutcome<SpaceReservation>, Errno> {
         self.check_process()?;
         self.volume.shared.reserve_space(bytes)
     }
 
-    fn abandon(&self) -> bool {
+    fn retire_if_unlinked(&self) -> bool {
         self.volume.shared.abandon(&self.file)
     }
 
-    fn reserve(&self, range: Range<u64>) -> Result<Prepared<Reservation>, Errno> {
+    fn allocate_out_of_place(&self, range: Range<u64>) -> Result<AllocOutcome<OutOfPlaceExtents>, Errno> {
         self.check_process()?;
         self.volume.shared.reserve_out_of_place(&self.file, range.start / BLOCK..range.end / BLOCK)
     }
 
-    fn replace(
+    fn swap_extents(
         &self,
         range: Range<u64>,
-        new_blocks: &mut Option<Reservation>,
-        begun: Generation,
-    ) -> Result<Prepared, Errno> {
+        new_blocks: &mut Option<OutOfPlaceExtents>,
+        begun: TruncateGeneration,
+    ) -> Result<AllocOutcome, Errno> {
         self.volume.shared.swap_extents(&self.file, range, new_blocks, begun)
     }
 
@@ -154,13 +154,13 @@ impl Map for VolumeMap {
         Ok(())
     }
 
-    fn remove(&self, range: Range<u64>) -> Result<(), Errno> {
+    fn punch_hole(&self, range: Range<u64>) -> Result<(), Errno> {
         let blocks = range.start / BLOCK..range.end / BLOCK;
         self.volume.shared.remove(&self.file, blocks);
         Ok(())
     }
 
-    fn unwrite(&self, range: Range<u64>) -> Result<(), Errno> {
+    fn mark_unwritten(&self, range: Range<u64>) -> Result<(), Errno> {
         self.file.mark_unwritten(range.start / BLOCK..range.end / BLOCK);
         self.volume.mark_dirty(&self.file);
         Ok(())
@@ -170,27 +170,27 @@ impl Map for VolumeMap {
         self.file.snapshot().extents.blocks() * BLOCK
     }
 
-    fn generation(&self) -> Generation {
+    fn generation(&self) -> TruncateGeneration {
         self.file.generation()
     }
 
-    fn end(&self) -> (Generation, u64) {
+    fn generation_and_size(&self) -> (TruncateGeneration, u64) {
         self.file.end()
     }
 
-    fn wrote(&self, range: Range<u64>, begun: Generation) {
+    fn mark_written(&self, range: Range<u64>, begun: TruncateGeneration) {
         self.volume.mark_written(&self.file, range, begun, WriteOrigin::Direct);
     }
 
-    fn wrote_back(&self, range: Range<u64>, begun: Generation) {
+    fn mark_written_back(&self, range: Range<u64>, begun: TruncateGeneration) {
         self.volume.mark_written(&self.file, range, begun, WriteOrigin::Writeback);
     }
 
-    fn commit(&self, what: Durable) -> Option<Commit> {
+    fn commit(&self, what: SyncScope) -> Option<CommitFuture> {
         self.volume.commit_for(&self.file, what)
     }
 
-    fn flush_failed(&self) {
+    fn note_flush_failure(&self) {
         self.volume.shared.group_commit.fail();
     }
 
@@ -198,7 +198,7 @@ impl Map for VolumeMap {
         self.volume.shared.group_commit.has_failed()
     }
 
-    fn lost_bytes(&self) {
+    fn note_lost_writes(&self) {
         let shared = &self.volume.shared;
         shared.has_lost_writes.store(true, Ordering::Release);
         let lost = &mut *shared.lost_writes.lock();
@@ -208,16 +208,16 @@ impl Map for VolumeMap {
         lost.insert(self.file.number);
     }
 
-    fn take_lost_bytes(&self) -> bool {
+    fn take_lost_writes(&self) -> bool {
         self.volume.shared.lost_writes.lock().remove(&self.file.number)
     }
 
-    fn view(&self) -> View {
-        View::new(self.file.hot_extent().clone(), self.reads())
+    fn hot_extent(&self) -> HotExtentReader {
+        HotExtentReader::new(self.file.hot_extent().clone(), self.reads())
     }
 
     #[inline]
-    fn simple_read(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
+    fn fast_read_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
         let end = offset.checked_add(length).ok_or(Refusal::Size)?;
         if self.is_atime_due() {
             return Err(Refusal::Noted);
@@ -226,7 +226,7 @@ impl Map for VolumeMap {
     }
 
     #[inline]
-    fn simple_write(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
+    fn fast_write_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
         if self.file.is_mtime_due() || self.must_strip_privileges() || self.fork.is_forked() {
             return Err(Refusal::Noted);
         }
@@ -239,7 +239,7 @@ impl Map for VolumeMap {
         }
     }
 
-    fn note_write(&self) -> Option<Commit> {
+    fn note_write(&self) -> Option<CommitFuture> {
         if let Err(errno) = self.check_process() {
             return Some(Box::pin(ready(Err(errno))));
         }
@@ -247,7 +247,7 @@ impl Map for VolumeMap {
         self.must_strip_privileges().then(|| {
             let (volume, file) = (self.volume.clone(), self.file.clone());
             let is_superuser = self.is_superuser;
-            let stripped: Commit = Box::pin(async move {
+            let stripped: CommitFuture = Box::pin(async move {
                 let stripped =
                     volume.change(WaitMode::Async, strip_privileges(&file, is_superuser)).await;
                 stripped.map_err(|error| error.errno())

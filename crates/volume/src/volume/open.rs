@@ -47,7 +47,7 @@ impl Volume {
                 self.change(mode, strip_privileges(&map.file, map.is_superuser)).await?;
             }
             // Check the cache first: what is written back in between is in the map by then.
-            if lock.has_unsaved() || !map.file.is_empty() {
+            if lock.has_dirty() || !map.file.is_empty() {
                 self.shared.truncate_to_zero(&map.file);
             }
             map.update_mtime();

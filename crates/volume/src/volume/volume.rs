@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use uringfs_device::Device;
-use uringfs_file::{Commit, Durable, File, Generation};
+use uringfs_file::{CommitFuture, SyncScope, File, TruncateGeneration};
 use uringfs_reactor::quiescence;
 
 use crate::blocks::BLOCK;
@@ -344,7 +344,7 @@ impl Volume {
             self.shared.state.lock().open.values().filter_map(Weak::upgrade).collect();
         let mut saved = Ok(());
         for file in open {
-            if let Some(save) = file.lock.save() {
+            if let Some(save) = file.lock.write_back() {
                 saved = saved.and(mode.wait(save).await);
             }
         }
@@ -378,7 +378,7 @@ impl Volume {
         &self,
         file: &Arc<OpenFile>,
         bytes: Range<u64>,
-        begun: Generation,
+        begun: TruncateGeneration,
         origin: WriteOrigin,
     ) {
         if file.mark_written(bytes.clone(), begun, origin).is_err() {
@@ -389,9 +389,9 @@ impl Volume {
         }
     }
 
-    /// The commit that makes a file durable, if there is one to wait for; with [`Durable::Everything`], also names and
+    /// The commit that makes a file durable, if there is one to wait for; with [`SyncScope::Everything`], also names and
     /// attributes.
-    pub(crate) fn commit_for(&self, file: &OpenFile, what: Durable) -> Option<Commit> {
+    pub(crate) fn commit_for(&self, file: &OpenFile, what: SyncScope) -> Option<CommitFuture> {
         if self.is_read_only() {
             return None;
         }
@@ -407,7 +407,7 @@ impl Volume {
             let of_file = file.commit_to_await(next, what);
             let has_changes = state.overlay.waiting().changes > 0;
             let of_all = if has_changes { next } else { next - 1 };
-            (next, if what == Durable::Everything { of_file.max(of_all) } else { of_file })
+            (next, if what == SyncScope::Everything { of_file.max(of_all) } else { of_file })
         };
         // A commit in progress may have flushed before the last writes: wait for the next.
         let number = group_commit.commit_to_await(number)?.max(next);

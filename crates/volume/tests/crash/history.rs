@@ -6,7 +6,7 @@ use std::ops::Range;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_file::{Ask, File};
+use uringfs_file::{FileOp, File};
 use uringfs_reactor::Reactor;
 use uringfs_volume::{Follow, FormatOptions, OpenOptions, SetXattr, Time, Volume, VolumeOptions};
 
@@ -212,7 +212,7 @@ impl<'r> Run<'r> {
         let model = &mut self.history.model;
         model.step = step;
         let wait =
-            |operation: Ask<Result<(), Errno>>| assert_eq!(reactor.block_on(operation), Ok(()));
+            |operation: FileOp<Result<(), Errno>>| assert_eq!(reactor.block_on(operation), Ok(()));
         // The guarantee when the write has completed.
         let mut durable = None;
         match operation {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::rc::Rc;
 
-use uringfs_file::Size;
+use uringfs_file::FallocateSize;
 use uringfs_volume::{Rename, Time};
 
 use crate::found::{Content, Entry, Found};
@@ -247,11 +247,11 @@ impl Model {
         *self.layout_mut(file) = Layout::default();
     }
 
-    pub fn allocate(&mut self, file: Id, range: Range<usize>, size: Size) {
+    pub fn allocate(&mut self, file: Id, range: Range<usize>, size: FallocateSize) {
         for block in blocks_around(range.clone()) {
             self.cell_of(file, block);
         }
-        if size == Size::Extend && range.end > self.layout_mut(file).size {
+        if size == FallocateSize::Extend && range.end > self.layout_mut(file).size {
             self.zero_tail(file);
             self.layout_mut(file).size = range.end;
         }
@@ -262,7 +262,7 @@ impl Model {
         self.layout_mut(file).blocks.retain(|block, _| !whole.contains(block));
     }
 
-    pub fn zero_range(&mut self, file: Id, range: Range<usize>, size: Size) {
+    pub fn zero_range(&mut self, file: Id, range: Range<usize>, size: FallocateSize) {
         let whole = self.zero_ends(file, range.clone());
         for (_, block) in self.layout_mut(file).blocks.range_mut(whole) {
             block.is_written = false;

@@ -1,7 +1,7 @@
 //! Operations on a volume: a small alphabet whose words are all tried, and long words drawn from a
 //! seed.
 
-use uringfs_file::Size;
+use uringfs_file::FallocateSize;
 use uringfs_volume::Rename;
 
 use crate::drive::Random;
@@ -43,7 +43,7 @@ pub enum Operation {
         path: &'static str,
         offset: usize,
         length: usize,
-        size: Size,
+        size: FallocateSize,
     },
     PunchHole {
         path: &'static str,
@@ -54,7 +54,7 @@ pub enum Operation {
         path: &'static str,
         offset: usize,
         length: usize,
-        size: Size,
+        size: FallocateSize,
     },
     Move {
         path: &'static str,
@@ -121,10 +121,10 @@ pub const ALPHABET: [Operation; 24] = [
     SetSize { path: "/a", size: 700 },
     SetSize { path: "/a", size: 15_000 },
     Truncate { path: "/a" },
-    Allocate { path: "/a", offset: 0, length: 20_000, size: Size::Extend },
+    Allocate { path: "/a", offset: 0, length: 20_000, size: FallocateSize::Extend },
     PunchHole { path: "/a", offset: 4096, length: 4096 },
     PunchHole { path: "/a", offset: 100, length: 5500 },
-    ZeroRange { path: "/a", offset: 4096, length: 5000, size: Size::Extend },
+    ZeroRange { path: "/a", offset: 4096, length: 5000, size: FallocateSize::Extend },
     Move { path: "/a", new: "/b", how: Rename::Replace },
     Move { path: "/a", new: "/b", how: Rename::Exchange },
     Move { path: "/a", new: "/d/a", how: Rename::Replace },
@@ -159,7 +159,7 @@ fn draw(random: &mut Random) -> Operation {
     // One of eight goes to the held file, which may have no name any more.
     let file = if random.below(8) == 0 { HELD } else { path };
     let (offset, length) = (one_of(random, &OFFSETS), one_of(random, &LENGTHS));
-    let size = one_of(random, &[Size::Keep, Size::Extend]);
+    let size = one_of(random, &[FallocateSize::Keep, FallocateSize::Extend]);
     let volatile_or = |ends, one_in: u64, random: &mut Random| match random.below(one_in) {
         0 => ends,
         _ => Ends::Volatile,

@@ -10,7 +10,7 @@ use crate::workload::IoOp;
 use ::uringfs::Target as DeviceTarget;
 use ::uringfs::{
     Access, Advice, Buffer, BufferPool, BufferedWait, Cache, Completion, Counter, Device, Errno,
-    File, Options, Payload, Reactor, SubmitError, Token, Tokens, WriteLock,
+    File, Options, Payload, Reactor, SubmitError, Token, Tokens, FileState,
 };
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -288,7 +288,7 @@ impl Slot {
 /// once, and its queue is chosen once.
 struct SharedDevice {
     device: Device,
-    lock: Arc<WriteLock>,
+    lock: Arc<FileState>,
 }
 
 /// Drops the cached data of a file, if it has a cache.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use uringfs::{
     Access, AccessTime, Buffer, Device, Errno, File, FileKind, FileOptions, Follow, OpenOptions,
-    Reactor, ReactorOptions, Size, Volume, VolumeErrorKind,
+    Reactor, ReactorOptions, FallocateSize, Volume, VolumeErrorKind,
 };
 
 /// The open volumes, by canonical path.
@@ -139,9 +139,9 @@ async fn lay_out(
     match content {
         InitialContent::Empty => Ok(()),
         InitialContent::Hole => file.set_size(size).await,
-        InitialContent::Reserved => file.allocate(0, size, Size::Keep).await,
+        InitialContent::Reserved => file.allocate(0, size, FallocateSize::Keep).await,
         InitialContent::Allocated | InitialContent::AllocatedIfPossible => {
-            file.allocate(0, size, Size::Extend).await
+            file.allocate(0, size, FallocateSize::Extend).await
         }
         InitialContent::Zeros | InitialContent::Random => fill(file, size, content, stop).await,
     }
