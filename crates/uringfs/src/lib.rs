@@ -54,9 +54,9 @@ pub use uringfs_reactor::{
 };
 pub use uringfs_ring::{Feature, Features};
 pub use uringfs_volume::{
-    AccessTime, AsyncVolume, CheckOptions, CheckReport, CheckStep, Credentials, DirectoryEntry,
-    Error as VolumeError, ErrorEvent, ErrorKind as VolumeErrorKind, Errors, FileKind, Finding,
-    Follow, FormatOptions, Inode, InodeNumber, OpenOptions, Rename, SetXattr, Statistics, Subject,
+    AtimePolicy, AsyncVolume, CheckOptions, CheckReport, CheckStep, Credentials, DirectoryEntry,
+    Error as VolumeError, ErrorEvent, ErrorKind as VolumeErrorKind, EventStream, FileKind, Finding,
+    Follow, FormatOptions, Inode, InodeNumber, OpenOptions, Rename, SetXattr, Statistics, BlockOwner,
     Time, Volume, VolumeOptions,
 };
 

@@ -36,11 +36,11 @@ mod blocks;
 // The error of every call.
 mod error;
 
-pub use crate::core::events::{ErrorEvent, Errors, Subject};
+pub use crate::core::events::{ErrorEvent, EventStream, BlockOwner};
 pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
 pub use error::{Error, ErrorKind};
-pub use namespace::credentials::{AccessTime, Credentials};
+pub use namespace::credentials::{AtimePolicy, Credentials};
 pub use namespace::directory::{DirectoryEntry, MAX_NAME_BYTES, Rename};
 pub use namespace::open_options::OpenOptions;
 pub use namespace::path::Follow;

@@ -169,7 +169,7 @@ fn an_invalid_list_is_refused_and_changes_nothing() {
 fn a_write_by_an_older_handle_clears_set_group_id() {
     let (volume, here) = (volume(), reactor());
     chmod(&volume, "/f", 0o2644);
-    let credentials = Credentials::Of { user: 1000, group: 100 };
+    let credentials = Credentials::User { user: 1000, group: 100 };
     let theirs = volume.open("/f", OpenOptions { credentials, ..OpenOptions::direct() }).unwrap();
     let write = || assert_eq!(here.block_on(theirs.write(Buffer::copy_of(b"1"), 0)).1, Ok(1));
     write();

@@ -7,11 +7,11 @@ use uringfs_device::{Device, Errno};
 use uringfs_file::{File, FallocateSize, Tokens};
 use uringfs_reactor::{Counter, Reactor, ReactorOptions, Token};
 use uringfs_volume::{
-    AccessTime, Credentials, Error, FileKind, Follow, FormatOptions, Inode, OpenOptions, SetXattr,
+    AtimePolicy, Credentials, Error, FileKind, Follow, FormatOptions, Inode, OpenOptions, SetXattr,
     Time, Volume,
 };
 
-const USER: Credentials = Credentials::Of { user: 1000, group: 100 };
+const USER: Credentials = Credentials::User { user: 1000, group: 100 };
 
 /// An access control list without named entries, with a mask: a mode cannot express it.
 const LIST: [u8; 36] = [
@@ -143,7 +143,7 @@ fn reads_update_the_access_time_by_relatime() {
     let file = volume.open("/a", create()).unwrap();
     machine.write(&file, 4096);
     set_times(&volume, "/a", Time::of_nanoseconds(1), Time::of_nanoseconds(2));
-    let kept = OpenOptions { access_time: AccessTime::Kept, ..OpenOptions::direct() };
+    let kept = OpenOptions { access_time: AtimePolicy::Never, ..OpenOptions::direct() };
     machine.read(&volume.open("/a", kept).unwrap());
     assert_eq!(inode(&volume, "/a").accessed, Time::of_nanoseconds(1));
     let refused = machine.count(Counter::FastPathAtime);

@@ -9,7 +9,7 @@ use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{File, FileOptions, Tokens, WriteLocking};
 use uringfs_reactor::{CompletionMode, Reactor, ReactorOptions, Token};
-use uringfs_volume::{ErrorEvent, ErrorKind, Errors, Follow, OpenOptions, Subject, Volume};
+use uringfs_volume::{ErrorEvent, ErrorKind, EventStream, Follow, OpenOptions, BlockOwner, Volume};
 
 const SIZE: u64 = 16 << 20;
 const BLOCK: usize = 4096;
@@ -33,14 +33,14 @@ fn create(volume: &Volume, reactor: &Reactor, path: &str, file: FileOptions) -> 
     file
 }
 
-fn taken(errors: &Errors) -> Vec<ErrorEvent> {
+fn taken(errors: &EventStream) -> Vec<ErrorEvent> {
     std::iter::from_fn(|| errors.try_next()).collect()
 }
 
 /// The event without its position on the device.
-fn summary(event: &ErrorEvent) -> (Subject, Op, u64, Errno) {
+fn summary(event: &ErrorEvent) -> (BlockOwner, Op, u64, Errno) {
     match event {
-        ErrorEvent::Request { of, op, length, errno, .. } => (*of, *op, *length, *errno),
+        ErrorEvent::Request { owner: of, op, length, errno, .. } => (*of, *op, *length, *errno),
         other => panic!("{other}"),
     }
 }
@@ -66,7 +66,7 @@ fn each_error_of_a_file_is_reported_once_with_its_range() {
             let others = create(&volume, &reactor, "/others", options);
             let file = create(&volume, &reactor, "/file", options);
             let inode = volume.inode("/file", Follow::Yes).unwrap().0;
-            let at = |block: usize| Subject::File { inode, offset: (block * BLOCK) as u64 };
+            let at = |block: usize| BlockOwner::File { inode, offset: (block * BLOCK) as u64 };
             let offset = |block: usize| (block * BLOCK) as u64;
             let length = BLOCK as u64;
 
@@ -109,7 +109,7 @@ fn each_error_of_a_file_is_reported_once_with_its_range() {
             let events = failing(&sim, &volume, Op::Flush, || {
                 assert_eq!(reactor.block_on(file.datasync()), Err(Errno::IO));
             });
-            let expected = vec![(Subject::Device, Op::Flush, 0, Errno::IO)];
+            let expected = vec![(BlockOwner::Device, Op::Flush, 0, Errno::IO)];
             assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
         }
     }
@@ -122,7 +122,7 @@ fn failed_flushes_of_a_commit_are_reported() {
     let events = failing(&sim, &volume, Op::Flush, || {
         assert_eq!(volume.sync().unwrap_err().errno(), Errno::IO);
     });
-    let expected = vec![(Subject::Device, Op::Flush, 0, Errno::IO)];
+    let expected = vec![(BlockOwner::Device, Op::Flush, 0, Errno::IO)];
     assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
 
     let (sim, volume) = made();
@@ -131,7 +131,7 @@ fn failed_flushes_of_a_commit_are_reported() {
         assert_eq!(volume.sync().unwrap_err().errno(), Errno::IO);
     });
     let of: Vec<_> = events.iter().map(|event| summary(event).0).collect();
-    assert_eq!(of, [Subject::Catalog]);
+    assert_eq!(of, [BlockOwner::Catalog]);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_slow_listener_gets_the_last_events_and_a_count() {
     let events = taken(&errors);
     assert_eq!(events.len() as u64 + errors.missed(), READS);
     assert!(errors.missed() > 0);
-    let (Subject::File { offset, .. }, ..) = summary(&events[events.len() - 1]) else {
+    let (BlockOwner::File { offset, .. }, ..) = summary(&events[events.len() - 1]) else {
         panic!("{:?}", events.last());
     };
     assert_eq!(offset, (READS - 1) % BLOCKS as u64 * BLOCK as u64);
@@ -160,7 +160,7 @@ fn a_slow_listener_gets_the_last_events_and_a_count() {
     assert!(reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0)).1.is_err());
     drop(file);
     volume.sync().unwrap();
-    assert_eq!(summary(&errors.try_next().unwrap()).0, Subject::Unknown);
+    assert_eq!(summary(&errors.try_next().unwrap()).0, BlockOwner::Unknown);
 }
 
 #[test]

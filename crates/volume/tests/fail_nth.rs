@@ -18,7 +18,7 @@ use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{File, FallocateSize};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
-    CheckOptions, Error, ErrorEvent, Errors, FormatOptions, OpenOptions, Rename, Volume,
+    CheckOptions, Error, ErrorEvent, EventStream, FormatOptions, OpenOptions, Rename, Volume,
 };
 
 const SIZE: u64 = 16 << 20;
@@ -77,7 +77,7 @@ impl ExpectedFiles {
 struct Worker<'w> {
     volume: &'w Volume,
     reactor: &'w Reactor,
-    errors: &'w Errors,
+    errors: &'w EventStream,
     expected: ExpectedFiles,
     reported: usize,
     flush_failed: bool,

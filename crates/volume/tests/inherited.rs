@@ -10,7 +10,7 @@ use uringfs_volume::{
     Credentials, FileKind, Follow, FormatOptions, Inode, OpenOptions, SetXattr, Volume,
 };
 
-const USER: Credentials = Credentials::Of { user: 1000, group: 100 };
+const USER: Credentials = Credentials::User { user: 1000, group: 100 };
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 const CAPABILITY: &str = "security.capability";
@@ -50,7 +50,7 @@ fn files_inherit_the_group_of_a_set_group_id_directory() {
     volume.make_directory("/d", 0o755).unwrap();
     let set = |inode: &mut Inode| (inode.group, inode.permissions) = (50, 0o2775);
     volume.set_attributes("/d", Follow::No, set).unwrap();
-    open(&volume, "/d/file", 0o2755, Credentials::Trusted);
+    open(&volume, "/d/file", 0o2755, Credentials::Superuser);
     open(&volume, "/d/theirs", 0o2755, USER);
     open(&volume, "/d/locked", 0o2745, USER);
     volume.make_directory("/d/directory", 0o700).unwrap();
@@ -74,7 +74,7 @@ fn files_inherit_the_default_list_of_a_directory() {
     volume.make_directory("/d", 0o755).unwrap();
     let handed_on = list([7, 6, 5, 7, 1]);
     volume.set_xattr("/d", Follow::No, DEFAULT, &handed_on, SetXattr::Either).unwrap();
-    open(&volume, "/d/file", 0o640, Credentials::Trusted);
+    open(&volume, "/d/file", 0o640, Credentials::Superuser);
     volume.make_directory("/d/directory", 0o777).unwrap();
     volume.make_symlink(b"file", "/d/link").unwrap();
     drop(volume);
@@ -94,7 +94,7 @@ fn files_inherit_the_default_list_of_a_directory() {
     // A minimal list becomes the mode.
     let plain = [&list([6, 0, 4, 0, 0])[..12], &list([6, 0, 4, 0, 0])[20..28], &[32, 0], &[0; 6]];
     volume.set_xattr("/d", Follow::No, DEFAULT, &plain.concat(), SetXattr::Either).unwrap();
-    open(&volume, "/d/plain", 0o777, Credentials::Trusted);
+    open(&volume, "/d/plain", 0o777, Credentials::Superuser);
     assert_eq!(inode(&volume, "/d/plain").permissions, 0o640);
     assert_eq!(xattr(&volume, "/d/plain", ACCESS), None);
 }
@@ -103,7 +103,7 @@ fn files_inherit_the_default_list_of_a_directory() {
 fn changing_a_file_removes_its_capability() {
     let (device, volume) = volume();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-    open(&volume, "/a", 0o755, Credentials::Trusted);
+    open(&volume, "/a", 0o755, Credentials::Superuser);
     drop(volume);
     let volume = Volume::open_on(device).unwrap();
     let write = |file: &File| {
@@ -114,7 +114,7 @@ fn changing_a_file_removes_its_capability() {
         volume.set_xattr("/a", Follow::No, CAPABILITY, b"all", SetXattr::Create).unwrap();
     };
     let is_gone = || assert_eq!(xattr(&volume, "/a", CAPABILITY), None);
-    for credentials in [Credentials::Trusted, USER] {
+    for credentials in [Credentials::Superuser, USER] {
         // Found in the catalog at open, then set while the file is open.
         give();
         volume.sync().unwrap();

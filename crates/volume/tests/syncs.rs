@@ -16,7 +16,7 @@ use uringfs_device::backend::sim::{WriteCache, Crash, Fault, Rule, Sim, SimOptio
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::File;
 use uringfs_reactor::Reactor;
-use uringfs_volume::{ErrorEvent, Follow, OpenOptions, Rename, Subject, Volume};
+use uringfs_volume::{ErrorEvent, Follow, OpenOptions, Rename, BlockOwner, Volume};
 
 const BLOCK: usize = 4096;
 
@@ -287,9 +287,9 @@ fn a_loss_of_a_closed_file_is_reported_by_volume_and_handles() {
     assert_eq!(sync(&volume.open("/file", OpenOptions::default()).unwrap()), Ok(()));
     assert_eq!(first_byte(&reactor, &volume, "/file"), Ok(1));
     let inode = volume.inode("/file", Follow::Yes).unwrap().0;
-    let of = Subject::File { inode, offset: 0 };
+    let of = BlockOwner::File { inode, offset: 0 };
     let events: Vec<_> = std::iter::from_fn(|| errors.try_next()).collect();
-    let is_that = |event: &ErrorEvent| matches!(event, ErrorEvent::Request { of: found, op: Op::Write, .. } if *found == of);
+    let is_that = |event: &ErrorEvent| matches!(event, ErrorEvent::Request { owner: found, op: Op::Write, .. } if *found == of);
     assert!(events.len() == 1 && events.iter().all(is_that), "{events:?}");
 }
 

@@ -14,7 +14,7 @@ use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 use uringfs_device::{Access, Device, Errno, Op};
 use uringfs_file::{File, FileOptions};
 use uringfs_volume::{
-    AccessTime, CheckOptions, ErrorKind, FileKind, Follow, Inode, OpenOptions, Time, Volume,
+    AtimePolicy, CheckOptions, ErrorKind, FileKind, Follow, Inode, OpenOptions, Time, Volume,
 };
 
 const BLOCK: u64 = 4096;
@@ -78,7 +78,7 @@ fn assert_whole(device: &Device, image: &str, place: &str) {
 fn assert_contents(volume: &Volume, image: &str, place: &str) {
     assert_eq!(volume.label(), "of version 2", "{place}");
     let reactor = reactor();
-    let kept = OpenOptions { access_time: AccessTime::Kept, ..OpenOptions::direct() };
+    let kept = OpenOptions { access_time: AtimePolicy::Never, ..OpenOptions::direct() };
     let holds = |path: &str, offset: u64, length: usize| {
         let file = volume.open(path, kept).unwrap();
         let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(length), offset));

@@ -128,7 +128,7 @@ impl CatalogRoom {
     }
 
     /// The size of the records in the log, which the next commit moves into redb.
-    pub(crate) fn logged(self) -> Size {
+    pub(crate) fn logged_size(self) -> Size {
         self.logged
     }
 

@@ -39,11 +39,11 @@ impl VolumeState {
             return Ok(());
         }
         let has_room = self.reserve_catalog_room(more + keep_free, reserve)?;
-        if has_room && self.overlay.waiting().changes < MAX_UNCOMMITTED_RECORDS {
+        if has_room && self.overlay.waiting_size().changes < MAX_UNCOMMITTED_RECORDS {
             return Ok(());
         }
         let uncommitted =
-            self.overlay.size() + self.uncollected_size() + self.catalog_room.logged();
+            self.overlay.size() + self.uncollected_size() + self.catalog_room.logged_size();
         match results.is_last_try || uncommitted == Size::default() {
             // A commit makes room, or shows that there is none.
             false => {

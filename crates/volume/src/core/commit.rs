@@ -96,7 +96,7 @@ impl Shared {
         let (closed, before) = {
             let state = &mut *self.state.lock();
             state.is_reclaiming = true;
-            (state.take_closed_orphans(), state.overlay.waiting().changes)
+            (state.take_closed_orphans(), state.overlay.waiting_size().changes)
         };
         let reclaimed = self.reclaim_each(closed, before);
         self.state.lock().is_reclaiming = false;
@@ -178,7 +178,7 @@ impl Shared {
     /// True if the next commit has room to reclaim more. It always reclaims something, so that there is progress.
     fn can_reclaim_more(self: &Arc<Self>, before: u64) -> Result<bool, Error> {
         run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
-            let waiting = state.overlay.waiting().changes;
+            let waiting = state.overlay.waiting_size().changes;
             let has_room = state.reserve_catalog_room(state.reserved_size(), Reserve::Use)?;
             Ok(waiting <= before || waiting < COMMIT_THRESHOLD_RECORDS && has_room)
         }))
@@ -189,7 +189,7 @@ impl Shared {
     fn preallocate(self: &Arc<Self>) -> Result<(), Error> {
         run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
             let wanted =
-                self.catalog.wanted_blocks(state.overlay.waiting() + state.uncollected_size());
+                self.catalog.wanted_blocks(state.overlay.waiting_size() + state.uncollected_size());
             state.preallocate_for_catalog(wanted, Prealloc::BestEffort).map(drop)
         }))
     }
@@ -424,7 +424,7 @@ mod tests {
         drop(file);
         volume.remove("/f").unwrap();
         assert_eq!(volume.shared.reclaim_orphans().unwrap(), Reclaimed::Partial);
-        let waiting = volume.shared.state.lock().overlay.waiting().changes;
+        let waiting = volume.shared.state.lock().overlay.waiting_size().changes;
         assert!(waiting <= COMMIT_THRESHOLD_RECORDS + 2 * BATCH as u64, "{waiting}");
         drop(volume);
         let volume = open();

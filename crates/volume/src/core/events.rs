@@ -28,7 +28,7 @@ pub enum ErrorEvent {
     /// The device failed a request.
     Request {
         /// The owner of the bytes that the request read or wrote.
-        of: Subject,
+        owner: BlockOwner,
         /// The operation.
         op: Op,
         /// The device address where the request began, in bytes.
@@ -47,7 +47,7 @@ pub enum ErrorEvent {
 
 /// The owner of a device address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum BlockOwner {
     /// The whole device: the request was a flush.
     Device,
     /// The superblock.
@@ -68,13 +68,13 @@ pub enum Subject {
 impl fmt::Display for ErrorEvent {
     /// One line.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (of, op, address, length, errno) = match self {
+        let (owner, op, address, length, errno) = match self {
             ErrorEvent::Damage(line) => return out.write_str(line),
             ErrorEvent::Lost(errno) => {
                 return write!(out, "closing the volume: the last changes are lost: {errno}");
             }
-            ErrorEvent::Request { of, op, address, length, errno } => {
-                (of, op, address, length, errno)
+            ErrorEvent::Request { owner, op, address, length, errno } => {
+                (owner, op, address, length, errno)
             }
         };
         let op = match op {
@@ -84,16 +84,16 @@ impl fmt::Display for ErrorEvent {
             Op::Discard => "discarding",
             Op::WriteZeroes => "zeroing",
         };
-        match of {
-            Subject::Device => write!(out, "{op} the device")?,
-            Subject::Superblock => write!(out, "{op} the superblock")?,
-            Subject::Catalog => write!(out, "{op} {length} bytes of the catalog")?,
-            Subject::File { inode, offset } => {
+        match owner {
+            BlockOwner::Device => write!(out, "{op} the device")?,
+            BlockOwner::Superblock => write!(out, "{op} the superblock")?,
+            BlockOwner::Catalog => write!(out, "{op} {length} bytes of the catalog")?,
+            BlockOwner::File { inode, offset } => {
                 write!(out, "{op} {length} bytes of inode {} from {offset} on", inode.0)?;
             }
-            Subject::Unknown => write!(out, "{op} {length} bytes")?,
+            BlockOwner::Unknown => write!(out, "{op} {length} bytes")?,
         }
-        if *of != Subject::Device {
+        if *owner != BlockOwner::Device {
             write!(out, ", at {address} on the device")?;
         }
         write!(out, ": {errno}")?;
@@ -112,11 +112,11 @@ impl ErrorEvent {
 /// A volume that knows the owners of its blocks.
 pub(crate) trait OwnerLookup: Send + Sync {
     /// The owner of a device address. Searches every open file.
-    fn owner_of(&self, address: u64) -> Subject;
+    fn owner_of(&self, address: u64) -> BlockOwner;
 }
 
 /// A stream of a volume's errors, from its creation on: see [`Volume::errors`](crate::Volume::errors).
-pub struct Errors {
+pub struct EventStream {
     volume: Weak<dyn OwnerLookup>,
     queue: Arc<EventQueue>,
 }
@@ -141,7 +141,7 @@ enum UnresolvedEvent {
     Lost(Errno),
 }
 
-impl Errors {
+impl EventStream {
     /// The next event, if there is one.
     pub fn try_next(&self) -> Option<ErrorEvent> {
         let event = self.queue.state.lock().events.pop_front()?;
@@ -179,16 +179,16 @@ fn resolve(event: UnresolvedEvent, volume: Option<&dyn OwnerLookup>) -> ErrorEve
         UnresolvedEvent::Damage(line) => ErrorEvent::Damage(line),
         UnresolvedEvent::Lost(errno) => ErrorEvent::Lost(errno),
         UnresolvedEvent::Request(Failure { op, address, length, errno }) => {
-            let of = match op {
-                Op::Flush => Subject::Device,
-                _ => volume.map_or(Subject::Unknown, |volume| volume.owner_of(address)),
+            let owner = match op {
+                Op::Flush => BlockOwner::Device,
+                _ => volume.map_or(BlockOwner::Unknown, |volume| volume.owner_of(address)),
             };
-            ErrorEvent::Request { of, op, address, length, errno }
+            ErrorEvent::Request { owner, op, address, length, errno }
         }
     }
 }
 
-impl fmt::Debug for Errors {
+impl fmt::Debug for EventStream {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.queue.state.lock();
         write!(out, "EventStream: {} queued, {} missed", state.events.len(), state.missed)
@@ -252,12 +252,12 @@ impl Publisher {
         }
     }
 
-    pub(crate) fn subscribe(&self, volume: Weak<dyn OwnerLookup>) -> Errors {
+    pub(crate) fn subscribe(&self, volume: Weak<dyn OwnerLookup>) -> EventStream {
         let queue = Arc::<EventQueue>::default();
         let mut queues = self.queues.lock();
         queues.retain(|queue| queue.strong_count() > 0);
         queues.push(Arc::downgrade(&queue));
-        Errors { volume, queue }
+        EventStream { volume, queue }
     }
 }
 

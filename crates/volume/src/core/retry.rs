@@ -56,7 +56,7 @@ impl Shared {
         let (more, reserve) = (effects.changes.size(), effects.changes.reserve());
         state.require_catalog_room(more, state.reserved_size(), reserve, results)?;
         state.apply(effects);
-        if state.overlay.waiting().changes > COMMIT_THRESHOLD_RECORDS {
+        if state.overlay.waiting_size().changes > COMMIT_THRESHOLD_RECORDS {
             self.group_commit.request(self.group_commit.next());
         }
         Ok(done)
@@ -144,7 +144,7 @@ impl Shared {
             }
         };
         match read? {
-            CatalogRead::Record(value) => self.state.lock().overlay.learn(&watch, value),
+            CatalogRead::Record(value) => self.state.lock().overlay.insert_read(&watch, value),
             CatalogRead::Batch(records, next) => {
                 results.batches.push(ReadResult { request, records, next, watch });
             }
@@ -218,7 +218,7 @@ impl Shared {
 
     fn are_all_deleted(&self, watch: &Watch, keys: &Range<Vec<u8>>, records: &[Record]) -> bool {
         let overlay = &self.state.lock().overlay;
-        overlay.lay_over(&Changes::default(), watch, keys, records).is_empty()
+        overlay.merge_over(&Changes::default(), watch, keys, records).is_empty()
     }
 
     /// Waits for the next commit to end.

@@ -14,7 +14,7 @@ use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Access, Catalog, CatalogRoom, Key, Record, Size};
 use crate::core::catalog_blocks::Preallocated;
 use crate::core::device_lock::DeviceLock;
-use crate::core::events::{OwnerLookup, Publisher, Subject, Warnings};
+use crate::core::events::{OwnerLookup, Publisher, BlockOwner, Warnings};
 use crate::core::group_commit::GroupCommit;
 use crate::error::Error;
 use crate::namespace::transaction::{Orphan, ReadResults, Retry, Transaction, TransactionEffects};
@@ -119,16 +119,16 @@ impl Shared {
 }
 
 impl OwnerLookup for Shared {
-    fn owner_of(&self, address: u64) -> Subject {
+    fn owner_of(&self, address: u64) -> BlockOwner {
         let block = address / BLOCK;
         let open = {
             let state = self.state.lock();
             let superblock @ Superblock { catalog, log, .. } = &state.superblock;
             if catalog.iter().chain([log]).any(|run| (run.start..run.end()).contains(&block)) {
-                return Subject::Catalog;
+                return BlockOwner::Catalog;
             }
             if superblock.takes().any(|run| (run.start..run.end()).contains(&block)) {
-                return Subject::Superblock;
+                return BlockOwner::Superblock;
             }
             let open = state.open.iter();
             open.filter_map(|(number, file)| Some((*number, file.upgrade()?))).collect::<Vec<_>>()
@@ -141,10 +141,10 @@ impl OwnerLookup for Shared {
                 .find(|extent| (extent.start..extent.start + extent.length).contains(&block));
             if let Some(extent) = found {
                 let offset = (extent.offset + (block - extent.start)) * BLOCK + address % BLOCK;
-                return Subject::File { inode, offset };
+                return BlockOwner::File { inode, offset };
             }
         }
-        Subject::Unknown
+        BlockOwner::Unknown
     }
 }
 

@@ -6,9 +6,9 @@
 pub enum Credentials {
     /// The superuser: writes keep set-ID bits, and new files belong to uid and gid 0.
     #[default]
-    Trusted,
+    Superuser,
     /// A user, as a mount gets it from the kernel.
-    Of {
+    User {
         /// The uid that owns new files.
         user: u32,
         /// The gid that owns new files.
@@ -18,10 +18,10 @@ pub enum Credentials {
 
 /// When the access time of a file is updated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AccessTime {
+pub enum AtimePolicy {
     /// By the first read after a change, and once a day (`relatime`).
     #[default]
     Relative,
     /// Never (`noatime`).
-    Kept,
+    Never,
 }

@@ -4,7 +4,7 @@
 use uringfs_file::File;
 use uringfs_file::FileOptions;
 
-use crate::namespace::credentials::{AccessTime, Credentials};
+use crate::namespace::credentials::{AtimePolicy, Credentials};
 
 /// Options for opening a file. The default opens an existing file through the page cache.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,7 +20,7 @@ pub struct OpenOptions {
     /// The user that opens the file.
     pub credentials: Credentials,
     /// When reads update the access time.
-    pub access_time: AccessTime,
+    pub access_time: AtimePolicy,
     /// Switches of the file.
     pub file: FileOptions,
 }

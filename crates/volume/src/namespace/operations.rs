@@ -57,7 +57,7 @@ pub(crate) fn find_or_make(
         Err(Retry::Fail(error)) if error.errno() == Errno::NOENT => {
             let number = make(path, new)(transaction)?;
             let mut inode = transaction.inode(number)?;
-            if options.credentials != Credentials::Trusted && inode.group != new.group {
+            if options.credentials != Credentials::Superuser && inode.group != new.group {
                 // The creator may not be in that group, so the file must not run as it.
                 inode.permissions &= !(inode.lent_rights() & SET_GROUP);
                 transaction.put_inode(number, &inode);

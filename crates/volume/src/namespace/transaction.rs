@@ -163,14 +163,14 @@ impl<'v> Transaction<'v> {
         let keys = inode.0.to_be_bytes().to_vec()..end_of(inode);
         if self.is_new(Some(inode.0)) {
             let nothing = Watch::new(table, keys.clone());
-            return Ok(self.overlay.lay_over(&self.effects.changes, &nothing, &keys, &[]));
+            return Ok(self.overlay.merge_over(&self.effects.changes, &nothing, &keys, &[]));
         }
         let found = self.read_result(ReadRequest::All { table, inode })?;
         Ok(self.with_changes(found, keys))
     }
 
     fn with_changes(&self, found: &ReadResult, keys: Range<Vec<u8>>) -> Vec<Record> {
-        self.overlay.lay_over(&self.effects.changes, &found.watch, &keys, &found.records)
+        self.overlay.merge_over(&self.effects.changes, &found.watch, &keys, &found.records)
     }
 
     fn read_result(&self, request: ReadRequest) -> Result<&'v ReadResult, Retry> {

@@ -152,13 +152,13 @@ impl Pending {
     }
 
     /// Size of the changes that no commit has taken yet.
-    pub(crate) fn waiting(&self) -> Size {
+    pub(crate) fn waiting_size(&self) -> Size {
         self.current.size()
     }
 
     /// Size of all uncommitted changes.
     pub(crate) fn size(&self) -> Size {
-        self.committing.as_ref().map_or(Size::default(), |changes| changes.size()) + self.waiting()
+        self.committing.as_ref().map_or(Size::default(), |changes| changes.size()) + self.waiting_size()
     }
 
     /// Watches these records. Call it before reading them from the catalog.
@@ -184,7 +184,7 @@ impl Pending {
     }
 
     /// Caches the value that the catalog returned for the one watched record.
-    pub(crate) fn learn(&mut self, watch: &Watch, value: Option<Vec<u8>>) {
+    pub(crate) fn insert_read(&mut self, watch: &Watch, value: Option<Vec<u8>>) {
         let (table, key) = (watch.table, &watch.keys.start[..]);
         if self.changed(table, key).is_none() {
             let newer = watch.since.lock().get(table, key).cloned();
@@ -200,7 +200,7 @@ impl Pending {
 
     /// Merges all changes over `records`, `own` last. `records` are all that the catalog had in
     /// `keys`, in order, at some moment since the watch began.
-    pub(crate) fn lay_over(
+    pub(crate) fn merge_over(
         &self,
         own: &Changes,
         watch: &Watch,
@@ -288,7 +288,7 @@ mod tests {
     fn merged_since(pending: &Pending, watch: &Watch, catalog: &[&str]) -> String {
         let records = catalog.iter().map(|key| (name(key).bytes(), b"old".to_vec()));
         let records: Vec<Record> = records.collect();
-        let merged = pending.lay_over(&Changes::default(), watch, &watch.keys, &records);
+        let merged = pending.merge_over(&Changes::default(), watch, &watch.keys, &records);
         let words = merged.iter().map(|(key, value)| {
             format!("{}={}", String::from_utf8_lossy(&key[8..]), String::from_utf8_lossy(value))
         });
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(known(&pending, Key::Xattr(7, b"b")), Known::Nothing);
         pending.end_commit();
         assert_eq!(known(&pending, name("b")), Known::Value(b"1"));
-        assert_eq!((known(&pending, name("a")), pending.waiting().changes), (Known::Gone, 1));
+        assert_eq!((known(&pending, name("a")), pending.waiting_size().changes), (Known::Gone, 1));
         pending.begin_commit();
         pending.end_commit();
         assert_eq!(known(&pending, name("a")), Known::Gone);
@@ -403,22 +403,22 @@ mod tests {
             pending.watch(Table::Names, key.clone()..[&key[..], &[0]].concat())
         };
         let old = watched(&mut pending);
-        pending.learn(&old, None);
+        pending.insert_read(&old, None);
         assert_eq!(known(&pending, name("a")), Known::Gone);
         // A value that was read before a change and arrives after it is old.
         put(&mut pending, name("a"), "new");
-        pending.learn(&old, None);
+        pending.insert_read(&old, None);
         assert_eq!(known(&pending, name("a")), Known::Value(b"new"));
         pending.begin_commit();
-        pending.learn(&old, None);
+        pending.insert_read(&old, None);
         pending.end_commit();
         // The cached record may be evicted.
         pending.cache.remove(Table::Names, &name("a").bytes());
         assert_eq!(known(&pending, name("a")), Known::Nothing);
-        pending.learn(&old, None);
+        pending.insert_read(&old, None);
         assert_eq!(known(&pending, name("a")), Known::Value(b"new"));
         let new = watched(&mut pending);
-        pending.learn(&new, Some(b"newer".to_vec()));
+        pending.insert_read(&new, Some(b"newer".to_vec()));
         assert_eq!(known(&pending, name("a")), Known::Value(b"newer"));
     }
 

@@ -14,7 +14,7 @@ use uringfs_reactor::ForkDetector;
 
 use crate::blocks::BLOCK;
 use crate::core::blocking::WaitMode;
-use crate::namespace::credentials::AccessTime;
+use crate::namespace::credentials::AtimePolicy;
 use crate::namespace::operations::strip_privileges;
 use crate::open_file::open_file::{OpenFile, WriteOrigin};
 use crate::space::extent::State;
@@ -30,7 +30,7 @@ pub(crate) struct VolumeMap {
     pub(crate) volume: Volume,
     /// The handle was opened by the superuser, whose writes keep set-ID bits.
     pub(crate) is_superuser: bool,
-    pub(crate) access_time: AccessTime,
+    pub(crate) access_time: AtimePolicy,
     /// In the child of a fork nothing is written: the blocks may belong to other files by then.
     pub(crate) fork: ForkDetector,
 }
@@ -39,8 +39,8 @@ impl VolumeMap {
     /// The side effects of reads through this handle: they may update the access time.
     fn reads(&self) -> AtimeUpdates {
         match self.access_time {
-            AccessTime::Relative if !self.volume.is_read_only() => AtimeUpdates::Enabled,
-            AccessTime::Relative | AccessTime::Kept => AtimeUpdates::Disabled,
+            AtimePolicy::Relative if !self.volume.is_read_only() => AtimeUpdates::Enabled,
+            AtimePolicy::Relative | AtimePolicy::Never => AtimeUpdates::Disabled,
         }
     }
 

@@ -24,7 +24,7 @@ impl Volume {
             Some(permissions) => {
                 self.check_changeable()?;
                 let mut new = Inode::new(FileKind::File, permissions);
-                if let Credentials::Of { user, group } = options.credentials {
+                if let Credentials::User { user, group } = options.credentials {
                     (new.user, new.group) = (user, group);
                 }
                 self.shared.open(mode, find_or_make(path, &new, options)).await?
@@ -35,7 +35,7 @@ impl Volume {
         let map = VolumeMap {
             file: open,
             volume: self.clone(),
-            is_superuser: options.credentials == Credentials::Trusted,
+            is_superuser: options.credentials == Credentials::Superuser,
             access_time: options.access_time,
             fork: ForkDetector::default(),
         };

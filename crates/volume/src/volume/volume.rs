@@ -13,7 +13,7 @@ use uringfs_reactor::quiescence;
 use crate::blocks::BLOCK;
 use crate::catalog::Access;
 use crate::core::blocking::{WaitMode, run_blocking};
-use crate::core::events::{DEVICE_FULL, ErrorEvent, Errors};
+use crate::core::events::{DEVICE_FULL, ErrorEvent, EventStream};
 use crate::core::group_commit::CommitThread;
 use crate::core::state::{COMMIT_THRESHOLD_RECORDS, Shared, VolumeState};
 use crate::error::{Error, ErrorKind};
@@ -106,7 +106,7 @@ impl Volume {
 
     /// A stream of errors from now on: failed requests, inline and deferred ones alike, damaged metadata, and the
     /// loss of the last changes at the end. Each error comes once. The stream keeps the last 1024.
-    pub fn errors(&self) -> Errors {
+    pub fn errors(&self) -> EventStream {
         let volume: Weak<Shared> = Arc::downgrade(&self.shared);
         self.shared.publisher.subscribe(volume)
     }
@@ -405,7 +405,7 @@ impl Volume {
             let state = self.shared.state.lock();
             let next = group_commit.next();
             let of_file = file.commit_to_await(next, what);
-            let has_changes = state.overlay.waiting().changes > 0;
+            let has_changes = state.overlay.waiting_size().changes > 0;
             let of_all = if has_changes { next } else { next - 1 };
             (next, if what == SyncScope::Everything { of_file.max(of_all) } else { of_file })
         };

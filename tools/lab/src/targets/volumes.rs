@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use uringfs::{
-    Access, AccessTime, Buffer, Device, Errno, File, FileKind, FileOptions, Follow, OpenOptions,
+    Access, AtimePolicy, Buffer, Device, Errno, File, FileKind, FileOptions, Follow, OpenOptions,
     Reactor, ReactorOptions, FallocateSize, Volume, VolumeErrorKind,
 };
 
@@ -89,7 +89,7 @@ impl Volumes {
     /// Those of the volume.
     pub fn file(&self, file: &VolumeFile, options: FileOptions) -> Result<File, Error> {
         // As with fio, which opens with O_NOATIME.
-        let access_time = AccessTime::Kept;
+        let access_time = AtimePolicy::Never;
         let options = OpenOptions { file: options, access_time, ..OpenOptions::direct() };
         self.volume_of(file).open(file.path_bytes(), options).map_err(|error| file.to_error(error))
     }

@@ -149,7 +149,7 @@ fn check_repairs_a_directory_of_two_names() {
     let folder = folder.path();
     let output = run(folder, ["check", "v"]);
     let text = String::from_utf8(output.stdout).unwrap();
-    let found = text.matches("/twin: the directory has another name, too").count();
+    let found = text.matches("/twin: the directory has a second name").count();
     assert_eq!((output.status.code(), found), (Some(4), DEPTH - 1), "{text}");
     assert_eq!(run(folder, ["check", "v", "--repair"]).status.code(), Some(1));
     assert_eq!(run_ok(folder, ["du", "v:/"]).lines().count(), DEPTH + 1);
