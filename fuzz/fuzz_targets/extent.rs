@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringfs_volume::{Extent, ExtentMap, ExtentRecord, FILE_BLOCKS, Found};
+use uringfs_volume::{Extent, ExtentMap, ExtentOrHole, ExtentRecord, FILE_BLOCKS};
 
 const DEVICE_BLOCKS: u64 = 1 << 34;
 
@@ -26,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(map.blocks(), accepted.iter().map(|extent| extent.length).sum::<u64>());
     for extent in &accepted {
         for block in [extent.offset, extent.end() - 1] {
-            let Found::Extent(found) = map.find(block) else {
+            let ExtentOrHole::Extent(found) = map.find(block) else {
                 panic!("{extent:?} is not in the map")
             };
             assert_eq!(

@@ -34,13 +34,13 @@ impl fmt::Debug for Run {
 
 /// A device, accessed by blocks from any thread.
 #[derive(Clone)]
-pub(crate) struct Blocks {
+pub(crate) struct BlockIo {
     device: Device,
 }
 
-impl Blocks {
-    pub(crate) fn of(device: &Device) -> Blocks {
-        Blocks { device: device.clone() }
+impl BlockIo {
+    pub(crate) fn new(device: &Device) -> BlockIo {
+        BlockIo { device: device.clone() }
     }
 
     /// Number of whole blocks.
@@ -148,7 +148,7 @@ mod tests {
         let sim = Sim::new(SimOptions::new(1 << 20).seed(3));
         sim.inject(Rule::new(None, When::OneIn(3), Fault::Short));
         sim.inject(Rule::new(None, When::OneIn(4), Fault::Error(Errno::INTR)));
-        let blocks = Blocks::of(&Device::new(sim).unwrap());
+        let blocks = BlockIo::new(&Device::new(sim).unwrap());
         assert_eq!(blocks.count(), 256);
         for start in 0..64 {
             blocks.write(start * 4, Buffer::copy_of(&[start as u8 + 1; 4 * 4096])).unwrap();
@@ -170,7 +170,7 @@ mod tests {
         let listener: Arc<dyn FailureListener> = counter.clone();
         device.core().add_listener(Arc::downgrade(&listener));
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(6000).unwrap();
-        let blocks = Blocks::of(&device);
+        let blocks = BlockIo::new(&device);
         assert!(blocks.read(0, 4096).unwrap().iter().all(|byte| *byte == 7));
         for (start, length) in [(1, 4096), (0, 8192), (255, 4096)] {
             assert_eq!(blocks.read(start, length).err(), Some(Errno::IO), "{length} at {start}");
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn blocks_past_the_end_are_neither_read_nor_written() {
         let device = Device::new(Sim::new(SimOptions::new(1 << 20))).unwrap();
-        let blocks = Blocks::of(&device);
+        let blocks = BlockIo::new(&device);
         assert!(blocks.read(256, 4096).is_err());
         assert!(blocks.write(256, Buffer::zeroed(4096)).is_err());
     }

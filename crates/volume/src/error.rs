@@ -46,11 +46,11 @@ impl Error {
 
     /// The device failed during an action, such as "reading block 7".
     pub(crate) fn io(doing: impl Into<String>, errno: Errno) -> Error {
-        Error::new(ErrorKind::Io(errno), doing).because(errno)
+        Error::new(ErrorKind::Io(errno), doing).with_source(errno)
     }
 
     /// Adds the cause. `Display` prints it after the context.
-    pub(crate) fn because(
+    pub(crate) fn with_source(
         mut self,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Error {
@@ -63,13 +63,13 @@ impl Error {
     }
 
     /// Prefixes the context, as with "inode 7".
-    pub(crate) fn of(mut self, what: impl fmt::Display) -> Error {
+    pub(crate) fn context(mut self, what: impl fmt::Display) -> Error {
         self.context = format!("{what}: {}", self.context);
         self
     }
 
     /// Adds the key of the damaged record.
-    pub(crate) fn at(mut self, key: Vec<u8>) -> Error {
+    pub(crate) fn with_key(mut self, key: Vec<u8>) -> Error {
         self.at = Some(key);
         self
     }

@@ -46,10 +46,10 @@ pub use namespace::open_options::OpenOptions;
 pub use namespace::path::Follow;
 pub use records::inode::{FileKind, Inode, InodeNumber, Time};
 pub use space::allocator::{
-    Allocator, ChangedRegion, InvalidRegion, REGION_BLOCKS, RegionSummary, Space, Want,
+    Allocator, ChangedRegion, InvalidRegion, REGION_BLOCKS, RegionSummary, SpaceUsage, AllocationRequest,
 };
-pub use space::extent::{Extent, ExtentRecord, FILE_BLOCKS, InvalidExtent, State};
-pub use space::extent_map::{ExtentMap, Found, Iter};
+pub use space::extent::{Extent, ExtentRecord, FILE_BLOCKS, InvalidExtent, ExtentState};
+pub use space::extent_map::{ExtentMap, ExtentOrHole, Iter};
 pub use volume::async_volume::AsyncVolume;
 pub use volume::format::{FormatOptions, VolumeOptions};
 pub use volume::volume::{Statistics, Volume};

@@ -16,7 +16,7 @@ use uringfs_buffer::Buffer;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::blocks::{BLOCK, Blocks, Run};
+use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::error::{Error, ErrorKind};
 
 /// Blocks at the beginning of the device that hold nothing but superblocks: the minimum, and the
@@ -43,7 +43,7 @@ pub(crate) const MAX_BLOCKS: u64 = (64 << 40) / BLOCK;
 const MAGIC: [u8; 8] = *b"uringfs\x1a";
 /// The format version that this code reads and writes.
 const VERSION: u32 = 2;
-/// A copy of the superblock lies in block [`Superblock::copy`]. Each write of the slots must write
+/// A copy of the superblock lies in block [`Superblock::copy_block`]. Each write of the slots must write
 /// it, too.
 const HAS_COPY: u64 = 1;
 /// Inode records may have version 3.
@@ -92,21 +92,21 @@ pub(crate) struct Superblock {
 
 /// A superblock as it was read, with the state of its slots.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct LoadedSuperblock {
     pub(crate) superblock: Superblock,
     /// Unusable slots. Writing the superblock repairs them.
     pub(crate) bad_slots: Vec<BadSlot>,
 }
 
-impl Found {
+impl LoadedSuperblock {
     /// Takes the number of blocks that the catalog knows into account. If the power was cut while
     /// the volume grew, the copy was not yet written at its new place: whatever lies there counts
     /// as older.
-    pub(crate) fn settle(&mut self, known: u64) {
-        if self.superblock.left_by_copy(known).is_some() {
-            let copy = self.superblock.copy();
+    pub(crate) fn reclassify_copy(&mut self, known: u64) {
+        if self.superblock.previous_copy(known).is_some() {
+            let copy = self.superblock.copy_block();
             let its = self.bad_slots.iter_mut().filter(|slot| Some(slot.block) == copy);
-            its.for_each(|slot| slot.flaw = Flaw::Older);
+            its.for_each(|slot| slot.defect = SlotDefect::Older);
         }
     }
 }
@@ -115,11 +115,11 @@ impl Found {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BadSlot {
     pub(crate) block: u64,
-    pub(crate) flaw: Flaw,
+    pub(crate) defect: SlotDefect,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub(crate) enum SlotDefect {
     Unreadable(rustix::io::Errno),
     NoMagic,
     Checksum,
@@ -131,22 +131,22 @@ pub(crate) enum Flaw {
     Foreign,
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for SlotDefect {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Flaw::Unreadable(errno) => write!(out, "unreadable ({errno})"),
-            Flaw::NoMagic => write!(out, "no superblock"),
-            Flaw::Checksum => write!(out, "wrong checksum"),
-            Flaw::Field(which) => write!(out, "wrong {which}"),
-            Flaw::Older => write!(out, "older than the other"),
-            Flaw::Foreign => write!(out, "of another volume"),
+            SlotDefect::Unreadable(errno) => write!(out, "unreadable ({errno})"),
+            SlotDefect::NoMagic => write!(out, "no superblock"),
+            SlotDefect::Checksum => write!(out, "wrong checksum"),
+            SlotDefect::Field(which) => write!(out, "wrong {which}"),
+            SlotDefect::Older => write!(out, "older than the other"),
+            SlotDefect::Foreign => write!(out, "of another volume"),
         }
     }
 }
 
 impl fmt::Display for BadSlot {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "superblock in block {}: {}", self.block, self.flaw)
+        write!(out, "superblock in block {}: {}", self.block, self.defect)
     }
 }
 
@@ -246,7 +246,7 @@ impl Superblock {
     }
 
     /// Blocks that a new volume of `total_blocks` reserves for superblocks.
-    pub(crate) fn reserved_in_new(total_blocks: u64) -> u64 {
+    pub(crate) fn reserved_for(total_blocks: u64) -> u64 {
         (total_blocks / BLOCKS_PER_RESERVED).clamp(RESERVED_BLOCKS, MAX_RESERVED_BLOCKS)
     }
 
@@ -256,26 +256,26 @@ impl Superblock {
     }
 
     /// The block of the copy in a volume of `total_blocks` that has one.
-    pub(crate) fn copy_in(total_blocks: u64) -> u64 {
+    pub(crate) fn copy_block_in(total_blocks: u64) -> u64 {
         COPY_BLOCK.min(total_blocks - 1)
     }
 
     /// The block of the copy, if the volume has one.
-    pub(crate) fn copy(&self) -> Option<u64> {
+    pub(crate) fn copy_block(&self) -> Option<u64> {
         let has_copy = self.features.read_only_compatible & HAS_COPY != 0;
-        has_copy.then(|| Superblock::copy_in(self.total_blocks))
+        has_copy.then(|| Superblock::copy_block_in(self.total_blocks))
     }
 
     /// The former block of the copy, if the volume has grown since it had `known` blocks.
-    pub(crate) fn left_by_copy(&self, known: u64) -> Option<Run> {
-        let left = Superblock::copy_in(known);
-        (self.copy()? != left).then_some(Run { start: left, length: 1 })
+    pub(crate) fn previous_copy(&self, known: u64) -> Option<Run> {
+        let left = Superblock::copy_block_in(known);
+        (self.copy_block()? != left).then_some(Run { start: left, length: 1 })
     }
 
     /// The runs of the reserved blocks and the copy.
-    pub(crate) fn takes(&self) -> impl Iterator<Item = Run> + use<> {
+    pub(crate) fn system_runs(&self) -> impl Iterator<Item = Run> + use<> {
         let reserved = Run { start: 0, length: self.reserved };
-        [reserved].into_iter().chain(self.copy().map(|start| Run { start, length: 1 }))
+        [reserved].into_iter().chain(self.copy_block().map(|start| Run { start, length: 1 }))
     }
 
     /// Reads the newer of the valid slots.
@@ -285,7 +285,7 @@ impl Superblock {
     /// - `Damaged` when no slot is valid, or the copy is newer than both.
     /// - `Unsupported` for a newer format, for unknown incompatible features, and for a device
     ///   shorter than the volume.
-    pub(crate) fn read(blocks: &Blocks) -> Result<Found, Error> {
+    pub(crate) fn read(blocks: &BlockIo) -> Result<LoadedSuperblock, Error> {
         if blocks.count() <= RESERVED_BLOCKS {
             let what = "not a uringfs volume: the device is too short to hold one";
             return Err(Error::new(ErrorKind::NotAVolume, what));
@@ -298,40 +298,40 @@ impl Superblock {
                 {
                     None => best = Some(Superblock { slot, ..found }),
                     Some(Ordering::Equal) => {}
-                    Some(Ordering::Greater) => bad_slots.push(BadSlot { block, flaw: Flaw::Older }),
+                    Some(Ordering::Greater) => bad_slots.push(BadSlot { block, defect: SlotDefect::Older }),
                     Some(Ordering::Less) => {
-                        bad_slots.push(BadSlot { block: SLOTS[0], flaw: Flaw::Older });
+                        bad_slots.push(BadSlot { block: SLOTS[0], defect: SlotDefect::Older });
                         best = Some(Superblock { slot, ..found });
                     }
                 },
-                Err(flaw) => bad_slots.push(BadSlot { block, flaw }),
+                Err(defect) => bad_slots.push(BadSlot { block, defect }),
             }
         }
         let Some(superblock) = best else {
             return Err(no_good_slot(blocks, &bad_slots));
         };
         superblock.check_device(blocks)?;
-        if let Some(block) = superblock.copy() {
-            let flaw = match read_slot(blocks, block) {
-                Ok(Ok(copy)) if copy.uuid != superblock.uuid => Some(Flaw::Foreign),
+        if let Some(block) = superblock.copy_block() {
+            let defect = match read_slot(blocks, block) {
+                Ok(Ok(copy)) if copy.uuid != superblock.uuid => Some(SlotDefect::Foreign),
                 Ok(Ok(copy)) => match copy.generation.cmp(&superblock.generation) {
                     Ordering::Equal => None,
-                    Ordering::Less => Some(Flaw::Older),
+                    Ordering::Less => Some(SlotDefect::Older),
                     Ordering::Greater => return Err(stale_slots(block)),
                 },
-                Ok(Err(flaw)) => Some(flaw),
+                Ok(Err(defect)) => Some(defect),
                 // Only the slots decide the version of the volume.
-                Err(_) => Some(Flaw::Field("version")),
+                Err(_) => Some(SlotDefect::Field("version")),
             };
-            bad_slots.extend(flaw.map(|flaw| BadSlot { block, flaw }));
+            bad_slots.extend(defect.map(|defect| BadSlot { block, defect }));
         }
-        Ok(Found { superblock, bad_slots })
+        Ok(LoadedSuperblock { superblock, bad_slots })
     }
 
     /// Finds all valid copies on the device, the newest first, each with its block. A small
     /// volume's copy lies in its last block, which only its superblock names. So all blocks that
     /// may hold a copy are read.
-    pub(crate) fn copies(blocks: &Blocks) -> Vec<(u64, Superblock)> {
+    pub(crate) fn find_copies(blocks: &BlockIo) -> Vec<(u64, Superblock)> {
         let end = blocks.count().min(COPY_BLOCK + 1);
         let mut copies = Vec::new();
         for first in (RESERVED_BLOCKS..end).step_by(SCAN_BLOCKS) {
@@ -347,7 +347,7 @@ impl Superblock {
             };
             for block in candidates {
                 if let Ok(Ok(copy)) = read_slot(blocks, block)
-                    && copy.copy() == Some(block)
+                    && copy.copy_block() == Some(block)
                 {
                     copies.push((block, copy));
                 }
@@ -358,22 +358,22 @@ impl Superblock {
     }
 
     /// Describes the slots beside a copy that is used instead of them.
-    pub(crate) fn instead_of_slots(self, blocks: &Blocks) -> Found {
-        let flaw = |block: u64| match read_slot(blocks, block) {
-            Ok(Err(flaw)) => flaw,
-            Ok(Ok(other)) if other.uuid != self.uuid => Flaw::Foreign,
-            Ok(Ok(_)) => Flaw::Older,
-            Err(_) => Flaw::Field("version"),
+    pub(crate) fn replacing_slots(self, blocks: &BlockIo) -> LoadedSuperblock {
+        let defect = |block: u64| match read_slot(blocks, block) {
+            Ok(Err(defect)) => defect,
+            Ok(Ok(other)) if other.uuid != self.uuid => SlotDefect::Foreign,
+            Ok(Ok(_)) => SlotDefect::Older,
+            Err(_) => SlotDefect::Field("version"),
         };
-        let bad_slots = SLOTS.map(|block| BadSlot { block, flaw: flaw(block) }).to_vec();
-        Found { superblock: self, bad_slots }
+        let bad_slots = SLOTS.map(|block| BadSlot { block, defect: defect(block) }).to_vec();
+        LoadedSuperblock { superblock: self, bad_slots }
     }
 
     /// Refuses a device that is shorter than the volume.
     ///
     /// # Errors
     /// `Unsupported`.
-    pub(crate) fn check_device(&self, blocks: &Blocks) -> Result<(), Error> {
+    pub(crate) fn check_device(&self, blocks: &BlockIo) -> Result<(), Error> {
         let (needed, there) = (self.total_blocks, blocks.count());
         if there < needed {
             let context = format!(
@@ -389,7 +389,7 @@ impl Superblock {
 
     /// Whether the volume lacks features of new volumes. This code then only reads it, or upgrades
     /// it.
-    pub(crate) fn is_of_older_version(&self) -> bool {
+    pub(crate) fn needs_upgrade(&self) -> bool {
         let (has, now) = (self.features, Features::CURRENT);
         has.read_only_compatible & now.read_only_compatible != now.read_only_compatible
             || has.incompatible & now.incompatible != now.incompatible
@@ -402,7 +402,7 @@ impl Superblock {
     }
 
     /// The catalog's record of the superblock that names it, or will name it: generation and UUID.
-    pub(crate) fn note(&self, generation: u64) -> Vec<u8> {
+    pub(crate) fn identity(&self, generation: u64) -> Vec<u8> {
         [&generation.to_be_bytes()[..], &self.uuid].concat()
     }
 
@@ -417,14 +417,14 @@ impl Superblock {
     /// # Errors
     /// `Io`; one slot then still holds this or the previous generation. `Input`, with nothing
     /// written, when a field is invalid.
-    pub(crate) fn write(&mut self, blocks: &Blocks) -> Result<(), Error> {
+    pub(crate) fn write(&mut self, blocks: &BlockIo) -> Result<(), Error> {
         self.check().map_err(|which| {
             Error::new(ErrorKind::Input, format!("superblock not written: wrong {which}"))
         })?;
         self.generation += 1;
         // The slot that was not read may be the torn one, so it is written first.
         let slots = [1 - self.slot, self.slot].map(|slot| SLOTS[slot]);
-        for block in slots.into_iter().chain(self.copy()) {
+        for block in slots.into_iter().chain(self.copy_block()) {
             blocks
                 .write(block, Buffer::copy_of(self.to_raw().as_bytes()))
                 .and_then(|()| blocks.flush())
@@ -440,7 +440,7 @@ impl Superblock {
     ///
     /// # Errors
     /// The device's.
-    pub(crate) fn write_again(&self, blocks: &Blocks) -> Result<(), Error> {
+    pub(crate) fn rewrite_slot(&self, blocks: &BlockIo) -> Result<(), Error> {
         let block = SLOTS[self.slot];
         blocks
             .write(block, Buffer::copy_of(self.to_raw().as_bytes()))
@@ -453,15 +453,15 @@ impl Superblock {
     ///
     /// # Errors
     /// The device's.
-    pub(crate) fn erase(&self, blocks: &Blocks) -> Result<(), Error> {
+    pub(crate) fn erase(&self, blocks: &BlockIo) -> Result<(), Error> {
         let before = SLOTS.iter().filter_map(|slot| read_slot(blocks, *slot).ok()?.ok());
         let sizes = before.map(|before| before.total_blocks).chain([blocks.count()]);
-        let mut copies: Vec<u64> = sizes.map(Superblock::copy_in).collect();
+        let mut copies: Vec<u64> = sizes.map(Superblock::copy_block_in).collect();
         copies.retain(|block| match blocks.read(*block, BLOCK as usize) {
             Ok(bytes) => bytes.starts_with(&MAGIC),
             Err(_) => false,
         });
-        let erased = SLOTS.into_iter().chain(copies).chain(self.copy()).try_for_each(|block| {
+        let erased = SLOTS.into_iter().chain(copies).chain(self.copy_block()).try_for_each(|block| {
             blocks.write(block, Buffer::zeroed(BLOCK as usize)).and_then(|()| blocks.flush())
         });
         erased.map_err(|errno| Error::io("erasing the superblocks", errno))
@@ -487,7 +487,7 @@ impl Superblock {
         }
         let mut sorted = self.catalog.clone();
         sorted.extend((self.log.length > 0).then_some(self.log));
-        sorted.extend(self.copy().map(|start| Run { start, length: 1 }));
+        sorted.extend(self.copy_block().map(|start| Run { start, length: 1 }));
         sorted.sort_unstable();
         let mut free_from = self.reserved;
         for run in sorted {
@@ -539,17 +539,17 @@ fn checksum_of(slot: &RawSlot) -> u32 {
 ///
 /// # Errors
 /// `Unsupported`: newer code wrote this volume, whatever the other slot holds.
-fn read_slot(blocks: &Blocks, block: u64) -> Result<Result<Superblock, Flaw>, Error> {
+fn read_slot(blocks: &BlockIo, block: u64) -> Result<Result<Superblock, SlotDefect>, Error> {
     let bytes = match blocks.read(block, BLOCK as usize) {
         Ok(bytes) => bytes,
-        Err(errno) => return Ok(Err(Flaw::Unreadable(errno))),
+        Err(errno) => return Ok(Err(SlotDefect::Unreadable(errno))),
     };
     let raw = RawSlot::ref_from_bytes(&bytes).expect("a slot is one block");
     if raw.magic != MAGIC {
-        return Ok(Err(Flaw::NoMagic));
+        return Ok(Err(SlotDefect::NoMagic));
     }
     if raw.checksum.get() != checksum_of(raw) {
-        return Ok(Err(Flaw::Checksum));
+        return Ok(Err(SlotDefect::Checksum));
     }
     let unsupported = |what: String| {
         let context = format!("{what}; this uringfs knows none of it: use a newer one");
@@ -573,14 +573,14 @@ fn read_slot(blocks: &Blocks, block: u64) -> Result<Result<Superblock, Flaw>, Er
     Ok(parse(raw))
 }
 
-fn parse(raw: &RawSlot) -> Result<Superblock, Flaw> {
+fn parse(raw: &RawSlot) -> Result<Superblock, SlotDefect> {
     if u64::from(raw.block_size.get()) != BLOCK {
-        return Err(Flaw::Field("block size"));
+        return Err(SlotDefect::Field("block size"));
     }
     let label = raw.label.split(|byte| *byte == 0).next().unwrap_or_default();
     let runs = raw.catalog_runs.get() as usize;
     let Some(runs) = raw.catalog.get(..runs) else {
-        return Err(Flaw::Field("number of catalog runs"));
+        return Err(SlotDefect::Field("number of catalog runs"));
     };
     let superblock = Superblock {
         features: Features {
@@ -590,7 +590,7 @@ fn parse(raw: &RawSlot) -> Result<Superblock, Flaw> {
         },
         generation: raw.generation.get(),
         uuid: raw.uuid,
-        label: str::from_utf8(label).map_err(|_| Flaw::Field("label"))?.into(),
+        label: str::from_utf8(label).map_err(|_| SlotDefect::Field("label"))?.into(),
         total_blocks: raw.total_blocks.get(),
         created_ns: raw.created_ns.get(),
         catalog: runs.iter().map(|run| Run::from(*run)).collect(),
@@ -599,26 +599,26 @@ fn parse(raw: &RawSlot) -> Result<Superblock, Flaw> {
         slot: 0,
         spare: raw.spare,
     };
-    superblock.check().map_err(Flaw::Field)?;
+    superblock.check().map_err(SlotDefect::Field)?;
     Ok(superblock)
 }
 
 /// The error when no slot is valid.
-fn no_good_slot(blocks: &Blocks, bad: &[BadSlot]) -> Error {
+fn no_good_slot(blocks: &BlockIo, bad: &[BadSlot]) -> Error {
     let slots: Vec<String> = bad.iter().map(BadSlot::to_string).collect();
-    let unreadable = bad.iter().find_map(|slot| match slot.flaw {
-        Flaw::Unreadable(errno) => Some(errno),
+    let unreadable = bad.iter().find_map(|slot| match slot.defect {
+        SlotDefect::Unreadable(errno) => Some(errno),
         _ => None,
     });
     if let Some(errno) = unreadable {
         let context = format!("the superblock cannot be read: {}", slots.join("; "));
         return Error::new(ErrorKind::Io(errno), context);
     }
-    if let Some((block, _)) = Superblock::copies(blocks).first() {
-        let what = format!("the superblock copy {} is good", place_of(*block));
+    if let Some((block, _)) = Superblock::find_copies(blocks).first() {
+        let what = format!("the superblock copy {} is good", describe_copy(*block));
         return Error::damaged(format!("{}; {what}: run uringfs check --repair", slots.join("; ")));
     }
-    if bad.iter().all(|slot| slot.flaw == Flaw::NoMagic) {
+    if bad.iter().all(|slot| slot.defect == SlotDefect::NoMagic) {
         let context = "this is not a uringfs volume: no superblock in block 0 or 16, and no copy";
         return Error::new(ErrorKind::NotAVolume, context);
     }
@@ -630,12 +630,12 @@ fn no_good_slot(blocks: &Blocks, bad: &[BadSlot]) -> Error {
 fn stale_slots(copy: u64) -> Error {
     Error::damaged(format!(
         "the superblocks in blocks 0 and 16 are older than the copy {}: run uringfs check --repair",
-        place_of(copy)
+        describe_copy(copy)
     ))
 }
 
 /// The position of a copy, for messages.
-pub(crate) fn place_of(copy: u64) -> String {
+pub(crate) fn describe_copy(copy: u64) -> String {
     match copy {
         COPY_BLOCK => "at 64 MiB".into(),
         _ => format!("in block {copy}"),

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use uringfs_volume::{Allocator, InvalidRegion, REGION_BLOCKS, RegionSummary, Run, Space, Want};
+use uringfs_volume::{Allocator, InvalidRegion, REGION_BLOCKS, RegionSummary, Run, SpaceUsage, AllocationRequest};
 
 /// Three regions and a short one; as many again after growing.
 const BLOCKS: u64 = 3 * REGION_BLOCKS + 5_000;
@@ -48,7 +48,7 @@ struct Model {
     blocks: Vec<Block>,
     used: Vec<Run>,
     pending: Vec<Run>,
-    space: Space,
+    space: SpaceUsage,
 }
 
 /// Frees a part of an allocated run: from `from` to `to`, in 256ths of it.
@@ -56,7 +56,7 @@ struct Model {
 enum Step {
     Allocate {
         blocks: u64,
-        least: u64,
+        min_blocks: u64,
         goal: Goal,
         caller: usize,
         reserved: bool,
@@ -114,8 +114,8 @@ fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
     ];
     let allocate = (size, 1..=4u64, goal, 0..5usize, proptest::bool::weighted(0.2)).prop_map(
         |(blocks, quarter, goal, caller, reserved)| {
-            let least = (blocks / quarter).clamp(1, REGION_BLOCKS);
-            Step::Allocate { blocks, least, goal, caller, reserved }
+            let min_blocks = (blocks / quarter).clamp(1, REGION_BLOCKS);
+            Step::Allocate { blocks, min_blocks, goal, caller, reserved }
         },
     );
     let step = prop_oneof![
@@ -146,12 +146,12 @@ impl Model {
             blocks: vec![Block::Free; BLOCKS as usize],
             used: Vec::new(),
             pending: Vec::new(),
-            space: Space {
+            space: SpaceUsage {
                 total: BLOCKS,
                 free: BLOCKS,
                 pending: 0,
                 reserved: RESERVE,
-                promised: 0,
+                delayed: 0,
             },
         }
     }
@@ -174,13 +174,13 @@ impl Model {
 
     fn step(&mut self, step: &Step) {
         match *step {
-            Step::Allocate { blocks, least, ref goal, caller, reserved } => {
+            Step::Allocate { blocks, min_blocks, ref goal, caller, reserved } => {
                 let goal = match goal {
                     Goal::Nowhere => None,
                     Goal::BehindTheLast => self.used.last().map(|run| run.end()),
                     Goal::At(block) => Some(*block),
                 };
-                self.allocate(Want { blocks, least, goal, caller }, reserved);
+                self.allocate(AllocationRequest { blocks, min_blocks, goal, caller }, reserved);
             }
             Step::Free { which, from, to } => {
                 if self.used.is_empty() {
@@ -216,7 +216,7 @@ impl Model {
                 }
             }
             Step::TakeFree { run } => {
-                let taken = self.allocator.take_free(run, |region| self.catalog.load(region));
+                let taken = self.allocator.claim_free(run, |region| self.catalog.load(region));
                 if run.length == 0 || run.end() > self.space.total {
                     return assert_eq!(taken, Err(InvalidRegion::Bounds));
                 }
@@ -246,13 +246,13 @@ impl Model {
             }
             Step::Promise { part } => {
                 let blocks = self.space.available() * part / 256;
-                self.allocator.promise(blocks);
-                self.space.promised += blocks;
+                self.allocator.reserve_delayed(blocks);
+                self.space.delayed += blocks;
             }
             Step::Redeem { part } => {
-                let blocks = self.space.promised * part / 256;
-                self.allocator.redeem(blocks);
-                self.space.promised -= blocks;
+                let blocks = self.space.delayed * part / 256;
+                self.allocator.release_delayed(blocks);
+                self.space.delayed -= blocks;
             }
             Step::Commit => self.catalog.commit(&mut self.allocator),
             Step::Unload => self.allocator.unload(0),
@@ -263,35 +263,35 @@ impl Model {
                     self.put(run, Block::Free);
                     self.space.free += run.length;
                 }
-                (self.space.pending, self.space.promised) = (0, 0);
+                (self.space.pending, self.space.delayed) = (0, 0);
             }
         }
         self.space.reserved = RESERVE.min(self.space.free);
         assert_eq!(self.allocator.space(), self.space);
     }
 
-    fn allocate(&mut self, want: Want, reserved: bool) {
+    fn allocate(&mut self, want: AllocationRequest, reserved: bool) {
         let load = |region| self.catalog.load(region);
         let (run, available) = match reserved {
             true => {
-                let available = self.space.free.saturating_sub(self.space.promised);
+                let available = self.space.free.saturating_sub(self.space.delayed);
                 (self.allocator.allocate_reserved(want, load), available)
             }
             false => {
-                let available = self.space.free.saturating_sub(RESERVE + self.space.promised);
+                let available = self.space.free.saturating_sub(RESERVE + self.space.delayed);
                 (self.allocator.allocate(want, load), available)
             }
         };
         let Some(run) = run.unwrap() else {
-            assert!(available < want.least || self.longest() < want.least, "{want:?}");
+            assert!(available < want.min_blocks || self.longest() < want.min_blocks, "{want:?}");
             return;
         };
         assert!(
-            (want.least..=want.blocks.min(available)).contains(&run.length),
+            (want.min_blocks..=want.blocks.min(available)).contains(&run.length),
             "{run:?} {want:?}"
         );
         assert!(self.all(run, Block::Free), "{run:?} is not free");
-        let at_goal = want.goal.map(|start| Run { start, length: want.least });
+        let at_goal = want.goal.map(|start| Run { start, length: want.min_blocks });
         if let Some(at_goal) = at_goal
             && at_goal.start / REGION_BLOCKS == (at_goal.end() - 1) / REGION_BLOCKS
             && self.all(at_goal, Block::Free)
@@ -317,7 +317,7 @@ impl Model {
             start = run.end();
         }
         assert_eq!(self.allocator.space().free, 0);
-        let want = Want { blocks: 1, least: 1, goal: None, caller: 0 };
+        let want = AllocationRequest { blocks: 1, min_blocks: 1, goal: None, caller: 0 };
         let run = self.allocator.allocate_reserved(want, |region| self.catalog.load(region));
         assert_eq!(run, Ok(None));
     }
@@ -359,7 +359,7 @@ fn files_of_different_threads_do_not_interleave() {
     // 8 MiB at a time, 256 MiB each: the whole device.
     for _ in 0..32 {
         for (caller, end) in ends.iter_mut().enumerate() {
-            let want = Want { blocks: 2048, least: 1, goal: *end, caller };
+            let want = AllocationRequest { blocks: 2048, min_blocks: 1, goal: *end, caller };
             let run = allocator.allocate(want, nothing_stored).unwrap().unwrap();
             assert_eq!(run.length, 2048);
             runs += usize::from(*end != Some(run.start));
@@ -376,7 +376,7 @@ fn small_files_of_a_thread_avoid_the_region_of_another() {
     let used = Run { start: REGION_BLOCKS, length: REGION_BLOCKS + REGION_BLOCKS / 2 };
     allocator.claim(used, nothing_stored).unwrap();
     let mut write = |caller| {
-        let want = Want { blocks: 4, least: 1, goal: None, caller };
+        let want = AllocationRequest { blocks: 4, min_blocks: 1, goal: None, caller };
         allocator.allocate(want, nothing_stored).unwrap().unwrap().start / REGION_BLOCKS
     };
     // The first thread's region still has more free blocks than the other.
@@ -388,7 +388,7 @@ fn small_files_of_a_thread_avoid_the_region_of_another() {
 #[test]
 fn pending_blocks_are_not_allocated_but_free_after_a_crash() {
     let mut allocator = fresh(1);
-    let all = Want { blocks: REGION_BLOCKS, least: 1, goal: None, caller: 0 };
+    let all = AllocationRequest { blocks: REGION_BLOCKS, min_blocks: 1, goal: None, caller: 0 };
     let run = allocator.allocate(all, nothing_stored).unwrap().unwrap();
     allocator.free(Run { start: 10, length: 5 }, nothing_stored).unwrap();
     assert_eq!(allocator.allocate(all, nothing_stored), Ok(None));
@@ -406,10 +406,10 @@ fn pending_blocks_are_not_allocated_but_free_after_a_crash() {
 #[test]
 fn only_metadata_uses_the_reserve() {
     let mut allocator = Allocator::open(REGION_BLOCKS, 100, []).unwrap();
-    let all = Want { blocks: REGION_BLOCKS, least: 1, goal: None, caller: 0 };
+    let all = AllocationRequest { blocks: REGION_BLOCKS, min_blocks: 1, goal: None, caller: 0 };
     let run = allocator.allocate(all, nothing_stored).unwrap().unwrap();
     assert_eq!(run.length, REGION_BLOCKS - 100);
-    assert_eq!(allocator.allocate(Want { blocks: 1, ..all }, nothing_stored), Ok(None));
+    assert_eq!(allocator.allocate(AllocationRequest { blocks: 1, ..all }, nothing_stored), Ok(None));
     let run = allocator.allocate_reserved(all, nothing_stored).unwrap().unwrap();
     assert_eq!(run.length, 100);
 }
@@ -421,7 +421,7 @@ fn a_failed_load_of_a_region_changes_nothing() {
     let refused = |region| if region == 1 { Err(InvalidRegion::Size) } else { Ok(None) };
     let over = Run { start: REGION_BLOCKS - 5, length: REGION_BLOCKS + 10 };
     assert_eq!(allocator.claim(over, refused), Err(InvalidRegion::Size));
-    let want = Want { blocks: 5, least: 5, goal: Some(REGION_BLOCKS), caller: 0 };
+    let want = AllocationRequest { blocks: 5, min_blocks: 5, goal: Some(REGION_BLOCKS), caller: 0 };
     assert_eq!(allocator.allocate(want, refused), Err(InvalidRegion::Size));
     assert_eq!(allocator.space(), before);
     allocator.claim(over, nothing_stored).unwrap();
@@ -432,7 +432,7 @@ fn a_failed_load_of_a_region_changes_nothing() {
 fn a_record_and_a_summary_that_disagree_are_refused() {
     let summary = RegionSummary { free: 7, longest: 7 };
     let mut allocator = Allocator::open(REGION_BLOCKS, 0, [(0, summary)]).unwrap();
-    let want = Want { blocks: 1, least: 1, goal: None, caller: 0 };
+    let want = AllocationRequest { blocks: 1, min_blocks: 1, goal: None, caller: 0 };
     assert_eq!(allocator.allocate(want, nothing_stored), Err(InvalidRegion::Summary));
     for (region, free, longest, reason) in [
         (1, 1, 1, InvalidRegion::Bounds),

@@ -87,13 +87,13 @@ fn an_overwrite_updates_the_change_time_and_sync_keeps_it() {
     let file = volume.open("/a", create()).unwrap();
     machine.write(&file, 4096);
     volume.sync().unwrap();
-    set_times(&volume, "/a", Time::of_nanoseconds(1), Time::of_nanoseconds(2));
+    set_times(&volume, "/a", Time::from_nanoseconds(1), Time::from_nanoseconds(2));
     machine.write(&file, 4096);
     let moved = inode(&volume, "/a");
     assert!(
-        moved.modified > Time::of_nanoseconds(2)
+        moved.modified > Time::from_nanoseconds(2)
             && moved.changed >= moved.modified
-            && moved.accessed == Time::of_nanoseconds(1)
+            && moved.accessed == Time::from_nanoseconds(1)
     );
     machine.reactor.block_on(file.sync()).unwrap();
     // No sync follows: the volume stays as a power cut would leave it.
@@ -142,14 +142,14 @@ fn reads_update_the_access_time_by_relatime() {
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
     machine.write(&file, 4096);
-    set_times(&volume, "/a", Time::of_nanoseconds(1), Time::of_nanoseconds(2));
+    set_times(&volume, "/a", Time::from_nanoseconds(1), Time::from_nanoseconds(2));
     let kept = OpenOptions { access_time: AtimePolicy::Never, ..OpenOptions::direct() };
     machine.read(&volume.open("/a", kept).unwrap());
-    assert_eq!(inode(&volume, "/a").accessed, Time::of_nanoseconds(1));
+    assert_eq!(inode(&volume, "/a").accessed, Time::from_nanoseconds(1));
     let refused = machine.count(Counter::FastPathAtime);
     machine.read(&file);
     let first = inode(&volume, "/a").accessed;
-    assert!(first > Time::of_nanoseconds(2));
+    assert!(first > Time::from_nanoseconds(2));
     assert_eq!(machine.count(Counter::FastPathAtime), refused + 1);
     let simple = machine.count(Counter::FastPathTaken);
     for _ in 0..100 {

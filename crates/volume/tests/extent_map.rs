@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use proptest::prelude::*;
-use uringfs_volume::{Extent, ExtentMap, Found, InvalidExtent, State};
+use uringfs_volume::{Extent, ExtentMap, ExtentOrHole, InvalidExtent, ExtentState};
 
 /// For each block of a file: the block of the device, and its state.
 #[derive(Clone, PartialEq, Debug)]
-struct Model(Vec<Option<(u64, State)>>);
+struct Model(Vec<Option<(u64, ExtentState)>>);
 
 impl Model {
     /// The fewest extents that describe a range.
@@ -24,7 +24,7 @@ impl Model {
         extents
     }
 
-    fn put(&mut self, range: Range<u64>, what: impl Fn(u64) -> Option<(u64, State)>) {
+    fn put(&mut self, range: Range<u64>, what: impl Fn(u64) -> Option<(u64, ExtentState)>) {
         for offset in range {
             self.0[offset as usize] = what(offset);
         }
@@ -44,7 +44,7 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Change {
-    Insert { start: u64, state: State },
+    Insert { start: u64, state: ExtentState },
     Remove,
     Truncate,
     Convert,
@@ -56,7 +56,7 @@ fn changes(
     longest: u64,
     count: usize,
 ) -> impl Strategy<Value = Vec<(Change, Range<u64>)>> {
-    let state = prop_oneof![Just(State::Written), Just(State::Unwritten)];
+    let state = prop_oneof![Just(ExtentState::Written), Just(ExtentState::Unwritten)];
     // Few positions on the device, so that neighbours often join.
     let start = (0..4u64).prop_map(move |place| place * blocks);
     let change = prop_oneof![
@@ -94,18 +94,18 @@ fn change(map: &mut ExtentMap, model: &mut Model, change: &Change, range: Range<
             model.put(end..blocks, |_| None);
         }
         Change::Convert => {
-            let unwritten = there.iter().filter(|extent| extent.state == State::Unwritten);
+            let unwritten = there.iter().filter(|extent| extent.state == ExtentState::Unwritten);
             assert_eq!(
-                map.convert(range.clone()),
+                map.mark_written(range.clone()),
                 unwritten.map(|extent| extent.length).sum::<u64>()
             );
             for block in model.0[range.start as usize..range.end as usize].iter_mut().flatten() {
-                block.1 = State::Written;
+                block.1 = ExtentState::Written;
             }
         }
         Change::Push { start } => {
             let start = start + range.start;
-            let extent = Extent { offset: range.start, start, length, state: State::Written };
+            let extent = Extent { offset: range.start, start, length, state: ExtentState::Written };
             let pushed = map.push(extent);
             if model.extents(range.start..blocks).is_empty() {
                 assert_eq!(pushed, Ok(()));
@@ -118,12 +118,12 @@ fn change(map: &mut ExtentMap, model: &mut Model, change: &Change, range: Range<
 }
 
 /// The model's content of `block`.
-fn found(model: &Model, block: u64) -> Found {
+fn found(model: &Model, block: u64) -> ExtentOrHole {
     let all = model.extents(0..model.0.len() as u64);
     match all.iter().find(|extent| extent.end() > block) {
-        Some(extent) if extent.offset <= block => Found::Extent(*extent),
-        Some(extent) => Found::Hole { end: extent.offset },
-        None => Found::Hole { end: u64::MAX },
+        Some(extent) if extent.offset <= block => ExtentOrHole::Extent(*extent),
+        Some(extent) => ExtentOrHole::Hole { end: extent.offset },
+        None => ExtentOrHole::Hole { end: u64::MAX },
     }
 }
 
@@ -158,9 +158,9 @@ fn scattered() -> (ExtentMap, Model) {
         // Coprime to the number of blocks: each offset occurs once.
         let offset = order * 22_447 % LARGE;
         let start = 1_000_000 + 2 * order;
-        let replaced = map.insert(Extent { offset, start, length: 1, state: State::Unwritten });
+        let replaced = map.insert(Extent { offset, start, length: 1, state: ExtentState::Unwritten });
         assert_eq!(replaced, []);
-        model.0[offset as usize] = Some((start, State::Unwritten));
+        model.0[offset as usize] = Some((start, ExtentState::Unwritten));
     }
     (map, model)
 }

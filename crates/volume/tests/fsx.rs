@@ -429,12 +429,12 @@ fn write_back_keeps_a_time_that_was_set_after_the_write() {
     let (cache, reactor) = (Cache::new(1 << 20), fixture::reactor());
     let file = create(&volume, "/file").buffered(&cache);
     assert_eq!(reactor.block_on(file.write(Buffer::copy_of(&[1; 5000]), 0)).1, Ok(5000));
-    let set = |inode: &mut Inode| inode.modified = Time::of_nanoseconds(7);
+    let set = |inode: &mut Inode| inode.modified = Time::from_nanoseconds(7);
     volume.set_attributes("/file", Follow::Yes, set).unwrap();
     let found = || volume.inode("/file", Follow::Yes).unwrap().1;
-    assert_eq!((found().modified, found().size), (Time::of_nanoseconds(7), 5000));
+    assert_eq!((found().modified, found().size), (Time::from_nanoseconds(7), 5000));
     assert_eq!(reactor.block_on(file.sync()), Ok(()));
-    assert_eq!((found().modified, found().size), (Time::of_nanoseconds(7), 5000));
+    assert_eq!((found().modified, found().size), (Time::from_nanoseconds(7), 5000));
     assert_eq!(reactor.block_on(file.write(Buffer::copy_of(&[2]), 0)).1, Ok(1));
-    assert!(found().modified > Time::of_nanoseconds(7));
+    assert!(found().modified > Time::from_nanoseconds(7));
 }

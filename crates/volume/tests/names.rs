@@ -329,16 +329,16 @@ fn times_are_the_last_ones_set() {
     let volume = machine.volume();
     let modified = || volume.inode("/a", Follow::Yes).unwrap().1.modified;
     machine.make(&volume, "/a", b"first");
-    assert!(modified() > Time::of_nanoseconds(0));
+    assert!(modified() > Time::from_nanoseconds(0));
     volume
-        .set_attributes("/a", Follow::Yes, |inode| inode.modified = Time::of_nanoseconds(77))
+        .set_attributes("/a", Follow::Yes, |inode| inode.modified = Time::from_nanoseconds(77))
         .unwrap();
     volume.sync().unwrap();
-    assert_eq!(modified(), Time::of_nanoseconds(77));
+    assert_eq!(modified(), Time::from_nanoseconds(77));
     machine.make(&volume, "/a", &[1; 5000]);
-    assert!(modified() > Time::of_nanoseconds(77));
+    assert!(modified() > Time::from_nanoseconds(77));
     volume.sync().unwrap();
-    assert!(modified() > Time::of_nanoseconds(77));
+    assert!(modified() > Time::from_nanoseconds(77));
 }
 
 #[test]

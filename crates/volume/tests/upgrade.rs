@@ -104,8 +104,8 @@ fn assert_contents(volume: &Volume, image: &str, place: &str) {
     let inode = |path: &str| -> Inode { volume.inode(path, Follow::No).unwrap().1 };
     let two = inode("/a/two");
     assert_eq!((two.user, two.group, two.permissions), (1000, 100, 0o4751), "{place}");
-    assert_eq!(two.modified, Time::of_nanoseconds(-5), "{place}");
-    assert_eq!(two.accessed, Time::of_nanoseconds(1_000_000_007), "{place}");
+    assert_eq!(two.modified, Time::from_nanoseconds(-5), "{place}");
+    assert_eq!(two.accessed, Time::from_nanoseconds(1_000_000_007), "{place}");
     assert_eq!(inode("/a/pipe").kind, FileKind::Fifo, "{place}");
     assert_eq!(&inode("/a/link").target[..], b"../one", "{place}");
     assert_eq!(inode("/one").links, 2, "{place}");

@@ -2,7 +2,7 @@
 
 use redb::{Database, WriteTransaction};
 
-use super::page_budget::{Reserve, Size, leaves_reserve};
+use super::page_budget::{Reserve, BatchSize, leaves_reserve};
 use super::record::{Key, Table, with_checksum};
 use super::redb_error::RedbError;
 use super::store::Store;
@@ -71,9 +71,9 @@ impl Batch {
         self.changes.iter().map(|change| (change.table, &change.key[..], change.stored.as_deref()))
     }
 
-    pub(crate) fn size(&self) -> Size {
+    pub(crate) fn size(&self) -> BatchSize {
         let bytes = |change: &Change| change.key.len() + change.stored.as_ref().map_or(0, Vec::len);
-        Size {
+        BatchSize {
             changes: self.changes.len() as u64,
             bytes: self.changes.iter().map(|change| bytes(change) as u64).sum(),
         }

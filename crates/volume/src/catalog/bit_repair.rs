@@ -19,41 +19,41 @@ pub(crate) struct BadPage {
     pub(crate) block: u64,
     /// The block of its checksum.
     pub(crate) checksum_block: u64,
-    pub(crate) flaw: PageFlaw,
+    pub(crate) damage: PageDamage,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PageFlaw {
+pub(crate) enum PageDamage {
     /// One bit of the page, which was corrected.
-    Bit { byte: usize, bit: u32 },
+    FlippedBit { byte: usize, bit: u32 },
     /// One bit of its checksum.
-    SumBit,
+    FlippedChecksumBit,
     /// Its checksum is lost. redb's own checksum says that the page is good.
-    Sum,
+    ChecksumLost,
     /// More damage than can be corrected.
     Lost(String),
     /// The device failed to read it. The page may be good.
-    Unread(String),
+    Unreadable(String),
 }
 
 impl fmt::Display for BadPage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (block, checksum_block) = (self.block, self.checksum_block);
-        match &self.flaw {
-            PageFlaw::Bit { byte, bit } => write!(
+        match &self.damage {
+            PageDamage::FlippedBit { byte, bit } => write!(
                 out,
                 "catalog block {block}: bit {bit} of byte {byte} has flipped, and is corrected on read"
             ),
-            PageFlaw::SumBit => write!(
+            PageDamage::FlippedChecksumBit => write!(
                 out,
                 "catalog block {checksum_block}: a bit in the checksum of block {block} has flipped"
             ),
-            PageFlaw::Sum => write!(
+            PageDamage::ChecksumLost => write!(
                 out,
                 "catalog block {checksum_block}: the checksum of block {block} is lost; the block is good"
             ),
-            PageFlaw::Lost(why) => write!(out, "catalog block {block} is lost: {why}"),
-            PageFlaw::Unread(why) => write!(out, "catalog block {block} cannot be read: {why}"),
+            PageDamage::Lost(why) => write!(out, "catalog block {block} is lost: {why}"),
+            PageDamage::Unreadable(why) => write!(out, "catalog block {block} cannot be read: {why}"),
         }
     }
 }

@@ -10,14 +10,14 @@ use redb::ConcurrencyMode;
 use super::backend::{ReadOnlyBackend, ReadWriteBackend};
 use super::batch::{self, Batch};
 use super::bit_repair::BadPage;
-use super::page_budget::{self, CatalogRoom, Reserve, Size, length_after_growth};
+use super::page_budget::{self, PageBudget, Reserve, BatchSize, length_after_growth};
 use super::record::{self, Key, Table};
 use super::redb_error::{RedbError, catch_panic};
 use super::redb_handle::{OpenDatabase, RedbHandle};
 use super::redo_log::{LoggedRecords, RedoLog, Replay};
 use super::snapshot::Snapshot;
 use super::store::{Access, LostPages, Store};
-use crate::blocks::{BLOCK, Blocks, Run};
+use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::error::{Error, ErrorKind};
 use crate::superblock::{MAX_CATALOG_RUNS, Superblock};
 /// Default size of redb's page cache, in bytes.
@@ -36,7 +36,7 @@ pub(crate) struct CatalogOptions {
     pub(crate) lost: LostPages,
     /// If a record of the log is lost, ends the log before it. Without this the catalog does not
     /// open, since later records were acknowledged.
-    pub(crate) cuts_log: bool,
+    pub(crate) truncate_damaged_log: bool,
 }
 
 impl Default for CatalogOptions {
@@ -44,15 +44,15 @@ impl Default for CatalogOptions {
         CatalogOptions {
             cache_bytes: CACHE_BYTES,
             access: Access::ReadWrite,
-            lost: LostPages::Refuse,
-            cuts_log: false,
+            lost: LostPages::Fail,
+            truncate_damaged_log: false,
         }
     }
 }
 
 /// The records of a volume.
 pub(crate) struct Catalog {
-    pub(super) blocks: Blocks,
+    pub(super) blocks: BlockIo,
     pub(super) options: CatalogOptions,
     pub(super) state: RwLock<CatalogState>,
     pub(super) log: Mutex<RedoLog>,
@@ -74,7 +74,7 @@ pub(super) struct CatalogState {
     /// Number of reopenings.
     reopen_count: u64,
     /// The last writer closed the catalog.
-    was_closed: bool,
+    was_closed_cleanly: bool,
 }
 
 pub(super) struct Open {
@@ -89,7 +89,7 @@ impl Catalog {
     /// # Errors
     /// `Input` for fewer than [`MIN_BLOCKS`] blocks; the device's.
     pub(crate) fn create(
-        blocks: &Blocks,
+        blocks: &BlockIo,
         runs: &[Run],
         log: Run,
         options: CatalogOptions,
@@ -103,7 +103,7 @@ impl Catalog {
     ///
     /// # Errors
     /// As [`Self::create`].
-    pub(crate) fn create_in_place_of(
+    pub(crate) fn create_replacing(
         old: &Catalog,
         runs: &[Run],
         log: Run,
@@ -119,7 +119,7 @@ impl Catalog {
     }
 
     fn create_with(
-        blocks: &Blocks,
+        blocks: &BlockIo,
         runs: &[Run],
         log: RedoLog,
         options: CatalogOptions,
@@ -143,7 +143,7 @@ impl Catalog {
     /// # Errors
     /// `Damaged` when the catalog cannot be read; the device's.
     pub(crate) fn open(
-        blocks: &Blocks,
+        blocks: &BlockIo,
         runs: &[Run],
         log: Run,
         options: CatalogOptions,
@@ -154,13 +154,13 @@ impl Catalog {
         let Replay { log, changes, tail, warnings: log_warnings, lost_record } =
             RedoLog::replay(blocks, log, store.log_number())?;
         if let Some(lost_record) =
-            lost_record.filter(|lost_record| !options.cuts_log || lost_record.may_reappear())
+            lost_record.filter(|lost_record| !options.truncate_damaged_log || lost_record.may_reappear())
         {
             return Err(lost_record.into_error());
         }
         warnings.extend(log_warnings);
-        let was_closed = store.was_closed() && !tail.has_record();
-        if options.access == Access::ReadWrite && !was_closed {
+        let was_closed_cleanly = store.was_closed_cleanly() && !tail.has_record();
+        if options.access == Access::ReadWrite && !was_closed_cleanly {
             tail.rewrite_last(blocks)?;
             store.rewrite(&[])?;
             tail.clear_next_record(blocks)?;
@@ -171,12 +171,12 @@ impl Catalog {
             let mut state = catalog.state.write();
             state.open = Some(open);
             state.warnings = warnings;
-            state.was_closed = was_closed;
+            state.was_closed_cleanly = was_closed_cleanly;
         }
         Ok(catalog)
     }
 
-    fn new_closed(blocks: &Blocks, runs: &[Run], log: RedoLog, options: CatalogOptions) -> Catalog {
+    fn new_closed(blocks: &BlockIo, runs: &[Run], log: RedoLog, options: CatalogOptions) -> Catalog {
         let state = RwLock::new(CatalogState {
             open: None,
             failed: None,
@@ -184,7 +184,7 @@ impl Catalog {
             warnings: Vec::new(),
             damaged: BTreeMap::new(),
             reopen_count: 0,
-            was_closed: true,
+            was_closed_cleanly: true,
         });
         Catalog {
             blocks: blocks.clone(),
@@ -226,8 +226,8 @@ impl Catalog {
 
     /// Whether the last writer closed the catalog. If not, its last write may be in the device's
     /// cache only.
-    pub(crate) fn was_closed(&self) -> bool {
-        self.state.read().was_closed
+    pub(crate) fn was_closed_cleanly(&self) -> bool {
+        self.state.read().was_closed_cleanly
     }
 
     /// Whether redb had to read all pages to open.
@@ -236,7 +236,7 @@ impl Catalog {
     }
 
     /// Damage found so far that lost nothing, one line each.
-    pub(crate) fn flaws(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let pages = self.damaged_pages();
         let before = self.state.read().warnings.clone();
         before.into_iter().chain(pages.iter().map(ToString::to_string)).collect()
@@ -256,7 +256,7 @@ impl Catalog {
     /// Blocks to add with [`Self::extend`] before these changes are committed: enough for the
     /// changes, and for redb to double its storage, since redb expects to find the blocks. Without
     /// them commits succeed as long as the storage has free pages.
-    pub(crate) fn wanted_blocks(&self, coming: Size) -> u64 {
+    pub(crate) fn wanted_blocks(&self, coming: BatchSize) -> u64 {
         let coming = coming + self.logged.lock().size();
         let state = self.state.read();
         state.open.as_ref().map_or(0, |open| {
@@ -360,7 +360,7 @@ impl Catalog {
     ///
     /// # Errors
     /// The device's. The catalog has stopped then, and reopening may or may not find the batch.
-    pub(crate) fn log(&self, batch: &Batch) -> Result<bool, Error> {
+    pub(crate) fn append_to_log(&self, batch: &Batch) -> Result<bool, Error> {
         self.check_writable()?;
         self.state.read().usable()?;
         let mut log = self.log.lock();
@@ -373,7 +373,7 @@ impl Catalog {
     }
 
     /// The size of the records in the log, which the next [`Self::commit`] moves into redb.
-    pub(crate) fn logged(&self) -> Size {
+    pub(crate) fn logged_size(&self) -> BatchSize {
         self.logged.lock().size()
     }
 
@@ -409,12 +409,12 @@ impl Catalog {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub(crate) fn room(&self) -> Result<CatalogRoom, Error> {
+    pub(crate) fn page_budget(&self) -> Result<PageBudget, Error> {
         if self.options.access == Access::ReadOnly {
-            return Ok(CatalogRoom::default());
+            return Ok(PageBudget::default());
         }
         let room = self.with_redb(|open| page_budget::measure(open.redb.writer(), &open.store));
-        room.map(|room| room.beside(self.logged())).map_err(RedbError::into_error)
+        room.map(|room| room.with_logged(self.logged_size())).map_err(RedbError::into_error)
     }
 
     /// Lets redb use every block there is, where doubling its storage would need more: redb adopts

@@ -10,35 +10,35 @@ use super::redb_error::{RedbError, catch_panic};
 use super::redb_handle::{OpenDatabase, RedbHandle};
 use super::store::{Access, LostPages, Store};
 
-use crate::blocks::{Blocks, Run};
+use crate::blocks::{BlockIo, Run};
 use crate::error::{Error, ErrorKind};
 
 /// The result of verifying every page. See also [`Catalog::damaged_pages`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verified {
+pub(crate) enum Verification {
     /// All pages are good, or were corrected.
     Good,
     /// All pages are good by redb's own checksums. Some of our checksums are lost, or a read of the
     /// device failed at first.
-    WithoutSums { unread: Option<String> },
+    ChecksumsLost { device_error: Option<String> },
     /// Some pages are damaged, for this reason.
     Damaged(String),
     /// The device failed to read some pages.
-    Unread(String),
+    Unreadable(String),
 }
 
 impl Catalog {
     /// Reads every page that the last commit reaches, redb's own included, and verifies it against
     /// redb's checksums, too.
-    pub(crate) fn verify(&self) -> Verified {
-        match self.verify_with(LostPages::Refuse) {
-            Ok(true) => Verified::Good,
-            Ok(false) => Verified::Damaged("its map of used pages is wrong".into()),
-            Err(error) => match self.verify_with(LostPages::AsTheyAre) {
-                Ok(_) => Verified::WithoutSums { unread: device_error(&error) },
+    pub(crate) fn verify(&self) -> Verification {
+        match self.verify_with(LostPages::Fail) {
+            Ok(true) => Verification::Good,
+            Ok(false) => Verification::Damaged("its map of used pages is wrong".into()),
+            Err(error) => match self.verify_with(LostPages::Raw) {
+                Ok(_) => Verification::ChecksumsLost { device_error: device_error(&error) },
                 Err(again) => match device_error(&error).or_else(|| device_error(&again)) {
-                    Some(unread) => Verified::Unread(unread),
-                    None => Verified::Damaged(error.to_string()),
+                    Some(unread) => Verification::Unreadable(unread),
+                    None => Verification::Damaged(error.to_string()),
                 },
             },
         }
@@ -51,16 +51,16 @@ impl Catalog {
         let mut builder = redb::Builder::new();
         builder.set_cache_size(self.options.cache_bytes);
         // With this, redb trusts no page before all of them are verified.
-        builder.set_check_integrity_on_open(lost == LostPages::AsTheyAre);
+        builder.set_check_integrity_on_open(lost == LostPages::Raw);
         let opened =
             catch_panic(|| Ok(builder.create_with_backend(ReadWriteBackend(store.clone()))?))
                 .map(|database| RedbHandle::new(OpenDatabase::ReadWrite(database)));
         let verified = opened.and_then(|mut redb| match lost {
-            LostPages::AsTheyAre => Ok(true),
+            LostPages::Raw => Ok(true),
             _ => catch_panic(|| Ok(redb.writer_mut().check_integrity()?)),
         });
         // Pages that are taken as they are count as good only after redb has verified them.
-        if lost != LostPages::AsTheyAre || verified.is_ok() {
+        if lost != LostPages::Raw || verified.is_ok() {
             self.state.write().collect_damaged(&store);
         }
         verified.map_err(RedbError::into_error)
@@ -80,8 +80,8 @@ impl Catalog {
     ///
     /// # Errors
     /// `Damaged` when the header is damaged; the device's.
-    pub(crate) fn rewrite(blocks: &Blocks, runs: &[Run], pages: &[u64]) -> Result<(), Error> {
-        let (access, lost) = (Access::ReadWrite, LostPages::AsTheyAre);
+    pub(crate) fn rewrite(blocks: &BlockIo, runs: &[Run], pages: &[u64]) -> Result<(), Error> {
+        let (access, lost) = (Access::ReadWrite, LostPages::Raw);
         Store::open(blocks.clone(), runs, access, lost)?.rewrite(pages)
     }
 
@@ -91,12 +91,12 @@ impl Catalog {
     }
 
     /// The block of page 0, which holds the header: the second block of the catalog.
-    pub(crate) fn head_block(&self) -> Option<u64> {
+    pub(crate) fn header_block(&self) -> Option<u64> {
         self.runs().into_iter().flat_map(|run| run.start..run.end()).nth(1)
     }
 
     /// All blocks that it uses: its pages and its log.
-    pub(crate) fn takes(&self) -> Vec<Run> {
+    pub(crate) fn all_runs(&self) -> Vec<Run> {
         let mut takes = self.runs();
         takes.extend(Some(self.log.lock().run()).filter(|run| run.length > 0));
         takes

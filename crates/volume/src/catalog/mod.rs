@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A commit goes into redb's pages. A small commit goes into a redo log beside them first, which
-//! costs one flush: see [`Catalog::log`]. A read merges the log over redb.
+//! costs one flush: see [`Catalog::append_to_log`]. A read merges the log over redb.
 //!
 //! Calls block on the device. The committer and the catalog thread make them, never a reactor.
 //!
@@ -71,10 +71,10 @@ mod record;
 mod tests;
 
 pub(crate) use batch::Batch;
-pub(crate) use bit_repair::{BadPage, PageFlaw};
+pub(crate) use bit_repair::{BadPage, PageDamage};
 pub(crate) use catalog::{Catalog, CatalogOptions, MIN_BLOCKS};
-pub(crate) use inspect::Verified;
-pub(crate) use page_budget::{CatalogRoom, EXTENTS_A_STEP, Reserve, Size};
+pub(crate) use inspect::Verification;
+pub(crate) use page_budget::{PageBudget, EXTENTS_PER_STEP, Reserve, BatchSize};
 pub(crate) use record::{Key, Table};
-pub(crate) use scan::{Found, MAX_RECORDS, Record};
+pub(crate) use scan::{ScanEntry, MAX_RECORDS, Record};
 pub(crate) use store::{Access, LostPages};

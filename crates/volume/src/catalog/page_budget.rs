@@ -31,7 +31,7 @@ const INODE_BYTES: u64 = 8 + 80;
 const EXTENT_BYTES: u64 = 16 + 24;
 
 /// Extents that are allocated in one step. A commit between two steps may free pages.
-pub(crate) const EXTENTS_A_STEP: u64 = 4;
+pub(crate) const EXTENTS_PER_STEP: u64 = 4;
 /// Steps for which a delayed allocation reserves pages: pages that one commit frees are free after
 /// the next commit.
 const RESERVED_STEPS: u64 = 3;
@@ -48,28 +48,28 @@ pub(crate) enum Reserve {
 
 /// The size of what is to be committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Size {
+pub(crate) struct BatchSize {
     /// Records to put or delete.
     pub(crate) changes: u64,
     /// Bytes of their keys and values.
     pub(crate) bytes: u64,
 }
 
-impl Add for Size {
-    type Output = Size;
+impl Add for BatchSize {
+    type Output = BatchSize;
 
-    fn add(self, other: Size) -> Size {
-        Size { changes: self.changes + other.changes, bytes: self.bytes + other.bytes }
+    fn add(self, other: BatchSize) -> BatchSize {
+        BatchSize { changes: self.changes + other.changes, bytes: self.bytes + other.bytes }
     }
 }
 
-impl Size {
+impl BatchSize {
     /// The records of `files` files in which `extents` extents were allocated. Counts the
     /// neighbours of each extent, and the regions.
-    pub(crate) fn of_files(files: u64, extents: u64) -> Size {
+    pub(crate) fn for_files(files: u64, extents: u64) -> BatchSize {
         const REGION_BYTES: u64 = 4 + 4104;
         let regions = extents.min(8);
-        Size {
+        BatchSize {
             changes: files + 3 * extents + regions,
             bytes: files * INODE_BYTES + 3 * extents * EXTENT_BYTES + regions * REGION_BYTES,
         }
@@ -77,17 +77,17 @@ impl Size {
 
     /// The records that remain after delayed allocation of `blocks` blocks, if each becomes an
     /// extent of its own.
-    pub(crate) fn of_redeemed(blocks: u64) -> Size {
-        Size { changes: 0, bytes: blocks * (EXTENT_BYTES + RECORD_OVERHEAD) }
+    pub(crate) fn for_delayed_extents(blocks: u64) -> BatchSize {
+        BatchSize { changes: 0, bytes: blocks * (EXTENT_BYTES + RECORD_OVERHEAD) }
     }
 
     /// Reserved while `blocks` blocks are reserved for delayed allocation: enough to allocate them
     /// step by step even if the catalog gets no more blocks.
-    pub(crate) fn of_promises(blocks: u64) -> Size {
-        let steps = Size::of_files(1, RESERVED_STEPS * EXTENTS_A_STEP);
+    pub(crate) fn for_delayed_blocks(blocks: u64) -> BatchSize {
+        let steps = BatchSize::for_files(1, RESERVED_STEPS * EXTENTS_PER_STEP);
         match blocks {
-            0 => Size::default(),
-            _ => Size::of_redeemed(blocks) + steps,
+            0 => BatchSize::default(),
+            _ => BatchSize::for_delayed_extents(blocks) + steps,
         }
     }
 
@@ -112,28 +112,28 @@ impl Size {
 
 /// Pages that the catalog has for the next commits.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CatalogRoom {
+pub(crate) struct PageBudget {
     /// Pages of the storage.
     pub(super) pages: u64,
     /// Free pages in the storage, as far as they were counted, and those that it may grow by.
     pub(super) free: u64,
     /// Records of the log, which the next commit moves into redb.
-    logged: Size,
+    logged: BatchSize,
 }
 
-impl CatalogRoom {
+impl PageBudget {
     /// The same budget, with `logged` in the log.
-    pub(crate) fn beside(self, logged: Size) -> CatalogRoom {
-        CatalogRoom { logged, ..self }
+    pub(crate) fn with_logged(self, logged: BatchSize) -> PageBudget {
+        PageBudget { logged, ..self }
     }
 
     /// The size of the records in the log, which the next commit moves into redb.
-    pub(crate) fn logged_size(self) -> Size {
+    pub(crate) fn logged_size(self) -> BatchSize {
         self.logged
     }
 
     /// Blocks to add to the catalog before so much can be committed.
-    pub(crate) fn missing_for(self, coming: Size, reserve: Reserve) -> u64 {
+    pub(crate) fn blocks_missing_for(self, coming: BatchSize, reserve: Reserve) -> u64 {
         let coming = coming + self.logged;
         match coming.max_pages(self.pages, reserve).saturating_sub(self.free) {
             0 => 0,
@@ -143,7 +143,7 @@ impl CatalogRoom {
 }
 
 /// Measures the pages for the next commits.
-pub(super) fn measure(database: &Database, store: &Store) -> Result<CatalogRoom, RedbError> {
+pub(super) fn measure(database: &Database, store: &Store) -> Result<PageBudget, RedbError> {
     let pages = store.length() / BLOCK;
     let behind = store.capacity() / BLOCK - pages;
     let inside = match behind < MAX_COUNTED_PAGES {
@@ -155,7 +155,7 @@ pub(super) fn measure(database: &Database, store: &Store) -> Result<CatalogRoom,
         }
         false => 0,
     };
-    Ok(CatalogRoom { pages, free: behind + inside, logged: Size::default() })
+    Ok(PageBudget { pages, free: behind + inside, logged: BatchSize::default() })
 }
 
 /// Whether the transaction can commit without growing past the blocks, which redb would not
@@ -163,7 +163,7 @@ pub(super) fn measure(database: &Database, store: &Store) -> Result<CatalogRoom,
 pub(super) fn leaves_reserve(
     transaction: &WriteTransaction,
     store: &Store,
-    size: Size,
+    size: BatchSize,
     reserve: Reserve,
 ) -> Result<bool, RedbError> {
     if length_after_growth(store.length()) <= store.capacity() {

@@ -45,7 +45,7 @@ impl From<redb::Error> for RedbError {
             // The store's own errors come back unchanged.
             Redb::Io(error) => RedbError::Storage(match error.downcast::<Error>() {
                 Ok(ours) => ours,
-                Err(theirs) => Error::damaged("the catalog is damaged").because(theirs),
+                Err(theirs) => Error::damaged("the catalog is damaged").with_source(theirs),
             }),
             // All tables are created with the catalog.
             Redb::TableDoesNotExist(_) => RedbError::Ours(Error::damaged(
@@ -54,7 +54,7 @@ impl From<redb::Error> for RedbError {
             Redb::ValueTooLarge(bytes) => {
                 RedbError::Ours(Error::new(ErrorKind::Input, format!("a record of {bytes} bytes")))
             }
-            other => RedbError::Storage(Error::damaged("the catalog is damaged").because(other)),
+            other => RedbError::Storage(Error::damaged("the catalog is damaged").with_source(other)),
         }
     }
 }

@@ -28,9 +28,9 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::batch::Batch;
-use super::page_budget::Size;
+use super::page_budget::BatchSize;
 use super::record::Table;
-use crate::blocks::{BLOCK, Blocks, Run};
+use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::error::Error;
 
 /// Marks at the beginning of a record's first block, and of its other blocks. Because of them, a
@@ -127,7 +127,7 @@ impl RedoLog {
     ///
     /// # Errors
     /// The device's.
-    pub(super) fn clear(blocks: &Blocks, run: Run) -> Result<(), Error> {
+    pub(super) fn clear(blocks: &BlockIo, run: Run) -> Result<(), Error> {
         let zeros = Buffer::zeroed((run.length * BLOCK) as usize);
         let cleared = blocks.write(run.start, zeros).and_then(|()| blocks.flush());
         cleared.map_err(|errno| Error::io("clearing the catalog's log", errno))
@@ -163,7 +163,7 @@ impl RedoLog {
     ///
     /// # Errors
     /// The device's. The record may or may not be written then.
-    pub(super) fn append(&mut self, blocks: &Blocks, batch: &Batch) -> Result<bool, Error> {
+    pub(super) fn append(&mut self, blocks: &BlockIo, batch: &Batch) -> Result<bool, Error> {
         let room = (self.half() - self.next) * BLOCK;
         let Some(number) = self.number.checked_add(1) else { return Ok(false) };
         let Some(record) = encode_record(batch, number, room as usize) else { return Ok(false) };
@@ -189,7 +189,7 @@ impl RedoLog {
     ///
     /// # Errors
     /// The device's, if both halves have unreadable blocks after the last record found.
-    pub(super) fn replay(blocks: &Blocks, run: Run, number: u64) -> Result<Replay, Error> {
+    pub(super) fn replay(blocks: &BlockIo, run: Run, number: u64) -> Result<Replay, Error> {
         let mut log = RedoLog::starting_after(run, number);
         let mut replayed = Replay {
             log: RedoLog::starting_after(run, number),
@@ -281,7 +281,7 @@ impl LogTail {
     ///
     /// # Errors
     /// The device's.
-    pub(super) fn rewrite_last(&self, blocks: &Blocks) -> Result<(), Error> {
+    pub(super) fn rewrite_last(&self, blocks: &BlockIo) -> Result<(), Error> {
         self.last.as_ref().map_or(Ok(()), |(at, bytes)| self.write(blocks, *at, bytes))
     }
 
@@ -290,14 +290,14 @@ impl LogTail {
     ///
     /// # Errors
     /// The device's.
-    pub(super) fn clear_next_record(&self, blocks: &Blocks) -> Result<(), Error> {
+    pub(super) fn clear_next_record(&self, blocks: &BlockIo) -> Result<(), Error> {
         if self.end < self.halves[1] - self.halves[0] {
             self.write(blocks, self.end, &Buffer::zeroed(BLOCK as usize))?;
         }
         blocks.flush().map_err(|errno| Error::io("flushing the catalog's log", errno))
     }
 
-    fn write(&self, blocks: &Blocks, at: u64, bytes: &Buffer) -> Result<(), Error> {
+    fn write(&self, blocks: &BlockIo, at: u64, bytes: &Buffer) -> Result<(), Error> {
         self.halves.iter().try_for_each(|start| {
             let block = start + at;
             blocks.write(block, Buffer::copy_of(bytes)).map_err(|errno| {
@@ -319,7 +319,7 @@ struct LogHalf {
 impl LogHalf {
     /// Reads a half. If that fails it reads block by block, so that one bad sector does not lose
     /// the others.
-    fn read(blocks: &Blocks, start: u64, length: u64) -> LogHalf {
+    fn read(blocks: &BlockIo, start: u64, length: u64) -> LogHalf {
         if let Ok(bytes) = blocks.read(start, (length * BLOCK) as usize) {
             return LogHalf { start, bytes, unread: Vec::new() };
         }
@@ -423,7 +423,7 @@ pub(super) type StoredValue = Option<Vec<u8>>;
 #[derive(Debug, Default)]
 pub(super) struct LoggedRecords {
     tables: [BTreeMap<Vec<u8>, StoredValue>; Table::ALL.len()],
-    size: Size,
+    size: BatchSize,
 }
 
 impl LoggedRecords {
@@ -447,7 +447,7 @@ impl LoggedRecords {
         }
     }
 
-    pub(super) fn size(&self) -> Size {
+    pub(super) fn size(&self) -> BatchSize {
         self.size
     }
 

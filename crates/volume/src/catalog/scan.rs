@@ -15,7 +15,7 @@ pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
 /// A record's key, and its value or the error of reading it.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct ScanEntry {
     pub(crate) key: Vec<u8>,
     pub(crate) value: Result<Vec<u8>, Error>,
 }
@@ -33,21 +33,21 @@ impl Catalog {
         inode: Option<u64>,
         limit: usize,
     ) -> Result<Vec<Record>, Error> {
-        let found = self.scan_each(table, from, inode, limit)?;
-        found.into_iter().map(|Found { key, value }| Ok((key, value?))).collect()
+        let found = self.scan_entries(table, from, inode, limit)?;
+        found.into_iter().map(|ScanEntry { key, value }| Ok((key, value?))).collect()
     }
 
     /// As [`Self::scan`], but a damaged record does not hide the ones after it.
     ///
     /// # Errors
     /// Those of pages: nothing after a damaged page is found; the device's.
-    pub(crate) fn scan_each(
+    pub(crate) fn scan_entries(
         &self,
         table: Table,
         from: Vec<u8>,
         inode: Option<u64>,
         limit: usize,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Vec<ScanEntry>, Error> {
         let prefix = inode.map_or(Vec::new(), |inode| inode.to_be_bytes().to_vec());
         // The log first, then redb: a record that leaves the log is in redb before.
         let logged = self.logged.lock().range_with_prefix(table, &from, &prefix);
@@ -55,7 +55,7 @@ impl Catalog {
             let mut found = Vec::new();
             let mut add = |key: &[u8], stored: &[u8]| {
                 let value = record::verified_value(table, key, stored).map(<[u8]>::to_vec);
-                found.push(Found { key: key.to_vec(), value });
+                found.push(ScanEntry { key: key.to_vec(), value });
                 found.len() == limit.min(MAX_RECORDS)
             };
             let mut logged = logged.iter().peekable();
@@ -91,7 +91,7 @@ impl Catalog {
     /// A key that is not less than any key of a table: mostly its last key.
     ///
     /// # Errors
-    /// As [`Self::scan_each`].
+    /// As [`Self::scan_entries`].
     pub(crate) fn last_key(&self, table: Table) -> Result<Option<Vec<u8>>, Error> {
         let logged = self.logged.lock().last_key(table);
         self.read(|snapshot| {

@@ -43,11 +43,11 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
-use super::bit_repair::{BadPage, FlippedBit, PageFlaw, correct_flipped_bit};
+use super::bit_repair::{BadPage, FlippedBit, PageDamage, correct_flipped_bit};
 use super::checksum::{UNWRITTEN, checksum_entry};
 use super::header::{self, Header};
 use super::page_layout::{GROUP_PAGES, PageLayout};
-use crate::blocks::{BLOCK, Blocks, Run};
+use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::error::{Error, ErrorKind};
 
 const PAGE_BYTES: usize = BLOCK as usize;
@@ -68,12 +68,12 @@ pub(crate) enum Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LostPages {
     /// The read fails.
-    Refuse,
+    Fail,
     /// They are empty. For salvage, never for writing.
     Empty,
     /// They are returned as they are on the device. For pages that redb's own checksums prove good,
     /// so that only our checksums are lost.
-    AsTheyAre,
+    Raw,
 }
 
 /// The most damaged pages that are remembered.
@@ -83,7 +83,7 @@ const LEAF_PAGE_TYPE: u8 = 1;
 
 /// The catalog's blocks as a storage of pages.
 pub(crate) struct Store {
-    blocks: Blocks,
+    blocks: BlockIo,
     access: Access,
     state: Mutex<StoreState>,
 }
@@ -118,8 +118,8 @@ impl Store {
     ///
     /// # Errors
     /// The device's.
-    pub(crate) fn create(blocks: Blocks, runs: &[Run]) -> Result<Store, Error> {
-        let store = Store::new(blocks, Access::ReadWrite, LostPages::Refuse);
+    pub(crate) fn create(blocks: BlockIo, runs: &[Run]) -> Result<Store, Error> {
+        let store = Store::new(blocks, Access::ReadWrite, LostPages::Fail);
         store.prepare(runs)?;
         store.add(runs);
         Ok(store)
@@ -130,7 +130,7 @@ impl Store {
     /// # Errors
     /// The device's; `Damaged` when the header is damaged.
     pub(crate) fn open(
-        blocks: Blocks,
+        blocks: BlockIo,
         runs: &[Run],
         access: Access,
         lost: LostPages,
@@ -158,7 +158,7 @@ impl Store {
         Ok(store)
     }
 
-    fn new(blocks: Blocks, access: Access, lost: LostPages) -> Store {
+    fn new(blocks: BlockIo, access: Access, lost: LostPages) -> Store {
         let state = StoreState {
             lost,
             layout: PageLayout::default(),
@@ -210,7 +210,7 @@ impl Store {
 
     /// Whether the last writer closed the storage. If not, its header may be in the device's cache
     /// only.
-    pub(crate) fn was_closed(&self) -> bool {
+    pub(crate) fn was_closed_cleanly(&self) -> bool {
         !self.state.lock().header.was_left_open()
     }
 
@@ -319,15 +319,15 @@ impl Store {
     /// Corrects a page that does not match its entry.
     fn correct_page(&self, page: u64, bytes: &mut [u8], entry: u32) -> Result<(), Error> {
         let mut state = self.state.lock();
-        let flaw = match correct_flipped_bit(bytes, entry) {
-            Some(FlippedBit::Page { byte, bit }) => PageFlaw::Bit { byte, bit },
+        let damage = match correct_flipped_bit(bytes, entry) {
+            Some(FlippedBit::Page { byte, bit }) => PageDamage::FlippedBit { byte, bit },
             Some(FlippedBit::Entry(right)) => {
                 if let Some(checksums) = state.checksums.get_mut(&(page / GROUP_PAGES)) {
                     checksums.entries[(page % GROUP_PAGES) as usize] = right;
                 }
-                PageFlaw::SumBit
+                PageDamage::FlippedChecksumBit
             }
-            None if state.lost == LostPages::AsTheyAre => PageFlaw::Sum,
+            None if state.lost == LostPages::Raw => PageDamage::ChecksumLost,
             None => {
                 let block = state.layout.block_of(page).unwrap_or_default();
                 let what = if entry == UNWRITTEN { "no checksum" } else { "a wrong checksum" };
@@ -335,7 +335,7 @@ impl Store {
                 return Err(Error::damaged(context));
             }
         };
-        state.record_damage(page, flaw);
+        state.record_damage(page, damage);
         Ok(())
     }
 
@@ -344,13 +344,13 @@ impl Store {
         if self.state.lock().lost != LostPages::Empty || first == 0 {
             return Err(error);
         }
-        let flaw = match error.kind() {
+        let damage = match error.kind() {
             // A second read of the device may succeed.
             ErrorKind::Io(_) if self.read_pages(first, out).is_ok() => return Ok(()),
-            ErrorKind::Io(_) => PageFlaw::Unread(error.to_string()),
-            _ => PageFlaw::Lost(error.to_string()),
+            ErrorKind::Io(_) => PageDamage::Unreadable(error.to_string()),
+            _ => PageDamage::Lost(error.to_string()),
         };
-        self.state.lock().record_damage(first, flaw);
+        self.state.lock().record_damage(first, damage);
         out.fill(0);
         out[0] = LEAF_PAGE_TYPE;
         Ok(())
@@ -468,11 +468,11 @@ impl StoreState {
         }
     }
 
-    fn record_damage(&mut self, page: u64, flaw: PageFlaw) {
+    fn record_damage(&mut self, page: u64, damage: PageDamage) {
         let block = self.layout.block_of(page).unwrap_or_default();
         let checksum_block = self.layout.checksum_block(page / GROUP_PAGES).unwrap_or_default();
         if self.damaged.len() < MAX_DAMAGED {
-            self.damaged.insert(page, BadPage { page, block, checksum_block, flaw });
+            self.damaged.insert(page, BadPage { page, block, checksum_block, damage });
         }
     }
 
@@ -487,7 +487,7 @@ impl StoreState {
     /// Fills in a page that is in memory. Otherwise returns its entry.
     fn copy_from_memory(
         &mut self,
-        blocks: &Blocks,
+        blocks: &BlockIo,
         page: u64,
         out: &mut [u8],
     ) -> Result<Option<u32>, Error> {
@@ -508,7 +508,7 @@ impl StoreState {
     }
 
     /// The checksums of a group, read at first use.
-    fn checksums(&mut self, blocks: &Blocks, group: u64) -> Result<&mut ChecksumGroup, Error> {
+    fn checksums(&mut self, blocks: &BlockIo, group: u64) -> Result<&mut ChecksumGroup, Error> {
         if !self.checksums.contains_key(&group) {
             let block =
                 self.layout.checksum_block(group).ok_or_else(|| no_blocks(group * GROUP_PAGES))?;
@@ -517,7 +517,7 @@ impl StoreState {
                     let (words, _) = bytes.as_chunks::<4>();
                     words.iter().map(|word| u32::from_le_bytes(*word)).collect()
                 }
-                Err(_) if self.lost == LostPages::AsTheyAre => {
+                Err(_) if self.lost == LostPages::Raw => {
                     [UNWRITTEN; GROUP_PAGES as usize].into()
                 }
                 Err(errno) => {
@@ -531,7 +531,7 @@ impl StoreState {
     }
 
     /// Writes all that is queued, adjacent blocks as one write. Durable after the next flush.
-    fn write_queued(&mut self, blocks: &Blocks) -> Result<(), Error> {
+    fn write_queued(&mut self, blocks: &BlockIo) -> Result<(), Error> {
         let mut sent: Vec<(u64, Box<[u8]>)> = Vec::new();
         for (page, bytes) in std::mem::take(&mut self.queue) {
             let Some(block) = self.layout.block_of(page) else {

@@ -14,7 +14,7 @@ use crate::core::state::{encode_region, parse_region};
 use crate::error::{Error, ErrorKind};
 use crate::records::inode::{FileKind, Inode};
 use crate::space::allocator::{
-    ChangedRegion, FreeBits, InvalidRegion, REGION_BLOCKS, free_bits, length_of, record_of,
+    ChangedRegion, FreeBits, InvalidRegion, REGION_BLOCKS, free_bits, region_length, encode_free_bits,
 };
 use crate::space::extent::Extent;
 use crate::space::system_zone::SystemZone;
@@ -97,7 +97,7 @@ impl UsedBlocks {
         let (regions, _) = self.bits.as_chunks::<{ REGION_BLOCKS as usize / 64 }>();
         (first..).zip(regions).map(|(index, used)| {
             let mut free = used.map(|word| !word);
-            let length = length_of(index, self.window.end);
+            let length = region_length(index, self.window.end);
             for block in length..REGION_BLOCKS {
                 free[block as usize / 64] &= !(1 << (block % 64));
             }
@@ -120,7 +120,7 @@ pub(super) fn mark_files(used: &mut UsedBlocks, from: &Catalog, total: u64) -> R
 /// among those that could not be read.
 pub(super) fn mark_counted(used: &mut UsedBlocks, from: &Catalog, total: u64) -> Result<(), Error> {
     for index in used.regions() {
-        let length = length_of(index, total);
+        let length = region_length(index, total);
         let free = match from.get(Key::Region(index)) {
             Ok(recorded) => recorded
                 .and_then(|recorded| free_bits(parse_region(&recorded).ok()?.1, length).ok()),
@@ -139,7 +139,7 @@ pub(super) fn windows(total: u64, blocks: u64) -> impl Iterator<Item = Range<u64
 
 impl Round<'_> {
     pub(super) fn check_blocks(&mut self) -> Result<(), Error> {
-        let zone = SystemZone::new(self.superblock, self.catalog.takes());
+        let zone = SystemZone::new(self.superblock, self.catalog.all_runs());
         let mut suspects = Vec::new();
         for window in windows(self.total, self.bounds.blocks) {
             let mut used = UsedBlocks::with_system_zone(window, &zone);
@@ -276,7 +276,7 @@ impl Round<'_> {
         zone: &SystemZone,
         suspects: &mut Vec<Suspect>,
     ) -> Result<(), Error> {
-        let (summary, record) = record_of(free);
+        let (summary, record) = encode_free_bits(free);
         let right = encode_region(&ChangedRegion { index, summary, record });
         let changes = vec![put(Key::Region(index), right.clone())];
         let mut recorded = match self.read_region(index)? {
@@ -324,7 +324,7 @@ impl Round<'_> {
 
     /// The free blocks that a region's record has, or its flaw.
     fn read_region(&self, index: u32) -> Result<Result<Box<FreeBits>, String>, Error> {
-        let length = length_of(index, self.total);
+        let length = region_length(index, self.total);
         let recorded = match self.catalog.get(Key::Region(index)) {
             Ok(Some(recorded)) => recorded,
             Ok(None) => return Ok(Ok(all_free(length))),
@@ -334,11 +334,11 @@ impl Round<'_> {
         let parsed = parse_region(&recorded).map_err(|error| error.to_string());
         Ok(parsed.and_then(|(summary, record)| {
             let mut bits = free_bits(record, length).map_err(|flaw| flaw.to_string())?;
-            if record_of(&bits).0 != summary {
+            if encode_free_bits(&bits).0 != summary {
                 return Err(InvalidRegion::Summary.to_string());
             }
             let grown = Run { start: self.known, length: self.total - self.known };
-            let added = [Some(grown), self.superblock.left_by_copy(self.known)];
+            let added = [Some(grown), self.superblock.previous_copy(self.known)];
             let added = added.into_iter().flatten().flat_map(|run| within(index, run));
             added.for_each(|block| bits[block as usize / 64] |= 1 << (block % 64));
             Ok(bits)
@@ -350,7 +350,7 @@ impl Round<'_> {
         for found in RecordIter::new(self.catalog, Table::Regions) {
             let key = found?.key;
             let index = key.as_slice().try_into().map(u32::from_be_bytes).ok();
-            if index.is_none_or(|index| length_of(index, self.total) == 0) {
+            if index.is_none_or(|index| region_length(index, self.total) == 0) {
                 let what = "there is a record of free blocks for a region that does not exist";
                 let changes = vec![((Table::Regions, key), None)];
                 self.findings.fixable(FindingTarget::Volume, what, "dropped", changes);

@@ -11,12 +11,12 @@ use super::reader::RecordIter;
 use super::rebuild::rebuild;
 use super::report::{CheckOptions, CheckReport, CheckStep};
 use super::round::{Bounds, LeakedBlocks, Progress, Round};
-use crate::blocks::Blocks;
-use crate::catalog::{BadPage, Batch, Catalog, Key, LostPages, PageFlaw, Reserve, Table, Verified};
+use crate::blocks::BlockIo;
+use crate::catalog::{BadPage, Batch, Catalog, Key, LostPages, PageDamage, Reserve, Table, Verification};
 use crate::core::device_lock::{DeviceLock, LockKind};
 use crate::core::state::BLOCKS_KEY;
 use crate::error::{Error, ErrorKind};
-use crate::superblock::{Found, Superblock};
+use crate::superblock::{LoadedSuperblock, Superblock};
 use crate::volume::format::{known_blocks, older_version, recorded_blocks};
 use crate::volume::volume::Volume;
 
@@ -47,7 +47,7 @@ pub(crate) fn check_within(
     bounds: Bounds,
     progress: Progress<'_>,
 ) -> Result<CheckReport, Error> {
-    let blocks = Blocks::of(device);
+    let blocks = BlockIo::new(device);
     let _lock = match options.repair {
         true => lock_for_write(device)?,
         false => DeviceLock::acquire(device, LockKind::Shared)?,
@@ -56,7 +56,7 @@ pub(crate) fn check_within(
 }
 
 pub(super) fn check_locked(
-    blocks: &Blocks,
+    blocks: &BlockIo,
     options: CheckOptions,
     bounds: Bounds,
     progress: Progress<'_>,
@@ -64,7 +64,7 @@ pub(super) fn check_locked(
     let mut found = find_superblock(blocks, options)?;
     if options.repair {
         require_writable(&found.superblock)?;
-        if found.superblock.is_of_older_version() {
+        if found.superblock.needs_upgrade() {
             return Err(older_version());
         }
     }
@@ -72,15 +72,15 @@ pub(super) fn check_locked(
     // Repair the superblock's slots only after the catalog was found where it says.
     let catalog = open(blocks, &found.superblock, LostPages::Empty)?;
     if let Some(known) = recorded_blocks(&catalog)? {
-        found.settle(known);
+        found.reclassify_copy(known);
     }
-    let Found { mut superblock, bad_slots } = found;
+    let LoadedSuperblock { mut superblock, bad_slots } = found;
     let mut findings = Findings::new(options.repair);
     for slot in &bad_slots {
         findings.fixed_in_place(slot.to_string());
     }
     if options.repair && !bad_slots.is_empty() {
-        superblock.write_again(blocks)?;
+        superblock.rewrite_slot(blocks)?;
     }
     let is_small = check_size(blocks, &catalog, &mut superblock, &mut findings)?;
     drop(catalog);
@@ -127,7 +127,7 @@ pub(super) fn check_locked(
 /// Corrects the size, if the superblock has fewer blocks than the catalog: it is from before the volume grew. True
 /// if the superblock must be written.
 fn check_size(
-    blocks: &Blocks,
+    blocks: &BlockIo,
     catalog: &Catalog,
     superblock: &mut Superblock,
     findings: &mut Findings,
@@ -159,7 +159,7 @@ struct PageOutcome {
 /// # Errors
 /// `Io` when the device fails to read a page, on a repair that does not accept that.
 fn check_pages(
-    blocks: &Blocks,
+    blocks: &BlockIo,
     superblock: &mut Superblock,
     options: CheckOptions,
     bounds: Bounds,
@@ -170,10 +170,10 @@ fn check_pages(
         let catalog = open(blocks, superblock, LostPages::Empty)?;
         let verified = catalog.verify();
         let found = match verified {
-            Verified::Damaged(_) | Verified::Unread(_) => read_everything(&catalog),
+            Verification::Damaged(_) | Verification::Unreadable(_) => read_everything(&catalog),
             _ => Ok(()),
         };
-        let (damaged, lines) = (catalog.damaged_pages(), catalog.flaws());
+        let (damaged, lines) = (catalog.damaged_pages(), catalog.warnings());
         let unread = unread(&verified, &damaged);
         if options.repair
             && !options.accept_unreadable
@@ -186,15 +186,15 @@ fn check_pages(
                 let what = format!("{unread}: it leads to the catalog's records");
                 Error::new(ErrorKind::Io(Errno::IO), what)
             }
-            None => error.because(lines.join("; ")),
+            None => error.with_source(lines.join("; ")),
         })?;
         let is_sound = lines.is_empty();
         lines.into_iter().for_each(|line| findings.fixed_in_place(line));
         let repairs = findings.repairs();
         match verified {
-            Verified::Good if is_sound || !repairs => return pages(LostPages::Refuse),
-            Verified::WithoutSums { .. } if !repairs => return pages(LostPages::AsTheyAre),
-            Verified::Good | Verified::WithoutSums { .. } => {
+            Verification::Good if is_sound || !repairs => return pages(LostPages::Fail),
+            Verification::ChecksumsLost { .. } if !repairs => return pages(LostPages::Raw),
+            Verification::Good | Verification::ChecksumsLost { .. } => {
                 drop(catalog);
                 let pages: Vec<u64> = damaged.iter().map(|page| page.page).collect();
                 // The next round finds the pages that were too many to remember.
@@ -204,9 +204,9 @@ fn check_pages(
                 catalog.commit(&Batch::default())?;
                 catalog.close()?;
             }
-            Verified::Damaged(what) | Verified::Unread(what) => {
+            Verification::Damaged(what) | Verification::Unreadable(what) => {
                 let is_named =
-                    |page: &BadPage| matches!(page.flaw, PageFlaw::Lost(_) | PageFlaw::Unread(_));
+                    |page: &BadPage| matches!(page.damage, PageDamage::Lost(_) | PageDamage::Unreadable(_));
                 if !damaged.iter().any(is_named) {
                     findings.fixed_in_place(format!("the catalog: {what}"));
                 }
@@ -215,7 +215,7 @@ fn check_pages(
                 }
                 let leaked = if unread.is_some() { LeakedBlocks::Keep } else { LeakedBlocks::Free };
                 rebuild(blocks, superblock, &catalog, bounds, leaked, findings)?;
-                return Ok(PageOutcome { lost: LostPages::Refuse, leaked });
+                return Ok(PageOutcome { lost: LostPages::Fail, leaked });
             }
         }
     }
@@ -223,12 +223,12 @@ fn check_pages(
 }
 
 /// The first part of the catalog that the device failed to read, and the number of others.
-fn unread(verified: &Verified, damaged: &[BadPage]) -> Option<String> {
+fn unread(verified: &Verification, damaged: &[BadPage]) -> Option<String> {
     let pages: Vec<&BadPage> =
-        damaged.iter().filter(|page| matches!(page.flaw, PageFlaw::Unread(_))).collect();
+        damaged.iter().filter(|page| matches!(page.damage, PageDamage::Unreadable(_))).collect();
     match (&pages[..], verified) {
-        ([], Verified::Unread(what)) => Some(what.clone()),
-        ([], Verified::WithoutSums { unread }) => unread.clone(),
+        ([], Verification::Unreadable(what)) => Some(what.clone()),
+        ([], Verification::ChecksumsLost { device_error: unread }) => unread.clone(),
         ([], _) => None,
         ([page], _) => Some(page.to_string()),
         ([page, others @ ..], _) => Some(format!("{page}; and {} more", others.len())),
@@ -256,7 +256,7 @@ fn no_convergence() -> Error {
 }
 
 /// Commits the repairs.
-fn commit(blocks: &Blocks, superblock: &Superblock, fixes: Fixes) -> Result<(), Error> {
+fn commit(blocks: &BlockIo, superblock: &Superblock, fixes: Fixes) -> Result<(), Error> {
     let catalog = open_for_write(blocks, superblock)?;
     for mut batch in batches(fixes) {
         batch.reserve(Reserve::Use);

@@ -8,7 +8,7 @@ use super::round::Round;
 use crate::blocks::BLOCK;
 use crate::catalog::Table;
 use crate::error::Error;
-use crate::space::extent::{Extent, State};
+use crate::space::extent::{Extent, ExtentState};
 
 /// Blocks in one read: 1 MiB.
 const READ_BLOCKS: u64 = 256;
@@ -18,11 +18,11 @@ impl Round<'_> {
     pub(super) fn read_data(&mut self) -> Result<(), Error> {
         for found in RecordIter::new(self.catalog, Table::Extents) {
             let Some((number, extent)) = extent_of(&found?, self.total) else { continue };
-            if extent.state == State::Unwritten {
+            if extent.state == ExtentState::Unwritten {
                 continue;
             }
             let mut offset = extent.offset;
-            while let Some(piece) = extent.part(&(offset..offset.saturating_add(READ_BLOCKS))) {
+            while let Some(piece) = extent.intersection(&(offset..offset.saturating_add(READ_BLOCKS))) {
                 self.read_piece(number, &piece);
                 offset = piece.end();
                 self.report.read_blocks += piece.length;

@@ -111,7 +111,7 @@ impl Round<'_> {
             return Ok(Some((number, Vec::new())));
         }
         let root = self.get_sound(Key::Inode(ROOT))?;
-        let root = root.and_then(|record| Inode::of_record(&record).ok());
+        let root = root.and_then(|record| Inode::from_record(&record).ok());
         let next = self.get_sound(Key::State(NEXT_INODE_KEY))?;
         let next = next.and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?)));
         let number = next.unwrap_or(ROOT + 1);

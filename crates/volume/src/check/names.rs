@@ -162,7 +162,7 @@ impl Round<'_> {
         let Some(counts) = window.find(name.inode) else { return self.restore_inode(&name) };
         if counts.kind != name.kind.mode_bits().0 {
             let target = FindingTarget::Name(name.directory, name.name.clone());
-            let Some(kind) = FileKind::of_mode(counts.kind, 0) else { return Ok(()) };
+            let Some(kind) = FileKind::from_mode(counts.kind, 0) else { return Ok(()) };
             let record = encode_entry(InodeNumber(name.inode), kind);
             let changes = vec![put(Key::Name(name.directory, &name.name), record)];
             self.findings.fixable(

@@ -3,12 +3,12 @@
 use uringfs_device::Device;
 
 use super::report::CheckOptions;
-use crate::blocks::Blocks;
+use crate::blocks::BlockIo;
 use crate::catalog::{Access, Catalog, CatalogOptions, Key, LostPages};
 use crate::core::device_lock::{DeviceLock, LockKind};
 use crate::core::state::SUPERBLOCK_KEY;
 use crate::error::{Error, ErrorKind};
-use crate::superblock::{Found, Superblock, place_of};
+use crate::superblock::{LoadedSuperblock, Superblock, describe_copy};
 use crate::volume::format::known_blocks;
 
 /// Locks a device for writing.
@@ -30,16 +30,16 @@ pub(super) fn require_writable(superblock: &Superblock) -> Result<(), Error> {
 
 /// Reads the superblock. A repair also accepts a copy, if no slot is usable or both are older: one that matches the
 /// catalog it names.
-pub(super) fn find_superblock(blocks: &Blocks, options: CheckOptions) -> Result<Found, Error> {
+pub(super) fn find_superblock(blocks: &BlockIo, options: CheckOptions) -> Result<LoadedSuperblock, Error> {
     let error = match Superblock::read(blocks) {
         Err(error) if options.repair && error.kind() == ErrorKind::Damaged => error,
         found => return found,
     };
     let mut refused = Vec::new();
-    for (block, copy) in Superblock::copies(blocks) {
+    for (block, copy) in Superblock::find_copies(blocks) {
         match verify_copy(blocks, &copy) {
-            Ok(()) => return Ok(copy.instead_of_slots(blocks)),
-            Err(error) => refused.push(format!("the copy {}: {error}", place_of(block))),
+            Ok(()) => return Ok(copy.replacing_slots(blocks)),
+            Err(error) => refused.push(format!("the copy {}: {error}", describe_copy(block))),
         }
     }
     Err(if refused.is_empty() { error } else { Error::damaged(refused.join("; ")) })
@@ -49,9 +49,9 @@ pub(super) fn find_superblock(blocks: &Blocks, options: CheckOptions) -> Result<
 ///
 /// # Errors
 /// `Damaged` when the copy is older than the catalog, or from another volume; as [`Catalog::open`].
-fn verify_copy(blocks: &Blocks, copy: &Superblock) -> Result<(), Error> {
+fn verify_copy(blocks: &BlockIo, copy: &Superblock) -> Result<(), Error> {
     copy.check_device(blocks)?;
-    let catalog = open(blocks, copy, LostPages::Refuse)?;
+    let catalog = open(blocks, copy, LostPages::Fail)?;
     let Some(noted) = catalog.get(Key::State(SUPERBLOCK_KEY))? else { return Ok(()) };
     let (generation, uuid) = noted
         .split_first_chunk()
@@ -69,16 +69,16 @@ fn verify_copy(blocks: &Blocks, copy: &Superblock) -> Result<(), Error> {
 }
 
 pub(super) fn open(
-    blocks: &Blocks,
+    blocks: &BlockIo,
     superblock: &Superblock,
     lost: LostPages,
 ) -> Result<Catalog, Error> {
     let access = Access::ReadOnly;
-    let options = CatalogOptions { access, lost, cuts_log: true, ..CatalogOptions::default() };
+    let options = CatalogOptions { access, lost, truncate_damaged_log: true, ..CatalogOptions::default() };
     Catalog::open(blocks, &superblock.catalog, superblock.log, options)
 }
 
-pub(super) fn open_for_write(blocks: &Blocks, superblock: &Superblock) -> Result<Catalog, Error> {
-    let options = CatalogOptions { cuts_log: true, ..CatalogOptions::default() };
+pub(super) fn open_for_write(blocks: &BlockIo, superblock: &Superblock) -> Result<Catalog, Error> {
+    let options = CatalogOptions { truncate_damaged_log: true, ..CatalogOptions::default() };
     Catalog::open(blocks, &superblock.catalog, superblock.log, options)
 }

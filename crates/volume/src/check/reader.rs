@@ -1,6 +1,6 @@
 //! Iterators over records, with a bounded number in memory.
 
-use crate::catalog::{Catalog, Found, MAX_RECORDS, Table};
+use crate::catalog::{Catalog, ScanEntry, MAX_RECORDS, Table};
 use crate::error::Error;
 use crate::namespace::directory::{check_name, parse_entry};
 use crate::records::inode::{FileKind, Inode, InodeNumber};
@@ -13,7 +13,7 @@ pub(super) struct RecordIter<'c> {
     /// The key of the next batch, unless all were read.
     from: Option<Vec<u8>>,
     inode: Option<u64>,
-    batch: std::vec::IntoIter<Found>,
+    batch: std::vec::IntoIter<ScanEntry>,
 }
 
 impl<'c> RecordIter<'c> {
@@ -35,12 +35,12 @@ impl<'c> RecordIter<'c> {
 }
 
 impl Iterator for RecordIter<'_> {
-    type Item = Result<Found, Error>;
+    type Item = Result<ScanEntry, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.batch.len() == 0 {
             let from = self.from.take()?;
-            match self.catalog.scan_each(self.table, from, self.inode, MAX_RECORDS) {
+            match self.catalog.scan_entries(self.table, from, self.inode, MAX_RECORDS) {
                 Ok(batch) => {
                     if batch.len() == MAX_RECORDS {
                         self.from = batch.last().map(|last| [&last.key[..], &[0]].concat());
@@ -103,13 +103,13 @@ impl<'c> InodeCursor<'c> {
 /// The inode number at the front of a key, if it is valid.
 pub(super) fn number_of(key: &[u8]) -> Option<u64> {
     let number = u64::from_be_bytes(*key.first_chunk()?);
-    InodeNumber::of(number).map(|InodeNumber(number)| number)
+    InodeNumber::new(number).map(|InodeNumber(number)| number)
 }
 
 /// The number and inode of a record, if it is valid.
-pub(super) fn inode_of(found: &Found) -> Option<(u64, Inode)> {
+pub(super) fn inode_of(found: &ScanEntry) -> Option<(u64, Inode)> {
     let value = found.value.as_ref().ok()?;
-    let inode = Inode::of_record(value).ok()?;
+    let inode = Inode::from_record(value).ok()?;
     (found.key.len() == 8).then_some((number_of(&found.key)?, inode))
 }
 
@@ -121,7 +121,7 @@ pub(super) struct Name {
     pub(super) kind: FileKind,
 }
 
-pub(super) fn name_of(found: Found) -> Option<Name> {
+pub(super) fn name_of(found: ScanEntry) -> Option<Name> {
     let (InodeNumber(inode), kind) = parse_entry(&found.value.ok()?).ok()?;
     let directory = number_of(&found.key)?;
     let name = found.key[8..].to_vec();
@@ -130,7 +130,7 @@ pub(super) fn name_of(found: Found) -> Option<Name> {
 }
 
 /// The inode number and extent of a record, if it is valid.
-pub(super) fn extent_of(found: &Found, total_blocks: u64) -> Option<(u64, Extent)> {
+pub(super) fn extent_of(found: &ScanEntry, total_blocks: u64) -> Option<(u64, Extent)> {
     parse_extent(&found.key, found.value.as_ref().ok()?, total_blocks).ok()
 }
 

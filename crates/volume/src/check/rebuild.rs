@@ -12,11 +12,11 @@ use super::fixes::BATCH_BYTES;
 use super::reader::RecordIter;
 use super::records::report_unreadable;
 use super::round::{Bounds, LeakedBlocks};
-use crate::blocks::{BLOCK, Blocks, Run};
+use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::catalog::{Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS, Table};
 use crate::core::state::{BLOCKS_KEY, SUPERBLOCK_KEY, encode_region};
 use crate::error::{Error, ErrorKind};
-use crate::space::allocator::{ChangedRegion, FreeBits, REGION_BLOCKS, record_of};
+use crate::space::allocator::{ChangedRegion, FreeBits, REGION_BLOCKS, encode_free_bits};
 use crate::space::system_zone::SystemZone;
 use crate::superblock::Superblock;
 
@@ -31,7 +31,7 @@ const MAX_RUNS: usize = 64;
 /// # Errors
 /// `NoSpace`, with nothing changed, when too few blocks are free; errors of the device.
 pub(super) fn rebuild(
-    blocks: &Blocks,
+    blocks: &BlockIo,
     superblock: &mut Superblock,
     old: &Catalog,
     bounds: Bounds,
@@ -40,8 +40,8 @@ pub(super) fn rebuild(
 ) -> Result<(), Error> {
     let total = superblock.total_blocks;
     let (runs, log) = find_space(old, superblock, bounds, leaked)?;
-    let new = Catalog::create_in_place_of(old, &runs, log, CatalogOptions::default())?;
-    let zone = SystemZone::new(superblock, new.takes());
+    let new = Catalog::create_replacing(old, &runs, log, CatalogOptions::default())?;
+    let zone = SystemZone::new(superblock, new.all_runs());
     // Regions are not copied but computed, and so free the old catalog's blocks.
     for table in Table::ALL.into_iter().filter(|table| *table != Table::Regions) {
         copy(old, &new, table, findings)?;
@@ -54,7 +54,7 @@ pub(super) fn rebuild(
         }
         let mut batch = Batch::default();
         for (index, free) in used.free() {
-            let (summary, record) = record_of(&free);
+            let (summary, record) = encode_free_bits(&free);
             let record = encode_region(&ChangedRegion { index, summary, record });
             batch.put(Key::Region(index), &record);
         }
@@ -62,13 +62,13 @@ pub(super) fn rebuild(
     }
     let mut batch = Batch::default();
     batch.put(Key::State(BLOCKS_KEY), &total.to_be_bytes());
-    batch.put(Key::State(SUPERBLOCK_KEY), &superblock.note(superblock.generation + 1));
+    batch.put(Key::State(SUPERBLOCK_KEY), &superblock.identity(superblock.generation + 1));
     new.commit(&batch)?;
     new.close()?;
     (superblock.catalog, superblock.log) = (runs, log);
     superblock.write(blocks)?;
     // So that an old superblock that reappears does not find the old catalog whole.
-    let erased = old.head_block().map_or(Ok(()), |head| {
+    let erased = old.header_block().map_or(Ok(()), |head| {
         blocks.write(head, Buffer::zeroed(BLOCK as usize)).and_then(|()| blocks.flush())
     });
     erased.map_err(|errno| Error::io("erasing the header of the old catalog", errno))
@@ -82,12 +82,12 @@ fn find_space(
     bounds: Bounds,
     leaked: LeakedBlocks,
 ) -> Result<(Vec<Run>, Run), Error> {
-    let (zone, total) = (SystemZone::new(superblock, old.takes()), superblock.total_blocks);
+    let (zone, total) = (SystemZone::new(superblock, old.all_runs()), superblock.total_blocks);
     let needed = old.runs().iter().map(|run| run.length).sum::<u64>().max(MIN_BLOCKS);
     let mut longest = LongestRuns { needed, found: 0, runs: BinaryHeap::new() };
     let mut log = superblock.log;
     let mut has_room = false;
-    let mut has_log = !superblock.copy().is_some_and(|copy| (log.start..log.end()).contains(&copy));
+    let mut has_log = !superblock.copy_block().is_some_and(|copy| (log.start..log.end()).contains(&copy));
     for window in windows(total, bounds.blocks) {
         let mut used = UsedBlocks::with_system_zone(window, &zone);
         mark_files(&mut used, old, total)?;

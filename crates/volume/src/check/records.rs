@@ -6,7 +6,7 @@ use super::fixes::{Change, put};
 use super::reader::{RecordIter, number_of, parse_extent};
 use super::report::CheckStep;
 use super::round::Round;
-use crate::catalog::{Found, Key, Table};
+use crate::catalog::{ScanEntry, Key, Table};
 use crate::core::state::NEXT_INODE_KEY;
 use crate::error::{Error, ErrorKind};
 use crate::namespace::directory::{check_name, parse_entry};
@@ -35,7 +35,7 @@ impl Round<'_> {
     }
 
     /// The flaw of a record by itself, if it has one.
-    fn flaw_of(&self, table: Table, found: &Found) -> Option<String> {
+    fn flaw_of(&self, table: Table, found: &ScanEntry) -> Option<String> {
         let value = match &found.value {
             Ok(value) => value,
             Err(error) => return Some(error.to_string()),
@@ -47,7 +47,7 @@ impl Round<'_> {
         }
         let odd_key = || "its key has an unknown form".to_string();
         match table {
-            Table::Inodes => match Inode::of_record(value) {
+            Table::Inodes => match Inode::from_record(value) {
                 Err(error) => Some(error.to_string()),
                 Ok(_) => (key.len() != 8).then(odd_key),
             },
@@ -134,7 +134,7 @@ pub(super) fn report_unreadable(
 }
 
 /// The highest inode number in a record.
-fn highest_inode(table: Table, found: &Found) -> u64 {
+fn highest_inode(table: Table, found: &ScanEntry) -> u64 {
     let key = match table {
         Table::Regions | Table::State => None,
         _ => number_of(&found.key),

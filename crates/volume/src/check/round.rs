@@ -2,7 +2,7 @@
 
 use super::findings::Findings;
 use super::report::{CheckReport, CheckStep};
-use crate::blocks::Blocks;
+use crate::blocks::BlockIo;
 use crate::catalog::Catalog;
 use crate::records::inode::InodeNumber;
 use crate::superblock::Superblock;
@@ -39,7 +39,7 @@ pub(super) enum LeakedBlocks {
 pub(super) struct Round<'r> {
     pub(super) catalog: &'r Catalog,
     pub(super) superblock: &'r Superblock,
-    pub(super) blocks: &'r Blocks,
+    pub(super) blocks: &'r BlockIo,
     /// Blocks of the volume.
     pub(super) total: u64,
     /// Blocks that the records of regions cover.

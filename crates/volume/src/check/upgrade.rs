@@ -16,14 +16,14 @@ use super::reader::{RecordIter, extent_of};
 use super::rebuild::{free_runs, rebuild};
 use super::report::{CheckOptions, CheckStep};
 use super::round::{Bounds, LeakedBlocks, Progress};
-use crate::blocks::{BLOCK, Blocks, Run};
+use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::catalog::{Batch, Catalog, Key, LostPages, Reserve, Table};
 use crate::core::state::{BLOCKS_KEY, encode_region};
 use crate::error::{Error, ErrorKind};
-use crate::space::allocator::{ChangedRegion, REGION_BLOCKS, record_of};
-use crate::space::extent::{Extent, ExtentRecord, State};
+use crate::space::allocator::{ChangedRegion, REGION_BLOCKS, encode_free_bits};
+use crate::space::extent::{Extent, ExtentRecord, ExtentState};
 use crate::space::system_zone::SystemZone;
-use crate::superblock::{Found, Superblock};
+use crate::superblock::{LoadedSuperblock, Superblock};
 use crate::volume::format::known_blocks;
 use crate::volume::volume::Volume;
 
@@ -47,11 +47,11 @@ pub(super) fn upgrade_within(
     bounds: Bounds,
     progress: Progress<'_>,
 ) -> Result<bool, Error> {
-    let blocks = &Blocks::of(device);
+    let blocks = &BlockIo::new(device);
     let _lock = lock_for_write(device)?;
-    let Found { mut superblock, bad_slots } = Superblock::read(blocks)?;
+    let LoadedSuperblock { mut superblock, bad_slots } = Superblock::read(blocks)?;
     require_writable(&superblock)?;
-    if !superblock.is_of_older_version() {
+    if !superblock.needs_upgrade() {
         return Ok(false);
     }
     let report = check_locked(blocks, CheckOptions::default(), bounds, progress)?;
@@ -64,9 +64,9 @@ pub(super) fn upgrade_within(
         )));
     }
     superblock.upgrade();
-    let copy = superblock.copy().expect("an upgraded superblock has a copy");
-    let catalog = open(blocks, &superblock, LostPages::Refuse)?;
-    if catalog.takes().iter().any(|run| (run.start..run.end()).contains(&copy)) {
+    let copy = superblock.copy_block().expect("an upgraded superblock has a copy");
+    let catalog = open(blocks, &superblock, LostPages::Fail)?;
+    if catalog.all_runs().iter().any(|run| (run.start..run.end()).contains(&copy)) {
         let mut findings = Findings::new(true);
         rebuild(blocks, &mut superblock, &catalog, bounds, LeakedBlocks::Free, &mut findings)?;
         return Ok(true);
@@ -85,7 +85,7 @@ pub(super) fn upgrade_within(
 /// Copies a file's block elsewhere. Returns a batch that moves the extent, frees the block, and makes the regions cover
 /// the whole volume: after a power cut while it grew they do not yet.
 fn relocate_block(
-    blocks: &Blocks,
+    blocks: &BlockIo,
     superblock: &Superblock,
     catalog: &Catalog,
     block: u64,
@@ -101,7 +101,7 @@ fn relocate_block(
     let mut moved_to = None;
     if let Some((inode, extent)) = owner {
         let to = find_block(superblock, catalog)?;
-        if extent.state == State::Written {
+        if extent.state == ExtentState::Written {
             let moved = blocks.read(block, BLOCK as usize);
             moved.and_then(|bytes| blocks.write(to, bytes)).and_then(|()| blocks.flush()).map_err(
                 |errno| Error::io(format!("moving block {block} of inode {inode}"), errno),
@@ -109,7 +109,7 @@ fn relocate_block(
         }
         let at = extent.offset + (block - extent.start);
         let parts = [extent.offset..at, at..at + 1, at + 1..extent.end()];
-        for part in parts.iter().filter_map(|range| extent.part(range)) {
+        for part in parts.iter().filter_map(|range| extent.intersection(range)) {
             let start = if part.offset == at { to } else { part.start };
             let record = ExtentRecord::from(&Extent { start, ..part });
             batch.put(Key::Extent(inode, part.offset), zerocopy::IntoBytes::as_bytes(&record));
@@ -123,7 +123,7 @@ fn relocate_block(
     }
     let regions: BTreeSet<u64> = regions.into_iter().map(|block| block / REGION_BLOCKS).collect();
     let taken = moved_to.map(|start| Run { start, length: 1 });
-    let zone = SystemZone::new(superblock, catalog.takes().into_iter().chain(taken));
+    let zone = SystemZone::new(superblock, catalog.all_runs().into_iter().chain(taken));
     for first in regions.into_iter().map(|region| region * REGION_BLOCKS) {
         let mut used = UsedBlocks::with_system_zone(first..total.min(first + REGION_BLOCKS), &zone);
         mark_files(&mut used, catalog, total)?;
@@ -132,7 +132,7 @@ fn relocate_block(
                 let at = block % REGION_BLOCKS;
                 free[at as usize / 64] |= 1 << (at % 64);
             }
-            let (summary, record) = record_of(&free);
+            let (summary, record) = encode_free_bits(&free);
             let record = encode_region(&ChangedRegion { index, summary, record });
             batch.put(Key::Region(index), &record);
         }
@@ -154,7 +154,7 @@ fn owner_of(catalog: &Catalog, total: u64, block: u64) -> Result<Option<(u64, Ex
 
 /// Finds a free block.
 fn find_block(superblock: &Superblock, catalog: &Catalog) -> Result<u64, Error> {
-    let (total, zone) = (superblock.total_blocks, SystemZone::new(superblock, catalog.takes()));
+    let (total, zone) = (superblock.total_blocks, SystemZone::new(superblock, catalog.all_runs()));
     for window in windows(total, Bounds::default().blocks) {
         let mut used = UsedBlocks::with_system_zone(window, &zone);
         mark_files(&mut used, catalog, total)?;

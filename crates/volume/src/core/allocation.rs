@@ -9,13 +9,13 @@ use uringfs_file::{TruncateGeneration, FileExtent, AllocOutcome, SpaceReservatio
 use uringfs_reactor::quiescence;
 
 use crate::blocks::{BLOCK, Run};
-use crate::catalog::{Access, EXTENTS_A_STEP, Reserve, Size};
+use crate::catalog::{Access, EXTENTS_PER_STEP, Reserve, BatchSize};
 use crate::core::state::{COMMIT_THRESHOLD_RECORDS, Shared, VolumeState, read_region};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{ReadResults, Retry};
 use crate::open_file::open_file::OpenFile;
-use crate::space::allocator::Want;
-use crate::space::extent::{Extent, State};
+use crate::space::allocator::AllocationRequest;
+use crate::space::extent::{Extent, ExtentState};
 
 impl Shared {
     /// Allocates blocks for every hole in a range, or returns what to wait for. Consumes the reservation as it
@@ -56,14 +56,14 @@ impl Shared {
         let blocks = bytes.div_ceil(BLOCK);
         let attempt = {
             let state = &mut *self.state.lock();
-            let keep_free = Size::of_promises(state.allocator.space().promised + blocks);
+            let keep_free = BatchSize::for_delayed_blocks(state.allocator.space().delayed + blocks);
             self.ensure_space(state, 1, keep_free, blocks, 0).map(|wait| match wait {
                 Some(wait) => wait,
                 None => {
-                    state.allocator.promise(blocks);
+                    state.allocator.reserve_delayed(blocks);
                     let shared = self.clone();
                     let unreserve = move |bytes| {
-                        shared.state.lock().allocator.redeem(bytes / BLOCK);
+                        shared.state.lock().allocator.release_delayed(bytes / BLOCK);
                     };
                     AllocOutcome::Ready(SpaceReservation::new(blocks * BLOCK, Arc::new(unreserve)))
                 }
@@ -101,20 +101,20 @@ impl Shared {
             let keep_free = match promised {
                 0 => state.reserved_size(),
                 // The catalog's pages were reserved for this.
-                _ => Size::of_redeemed(state.allocator.space().promised - promised),
+                _ => BatchSize::for_delayed_extents(state.allocator.space().delayed - promised),
             };
             // A block that is written for the first time is cut out of an unwritten extent.
-            let extents = (holes.len() as u64).clamp(1, EXTENTS_A_STEP);
+            let extents = (holes.len() as u64).clamp(1, EXTENTS_PER_STEP);
             if let Some(wait) = self.ensure_space(state, extents, keep_free, wanted, promised)? {
                 return Ok(wait);
             }
             // Not earlier: the blocks that were just preallocated for the catalog must not come from this reservation.
-            state.allocator.redeem(promised);
-            let allocated = state.allocate_extents(file, holes, EXTENTS_A_STEP);
+            state.allocator.release_delayed(promised);
+            let allocated = state.allocate_extents(file, holes, EXTENTS_PER_STEP);
             let allocated_blocks =
                 allocated.iter().flatten().map(|extent| extent.length).sum::<u64>();
             let redeemed = allocated_blocks.min(promised);
-            state.allocator.promise(promised - redeemed);
+            state.allocator.reserve_delayed(promised - redeemed);
             reservation.redeem(redeemed * BLOCK);
             let allocated = allocated?;
             if !allocated.is_empty() {
@@ -138,12 +138,12 @@ impl Shared {
         &self,
         state: &mut VolumeState,
         extents: u64,
-        keep_free: Size,
+        keep_free: BatchSize,
         blocks: u64,
         promised: u64,
     ) -> Result<Option<AllocOutcome<T>>, Retry> {
         // First, because it preallocates blocks for the catalog.
-        let records = Size::of_files(1, extents);
+        let records = BatchSize::for_files(1, extents);
         state.require_catalog_room(records, keep_free, Reserve::Keep, &ReadResults::default())?;
         if state.available() + promised < blocks {
             state.release_quiescent(&self.device);
@@ -229,7 +229,7 @@ impl Shared {
     ) -> Result<AllocOutcome, Retry> {
         // Plus the remainders on both sides.
         let extents = new_blocks.as_ref().map_or(0, |reserved| reserved.extents().len()) + 2;
-        let (records, keep_free) = (Size::of_files(1, extents as u64), state.reserved_size());
+        let (records, keep_free) = (BatchSize::for_files(1, extents as u64), state.reserved_size());
         state.require_catalog_room(records, keep_free, Reserve::Keep, &ReadResults::default())?;
         if file.generation() != begun {
             return Ok(AllocOutcome::Ready(()));
@@ -242,7 +242,7 @@ impl Shared {
             .collect();
         for extent in &replacements {
             state.out_of_place -= extent.length;
-            state.allocator.take_back(extent.run());
+            state.allocator.cancel_free(extent.run());
         }
         let freed = file.swap_extents(&replacements, bytes.end);
         state.dirty.insert(file.number, file.clone());
@@ -342,7 +342,7 @@ fn written_extent(piece: &FileExtent) -> Extent {
         offset: piece.offset / BLOCK,
         start: piece.address / BLOCK,
         length: piece.length / BLOCK,
-        state: State::Written,
+        state: ExtentState::Written,
     }
 }
 
@@ -373,7 +373,7 @@ impl VolumeState {
                     _ => file.goal(at),
                 };
                 let caller = file.number.0 as usize;
-                let want = Want { blocks: hole.end - at, least: 1, goal, caller };
+                let want = AllocationRequest { blocks: hole.end - at, min_blocks: 1, goal, caller };
                 let found = allocator.allocate_reserved(want, &mut load);
                 let Run { start, length } = match found.and_then(|run| run.ok_or_else(no_space)) {
                     Ok(run) => run,
@@ -386,7 +386,7 @@ impl VolumeState {
                         return Err(retry);
                     }
                 };
-                allocated.push(Extent { offset: at, start, length, state: State::Unwritten });
+                allocated.push(Extent { offset: at, start, length, state: ExtentState::Unwritten });
                 at += length;
             }
         }

@@ -1,11 +1,11 @@
 //! Preallocates blocks for the catalog. A change is accepted only when the blocks that its commit may need are
 //! there, in runs that the catalog can take.
 
-use crate::catalog::{Reserve, Size};
+use crate::catalog::{Reserve, BatchSize};
 use crate::core::state::{MAX_UNCOMMITTED_RECORDS, VolumeState, read_region};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{ReadResults, Retry};
-use crate::space::allocator::{REGION_BLOCKS, Want};
+use crate::space::allocator::{REGION_BLOCKS, AllocationRequest};
 use crate::superblock::MAX_CATALOG_RUNS;
 
 /// The shortest run for the catalog, while there are any so long: the superblock names few runs.
@@ -30,12 +30,12 @@ impl VolumeState {
     /// `NoSpace`, when the catalog is too small and cannot grow enough.
     pub(crate) fn require_catalog_room(
         &mut self,
-        more: Size,
-        keep_free: Size,
+        more: BatchSize,
+        keep_free: BatchSize,
         reserve: Reserve,
         results: &ReadResults,
     ) -> Result<(), Retry> {
-        if more == Size::default() {
+        if more == BatchSize::default() {
             return Ok(());
         }
         let has_room = self.reserve_catalog_room(more + keep_free, reserve)?;
@@ -44,7 +44,7 @@ impl VolumeState {
         }
         let uncommitted =
             self.overlay.size() + self.uncollected_size() + self.catalog_room.logged_size();
-        match results.is_last_try || uncommitted == Size::default() {
+        match results.is_last_try || uncommitted == BatchSize::default() {
             // A commit makes room, or shows that there is none.
             false => {
                 self.wants_checkpoint = true;
@@ -61,17 +61,17 @@ impl VolumeState {
     /// True if the next commits have room for the uncommitted changes and for `more`. Preallocates what is missing.
     pub(crate) fn reserve_catalog_room(
         &mut self,
-        more: Size,
+        more: BatchSize,
         reserve: Reserve,
     ) -> Result<bool, Retry> {
         let waiting = self.overlay.size() + self.uncollected_size();
-        let missing = self.catalog_room.missing_for(waiting + more, reserve);
+        let missing = self.catalog_room.blocks_missing_for(waiting + more, reserve);
         self.preallocate_for_catalog(missing, Prealloc::AllOrNothing)
     }
 
     /// The room that the catalog keeps for delayed allocation: what redeeming all reservations takes.
-    pub(crate) fn reserved_size(&self) -> Size {
-        Size::of_promises(self.allocator.space().promised)
+    pub(crate) fn reserved_size(&self) -> BatchSize {
+        BatchSize::for_delayed_blocks(self.allocator.space().delayed)
     }
 
     /// Preallocates until `blocks` are on their way to the catalog. False if there are too few blocks, or too
@@ -91,7 +91,7 @@ impl VolumeState {
             }
             let space = allocator.space();
             if prealloc == Prealloc::AllOrNothing
-                && left > space.free.saturating_sub(space.promised)
+                && left > space.free.saturating_sub(space.delayed)
             {
                 return Ok(false);
             }
@@ -99,7 +99,7 @@ impl VolumeState {
                 return Ok(false);
             }
             let goal = preallocated.runs.last().map(|run| run.end());
-            let want = Want { blocks: left.max(contiguous), least: contiguous, goal, caller: 0 };
+            let want = AllocationRequest { blocks: left.max(contiguous), min_blocks: contiguous, goal, caller: 0 };
             match allocator.allocate_reserved(want, |region| read_region(overlay, region))? {
                 Some(run) => preallocated.push(run),
                 None if contiguous > 1 => contiguous /= 2,

@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{Orphan, ReadResults, Retry};
 use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{Inode, InodeNumber};
-use crate::records::overlay::Changes;
+use crate::records::overlay::ChangeSet;
 
 /// The share of the closed orphans that a commit has reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ enum Reclaimed {
 
 /// The changes that one commit takes.
 struct CommitSet {
-    changes: Arc<Changes>,
+    changes: Arc<ChangeSet>,
     /// Blocks that no file uses any more.
     freed: Vec<Run>,
     for_catalog: Vec<Run>,
@@ -58,15 +58,15 @@ impl Shared {
         let mut batch = changes.to_batch();
         if !for_catalog.is_empty() {
             let superblock = self.state.lock().superblock.clone();
-            batch.put(Key::State(SUPERBLOCK_KEY), &superblock.note(superblock.generation));
+            batch.put(Key::State(SUPERBLOCK_KEY), &superblock.identity(superblock.generation));
         }
         batch.reserve(Reserve::Use);
-        let is_logged = !is_checkpoint && self.catalog.log(&batch)?;
+        let is_logged = !is_checkpoint && self.catalog.append_to_log(&batch)?;
         let committed = if is_logged { Ok(()) } else { self.catalog.commit(&batch) };
-        let room = if is_logged { None } else { Some(self.catalog.room()?) };
+        let room = if is_logged { None } else { Some(self.catalog.page_budget()?) };
         {
             let state = &mut *self.state.lock();
-            state.catalog_room = room.unwrap_or(state.catalog_room).beside(self.catalog.logged());
+            state.catalog_room = room.unwrap_or(state.catalog_room).with_logged(self.catalog.logged_size());
             state.checkpoints += u64::from(!is_logged && committed.is_ok());
             state.preallocated.end_commit();
             match committed {
@@ -127,7 +127,7 @@ impl Shared {
             let all = run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
                 let VolumeState { allocator, overlay, to_free, .. } = state;
                 while let Some(run) = to_free.get(loaded) {
-                    allocator.load_for(*run, |region| read_region(overlay, region))?;
+                    allocator.load_regions(*run, |region| read_region(overlay, region))?;
                     loaded += 1;
                 }
                 Ok(())
@@ -144,7 +144,7 @@ impl Shared {
     fn warn_if_damaged<T>(&self, what: &str, result: Result<T, Error>) -> Result<Option<T>, Error> {
         match result {
             Err(error) if error.kind() == ErrorKind::Damaged => {
-                self.state.lock().warnings.push(error.of(what).to_string());
+                self.state.lock().warnings.push(error.context(what).to_string());
                 Ok(None)
             }
             result => result.map(Some),
@@ -168,7 +168,7 @@ impl Shared {
         }
         let state = &mut *self.state.lock();
         state.open.remove(&number);
-        let mut changes = Changes::default();
+        let mut changes = ChangeSet::default();
         changes.delete(Key::Inode(number.0));
         changes.delete(Key::Orphan(number.0));
         state.overlay.apply(changes);
@@ -207,21 +207,21 @@ impl Shared {
         superblock.write(&self.blocks).map_err(|error| self.catalog.stop(error))?;
         run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
             let VolumeState { allocator, overlay, to_free, .. } = state;
-            let left_by_copy = superblock.left_by_copy(state.superblock.total_blocks);
-            if let Some(run) = left_by_copy {
+            let previous_copy = superblock.previous_copy(state.superblock.total_blocks);
+            if let Some(run) = previous_copy {
                 // The superblock's copy moves to another block of this region: no allocation may take that in between.
-                allocator.load_for(run, |region| read_region(overlay, region))?;
+                allocator.load_regions(run, |region| read_region(overlay, region))?;
             }
             allocator.grow(blocks, |region| read_region(overlay, region))?;
-            if let Some(run) = left_by_copy {
-                for taken in superblock.takes() {
-                    allocator.take_free(taken, |region| read_region(overlay, region))?;
+            if let Some(run) = previous_copy {
+                for taken in superblock.system_runs() {
+                    allocator.claim_free(taken, |region| read_region(overlay, region))?;
                 }
                 to_free.push(run);
             }
-            let mut changes = Changes::default();
+            let mut changes = ChangeSet::default();
             changes.put(Key::State(BLOCKS_KEY), blocks.to_be_bytes().to_vec());
-            changes.put(Key::State(SUPERBLOCK_KEY), superblock.note(superblock.generation));
+            changes.put(Key::State(SUPERBLOCK_KEY), superblock.identity(superblock.generation));
             overlay.apply(changes);
             state.set_superblock(superblock.clone());
             state.grow_target = state.grow_target.filter(|wanted| *wanted != blocks);
@@ -266,27 +266,27 @@ impl VolumeState {
         }
         for (number, error) in lost {
             if let Some(file) = self.dirty.remove(&number) {
-                file.take_changes(&mut Changes::default(), 0);
+                file.take_changes(&mut ChangeSet::default(), 0);
             }
             self.warnings
-                .push(error.of(format!("changes of inode {} are lost", number.0)).to_string());
+                .push(error.context(format!("changes of inode {} are lost", number.0)).to_string());
         }
         let Self { allocator, overlay, to_free, freed, warnings, .. } = self;
         for run in to_free.iter() {
-            allocator.load_for(*run, |region| read_region(overlay, region))?;
+            allocator.load_regions(*run, |region| read_region(overlay, region))?;
         }
         for run in to_free.drain(..) {
             match allocator.free(run, |region| read_region(overlay, region)) {
                 Ok(()) => freed.push(run),
                 Err(Retry::Fail(error)) => {
-                    warnings.push(error.of(format!("blocks {run:?}")).to_string())
+                    warnings.push(error.context(format!("blocks {run:?}")).to_string())
                 }
                 Err(retry) => return Err(retry),
             }
         }
         let commit = group_commit.begin();
         self.changed_extents = 0;
-        let mut changes = Changes::default();
+        let mut changes = ChangeSet::default();
         for (number, inode) in inodes {
             let file = self.dirty.remove(&number).expect("the file was dirty a moment ago");
             if let Some(delta) = file.take_changes(&mut changes, commit) {
@@ -305,7 +305,7 @@ impl VolumeState {
         let for_catalog = self.preallocated.begin_commit();
         let (changes, freed) = (self.overlay.begin_commit(), std::mem::take(&mut self.freed));
         // The pages must have room for the log, with everything else that goes there until the next checkpoint.
-        let has_room = self.catalog_room.missing_for(changes.size(), Reserve::Keep) == 0;
+        let has_room = self.catalog_room.blocks_missing_for(changes.size(), Reserve::Keep) == 0;
         let is_checkpoint =
             std::mem::take(&mut self.wants_checkpoint) || !has_room || !for_catalog.is_empty();
         Ok(Some(CommitSet { changes, freed, for_catalog, is_checkpoint }))
@@ -313,7 +313,7 @@ impl VolumeState {
 
     /// Takes the orphans that no handle has open, and moves their uncommitted changes into the overlay.
     fn take_closed_orphans(&mut self) -> Vec<Orphan> {
-        let mut changes = Changes::default();
+        let mut changes = ChangeSet::default();
         for Orphan(number) in &self.orphans {
             // An abandoned file changes no more, though its last holder may still be there.
             let is_abandoned = !self.open.contains_key(number);
@@ -342,7 +342,7 @@ impl VolumeState {
         results: &ReadResults,
     ) -> Result<Option<Vec<u8>>, Retry> {
         let (records, next) = self.transaction(results).batch(table, number, from)?;
-        let (mut changes, mut runs) = (Changes::default(), Vec::new());
+        let (mut changes, mut runs) = (ChangeSet::default(), Vec::new());
         for record in records {
             if table == Table::Extents {
                 let (total_blocks, zone) = (self.superblock.total_blocks, &self.system_zone);
@@ -446,7 +446,7 @@ mod tests {
             volume.sync().unwrap();
             let number = volume.inode("/f", Follow::No).unwrap().0;
             let record = volume.shared.catalog.get(Key::Inode(number.0)).unwrap().unwrap();
-            Inode::of_record(&record).unwrap().size
+            Inode::from_record(&record).unwrap().size
         };
         // As in a write, with a commit of attributes in the middle.
         let open = volume.shared.state.lock().open.values().find_map(Weak::upgrade).unwrap();

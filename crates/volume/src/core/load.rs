@@ -62,7 +62,7 @@ impl Transaction<'_> {
         zone: &SystemZone,
         taken_by: CommitNumber,
     ) -> Result<Arc<OpenFile>, Retry> {
-        let of_file = |error: Error| Retry::from(error.of(format!("inode {}", number.0)));
+        let of_file = |error: Error| Retry::from(error.context(format!("inode {}", number.0)));
         let inode = self.inode(number)?;
         match inode.kind {
             FileKind::File => {}

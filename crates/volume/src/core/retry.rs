@@ -2,7 +2,7 @@
 //! missing it is read from the catalog, if the catalog is full a commit is awaited, both without the lock. Then
 //! the transaction runs again.
 //!
-//! No caller waits with the lock held. A thread reads the catalog itself. For a task the thread of [`Reader`]
+//! No caller waits with the lock held. A thread reads the catalog itself. For a task the thread of [`CatalogThread`]
 //! reads, and the task's own thread goes on.
 
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::namespace::transaction::{
     BATCH, ReadRequest, ReadResult, ReadResults, Retry, Transaction,
 };
 use crate::records::inode::InodeNumber;
-use crate::records::overlay::{Changes, Watch};
+use crate::records::overlay::{ChangeSet, RangeWatch};
 
 /// Commits that one operation waits for, so that it ends even if others fill the catalog.
 const MAX_COMMIT_WAITS: u32 = 3;
@@ -153,7 +153,7 @@ impl Shared {
     }
 
     /// Reads from the catalog; blocks on the device.
-    fn read_catalog(&self, request: &ReadRequest, watch: &Watch) -> Result<CatalogRead, Error> {
+    fn read_catalog(&self, request: &ReadRequest, watch: &RangeWatch) -> Result<CatalogRead, Error> {
         Ok(match request {
             ReadRequest::Record { table, key } => {
                 CatalogRead::Record(self.catalog.record(*table, key)?)
@@ -200,13 +200,13 @@ impl Shared {
         inode: InodeNumber,
         from: Vec<u8>,
     ) -> Result<(Vec<Record>, Option<Vec<u8>>), Error> {
-        let found = self.catalog.scan_each(table, from, Some(inode.0), BATCH)?;
+        let found = self.catalog.scan_entries(table, from, Some(inode.0), BATCH)?;
         let is_full = found.len() == BATCH;
         let mut records: Vec<Record> = Vec::new();
         for record in found {
             match record.value {
                 Ok(value) => records.push((record.key, value)),
-                Err(error) if records.is_empty() => return Err(error.at(record.key)),
+                Err(error) if records.is_empty() => return Err(error.with_key(record.key)),
                 // A damaged record is an error only at the front of a batch.
                 Err(_) => return Ok((records, Some(record.key))),
             }
@@ -216,9 +216,9 @@ impl Shared {
         Ok((records, next))
     }
 
-    fn are_all_deleted(&self, watch: &Watch, keys: &Range<Vec<u8>>, records: &[Record]) -> bool {
+    fn are_all_deleted(&self, watch: &RangeWatch, keys: &Range<Vec<u8>>, records: &[Record]) -> bool {
         let overlay = &self.state.lock().overlay;
-        overlay.merge_over(&Changes::default(), watch, keys, records).is_empty()
+        overlay.merge_over(&ChangeSet::default(), watch, keys, records).is_empty()
     }
 
     /// Waits for the next commit to end.

@@ -10,8 +10,8 @@ use uringfs_cache::Cache;
 use uringfs_device::Device;
 use uringfs_reactor::Epoch;
 
-use crate::blocks::{BLOCK, Blocks, Run};
-use crate::catalog::{Access, Catalog, CatalogRoom, Key, Record, Size};
+use crate::blocks::{BLOCK, BlockIo, Run};
+use crate::catalog::{Access, Catalog, PageBudget, Key, Record, BatchSize};
 use crate::core::catalog_blocks::Preallocated;
 use crate::core::device_lock::DeviceLock;
 use crate::core::events::{OwnerLookup, Publisher, BlockOwner, Warnings};
@@ -19,9 +19,9 @@ use crate::core::group_commit::GroupCommit;
 use crate::error::Error;
 use crate::namespace::transaction::{Orphan, ReadResults, Retry, Transaction, TransactionEffects};
 use crate::open_file::open_file::OpenFile;
-use crate::records::catalog_thread::Reader;
+use crate::records::catalog_thread::CatalogThread;
 use crate::records::inode::InodeNumber;
-use crate::records::overlay::Pending;
+use crate::records::overlay::Overlay;
 use crate::space::allocator::{Allocator, ChangedRegion, InvalidRegion, RegionSummary};
 use crate::space::extent::{Extent, ExtentRecord, InvalidExtent};
 use crate::space::system_zone::SystemZone;
@@ -41,11 +41,11 @@ pub(crate) const NEXT_INODE_KEY: &[u8] = b"next inode";
 /// The parts of a volume that all its clones share.
 pub(crate) struct Shared {
     pub(crate) device: Device,
-    pub(crate) blocks: Blocks,
+    pub(crate) blocks: BlockIo,
     pub(crate) catalog: Catalog,
     pub(crate) state: Mutex<VolumeState>,
     pub(crate) group_commit: Arc<GroupCommit>,
-    pub(crate) catalog_thread: Reader,
+    pub(crate) catalog_thread: CatalogThread,
     pub(crate) publisher: Arc<Publisher>,
     /// True if a closed file has lost buffered writes since the last sync of the volume.
     pub(crate) has_lost_writes: AtomicBool,
@@ -62,13 +62,13 @@ pub(crate) struct Shared {
 
 /// The mutable state, under one lock.
 pub(crate) struct VolumeState {
-    pub(crate) overlay: Pending,
+    pub(crate) overlay: Overlay,
     pub(crate) allocator: Allocator,
     pub(crate) superblock: Superblock,
     /// The system zone of that superblock.
     pub(crate) system_zone: Arc<SystemZone>,
     /// The catalog's room for the next commits.
-    pub(crate) catalog_room: CatalogRoom,
+    pub(crate) catalog_room: PageBudget,
     /// The blocks that the next commits will add to it.
     pub(crate) preallocated: Preallocated,
     /// The size in blocks that the volume will grow to.
@@ -127,7 +127,7 @@ impl OwnerLookup for Shared {
             if catalog.iter().chain([log]).any(|run| (run.start..run.end()).contains(&block)) {
                 return BlockOwner::Catalog;
             }
-            if superblock.takes().any(|run| (run.start..run.end()).contains(&block)) {
+            if superblock.system_runs().any(|run| (run.start..run.end()).contains(&block)) {
                 return BlockOwner::Superblock;
             }
             let open = state.open.iter();
@@ -165,13 +165,13 @@ impl VolumeState {
 
     /// Replaces the superblock.
     pub(crate) fn set_superblock(&mut self, superblock: Superblock) {
-        self.system_zone = Arc::new(SystemZone::of(&superblock));
+        self.system_zone = Arc::new(SystemZone::from_superblock(&superblock));
         self.superblock = superblock;
     }
 
     /// The size of the records that the next commit takes from open files, approximately.
-    pub(crate) fn uncollected_size(&self) -> Size {
-        Size::of_files(self.dirty.len() as u64, self.changed_extents as u64)
+    pub(crate) fn uncollected_size(&self) -> BatchSize {
+        BatchSize::for_files(self.dirty.len() as u64, self.changed_extents as u64)
     }
 }
 
@@ -217,7 +217,7 @@ pub(crate) fn parse_region(record: &[u8]) -> Result<(RegionSummary, &[u8]), Erro
 }
 
 /// A region's free blocks, as the next commit will have them.
-pub(crate) fn read_region(overlay: &Pending, region: u32) -> Result<Option<Vec<u8>>, Retry> {
+pub(crate) fn read_region(overlay: &Overlay, region: u32) -> Result<Option<Vec<u8>>, Retry> {
     let key = Key::Region(region);
     let record = overlay.cached(key.table(), key.bytes())?;
     Ok(record.map(|record| parse_region(&record).map(|(_, free)| free.to_vec())).transpose()?)

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::catalog::{Key, Table};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{Orphan, Retry, Transaction};
-use crate::records::inode::{FileKind, Inode, InodeNumber, LONGEST_TARGET, Time};
+use crate::records::inode::{FileKind, Inode, InodeNumber, MAX_TARGET_BYTES, Time};
 
 /// The longest name.
 pub const MAX_NAME_BYTES: usize = 255;
@@ -47,7 +47,7 @@ impl Transaction<'_> {
     ) -> Result<Option<InodeNumber>, Retry> {
         let record = self.get(Key::Name(directory.0, name))?;
         let entry = record.map(|record| parse_entry(&record)).transpose();
-        Ok(entry.map_err(|error| error.of(quoted(name)))?.map(|(inode, _)| inode))
+        Ok(entry.map_err(|error| error.context(quoted(name)))?.map(|(inode, _)| inode))
     }
 
     /// The inode that a name is for, and its number.
@@ -113,7 +113,7 @@ impl Transaction<'_> {
                         // After an empty name the listing would start over: go on after the next invalid name.
                         key.push(0);
                     }
-                    return Err(error.of(format!("directory {}", directory.0)).at(key).into());
+                    return Err(error.context(format!("directory {}", directory.0)).with_key(key).into());
                 }
             }
         }
@@ -134,7 +134,7 @@ impl Transaction<'_> {
         if self.find(directory, name)?.is_some() {
             return Err(already_exists(name).into());
         }
-        if inode.target.len() > LONGEST_TARGET {
+        if inode.target.len() > MAX_TARGET_BYTES {
             return Err(
                 Error::refused(Errno::NAMETOOLONG, "the target is longer than 4095 bytes").into()
             );
@@ -143,7 +143,7 @@ impl Transaction<'_> {
             inode.parent = directory;
             parent.links = parent.links.saturating_add(1);
         }
-        let Some(number) = InodeNumber::of(self.effects.next_inode) else {
+        let Some(number) = InodeNumber::new(self.effects.next_inode) else {
             let what = "no inode numbers are left: check the volume";
             return Err(Error::new(ErrorKind::NoSpace, what).into());
         };
@@ -421,7 +421,7 @@ pub(crate) fn encode_entry(number: InodeNumber, kind: FileKind) -> Vec<u8> {
 pub(crate) fn parse_entry(record: &[u8]) -> Result<(InodeNumber, FileKind), Error> {
     let parsed = record.split_first_chunk::<8>().and_then(|(number, bits)| {
         let bits = u16::from_be_bytes(bits.try_into().ok()?);
-        Some((InodeNumber::of(u64::from_be_bytes(*number))?, FileKind::of_mode(bits, 0)?))
+        Some((InodeNumber::new(u64::from_be_bytes(*number))?, FileKind::from_mode(bits, 0)?))
     });
     parsed.ok_or_else(|| Error::damaged("a name's record cannot be read"))
 }
@@ -453,11 +453,11 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
     use crate::namespace::transaction::ReadResults;
-    use crate::records::overlay::{Changes, Pending};
+    use crate::records::overlay::{ChangeSet, Overlay};
 
     #[test]
     fn a_cycle_of_directories_is_damage_and_the_walk_ends() {
-        let (mut overlay, mut changes) = (Pending::new(0), Changes::default());
+        let (mut overlay, mut changes) = (Overlay::new(0), ChangeSet::default());
         // 2 is inside 3, 3 inside 4, and 4 inside 3.
         for (number, parent) in [(2, 3), (3, 4), (4, 3)] {
             let mut inode = Inode::new(FileKind::Directory, 0o755);

@@ -59,7 +59,7 @@ pub(crate) fn find_or_make(
             let mut inode = transaction.inode(number)?;
             if options.credentials != Credentials::Superuser && inode.group != new.group {
                 // The creator may not be in that group, so the file must not run as it.
-                inode.permissions &= !(inode.lent_rights() & SET_GROUP);
+                inode.permissions &= !(inode.set_id_bits() & SET_GROUP);
                 transaction.put_inode(number, &inode);
             }
             Ok(number)
@@ -175,11 +175,11 @@ pub(crate) fn strip_privileges(
         if !had_capability {
             file.set_may_have_capability(false);
         }
-        let lends = !is_superuser && transaction.inode(file.number)?.lent_rights() != 0;
+        let lends = !is_superuser && transaction.inode(file.number)?.set_id_bits() != 0;
         if had_capability || lends {
             transaction.change_inode(file.number, |inode| {
                 if !is_superuser {
-                    inode.take_rights();
+                    inode.strip_privileges();
                 }
                 inode.changed = Time::now();
             })?;

@@ -12,7 +12,7 @@ use crate::catalog::{Key, Record, Table};
 use crate::error::Error;
 use crate::open_file::open_file::{InodeDelta, OpenFile};
 use crate::records::inode::{Inode, InodeNumber};
-use crate::records::overlay::{Changes, Known, Pending, Watch};
+use crate::records::overlay::{ChangeSet, Lookup, Overlay, RangeWatch};
 use crate::space::allocator::InvalidRegion;
 
 /// Records in one read of the catalog.
@@ -80,7 +80,7 @@ pub(crate) struct ReadResult {
     pub(crate) records: Vec<Record>,
     /// The key where more may follow.
     pub(crate) next: Option<Vec<u8>>,
-    pub(crate) watch: Arc<Watch>,
+    pub(crate) watch: Arc<RangeWatch>,
 }
 
 /// An inode without a name.
@@ -89,7 +89,7 @@ pub(crate) struct Orphan(pub(crate) InodeNumber);
 
 /// The volume's records in memory, under the changes of one operation.
 pub(crate) struct Transaction<'v> {
-    overlay: &'v Pending,
+    overlay: &'v Overlay,
     open: &'v HashMap<InodeNumber, Weak<OpenFile>>,
     results: &'v ReadResults,
     /// The catalog has no inode from this number on.
@@ -100,7 +100,7 @@ pub(crate) struct Transaction<'v> {
 /// The changes of an operation.
 #[derive(Default)]
 pub(crate) struct TransactionEffects {
-    pub(crate) changes: Changes,
+    pub(crate) changes: ChangeSet,
     /// The number of the next new inode.
     pub(crate) next_inode: u64,
     pub(crate) orphans: Vec<Orphan>,
@@ -110,7 +110,7 @@ pub(crate) struct TransactionEffects {
 
 impl<'v> Transaction<'v> {
     pub(crate) fn new(
-        overlay: &'v Pending,
+        overlay: &'v Overlay,
         open: &'v HashMap<InodeNumber, Weak<OpenFile>>,
         results: &'v ReadResults,
         first_new: u64,
@@ -162,7 +162,7 @@ impl<'v> Transaction<'v> {
     pub(crate) fn all(&self, table: Table, inode: InodeNumber) -> Result<Vec<Record>, Retry> {
         let keys = inode.0.to_be_bytes().to_vec()..end_of(inode);
         if self.is_new(Some(inode.0)) {
-            let nothing = Watch::new(table, keys.clone());
+            let nothing = RangeWatch::new(table, keys.clone());
             return Ok(self.overlay.merge_over(&self.effects.changes, &nothing, &keys, &[]));
         }
         let found = self.read_result(ReadRequest::All { table, inode })?;
@@ -185,8 +185,8 @@ impl<'v> Transaction<'v> {
     pub(crate) fn inode(&self, number: InodeNumber) -> Result<Inode, Retry> {
         match self.get(Key::Inode(number.0))? {
             Some(record) => {
-                let inode = Inode::of_record(&record);
-                Ok(inode.map_err(|error| error.of(format!("inode {}", number.0)))?)
+                let inode = Inode::from_record(&record);
+                Ok(inode.map_err(|error| error.context(format!("inode {}", number.0)))?)
             }
             None => {
                 let what = format!("there is no inode {}", number.0);
@@ -239,13 +239,13 @@ impl<'v> Transaction<'v> {
     }
 }
 
-impl Pending {
+impl Overlay {
     /// The current value of a record, if memory knows it.
     pub(crate) fn cached(&self, table: Table, key: Vec<u8>) -> Result<Option<Vec<u8>>, Retry> {
         match self.get(table, &key) {
-            Known::Value(value) => Ok(Some(value.to_vec())),
-            Known::Gone => Ok(None),
-            Known::Nothing => Err(Retry::NeedsRead(ReadRequest::Record { table, key })),
+            Lookup::Value(value) => Ok(Some(value.to_vec())),
+            Lookup::Deleted => Ok(None),
+            Lookup::Unknown => Err(Retry::NeedsRead(ReadRequest::Record { table, key })),
         }
     }
 }

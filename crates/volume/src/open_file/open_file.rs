@@ -14,9 +14,9 @@ use crate::blocks::{BLOCK, Run};
 use crate::catalog::Key;
 use crate::open_file::extent_cache::ExtentCache;
 use crate::records::inode::{Inode, InodeNumber, Time};
-use crate::records::overlay::{Changes, CommitNumber};
-use crate::space::extent::{Extent, ExtentRecord, State};
-use crate::space::extent_map::{ExtentMap, Found};
+use crate::records::overlay::{ChangeSet, CommitNumber};
+use crate::space::extent::{Extent, ExtentRecord, ExtentState};
+use crate::space::extent_map::{ExtentMap, ExtentOrHole};
 
 /// A reader's view of a file. It is replaced, not changed, except that its size grows within written blocks.
 pub(crate) struct Snapshot {
@@ -119,7 +119,7 @@ impl OpenFile {
         has_capability: bool,
         taken_by: CommitNumber,
     ) -> OpenFile {
-        let written = extents.iter().filter(|extent| extent.state == State::Written);
+        let written = extents.iter().filter(|extent| extent.state == ExtentState::Written);
         let largest = written.max_by_key(|extent| extent.length).map_or(0, |extent| extent.offset);
         let mut uncommitted = UncommittedState {
             committed: extents.clone(),
@@ -136,10 +136,10 @@ impl OpenFile {
         let snapshot = Snapshot::new(extents, inode.size);
         uncommitted.window = uncommitted.largest_window(&snapshot);
         let hot_extent = HotExtent::new(uncommitted.window);
-        hot_extent.set_atime_due(inode.is_access_due(Time::now()));
+        hot_extent.set_atime_due(inode.atime_due(Time::now()));
         let write_hints = WriteHints {
             modified: AtomicI64::new(0),
-            set_id: AtomicBool::new(inode.lent_rights() != 0),
+            set_id: AtomicBool::new(inode.set_id_bits() != 0),
             capability: AtomicBool::new(has_capability),
         };
         OpenFile {
@@ -241,9 +241,9 @@ impl OpenFile {
         if uncommitted.accessed == with.accessed {
             uncommitted.accessed = None;
         }
-        let is_due = uncommitted.modified.is_some() || inode.is_access_due(Time::now());
+        let is_due = uncommitted.modified.is_some() || inode.atime_due(Time::now());
         self.hot_extent.set_atime_due(is_due);
-        write_hints.set_id.store(inode.lent_rights() != 0, Ordering::Relaxed);
+        write_hints.set_id.store(inode.set_id_bits() != 0, Ordering::Relaxed);
     }
 
     /// True if a read now updates the access time.
@@ -266,7 +266,7 @@ impl OpenFile {
     /// True if a write now updates the modification time: the coarse clock has moved since the last update.
     #[inline]
     pub(crate) fn is_mtime_due(&self) -> bool {
-        self.write_hints.modified.load(Ordering::Relaxed) != Time::now().word()
+        self.write_hints.modified.load(Ordering::Relaxed) != Time::now().wrapping_nanoseconds()
     }
 
     /// Updates the modification time.
@@ -278,7 +278,7 @@ impl OpenFile {
         let now = Time::now();
         uncommitted.modified = Some(now);
         // Once per tick of the clock: otherwise every read after a write would update the access time.
-        if self.write_hints.modified.swap(now.word(), Ordering::Relaxed) != now.word() {
+        if self.write_hints.modified.swap(now.wrapping_nanoseconds(), Ordering::Relaxed) != now.wrapping_nanoseconds() {
             self.hot_extent.set_atime_due(true);
         }
     }
@@ -319,8 +319,8 @@ impl OpenFile {
     pub(crate) fn goal(&self, block: u64) -> Option<u64> {
         let before = block.checked_sub(1)?;
         match self.snapshot.load().extents.find(before) {
-            Found::Extent(extent) => Some(extent.start + (block - extent.offset)),
-            Found::Hole { .. } => None,
+            ExtentOrHole::Extent(extent) => Some(extent.start + (block - extent.offset)),
+            ExtentOrHole::Hole { .. } => None,
         }
     }
 
@@ -383,7 +383,7 @@ impl OpenFile {
         self.change(|map, _, uncommitted| {
             self.touch(uncommitted);
             uncommitted.is_inode_changed = true;
-            if map.unwrite(blocks.clone()) > 0 {
+            if map.mark_unwritten(blocks.clone()) > 0 {
                 uncommitted.has_unmapped = true;
                 uncommitted.mark_changed(blocks);
             }
@@ -428,7 +428,7 @@ impl OpenFile {
         }
         drop(now);
         self.change_with(uncommitted, |map, size, uncommitted| {
-            if map.convert(blocks.clone()) > 0 {
+            if map.mark_written(blocks.clone()) > 0 {
                 uncommitted.mark_changed(blocks);
             }
             *size = bytes.end.max(*size);
@@ -488,7 +488,7 @@ impl OpenFile {
     /// Moves the changes into a commit: puts records of extents, and returns the newer fields of the inode.
     pub(crate) fn take_changes(
         &self,
-        changes: &mut Changes,
+        changes: &mut ChangeSet,
         number: CommitNumber,
     ) -> Option<InodeDelta> {
         let uncommitted = &mut *self.uncommitted.lock();
@@ -573,8 +573,8 @@ impl Snapshot {
     fn window(&self, block: u64) -> Option<ExtentWindow> {
         let size = self.size();
         match self.extents.find(block) {
-            Found::Extent(extent)
-                if extent.state == State::Written && extent.offset * BLOCK < size =>
+            ExtentOrHole::Extent(extent)
+                if extent.state == ExtentState::Written && extent.offset * BLOCK < size =>
             {
                 Some(ExtentWindow {
                     start: extent.offset * BLOCK,
@@ -615,7 +615,7 @@ mod tests {
                 _ => {
                     for hole in file.holes(blocks) {
                         let length = hole.end - hole.start;
-                        let (offset, state) = (hole.start, State::Unwritten);
+                        let (offset, state) = (hole.start, ExtentState::Unwritten);
                         file.insert(&[Extent { offset, start: next, length, state }]);
                         next += length;
                     }
@@ -628,8 +628,8 @@ mod tests {
                 let end = offset + 1 + below(BLOCK);
                 let snapshot = file.snapshot();
                 let expected = match snapshot.extents.find(offset / BLOCK) {
-                    Found::Extent(extent)
-                        if extent.state == State::Written
+                    ExtentOrHole::Extent(extent)
+                        if extent.state == ExtentState::Written
                             && end <= snapshot.size().min(extent.end() * BLOCK) =>
                     {
                         Some(offset + extent.start * BLOCK - extent.offset * BLOCK)
@@ -680,7 +680,7 @@ mod tests {
         delta.apply_to(&mut inode);
         file.update_mtime();
         assert!(file.update_atime());
-        (inode.modified, inode.accessed) = (Time::of_nanoseconds(1), Time::of_nanoseconds(2));
+        (inode.modified, inode.accessed) = (Time::from_nanoseconds(1), Time::from_nanoseconds(2));
         file.delta_applied(&inode, &delta);
         let now = file.inode_delta();
         assert!(now.modified.is_some() && now.accessed.is_some());

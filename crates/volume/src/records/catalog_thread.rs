@@ -1,4 +1,4 @@
-//! [`Reader`]: a thread that reads the catalog, and so waits for the device, for callers that must
+//! [`CatalogThread`]: a thread that reads the catalog, and so waits for the device, for callers that must
 //! not block. Each caller waits for one reply, so the queue never exceeds the number of tasks.
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// A thread with a queue. The first job starts it.
 #[derive(Default)]
-pub(crate) struct Reader {
+pub(crate) struct CatalogThread {
     queue: Arc<Queue>,
     fork: ForkDetector,
 }
@@ -37,7 +37,7 @@ struct QueueState {
     is_closed: bool,
 }
 
-impl Reader {
+impl CatalogThread {
     /// Runs a job on the thread. The reply resolves to its result, or to EIO if the job panics.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Reader {
             let queue = self.queue.clone();
             let builder = std::thread::Builder::new().name("uringfs-catalog".into());
             let thread = builder.spawn(move || queue.run_jobs()).map_err(|error| {
-                Error::io("starting the thread that reads the catalog", Errno::AGAIN).because(error)
+                Error::io("starting the thread that reads the catalog", Errno::AGAIN).with_source(error)
             })?;
             state.thread = Some(thread);
         }
@@ -93,7 +93,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for CatalogThread {
     fn drop(&mut self) {
         self.stop();
     }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_job_may_drop_its_own_thread() {
-        let reader = Arc::new(Reader::default());
+        let reader = Arc::new(CatalogThread::default());
         let (sender, receiver) = channel();
         let its = reader.clone();
         drop(reader.run(move || {
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_panicking_job_fails_alone() {
-        let reader = Reader::default();
+        let reader = CatalogThread::default();
         let panics = reader.run(|| -> Result<(), Error> { panic!("as a test does") }).unwrap();
         let next = reader.run(|| Ok(7)).unwrap();
         assert_eq!(outcome(panics).unwrap_err().errno(), Errno::IO);
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn stop_waits_for_the_running_job_and_drops_the_rest() {
-        let reader = Reader::default();
+        let reader = CatalogThread::default();
         let ((begun, has_begun), (go, going)) = (channel(), channel::<()>());
         let held = Arc::new(());
         let (one, other) = (held.clone(), held.clone());

@@ -21,7 +21,7 @@ impl InodeNumber {
 
     /// A number that was read from the device. `None` for 0, and for the largest number: no key
     /// could follow its records.
-    pub(crate) fn of(number: u64) -> Option<InodeNumber> {
+    pub(crate) fn new(number: u64) -> Option<InodeNumber> {
         (1..u64::MAX).contains(&number).then_some(InodeNumber(number))
     }
 }
@@ -60,7 +60,7 @@ impl FileKind {
     }
 
     /// The kind in the type bits of `st_mode`, if they name one.
-    pub fn of_mode(mode: u16, device: u64) -> Option<FileKind> {
+    pub fn from_mode(mode: u16, device: u64) -> Option<FileKind> {
         Some(match mode & 0o170_000 {
             0o010_000 => FileKind::Fifo,
             0o020_000 => FileKind::CharacterDevice(device),
@@ -94,7 +94,7 @@ impl Time {
     }
 
     /// The time this many nanoseconds after 1970 began: from 1677 to 2262.
-    pub const fn of_nanoseconds(nanoseconds: i64) -> Time {
+    pub const fn from_nanoseconds(nanoseconds: i64) -> Time {
         Time {
             seconds: nanoseconds.div_euclid(NANOSECONDS_PER_SECOND as i64),
             nanoseconds: nanoseconds.rem_euclid(NANOSECONDS_PER_SECOND as i64) as u32,
@@ -121,7 +121,7 @@ impl Time {
 
     /// Nanoseconds since 1970, modulo 2^64: distinct within some centuries.
     #[inline]
-    pub(crate) fn word(self) -> i64 {
+    pub(crate) fn wrapping_nanoseconds(self) -> i64 {
         self.seconds
             .wrapping_mul(NANOSECONDS_PER_SECOND.into())
             .wrapping_add(self.nanoseconds.into())
@@ -192,7 +192,7 @@ const PERMISSION_BITS: u16 = 0o7777;
 /// The age at which relatime updates the access time, in seconds.
 const DAY_SECONDS: i64 = 24 * 3600;
 /// The most bytes of a symlink's target, as the kernel's PATH_MAX.
-pub(crate) const LONGEST_TARGET: usize = 4095;
+pub(crate) const MAX_TARGET_BYTES: usize = 4095;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -270,17 +270,17 @@ impl Inode {
     /// Sets user and group, where given. Clears the set-ID bits as Linux does.
     pub fn set_owner(&mut self, user: Option<u32>, group: Option<u32>) {
         (self.user, self.group) = (user.unwrap_or(self.user), group.unwrap_or(self.group));
-        self.take_rights();
+        self.strip_privileges();
     }
 
-    /// Clears [`Self::lent_rights`].
-    pub(crate) fn take_rights(&mut self) {
-        self.permissions &= !self.lent_rights();
+    /// Clears [`Self::set_id_bits`].
+    pub(crate) fn strip_privileges(&mut self) {
+        self.permissions &= !self.set_id_bits();
     }
 
     /// The permission bits with which a program runs as the file's owner or group. Set-group-ID
     /// without group execute permission has another meaning.
-    pub(crate) fn lent_rights(&self) -> u16 {
+    pub(crate) fn set_id_bits(&self) -> u16 {
         match self.kind {
             FileKind::Directory => 0,
             _ if self.permissions & 0o010 != 0 => self.permissions & 0o6000,
@@ -290,7 +290,7 @@ impl Inode {
 
     /// Whether a read updates the access time, by the rules of relatime: once after each change,
     /// and once a day.
-    pub(crate) fn is_access_due(&self, now: Time) -> bool {
+    pub(crate) fn atime_due(&self, now: Time) -> bool {
         let seconds = self.accessed.seconds.saturating_add(DAY_SECONDS);
         let a_day_later = Time { seconds, ..self.accessed };
         self.accessed <= self.modified.max(self.changed) || now >= a_day_later
@@ -325,7 +325,7 @@ impl Inode {
     ///
     /// # Errors
     /// `Damaged`, with the invalid field.
-    pub(crate) fn of_record(bytes: &[u8]) -> Result<Inode, Error> {
+    pub(crate) fn from_record(bytes: &[u8]) -> Result<Inode, Error> {
         let damaged = |what: &str| Error::damaged(format!("an inode's record {what}"));
         let too_short = || damaged("is too short");
         let (record, rest) = RawInode::ref_from_prefix(bytes).map_err(|_| too_short())?;
@@ -341,20 +341,20 @@ impl Inode {
                 let times = [time(0)?, time(1)?, time(2)?, time(3)?];
                 (times, target)
             }
-            (PREVIOUS_VERSION, 0) => (record.times().map(Time::of_nanoseconds), rest),
+            (PREVIOUS_VERSION, 0) => (record.times().map(Time::from_nanoseconds), rest),
             _ => return Err(damaged("has an unknown version")),
         };
         let [accessed, modified, changed, created] = times;
-        let kind = FileKind::of_mode(record.mode.get(), record.device.get())
+        let kind = FileKind::from_mode(record.mode.get(), record.device.get())
             .ok_or_else(|| damaged("has an unknown kind"))?;
         let is_symlink = kind == FileKind::Symlink;
-        if is_symlink == target.is_empty() || target.len() > LONGEST_TARGET {
+        if is_symlink == target.is_empty() || target.len() > MAX_TARGET_BYTES {
             return Err(damaged("has an invalid target"));
         }
         if is_symlink && record.size.get() != target.len() as u64 || record.size.get() >> 63 != 0 {
             return Err(damaged("has an invalid size"));
         }
-        if kind == FileKind::Directory && InodeNumber::of(record.parent.get()).is_none() {
+        if kind == FileKind::Directory && InodeNumber::new(record.parent.get()).is_none() {
             return Err(damaged("has an invalid parent"));
         }
         let is_staging = record.flags & STAGING_FLAG != 0;
@@ -400,7 +400,7 @@ mod tests {
     fn of(kind: FileKind) -> Inode {
         let mut inode = Inode::new(kind, 0o7644);
         (inode.user, inode.group, inode.parent) = (1000, 100, InodeNumber(7));
-        inode.modified = Time::of_nanoseconds(-5);
+        inode.modified = Time::from_nanoseconds(-5);
         inode.created = Time::new(i64::MIN, 999_999_999).unwrap();
         inode.accessed = Time::new(i64::MAX, 7).unwrap();
         match kind {
@@ -418,7 +418,7 @@ mod tests {
             let inode = of(kind);
             let record = inode.to_record();
             assert_eq!(record.len(), 96 + inode.target.len());
-            assert_eq!(Inode::of_record(&record).unwrap(), inode);
+            assert_eq!(Inode::from_record(&record).unwrap(), inode);
         }
     }
 
@@ -427,7 +427,7 @@ mod tests {
         let spoilt = |at: usize, byte: u8| {
             let mut record = of(FileKind::File).to_record();
             record[at] = byte;
-            Inode::of_record(&record).unwrap_err().to_string()
+            Inode::from_record(&record).unwrap_err().to_string()
         };
         assert!(spoilt(0, 4).contains("version"));
         assert!(spoilt(1, 1).contains("flag"));
@@ -438,9 +438,9 @@ mod tests {
         assert!(spoilt(83, 0x40).contains("time"));
         let record = of(FileKind::Symlink).to_record();
         for length in 0..record.len() {
-            assert!(Inode::of_record(&record[..length]).is_err(), "{length}");
+            assert!(Inode::from_record(&record[..length]).is_err(), "{length}");
         }
-        assert!(Inode::of_record(&[&record[..], &[b'x'; 5000]].concat()).is_err());
+        assert!(Inode::from_record(&[&record[..], &[b'x'; 5000]].concat()).is_err());
     }
 
     #[test]
@@ -461,13 +461,13 @@ mod tests {
     fn the_access_time_is_due_after_a_change_and_once_a_day() {
         let mut inode = Inode::new(FileKind::File, 0o644);
         let now = inode.modified;
-        assert!(inode.is_access_due(now));
-        let later = |nanoseconds: i64| Time::of_nanoseconds(now.word() + nanoseconds);
+        assert!(inode.atime_due(now));
+        let later = |nanoseconds: i64| Time::from_nanoseconds(now.wrapping_nanoseconds() + nanoseconds);
         inode.accessed = later(1);
-        assert!(!inode.is_access_due(later(DAY_SECONDS * 1_000_000_000)));
-        assert!(inode.is_access_due(later(DAY_SECONDS * 1_000_000_000 + 1)));
+        assert!(!inode.atime_due(later(DAY_SECONDS * 1_000_000_000)));
+        assert!(inode.atime_due(later(DAY_SECONDS * 1_000_000_000 + 1)));
         inode.changed = inode.accessed;
-        assert!(inode.is_access_due(now));
+        assert!(inode.atime_due(now));
     }
 
     #[test]
@@ -479,12 +479,12 @@ mod tests {
         for (time, nanoseconds) in [(32, 7), (40, -5), (48, i64::MIN), (56, i64::MAX)] {
             old[time..time + 8].copy_from_slice(&i64::to_le_bytes(nanoseconds));
         }
-        let read = Inode::of_record(&old).unwrap();
+        let read = Inode::from_record(&old).unwrap();
         assert_eq!(
             (read.accessed, read.modified),
             (Time { seconds: 0, nanoseconds: 7 }, inode.modified)
         );
-        assert_eq!((read.changed.word(), read.created.word()), (i64::MIN, i64::MAX));
+        assert_eq!((read.changed.wrapping_nanoseconds(), read.created.wrapping_nanoseconds()), (i64::MIN, i64::MAX));
         assert_eq!((read.target, read.parent), (inode.target, inode.parent));
     }
 
@@ -497,7 +497,7 @@ mod tests {
         assert_eq!(of(epoch - year * 1000), (-1000 * 365 * 24 * 3600, 0));
         assert_eq!(of(epoch + year * 1000), (1000 * 365 * 24 * 3600, 0));
         assert_eq!(Time::new(0, 1_000_000_000), None);
-        assert!(Time::of_nanoseconds(-1) < Time::default());
+        assert!(Time::from_nanoseconds(-1) < Time::default());
         assert!(Time::new(5, 1) < Time::new(5, 2));
     }
 }

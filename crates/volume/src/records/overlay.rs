@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::catalog::{Batch, Key, Record, Reserve, Size, Table};
+use crate::catalog::{Batch, Key, Record, Reserve, BatchSize, Table};
 use crate::records::record_cache::RecordCache;
 
 /// The number of a commit, from 1.
@@ -18,12 +18,12 @@ type Value = Option<Box<[u8]>>;
 
 /// Changes of records that happen together, in the order of their keys.
 #[derive(Debug, Default)]
-pub(crate) struct Changes {
+pub(crate) struct ChangeSet {
     tables: [BTreeMap<Box<[u8]>, Value>; Table::ALL.len()],
-    size: Size,
+    size: BatchSize,
 }
 
-impl Changes {
+impl ChangeSet {
     /// Sets a record. The last change counts.
     pub(crate) fn put(&mut self, key: Key<'_>, value: Vec<u8>) {
         self.set(key.table(), key.bytes().into(), Some(value.into()));
@@ -34,7 +34,7 @@ impl Changes {
         self.set(key.table(), key.bytes().into(), None);
     }
 
-    pub(crate) fn size(&self) -> Size {
+    pub(crate) fn size(&self) -> BatchSize {
         self.size
     }
 
@@ -84,7 +84,7 @@ impl Changes {
     }
 
     /// Adds older changes, where there is no newer one.
-    fn merge_under(&mut self, older: &Changes) {
+    fn merge_under(&mut self, older: &ChangeSet) {
         for (table, records) in Table::ALL.iter().zip(&older.tables) {
             for (key, value) in records {
                 if self.get(*table, key).is_none() {
@@ -101,40 +101,40 @@ const MAX_CACHED_CHANGES: u64 = 256;
 /// Changes that are not committed: those being committed, and newer ones. Also a bounded cache of
 /// unchanged records.
 #[derive(Debug)]
-pub(crate) struct Pending {
-    current: Changes,
-    committing: Option<Arc<Changes>>,
+pub(crate) struct Overlay {
+    current: ChangeSet,
+    committing: Option<Arc<ChangeSet>>,
     cache: RecordCache,
     /// Watches of readers, and some that are no longer used.
-    watches: Vec<Weak<Watch>>,
+    watches: Vec<Weak<RangeWatch>>,
 }
 
 /// The changes of some records that were committed since a read of the catalog began. Merged over
 /// the result of the read, whenever it happened, they give the current records. So concurrent
 /// commits never make a read start again.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct RangeWatch {
     table: Table,
     keys: Range<Vec<u8>>,
-    since: Mutex<Changes>,
+    since: Mutex<ChangeSet>,
 }
 
 /// The state of a record in memory.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Known<'a> {
+pub(crate) enum Lookup<'a> {
     /// The current value.
     Value(&'a [u8]),
     /// The record does not exist.
-    Gone,
+    Deleted,
     /// Only the catalog knows.
-    Nothing,
+    Unknown,
 }
 
-impl Pending {
+impl Overlay {
     /// An empty overlay. Cached records take at most `cache_bytes` bytes.
-    pub(crate) fn new(cache_bytes: usize) -> Pending {
-        Pending {
-            current: Changes::default(),
+    pub(crate) fn new(cache_bytes: usize) -> Overlay {
+        Overlay {
+            current: ChangeSet::default(),
             committing: None,
             cache: RecordCache::new(cache_bytes),
             watches: Vec::new(),
@@ -142,7 +142,7 @@ impl Pending {
     }
 
     /// Applies changes.
-    pub(crate) fn apply(&mut self, changes: Changes) {
+    pub(crate) fn apply(&mut self, changes: ChangeSet) {
         for (table, records) in Table::ALL.iter().zip(changes.tables) {
             for (key, value) in records {
                 self.cache.remove(*table, &key);
@@ -152,39 +152,39 @@ impl Pending {
     }
 
     /// Size of the changes that no commit has taken yet.
-    pub(crate) fn waiting_size(&self) -> Size {
+    pub(crate) fn waiting_size(&self) -> BatchSize {
         self.current.size()
     }
 
     /// Size of all uncommitted changes.
-    pub(crate) fn size(&self) -> Size {
-        self.committing.as_ref().map_or(Size::default(), |changes| changes.size()) + self.waiting_size()
+    pub(crate) fn size(&self) -> BatchSize {
+        self.committing.as_ref().map_or(BatchSize::default(), |changes| changes.size()) + self.waiting_size()
     }
 
     /// Watches these records. Call it before reading them from the catalog.
-    pub(crate) fn watch(&mut self, table: Table, keys: Range<Vec<u8>>) -> Arc<Watch> {
+    pub(crate) fn watch(&mut self, table: Table, keys: Range<Vec<u8>>) -> Arc<RangeWatch> {
         if self.watches.len() == self.watches.capacity() {
             self.watches.retain(|watch| watch.strong_count() > 0);
             // Doubles the capacity, so that each call pays for the scan of a few entries.
             self.watches.reserve(self.watches.len() + 1);
         }
-        let watch = Arc::new(Watch::new(table, keys));
+        let watch = Arc::new(RangeWatch::new(table, keys));
         self.watches.push(Arc::downgrade(&watch));
         watch
     }
 
     /// The state of a record.
-    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Known<'_> {
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Lookup<'_> {
         match self.changed(table, key).map(Option::as_deref).or_else(|| self.cache.get(table, key))
         {
-            Some(Some(value)) => Known::Value(value),
-            Some(None) => Known::Gone,
-            None => Known::Nothing,
+            Some(Some(value)) => Lookup::Value(value),
+            Some(None) => Lookup::Deleted,
+            None => Lookup::Unknown,
         }
     }
 
     /// Caches the value that the catalog returned for the one watched record.
-    pub(crate) fn insert_read(&mut self, watch: &Watch, value: Option<Vec<u8>>) {
+    pub(crate) fn insert_read(&mut self, watch: &RangeWatch, value: Option<Vec<u8>>) {
         let (table, key) = (watch.table, &watch.keys.start[..]);
         if self.changed(table, key).is_none() {
             let newer = watch.since.lock().get(table, key).cloned();
@@ -202,8 +202,8 @@ impl Pending {
     /// `keys`, in order, at some moment since the watch began.
     pub(crate) fn merge_over(
         &self,
-        own: &Changes,
-        watch: &Watch,
+        own: &ChangeSet,
+        watch: &RangeWatch,
         keys: &Range<Vec<u8>>,
         records: &[Record],
     ) -> Vec<Record> {
@@ -226,7 +226,7 @@ impl Pending {
     }
 
     /// Takes the changes to commit. Reads still see them until [`Self::end_commit`].
-    pub(crate) fn begin_commit(&mut self) -> Arc<Changes> {
+    pub(crate) fn begin_commit(&mut self) -> Arc<ChangeSet> {
         assert!(self.committing.is_none(), "one commit at a time");
         let changes = Arc::new(std::mem::take(&mut self.current));
         self.committing = Some(changes.clone());
@@ -260,13 +260,13 @@ impl Pending {
     }
 }
 
-impl Watch {
+impl RangeWatch {
     /// A watch of records without commits so far.
-    pub(crate) fn new(table: Table, keys: Range<Vec<u8>>) -> Watch {
-        Watch { table, keys, since: Mutex::default() }
+    pub(crate) fn new(table: Table, keys: Range<Vec<u8>>) -> RangeWatch {
+        RangeWatch { table, keys, since: Mutex::default() }
     }
 
-    fn note(&self, committed: &Changes) {
+    fn note(&self, committed: &ChangeSet) {
         let mut since = self.since.lock();
         for (key, value) in committed.range(self.table, &self.keys) {
             since.set(self.table, key.into(), value.clone());
@@ -279,16 +279,16 @@ mod tests {
     use super::*;
 
     /// The names of directory 7 in a range, merged over those of the catalog.
-    fn merged(pending: &mut Pending, between: Range<&str>, catalog: &[&str]) -> String {
+    fn merged(overlay: &mut Overlay, between: Range<&str>, catalog: &[&str]) -> String {
         let keys = name(between.start).bytes()..name(between.end).bytes();
-        let watch = pending.watch(Table::Names, keys);
-        merged_since(pending, &watch, catalog)
+        let watch = overlay.watch(Table::Names, keys);
+        merged_since(overlay, &watch, catalog)
     }
 
-    fn merged_since(pending: &Pending, watch: &Watch, catalog: &[&str]) -> String {
+    fn merged_since(overlay: &Overlay, watch: &RangeWatch, catalog: &[&str]) -> String {
         let records = catalog.iter().map(|key| (name(key).bytes(), b"old".to_vec()));
         let records: Vec<Record> = records.collect();
-        let merged = pending.merge_over(&Changes::default(), watch, &watch.keys, &records);
+        let merged = overlay.merge_over(&ChangeSet::default(), watch, &watch.keys, &records);
         let words = merged.iter().map(|(key, value)| {
             format!("{}={}", String::from_utf8_lossy(&key[8..]), String::from_utf8_lossy(value))
         });
@@ -299,140 +299,140 @@ mod tests {
         Key::Name(7, name.as_bytes())
     }
 
-    fn put(pending: &mut Pending, key: Key<'_>, value: &str) {
-        let mut changes = Changes::default();
+    fn put(overlay: &mut Overlay, key: Key<'_>, value: &str) {
+        let mut changes = ChangeSet::default();
         changes.put(key, value.as_bytes().to_vec());
-        pending.apply(changes);
+        overlay.apply(changes);
     }
 
-    fn delete(pending: &mut Pending, key: Key<'_>) {
-        let mut changes = Changes::default();
+    fn delete(overlay: &mut Overlay, key: Key<'_>) {
+        let mut changes = ChangeSet::default();
         changes.delete(key);
-        pending.apply(changes);
+        overlay.apply(changes);
     }
 
-    fn known<'a>(pending: &'a Pending, key: Key<'_>) -> Known<'a> {
-        pending.get(key.table(), &key.bytes())
+    fn known<'a>(overlay: &'a Overlay, key: Key<'_>) -> Lookup<'a> {
+        overlay.get(key.table(), &key.bytes())
     }
 
     #[test]
     fn reads_see_the_newest_change_and_small_commits_stay_cached() {
-        let mut pending = Pending::new(1 << 20);
-        put(&mut pending, name("a"), "1");
-        put(&mut pending, name("b"), "1");
-        let committing = pending.begin_commit();
-        assert_eq!(committing.size(), Size { changes: 2, bytes: 2 * (8 + 1 + 1) });
-        delete(&mut pending, name("a"));
-        assert_eq!(known(&pending, name("a")), Known::Gone);
-        assert_eq!(known(&pending, name("b")), Known::Value(b"1"));
-        assert_eq!(known(&pending, Key::Xattr(7, b"b")), Known::Nothing);
-        pending.end_commit();
-        assert_eq!(known(&pending, name("b")), Known::Value(b"1"));
-        assert_eq!((known(&pending, name("a")), pending.waiting_size().changes), (Known::Gone, 1));
-        pending.begin_commit();
-        pending.end_commit();
-        assert_eq!(known(&pending, name("a")), Known::Gone);
+        let mut overlay = Overlay::new(1 << 20);
+        put(&mut overlay, name("a"), "1");
+        put(&mut overlay, name("b"), "1");
+        let committing = overlay.begin_commit();
+        assert_eq!(committing.size(), BatchSize { changes: 2, bytes: 2 * (8 + 1 + 1) });
+        delete(&mut overlay, name("a"));
+        assert_eq!(known(&overlay, name("a")), Lookup::Deleted);
+        assert_eq!(known(&overlay, name("b")), Lookup::Value(b"1"));
+        assert_eq!(known(&overlay, Key::Xattr(7, b"b")), Lookup::Unknown);
+        overlay.end_commit();
+        assert_eq!(known(&overlay, name("b")), Lookup::Value(b"1"));
+        assert_eq!((known(&overlay, name("a")), overlay.waiting_size().changes), (Lookup::Deleted, 1));
+        overlay.begin_commit();
+        overlay.end_commit();
+        assert_eq!(known(&overlay, name("a")), Lookup::Deleted);
         for n in 0..=MAX_CACHED_CHANGES {
-            put(&mut pending, Key::Inode(n), "1");
+            put(&mut overlay, Key::Inode(n), "1");
         }
-        pending.begin_commit();
-        pending.end_commit();
-        assert_eq!(known(&pending, Key::Inode(0)), Known::Nothing);
+        overlay.begin_commit();
+        overlay.end_commit();
+        assert_eq!(known(&overlay, Key::Inode(0)), Lookup::Unknown);
     }
 
     #[test]
     fn changes_of_a_failed_commit_merge_under_newer_ones() {
-        let mut pending = Pending::new(1 << 20);
-        put(&mut pending, name("a"), "old");
-        put(&mut pending, name("b"), "old");
-        delete(&mut pending, name("c"));
-        pending.begin_commit();
-        delete(&mut pending, name("a"));
-        pending.undo_commit();
-        let changes = pending.begin_commit();
-        assert_eq!(changes.size(), Size { changes: 3, bytes: 3 * (8 + 1) + 3 });
-        assert_eq!(merged(&mut pending, "a".."d", &["a", "c"]), "b=old");
+        let mut overlay = Overlay::new(1 << 20);
+        put(&mut overlay, name("a"), "old");
+        put(&mut overlay, name("b"), "old");
+        delete(&mut overlay, name("c"));
+        overlay.begin_commit();
+        delete(&mut overlay, name("a"));
+        overlay.undo_commit();
+        let changes = overlay.begin_commit();
+        assert_eq!(changes.size(), BatchSize { changes: 3, bytes: 3 * (8 + 1) + 3 });
+        assert_eq!(merged(&mut overlay, "a".."d", &["a", "c"]), "b=old");
     }
 
     #[test]
     fn changes_merge_over_the_catalogs_records_in_order() {
-        let mut pending = Pending::new(1 << 20);
-        put(&mut pending, name("b"), "1");
-        delete(&mut pending, name("d"));
-        pending.begin_commit();
-        put(&mut pending, name("b"), "2");
-        put(&mut pending, name("d"), "2");
-        delete(&mut pending, name("c"));
-        put(&mut pending, name("z"), "2");
-        put(&mut pending, Key::Xattr(7, b"bb"), "2");
-        put(&mut pending, Key::Name(8, b"bb"), "2");
-        assert_eq!(merged(&mut pending, "a".."zz", &["a", "c", "e"]), "a=old b=2 d=2 e=old z=2");
-        assert_eq!(merged(&mut pending, "a".."e", &["a", "c"]), "a=old b=2 d=2");
-        assert_eq!(merged(&mut pending, "c".."zz", &[]), "d=2 z=2");
-        assert_eq!(merged(&mut pending, "e".."y", &["e"]), "e=old");
+        let mut overlay = Overlay::new(1 << 20);
+        put(&mut overlay, name("b"), "1");
+        delete(&mut overlay, name("d"));
+        overlay.begin_commit();
+        put(&mut overlay, name("b"), "2");
+        put(&mut overlay, name("d"), "2");
+        delete(&mut overlay, name("c"));
+        put(&mut overlay, name("z"), "2");
+        put(&mut overlay, Key::Xattr(7, b"bb"), "2");
+        put(&mut overlay, Key::Name(8, b"bb"), "2");
+        assert_eq!(merged(&mut overlay, "a".."zz", &["a", "c", "e"]), "a=old b=2 d=2 e=old z=2");
+        assert_eq!(merged(&mut overlay, "a".."e", &["a", "c"]), "a=old b=2 d=2");
+        assert_eq!(merged(&mut overlay, "c".."zz", &[]), "d=2 z=2");
+        assert_eq!(merged(&mut overlay, "e".."y", &["e"]), "e=old");
     }
 
     #[test]
     fn a_read_merges_commits_that_happened_meanwhile() {
-        let mut pending = Pending::new(1 << 20);
-        let watch = pending.watch(Table::Names, name("a").bytes()..name("z").bytes());
+        let mut overlay = Overlay::new(1 << 20);
+        let watch = overlay.watch(Table::Names, name("a").bytes()..name("z").bytes());
         for (key, value) in [("a", "1"), ("b", "1"), ("z", "1")] {
-            put(&mut pending, name(key), value);
+            put(&mut overlay, name(key), value);
         }
-        pending.begin_commit();
-        delete(&mut pending, name("b"));
-        pending.end_commit();
-        pending.begin_commit();
-        put(&mut pending, name("c"), "2");
-        pending.end_commit();
+        overlay.begin_commit();
+        delete(&mut overlay, name("b"));
+        overlay.end_commit();
+        overlay.begin_commit();
+        put(&mut overlay, name("c"), "2");
+        overlay.end_commit();
         // The catalog was read before the two commits, between them, or after them.
         for catalog in [&["b", "c", "d"][..], &["a", "b", "c", "d"], &["a", "d"]] {
             assert_eq!(
-                merged_since(&pending, &watch, catalog).replace("a=old", "a=1"),
+                merged_since(&overlay, &watch, catalog).replace("a=old", "a=1"),
                 "a=1 c=2 d=old"
             );
         }
-        assert_eq!(merged(&mut pending, "a".."z", &["a"]), "a=old c=2");
+        assert_eq!(merged(&mut overlay, "a".."z", &["a"]), "a=old c=2");
     }
 
     #[test]
     fn an_old_read_never_replaces_a_newer_value() {
-        let mut pending = Pending::new(1 << 20);
-        let watched = |pending: &mut Pending| {
+        let mut overlay = Overlay::new(1 << 20);
+        let watched = |overlay: &mut Overlay| {
             let key = name("a").bytes();
-            pending.watch(Table::Names, key.clone()..[&key[..], &[0]].concat())
+            overlay.watch(Table::Names, key.clone()..[&key[..], &[0]].concat())
         };
-        let old = watched(&mut pending);
-        pending.insert_read(&old, None);
-        assert_eq!(known(&pending, name("a")), Known::Gone);
+        let old = watched(&mut overlay);
+        overlay.insert_read(&old, None);
+        assert_eq!(known(&overlay, name("a")), Lookup::Deleted);
         // A value that was read before a change and arrives after it is old.
-        put(&mut pending, name("a"), "new");
-        pending.insert_read(&old, None);
-        assert_eq!(known(&pending, name("a")), Known::Value(b"new"));
-        pending.begin_commit();
-        pending.insert_read(&old, None);
-        pending.end_commit();
+        put(&mut overlay, name("a"), "new");
+        overlay.insert_read(&old, None);
+        assert_eq!(known(&overlay, name("a")), Lookup::Value(b"new"));
+        overlay.begin_commit();
+        overlay.insert_read(&old, None);
+        overlay.end_commit();
         // The cached record may be evicted.
-        pending.cache.remove(Table::Names, &name("a").bytes());
-        assert_eq!(known(&pending, name("a")), Known::Nothing);
-        pending.insert_read(&old, None);
-        assert_eq!(known(&pending, name("a")), Known::Value(b"new"));
-        let new = watched(&mut pending);
-        pending.insert_read(&new, Some(b"newer".to_vec()));
-        assert_eq!(known(&pending, name("a")), Known::Value(b"newer"));
+        overlay.cache.remove(Table::Names, &name("a").bytes());
+        assert_eq!(known(&overlay, name("a")), Lookup::Unknown);
+        overlay.insert_read(&old, None);
+        assert_eq!(known(&overlay, name("a")), Lookup::Value(b"new"));
+        let new = watched(&mut overlay);
+        overlay.insert_read(&new, Some(b"newer".to_vec()));
+        assert_eq!(known(&overlay, name("a")), Lookup::Value(b"newer"));
     }
 
     #[test]
     fn unused_watches_are_dropped() {
-        let mut pending = Pending::new(1 << 20);
-        let watch = |pending: &mut Pending| pending.watch(Table::Names, vec![0]..vec![1]);
-        let held: Vec<_> = (0..10).map(|_| watch(&mut pending)).collect();
+        let mut overlay = Overlay::new(1 << 20);
+        let watch = |overlay: &mut Overlay| overlay.watch(Table::Names, vec![0]..vec![1]);
+        let held: Vec<_> = (0..10).map(|_| watch(&mut overlay)).collect();
         for _ in 0..1000 {
-            watch(&mut pending);
+            watch(&mut overlay);
         }
-        assert!(pending.watches.len() < 50, "{}", pending.watches.len());
-        pending.begin_commit();
-        pending.end_commit();
-        assert_eq!(pending.watches.len(), held.len());
+        assert!(overlay.watches.len() < 50, "{}", overlay.watches.len());
+        overlay.begin_commit();
+        overlay.end_commit();
+        assert_eq!(overlay.watches.len(), held.len());
     }
 }

@@ -19,7 +19,7 @@ mod region;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::blocks::Run;
-pub(crate) use free_map::{FreeBits, free_bits, record_of};
+pub(crate) use free_map::{FreeBits, free_bits, encode_free_bits};
 use max_tree::MaxTree;
 pub use region::{InvalidRegion, REGION_BLOCKS, RegionSummary};
 use region::{Span, SpanSet};
@@ -33,7 +33,7 @@ pub struct Allocator {
     reserve: u64,
     free: u64,
     pending: u64,
-    promised: u64,
+    delayed: u64,
     /// The free blocks of each region in brief.
     summaries: Vec<RegionSummary>,
     /// The longest free run of each region. 0 for a region that belongs to a caller.
@@ -50,11 +50,11 @@ struct Region {
 
 /// A request for adjacent blocks.
 #[derive(Clone, Copy, Debug)]
-pub struct Want {
+pub struct AllocationRequest {
     /// Number of blocks wanted.
     pub blocks: u64,
     /// The fewest adjacent blocks to accept; at most [`REGION_BLOCKS`].
-    pub least: u64,
+    pub min_blocks: u64,
     /// The preferred first block: mostly the one after the file's last extent.
     pub goal: Option<u64>,
     /// A small number that identifies the caller, such as one for each thread. Callers with
@@ -65,7 +65,7 @@ pub struct Want {
 
 /// Numbers of blocks of the device, by use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Space {
+pub struct SpaceUsage {
     /// All blocks.
     pub total: u64,
     /// Free blocks, including the reserve.
@@ -75,13 +75,13 @@ pub struct Space {
     /// Free blocks reserved for metadata.
     pub reserved: u64,
     /// Free blocks reserved for delayed allocation.
-    pub promised: u64,
+    pub delayed: u64,
 }
 
-impl Space {
+impl SpaceUsage {
     /// Free blocks that files can use.
     pub fn available(&self) -> u64 {
-        (self.free - self.reserved).saturating_sub(self.promised)
+        (self.free - self.reserved).saturating_sub(self.delayed)
     }
 }
 
@@ -113,10 +113,10 @@ impl Allocator {
         assert!(blocks > 0, "a device without blocks");
         let regions = 0..region_count(blocks);
         let mut summaries: Vec<_> =
-            regions.map(|region| RegionSummary::free(length_of(region, blocks))).collect();
+            regions.map(|region| RegionSummary::free(region_length(region, blocks))).collect();
         for (region, summary) in known {
             let place = summaries.get_mut(region as usize).ok_or(InvalidRegion::Bounds)?;
-            if !summary.is_possible(length_of(region, blocks)) {
+            if !summary.is_possible(region_length(region, blocks)) {
                 return Err(InvalidRegion::Summary);
             }
             *place = summary;
@@ -126,7 +126,7 @@ impl Allocator {
             reserve,
             free: summaries.iter().map(|summary| u64::from(summary.free)).sum(),
             pending: 0,
-            promised: 0,
+            delayed: 0,
             longest: MaxTree::new(summaries.iter().map(|summary| summary.longest)),
             summaries,
             caller_regions: [None; CALLER_SLOTS],
@@ -137,17 +137,17 @@ impl Allocator {
 
     /// Allocates adjacent blocks: at the goal if it is free; otherwise in the goal's region, in the
     /// caller's own, or in one with a long free run. Returns at most the wanted number and at least
-    /// `least`. Returns `None` if no region has `least` adjacent free blocks, or if only the
+    /// `min_blocks`. Returns `None` if no region has `min_blocks` adjacent free blocks, or if only the
     /// reserve is left.
     ///
     /// # Errors
     /// Those of `load`; an invalid record.
     ///
     /// # Panics
-    /// If `least` is 0, or more than what is wanted or than a region has.
+    /// If `min_blocks` is 0, or more than what is wanted or than a region has.
     pub fn allocate<E: From<InvalidRegion>>(
         &mut self,
-        want: Want,
+        want: AllocationRequest,
         load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Option<Run>, E> {
         self.allocate_within(self.space().available(), want, load)
@@ -163,22 +163,22 @@ impl Allocator {
     /// As [`Self::allocate`].
     pub fn allocate_reserved<E: From<InvalidRegion>>(
         &mut self,
-        want: Want,
+        want: AllocationRequest,
         load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Option<Run>, E> {
-        self.allocate_within(self.free.saturating_sub(self.promised), want, load)
+        self.allocate_within(self.free.saturating_sub(self.delayed), want, load)
     }
 
     /// Reserves blocks for delayed allocation, out of those that are
-    /// [`available`](Space::available). [`Self::redeem`] ends the reservation.
-    pub fn promise(&mut self, blocks: u64) {
-        self.promised += blocks;
+    /// [`available`](SpaceUsage::available). [`Self::release_delayed`] ends the reservation.
+    pub fn reserve_delayed(&mut self, blocks: u64) {
+        self.delayed += blocks;
     }
 
     /// Ends the reservation of `blocks` blocks. [`Self::allocate_reserved`] can then allocate them
     /// at once. Does not panic, since destructors call this.
-    pub fn redeem(&mut self, blocks: u64) {
-        self.promised = self.promised.saturating_sub(blocks);
+    pub fn release_delayed(&mut self, blocks: u64) {
+        self.delayed = self.delayed.saturating_sub(blocks);
     }
 
     /// Allocates exactly these blocks, from the reserve if needed.
@@ -204,7 +204,7 @@ impl Allocator {
     ///
     /// # Errors
     /// When a block is past the end of the device. Those of `load`; an invalid record.
-    pub fn take_free<E: From<InvalidRegion>>(
+    pub fn claim_free<E: From<InvalidRegion>>(
         &mut self,
         run: Run,
         mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
@@ -245,7 +245,7 @@ impl Allocator {
     ///
     /// # Errors
     /// Those of `load`; an invalid record; when a block is past the end of the device.
-    pub fn load_for<E: From<InvalidRegion>>(
+    pub fn load_regions<E: From<InvalidRegion>>(
         &mut self,
         run: Run,
         mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
@@ -275,7 +275,7 @@ impl Allocator {
     ///
     /// # Panics
     /// If one of them is not pending.
-    pub fn take_back(&mut self, run: Run) {
+    pub fn cancel_free(&mut self, run: Run) {
         let spans = self.spans_by_region(run).expect("freed blocks are on the device");
         for (index, span) in spans {
             self.region(index).pending.remove(span);
@@ -301,14 +301,14 @@ impl Allocator {
     ) -> Result<(), E> {
         assert!(blocks >= self.blocks, "a device of {} blocks grows to {blocks}", self.blocks);
         let (last, _) = region_and_block(self.blocks - 1);
-        let (old, new) = (length_of(last, self.blocks), length_of(last, blocks));
+        let (old, new) = (region_length(last, self.blocks), region_length(last, blocks));
         if old < new {
             self.load(last, &mut load)?.free.insert(Span::new(old, new - old));
             self.changed.insert(last);
             self.summaries[last as usize] = self.region(last).free.summary();
         }
         let added = last + 1..region_count(blocks);
-        self.summaries.extend(added.map(|region| RegionSummary::free(length_of(region, blocks))));
+        self.summaries.extend(added.map(|region| RegionSummary::free(region_length(region, blocks))));
         self.free += blocks - self.blocks;
         self.blocks = blocks;
         self.longest = MaxTree::new(self.summaries.iter().map(|summary| summary.longest));
@@ -317,10 +317,10 @@ impl Allocator {
     }
 
     /// The numbers of blocks, by use.
-    pub fn space(&self) -> Space {
+    pub fn space(&self) -> SpaceUsage {
         let reserved = self.reserve.min(self.free);
-        let Allocator { blocks: total, free, pending, promised, .. } = *self;
-        Space { total, free, pending, reserved, promised }
+        let Allocator { blocks: total, free, pending, delayed, .. } = *self;
+        SpaceUsage { total, free, pending, reserved, delayed }
     }
 
     /// Takes the records of all regions that changed since the last call.
@@ -350,19 +350,19 @@ impl Allocator {
     fn allocate_within<E: From<InvalidRegion>>(
         &mut self,
         available: u64,
-        want: Want,
+        want: AllocationRequest,
         mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Option<Run>, E> {
-        assert!((1..=want.blocks.min(REGION_BLOCKS)).contains(&want.least), "{want:?}");
+        assert!((1..=want.blocks.min(REGION_BLOCKS)).contains(&want.min_blocks), "{want:?}");
         let max_blocks = want.blocks.min(REGION_BLOCKS).min(available);
-        if max_blocks < want.least {
+        if max_blocks < want.min_blocks {
             return Ok(None);
         }
         let goal = want.goal.filter(|goal| *goal < self.blocks).map(region_and_block);
         if let Some((region, block)) = goal
-            && self.longest_in(region) >= want.least
+            && self.longest_in(region) >= want.min_blocks
             && let Some(rest) = self.load(region, &mut load)?.free.run_at(block)
-            && u64::from(rest.length) >= want.least
+            && u64::from(rest.length) >= want.min_blocks
         {
             return Ok(Some(self.take_first(region, rest, max_blocks)));
         }
@@ -381,7 +381,7 @@ impl Allocator {
     }
 
     /// The region in which to allocate `max_blocks` blocks, or as many as there are.
-    fn choose_region(&self, goal: Option<u32>, max_blocks: u64, want: &Want) -> Option<u32> {
+    fn choose_region(&self, goal: Option<u32>, max_blocks: u64, want: &AllocationRequest) -> Option<u32> {
         let own = self.caller_regions[want.caller % CALLER_SLOTS];
         // Near the goal, unless the region belongs to another caller.
         let goal =
@@ -391,12 +391,12 @@ impl Allocator {
         let enough = regions.clone().find(|region| self.longest_in(*region) >= max_blocks);
         // Reversed, since `max_by_key` returns the last of equal elements.
         let longest = || regions.rev().max_by_key(|region| self.longest_in(*region));
-        enough.or_else(longest).filter(|region| self.longest_in(*region) >= want.least)
+        enough.or_else(longest).filter(|region| self.longest_in(*region) >= want.min_blocks)
     }
 
     /// Makes a region the caller's own, unless it belongs to a caller already or was chosen for the
     /// goal.
-    fn assign_region(&mut self, region: u32, want: &Want) {
+    fn assign_region(&mut self, region: u32, want: &AllocationRequest) {
         let is_goal_region =
             want.goal.is_some_and(|goal| goal / REGION_BLOCKS == u64::from(region));
         if is_goal_region || self.caller_regions.contains(&Some(region)) {
@@ -446,7 +446,7 @@ impl Allocator {
         load: &mut impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<&mut Region, E> {
         if !self.loaded.contains_key(&index) {
-            let length = length_of(index, self.blocks);
+            let length = region_length(index, self.blocks);
             let free = match load(index)? {
                 Some(record) => SpanSet::parse(&record, length)?,
                 None => SpanSet::full(length),
@@ -488,6 +488,6 @@ fn region_count(device_blocks: u64) -> u32 {
 }
 
 /// Blocks of a region. The last region of a device may be short, and the ones after it have none.
-pub(crate) fn length_of(region: u32, device_blocks: u64) -> u64 {
+pub(crate) fn region_length(region: u32, device_blocks: u64) -> u64 {
     device_blocks.saturating_sub(u64::from(region) * REGION_BLOCKS).min(REGION_BLOCKS)
 }

@@ -14,7 +14,7 @@ pub const FILE_BLOCKS: u64 = (1 << 63) / BLOCK;
 
 /// Whether an extent holds data of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum State {
+pub enum ExtentState {
     /// The blocks hold the file's data.
     Written,
     /// The file reads as zeros. The blocks hold whatever was there before.
@@ -31,7 +31,7 @@ pub struct Extent {
     /// Number of blocks, never 0.
     pub length: u64,
     /// Whether the blocks hold data of the file.
-    pub state: State,
+    pub state: ExtentState,
 }
 
 impl Extent {
@@ -52,7 +52,7 @@ impl Extent {
     }
 
     /// The part of it in `range`, a range of blocks of the file.
-    pub fn part(&self, range: &Range<u64>) -> Option<Extent> {
+    pub fn intersection(&self, range: &Range<u64>) -> Option<Extent> {
         let offset = self.offset.max(range.start);
         let end = self.end().min(range.end);
         (offset < end).then(|| Extent {
@@ -116,7 +116,7 @@ impl ExtentRecord {
         } else if !lies_within(start, device_blocks) {
             Err(InvalidExtent::Device)
         } else {
-            let state = if word & UNWRITTEN == 0 { State::Written } else { State::Unwritten };
+            let state = if word & UNWRITTEN == 0 { ExtentState::Written } else { ExtentState::Unwritten };
             Ok(Extent { offset, start, length, state })
         }
     }
@@ -125,8 +125,8 @@ impl ExtentRecord {
 impl From<&Extent> for ExtentRecord {
     fn from(extent: &Extent) -> ExtentRecord {
         let state = match extent.state {
-            State::Written => 0,
-            State::Unwritten => UNWRITTEN,
+            ExtentState::Written => 0,
+            ExtentState::Unwritten => UNWRITTEN,
         };
         assert!(extent.length & (RESERVED | UNWRITTEN) == 0, "{extent:?} is longer than a device");
         ExtentRecord {
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_record_is_three_little_endian_words() {
-        let extent = Extent { offset: 7, start: 0x0102, length: 3, state: State::Unwritten };
+        let extent = Extent { offset: 7, start: 0x0102, length: 3, state: ExtentState::Unwritten };
         let expected = bytes([7, 0x0102, 3 | 1 << 63]);
         assert_eq!(ExtentRecord::from(&extent).as_bytes(), expected);
         assert_eq!(ExtentRecord::parse(&expected, DEVICE), Ok(extent));
@@ -215,17 +215,17 @@ mod tests {
 
     #[test]
     fn a_split_extent_joins_again() {
-        let whole = Extent { offset: 10, start: 100, length: 5, state: State::Written };
+        let whole = Extent { offset: 10, start: 100, length: 5, state: ExtentState::Written };
         for cut in 11..15 {
-            let (left, right) = (whole.part(&(0..cut)).unwrap(), whole.part(&(cut..99)).unwrap());
+            let (left, right) = (whole.intersection(&(0..cut)).unwrap(), whole.intersection(&(cut..99)).unwrap());
             assert_eq!(left.join(&right), Some(whole));
             assert_eq!(right.join(&left), None);
             assert_eq!(left.join(&Extent { start: right.start + 1, ..right }), None);
-            assert_eq!(left.join(&Extent { state: State::Unwritten, ..right }), None);
+            assert_eq!(left.join(&Extent { state: ExtentState::Unwritten, ..right }), None);
         }
-        assert_eq!(whole.part(&(0..10)), None);
-        assert_eq!(whole.part(&(15..99)), None);
-        assert_eq!(whole.part(&(10..15)), Some(whole));
+        assert_eq!(whole.intersection(&(0..10)), None);
+        assert_eq!(whole.intersection(&(15..99)), None);
+        assert_eq!(whole.intersection(&(10..15)), Some(whole));
     }
 
     proptest! {

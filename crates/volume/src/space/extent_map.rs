@@ -14,7 +14,7 @@ mod tree;
 use std::fmt;
 use std::ops::Range;
 
-use crate::space::extent::{Extent, InvalidExtent, State};
+use crate::space::extent::{Extent, InvalidExtent, ExtentState};
 use tree::Tree;
 
 /// The extents of a file: in order, without overlaps, and joined where they can be.
@@ -27,7 +27,7 @@ pub struct ExtentMap {
 
 /// The content of a block of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum ExtentOrHole {
     /// The whole extent that holds the block.
     Extent(Extent),
     /// No extent holds the block.
@@ -45,19 +45,19 @@ impl ExtentMap {
 
     /// The extent or hole at `block`.
     #[inline]
-    pub fn find(&self, block: u64) -> Found {
+    pub fn find(&self, block: u64) -> ExtentOrHole {
         let (extents, next) = self.tree.leaf_from(block);
         match extents.first() {
-            Some(extent) if extent.offset <= block => Found::Extent(*extent),
-            Some(extent) => Found::Hole { end: extent.offset },
-            None => Found::Hole { end: next },
+            Some(extent) if extent.offset <= block => ExtentOrHole::Extent(*extent),
+            Some(extent) => ExtentOrHole::Hole { end: extent.offset },
+            None => ExtentOrHole::Hole { end: next },
         }
     }
 
     /// Whether one written extent holds a range of blocks.
     pub fn is_written(&self, range: &Range<u64>) -> bool {
-        matches!(self.find(range.start), Found::Extent(extent)
-            if extent.state == State::Written && range.end <= extent.end())
+        matches!(self.find(range.start), ExtentOrHole::Extent(extent)
+            if extent.state == ExtentState::Written && range.end <= extent.end())
     }
 
     /// The extents in order, from the one that holds `block` or the first after it.
@@ -118,19 +118,19 @@ impl ExtentMap {
     }
 
     /// Marks a range as written where it is unwritten. Returns the number of blocks changed.
-    pub fn convert(&mut self, range: Range<u64>) -> u64 {
-        self.set_state(range, State::Written)
+    pub fn mark_written(&mut self, range: Range<u64>) -> u64 {
+        self.set_state(range, ExtentState::Written)
     }
 
     /// Marks a range as unwritten where it is written. Returns the number of blocks changed.
-    pub fn unwrite(&mut self, range: Range<u64>) -> u64 {
-        self.set_state(range, State::Unwritten)
+    pub fn mark_unwritten(&mut self, range: Range<u64>) -> u64 {
+        self.set_state(range, ExtentState::Unwritten)
     }
 
-    fn set_state(&mut self, range: Range<u64>, state: State) -> u64 {
+    fn set_state(&mut self, range: Range<u64>, state: ExtentState) -> u64 {
         let others: Vec<Extent> = self
             .iter_from(range.start)
-            .map_while(|extent| extent.part(&range))
+            .map_while(|extent| extent.intersection(&range))
             .filter(|part| part.state != state)
             .collect();
         for part in &others {
@@ -154,9 +154,9 @@ impl ExtentMap {
             }
             touched += 1;
             place = place.start.min(extent.offset)..place.end.max(extent.offset + 1);
-            before = before.or(extent.part(&(0..range.start)));
-            removed.extend(extent.part(&range));
-            after = extent.part(&(range.end..u64::MAX));
+            before = before.or(extent.intersection(&(0..range.start)));
+            removed.extend(extent.intersection(&range));
+            after = extent.intersection(&(range.end..u64::MAX));
         }
         if removed.is_empty() && with.is_none() {
             return removed;

@@ -17,7 +17,7 @@ impl SystemZone {
         superblock: &Superblock,
         catalog: impl IntoIterator<Item = Run>,
     ) -> SystemZone {
-        SystemZone::of_runs(superblock.takes().chain(catalog))
+        SystemZone::of_runs(superblock.system_runs().chain(catalog))
     }
 
     fn of_runs(runs: impl Iterator<Item = Run>) -> SystemZone {
@@ -27,7 +27,7 @@ impl SystemZone {
     }
 
     /// The zone of a volume, by its superblock.
-    pub(crate) fn of(superblock: &Superblock) -> SystemZone {
+    pub(crate) fn from_superblock(superblock: &Superblock) -> SystemZone {
         SystemZone::new(superblock, superblock.catalog.iter().copied().chain([superblock.log]))
     }
 

@@ -7,8 +7,8 @@ use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 const TOTAL: u64 = 1024;
 const LOG: Run = Run { start: 160, length: 8 };
 
-fn blocks_of(sim: &Sim) -> Blocks {
-    Blocks::of(&Device::new(sim.clone()).unwrap())
+fn blocks_of(sim: &Sim) -> BlockIo {
+    BlockIo::new(&Device::new(sim.clone()).unwrap())
 }
 
 fn new_sim() -> Sim {
@@ -27,7 +27,7 @@ fn volume() -> (Sim, Superblock) {
     (sim, superblock)
 }
 
-fn kind_of(result: Result<Found, Error>) -> ErrorKind {
+fn kind_of(result: Result<LoadedSuperblock, Error>) -> ErrorKind {
     result.expect_err("an unusable superblock is refused").kind()
 }
 
@@ -66,7 +66,7 @@ fn a_crash_at_any_moment_leaves_the_old_or_the_new_superblock() {
     let (mut olds, mut news) = (0, 0);
     for image in sim.crash_images(plan) {
         let found = Superblock::read(&blocks_of(&image.sim));
-        let Found { mut superblock, .. } = found.unwrap_or_else(|error| {
+        let LoadedSuperblock { mut superblock, .. } = found.unwrap_or_else(|error| {
             panic!("seed 11, cut {}, {:?}: {error}", image.cut, image.crash)
         });
         superblock.slot = old.slot;
@@ -128,7 +128,7 @@ fn an_older_slot_is_reported() {
     for slot in SLOTS {
         blocks.write(slot, Buffer::copy_of(old.to_raw().as_bytes())).unwrap();
         let mut found = Superblock::read(&blocks).unwrap();
-        assert_eq!(found.bad_slots, [BadSlot { block: slot, flaw: Flaw::Older }]);
+        assert_eq!(found.bad_slots, [BadSlot { block: slot, defect: SlotDefect::Older }]);
         assert_eq!(found.superblock.generation, new.generation);
         found.superblock.write(&blocks).unwrap();
         assert!(Superblock::read(&blocks).unwrap().bad_slots.is_empty());
@@ -155,7 +155,7 @@ fn one_flipped_bit_is_reported_and_harmless() {
 }
 
 /// A volume whose slots were forged with valid checksums.
-fn forged(change: impl Fn(&mut RawSlot)) -> Blocks {
+fn forged(change: impl Fn(&mut RawSlot)) -> BlockIo {
     let (sim, superblock) = volume();
     let blocks = blocks_of(&sim);
     for block in SLOTS {

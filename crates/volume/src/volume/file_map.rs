@@ -17,8 +17,8 @@ use crate::core::blocking::WaitMode;
 use crate::namespace::credentials::AtimePolicy;
 use crate::namespace::operations::strip_privileges;
 use crate::open_file::open_file::{OpenFile, WriteOrigin};
-use crate::space::extent::State;
-use crate::space::extent_map::Found;
+use crate::space::extent::ExtentState;
+use crate::space::extent_map::ExtentOrHole;
 use crate::volume::volume::Volume;
 
 /// Files whose lost writes are remembered. The volume's next sync reports those of any file.
@@ -74,16 +74,16 @@ impl Map for VolumeMap {
         let snapshot = self.file.snapshot();
         let (block, into) = (offset / BLOCK, offset % BLOCK);
         match snapshot.extents.find(block) {
-            Found::Extent(extent) => {
+            ExtentOrHole::Extent(extent) => {
                 let address = (extent.start + (block - extent.offset)) * BLOCK + into;
                 let length = (extent.end() - block) * BLOCK - into;
                 let place = match extent.state {
-                    State::Written => Place::Written(address),
-                    State::Unwritten => Place::Unwritten(address),
+                    ExtentState::Written => Place::Written(address),
+                    ExtentState::Unwritten => Place::Unwritten(address),
                 };
                 Mapping { length, place }
             }
-            Found::Hole { end } => {
+            ExtentOrHole::Hole { end } => {
                 let length = (end - block).saturating_mul(BLOCK).saturating_sub(into);
                 Mapping { length, place: Place::Hole }
             }

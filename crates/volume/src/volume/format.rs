@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use uringfs_cache::Cache;
 use uringfs_device::Device;
 
-use crate::blocks::{BLOCK, Blocks, Run};
+use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::catalog::{
-    Access, Batch, Catalog, CatalogOptions, Found, Key, MAX_RECORDS, MIN_BLOCKS, Table,
+    Access, Batch, Catalog, CatalogOptions, ScanEntry, Key, MAX_RECORDS, MIN_BLOCKS, Table,
 };
 use crate::core::catalog_blocks::Preallocated;
 use crate::core::device_lock::{DeviceLock, LockKind};
@@ -23,12 +23,12 @@ use crate::core::state::{
 };
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::Orphan;
-use crate::records::catalog_thread::Reader;
+use crate::records::catalog_thread::CatalogThread;
 use crate::records::inode::{FileKind, Inode, InodeNumber};
-use crate::records::overlay::{Changes, Pending};
-use crate::space::allocator::{Allocator, RegionSummary, length_of};
+use crate::records::overlay::{ChangeSet, Overlay};
+use crate::space::allocator::{Allocator, RegionSummary, region_length};
 use crate::space::system_zone::SystemZone;
-use crate::superblock::{self, Flaw, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock};
+use crate::superblock::{self, SlotDefect, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock};
 use crate::volume::volume::{Threads, Volume};
 
 /// Options for formatting a volume.
@@ -73,7 +73,7 @@ impl Volume {
     /// `Input` for a device that is too small (8.2 MiB are enough) or a label that is too long; EBUSY when any
     /// process has a volume on it open; errors of the device.
     pub fn format(device: &Device, options: &FormatOptions) -> Result<(), Error> {
-        let blocks = Blocks::of(device);
+        let blocks = BlockIo::new(device);
         let _lock = DeviceLock::acquire(device, LockKind::Exclusive)?;
         let total = options.blocks.unwrap_or(blocks.count());
         if total > blocks.count() || total < RESERVED_BLOCKS + 2 * MIN_BLOCKS {
@@ -94,9 +94,9 @@ impl Volume {
         let mut batch = Batch::default();
         batch.put(Key::Inode(InodeNumber::ROOT.0), &root.to_record());
         batch.put(Key::State(BLOCKS_KEY), &total.to_be_bytes());
-        batch.put(Key::State(SUPERBLOCK_KEY), &superblock.note(1));
+        batch.put(Key::State(SUPERBLOCK_KEY), &superblock.identity(1));
         let mut allocator = Allocator::open(total, reserve_blocks(total), [])?;
-        for taken in superblock.takes().chain(runs).chain([log]) {
+        for taken in superblock.system_runs().chain(runs).chain([log]) {
             allocator.claim::<Error>(taken, |_| Ok(None))?;
         }
         for changed in allocator.take_changed() {
@@ -130,7 +130,7 @@ impl Volume {
     /// # Errors
     /// As [`Self::open_on`].
     pub fn open_with(device: Device, options: &VolumeOptions) -> Result<Volume, Error> {
-        let (blocks, publisher) = (Blocks::of(&device), Publisher::new(&device));
+        let (blocks, publisher) = (BlockIo::new(&device), Publisher::new(&device));
         let lock_kind =
             if device.geometry().read_only { LockKind::Shared } else { LockKind::Exclusive };
         let lock = DeviceLock::acquire(&device, lock_kind)?;
@@ -140,7 +140,7 @@ impl Volume {
             true => Access::ReadOnly,
             false => Access::ReadWrite,
         };
-        if access == Access::ReadWrite && superblock.is_of_older_version() {
+        if access == Access::ReadWrite && superblock.needs_upgrade() {
             return Err(older_version());
         }
         let catalog_options = CatalogOptions {
@@ -151,13 +151,13 @@ impl Volume {
         let catalog = Catalog::open(&blocks, &superblock.catalog, superblock.log, catalog_options)?;
         let total = superblock.total_blocks;
         let known = known_blocks(&catalog, total)?;
-        found.settle(known);
-        let superblock::Found { mut superblock, bad_slots } = found;
+        found.reclassify_copy(known);
+        let superblock::LoadedSuperblock { mut superblock, bad_slots } = found;
         // An older slot is what a power cut between the two writes leaves: no damage.
-        let damaged = bad_slots.iter().filter(|slot| slot.flaw != Flaw::Older);
+        let damaged = bad_slots.iter().filter(|slot| slot.defect != SlotDefect::Older);
         let mut warnings: Vec<String> = damaged.map(ToString::to_string).collect();
-        if access == Access::ReadWrite && (!bad_slots.is_empty() || !catalog.was_closed()) {
-            superblock.write_again(&blocks)?;
+        if access == Access::ReadWrite && (!bad_slots.is_empty() || !catalog.was_closed_cleanly()) {
+            superblock.rewrite_slot(&blocks)?;
             superblock.write(&blocks)?;
         }
         if catalog.was_repaired() {
@@ -172,15 +172,15 @@ impl Volume {
         if let Err(error) = allocator.grow::<Error>(total, load) {
             warnings.push(error.to_string());
         }
-        let system_zone = Arc::new(SystemZone::of(&superblock));
+        let system_zone = Arc::new(SystemZone::from_superblock(&superblock));
         for run in system_zone.runs() {
             // After a power cut in a commit the regions may not count the catalog's newest blocks yet. A region that
             // cannot be read is not allocated from at all.
-            let taken = allocator.take_free(*run, load);
+            let taken = allocator.claim_free(*run, load);
             warnings.extend(taken.err().map(|error: Error| error.to_string()));
         }
         let mut freed = Vec::new();
-        if let Some(run) = superblock.left_by_copy(known) {
+        if let Some(run) = superblock.previous_copy(known) {
             match free_left_by_copy(&mut allocator, run, &system_zone, load) {
                 Ok(()) => freed.push(run),
                 Err(error) => warnings.push(error.to_string()),
@@ -188,17 +188,17 @@ impl Volume {
         }
         let next_inode = next_inode(&catalog, &mut warnings)?;
         let orphans = orphans(&catalog, &mut warnings)?;
-        let mut overlay = Pending::new(options.catalog_cache_bytes / 2);
+        let mut overlay = Overlay::new(options.catalog_cache_bytes / 2);
         if known < total {
-            let mut changes = Changes::default();
+            let mut changes = ChangeSet::default();
             changes.put(Key::State(BLOCKS_KEY), total.to_be_bytes().to_vec());
-            changes.put(Key::State(SUPERBLOCK_KEY), superblock.note(superblock.generation));
+            changes.put(Key::State(SUPERBLOCK_KEY), superblock.identity(superblock.generation));
             overlay.apply(changes);
         }
         let state = VolumeState {
             overlay,
             allocator,
-            catalog_room: catalog.room()?,
+            catalog_room: catalog.page_budget()?,
             preallocated: Preallocated::default(),
             next_inode,
             first_new: next_inode,
@@ -225,7 +225,7 @@ impl Volume {
             catalog,
             state: Mutex::new(state),
             group_commit: Arc::default(),
-            catalog_thread: Reader::default(),
+            catalog_thread: CatalogThread::default(),
             publisher,
             has_lost_writes: AtomicBool::new(false),
             lost_writes: Mutex::default(),
@@ -244,7 +244,7 @@ impl Volume {
                 let lost = move |errno| publisher.publish_lost(errno);
                 let started = CommitThread::start(shared.group_commit.clone(), commit, lost);
                 let started = started.map_err(|error| {
-                    Error::io("starting the commit thread", Errno::AGAIN).because(error)
+                    Error::io("starting the commit thread", Errno::AGAIN).with_source(error)
                 })?;
                 Some(started)
             }
@@ -257,7 +257,7 @@ impl Volume {
 /// The catalog's runs and the log of a new volume of this many blocks: one after the other, around the
 /// superblock's copy.
 fn layout(total: u64) -> (Vec<Run>, Run) {
-    let (start, copy) = (Superblock::reserved_in_new(total), Superblock::copy_in(total));
+    let (start, copy) = (Superblock::reserved_for(total), Superblock::copy_block_in(total));
     let length = (total / 256).clamp(MIN_BLOCKS, 16 * MIN_BLOCKS);
     let run = Run { start, length };
     let runs = match (run.start..run.end()).contains(&copy) {
@@ -317,7 +317,7 @@ fn free_left_by_copy(
         let what = format!("the catalog's size of the volume makes block {} free", run.start);
         return Err(Error::damaged(format!("{what}, which holds metadata")));
     }
-    allocator.take_free(run, &load)?;
+    allocator.claim_free(run, &load)?;
     allocator.free(run, &load)
 }
 
@@ -340,12 +340,12 @@ fn summaries(
     let mut summaries = Vec::new();
     for found in all_of(catalog, Table::Regions)? {
         let index = found.key.as_slice().try_into().map(u32::from_be_bytes);
-        let Some(index) = index.ok().filter(|index| length_of(*index, total) > 0) else {
+        let Some(index) = index.ok().filter(|index| region_length(*index, total) > 0) else {
             warnings.push("a record of free blocks for a region that does not exist".into());
             continue;
         };
         let summary = found.value.and_then(|record| Ok(parse_region(&record)?.0));
-        let possible = |summary: &RegionSummary| summary.is_possible(length_of(index, total));
+        let possible = |summary: &RegionSummary| summary.is_possible(region_length(index, total));
         let summary = summary.ok().filter(possible).unwrap_or_else(|| {
             let what = "its record of free blocks is damaged; none of its blocks is allocated";
             warnings.push(format!("region {index}: {what}"));
@@ -359,7 +359,7 @@ fn summaries(
 /// The next inode's number. If the record is damaged or too low, the number after the last inode.
 fn next_inode(catalog: &Catalog, warnings: &mut Vec<String>) -> Result<u64, Error> {
     let last = catalog.last_key(Table::Inodes)?.unwrap_or_default();
-    let last = last.first_chunk().and_then(|key| InodeNumber::of(u64::from_be_bytes(*key)));
+    let last = last.first_chunk().and_then(|key| InodeNumber::new(u64::from_be_bytes(*key)));
     let lowest = last.unwrap_or(InodeNumber::ROOT).0 + 1;
     match catalog.get(Key::State(NEXT_INODE_KEY)).and_then(|value| value.map(number_of).transpose())
     {
@@ -387,7 +387,7 @@ fn orphans(catalog: &Catalog, warnings: &mut Vec<String>) -> Result<Vec<Orphan>,
     let mut orphans: Vec<Orphan> = Vec::new();
     for found in all_of(catalog, Table::Orphans)? {
         let key = <[u8; 8]>::try_from(found.key.as_slice()).map(u64::from_be_bytes);
-        match (key.ok().and_then(InodeNumber::of), found.value) {
+        match (key.ok().and_then(InodeNumber::new), found.value) {
             (Some(number), Ok(_)) => orphans.push(Orphan(number)),
             _ => warnings.push("the record of an orphan is damaged".into()),
         }
@@ -395,11 +395,11 @@ fn orphans(catalog: &Catalog, warnings: &mut Vec<String>) -> Result<Vec<Orphan>,
     Ok(orphans)
 }
 
-fn all_of(catalog: &Catalog, table: Table) -> Result<Vec<Found>, Error> {
-    let mut all: Vec<Found> = Vec::new();
+fn all_of(catalog: &Catalog, table: Table) -> Result<Vec<ScanEntry>, Error> {
+    let mut all: Vec<ScanEntry> = Vec::new();
     loop {
         let from = all.last().map_or(Vec::new(), |last| [&last.key[..], &[0]].concat());
-        let batch = catalog.scan_each(table, from, None, MAX_RECORDS)?;
+        let batch = catalog.scan_entries(table, from, None, MAX_RECORDS)?;
         if batch.is_empty() {
             return Ok(all);
         }

@@ -99,7 +99,7 @@ impl Volume {
     pub fn flaws(&self) -> Vec<String> {
         let failure = self.shared.catalog.failure().map(|error| error.to_string());
         let mut warnings = self.shared.state.lock().warnings.lines().to_vec();
-        warnings.extend(self.shared.catalog.flaws());
+        warnings.extend(self.shared.catalog.warnings());
         warnings.extend(failure);
         warnings
     }
@@ -141,7 +141,7 @@ impl Volume {
 
     /// The device addresses of its superblocks in bytes, in ascending order. Each is a block of 4096 bytes.
     pub fn superblocks(&self) -> Vec<u64> {
-        let copy = self.shared.state.lock().superblock.copy();
+        let copy = self.shared.state.lock().superblock.copy_block();
         SLOTS.into_iter().chain(copy).map(|block| block * BLOCK).collect()
     }
 
@@ -326,7 +326,7 @@ impl Volume {
             return Ok(());
         }
         let failed = |doing: &str, errno| match self.is_device_full() {
-            true => Error::io(doing, errno).because(DEVICE_FULL),
+            true => Error::io(doing, errno).with_source(DEVICE_FULL),
             false => Error::io(doing, errno),
         };
         self.write_back_files(mode).await.map_err(|errno| failed("writing back files", errno))?;

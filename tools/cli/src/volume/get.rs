@@ -608,7 +608,7 @@ fn create_error(path: &Path) -> Error {
 }
 
 fn kind_of(found: &Metadata) -> Option<FileKind> {
-    FileKind::of_mode(found.mode() as u16, found.rdev())
+    FileKind::from_mode(found.mode() as u16, found.rdev())
 }
 
 /// Whether an extended attribute can grant privileges.

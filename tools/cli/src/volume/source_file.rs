@@ -61,7 +61,7 @@ impl SourceFile {
     /// The inode that the file gets in a volume.
     pub fn attributes(&self) -> Result<Inode, Error> {
         let metadata = &self.metadata;
-        let kind = FileKind::of_mode(metadata.mode() as u16, metadata.rdev())
+        let kind = FileKind::from_mode(metadata.mode() as u16, metadata.rdev())
             .ok_or_else(|| Error::input(format!("{}: unknown file type", self.path.display())))?;
         let mut inode = Inode::new(kind, metadata.mode() as u16 & 0o7777);
         (inode.user, inode.group) = (metadata.uid(), metadata.gid());

@@ -167,7 +167,7 @@ fn a_second_crash_after_recovery_keeps_logged_commits() {
     for image in run.sim.crash_images(plan).step_by(17) {
         let catalog = open_on(&image.sim).unwrap();
         let mut records = all_of(&catalog).unwrap();
-        logged += usize::from(catalog.logged() != Size::default());
+        logged += usize::from(catalog.logged_size() != BatchSize::default());
         let at = |sim: &Sim| sim.forgotten() + sim.record().len() as u64;
         let mut states = vec![(0, records.clone())];
         for changes in [6, 3, 9] {

@@ -105,8 +105,8 @@ fn one_flipped_bit_in_any_sector_is_corrected_and_reported() {
             flips += 1;
             assert_eq!(read_damaged(&image, &records, Missing::Never, &place), 0, "{place}");
             let catalog = open_on(&image).unwrap();
-            assert_eq!(catalog.verify(), Verified::Good, "{place}");
-            let warnings = catalog.flaws();
+            assert_eq!(catalog.verify(), Verification::Good, "{place}");
+            let warnings = catalog.warnings();
             reported += usize::from(warnings.iter().any(|line| line.contains(&format!("{block}"))));
         }
     }
@@ -153,7 +153,7 @@ fn salvage_finds_all_records_outside_a_lost_page() {
     spoil(&sim, block);
     let salvage = CatalogOptions { access: Access::ReadOnly, lost: LostPages::Empty, ..options() };
     let catalog = Catalog::open(&blocks_of(&sim), &RUNS, LOG, salvage).unwrap();
-    assert!(matches!(catalog.verify(), Verified::Damaged(_)));
+    assert!(matches!(catalog.verify(), Verification::Damaged(_)));
     let found = all_of(&catalog).unwrap();
     let missing: Vec<_> = records.keys().filter(|key| !found.contains_key(key)).collect();
     assert!(found.iter().all(|(key, value)| records[key] == *value));
@@ -161,7 +161,7 @@ fn salvage_finds_all_records_outside_a_lost_page() {
     let lost = catalog.damaged_pages();
     assert_eq!(lost.len(), 1);
     assert_eq!(lost[0].block, block);
-    assert!(matches!(lost[0].flaw, PageFlaw::Lost(_)), "{}", lost[0]);
+    assert!(matches!(lost[0].damage, PageDamage::Lost(_)), "{}", lost[0]);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_corrected_page_is_written_back() {
     let (block, _) = leaf_of_names(&sim, &records);
     sim.flip_bit(block * BLOCK + 100, 0);
     let catalog = open_on(&sim).unwrap();
-    assert_eq!(catalog.verify(), Verified::Good);
+    assert_eq!(catalog.verify(), Verification::Good);
     assert_eq!(catalog.damaged_pages().len(), 1);
     rewrite_damaged(&sim, catalog);
     assert!(all_of(&open_on(&sim).unwrap()).unwrap() == records);
@@ -182,7 +182,7 @@ fn rewrite_damaged(sim: &Sim, catalog: Catalog) {
     drop(catalog);
     Catalog::rewrite(&blocks_of(sim), &RUNS, &bad).unwrap();
     let catalog = open_on(sim).unwrap();
-    assert!(catalog.verify() == Verified::Good && catalog.damaged_pages().is_empty());
+    assert!(catalog.verify() == Verification::Good && catalog.damaged_pages().is_empty());
 }
 
 /// Fills a sector with a byte.
@@ -211,8 +211,8 @@ fn lost_checksums_are_recomputed_after_verification() {
             let reads = CatalogOptions { access: Access::ReadOnly, ..options() };
             let catalog = Catalog::open(&blocks_of(&image), &RUNS, LOG, reads);
             let Ok(catalog) = catalog else { panic!("{place}") };
-            if matches!(catalog.verify(), Verified::WithoutSums { .. }) {
-                let is_sum = |bad: &BadPage| bad.flaw == PageFlaw::Sum;
+            if matches!(catalog.verify(), Verification::ChecksumsLost { .. }) {
+                let is_sum = |bad: &BadPage| bad.damage == PageDamage::ChecksumLost;
                 assert!(catalog.damaged_pages().iter().all(is_sum), "{place}");
                 lost += 1;
             }
@@ -332,10 +332,10 @@ fn a_bad_copy_of_the_header_is_reported_and_repaired() {
         sim.flip_bit(head * BLOCK + copy + 300, 4);
         let catalog = open_on(&sim).unwrap();
         let warnings = [format!("catalog header, block {head}, byte {copy}: wrong checksum")];
-        assert_eq!(catalog.flaws(), warnings);
+        assert_eq!(catalog.warnings(), warnings);
         assert!(all_of(&catalog).unwrap() == records);
         drop(catalog);
-        assert!(open_on(&sim).unwrap().flaws().is_empty());
+        assert!(open_on(&sim).unwrap().warnings().is_empty());
     }
     for copy in [0, 2048] {
         sim.flip_bit(head * BLOCK + copy + 300, 4);
@@ -351,14 +351,14 @@ fn forged_pages_give_errors_and_no_panic() {
     let (sim, records) = filled(seed);
     let mut random = Random(seed);
     let pages =
-        Store::open(blocks_of(&sim), &RUNS, Access::ReadOnly, LostPages::Refuse).unwrap().length()
+        Store::open(blocks_of(&sim), &RUNS, Access::ReadOnly, LostPages::Fail).unwrap().length()
             / BLOCK;
     let mut seen = 0;
     for page in (1..pages).step_by(3) {
         for forgery in 0..4 {
             let image = sim.crash_image(Crash::KeepAll);
             let store = Arc::new(
-                Store::open(blocks_of(&image), &RUNS, Access::ReadWrite, LostPages::Refuse)
+                Store::open(blocks_of(&image), &RUNS, Access::ReadWrite, LostPages::Fail)
                     .unwrap(),
             );
             let backend = ReadWriteBackend(store);

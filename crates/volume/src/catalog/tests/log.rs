@@ -26,13 +26,13 @@ fn logged(seed: u64) -> LoggedCatalog {
     let (mut records, mut random) = (Records::new(), Random(seed));
     for _ in 0..HALF {
         let batch = random_batch(&mut random, 5, 100, &mut records);
-        assert!(catalog.log(&batch).unwrap());
+        assert!(catalog.append_to_log(&batch).unwrap());
     }
     catalog.commit(&random_batch(&mut random, 60, 300, &mut records)).unwrap();
     let mut places = Vec::new();
     for changes in [3, 40, 1, 8] {
         let begin = catalog.log.lock().next();
-        assert!(catalog.log(&random_batch(&mut random, changes, 300, &mut records)).unwrap());
+        assert!(catalog.append_to_log(&random_batch(&mut random, changes, 300, &mut records)).unwrap());
         places.push(begin..catalog.log.lock().next());
     }
     assert!(places[1].end - places[1].start > 1 && places[3].end < HALF, "{places:?}");
@@ -54,7 +54,7 @@ fn clear(sim: &Sim, start: u64, length: u64) {
 }
 
 fn log_warnings(catalog: &Catalog) -> Vec<String> {
-    catalog.flaws().into_iter().filter(|line| line.contains("log")).collect()
+    catalog.warnings().into_iter().filter(|line| line.contains("log")).collect()
 }
 
 /// Commits and logs in turns, and reads everything back after reopening.
@@ -180,11 +180,11 @@ fn a_lost_record_before_another_one_is_reported() {
     assert!(message.contains(&format!("block {}", LOG.start + lost.start)), "{message}");
     assert!(message.contains("uringfs check --repair"), "{message}");
     // Salvage keeps the records before it, and goes on with numbers above all old ones.
-    let salvage = CatalogOptions { cuts_log: true, ..options() };
+    let salvage = CatalogOptions { truncate_damaged_log: true, ..options() };
     let catalog = Catalog::open(&blocks_of(&sim), &RUNS, LOG, salvage).unwrap();
     let records = all_of(&catalog).unwrap();
     assert_eq!(log_warnings(&catalog).len(), 1);
-    assert!(!catalog.log(&put(1, b"no room is left behind damage")).unwrap());
+    assert!(!catalog.append_to_log(&put(1, b"no room is left behind damage")).unwrap());
     catalog.commit(&Batch::default()).unwrap();
     catalog.close().unwrap();
     assert_commits_survive_reopening(&sim, records);
@@ -209,19 +209,19 @@ fn a_full_log_refuses_and_a_checkpoint_empties_it() {
     for round in 0..3 {
         let before = all_of(&catalog).unwrap();
         // Larger than the whole log.
-        assert!(!catalog.log(&put(1, &vec![1; (HALF * BLOCK) as usize])).unwrap());
+        assert!(!catalog.append_to_log(&put(1, &vec![1; (HALF * BLOCK) as usize])).unwrap());
         assert!(all_of(&catalog).unwrap() == before);
         for inode in 0..HALF {
-            assert!(catalog.log(&put(100 * round + inode, b"short")).unwrap(), "{inode}");
+            assert!(catalog.append_to_log(&put(100 * round + inode, b"short")).unwrap(), "{inode}");
         }
-        let (before, size) = (all_of(&catalog).unwrap(), catalog.logged());
+        let (before, size) = (all_of(&catalog).unwrap(), catalog.logged_size());
         let record = || sim.forgotten() + sim.record().len() as u64;
         let events = record();
-        assert!(!catalog.log(&put(99, b"one more")).unwrap());
+        assert!(!catalog.append_to_log(&put(99, b"one more")).unwrap());
         assert_eq!(record(), events, "a full log writes nothing");
-        assert!(all_of(&catalog).unwrap() == before && catalog.logged() == size);
+        assert!(all_of(&catalog).unwrap() == before && catalog.logged_size() == size);
         catalog.commit(&put(99, b"one more")).unwrap();
-        assert_eq!(catalog.logged(), Size::default());
+        assert_eq!(catalog.logged_size(), BatchSize::default());
     }
     assert_eq!(inodes(&catalog, 0).len() as u64, 3 * HALF + 1);
 }
@@ -232,9 +232,9 @@ fn a_record_fills_the_log_to_its_last_byte() {
     let catalog = create_on(&sim);
     // Eight bytes of each block are the mark; header, change, key and checksum take 36.
     let max = (HALF * (BLOCK - 8)) as usize - 36;
-    assert!(!catalog.log(&put(7, &vec![5; max + 1])).unwrap());
-    assert!(catalog.log(&put(7, &vec![5; max])).unwrap());
-    assert!(!catalog.log(&Batch::default()).unwrap());
+    assert!(!catalog.append_to_log(&put(7, &vec![5; max + 1])).unwrap());
+    assert!(catalog.append_to_log(&put(7, &vec![5; max])).unwrap());
+    assert!(!catalog.append_to_log(&Batch::default()).unwrap());
     drop(catalog);
     let catalog = open_on(&sim).unwrap();
     assert_eq!(catalog.get(Key::Inode(7)).unwrap().unwrap(), vec![5; max]);
@@ -249,7 +249,7 @@ fn the_log_keeps_its_records_when_a_commit_is_refused() {
         count += 1;
     }
     for round in 0..3 {
-        assert!(catalog.log(&put(10_000 + round, b"small")).unwrap());
+        assert!(catalog.append_to_log(&put(10_000 + round, b"small")).unwrap());
         let error = catalog.commit(&put(count, &[7; 60_000])).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     }
@@ -267,13 +267,13 @@ fn records_of_an_old_catalog_never_reappear() {
     let sim = new_sim();
     let catalog = create_on(&sim);
     for inode in 0..HALF {
-        assert!(catalog.log(&put(100 + inode, b"old")).unwrap());
+        assert!(catalog.append_to_log(&put(100 + inode, b"old")).unwrap());
     }
     drop(catalog);
     let catalog = create_on(&sim);
     assert!(all_of(&catalog).unwrap().is_empty());
     // With the number that the first old record had.
-    assert!(catalog.log(&put(1, b"new")).unwrap());
+    assert!(catalog.append_to_log(&put(1, b"new")).unwrap());
     drop(catalog);
     let catalog = open_on(&sim).unwrap();
     assert_eq!(inodes(&catalog, 0), [(1, b"new".to_vec())]);
@@ -284,10 +284,10 @@ fn forged(number: u64, batch: &Batch) -> Vec<u8> {
     let sim = new_sim();
     let catalog = create_on(&sim);
     (1..number).for_each(|_| {
-        catalog.log(&Batch::default()).unwrap();
+        catalog.append_to_log(&Batch::default()).unwrap();
         catalog.commit(&Batch::default()).unwrap();
     });
-    assert!(catalog.log(batch).unwrap());
+    assert!(catalog.append_to_log(batch).unwrap());
     let mut bytes = vec![0; BLOCK as usize];
     sim.peek(LOG.start * BLOCK, &mut bytes);
     bytes
@@ -305,13 +305,13 @@ fn a_value_that_looks_like_a_record_is_not_replayed() {
             value.extend_from_slice(&forgery);
             let mut batch = Batch::default();
             batch.put(Key::Xattr(1, b"user.a"), &value);
-            assert!(catalog.log(&batch).unwrap());
+            assert!(catalog.append_to_log(&batch).unwrap());
             drop(catalog);
             let catalog = open_on(&sim).unwrap_or_else(|e| panic!("{before} before: {e}"));
             assert_eq!(inodes(&catalog, 0), [], "{before} before");
             // Now the value is an old record, after a new one.
             catalog.commit(&put(2, b"right")).unwrap();
-            assert!(catalog.log(&put(3, b"right")).unwrap());
+            assert!(catalog.append_to_log(&put(3, b"right")).unwrap());
             drop(catalog);
             let catalog = open_on(&sim).unwrap_or_else(|e| panic!("{before} before: {e}"));
             assert_eq!(inodes(&catalog, 0).len(), 2, "{before} before");
@@ -331,7 +331,7 @@ fn extreme_record_numbers_do_not_overflow_or_block_commits() {
         bytes[8..12].copy_from_slice(&sum.to_le_bytes());
         blocks_of(&sim).write(LOG.start, Buffer::copy_of(&bytes)).unwrap();
         assert_eq!(open_on(&sim).err().unwrap().kind(), ErrorKind::Damaged);
-        let salvage = CatalogOptions { cuts_log: true, ..options() };
+        let salvage = CatalogOptions { truncate_damaged_log: true, ..options() };
         let catalog = Catalog::open(&blocks_of(&sim), &RUNS, LOG, salvage).unwrap();
         catalog.commit(&put(2, b"near")).unwrap();
         catalog.close().unwrap();
@@ -355,9 +355,9 @@ fn a_catalog_without_a_log_commits_to_redb() {
     let none = Run { start: 0, length: 0 };
     let open = || Catalog::open(&blocks_of(&sim), &RUNS, none, options()).unwrap();
     let catalog = open();
-    assert!(!catalog.log(&put(1, b"")).unwrap());
+    assert!(!catalog.append_to_log(&put(1, b"")).unwrap());
     catalog.commit(&put(1, b"")).unwrap();
-    assert_eq!(catalog.takes(), RUNS);
+    assert_eq!(catalog.all_runs(), RUNS);
     drop(catalog);
     assert_eq!(inodes(&open(), 0).len(), 1);
 }
@@ -367,12 +367,12 @@ fn a_failed_write_of_the_log_stops_the_catalog_and_loses_nothing() {
     for (op, nth) in [(Op::Write, 1), (Op::Write, 2), (Op::Flush, 1)] {
         let sim = new_sim();
         let catalog = create_on(&sim);
-        assert!(catalog.log(&put(1, b"acknowledged")).unwrap());
+        assert!(catalog.append_to_log(&put(1, b"acknowledged")).unwrap());
         sim.fail_nth(op, nth, Errno::IO);
-        let error = catalog.log(&put(2, b"perhaps")).unwrap_err();
+        let error = catalog.append_to_log(&put(2, b"perhaps")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{op:?} {nth}: {error}");
         assert!(catalog.failure().is_some());
-        assert!(catalog.log(&put(3, b"never")).is_err());
+        assert!(catalog.append_to_log(&put(3, b"never")).is_err());
         assert!(catalog.commit(&put(3, b"never")).is_err());
         drop(catalog);
         sim.clear_faults();

@@ -15,7 +15,7 @@ use uringfs_device::Device;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 
 use super::*;
-use crate::blocks::{BLOCK, Blocks, Run};
+use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::error::{Error, ErrorKind};
 use crate::superblock::Superblock;
 
@@ -32,8 +32,8 @@ fn options() -> CatalogOptions {
     CatalogOptions { cache_bytes: 1 << 20, ..CatalogOptions::default() }
 }
 
-fn blocks_of(sim: &Sim) -> Blocks {
-    Blocks::of(&Device::new(sim.clone()).unwrap())
+fn blocks_of(sim: &Sim) -> BlockIo {
+    BlockIo::new(&Device::new(sim.clone()).unwrap())
 }
 
 fn new_sim() -> Sim {
@@ -50,7 +50,7 @@ fn open_on(sim: &Sim) -> Result<Catalog, Error> {
 
 /// Appends a batch to the log. If the log has no room, commits it.
 fn log_or_commit(catalog: &Catalog, batch: &Batch) {
-    if !catalog.log(batch).unwrap() {
+    if !catalog.append_to_log(batch).unwrap() {
         catalog.commit(batch).unwrap();
     }
 }

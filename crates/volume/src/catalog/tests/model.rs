@@ -72,7 +72,7 @@ proptest! {
                 Step::Commit { seed, changes, value } => {
                     let batch = random_batch(&mut Random(seed), changes, value, &mut records);
                     catalog.commit(&batch).unwrap();
-                    prop_assert_eq!(catalog.logged(), Size::default());
+                    prop_assert_eq!(catalog.logged_size(), BatchSize::default());
                 }
                 Step::Log { seed, changes, value } => {
                     let batch = random_batch(&mut Random(seed), changes, value, &mut records);

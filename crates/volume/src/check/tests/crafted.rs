@@ -64,7 +64,7 @@ fn an_extent_in_the_system_zone_is_damage_and_not_written_to() {
     ];
     for Run { start, length } in places {
         let fixture = TestVolume::new();
-        fixture.plant_extent(Extent { offset: 8, start, length, state: State::Written });
+        fixture.plant_extent(Extent { offset: 8, start, length, state: ExtentState::Written });
         let volume = fixture.open();
         let error = volume.open("/d/five", OpenOptions::direct()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{start}: {error}");
@@ -86,7 +86,7 @@ fn system_blocks_that_count_as_free_are_not_allocated() {
     let fixture = TestVolume::new();
     fixture.plant(|_, batch| batch.delete(Key::Region(0)));
     let volume = fixture.open();
-    let zone = SystemZone::of(&fixture.superblock());
+    let zone = SystemZone::from_superblock(&fixture.superblock());
     for n in 0..40 {
         fixture.write(&volume, &format!("/d/{n}"), 0, 64 * BLOCK as usize);
     }
@@ -102,7 +102,7 @@ fn system_blocks_that_count_as_free_are_not_allocated() {
 #[test]
 fn an_extent_outside_the_volume_or_over_another_is_damage() {
     let total = SIZE / BLOCK;
-    let written = |offset, start, length| Extent { offset, start, length, state: State::Written };
+    let written = |offset, start, length| Extent { offset, start, length, state: ExtentState::Written };
     for extent in [
         written(8, total, 1),
         written(8, total - 1, 2),
@@ -199,7 +199,7 @@ fn invalid_inode_numbers_are_damage_in_every_table() {
         let mut directory = Inode::new(FileKind::Directory, 0o700);
         directory.parent = InodeNumber(number);
         let directory = directory.to_record();
-        let extent = Extent { offset: 0, start: 10_000, length: 1, state: State::Written };
+        let extent = Extent { offset: 0, start: 10_000, length: 1, state: ExtentState::Written };
         let name = encode_entry(InodeNumber(2), FileKind::Directory);
         let records: [(Key<'_>, Vec<u8>); 6] = [
             (Key::Inode(number), file),

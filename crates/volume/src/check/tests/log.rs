@@ -5,7 +5,7 @@ use uringfs_device::Op;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, When};
 
 use super::*;
-use crate::catalog::Size;
+use crate::catalog::BatchSize;
 
 impl TestVolume {
     /// The volume after a kill: durable changes are in the log.
@@ -33,8 +33,8 @@ impl TestVolume {
         TestVolume { sim, device, reactor }
     }
 
-    fn logged(&self) -> Size {
-        open(&Blocks::of(&self.device), &self.superblock(), LostPages::Refuse).unwrap().logged()
+    fn logged(&self) -> BatchSize {
+        open(&BlockIo::new(&self.device), &self.superblock(), LostPages::Fail).unwrap().logged_size()
     }
 
     /// The numbers of the logged directories that exist.
@@ -56,7 +56,7 @@ impl TestVolume {
 #[test]
 fn a_volume_with_records_in_its_log_is_sound_and_nothing_is_written() {
     let fixture = TestVolume::new().killed();
-    assert!(fixture.logged() != Size::default());
+    assert!(fixture.logged() != BatchSize::default());
     let before = fixture.sim.record().len();
     for options in [CHECK, REPAIR] {
         assert!(fixture.check(options).is_sound());
@@ -97,7 +97,7 @@ fn a_lost_log_record_before_others_is_reported_and_cut_off_by_repair() {
         volume.sync().unwrap();
     }
     let again = fixture.image();
-    assert!(again.logged() != Size::default());
+    assert!(again.logged() != BatchSize::default());
     again.assert_sound();
     assert_eq!(again.directories(), [0, 1, 5, 6, 7]);
 }
@@ -131,13 +131,13 @@ fn a_new_catalog_takes_over_the_log_and_no_old_record_returns() {
             continue;
         }
         rebuilt += 1;
-        assert_eq!(fixture.logged(), Size::default(), "block {block}");
+        assert_eq!(fixture.logged(), BatchSize::default(), "block {block}");
         fixture.assert_sound();
         let mut right = if is_lost { vec![0, 1] } else { vec![0, 1, 2, 3, 4] };
         assert_eq!(fixture.directories(), right, "block {block}");
         right.push(5);
         let again = fixture.killed_after("/logged 5");
-        assert!(again.logged() != Size::default(), "block {block}");
+        assert!(again.logged() != BatchSize::default(), "block {block}");
         again.assert_sound();
         assert_eq!(again.directories(), right, "block {block}");
     }
@@ -164,12 +164,12 @@ fn an_unreadable_log_is_no_reason_to_drop_records() {
 fn a_new_volume_ignores_the_log_of_an_old_one() {
     let fixture = TestVolume::new().killed();
     Volume::format(&fixture.device, &FormatOptions::default()).unwrap();
-    assert_eq!(fixture.logged(), Size::default());
+    assert_eq!(fixture.logged(), BatchSize::default());
     let volume = fixture.open();
     volume.make_directory("/new", 0o755).unwrap();
     volume.sync().unwrap();
     let again = fixture.image();
-    assert!(again.logged() != Size::default());
+    assert!(again.logged() != BatchSize::default());
     again.assert_sound();
     assert_eq!(again.directories(), [] as [u64; 0]);
     assert!(again.open().inode("/new", Follow::No).is_ok());
@@ -197,12 +197,12 @@ fn closing_moves_the_log_into_the_pages() {
     let volume = fixture.open();
     volume.make_directory("/logged 5", 0o755).unwrap();
     drop(volume);
-    assert_eq!(fixture.logged(), Size::default());
+    assert_eq!(fixture.logged(), BatchSize::default());
     assert_eq!(fixture.directories(), [0, 1, 2, 3, 4, 5]);
     // Also without a new change.
     let killed = fixture.killed_after("/logged 6");
     drop(killed.open());
-    assert_eq!(killed.logged(), Size::default());
+    assert_eq!(killed.logged(), BatchSize::default());
     assert_eq!(killed.directories(), [0, 1, 2, 3, 4, 5, 6]);
 }
 
@@ -219,7 +219,7 @@ fn a_volume_grows_through_its_log() {
     }
     volume.resize(SIZE).unwrap();
     let grown = fixture.image();
-    assert!(grown.logged() != Size::default());
+    assert!(grown.logged() != BatchSize::default());
     grown.assert_sound();
     assert_eq!(grown.open().statistics().blocks, SIZE / BLOCK);
     assert_eq!(grown.directories(), [0, 1, 2]);

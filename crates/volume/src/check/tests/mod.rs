@@ -18,14 +18,14 @@ use super::findings::*;
 use super::opening::*;
 use super::round::*;
 use super::*;
-use crate::blocks::{BLOCK, Blocks};
+use crate::blocks::{BLOCK, BlockIo};
 use crate::catalog::{Batch, Catalog, Key, LostPages, Table};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::directory::encode_entry;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::path::Follow;
 use crate::records::inode::{FileKind, Inode, InodeNumber};
-use crate::space::extent::{Extent, ExtentRecord, State};
+use crate::space::extent::{Extent, ExtentRecord, ExtentState};
 use crate::superblock::Superblock;
 use crate::volume::format::FormatOptions;
 use crate::volume::volume::Volume;
@@ -90,11 +90,11 @@ impl TestVolume {
     }
 
     fn superblock(&self) -> Superblock {
-        Superblock::read(&Blocks::of(&self.device)).unwrap().superblock
+        Superblock::read(&BlockIo::new(&self.device)).unwrap().superblock
     }
 
     fn catalog(&self) -> Catalog {
-        open_for_write(&Blocks::of(&self.device), &self.superblock()).unwrap()
+        open_for_write(&BlockIo::new(&self.device), &self.superblock()).unwrap()
     }
 
     /// Changes records as no volume would.
@@ -156,7 +156,7 @@ fn extent_record(extent: Extent) -> Vec<u8> {
 }
 
 fn inode_of(catalog: &Catalog, number: u64) -> Inode {
-    Inode::of_record(&catalog.get(Key::Inode(number)).unwrap().unwrap()).unwrap()
+    Inode::from_record(&catalog.get(Key::Inode(number)).unwrap().unwrap()).unwrap()
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn a_bad_superblock_slot_is_rewritten() {
         fixture.sim.flip_bit(slot * BLOCK + 300, 2);
         fixture.assert_repairs(&format!("superblock in block {slot}: wrong checksum"));
     }
-    let copy = fixture.superblock().copy().unwrap();
+    let copy = fixture.superblock().copy_block().unwrap();
     fixture.sim.flip_bit(copy * BLOCK + 300, 2);
     fixture.assert_repairs(&format!("superblock in block {copy}: wrong checksum"));
     for place in SLOTS.into_iter().chain([copy]) {
@@ -23,7 +23,7 @@ fn a_bad_superblock_slot_is_rewritten() {
 #[test]
 fn an_older_superblock_slot_is_rewritten_by_check_and_open() {
     let fixture = TestVolume::new();
-    let blocks = Blocks::of(&fixture.device);
+    let blocks = BlockIo::new(&fixture.device);
     let old = SLOTS.map(|slot| blocks.read(slot, BLOCK as usize).unwrap());
     fixture.superblock().write(&blocks).unwrap();
     for (slot, old) in SLOTS.into_iter().zip(old) {
@@ -40,7 +40,7 @@ fn an_older_superblock_slot_is_rewritten_by_check_and_open() {
 #[test]
 fn a_superblock_without_its_catalog_does_not_replace_the_other() {
     let fixture = TestVolume::new();
-    let blocks = Blocks::of(&fixture.device);
+    let blocks = BlockIo::new(&fixture.device);
     let mut superblock = fixture.superblock();
     superblock.catalog[0].length = 4;
     superblock.write(&blocks).unwrap();
@@ -56,12 +56,12 @@ fn records_that_a_new_catalog_loses_are_named() {
     let fixture = TestVolume::new();
     let two = fixture.number("/a/two");
     super::planted::corrupt(&fixture, Key::Inode(two));
-    let (blocks, mut superblock) = (Blocks::of(&fixture.device), fixture.superblock());
+    let (blocks, mut superblock) = (BlockIo::new(&fixture.device), fixture.superblock());
     let mut findings = Findings::new(true);
     let old = open(&blocks, &superblock, LostPages::Empty).unwrap();
     rebuild::rebuild(&blocks, &mut superblock, &old, SMALL, LeakedBlocks::Free, &mut findings)
         .unwrap();
-    let new = open(&blocks, &superblock, LostPages::Refuse).unwrap();
+    let new = open(&blocks, &superblock, LostPages::Fail).unwrap();
     findings.resolve_paths(&new, &paths::Parents::new()).unwrap();
     let lines = text(&findings.into_report(CheckReport::default()));
     assert!(lines.contains(&format!("inode {two}): its inode cannot be read")), "{lines}");
@@ -122,7 +122,7 @@ fn lost_checksums_are_rebuilt_and_cost_nothing() {
     let files = ["/one", "/a/two", "/a/b/three", "/a/b/c/four", "/d/five"];
     for byte in [0, 0x5a] {
         let fixture = TestVolume::new();
-        let (blocks, sums) = (Blocks::of(&fixture.device), fixture.superblock().catalog[0].start);
+        let (blocks, sums) = (BlockIo::new(&fixture.device), fixture.superblock().catalog[0].start);
         let mut bytes = blocks.read(sums, BLOCK as usize).unwrap();
         bytes[..512].fill(byte);
         blocks.write(sums, bytes).unwrap();
@@ -162,7 +162,7 @@ fn a_superblock_from_before_a_resize_drops_no_files() {
     let mut superblock = fixture.superblock();
     let total = superblock.total_blocks;
     superblock.total_blocks -= 1000;
-    superblock.write(&Blocks::of(&fixture.device)).unwrap();
+    superblock.write(&BlockIo::new(&fixture.device)).unwrap();
     let error = Volume::open_on(fixture.device.clone()).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     assert!(error.to_string().contains("--repair"), "{error}");

@@ -53,7 +53,7 @@ fn blocks_in_use_that_count_as_free_are_taken() {
         let (_, rest) = crate::core::state::parse_region(&record).unwrap();
         let mut bits = crate::space::allocator::free_bits(rest, SIZE / BLOCK).unwrap();
         bits[extent.start as usize / 64] |= 1 << (extent.start % 64);
-        let (summary, record) = crate::space::allocator::record_of(&bits);
+        let (summary, record) = crate::space::allocator::encode_free_bits(&bits);
         let changed = crate::space::allocator::ChangedRegion { index: 0, summary, record };
         batch.put(Key::Region(0), &crate::core::state::encode_region(&changed));
     });
@@ -117,7 +117,7 @@ fn many_shared_blocks_do_not_hide_blocks_that_count_as_free() {
     fixture.plant(|_, batch| {
         for index in 0..1001 {
             let (offset, start) = (100 + index, 9000 + 2 * index);
-            let shared = Extent { offset, start, length: 1, state: State::Written };
+            let shared = Extent { offset, start, length: 1, state: ExtentState::Written };
             for file in [five, four] {
                 batch.put(Key::Extent(file, offset), &extent_record(shared));
             }
@@ -137,7 +137,7 @@ fn impossible_extents_are_dropped() {
     let fixture = TestVolume::new();
     let [five, a] = ["/d/five", "/a"].map(|path| fixture.number(path));
     let catalog_block = fixture.superblock().catalog[0].start;
-    let extent = |offset, start| Extent { offset, start, length: 2, state: State::Written };
+    let extent = |offset, start| Extent { offset, start, length: 2, state: ExtentState::Written };
     fixture.plant(|_, batch| {
         let mut put = |inode, extent: Extent| {
             batch.put(Key::Extent(inode, extent.offset), &extent_record(extent));
@@ -167,7 +167,7 @@ fn all_extents_of_a_directory_are_dropped_at_once() {
     fixture.plant(|_, batch| {
         for offset in 0..101 {
             let extent =
-                Extent { offset, start: 9000 + 2 * offset, length: 1, state: State::Written };
+                Extent { offset, start: 9000 + 2 * offset, length: 1, state: ExtentState::Written };
             batch.put(Key::Extent(a, offset), &extent_record(extent));
         }
     });

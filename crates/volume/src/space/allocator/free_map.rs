@@ -20,7 +20,7 @@ pub(crate) fn free_bits(record: &[u8], blocks: u64) -> Result<Box<FreeBits>, Inv
 }
 
 /// The summary and the record of these free blocks.
-pub(crate) fn record_of(bits: &FreeBits) -> (RegionSummary, Vec<u8>) {
+pub(crate) fn encode_free_bits(bits: &FreeBits) -> (RegionSummary, Vec<u8>) {
     let mut free = SpanSet::default();
     let is_free = |block: u64| bits[block as usize / 64] >> (block % 64) & 1 == 1;
     let mut block = 0;
@@ -41,15 +41,15 @@ mod tests {
     #[test]
     fn bits_are_encoded_and_parsed_unchanged() {
         let mut bits = Box::new([0; 512]);
-        assert_eq!(record_of(&bits).0, RegionSummary::default());
+        assert_eq!(encode_free_bits(&bits).0, RegionSummary::default());
         bits[0] = 0b1011;
         bits[511] = u64::MAX << 60;
-        let (summary, record) = record_of(&bits);
+        let (summary, record) = encode_free_bits(&bits);
         assert_eq!(summary, RegionSummary { free: 7, longest: 4 });
         assert_eq!(free_bits(&record, REGION_BLOCKS), Ok(bits));
         assert_eq!(free_bits(&record, 32_767), Err(InvalidRegion::Bounds));
         let all = Box::new([u64::MAX; 512]);
-        let (summary, record) = record_of(&all);
+        let (summary, record) = encode_free_bits(&all);
         assert_eq!(summary, RegionSummary { free: 32_768, longest: 32_768 });
         assert_eq!(free_bits(&record, REGION_BLOCKS), Ok(all));
     }

@@ -194,7 +194,7 @@ fn rebalance(children: &mut Vec<Child>, index: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::extent::State;
+    use crate::space::extent::ExtentState;
     use std::collections::HashSet;
 
     /// The addresses of the nodes of a tree.
@@ -215,7 +215,7 @@ mod tests {
     }
 
     fn put(tree: &mut Tree, offset: u64) {
-        let extent = Extent { offset, start: 0, length: 1, state: State::Written };
+        let extent = Extent { offset, start: 0, length: 1, state: ExtentState::Written };
         tree.splice(offset..offset + 1, &[extent]);
     }
 
