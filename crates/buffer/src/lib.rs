@@ -44,4 +44,7 @@ mod slots;
 pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 pub use pool::BufferPool;
 pub use region::{Backing, Region, RegionId};
-pub use slab::{FrameState, ExclusiveFrames, SharedFrame, Slab, Snapshot, Snapshots, Zeroable, prefer_huge_pages};
+pub use slab::{
+    ExclusiveFrames, FrameState, SharedFrame, Slab, Snapshot, Snapshots, Zeroable,
+    prefer_huge_pages,
+};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uringfs_buffer::{FrameState, ExclusiveFrames, Snapshot};
+use uringfs_buffer::{ExclusiveFrames, FrameState, Snapshot};
 
 use crate::dirty::DirtySet;
 use crate::eviction::{Eviction, Verdict};
@@ -187,7 +187,9 @@ impl CacheCore {
     #[cold]
     pub(crate) fn reclaim(&self, frame: u32) {
         let slab = self.frames.slab();
-        if let Some(hold) = slab.try_exclusive(frame, |flags| (flags & DETACHED != 0).then_some(flags)) {
+        if let Some(hold) =
+            slab.try_exclusive(frame, |flags| (flags & DETACHED != 0).then_some(flags))
+        {
             self.frames.free(hold);
         }
     }

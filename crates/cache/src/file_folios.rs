@@ -4,10 +4,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use uringfs_buffer::{FrameState, ExclusiveFrames};
+use uringfs_buffer::{ExclusiveFrames, FrameState};
 
 use crate::core::CacheCore;
-use crate::dirty::{DirtyBelow, DirtyAbove};
+use crate::dirty::{DirtyAbove, DirtyBelow};
 use crate::fill::Fill;
 use crate::folio::{
     ACCESS_COUNT, DETACHED, DIRTY, DROPBEHIND, FOLIO, Folio, HOLDER_SHIFT, Key, READAHEAD_MARKER,
@@ -211,7 +211,9 @@ impl FileFolios {
         let mut copy: Option<ExclusiveFrames<Folio>> = None;
         let taken = loop {
             let mut shard = cache.index.shard(key);
-            let Some(frame) = cache.index.find(&shard, frames, key) else { break LockForWrite::Absent };
+            let Some(frame) = cache.index.find(&shard, frames, key) else {
+                break LockForWrite::Absent;
+            };
             // Set the holder's number in the same step. Another thread that took the folio for one being read would go
             // to the device, which may lack the last write.
             if let Some(hold) =
@@ -221,7 +223,9 @@ impl FileFolios {
             }
             let share = match slab.try_share(frame) {
                 Ok(share) => FolioRef::new(&self.cache, frame, share),
-                Err(state) => break LockForWrite::Busy { holder: (state.flags() >> HOLDER_SHIFT) as u16 },
+                Err(state) => {
+                    break LockForWrite::Busy { holder: (state.flags() >> HOLDER_SHIFT) as u16 };
+                }
             };
             let Some(mut hold) = copy.take() else {
                 drop((shard, share));
@@ -443,7 +447,8 @@ mod tests {
     #[test]
     fn removing_a_small_file_from_a_large_cache_visits_few_folios() {
         let cache = Cache::new(64 << 20);
-        let (large, small, empty) = (cache.file_folios(0), cache.file_folios(0), cache.file_folios(0));
+        let (large, small, empty) =
+            (cache.file_folios(0), cache.file_folios(0), cache.file_folios(0));
         (0..10_000).for_each(|index| fill(&large, index));
         (0..3).for_each(|index| fill(&small, index));
         assert_eq!(small.remove_if(2..u64::MAX, |_| true), 1);

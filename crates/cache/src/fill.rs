@@ -196,7 +196,13 @@ impl CacheCore {
     }
 
     /// Removes a held folio from the cache. Its waiters look again, or receive the error.
-    pub(crate) fn remove_held(&self, key: Key, device: u16, hold: ExclusiveFrames<Folio>, why: Option<Errno>) {
+    pub(crate) fn remove_held(
+        &self,
+        key: Key,
+        device: u16,
+        hold: ExclusiveFrames<Folio>,
+        why: Option<Errno>,
+    ) {
         let frame = hold.first();
         let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, frame);
         self.free_folio(frame, device, hold);

@@ -19,7 +19,11 @@ pub struct FolioRef<'a> {
 
 impl<'a> FolioRef<'a> {
     #[inline(always)]
-    pub(crate) fn new(cache: &'a Arc<CacheCore>, frame: u32, share: SharedFrame<'a, Folio>) -> FolioRef<'a> {
+    pub(crate) fn new(
+        cache: &'a Arc<CacheCore>,
+        frame: u32,
+        share: SharedFrame<'a, Folio>,
+    ) -> FolioRef<'a> {
         FolioRef { cache, frame, share: Some(share) }
     }
 
@@ -84,7 +88,11 @@ pub struct FolioSnapshot {
 }
 
 impl FolioSnapshot {
-    pub(crate) fn new(cache: Arc<CacheCore>, frame: u32, snapshot: Snapshot<Folio>) -> FolioSnapshot {
+    pub(crate) fn new(
+        cache: Arc<CacheCore>,
+        frame: u32,
+        snapshot: Snapshot<Folio>,
+    ) -> FolioSnapshot {
         FolioSnapshot { cache, frame, snapshot: Some(snapshot), is_counted: false }
     }
 

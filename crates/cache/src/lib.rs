@@ -65,8 +65,8 @@ pub mod eviction;
 mod loom_tests;
 
 pub use cache::{Cache, CacheStatistics};
-pub use dirty::{DirtyBelow, MAX_DEVICES, DirtyAbove};
-pub use file_folios::{CacheFull, Lookup, SnapshotError, FileFolios, LockForWrite};
+pub use dirty::{DirtyAbove, DirtyBelow, MAX_DEVICES};
+pub use file_folios::{CacheFull, FileFolios, LockForWrite, Lookup, SnapshotError};
 pub use fill::Fill;
 pub use folio::{FOLIO, WRITER};
 pub use folio_ref::{FolioRef, FolioSnapshot};

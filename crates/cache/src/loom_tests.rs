@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::{Cache, FOLIO, Fill, FolioWait, Lookup, FileFolios, LockForWrite, WaitResult, WRITER};
+use crate::{Cache, FOLIO, FileFolios, Fill, FolioWait, LockForWrite, Lookup, WRITER, WaitResult};
 
 /// Whether the waker was called.
 #[derive(Default)]

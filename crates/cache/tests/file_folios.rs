@@ -7,7 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use rustix::io::Errno;
 use uringfs_cache::{
-    Cache, FOLIO, Fill, FolioWait, CacheFull, Lookup, SnapshotError, FileFolios, LockForWrite, WaitResult, WRITER,
+    Cache, CacheFull, FOLIO, FileFolios, Fill, FolioWait, LockForWrite, Lookup, SnapshotError,
+    WRITER, WaitResult,
 };
 
 fn fill_with(file: &FileFolios, index: u64, byte: u8) {
@@ -89,10 +90,15 @@ fn waiters_receive_the_result_of_the_fill() {
     fill.bytes().fill(7);
     fill.end(Ok(()));
     for wait in [first, second] {
-        let Poll::Ready(WaitResult::Filled(folio)) = poll(wait) else { panic!("the folio is filled") };
+        let Poll::Ready(WaitResult::Filled(folio)) = poll(wait) else {
+            panic!("the folio is filled")
+        };
         assert_eq!(folio[0], 7);
     }
-    assert!(matches!(poll(pin!(file.wait(1))), Poll::Ready(WaitResult::Changed)), "the folio is not held");
+    assert!(
+        matches!(poll(pin!(file.wait(1))), Poll::Ready(WaitResult::Changed)),
+        "the folio is not held"
+    );
     for (index, error) in [(2, Some(Errno::NODATA)), (3, None)] {
         let fill = begin_fill(&file, index);
         let mut wait = pin!(file.wait(index));
@@ -101,7 +107,9 @@ fn waiters_receive_the_result_of_the_fill() {
             Some(error) => fill.end(Err(error)),
             None => drop(fill),
         }
-        let Poll::Ready(WaitResult::Failed(failure)) = poll(wait) else { panic!("the fill failed") };
+        let Poll::Ready(WaitResult::Failed(failure)) = poll(wait) else {
+            panic!("the fill failed")
+        };
         assert_eq!(failure, error.unwrap_or(Errno::IO));
         assert!(matches!(file.lookup(index), Lookup::Absent), "the next reader tries again");
     }
@@ -295,7 +303,9 @@ fn threads_find_whole_and_current_folios() {
 }
 
 fn change_to(file: &FileFolios, index: u64, byte: u8) {
-    let Ok(LockForWrite::Held(mut fill)) = file.lock_for_write(index) else { panic!("the folio is cached") };
+    let Ok(LockForWrite::Held(mut fill)) = file.lock_for_write(index) else {
+        panic!("the folio is cached")
+    };
     fill.bytes().fill(byte);
     fill.end_dirty();
 }
@@ -330,7 +340,9 @@ fn a_write_to_a_shared_folio_goes_to_a_copy() {
     let before = file.snapshot(0).unwrap();
     change_to(&file, 0, 2);
     let between = file.snapshot(0).unwrap();
-    let Ok(LockForWrite::Held(mut fill)) = file.lock_for_write(0) else { panic!("the folio is cached") };
+    let Ok(LockForWrite::Held(mut fill)) = file.lock_for_write(0) else {
+        panic!("the folio is cached")
+    };
     assert!(fill.bytes().iter().all(|byte| *byte == 2), "the copy begins with the old bytes");
     assert!(matches!(file.lookup(0), Lookup::Busy { holder: WRITER, .. }));
     assert!(matches!(file.lock_for_write(0), Ok(LockForWrite::Busy { holder: WRITER })));

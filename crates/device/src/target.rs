@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use crate::backend::memory::Memory;
 use crate::backend::null::Null;
 use crate::backend::sim::{
-    WriteCache, Fault, MAX_LATENCY, MAX_UNITS, FlushMode, Recording, Rule, Sim, SimOptions, When,
+    Fault, FlushMode, MAX_LATENCY, MAX_UNITS, Recording, Rule, Sim, SimOptions, When, WriteCache,
 };
 use crate::backend::size::parse_size;
 use crate::device::Device;

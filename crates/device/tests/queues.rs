@@ -13,7 +13,7 @@ use uringfs_device::backend::file::{Allocation, File};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::queue::threads::ThreadsQueue;
 use uringfs_device::{
-    Backend, Device, Errno, Geometry, Op, Payload, Progress, Queue, KernelTarget, Request, Tag,
+    Backend, Device, Errno, Geometry, KernelTarget, Op, Payload, Progress, Queue, Request, Tag,
     VirtualClock,
 };
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use harness::Random;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{
-    Action, WriteCache, Crash, CrashPlan, Event, FlushMode, Sim, SimOptions,
+    Action, Crash, CrashPlan, Event, FlushMode, Sim, SimOptions, WriteCache,
 };
 use uringfs_device::{
     Backend, Clock, Device, Errno, Op, Payload, Ready, Request, Tag, VirtualClock,

@@ -6,7 +6,7 @@ mod harness;
 use std::time::{Duration, Instant};
 
 use uringfs_buffer::Buffer;
-use uringfs_device::backend::sim::{WriteCache, Crash, Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When, WriteCache};
 use uringfs_device::{
     Backend, Clock, Completion, Device, Errno, Op, Payload, Ready, Request, Tag, VirtualClock,
 };

@@ -20,14 +20,15 @@ mod state;
 // Extents: offsets of a file to addresses of the device.
 mod map;
 
-pub use api::operation::{OpOutput, FileOp};
+pub use api::operation::{FileOp, OpOutput};
 pub use api::tokens::Tokens;
 pub use direct::atomic_write::MAX_ATOMIC_WRITE_BYTES;
 pub use direct::fallocate::FallocateSize;
 pub use map::file_map::LinearMap;
-pub use map::hot_extent::{HotExtent, AtimeUpdates, HotExtentReader, ExtentWindow};
+pub use map::hot_extent::{AtimeUpdates, ExtentWindow, HotExtent, HotExtentReader};
 pub use map::mapping::{
-    CommitFuture, SyncScope, TruncateGeneration, Map, Mapping, FileExtent, Place, AllocOutcome, SpaceReservation, OutOfPlaceExtents,
+    AllocOutcome, CommitFuture, FileExtent, Map, Mapping, OutOfPlaceExtents, Place,
+    SpaceReservation, SyncScope, TruncateGeneration,
 };
 pub use map::refusal::Refusal;
 pub use state::cache_handle::Advice;

@@ -10,7 +10,10 @@ use drive::{Random, reap, volume};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_file::{File, FileOptions, TruncateGeneration, Map, Mapping, Place, AllocOutcome, SpaceReservation, Tokens};
+use uringfs_file::{
+    AllocOutcome, File, FileOptions, Map, Mapping, Place, SpaceReservation, Tokens,
+    TruncateGeneration,
+};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
 
 const BLOCK: u64 = 4096;

@@ -12,10 +12,10 @@ use drive::{Random, file_over, join_all, pattern, reactor_by};
 use parking_lot::{Mutex, MutexGuard};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::null::Null;
-use uringfs_device::backend::sim::{WriteCache, Sim, SimOptions};
+use uringfs_device::backend::sim::{Sim, SimOptions, WriteCache};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Clock, Device, Errno, Payload, VirtualClock};
-use uringfs_file::{OpOutput, FileOp, File, FileOptions, Tokens, WriteLocking};
+use uringfs_file::{File, FileOp, FileOptions, OpOutput, Tokens, WriteLocking};
 use uringfs_reactor::{Completion, Effect, OpResult, Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 1 << 20;

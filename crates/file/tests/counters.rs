@@ -136,7 +136,8 @@ fn the_worker_finishes_all_completions() {
     let pool = BufferPool::new(4096, 32).unwrap();
     for file in [image(), null()] {
         let reactor = ring(|options| options.completion = CompletionMode::Worker);
-        let counted = [Counter::CompletedByWorker, Counter::CompletedInline, Counter::FastPathTaken];
+        let counted =
+            [Counter::CompletedByWorker, Counter::CompletedInline, Counter::FastPathTaken];
         let counts = added(&reactor, counted, || read_blocks(&reactor, &file, &pool));
         assert_eq!(counts, [READS, 0, READS], "{file:?}");
         let counts = added(&reactor, counted, || {
@@ -186,7 +187,8 @@ fn exclusive_write_lock_is_taken_by_all_writers() {
             let file = file.clone();
             scope.spawn(move || {
                 let reactor = ring(|_| {});
-                let counted = [Counter::WriteAlways, Counter::WriteUnlocked, Counter::FastPathTaken];
+                let counted =
+                    [Counter::WriteAlways, Counter::WriteUnlocked, Counter::FastPathTaken];
                 let counts = added(&reactor, counted, || {
                     for token in 0..WRITES {
                         let buffer = Buffer::copy_of(&[thread as u8 + 1; 4096]);

@@ -14,7 +14,7 @@ use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{
-    Access, Backend, Clock, Device, Errno, Geometry, Op, KernelTarget, Request, VirtualClock,
+    Access, Backend, Clock, Device, Errno, Geometry, KernelTarget, Op, Request, VirtualClock,
 };
 use uringfs_file::{File, FileOptions, Tokens, WriteLocking};
 use uringfs_reactor::{

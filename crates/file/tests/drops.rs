@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use drive::{BackEnd, file_over, pattern, reactor_by, reap_within};
 use uringfs_buffer::{Buffer, BufferPool};
-use uringfs_device::backend::sim::{WriteCache, Sim, SimOptions};
+use uringfs_device::backend::sim::{Sim, SimOptions, WriteCache};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Clock, VirtualClock};
 use uringfs_file::{File, FileOptions, Tokens};
-use uringfs_reactor::{CompletionMode, Effect, OpResult, Reactor, ReactorOptions, Token, quiescence};
+use uringfs_reactor::{
+    CompletionMode, Effect, OpResult, Reactor, ReactorOptions, Token, quiescence,
+};
 
 const SIZE: u64 = 1 << 20;
 const BUFFER: usize = 48 << 10;

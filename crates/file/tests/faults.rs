@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use drive::{file_over, join_all, pattern, reactor_by, reap};
 use uringfs_buffer::{Buffer, BufferPool};
-use uringfs_device::backend::sim::{WriteCache, Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When, WriteCache};
 use uringfs_device::{Errno, Op, VirtualClock};
 use uringfs_file::{File, Tokens};
 use uringfs_reactor::{CompletionMode, Counter, Effect, OpResult, Reactor, ReactorOptions, Token};

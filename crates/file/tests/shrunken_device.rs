@@ -13,7 +13,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::queue::QueueKind;
-use uringfs_device::{Access, Backend, Device, Errno, Geometry, Op, KernelTarget, Request};
+use uringfs_device::{Access, Backend, Device, Errno, Geometry, KernelTarget, Op, Request};
 use uringfs_file::{Advice, File, FileOptions, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
 

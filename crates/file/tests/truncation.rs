@@ -15,7 +15,10 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Clock, Device, Errno, VirtualClock};
-use uringfs_file::{Advice, File, FileOptions, TruncateGeneration, Map, Mapping, Place, AllocOutcome, SpaceReservation};
+use uringfs_file::{
+    Advice, AllocOutcome, File, FileOptions, Map, Mapping, Place, SpaceReservation,
+    TruncateGeneration,
+};
 use uringfs_reactor::Reactor;
 
 const BLOCK: u64 = 4096;

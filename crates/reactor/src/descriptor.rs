@@ -87,7 +87,9 @@ impl Reactor {
     }
 }
 
-fn bytes_moved((wait, result): (Wait, Result<WaitOutput, Errno>)) -> (Buffer, Result<usize, Errno>) {
+fn bytes_moved(
+    (wait, result): (Wait, Result<WaitOutput, Errno>),
+) -> (Buffer, Result<usize, Errno>) {
     let (Wait::Receive { buffer, .. } | Wait::Send { buffer, .. }) = wait else {
         unreachable!("only a receive and a send move bytes")
     };

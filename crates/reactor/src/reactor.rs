@@ -245,7 +245,8 @@ impl Reactor {
     /// what became of it. A cancel is never lost, however full the queues are.
     pub fn cancel(&self, token: Token) {
         self.inner.io.borrow_mut().cancel(Tag(token.get()));
-        let is = |requester: &Requester| matches!(requester, Requester::Token(other) if *other == token);
+        let is =
+            |requester: &Requester| matches!(requester, Requester::Token(other) if *other == token);
         self.inner.cancel_operations(is, Errno::CANCELED);
     }
 

@@ -19,7 +19,9 @@ use uringfs_device::backend::file::{Allocation, File as ImageFile};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Device, Durability, Op, Payload};
-use uringfs_reactor::{Requester, Operation, RequestSpec, Reactor, ReactorOptions, Token, quiescence};
+use uringfs_reactor::{
+    Operation, Reactor, ReactorOptions, RequestSpec, Requester, Token, quiescence,
+};
 
 const MS: Duration = Duration::from_millis(1);
 

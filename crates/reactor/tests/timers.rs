@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::{Clock, Device, Payload, VirtualClock};
-use uringfs_reactor::{Requester, Reactor, ReactorOptions, Token};
+use uringfs_reactor::{Reactor, ReactorOptions, Requester, Token};
 
 const MS: Duration = Duration::from_millis(1);
 

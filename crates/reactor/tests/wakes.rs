@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use tier::on_every_tier;
-use uringfs_reactor::{Counter, ReactorCore, MAX_WAITS, Reactor, ReactorOptions, ReactorHandle};
+use uringfs_reactor::{Counter, MAX_WAITS, Reactor, ReactorCore, ReactorHandle, ReactorOptions};
 
 fn reactor() -> Reactor {
     Reactor::new(ReactorOptions::default()).unwrap()

@@ -44,20 +44,20 @@ pub use uringfs_device::{
     Access, Clock, Device, Discard, Errno, Geometry, Payload, Target, VirtualClock,
 };
 pub use uringfs_file::{
-    Advice, OpOutput, FileOp, BufferedWait, CommitFuture, File, FileOptions, LinearMap, TruncateGeneration, HotExtent, Map,
-    Mapping, FileExtent, Place, AllocOutcome, SpaceReservation, AtimeUpdates, FallocateSize, Tokens, HotExtentReader, ExtentWindow, FileState,
-    WriteLocking,
+    Advice, AllocOutcome, AtimeUpdates, BufferedWait, CommitFuture, ExtentWindow, FallocateSize,
+    File, FileExtent, FileOp, FileOptions, FileState, HotExtent, HotExtentReader, LinearMap, Map,
+    Mapping, OpOutput, Place, SpaceReservation, Tokens, TruncateGeneration, WriteLocking,
 };
 pub use uringfs_reactor::{
-    Completion, CompletionMode, Counter, Counters, Domain, Epoch, Effect, OpResult, Reactor,
-    ReactorOptions, SubmitError, ReactorHandle, Require, Token, quiescence, total,
+    Completion, CompletionMode, Counter, Counters, Domain, Effect, Epoch, OpResult, Reactor,
+    ReactorHandle, ReactorOptions, Require, SubmitError, Token, quiescence, total,
 };
 pub use uringfs_ring::{Feature, Features};
 pub use uringfs_volume::{
-    AtimePolicy, AsyncVolume, CheckOptions, CheckReport, CheckStep, Credentials, DirectoryEntry,
-    Error as VolumeError, ErrorEvent, ErrorKind as VolumeErrorKind, EventStream, FileKind, Finding,
-    Follow, FormatOptions, Inode, InodeNumber, OpenOptions, Rename, SetXattr, Statistics, BlockOwner,
-    Time, Volume, VolumeOptions,
+    AsyncVolume, AtimePolicy, BlockOwner, CheckOptions, CheckReport, CheckStep, Credentials,
+    DirectoryEntry, Error as VolumeError, ErrorEvent, ErrorKind as VolumeErrorKind, EventStream,
+    FileKind, Finding, Follow, FormatOptions, Inode, InodeNumber, OpenOptions, Rename, SetXattr,
+    Statistics, Time, Volume, VolumeOptions,
 };
 
 /// Creates an image: an ordinary file of `size` bytes, filled with zeros, so that every later write is a plain

@@ -118,7 +118,8 @@ impl BlockIo {
                 Progress::Again => {}
                 Progress::Done(Ok(done)) => return Ok((request.payload, done)),
                 Progress::Done(Err(errno)) => {
-                    Failure::from_request(&request, errno).inspect(|failure| core.report_failure(*failure));
+                    Failure::from_request(&request, errno)
+                        .inspect(|failure| core.report_failure(*failure));
                     return Err(errno);
                 }
             }

@@ -36,7 +36,7 @@ mod blocks;
 // The error of every call.
 mod error;
 
-pub use crate::core::events::{ErrorEvent, EventStream, BlockOwner};
+pub use crate::core::events::{BlockOwner, ErrorEvent, EventStream};
 pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
 pub use error::{Error, ErrorKind};
@@ -46,9 +46,10 @@ pub use namespace::open_options::OpenOptions;
 pub use namespace::path::Follow;
 pub use records::inode::{FileKind, Inode, InodeNumber, Time};
 pub use space::allocator::{
-    Allocator, ChangedRegion, InvalidRegion, REGION_BLOCKS, RegionSummary, SpaceUsage, AllocationRequest,
+    AllocationRequest, Allocator, ChangedRegion, InvalidRegion, REGION_BLOCKS, RegionSummary,
+    SpaceUsage,
 };
-pub use space::extent::{Extent, ExtentRecord, FILE_BLOCKS, InvalidExtent, ExtentState};
+pub use space::extent::{Extent, ExtentRecord, ExtentState, FILE_BLOCKS, InvalidExtent};
 pub use space::extent_map::{ExtentMap, ExtentOrHole, Iter};
 pub use volume::async_volume::AsyncVolume;
 pub use volume::format::{FormatOptions, VolumeOptions};

@@ -298,7 +298,9 @@ impl Superblock {
                 {
                     None => best = Some(Superblock { slot, ..found }),
                     Some(Ordering::Equal) => {}
-                    Some(Ordering::Greater) => bad_slots.push(BadSlot { block, defect: SlotDefect::Older }),
+                    Some(Ordering::Greater) => {
+                        bad_slots.push(BadSlot { block, defect: SlotDefect::Older })
+                    }
                     Some(Ordering::Less) => {
                         bad_slots.push(BadSlot { block: SLOTS[0], defect: SlotDefect::Older });
                         best = Some(Superblock { slot, ..found });
@@ -461,9 +463,10 @@ impl Superblock {
             Ok(bytes) => bytes.starts_with(&MAGIC),
             Err(_) => false,
         });
-        let erased = SLOTS.into_iter().chain(copies).chain(self.copy_block()).try_for_each(|block| {
-            blocks.write(block, Buffer::zeroed(BLOCK as usize)).and_then(|()| blocks.flush())
-        });
+        let erased =
+            SLOTS.into_iter().chain(copies).chain(self.copy_block()).try_for_each(|block| {
+                blocks.write(block, Buffer::zeroed(BLOCK as usize)).and_then(|()| blocks.flush())
+            });
         erased.map_err(|errno| Error::io("erasing the superblocks", errno))
     }
 

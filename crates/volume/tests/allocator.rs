@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use uringfs_volume::{Allocator, InvalidRegion, REGION_BLOCKS, RegionSummary, Run, SpaceUsage, AllocationRequest};
+use uringfs_volume::{
+    AllocationRequest, Allocator, InvalidRegion, REGION_BLOCKS, RegionSummary, Run, SpaceUsage,
+};
 
 /// Three regions and a short one; as many again after growing.
 const BLOCKS: u64 = 3 * REGION_BLOCKS + 5_000;
@@ -409,7 +411,10 @@ fn only_metadata_uses_the_reserve() {
     let all = AllocationRequest { blocks: REGION_BLOCKS, min_blocks: 1, goal: None, caller: 0 };
     let run = allocator.allocate(all, nothing_stored).unwrap().unwrap();
     assert_eq!(run.length, REGION_BLOCKS - 100);
-    assert_eq!(allocator.allocate(AllocationRequest { blocks: 1, ..all }, nothing_stored), Ok(None));
+    assert_eq!(
+        allocator.allocate(AllocationRequest { blocks: 1, ..all }, nothing_stored),
+        Ok(None)
+    );
     let run = allocator.allocate_reserved(all, nothing_stored).unwrap().unwrap();
     assert_eq!(run.length, 100);
 }

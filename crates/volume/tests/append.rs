@@ -11,7 +11,7 @@ use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::null::Null;
 use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
-use uringfs_device::{Backend, Device, Errno, Geometry, Op, Queue, KernelTarget, Request};
+use uringfs_device::{Backend, Device, Errno, Geometry, KernelTarget, Op, Queue, Request};
 use uringfs_file::{File, FileOptions};
 use uringfs_reactor::{Counter, Reactor};
 use uringfs_volume::{FormatOptions, Volume};

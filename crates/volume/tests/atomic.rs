@@ -138,7 +138,10 @@ fn invalid_atomic_writes_are_refused_and_change_nothing() {
     let bytes = Buffer::copy_of(&[9; 3 * BLOCK + 5]).split_off(5);
     assert_eq!(reactor.block_on(file.write_atomic(bytes, 0)).1, Ok(3 * BLOCK));
     assert_eq!(bytes_of(&reactor, &file), with(9, 0, 3));
-    assert_eq!(write_atomic(MAX_ATOMIC_WRITE_BYTES as usize, 0), Ok(MAX_ATOMIC_WRITE_BYTES as usize));
+    assert_eq!(
+        write_atomic(MAX_ATOMIC_WRITE_BYTES as usize, 0),
+        Ok(MAX_ATOMIC_WRITE_BYTES as usize)
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_file::{File, FallocateSize, Tokens};
+use uringfs_file::{FallocateSize, File, Tokens};
 use uringfs_reactor::{Counter, Reactor, ReactorOptions, Token};
 use uringfs_volume::{
     AtimePolicy, Credentials, Error, FileKind, Follow, FormatOptions, Inode, OpenOptions, SetXattr,
@@ -127,7 +127,8 @@ fn overwrites_within_a_clock_tick_take_the_fast_path() {
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
     machine.write(&file, 4096);
-    let (before, shared) = (machine.count(Counter::SlowPath), machine.count(Counter::WriteUnlocked));
+    let (before, shared) =
+        (machine.count(Counter::SlowPath), machine.count(Counter::WriteUnlocked));
     for _ in 0..2000 {
         machine.write(&file, 4096);
     }

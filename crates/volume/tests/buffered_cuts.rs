@@ -10,7 +10,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_file::{File, FallocateSize};
+use uringfs_file::{FallocateSize, File};
 use uringfs_reactor::Reactor;
 use uringfs_volume::{CheckOptions, OpenOptions, Volume};
 

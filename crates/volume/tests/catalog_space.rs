@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::{Device, Errno};
-use uringfs_file::{File, FallocateSize};
+use uringfs_file::{FallocateSize, File};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{FileKind, Follow, FormatOptions, Inode, OpenOptions, Volume};
 

@@ -9,7 +9,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Action, Crash, Event, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_file::{File, FallocateSize};
+use uringfs_file::{FallocateSize, File};
 use uringfs_reactor::Reactor;
 use uringfs_volume::{CheckOptions, OpenOptions, Volume};
 

@@ -9,7 +9,7 @@ use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{File, FileOptions, Tokens, WriteLocking};
 use uringfs_reactor::{CompletionMode, Reactor, ReactorOptions, Token};
-use uringfs_volume::{ErrorEvent, ErrorKind, EventStream, Follow, OpenOptions, BlockOwner, Volume};
+use uringfs_volume::{BlockOwner, ErrorEvent, ErrorKind, EventStream, Follow, OpenOptions, Volume};
 
 const SIZE: u64 = 16 << 20;
 const BLOCK: usize = 4096;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use proptest::prelude::*;
-use uringfs_volume::{Extent, ExtentMap, ExtentOrHole, InvalidExtent, ExtentState};
+use uringfs_volume::{Extent, ExtentMap, ExtentOrHole, ExtentState, InvalidExtent};
 
 /// For each block of a file: the block of the device, and its state.
 #[derive(Clone, PartialEq, Debug)]
@@ -158,7 +158,8 @@ fn scattered() -> (ExtentMap, Model) {
         // Coprime to the number of blocks: each offset occurs once.
         let offset = order * 22_447 % LARGE;
         let start = 1_000_000 + 2 * order;
-        let replaced = map.insert(Extent { offset, start, length: 1, state: ExtentState::Unwritten });
+        let replaced =
+            map.insert(Extent { offset, start, length: 1, state: ExtentState::Unwritten });
         assert_eq!(replaced, []);
         model.0[offset as usize] = Some((start, ExtentState::Unwritten));
     }

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use uringfs_buffer::Buffer;
-use uringfs_device::backend::sim::{WriteCache, Crash, Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When, WriteCache};
 use uringfs_device::{Device, Errno, Op};
-use uringfs_file::{File, FallocateSize};
+use uringfs_file::{FallocateSize, File};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
     CheckOptions, Error, ErrorEvent, EventStream, FormatOptions, OpenOptions, Rename, Volume,

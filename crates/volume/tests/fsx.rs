@@ -15,7 +15,7 @@ use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Access, Device, Errno, Op};
-use uringfs_file::{Advice, File, FallocateSize};
+use uringfs_file::{Advice, FallocateSize, File};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{Follow, FormatOptions, Inode, OpenOptions, Time, Volume};
 
@@ -168,7 +168,8 @@ impl Worker<'_> {
                 self.wrote(offset, &zeros, zeroed);
             }
             15 => {
-                let zeroed = on(file.zero_range(at, length as u64, FallocateSize::Keep)).map(|()| length);
+                let zeroed =
+                    on(file.zero_range(at, length as u64, FallocateSize::Keep)).map(|()| length);
                 self.wrote(offset, &zeros, zeroed);
             }
             16 => {

@@ -4,7 +4,7 @@
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
 use uringfs_device::backend::memory::Memory;
-use uringfs_file::{File, FallocateSize};
+use uringfs_file::{FallocateSize, File};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
     Credentials, FileKind, Follow, FormatOptions, Inode, OpenOptions, SetXattr, Volume,

@@ -11,7 +11,7 @@ use fixture::reactor;
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
 use uringfs_device::backend::sim::{Sim, SimOptions};
-use uringfs_file::{File, FileOptions, FallocateSize, Tokens, WriteLocking};
+use uringfs_file::{FallocateSize, File, FileOptions, Tokens, WriteLocking};
 use uringfs_reactor::{Counter, Reactor, Token};
 use uringfs_volume::{CheckOptions, FormatOptions, OpenOptions, Volume};
 

@@ -10,7 +10,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Errno, Op};
-use uringfs_file::{Advice, File, FallocateSize};
+use uringfs_file::{Advice, FallocateSize, File};
 use uringfs_reactor::Reactor;
 use uringfs_volume::{Follow, OpenOptions, Volume};
 
@@ -117,7 +117,10 @@ impl Pair<'_> {
                     self.bytes[(blocks.start as usize).min(end)..end].fill(0);
                 }
                 _ => {
-                    assert_eq!(on(file.zero_range(blocks.start, length, FallocateSize::Extend)), Ok(()));
+                    assert_eq!(
+                        on(file.zero_range(blocks.start, length, FallocateSize::Extend)),
+                        Ok(())
+                    );
                     self.put(blocks.start, &vec![0; length as usize]);
                 }
             },

@@ -15,7 +15,7 @@ use fixture::create;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Recording, Sim, SimOptions};
 use uringfs_device::{Clock, Device, Errno, VirtualClock};
-use uringfs_file::{File, FallocateSize, Tokens};
+use uringfs_file::{FallocateSize, File, Tokens};
 use uringfs_reactor::{Completion, Reactor, ReactorOptions, Token};
 use uringfs_volume::{CheckOptions, FormatOptions, OpenOptions, Volume};
 
@@ -204,9 +204,9 @@ impl Race {
             }
             Kind::SetSize => reactor.start(file.set_size(offset), token).map_err(drop),
             Kind::PunchHole => reactor.start(file.punch_hole(offset, length), token).map_err(drop),
-            Kind::ZeroRange => {
-                reactor.start(file.zero_range(offset, length, FallocateSize::Extend), token).map_err(drop)
-            }
+            Kind::ZeroRange => reactor
+                .start(file.zero_range(offset, length, FallocateSize::Extend), token)
+                .map_err(drop),
             Kind::Sync => reactor.start(file.sync(), token).map_err(drop),
             Kind::Datasync => reactor.start(file.datasync(), token).map_err(drop),
         };

@@ -8,7 +8,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
-use uringfs_file::{File, FallocateSize, Tokens};
+use uringfs_file::{FallocateSize, File, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
 use uringfs_volume::{CheckOptions, Follow, FormatOptions, OpenOptions, Volume};
 
@@ -201,7 +201,9 @@ fn truncated_bytes_do_not_reappear_when_the_file_grows() {
         ("a write of a block", |machine, file| machine.write(file, &[7; 4096], 4096)),
         ("a write in the same block", |machine, file| machine.write(file, &[7; 8], 3000)),
         ("allocate", |machine, file| machine.done(file.allocate(4000, 200, FallocateSize::Extend))),
-        ("zero_range", |machine, file| machine.done(file.zero_range(4096, 200, FallocateSize::Extend))),
+        ("zero_range", |machine, file| {
+            machine.done(file.zero_range(4096, 200, FallocateSize::Extend))
+        }),
     ];
     for reopened in [false, true] {
         for (name, how) in longer {

@@ -7,7 +7,7 @@ use fixture::{create, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 use uringfs_device::{Device, Errno, Op};
-use uringfs_file::{File, FileOptions, FallocateSize};
+use uringfs_file::{FallocateSize, File, FileOptions};
 use uringfs_reactor::Reactor;
 use uringfs_volume::{CheckOptions, Error, ErrorKind, Follow, FormatOptions, OpenOptions, Volume};
 

@@ -12,11 +12,11 @@ use std::time::Instant;
 use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache as PageCache;
-use uringfs_device::backend::sim::{WriteCache, Crash, Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When, WriteCache};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::File;
 use uringfs_reactor::Reactor;
-use uringfs_volume::{ErrorEvent, Follow, OpenOptions, Rename, BlockOwner, Volume};
+use uringfs_volume::{BlockOwner, ErrorEvent, Follow, OpenOptions, Rename, Volume};
 
 const BLOCK: usize = 4096;
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake};
 use std::thread::ThreadId;
 
 use uringfs_device::backend::memory::Memory;
-use uringfs_device::{Backend, Device, Errno, Geometry, Op, KernelTarget, Request};
+use uringfs_device::{Backend, Device, Errno, Geometry, KernelTarget, Op, Request};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
     AsyncVolume, FileKind, Follow, FormatOptions, Inode, OpenOptions, Rename, SetXattr, Volume,

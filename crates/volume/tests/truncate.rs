@@ -6,7 +6,7 @@ use std::time::Duration;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Clock, Device, VirtualClock};
-use uringfs_file::{File, FallocateSize, Tokens};
+use uringfs_file::{FallocateSize, File, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
 use uringfs_volume::{FormatOptions, OpenOptions, Volume};
 

@@ -159,7 +159,8 @@ fn an_upgraded_volume_keeps_its_content_and_gets_a_copy() {
         // Nothing else uses the block of the copy.
         let volume = Volume::open_on(device.clone()).unwrap();
         let (file, free) = (create(&volume, "/rest"), volume.statistics().free_blocks);
-        let allocated = file.allocate(0, free.min(1 << 15) * BLOCK, uringfs_file::FallocateSize::Extend);
+        let allocated =
+            file.allocate(0, free.min(1 << 15) * BLOCK, uringfs_file::FallocateSize::Extend);
         assert_eq!(reactor().block_on(allocated), Ok(()), "{name}");
         drop((file, volume));
         assert_sound(&device, name);

@@ -162,8 +162,11 @@ impl TargetReport {
                     Ok(()) => feature.purpose.to_owned(),
                     Err(why) => format!("{}: {why}", feature.purpose),
                 };
-                let line =
-                    format!("  {:<20} {:<12}  {reason}", feature.name, yes_no(feature.is_enabled()));
+                let line = format!(
+                    "  {:<20} {:<12}  {reason}",
+                    feature.name,
+                    yes_no(feature.is_enabled())
+                );
                 text += line.trim_end();
                 text.push('\n');
             }

@@ -223,7 +223,10 @@ impl<T> Slab<T> {
 
     pub(super) fn free_one(&self, frame: u32) {
         let vacated = self.update(frame, |state| Some(state & SHARE_MASK));
-        assert!(vacated.is_some_and(FrameState::is_exclusive), "only an exclusive owner frees a frame");
+        assert!(
+            vacated.is_some_and(FrameState::is_exclusive),
+            "only an exclusive owner frees a frame"
+        );
     }
 
     /// Replaces a frame's state word by the result of `next`. Returns the state before, or `None` if `next` does.

@@ -161,7 +161,9 @@ impl AioQueue {
     /// invalid request: one without memory that needs it, or at an invalid address.
     fn block(&mut self, slot: u32) -> Option<ControlBlock> {
         let request = self.slots[slot as usize].as_ref().expect("pushed");
-        let KernelTarget::Descriptor(file) = self.core.backend().kernel_target() else { return None };
+        let KernelTarget::Descriptor(file) = self.core.backend().kernel_target() else {
+            return None;
+        };
         let mut block = ControlBlock {
             data: slot as u64,
             opcode: FDSYNC,

@@ -56,7 +56,9 @@ pub enum NowaitSupport {
 /// Tests whether the device's driver accepts requests with `RWF_NOWAIT`.
 pub fn probe_nowait(core: &DeviceInner) -> NowaitSupport {
     let geometry = core.geometry();
-    let KernelTarget::Descriptor(fd) = core.backend().kernel_target() else { return NowaitSupport::Unknown };
+    let KernelTarget::Descriptor(fd) = core.backend().kernel_target() else {
+        return NowaitSupport::Unknown;
+    };
     let length = READ_SIZE.max(geometry.block_size as u64);
     let blocks = geometry.size / length;
     if !geometry.direct || blocks == 0 {

@@ -21,8 +21,8 @@ use uringfs_device::queue::ring::RingQueue;
 use uringfs_device::queue::sync::SyncQueue;
 use uringfs_device::queue::threads::ThreadsQueue;
 use uringfs_device::{
-    Access, Clock, Completion, DeviceInner, Device, Errno, Op, Payload, Progress, Queue, Ready, Request,
-    Tag, VirtualClock,
+    Access, Clock, Completion, Device, DeviceInner, Errno, Op, Payload, Progress, Queue, Ready,
+    Request, Tag, VirtualClock,
 };
 use uringfs_ring::RingOptions;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uringfs_cache::{Cache, FOLIO, SnapshotError, FolioSnapshot};
+use uringfs_cache::{Cache, FOLIO, FolioSnapshot, SnapshotError};
 use uringfs_device::{Access, Device};
 
 use crate::buffered::read as buffered;

@@ -8,7 +8,9 @@ use std::time::Instant;
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Payload};
-use uringfs_reactor::{Counter, Effect, OpResult, ResultReceiver, ReactorHandle, current, background_reactor};
+use uringfs_reactor::{
+    Counter, Effect, OpResult, ReactorHandle, ResultReceiver, background_reactor, current,
+};
 
 use crate::api::request::{FileRequest, OpKind};
 use crate::buffered::read as buffered;
@@ -90,7 +92,11 @@ impl File {
     ///
     /// Errors: EINVAL for partial blocks and for more bytes; ENOSPC, with nothing changed; EOPNOTSUPP for an
     /// image or a device.
-    pub fn write_atomic(&self, buffer: Buffer, offset: u64) -> FileOp<(Buffer, Result<usize, Errno>)> {
+    pub fn write_atomic(
+        &self,
+        buffer: Buffer,
+        offset: u64,
+    ) -> FileOp<(Buffer, Result<usize, Errno>)> {
         self.op(OpKind::WriteAtomic, Payload::Buffer(buffer), offset)
     }
 
@@ -141,7 +147,12 @@ impl File {
     /// Existing bytes stay; new blocks read as zeros.
     ///
     /// Errors: ENOSPC, with nothing allocated; EINVAL for an empty range; else as [`Self::set_size`].
-    pub fn allocate(&self, offset: u64, length: u64, size: FallocateSize) -> FileOp<Result<(), Errno>> {
+    pub fn allocate(
+        &self,
+        offset: u64,
+        length: u64,
+        size: FallocateSize,
+    ) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::Fallocate(FallocateMode::Allocate(size)), Payload::Length(length), offset)
     }
 
@@ -157,7 +168,12 @@ impl File {
     /// unwritten in place. Zeros for part of a block are written in place.
     ///
     /// Errors: as [`Self::allocate`]; after ENOSPC the range may read as zeros already.
-    pub fn zero_range(&self, offset: u64, length: u64, size: FallocateSize) -> FileOp<Result<(), Errno>> {
+    pub fn zero_range(
+        &self,
+        offset: u64,
+        length: u64,
+        size: FallocateSize,
+    ) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::Fallocate(FallocateMode::Zero(size)), Payload::Length(length), offset)
     }
 

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{
-    AdmissionPermit, Requester, Counter, ReactorCore, Operation, OpResult, ResultReceiver, ResultSender, SubmitError,
-    PushError,
+    AdmissionPermit, Counter, OpResult, Operation, PushError, ReactorCore, Requester,
+    ResultReceiver, ResultSender, SubmitError,
 };
 
 use crate::buffered::{read as buffered, write as buffered_write};
@@ -62,7 +62,11 @@ impl FileRequest {
     ///
     /// # Errors
     /// As [`ReactorCore::admit`], with the memory.
-    pub(crate) fn start(self, inner: &Rc<ReactorCore>, requester: Requester) -> Result<(), SubmitError> {
+    pub(crate) fn start(
+        self,
+        inner: &Rc<ReactorCore>,
+        requester: Requester,
+    ) -> Result<(), SubmitError> {
         match inner.admit_operation(&self.file.handle.core) {
             Ok(permit) => {
                 self.start_admitted(inner, permit, requester);
@@ -127,7 +131,12 @@ impl FileRequest {
 
     /// Starts what is counted in. Inlined where the kind is known, so that it is not asked twice.
     #[inline(always)]
-    pub(crate) fn start_admitted(self, inner: &Rc<ReactorCore>, permit: AdmissionPermit, requester: Requester) {
+    pub(crate) fn start_admitted(
+        self,
+        inner: &Rc<ReactorCore>,
+        permit: AdmissionPermit,
+        requester: Requester,
+    ) {
         let FileRequest { file, kind, payload, offset, deadline } = self;
         let task = Task { inner, permit, requester, deadline };
         let length = payload.length();
@@ -218,7 +227,11 @@ fn push_fast_awaited(
     };
     match inner.push_fast_awaited(handle.index, op, buffer, sender, place) {
         Ok(()) => {
-            inner.count(if op == Op::Read { Counter::FastPathTaken } else { Counter::WriteUnlocked });
+            inner.count(if op == Op::Read {
+                Counter::FastPathTaken
+            } else {
+                Counter::WriteUnlocked
+            });
             Ok(())
         }
         Err((PushError::NotEligible(buffer, refusal), sender)) => {

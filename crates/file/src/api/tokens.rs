@@ -5,7 +5,7 @@
 
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload, Tag};
-use uringfs_reactor::{Requester, Counter, Reactor, SubmitError, Token, PushError};
+use uringfs_reactor::{Counter, PushError, Reactor, Requester, SubmitError, Token};
 
 use rustix::io::Errno;
 
@@ -25,13 +25,25 @@ pub trait Tokens {
     /// EAGAIN when as much is in flight as the reactor's depth allows, or when
     /// the kernel takes no more before something is reaped; ENODEV when the
     /// device is gone. Each gives the buffer back.
-    fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), SubmitError>;
+    fn read(
+        &self,
+        file: &File,
+        buffer: Buffer,
+        offset: u64,
+        token: Token,
+    ) -> Result<(), SubmitError>;
 
     /// Writes `buffer` at `offset`.
     ///
     /// # Errors
     /// As [`Self::read`].
-    fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), SubmitError>;
+    fn write(
+        &self,
+        file: &File,
+        buffer: Buffer,
+        offset: u64,
+        token: Token,
+    ) -> Result<(), SubmitError>;
 
     /// Starts any operation of a file.
     ///
@@ -42,7 +54,13 @@ pub trait Tokens {
 
 impl Tokens for Reactor {
     #[inline(always)]
-    fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), SubmitError> {
+    fn read(
+        &self,
+        file: &File,
+        buffer: Buffer,
+        offset: u64,
+        token: Token,
+    ) -> Result<(), SubmitError> {
         let handle = &*file.handle;
         let inner = self.inner();
         let place = |buffer: &Buffer| fast_path::read(handle, buffer, offset);
@@ -60,7 +78,13 @@ impl Tokens for Reactor {
     }
 
     #[inline(always)]
-    fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), SubmitError> {
+    fn write(
+        &self,
+        file: &File,
+        buffer: Buffer,
+        offset: u64,
+        token: Token,
+    ) -> Result<(), SubmitError> {
         let handle = &*file.handle;
         let inner = self.inner();
         let place = |buffer: &Buffer| fast_path::write(handle, buffer, offset);

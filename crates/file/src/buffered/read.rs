@@ -9,9 +9,9 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_cache::{FOLIO, Fill, CacheFull, Lookup, WaitResult, WRITER};
+use uringfs_cache::{CacheFull, FOLIO, Fill, Lookup, WRITER, WaitResult};
 use uringfs_device::{Durability, Op, Payload};
-use uringfs_reactor::{Counter, Operation, OpResult, Reactor};
+use uringfs_reactor::{Counter, OpResult, Operation, Reactor};
 
 use crate::buffered::blocking_pool;
 use crate::buffered::coherence::begin_buffered;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use uringfs_cache::{FOLIO, DirtyBelow, Fill, CacheFull, LockForWrite, WaitResult, WRITER};
+use uringfs_cache::{CacheFull, DirtyBelow, FOLIO, Fill, LockForWrite, WRITER, WaitResult};
 use uringfs_device::{Durability, Payload};
 use uringfs_reactor::{Counter, Operation};
 
@@ -16,7 +16,7 @@ use crate::buffered::read::start_fills;
 use crate::direct::write::{writable_range, write_range};
 use crate::io::bounce::copy_from_payload;
 use crate::io::space_wait::retry_for_space;
-use crate::map::mapping::{TruncateGeneration, Place};
+use crate::map::mapping::{Place, TruncateGeneration};
 use crate::state::cache_handle::CacheHandle;
 use crate::state::delayed_allocation::DelayedFolios;
 use crate::state::dirty::DirtyFile;
@@ -189,7 +189,9 @@ impl BufferedWrite<'_> {
                     let waited = match holder == WRITER || holder == operation.reactor_number() {
                         true => Some(operation.wait_quiescent(wait).await?),
                         false => {
-                            operation.wait_quiescent_timeout(wait, self.cache.fill_timeout()).await?
+                            operation
+                                .wait_quiescent_timeout(wait, self.cache.fill_timeout())
+                                .await?
                         }
                     };
                     match waited {

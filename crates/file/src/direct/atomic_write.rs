@@ -12,7 +12,7 @@ use crate::direct::write_guard::{lock_range, note_write};
 use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, bounce, is_aligned};
 use crate::io::space_wait::retry_for_space;
 use crate::io::transfer::transfer_buffer;
-use crate::map::mapping::{SyncScope, Map, Mapping, Place, OutOfPlaceExtents};
+use crate::map::mapping::{Map, Mapping, OutOfPlaceExtents, Place, SyncScope};
 use crate::state::file::{File, FileHandle};
 
 /// Bytes of one atomic write at most.
@@ -76,7 +76,8 @@ async fn write_and_swap(
         return (buffer, Err(error));
     }
     let replaced =
-        retry_for_space(operation, || map.swap_extents(range.clone(), &mut reserved, generation)).await;
+        retry_for_space(operation, || map.swap_extents(range.clone(), &mut reserved, generation))
+            .await;
     drop(held);
     let length = range.end - range.start;
     let result = match replaced {

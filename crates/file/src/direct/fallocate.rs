@@ -91,7 +91,8 @@ async fn fallocate_range(
     let end = offset.checked_add(length).filter(|end| *end <= MAX_FILE_SIZE).ok_or(Errno::FBIG)?;
     note_write(operation, handle).await?;
     let changed = |size| offset.min(size)..end;
-    let _held = lock_exclusive(operation, handle, Counter::WriteFallocate, u64::MAX, changed).await?;
+    let _held =
+        lock_exclusive(operation, handle, Counter::WriteFallocate, u64::MAX, changed).await?;
     match mode {
         FallocateMode::PunchHole => {
             let whole = zero_ends(operation, handle, offset..end).await?;
@@ -107,7 +108,8 @@ async fn fallocate_range(
     }
     allocate(operation, handle, offset..end, map.generation()).await?;
     match mode {
-        FallocateMode::Allocate(FallocateSize::Extend) | FallocateMode::Zero(FallocateSize::Extend)
+        FallocateMode::Allocate(FallocateSize::Extend)
+        | FallocateMode::Zero(FallocateSize::Extend)
             if end > map.size() =>
         {
             zero_tail(operation, handle).await?;
@@ -190,8 +192,14 @@ pub(crate) async fn write_zeroes(mut operation: Operation, file: File, offset: u
         Ok(())
     } else if handle.map.is_resizable() {
         let (offset, length) = (range.start, range.end - range.start);
-        fallocate_range(&mut operation, handle, FallocateMode::Zero(FallocateSize::Keep), offset, length)
-            .await
+        fallocate_range(
+            &mut operation,
+            handle,
+            FallocateMode::Zero(FallocateSize::Keep),
+            offset,
+            length,
+        )
+        .await
     } else {
         zero(&mut operation, handle, range).await
     };

@@ -9,7 +9,7 @@ use uringfs_reactor::{Counter, Operation};
 
 use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, blocks_around, merge_zeros};
 use crate::io::space_wait::{SpaceWait, allocate};
-use crate::map::mapping::{TruncateGeneration, Place, AllocOutcome, SpaceReservation, WriteKind};
+use crate::map::mapping::{AllocOutcome, Place, SpaceReservation, TruncateGeneration, WriteKind};
 use crate::state::file::FileHandle;
 use crate::state::lock::{Exclusion, LockMode, PartialBlock, RangeGuard};
 use crate::writeback::runs::lock_clean;
@@ -128,7 +128,11 @@ pub(crate) async fn begin_write(
         };
         let (kind, block) = match plan {
             WritePlan::InPlace => (WriteKind::InPlace, handle.block_mask + 1),
-            _ => match handle.map.allocate(range.clone(), &mut SpaceReservation::default(), generation)? {
+            _ => match handle.map.allocate(
+                range.clone(),
+                &mut SpaceReservation::default(),
+                generation,
+            )? {
                 AllocOutcome::Ready(()) => (WriteKind::Allocated, block_size_of(handle)),
                 later => {
                     drop(held);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use uringfs_reactor::Operation;
 
-use crate::map::mapping::{TruncateGeneration, AllocOutcome, SpaceReservation};
+use crate::map::mapping::{AllocOutcome, SpaceReservation, TruncateGeneration};
 use crate::state::file::FileHandle;
 
 /// Longest wait of one operation, in all, for reads of blocks about to become free.

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, MAX_SEGMENTS, Op, Payload, Request, Tag};
-use uringfs_reactor::{Operation, RequestSpec, RequestFuture};
+use uringfs_reactor::{Operation, RequestFuture, RequestSpec};
 
 use crate::map::mapping::{Mapping, Place};
 use crate::state::file::FileHandle;

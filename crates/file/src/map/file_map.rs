@@ -7,7 +7,8 @@ use rustix::io::Errno;
 
 use crate::map::hot_extent::HotExtentReader;
 use crate::map::mapping::{
-    CommitFuture, SyncScope, TruncateGeneration, Map, Mapping, Place, AllocOutcome, SpaceReservation, WriteKind,
+    AllocOutcome, CommitFuture, Map, Mapping, Place, SpaceReservation, SyncScope,
+    TruncateGeneration, WriteKind,
 };
 use crate::map::refusal::Refusal;
 
@@ -114,7 +115,9 @@ impl FileMap {
     pub(crate) fn is_in_place(&self, range: &Range<u64>) -> bool {
         match self {
             FileMap::Linear(_) => true,
-            FileMap::Mapped(map, _) => map.written_address(range.start, range.end - range.start).is_some(),
+            FileMap::Mapped(map, _) => {
+                map.written_address(range.start, range.end - range.start).is_some()
+            }
         }
     }
 
@@ -130,8 +133,13 @@ impl FileMap {
     }
 
     /// See [`Map::reserve_space`].
-    pub(crate) fn reserve_space(&self, bytes: u64) -> Result<AllocOutcome<SpaceReservation>, Errno> {
-        self.mapped().map_or(Ok(AllocOutcome::Ready(SpaceReservation::default())), |map| map.reserve_space(bytes))
+    pub(crate) fn reserve_space(
+        &self,
+        bytes: u64,
+    ) -> Result<AllocOutcome<SpaceReservation>, Errno> {
+        self.mapped().map_or(Ok(AllocOutcome::Ready(SpaceReservation::default())), |map| {
+            map.reserve_space(bytes)
+        })
     }
 
     /// See [`Map::retire_if_unlinked`]. False while other clones of this map exist.
@@ -192,7 +200,9 @@ impl FileMap {
     pub(crate) fn fast_read_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
         // Each arm returns by itself: a joined result would be tested twice.
         Ok(match self {
-            FileMap::Linear(linear) => linear.written_address(offset, length).ok_or(Refusal::Size)?,
+            FileMap::Linear(linear) => {
+                linear.written_address(offset, length).ok_or(Refusal::Size)?
+            }
             FileMap::Mapped(map, view) => match view.address(offset, length) {
                 Some(address) => address,
                 None => map.fast_read_address(offset, length)?,
@@ -224,14 +234,24 @@ impl FileMap {
     }
 
     /// See [`Map::mark_written_back`].
-    pub(crate) fn mark_written_back(&self, kind: WriteKind, range: Range<u64>, generation: TruncateGeneration) {
+    pub(crate) fn mark_written_back(
+        &self,
+        kind: WriteKind,
+        range: Range<u64>,
+        generation: TruncateGeneration,
+    ) {
         if let (FileMap::Mapped(map, _), WriteKind::Allocated) = (self, kind) {
             map.mark_written_back(range, generation);
         }
     }
 
     /// See [`Map::mark_written`].
-    pub(crate) fn mark_written(&self, kind: WriteKind, range: Range<u64>, generation: TruncateGeneration) {
+    pub(crate) fn mark_written(
+        &self,
+        kind: WriteKind,
+        range: Range<u64>,
+        generation: TruncateGeneration,
+    ) {
         if let (FileMap::Mapped(map, _), WriteKind::Allocated) = (self, kind) {
             map.mark_written(range, generation);
         }

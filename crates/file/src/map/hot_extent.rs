@@ -127,7 +127,10 @@ impl HotExtentReader {
 impl Default for HotExtentReader {
     /// An empty window.
     fn default() -> HotExtentReader {
-        HotExtentReader::new(Arc::new(HotExtent::new(ExtentWindow::default())), AtimeUpdates::Disabled)
+        HotExtentReader::new(
+            Arc::new(HotExtent::new(ExtentWindow::default())),
+            AtimeUpdates::Disabled,
+        )
     }
 }
 
@@ -179,8 +182,10 @@ mod tests {
 mod loom_tests {
     use super::*;
 
-    const WINDOWS: [ExtentWindow; 2] =
-        [ExtentWindow { start: 0, end: 10, address: 100 }, ExtentWindow { start: 5, end: 20, address: 1005 }];
+    const WINDOWS: [ExtentWindow; 2] = [
+        ExtentWindow { start: 0, end: 10, address: 100 },
+        ExtentWindow { start: 5, end: 20, address: 1005 },
+    ];
 
     /// A reader that mixed the words of two windows would find a third address.
     #[test]
@@ -205,7 +210,8 @@ mod loom_tests {
         loom::model(|| {
             let hot_extent = Arc::new(HotExtent::new(WINDOWS[0]));
             hot_extent.set_atime_due(true);
-            let (theirs, reader) = (hot_extent.clone(), HotExtentReader::new(hot_extent, AtimeUpdates::Enabled));
+            let (theirs, reader) =
+                (hot_extent.clone(), HotExtentReader::new(hot_extent, AtimeUpdates::Enabled));
             let writer = loom::thread::spawn(move || {
                 theirs.publish(WINDOWS[1]);
                 theirs.set_atime_due(false);

@@ -235,7 +235,10 @@ pub trait Map: Send + Sync + 'static {
     ///
     /// # Errors
     /// EOPNOTSUPP where blocks cannot move; ENOSPC and its like, with nothing changed.
-    fn allocate_out_of_place(&self, _range: Range<u64>) -> Result<AllocOutcome<OutOfPlaceExtents>, Errno> {
+    fn allocate_out_of_place(
+        &self,
+        _range: Range<u64>,
+    ) -> Result<AllocOutcome<OutOfPlaceExtents>, Errno> {
         Err(Errno::OPNOTSUPP)
     }
 

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use parking_lot::{Mutex, MutexGuard};
-use uringfs_cache::{FOLIO, Fill, FileFolios};
+use uringfs_cache::{FOLIO, FileFolios, Fill};
 
 use crate::map::file_map::FileMap;
-use crate::map::mapping::{TruncateGeneration, Place};
+use crate::map::mapping::{Place, TruncateGeneration};
 use crate::state::delayed_allocation::DelayedFolios;
 
 /// A file handle, as its dirty folios keep it open.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use uringfs_cache::FOLIO;
-use uringfs_device::{DeviceInner, Device, DeviceIndex, Geometry};
+use uringfs_device::{Device, DeviceIndex, DeviceInner, Geometry};
 use uringfs_reactor::SubmissionLock;
 
 use crate::map::file_map::FileMap;

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::DeviceIndex;
-use uringfs_reactor::{Epoch, WriterBias, SubmissionLock, quiescence};
+use uringfs_reactor::{Epoch, SubmissionLock, WriterBias, quiescence};
 
 use crate::map::mapping::TruncateGeneration;
 use crate::state::append_queue::AppendQueue;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use uringfs_cache::FileFolios;
 use uringfs_device::{DeviceInner, Payload};
-use uringfs_reactor::{Requester, Operation, background_reactor};
+use uringfs_reactor::{Operation, Requester, background_reactor};
 
 use crate::state::file::File;
 use crate::state::file_cache::FileCache;

@@ -11,7 +11,12 @@ use crate::state::file::{File, FileHandle};
 use crate::writeback::runs::write_back;
 
 /// Makes all completed writes of a range durable.
-pub(crate) async fn sync(mut operation: Operation, file: File, scope: SyncScope, range: Range<u64>) {
+pub(crate) async fn sync(
+    mut operation: Operation,
+    file: File,
+    scope: SyncScope,
+    range: Range<u64>,
+) {
     let handle = &*file.handle;
     let mut written_back = Ok(());
     if handle.state.dirty().is_any() {

@@ -4,10 +4,10 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uringfs_device::{DeviceInner, DeviceIndex, Request};
+use uringfs_device::{DeviceIndex, DeviceInner, Request};
 
 use crate::counters::Counter;
-use crate::event_loop::core::{CLOSING, ReactorCore, Message};
+use crate::event_loop::core::{CLOSING, Message, ReactorCore};
 use crate::event_loop::waker::notify;
 use crate::io::attachment::Attachment;
 use crate::io::choose::choose_queue;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uringfs_ring::fork_count;
 
-use crate::event_loop::core::{ReactorCore, Message, ReactorMailbox};
+use crate::event_loop::core::{Message, ReactorCore, ReactorMailbox};
 use crate::event_loop::waker::notify;
 
 /// Runs work on a reactor, from any thread.

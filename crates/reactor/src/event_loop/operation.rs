@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use uringfs_device::queue::QueueKind;
-use uringfs_device::{Clock, DeviceInner, DeviceIndex, Durability, Op, Payload, Request, Tag};
+use uringfs_device::{Clock, DeviceIndex, DeviceInner, Durability, Op, Payload, Request, Tag};
 use uringfs_ring::Ring;
 
 use crate::counters::Counter;
@@ -26,7 +26,7 @@ use crate::sync::domains::quiescence;
 use crate::sync::quiescence::Epoch;
 use crate::tasks::completion::Completion;
 use crate::tasks::op_result::{OpResult, ResultReceiver};
-use crate::tasks::operation_state::{Requester, OperationState};
+use crate::tasks::operation_state::{OperationState, Requester};
 use crate::tasks::waiters::cell_tag;
 
 /// The longest wait for what others have in flight. Longer than devices take for a request, errors included.
@@ -113,7 +113,10 @@ impl ReactorCore {
     fn admit_first(&self, core: &Arc<DeviceInner>) -> Result<AdmissionPermit, Errno> {
         let device = core.index();
         self.attach(core).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        Ok(AdmissionPermit { device, epoch_slot: self.io.borrow_mut().in_flight.enter_epoch(device) })
+        Ok(AdmissionPermit {
+            device,
+            epoch_slot: self.io.borrow_mut().in_flight.enter_epoch(device),
+        })
     }
 
     /// Starts an operation for `requester`. Its body begins at once, is polled only by this reactor, and must end with
@@ -206,7 +209,12 @@ impl Operation {
     /// Issues a request to the device. The future returns it when it has ended. Several requests may be in flight at once.
     /// A cancelled operation issues no more: the request then ends with the reason.
     #[inline(always)]
-    pub fn request(&self, core: &Arc<DeviceInner>, spec: RequestSpec, payload: Payload) -> RequestFuture<'_> {
+    pub fn request(
+        &self,
+        core: &Arc<DeviceInner>,
+        spec: RequestSpec,
+        payload: Payload,
+    ) -> RequestFuture<'_> {
         let (tag, cancelled) = self.inner.tasks.borrow_mut().open_request(self.task);
         match cancelled {
             None => self.issue(core, spec, payload, tag),

@@ -11,7 +11,7 @@ use uringfs_device::{Ready, Request};
 use uringfs_ring::Ring;
 
 use crate::counters::Counter;
-use crate::event_loop::core::{CLOSING, Current, ReactorCore, Message, TimerEvent};
+use crate::event_loop::core::{CLOSING, Current, Message, ReactorCore, TimerEvent};
 use crate::io::dispatch::{InFlight, IoDispatch};
 use crate::tasks::completion::Completion;
 use crate::tasks::task::{Delivery, RunningTask};

@@ -10,7 +10,7 @@ use uringfs_device::queue::calibrate::{Candidate, DEPTHS, calibrate};
 use uringfs_device::queue::ring::RingQueue;
 use uringfs_device::queue::sync::SyncQueue;
 use uringfs_device::queue::threads::ThreadsQueue;
-use uringfs_device::{DeviceInner, Queue, KernelTarget};
+use uringfs_device::{DeviceInner, KernelTarget, Queue};
 use uringfs_ring::RingOptions;
 
 use crate::io::route::QueueRoute;
@@ -70,7 +70,11 @@ fn ring_queue(polled: bool, reason: String) -> ChosenQueue {
     ChosenQueue { route, kind: QueueKind::Ring, reason }
 }
 
-fn open(core: &Arc<DeviceInner>, kind: QueueKind, options: &ReactorOptions) -> io::Result<Box<dyn Queue>> {
+fn open(
+    core: &Arc<DeviceInner>,
+    kind: QueueKind,
+    options: &ReactorOptions,
+) -> io::Result<Box<dyn Queue>> {
     let depth = options.depth as usize;
     Ok(match kind {
         QueueKind::Aio => Box::new(AioQueue::new(core.clone(), depth)?),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_device::queue::ring::{install, supports};
 use uringfs_device::{
-    Bounds, Completion as QueueCompletion, DeviceInner, DeviceIndex, Failure, Op, Payload, Progress,
-    Ready, Request, Tag,
+    Bounds, Completion as QueueCompletion, DeviceIndex, DeviceInner, Failure, Op, Payload,
+    Progress, Ready, Request, Tag,
 };
 use uringfs_ring::{EndedTransfer, Event, Ring, StepResult, fork_count};
 
@@ -508,7 +508,8 @@ impl InFlight {
             }
             Progress::Done(result) => {
                 if let Err(errno) = result {
-                    let failed = Failure::from_request(&request, errno).map(|one| (request.device, one));
+                    let failed =
+                        Failure::from_request(&request, errno).map(|one| (request.device, one));
                     self.failures.extend(failed);
                 }
                 request.end(result);

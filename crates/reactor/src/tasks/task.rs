@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 use rustix::io::Errno;
 use uringfs_device::{Request, Tag};
 
-use crate::tasks::operation_state::{Requester, OperationState};
+use crate::tasks::operation_state::{OperationState, Requester};
 use crate::tasks::waiters::{EpochHold, OperationRequests, task_from_tag};
 
 /// The memory of a future. The next task with a future of this type reuses it, so a task allocates nothing.

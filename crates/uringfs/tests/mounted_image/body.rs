@@ -15,8 +15,8 @@ use std::sync::LazyLock;
 
 use uringfs::backend::sim::{Action, Crash, Event, Sim, SimOptions};
 use uringfs::{
-    Buffer, CheckOptions, Device, FileKind, Follow, FormatOptions, Inode, OpenOptions, Reactor,
-    ReactorOptions, Rename, SetXattr, FallocateSize, Volume,
+    Buffer, CheckOptions, Device, FallocateSize, FileKind, Follow, FormatOptions, Inode,
+    OpenOptions, Reactor, ReactorOptions, Rename, SetXattr, Volume,
 };
 
 const BLOCK: u64 = 4096;

@@ -2,7 +2,7 @@
 
 use redb::{Database, WriteTransaction};
 
-use super::page_budget::{Reserve, BatchSize, leaves_reserve};
+use super::page_budget::{BatchSize, Reserve, leaves_reserve};
 use super::record::{Key, Table, with_checksum};
 use super::redb_error::RedbError;
 use super::store::Store;

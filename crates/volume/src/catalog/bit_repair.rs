@@ -53,7 +53,9 @@ impl fmt::Display for BadPage {
                 "catalog block {checksum_block}: the checksum of block {block} is lost; the block is good"
             ),
             PageDamage::Lost(why) => write!(out, "catalog block {block} is lost: {why}"),
-            PageDamage::Unreadable(why) => write!(out, "catalog block {block} cannot be read: {why}"),
+            PageDamage::Unreadable(why) => {
+                write!(out, "catalog block {block} cannot be read: {why}")
+            }
         }
     }
 }

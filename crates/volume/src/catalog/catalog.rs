@@ -10,7 +10,7 @@ use redb::ConcurrencyMode;
 use super::backend::{ReadOnlyBackend, ReadWriteBackend};
 use super::batch::{self, Batch};
 use super::bit_repair::BadPage;
-use super::page_budget::{self, PageBudget, Reserve, BatchSize, length_after_growth};
+use super::page_budget::{self, BatchSize, PageBudget, Reserve, length_after_growth};
 use super::record::{self, Key, Table};
 use super::redb_error::{RedbError, catch_panic};
 use super::redb_handle::{OpenDatabase, RedbHandle};
@@ -153,8 +153,8 @@ impl Catalog {
         let mut warnings = store.warnings();
         let Replay { log, changes, tail, warnings: log_warnings, lost_record } =
             RedoLog::replay(blocks, log, store.log_number())?;
-        if let Some(lost_record) =
-            lost_record.filter(|lost_record| !options.truncate_damaged_log || lost_record.may_reappear())
+        if let Some(lost_record) = lost_record
+            .filter(|lost_record| !options.truncate_damaged_log || lost_record.may_reappear())
         {
             return Err(lost_record.into_error());
         }
@@ -176,7 +176,12 @@ impl Catalog {
         Ok(catalog)
     }
 
-    fn new_closed(blocks: &BlockIo, runs: &[Run], log: RedoLog, options: CatalogOptions) -> Catalog {
+    fn new_closed(
+        blocks: &BlockIo,
+        runs: &[Run],
+        log: RedoLog,
+        options: CatalogOptions,
+    ) -> Catalog {
         let state = RwLock::new(CatalogState {
             open: None,
             failed: None,

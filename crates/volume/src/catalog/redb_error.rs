@@ -54,7 +54,9 @@ impl From<redb::Error> for RedbError {
             Redb::ValueTooLarge(bytes) => {
                 RedbError::Ours(Error::new(ErrorKind::Input, format!("a record of {bytes} bytes")))
             }
-            other => RedbError::Storage(Error::damaged("the catalog is damaged").with_source(other)),
+            other => {
+                RedbError::Storage(Error::damaged("the catalog is damaged").with_source(other))
+            }
         }
     }
 }

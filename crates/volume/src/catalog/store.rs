@@ -517,9 +517,7 @@ impl StoreState {
                     let (words, _) = bytes.as_chunks::<4>();
                     words.iter().map(|word| u32::from_le_bytes(*word)).collect()
                 }
-                Err(_) if self.lost == LostPages::Raw => {
-                    [UNWRITTEN; GROUP_PAGES as usize].into()
-                }
+                Err(_) if self.lost == LostPages::Raw => [UNWRITTEN; GROUP_PAGES as usize].into(),
                 Err(errno) => {
                     let context = format!("reading catalog checksums, block {block}");
                     return Err(Error::io(context, errno));

@@ -14,7 +14,8 @@ use crate::core::state::{encode_region, parse_region};
 use crate::error::{Error, ErrorKind};
 use crate::records::inode::{FileKind, Inode};
 use crate::space::allocator::{
-    ChangedRegion, FreeBits, InvalidRegion, REGION_BLOCKS, free_bits, region_length, encode_free_bits,
+    ChangedRegion, FreeBits, InvalidRegion, REGION_BLOCKS, encode_free_bits, free_bits,
+    region_length,
 };
 use crate::space::extent::Extent;
 use crate::space::system_zone::SystemZone;

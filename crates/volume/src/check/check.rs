@@ -12,7 +12,9 @@ use super::rebuild::rebuild;
 use super::report::{CheckOptions, CheckReport, CheckStep};
 use super::round::{Bounds, LeakedBlocks, Progress, Round};
 use crate::blocks::BlockIo;
-use crate::catalog::{BadPage, Batch, Catalog, Key, LostPages, PageDamage, Reserve, Table, Verification};
+use crate::catalog::{
+    BadPage, Batch, Catalog, Key, LostPages, PageDamage, Reserve, Table, Verification,
+};
 use crate::core::device_lock::{DeviceLock, LockKind};
 use crate::core::state::BLOCKS_KEY;
 use crate::error::{Error, ErrorKind};
@@ -205,8 +207,9 @@ fn check_pages(
                 catalog.close()?;
             }
             Verification::Damaged(what) | Verification::Unreadable(what) => {
-                let is_named =
-                    |page: &BadPage| matches!(page.damage, PageDamage::Lost(_) | PageDamage::Unreadable(_));
+                let is_named = |page: &BadPage| {
+                    matches!(page.damage, PageDamage::Lost(_) | PageDamage::Unreadable(_))
+                };
                 if !damaged.iter().any(is_named) {
                     findings.fixed_in_place(format!("the catalog: {what}"));
                 }

@@ -22,7 +22,9 @@ impl Round<'_> {
                 continue;
             }
             let mut offset = extent.offset;
-            while let Some(piece) = extent.intersection(&(offset..offset.saturating_add(READ_BLOCKS))) {
+            while let Some(piece) =
+                extent.intersection(&(offset..offset.saturating_add(READ_BLOCKS)))
+            {
                 self.read_piece(number, &piece);
                 offset = piece.end();
                 self.report.read_blocks += piece.length;

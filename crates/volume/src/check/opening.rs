@@ -30,7 +30,10 @@ pub(super) fn require_writable(superblock: &Superblock) -> Result<(), Error> {
 
 /// Reads the superblock. A repair also accepts a copy, if no slot is usable or both are older: one that matches the
 /// catalog it names.
-pub(super) fn find_superblock(blocks: &BlockIo, options: CheckOptions) -> Result<LoadedSuperblock, Error> {
+pub(super) fn find_superblock(
+    blocks: &BlockIo,
+    options: CheckOptions,
+) -> Result<LoadedSuperblock, Error> {
     let error = match Superblock::read(blocks) {
         Err(error) if options.repair && error.kind() == ErrorKind::Damaged => error,
         found => return found,
@@ -74,7 +77,8 @@ pub(super) fn open(
     lost: LostPages,
 ) -> Result<Catalog, Error> {
     let access = Access::ReadOnly;
-    let options = CatalogOptions { access, lost, truncate_damaged_log: true, ..CatalogOptions::default() };
+    let options =
+        CatalogOptions { access, lost, truncate_damaged_log: true, ..CatalogOptions::default() };
     Catalog::open(blocks, &superblock.catalog, superblock.log, options)
 }
 

@@ -1,6 +1,6 @@
 //! Iterators over records, with a bounded number in memory.
 
-use crate::catalog::{Catalog, ScanEntry, MAX_RECORDS, Table};
+use crate::catalog::{Catalog, MAX_RECORDS, ScanEntry, Table};
 use crate::error::Error;
 use crate::namespace::directory::{check_name, parse_entry};
 use crate::records::inode::{FileKind, Inode, InodeNumber};

@@ -87,7 +87,8 @@ fn find_space(
     let mut longest = LongestRuns { needed, found: 0, runs: BinaryHeap::new() };
     let mut log = superblock.log;
     let mut has_room = false;
-    let mut has_log = !superblock.copy_block().is_some_and(|copy| (log.start..log.end()).contains(&copy));
+    let mut has_log =
+        !superblock.copy_block().is_some_and(|copy| (log.start..log.end()).contains(&copy));
     for window in windows(total, bounds.blocks) {
         let mut used = UsedBlocks::with_system_zone(window, &zone);
         mark_files(&mut used, old, total)?;

@@ -6,7 +6,7 @@ use super::fixes::{Change, put};
 use super::reader::{RecordIter, number_of, parse_extent};
 use super::report::CheckStep;
 use super::round::Round;
-use crate::catalog::{ScanEntry, Key, Table};
+use crate::catalog::{Key, ScanEntry, Table};
 use crate::core::state::NEXT_INODE_KEY;
 use crate::error::{Error, ErrorKind};
 use crate::namespace::directory::{check_name, parse_entry};

@@ -5,11 +5,13 @@ use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use uringfs_device::Device;
-use uringfs_file::{TruncateGeneration, FileExtent, AllocOutcome, SpaceReservation, OutOfPlaceExtents};
+use uringfs_file::{
+    AllocOutcome, FileExtent, OutOfPlaceExtents, SpaceReservation, TruncateGeneration,
+};
 use uringfs_reactor::quiescence;
 
 use crate::blocks::{BLOCK, Run};
-use crate::catalog::{Access, EXTENTS_PER_STEP, Reserve, BatchSize};
+use crate::catalog::{Access, BatchSize, EXTENTS_PER_STEP, Reserve};
 use crate::core::state::{COMMIT_THRESHOLD_RECORDS, Shared, VolumeState, read_region};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{ReadResults, Retry};
@@ -49,7 +51,10 @@ impl Shared {
     ///
     /// # Errors
     /// As [`Self::allocate`].
-    pub(crate) fn reserve_space(self: &Arc<Self>, bytes: u64) -> Result<AllocOutcome<SpaceReservation>, Errno> {
+    pub(crate) fn reserve_space(
+        self: &Arc<Self>,
+        bytes: u64,
+    ) -> Result<AllocOutcome<SpaceReservation>, Errno> {
         if self.access == Access::ReadOnly {
             return Err(Errno::ROFS);
         }
@@ -255,7 +260,11 @@ impl Shared {
     ///
     /// # Errors
     /// `NoSpace` when neither frees enough.
-    fn space_to_wait_for<T>(&self, state: &VolumeState, wanted: u64) -> Result<AllocOutcome<T>, Retry> {
+    fn space_to_wait_for<T>(
+        &self,
+        state: &VolumeState,
+        wanted: u64,
+    ) -> Result<AllocOutcome<T>, Retry> {
         let pending = state.pending_blocks();
         let has_orphans = state.is_reclaiming || state.has_closed_orphans();
         if !has_orphans && state.available() + pending < wanted {

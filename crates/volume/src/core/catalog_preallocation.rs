@@ -1,11 +1,11 @@
 //! Preallocates blocks for the catalog. A change is accepted only when the blocks that its commit may need are
 //! there, in runs that the catalog can take.
 
-use crate::catalog::{Reserve, BatchSize};
+use crate::catalog::{BatchSize, Reserve};
 use crate::core::state::{MAX_UNCOMMITTED_RECORDS, VolumeState, read_region};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{ReadResults, Retry};
-use crate::space::allocator::{REGION_BLOCKS, AllocationRequest};
+use crate::space::allocator::{AllocationRequest, REGION_BLOCKS};
 use crate::superblock::MAX_CATALOG_RUNS;
 
 /// The shortest run for the catalog, while there are any so long: the superblock names few runs.
@@ -90,8 +90,7 @@ impl VolumeState {
                 return Ok(true);
             }
             let space = allocator.space();
-            if prealloc == Prealloc::AllOrNothing
-                && left > space.free.saturating_sub(space.delayed)
+            if prealloc == Prealloc::AllOrNothing && left > space.free.saturating_sub(space.delayed)
             {
                 return Ok(false);
             }
@@ -99,7 +98,12 @@ impl VolumeState {
                 return Ok(false);
             }
             let goal = preallocated.runs.last().map(|run| run.end());
-            let want = AllocationRequest { blocks: left.max(contiguous), min_blocks: contiguous, goal, caller: 0 };
+            let want = AllocationRequest {
+                blocks: left.max(contiguous),
+                min_blocks: contiguous,
+                goal,
+                caller: 0,
+            };
             match allocator.allocate_reserved(want, |region| read_region(overlay, region))? {
                 Some(run) => preallocated.push(run),
                 None if contiguous > 1 => contiguous /= 2,

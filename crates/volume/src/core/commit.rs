@@ -66,7 +66,8 @@ impl Shared {
         let room = if is_logged { None } else { Some(self.catalog.page_budget()?) };
         {
             let state = &mut *self.state.lock();
-            state.catalog_room = room.unwrap_or(state.catalog_room).with_logged(self.catalog.logged_size());
+            state.catalog_room =
+                room.unwrap_or(state.catalog_room).with_logged(self.catalog.logged_size());
             state.checkpoints += u64::from(!is_logged && committed.is_ok());
             state.preallocated.end_commit();
             match committed {

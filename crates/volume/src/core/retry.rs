@@ -153,7 +153,11 @@ impl Shared {
     }
 
     /// Reads from the catalog; blocks on the device.
-    fn read_catalog(&self, request: &ReadRequest, watch: &RangeWatch) -> Result<CatalogRead, Error> {
+    fn read_catalog(
+        &self,
+        request: &ReadRequest,
+        watch: &RangeWatch,
+    ) -> Result<CatalogRead, Error> {
         Ok(match request {
             ReadRequest::Record { table, key } => {
                 CatalogRead::Record(self.catalog.record(*table, key)?)
@@ -216,7 +220,12 @@ impl Shared {
         Ok((records, next))
     }
 
-    fn are_all_deleted(&self, watch: &RangeWatch, keys: &Range<Vec<u8>>, records: &[Record]) -> bool {
+    fn are_all_deleted(
+        &self,
+        watch: &RangeWatch,
+        keys: &Range<Vec<u8>>,
+        records: &[Record],
+    ) -> bool {
         let overlay = &self.state.lock().overlay;
         overlay.merge_over(&ChangeSet::default(), watch, keys, records).is_empty()
     }

@@ -11,10 +11,10 @@ use uringfs_device::Device;
 use uringfs_reactor::Epoch;
 
 use crate::blocks::{BLOCK, BlockIo, Run};
-use crate::catalog::{Access, Catalog, PageBudget, Key, Record, BatchSize};
+use crate::catalog::{Access, BatchSize, Catalog, Key, PageBudget, Record};
 use crate::core::catalog_blocks::Preallocated;
 use crate::core::device_lock::DeviceLock;
-use crate::core::events::{OwnerLookup, Publisher, BlockOwner, Warnings};
+use crate::core::events::{BlockOwner, OwnerLookup, Publisher, Warnings};
 use crate::core::group_commit::GroupCommit;
 use crate::error::Error;
 use crate::namespace::transaction::{Orphan, ReadResults, Retry, Transaction, TransactionEffects};

@@ -113,7 +113,10 @@ impl Transaction<'_> {
                         // After an empty name the listing would start over: go on after the next invalid name.
                         key.push(0);
                     }
-                    return Err(error.context(format!("directory {}", directory.0)).with_key(key).into());
+                    return Err(error
+                        .context(format!("directory {}", directory.0))
+                        .with_key(key)
+                        .into());
                 }
             }
         }

@@ -124,7 +124,11 @@ mod tests {
 
     /// An extent of one mebibyte. The extents lie in reverse order.
     fn piece(number: u64) -> ExtentWindow {
-        ExtentWindow { start: number * MIB, end: (number + 1) * MIB, address: (1000 - number) * MIB }
+        ExtentWindow {
+            start: number * MIB,
+            end: (number + 1) * MIB,
+            address: (1000 - number) * MIB,
+        }
     }
 
     #[test]
@@ -157,7 +161,12 @@ mod tests {
         extent_cache.insert(0, piece(0), 2, 4 * MIB);
         let far = 64 * MIB;
         assert!(!extent_cache.has_room(far));
-        extent_cache.insert(far, ExtentWindow { start: far, end: far + MIB, address: 0 }, 2, 4 * MIB);
+        extent_cache.insert(
+            far,
+            ExtentWindow { start: far, end: far + MIB, address: 0 },
+            2,
+            4 * MIB,
+        );
         assert_eq!(extent_cache.address(0, 1), Some(1000 * MIB));
         assert_eq!(extent_cache.address(far, far + 1), None);
     }

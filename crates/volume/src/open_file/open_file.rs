@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
-use uringfs_file::{SyncScope, TruncateGeneration, HotExtent, Refusal, ExtentWindow, FileState};
+use uringfs_file::{ExtentWindow, FileState, HotExtent, Refusal, SyncScope, TruncateGeneration};
 use zerocopy::IntoBytes;
 
 use crate::blocks::{BLOCK, Run};
@@ -278,7 +278,9 @@ impl OpenFile {
         let now = Time::now();
         uncommitted.modified = Some(now);
         // Once per tick of the clock: otherwise every read after a write would update the access time.
-        if self.write_hints.modified.swap(now.wrapping_nanoseconds(), Ordering::Relaxed) != now.wrapping_nanoseconds() {
+        if self.write_hints.modified.swap(now.wrapping_nanoseconds(), Ordering::Relaxed)
+            != now.wrapping_nanoseconds()
+        {
             self.hot_extent.set_atime_due(true);
         }
     }

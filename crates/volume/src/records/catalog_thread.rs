@@ -63,7 +63,8 @@ impl CatalogThread {
             let queue = self.queue.clone();
             let builder = std::thread::Builder::new().name("uringfs-catalog".into());
             let thread = builder.spawn(move || queue.run_jobs()).map_err(|error| {
-                Error::io("starting the thread that reads the catalog", Errno::AGAIN).with_source(error)
+                Error::io("starting the thread that reads the catalog", Errno::AGAIN)
+                    .with_source(error)
             })?;
             state.thread = Some(thread);
         }

@@ -462,7 +462,8 @@ mod tests {
         let mut inode = Inode::new(FileKind::File, 0o644);
         let now = inode.modified;
         assert!(inode.atime_due(now));
-        let later = |nanoseconds: i64| Time::from_nanoseconds(now.wrapping_nanoseconds() + nanoseconds);
+        let later =
+            |nanoseconds: i64| Time::from_nanoseconds(now.wrapping_nanoseconds() + nanoseconds);
         inode.accessed = later(1);
         assert!(!inode.atime_due(later(DAY_SECONDS * 1_000_000_000)));
         assert!(inode.atime_due(later(DAY_SECONDS * 1_000_000_000 + 1)));
@@ -484,7 +485,10 @@ mod tests {
             (read.accessed, read.modified),
             (Time { seconds: 0, nanoseconds: 7 }, inode.modified)
         );
-        assert_eq!((read.changed.wrapping_nanoseconds(), read.created.wrapping_nanoseconds()), (i64::MIN, i64::MAX));
+        assert_eq!(
+            (read.changed.wrapping_nanoseconds(), read.created.wrapping_nanoseconds()),
+            (i64::MIN, i64::MAX)
+        );
         assert_eq!((read.target, read.parent), (inode.target, inode.parent));
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::catalog::{Batch, Key, Record, Reserve, BatchSize, Table};
+use crate::catalog::{Batch, BatchSize, Key, Record, Reserve, Table};
 use crate::records::record_cache::RecordCache;
 
 /// The number of a commit, from 1.
@@ -158,7 +158,8 @@ impl Overlay {
 
     /// Size of all uncommitted changes.
     pub(crate) fn size(&self) -> BatchSize {
-        self.committing.as_ref().map_or(BatchSize::default(), |changes| changes.size()) + self.waiting_size()
+        self.committing.as_ref().map_or(BatchSize::default(), |changes| changes.size())
+            + self.waiting_size()
     }
 
     /// Watches these records. Call it before reading them from the catalog.
@@ -328,7 +329,10 @@ mod tests {
         assert_eq!(known(&overlay, Key::Xattr(7, b"b")), Lookup::Unknown);
         overlay.end_commit();
         assert_eq!(known(&overlay, name("b")), Lookup::Value(b"1"));
-        assert_eq!((known(&overlay, name("a")), overlay.waiting_size().changes), (Lookup::Deleted, 1));
+        assert_eq!(
+            (known(&overlay, name("a")), overlay.waiting_size().changes),
+            (Lookup::Deleted, 1)
+        );
         overlay.begin_commit();
         overlay.end_commit();
         assert_eq!(known(&overlay, name("a")), Lookup::Deleted);

@@ -19,7 +19,7 @@ mod region;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::blocks::Run;
-pub(crate) use free_map::{FreeBits, free_bits, encode_free_bits};
+pub(crate) use free_map::{FreeBits, encode_free_bits, free_bits};
 use max_tree::MaxTree;
 pub use region::{InvalidRegion, REGION_BLOCKS, RegionSummary};
 use region::{Span, SpanSet};
@@ -308,7 +308,8 @@ impl Allocator {
             self.summaries[last as usize] = self.region(last).free.summary();
         }
         let added = last + 1..region_count(blocks);
-        self.summaries.extend(added.map(|region| RegionSummary::free(region_length(region, blocks))));
+        self.summaries
+            .extend(added.map(|region| RegionSummary::free(region_length(region, blocks))));
         self.free += blocks - self.blocks;
         self.blocks = blocks;
         self.longest = MaxTree::new(self.summaries.iter().map(|summary| summary.longest));
@@ -381,7 +382,12 @@ impl Allocator {
     }
 
     /// The region in which to allocate `max_blocks` blocks, or as many as there are.
-    fn choose_region(&self, goal: Option<u32>, max_blocks: u64, want: &AllocationRequest) -> Option<u32> {
+    fn choose_region(
+        &self,
+        goal: Option<u32>,
+        max_blocks: u64,
+        want: &AllocationRequest,
+    ) -> Option<u32> {
         let own = self.caller_regions[want.caller % CALLER_SLOTS];
         // Near the goal, unless the region belongs to another caller.
         let goal =

@@ -116,7 +116,8 @@ impl ExtentRecord {
         } else if !lies_within(start, device_blocks) {
             Err(InvalidExtent::Device)
         } else {
-            let state = if word & UNWRITTEN == 0 { ExtentState::Written } else { ExtentState::Unwritten };
+            let state =
+                if word & UNWRITTEN == 0 { ExtentState::Written } else { ExtentState::Unwritten };
             Ok(Extent { offset, start, length, state })
         }
     }
@@ -217,7 +218,8 @@ mod tests {
     fn a_split_extent_joins_again() {
         let whole = Extent { offset: 10, start: 100, length: 5, state: ExtentState::Written };
         for cut in 11..15 {
-            let (left, right) = (whole.intersection(&(0..cut)).unwrap(), whole.intersection(&(cut..99)).unwrap());
+            let (left, right) =
+                (whole.intersection(&(0..cut)).unwrap(), whole.intersection(&(cut..99)).unwrap());
             assert_eq!(left.join(&right), Some(whole));
             assert_eq!(right.join(&left), None);
             assert_eq!(left.join(&Extent { start: right.start + 1, ..right }), None);

@@ -14,7 +14,7 @@ mod tree;
 use std::fmt;
 use std::ops::Range;
 
-use crate::space::extent::{Extent, InvalidExtent, ExtentState};
+use crate::space::extent::{Extent, ExtentState, InvalidExtent};
 use tree::Tree;
 
 /// The extents of a file: in order, without overlaps, and joined where they can be.

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use uringfs_file::{
-    CommitFuture, SyncScope, TruncateGeneration, Map, Mapping, Place, AllocOutcome, SpaceReservation, AtimeUpdates, Refusal,
-    OutOfPlaceExtents, HotExtentReader,
+    AllocOutcome, AtimeUpdates, CommitFuture, HotExtentReader, Map, Mapping, OutOfPlaceExtents,
+    Place, Refusal, SpaceReservation, SyncScope, TruncateGeneration,
 };
 use uringfs_reactor::ForkDetector;
 
@@ -135,7 +135,10 @@ impl Map for VolumeMap {
         self.volume.shared.abandon(&self.file)
     }
 
-    fn allocate_out_of_place(&self, range: Range<u64>) -> Result<AllocOutcome<OutOfPlaceExtents>, Errno> {
+    fn allocate_out_of_place(
+        &self,
+        range: Range<u64>,
+    ) -> Result<AllocOutcome<OutOfPlaceExtents>, Errno> {
         self.check_process()?;
         self.volume.shared.reserve_out_of_place(&self.file, range.start / BLOCK..range.end / BLOCK)
     }

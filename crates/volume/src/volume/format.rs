@@ -12,7 +12,7 @@ use uringfs_device::Device;
 
 use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::catalog::{
-    Access, Batch, Catalog, CatalogOptions, ScanEntry, Key, MAX_RECORDS, MIN_BLOCKS, Table,
+    Access, Batch, Catalog, CatalogOptions, Key, MAX_RECORDS, MIN_BLOCKS, ScanEntry, Table,
 };
 use crate::core::catalog_blocks::Preallocated;
 use crate::core::device_lock::{DeviceLock, LockKind};
@@ -28,7 +28,7 @@ use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::records::overlay::{ChangeSet, Overlay};
 use crate::space::allocator::{Allocator, RegionSummary, region_length};
 use crate::space::system_zone::SystemZone;
-use crate::superblock::{self, SlotDefect, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock};
+use crate::superblock::{self, MAX_LOG_BLOCKS, RESERVED_BLOCKS, SlotDefect, Superblock};
 use crate::volume::volume::{Threads, Volume};
 
 /// Options for formatting a volume.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use uringfs_device::Device;
-use uringfs_file::{CommitFuture, SyncScope, File, TruncateGeneration};
+use uringfs_file::{CommitFuture, File, SyncScope, TruncateGeneration};
 use uringfs_reactor::quiescence;
 
 use crate::blocks::BLOCK;

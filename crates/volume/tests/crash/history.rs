@@ -6,7 +6,7 @@ use std::ops::Range;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_file::{FileOp, File};
+use uringfs_file::{File, FileOp};
 use uringfs_reactor::Reactor;
 use uringfs_volume::{Follow, FormatOptions, OpenOptions, SetXattr, Time, Volume, VolumeOptions};
 

@@ -29,7 +29,7 @@ use history::{History, Run, with_foreign_bytes};
 use operation::{ALPHABET, BEFORE, Ends, Operation, drawn};
 use planted::{Faulty, Planted};
 use uringfs_buffer::Buffer;
-use uringfs_device::backend::sim::{WriteCache, CrashPlan, FlushMode, Sim, SimOptions};
+use uringfs_device::backend::sim::{CrashPlan, FlushMode, Sim, SimOptions, WriteCache};
 use uringfs_device::{Device, Errno};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{FileKind, FormatOptions, Inode, OpenOptions, Volume};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::Sim;
 use uringfs_device::{
-    Backend, Device, DeviceIndex, Errno, Geometry, Op, Payload, KernelTarget, Request, Tag,
+    Backend, Device, DeviceIndex, Errno, Geometry, KernelTarget, Op, Payload, Request, Tag,
 };
 
 use crate::model::BLOCK;

@@ -10,7 +10,7 @@ use crate::workload::IoOp;
 use ::uringfs::Target as DeviceTarget;
 use ::uringfs::{
     Access, Advice, Buffer, BufferPool, BufferedWait, Cache, Completion, Counter, Device, Errno,
-    File, Options, Payload, Reactor, SubmitError, Token, Tokens, FileState,
+    File, FileState, Options, Payload, Reactor, SubmitError, Token, Tokens,
 };
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -11,8 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use uringfs::{
-    Access, AtimePolicy, Buffer, Device, Errno, File, FileKind, FileOptions, Follow, OpenOptions,
-    Reactor, ReactorOptions, FallocateSize, Volume, VolumeErrorKind,
+    Access, AtimePolicy, Buffer, Device, Errno, FallocateSize, File, FileKind, FileOptions, Follow,
+    OpenOptions, Reactor, ReactorOptions, Volume, VolumeErrorKind,
 };
 
 /// The open volumes, by canonical path.

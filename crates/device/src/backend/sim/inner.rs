@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::fault::{Fault, Faults};
 use super::image::Image;
 use super::media::{Event, Media, Outcome, tear};
-use super::options::{WriteCache, FlushMode, Recording, SimOptions};
+use super::options::{FlushMode, Recording, SimOptions, WriteCache};
 use super::random::Random;
 use super::record::Record;
 use super::state::{RequestPlan, SimState, action, check_request};

@@ -358,8 +358,7 @@ fn forged_pages_give_errors_and_no_panic() {
         for forgery in 0..4 {
             let image = sim.crash_image(Crash::KeepAll);
             let store = Arc::new(
-                Store::open(blocks_of(&image), &RUNS, Access::ReadWrite, LostPages::Fail)
-                    .unwrap(),
+                Store::open(blocks_of(&image), &RUNS, Access::ReadWrite, LostPages::Fail).unwrap(),
             );
             let backend = ReadWriteBackend(store);
             let mut bytes = vec![0; BLOCK as usize];

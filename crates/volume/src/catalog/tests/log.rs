@@ -32,7 +32,9 @@ fn logged(seed: u64) -> LoggedCatalog {
     let mut places = Vec::new();
     for changes in [3, 40, 1, 8] {
         let begin = catalog.log.lock().next();
-        assert!(catalog.append_to_log(&random_batch(&mut random, changes, 300, &mut records)).unwrap());
+        assert!(
+            catalog.append_to_log(&random_batch(&mut random, changes, 300, &mut records)).unwrap()
+        );
         places.push(begin..catalog.log.lock().next());
     }
     assert!(places[1].end - places[1].start > 1 && places[3].end < HALF, "{places:?}");

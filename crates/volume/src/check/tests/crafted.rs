@@ -102,7 +102,8 @@ fn system_blocks_that_count_as_free_are_not_allocated() {
 #[test]
 fn an_extent_outside_the_volume_or_over_another_is_damage() {
     let total = SIZE / BLOCK;
-    let written = |offset, start, length| Extent { offset, start, length, state: ExtentState::Written };
+    let written =
+        |offset, start, length| Extent { offset, start, length, state: ExtentState::Written };
     for extent in [
         written(8, total, 1),
         written(8, total - 1, 2),

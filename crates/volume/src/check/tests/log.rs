@@ -34,7 +34,9 @@ impl TestVolume {
     }
 
     fn logged(&self) -> BatchSize {
-        open(&BlockIo::new(&self.device), &self.superblock(), LostPages::Fail).unwrap().logged_size()
+        open(&BlockIo::new(&self.device), &self.superblock(), LostPages::Fail)
+            .unwrap()
+            .logged_size()
     }
 
     /// The numbers of the logged directories that exist.
