@@ -1,12 +1,12 @@
 //! Files that grow: a map that allocates on write, over a device full of foreign bytes.
 
-mod drive;
+mod harness;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use drive::{Random, reap, volume};
+use harness::{Random, reap, volume};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno};

@@ -1,13 +1,13 @@
 //! Buffered reads: their content, their waits, and their failures.
 
-mod drive;
+mod harness;
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use drive::{BackEnd, Random, file_over, join_all, pattern, reactor_by, volume};
+use harness::{BackEnd, Random, file_over, join_all, pattern, reactor_by, volume};
 use parking_lot::{Mutex, MutexGuard};
 use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};

@@ -1,11 +1,11 @@
 //! Direct and buffered I/O on a device where one request in a few fails. Acknowledged bytes are found by every
 //! read that succeeds, and on the device after a sync that succeeds. Each handle reports an error once.
 
-mod drive;
+mod harness;
 
 use std::time::Duration;
 
-use drive::{Random, file_over, volume};
+use harness::{Random, file_over, volume};
 use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};

@@ -1,13 +1,13 @@
 //! Buffered writes: when they reach the device, where they are visible until then, and their failures.
 
-mod drive;
+mod harness;
 
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use drive::{Random, file_over, join_all, pattern, volume};
+use harness::{Random, file_over, join_all, pattern, volume};
 use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};

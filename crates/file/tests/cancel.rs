@@ -1,6 +1,6 @@
 //! Cancels and deadlines: each operation ends once, and reports its fate.
 
-mod drive;
+mod harness;
 
 use std::collections::HashSet;
 use std::future::poll_fn;
@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use drive::{Random, file_over, join_all, pattern, reactor_by};
+use harness::{Random, file_over, join_all, pattern, reactor_by};
 use parking_lot::{Mutex, MutexGuard};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::null::Null;

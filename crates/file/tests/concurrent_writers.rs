@@ -1,12 +1,12 @@
 //! Several threads, each with a reactor of its own, write one file: neighbours in a block never undo each
 //! other.
 
-mod drive;
+mod harness;
 
 use std::sync::Barrier;
 
-use drive::loop_device::is_root;
-use drive::{BackEnd, Random, volume};
+use harness::loop_device::is_root;
+use harness::{BackEnd, Random, volume};
 use uringfs_buffer::Buffer;
 use uringfs_device::VirtualClock;
 use uringfs_file::{File, FileOptions};

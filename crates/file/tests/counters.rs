@@ -1,11 +1,11 @@
 //! Counters that prove the mechanisms: each read and each refusal is counted exactly, and so are registered
 //! memory and files, and where completions are finished.
 
-mod drive;
+mod harness;
 
 use std::time::{Duration, Instant};
 
-use drive::{file_over, join_all, reap};
+use harness::{file_over, join_all, reap};
 use uringfs_buffer::{Buffer, BufferPool};
 use uringfs_cache::Cache;
 use uringfs_device::backend::file::{Allocation, File as ImageFile};

@@ -1,13 +1,13 @@
 //! Removal of a device while others are busy: it waits only for that device's requests, and its index is reused
 //! only after they have ended.
 
-mod drive;
+mod harness;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use drive::{file_over, pattern, reactor_by, reap};
+use harness::{file_over, pattern, reactor_by, reap};
 use parking_lot::{Mutex, MutexGuard};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;

@@ -1,13 +1,13 @@
 //! Callers that go away: futures dropped at every step, reactors dropped with requests in flight. Nothing is
 //! lost, leaked or left locked.
 
-mod drive;
+mod harness;
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use drive::{BackEnd, file_over, pattern, reactor_by, reap_within};
+use harness::{BackEnd, file_over, pattern, reactor_by, reap_within};
 use uringfs_buffer::{Buffer, BufferPool};
 use uringfs_device::backend::sim::{Sim, SimOptions, WriteCache};
 use uringfs_device::queue::QueueKind;

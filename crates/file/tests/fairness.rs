@@ -1,13 +1,13 @@
 //! No starvation: neither of an operation that found the queue full, nor of a wait for everything in flight.
 
-mod drive;
+mod harness;
 
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-use drive::{reactor_by, reap};
+use harness::{reactor_by, reap};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::null::Null;

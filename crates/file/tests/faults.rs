@@ -1,11 +1,11 @@
 //! A workload on a simulated device in which the n-th request fails, for every n: each error reaches its
 //! operation, and interruptions reach none.
 
-mod drive;
+mod harness;
 
 use std::pin::Pin;
 
-use drive::{file_over, join_all, pattern, reactor_by, reap};
+use harness::{file_over, join_all, pattern, reactor_by, reap};
 use uringfs_buffer::{Buffer, BufferPool};
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When, WriteCache};
 use uringfs_device::{Errno, Op, VirtualClock};

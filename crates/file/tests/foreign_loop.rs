@@ -1,7 +1,7 @@
 //! A reactor inside a foreign event loop: epoll on its descriptor, and `turn()`. The descriptor is readable
 //! exactly when there is work.
 
-mod drive;
+mod harness;
 
 use std::cell::Cell;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drive::{BackEnd, file_over, pattern};
+use harness::{BackEnd, file_over, pattern};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};

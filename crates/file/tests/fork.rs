@@ -1,13 +1,13 @@
 //! A fork: the child's use of the parent's reactor fails, and the parent is unaffected. Alone in its program,
 //! since the child has only the thread that forked.
 
-mod drive;
+mod harness;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use drive::reap;
 use fork::Fork;
+use harness::reap;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use uringfs_buffer::{Buffer, BufferPool};
 use uringfs_device::backend::file::{Allocation, File as ImageFile};

@@ -1,12 +1,12 @@
 //! Every operation, awaited and by token, over every queue and back end, agrees with a vector of bytes; and no
 //! switch changes a result.
 
-mod drive;
+mod harness;
 
 use std::pin::Pin;
 
-use drive::loop_device::is_root;
-use drive::{BackEnd, Random, join_all, reap_within, volume};
+use harness::loop_device::is_root;
+use harness::{BackEnd, Random, join_all, reap_within, volume};
 use uringfs_buffer::Buffer;
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Errno, Payload, VirtualClock};

@@ -1,6 +1,6 @@
 //! Threads without a reactor: their operations run on the process's background reactor, on any executor.
 
-mod drive;
+mod harness;
 
 use std::future::Future;
 use std::pin::pin;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use drive::{file_over, pattern};
+use harness::{file_over, pattern};
 use parking_lot::Mutex;
 use uringfs_buffer::{Buffer, BufferPool};
 use uringfs_device::backend::memory::Memory;

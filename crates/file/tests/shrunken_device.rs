@@ -1,14 +1,14 @@
 //! A device that became shorter after it was opened: every access beyond its new end fails (EIO), on every
 //! path, and old bytes are never replaced by zeros.
 
-mod drive;
+mod harness;
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use drive::{pattern, reap};
+use harness::{pattern, reap};
 use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::memory::Memory;

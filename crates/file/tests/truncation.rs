@@ -1,7 +1,7 @@
 //! Buffered writes concurrent with a truncation or a read: each comes before or after the other, and none is
 //! seen in part.
 
-mod drive;
+mod harness;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drive::{join_all, reactor_by};
+use harness::{join_all, reactor_by};
 use parking_lot::Mutex;
 use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};

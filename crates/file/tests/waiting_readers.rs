@@ -1,12 +1,12 @@
 //! Readers that wait for a folio occupy no thread. Alone in its program, since it counts the threads of the
 //! process.
 
-mod drive;
+mod harness;
 
 use std::pin::Pin;
 use std::time::Duration;
 
-use drive::{file_over, join_all, pattern};
+use harness::{file_over, join_all, pattern};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Sim, SimOptions};
