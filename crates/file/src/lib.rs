@@ -27,8 +27,8 @@ pub use direct::fallocate::FallocateSize;
 pub use map::file_map::LinearMap;
 pub use map::hot_extent::{AtimeUpdates, ExtentWindow, HotExtent, HotExtentReader};
 pub use map::mapping::{
-    AllocOutcome, CommitFuture, FileExtent, Map, Mapping, OutOfPlaceExtents, Place,
-    SpaceReservation, SyncScope, TruncateGeneration,
+    AllocOutcome, CommitFuture, FileExtent, Map, Mapping, OutOfPlaceExtents, Place, ResizableMap,
+    SpaceReservation, SyncScope, TruncateGeneration, WriteOrigin,
 };
 pub use map::refusal::Refusal;
 pub use state::cache_handle::Advice;

@@ -2,88 +2,19 @@
 
 mod harness;
 
-use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use harness::block_map::{BLOCK, BlockMap, Layout};
 use harness::{Random, reap, volume};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_file::{
-    AllocOutcome, File, FileOptions, Map, Mapping, Place, SpaceReservation, Tokens,
-    TruncateGeneration,
-};
+use uringfs_file::{File, FileOptions, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
 
-const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 256;
 /// The old content of the device.
 const FOREIGN: u8 = 0xee;
-
-/// Allocates from the end of the device to its beginning, so that no two blocks are adjacent.
-#[derive(Default)]
-struct Growing {
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    size: u64,
-    blocks: BTreeMap<u64, Place>,
-}
-
-impl Map for Growing {
-    fn map(&self, offset: u64) -> Mapping {
-        let place = self.state.lock().unwrap().blocks.get(&(offset / BLOCK)).copied();
-        let into = offset % BLOCK;
-        let place = match place.unwrap_or(Place::Hole) {
-            Place::Hole => Place::Hole,
-            Place::Unwritten(address) => Place::Unwritten(address + into),
-            Place::Written(address) => Place::Written(address + into),
-        };
-        Mapping { length: BLOCK - into, place }
-    }
-
-    fn size(&self) -> u64 {
-        self.state.lock().unwrap().size
-    }
-
-    fn block_size(&self) -> u64 {
-        BLOCK
-    }
-
-    fn is_resizable(&self) -> bool {
-        true
-    }
-
-    fn allocate(
-        &self,
-        range: Range<u64>,
-        _: &mut SpaceReservation,
-        _: TruncateGeneration,
-    ) -> Result<AllocOutcome, Errno> {
-        let mut state = self.state.lock().unwrap();
-        for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
-            let taken = state.blocks.len() as u64;
-            if let std::collections::btree_map::Entry::Vacant(e) = state.blocks.entry(block) {
-                let last = BLOCKS.checked_sub(taken + 1).ok_or(Errno::NOSPC)?;
-                e.insert(Place::Unwritten(last * BLOCK));
-            }
-        }
-        Ok(AllocOutcome::Ready(()))
-    }
-
-    fn mark_written(&self, range: Range<u64>, _: TruncateGeneration) {
-        let mut state = self.state.lock().unwrap();
-        for (_, place) in state.blocks.range_mut(range.start / BLOCK..range.end.div_ceil(BLOCK)) {
-            if let Place::Unwritten(address) = *place {
-                *place = Place::Written(address);
-            }
-        }
-        state.size = state.size.max(range.end);
-    }
-}
 
 fn growing() -> (Reactor, File) {
     let device = Device::new(Sim::new(SimOptions::new(BLOCK * BLOCKS).block_size(512))).unwrap();
@@ -92,7 +23,8 @@ fn growing() -> (Reactor, File) {
     let mut foreign = Buffer::zeroed((BLOCK * BLOCKS) as usize);
     foreign.fill(FOREIGN);
     assert!(reactor.block_on(whole.write(foreign, 0)).1.is_ok());
-    (reactor, File::with_map(device, Growing::default(), Arc::default(), FileOptions::default()))
+    let map = BlockMap::new(Layout::Descending(BLOCKS));
+    (reactor, File::with_resizable_map(device, map, Arc::default(), FileOptions::default()))
 }
 
 fn whole(reactor: &Reactor, file: &File) -> Vec<u8> {

@@ -3,132 +3,24 @@
 
 mod harness;
 
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use harness::block_map::{BLOCK, BlockMap, Layout};
 use harness::{join_all, reactor_by};
-use parking_lot::Mutex;
 use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::sim::{Sim, SimOptions};
-use uringfs_device::{Clock, Device, Errno, VirtualClock};
-use uringfs_file::{
-    Advice, AllocOutcome, File, FileOptions, Map, Mapping, Place, SpaceReservation,
-    TruncateGeneration,
-};
+use uringfs_device::{Clock, Device, VirtualClock};
+use uringfs_file::{Advice, File, FileOptions};
 use uringfs_reactor::Reactor;
 
-const BLOCK: u64 = 4096;
 const LATENCY: Duration = Duration::from_millis(10);
-
-/// A map whose blocks have equal offset and address.
-#[derive(Clone, Default)]
-struct Blocks {
-    state: Arc<Mutex<State>>,
-    /// Its size is recorded while `set_size` runs.
-    recorded: Arc<Mutex<Option<File>>>,
-}
-
-#[derive(Default)]
-struct State {
-    size: u64,
-    /// True for written blocks.
-    blocks: BTreeMap<u64, bool>,
-    generation: TruncateGeneration,
-    sizes_seen: Vec<u64>,
-}
-
-impl Blocks {
-    /// Truncates to 0 without excluding writers.
-    fn truncate(&self) {
-        let state = &mut *self.state.lock();
-        (state.size, state.generation) = (0, state.generation + 1);
-        state.blocks.clear();
-    }
-
-    fn record_size(&self) {
-        if let Some(file) = &*self.recorded.lock() {
-            let size = file.size();
-            self.state.lock().sizes_seen.push(size);
-        }
-    }
-}
-
-impl Map for Blocks {
-    fn map(&self, offset: u64) -> Mapping {
-        let place = match self.state.lock().blocks.get(&(offset / BLOCK)) {
-            None => Place::Hole,
-            Some(false) => Place::Unwritten(offset),
-            Some(true) => Place::Written(offset),
-        };
-        Mapping { length: BLOCK - offset % BLOCK, place }
-    }
-
-    fn size(&self) -> u64 {
-        self.state.lock().size
-    }
-
-    fn block_size(&self) -> u64 {
-        BLOCK
-    }
-
-    fn is_resizable(&self) -> bool {
-        true
-    }
-
-    fn allocate(
-        &self,
-        range: Range<u64>,
-        _: &mut SpaceReservation,
-        _: TruncateGeneration,
-    ) -> Result<AllocOutcome, Errno> {
-        let blocks = &mut self.state.lock().blocks;
-        for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
-            blocks.entry(block).or_default();
-        }
-        Ok(AllocOutcome::Ready(()))
-    }
-
-    fn set_size(&self, size: u64) -> Result<(), Errno> {
-        self.record_size();
-        let behind = size.div_ceil(BLOCK);
-        {
-            let state = &mut *self.state.lock();
-            if size <= state.size {
-                state.blocks.split_off(&behind);
-            }
-            state.size = size;
-        }
-        self.record_size();
-        Ok(())
-    }
-
-    fn punch_hole(&self, range: Range<u64>) -> Result<(), Errno> {
-        let gone = range.start / BLOCK..range.end / BLOCK;
-        self.state.lock().blocks.retain(|block, _| !gone.contains(block));
-        Ok(())
-    }
-
-    fn generation(&self) -> TruncateGeneration {
-        self.state.lock().generation
-    }
-
-    fn mark_written(&self, range: Range<u64>, generation: TruncateGeneration) {
-        let state = &mut *self.state.lock();
-        if state.generation == generation {
-            let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
-            state.blocks.range_mut(blocks).for_each(|(_, is_written)| *is_written = true);
-            state.size = state.size.max(range.end);
-        }
-    }
-}
 
 /// Files on a device whose every request takes 10 ms of virtual time.
 struct Made {
-    blocks: Blocks,
+    blocks: BlockMap,
     direct: File,
     file: File,
     cache: Cache,
@@ -142,9 +34,9 @@ impl Made {
         let clock = VirtualClock::default();
         let options = SimOptions::new(1 << 20).latency(LATENCY..=LATENCY).units(4096);
         let sim = Sim::new(options.clock(Clock::Virtual(clock.clone())));
-        let (blocks, cache) = (Blocks::default(), Cache::new(1 << 20));
+        let (blocks, cache) = (BlockMap::new(Layout::Identity), Cache::new(1 << 20));
         let (device, options) = (Device::new(sim).unwrap(), FileOptions::default());
-        let direct = File::with_map(device, blocks.clone(), Arc::default(), options);
+        let direct = File::with_resizable_map(device, blocks.clone(), Arc::default(), options);
         let file = direct.buffered(&cache);
         Made { blocks, direct, file, cache, reactor: reactor_by(&clock) }
     }
@@ -262,11 +154,9 @@ fn during_a_truncation_the_size_is_the_old_or_the_new() {
         let made = Made::new();
         made.reactor.block_on(made.write(&made.direct, 1, 100, 0));
         made.reactor.block_on(made.write(&made.file, 2, 10, 20_000));
-        *made.blocks.recorded.lock() = Some(made.direct.direct());
+        made.blocks.observe(&made.direct.direct());
         assert_eq!(made.reactor.block_on(made.file.set_size(size)), Ok(()));
-        // The handle keeps this map alive.
-        drop(made.blocks.recorded.lock().take());
-        let sizes = std::mem::take(&mut made.blocks.state.lock().sizes_seen);
+        let sizes = made.blocks.sizes_seen();
         assert!(sizes.iter().all(|found| seen.contains(found)), "{sizes:?} for {size}");
         assert_eq!((made.file.size(), sizes.len()), (size, 2));
     }

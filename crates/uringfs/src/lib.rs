@@ -46,7 +46,8 @@ pub use uringfs_device::{
 pub use uringfs_file::{
     Advice, AllocOutcome, AtimeUpdates, BufferedWait, CommitFuture, ExtentWindow, FallocateSize,
     File, FileExtent, FileOp, FileOptions, FileState, HotExtent, HotExtentReader, LinearMap, Map,
-    Mapping, OpOutput, Place, SpaceReservation, Tokens, TruncateGeneration, WriteLocking,
+    Mapping, OpOutput, OutOfPlaceExtents, Place, Refusal, ResizableMap, SpaceReservation,
+    SyncScope, Tokens, TruncateGeneration, WriteLocking, WriteOrigin,
 };
 pub use uringfs_reactor::{
     Completion, CompletionMode, Counter, Counters, Domain, Effect, Epoch, OpResult, Reactor,

@@ -11,7 +11,7 @@ use uringfs_device::{Access, Device};
 
 use crate::buffered::read as buffered;
 use crate::map::file_map::{FileMap, LinearMap};
-use crate::map::mapping::{Map, Mapping, Place};
+use crate::map::mapping::{Map, Mapping, Place, ResizableMap};
 use crate::state::cache_handle::CacheHandle;
 use crate::state::file::File;
 use crate::state::lock::FileState;
@@ -55,15 +55,25 @@ impl File {
     }
 
     /// A file on `device` with its bytes at the addresses of `map`, which are multiples of the device's block
-    /// size. Files of the same bytes share one [`FileState`].
+    /// size. Its size and extents are fixed. Files of the same bytes share one [`FileState`].
     pub fn with_map(
         device: Device,
         map: impl Map,
         state: Arc<FileState>,
         options: FileOptions,
     ) -> File {
+        File::new(device, FileMap::Fixed(Arc::new(map)), state, options)
+    }
+
+    /// The same for a map whose size and extents change.
+    pub fn with_resizable_map(
+        device: Device,
+        map: impl ResizableMap,
+        state: Arc<FileState>,
+        options: FileOptions,
+    ) -> File {
         let hot_extent = map.hot_extent();
-        File::new(device, FileMap::Mapped(Arc::new(map), hot_extent), state, options)
+        File::new(device, FileMap::Resizable(Arc::new(map), hot_extent), state, options)
     }
 
     fn new(device: Device, map: FileMap, state: Arc<FileState>, options: FileOptions) -> File {

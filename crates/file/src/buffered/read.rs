@@ -1,9 +1,26 @@
 //! Reads through the page cache.
 //!
-//! - A hit is copied at once.
-//! - A miss on a folio that is being filled registers a callback on it; no thread blocks.
-//! - A miss on an absent folio fills it. Such a read can be cancelled only after its fill.
-//! - Readahead runs as operations of its own.
+//! 1. **Hit**: [`read_now`] looks each folio up without a lock and shares its frame. A shared frame is never
+//!    changed. The bytes are copied, then the size is read, then the share is released. If all folios are cached
+//!    the read is complete: no operation, no request.
+//! 2. **Miss**: [`read`] is an operation. A file's first buffered operation enables range locks and waits for
+//!    overwrites that have not seen it ([`begin_buffered`]).
+//! 3. **Fill**: absent folios are inserted under a fill guard, with neighbouring frames where possible, so that a
+//!    readahead window is one request. The reader that missed fills its folio and can be cancelled only
+//!    afterwards. Readahead runs as operations of its own.
+//! 4. **Wait**: on a folio that somebody else fills the reader registers a callback; no thread blocks. The end of
+//!    the fill hands each waiter a share with its wake, so that the folio cannot be evicted before the copy. A
+//!    failed fill fails each waiter; a run that failed together is retried folio by folio.
+//! 5. **Around the cache**: the read goes to the device when no folio can be evicted, or when another reactor's
+//!    fill takes more than four times the usual time.
+//!
+//! With `buffered.wait=thread` a miss is handed to a thread of the blocking pool, which sleeps until the bytes
+//! are cached.
+//!
+//! A direct write, truncate or punch removes the folios of its range when it releases its lock, after bytes and
+//! map have changed ([`HeldLocks`](crate::direct::write_guard::HeldLocks)). A folio that is being filled then is
+//! marked, and its bytes are dropped. A folio that is being read is detached: look-ups miss it, and the last
+//! reader frees its frame.
 
 use std::ops::Range;
 

@@ -1,6 +1,12 @@
-//! Appends. Each lies where the file ends at its turn, so they run one after the other. Appends that arrive
-//! while one is at work wait; then one of them leads, writes for all, and requests one commit. So a log with
-//! many appenders costs one write for many appends.
+//! Appends. Each lies at the file's end at its turn, so they run one after the other.
+//!
+//! 1. The first append excludes other writers ([`begin_append`]) and takes the end of the file as its offset.
+//! 2. Appends that arrive meanwhile wait in the queue; then one of them leads, writes for all in one allocating
+//!    write, and requests one commit. One that finds no space or is cancelled fails alone.
+//! 3. Blocks, extents and size are in memory then. `datasync`, or `append_durably`, requests the commit, which
+//!    all files and threads that wait share.
+//!
+//! So a log with many appenders costs one write for many appends.
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
@@ -60,7 +66,7 @@ async fn commit(
 }
 
 async fn check_append(operation: &mut Operation, handle: &FileHandle) -> Result<(), Errno> {
-    handle.map.resizable()?;
+    handle.map.require_resizable()?;
     if handle.read_only {
         return Err(Errno::ROFS);
     }

@@ -1,5 +1,12 @@
-//! Atomic writes: after a crash the file has all of the bytes or none. The bytes go to new blocks, which then
-//! replace the old ones in one step.
+//! Atomic writes: after a crash the file has all of the bytes or none.
+//!
+//! 1. The range lock orders the write against writes of partial blocks. Writers of whole blocks take none, and
+//!    come before or after.
+//! 2. The map allocates blocks that no file maps. They count as pending, so that a commit meanwhile records them
+//!    as free.
+//! 3. The bytes are written there. Then the map swaps them for the old blocks, in one step under the volume's
+//!    lock.
+//! 4. A commit makes the swap durable.
 
 use std::ops::Range;
 
@@ -12,7 +19,7 @@ use crate::direct::write_guard::{lock_range, note_write};
 use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, bounce, is_aligned};
 use crate::io::space_wait::retry_for_space;
 use crate::io::transfer::transfer_buffer;
-use crate::map::mapping::{Map, Mapping, OutOfPlaceExtents, Place, SyncScope};
+use crate::map::mapping::{Mapping, OutOfPlaceExtents, Place, ResizableMap, SyncScope};
 use crate::state::file::{File, FileHandle};
 
 /// Bytes of one atomic write at most.
@@ -34,8 +41,12 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
     operation.end(ended.0, ended.1);
 }
 
-fn check<'s>(handle: &'s FileHandle, payload: &Payload, offset: u64) -> Result<&'s dyn Map, Errno> {
-    let map = handle.map.resizable()?;
+fn check<'s>(
+    handle: &'s FileHandle,
+    payload: &Payload,
+    offset: u64,
+) -> Result<&'s dyn ResizableMap, Errno> {
+    let map = handle.map.require_resizable()?;
     let length = payload.length();
     let is_whole = (offset | length) & (block_size_of(handle) - 1) == 0;
     if handle.read_only {
@@ -52,7 +63,7 @@ fn check<'s>(handle: &'s FileHandle, payload: &Payload, offset: u64) -> Result<&
 async fn write_and_swap(
     operation: &mut Operation,
     handle: &FileHandle,
-    map: &dyn Map,
+    map: &dyn ResizableMap,
     buffer: Buffer,
     offset: u64,
 ) -> (Buffer, Result<u64, Errno>) {

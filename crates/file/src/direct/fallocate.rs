@@ -1,6 +1,9 @@
 //! The file's size and space: truncate, extend, allocate, punch holes, zero. Each operation is one `async fn`
 //! that excludes every other writer of the file; reads never wait.
 //!
+//! A truncate inside a block writes nothing. An extension first zeroes the bytes beyond the old end, and then
+//! sets the size. So after a power cut either change is there in full or not at all.
+//!
 //! An image or a device has a fixed size and all of its blocks: it supports only discard and zeroing.
 
 use std::ops::Range;
@@ -12,7 +15,7 @@ use uringfs_reactor::{Counter, Operation, RequestSpec};
 use crate::direct::write_guard::{begin_write, lock_exclusive, note_write, zero_tail};
 use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, merge_zeros};
 use crate::io::space_wait::allocate;
-use crate::map::mapping::{Map, Place};
+use crate::map::mapping::{Place, ResizableMap};
 use crate::state::file::{File, FileHandle};
 
 /// Effect on the size when space beyond the end is allocated or zeroed.
@@ -56,11 +59,11 @@ async fn truncate_or_extend(
             // The file's end was only in dirty folios: the map may have allocated blocks for them beyond the
             // new size.
             let block = block_size_of(handle);
-            map.punch_hole(size.next_multiple_of(block)..u64::MAX / block * block)?;
+            map.punch_hole(size.next_multiple_of(block)..u64::MAX / block * block);
         }
     }
     // The map first: otherwise the size would be the map's old one for a moment.
-    map.set_size(size)?;
+    map.set_size(size);
     handle.state.dirty().truncate(size);
     Ok(())
 }
@@ -96,12 +99,15 @@ async fn fallocate_range(
     match mode {
         FallocateMode::PunchHole => {
             let whole = zero_ends(operation, handle, offset..end).await?;
-            return if whole.is_empty() { Ok(()) } else { map.punch_hole(whole) };
+            if !whole.is_empty() {
+                map.punch_hole(whole);
+            }
+            return Ok(());
         }
         FallocateMode::Zero(_) => {
             let whole = zero_ends(operation, handle, offset..end).await?;
             if !whole.is_empty() {
-                map.mark_unwritten(whole)?;
+                map.mark_unwritten(whole);
             }
         }
         FallocateMode::Allocate(_) => {}
@@ -113,16 +119,17 @@ async fn fallocate_range(
             if end > map.size() =>
         {
             zero_tail(operation, handle).await?;
-            map.set_size(end)
+            map.set_size(end);
         }
-        _ => Ok(()),
+        _ => {}
     }
+    Ok(())
 }
 
-fn writable(handle: &FileHandle) -> Result<&dyn Map, Errno> {
+fn writable(handle: &FileHandle) -> Result<&dyn ResizableMap, Errno> {
     match handle.read_only {
         true => Err(Errno::ROFS),
-        false => handle.map.resizable(),
+        false => handle.map.require_resizable(),
     }
 }
 
@@ -166,7 +173,7 @@ async fn discard_range(
     }
     let range = clamp_to_size(handle, offset, length);
     let whole = |block| range.start.next_multiple_of(block)..range.end / block * block;
-    if let Ok(map) = handle.map.resizable() {
+    if let Some(map) = handle.map.resizable() {
         let whole = whole(block_size_of(handle));
         if whole.is_empty() {
             return Ok(());
@@ -175,7 +182,8 @@ async fn discard_range(
         let _held =
             lock_exclusive(operation, handle, Counter::WriteFallocate, u64::MAX, |_| whole.clone())
                 .await?;
-        return map.punch_hole(whole);
+        map.punch_hole(whole);
+        return Ok(());
     }
     let limits = handle.device.geometry().discard.ok_or(Errno::OPNOTSUPP)?;
     let whole = whole(handle.block_mask + 1);
@@ -190,7 +198,7 @@ pub(crate) async fn write_zeroes(mut operation: Operation, file: File, offset: u
         Err(Errno::ROFS)
     } else if range.is_empty() {
         Ok(())
-    } else if handle.map.is_resizable() {
+    } else if handle.map.resizable().is_some() {
         let (offset, length) = (range.start, range.end - range.start);
         fallocate_range(
             &mut operation,

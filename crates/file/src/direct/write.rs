@@ -13,7 +13,7 @@ use crate::io::bounce::{
     MAX_BOUNCE_BYTES, MAX_FILE_SIZE, blocks_around, copy_from_payload, is_aligned, merge_blocks,
 };
 use crate::io::transfer::transfer;
-use crate::map::mapping::WriteKind;
+use crate::map::mapping::{WriteKind, WriteOrigin};
 use crate::state::file::{File, FileHandle};
 use crate::writeback::sync::{ensure_durable, write_durability};
 
@@ -101,7 +101,7 @@ pub(crate) async fn write_locked(
         let result = ended.result();
         if let Ok(written) = result {
             let written = offset..offset + written;
-            handle.map.mark_written(guard.kind, written, guard.generation);
+            handle.map.mark_written(guard.kind, written, guard.generation, WriteOrigin::Direct);
         }
         (ended.payload, result)
     } else {
@@ -143,14 +143,14 @@ async fn write_bounced(
         let tail = guard.take_partial_block(blocks.start).map(|tail| tail.bytes);
         let written =
             merge_blocks(operation, handle, guard.block, at..end, tail, durability, bytes).await?;
-        if handle.map.is_resizable() && !end.is_multiple_of(guard.block) {
+        if handle.map.resizable().is_some() && !end.is_multiple_of(guard.block) {
             let last = blocks.end - guard.block;
             let is_one = last == blocks.start;
             let rest = || Buffer::copy_of(&written[(last - blocks.start) as usize..]);
             guard.leave_partial_block(last, if is_one { written } else { rest() });
         }
         // Under the lock: otherwise the next writer would find the rest of a new block unwritten.
-        handle.map.mark_written(guard.kind, at..end, guard.generation);
+        handle.map.mark_written(guard.kind, at..end, guard.generation, WriteOrigin::Direct);
         at = end;
     }
     Ok(range.end - range.start)

@@ -1,5 +1,19 @@
-//! The begin of a write: its lock, and blocks for its bytes. Both come from one place, because the map may
-//! change while a write waits for its lock.
+//! The begin of a write: its lock, and blocks for its bytes. Both come from one place, because the map may change
+//! while a write waits for its lock.
+//!
+//! - An overwrite of whole blocks in place needs no lock while the file is biased to such writers: it loads one
+//!   word. A write of whole new blocks needs none either, because the map gives it blocks of its own.
+//! - A write of part of a block excludes overwrites: [`exclude`] revokes the bias, retires an epoch, and waits
+//!   until the overwrites that have not seen it have ended. The waiting operation does not count itself in
+//!   meanwhile; otherwise two would wait for each other. From then on writers take range locks, first come first
+//!   served, until eight overwrites in a row meet no exclusion.
+//! - With the lock held the map is read again: the file may have been truncated meanwhile.
+//! - The write then reads the block at each end that it covers in part, merges, and writes whole blocks. The last
+//!   partial block stays in memory with the lock ([`PartialBlock`]) for the write that continues it.
+//! - The guard releases the range first, then the exclusion. Reads never wait.
+//!
+//! With `direct.write_lock=exclusive` every write also takes a lock of the file for as long as the kernel accepts
+//! it, as kernel file systems do that do not tell overwrites from other writes.
 
 use std::ops::Range;
 
@@ -270,7 +284,7 @@ fn has_tail(handle: &FileHandle, size: u64) -> bool {
 /// zeroing and the new size would then lose bytes of the old file.
 pub(crate) async fn zero_tail(operation: &Operation, handle: &FileHandle) -> Result<(), Errno> {
     let size = handle.map.size();
-    if !handle.map.is_resizable() || !has_tail(handle, size) {
+    if handle.map.resizable().is_none() || !has_tail(handle, size) {
         return Ok(());
     }
     let tail = size..size.next_multiple_of(block_size_of(handle));

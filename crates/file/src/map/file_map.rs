@@ -1,4 +1,4 @@
-//! The map of one file: linear (an image or a bare device), or a `dyn Map`.
+//! The map of one file: linear (an image or a bare device), fixed, or resizable (a file of a volume).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use rustix::io::Errno;
 
 use crate::map::hot_extent::HotExtentReader;
 use crate::map::mapping::{
-    AllocOutcome, CommitFuture, Map, Mapping, Place, SpaceReservation, SyncScope,
-    TruncateGeneration, WriteKind,
+    AllocOutcome, CommitFuture, Map, Mapping, Place, ResizableMap, SpaceReservation, SyncScope,
+    TruncateGeneration, WriteKind, WriteOrigin,
 };
 use crate::map::refusal::Refusal;
 
@@ -44,69 +44,76 @@ impl Map for LinearMap {
 #[derive(Clone)]
 pub(crate) enum FileMap {
     Linear(LinearMap),
-    /// A map, and the reader of its hot extent.
-    Mapped(Arc<dyn Map>, HotExtentReader),
+    /// Fixed size and extents.
+    Fixed(Arc<dyn Map>),
+    /// Changing size and extents, and the reader of the hot extent.
+    Resizable(Arc<dyn ResizableMap>, HotExtentReader),
 }
 
 impl FileMap {
+    /// See [`Map::map`].
     #[inline(always)]
     pub(crate) fn map(&self, offset: u64) -> Mapping {
         match self {
             FileMap::Linear(linear) => linear.map(offset),
-            FileMap::Mapped(map, _) => map.map(offset),
+            FileMap::Fixed(map) => map.map(offset),
+            FileMap::Resizable(map, _) => map.map(offset),
         }
     }
 
+    /// See [`Map::written_address`].
     #[inline(always)]
     pub(crate) fn written_address(&self, offset: u64, length: u64) -> Option<u64> {
         match self {
             FileMap::Linear(linear) => linear.written_address(offset, length),
-            FileMap::Mapped(map, _) => map.written_address(offset, length),
+            FileMap::Fixed(map) => map.written_address(offset, length),
+            FileMap::Resizable(map, _) => map.written_address(offset, length),
         }
     }
 
+    /// See [`Map::size`].
     #[inline(always)]
     pub(crate) fn size(&self) -> u64 {
         match self {
             FileMap::Linear(linear) => linear.size(),
-            FileMap::Mapped(map, _) => map.size(),
+            FileMap::Fixed(map) => map.size(),
+            FileMap::Resizable(map, _) => map.size(),
         }
     }
 
-    /// `None` for the linear map, where every write is in place.
-    fn mapped(&self) -> Option<&dyn Map> {
+    /// The map of a file whose size and space can change. `None` where both are fixed: then there is nothing to
+    /// allocate, commit, note or truncate.
+    pub(crate) fn resizable(&self) -> Option<&dyn ResizableMap> {
         match self {
-            FileMap::Linear(_) => None,
-            FileMap::Mapped(map, _) => Some(&**map),
+            FileMap::Linear(_) | FileMap::Fixed(_) => None,
+            FileMap::Resizable(map, _) => Some(&**map),
         }
     }
 
-    /// True when writes beyond the size extend the file.
-    pub(crate) fn is_resizable(&self) -> bool {
-        self.mapped().is_some_and(Map::is_resizable)
-    }
-
-    /// See [`Map::is_read_only`].
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.mapped().is_some_and(Map::is_read_only)
-    }
-
-    /// The map of a file whose size and space can change.
+    /// The same for operations that need one.
     ///
     /// # Errors
-    /// EOPNOTSUPP for an image or a device: their size is fixed.
-    pub(crate) fn resizable(&self) -> Result<&dyn Map, Errno> {
-        self.mapped().filter(|map| map.is_resizable()).ok_or(Errno::OPNOTSUPP)
+    /// EOPNOTSUPP where size and space are fixed: an image or a device.
+    pub(crate) fn require_resizable(&self) -> Result<&dyn ResizableMap, Errno> {
+        self.resizable().ok_or(Errno::OPNOTSUPP)
     }
 
-    /// See [`Map::block_size`].
+    /// See [`ResizableMap::is_read_only`].
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.resizable().is_some_and(ResizableMap::is_read_only)
+    }
+
+    /// See [`ResizableMap::block_size`]; 1 where nothing is allocated.
     pub(crate) fn block_size(&self) -> u64 {
-        self.mapped().map_or(1, Map::block_size)
+        self.resizable().map_or(1, ResizableMap::block_size)
     }
 
     /// Bytes of a write to this range that fit in the file: all of them if the file is resizable.
     pub(crate) fn writable_length(&self, range: Range<u64>) -> u64 {
-        let end = if self.is_resizable() { range.end } else { range.end.min(self.size()) };
+        let end = match self.resizable() {
+            Some(_) => range.end,
+            None => range.end.min(self.size()),
+        };
         end.saturating_sub(range.start)
     }
 
@@ -115,87 +122,84 @@ impl FileMap {
     pub(crate) fn is_in_place(&self, range: &Range<u64>) -> bool {
         match self {
             FileMap::Linear(_) => true,
-            FileMap::Mapped(map, _) => {
-                map.written_address(range.start, range.end - range.start).is_some()
+            FileMap::Fixed(_) | FileMap::Resizable(..) => {
+                self.written_address(range.start, range.end - range.start).is_some()
             }
         }
     }
 
-    /// See [`Map::allocate`].
+    /// See [`ResizableMap::allocate`]. EOPNOTSUPP for a hole of a fixed map.
     pub(crate) fn allocate(
         &self,
         range: Range<u64>,
         reservation: &mut SpaceReservation,
         generation: TruncateGeneration,
     ) -> Result<AllocOutcome, Errno> {
-        self.mapped()
-            .map_or(Ok(AllocOutcome::Ready(())), |map| map.allocate(range, reservation, generation))
+        self.require_resizable()?.allocate(range, reservation, generation)
     }
 
-    /// See [`Map::reserve_space`].
+    /// See [`ResizableMap::reserve_space`]. EOPNOTSUPP for a hole of a fixed map.
     pub(crate) fn reserve_space(
         &self,
         bytes: u64,
     ) -> Result<AllocOutcome<SpaceReservation>, Errno> {
-        self.mapped().map_or(Ok(AllocOutcome::Ready(SpaceReservation::default())), |map| {
-            map.reserve_space(bytes)
-        })
+        self.require_resizable()?.reserve_space(bytes)
     }
 
-    /// See [`Map::retire_if_unlinked`]. False while other clones of this map exist.
+    /// See [`ResizableMap::retire_if_unlinked`]. False while other clones of this map exist.
     pub(crate) fn retire_if_unlinked(&self) -> bool {
         match self {
-            FileMap::Linear(_) => false,
-            FileMap::Mapped(map, _) => Arc::strong_count(map) == 1 && map.retire_if_unlinked(),
+            FileMap::Linear(_) | FileMap::Fixed(_) => false,
+            FileMap::Resizable(map, _) => Arc::strong_count(map) == 1 && map.retire_if_unlinked(),
         }
     }
 
-    /// See [`Map::allocated`].
+    /// See [`ResizableMap::allocated`].
     pub(crate) fn allocated(&self) -> u64 {
-        self.mapped().map_or(self.size(), Map::allocated)
+        self.resizable().map_or(self.size(), ResizableMap::allocated)
     }
 
-    /// See [`Map::generation`].
+    /// See [`ResizableMap::generation`]; 0 where nothing is truncated.
     #[inline]
     pub(crate) fn generation(&self) -> TruncateGeneration {
-        self.mapped().map_or(0, Map::generation)
+        self.resizable().map_or(0, ResizableMap::generation)
     }
 
-    /// See [`Map::generation_and_size`].
+    /// See [`ResizableMap::generation_and_size`].
     pub(crate) fn generation_and_size(&self) -> (TruncateGeneration, u64) {
-        self.mapped().map_or((0, self.size()), Map::generation_and_size)
+        self.resizable().map_or((0, self.size()), ResizableMap::generation_and_size)
     }
 
-    /// See [`Map::commit`].
+    /// See [`ResizableMap::commit`].
     pub(crate) fn commit(&self, what: SyncScope) -> Option<CommitFuture> {
-        self.mapped().and_then(|map| map.commit(what))
+        self.resizable().and_then(|map| map.commit(what))
     }
 
-    /// See [`Map::note_flush_failure`].
+    /// See [`ResizableMap::note_flush_failure`].
     pub(crate) fn note_flush_failure(&self) {
-        if let Some(map) = self.mapped() {
+        if let Some(map) = self.resizable() {
             map.note_flush_failure();
         }
     }
 
-    /// See [`Map::has_flush_failed`].
+    /// See [`ResizableMap::has_flush_failed`].
     pub(crate) fn has_flush_failed(&self) -> bool {
-        self.mapped().is_some_and(Map::has_flush_failed)
+        self.resizable().is_some_and(ResizableMap::has_flush_failed)
     }
 
-    /// See [`Map::note_lost_writes`].
+    /// See [`ResizableMap::note_lost_writes`].
     pub(crate) fn note_lost_writes(&self) {
-        if let Some(map) = self.mapped() {
+        if let Some(map) = self.resizable() {
             map.note_lost_writes();
         }
     }
 
-    /// See [`Map::take_lost_writes`].
+    /// See [`ResizableMap::take_lost_writes`].
     pub(crate) fn take_lost_writes(&self) -> bool {
-        self.mapped().is_some_and(Map::take_lost_writes)
+        self.resizable().is_some_and(ResizableMap::take_lost_writes)
     }
 
-    /// See [`Map::fast_read_address`].
+    /// See [`ResizableMap::fast_read_address`].
     #[inline(always)]
     pub(crate) fn fast_read_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
         // Each arm returns by itself: a joined result would be tested twice.
@@ -203,57 +207,55 @@ impl FileMap {
             FileMap::Linear(linear) => {
                 linear.written_address(offset, length).ok_or(Refusal::Size)?
             }
-            FileMap::Mapped(map, view) => match view.address(offset, length) {
+            FileMap::Fixed(map) => fixed_address(&**map, offset, length)?,
+            FileMap::Resizable(map, hot_extent) => match hot_extent.address(offset, length) {
                 Some(address) => address,
                 None => map.fast_read_address(offset, length)?,
             },
         })
     }
 
-    /// See [`Map::fast_write_address`].
+    /// See [`ResizableMap::fast_write_address`].
     #[inline(always)]
     pub(crate) fn fast_write_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
         match self {
             FileMap::Linear(linear) => linear.written_address(offset, length).ok_or(Refusal::Size),
-            FileMap::Mapped(map, _) => map.fast_write_address(offset, length),
+            FileMap::Fixed(map) => fixed_address(&**map, offset, length),
+            FileMap::Resizable(map, _) => map.fast_write_address(offset, length),
         }
     }
 
-    /// See [`Map::note_read`].
+    /// See [`ResizableMap::note_read`].
     #[inline]
     pub(crate) fn note_read(&self) {
-        if let FileMap::Mapped(map, _) = self {
+        if let Some(map) = self.resizable() {
             map.note_read();
         }
     }
 
-    /// See [`Map::note_write`].
+    /// See [`ResizableMap::note_write`].
     #[inline]
     pub(crate) fn note_write(&self) -> Option<CommitFuture> {
-        self.mapped().and_then(Map::note_write)
+        self.resizable().and_then(ResizableMap::note_write)
     }
 
-    /// See [`Map::mark_written_back`].
-    pub(crate) fn mark_written_back(
-        &self,
-        kind: WriteKind,
-        range: Range<u64>,
-        generation: TruncateGeneration,
-    ) {
-        if let (FileMap::Mapped(map, _), WriteKind::Allocated) = (self, kind) {
-            map.mark_written_back(range, generation);
-        }
-    }
-
-    /// See [`Map::mark_written`].
+    /// See [`ResizableMap::mark_written`]; nothing for a write in place.
     pub(crate) fn mark_written(
         &self,
         kind: WriteKind,
         range: Range<u64>,
         generation: TruncateGeneration,
+        origin: WriteOrigin,
     ) {
-        if let (FileMap::Mapped(map, _), WriteKind::Allocated) = (self, kind) {
-            map.mark_written(range, generation);
+        if let (Some(map), WriteKind::Allocated) = (self.resizable(), kind) {
+            map.mark_written(range, generation, origin);
         }
     }
+}
+
+fn fixed_address(map: &dyn Map, offset: u64, length: u64) -> Result<u64, Refusal> {
+    map.written_address(offset, length).ok_or_else(|| {
+        let is_inside = offset.checked_add(length).is_some_and(|end| end <= map.size());
+        if is_inside { Refusal::Extent } else { Refusal::Size }
+    })
 }

@@ -163,9 +163,14 @@ pub enum SyncScope {
 pub type TruncateGeneration = u64;
 
 /// The extents of one file. Callable from any thread; answers from memory.
+///
+/// A map with this trait alone has a fixed size and fixed extents: writes go in place, into written extents.
 pub trait Map: Send + Sync + 'static {
     /// The mapping at `offset`. Beyond the size there is only allocated space.
     fn map(&self, offset: u64) -> Mapping;
+
+    /// Size in bytes.
+    fn size(&self) -> u64;
 
     /// The address of `length` bytes at `offset`, when they lie in one written extent inside the size: all that
     /// the fast path needs.
@@ -179,25 +184,27 @@ pub trait Map: Send + Sync + 'static {
             _ => None,
         }
     }
+}
 
-    /// Size in bytes.
-    fn size(&self) -> u64;
-
+/// The extents of a file whose size and space change: a file of a volume.
+pub trait ResizableMap: Map {
     /// Allocation unit in bytes, a power of two. A block becomes written as a whole: a write of part of a new
     /// block supplies zeros for the rest.
-    fn block_size(&self) -> u64 {
-        1
-    }
+    fn block_size(&self) -> u64;
 
-    /// True when writes beyond the size extend the file.
-    fn is_resizable(&self) -> bool {
-        false
-    }
+    /// Allocated space in bytes.
+    fn allocated(&self) -> u64;
 
     /// True when writes are refused even though the device accepts them.
-    fn is_read_only(&self) -> bool {
-        false
-    }
+    fn is_read_only(&self) -> bool;
+
+    /// Moves when the file is truncated to 0 without excluding writers. A write that began before counts as
+    /// done before: it leaves nothing. Only where another write to the same range has begun by then may it be
+    /// visible, as one of two concurrent writes.
+    fn generation(&self) -> TruncateGeneration;
+
+    /// The generation and the size in bytes, read at one moment.
+    fn generation_and_size(&self) -> (TruncateGeneration, u64);
 
     /// Allocates what is missing in a range: holes become unwritten extents. Called before the first request of
     /// a write that does not lie in one written extent. Uses up `reservation`, in part also when the call has to be
@@ -208,39 +215,27 @@ pub trait Map: Send + Sync + 'static {
     /// ENOSPC and its like; part of the range may be allocated then.
     fn allocate(
         &self,
-        _range: Range<u64>,
-        _reservation: &mut SpaceReservation,
-        _begun: TruncateGeneration,
-    ) -> Result<AllocOutcome, Errno> {
-        Ok(AllocOutcome::Ready(()))
-    }
+        range: Range<u64>,
+        reservation: &mut SpaceReservation,
+        generation: TruncateGeneration,
+    ) -> Result<AllocOutcome, Errno>;
 
     /// Reserves space for this many bytes, whole blocks, whose place is chosen later. Does not wait: see
     /// [`AllocOutcome`].
     ///
     /// # Errors
     /// ENOSPC and its like, with nothing changed.
-    fn reserve_space(&self, _bytes: u64) -> Result<AllocOutcome<SpaceReservation>, Errno> {
-        Ok(AllocOutcome::Ready(SpaceReservation::default()))
-    }
-
-    /// True if this map is the file's last user: the file has no name and no other handle. From then on the
-    /// file cannot be opened again.
-    fn retire_if_unlinked(&self) -> bool {
-        false
-    }
+    fn reserve_space(&self, bytes: u64) -> Result<AllocOutcome<SpaceReservation>, Errno>;
 
     /// Allocates extents for a range of whole blocks, beside the ones it has now. No map names them yet. Does
     /// not wait: see [`AllocOutcome`].
     ///
     /// # Errors
-    /// EOPNOTSUPP where blocks cannot move; ENOSPC and its like, with nothing changed.
+    /// ENOSPC and its like, with nothing changed.
     fn allocate_out_of_place(
         &self,
-        _range: Range<u64>,
-    ) -> Result<AllocOutcome<OutOfPlaceExtents>, Errno> {
-        Err(Errno::OPNOTSUPP)
-    }
+        range: Range<u64>,
+    ) -> Result<AllocOutcome<OutOfPlaceExtents>, Errno>;
 
     /// Replaces the extents of a range by `reserved`, as written, in one step, and extends the size to the end
     /// of the range. If the file has been truncated to 0 since `generation`, `reserved` stays as it is.
@@ -250,119 +245,78 @@ pub trait Map: Send + Sync + 'static {
     /// ENOSPC and its like, with nothing changed.
     fn swap_extents(
         &self,
-        _range: Range<u64>,
-        _reserved: &mut Option<OutOfPlaceExtents>,
-        _begun: TruncateGeneration,
-    ) -> Result<AllocOutcome, Errno> {
-        Err(Errno::OPNOTSUPP)
-    }
+        range: Range<u64>,
+        reserved: &mut Option<OutOfPlaceExtents>,
+        generation: TruncateGeneration,
+    ) -> Result<AllocOutcome, Errno>;
 
     /// Truncates the file, or extends it by a hole. The caller excludes writers. Before an extension it has
     /// zeroed the last block beyond the old end.
-    ///
-    /// # Errors
-    /// EOPNOTSUPP where sizes are fixed; ENOSPC and its like, with nothing changed.
-    fn set_size(&self, _size: u64) -> Result<(), Errno> {
-        Err(Errno::OPNOTSUPP)
-    }
+    fn set_size(&self, size: u64);
 
     /// Punches a hole of whole blocks. The caller excludes writers.
-    ///
-    /// # Errors
-    /// EOPNOTSUPP where there are no holes; EIO and its like.
-    fn punch_hole(&self, _range: Range<u64>) -> Result<(), Errno> {
-        Err(Errno::OPNOTSUPP)
-    }
+    fn punch_hole(&self, range: Range<u64>);
 
     /// Marks written blocks unwritten, in place. The caller excludes writers.
-    ///
-    /// # Errors
-    /// EOPNOTSUPP where the map has no unwritten state.
-    fn mark_unwritten(&self, _range: Range<u64>) -> Result<(), Errno> {
-        Err(Errno::OPNOTSUPP)
-    }
+    fn mark_unwritten(&self, range: Range<u64>);
 
-    /// Allocated space in bytes.
-    fn allocated(&self) -> u64 {
-        self.size()
-    }
-
-    /// Moves when the file is truncated to 0 without excluding writers. A write that began before counts as
-    /// done before: it leaves nothing. Only where another write to the same range has begun by then may it be
-    /// visible, as one of two concurrent writes.
-    fn generation(&self) -> TruncateGeneration {
-        0
-    }
-
-    /// The generation and the size in bytes, read at one moment.
-    fn generation_and_size(&self) -> (TruncateGeneration, u64) {
-        (self.generation(), self.size())
-    }
+    /// Marks an allocated range written and extends the size to its end, unless the file has been truncated to
+    /// 0 since `generation`.
+    fn mark_written(&self, range: Range<u64>, generation: TruncateGeneration, origin: WriteOrigin);
 
     /// The commit that makes writes durable under the current names and sizes. `None` while only bytes in place
     /// have changed. The future flushes the device itself.
-    fn commit(&self, _what: SyncScope) -> Option<CommitFuture> {
-        None
-    }
+    fn commit(&self, what: SyncScope) -> Option<CommitFuture>;
 
     /// Notes a failed flush: the device may have lost earlier writes, of any writer, and no later flush reports
     /// it again.
-    fn note_flush_failure(&self) {}
+    fn note_flush_failure(&self);
 
     /// True if a flush has failed. Then a later flush that succeeds may have had nothing left to write.
-    fn has_flush_failed(&self) -> bool {
-        false
-    }
+    fn has_flush_failed(&self) -> bool;
 
     /// Notes that buffered writes were lost: write-back failed, and no buffered handle is left. Does not wait.
-    fn note_lost_writes(&self) {}
+    fn note_lost_writes(&self);
 
     /// True if buffered writes were lost and no handle has reported it yet. Returns true once for each loss.
-    fn take_lost_writes(&self) -> bool {
-        false
-    }
+    fn take_lost_writes(&self) -> bool;
+
+    /// True if this map is the file's last user: the file has no name and no other handle. From then on the
+    /// file cannot be opened again.
+    fn retire_if_unlinked(&self) -> bool;
 
     /// The hot extent, which fast reads try first. Called once, when the file is opened. It is as authoritative
     /// as the map itself.
-    fn hot_extent(&self) -> HotExtentReader {
-        HotExtentReader::default()
-    }
+    fn hot_extent(&self) -> HotExtentReader;
 
     /// [`Self::written_address`] for a fast read that missed the hot extent.
     ///
     /// # Errors
     /// [`Refusal::Noted`] when [`Self::note_read`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
-    fn fast_read_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
-        self.written_address(offset, length).ok_or(Refusal::Extent)
-    }
+    fn fast_read_address(&self, offset: u64, length: u64) -> Result<u64, Refusal>;
 
     /// The same for a fast write.
     ///
     /// # Errors
     /// [`Refusal::Noted`] when [`Self::note_write`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
-    fn fast_write_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
-        self.written_address(offset, length).ok_or(Refusal::Extent)
-    }
+    fn fast_write_address(&self, offset: u64, length: u64) -> Result<u64, Refusal>;
 
     /// Notes a read on the slow path: updates the access time.
-    fn note_read(&self) {}
+    fn note_read(&self);
 
     /// Notes that the file is about to change, for every change except a fast write: updates the change time.
     /// The returned future must end before anything is written: it removes privileges that a write strips. If
     /// it fails, nothing is written.
-    fn note_write(&self) -> Option<CommitFuture> {
-        None
-    }
+    fn note_write(&self) -> Option<CommitFuture>;
+}
 
-    /// Marks an allocated range written and extends the size to its end, unless the file has been truncated to
-    /// 0 since `generation`.
-    fn mark_written(&self, _range: Range<u64>, _begun: TruncateGeneration) {}
-
-    /// The same for write-back: the bytes were written to the page cache earlier, and the file keeps the times
-    /// of then.
-    fn mark_written_back(&self, range: Range<u64>, generation: TruncateGeneration) {
-        self.mark_written(range, generation);
-    }
+/// How the bytes of a write came to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteOrigin {
+    /// A direct write: the file's times move now.
+    Direct,
+    /// Write-back: the bytes were written to the page cache earlier, and the file keeps the times of then.
+    Writeback,
 }
 
 /// Kind of a write, for the map.

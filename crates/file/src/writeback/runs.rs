@@ -14,7 +14,7 @@ use uringfs_reactor::{Counter, Operation};
 use crate::io::bounce::{block_size_of, bounce, single_buffer};
 use crate::io::space_wait::allocate_reserved;
 use crate::io::transfer::{Transfer, transfer};
-use crate::map::mapping::WriteKind;
+use crate::map::mapping::{WriteKind, WriteOrigin};
 use crate::state::dirty::{WritebackEnd, WritebackRun};
 use crate::state::file::{File, FileHandle};
 use crate::state::file_cache::{FileCache, bytes_of, folios_around};
@@ -189,7 +189,7 @@ async fn write_run(
         result = result.and(written.map(drop));
     }
     result?;
-    handle.map.mark_written_back(kind, range, run.generation);
+    handle.map.mark_written(kind, range, run.generation, WriteOrigin::Writeback);
     Ok(())
 }
 

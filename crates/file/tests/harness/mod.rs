@@ -3,6 +3,7 @@
 
 #![allow(dead_code)] // each test uses its own part
 
+pub mod block_map;
 #[path = "../../../device/tests/harness/loop_device.rs"]
 pub mod loop_device;
 

@@ -374,9 +374,9 @@ mod tests {
     use crate::namespace::open_options::OpenOptions;
     use crate::namespace::path::Follow;
     use crate::namespace::transaction::BATCH;
-    use crate::open_file::open_file::WriteOrigin;
     use crate::volume::format::FormatOptions;
     use crate::volume::volume::Volume;
+    use uringfs_file::WriteOrigin;
 
     #[test]
     fn an_abandoned_file_frees_its_blocks_while_still_referenced() {

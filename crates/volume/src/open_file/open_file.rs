@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
-use uringfs_file::{ExtentWindow, FileState, HotExtent, Refusal, SyncScope, TruncateGeneration};
+use uringfs_file::{
+    ExtentWindow, FileState, HotExtent, Refusal, SyncScope, TruncateGeneration, WriteOrigin,
+};
 use zerocopy::IntoBytes;
 
 use crate::blocks::{BLOCK, Run};
@@ -51,15 +53,6 @@ struct WriteHints {
     set_id: AtomicBool,
     /// The file may have a `security.capability`, which every write strips.
     capability: AtomicBool,
-}
-
-/// The source of written bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WriteOrigin {
-    /// Written by the caller now, which updates the times.
-    Direct,
-    /// Written back from the page cache. The write to the cache has updated the times.
-    Writeback,
 }
 
 /// The file is not queued for the next commit.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use rustix::io::Errno;
 use uringfs_file::{
     AllocOutcome, AtimeUpdates, CommitFuture, HotExtentReader, Map, Mapping, OutOfPlaceExtents,
-    Place, Refusal, SpaceReservation, SyncScope, TruncateGeneration,
+    Place, Refusal, ResizableMap, SpaceReservation, SyncScope, TruncateGeneration, WriteOrigin,
 };
 use uringfs_reactor::ForkDetector;
 
@@ -16,7 +16,7 @@ use crate::blocks::BLOCK;
 use crate::core::blocking::WaitMode;
 use crate::namespace::credentials::AtimePolicy;
 use crate::namespace::operations::strip_privileges;
-use crate::open_file::open_file::{OpenFile, WriteOrigin};
+use crate::open_file::open_file::OpenFile;
 use crate::space::extent::ExtentState;
 use crate::space::extent_map::ExtentOrHole;
 use crate::volume::volume::Volume;
@@ -99,13 +99,11 @@ impl Map for VolumeMap {
     fn size(&self) -> u64 {
         self.file.snapshot().size()
     }
+}
 
+impl ResizableMap for VolumeMap {
     fn block_size(&self) -> u64 {
         BLOCK
-    }
-
-    fn is_resizable(&self) -> bool {
-        true
     }
 
     fn is_read_only(&self) -> bool {
@@ -116,14 +114,14 @@ impl Map for VolumeMap {
         &self,
         range: Range<u64>,
         reservation: &mut SpaceReservation,
-        begun: TruncateGeneration,
+        generation: TruncateGeneration,
     ) -> Result<AllocOutcome, Errno> {
         self.check_process()?;
         let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
         if self.file.snapshot().extents.is_written(&blocks) && !self.volume.is_read_only() {
             return Ok(AllocOutcome::Ready(()));
         }
-        self.volume.shared.allocate(&self.file, blocks, reservation, begun)
+        self.volume.shared.allocate(&self.file, blocks, reservation, generation)
     }
 
     fn reserve_space(&self, bytes: u64) -> Result<AllocOutcome<SpaceReservation>, Errno> {
@@ -147,26 +145,23 @@ impl Map for VolumeMap {
         &self,
         range: Range<u64>,
         new_blocks: &mut Option<OutOfPlaceExtents>,
-        begun: TruncateGeneration,
+        generation: TruncateGeneration,
     ) -> Result<AllocOutcome, Errno> {
-        self.volume.shared.swap_extents(&self.file, range, new_blocks, begun)
+        self.volume.shared.swap_extents(&self.file, range, new_blocks, generation)
     }
 
-    fn set_size(&self, size: u64) -> Result<(), Errno> {
+    fn set_size(&self, size: u64) {
         self.volume.shared.set_size(&self.file, size);
-        Ok(())
     }
 
-    fn punch_hole(&self, range: Range<u64>) -> Result<(), Errno> {
+    fn punch_hole(&self, range: Range<u64>) {
         let blocks = range.start / BLOCK..range.end / BLOCK;
         self.volume.shared.remove(&self.file, blocks);
-        Ok(())
     }
 
-    fn mark_unwritten(&self, range: Range<u64>) -> Result<(), Errno> {
+    fn mark_unwritten(&self, range: Range<u64>) {
         self.file.mark_unwritten(range.start / BLOCK..range.end / BLOCK);
         self.volume.mark_dirty(&self.file);
-        Ok(())
     }
 
     fn allocated(&self) -> u64 {
@@ -181,12 +176,8 @@ impl Map for VolumeMap {
         self.file.end()
     }
 
-    fn mark_written(&self, range: Range<u64>, begun: TruncateGeneration) {
-        self.volume.mark_written(&self.file, range, begun, WriteOrigin::Direct);
-    }
-
-    fn mark_written_back(&self, range: Range<u64>, begun: TruncateGeneration) {
-        self.volume.mark_written(&self.file, range, begun, WriteOrigin::Writeback);
+    fn mark_written(&self, range: Range<u64>, generation: TruncateGeneration, origin: WriteOrigin) {
+        self.volume.mark_written(&self.file, range, generation, origin);
     }
 
     fn commit(&self, what: SyncScope) -> Option<CommitFuture> {

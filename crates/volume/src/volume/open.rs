@@ -52,7 +52,7 @@ impl Volume {
             }
             map.update_mtime();
         }
-        let file = File::with_map(device, map, lock, options.file);
+        let file = File::with_resizable_map(device, map, lock, options.file);
         if options.direct {
             return Ok(file);
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use uringfs_device::Device;
-use uringfs_file::{CommitFuture, File, SyncScope, TruncateGeneration};
+use uringfs_file::{CommitFuture, File, SyncScope, TruncateGeneration, WriteOrigin};
 use uringfs_reactor::quiescence;
 
 use crate::blocks::BLOCK;
@@ -24,7 +24,7 @@ use crate::namespace::operations::{
 };
 use crate::namespace::path::Follow;
 use crate::namespace::transaction::{Retry, Transaction};
-use crate::open_file::open_file::{OpenFile, WriteOrigin};
+use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::records::overlay::CommitNumber;
 use crate::superblock::SLOTS;
