@@ -1,8 +1,12 @@
 //! Messages from any thread to one reactor, which is notified only when it sleeps.
 //!
-//! The owner announces that it will sleep and then looks again for messages. A sender
-//! posts its message and then looks whether the owner sleeps. A full fence
-//! stands between the two steps on both sides, so at least one sees the other.
+//! The owner announces that it will sleep and then looks again for messages. A sender posts its message and then
+//! looks whether the owner sleeps. A full fence stands between the two steps on both sides, so at least one sees
+//! the other: no wake is lost, and no system call is spent on an owner that is awake.
+//!
+//! Messages wake tasks, run closures, bring a worker's completions, and detach a device: a device that is removed
+//! closes at once for new requests, and each reactor drops its hold when its own requests to that device have
+//! ended.
 
 use uringfs_sync::Mutex;
 use uringfs_sync::atomic::{AtomicBool, Ordering, fence};

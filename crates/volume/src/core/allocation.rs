@@ -1,4 +1,15 @@
-//! Blocks for files: allocated, reserved, swapped and freed, and what to wait for when none are free.
+//! Blocks for files: allocated, reserved, swapped and freed.
+//!
+//! 1. A write that does not lie in one written extent calls `Shared::allocate`. Holes get blocks near the
+//!    file's last ones, or in a region of the file's own, as unwritten extents. The map is a persistent tree, and
+//!    readers have snapshots of it.
+//! 2. If too few blocks are free the caller waits, at most a second, for a commit or for quiescence, and tries
+//!    again. ENOSPC means that nothing more can become free.
+//! 3. When the bytes are on the device `mark_written` makes the extents written and moves the size in a new
+//!    snapshot, with the range locked, and queues the file for the next commit. The largest written extent is
+//!    published as the hot extent; a file of many extents also has an extent cache.
+//! 4. Freed blocks are pending until the commit that frees them is durable and every reactor has been quiescent
+//!    since (`release`). Then they are discarded, if the volume does that, and allocatable.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};

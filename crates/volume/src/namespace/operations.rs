@@ -1,4 +1,18 @@
 //! The operations on names, each a closure that runs in a [`Transaction`] and may run again.
+//!
+//! The life of a create, as an example:
+//!
+//! 1. `with_retries` (`core/retry.rs`) runs [`find_or_make`] under the volume's lock, on records in memory: the
+//!    overlay of uncommitted changes, then the record cache.
+//! 2. The transaction walks the path (`namespace/path.rs`). At a record that is not in memory it stops. The lock
+//!    is released, the catalog is read, by this thread or, for a task, by the catalog thread, and the transaction
+//!    runs again. Changes that are committed meanwhile are merged into what was read.
+//! 3. It makes the checks of the system call and notes three records: the name, the inode, and the directory's
+//!    inode. The group and the ACL are inherited (`namespace/inherit.rs`).
+//! 4. The catalog's room for the next commit is reserved (`core/catalog_preallocation.rs`); a full catalog waits
+//!    for a commit, or fails with ENOSPC. Then all three records go into the overlay in one step, and every
+//!    caller sees the file.
+//! 5. Nothing has been written. The next commit does that: at a sync, or when many records wait.
 
 use rustix::io::Errno;
 
