@@ -79,7 +79,7 @@ fn an_incomplete_cache_is_an_error_that_names_what_to_remove() {
     let fakes = FakePrograms::with_cache();
     fakes.add("qemu-system-x86_64", "exit 1");
     let guest = fakes.cache().join("guest");
-    let redo = format!("remove {} to fetch it anew", guest.display());
+    let redo = format!("remove {} to fetch it again", guest.display());
     fs::write(guest.join("manifest.json"), r#"{"packages": []}"#).unwrap();
     fails(&fakes, &[], 1, &format!("{redo}: no kernel in it"));
     fs::remove_file(guest.join("tools/sbin/losetup")).unwrap();
