@@ -51,7 +51,7 @@ pub struct Ring<T: Transfer> {
     forks: u32,
     polled: bool,
     notifier: Notifier,
-    /// Found by [`Self::reap`], and not returned by [`Self::event`] yet.
+    /// Completions that [`Self::reap`] found and [`Self::event`] has not returned.
     events: VecDeque<Event>,
     counters: RawCounters,
     _owned_by_thread: PhantomData<*const ()>,
@@ -132,8 +132,8 @@ impl<T: Transfer> Ring<T> {
         self.files.remove(&self.io, index)
     }
 
-    /// Reserves a slot and a submission entry for one transfer. `None` without a free
-    /// slot or entry, and in the child of a fork.
+    /// Reserves a slot and a submission entry for one transfer. Submits, by a system call, when the
+    /// submission queue is full. `None` without a free slot or entry, and in the child of a fork.
     #[inline(always)]
     pub fn sqe_slot(&mut self) -> Option<SqeSlot<'_, T>> {
         let slot = self.transfers.free_slot()?;
@@ -160,8 +160,8 @@ impl<T: Transfer> Ring<T> {
         self.queued < all || self.submit_below(all)
     }
 
-    /// Pushes a transfer, or returns it when the ring is full or its file index is
-    /// empty. It reaches the kernel with the next [`Self::enter`].
+    /// Pushes a transfer, or returns it when the ring is full or no file is installed at
+    /// its index. It reaches the kernel with the next [`Self::enter`].
     #[inline]
     pub fn push(&mut self, transfer: T) -> Result<(), T> {
         if self.files.slot(transfer.file()) == FileSlot::ABSENT {
@@ -252,8 +252,7 @@ impl<T: Transfer> Ring<T> {
 
     /// Submits all pushed entries, and waits until at least `wait` completions are
     /// available or `timeout` has passed. Does not wait if `wait` is 0, or if
-    /// cancels are left that found no free entry: it lets the kernel finish the work
-    /// that is ready, and returns.
+    /// cancels are left that found no free entry: it runs pending task work (GETEVENTS) and returns.
     ///
     /// # Errors
     /// ECHILD in the child of a fork: the ring belongs to the parent. Any other error

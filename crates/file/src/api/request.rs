@@ -61,7 +61,7 @@ impl FileRequest {
     /// Starts it as a task of this reactor.
     ///
     /// # Errors
-    /// As [`ReactorCore::admit`], with the memory.
+    /// As [`ReactorCore::admit_operation`], with the memory.
     pub(crate) fn start(
         self,
         inner: &Rc<ReactorCore>,
@@ -81,7 +81,7 @@ impl FileRequest {
         let (request, sender) = match (self.fast_op(), self.payload) {
             (Some(op), Payload::Buffer(buffer)) => {
                 let handle = &*self.file.handle;
-                if let Err(error) = attach_first(inner, handle) {
+                if let Err(error) = ensure_attached(inner, handle) {
                     return sender.refuse(error, Payload::Buffer(buffer));
                 }
                 match push_fast_awaited(inner, handle, op, buffer, self.offset, sender) {
@@ -120,7 +120,7 @@ impl FileRequest {
         }
     }
 
-    /// Counts why a read is not one for the fast path by its form alone.
+    /// Counts the reason if its form alone (several buffers, a deadline) excludes a read from the fast path.
     pub(crate) fn count_refusal(&self, inner: &ReactorCore) {
         match (self.kind, &self.payload) {
             (OpKind::Read, Payload::Buffers(_)) => inner.count(Counter::FastPathVectored),
@@ -129,7 +129,7 @@ impl FileRequest {
         }
     }
 
-    /// Starts what is counted in. Inlined where the kind is known, so that it is not asked twice.
+    /// Starts it after its admission. Inlined where the kind is known, so that it is matched once.
     #[inline(always)]
     pub(crate) fn start_admitted(
         self,
@@ -221,11 +221,11 @@ fn push_fast_awaited(
     offset: u64,
     sender: ResultSender,
 ) -> Result<(), (ResultSender, Buffer)> {
-    let place = |buffer: &Buffer| match op {
+    let locate = |buffer: &Buffer| match op {
         Op::Read => fast_path::read(handle, buffer, offset),
         _ => fast_path::write(handle, buffer, offset),
     };
-    match inner.push_fast_awaited(handle.index, op, buffer, sender, place) {
+    match inner.push_fast_awaited(handle.index, op, buffer, sender, locate) {
         Ok(()) => {
             inner.count(if op == Op::Read {
                 Counter::FastPathTaken
@@ -253,7 +253,7 @@ fn push_fast_awaited(
 ///
 /// # Errors
 /// ECHILD in the child of a fork, ENODEV when the device is closed, errors of attaching.
-pub(crate) fn attach_first(inner: &ReactorCore, handle: &FileHandle) -> Result<bool, Errno> {
+pub(crate) fn ensure_attached(inner: &ReactorCore, handle: &FileHandle) -> Result<bool, Errno> {
     if inner.is_forked() {
         return Err(Errno::CHILD);
     }

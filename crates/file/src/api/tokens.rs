@@ -10,7 +10,7 @@ use uringfs_reactor::{Counter, PushError, Reactor, Requester, SubmitError, Token
 use rustix::io::Errno;
 
 use crate::api::operation::FileOp;
-use crate::api::request::{FileRequest, OpKind, attach_first};
+use crate::api::request::{FileRequest, OpKind, ensure_attached};
 use crate::buffered::read as buffered;
 use crate::direct::fast_path;
 use crate::map::refusal::Refusal;
@@ -63,9 +63,9 @@ impl Tokens for Reactor {
     ) -> Result<(), SubmitError> {
         let handle = &*file.handle;
         let inner = self.inner();
-        let place = |buffer: &Buffer| fast_path::read(handle, buffer, offset);
+        let locate = |buffer: &Buffer| fast_path::read(handle, buffer, offset);
         let tag = Tag(token.get());
-        match inner.push_fast(handle.index, Op::Read, buffer, tag, place) {
+        match inner.push_fast(handle.index, Op::Read, buffer, tag, locate) {
             Ok(()) => {
                 inner.count(Counter::FastPathTaken);
                 Ok(())
@@ -87,9 +87,9 @@ impl Tokens for Reactor {
     ) -> Result<(), SubmitError> {
         let handle = &*file.handle;
         let inner = self.inner();
-        let place = |buffer: &Buffer| fast_path::write(handle, buffer, offset);
+        let locate = |buffer: &Buffer| fast_path::write(handle, buffer, offset);
         let tag = Tag(token.get());
-        match inner.push_fast(handle.index, Op::Write, buffer, tag, place) {
+        match inner.push_fast(handle.index, Op::Write, buffer, tag, locate) {
             Ok(()) => {
                 inner.count(Counter::WriteUnlocked);
                 Ok(())
@@ -130,7 +130,7 @@ fn read_unpushed(
     let (mut buffer, refusal) = match unpushed {
         PushError::NotEligible(buffer, refusal) => (buffer, refusal),
         PushError::QueueFull(buffer) => {
-            return retry_attached(reactor, file, buffer, |buffer| {
+            return attach_and_retry(reactor, file, buffer, |buffer| {
                 reactor.read(file, buffer, offset, token)
             });
         }
@@ -158,21 +158,20 @@ fn write_unpushed(
             let kind = OpKind::Write(Durability::Volatile);
             start_task(reactor, file, kind, buffer, offset, token)
         }
-        PushError::QueueFull(buffer) => retry_attached(reactor, file, buffer, |buffer| {
+        PushError::QueueFull(buffer) => attach_and_retry(reactor, file, buffer, |buffer| {
             reactor.write(file, buffer, offset, token)
         }),
     }
 }
 
-/// Tries again where the first use of the device on this reactor has attached it just now. EAGAIN where the
-/// queue is full.
-fn retry_attached(
+/// Attaches the device if this reactor has not, and tries again. If it was attached the queue is full: EAGAIN.
+fn attach_and_retry(
     reactor: &Reactor,
     file: &File,
     buffer: Buffer,
     again: impl FnOnce(Buffer) -> Result<(), SubmitError>,
 ) -> Result<(), SubmitError> {
-    match attach_first(reactor.inner(), &file.handle) {
+    match ensure_attached(reactor.inner(), &file.handle) {
         Ok(true) => again(buffer),
         Ok(false) => Err(SubmitError { error: Errno::AGAIN, payload: Payload::Buffer(buffer) }),
         Err(error) => Err(SubmitError { error, payload: Payload::Buffer(buffer) }),
@@ -180,7 +179,7 @@ fn retry_attached(
 }
 
 /// The slow path of a transfer. Inlined where the kind is known, so that it is not asked twice; clones the
-/// file only for a request that is permit.
+/// file only once the request is admitted.
 #[inline(always)]
 fn start_task(
     reactor: &Reactor,

@@ -1,7 +1,7 @@
 //! The fast path: a small aligned read or overwrite inside one written extent is one request and completes
 //! inline. No task, no state machine, no allocation.
 //!
-//! A refusal is counted by its reason and takes the slow path.
+//! Everything else takes the slow path. A refused direct read is counted by its reason.
 
 use uringfs_buffer::Buffer;
 use uringfs_reactor::{Counter, ReactorCore};
@@ -9,8 +9,8 @@ use uringfs_reactor::{Counter, ReactorCore};
 use crate::map::refusal::Refusal;
 use crate::state::file::FileHandle;
 
-/// The device address of a read that is eligible for the fast path. The caller has counted it in for
-/// quiescence, so the extent stays allocated until the read has ended.
+/// The device address of a read that is eligible for the fast path. The caller has entered the
+/// epoch, so the extent stays allocated until the read has ended.
 #[inline(always)]
 pub(crate) fn read(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Result<u64, Refusal> {
     let length = eligible_length(handle, handle.fast_read_limit, buffer, offset)?;
@@ -20,8 +20,8 @@ pub(crate) fn read(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Result<
     handle.map.fast_read_address(offset, length)
 }
 
-/// The same for an overwrite while the bias holds. A writer that excludes it revokes the bias first and then
-/// waits for everything counted in.
+/// The same for an overwrite while the bias holds. A writer that must exclude overwrites first revokes the bias,
+/// then waits for quiescence.
 #[inline(always)]
 pub(crate) fn write(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Result<u64, Refusal> {
     if !handle.state.is_biased() {
@@ -55,7 +55,7 @@ fn eligible_length(
     Ok(length)
 }
 
-/// Counts why a direct read was refused. A closed device is no such reason.
+/// Counts why a direct read was refused. A closed device is not counted.
 #[cold]
 pub(crate) fn count_refusal(inner: &ReactorCore, handle: &FileHandle, refusal: Refusal) {
     if handle.cache.is_some() {
@@ -67,7 +67,7 @@ pub(crate) fn count_refusal(inner: &ReactorCore, handle: &FileHandle, refusal: R
         Refusal::Alignment => Counter::FastPathAlignment,
         Refusal::Size => Counter::FastPathSize,
         Refusal::Dirty => Counter::FastPathDirty,
-        Refusal::Noted => Counter::FastPathAtime,
+        Refusal::NeedsUpdate => Counter::FastPathAtime,
         Refusal::Extent => Counter::FastPathExtent,
         Refusal::Closed | Refusal::Locked => return,
     });

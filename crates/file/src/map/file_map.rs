@@ -202,7 +202,7 @@ impl FileMap {
     /// See [`ResizableMap::fast_read_address`].
     #[inline(always)]
     pub(crate) fn fast_read_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
-        // Each arm returns by itself: a joined result would be tested twice.
+        // Each arm returns its own error with `?`: a joined result would be tested twice.
         Ok(match self {
             FileMap::Linear(linear) => {
                 linear.written_address(offset, length).ok_or(Refusal::Size)?

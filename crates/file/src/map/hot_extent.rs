@@ -1,8 +1,8 @@
-//! The hot extent: the extent that most reads of a file need, in a few words, so that most reads skip the map.
+//! The hot extent: the extent that most reads of a file need, in three atomics, so that most reads skip the map.
 //!
 //! It is a sequence lock of atomics. Readers write nothing. A reader goes to the map when the words are
 //! changing, when the bytes lie elsewhere, or when an access time update is due. A writer publishes another
-//! window before it retires what the last window named (see [`uringfs_reactor::Domain`]), as with any map.
+//! window before it retires what the previous window named (see [`uringfs_reactor::Domain`]), as with any map.
 
 use std::sync::Arc;
 

@@ -166,7 +166,7 @@ pub type TruncateGeneration = u64;
 ///
 /// A map with this trait alone has a fixed size and fixed extents: writes go in place, into written extents.
 pub trait Map: Send + Sync + 'static {
-    /// The mapping at `offset`. Beyond the size there is only allocated space.
+    /// The mapping at `offset`. Beyond the size: preallocated extents, a hole, or length 0.
     fn map(&self, offset: u64) -> Mapping;
 
     /// Size in bytes.
@@ -198,17 +198,16 @@ pub trait ResizableMap: Map {
     /// True when writes are refused even though the device accepts them.
     fn is_read_only(&self) -> bool;
 
-    /// Moves when the file is truncated to 0 without excluding writers. A write that began before counts as
-    /// done before: it leaves nothing. Only where another write to the same range has begun by then may it be
-    /// visible, as one of two concurrent writes.
+    /// Incremented by each truncation to 0 that does not exclude writers. Writes in flight count as earlier: their
+    /// data is discarded, unless a concurrent write to the same range has begun.
     fn generation(&self) -> TruncateGeneration;
 
     /// The generation and the size in bytes, read at one moment.
     fn generation_and_size(&self) -> (TruncateGeneration, u64);
 
     /// Allocates what is missing in a range: holes become unwritten extents. Called before the first request of
-    /// a write that does not lie in one written extent. Uses up `reservation`, in part also when the call has to be
-    /// repeated. Changes nothing if the file has been truncated to 0 since `generation`. Does not wait: see
+    /// a write that does not lie in one written extent. Consumes `reservation`; a call that must be
+    /// repeated may already have consumed part. Changes nothing if the file has been truncated to 0 since `generation`. Does not wait: see
     /// [`AllocOutcome`].
     ///
     /// # Errors
@@ -281,8 +280,8 @@ pub trait ResizableMap: Map {
     /// True if buffered writes were lost and no handle has reported it yet. Returns true once for each loss.
     fn take_lost_writes(&self) -> bool;
 
-    /// True if this map is the file's last user: the file has no name and no other handle. From then on the
-    /// file cannot be opened again.
+    /// Retires the file if this is its last user, with no name and no other handle: it cannot be opened again.
+    /// True if it did.
     fn retire_if_unlinked(&self) -> bool;
 
     /// The hot extent, which fast reads try first. Called once, when the file is opened. It is as authoritative
@@ -292,13 +291,13 @@ pub trait ResizableMap: Map {
     /// [`Self::written_address`] for a fast read that missed the hot extent.
     ///
     /// # Errors
-    /// [`Refusal::Noted`] when [`Self::note_read`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
+    /// [`Refusal::NeedsUpdate`] when [`Self::note_read`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
     fn fast_read_address(&self, offset: u64, length: u64) -> Result<u64, Refusal>;
 
     /// The same for a fast write.
     ///
     /// # Errors
-    /// [`Refusal::Noted`] when [`Self::note_write`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
+    /// [`Refusal::NeedsUpdate`] when [`Self::note_write`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
     fn fast_write_address(&self, offset: u64, length: u64) -> Result<u64, Refusal>;
 
     /// Notes a read on the slow path: updates the access time.

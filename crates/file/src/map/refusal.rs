@@ -18,6 +18,6 @@ pub enum Refusal {
     Size,
     /// It does not lie in one written extent.
     Extent,
-    /// The map has to note it: a time changes, or a write strips privileges.
-    Noted,
+    /// The inode needs an update first: a time changes, or a write strips privileges.
+    NeedsUpdate,
 }

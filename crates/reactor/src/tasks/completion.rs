@@ -52,7 +52,7 @@ impl Effect {
     }
 }
 
-/// The completion of a token operation. It is the cache line that the request lived in, handed on without a copy.
+/// The completion of a token operation. It is the cache line that the request lived in, copied once.
 pub struct Completion {
     request: Request,
 }

@@ -343,7 +343,7 @@ impl OpenFile {
         })
     }
 
-    /// Truncates to zero with writes in flight: see [`uringfs_file::Map::generation`].
+    /// Truncates to zero with writes in flight: see [`uringfs_file::ResizableMap::generation`].
     pub(crate) fn truncate_to_zero(&self) -> Vec<Run> {
         self.change(|map, size, uncommitted| {
             self.truncations.fetch_add(1, Ordering::Release);

@@ -214,7 +214,7 @@ impl ResizableMap for VolumeMap {
     fn fast_read_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
         let end = offset.checked_add(length).ok_or(Refusal::Size)?;
         if self.is_atime_due() {
-            return Err(Refusal::Noted);
+            return Err(Refusal::NeedsUpdate);
         }
         self.file.address_beyond_hot_extent(offset, end)
     }
@@ -222,7 +222,7 @@ impl ResizableMap for VolumeMap {
     #[inline]
     fn fast_write_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
         if self.file.is_mtime_due() || self.must_strip_privileges() || self.fork.is_forked() {
-            return Err(Refusal::Noted);
+            return Err(Refusal::NeedsUpdate);
         }
         self.file.address(offset, offset.checked_add(length).ok_or(Refusal::Size)?)
     }
