@@ -47,8 +47,9 @@ unsafe impl Transfer for Request {
     }
 }
 
-/// True for operations that a ring executes: reads, writes and flushes. For the
-/// others the kernel has no request that does not block.
+/// True for operations that a ring executes: reads, writes and flushes. Zeroing has no request
+/// that does not block, and discards have none before Linux 6.12 (`BLOCK_URING_CMD_DISCARD`,
+/// which is not used): the back end executes both in a call.
 #[inline]
 pub fn supports(op: Op) -> bool {
     matches!(op, Op::Read | Op::Write | Op::Flush)
