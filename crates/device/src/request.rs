@@ -278,7 +278,7 @@ impl fmt::Debug for Request {
 
 /// A completed step of a request. [`Request::advance`] decides whether the request has ended.
 #[derive(Debug)]
-pub struct Completion {
+pub struct StepCompletion {
     /// The request, memory included.
     pub request: Request,
     /// The bytes that this step moved, or its error.

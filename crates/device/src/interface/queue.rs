@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use crate::request::{Completion, Request, Tag};
+use crate::request::{Request, StepCompletion, Tag};
 
 /// The time at which a queue will have something to reap.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub trait Queue {
     fn submit(&mut self) -> Result<(), Errno>;
 
     /// A completed step, if there is one. Never waits.
-    fn reap(&mut self) -> Option<Completion>;
+    fn reap(&mut self) -> Option<StepCompletion>;
 
     /// Requests pushed and not reaped.
     fn in_flight(&self) -> usize;
