@@ -5,7 +5,8 @@
 pub struct Geometry {
     /// The size of the device.
     pub size: u64,
-    /// Addresses and lengths of requests must be multiples of this.
+    /// The device's logical block size, which may be 512. Addresses and lengths of requests must be multiples of this.
+    /// Elsewhere a "block" is 4096 bytes.
     pub block_size: u32,
     /// The smallest write for which the device reads nothing first; 4096 on "512e" drives.
     pub physical_block_size: u32,

@@ -12,7 +12,7 @@ use crate::failure::{Failure, FailureListener, Listeners};
 use crate::geometry::Geometry;
 use crate::index::{self, DeviceIndex, MAX_DEVICES};
 use crate::interface::backend::{Backend, KernelTarget};
-use crate::interface::choice::QueueChoice;
+use crate::interface::calibration::Calibration;
 use crate::request::Request;
 
 /// A callback that is called once, when a device closes.
@@ -25,7 +25,7 @@ pub struct DeviceInner {
     backend: Box<dyn Backend>,
     closed: AtomicBool,
     on_close: Mutex<Vec<OnClose>>,
-    choice: OnceLock<QueueChoice>,
+    calibration: OnceLock<Calibration>,
     listeners: Listeners,
 }
 
@@ -47,7 +47,7 @@ impl DeviceInner {
             backend,
             closed: AtomicBool::new(false),
             on_close: Mutex::default(),
-            choice: OnceLock::new(),
+            calibration: OnceLock::new(),
             listeners: Listeners::default(),
         })
     }
@@ -83,8 +83,8 @@ impl DeviceInner {
     }
 
     /// The queue chosen for this device, set when the first reactor has calibrated.
-    pub fn choice(&self) -> &OnceLock<QueueChoice> {
-        &self.choice
+    pub fn calibration(&self) -> &OnceLock<Calibration> {
+        &self.calibration
     }
 
     /// True when the device accepts no more requests.

@@ -39,6 +39,6 @@ pub use inner::DeviceInner;
 pub use interface::backend::{Access, Backend, KernelTarget};
 pub use interface::kind::QueueKind;
 pub use interface::queue::{Queue, Ready};
-pub use request::{Completion, Durability, MAX_SEGMENTS, Op, Payload, Progress, Request, Tag};
+pub use request::{Durability, MAX_SEGMENTS, Op, Payload, Progress, Request, StepCompletion, Tag};
 pub use rustix::io::Errno;
 pub use target::Target;

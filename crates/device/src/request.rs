@@ -79,7 +79,8 @@ pub struct Request {
     pub address: u64,
     /// The issuer's id of this request.
     pub tag: Tag,
-    /// Bytes done so far, since a transfer may take several steps; after a failure, the errno.
+    /// Bytes done by earlier steps, since a transfer may take several. Once it has ended (`state`): the bytes of a
+    /// `Short` request, the errno of a `Failed` or `Refused` one.
     done: u64,
     /// Which device.
     pub device: DeviceIndex,
@@ -88,8 +89,8 @@ pub struct Request {
     /// The guarantee of its completion.
     pub durability: Durability,
     retries: u8,
-    /// True if its issuer has cancelled it: ECANCELED is then its result, and not
-    /// an interruption to retry.
+    /// Set by [`Queue::cancel`](crate::Queue::cancel), and by a reactor that cancels in its rings. ECANCELED is then
+    /// its result; without it [`Self::advance`] retries ECANCELED.
     pub cancelled: bool,
     /// A byte of the issuer: the slot of the epoch that the request belongs to. This crate only carries it.
     pub epoch_slot: u8,
@@ -102,7 +103,7 @@ pub struct Request {
 enum RequestState {
     /// Never given to a queue.
     New,
-    /// Given to a queue. If it has ended, then with all its bytes: the usual case
+    /// Given to a queue, and either still there or ended in full: the usual end
     /// needs no update.
     Issued,
     /// Ended with the bytes in `done`.
@@ -277,7 +278,7 @@ impl fmt::Debug for Request {
 
 /// A completed step of a request. [`Request::advance`] decides whether the request has ended.
 #[derive(Debug)]
-pub struct Completion {
+pub struct StepCompletion {
     /// The request, memory included.
     pub request: Request,
     /// The bytes that this step moved, or its error.

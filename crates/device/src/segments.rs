@@ -1,5 +1,5 @@
-//! The memory of a request that is still to transfer, segment by segment, for the
-//! queues and back ends that work in the calling process.
+//! The part of a request's memory that is not yet transferred, segment by segment, for
+//! the queues and back ends that work in the calling process.
 
 use uringfs_buffer::Buffer;
 

@@ -73,8 +73,12 @@ impl FromStr for Target {
     fn from_str(text: &str) -> io::Result<Target> {
         let with_target = |what: String| invalid(format!("target '{text}': {what}"));
         match text.split_once(':') {
-            Some(("memory", size)) => Ok(Target::Memory(whole_sectors(size).map_err(with_target)?)),
-            Some(("null", size)) => Ok(Target::Null(whole_sectors(size).map_err(with_target)?)),
+            Some(("memory", size)) => {
+                Ok(Target::Memory(whole_blocks_of_512(size).map_err(with_target)?))
+            }
+            Some(("null", size)) => {
+                Ok(Target::Null(whole_blocks_of_512(size).map_err(with_target)?))
+            }
             Some(("sim", rest)) => sim(rest).map_err(with_target),
             _ if text.is_empty() => Err(invalid("a target is missing; name a file".into())),
             _ => Ok(Target::Path(text.into())),
@@ -103,14 +107,14 @@ const OPTIONS: [&str; 9] =
 
 fn sim(rest: &str) -> Result<Target, String> {
     let mut options_text = rest.split(',');
-    let size = whole_sectors(options_text.next().unwrap_or_default())?;
+    let size = whole_blocks_of_512(options_text.next().unwrap_or_default())?;
     // Recording costs a copy of each write. Only tests need it.
     let mut options = SimOptions::new(size).recording(Recording::Off);
     let mut rules = Vec::new();
     for option in options_text {
         let (name, value) =
-            option.split_once('=').ok_or_else(|| format!("'{option}' is no OPTION=VALUE"))?;
-        let bad_value = || format!("'{value}' is no value for {name}");
+            option.split_once('=').ok_or_else(|| format!("'{option}' is not OPTION=VALUE"))?;
+        let bad_value = || format!("'{value}' is not a value for {name}");
         options = match name {
             "latency" => {
                 let (min, max) = value.split_once('-').unwrap_or((value, value));
@@ -132,7 +136,7 @@ fn sim(rest: &str) -> Result<Target, String> {
                     }
                     options.block_size(block as u32)
                 }
-                _ => return Err(format!("block {value} is no power of two from 512 to 64K")),
+                _ => return Err(format!("block {value} is not a power of two from 512 to 64K")),
             },
             "cache" => options.cache(match value {
                 "none" => WriteCache::None,
@@ -141,8 +145,8 @@ fn sim(rest: &str) -> Result<Target, String> {
                 _ => return Err(format!("cache is none, fua or volatile, not '{value}'")),
             }),
             "flush" => options.flush_mode(match value {
-                "kept" => FlushMode::Honest,
-                "broken" => FlushMode::Lying,
+                "kept" => FlushMode::Kept,
+                "broken" => FlushMode::Broken,
                 _ => return Err(format!("flush is kept or broken, not '{value}'")),
             }),
             "record" => options.recording(match value {
@@ -168,7 +172,7 @@ fn sim(rest: &str) -> Result<Target, String> {
     Ok(Target::Sim(options, rules))
 }
 
-fn whole_sectors(text: &str) -> Result<u64, String> {
+fn whole_blocks_of_512(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         size if size.is_multiple_of(512) => Ok(size),
         size => Err(format!("{size} bytes are not whole blocks of 512")),
@@ -176,7 +180,7 @@ fn whole_sectors(text: &str) -> Result<u64, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let bad_value = || format!("'{text}' is no time; write one like 80us, 1ms or 2s");
+    let bad_value = || format!("'{text}' is not a time; write one like 80us, 1ms or 2s");
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let number: u64 = digits.parse().map_err(|_| bad_value())?;
     Ok(match &text[digits.len()..] {
@@ -238,7 +242,7 @@ mod tests {
         assert!(error("sim:1m,latencey=1us").contains("did you mean 'latency'"));
         assert!(error("sim:1m,unit=1").contains("did you mean 'units'"));
         assert!(error("sim:1m,latency=61s").contains("60s"));
-        assert!(error("sim:1m,latency=5").contains("no time"));
+        assert!(error("sim:1m,latency=5").contains("not a time"));
         assert!(error("sim:1m,units=0").contains("units"));
         assert!(error("sim:1m,block=1000").contains("power of two"));
         assert!(error("sim:5k,block=4k").contains("whole blocks"));

@@ -115,8 +115,8 @@ fn tears_are_at_sectors_and_nowhere_else() {
 }
 
 #[test]
-fn a_lying_flush_loses_writes() {
-    let disk = Disk::new(SimOptions::new(SIZE).flush_mode(FlushMode::Lying));
+fn a_broken_flush_loses_writes() {
+    let disk = Disk::new(SimOptions::new(SIZE).flush_mode(FlushMode::Broken));
     disk.fill(0, 1);
     disk.run(disk.write(1, 2).durable()).unwrap();
     assert_eq!(disk.run(disk.flush()), Ok(0));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When, WriteCache};
 use uringfs_device::{
-    Backend, Clock, Completion, Device, Errno, Op, Payload, Ready, Request, Tag, VirtualClock,
+    Backend, Clock, Device, Errno, Op, Payload, Ready, Request, StepCompletion, Tag, VirtualClock,
 };
 
 const SIZE: u64 = 1 << 20;
@@ -192,7 +192,7 @@ fn run_for(options: SimOptions, depth: usize, total: usize) -> Duration {
         if let Ready::At(time) = queue.ready() {
             clock.advance_to(time);
         }
-        while let Some(Completion { result, .. }) = queue.reap() {
+        while let Some(StepCompletion { result, .. }) = queue.reap() {
             assert_eq!(result, Ok(512));
             ended += 1;
         }
@@ -286,7 +286,7 @@ fn trace(seed: u64) -> Trace {
             if let Ready::At(time) = queue.ready() {
                 clock.advance_to(time);
             }
-            let Completion { request, result } = queue.reap().expect("it is time");
+            let StepCompletion { request, result } = queue.reap().expect("it is time");
             ended.push((request.tag.0, result));
         }
     }

@@ -42,7 +42,8 @@ pub struct ReactorOptions {
     pub polled: bool,
     /// `ring.require`: the lowest tier to start on.
     pub require: Require,
-    /// `reactor.depth`: the maximum of requests in flight in each queue, 1 to 16384.
+    /// `reactor.depth`: the maximum of requests in flight in each queue, and of operations that have not ended (EAGAIN
+    /// beyond it), 1 to 16384.
     pub depth: u32,
     /// `reactor.spin_us`: how long to look for messages of the completion worker before sleeping.
     pub spin_us: u32,

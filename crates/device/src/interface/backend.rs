@@ -44,7 +44,7 @@ pub trait Backend: Send + Sync + 'static {
     fn perform(&self, request: &mut Request) -> Result<u32, Errno>;
 
     /// A queue of its own, for a back end that decides when its requests
-    /// complete. Other queues then do not serve it.
+    /// complete. The reactor then uses no other queue.
     fn own_queue(&self, _depth: usize) -> Option<Box<dyn Queue>> {
         None
     }

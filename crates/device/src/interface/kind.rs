@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-/// The kind of a queue. `Ring`, `Aio` and `Threads` are the tiers, best first; `Sync`
-/// is for devices that complete within the call.
+/// The kind of a queue. `Ring` (two tiers: with every feature of io_uring, and without some), `Aio` and
+/// `Threads` are the tiers, best first. `Sync`, which works on every tier, is for devices that complete within the call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum QueueKind {
     /// The fastest of the others on this device, found by measuring.

@@ -2,8 +2,8 @@
 
 // The trait of every back end.
 pub(crate) mod backend;
-// The queue that calibration has chosen for a device.
-pub(crate) mod choice;
+// The result of a device's calibration.
+pub(crate) mod calibration;
 // The names of the queues.
 pub(crate) mod kind;
 // The trait of every queue.

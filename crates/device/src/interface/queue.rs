@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use crate::request::{Completion, Request, Tag};
+use crate::request::{Request, StepCompletion, Tag};
 
 /// The time at which a queue will have something to reap.
 #[derive(Clone, Copy, Debug)]
 pub enum Ready<'a> {
-    /// Never: nothing is in flight.
+    /// Never: nothing is submitted and unreaped. Requests that are only pushed do not count.
     Never,
     /// Now.
     Now,
@@ -22,31 +22,31 @@ pub enum Ready<'a> {
 
 /// Carries the requests of one reactor to one device, or to several.
 pub trait Queue {
-    /// Takes a request. A full queue returns it as the error.
+    /// Takes a request, and may already start it. A full queue returns it as the error.
     fn push(&mut self, request: Request) -> Result<(), Request>;
 
     /// Starts all pushed requests.
     ///
     /// # Errors
-    /// The kernel's error when it accepts no requests at all. A single refused
-    /// request completes with its own error instead.
+    /// The kernel's error when it accepts no requests at all. What it has not taken stays pushed, for the next
+    /// call. A single refused request completes with its own error instead.
     fn submit(&mut self) -> Result<(), Errno>;
 
     /// A completed step, if there is one. Never waits.
-    fn reap(&mut self) -> Option<Completion>;
+    fn reap(&mut self) -> Option<StepCompletion>;
 
     /// Requests pushed and not reaped.
     fn in_flight(&self) -> usize;
 
-    /// Requests to cancel the requests with this tag. Each still completes exactly
-    /// once, as done or with ECANCELED.
+    /// Asks for the end of the requests with this tag, and sets their [`Request::cancelled`]. Each still completes
+    /// exactly once: as done, or with ECANCELED, EINTR or EAGAIN.
     fn cancel(&mut self, tag: Tag);
 
     /// When there will be something to reap.
     fn ready(&self) -> Ready<'_>;
 
     /// The number of system calls so far to start, execute, reap and cancel requests, in all threads.
-    /// Calls to sleep and to wake another thread are not counted. A discard or zeroing that the back end
-    /// of a file executes counts as one call.
+    /// Calls to sleep, and futex calls that wake a thread, are not counted; writes and reads of a notifier
+    /// are. A discard or zeroing that the back end of a file executes counts as one call.
     fn system_calls(&self) -> u64;
 }

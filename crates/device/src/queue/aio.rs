@@ -22,7 +22,7 @@ use self::context::{Context, ControlBlock, RESFD};
 use crate::inner::DeviceInner;
 use crate::interface::backend::KernelTarget;
 use crate::interface::queue::{Queue, Ready};
-use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
+use crate::request::{Durability, Op, Payload, Request, StepCompletion, Tag};
 
 const PREAD: u16 = 0;
 const PWRITE: u16 = 1;
@@ -42,7 +42,7 @@ pub struct AioQueue {
     /// The requests, from push to reap, each with its control block. io_cancel
     /// identifies a request by the address of its control block, so that stays in place.
     slots: Box<[Option<Request>]>,
-    blocks: Box<[ControlBlock]>,
+    iocbs: Box<[ControlBlock]>,
     free: Vec<u32>,
     /// Slots pushed and not submitted.
     pushed: Vec<u32>,
@@ -51,8 +51,8 @@ pub struct AioQueue {
     /// The control blocks and vectors of the batch that is being submitted; kept to reuse their memory.
     batch: Vec<*mut ControlBlock>,
     vectors: Vec<libc::iovec>,
-    /// Completed without the kernel.
-    ended: VecDeque<Completion>,
+    /// Completed, without the kernel.
+    ended: VecDeque<StepCompletion>,
     /// The number of requests submitted and not reaped.
     in_kernel: usize,
     /// The reaped completions whose signals were not read from the notifier yet.
@@ -71,7 +71,7 @@ impl AioQueue {
         if !matches!(core.backend().kernel_target(), KernelTarget::Descriptor(_)) {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                format!("Linux AIO: {} is no file", core.backend().description()),
+                format!("Linux AIO: {} is not a file", core.backend().description()),
             ));
         }
         let slots = u32::try_from(depth.max(1)).unwrap_or(u32::MAX);
@@ -81,7 +81,7 @@ impl AioQueue {
             core,
             notifier: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             slots: (0..slots).map(|_| None).collect(),
-            blocks: vec![ControlBlock::default(); slots as usize].into(),
+            iocbs: vec![ControlBlock::default(); slots as usize].into(),
             free: (0..slots).rev().collect(),
             pushed: Vec::with_capacity(slots as usize),
             pushed_bytes: 0,
@@ -97,7 +97,7 @@ impl AioQueue {
     fn end(&mut self, slot: u32, result: Result<u32, Errno>) {
         let request = self.slots[slot as usize].take().expect("the slot is in use");
         self.free.push(slot);
-        self.ended.push_back(Completion { request, result });
+        self.ended.push_back(StepCompletion { request, result });
     }
 
     /// Executes the requests that AIO does not support, and collects the control blocks of the others in `batch`.
@@ -120,9 +120,9 @@ impl AioQueue {
                 let result = self.core.perform(request);
                 self.count_calls(self.core.calls_to_perform());
                 self.end(slot, result);
-            } else if let Some(block) = self.block(slot) {
-                self.blocks[slot as usize] = block;
-                self.batch.push(&raw mut self.blocks[slot as usize]);
+            } else if let Some(iocb) = self.build_iocb(slot) {
+                self.iocbs[slot as usize] = iocb;
+                self.batch.push(&raw mut self.iocbs[slot as usize]);
             } else {
                 self.end(slot, Err(Errno::INVAL));
             }
@@ -137,7 +137,7 @@ impl AioQueue {
         let mut start = 0;
         while start < self.batch.len() {
             let rest = &mut self.batch[start..];
-            // SAFETY: the blocks stay in place, and name memory of requests in
+            // SAFETY: the control blocks stay in place, and name memory of requests in
             // `slots`, which are kept until their events are taken. The context
             // is dropped before the requests.
             match unsafe { self.context.submit(rest) } {
@@ -147,7 +147,7 @@ impl AioQueue {
                 }
                 // Only the first of the rest is refused.
                 Err(error) => {
-                    // SAFETY: points into `blocks`.
+                    // SAFETY: points into `iocbs`.
                     let slot = unsafe { (*rest[0]).data };
                     self.end(slot as u32, Err(error));
                     start += 1;
@@ -159,12 +159,12 @@ impl AioQueue {
 
     /// The control block of the next step of the request in `slot`. `None` for an
     /// invalid request: one without memory that needs it, or at an invalid address.
-    fn block(&mut self, slot: u32) -> Option<ControlBlock> {
+    fn build_iocb(&mut self, slot: u32) -> Option<ControlBlock> {
         let request = self.slots[slot as usize].as_ref().expect("pushed");
         let KernelTarget::Descriptor(file) = self.core.backend().kernel_target() else {
             return None;
         };
-        let mut block = ControlBlock {
+        let mut iocb = ControlBlock {
             data: slot as u64,
             opcode: FDSYNC,
             file: file.as_raw_fd() as u32,
@@ -173,16 +173,16 @@ impl AioQueue {
             ..ControlBlock::default()
         };
         if request.op == Op::Flush {
-            return Some(block);
+            return Some(iocb);
         }
         let write = request.op == Op::Write;
-        block.offset = i64::try_from(request.address.checked_add(request.done())?).ok()?;
+        iocb.offset = i64::try_from(request.address.checked_add(request.done())?).ok()?;
         match &request.payload {
             Payload::Buffer(_) => {
                 let segment = request.segments().next().unwrap_or(&[]);
-                block.opcode = if write { PWRITE } else { PREAD };
-                block.memory = segment.as_ptr() as u64;
-                block.length = segment.len() as u64;
+                iocb.opcode = if write { PWRITE } else { PREAD };
+                iocb.memory = segment.as_ptr() as u64;
+                iocb.length = segment.len() as u64;
             }
             Payload::Buffers(_) => {
                 let first = self.vectors.len();
@@ -190,21 +190,21 @@ impl AioQueue {
                     iov_base: segment.as_ptr().cast_mut().cast(),
                     iov_len: segment.len(),
                 }));
-                block.opcode = if write { PWRITEV } else { PREADV };
-                block.memory = self.vectors[first..].as_ptr() as u64;
-                block.length = (self.vectors.len() - first) as u64;
+                iocb.opcode = if write { PWRITEV } else { PREADV };
+                iocb.memory = self.vectors[first..].as_ptr() as u64;
+                iocb.length = (self.vectors.len() - first) as u64;
             }
             Payload::Length(_) => return None,
         }
         if write && request.durability == Durability::Durable {
-            block.rw_flags = libc::RWF_DSYNC;
+            iocb.rw_flags = libc::RWF_DSYNC;
         }
-        Some(block)
+        Some(iocb)
     }
 
     /// Takes one event, and converts it to the completion of its request.
     #[inline]
-    fn reap_event(&mut self) -> Option<Completion> {
+    fn reap_event(&mut self) -> Option<StepCompletion> {
         let event = self.context.take()?;
         let slot = event.data as u32;
         let request = self.slots[slot as usize].take().expect("in flight");
@@ -215,13 +215,13 @@ impl AioQueue {
             Ok(moved) => Ok(moved),
             Err(_) => Err(Errno::from_raw_os_error(-event.result as i32)),
         };
-        Some(Completion { request, result })
+        Some(StepCompletion { request, result })
     }
 
     /// Subtracts the reaped completions from the notifier, so that it is readable
     /// only for later ones. The kernel may add to the notifier after the completion is
     /// visible (fs/aio.c adds after it has moved the tail): a later call reads the rest.
-    fn silence(&self) {
+    fn drain_notifier(&self) {
         if self.unread_signals.get() <= 0 {
             return;
         }
@@ -265,7 +265,7 @@ impl Queue for AioQueue {
     }
 
     #[inline]
-    fn reap(&mut self) -> Option<Completion> {
+    fn reap(&mut self) -> Option<StepCompletion> {
         if let Some(ended) = self.ended.pop_front() {
             return Some(ended);
         }
@@ -287,7 +287,7 @@ impl Queue for AioQueue {
             }
             request.cancelled = true;
             if !self.pushed.contains(&(slot as u32)) {
-                self.context.cancel(&self.blocks[slot]);
+                self.context.cancel(&self.iocbs[slot]);
             }
         }
     }
@@ -299,7 +299,7 @@ impl Queue for AioQueue {
         if self.in_kernel == 0 {
             return Ready::Never;
         }
-        self.silence();
+        self.drain_notifier();
         if self.context.has_events() {
             return Ready::Now;
         }
@@ -379,7 +379,7 @@ mod tests {
         queue.submit().unwrap();
         reap(&mut queue, 4);
         assert_eq!(queue.system_calls(), 1, "io_submit; events are taken from the shared ring");
-        queue.silence();
+        queue.drain_notifier();
         assert_eq!(queue.system_calls(), 2, "the eventfd");
         push(&mut queue, Op::Discard, Payload::Length(4096));
         queue.submit().unwrap();

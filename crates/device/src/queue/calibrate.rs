@@ -1,5 +1,5 @@
 //! Chooses a queue by measurement: a few milliseconds of reads over each queue that
-//! works here. The choice comes with one sentence that gives the reason.
+//! works here. The result comes with one sentence that gives the reason.
 //!
 //! It only reads, since the device may contain data.
 
@@ -16,9 +16,9 @@ use crate::inner::DeviceInner;
 use crate::interface::backend::KernelTarget;
 use crate::interface::kind::QueueKind;
 use crate::interface::queue::{Queue, Ready};
-use crate::request::{Completion, Op, Payload, Request, Tag};
+use crate::request::{Op, Payload, Request, StepCompletion, Tag};
 
-pub use crate::interface::choice::QueueChoice;
+pub use crate::interface::calibration::Calibration;
 
 /// The measured depths.
 pub const DEPTHS: [usize; 2] = [1, 32];
@@ -94,28 +94,28 @@ pub fn calibrate(
     candidates: Vec<Candidate>,
     clock: &Clock,
     budget: Duration,
-) -> QueueChoice {
+) -> Calibration {
     assert!(!candidates.is_empty(), "there is no candidate");
     let kinds: Vec<_> = candidates.iter().map(|candidate| candidate.kind).collect();
     if let [kind] = kinds[..] {
         let reason = format!("{kind}: no other queue works here");
-        return QueueChoice { kind, reason, figures: Vec::new() };
+        return Calibration { kind, reason, rates: Vec::new() };
     }
     let length = READ_SIZE.max(core.geometry().block_size as u64);
     if core.geometry().size < length {
         let reason = format!("{}: the device is too small to measure", kinds[0]);
-        return QueueChoice { kind: kinds[0], reason, figures: Vec::new() };
+        return Calibration { kind: kinds[0], reason, rates: Vec::new() };
     }
-    let rates = measure(core, candidates, clock, budget, length);
-    let chosen = choose(&rates);
-    let figures = kinds.iter().zip(&rates).flat_map(|(kind, rates)| {
+    let measured = measure(core, candidates, clock, budget, length);
+    let chosen = choose(&measured);
+    let rates = kinds.iter().zip(&measured).flat_map(|(kind, rates)| {
         DEPTHS.iter().zip(rates).map(|(depth, rate)| (*kind, *depth, *rate))
     });
-    let reason = reason(&kinds, &rates, chosen, probe_nowait(core));
-    QueueChoice { kind: kinds[chosen], reason, figures: figures.collect() }
+    let reason = reason(&kinds, &measured, chosen, probe_nowait(core));
+    Calibration { kind: kinds[chosen], reason, rates: rates.collect() }
 }
 
-/// Reads a second at each depth.
+/// Reads per second at each depth.
 type Rates = [f64; DEPTHS.len()];
 
 /// The median rates of each candidate, over rounds in which each is measured once.
@@ -191,7 +191,7 @@ impl RateMeter<'_> {
         Request::new(self.core.index(), Op::Read, address, Payload::Buffer(buffer), Tag(0))
     }
 
-    /// Reads a second at this depth; 0 when reads fail or do not complete.
+    /// Reads per second at this depth; 0 when reads fail or do not complete.
     fn rate(&mut self, queue: &mut dyn Queue, depth: usize, slice: Duration) -> f64 {
         let began = self.clock.now();
         let mut last = began;
@@ -209,7 +209,7 @@ impl RateMeter<'_> {
                 return 0.0;
             }
             let before = reads;
-            while let Some(Completion { request, result }) = queue.reap() {
+            while let Some(StepCompletion { request, result }) = queue.reap() {
                 if let Payload::Buffer(buffer) = request.payload {
                     self.buffers.push(buffer);
                 }
@@ -281,19 +281,19 @@ fn choose(rates: &[Rates]) -> usize {
 }
 
 fn reason(kinds: &[QueueKind], rates: &[Rates], chosen: usize, nowait: NowaitSupport) -> String {
-    let figures = |index: usize| {
+    let rates_text = |index: usize| {
         let [shallow, deep] = rates[index];
         format!("{} and {}", thousands(shallow), thousands(deep))
     };
     let others = (0..kinds.len()).filter(|index| *index != chosen).map(|index| {
         let failed = rates[index] == [0.0; DEPTHS.len()];
-        let figures = if failed { "failing".into() } else { figures(index) };
-        format!("{} {figures}", kinds[index])
+        let text = if failed { "failing".into() } else { rates_text(index) };
+        format!("{} {text}", kinds[index])
     });
     let mut text = format!(
-        "{} does {} reads a second at depths {} and {}, against {}",
+        "{} does {} reads per second at depths {} and {}, against {}",
         kinds[chosen],
-        figures(chosen),
+        rates_text(chosen),
         DEPTHS[0],
         DEPTHS[1],
         others.collect::<Vec<_>>().join(", "),
@@ -348,10 +348,10 @@ mod tests {
             },
             Candidate { kind: QueueKind::Sync, queue: Box::new(SyncQueue::new(core.clone(), 32)) },
         ];
-        let choice = calibrate(core, candidates, &Clock::System, Duration::from_millis(4));
-        assert_eq!(choice.kind, QueueKind::Sync, "{}", choice.reason);
-        assert_eq!(choice.figures.len(), 4);
-        assert!(choice.reason.contains("against threads"), "{}", choice.reason);
+        let calibration = calibrate(core, candidates, &Clock::System, Duration::from_millis(4));
+        assert_eq!(calibration.kind, QueueKind::Sync, "{}", calibration.reason);
+        assert_eq!(calibration.rates.len(), 4);
+        assert!(calibration.reason.contains("against threads"), "{}", calibration.reason);
     }
 
     #[test]
@@ -366,7 +366,7 @@ mod tests {
         let rates = [[676_000.0, 670_000.0], [19_000.0, 0.0]];
         assert_eq!(
             reason(&kinds, &rates, 0, NowaitSupport::Refused),
-            "sync does 676 k and 670 k reads a second at depths 1 and 32, against ring 19 k and 0; \
+            "sync does 676 k and 670 k reads per second at depths 1 and 32, against ring 19 k and 0; \
              the driver refuses NOWAIT, so io_uring would pass every request to a worker thread"
         );
     }
@@ -377,7 +377,7 @@ mod tests {
         let sync =
             |kind| Candidate { kind, queue: Box::new(SyncQueue::new(device.core().clone(), 32)) };
         let candidates = vec![sync(QueueKind::Ring), sync(QueueKind::Sync)];
-        let choice = calibrate(device.core(), candidates, &Clock::System, Duration::ZERO);
-        assert_eq!((choice.kind, choice.figures.len()), (QueueKind::Ring, 0));
+        let calibration = calibrate(device.core(), candidates, &Clock::System, Duration::ZERO);
+        assert_eq!((calibration.kind, calibration.rates.len()), (QueueKind::Ring, 0));
     }
 }

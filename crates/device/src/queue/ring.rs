@@ -14,7 +14,7 @@ use uringfs_ring::{IoSegment, NextOp, Ring, RingOptions, Transfer, TransferMemor
 use crate::inner::DeviceInner;
 use crate::interface::backend::KernelTarget;
 use crate::interface::queue::{Queue, Ready};
-use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
+use crate::request::{Durability, Op, Payload, Request, StepCompletion, Tag};
 
 // SAFETY: a request owns its buffers. Their bytes keep their address when the
 // buffer is moved, and no other code can access them meanwhile.
@@ -47,8 +47,9 @@ unsafe impl Transfer for Request {
     }
 }
 
-/// True for operations that a ring executes: reads, writes and flushes. For the
-/// others the kernel has no request that does not block.
+/// True for operations that a ring executes: reads, writes and flushes. Zeroing has no request
+/// that does not block, and discards have none before Linux 6.12 (`BLOCK_URING_CMD_DISCARD`,
+/// which is not used): the back end executes both in a call.
 #[inline]
 pub fn supports(op: Op) -> bool {
     matches!(op, Op::Read | Op::Write | Op::Flush)
@@ -71,18 +72,18 @@ pub fn install(ring: &mut Ring<Request>, core: &DeviceInner) -> io::Result<()> {
     }
 }
 
-/// A queue with its own ring.
+/// A queue with its own ring. Used only for calibration and tests.
 pub struct RingQueue {
     ring: Ring<Request>,
     core: Arc<DeviceInner>,
     /// The most requests in flight.
     depth: usize,
     /// Pushed and not submitted: the device has not begun them.
-    waiting: VecDeque<Request>,
+    pushed: VecDeque<Request>,
     /// Completed requests. Those that the ring does not support are executed in the call.
-    ended: VecDeque<Completion>,
+    ended: VecDeque<StepCompletion>,
     /// System calls of the requests that the ring does not support.
-    performed: u64,
+    performed_calls: u64,
 }
 
 impl RingQueue {
@@ -94,8 +95,8 @@ impl RingQueue {
         let mut ring = Ring::new(options)?;
         install(&mut ring, &core)?;
         let depth = options.transfers as usize;
-        let (waiting, ended) = (VecDeque::new(), VecDeque::new());
-        Ok(RingQueue { ring, core, depth, waiting, ended, performed: 0 })
+        let (pushed, ended) = (VecDeque::new(), VecDeque::new());
+        Ok(RingQueue { ring, core, depth, pushed, ended, performed_calls: 0 })
     }
 }
 
@@ -104,12 +105,12 @@ impl Queue for RingQueue {
         if self.in_flight() >= self.depth {
             return Err(request);
         }
-        self.waiting.push_back(request);
+        self.pushed.push_back(request);
         Ok(())
     }
 
     fn submit(&mut self) -> Result<(), Errno> {
-        while let Some(mut request) = self.waiting.pop_front() {
+        while let Some(mut request) = self.pushed.pop_front() {
             let has_memory = !matches!(request.payload, Payload::Length(_));
             let result = if matches!(request.op, Op::Read | Op::Write) != has_memory {
                 Err(Errno::INVAL)
@@ -117,45 +118,45 @@ impl Queue for RingQueue {
                 match self.ring.push(request) {
                     Ok(()) => continue,
                     Err(request) => {
-                        self.waiting.push_front(request);
+                        self.pushed.push_front(request);
                         break;
                     }
                 }
             } else {
-                self.performed += self.core.calls_to_perform();
+                self.performed_calls += self.core.calls_to_perform();
                 self.core.perform(&mut request)
             };
-            self.ended.push_back(Completion { request, result });
+            self.ended.push_back(StepCompletion { request, result });
         }
         self.ring.silence();
         self.ring.enter(0, None)
     }
 
-    fn reap(&mut self) -> Option<Completion> {
+    fn reap(&mut self) -> Option<StepCompletion> {
         if self.ended.is_empty() {
             let ended = &mut self.ended;
             self.ring.reap(|request, result| {
-                ended.push_back(Completion { request: request.take(), result: result.get() });
+                ended.push_back(StepCompletion { request: request.take(), result: result.get() });
             });
         }
         self.ended.pop_front()
     }
 
     fn in_flight(&self) -> usize {
-        self.waiting.len() + self.ring.transfers_in_flight() + self.ended.len()
+        self.pushed.len() + self.ring.transfers_in_flight() + self.ended.len()
     }
 
     fn system_calls(&self) -> u64 {
-        self.ring.counters().enters + self.performed
+        self.ring.counters().enters + self.performed_calls
     }
 
     fn cancel(&mut self, tag: Tag) {
-        for mut request in std::mem::take(&mut self.waiting) {
+        for mut request in std::mem::take(&mut self.pushed) {
             if request.tag == tag {
                 request.cancelled = true;
-                self.ended.push_back(Completion { request, result: Err(Errno::CANCELED) });
+                self.ended.push_back(StepCompletion { request, result: Err(Errno::CANCELED) });
             } else {
-                self.waiting.push_back(request);
+                self.pushed.push_back(request);
             }
         }
         self.ring.cancel(|request| {

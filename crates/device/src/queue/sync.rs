@@ -8,15 +8,15 @@ use rustix::io::Errno;
 
 use crate::inner::DeviceInner;
 use crate::interface::queue::{Queue, Ready};
-use crate::request::{Completion, Request, Tag};
+use crate::request::{Request, StepCompletion, Tag};
 
 /// A queue whose requests are all completed when `submit` returns.
 pub struct SyncQueue {
     core: Arc<DeviceInner>,
     depth: usize,
-    /// In the order of push; the first `performed` are completed.
-    requests: VecDeque<Completion>,
-    performed: usize,
+    /// In the order of push; the first `executed_count` are completed.
+    requests: VecDeque<StepCompletion>,
+    executed_count: usize,
     system_calls: u64,
 }
 
@@ -24,7 +24,7 @@ impl SyncQueue {
     /// A queue to one device, with at most `depth` requests in flight.
     pub fn new(core: Arc<DeviceInner>, depth: usize) -> SyncQueue {
         let requests = VecDeque::with_capacity(depth);
-        SyncQueue { core, depth, requests, performed: 0, system_calls: 0 }
+        SyncQueue { core, depth, requests, executed_count: 0, system_calls: 0 }
     }
 }
 
@@ -34,14 +34,14 @@ impl Queue for SyncQueue {
         if self.requests.len() == self.depth {
             return Err(request);
         }
-        self.requests.push_back(Completion { request, result: Ok(0) });
+        self.requests.push_back(StepCompletion { request, result: Ok(0) });
         Ok(())
     }
 
     #[inline]
     fn submit(&mut self) -> Result<(), Errno> {
         let calls = self.core.calls_to_perform();
-        for pushed in self.requests.range_mut(self.performed..) {
+        for pushed in self.requests.range_mut(self.executed_count..) {
             pushed.result = match pushed.request.cancelled {
                 true => Err(Errno::CANCELED),
                 false => {
@@ -50,16 +50,16 @@ impl Queue for SyncQueue {
                 }
             };
         }
-        self.performed = self.requests.len();
+        self.executed_count = self.requests.len();
         Ok(())
     }
 
     #[inline]
-    fn reap(&mut self) -> Option<Completion> {
-        if self.performed == 0 {
+    fn reap(&mut self) -> Option<StepCompletion> {
+        if self.executed_count == 0 {
             return None;
         }
-        self.performed -= 1;
+        self.executed_count -= 1;
         self.requests.pop_front()
     }
 
@@ -69,13 +69,13 @@ impl Queue for SyncQueue {
 
     /// Only requests that are not submitted can be cancelled; the next submit ends them.
     fn cancel(&mut self, tag: Tag) {
-        for pushed in self.requests.range_mut(self.performed..) {
+        for pushed in self.requests.range_mut(self.executed_count..) {
             pushed.request.cancelled |= pushed.request.tag == tag;
         }
     }
 
     fn ready(&self) -> Ready<'_> {
-        if self.performed > 0 { Ready::Now } else { Ready::Never }
+        if self.executed_count > 0 { Ready::Now } else { Ready::Never }
     }
 
     fn system_calls(&self) -> u64 {

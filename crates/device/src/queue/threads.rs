@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 use crate::inner::DeviceInner;
 use crate::interface::queue::{Queue, Ready};
-use crate::request::{Completion, Request, Tag};
+use crate::request::{Request, StepCompletion, Tag};
 
 /// The rounds in which an idle thread polls for work before it sleeps: a few
 /// microseconds, less than the cost of a sleep and a wake.
@@ -41,8 +41,8 @@ pub struct ThreadsQueue {
     max_threads: usize,
     threads: Vec<JoinHandle<()>>,
     pushed: Vec<Request>,
-    /// Collected from the threads, not reaped yet.
-    reaped: VecDeque<Completion>,
+    /// Completed, and collected from the threads.
+    ended: VecDeque<StepCompletion>,
     in_flight: usize,
 }
 
@@ -51,9 +51,9 @@ struct SharedState {
     work: Mutex<WorkQueue>,
     /// Notified when there is work.
     wake: Condvar,
-    /// The number of waiting requests, readable without the lock.
+    /// The number of requests in `work`, readable without the lock.
     waiting: CachePadded<AtomicUsize>,
-    done: Mutex<VecDeque<Completion>>,
+    done: Mutex<VecDeque<StepCompletion>>,
     finished: CachePadded<AtomicUsize>,
     notifier_state: AtomicU8,
     notifier: OwnedFd,
@@ -94,7 +94,7 @@ impl ThreadsQueue {
             max_threads: threads.clamp(1, depth.max(1)),
             threads: Vec::new(),
             pushed: Vec::with_capacity(depth),
-            reaped: VecDeque::with_capacity(depth),
+            ended: VecDeque::with_capacity(depth),
             in_flight: 0,
         };
         // One thread is enough to serve. Later threads only make it faster, and may fail to start.
@@ -115,7 +115,7 @@ impl ThreadsQueue {
             return;
         }
         let mut done = self.shared.done.lock();
-        std::mem::swap(&mut *done, &mut self.reaped);
+        std::mem::swap(&mut *done, &mut self.ended);
         self.shared.finished.store(0, Ordering::Relaxed);
     }
 }
@@ -132,7 +132,7 @@ impl SharedState {
                 }
             };
             let mut done = self.done.lock();
-            done.push_back(Completion { request, result });
+            done.push_back(StepCompletion { request, result });
             self.finished.store(done.len(), Ordering::Release);
             drop(done);
             self.notify();
@@ -183,8 +183,9 @@ impl SharedState {
         }
     }
 
-    /// Silences the notifier. Waits at most for the thread that is about to signal it.
-    fn silence(&self) {
+    /// Reads the signal, so that the notifier is no longer readable. Waits at most for the thread that is about to
+    /// signal it.
+    fn drain_notifier(&self) {
         if self.notifier_state.load(Ordering::Acquire) == SIGNALLED {
             let mut count = [0; 8];
             self.count_calls(1);
@@ -226,12 +227,12 @@ impl Queue for ThreadsQueue {
         Ok(())
     }
 
-    fn reap(&mut self) -> Option<Completion> {
-        if self.reaped.is_empty() {
-            self.shared.silence();
+    fn reap(&mut self) -> Option<StepCompletion> {
+        if self.ended.is_empty() {
+            self.shared.drain_notifier();
             self.collect();
         }
-        let completion = self.reaped.pop_front()?;
+        let completion = self.ended.pop_front()?;
         self.in_flight -= 1;
         Some(completion)
     }
@@ -248,10 +249,10 @@ impl Queue for ThreadsQueue {
     }
 
     fn ready(&self) -> Ready<'_> {
-        if !self.reaped.is_empty() {
+        if !self.ended.is_empty() {
             return Ready::Now;
         }
-        self.shared.silence();
+        self.shared.drain_notifier();
         if self.in_flight == self.pushed.len() {
             return Ready::Never;
         }

@@ -21,8 +21,8 @@ use uringfs_device::queue::ring::RingQueue;
 use uringfs_device::queue::sync::SyncQueue;
 use uringfs_device::queue::threads::ThreadsQueue;
 use uringfs_device::{
-    Access, Clock, Completion, Device, DeviceInner, Errno, Op, Payload, Progress, Queue, Ready,
-    Request, Tag, VirtualClock,
+    Access, Clock, Device, DeviceInner, Errno, Op, Payload, Progress, Queue, Ready, Request,
+    StepCompletion, Tag, VirtualClock,
 };
 use uringfs_ring::RingOptions;
 
@@ -147,7 +147,7 @@ impl TestQueue {
         let mut ended = Vec::new();
         while self.queue.in_flight() > 0 {
             self.turn();
-            while let Some(Completion { mut request, result }) = self.queue.reap() {
+            while let Some(StepCompletion { mut request, result }) = self.queue.reap() {
                 match request.advance(result, bounds) {
                     Progress::Done(result) => ended.push((request, result)),
                     Progress::Again => self.queue.push(request).expect("there was room"),

@@ -454,9 +454,9 @@ impl Operation {
         self.inner.counters.add(counter, 1);
     }
 
-    /// Adds `times` to a counter of the reactor.
-    pub fn count_many(&self, counter: Counter, times: u64) {
-        self.inner.counters.add(counter, times);
+    /// Adds `amount` to a counter of the reactor.
+    pub fn count_many(&self, counter: Counter, amount: u64) {
+        self.inner.counters.add(counter, amount);
     }
 
     /// Starts another operation on this reactor. It has no requester, and cannot be cancelled. When the device was removed

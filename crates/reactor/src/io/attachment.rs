@@ -7,7 +7,7 @@ use uringfs_device::queue::QueueKind;
 use uringfs_device::queue::threads::ThreadsQueue;
 use uringfs_device::{Bounds, DeviceInner, Queue};
 
-use crate::io::choose::ChosenQueue;
+use crate::io::choose::RoutedQueue;
 use crate::io::route::QueueRoute;
 
 /// Threads of a device's side queue, for requests that no ring carries: discards, zeroing.
@@ -28,7 +28,7 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    pub(crate) fn new(core: Arc<DeviceInner>, chosen: ChosenQueue) -> Attachment {
+    pub(crate) fn new(core: Arc<DeviceInner>, chosen: RoutedQueue) -> Attachment {
         Attachment {
             bounds: core.geometry().bounds(),
             core,

@@ -22,8 +22,8 @@ const MAX_THREADS: usize = 64;
 /// The time that calibration takes at the first use of a device.
 const CALIBRATION_TIME: Duration = Duration::from_millis(8);
 
-/// The queue for a device, and the reason for the choice.
-pub(crate) struct ChosenQueue {
+/// The queue for a device as a route of the reactor, and the reason for the choice.
+pub(crate) struct RoutedQueue {
     pub(crate) route: QueueRoute,
     pub(crate) kind: QueueKind,
     pub(crate) reason: String,
@@ -38,11 +38,11 @@ pub(crate) fn choose_queue(
     options: &ReactorOptions,
     ring: &Result<(), String>,
     polled: bool,
-) -> io::Result<ChosenQueue> {
+) -> io::Result<RoutedQueue> {
     let depth = options.depth as usize;
     if let Some(queue) = core.backend().own_queue(depth) {
         let reason = "the back end has a queue of its own".into();
-        return Ok(ChosenQueue { route: QueueRoute::Own(queue), kind: QueueKind::Auto, reason });
+        return Ok(RoutedQueue { route: QueueRoute::Own(queue), kind: QueueKind::Auto, reason });
     }
     let is_reachable = !matches!(core.backend().kernel_target(), KernelTarget::InProcess);
     let kind = match options.queue {
@@ -62,12 +62,12 @@ pub(crate) fn choose_queue(
         return Ok(ring_queue(polled, "set by device.queue".into()));
     }
     let queue = open(core, kind, options)?;
-    Ok(ChosenQueue { route: QueueRoute::Own(queue), kind, reason: "set by device.queue".into() })
+    Ok(RoutedQueue { route: QueueRoute::Own(queue), kind, reason: "set by device.queue".into() })
 }
 
-fn ring_queue(polled: bool, reason: String) -> ChosenQueue {
+fn ring_queue(polled: bool, reason: String) -> RoutedQueue {
     let route = if polled { QueueRoute::Polled } else { QueueRoute::Ring };
-    ChosenQueue { route, kind: QueueKind::Ring, reason }
+    RoutedQueue { route, kind: QueueKind::Ring, reason }
 }
 
 fn open(
@@ -99,7 +99,7 @@ fn choose_by_calibration(
     options: &ReactorOptions,
     ring: &Result<(), String>,
     polled: bool,
-) -> io::Result<ChosenQueue> {
+) -> io::Result<RoutedQueue> {
     let reach = core.backend().kernel_target();
     if polled && ring.is_ok() && !matches!(reach, KernelTarget::InProcess) {
         return Ok(ring_queue(true, "set by ring.polled".into()));
@@ -107,7 +107,7 @@ fn choose_by_calibration(
     if matches!(reach, KernelTarget::Nop) && ring.is_ok() {
         return Ok(ring_queue(false, "requests that move no data are NOPs of the kernel".into()));
     }
-    let choice = core.choice().get_or_init(|| {
+    let calibration = core.calibration().get_or_init(|| {
         let mut candidates = Vec::new();
         // Deep enough for the depths of the calibration, whatever the options say.
         let depth = options.depth.max(2 * *DEPTHS.iter().max().unwrap_or(&1) as u32);
@@ -127,17 +127,17 @@ fn choose_by_calibration(
         offer(QueueKind::Threads);
         calibrate(core, candidates, &options.clock, CALIBRATION_TIME)
     });
-    let mut reason = choice.reason.clone();
+    let mut reason = calibration.reason.clone();
     if let Err(why) = ring {
         reason = format!("{reason}; {why}");
     }
-    Ok(match choice.kind {
+    Ok(match calibration.kind {
         QueueKind::Ring if ring.is_ok() => ring_queue(false, reason),
         // The ring was available to the reactor that calibrated, and is not to this one.
         QueueKind::Ring => {
             let kind = QueueKind::Threads;
-            ChosenQueue { route: QueueRoute::Own(open(core, kind, options)?), kind, reason }
+            RoutedQueue { route: QueueRoute::Own(open(core, kind, options)?), kind, reason }
         }
-        kind => ChosenQueue { route: QueueRoute::Own(open(core, kind, options)?), kind, reason },
+        kind => RoutedQueue { route: QueueRoute::Own(open(core, kind, options)?), kind, reason },
     })
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use uringfs_device::Completion as QueueCompletion;
+use uringfs_device::StepCompletion;
 
 use crate::wake::message::{Message, ReactorMailbox};
 
 /// A thread that returns completions to the reactor.
 pub(crate) struct CompletionWorker {
-    send: Option<Sender<Vec<QueueCompletion>>>,
+    send: Option<Sender<Vec<StepCompletion>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -28,14 +28,14 @@ impl CompletionWorker {
     }
 
     /// Sends the completions of one reap.
-    pub(crate) fn send(&self, completions: Vec<QueueCompletion>) {
+    pub(crate) fn send(&self, completions: Vec<StepCompletion>) {
         let send = self.send.as_ref().expect("the worker runs until it is dropped");
         let sent = send.send(completions);
         assert!(sent.is_ok(), "the worker runs until it is dropped");
     }
 }
 
-fn run<A>(receive: Receiver<Vec<QueueCompletion>>, mailbox: &ReactorMailbox<A>) {
+fn run<A>(receive: Receiver<Vec<StepCompletion>>, mailbox: &ReactorMailbox<A>) {
     while let Ok(completions) = receive.recv() {
         // A reactor drains before it is dropped, so nothing is lost.
         let _ = mailbox.post(Message::FromWorker(completions));

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_device::queue::ring::{install, supports};
 use uringfs_device::{
-    Bounds, Completion as QueueCompletion, DeviceIndex, DeviceInner, Failure, Op, Payload,
-    Progress, Ready, Request, Tag,
+    Bounds, DeviceIndex, DeviceInner, Failure, Op, Payload, Progress, Ready, Request,
+    StepCompletion, Tag,
 };
 use uringfs_ring::{EndedTransfer, Event, Ring, StepResult, fork_count};
 
@@ -60,7 +60,7 @@ pub(crate) struct InFlight {
     /// The tasks that wait for cells that have a result.
     pub(crate) tasks_to_wake: Vec<u32>,
     /// Completions to be sent to the worker.
-    pub(crate) for_worker: Vec<QueueCompletion>,
+    pub(crate) for_worker: Vec<StepCompletion>,
     /// The number of completions that the worker has not returned.
     pub(crate) at_worker: usize,
     pub(crate) mode: CompletionMode,
@@ -241,7 +241,7 @@ impl IoDispatch {
                 self.attachments[*index].as_mut().expect("it is attached while listed");
             let bounds = attachment.bounds();
             for queue in attachment.own_queues() {
-                while let Some(QueueCompletion { request, result }) = queue.reap() {
+                while let Some(StepCompletion { request, result }) = queue.reap() {
                     if self.in_flight.is_token_done(&request, |bytes| result == Ok(bytes)) {
                         self.in_flight.count_token_done(&request);
                         self.in_flight.completed.push(Completion::from_request(request));
@@ -254,9 +254,9 @@ impl IoDispatch {
     }
 
     /// Takes the completions that the worker returns.
-    pub(crate) fn take_from_worker(&mut self, completions: Vec<QueueCompletion>) {
+    pub(crate) fn take_from_worker(&mut self, completions: Vec<StepCompletion>) {
         self.in_flight.at_worker -= completions.len();
-        for QueueCompletion { request, result } in completions {
+        for StepCompletion { request, result } in completions {
             let bounds = bounds_of(&self.attachments, request.device);
             self.in_flight.finish(request, result, bounds);
         }
@@ -496,7 +496,7 @@ impl InFlight {
     pub(crate) fn on_step(&mut self, request: Request, result: Result<u32, Errno>, bounds: Bounds) {
         match self.mode {
             CompletionMode::Inline => self.finish(request, result, bounds),
-            CompletionMode::Worker => self.for_worker.push(QueueCompletion { request, result }),
+            CompletionMode::Worker => self.for_worker.push(StepCompletion { request, result }),
         }
     }
 

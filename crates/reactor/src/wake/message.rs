@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use uringfs_device::{Completion as QueueCompletion, DeviceIndex};
+use uringfs_device::{DeviceIndex, StepCompletion};
 
 use crate::wake::mailbox::{Mailbox, Notify};
 
@@ -21,7 +21,7 @@ pub(crate) enum Message<A> {
     /// Run this on the reactor's thread.
     Run(A),
     /// The completion worker returns these.
-    FromWorker(Vec<QueueCompletion>),
+    FromWorker(Vec<StepCompletion>),
     /// The device was removed: finish its requests and detach it.
     Detach(DeviceIndex),
 }

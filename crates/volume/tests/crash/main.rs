@@ -282,7 +282,7 @@ fn a_block_reused_too_early_is_detected() {
 #[test]
 fn a_device_that_drops_all_flushes_is_detected() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-    let base = with_foreign_bytes(|options| options.flush_mode(FlushMode::Lying));
+    let base = with_foreign_bytes(|options| options.flush_mode(FlushMode::Broken));
     let mut run = Run::on(&base, false, &reactor, |sim| Device::new(sim).unwrap());
     run.perform_all(&BEFORE);
     run.begin_cuts();

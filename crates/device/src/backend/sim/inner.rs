@@ -114,8 +114,8 @@ impl SimInner {
         let settles = request.op == Op::Flush || request.durability == Durability::Durable;
         match (options.cache, options.flush_mode) {
             (WriteCache::None, _) => Outcome::Stable,
-            (_, FlushMode::Lying) if settles => Outcome::Lied,
-            (_, FlushMode::Honest) if settles => Outcome::Stable,
+            (_, FlushMode::Broken) if settles => Outcome::Lied,
+            (_, FlushMode::Kept) if settles => Outcome::Stable,
             _ => Outcome::Done,
         }
     }

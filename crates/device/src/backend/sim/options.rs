@@ -28,9 +28,9 @@ pub enum WriteCache {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushMode {
     /// Flushes and durable writes make data durable.
-    Honest,
+    Kept,
     /// Flushes and durable writes report success and make nothing durable.
-    Lying,
+    Broken,
 }
 
 /// The recording of events, which crash images need.
@@ -75,7 +75,7 @@ impl SimOptions {
             block_size: 512,
             max_transfer: 1 << 20,
             cache: WriteCache::VolatileWithFua,
-            flush_mode: FlushMode::Honest,
+            flush_mode: FlushMode::Kept,
             recording: Recording::On,
         }
     }

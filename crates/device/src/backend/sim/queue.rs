@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::inner::SimInner;
 use super::state::RequestPlan;
 use crate::interface::queue::{Queue, Ready};
-use crate::request::{Completion, Request, Tag};
+use crate::request::{Request, StepCompletion, Tag};
 
 /// A queue of one reactor to a simulated device.
 pub(super) struct SimQueue {
@@ -19,7 +19,7 @@ pub(super) struct SimQueue {
     depth: usize,
     pushed: VecDeque<Request>,
     /// Completed without reaching the device: refused, or cancelled earlier.
-    ended: VecDeque<Completion>,
+    ended: VecDeque<StepCompletion>,
     slots: Vec<Option<InFlight>>,
     free: Vec<usize>,
     /// The completion of each request: time, order of submission, slot.
@@ -73,13 +73,13 @@ impl Queue for SimQueue {
                     self.submitted += 1;
                     self.slots[slot] = Some(InFlight { request, plan });
                 }
-                Err(error) => self.ended.push_back(Completion { request, result: Err(error) }),
+                Err(error) => self.ended.push_back(StepCompletion { request, result: Err(error) }),
             }
         }
         Ok(())
     }
 
-    fn reap(&mut self) -> Option<Completion> {
+    fn reap(&mut self) -> Option<StepCompletion> {
         if let Some(ended) = self.ended.pop_front() {
             return Some(ended);
         }
@@ -92,7 +92,7 @@ impl Queue for SimQueue {
         let InFlight { mut request, plan } = self.slots[slot].take().expect("in flight");
         let cancelled = request.cancelled;
         let result = self.device.finish(&plan, &mut request, cancelled);
-        Some(Completion { request, result })
+        Some(StepCompletion { request, result })
     }
 
     fn in_flight(&self) -> usize {
@@ -104,7 +104,7 @@ impl Queue for SimQueue {
             let Some(mut request) = self.pushed.pop_front() else { break };
             if request.tag == tag {
                 request.cancelled = true;
-                self.ended.push_back(Completion { request, result: Err(Errno::CANCELED) });
+                self.ended.push_back(StepCompletion { request, result: Err(Errno::CANCELED) });
             } else {
                 self.pushed.push_back(request);
             }

@@ -123,7 +123,7 @@ fn a_crash_inside_recovery_leaves_the_same_state() {
 
 #[test]
 fn a_device_that_lies_about_flushes_is_detected() {
-    let sim = || Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK).flush_mode(FlushMode::Lying));
+    let sim = || Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK).flush_mode(FlushMode::Broken));
     let plan = CrashPlan { exhaustive_up_to: 2, samples: 4, seed: 5 };
     for run in [run(sim(), 5, &SMALL), run_logged(sim(), 5, &LITTLE)] {
         check(&run, plan).expect_err("commits without flushes are not durable");
