@@ -396,7 +396,7 @@ impl Catalog {
             let before = open.store.durable_headers();
             open.store.set_next_log_number(log);
             let done = batch::apply(open.redb.writer(), &open.store, batch);
-            // A commit that redb makes by itself takes nothing more from the log.
+            // redb also commits at close; that covers no further log record.
             open.store.set_next_log_number(open.store.log_number());
             open.redb.invalidate_snapshot();
             // The second header of the commit is durable: the commit happened, whatever failed

@@ -1,7 +1,7 @@
 //! Page 0 of the catalog's storage. redb uses its first 320 bytes. They lie in one sector, with the
 //! storage's length and a checksum over both, so a power cut leaves the old sector or the new one.
-//! The block holds two copies in separate sectors, written together: one bad sector loses nothing.
-//! After a cut between the two writes the newer copy counts.
+//! The block holds two copies in separate sectors, in one write: one bad sector loses nothing. After
+//! a cut during this write the newer good copy counts.
 
 use crc_fast::{CrcAlgorithm, checksum as crc_checksum};
 use zerocopy::little_endian::{U32, U64};

@@ -214,7 +214,7 @@ impl RedoLog {
             replayed.warnings.extend(last_lacks.take());
             last_lacks = lacks.map(|half| {
                 let block = halves[half].start + log.next;
-                format!("catalog log, block {block}: record {} has a wrong checksum", record.number)
+                format!("catalog log, block {block}: this copy of record {} is missing or damaged", record.number)
             });
             let bytes = &halves[good].bytes_from(log.next)[..(record.blocks * BLOCK) as usize];
             replayed.tail.last = Some((log.next, Buffer::copy_of(bytes)));
@@ -249,11 +249,12 @@ impl RedoLog {
             });
             replayed.warnings.push(what.clone());
             replayed.lost_record = Some(LostRecord { what, unread });
-            // No later record may be replayed after the next ones.
+            // Number on after the damaged part, so that its records are never replayed.
             log.number = last;
         }
         if log.next > 0 || replayed.lost_record.is_some() {
-            // The last record may have one copy only: append nothing after it.
+            // The last record may have one copy only: append nothing after it. A full log forces a
+            // checkpoint.
             log.next = log.half();
         }
         replayed.log = log;
@@ -286,7 +287,8 @@ impl LogTail {
     }
 
     /// Overwrites the block after the last record, so that no record begins there. Durable when it
-    /// returns. Call it when the header is durable: what the header contains may stand here.
+    /// returns. Call it when the header is durable: until then, old log records here may still be
+    /// needed.
     ///
     /// # Errors
     /// The device's.
