@@ -60,9 +60,9 @@ impl Shared {
             let superblock = self.state.lock().superblock.clone();
             batch.put(Key::State(SUPERBLOCK_KEY), &superblock.identity(superblock.generation));
         }
-        batch.reserve(Reserve::Use);
+        batch.set_reserve(Reserve::Use);
         let is_logged = !is_checkpoint && self.catalog.append_to_log(&batch)?;
-        let committed = if is_logged { Ok(()) } else { self.catalog.commit(&batch) };
+        let committed = if is_logged { Ok(()) } else { self.catalog.checkpoint(&batch) };
         let room = if is_logged { None } else { Some(self.catalog.page_budget()?) };
         {
             let state = &mut *self.state.lock();
