@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use redb::{BackendError, StorageBackend};
 
-use super::header::{FLAGS, RECOVERY_REQUIRED};
+use super::header::{FLAGS_OFFSET, RECOVERY_REQUIRED};
 use super::store::Store;
 
 /// A store that redb reads and writes.
@@ -49,7 +49,7 @@ impl StorageBackend for ReadOnlyBackend {
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.0.read(offset, out).map_err(io::Error::other)?;
         if offset == 0
-            && let Some(flags) = out.get_mut(FLAGS)
+            && let Some(flags) = out.get_mut(FLAGS_OFFSET)
         {
             *flags &= !RECOVERY_REQUIRED;
         }

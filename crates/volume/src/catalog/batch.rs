@@ -80,7 +80,7 @@ impl Batch {
     }
 
     /// Sets what the commit leaves free.
-    pub(crate) fn reserve(&mut self, reserve: Reserve) {
+    pub(crate) fn set_reserve(&mut self, reserve: Reserve) {
         self.reserve = reserve;
     }
 

@@ -14,7 +14,7 @@ use super::page_budget::{self, BatchSize, PageBudget, Reserve, length_after_grow
 use super::record::{self, Key, Table};
 use super::redb_error::{RedbError, catch_panic};
 use super::redb_handle::{OpenDatabase, RedbHandle};
-use super::redo_log::{LoggedRecords, RedoLog, Replay};
+use super::redo_log::{LoggedEntries, RedoLog, Replay};
 use super::snapshot::Snapshot;
 use super::store::{Access, LostPages, Store};
 use crate::blocks::{BLOCK, BlockIo, Run};
@@ -33,7 +33,7 @@ pub(crate) struct CatalogOptions {
     /// Size of redb's page cache, in bytes.
     pub(crate) cache_bytes: usize,
     pub(crate) access: Access,
-    pub(crate) lost: LostPages,
+    pub(crate) lost_page_policy: LostPages,
     /// If a record of the log is lost, ends the log before it. Without this the catalog does not
     /// open, since later records were acknowledged.
     pub(crate) truncate_damaged_log: bool,
@@ -44,7 +44,7 @@ impl Default for CatalogOptions {
         CatalogOptions {
             cache_bytes: CACHE_BYTES,
             access: Access::ReadWrite,
-            lost: LostPages::Fail,
+            lost_page_policy: LostPages::Fail,
             truncate_damaged_log: false,
         }
     }
@@ -56,8 +56,8 @@ pub(crate) struct Catalog {
     pub(super) options: CatalogOptions,
     pub(super) state: RwLock<CatalogState>,
     pub(super) log: Mutex<RedoLog>,
-    /// Records that the log has and redb has not.
-    pub(super) logged: Mutex<LoggedRecords>,
+    /// Entries that the log has and redb has not.
+    pub(super) logged: Mutex<LoggedEntries>,
     /// Set if redb had to walk every page to open. With the commits of this catalog it never has
     /// to.
     pub(super) repaired: Arc<AtomicBool>,
@@ -113,7 +113,7 @@ impl Catalog {
         if log != old_log.run() {
             RedoLog::clear(&old.blocks, log)?;
         }
-        let log = RedoLog::starting_after(log, old_log.number());
+        let log = RedoLog::starting_after(log, old_log.last_number());
         drop(old_log);
         Catalog::create_with(&old.blocks, runs, log, options)
     }
@@ -132,7 +132,7 @@ impl Catalog {
         let catalog = Catalog::new_closed(blocks, runs, log, options);
         let store = Store::create(blocks.clone(), runs)?;
         catalog.state.write().open = Some(catalog.open_redb(store)?);
-        catalog.commit(&Batch::creating_tables())?;
+        catalog.checkpoint(&Batch::creating_tables())?;
         Ok(catalog)
     }
 
@@ -152,7 +152,7 @@ impl Catalog {
         let store = catalog.open_store(runs)?;
         let mut warnings = store.warnings();
         let Replay { log, changes, tail, warnings: log_warnings, lost_record } =
-            RedoLog::replay(blocks, log, store.log_number())?;
+            RedoLog::replay(blocks, log, store.checkpoint_lsn())?;
         if let Some(lost_record) = lost_record
             .filter(|lost_record| !options.truncate_damaged_log || lost_record.may_reappear())
         {
@@ -343,25 +343,25 @@ impl Catalog {
     /// then try again. `Damaged`, with nothing changed, when a page that the commit needs is
     /// damaged. After any other error the catalog has stopped, and reopening may or may not find
     /// the batch.
-    pub(crate) fn commit(&self, batch: &Batch) -> Result<(), Error> {
+    pub(crate) fn checkpoint(&self, batch: &Batch) -> Result<(), Error> {
         self.check_writable()?;
         let mut log = self.log.lock();
         let batch = self.logged.lock().checkpoint_batch(batch);
-        match self.try_commit(&batch, log.number()) {
+        match self.try_checkpoint(&batch, log.last_number()) {
             Err(error) if error.kind() == ErrorKind::NoSpace && self.use_all_blocks()? => {
-                self.try_commit(&batch, log.number())
+                self.try_checkpoint(&batch, log.last_number())
             }
             done => done,
         }?;
         log.reset();
-        *self.logged.lock() = LoggedRecords::default();
+        *self.logged.lock() = LoggedEntries::default();
         Ok(())
     }
 
     /// Appends a batch to the log, all of it or nothing. Durable when it returns. Costs one flush
     /// and no page. Returns false, with nothing done, if the log has no room.
     ///
-    /// The next [`Self::commit`] moves it into redb: the catalog needs pages for both.
+    /// The next [`Self::checkpoint`] moves it into redb: the catalog needs pages for both.
     ///
     /// # Errors
     /// The device's. The catalog has stopped then, and reopening may or may not find the batch.
@@ -377,7 +377,7 @@ impl Catalog {
         Ok(true)
     }
 
-    /// The size of the records in the log, which the next [`Self::commit`] moves into redb.
+    /// The size of the entries in the log, which the next [`Self::checkpoint`] moves into redb.
     pub(crate) fn logged_size(&self) -> BatchSize {
         self.logged.lock().size()
     }
@@ -391,13 +391,13 @@ impl Catalog {
         }
     }
 
-    fn try_commit(&self, batch: &Batch, log: u64) -> Result<(), Error> {
+    fn try_checkpoint(&self, batch: &Batch, lsn: u64) -> Result<(), Error> {
         let done = self.with_redb(|open| {
             let before = open.store.durable_headers();
-            open.store.set_next_log_number(log);
+            open.store.set_next_checkpoint_lsn(lsn);
             let done = batch::apply(open.redb.writer(), &open.store, batch);
-            // A commit that redb makes by itself takes nothing more from the log.
-            open.store.set_next_log_number(open.store.log_number());
+            // redb also commits at close; that covers no further log record.
+            open.store.set_next_checkpoint_lsn(open.store.checkpoint_lsn());
             open.redb.invalidate_snapshot();
             // The second header of the commit is durable: the commit happened, whatever failed
             // later.
@@ -447,7 +447,7 @@ impl Catalog {
     }
 
     fn open_store(&self, runs: &[Run]) -> Result<Store, Error> {
-        Store::open(self.blocks.clone(), runs, self.options.access, self.options.lost)
+        Store::open(self.blocks.clone(), runs, self.options.access, self.options.lost_page_policy)
     }
 
     /// Reads from one snapshot of the catalog.
@@ -463,7 +463,7 @@ impl Catalog {
     fn with_redb<T>(&self, work: impl Fn(&Open) -> Result<T, RedbError>) -> Result<T, RedbError> {
         let mut attempts = 1;
         loop {
-            let (error, opened) = {
+            let (error, reopen_count) = {
                 let state = self.state.read();
                 let open = state.usable().map_err(RedbError::Ours)?;
                 match catch_panic(|| work(open)) {
@@ -478,7 +478,7 @@ impl Catalog {
                     return Err(RedbError::Ours(error));
                 }
                 RedbError::Storage(_) | RedbError::PreviousIo(_) | RedbError::AfterCommit => {
-                    self.reopen(opened).map_err(RedbError::Ours)?;
+                    self.reopen(reopen_count).map_err(RedbError::Ours)?;
                     if !matches!(error, RedbError::PreviousIo(_)) || attempts == MAX_ATTEMPTS {
                         return Err(error);
                     }

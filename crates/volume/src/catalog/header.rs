@@ -1,7 +1,7 @@
 //! Page 0 of the catalog's storage. redb uses its first 320 bytes. They lie in one sector, with the
 //! storage's length and a checksum over both, so a power cut leaves the old sector or the new one.
-//! The block holds two copies in separate sectors, written together: one bad sector loses nothing.
-//! After a cut between the two writes the newer copy counts.
+//! The block holds two copies in separate sectors, in one write: one bad sector loses nothing. After
+//! a cut during this write the newer good copy counts.
 
 use crc_fast::{CrcAlgorithm, checksum as crc_checksum};
 use zerocopy::little_endian::{U32, U64};
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind};
 /// Offset of the flags in redb's header, and the flag that is set while the database is open for
 /// writing, and remains set after a power cut. The commit that the header names is whole all the
 /// same, since commits have two phases.
-pub(super) const FLAGS: usize = 9;
+pub(super) const FLAGS_OFFSET: usize = 9;
 pub(super) const RECOVERY_REQUIRED: u8 = 2;
 
 /// Bytes of page 0 that can be written. The others read as zeros.
@@ -21,7 +21,7 @@ const PAGE_0_BYTES: usize = 448;
 const MAGIC: [u8; 8] = *b"urcatlog";
 /// The byte of page 0 whose lowest bit chooses between redb's two commit slots. It changes with the
 /// write that makes a commit take effect, and with no other.
-const COMMIT_SLOT_BYTE: usize = FLAGS;
+const COMMIT_SLOT_BYTE: usize = FLAGS_OFFSET;
 
 /// A header on the device.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -34,7 +34,7 @@ struct HeaderSector {
     /// Number of headers written.
     sequence: U64,
     /// The last log record that the chosen commit contains.
-    log: U64,
+    checkpoint_lsn: U64,
     spare: [u8; 28],
     /// CRC32C of every byte before it.
     checksum: U32,
@@ -51,9 +51,9 @@ pub(super) struct Header {
     bytes: [u8; PAGE_0_BYTES],
     sequence: u64,
     /// The last log record that the current commit contains.
-    pub(super) log_number: u64,
+    pub(super) checkpoint_lsn: u64,
     /// The last log record that the next commit will contain.
-    pub(super) next_log_number: u64,
+    pub(super) next_checkpoint_lsn: u64,
     /// Byte offsets of damaged copies in the block. The next write repairs them.
     pub(super) bad_copies: Vec<usize>,
 }
@@ -63,16 +63,16 @@ impl Default for Header {
         Header {
             bytes: [0; PAGE_0_BYTES],
             sequence: 0,
-            log_number: 0,
-            next_log_number: 0,
+            checkpoint_lsn: 0,
+            next_checkpoint_lsn: 0,
             bad_copies: Vec::new(),
         }
     }
 }
 
 impl Header {
-    /// Reads page 0, or its beginning.
-    pub(super) fn read(&self, out: &mut [u8]) {
+    /// Copies page 0, or its beginning.
+    pub(super) fn copy_to(&self, out: &mut [u8]) {
         let (header, rest) = out.split_at_mut(out.len().min(PAGE_0_BYTES));
         header.copy_from_slice(&self.bytes[..header.len()]);
         rest.fill(0);
@@ -81,12 +81,14 @@ impl Header {
     /// Whether the header was written while redb was open for writing, and redb was not closed
     /// after that.
     pub(super) fn was_left_open(&self) -> bool {
-        self.bytes[FLAGS] & RECOVERY_REQUIRED != 0
+        self.bytes[FLAGS_OFFSET] & RECOVERY_REQUIRED != 0
     }
 
+    /// Changes bytes of page 0. [`Self::encode_into`] makes them ready to be written.
+    ///
     /// # Errors
     /// `Unsupported` when bytes other than zeros exceed [`PAGE_0_BYTES`].
-    pub(super) fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn update(&mut self, at: usize, bytes: &[u8]) -> Result<(), Error> {
         let (inside, behind) = bytes.split_at(PAGE_0_BYTES.saturating_sub(at).min(bytes.len()));
         if behind.iter().any(|byte| *byte != 0) {
             let context = format!("the catalog's first page holds only {PAGE_0_BYTES} bytes");
@@ -96,7 +98,7 @@ impl Header {
             let chosen = self.bytes[COMMIT_SLOT_BYTE] & 1;
             self.bytes[at..at + inside.len()].copy_from_slice(inside);
             if self.bytes[COMMIT_SLOT_BYTE] & 1 != chosen {
-                self.log_number = self.next_log_number;
+                self.checkpoint_lsn = self.next_checkpoint_lsn;
             }
         }
         Ok(())
@@ -110,7 +112,7 @@ impl Header {
             magic: MAGIC,
             length: length.into(),
             sequence: self.sequence.into(),
-            log: self.log_number.into(),
+            checkpoint_lsn: self.checkpoint_lsn.into(),
             spare: [0; 28],
             checksum: 0.into(),
         };
@@ -138,13 +140,13 @@ pub(super) fn parse(block: &[u8]) -> Option<(Header, u64)> {
         }
     }
     let newest = newest?;
-    let log_number = newest.log.get();
+    let checkpoint_lsn = newest.checkpoint_lsn.get();
     let sequence = newest.sequence.get();
     let header = Header {
         bytes: newest.bytes,
         sequence,
-        log_number,
-        next_log_number: log_number,
+        checkpoint_lsn,
+        next_checkpoint_lsn: checkpoint_lsn,
         bad_copies,
     };
     Some((header, newest.length.get()))
@@ -157,11 +159,11 @@ mod tests {
     /// The block before a write and after it.
     fn blocks() -> [Vec<u8>; 2] {
         let mut header = Header::default();
-        header.write(0, &[7; 320]).unwrap();
+        header.update(0, &[7; 320]).unwrap();
         let mut old = vec![0; 4096];
         header.encode_into(&mut old, 12 << 12);
-        header.write(0, &[8; 320]).unwrap();
-        header.write(320, &[0; 4096 - 320]).unwrap();
+        header.update(0, &[8; 320]).unwrap();
+        header.update(320, &[0; 4096 - 320]).unwrap();
         let mut new = old.clone();
         header.encode_into(&mut new, 13 << 12);
         [old, new]
@@ -175,7 +177,7 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             let (found, length) = parse(&flipped).unwrap();
             let mut page = [1; 4096];
-            found.read(&mut page);
+            found.copy_to(&mut page);
             assert_eq!((&page[..320], length), (&[8; 320][..], 13 << 12), "bit {bit}");
             assert_eq!(page[320..], [0; 4096 - 320]);
             let copy = COPY_OFFSETS
@@ -205,31 +207,31 @@ mod tests {
 
     #[test]
     fn bytes_beyond_the_sector_are_refused() {
-        assert!(Header::default().write(440, &[1; 9]).is_err());
-        assert!(Header::default().write(440, &[1; 8]).is_ok());
-        assert!(Header::default().write(1000, &[1]).is_err());
+        assert!(Header::default().update(440, &[1; 9]).is_err());
+        assert!(Header::default().update(440, &[1; 8]).is_ok());
+        assert!(Header::default().update(1000, &[1]).is_err());
     }
 
     #[test]
-    fn the_log_number_changes_only_with_the_commit_slot() {
+    fn the_checkpoint_lsn_changes_only_with_the_commit_slot() {
         let mut header = Header::default();
         let written = |header: &mut Header| {
             let mut block = vec![0; 4096];
             header.encode_into(&mut block, 1 << 20);
-            parse(&block).unwrap().0.log_number
+            parse(&block).unwrap().0.checkpoint_lsn
         };
-        header.next_log_number = 7;
-        header.write(0, &[0; 320]).unwrap();
-        header.write(64, &[1; 256]).unwrap();
+        header.next_checkpoint_lsn = 7;
+        header.update(0, &[0; 320]).unwrap();
+        header.update(64, &[1; 256]).unwrap();
         // Other bits of the same byte.
-        header.write(COMMIT_SLOT_BYTE, &[6]).unwrap();
-        assert_eq!((header.log_number, written(&mut header)), (0, 0));
-        header.write(COMMIT_SLOT_BYTE, &[1]).unwrap();
-        assert_eq!((header.log_number, written(&mut header)), (7, 7));
-        header.next_log_number = 9;
-        header.write(0, &[1; 320]).unwrap();
-        assert_eq!(header.log_number, 7);
-        header.write(0, &[2; 320]).unwrap();
-        assert_eq!((header.log_number, written(&mut header)), (9, 9));
+        header.update(COMMIT_SLOT_BYTE, &[6]).unwrap();
+        assert_eq!((header.checkpoint_lsn, written(&mut header)), (0, 0));
+        header.update(COMMIT_SLOT_BYTE, &[1]).unwrap();
+        assert_eq!((header.checkpoint_lsn, written(&mut header)), (7, 7));
+        header.next_checkpoint_lsn = 9;
+        header.update(0, &[1; 320]).unwrap();
+        assert_eq!(header.checkpoint_lsn, 7);
+        header.update(0, &[2; 320]).unwrap();
+        assert_eq!((header.checkpoint_lsn, written(&mut header)), (9, 9));
     }
 }

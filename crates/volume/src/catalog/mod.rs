@@ -1,18 +1,22 @@
 //! The catalog: all metadata of a volume, as records in a few tables, changed by whole batches. A
-//! batch is durable when [`Catalog::commit`] returns. After a power cut the batch is there in full
-//! or not at all. Only this module uses redb.
+//! batch is durable when [`Catalog::append_to_log`] or [`Catalog::checkpoint`] returns. After a
+//! power cut the batch is there in full or not at all. Only this module uses redb.
 //!
 //! ```text
 //! let mut batch = Batch::default();
 //! batch.put(Key::Inode(7), attributes);
 //! batch.put(Key::Name(1, b"log"), &7u64.to_le_bytes());
-//! catalog.commit(&batch)?;
+//! if !catalog.append_to_log(&batch)? {
+//!     catalog.checkpoint(&batch)?;
+//! }
 //! ```
 //!
-//! A commit goes into redb's pages. A small commit goes into a redo log beside them first, which
-//! costs one flush: see [`Catalog::append_to_log`]. A read merges the log over redb.
+//! A batch for which the log has room goes into the redo log, which costs one flush. A checkpoint
+//! moves the whole log into redb's pages, together with one more batch. A read merges the log over
+//! redb.
 //!
-//! Calls block on the device. The committer and the catalog thread make them, never a reactor.
+//! Calls block on the device. Only threads that may block make them: the commit thread, the catalog
+//! thread, and callers with `WaitMode::Blocking`.
 //!
 //! Errors stay inside. A damaged page or record is an error of the call that needs it. After an
 //! error redb serves nothing more, so it is reopened from the same state. After a failed write or
@@ -24,7 +28,7 @@ mod inspect;
 // Records in the order of their keys.
 mod scan;
 
-// The catalog: open, read, commit.
+// The catalog: open, read, append to the log, checkpoint.
 #[allow(clippy::module_inception, reason = "the module is named after its main type")]
 mod catalog;
 

@@ -33,13 +33,13 @@ use super::record::Table;
 use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::error::Error;
 
-/// Marks at the beginning of a record's first block, and of its other blocks. Because of them, a
-/// user's bytes that look like a record never stand where a record could begin.
-const FIRST_BLOCK_MARK: [u8; MARK_BYTES] = *b"urlogrec";
-const NEXT_BLOCK_MARK: [u8; MARK_BYTES] = *b"urlogmor";
-const MARK_BYTES: usize = 8;
-/// Bytes of a record in one block, after the mark.
-const BLOCK_PAYLOAD: usize = BLOCK as usize - MARK_BYTES;
+/// Magic bytes at the beginning of a record's first block, and of its other blocks. Because of them,
+/// a user's bytes that look like a record never stand where a record could begin.
+const FIRST_BLOCK_MAGIC: [u8; MAGIC_BYTES] = *b"urlogrec";
+const NEXT_BLOCK_MAGIC: [u8; MAGIC_BYTES] = *b"urlogmor";
+const MAGIC_BYTES: usize = 8;
+/// Bytes of a record in one block, after the magic.
+const BLOCK_PAYLOAD: usize = BLOCK as usize - MAGIC_BYTES;
 
 /// The header of a record. Its changes follow.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -63,9 +63,9 @@ struct ChangeHeader {
     table: u8,
     /// 1 sets the record, 0 deletes it.
     is_put: u8,
-    /// Bytes of the key, then of the value.
-    key: U16,
-    value: U32,
+    /// The lengths of the key and of the value.
+    key_bytes: U16,
+    value_bytes: U32,
 }
 
 /// The position at which the next record is written.
@@ -73,15 +73,15 @@ struct ChangeHeader {
 pub(super) struct RedoLog {
     run: Run,
     /// Position of the next record in a half, in blocks.
-    next: u64,
+    next_block: u64,
     /// Number of the last record.
-    number: u64,
+    last_number: u64,
 }
 
 /// The content of a log at open.
 pub(super) struct Replay {
     pub(super) log: RedoLog,
-    pub(super) changes: LoggedRecords,
+    pub(super) changes: LoggedEntries,
     pub(super) tail: LogTail,
     /// Damage that lost nothing, one line each.
     pub(super) warnings: Vec<String>,
@@ -120,7 +120,7 @@ impl LostRecord {
 impl RedoLog {
     /// A log whose next record has the number after `number`.
     pub(super) fn starting_after(run: Run, number: u64) -> RedoLog {
-        RedoLog { run, next: 0, number }
+        RedoLog { run, next_block: 0, last_number: number }
     }
 
     /// Overwrites all records.
@@ -139,14 +139,14 @@ impl RedoLog {
     }
 
     /// Number of the last record.
-    pub(super) fn number(&self) -> u64 {
-        self.number
+    pub(super) fn last_number(&self) -> u64 {
+        self.last_number
     }
 
     /// Position of the next record in a half, in blocks.
     #[cfg(test)]
-    pub(super) fn next(&self) -> u64 {
-        self.next
+    pub(super) fn next_block(&self) -> u64 {
+        self.next_block
     }
 
     fn half(&self) -> u64 {
@@ -164,25 +164,25 @@ impl RedoLog {
     /// # Errors
     /// The device's. The record may or may not be written then.
     pub(super) fn append(&mut self, blocks: &BlockIo, batch: &Batch) -> Result<bool, Error> {
-        let room = (self.half() - self.next) * BLOCK;
-        let Some(number) = self.number.checked_add(1) else { return Ok(false) };
+        let room = (self.half() - self.next_block) * BLOCK;
+        let Some(number) = self.last_number.checked_add(1) else { return Ok(false) };
         let Some(record) = encode_record(batch, number, room as usize) else { return Ok(false) };
         let length = record.len() as u64 / BLOCK;
         for half in self.halves() {
-            let block = half + self.next;
+            let block = half + self.next_block;
             blocks.write(block, Buffer::copy_of(&record)).map_err(|errno| {
                 Error::io(format!("writing the catalog's log, block {block}"), errno)
             })?;
         }
         blocks.flush().map_err(|errno| Error::io("flushing the catalog's log", errno))?;
-        self.next += length;
-        self.number = number;
+        self.next_block += length;
+        self.last_number = number;
         Ok(true)
     }
 
     /// Starts again at the beginning: redb has all records.
     pub(super) fn reset(&mut self) {
-        self.next = 0;
+        self.next_block = 0;
     }
 
     /// Reads the records after `number`, which is the last one that redb has.
@@ -193,7 +193,7 @@ impl RedoLog {
         let mut log = RedoLog::starting_after(run, number);
         let mut replayed = Replay {
             log: RedoLog::starting_after(run, number),
-            changes: LoggedRecords::default(),
+            changes: LoggedEntries::default(),
             tail: LogTail::default(),
             warnings: Vec::new(),
             lost_record: None,
@@ -202,29 +202,38 @@ impl RedoLog {
             return Ok(replayed);
         }
         let halves = log.halves().map(|start| LogHalf::read(blocks, start, log.half()));
-        let mut last_lacks = None;
-        while log.next < log.half() {
-            let number = log.number.checked_add(1);
-            let copies = halves.each_ref().map(|half| parse_record(half.bytes_from(log.next)));
+        let mut pending_warning = None;
+        while log.next_block < log.half() {
+            let number = log.last_number.checked_add(1);
+            let copies =
+                halves.each_ref().map(|half| parse_record(half.bytes_from(log.next_block)));
             let copies = copies.map(|copy| copy.filter(|record| Some(record.number) == number));
-            let lacks = copies.iter().position(Option::is_none);
-            let good = copies.iter().position(Option::is_some);
-            let Some((good, record)) = good.zip(copies.into_iter().flatten().next()) else { break };
+            let bad_half = copies.iter().position(Option::is_none);
+            let good_half = copies.iter().position(Option::is_some);
+            let Some((good_half, record)) = good_half.zip(copies.into_iter().flatten().next())
+            else {
+                break;
+            };
             // The last record may be torn, which is no damage: warn about earlier records only.
-            replayed.warnings.extend(last_lacks.take());
-            last_lacks = lacks.map(|half| {
-                let block = halves[half].start + log.next;
-                format!("catalog log, block {block}: record {} has a wrong checksum", record.number)
+            replayed.warnings.extend(pending_warning.take());
+            pending_warning = bad_half.map(|half| {
+                let block = halves[half].start + log.next_block;
+                format!(
+                    "catalog log, block {block}: this copy of record {} is missing or damaged",
+                    record.number
+                )
             });
-            let bytes = &halves[good].bytes_from(log.next)[..(record.blocks * BLOCK) as usize];
-            replayed.tail.last = Some((log.next, Buffer::copy_of(bytes)));
+            let bytes =
+                &halves[good_half].bytes_from(log.next_block)[..(record.blocks * BLOCK) as usize];
+            replayed.tail.last = Some((log.next_block, Buffer::copy_of(bytes)));
             record.changes.into_iter().for_each(|change| replayed.changes.set(change));
-            log.next += record.blocks;
-            log.number = record.number;
+            log.next_block += record.blocks;
+            log.last_number = record.number;
         }
-        (replayed.tail.halves, replayed.tail.end) = (log.halves(), log.next);
-        let unread =
-            halves.each_ref().map(|half| half.unread.iter().rfind(|it| it.0 >= log.next).copied());
+        (replayed.tail.halves, replayed.tail.end) = (log.halves(), log.next_block);
+        let unread = halves
+            .each_ref()
+            .map(|half| half.unread.iter().rfind(|it| it.0 >= log.next_block).copied());
         if let [Some((block, errno)), Some(_)] = unread {
             let block = halves[0].start + block;
             return Err(Error::io(format!("reading the catalog's log, block {block}"), errno));
@@ -233,28 +242,30 @@ impl RedoLog {
         let later = blocks.filter_map(|(half, block)| {
             Some((block, parse_record(half.bytes_from(block))?.number))
         });
-        let later: Vec<(u64, u64)> = later.filter(|(_, number)| *number > log.number).collect();
+        let later: Vec<(u64, u64)> =
+            later.filter(|(_, number)| *number > log.last_number).collect();
         if let Some((first, last)) =
             later.iter().map(|it| it.0).min().zip(later.iter().map(|it| it.1).max())
         {
-            let block = log.run.start + log.next;
+            let block = log.run.start + log.next_block;
             let what = format!(
                 "catalog log, block {block}: record {} is damaged, and {last} was written after it",
-                log.number + 1
+                log.last_number + 1
             );
-            let is_before = |block: u64| (log.next..first).contains(&block);
+            let is_before = |block: u64| (log.next_block..first).contains(&block);
             let unread = halves.iter().find_map(|half| {
                 let (block, errno) = half.unread.iter().find(|it| is_before(it.0))?;
                 Some((half.start + block, *errno))
             });
             replayed.warnings.push(what.clone());
             replayed.lost_record = Some(LostRecord { what, unread });
-            // No later record may be replayed after the next ones.
-            log.number = last;
+            // Number on after the damaged part, so that its records are never replayed.
+            log.last_number = last;
         }
-        if log.next > 0 || replayed.lost_record.is_some() {
-            // The last record may have one copy only: append nothing after it.
-            log.next = log.half();
+        if log.next_block > 0 || replayed.lost_record.is_some() {
+            // The last record may have one copy only: append nothing after it. A full log forces a
+            // checkpoint.
+            log.next_block = log.half();
         }
         replayed.log = log;
         Ok(replayed)
@@ -286,7 +297,8 @@ impl LogTail {
     }
 
     /// Overwrites the block after the last record, so that no record begins there. Durable when it
-    /// returns. Call it when the header is durable: what the header contains may stand here.
+    /// returns. Call it when the header is durable: until then, old log records here may still be
+    /// needed.
     ///
     /// # Errors
     /// The device's.
@@ -358,8 +370,8 @@ fn encode_record(batch: &Batch, number: u64, room: usize) -> Option<Vec<u8>> {
         let change = ChangeHeader {
             table: table as u8,
             is_put: stored.is_some().into(),
-            key: u16::try_from(key.len()).ok()?.into(),
-            value: u32::try_from(stored.map_or(0, <[u8]>::len)).ok()?.into(),
+            key_bytes: u16::try_from(key.len()).ok()?.into(),
+            value_bytes: u32::try_from(stored.map_or(0, <[u8]>::len)).ok()?.into(),
         };
         content.extend_from_slice(change.as_bytes());
         content.extend_from_slice(key);
@@ -369,15 +381,15 @@ fn encode_record(batch: &Batch, number: u64, room: usize) -> Option<Vec<u8>> {
     content[..CHECKSUM_START].copy_from_slice(&checksum.to_le_bytes());
     let mut record = Vec::with_capacity(bytes);
     for (index, part) in content.chunks(BLOCK_PAYLOAD).enumerate() {
-        record.extend_from_slice(&block_mark(index));
+        record.extend_from_slice(&block_magic(index));
         record.extend_from_slice(part);
     }
     record.resize(bytes, 0);
     Some(record)
 }
 
-fn block_mark(index: usize) -> [u8; MARK_BYTES] {
-    if index == 0 { FIRST_BLOCK_MARK } else { NEXT_BLOCK_MARK }
+fn block_magic(index: usize) -> [u8; MAGIC_BYTES] {
+    if index == 0 { FIRST_BLOCK_MAGIC } else { NEXT_BLOCK_MAGIC }
 }
 
 /// A record as it was read.
@@ -389,12 +401,13 @@ struct ParsedRecord {
 
 /// The record at the beginning of these bytes, if there is one.
 fn parse_record(bytes: &[u8]) -> Option<ParsedRecord> {
-    let (header, _) = RecordHeader::ref_from_prefix(bytes.strip_prefix(&FIRST_BLOCK_MARK)?).ok()?;
+    let (header, _) =
+        RecordHeader::ref_from_prefix(bytes.strip_prefix(&FIRST_BLOCK_MAGIC)?).ok()?;
     let length = RECORD_HEADER_BYTES + header.length.get() as usize;
     let count = length.div_ceil(BLOCK_PAYLOAD);
     let mut content = Vec::new();
     for (index, block) in bytes.get(..count * BLOCK as usize)?.chunks(BLOCK as usize).enumerate() {
-        content.extend_from_slice(block.strip_prefix(&block_mark(index))?);
+        content.extend_from_slice(block.strip_prefix(&block_magic(index))?);
     }
     content.truncate(length);
     if header.checksum.get()
@@ -407,8 +420,8 @@ fn parse_record(bytes: &[u8]) -> Option<ParsedRecord> {
     while !left.is_empty() {
         let (change, rest) = ChangeHeader::ref_from_prefix(left).ok()?;
         let table = Table::ALL.into_iter().find(|table| *table as u8 == change.table)?;
-        let (key, rest) = rest.split_at_checked(usize::from(change.key.get()))?;
-        let (value, rest) = rest.split_at_checked(change.value.get() as usize)?;
+        let (key, rest) = rest.split_at_checked(usize::from(change.key_bytes.get()))?;
+        let (value, rest) = rest.split_at_checked(change.value_bytes.get() as usize)?;
         let stored = (change.is_put == 1).then(|| value.to_vec());
         changes.push((table, key.to_vec(), stored));
         left = rest;
@@ -419,14 +432,14 @@ fn parse_record(bytes: &[u8]) -> Option<ParsedRecord> {
 /// A value with its checksum, as redb will store it. `None` deletes the record.
 pub(super) type StoredValue = Option<Vec<u8>>;
 
-/// The last change of each record in the log. Reads merge it over redb.
+/// The last change of each catalog record that the log has. Reads merge them over redb.
 #[derive(Debug, Default)]
-pub(super) struct LoggedRecords {
+pub(super) struct LoggedEntries {
     tables: [BTreeMap<Vec<u8>, StoredValue>; Table::ALL.len()],
     size: BatchSize,
 }
 
-impl LoggedRecords {
+impl LoggedEntries {
     fn set(&mut self, (table, key, stored): (Table, Vec<u8>, StoredValue)) {
         let bytes = |stored: &StoredValue| stored.as_ref().map_or(0, |stored| stored.len() as u64);
         let key_bytes = key.len() as u64;
@@ -474,7 +487,7 @@ impl LoggedRecords {
         self.tables[table.index()].last_key_value().map(|(key, _)| key.clone())
     }
 
-    /// A batch of all records in the log, followed by `batch`.
+    /// A batch of all entries in the log, followed by `batch`.
     pub(super) fn checkpoint_batch(&self, batch: &Batch) -> Batch {
         let mut all = Batch::default();
         for (table, records) in Table::ALL.iter().zip(&self.tables) {

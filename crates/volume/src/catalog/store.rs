@@ -250,13 +250,13 @@ impl Store {
     }
 
     /// The last log record that the committed state contains.
-    pub(crate) fn log_number(&self) -> u64 {
-        self.state.lock().header.log_number
+    pub(crate) fn checkpoint_lsn(&self) -> u64 {
+        self.state.lock().header.checkpoint_lsn
     }
 
     /// The commit that begins now contains the log up to this record.
-    pub(crate) fn set_next_log_number(&self, number: u64) {
-        self.state.lock().header.next_log_number = number;
+    pub(crate) fn set_next_checkpoint_lsn(&self, number: u64) {
+        self.state.lock().header.next_checkpoint_lsn = number;
     }
 
     /// Extends the storage to all of its blocks, before redb opens it.
@@ -393,7 +393,7 @@ impl Store {
         if page == 0 {
             let mut state = self.state.lock();
             state.header_queued = true;
-            return state.header.write(inside, part);
+            return state.header.update(inside, part);
         }
         let mut bytes = vec![0; PAGE_BYTES].into_boxed_slice();
         if part.len() < PAGE_BYTES {
@@ -492,7 +492,7 @@ impl StoreState {
         out: &mut [u8],
     ) -> Result<Option<u32>, Error> {
         if page == 0 {
-            self.header.read(out);
+            self.header.copy_to(out);
         } else if let Some(bytes) = self.queue.get(&page) {
             out.copy_from_slice(bytes);
         } else if page >= self.layout.pages() {

@@ -203,7 +203,7 @@ fn check_pages(
                 Catalog::rewrite(blocks, &superblock.catalog, &pages)?;
                 // A checkpoint: the readable part of the log goes into the pages.
                 let catalog = open_for_write(blocks, superblock)?;
-                catalog.commit(&Batch::default())?;
+                catalog.checkpoint(&Batch::default())?;
                 catalog.close()?;
             }
             Verification::Damaged(what) | Verification::Unreadable(what) => {
@@ -262,8 +262,8 @@ fn no_convergence() -> Error {
 fn commit(blocks: &BlockIo, superblock: &Superblock, fixes: Fixes) -> Result<(), Error> {
     let catalog = open_for_write(blocks, superblock)?;
     for mut batch in batches(fixes) {
-        batch.reserve(Reserve::Use);
-        catalog.commit(&batch)?;
+        batch.set_reserve(Reserve::Use);
+        catalog.checkpoint(&batch)?;
     }
     catalog.close()
 }

@@ -77,8 +77,12 @@ pub(super) fn open(
     lost: LostPages,
 ) -> Result<Catalog, Error> {
     let access = Access::ReadOnly;
-    let options =
-        CatalogOptions { access, lost, truncate_damaged_log: true, ..CatalogOptions::default() };
+    let options = CatalogOptions {
+        access,
+        lost_page_policy: lost,
+        truncate_damaged_log: true,
+        ..CatalogOptions::default()
+    };
     Catalog::open(blocks, &superblock.catalog, superblock.log, options)
 }
 

@@ -58,12 +58,12 @@ pub(super) fn rebuild(
             let record = encode_region(&ChangedRegion { index, summary, record });
             batch.put(Key::Region(index), &record);
         }
-        new.commit(&batch)?;
+        new.checkpoint(&batch)?;
     }
     let mut batch = Batch::default();
     batch.put(Key::State(BLOCKS_KEY), &total.to_be_bytes());
     batch.put(Key::State(SUPERBLOCK_KEY), &superblock.identity(superblock.generation + 1));
-    new.commit(&batch)?;
+    new.checkpoint(&batch)?;
     new.close()?;
     (superblock.catalog, superblock.log) = (runs, log);
     superblock.write(blocks)?;
@@ -180,11 +180,11 @@ fn copy(old: &Catalog, new: &Catalog, table: Table, findings: &mut Findings) -> 
         bytes += found.key.len() + value.len();
         batch.change(table, &found.key, Some(&value));
         if bytes > BATCH_BYTES {
-            new.commit(&std::mem::take(&mut batch))?;
+            new.checkpoint(&std::mem::take(&mut batch))?;
             bytes = 0;
         }
     }
-    new.commit(&batch)
+    new.checkpoint(&batch)
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ pub(super) fn upgrade_within(
     drop(catalog);
     if let Some(batch) = batch {
         let catalog = open_for_write(blocks, &superblock)?;
-        catalog.commit(&batch)?;
+        catalog.checkpoint(&batch)?;
         catalog.close()?;
     }
     superblock.write(blocks)?;
@@ -97,7 +97,7 @@ fn relocate_block(
         return Ok(None);
     }
     let (mut batch, mut regions) = (Batch::default(), BTreeSet::new());
-    batch.reserve(Reserve::Use);
+    batch.set_reserve(Reserve::Use);
     let mut moved_to = None;
     if let Some((inode, extent)) = owner {
         let to = find_block(superblock, catalog)?;

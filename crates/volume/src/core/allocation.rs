@@ -8,8 +8,8 @@
 //! 3. When the bytes are on the device `mark_written` makes the extents written and moves the size in a new
 //!    snapshot, with the range locked, and queues the file for the next commit. The largest written extent is
 //!    published as the hot extent; a file of many extents also has an extent cache.
-//! 4. Freed blocks are pending until the commit that frees them is durable and every reactor has been quiescent
-//!    since (`release`). Then they are discarded, if the volume does that, and allocatable.
+//! 4. Freed blocks are pending until the commit that frees them is durable and every request issued before that
+//!    has ended (`release`). Then they are discarded, if the volume does that, and allocatable.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -148,8 +148,8 @@ impl Shared {
         }
     }
 
-    /// Checks that a file can get this many more extents, without the catalog pages in `keep_free`, and this many
-    /// blocks, `promised` of them from its reservation. Returns what to wait for, if not.
+    /// Checks for room for `extents` more extents, besides `keep_free`, and for `blocks` blocks, `promised` of which
+    /// are already reserved. Returns what to wait for, if there is too little.
     fn ensure_space<T>(
         &self,
         state: &mut VolumeState,

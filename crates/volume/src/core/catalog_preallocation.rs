@@ -8,15 +8,16 @@ use crate::namespace::transaction::{ReadResults, Retry};
 use crate::space::allocator::{AllocationRequest, REGION_BLOCKS};
 use crate::superblock::MAX_CATALOG_RUNS;
 
-/// The shortest run for the catalog, while there are any so long: the superblock names few runs.
-const MIN_CONTIGUOUS_BLOCKS: u64 = 64;
-/// Each run is at least this share of the catalog's blocks.
-const GROWTH_SHARE: u64 = 16;
+/// The run to look for in a small catalog, since the superblock names few runs. Shorter ones are taken only when no
+/// run is so long.
+const PREFERRED_RUN_BLOCKS: u64 = 64;
+/// In a large catalog: the catalog's blocks, divided by this.
+const GROWTH_DIVISOR: u64 = 16;
 
 /// The behaviour when too few blocks are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prealloc {
-    /// Allocate none, as far as the count of free blocks tells.
+    /// Allocate nothing if too few blocks are free. Fragmentation may still leave a part.
     AllOrNothing,
     /// Allocate what there is.
     BestEffort,
@@ -83,7 +84,7 @@ impl VolumeState {
     ) -> Result<bool, Retry> {
         let Self { allocator, overlay, superblock, preallocated, .. } = self;
         let has: u64 = superblock.catalog.iter().map(|run| run.length).sum();
-        let mut contiguous = (has / GROWTH_SHARE).clamp(MIN_CONTIGUOUS_BLOCKS, REGION_BLOCKS);
+        let mut contiguous = (has / GROWTH_DIVISOR).clamp(PREFERRED_RUN_BLOCKS, REGION_BLOCKS);
         loop {
             let left = blocks.saturating_sub(preallocated.blocks());
             if left == 0 {

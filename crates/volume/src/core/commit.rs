@@ -34,7 +34,7 @@ struct CommitSet {
     /// Blocks that no file uses any more.
     freed: Vec<Run>,
     for_catalog: Vec<Run>,
-    /// The changes go into the catalog's pages, with everything in its log.
+    /// The changes go into the catalog's pages, together with all log records.
     is_checkpoint: bool,
 }
 
@@ -60,9 +60,9 @@ impl Shared {
             let superblock = self.state.lock().superblock.clone();
             batch.put(Key::State(SUPERBLOCK_KEY), &superblock.identity(superblock.generation));
         }
-        batch.reserve(Reserve::Use);
+        batch.set_reserve(Reserve::Use);
         let is_logged = !is_checkpoint && self.catalog.append_to_log(&batch)?;
-        let committed = if is_logged { Ok(()) } else { self.catalog.commit(&batch) };
+        let committed = if is_logged { Ok(()) } else { self.catalog.checkpoint(&batch) };
         let room = if is_logged { None } else { Some(self.catalog.page_budget()?) };
         {
             let state = &mut *self.state.lock();
@@ -195,8 +195,8 @@ impl Shared {
         }))
     }
 
-    /// Enlarges the volume, if that was requested. The superblock is written first: after a power cut it may have
-    /// more blocks than the records of regions cover, and those records say how many they cover.
+    /// Enlarges the volume, if that was requested. The superblock is written first: after a power cut the
+    /// superblock may have more blocks than the records of regions cover, and those say how many they cover.
     fn grow(self: &Arc<Self>) -> Result<(), Error> {
         let (blocks, mut superblock) = {
             let state = self.state.lock();
@@ -305,7 +305,7 @@ impl VolumeState {
         // In one commit with the records of the regions, which count these blocks as allocated.
         let for_catalog = self.preallocated.begin_commit();
         let (changes, freed) = (self.overlay.begin_commit(), std::mem::take(&mut self.freed));
-        // The pages must have room for the log, with everything else that goes there until the next checkpoint.
+        // Free pages must suffice for the logged changes plus this commit.
         let has_room = self.catalog_room.blocks_missing_for(changes.size(), Reserve::Keep) == 0;
         let is_checkpoint =
             std::mem::take(&mut self.wants_checkpoint) || !has_room || !for_catalog.is_empty();

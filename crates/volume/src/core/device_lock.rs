@@ -1,9 +1,9 @@
 //! One writer or many readers for a volume. `flock` on the device excludes other processes. A list excludes
 //! other volumes of this process, because clones of a [`Device`] share a descriptor and so its `flock`.
 //!
-//! The devices and files below a device are locked too, as the file of a loop device, so that a volume is not
-//! opened under both names. Below a device that is only a part, as a partition, the lock is shared: it excludes
-//! only openers of the whole.
+//! The devices and files below a device are locked too, for example the file of a loop device, so that a volume is
+//! not opened under both names. Below a device that is only a part, for example a partition, the lock is shared: it
+//! excludes only openers of the whole.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;

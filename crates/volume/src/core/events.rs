@@ -102,8 +102,8 @@ impl fmt::Display for ErrorEvent {
 }
 
 impl ErrorEvent {
-    /// True if the device had no space, as a sparse image on a full file system. Then ENOSPC of a file is not the
-    /// volume's, and removing files does not help.
+    /// True if the device had no space, for example a sparse image on a full file system. Then ENOSPC of a file is
+    /// not the volume's, and removing files does not help.
     pub fn is_device_full(&self) -> bool {
         matches!(self, ErrorEvent::Request { errno: Errno::NOSPC | Errno::DQUOT, .. })
     }

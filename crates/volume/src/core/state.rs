@@ -33,7 +33,7 @@ pub(crate) const COMMIT_THRESHOLD_RECORDS: u64 = 1 << 16;
 pub(crate) const MAX_UNCOMMITTED_RECORDS: u64 = 2 * COMMIT_THRESHOLD_RECORDS;
 /// The key of the number of blocks that the records of regions cover.
 pub(crate) const BLOCKS_KEY: &[u8] = b"blocks";
-/// The key of [`Superblock::note`]: the superblock that first named the catalog's current blocks.
+/// The key of [`Superblock::identity`]: the superblock that first named the catalog's current blocks.
 pub(crate) const SUPERBLOCK_KEY: &[u8] = b"superblock";
 /// The key of the next inode's number.
 pub(crate) const NEXT_INODE_KEY: &[u8] = b"next inode";
@@ -85,23 +85,23 @@ pub(crate) struct VolumeState {
     pub(crate) out_of_place: u64,
     /// A commit is reclaiming orphans that it took out of [`Self::orphans`].
     pub(crate) is_reclaiming: bool,
-    /// The next commit goes into the catalog's pages, with everything in its log: to make room, or because it is
+    /// The next commit goes into the catalog's pages, together with all log records: to make room, or because it is
     /// the last.
     pub(crate) wants_checkpoint: bool,
     /// Commits that went into the catalog's pages.
     pub(crate) checkpoints: u64,
     /// Extents that were added or removed since the last commit, approximately.
     pub(crate) changed_extents: usize,
-    /// Blocks that no file uses once the uncommitted changes are committed.
-    pub(crate) freed: Vec<Run>,
-    /// Freed blocks that the allocator does not count yet, because their regions may not be loaded.
+    /// Freed blocks of which the allocator does not know yet, because their regions may not be loaded.
     pub(crate) to_free: Vec<Run>,
+    /// Freed blocks that are pending in the allocator; the commit that frees them is not durable.
+    pub(crate) freed: Vec<Run>,
+    /// Freed blocks whose commit is durable, each with the epoch until which reads of them may be in flight.
+    pub(crate) retired: Vec<(Epoch, Vec<Run>)>,
     /// Discard freed blocks on the device.
     pub(crate) discards: bool,
     /// Damage found so far, one line each.
     pub(crate) warnings: Warnings,
-    /// Freed and committed blocks, each with the epoch until which reads of them may be in flight.
-    pub(crate) retired: Vec<(Epoch, Vec<Run>)>,
 }
 
 impl Shared {

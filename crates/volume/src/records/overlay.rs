@@ -110,7 +110,7 @@ pub(crate) struct Overlay {
 }
 
 /// The changes of some records that were committed since a read of the catalog began. Merged over
-/// the result of the read, whenever it happened, they give the current records. So concurrent
+/// the result of the read, whenever it happened, they give the committed records. So concurrent
 /// commits never make a read start again.
 #[derive(Debug)]
 pub(crate) struct RangeWatch {

@@ -9,8 +9,8 @@
 //! A block is allocated, then freed (pending: the free is not committed yet, and reactors may still
 //! read the block), then released (free). A record counts pending blocks as free, because after a
 //! crash nothing reads them. So [`Allocator::free`] must happen in the same step, under the
-//! committer's lock, as removing the extents from what the committer collects. The same holds for
-//! an allocation and adding its extents.
+//! volume's lock, as removing the extents from what a commit collects. The same holds for an
+//! allocation and adding its extents.
 
 mod free_map;
 mod max_tree;

@@ -102,7 +102,7 @@ impl Volume {
         for changed in allocator.take_changed() {
             batch.put(Key::Region(changed.index), &encode_region(&changed));
         }
-        catalog.commit(&batch)?;
+        catalog.checkpoint(&batch)?;
         catalog.close()?;
         superblock.write(&blocks)
     }

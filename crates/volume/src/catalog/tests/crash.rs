@@ -12,12 +12,12 @@ struct History {
 
 /// Commits batches and records when each was acknowledged.
 fn run(sim: Sim, seed: u64, batches: &[(u64, u64)]) -> History {
-    run_with(sim, seed, batches, |catalog, batch| catalog.commit(batch).unwrap())
+    run_with(sim, seed, batches, |catalog, batch| catalog.checkpoint(batch).unwrap())
 }
 
 /// As [`run`], through the log.
 fn run_logged(sim: Sim, seed: u64, batches: &[(u64, u64)]) -> History {
-    run_with(sim, seed, batches, log_or_commit)
+    run_with(sim, seed, batches, log_or_checkpoint)
 }
 
 fn run_with(
@@ -64,7 +64,7 @@ fn check(run: &History, plan: CrashPlan) -> Result<usize, String> {
         if count % 7 == 0 {
             let (mut records, mut random) = (found, Random(image.cut));
             for _ in 0..3 {
-                log_or_commit(&catalog, &random_batch(&mut random, 20, 200, &mut records));
+                log_or_checkpoint(&catalog, &random_batch(&mut random, 20, 200, &mut records));
             }
             drop(catalog);
             let again = open_on(&image.sim).map_err(|error| format!("{place}: {error}"))?;
@@ -172,7 +172,7 @@ fn a_second_crash_after_recovery_keeps_logged_commits() {
         let mut states = vec![(0, records.clone())];
         for changes in [6, 3, 9] {
             let batch = random_batch(&mut Random(image.cut), changes, 50, &mut records);
-            log_or_commit(&catalog, &batch);
+            log_or_checkpoint(&catalog, &batch);
             states.push((at(&image.sim), records.clone()));
         }
         drop(catalog);
@@ -188,7 +188,7 @@ fn a_commit_makes_two_headers_durable() {
     for (index, &(changes, value)) in SMALL.iter().enumerate() {
         let before = heads();
         let batch = random_batch(&mut Random(9), changes, value, &mut Records::new());
-        catalog.commit(&batch).unwrap();
+        catalog.checkpoint(&batch).unwrap();
         assert_eq!(heads(), before + 2, "commit {index}");
     }
 }

@@ -19,7 +19,7 @@ fn filled(seed: u64) -> (Sim, Records) {
     let mut random = Random(seed);
     for _ in 0..6 {
         let batch = random_batch(&mut random, 80, 400, &mut records);
-        catalog.commit(&batch).unwrap();
+        catalog.checkpoint(&batch).unwrap();
     }
     catalog.close().unwrap();
     (sim, records)
@@ -139,7 +139,7 @@ fn a_damaged_page_loses_only_its_records() {
         catalog.scan(Table::Names, Vec::new(), None, 4096).unwrap_err();
         let mut batch = Batch::default();
         batch.put(Key::Inode(1000), b"new");
-        catalog.commit(&batch).unwrap();
+        catalog.checkpoint(&batch).unwrap();
         assert_eq!(catalog.get(Key::Inode(1000)).unwrap().unwrap(), b"new");
     }
     assert!(catalog.failure().is_none());
@@ -151,7 +151,11 @@ fn salvage_finds_all_records_outside_a_lost_page() {
     let (sim, records) = filled(27);
     let (block, _) = leaf_of_names(&sim, &records);
     spoil(&sim, block);
-    let salvage = CatalogOptions { access: Access::ReadOnly, lost: LostPages::Empty, ..options() };
+    let salvage = CatalogOptions {
+        access: Access::ReadOnly,
+        lost_page_policy: LostPages::Empty,
+        ..options()
+    };
     let catalog = Catalog::open(&blocks_of(&sim), &RUNS, LOG, salvage).unwrap();
     assert!(matches!(catalog.verify(), Verification::Damaged(_)));
     let found = all_of(&catalog).unwrap();
@@ -256,7 +260,7 @@ fn a_read_of_damage_does_not_break_a_concurrent_commit() {
         for number in 0..200u64 {
             let mut batch = Batch::default();
             batch.put(Key::Inode(1000 + number), &number.to_le_bytes());
-            catalog.commit(&batch).unwrap();
+            catalog.checkpoint(&batch).unwrap();
         }
         reader.join().unwrap();
     });
@@ -269,14 +273,14 @@ fn a_failed_write_or_flush_stops_the_catalog() {
         let sim = new_sim();
         let catalog = create_on(&sim);
         let mut records = Records::new();
-        catalog.commit(&random_batch(&mut Random(1), 30, 100, &mut records)).unwrap();
+        catalog.checkpoint(&random_batch(&mut Random(1), 30, 100, &mut records)).unwrap();
         sim.fail_nth(op, 1, Errno::IO);
         let mut batch = Batch::default();
         batch.put(Key::Inode(999), b"lost");
-        let error = catalog.commit(&batch).unwrap_err();
+        let error = catalog.checkpoint(&batch).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{error}");
         for error in [
-            catalog.commit(&batch).unwrap_err(),
+            catalog.checkpoint(&batch).unwrap_err(),
             catalog.get(Key::Inode(1)).unwrap_err(),
             catalog.failure().unwrap(),
         ] {
@@ -310,7 +314,7 @@ fn lost_and_misdirected_writes_are_detected() {
         for _ in 0..20 {
             let batch = random_batch(&mut random, 20, 400, &mut records);
             states.push(records.clone());
-            if catalog.commit(&batch).is_err() {
+            if catalog.checkpoint(&batch).is_err() {
                 break;
             }
         }

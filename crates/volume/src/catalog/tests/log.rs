@@ -28,14 +28,14 @@ fn logged(seed: u64) -> LoggedCatalog {
         let batch = random_batch(&mut random, 5, 100, &mut records);
         assert!(catalog.append_to_log(&batch).unwrap());
     }
-    catalog.commit(&random_batch(&mut random, 60, 300, &mut records)).unwrap();
+    catalog.checkpoint(&random_batch(&mut random, 60, 300, &mut records)).unwrap();
     let mut places = Vec::new();
     for changes in [3, 40, 1, 8] {
-        let begin = catalog.log.lock().next();
+        let begin = catalog.log.lock().next_block();
         assert!(
             catalog.append_to_log(&random_batch(&mut random, changes, 300, &mut records)).unwrap()
         );
-        places.push(begin..catalog.log.lock().next());
+        places.push(begin..catalog.log.lock().next_block());
     }
     assert!(places[1].end - places[1].start > 1 && places[3].end < HALF, "{places:?}");
     LoggedCatalog { sim: sim.crash_image(Crash::KeepAll), records, places }
@@ -66,7 +66,7 @@ fn assert_commits_survive_reopening(sim: &Sim, mut records: Records) {
         let catalog = open_on(sim).unwrap();
         assert!(all_of(&catalog).unwrap() == records, "round {round}");
         for _ in 0..3 {
-            log_or_commit(&catalog, &random_batch(&mut random, 4, 100, &mut records));
+            log_or_checkpoint(&catalog, &random_batch(&mut random, 4, 100, &mut records));
         }
         drop(catalog);
     }
@@ -187,7 +187,7 @@ fn a_lost_record_before_another_one_is_reported() {
     let records = all_of(&catalog).unwrap();
     assert_eq!(log_warnings(&catalog).len(), 1);
     assert!(!catalog.append_to_log(&put(1, b"no room is left behind damage")).unwrap());
-    catalog.commit(&Batch::default()).unwrap();
+    catalog.checkpoint(&Batch::default()).unwrap();
     catalog.close().unwrap();
     assert_commits_survive_reopening(&sim, records);
 }
@@ -222,7 +222,7 @@ fn a_full_log_refuses_and_a_checkpoint_empties_it() {
         assert!(!catalog.append_to_log(&put(99, b"one more")).unwrap());
         assert_eq!(record(), events, "a full log writes nothing");
         assert!(all_of(&catalog).unwrap() == before && catalog.logged_size() == size);
-        catalog.commit(&put(99, b"one more")).unwrap();
+        catalog.checkpoint(&put(99, b"one more")).unwrap();
         assert_eq!(catalog.logged_size(), BatchSize::default());
     }
     assert_eq!(inodes(&catalog, 0).len() as u64, 3 * HALF + 1);
@@ -247,12 +247,12 @@ fn the_log_keeps_its_records_when_a_commit_is_refused() {
     let sim = new_sim();
     let catalog = create_on(&sim);
     let mut count = 0;
-    while catalog.commit(&put(count, &[7; 20_000])).is_ok() {
+    while catalog.checkpoint(&put(count, &[7; 20_000])).is_ok() {
         count += 1;
     }
     for round in 0..3 {
         assert!(catalog.append_to_log(&put(10_000 + round, b"small")).unwrap());
-        let error = catalog.commit(&put(count, &[7; 60_000])).unwrap_err();
+        let error = catalog.checkpoint(&put(count, &[7; 60_000])).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     }
     // redb commits by itself when it closes.
@@ -287,7 +287,7 @@ fn forged(number: u64, batch: &Batch) -> Vec<u8> {
     let catalog = create_on(&sim);
     (1..number).for_each(|_| {
         catalog.append_to_log(&Batch::default()).unwrap();
-        catalog.commit(&Batch::default()).unwrap();
+        catalog.checkpoint(&Batch::default()).unwrap();
     });
     assert!(catalog.append_to_log(batch).unwrap());
     let mut bytes = vec![0; BLOCK as usize];
@@ -312,7 +312,7 @@ fn a_value_that_looks_like_a_record_is_not_replayed() {
             let catalog = open_on(&sim).unwrap_or_else(|e| panic!("{before} before: {e}"));
             assert_eq!(inodes(&catalog, 0), [], "{before} before");
             // Now the value is an old record, after a new one.
-            catalog.commit(&put(2, b"right")).unwrap();
+            catalog.checkpoint(&put(2, b"right")).unwrap();
             assert!(catalog.append_to_log(&put(3, b"right")).unwrap());
             drop(catalog);
             let catalog = open_on(&sim).unwrap_or_else(|e| panic!("{before} before: {e}"));
@@ -335,11 +335,11 @@ fn extreme_record_numbers_do_not_overflow_or_block_commits() {
         assert_eq!(open_on(&sim).err().unwrap().kind(), ErrorKind::Damaged);
         let salvage = CatalogOptions { truncate_damaged_log: true, ..options() };
         let catalog = Catalog::open(&blocks_of(&sim), &RUNS, LOG, salvage).unwrap();
-        catalog.commit(&put(2, b"near")).unwrap();
+        catalog.checkpoint(&put(2, b"near")).unwrap();
         catalog.close().unwrap();
         for inode in 3..6 {
             let catalog = open_on(&sim).unwrap();
-            log_or_commit(&catalog, &put(inode, b"near"));
+            log_or_checkpoint(&catalog, &put(inode, b"near"));
             drop(catalog);
         }
         assert_eq!(inodes(&open_on(&sim).unwrap(), 0).len(), 4);
@@ -358,7 +358,7 @@ fn a_catalog_without_a_log_commits_to_redb() {
     let open = || Catalog::open(&blocks_of(&sim), &RUNS, none, options()).unwrap();
     let catalog = open();
     assert!(!catalog.append_to_log(&put(1, b"")).unwrap());
-    catalog.commit(&put(1, b"")).unwrap();
+    catalog.checkpoint(&put(1, b"")).unwrap();
     assert_eq!(catalog.all_runs(), RUNS);
     drop(catalog);
     assert_eq!(inodes(&open(), 0).len(), 1);
@@ -375,7 +375,7 @@ fn a_failed_write_of_the_log_stops_the_catalog_and_loses_nothing() {
         assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{op:?} {nth}: {error}");
         assert!(catalog.failure().is_some());
         assert!(catalog.append_to_log(&put(3, b"never")).is_err());
-        assert!(catalog.commit(&put(3, b"never")).is_err());
+        assert!(catalog.checkpoint(&put(3, b"never")).is_err());
         drop(catalog);
         sim.clear_faults();
         for crash in [Crash::KeepAll, Crash::LoseAll] {
@@ -415,7 +415,7 @@ fn concurrent_reads_see_all_acknowledged_commits() {
         for number in 1..=COMMITS {
             let mut batch = put(number, b"there");
             batch.put(Key::State(b"last"), &number.to_be_bytes());
-            log_or_commit(&catalog, &batch);
+            log_or_checkpoint(&catalog, &batch);
             acknowledged.store(number, Ordering::SeqCst);
         }
         assert!(reader.join().unwrap() > 10);

@@ -49,9 +49,9 @@ fn open_on(sim: &Sim) -> Result<Catalog, Error> {
 }
 
 /// Appends a batch to the log. If the log has no room, commits it.
-fn log_or_commit(catalog: &Catalog, batch: &Batch) {
+fn log_or_checkpoint(catalog: &Catalog, batch: &Batch) {
     if !catalog.append_to_log(batch).unwrap() {
-        catalog.commit(batch).unwrap();
+        catalog.checkpoint(batch).unwrap();
     }
 }
 

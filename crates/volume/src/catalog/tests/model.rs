@@ -71,12 +71,12 @@ proptest! {
             match step {
                 Step::Commit { seed, changes, value } => {
                     let batch = random_batch(&mut Random(seed), changes, value, &mut records);
-                    catalog.commit(&batch).unwrap();
+                    catalog.checkpoint(&batch).unwrap();
                     prop_assert_eq!(catalog.logged_size(), BatchSize::default());
                 }
                 Step::Log { seed, changes, value } => {
                     let batch = random_batch(&mut Random(seed), changes, value, &mut records);
-                    log_or_commit(&catalog, &batch);
+                    log_or_checkpoint(&catalog, &batch);
                 }
                 Step::Look { limit } => {
                     look(&catalog, &records, limit);
@@ -119,7 +119,7 @@ fn a_scan_is_limited_in_number_and_to_one_inode() {
         batch.put(Key::Orphan(directory), b"");
         batch.put(Key::Region(directory as u32), b"");
     }
-    catalog.commit(&batch).unwrap();
+    catalog.checkpoint(&batch).unwrap();
     let mut seen = Vec::new();
     let mut from = Key::Name(2, b"").bytes();
     loop {
@@ -148,13 +148,13 @@ fn a_read_only_catalog_writes_nothing() {
     let sim = new_sim();
     let catalog = create_on(&sim);
     let mut records = Records::new();
-    catalog.commit(&random_batch(&mut Random(5), 50, 100, &mut records)).unwrap();
+    catalog.checkpoint(&random_batch(&mut Random(5), 50, 100, &mut records)).unwrap();
     // As a crash leaves it: opening would write.
     let image = sim.crash_image(uringfs_device::backend::sim::Crash::LoseAll);
     let access = CatalogOptions { access: Access::ReadOnly, ..options() };
     let reader = Catalog::open(&blocks_of(&image), &RUNS, LOG, access).unwrap();
     assert!(all_of(&reader).unwrap() == records);
-    let error = reader.commit(&Batch::default()).unwrap_err();
+    let error = reader.checkpoint(&Batch::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Input);
     reader.close().unwrap();
     let events = image.record();
@@ -174,6 +174,6 @@ fn a_batch_without_space_is_refused_as_a_whole() {
     let mut batch = Batch::default();
     batch.put(Key::Inode(1), &[]);
     batch.put(Key::Inode(2), &vec![0; 64 << 20]);
-    assert_eq!(catalog.commit(&batch).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(catalog.checkpoint(&batch).unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(catalog.get(Key::Inode(1)).unwrap(), None);
 }

@@ -13,7 +13,7 @@ fn put(inode: u64, bytes: usize) -> Batch {
 /// Puts records until there is no space. Returns the number of records.
 fn fill(catalog: &Catalog, from: u64, bytes: usize) -> u64 {
     for inode in from.. {
-        match catalog.commit(&put(inode, bytes)) {
+        match catalog.checkpoint(&put(inode, bytes)) {
             Ok(()) => {}
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
@@ -35,8 +35,8 @@ fn a_full_catalog_loses_nothing_and_deletes() {
             for inode in count / 2..count {
                 let mut batch = Batch::default();
                 batch.delete(Key::Inode(inode));
-                batch.reserve(Reserve::Use);
-                catalog.commit(&batch).unwrap();
+                batch.set_reserve(Reserve::Use);
+                catalog.checkpoint(&batch).unwrap();
             }
             let again = fill(&catalog, count / 2, bytes);
             assert!(again * 100 > count * 95, "{again} after {count} records of {bytes} bytes");
@@ -71,7 +71,7 @@ fn a_catalog_with_its_wanted_blocks_never_fills() {
             catalog.extend(&mut superblock, &more).unwrap();
             assert_eq!(catalog.wanted_blocks(size), 0);
         }
-        catalog.commit(&put(inode, 60_000)).unwrap();
+        catalog.checkpoint(&put(inode, 60_000)).unwrap();
     }
     drop(catalog);
     let found = Superblock::read(&blocks).unwrap();
@@ -101,7 +101,7 @@ fn a_huge_batch_fits_into_the_wanted_blocks() {
             free += wanted;
         }
         assert_eq!(catalog.wanted_blocks(batch.size()), 0);
-        catalog.commit(&batch).unwrap();
+        catalog.checkpoint(&batch).unwrap();
     }
     assert!(catalog.get(Key::Inode(99_999)).unwrap().unwrap() == [300_u16 as u8; 300]);
 }
@@ -121,7 +121,7 @@ fn a_crash_while_blocks_are_added_leaves_a_valid_catalog() {
     sim.restart_record();
     catalog.extend(&mut superblock, &[Run { start: 2000, length: 2500 }]).unwrap();
     for inode in count..count + 3 {
-        catalog.commit(&put(inode, 60_000)).unwrap();
+        catalog.checkpoint(&put(inode, 60_000)).unwrap();
     }
     drop(catalog);
     let mut grown = 0;

@@ -102,7 +102,7 @@ impl TestVolume {
         let catalog = self.catalog();
         let mut batch = Batch::default();
         plant(&catalog, &mut batch);
-        catalog.commit(&batch).unwrap();
+        catalog.checkpoint(&batch).unwrap();
         catalog.close().unwrap();
     }
 
