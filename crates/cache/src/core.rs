@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uringfs_buffer::{ExclusiveFrames, FrameState, Snapshot};
 
-use crate::dirty::DirtySet;
+use crate::dirty::DirtyAccounting;
 use crate::eviction::{Eviction, Verdict};
 use crate::folio::{ACCESS_COUNT, DETACHED, DIRTY, DROPBEHIND, Folio, Key, READAHEAD_MARKER};
 use crate::frames::Frames;
@@ -22,8 +22,8 @@ pub(crate) struct CacheCore {
     eviction_frames: AtomicU32,
     /// Snapshots that are held.
     pub(crate) snapshots: AtomicU32,
-    /// Counted separately: futures that wait for its limits keep it alive, and not the cache.
-    pub(crate) dirty: Arc<DirtySet>,
+    /// In an `Arc` of its own: futures that wait for its limits keep it alive, and not the cache.
+    pub(crate) dirty: Arc<DirtyAccounting>,
     pub(crate) next_file: AtomicU64,
     /// Folios inserted, and folios evicted.
     pub(crate) filled: AtomicU64,
@@ -39,7 +39,7 @@ impl CacheCore {
             eviction: Mutex::new(Eviction::new()),
             eviction_frames: AtomicU32::new(0),
             snapshots: AtomicU32::new(0),
-            dirty: Arc::new(DirtySet::new(bound)),
+            dirty: Arc::new(DirtyAccounting::new(bound)),
             next_file: AtomicU64::new(0),
             filled: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
@@ -112,7 +112,7 @@ impl CacheCore {
         let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, frame);
         self.evicted.fetch_add(1, Ordering::Relaxed);
         for waiter in waiters {
-            self.notify(&waiter, WaitOutcome::Changed);
+            self.notify(&waiter, WaitOutcome::LookAgain);
         }
     }
 
@@ -125,7 +125,7 @@ impl CacheCore {
         }
     }
 
-    /// Stores the frame in `evicted` if its folio is unused and clean, and is neither held nor shared.
+    /// Stores the frame in `evicted` if its folio is unused and clean, and is neither locked nor shared.
     fn try_evict(&self, frame: u32, evicted: &mut Option<ExclusiveFrames<Folio>>) -> Verdict {
         let slab = self.frames.slab();
         let state = slab.state(frame);
@@ -171,7 +171,7 @@ impl CacheCore {
 
     /// Releases an outcome that no future waits for.
     pub(crate) fn discard(&self, outcome: WaitOutcome) {
-        if let WaitOutcome::Filled { frame, snapshot } = outcome {
+        if let WaitOutcome::Ready { frame, snapshot } = outcome {
             self.release(frame, snapshot);
         }
     }

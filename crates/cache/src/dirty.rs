@@ -13,19 +13,19 @@ pub const MAX_DEVICES: usize = if cfg!(loom) { 2 } else { 1024 };
 
 /// One device may have this fraction of all folios dirty: one in four.
 const MAX_DEVICE_ONE_IN: u32 = 4;
-/// From this fraction of all folios on, the flusher of a device writes back without a request.
-const FLUSH_ONE_IN: u32 = 8;
-/// All devices together may have this fraction dirty. A device may also have no more dirty folios than are left of
-/// it. So devices that write nothing back leave some to each of the others.
+/// From this fraction of all folios on, the flushers of a device write back without a request.
+const BACKGROUND_ONE_IN: u32 = 8;
+/// All devices together may dirty this fraction: half of the folios. A device may not have more dirty folios than this
+/// total still leaves free. So devices that write nothing back leave some to each of the others.
 const MAX_TOTAL_ONE_IN: u32 = 2;
 
 /// The dirty folios of a cache, counted by device.
-pub(crate) struct DirtySet {
+pub(crate) struct DirtyAccounting {
     count: AtomicU32,
     devices: Box<[DeviceDirty]>,
     max_per_device: u32,
     max_total: u32,
-    flush_threshold: u32,
+    background_threshold: u32,
     waiters: Mutex<Waiters>,
 }
 
@@ -83,17 +83,17 @@ impl Waiters {
     }
 }
 
-impl DirtySet {
+impl DirtyAccounting {
     /// For a cache of `bound` folios.
-    pub(crate) fn new(bound: u32) -> DirtySet {
+    pub(crate) fn new(bound: u32) -> DirtyAccounting {
         let fraction = |one_in: u32| (bound / one_in).max(1);
-        DirtySet {
+        DirtyAccounting {
             count: AtomicU32::new(0),
             devices: (0..MAX_DEVICES).map(|_| DeviceDirty::default()).collect(),
             max_per_device: fraction(MAX_DEVICE_ONE_IN),
-            // At least one for a device besides the one that has the most.
+            // At least two, so that a second device can always dirty one.
             max_total: fraction(MAX_TOTAL_ONE_IN).max(2),
-            flush_threshold: fraction(FLUSH_ONE_IN),
+            background_threshold: fraction(BACKGROUND_ONE_IN),
             waiters: Mutex::new(Waiters::default()),
         }
     }
@@ -133,7 +133,7 @@ impl DirtySet {
     pub(crate) fn add(&self, device: u16) {
         self.count.fetch_add(1, Ordering::AcqRel);
         let device_count = &self.device(device).count;
-        if device_count.fetch_add(1, Ordering::AcqRel) + 1 >= self.flush_threshold {
+        if device_count.fetch_add(1, Ordering::AcqRel) + 1 >= self.background_threshold {
             let flushers = self.waiters.lock().take_flushers(device);
             wake(flushers);
         }
@@ -172,31 +172,31 @@ fn wake(waiters: impl IntoIterator<Item = DirtyWaiter>) {
     waiters.into_iter().for_each(|waiter| waiter.waker.wake());
 }
 
-/// Completes when fewer folios are dirty.
-pub struct DirtyBelow {
-    dirty: Arc<DirtySet>,
+/// Completes when a throttled writer may go on.
+pub struct ThrottleWait {
+    dirty: Arc<DirtyAccounting>,
     until: Until,
     id: Option<u64>,
 }
 
-impl DirtyBelow {
+impl ThrottleWait {
     /// Completes when fewer than `count` folios of all devices are dirty.
-    pub(crate) fn new(dirty: &Arc<DirtySet>, count: u32) -> DirtyBelow {
-        DirtyBelow { dirty: dirty.clone(), until: Until::Below(count), id: None }
+    pub(crate) fn new(dirty: &Arc<DirtyAccounting>, count: u32) -> ThrottleWait {
+        ThrottleWait { dirty: dirty.clone(), until: Until::Below(count), id: None }
     }
 
     /// Completes when one more folio of a device may become dirty, or when from now on a write-back fails.
-    pub(crate) fn device_limit(dirty: &Arc<DirtySet>, device: u16) -> DirtyBelow {
+    pub(crate) fn device_limit(dirty: &Arc<DirtyAccounting>, device: u16) -> ThrottleWait {
         let until = Until::Room(device, dirty.failures(device));
-        DirtyBelow { dirty: dirty.clone(), until, id: None }
+        ThrottleWait { dirty: dirty.clone(), until, id: None }
     }
 }
 
-impl Future for DirtyBelow {
+impl Future for ThrottleWait {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let DirtyBelow { dirty, until, id } = &mut *self;
+        let ThrottleWait { dirty, until, id } = &mut *self;
         if dirty.is_reached(*until) {
             return Poll::Ready(());
         }
@@ -220,36 +220,36 @@ impl Future for DirtyBelow {
     }
 }
 
-impl Drop for DirtyBelow {
+impl Drop for ThrottleWait {
     fn drop(&mut self) {
         self.dirty.remove_waiter(self.id);
     }
 }
 
 /// Completes when it is time to write back dirty folios of a device.
-pub struct DirtyAbove {
-    dirty: Arc<DirtySet>,
+pub struct WritebackDue {
+    dirty: Arc<DirtyAccounting>,
     device: u16,
     id: Option<u64>,
 }
 
-impl DirtyAbove {
-    pub(crate) fn new(dirty: &Arc<DirtySet>, device: u16) -> DirtyAbove {
-        DirtyAbove { dirty: dirty.clone(), device, id: None }
+impl WritebackDue {
+    pub(crate) fn new(dirty: &Arc<DirtyAccounting>, device: u16) -> WritebackDue {
+        WritebackDue { dirty: dirty.clone(), device, id: None }
     }
 }
 
-impl Future for DirtyAbove {
+impl Future for WritebackDue {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let DirtyAbove { dirty, device, id } = &mut *self;
+        let WritebackDue { dirty, device, id } = &mut *self;
         let waiters = &mut *dirty.waiters.lock();
         let is_for_it = |(_, until): &(DirtyWaiter, Until)| match until {
             Until::Room(of, _) => of == device,
             Until::Below(_) => true,
         };
-        let is_due = dirty.device_count(*device) >= dirty.flush_threshold;
+        let is_due = dirty.device_count(*device) >= dirty.background_threshold;
         if is_due || waiters.writers.iter().any(is_for_it) {
             return Poll::Ready(());
         }
@@ -259,7 +259,7 @@ impl Future for DirtyAbove {
     }
 }
 
-impl Drop for DirtyAbove {
+impl Drop for WritebackDue {
     fn drop(&mut self) {
         self.dirty.remove_waiter(self.id);
     }

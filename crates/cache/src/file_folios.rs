@@ -7,7 +7,7 @@ use std::sync::Arc;
 use uringfs_buffer::{ExclusiveFrames, FrameState};
 
 use crate::core::CacheCore;
-use crate::dirty::{DirtyAbove, DirtyBelow};
+use crate::dirty::{ThrottleWait, WritebackDue};
 use crate::fill::Fill;
 use crate::folio::{
     ACCESS_COUNT, DETACHED, DIRTY, DROPBEHIND, FOLIO, Folio, HOLDER_SHIFT, Key, READAHEAD_MARKER,
@@ -22,40 +22,40 @@ use uringfs_sync::atomic::{AtomicU64, Ordering};
 pub enum Lookup<'a> {
     /// The folio is cached.
     Found(FolioRef<'a>),
-    /// The folio is being filled or changed: [`FileFolios::wait`] for it.
-    Busy {
-        /// The holder's number, as passed to [`FileFolios::fill`], or [`WRITER`].
+    /// The folio is locked, to be filled or changed: [`FileFolios::wait`] for it.
+    Locked {
+        /// The holder's number, as passed to [`FileFolios::begin_fill`], or [`WRITER`].
         holder: u16,
         /// Reading the folio starts the next window of readahead.
         is_marked: bool,
     },
-    /// The folio is not cached: [`FileFolios::fill`] it.
+    /// The folio is not cached: [`FileFolios::begin_fill`] it.
     Absent,
 }
 
 /// The result of locking a folio for a write.
 pub enum LockForWrite {
-    /// The caller holds the folio, with its current bytes, until [`Fill::end_dirty`].
-    Held(Fill),
-    /// Another caller holds the folio: [`FileFolios::wait`] for it.
-    Busy {
-        /// The holder's number, as passed to [`FileFolios::fill`], or [`WRITER`].
+    /// The caller has the lock, and the folio its current bytes, until [`Fill::end_dirty`].
+    Acquired(Fill),
+    /// Another caller has the lock: [`FileFolios::wait`] for it.
+    Locked {
+        /// The holder's number, as passed to [`FileFolios::begin_fill`], or [`WRITER`].
         holder: u16,
     },
-    /// The folio is not cached: [`FileFolios::fill`] it.
+    /// The folio is not cached: [`FileFolios::begin_fill`] it.
     Absent,
 }
 
 /// Why a snapshot of a folio was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotError {
-    /// The folio is not cached, or it is being filled.
+    /// The folio is not cached, or it is locked.
     Absent,
     /// Snapshots already keep half of the cache's bound: copy instead.
     TooMany,
 }
 
-/// No folio can be evicted: all are dirty, being filled or being read.
+/// No folio can be evicted: all are dirty, locked or being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheFull;
 
@@ -113,26 +113,27 @@ impl FileFolios {
             Ok(share) => Lookup::Found(FolioRef::new(&self.cache, frame, share)),
             Err(state) => {
                 let (holder, flags) = ((state.flags() >> HOLDER_SHIFT) as u16, state.flags());
-                Lookup::Busy { holder, is_marked: flags & READAHEAD_MARKER != 0 }
+                Lookup::Locked { holder, is_marked: flags & READAHEAD_MARKER != 0 }
             }
         }
     }
 
-    /// Waits until a held folio is released by its holder.
+    /// Waits until a locked folio is unlocked.
     pub fn wait(&self, index: u64) -> FolioWait {
         FolioWait::new(&self.cache, Key { file: self.file, index })
     }
 
     /// Inserts folios in the order of `indexes`, up to the first that is cached already or has no room. The caller
-    /// fills them. `holder` is a number of its choice, by which others recognize the holder.
+    /// fills them; until then they are locked. `holder` is a number of its choice, by which others recognize the holder of
+    /// the lock.
     ///
     /// # Errors
     /// [`CacheFull`] when there is no room for the first.
-    pub fn fill(&self, indexes: Range<u64>, holder: u16) -> Result<Vec<Fill>, CacheFull> {
+    pub fn begin_fill(&self, indexes: Range<u64>, holder: u16) -> Result<Vec<Fill>, CacheFull> {
         let cache = &*self.cache;
         let wanted = (indexes.end - indexes.start).min(u64::from(cache.frames.bound())) as u32;
         if wanted == 1 {
-            return Ok(self.fill_one(indexes.start, holder)?.into_iter().collect());
+            return Ok(self.begin_fill_one(indexes.start, holder)?.into_iter().collect());
         }
         let mut fills: Vec<Fill> = Vec::new();
         let mut index = indexes.start;
@@ -175,8 +176,8 @@ impl FileFolios {
         Ok(fills)
     }
 
-    /// [`Self::fill`] of one folio. If another folio is evicted for it, it takes over that frame directly.
-    fn fill_one(&self, index: u64, holder: u16) -> Result<Option<Fill>, CacheFull> {
+    /// [`Self::begin_fill`] of one folio. If another folio is evicted for it, it takes over that frame directly.
+    fn begin_fill_one(&self, index: u64, holder: u16) -> Result<Option<Fill>, CacheFull> {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
         let hold = cache.allocate_frame(key).ok_or(CacheFull)?;
         hold.reset_flags(u32::from(holder) << HOLDER_SHIFT);
@@ -189,7 +190,7 @@ impl FileFolios {
         Ok(Some(self.new_fill(index, hold)))
     }
 
-    /// Inserts a held frame into the index; false when the folio is there already.
+    /// Inserts the frame of a locked folio into the index; false when the folio is there already.
     fn insert(&self, index: u64, frame: u32) -> bool {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
         let shard = &mut *cache.index.shard(key);
@@ -219,12 +220,12 @@ impl FileFolios {
             if let Some(hold) =
                 slab.try_exclusive(frame, |flags| Some(flags | u32::from(WRITER) << HOLDER_SHIFT))
             {
-                break LockForWrite::Held(self.new_fill(index, hold));
+                break LockForWrite::Acquired(self.new_fill(index, hold));
             }
             let share = match slab.try_share(frame) {
                 Ok(share) => FolioRef::new(&self.cache, frame, share),
                 Err(state) => {
-                    break LockForWrite::Busy { holder: (state.flags() >> HOLDER_SHIFT) as u16 };
+                    break LockForWrite::Locked { holder: (state.flags() >> HOLDER_SHIFT) as u16 };
                 }
             };
             let Some(mut hold) = copy.take() else {
@@ -244,7 +245,7 @@ impl FileFolios {
             cache.grow_eviction(&mut eviction);
             eviction.insert(hold.first(), key.hash());
             drop((eviction, share));
-            break LockForWrite::Held(self.new_fill(index, hold));
+            break LockForWrite::Acquired(self.new_fill(index, hold));
         };
         copy.into_iter().for_each(|hold| frames.free(hold));
         Ok(taken)
@@ -279,28 +280,28 @@ impl FileFolios {
     }
 
     /// Waits until the device has fewer dirty folios than allowed, or a write-back fails.
-    pub fn below_dirty_limit(&self) -> DirtyBelow {
-        DirtyBelow::device_limit(&self.cache.dirty, self.device)
+    pub fn wait_below_dirty_limit(&self) -> ThrottleWait {
+        ThrottleWait::device_limit(&self.cache.dirty, self.device)
     }
 
-    /// Waits until the cache has fewer dirty folios than now, of any device; none when it has none.
-    pub fn one_cleaned(&self) -> Option<DirtyBelow> {
+    /// Waits until the cache has fewer dirty folios than now, of any device. `None` if no folio is dirty.
+    pub fn wait_one_cleaned(&self) -> Option<ThrottleWait> {
         let below = self.cache.dirty.count();
-        (below > 0).then(|| DirtyBelow::new(&self.cache.dirty, below))
+        (below > 0).then(|| ThrottleWait::new(&self.cache.dirty, below))
     }
 
     /// Waits until it is time to write back dirty folios of the device.
-    pub fn flush_due(&self) -> DirtyAbove {
-        DirtyAbove::new(&self.cache.dirty, self.device)
+    pub fn writeback_due(&self) -> WritebackDue {
+        WritebackDue::new(&self.cache.dirty, self.device)
     }
 
     /// Removes folios from the cache, since their bytes are no longer those of the file. Snapshots keep theirs. Does
-    /// not wait: the content of a folio that is being filled is dropped when the fill ends.
+    /// not wait: the content of a locked folio is dropped when it is unlocked.
     pub fn invalidate(&self, indexes: Range<u64>) {
         self.remove_if(indexes, |_| true);
     }
 
-    /// Removes folios from the cache, except dirty ones and those that are being filled or changed.
+    /// Removes folios from the cache, except dirty ones and locked ones.
     pub fn invalidate_clean(&self, indexes: Range<u64>) {
         self.remove_if(indexes, |state| !state.is_exclusive() && state.flags() & DIRTY == 0);
     }
@@ -344,7 +345,7 @@ impl FileFolios {
         }
         let share = loop {
             match slab.try_share(frame) {
-                // While it is shared, no other thread can hold it.
+                // While it is shared, no other thread can lock it.
                 Ok(share) => break FolioRef::new(&self.cache, frame, share),
                 Err(_) if slab.set_flags_if_exclusive(frame, STALE) => return,
                 Err(_) => {}
@@ -362,11 +363,11 @@ impl FileFolios {
         let cache = &*self.cache;
         let before = cache.frames.slab().set_flags(frame, DETACHED);
         let waiters = cache.index.remove(shard, &cache.frames, key, frame);
-        assert!(waiters.is_empty(), "a folio that is not held has no waiters");
+        assert!(waiters.is_empty(), "a folio that is not locked has no waiters");
         before.flags()
     }
 
-    /// The parts of a byte range that are cached and not being filled or changed, in order.
+    /// The parts of a byte range that are cached and not locked, in order.
     pub fn cached(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut found: Vec<Range<u64>> = Vec::new();
         for index in range.start / FOLIO..range.end.div_ceil(FOLIO) {
@@ -424,7 +425,7 @@ mod tests {
     use crate::Cache;
 
     fn fill(file: &FileFolios, index: u64) {
-        file.fill(index..index + 1, 0).unwrap().into_iter().for_each(|fill| fill.end(Ok(())));
+        file.begin_fill(index..index + 1, 0).unwrap().into_iter().for_each(|fill| fill.end(Ok(())));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Folios that are in the cache but have no bytes yet. The holder of a [`Fill`] reads the bytes and reports the result.
-//! Until then, readers of these folios wait.
+//! Locked folios. The holder of a [`Fill`] reads the bytes of new folios, or changes the bytes of one, and reports the
+//! result. Until then, readers of these folios wait.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::core::CacheCore;
 use crate::folio::{DIRTY, DROPBEHIND, FOLIO, Folio, HAS_WAITERS, Key, READAHEAD_MARKER, STALE};
 use crate::waiter::WaitOutcome;
 
-/// The duty to fill folios that are contiguous in the file and in memory. Dropping it reports EIO.
+/// The lock on folios that are contiguous in the file and in memory, with the duty to fill or to change them. Dropping
+/// it reports EIO.
 #[must_use = "readers wait for it"]
 pub struct Fill {
     cache: Arc<CacheCore>,
@@ -112,7 +113,7 @@ impl Fill {
         while rest.count() > 0 {
             let tail = rest.split_off(1);
             let key = Key { file: self.file, index };
-            self.cache.remove_held(key, self.device, rest, None);
+            self.cache.remove_locked(key, self.device, rest, None);
             (rest, index) = (tail, index + 1);
         }
     }
@@ -135,7 +136,7 @@ impl Fill {
             match result {
                 Ok(flags) => self.cache.publish(key, self.device, rest, flags),
                 Err(error) => {
-                    self.cache.remove_held(key, self.device, rest, is_one.then_some(error));
+                    self.cache.remove_locked(key, self.device, rest, is_one.then_some(error));
                 }
             }
             (rest, index) = (tail, index + 1);
@@ -160,10 +161,10 @@ impl Drop for Fill {
 }
 
 impl CacheCore {
-    /// Opens a held folio for sharing, with `more` flags set. Each waiter receives a snapshot of it.
+    /// Unlocks a folio, with `more` flags set. Each waiter receives a snapshot of it.
     fn publish(&self, key: Key, device: u16, hold: ExclusiveFrames<Folio>, more: u32) {
         if more & DIRTY != 0 {
-            // Count it first: once it is open, it may be written back.
+            // Count it first: once it is unlocked, it may be written back.
             self.dirty.add(device);
         }
         let is_plain = |flags| (flags & (HAS_WAITERS | STALE) == 0).then_some(flags | more);
@@ -180,7 +181,7 @@ impl CacheCore {
                 drop(shard);
                 self.count_cleaned(device, before.flags() & more);
                 for (waiter, snapshot) in waiters.into_iter().zip(snapshots) {
-                    self.notify(&waiter, WaitOutcome::Filled { frame, snapshot });
+                    self.notify(&waiter, WaitOutcome::Ready { frame, snapshot });
                 }
             }
             Err(hold) => {
@@ -189,14 +190,14 @@ impl CacheCore {
                 self.count_cleaned(device, more);
                 self.free_folio(frame, device, hold);
                 for waiter in waiters {
-                    self.notify(&waiter, WaitOutcome::Changed);
+                    self.notify(&waiter, WaitOutcome::LookAgain);
                 }
             }
         }
     }
 
-    /// Removes a held folio from the cache. Its waiters look again, or receive the error.
-    pub(crate) fn remove_held(
+    /// Removes a locked folio from the cache. Its waiters look again, or receive the error.
+    pub(crate) fn remove_locked(
         &self,
         key: Key,
         device: u16,
@@ -207,11 +208,11 @@ impl CacheCore {
         let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, frame);
         self.free_folio(frame, device, hold);
         for waiter in waiters {
-            self.notify(&waiter, why.map_or(WaitOutcome::Changed, WaitOutcome::Failed));
+            self.notify(&waiter, why.map_or(WaitOutcome::LookAgain, WaitOutcome::Failed));
         }
     }
 
-    /// Removes a held folio and leaks its frame. Its waiters receive EIO.
+    /// Removes a locked folio and leaks its frame. Its waiters receive EIO.
     fn leak(&self, key: Key, frame: u32) {
         let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, frame);
         self.eviction.lock().remove(frame);

@@ -11,7 +11,7 @@ pub const FOLIO: u64 = 4096;
 
 /// The folio has waiters.
 pub(crate) const HAS_WAITERS: u32 = 1 << 0;
-/// The folio was invalidated while it was held: its content is dropped when the holder opens it.
+/// The folio was invalidated while it was locked: its content is dropped when the holder unlocks it.
 pub(crate) const STALE: u32 = 1 << 1;
 /// The folio has left the index. Its shares keep the bytes, and the last one frees the frame.
 pub(crate) const DETACHED: u32 = 1 << 2;
@@ -26,12 +26,12 @@ pub(crate) const DIRTY: u32 = 1 << 7;
 /// It leaves as soon as it is read and clean, unless another reader uses it.
 pub(crate) const DROPBEHIND: u32 = 1 << 8;
 
-/// First bit of the holder's number.
+/// First bit of the lock holder's number.
 pub(crate) const HOLDER_SHIFT: u32 = 16;
-/// The number of any writer. A writer waits for nothing while it holds the folio.
+/// The number of any writer. A writer waits for nothing while it has the lock.
 pub const WRITER: u16 = u16::MAX;
 
-/// The file and index of the folio in a frame. They change only while the frame is held.
+/// The file and index of the folio in a frame. They change only while the folio is locked.
 #[cfg_attr(not(loom), derive(FromZeros, KnownLayout))]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C)]

@@ -90,7 +90,7 @@ impl Frames {
         }
         let (first, length) = free.take_run(self.per_chunk, 1)?;
         let hold = self.slab.allocate(first, length);
-        Some(hold.expect("a free frame is vacant and has memory"))
+        Some(hold.expect("a frame in the free map is free in the slab and has memory"))
     }
 
     /// Up to `count` frames, in as few runs as possible. The result is shorter when memory or the bound allows no more.
@@ -101,7 +101,7 @@ impl Frames {
         while wanted > 0 && (free.count > 0 || self.map_chunk(free)) {
             let Some((first, length)) = free.take_run(self.per_chunk, wanted) else { break };
             let hold = self.slab.allocate(first, length);
-            runs.push(hold.expect("a free frame is vacant and has memory"));
+            runs.push(hold.expect("a frame in the free map is free in the slab and has memory"));
             wanted -= length;
         }
         runs

@@ -37,10 +37,10 @@ pub(crate) struct Shard {
 
 /// The result of registering a waiter.
 pub(crate) enum Registration {
-    /// The folio is held, and the waiter is registered.
+    /// The folio is locked, and the waiter is registered.
     Waiting,
-    /// The folio is absent or not held: look it up again.
-    Changed,
+    /// The folio is absent or not locked: look it up again.
+    LookAgain,
 }
 
 impl Index {
@@ -93,7 +93,7 @@ impl Index {
         None
     }
 
-    /// Inserts a folio, which is absent until now. Its frame is held.
+    /// Inserts a folio, which is absent until now. It is locked.
     pub(crate) fn insert(&self, _shard: &mut Shard, frames: &Frames, key: Key, frame: u32) {
         let head = &self.heads[self.chain(key)];
         let slab = frames.slab();
@@ -124,7 +124,7 @@ impl Index {
         shard.take_waiters(frame)
     }
 
-    /// Registers a waiter for a folio, if the folio is present and held.
+    /// Registers a waiter for a folio, if the folio is present and locked.
     pub(crate) fn register_waiter(
         &self,
         frames: &Frames,
@@ -132,10 +132,10 @@ impl Index {
         waiter: &Arc<Waiter>,
     ) -> Registration {
         let shard = &mut *self.shard(key);
-        let Some(frame) = self.find(shard, frames, key) else { return Registration::Changed };
+        let Some(frame) = self.find(shard, frames, key) else { return Registration::LookAgain };
         let slab = frames.slab();
         if !slab.set_flags_if_exclusive(frame, HAS_WAITERS) {
-            return Registration::Changed;
+            return Registration::LookAgain;
         }
         shard.waiters.push((frame, waiter.clone()));
         Registration::Waiting

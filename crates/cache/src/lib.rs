@@ -3,8 +3,8 @@
 //! A [`Cache`] holds folios of many files in bounded memory. The folios of one file are its [`FileFolios`]:
 //!
 //! - [`FileFolios::lookup`] looks a folio up. While you read it, no thread changes it.
-//! - [`FileFolios::fill`] inserts absent folios. The caller must fill them, or report an error.
-//! - [`FileFolios::wait`] waits for a folio that is being filled or changed. It registers a callback; no thread blocks.
+//! - [`FileFolios::begin_fill`] inserts absent folios. The caller must fill them, or report an error.
+//! - [`FileFolios::wait`] waits for a locked folio. It registers a callback; no thread blocks.
 //! - [`FileFolios::lock_for_write`] locks a folio for a write. A dirty folio stays in the cache until it is written back
 //!   ([`FileFolios::mark_clean`]) or invalidated.
 //!
@@ -14,7 +14,7 @@
 //! let cache = Cache::new(1 << 20);
 //! let file = cache.file_folios(0);
 //! assert!(matches!(file.lookup(7), Lookup::Absent));
-//! for mut fill in file.fill(7..8, 0).unwrap() {
+//! for mut fill in file.begin_fill(7..8, 0).unwrap() {
 //!     fill.bytes()[..5].copy_from_slice(b"hello");
 //!     fill.end(Ok(()));
 //! }
@@ -30,10 +30,10 @@ mod cache;
 // The folios of one file.
 mod file_folios;
 
-// Waiting for a held folio.
+// Waiting for a locked folio.
 mod wait;
 
-// Folios that are being filled.
+// Locked folios: filled or changed by the holder of the lock.
 mod fill;
 
 // Read access to a folio: a reference or a snapshot.
@@ -65,9 +65,9 @@ pub mod eviction;
 mod loom_tests;
 
 pub use cache::{Cache, CacheStatistics};
-pub use dirty::{DirtyAbove, DirtyBelow, MAX_DEVICES};
+pub use dirty::{MAX_DEVICES, ThrottleWait, WritebackDue};
 pub use file_folios::{CacheFull, FileFolios, LockForWrite, Lookup, SnapshotError};
 pub use fill::Fill;
 pub use folio::{FOLIO, WRITER};
 pub use folio_ref::{FolioRef, FolioSnapshot};
-pub use wait::{FolioWait, WaitResult};
+pub use wait::{FolioWait, FolioWaitResult};

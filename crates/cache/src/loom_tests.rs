@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::{Cache, FOLIO, FileFolios, Fill, FolioWait, LockForWrite, Lookup, WRITER, WaitResult};
+use crate::{
+    Cache, FOLIO, FileFolios, Fill, FolioWait, FolioWaitResult, LockForWrite, Lookup, WRITER,
+};
 
 /// Whether the waker was called.
 #[derive(Default)]
@@ -25,7 +27,7 @@ fn cache(folios: u64) -> (Cache, Arc<FileFolios>) {
 }
 
 fn fill(file: &FileFolios, index: u64) -> Option<Fill> {
-    file.fill(index..index + 1, 0).ok()?.pop()
+    file.begin_fill(index..index + 1, 0).ok()?.pop()
 }
 
 fn put(mut fill: Fill, byte: u8) {
@@ -36,12 +38,15 @@ fn put(mut fill: Fill, byte: u8) {
 fn byte(file: &FileFolios, index: u64) -> Option<u8> {
     match file.lookup(index) {
         Lookup::Found(folio) => Some(folio[0]),
-        Lookup::Busy { .. } | Lookup::Absent => None,
+        Lookup::Locked { .. } | Lookup::Absent => None,
     }
 }
 
 /// Polls a wait once: the result if there is one, or the pending wait and its waker's flag.
-fn wait(file: &FileFolios, index: u64) -> Result<WaitResult, (Pin<Box<FolioWait>>, Arc<Flag>)> {
+fn wait(
+    file: &FileFolios,
+    index: u64,
+) -> Result<FolioWaitResult, (Pin<Box<FolioWait>>, Arc<Flag>)> {
     let (mut wait, flag) = (Box::pin(file.wait(index)), Arc::new(Flag::default()));
     match wait.as_mut().poll(&mut Context::from_waker(&Waker::from(flag.clone()))) {
         Poll::Ready(result) => Ok(result),
@@ -50,7 +55,9 @@ fn wait(file: &FileFolios, index: u64) -> Result<WaitResult, (Pin<Box<FolioWait>
 }
 
 /// The result of a wait. If the wait was pending, its waker must have been called.
-fn result_of(waiting: Result<WaitResult, (Pin<Box<FolioWait>>, Arc<Flag>)>) -> WaitResult {
+fn result_of(
+    waiting: Result<FolioWaitResult, (Pin<Box<FolioWait>>, Arc<Flag>)>,
+) -> FolioWaitResult {
     match waiting {
         Ok(result) => result,
         Err((mut wait, flag)) => {
@@ -74,9 +81,9 @@ fn loom_a_waiter_receives_the_result_of_a_concurrent_fill() {
         let (found, waiting) = reader.join().unwrap();
         assert!(found.is_none_or(|byte| byte == 7));
         match result_of(waiting) {
-            WaitResult::Filled(folio) => assert_eq!(folio[0], 7),
-            WaitResult::Changed => assert_eq!(byte(&file, 0), Some(7)),
-            WaitResult::Failed(error) => panic!("{error}"),
+            FolioWaitResult::Ready(folio) => assert_eq!(folio[0], 7),
+            FolioWaitResult::LookAgain => assert_eq!(byte(&file, 0), Some(7)),
+            FolioWaitResult::Failed(error) => panic!("{error}"),
         }
     });
 }
@@ -167,12 +174,12 @@ fn loom_the_last_reader_frees_the_frame_once() {
 
 fn change(file: &FileFolios, index: u64, byte: u8) -> bool {
     match file.lock_for_write(index) {
-        Ok(LockForWrite::Held(mut fill)) => {
+        Ok(LockForWrite::Acquired(mut fill)) => {
             fill.bytes()[0] = byte;
             fill.end_dirty();
             true
         }
-        Ok(LockForWrite::Busy { .. } | LockForWrite::Absent) | Err(_) => false,
+        Ok(LockForWrite::Locked { .. } | LockForWrite::Absent) | Err(_) => false,
     }
 }
 
@@ -186,7 +193,7 @@ fn loom_a_change_is_found_whole() {
         put(fill(&file, 0).unwrap(), 1);
         let other_file = file.clone();
         let reader = loom::thread::spawn(move || byte(&other_file, 0));
-        assert!(change(&file, 0, 2), "it is not held, and there is room for a copy");
+        assert!(change(&file, 0, 2), "it is not locked, and there is room for a copy");
         assert_eq!(byte(&file, 0), Some(2));
         assert!(reader.join().unwrap().is_none_or(|byte| [1, 2].contains(&byte)));
         let statistics = cache.statistics();
@@ -201,13 +208,13 @@ fn loom_a_lookup_during_a_change_reports_the_writer() {
     loom::model(|| {
         let (_cache, file) = cache(2);
         let reader_number = 7;
-        put(file.fill(0..1, reader_number).unwrap().pop().unwrap(), 1);
+        put(file.begin_fill(0..1, reader_number).unwrap().pop().unwrap(), 1);
         assert!(change(&file, 0, 2));
         let other_file = file.clone();
         let writer = loom::thread::spawn(move || change(&other_file, 0, 3));
         match file.lookup(0) {
             Lookup::Found(folio) => assert!([2, 3].contains(&folio[0])),
-            Lookup::Busy { holder, .. } => assert_eq!(holder, WRITER),
+            Lookup::Locked { holder, .. } => assert_eq!(holder, WRITER),
             Lookup::Absent => panic!("the folio is cached"),
         }
         writer.join().unwrap();
@@ -245,7 +252,7 @@ fn loom_a_writer_at_the_dirty_limit_is_woken() {
         assert!(change(&file, 0, 2));
         let other_file = file.clone();
         let flusher = loom::thread::spawn(move || other_file.mark_clean(0));
-        let (mut room, flag) = (Box::pin(file.below_dirty_limit()), Arc::new(Flag::default()));
+        let (mut room, flag) = (Box::pin(file.wait_below_dirty_limit()), Arc::new(Flag::default()));
         let waker = Waker::from(flag.clone());
         let has_room = room.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         flusher.join().unwrap();

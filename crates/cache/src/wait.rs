@@ -1,4 +1,4 @@
-//! Waiting for a held folio, without blocking a thread.
+//! Waiting for a locked folio, without blocking a thread.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::index::Registration;
 use crate::waiter::{WaitOutcome, Waiter};
 
 /// The result of waiting for a folio.
-pub enum WaitResult {
-    /// The folio is filled: a snapshot of it.
-    Filled(FolioSnapshot),
+pub enum FolioWaitResult {
+    /// The folio has its bytes: a snapshot of it.
+    Ready(FolioSnapshot),
     /// Filling it failed. The next reader tries again.
     Failed(Errno),
     /// The folio has changed or is gone: look it up again.
-    Changed,
+    LookAgain,
 }
 
-/// Completes when a folio is no longer held.
+/// Completes when a folio is unlocked.
 pub struct FolioWait {
     cache: Arc<CacheCore>,
     key: Key,
@@ -36,23 +36,23 @@ impl FolioWait {
 }
 
 impl Future for FolioWait {
-    type Output = WaitResult;
+    type Output = FolioWaitResult;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<WaitResult> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<FolioWaitResult> {
         let Some(waiter) = &self.waiter else {
             let waiter = Arc::new(Waiter::new(context.waker().clone()));
             match self.cache.index.register_waiter(&self.cache.frames, self.key, &waiter) {
-                Registration::Changed => return Poll::Ready(WaitResult::Changed),
+                Registration::LookAgain => return Poll::Ready(FolioWaitResult::LookAgain),
                 Registration::Waiting => self.waiter = Some(waiter),
             }
             return Poll::Pending;
         };
         waiter.poll(context).map(|outcome| match outcome {
-            WaitOutcome::Filled { frame, snapshot } => {
-                WaitResult::Filled(FolioSnapshot::new(self.cache.clone(), frame, snapshot))
+            WaitOutcome::Ready { frame, snapshot } => {
+                FolioWaitResult::Ready(FolioSnapshot::new(self.cache.clone(), frame, snapshot))
             }
-            WaitOutcome::Failed(error) => WaitResult::Failed(error),
-            WaitOutcome::Changed => WaitResult::Changed,
+            WaitOutcome::Failed(error) => FolioWaitResult::Failed(error),
+            WaitOutcome::LookAgain => FolioWaitResult::LookAgain,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! One waiter for a held folio: its waker, and later the outcome. The outcome carries a raw snapshot without a
+//! One waiter for a locked folio: its waker, and later the outcome. The outcome carries a raw snapshot without a
 //! reference to the cache; the waiting future adds that.
 
 use std::task::{Context, Poll, Waker};
@@ -11,8 +11,8 @@ use uringfs_sync::Mutex;
 
 /// How the wait for a folio ended.
 pub(crate) enum WaitOutcome {
-    /// The folio is filled. The receiver owns the snapshot, and releases it through the cache.
-    Filled {
+    /// The folio has its bytes. The receiver owns the snapshot, and releases it through the cache.
+    Ready {
         /// The folio's frame.
         frame: u32,
         /// One share of it.
@@ -21,7 +21,7 @@ pub(crate) enum WaitOutcome {
     /// Filling it failed.
     Failed(Errno),
     /// It has changed or is gone.
-    Changed,
+    LookAgain,
 }
 
 /// The state that a waiting future shares with the fill.

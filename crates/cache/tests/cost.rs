@@ -13,7 +13,7 @@ fn a_million_folios_cost_at_most_64_bytes_each() {
         let file = cache.file_folios(0);
         // As many again are evicted, and the ghost remembers them.
         for index in (0..2 * FOLIOS).step_by(500) {
-            let fills = file.fill(index..index + 500, 0).unwrap();
+            let fills = file.begin_fill(index..index + 500, 0).unwrap();
             fills.into_iter().for_each(|fill| fill.end(Ok(())));
         }
         kept = Some((cache, file));

@@ -7,12 +7,12 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use rustix::io::Errno;
 use uringfs_cache::{
-    Cache, CacheFull, FOLIO, FileFolios, Fill, FolioWait, LockForWrite, Lookup, SnapshotError,
-    WRITER, WaitResult,
+    Cache, CacheFull, FOLIO, FileFolios, Fill, FolioWait, FolioWaitResult, LockForWrite, Lookup,
+    SnapshotError, WRITER,
 };
 
 fn fill_with(file: &FileFolios, index: u64, byte: u8) {
-    for mut fill in file.fill(index..index + 1, 0).unwrap() {
+    for mut fill in file.begin_fill(index..index + 1, 0).unwrap() {
         fill.bytes().fill(byte);
         fill.end(Ok(()));
     }
@@ -21,14 +21,14 @@ fn fill_with(file: &FileFolios, index: u64, byte: u8) {
 fn byte(file: &FileFolios, index: u64) -> Option<u8> {
     match file.lookup(index) {
         Lookup::Found(folio) => Some(folio[0]),
-        Lookup::Busy { .. } | Lookup::Absent => None,
+        Lookup::Locked { .. } | Lookup::Absent => None,
     }
 }
 
 fn begin_fill(file: &FileFolios, index: u64) -> Fill {
-    let mut fills = file.fill(index..index + 1, 77).unwrap();
+    let mut fills = file.begin_fill(index..index + 1, 77).unwrap();
     assert_eq!(fills.len(), 1);
-    assert!(matches!(file.lookup(index), Lookup::Busy { holder: 77, .. }));
+    assert!(matches!(file.lookup(index), Lookup::Locked { holder: 77, .. }));
     fills.remove(0)
 }
 
@@ -42,7 +42,7 @@ impl Wake for Flag {
     }
 }
 
-fn poll(wait: std::pin::Pin<&mut FolioWait>) -> Poll<WaitResult> {
+fn poll(wait: std::pin::Pin<&mut FolioWait>) -> Poll<FolioWaitResult> {
     wait.poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -64,7 +64,7 @@ fn a_fill_ends_before_the_first_cached_folio() {
     let cache = Cache::new(64 * FOLIO);
     let file = cache.file_folios(0);
     fill_with(&file, 3, 3);
-    let mut fills = file.fill(0..8, 0).unwrap();
+    let mut fills = file.begin_fill(0..8, 0).unwrap();
     assert_eq!((fills.len(), fills[0].range()), (1, 0..3 * FOLIO));
     let mut first = fills.remove(0);
     let mut buffer = first.lend();
@@ -72,11 +72,11 @@ fn a_fill_ends_before_the_first_cached_folio() {
     first.take_back(buffer);
     let rest = first.split_off(FOLIO);
     first.end(Ok(()));
-    assert!(matches!(file.lookup(1), Lookup::Busy { .. }));
+    assert!(matches!(file.lookup(1), Lookup::Locked { .. }));
     assert_eq!(file.cached(0..8 * FOLIO), [0..FOLIO, 3 * FOLIO..4 * FOLIO]);
     rest.end(Ok(()));
     assert_eq!(byte(&file, 2), Some(9));
-    assert!(file.fill(2..3, 0).unwrap().is_empty());
+    assert!(file.begin_fill(2..3, 0).unwrap().is_empty());
     assert_eq!(file.cached(100..8192).first(), Some(&(100..8192)));
 }
 
@@ -90,14 +90,14 @@ fn waiters_receive_the_result_of_the_fill() {
     fill.bytes().fill(7);
     fill.end(Ok(()));
     for wait in [first, second] {
-        let Poll::Ready(WaitResult::Filled(folio)) = poll(wait) else {
+        let Poll::Ready(FolioWaitResult::Ready(folio)) = poll(wait) else {
             panic!("the folio is filled")
         };
         assert_eq!(folio[0], 7);
     }
     assert!(
-        matches!(poll(pin!(file.wait(1))), Poll::Ready(WaitResult::Changed)),
-        "the folio is not held"
+        matches!(poll(pin!(file.wait(1))), Poll::Ready(FolioWaitResult::LookAgain)),
+        "the folio is not locked"
     );
     for (index, error) in [(2, Some(Errno::NODATA)), (3, None)] {
         let fill = begin_fill(&file, index);
@@ -107,7 +107,7 @@ fn waiters_receive_the_result_of_the_fill() {
             Some(error) => fill.end(Err(error)),
             None => drop(fill),
         }
-        let Poll::Ready(WaitResult::Failed(failure)) = poll(wait) else {
+        let Poll::Ready(FolioWaitResult::Failed(failure)) = poll(wait) else {
             panic!("the fill failed")
         };
         assert_eq!(failure, error.unwrap_or(Errno::IO));
@@ -142,10 +142,10 @@ fn a_fill_that_was_invalidated_is_dropped() {
     let mut wait = pin!(file.wait(1));
     assert!(poll(wait.as_mut()).is_pending());
     file.invalidate(0..2);
-    assert!(matches!(file.lookup(1), Lookup::Busy { .. }), "invalidation does not wait");
+    assert!(matches!(file.lookup(1), Lookup::Locked { .. }), "invalidation does not wait");
     fill.bytes().fill(1);
     fill.end(Ok(()));
-    assert!(matches!(poll(wait), Poll::Ready(WaitResult::Changed)));
+    assert!(matches!(poll(wait), Poll::Ready(FolioWaitResult::LookAgain)));
     assert!(matches!(file.lookup(1), Lookup::Absent));
     assert_eq!(cache.statistics().used_bytes, 0);
 }
@@ -167,7 +167,7 @@ fn a_snapshot_keeps_its_bytes_and_counts_until_dropped() {
     assert_eq!(file.snapshot(1).err(), Some(SnapshotError::Absent));
     drop(folio);
     let second = file.snapshot(3).unwrap();
-    assert!(matches!(file.fill(4..6, 0), Ok(fills) if fills.len() == 1), "one frame is left");
+    assert!(matches!(file.begin_fill(4..6, 0), Ok(fills) if fills.len() == 1), "one frame is left");
     fill_with(&file, 4, 4);
     assert_eq!((second[0], byte(&file, 4)), (3, Some(4)));
 }
@@ -178,7 +178,7 @@ fn a_full_cache_refuses_a_fill() {
     let file = cache.file_folios(0);
     fill_with(&file, 1, 1);
     let folio = file.snapshot(1).unwrap();
-    assert!(matches!(file.fill(4..5, 0), Err(CacheFull)));
+    assert!(matches!(file.begin_fill(4..5, 0), Err(CacheFull)));
     drop(folio);
     fill_with(&file, 4, 4);
     assert_eq!(byte(&file, 4), Some(4));
@@ -215,7 +215,7 @@ fn ten_thousand_waiters_share_one_fill() {
     fill.bytes().fill(5);
     fill.end(Ok(()));
     let snapshot_of = |wait: &mut std::pin::Pin<Box<FolioWait>>| match poll(wait.as_mut()) {
-        Poll::Ready(WaitResult::Filled(folio)) => folio,
+        Poll::Ready(FolioWaitResult::Ready(folio)) => folio,
         _ => panic!("each waiter receives a snapshot"),
     };
     let snapshots: Vec<_> = waits.iter_mut().map(snapshot_of).collect();
@@ -270,14 +270,14 @@ fn threads_find_whole_and_current_folios() {
                     }
                 }
                 Lookup::Absent => {
-                    for mut fill in file.fill(index..index + 1, 0).into_iter().flatten() {
+                    for mut fill in file.begin_fill(index..index + 1, 0).into_iter().flatten() {
                         let version = versions[name as usize].load(Ordering::SeqCst);
                         let word = (version << 16 | name).to_le_bytes();
                         fill.bytes().chunks_exact_mut(8).for_each(|at| at.copy_from_slice(&word));
                         fill.end(Ok(()));
                     }
                 }
-                Lookup::Busy { .. } => drop(file.wait(index)),
+                Lookup::Locked { .. } => drop(file.wait(index)),
             }
             if kept.len() > 8 {
                 for (folio, name) in kept.drain(..) {
@@ -303,7 +303,7 @@ fn threads_find_whole_and_current_folios() {
 }
 
 fn change_to(file: &FileFolios, index: u64, byte: u8) {
-    let Ok(LockForWrite::Held(mut fill)) = file.lock_for_write(index) else {
+    let Ok(LockForWrite::Acquired(mut fill)) = file.lock_for_write(index) else {
         panic!("the folio is cached")
     };
     fill.bytes().fill(byte);
@@ -340,21 +340,23 @@ fn a_write_to_a_shared_folio_goes_to_a_copy() {
     let before = file.snapshot(0).unwrap();
     change_to(&file, 0, 2);
     let between = file.snapshot(0).unwrap();
-    let Ok(LockForWrite::Held(mut fill)) = file.lock_for_write(0) else {
+    let Ok(LockForWrite::Acquired(mut fill)) = file.lock_for_write(0) else {
         panic!("the folio is cached")
     };
     assert!(fill.bytes().iter().all(|byte| *byte == 2), "the copy begins with the old bytes");
-    assert!(matches!(file.lookup(0), Lookup::Busy { holder: WRITER, .. }));
-    assert!(matches!(file.lock_for_write(0), Ok(LockForWrite::Busy { holder: WRITER })));
+    assert!(matches!(file.lookup(0), Lookup::Locked { holder: WRITER, .. }));
+    assert!(matches!(file.lock_for_write(0), Ok(LockForWrite::Locked { holder: WRITER })));
     let mut wait = pin!(file.wait(0));
     assert!(poll(wait.as_mut()).is_pending());
     fill.bytes().fill(3);
     fill.end_dirty();
-    let Poll::Ready(WaitResult::Filled(after)) = poll(wait) else { panic!("the folio is filled") };
+    let Poll::Ready(FolioWaitResult::Ready(after)) = poll(wait) else {
+        panic!("the folio is filled")
+    };
     assert_eq!([&before, &between, &after].map(|folio| folio[0]), [1, 2, 3]);
     assert_eq!(cache.statistics().dirty_bytes, FOLIO);
     // The snapshots and this fill use all frames, so there is none for another copy.
-    let _fills = file.fill(8..9, 0).unwrap();
+    let _fills = file.begin_fill(8..9, 0).unwrap();
     assert!(matches!(file.lock_for_write(0), Err(CacheFull)));
     drop((before, between, after));
     change_to(&file, 0, 4);
@@ -366,23 +368,23 @@ fn writers_wait_at_the_dirty_limit_and_flushers_wake() {
     let cache = Cache::new(16 * FOLIO);
     let file = cache.file_folios(0);
     let context = &mut Context::from_waker(Waker::noop());
-    let mut many = pin!(file.flush_due());
+    let mut many = pin!(file.writeback_due());
     for index in 0..4 {
-        assert!(pin!(file.below_dirty_limit()).poll(context).is_ready());
+        assert!(pin!(file.wait_below_dirty_limit()).poll(context).is_ready());
         assert_eq!(many.as_mut().poll(context).is_ready(), index >= 2, "{index}");
         fill_with(&file, index, 1);
         change_to(&file, index, 2);
     }
-    let mut may = pin!(file.below_dirty_limit());
+    let mut may = pin!(file.wait_below_dirty_limit());
     assert!(may.as_mut().poll(context).is_pending());
     file.mark_clean(3);
     assert!(may.poll(context).is_ready());
-    let mut fewer = pin!(file.one_cleaned().unwrap());
+    let mut fewer = pin!(file.wait_one_cleaned().unwrap());
     assert!(fewer.as_mut().poll(context).is_pending());
     file.invalidate(0..1);
     assert!(fewer.poll(context).is_ready());
     file.invalidate(0..3);
-    assert!(file.one_cleaned().is_none());
+    assert!(file.wait_one_cleaned().is_none());
 }
 
 #[test]
@@ -396,9 +398,9 @@ fn a_dropped_dirty_limit_wait_is_removed() {
     let poll = |mut wait: std::pin::Pin<&mut dyn Future<Output = ()>>, waker: &Waker| {
         wait.as_mut().poll(&mut Context::from_waker(waker))
     };
-    let mut many = Box::pin(file.flush_due());
+    let mut many = Box::pin(file.writeback_due());
     let (mut fewer, mut stays) =
-        (Box::pin(file.one_cleaned().unwrap()), Box::pin(file.one_cleaned().unwrap()));
+        (Box::pin(file.wait_one_cleaned().unwrap()), Box::pin(file.wait_one_cleaned().unwrap()));
     assert!(poll(fewer.as_mut(), &wakers[0]).is_pending());
     assert!(poll(many.as_mut(), Waker::noop()).is_ready(), "a writer waits");
     drop(fewer);
@@ -430,7 +432,7 @@ fn a_stuck_device_leaves_room_for_other_devices() {
     // The first takes a quarter of all folios. Each other takes half of what is left of the half that all may have.
     assert_eq!(dirty, [64, 32, 16]);
     let context = &mut Context::from_waker(Waker::noop());
-    let mut room = files.each_ref().map(|file| Box::pin(file.below_dirty_limit()));
+    let mut room = files.each_ref().map(|file| Box::pin(file.wait_below_dirty_limit()));
     assert!(room.iter_mut().all(|room| room.as_mut().poll(context).is_pending()));
     files[2].mark_clean(0);
     let ready = room.each_mut().map(|room| room.as_mut().poll(context).is_ready());
@@ -452,7 +454,7 @@ fn a_failed_write_back_wakes_waiting_writers() {
         }
     }
     let wakers = [&failing, &other].map(|_| Arc::new(Flag::default()));
-    let mut room = [&failing, &other].map(|file| Box::pin(file.below_dirty_limit()));
+    let mut room = [&failing, &other].map(|file| Box::pin(file.wait_below_dirty_limit()));
     for (room, woken) in room.iter_mut().zip(&wakers) {
         let waker = Waker::from(woken.clone());
         assert!(room.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
@@ -462,5 +464,5 @@ fn a_failed_write_back_wakes_waiting_writers() {
     assert_eq!(wakers.each_ref().map(|woken| woken.0.load(Ordering::SeqCst)), [true, false]);
     // A wait that begins now does not end by the earlier failure.
     let context = &mut Context::from_waker(Waker::noop());
-    assert!(pin!(failing.below_dirty_limit()).poll(context).is_pending());
+    assert!(pin!(failing.wait_below_dirty_limit()).poll(context).is_pending());
 }

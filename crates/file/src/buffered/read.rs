@@ -26,7 +26,7 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_cache::{CacheFull, FOLIO, Fill, Lookup, WRITER, WaitResult};
+use uringfs_cache::{CacheFull, FOLIO, Fill, FolioWaitResult, Lookup, WRITER};
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, OpResult, Operation, Reactor};
 
@@ -206,7 +206,7 @@ async fn read_all(
                     read_ahead(operation, file, cache_handle, cache, index);
                 }
             }
-            Lookup::Busy { holder, is_marked } => {
+            Lookup::Locked { holder, is_marked } => {
                 if is_marked {
                     read_ahead(operation, file, cache_handle, cache, index);
                 }
@@ -226,7 +226,7 @@ async fn read_all(
                 };
                 operation.count(Counter::CacheRestarted);
                 match waited {
-                    WaitResult::Filled(page) => {
+                    FolioWaitResult::Ready(page) => {
                         let is_marked = page.take_readahead_marker();
                         if cache_handle.counts_as_use(offset, *done) {
                             page.touch_once();
@@ -236,8 +236,8 @@ async fn read_all(
                             read_ahead(operation, file, cache_handle, cache, index);
                         }
                     }
-                    WaitResult::Failed(error) => return Err(error),
-                    WaitResult::Changed => one_folio_only = true,
+                    FolioWaitResult::Failed(error) => return Err(error),
+                    FolioWaitResult::LookAgain => one_folio_only = true,
                 }
             }
             Lookup::Absent => {
@@ -356,7 +356,7 @@ fn begin_fills(
 ) -> Result<Vec<Fill>, CacheFull> {
     let end = file.handle.size().div_ceil(FOLIO).min(window.folios.end);
     let folios = window.folios.start..end.max(window.folios.start);
-    let mut fills = cache.pages().fill(folios, operation.reactor_number())?;
+    let mut fills = cache.pages().begin_fill(folios, operation.reactor_number())?;
     for fill in &mut fills {
         let range = fill.range();
         if file.handle.cache.as_ref().is_some_and(CacheHandle::is_dropbehind) {

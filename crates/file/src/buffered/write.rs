@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use uringfs_cache::{CacheFull, DirtyBelow, FOLIO, Fill, LockForWrite, WRITER, WaitResult};
+use uringfs_cache::{CacheFull, FOLIO, Fill, FolioWaitResult, LockForWrite, ThrottleWait, WRITER};
 use uringfs_device::{Durability, Payload};
 use uringfs_reactor::{Counter, Operation};
 
@@ -134,13 +134,17 @@ impl BufferedWrite<'_> {
         }
         operation.count(Counter::CacheThrottled);
         let failures = pages.writeback_failures();
-        let is_over = self.wait_for(operation, pages.below_dirty_limit()).await?;
+        let is_over = self.wait_for(operation, pages.wait_below_dirty_limit()).await?;
         let has_failed = pages.writeback_failures() != failures && pages.is_at_dirty_limit();
         Ok(is_over && !has_failed)
     }
 
     /// Waits until folios have been written back. Returns false if that takes too long.
-    async fn wait_for(&self, operation: &mut Operation, below: DirtyBelow) -> Result<bool, Errno> {
+    async fn wait_for(
+        &self,
+        operation: &mut Operation,
+        below: ThrottleWait,
+    ) -> Result<bool, Errno> {
         let dirty = self.file.handle.state.dirty();
         // After a failed write-back, the flusher would otherwise wait for its next interval.
         if dirty.is_any() && dirty.flush_soon() {
@@ -166,7 +170,7 @@ impl BufferedWrite<'_> {
 
     /// Adds absent folios to the cache, to overwrite all of them.
     fn begin_fills(&self, folios: Range<u64>) -> Result<Vec<Fill>, CacheFull> {
-        let mut fills = self.cache.pages().fill(folios, WRITER)?;
+        let mut fills = self.cache.pages().begin_fill(folios, WRITER)?;
         if self.cache_handle.is_dropbehind() {
             fills.iter_mut().for_each(Fill::set_dropbehind);
         }
@@ -183,8 +187,8 @@ impl BufferedWrite<'_> {
         loop {
             operation.check_cancelled()?;
             let has_room = match pages.lock_for_write(index) {
-                Ok(LockForWrite::Held(fill)) => return Ok(Some(fill)),
-                Ok(LockForWrite::Busy { holder }) => {
+                Ok(LockForWrite::Acquired(fill)) => return Ok(Some(fill)),
+                Ok(LockForWrite::Locked { holder }) => {
                     let wait = pages.wait(index);
                     let waited = match holder == WRITER || holder == operation.reactor_number() {
                         true => Some(operation.wait_quiescent(wait).await?),
@@ -195,8 +199,8 @@ impl BufferedWrite<'_> {
                         }
                     };
                     match waited {
-                        Some(WaitResult::Failed(error)) => return Err(error),
-                        Some(WaitResult::Filled(_) | WaitResult::Changed) => true,
+                        Some(FolioWaitResult::Failed(error)) => return Err(error),
+                        Some(FolioWaitResult::Ready(_) | FolioWaitResult::LookAgain) => true,
                         None => return Ok(None),
                     }
                 }
@@ -220,7 +224,7 @@ impl BufferedWrite<'_> {
                 Err(_) => false,
             };
             if !has_room {
-                let Some(cleaned) = pages.one_cleaned() else { return Ok(None) };
+                let Some(cleaned) = pages.wait_one_cleaned() else { return Ok(None) };
                 if !self.wait_for(operation, cleaned).await? {
                     return Ok(None);
                 }

@@ -429,7 +429,7 @@ mod tests {
     fn one_dirty(dirty: &DirtySet, generation: TruncateGeneration) -> FileFolios {
         let pages = Cache::new(1 << 20).file_folios(0);
         dirty.discard_before(&pages, generation);
-        let fill = pages.fill(0..1, WRITER).unwrap().remove(0);
+        let fill = pages.begin_fill(0..1, WRITER).unwrap().remove(0);
         dirty.handle_opened();
         assert!(
             dirty.mark_dirty(
@@ -463,7 +463,7 @@ mod tests {
         let dirty = DirtySet::default();
         let pages = one_dirty(&dirty, 2);
         dirty.discard_before(&pages, 3);
-        let (fill, file) = (pages.fill(0..1, WRITER).unwrap().remove(0), one_file());
+        let (fill, file) = (pages.begin_fill(0..1, WRITER).unwrap().remove(0), one_file());
         assert!(!dirty.mark_dirty(|| file.handle, fill, 100, 2, &mut DelayedFolios::default()));
         assert!(!dirty.is_any() && matches!(pages.lookup(0), Lookup::Absent));
     }

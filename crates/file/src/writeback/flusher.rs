@@ -45,7 +45,7 @@ impl Flusher {
     async fn wait_until_due(&self, has_failed: bool) {
         let pages = self.pages();
         let (mut many_dirty, mut requested) =
-            (pin!(pages.flush_due()), pin!(self.state.dirty().flush_requested()));
+            (pin!(pages.writeback_due()), pin!(self.state.dirty().flush_requested()));
         // The request is polled first, which clears it; otherwise it would stay set for ever.
         poll_fn(|context| match requested.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(()),

@@ -208,7 +208,7 @@ async fn copy_of_range(
         loop {
             match cache.pages().lookup(index) {
                 Lookup::Found(found) => break into.copy_from_slice(&found[..into.len()]),
-                Lookup::Busy { .. } => drop(cache.pages().wait(index).await),
+                Lookup::Locked { .. } => drop(cache.pages().wait(index).await),
                 Lookup::Absent => return Err(Errno::IO),
             }
         }
