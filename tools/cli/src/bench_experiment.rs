@@ -19,12 +19,12 @@ pub struct Arguments {
     #[arg(long, default_value = "null:1g")]
     target: String,
 
-    /// A file on a mounted file system (ext4, XFS...) to measure beside; can be repeated
+    /// A file on a mounted file system (ext4, XFS...) to measure as well; can be repeated
     #[arg(long, value_name = "FILE")]
     beside: Vec<PathBuf>,
 
     /// Set a switch on both sides, such as device.queue=auto; the default queue is the ring
-    #[arg(long = "set", value_name = "NAME=VALUE")]
+    #[arg(long = "set", value_name = "SWITCH=VALUE")]
     settings: Vec<String>,
 
     /// Run time of each experiment, in seconds

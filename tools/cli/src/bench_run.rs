@@ -28,7 +28,7 @@ pub struct Arguments {
     exec: PathBuf,
 
     /// Set a switch of uringfs, as in direct.simple_read=off
-    #[arg(long = "set", value_name = "NAME=VALUE")]
+    #[arg(long = "set", value_name = "SWITCH=VALUE")]
     settings: Vec<String>,
 
     /// Formats of the report: normal, json, or both (normal,json)
@@ -103,11 +103,11 @@ fn config(arguments: &Arguments) -> Result<EngineConfig, Error> {
     Ok(EngineConfig { engine, settings, program: arguments.exec.clone() })
 }
 
-/// Parses the switches of `--set`, each NAME=VALUE.
+/// Parses the switches of `--set`, each SWITCH=VALUE.
 pub fn settings(pairs: &[String]) -> Result<Vec<(String, String)>, Error> {
     let setting = |pair: &String| match pair.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
-        None => Err(Error::input(format!("--set {pair}: expected NAME=VALUE"))),
+        None => Err(Error::input(format!("--set {pair}: expected SWITCH=VALUE"))),
     };
     pairs.iter().map(setting).collect()
 }

@@ -271,7 +271,7 @@ fn direct(geometry: &Geometry) -> &'static str {
     match geometry.direct {
         true => "requests bypass the kernel's page cache",
         false => {
-            "requests go through the kernel's page cache: its file system or its length forbids direct I/O"
+            "requests go through the kernel's page cache: the target's file system or length does not allow direct I/O"
         }
     }
 }

@@ -46,26 +46,29 @@ enum Command {
     Df(volume::df::Arguments),
     /// Copy files and directories into a volume.
     ///
-    /// Existing names: a directory is merged into an existing directory; nothing else replaces a directory. A
-    /// file or a symbolic link (the link itself, not its target) is replaced once the new file is complete. A
-    /// device, FIFO or socket is replaced only by one of the same type, or with -f. With -n, nothing that exists is
-    /// changed. A command never replaces a file that it has written itself, and never copies the volume's own
-    /// image into the volume.
+    /// Existing names: a directory is merged into an existing directory, or into the directory that an existing
+    /// symbolic link leads to; nothing else replaces a directory, and a directory replaces nothing else. A file or a
+    /// symbolic link (the link itself, not its target) is replaced once the new file is complete. A device, FIFO or
+    /// socket is replaced only by one of the same type, or with -f. With -n, nothing that exists is changed. A command
+    /// never replaces a file that it has written itself, and never copies the volume's own image into the volume.
     ///
-    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1.
+    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1. It exits
+    /// with 2 if nothing was copied and the only error is in the arguments, such as a source that does not exist.
     Put(volume::put::Arguments),
     /// Copy files and directories out of a volume.
     ///
-    /// Existing names: a directory is merged into an existing directory; nothing else replaces a directory. A
-    /// file or a symbolic link (the link itself, not its target) is replaced once the new file is complete. A
-    /// device, FIFO or socket is replaced only by one of the same type, or with -f. With -n, nothing that exists is
-    /// changed. A command never replaces a file that it has created itself, or the image that it reads.
+    /// Existing names: a directory is merged into an existing directory; nothing else replaces a directory, and a
+    /// directory replaces nothing else. A file or a symbolic link (the link itself, not its target) is replaced once
+    /// the new file is complete. A device, FIFO or socket is replaced only by one of the same type, or with -f. With
+    /// -n, nothing that exists is changed. A command never replaces a file that it has created itself, or the image
+    /// that it reads.
     ///
     /// Modes, times and extended attributes are copied; owners only when run as root. The set-user-ID bit is
     /// kept if the copy has the same user, the set-group-ID bit if it has the same group. Use --no-privileges
     /// for images that you do not trust.
     ///
-    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1.
+    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1, or with 2
+    /// if the only path does not exist. If a pattern matches nothing, it copies nothing and exits with 2.
     Get(volume::get::Arguments),
     /// List directories of a volume.
     Ls(volume::ls::Arguments),
@@ -81,9 +84,10 @@ enum Command {
     Rm(volume::rm::Arguments),
     /// Move or rename a file in a volume.
     ///
-    /// Existing names: a directory replaces an empty directory; nothing else replaces a directory. A file or a
-    /// symbolic link (the link itself, not its target) is replaced. A device, FIFO or socket is replaced only by one of
-    /// the same type, or with -f. With -n, nothing is moved if the new name exists.
+    /// Existing names: a directory replaces an empty directory; nothing else replaces a directory, and a directory
+    /// replaces nothing else. A file or a symbolic link (the link itself, not its target) is replaced. A device, FIFO
+    /// or socket is replaced only by one of the same type, or with -f. With -n, nothing is moved if the new name
+    /// exists.
     Mv(volume::mv::Arguments),
     /// Create a hard link or a symbolic link in a volume.
     Ln(volume::ln::Arguments),

@@ -117,7 +117,7 @@ fn run_job(keys: &str) -> Result<f64, Error> {
 }
 
 fn main() -> Result<(), Error> {
-    println!("ns an I/O           bare   gtod_reduce  + random map  full latencies");
+    println!("ns per I/O          bare   gtod_reduce  + random map  full latencies");
     for (depth, batch) in [(1, 1), (32, 8), (128, 32), (64, 1)] {
         let shape = format!(
             "iodepth={depth}\niodepth_batch_submit={batch}\niodepth_batch_complete_min={batch}\n"

@@ -11,7 +11,9 @@ const UNITS: &str = "KMGTPE";
 /// One line that describes the valid forms.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     bytes(text).ok_or_else(|| {
-        format!("'{text}' is no size; write one like 4096, 64K or 1.5GiB (of 1024), 10MB (of 1000)")
+        format!(
+            "invalid size '{text}'; use for example 4096, 64K or 1.5GiB (powers of 1024), 10MB (of 1000)"
+        )
     })
 }
 
@@ -110,7 +112,7 @@ mod tests {
         #[test]
         fn any_text_is_a_size_or_refused(text in "[0-9.]{0,24}[kKMGTPEiB]{0,3}|\\PC{0,12}") {
             if let Err(line) = parse_size(&text) {
-                prop_assert!(line.contains("is no size"));
+                prop_assert!(line.contains("invalid size"));
             }
         }
 

@@ -121,7 +121,7 @@ fn verdict(report: &CheckReport, options: CheckOptions) -> String {
             false => "file data was not verified",
         };
         return format!(
-            "metadata is sound: {} directories, {} files, {} in use; {files}",
+            "metadata is clean: {} directories, {} files, {} in use; {files}",
             report.directories,
             report.files,
             format::size(report.used_blocks * BLOCK),

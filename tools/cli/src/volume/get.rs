@@ -341,7 +341,7 @@ impl<'v> GetJob<'v> {
             let handle = staged.open_path()?;
             let found = handle.metadata()?;
             if kind_of(&found) != Some(attributes.inode.kind) || found.nlink() != 1 {
-                return Err(io::Error::other("another file took its name"));
+                return Err(io::Error::other("it was replaced by another file during the copy"));
             }
             self.set_attributes(&handle.path(), &name.target, &attributes);
             staged.rename(&name.target, name.action)?;
@@ -385,7 +385,8 @@ impl<'v> GetJob<'v> {
             let (staged, ()) =
                 StagedEntry::create(&mut self.tree, &name.target, &mut self.next, make)?;
             if !self.created.contains(&file_id(&staged.open_path()?.metadata()?)) {
-                return Err(io::Error::other("another file took its first name"));
+                let why = "its first name was replaced by another file during the copy";
+                return Err(io::Error::other(why));
             }
             staged.rename(&name.target, name.action)
         });

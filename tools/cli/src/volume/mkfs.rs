@@ -78,7 +78,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         refuse_data(path, &found, arguments.force)?;
         (String::new(), format_target(path, &options)?)
     };
-    print(&format!("{text}{shown}: a volume of {}\n", format::size(size_bytes)))?;
+    print(&format!("{text}{shown}: created a volume of {}\n", format::size(size_bytes)))?;
     Ok(0)
 }
 
@@ -114,8 +114,11 @@ fn format_new_file(
 fn refuse_data(path: &Path, found: &TargetInfo, force: bool) -> Result<(), Error> {
     let shown = path.display();
     if found.size() == 0 {
-        let what = format!("{shown}: is empty; remove it and run again with --size");
-        return Err(Error::input(what));
+        let why = match found {
+            TargetInfo::File { .. } => "is empty; remove it: mkfs with --size creates the file",
+            _ => "has no space: its size is 0",
+        };
+        return Err(Error::input(format!("{shown}: {why}")));
     }
     if force {
         return Ok(());

@@ -28,14 +28,20 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&[arguments.source, arguments.destination])?;
     let volume = open(&paths[0].target, Access::ReadWrite)?;
     let to = target_path(&volume, &paths[0], &paths[1]);
+    let keeps_existing = arguments.overwrite.skips_existing();
     let found = [&paths[0], &to].map(|path| volume.inode(&path.bytes, Follow::No));
     if let [Ok((_, moved)), Ok((_, existing))] = found {
         let action = arguments.overwrite.action(existing.kind, moved.kind);
-        if action.map_err(|why| Error::input(format!("{to}: {why}")))? == NameAction::Skip {
-            return Ok(0);
+        match action.map_err(|why| Error::input(format!("{to}: {why}")))? {
+            NameAction::Skip => return Ok(0),
+            // Directories are not merged: the existing one would be replaced.
+            NameAction::Merge if keeps_existing => return Ok(0),
+            _ => {}
         }
     }
-    let moved = volume.rename(&paths[0].bytes, &to.bytes, Rename::Replace);
+    // Also keeps an existing file that could not be read above.
+    let how = if keeps_existing { Rename::NoReplace } else { Rename::Replace };
+    let moved = volume.rename(&paths[0].bytes, &to.bytes, how);
     moved.map_err(|error| with_both_paths(&paths[0], &to, error))?;
     sync(&volume, &paths[0].target)?;
     Ok(0)

@@ -5,7 +5,7 @@ use uringfs::FileKind;
 /// The options about existing files.
 #[derive(clap::Args, Clone, Copy)]
 pub struct OverwriteOptions {
-    /// Do not replace existing files
+    /// Keep all existing files
     #[arg(short, long, overrides_with = "force")]
     no_clobber: bool,
 

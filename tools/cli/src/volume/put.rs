@@ -129,7 +129,8 @@ fn targets(
     }
     let name = |source: &OsString| {
         if source == "-" {
-            let what = format!("{destination}: is a directory; name the file for standard input");
+            let what =
+                format!("{destination}: is a directory; give a file name for standard input");
             return Err(Error::input(what));
         }
         let path = Path::new(source);
@@ -139,7 +140,10 @@ fn targets(
         });
         match named {
             Some(name) => Ok(join(&destination.bytes, name.as_bytes())),
-            None => Err(Error::input(format!("{}: has no name for the copy", path.display()))),
+            None => {
+                let what = "cannot derive a name; give the destination name";
+                Err(Error::input(format!("{}: {what}", path.display())))
+            }
         }
     };
     sources.iter().map(name).collect()
@@ -587,7 +591,7 @@ impl PutJob<'_> {
                     // Other files may still fit.
                     Err(Errno::NOSPC) => self.volume.shortage().to_string(),
                     Err(errno) => errno.to_string(),
-                    Ok(written) => format!("{written} of {} bytes were written", chunk.length),
+                    Ok(written) => format!("short write: {written} of {} bytes", chunk.length),
                 };
                 self.errors.report(Error::run(format!("{path}: cannot be written: {why}")));
             }

@@ -48,7 +48,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     }
     let volume = open(&arguments.target, Access::ReadWrite)?;
     volume.resize(size).map_err(|error| with_path(&shown, error))?;
-    print(&format!("{shown}: a volume of {}\n", format::size(size)))?;
+    print(&format!("{shown}: resized to {}\n", format::size(size)))?;
     Ok(0)
 }
 

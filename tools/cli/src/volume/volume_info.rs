@@ -46,7 +46,7 @@ impl VolumeInfo {
             ("size", size, size_exact),
             ("free", free, free_exact),
         ];
-        lines.extend(self.flaws.iter().map(|flaw| ("flaw", flaw.clone(), String::new())));
+        lines.extend(self.flaws.iter().map(|flaw| ("error", flaw.clone(), String::new())));
         lines.extend(self.errors.iter().map(|error| ("error", error.clone(), String::new())));
         lines
     }

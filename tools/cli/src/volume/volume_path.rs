@@ -60,7 +60,7 @@ impl fmt::Display for VolumePath {
 pub(super) fn with_path(path: impl fmt::Display, error: VolumeError) -> Error {
     let wrapped = match error.kind() {
         VolumeErrorKind::NotAVolume => {
-            return Error::input(path.to_string()).because(format!("{error}; see uringfs mkfs"));
+            return Error::input(path.to_string()).because(format!("{error}; check the path"));
         }
         VolumeErrorKind::Refused(_) | VolumeErrorKind::Input | VolumeErrorKind::Unsupported => {
             Error::input(path.to_string())

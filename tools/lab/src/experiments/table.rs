@@ -20,7 +20,7 @@ pub fn table(results: &ExperimentResults) -> String {
     header.extend(beside);
     header.push(format!("{} / {}", sides.b.name, sides.a.name));
     header.push("noise".into());
-    header.extend(["CPU ns an I/O".into(), "switches an I/O".into()]);
+    header.extend(["CPU ns per I/O".into(), "switches per I/O".into()]);
     table.set_header(header);
     for case in &results.cases {
         let mut row = if has_words { vec![case.case.what.to_owned()] } else { Vec::new() };

@@ -31,7 +31,7 @@ impl Volumes {
                 Device::open(path, access).map_err(|error| Error::input(error.to_string()))?;
             let volume = Volume::open_on(device).map_err(|error| {
                 let hint = match error.kind() {
-                    VolumeErrorKind::NotAVolume => "; see uringfs mkfs",
+                    VolumeErrorKind::NotAVolume => "; check the path",
                     _ => "",
                 };
                 Error::input(path.display().to_string()).because(format!("{error}{hint}"))

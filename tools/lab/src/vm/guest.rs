@@ -66,7 +66,7 @@ impl GuestDevice {
 
     /// The heading of a table of its nanoseconds per I/O.
     pub fn heading(self) -> String {
-        format!("{}: nanoseconds an I/O, which are instructions\n{}", self.name(), self.caveat())
+        format!("{}: nanoseconds per I/O, which are instructions\n{}", self.name(), self.caveat())
     }
 
     /// A caveat for all its figures: one line, or nothing.

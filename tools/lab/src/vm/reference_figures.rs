@@ -16,7 +16,8 @@ pub fn text() -> String {
     let mut text = format!("\npublished ({SOURCE}): polled, registered, depth 512, a second\n");
     for (what, millions) in RATES {
         let (ns, share) = (1e3 / millions, millions / raw);
-        text += &format!("  {what:<20} {millions:.2} M   {ns:.0} ns a read   {share:.2} of raw\n");
+        text +=
+            &format!("  {what:<20} {millions:.2} M   {ns:.0} ns per read   {share:.2} of raw\n");
     }
     text
 }

@@ -112,7 +112,7 @@ fn a_bad_command_line_is_refused() {
         (&["--name="], "--name needs a value"),
         (&["--name=x", "--engine=psink"], "the nearest is `psync`"),
         (&["--name=x", "--output-format=xml"], "neither normal nor json"),
-        (&["--name=x", "--set", "ab"], "expected NAME=VALUE"),
+        (&["--name=x", "--set", "ab"], "expected SWITCH=VALUE"),
         (&["--name=x", "--size=1m", "--set", "a.b=c"], "a.b"),
     ] {
         refused(folder.path(), arguments, part);

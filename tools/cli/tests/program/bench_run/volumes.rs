@@ -194,7 +194,7 @@ fn unsupported_volumes_and_engines_are_refused() {
         ("--filename=v:/a --size=1m", "is 65536 bytes long, but the job needs 1048576"),
         ("--volume=none --size=1m", "none does not exist; uringfs mkfs makes a volume"),
         ("--volume=. --size=1m", ".: is a directory"),
-        ("--volume=text --size=1m", "see uringfs mkfs"),
+        ("--volume=text --size=1m", "check the path"),
         ("--volume=v --size=1m --output=v", "--output v: is a target of job `x`"),
         ("--volume=v --size=1m --showcmd", "v:/x.0.0: fio does not know files in volumes"),
     ] {

@@ -23,7 +23,7 @@ fn flip(folder: &Path, offset: u64) {
 }
 
 #[test]
-fn check_of_a_sound_volume_reports_no_errors() {
+fn check_of_a_clean_volume_reports_no_errors() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", vec![7; 100_000]);
@@ -33,7 +33,7 @@ fn check_of_a_sound_volume_reports_no_errors() {
         check(folder, &[]),
         (
             0,
-            "v: metadata is sound: 2 directories, 1 files, 100.0 KiB in use; \
+            "v: metadata is clean: 2 directories, 1 files, 100.0 KiB in use; \
              file data was not verified\n"
                 .into()
         )
@@ -58,7 +58,7 @@ fn check_does_not_claim_to_verify_file_data() {
     assert_ne!(run_ok(folder, ["cat", "v:/a"]).into_bytes(), bytes);
     let (code, text) = check(folder, &["--deep"]);
     let unverified = "their contents were not verified";
-    assert!(code == 0 && text.contains(unverified) && !text.contains(": sound"), "{code}, {text}");
+    assert!(code == 0 && text.contains(unverified) && !text.contains(": clean"), "{code}, {text}");
     let json: Value = serde_json::from_str(&check(folder, &["--deep", "--json"]).1).unwrap();
     assert_eq!((&json["read"], &json["sound"]), (&20_480.into(), &true.into()));
     let verified = serde_json::json!({"metadata": true, "readable": true, "contents": false});
@@ -144,10 +144,10 @@ fn an_older_version_is_read_only_until_upgraded() {
     }
     refused(folder, ["check", "v", "--repair"], says);
     let (code, text) = check(folder, &["--upgrade"]);
-    assert!(code == 0 && text.starts_with("v: upgraded\nv: metadata is sound: "), "{code}, {text}");
+    assert!(code == 0 && text.starts_with("v: upgraded\nv: metadata is clean: "), "{code}, {text}");
     run_ok(folder, ["mkdir", "v:/b"]);
     let (code, text) = check(folder, &["--upgrade"]);
-    assert!(code == 0 && text.starts_with("v: metadata is sound: "), "{code}, {text}");
+    assert!(code == 0 && text.starts_with("v: metadata is clean: "), "{code}, {text}");
 }
 
 #[test]

@@ -295,7 +295,7 @@ fn an_input_error_is_one_line_with_the_path() {
     refused(folder, ["ls", "v"], "v: expected a path in a volume, as in TARGET:/path");
     refused(folder, ["ls", "none:/"], "none does not exist");
     write(folder, "text", vec![b'x'; 1 << 20]);
-    refused(folder, ["ls", "text:/"], "see uringfs mkfs");
+    refused(folder, ["ls", "text:/"], "check the path");
     refused(folder, ["rm", "v:/d"], "v:/d: is a directory; use rm -r to remove it");
     refused(folder, ["rm", "-r", "v:/"], "v:/: cannot be removed");
     refused(folder, ["mv", "v:/d", "v:/d/e"], "v:/d to v:/d/e: ");
@@ -303,6 +303,6 @@ fn an_input_error_is_one_line_with_the_path() {
     refused(folder, ["mkdir", "v:/d"], "v:/d: ");
     refused(folder, ["put", "none", "v:/"], "none: cannot be read");
     refused(folder, ["put", "a", "a", "v:/none"], "v:/none: is not a directory");
-    refused(folder, ["put", "-", "v:/d"], "name the file for standard input");
+    refused(folder, ["put", "-", "v:/d"], "give a file name for standard input");
     assert_eq!(run_ok(folder, ["ls", "-R", "v:/"]), "/:\nd\n\n/d:\na\n");
 }

@@ -4,8 +4,8 @@
 use super::{command, incomplete, refused, run, run_ok, volume, write};
 use crate::process::tool;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use std::fs::File;
-use std::os::unix::fs::{FileTypeExt, symlink};
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::Path;
 
 fn make_directories(folder: &Path, names: &[&str]) {
@@ -285,6 +285,41 @@ fn mv_follows_the_same_rule() {
     run_ok(folder, ["mv", "v:/b", "v:/pipe"]);
     assert_eq!(run_ok(folder, ["cat", "v:/pipe"]), "of b");
     assert_eq!(run_ok(folder, ["ls", "v:/"]), "d\npipe\n");
+}
+
+#[test]
+fn no_clobber_leaves_existing_directories_unchanged() {
+    let folder = volume();
+    let folder = folder.path();
+    run_ok(folder, ["mkdir", "-p", "v:/d", "v:/to/d", "v:/full/d/x"]);
+    let listing = || run_ok(folder, ["ls", "-lR", "v:/"]);
+    let was = listing();
+    // `mv` without -n replaces the empty directory, and fails for the other.
+    for destination in ["v:/to", "v:/full"] {
+        run_ok(folder, ["mv", "-n", "v:/d", destination]);
+        assert_eq!(listing(), was);
+    }
+    run_ok(folder, ["mv", "-n", "v:/d", "v:/new"]);
+    run_ok(folder, ["mv", "v:/new", "v:/d"]);
+    run_ok(folder, ["mv", "v:/d", "v:/to"]);
+    assert_eq!(run_ok(folder, ["ls", "v:/"]), "full\nto\n");
+
+    // `put` and `get` merge directories, and keep the mode of the existing one.
+    make_directories(folder, &["t/d", "out/t/d"]);
+    let set_mode = |name: &str, mode| {
+        std::fs::set_permissions(folder.join(name), Permissions::from_mode(mode)).unwrap();
+    };
+    set_mode("t/d", 0o700);
+    run_ok(folder, ["put", "t", "v:/"]);
+    set_mode("t/d", 0o755);
+    set_mode("out/t/d", 0o755);
+    write(folder, "t/d/new", "of new");
+    run_ok(folder, ["put", "-n", "t", "v:/"]);
+    assert!(run_ok(folder, ["ls", "-l", "v:/t"]).starts_with("drwx------ "));
+    run_ok(folder, ["get", "-n", "v:/t", "out"]);
+    let mode = folder.join("out/t/d").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+    assert_eq!(std::fs::read(folder.join("out/t/d/new")).unwrap(), b"of new");
 }
 
 #[test]

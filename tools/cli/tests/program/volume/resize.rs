@@ -12,14 +12,14 @@ fn resize_extends_the_file_and_the_volume() {
     let folder = folder.path();
     write(folder, "a", vec![9; 3 << 20]);
     run_ok(folder, ["put", "a", "v:/"]);
-    assert_eq!(run_ok(folder, ["resize", "v", "48M"]), "v: a volume of 48.0 MiB\n");
+    assert_eq!(run_ok(folder, ["resize", "v", "48M"]), "v: resized to 48.0 MiB\n");
     let status = std::fs::metadata(folder.join("v")).unwrap();
     assert_eq!(status.len(), 48 << 20);
     assert!(status.blocks() * 512 >= 48 << 20, "its blocks are reserved");
     let df: Value = serde_json::from_str(&run_ok(folder, ["df", "v", "--json"])).unwrap();
     assert_eq!(df["size"], 48 << 20);
     run_ok(folder, ["put", "a", "v:/b"]);
-    assert!(run_ok(folder, ["check", "v", "--deep"]).contains("sound"));
+    assert!(run_ok(folder, ["check", "v", "--deep"]).contains("clean"));
     run_ok(folder, ["resize", "v", "48M"]);
 }
 
@@ -30,7 +30,7 @@ fn a_refused_resize_changes_nothing() {
     write(folder, "text", vec![b'x'; 1 << 20]);
     let before = std::fs::read(folder.join("v")).unwrap();
     refused(folder, ["resize", "v", "16M"], "a volume cannot shrink to 16777216");
-    refused(folder, ["resize", "text", "16M"], "see uringfs mkfs");
+    refused(folder, ["resize", "text", "16M"], "check the path");
     refused(folder, ["resize", "none", "16M"], "none does not exist");
     assert!(std::fs::read(folder.join("v")).unwrap() == before);
 }
@@ -51,5 +51,5 @@ fn other_programs_are_refused_during_a_resize() {
     resize.signal(Signal::SIGCONT);
     assert_eq!(resize.end().status.code(), Some(130));
     assert_eq!(length(), 32 << 20);
-    assert!(run_ok(folder, ["check", "v"]).contains("sound"));
+    assert!(run_ok(folder, ["check", "v"]).contains("clean"));
 }

@@ -68,11 +68,11 @@ fn invalid_sizes_are_refused() {
             let line = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(2), "{command:?}: {line}");
             assert!(
-                line.contains("is no size") || line.contains("unexpected"),
+                line.contains("invalid size") || line.contains("unexpected"),
                 "{command:?}: {line}"
             );
         }
-        refused(folder, ["info", &format!("memory:{text}")], "is no size");
+        refused(folder, ["info", &format!("memory:{text}")], "invalid size");
     }
     assert_eq!(run_ok(folder, ["ls", "v:/"]), "");
 }
