@@ -1,7 +1,8 @@
 //! Moves a byte range between a caller's memory and the addresses that the file's map gives.
 //!
 //! A [`File`] is a device and a [`Map`]. Its operations are awaited ([`File::read`] and the rest), or started
-//! by token on a reactor ([`Tokens`]). Small reads take the fast path; everything else is an operation.
+//! by token on a reactor ([`Tokens`]). Small aligned reads and overwrites take the fast path; everything else
+//! is an operation.
 
 // The modules, top down: each imports only from those below it.
 

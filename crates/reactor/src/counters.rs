@@ -99,7 +99,7 @@ counters! {
     /// Buffered writes that waited because too many folios were dirty.
     CacheThrottled = "buffered.throttled",
     /// Buffered writes that went to the device at once, because the cache had no room.
-    CacheWrittenThrough = "buffered.written_through",
+    CacheWriteBypassed = "buffered.write_bypassed",
     /// Operations completed by the thread that issued them, while it reaped.
     CompletedInline = "completion.inline",
     /// Operations that needed a flush after their write.

@@ -23,8 +23,8 @@ use crate::tasks::waiters::WaitResult;
 impl Reactor {
     /// Sleeps for `time` of the reactor's clock.
     pub async fn sleep(&self, time: Duration) {
-        let inner = self.inner();
-        inner.sleep_until(inner.options.clock.after(time), None).await;
+        let reactor = self.inner();
+        reactor.sleep_until(reactor.options.clock.after(time), None).await;
     }
 
     /// Waits until `file` is ready for any of `events`, and returns those that it is ready for.
@@ -101,14 +101,14 @@ fn bytes_moved(
 }
 
 async fn wait_until(
-    inner: &Rc<ReactorCore>,
+    reactor: &Rc<ReactorCore>,
     wait: Wait,
     deadline: Option<Instant>,
 ) -> (Wait, Result<WaitOutput, Errno>) {
-    let mut future = inner.wait_for(wait);
-    let timer = deadline.map(|at| inner.timer(at, TimerEvent::WaitDeadline(future.cell)));
+    let mut future = reactor.wait_for(wait);
+    let timer = deadline.map(|at| reactor.timer(at, TimerEvent::WaitDeadline(future.cell)));
     let result = poll_fn(|context| future.poll_result(context)).await;
-    inner.forget_wait(future.cell);
+    reactor.forget_wait(future.cell);
     // The deadline cancelled the wait.
     let late = timer.is_some_and(|timer| timer.has_come());
     match result {

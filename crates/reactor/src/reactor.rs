@@ -294,7 +294,9 @@ impl Reactor {
         let name = match &attachment.route {
             QueueRoute::Polled => "ring, polled".into(),
             QueueRoute::Ring => "ring".into(),
-            QueueRoute::Own(_) if attachment.core.backend().own_queue(1).is_some() => "own".into(),
+            QueueRoute::Own(_) if attachment.device_inner.backend().own_queue(1).is_some() => {
+                "own".into()
+            }
             QueueRoute::Own(_) => attachment.kind.to_string(),
         };
         Ok((name, attachment.reason.clone()))
@@ -329,24 +331,24 @@ fn check_tier(options: &ReactorOptions, ring: Option<&io::Error>) -> io::Result<
 
 /// Marks the thread as inside [`Reactor::block_on`].
 struct BlockOnGuard<'i> {
-    inner: &'i ReactorCore,
+    reactor: &'i ReactorCore,
 }
 
 impl BlockOnGuard<'_> {
-    fn begin(inner: &ReactorCore) -> BlockOnGuard<'_> {
-        let is_nested = inner.in_block_on.get() || inner.is_in_user_code();
+    fn begin(reactor: &ReactorCore) -> BlockOnGuard<'_> {
+        let is_nested = reactor.in_block_on.get() || reactor.is_in_user_code();
         assert!(
             !is_nested,
             "block_on was called from code that this reactor runs: await the future instead"
         );
-        inner.in_block_on.set(true);
-        BlockOnGuard { inner }
+        reactor.in_block_on.set(true);
+        BlockOnGuard { reactor }
     }
 }
 
 impl Drop for BlockOnGuard<'_> {
     fn drop(&mut self) {
-        self.inner.in_block_on.set(false);
+        self.reactor.in_block_on.set(false);
     }
 }
 

@@ -12,7 +12,7 @@ use uringfs_device::{Access, Device};
 use crate::buffered::read as buffered;
 use crate::map::file_map::{FileMap, LinearMap};
 use crate::map::mapping::{Map, Mapping, Place, ResizableMap};
-use crate::state::cache_handle::CacheHandle;
+use crate::state::cache_handle::BufferedHandleState;
 use crate::state::file::File;
 use crate::state::lock::FileState;
 use crate::state::options::FileOptions;
@@ -50,7 +50,7 @@ impl File {
     /// A file uses one cache, the first that it was opened with. On a device whose blocks are larger than a
     /// folio the handle is direct all the same.
     pub fn buffered(&self, cache: &Cache) -> File {
-        let cache_handle = CacheHandle::new(cache, self.handle.options.readahead);
+        let cache_handle = BufferedHandleState::new(cache, self.handle.options.readahead);
         self.reopen(Some((cache_handle, start_flusher)))
     }
 
@@ -153,7 +153,7 @@ impl File {
         if !cached.is_current(self.handle.map.generation()) {
             return Err(Errno::AGAIN);
         }
-        cached.pages().snapshot(offset / FOLIO).map_err(|why| match why {
+        cached.file_folios().snapshot(offset / FOLIO).map_err(|why| match why {
             SnapshotError::Absent => Errno::AGAIN,
             SnapshotError::TooMany => Errno::NOBUFS,
         })
@@ -163,6 +163,6 @@ impl File {
     pub fn cached(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let Some(cache_handle) = &self.handle.cache else { return Vec::new() };
         let end = range.end.min(self.size());
-        self.handle.file_cache(cache_handle).pages().cached(range.start.min(end)..end)
+        self.handle.file_cache(cache_handle).file_folios().cached(range.start.min(end)..end)
     }
 }

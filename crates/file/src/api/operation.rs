@@ -209,12 +209,12 @@ impl<R> FileOp<R> {
     /// outcome.
     pub fn cancel(&mut self) {
         if let Some(request) = self.request.take() {
-            let cell = ResultReceiver::default();
-            cell.sender().refuse(Errno::CANCELED, request.payload);
-            self.started = Some((cell, None));
-        } else if let Some((cell, Some(remote))) = &self.started {
-            let cell = cell.clone();
-            remote.run(move |inner| inner.cancel_awaited(&cell));
+            let receiver = ResultReceiver::default();
+            receiver.sender().refuse(Errno::CANCELED, request.payload);
+            self.started = Some((receiver, None));
+        } else if let Some((receiver, Some(reactor))) = &self.started {
+            let receiver = receiver.clone();
+            reactor.run(move |reactor| reactor.cancel_awaited(&receiver));
         }
     }
 
@@ -231,9 +231,9 @@ impl<R> FileOp<R> {
             }
             self.start();
         }
-        let (cell, remote) = self.started.as_ref().expect("it was just started");
-        let outcome = cell.poll(context);
-        if outcome.is_pending() && remote.as_ref().is_some_and(ReactorHandle::is_forked) {
+        let (receiver, reactor) = self.started.as_ref().expect("it was just started");
+        let outcome = receiver.poll(context);
+        if outcome.is_pending() && reactor.as_ref().is_some_and(ReactorHandle::is_forked) {
             // The operation and its reactor belong to the parent process.
             let payload = Payload::Length(0);
             return Poll::Ready(OpResult {
@@ -252,8 +252,8 @@ impl<R> FileOp<R> {
             return None;
         };
         let read = buffered::read_now(&request.file.handle, buffer, request.offset)?;
-        if let Some(inner) = current() {
-            inner.count(Counter::CacheHit);
+        if let Some(reactor) = current() {
+            reactor.count(Counter::CacheHit);
         }
         let FileRequest { payload, .. } = self.request.take()?;
         Some(OpResult { result: Ok(read as u64), effect: Effect::Done, payload })
@@ -261,33 +261,33 @@ impl<R> FileOp<R> {
 
     /// Starts the operation on this thread's reactor, else on the process's background reactor.
     fn start(&mut self) {
-        let Some(inner) = current() else { return self.start_in_background() };
-        let cell = ResultReceiver::default();
+        let Some(reactor) = current() else { return self.start_in_background() };
+        let receiver = ResultReceiver::default();
         let request = self.request.take().expect("it has not been started");
-        request.start_awaited(&inner, cell.sender());
-        inner.request_turn();
-        self.started = Some((cell, Some(inner.handle())));
+        request.start_awaited(&reactor, receiver.sender());
+        reactor.request_turn();
+        self.started = Some((receiver, Some(reactor.handle())));
     }
 
     fn start_in_background(&mut self) {
-        let cell = ResultReceiver::default();
+        let receiver = ResultReceiver::default();
         let request = self.request.take().expect("it has not been started");
-        let remote = match background_reactor() {
+        let reactor = match background_reactor() {
             Err(error) => {
                 let why = Errno::from_io_error(&error).unwrap_or(Errno::NOSYS);
-                cell.sender().refuse(why, request.payload);
+                receiver.sender().refuse(why, request.payload);
                 None
             }
-            Ok(remote) => {
-                let sender = cell.sender();
-                remote.run(move |inner| {
-                    inner.count(Counter::Remote);
-                    request.start_awaited(inner, sender);
+            Ok(reactor) => {
+                let sender = receiver.sender();
+                reactor.run(move |reactor| {
+                    reactor.count(Counter::Remote);
+                    request.start_awaited(reactor, sender);
                 });
-                Some(remote)
+                Some(reactor)
             }
         };
-        self.started = Some((cell, remote));
+        self.started = Some((receiver, reactor));
     }
 
     /// Starts the operation on the process's background reactor: the thread that awaits it may block this

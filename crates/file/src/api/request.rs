@@ -64,12 +64,12 @@ impl FileRequest {
     /// As [`ReactorCore::admit_operation`], with the memory.
     pub(crate) fn start(
         self,
-        inner: &Rc<ReactorCore>,
+        reactor: &Rc<ReactorCore>,
         requester: Requester,
     ) -> Result<(), SubmitError> {
-        match inner.admit_operation(&self.file.handle.core) {
+        match reactor.admit_operation(&self.file.handle.device_inner) {
             Ok(permit) => {
-                self.start_admitted(inner, permit, requester);
+                self.start_admitted(reactor, permit, requester);
                 Ok(())
             }
             Err(error) => Err(SubmitError { error, payload: self.payload }),
@@ -77,14 +77,14 @@ impl FileRequest {
     }
 
     /// Starts it for a caller that awaits: on the fast path where one device request does it.
-    pub(crate) fn start_awaited(self, inner: &Rc<ReactorCore>, sender: ResultSender) {
+    pub(crate) fn start_awaited(self, reactor: &Rc<ReactorCore>, sender: ResultSender) {
         let (request, sender) = match (self.fast_op(), self.payload) {
             (Some(op), Payload::Buffer(buffer)) => {
                 let handle = &*self.file.handle;
-                if let Err(error) = ensure_attached(inner, handle) {
+                if let Err(error) = ensure_attached(reactor, handle) {
                     return sender.refuse(error, Payload::Buffer(buffer));
                 }
-                match push_fast_awaited(inner, handle, op, buffer, self.offset, sender) {
+                match push_fast_awaited(reactor, handle, op, buffer, self.offset, sender) {
                     Ok(()) => return,
                     Err((sender, buffer)) => {
                         (FileRequest { payload: Payload::Buffer(buffer), ..self }, sender)
@@ -93,22 +93,22 @@ impl FileRequest {
             }
             (_, payload) => {
                 let request = FileRequest { payload, ..self };
-                request.count_refusal(inner);
+                request.count_refusal(reactor);
                 (request, sender)
             }
         };
-        match inner.admit_operation(&request.file.handle.core) {
-            Ok(permit) => request.start_admitted(inner, permit, Requester::Future(sender)),
+        match reactor.admit_operation(&request.file.handle.device_inner) {
+            Ok(permit) => request.start_admitted(reactor, permit, Requester::Future(sender)),
             Err(error) => sender.refuse(error, request.payload),
         }
     }
 
     /// Starts it on this reactor, which the caller's thread drives, and returns how it ended.
-    pub(crate) async fn run_here(self, inner: Rc<ReactorCore>) -> OpResult {
-        let cell = ResultReceiver::default();
-        self.start_awaited(&inner, cell.sender());
-        inner.request_turn();
-        poll_fn(|context| cell.poll(context)).await
+    pub(crate) async fn run_here(self, reactor: Rc<ReactorCore>) -> OpResult {
+        let receiver = ResultReceiver::default();
+        self.start_awaited(&reactor, receiver.sender());
+        reactor.request_turn();
+        poll_fn(|context| receiver.poll(context)).await
     }
 
     /// The device request that the fast path may make of it.
@@ -121,10 +121,12 @@ impl FileRequest {
     }
 
     /// Counts the reason if its form alone (several buffers, a deadline) excludes a read from the fast path.
-    pub(crate) fn count_refusal(&self, inner: &ReactorCore) {
+    pub(crate) fn count_refusal(&self, reactor: &ReactorCore) {
         match (self.kind, &self.payload) {
-            (OpKind::Read, Payload::Buffers(_)) => inner.count(Counter::FastPathVectored),
-            (OpKind::Read, _) if self.deadline.is_some() => inner.count(Counter::FastPathDeadline),
+            (OpKind::Read, Payload::Buffers(_)) => reactor.count(Counter::FastPathVectored),
+            (OpKind::Read, _) if self.deadline.is_some() => {
+                reactor.count(Counter::FastPathDeadline)
+            }
             _ => {}
         }
     }
@@ -133,12 +135,12 @@ impl FileRequest {
     #[inline(always)]
     pub(crate) fn start_admitted(
         self,
-        inner: &Rc<ReactorCore>,
+        reactor: &Rc<ReactorCore>,
         permit: AdmissionPermit,
         requester: Requester,
     ) {
         let FileRequest { file, kind, payload, offset, deadline } = self;
-        let task = Task { inner, permit, requester, deadline };
+        let task = Task { reactor, permit, requester, deadline };
         let length = payload.length();
         match kind {
             OpKind::Read if file.handle.waits_in_threads() => task.start(|operation| {
@@ -193,7 +195,7 @@ impl FileRequest {
 
 /// A task that is counted in, without its body.
 struct Task<'r> {
-    inner: &'r Rc<ReactorCore>,
+    reactor: &'r Rc<ReactorCore>,
     permit: AdmissionPermit,
     requester: Requester,
     deadline: Option<Instant>,
@@ -205,7 +207,7 @@ impl Task<'_> {
     where
         F: Future<Output = ()> + 'static,
     {
-        self.inner.start_operation(self.permit, self.requester, self.deadline, body);
+        self.reactor.start_operation(self.permit, self.requester, self.deadline, body);
     }
 }
 
@@ -214,7 +216,7 @@ impl Task<'_> {
 /// # Errors
 /// Gives sender and buffer back where the slow path has to take it, and counts why.
 fn push_fast_awaited(
-    inner: &ReactorCore,
+    reactor: &ReactorCore,
     handle: &FileHandle,
     op: Op,
     buffer: Buffer,
@@ -225,9 +227,9 @@ fn push_fast_awaited(
         Op::Read => fast_path::read(handle, buffer, offset),
         _ => fast_path::write(handle, buffer, offset),
     };
-    match inner.push_fast_awaited(handle.index, op, buffer, sender, locate) {
+    match reactor.push_fast_awaited(handle.index, op, buffer, sender, locate) {
         Ok(()) => {
-            inner.count(if op == Op::Read {
+            reactor.count(if op == Op::Read {
                 Counter::FastPathTaken
             } else {
                 Counter::WriteUnlocked
@@ -236,13 +238,13 @@ fn push_fast_awaited(
         }
         Err((PushError::NotEligible(buffer, refusal), sender)) => {
             if op == Op::Read {
-                fast_path::count_refusal(inner, handle, refusal);
+                fast_path::count_refusal(reactor, handle, refusal);
             }
             Err((sender, buffer))
         }
         Err((PushError::QueueFull(buffer), sender)) => {
             if op == Op::Read {
-                inner.count(Counter::FastPathQueueFull);
+                reactor.count(Counter::FastPathQueueFull);
             }
             Err((sender, buffer))
         }
@@ -253,18 +255,18 @@ fn push_fast_awaited(
 ///
 /// # Errors
 /// ECHILD in the child of a fork, ENODEV when the device is closed, errors of attaching.
-pub(crate) fn ensure_attached(inner: &ReactorCore, handle: &FileHandle) -> Result<bool, Errno> {
-    if inner.is_forked() {
+pub(crate) fn ensure_attached(reactor: &ReactorCore, handle: &FileHandle) -> Result<bool, Errno> {
+    if reactor.is_forked() {
         return Err(Errno::CHILD);
     }
-    if handle.core.is_closed() {
+    if handle.device_inner.is_closed() {
         return Err(Errno::NODEV);
     }
-    if inner.is_attached(handle.index) {
+    if reactor.is_attached(handle.index) {
         return Ok(false);
     }
-    inner
-        .attach(&handle.core)
+    reactor
+        .attach(&handle.device_inner)
         .map(|()| true)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }

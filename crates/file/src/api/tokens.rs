@@ -62,12 +62,12 @@ impl Tokens for Reactor {
         token: Token,
     ) -> Result<(), SubmitError> {
         let handle = &*file.handle;
-        let inner = self.inner();
+        let reactor = self.inner();
         let locate = |buffer: &Buffer| fast_path::read(handle, buffer, offset);
         let tag = Tag(token.get());
-        match inner.push_fast(handle.index, Op::Read, buffer, tag, locate) {
+        match reactor.push_fast(handle.index, Op::Read, buffer, tag, locate) {
             Ok(()) => {
-                inner.count(Counter::FastPathTaken);
+                reactor.count(Counter::FastPathTaken);
                 Ok(())
             }
             Err(unpushed) => match read_unpushed(self, file, unpushed, offset, token) {
@@ -86,12 +86,12 @@ impl Tokens for Reactor {
         token: Token,
     ) -> Result<(), SubmitError> {
         let handle = &*file.handle;
-        let inner = self.inner();
+        let reactor = self.inner();
         let locate = |buffer: &Buffer| fast_path::write(handle, buffer, offset);
         let tag = Tag(token.get());
-        match inner.push_fast(handle.index, Op::Write, buffer, tag, locate) {
+        match reactor.push_fast(handle.index, Op::Write, buffer, tag, locate) {
             Ok(()) => {
-                inner.count(Counter::WriteUnlocked);
+                reactor.count(Counter::WriteUnlocked);
                 Ok(())
             }
             Err(unpushed) => match write_unpushed(self, file, unpushed, offset, token) {
@@ -135,13 +135,13 @@ fn read_unpushed(
             });
         }
     };
-    let (inner, handle) = (reactor.inner(), &*file.handle);
+    let (reactor_core, handle) = (reactor.inner(), &*file.handle);
     if let Some(read) = buffered::read_now(handle, &mut buffer, offset) {
-        inner.count(Counter::CacheHit);
-        inner.complete_now(handle.index, token, buffer, read as u64);
+        reactor_core.count(Counter::CacheHit);
+        reactor_core.complete_now(handle.index, token, buffer, read as u64);
         return Ok(());
     }
-    fast_path::count_refusal(inner, handle, refusal);
+    fast_path::count_refusal(reactor_core, handle, refusal);
     start_task(reactor, file, OpKind::Read, buffer, offset, token)
 }
 
@@ -179,7 +179,7 @@ fn attach_and_retry(
 }
 
 /// The slow path of a transfer. Inlined where the kind is known, so that it is not asked twice; clones the
-/// file only once the request is admitted.
+/// file only for a request that is admitted.
 #[inline(always)]
 fn start_task(
     reactor: &Reactor,
@@ -189,12 +189,12 @@ fn start_task(
     offset: u64,
     token: Token,
 ) -> Result<(), SubmitError> {
-    let (inner, payload) = (reactor.inner(), Payload::Buffer(buffer));
-    match inner.admit_operation(&file.handle.core) {
+    let (reactor, payload) = (reactor.inner(), Payload::Buffer(buffer));
+    match reactor.admit_operation(&file.handle.device_inner) {
         Ok(permit) => {
             let file = file.clone();
             let request = FileRequest { file, kind, payload, offset, deadline: None };
-            request.start_admitted(inner, permit, Requester::Token(token));
+            request.start_admitted(reactor, permit, Requester::Token(token));
             Ok(())
         }
         Err(error) => Err(SubmitError { error, payload }),

@@ -22,7 +22,7 @@ pub(crate) async fn begin_buffered(
     }
     let generation = handle.map.generation();
     if !cache.is_current(generation) {
-        handle.state.dirty().discard_before(cache.pages(), generation);
+        handle.state.dirty().discard_before(cache.file_folios(), generation);
         cache.advance(generation);
     }
     Ok(())

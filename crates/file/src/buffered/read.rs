@@ -34,7 +34,7 @@ use crate::buffered::blocking_pool;
 use crate::buffered::coherence::begin_buffered;
 use crate::io::bounce::{blocks_around, copy_to_payload, read_blocks, single_buffer};
 use crate::io::transfer::transfer;
-use crate::state::cache_handle::{Advice, CacheHandle};
+use crate::state::cache_handle::{Advice, BufferedHandleState};
 use crate::state::file::{File, FileHandle};
 use crate::state::file_cache::FileCache;
 use crate::state::readahead::ReadaheadWindow;
@@ -56,7 +56,7 @@ pub(crate) fn read_now(handle: &FileHandle, into: &mut [u8], offset: u64) -> Opt
     while done < into.len() {
         let at = offset.checked_add(done as u64)?;
         let size = handle.size();
-        let Lookup::Found(found) = cache.pages().lookup(at / FOLIO) else {
+        let Lookup::Found(found) = cache.file_folios().lookup(at / FOLIO) else {
             return (at >= handle.size()).then_some(done);
         };
         if found.has_readahead_marker() {
@@ -150,7 +150,7 @@ async fn apply_advice(
         }
         // Folios that the range covers in part stay: others may need them.
         Advice::DoNotNeed => {
-            cache.pages().invalidate_clean(offset.div_ceil(FOLIO)..end / FOLIO);
+            cache.file_folios().invalidate_clean(offset.div_ceil(FOLIO)..end / FOLIO);
         }
         Advice::Normal | Advice::Sequential | Advice::Random => {}
         Advice::NoReuse | Advice::DontCache => {}
@@ -194,7 +194,7 @@ async fn read_all(
             break;
         };
         let index = at / FOLIO;
-        match cache.pages().lookup(index) {
+        match cache.file_folios().lookup(index) {
             Lookup::Found(found) => {
                 let is_marked = found.take_readahead_marker();
                 if cache_handle.counts_as_use(offset, *done) {
@@ -211,7 +211,7 @@ async fn read_all(
                     read_ahead(operation, file, cache_handle, cache, index);
                 }
                 operation.count(Counter::CacheWaits);
-                let wait = cache.pages().wait(index);
+                let wait = cache.file_folios().wait(index);
                 // A writer never waits while it holds a folio, and the device may not have its bytes: no time limit.
                 let waited = match holder == operation.reactor_number() || holder == WRITER {
                     true => Some(operation.wait_quiescent(wait).await?),
@@ -226,12 +226,12 @@ async fn read_all(
                 };
                 operation.count(Counter::CacheRestarted);
                 match waited {
-                    FolioWaitResult::Ready(page) => {
-                        let is_marked = page.take_readahead_marker();
+                    FolioWaitResult::Ready(folio) => {
+                        let is_marked = folio.take_readahead_marker();
                         if cache_handle.counts_as_use(offset, *done) {
-                            page.touch_once();
+                            folio.touch_once();
                         }
-                        *done += copy(handle, payload, *done, at, &page, size);
+                        *done += copy(handle, payload, *done, at, &folio, size);
                         if is_marked {
                             read_ahead(operation, file, cache_handle, cache, index);
                         }
@@ -283,7 +283,7 @@ async fn read_all(
 async fn fill_first(
     operation: &Operation,
     file: &File,
-    cache_handle: &CacheHandle,
+    cache_handle: &BufferedHandleState,
     cache: &FileCache,
     fills: Vec<Fill>,
     marker: Option<u64>,
@@ -321,7 +321,7 @@ fn copy(
 fn read_ahead(
     operation: &Operation,
     file: &File,
-    cache_handle: &CacheHandle,
+    cache_handle: &BufferedHandleState,
     cache: &FileCache,
     index: u64,
 ) {
@@ -356,10 +356,10 @@ fn begin_fills(
 ) -> Result<Vec<Fill>, CacheFull> {
     let end = file.handle.size().div_ceil(FOLIO).min(window.folios.end);
     let folios = window.folios.start..end.max(window.folios.start);
-    let mut fills = cache.pages().begin_fill(folios, operation.reactor_number())?;
+    let mut fills = cache.file_folios().begin_fill(folios, operation.reactor_number())?;
     for fill in &mut fills {
         let range = fill.range();
-        if file.handle.cache.as_ref().is_some_and(CacheHandle::is_dropbehind) {
+        if file.handle.cache.as_ref().is_some_and(BufferedHandleState::is_dropbehind) {
             fill.set_dropbehind();
         }
         if let Some(mark) = window.marker.filter(|mark| range.contains(&(mark * FOLIO))) {
@@ -376,7 +376,7 @@ fn begin_fills(
 /// Fills folios in an operation of its own.
 fn start_fill(operation: &Operation, file: &File, mut fill: Fill) {
     let file = file.clone();
-    operation.spawn_detached(&file.handle.core.clone(), async move |operation| {
+    operation.spawn_detached(&file.handle.device_inner.clone(), async move |operation| {
         let handle = &*file.handle;
         let cache_handle = handle.cache.as_ref().expect("a buffered read has a cache");
         let result =

@@ -17,7 +17,7 @@ use crate::direct::write::{writable_range, write_range};
 use crate::io::bounce::copy_from_payload;
 use crate::io::space_wait::retry_for_space;
 use crate::map::mapping::{Place, TruncateGeneration};
-use crate::state::cache_handle::CacheHandle;
+use crate::state::cache_handle::BufferedHandleState;
 use crate::state::delayed_allocation::DelayedFolios;
 use crate::state::dirty::DirtyFile;
 use crate::state::file::{File, FileHandle};
@@ -27,7 +27,7 @@ use crate::state::readahead::ReadaheadWindow;
 use crate::writeback::flusher::{Flusher, run_flusher, start_flusher};
 
 /// Longest wait of a write for free folios; then it goes to the device directly.
-const ROOM_TIMEOUT: Duration = Duration::from_secs(1);
+const THROTTLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Folios that are added to the cache in one step.
 const MAX_FILL_FOLIOS: u64 = 64;
 
@@ -56,11 +56,11 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
     drop(delayed);
     let (payload, result) = match written {
         Ok(WriteOutcome::Cached) => (payload, Ok(done)),
-        Ok(WriteOutcome::WriteThrough) => {
-            operation.count(Counter::CacheWrittenThrough);
+        Ok(WriteOutcome::Bypass) => {
+            operation.count(Counter::CacheWriteBypassed);
             let durability = Durability::Volatile;
-            let through = write_range(&mut operation, handle, payload, range, durability);
-            Box::pin(through).await
+            let bypass = write_range(&mut operation, handle, payload, range, durability);
+            Box::pin(bypass).await
         }
         // A write that copied some bytes succeeds, even if the rest failed.
         Err(_) if done > 0 => (payload, Ok(done)),
@@ -69,18 +69,18 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
     operation.end(payload, result);
 }
 
-/// OpResult of a buffered write.
+/// Outcome of a buffered write.
 enum WriteOutcome {
     /// All of it is in the cache.
     Cached,
     /// No free folios: all of it has to go to the device.
-    WriteThrough,
+    Bypass,
 }
 
 /// A write in progress.
 struct BufferedWrite<'f> {
     file: &'f File,
-    cache_handle: &'f CacheHandle,
+    cache_handle: &'f BufferedHandleState,
     cache: &'f FileCache,
     payload: Payload,
     range: Range<u64>,
@@ -99,7 +99,7 @@ impl BufferedWrite<'_> {
         begin_buffered(self.cache, operation, handle).await?;
         self.generation = self.cache.generation();
         if self.range.start > handle.size() && !self.zero_tail(operation).await? {
-            return Ok(WriteOutcome::WriteThrough);
+            return Ok(WriteOutcome::Bypass);
         }
         if !handle.map.is_in_place(&self.range) {
             self.delayed = reserve(operation, handle, folios_around(&self.range)).await?;
@@ -107,7 +107,7 @@ impl BufferedWrite<'_> {
         while self.done < self.range.end - self.range.start {
             operation.check_cancelled()?;
             if !self.wait_below_dirty_limit(operation).await? {
-                return Ok(WriteOutcome::WriteThrough);
+                return Ok(WriteOutcome::Bypass);
             }
             if self.write_whole_folios(operation) {
                 continue;
@@ -115,12 +115,12 @@ impl BufferedWrite<'_> {
             let index = (self.range.start + self.done) / FOLIO;
             match self.take_folio(operation, index).await? {
                 Some(fill) => self.copy_to(operation, fill),
-                None => return Ok(WriteOutcome::WriteThrough),
+                None => return Ok(WriteOutcome::Bypass),
             }
         }
         self.cache_handle.note_end(self.range.end);
-        if self.cache_handle.is_dropbehind() && handle.state.dirty().flush_soon() {
-            self.ensure_flusher(operation);
+        if self.cache_handle.is_dropbehind() && handle.state.dirty().request_writeback() {
+            self.spawn_flusher(operation);
         }
         Ok(WriteOutcome::Cached)
     }
@@ -128,15 +128,16 @@ impl BufferedWrite<'_> {
     /// Waits while too many folios are dirty. Returns false if that takes too long, or if waiting cannot help
     /// because write-back fails.
     async fn wait_below_dirty_limit(&self, operation: &mut Operation) -> Result<bool, Errno> {
-        let pages = self.cache.pages();
-        if !pages.is_at_dirty_limit() {
+        let file_folios = self.cache.file_folios();
+        if !file_folios.is_at_dirty_limit() {
             return Ok(true);
         }
         operation.count(Counter::CacheThrottled);
-        let failures = pages.writeback_failures();
-        let is_over = self.wait_for(operation, pages.wait_below_dirty_limit()).await?;
-        let has_failed = pages.writeback_failures() != failures && pages.is_at_dirty_limit();
-        Ok(is_over && !has_failed)
+        let failures = file_folios.writeback_failures();
+        let ended_in_time = self.wait_for(operation, file_folios.wait_below_dirty_limit()).await?;
+        let has_failed =
+            file_folios.writeback_failures() != failures && file_folios.is_at_dirty_limit();
+        Ok(ended_in_time && !has_failed)
     }
 
     /// Waits until folios have been written back. Returns false if that takes too long.
@@ -147,13 +148,13 @@ impl BufferedWrite<'_> {
     ) -> Result<bool, Errno> {
         let dirty = self.file.handle.state.dirty();
         // After a failed write-back, the flusher would otherwise wait for its next interval.
-        if dirty.is_any() && dirty.flush_soon() {
-            self.ensure_flusher(operation);
+        if dirty.is_any() && dirty.request_writeback() {
+            self.spawn_flusher(operation);
         }
-        Ok(operation.wait_quiescent_timeout(below, ROOM_TIMEOUT).await?.is_some())
+        Ok(operation.wait_quiescent_timeout(below, THROTTLE_TIMEOUT).await?.is_some())
     }
 
-    /// Adds the next folios that are absent and written as a whole to the cache. Returns whether there were
+    /// Adds to the cache the next absent folios that this write covers entirely. Returns whether there were
     /// any.
     fn write_whole_folios(&mut self, operation: &Operation) -> bool {
         let at = self.range.start + self.done;
@@ -170,7 +171,7 @@ impl BufferedWrite<'_> {
 
     /// Adds absent folios to the cache, to overwrite all of them.
     fn begin_fills(&self, folios: Range<u64>) -> Result<Vec<Fill>, CacheFull> {
-        let mut fills = self.cache.pages().begin_fill(folios, WRITER)?;
+        let mut fills = self.cache.file_folios().begin_fill(folios, WRITER)?;
         if self.cache_handle.is_dropbehind() {
             fills.iter_mut().for_each(Fill::set_dropbehind);
         }
@@ -183,13 +184,13 @@ impl BufferedWrite<'_> {
         operation: &mut Operation,
         index: u64,
     ) -> Result<Option<Fill>, Errno> {
-        let (handle, pages) = (&*self.file.handle, self.cache.pages());
+        let (handle, file_folios) = (&*self.file.handle, self.cache.file_folios());
         loop {
             operation.check_cancelled()?;
-            let has_room = match pages.lock_for_write(index) {
+            let has_room = match file_folios.lock_for_write(index) {
                 Ok(LockForWrite::Acquired(fill)) => return Ok(Some(fill)),
                 Ok(LockForWrite::Locked { holder }) => {
-                    let wait = pages.wait(index);
+                    let wait = file_folios.wait(index);
                     let waited = match holder == WRITER || holder == operation.reactor_number() {
                         true => Some(operation.wait_quiescent(wait).await?),
                         false => {
@@ -224,7 +225,7 @@ impl BufferedWrite<'_> {
                 Err(_) => false,
             };
             if !has_room {
-                let Some(cleaned) = pages.wait_one_cleaned() else { return Ok(None) };
+                let Some(cleaned) = file_folios.wait_one_cleaned() else { return Ok(None) };
                 if !self.wait_for(operation, cleaned).await? {
                     return Ok(None);
                 }
@@ -237,8 +238,9 @@ impl BufferedWrite<'_> {
         let folios = fill.range();
         let at = self.range.start + self.done;
         let end = folios.end.min(self.range.end);
-        let (skip, behind) = ((at - folios.start) as usize, (end - folios.start) as usize);
-        copy_from_payload(&self.payload, self.done, &mut fill.bytes()[skip..behind]);
+        let (start_in_fill, end_in_fill) =
+            ((at - folios.start) as usize, (end - folios.start) as usize);
+        copy_from_payload(&self.payload, self.done, &mut fill.bytes()[start_in_fill..end_in_fill]);
         if self.cache_handle.counts_as_use(self.range.start, self.done) {
             fill.touch(u32::MAX);
         }
@@ -269,18 +271,18 @@ impl BufferedWrite<'_> {
         operation.count_many(Counter::CacheDirtied, (range.end - range.start) / FOLIO);
         let keep = || -> Arc<dyn DirtyFile> { self.file.direct().handle };
         if dirty.mark_dirty(keep, fill, end, self.generation, &mut self.delayed) {
-            self.ensure_flusher(operation);
+            self.spawn_flusher(operation);
         }
     }
 
     /// Starts the flusher. In virtual time it runs on this reactor.
-    fn ensure_flusher(&self, operation: &Operation) {
-        let FileHandle { state, core, .. } = &*self.file.handle;
+    fn spawn_flusher(&self, operation: &Operation) {
+        let FileHandle { state, device_inner, .. } = &*self.file.handle;
         if operation.has_virtual_clock() {
             let flusher = Flusher::new(state);
-            operation.spawn_detached(core, |operation| run_flusher(operation, flusher));
+            operation.spawn_detached(device_inner, |operation| run_flusher(operation, flusher));
         } else {
-            start_flusher(state, core);
+            start_flusher(state, device_inner);
         }
     }
 }

@@ -266,7 +266,7 @@ async fn clear(
         if let Place::Written(address) = mapping.place {
             let payload = Payload::Length(length);
             let spec = RequestSpec { op, durability: Durability::Volatile, address };
-            operation.request(&handle.core, spec, payload).await.result()?;
+            operation.request(&handle.device_inner, spec, payload).await.result()?;
         }
         at += length;
     }

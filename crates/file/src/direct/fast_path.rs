@@ -49,7 +49,7 @@ fn eligible_length(
         return Err(Refusal::Alignment);
     }
     // The slow path reports a closed device; the reactor may not know yet.
-    if handle.core.is_closed() {
+    if handle.device_inner.is_closed() {
         return Err(Refusal::Closed);
     }
     Ok(length)
@@ -57,11 +57,11 @@ fn eligible_length(
 
 /// Counts why a direct read was refused. A closed device is not counted.
 #[cold]
-pub(crate) fn count_refusal(inner: &ReactorCore, handle: &FileHandle, refusal: Refusal) {
+pub(crate) fn count_refusal(reactor: &ReactorCore, handle: &FileHandle, refusal: Refusal) {
     if handle.cache.is_some() {
         return;
     }
-    inner.count(match refusal {
+    reactor.count(match refusal {
         Refusal::Length if !handle.options.simple_read => Counter::FastPathOff,
         Refusal::Length => Counter::FastPathLength,
         Refusal::Alignment => Counter::FastPathAlignment,

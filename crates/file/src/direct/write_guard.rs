@@ -26,7 +26,7 @@ use crate::io::space_wait::{SpaceWait, allocate};
 use crate::map::mapping::{AllocOutcome, Place, SpaceReservation, TruncateGeneration, WriteKind};
 use crate::state::file::FileHandle;
 use crate::state::lock::{Exclusion, LockMode, PartialBlock, RangeGuard};
-use crate::writeback::runs::lock_clean;
+use crate::writeback::runs::lock_and_write_back;
 
 /// State that a write holds while it moves its bytes.
 pub(crate) struct WriteGuard {
@@ -131,8 +131,13 @@ pub(crate) async fn begin_write(
             HeldLocks::default()
         } else {
             operation.count(Counter::WriteRangeLocked);
-            let lock =
-                lock_clean(operation, handle, range.clone(), range.clone(), LockMode::Overwrite);
+            let lock = lock_and_write_back(
+                operation,
+                handle,
+                range.clone(),
+                range.clone(),
+                LockMode::Overwrite,
+            );
             let guard = Box::pin(lock).await?;
             generation = handle.map.generation();
             if WritePlan::for_range(handle, &range) != plan {
@@ -173,7 +178,8 @@ async fn begin_exclusive_write(
         // An allocating write may have to zero the end of the last block as well.
         let locked = if is_in_place { blocks.start } else { 0 }..blocks.end;
         let guard =
-            lock_clean(operation, handle, locked.clone(), locked, LockMode::Exclusive).await?;
+            lock_and_write_back(operation, handle, locked.clone(), locked, LockMode::Exclusive)
+                .await?;
         let generation = handle.map.generation();
         if !is_in_place || handle.map.is_in_place(&range) {
             break (guard, generation);
@@ -226,7 +232,8 @@ pub(crate) async fn lock_exclusive(
 ) -> Result<HeldLocks, Errno> {
     let exclusion = exclude(operation, handle, why).await?;
     let guard =
-        lock_clean(operation, handle, 0..u64::MAX, 0..clean_to, LockMode::Exclusive).await?;
+        lock_and_write_back(operation, handle, 0..u64::MAX, 0..clean_to, LockMode::Exclusive)
+            .await?;
     let changed = changed(handle.map.size());
     Ok(HeldLocks { changed, range: Some(guard), _exclusion: Some(exclusion) })
 }
@@ -257,7 +264,8 @@ pub(crate) async fn lock_range(
     range: Range<u64>,
 ) -> Result<HeldLocks, Errno> {
     let guard =
-        lock_clean(operation, handle, range.clone(), range.clone(), LockMode::Exclusive).await?;
+        lock_and_write_back(operation, handle, range.clone(), range.clone(), LockMode::Exclusive)
+            .await?;
     if !exposes_tail(handle, range.start) {
         return Ok(HeldLocks { changed: range, range: Some(guard), _exclusion: None });
     }

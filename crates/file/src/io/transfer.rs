@@ -52,9 +52,9 @@ fn issue<'a>(
 ) -> RequestFuture<'a> {
     match &handle.submission {
         Some(lock) if spec.op == Op::Write => {
-            operation.request_locked(&handle.core, lock, spec, payload)
+            operation.request_locked(&handle.device_inner, lock, spec, payload)
         }
-        _ => operation.request(&handle.core, spec, payload),
+        _ => operation.request(&handle.device_inner, spec, payload),
     }
 }
 

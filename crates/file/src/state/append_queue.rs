@@ -144,7 +144,7 @@ impl Leader<'_> {
         }
     }
 
-    /// Puts followers that were not written back at the head of the queue.
+    /// Puts followers whose bytes were not written at the head of the queue again.
     pub(crate) fn requeue(&self, group: &mut Vec<GroupedAppend>) {
         let mut queue = self.0.queue.lock();
         while let Some(GroupedAppend { buffer, follower: Some(follower), .. }) =

@@ -7,8 +7,8 @@ use uringfs_cache::{Cache, FOLIO};
 
 use crate::state::readahead::Readahead;
 
-/// A handle's use of a page cache.
-pub(crate) struct CacheHandle {
+/// A buffered handle's state.
+pub(crate) struct BufferedHandleState {
     pub(crate) cache: Cache,
     /// Longest readahead window in folios, unless advice changes it.
     max_readahead: u32,
@@ -45,13 +45,13 @@ pub enum Advice {
 /// The value for no folio.
 const NO_FOLIO: u64 = u64::MAX;
 
-impl CacheHandle {
+impl BufferedHandleState {
     /// `max_readahead` is in folios.
-    pub(crate) fn new(cache: &Cache, max_readahead: u32) -> CacheHandle {
+    pub(crate) fn new(cache: &Cache, max_readahead: u32) -> BufferedHandleState {
         let readahead = Mutex::new(Readahead::new(max_readahead));
         let partial_folio = AtomicU64::new(NO_FOLIO);
         let (is_no_reuse, is_dropbehind) = (AtomicBool::new(false), AtomicBool::new(false));
-        CacheHandle {
+        BufferedHandleState {
             cache: cache.clone(),
             max_readahead,
             readahead,

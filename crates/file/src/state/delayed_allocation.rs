@@ -8,7 +8,7 @@ use uringfs_cache::FOLIO;
 
 use crate::map::mapping::SpaceReservation;
 
-/// Such folios of one file. Dropping them returns their space.
+/// Dirty folios of one file that have reserved space and no blocks. Dropping them returns their space.
 #[derive(Debug, Default)]
 pub(crate) struct DelayedFolios {
     folios: BTreeSet<u64>,

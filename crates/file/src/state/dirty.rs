@@ -1,4 +1,4 @@
-//! The dirty folios of a file: written through the page cache, not yet on its device.
+//! The dirty folios of a file: written to the page cache, not yet on its device.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use crate::map::file_map::FileMap;
 use crate::map::mapping::{Place, TruncateGeneration};
 use crate::state::delayed_allocation::DelayedFolios;
 
-/// A file handle, as its dirty folios keep it open.
+/// What dirty folios need of the file handle that they keep open.
 pub(crate) trait DirtyFile: Any + Debug + Send + Sync {
     /// The file's map.
     fn map(&self) -> &FileMap;
@@ -51,14 +51,14 @@ struct DirtyState {
     generation: TruncateGeneration,
     /// Keeps the file open while any folio is dirty.
     file: Option<Arc<dyn DirtyFile>>,
-    flusher: Flusher,
+    flusher: FlusherState,
 }
 
 /// State of the file's flusher.
 #[derive(Debug, Default)]
-struct Flusher {
+struct FlusherState {
     is_running: bool,
-    /// A flush was requested, as on close: a reader that bypasses this cache may look for the bytes.
+    /// A write-back was requested: by the close of a handle, a throttled writer or a dropbehind write.
     is_requested: bool,
     waker: Option<Waker>,
 }
@@ -191,11 +191,11 @@ impl DirtySet {
     }
 
     /// The file was truncated to 0: discards the dirty folios of earlier generations.
-    pub(crate) fn discard_before(&self, pages: &FileFolios, generation: TruncateGeneration) {
+    pub(crate) fn discard_before(&self, file_folios: &FileFolios, generation: TruncateGeneration) {
         let mut state = self.state.lock();
         // A late caller has an older generation.
         if state.generation < generation {
-            pages.invalidate(0..u64::MAX);
+            file_folios.invalidate(0..u64::MAX);
             state.generation = generation;
             self.end.store(0, Ordering::Release);
             self.drop_from(state, 0);
@@ -246,7 +246,7 @@ impl DirtySet {
     /// range.
     pub(crate) fn take_run<'u>(
         &'u self,
-        pages: &'u FileFolios,
+        file_folios: &'u FileFolios,
         folios: Range<u64>,
         max_folios: u64,
     ) -> Option<WritebackRun<'u>> {
@@ -257,16 +257,16 @@ impl DirtySet {
         state.in_writeback.push((run.clone(), generation));
         Some(WritebackRun {
             dirty: self,
-            pages,
+            file_folios,
             run,
             delayed,
             generation,
-            end: WritebackEnd::Cancelled,
+            outcome: WritebackOutcome::Cancelled,
         })
     }
 
-    /// Waits until a flush is requested.
-    pub(crate) async fn flush_requested(&self) {
+    /// Waits until a write-back is requested.
+    pub(crate) async fn writeback_requested(&self) {
         poll_fn(|context| {
             let flusher = &mut self.state.lock().flusher;
             if std::mem::take(&mut flusher.is_requested) {
@@ -285,15 +285,15 @@ impl DirtySet {
         self.buffered_handles.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A buffered handle closes: requests a flush of its writes. Returns true if the caller has to start a
-    /// flusher.
+    /// A buffered handle closes: requests the write-back of its writes. Returns true if the caller has to start
+    /// a flusher.
     pub(crate) fn handle_closed(&self) -> bool {
         self.buffered_handles.fetch_sub(1, Ordering::AcqRel);
-        self.is_any() && self.flush_soon()
+        self.is_any() && self.request_writeback()
     }
 
-    /// Requests a flush. Returns true if the caller has to start a flusher.
-    pub(crate) fn flush_soon(&self) -> bool {
+    /// Requests a write-back. Returns true if the caller has to start a flusher.
+    pub(crate) fn request_writeback(&self) -> bool {
         let (waker, was_there) = {
             let flusher = &mut self.state.lock().flusher;
             flusher.is_requested = true;
@@ -305,7 +305,7 @@ impl DirtySet {
 
     /// Discards dirty folios that could not be written back, if no buffered handle is left to sync them. The
     /// remaining handles and the map report the loss.
-    pub(crate) fn drop_dirty(&self, pages: &FileFolios) {
+    pub(crate) fn drop_dirty(&self, file_folios: &FileFolios) {
         let state = self.state.lock();
         if self.buffered_handles.load(Ordering::Acquire) > 0 {
             return;
@@ -315,24 +315,28 @@ impl DirtySet {
             self.failures.fetch_add(1, Ordering::Release);
             file.map().note_lost_writes();
         }
-        state.folios.iter().for_each(|index| pages.invalidate(*index..*index + 1));
+        state.folios.iter().for_each(|index| file_folios.invalidate(*index..*index + 1));
         self.drop_from(state, 0);
     }
 
-    /// Discards the dirty folios of a file that cannot be read any more. Returns whether it is one.
-    pub(crate) fn drop_if_unlinked(&self, file: &Arc<dyn DirtyFile>, pages: &FileFolios) -> bool {
+    /// Discards the dirty folios if the file has no name and no open handle. True if so.
+    pub(crate) fn drop_if_unlinked(
+        &self,
+        file: &Arc<dyn DirtyFile>,
+        file_folios: &FileFolios,
+    ) -> bool {
         let state = self.state.lock();
         // One reference is the caller's, one is in this set.
         let is_ours = Arc::strong_count(file) == 2 && state.in_writeback.is_empty();
         if !is_ours || !file.map().retire_if_unlinked() {
             return false;
         }
-        pages.invalidate(0..u64::MAX);
+        file_folios.invalidate(0..u64::MAX);
         self.drop_from(state, 0);
         true
     }
 
-    /// Stops the flusher if nothing is dirty and no flush has been requested since. Returns whether it did.
+    /// Stops the flusher if nothing is dirty and no write-back has been requested since. Returns whether it did.
     pub(crate) fn stop_flusher_if_clean(&self) -> bool {
         let state = &mut *self.state.lock();
         let is_done = !state.flusher.is_requested && state.is_empty();
@@ -346,9 +350,9 @@ impl DirtySet {
     }
 }
 
-/// The end of a write-back.
+/// How a write-back ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WritebackEnd {
+pub(crate) enum WritebackOutcome {
     /// The device has the folios.
     Clean,
     /// A request failed.
@@ -360,12 +364,12 @@ pub(crate) enum WritebackEnd {
 /// Folios under write-back. They become dirty again on drop, unless they were written.
 pub(crate) struct WritebackRun<'u> {
     dirty: &'u DirtySet,
-    pages: &'u FileFolios,
+    file_folios: &'u FileFolios,
     run: Range<u64>,
     /// Those of them without blocks.
     pub(crate) delayed: DelayedFolios,
     pub(crate) generation: TruncateGeneration,
-    end: WritebackEnd,
+    outcome: WritebackOutcome,
 }
 
 impl WritebackRun<'_> {
@@ -375,8 +379,8 @@ impl WritebackRun<'_> {
     }
 
     /// Ends the write-back.
-    pub(crate) fn end(mut self, end: WritebackEnd) {
-        self.end = end;
+    pub(crate) fn end_writeback(mut self, outcome: WritebackOutcome) {
+        self.outcome = outcome;
     }
 }
 
@@ -385,26 +389,29 @@ impl Drop for WritebackRun<'_> {
         let mut state = self.dirty.state.lock();
         let place = state.in_writeback.iter().position(|(run, _)| *run == self.run);
         state.in_writeback.swap_remove(place.expect("it is under write-back"));
-        match self.end {
+        match self.outcome {
             // Folios that changed meanwhile stay dirty.
-            WritebackEnd::Clean => {
+            WritebackOutcome::Clean => {
                 let is_same = |index: &u64| !state.folios.contains(index);
-                self.run.clone().filter(is_same).for_each(|index| self.pages.mark_clean(index));
+                self.run
+                    .clone()
+                    .filter(is_same)
+                    .for_each(|index| self.file_folios.mark_clean(index));
             }
-            WritebackEnd::Failed | WritebackEnd::Cancelled => {
+            WritebackOutcome::Failed | WritebackOutcome::Cancelled => {
                 self.dirty.redirtied.fetch_add(1, Ordering::Release);
                 if state.generation == self.generation {
                     state.folios.extend(self.run.clone());
                     state.delayed.merge(std::mem::take(&mut self.delayed));
                 }
-                if self.end == WritebackEnd::Failed {
+                if self.outcome == WritebackOutcome::Failed {
                     self.dirty.failures.fetch_add(1, Ordering::Release);
                 }
             }
         }
         self.dirty.release_if_clean(state);
-        if self.end == WritebackEnd::Failed {
-            self.pages.report_writeback_failure();
+        if self.outcome == WritebackOutcome::Failed {
+            self.file_folios.report_writeback_failure();
         }
     }
 }
@@ -427,9 +434,9 @@ mod tests {
 
     /// One dirty folio in a cache, of this truncate generation.
     fn one_dirty(dirty: &DirtySet, generation: TruncateGeneration) -> FileFolios {
-        let pages = Cache::new(1 << 20).file_folios(0);
-        dirty.discard_before(&pages, generation);
-        let fill = pages.begin_fill(0..1, WRITER).unwrap().remove(0);
+        let file_folios = Cache::new(1 << 20).file_folios(0);
+        dirty.discard_before(&file_folios, generation);
+        let fill = file_folios.begin_fill(0..1, WRITER).unwrap().remove(0);
         dirty.handle_opened();
         assert!(
             dirty.mark_dirty(
@@ -441,31 +448,31 @@ mod tests {
             ),
             "no flusher runs yet"
         );
-        pages
+        file_folios
     }
 
     #[test]
     fn a_late_notice_of_a_truncation_discards_nothing_newer() {
         let dirty = DirtySet::default();
-        let pages = one_dirty(&dirty, 2);
+        let file_folios = one_dirty(&dirty, 2);
         for generation in [1, 2] {
-            dirty.discard_before(&pages, generation);
+            dirty.discard_before(&file_folios, generation);
             assert!(dirty.is_any() && dirty.end() == 100, "{generation}");
-            assert!(matches!(pages.lookup(0), Lookup::Found(_)));
+            assert!(matches!(file_folios.lookup(0), Lookup::Found(_)));
         }
-        dirty.discard_before(&pages, 3);
+        dirty.discard_before(&file_folios, 3);
         assert!(!dirty.is_any() && dirty.file().is_none());
-        assert!(matches!(pages.lookup(0), Lookup::Absent));
+        assert!(matches!(file_folios.lookup(0), Lookup::Absent));
     }
 
     #[test]
     fn a_write_from_before_a_truncation_leaves_nothing() {
         let dirty = DirtySet::default();
-        let pages = one_dirty(&dirty, 2);
-        dirty.discard_before(&pages, 3);
-        let (fill, file) = (pages.begin_fill(0..1, WRITER).unwrap().remove(0), one_file());
+        let file_folios = one_dirty(&dirty, 2);
+        dirty.discard_before(&file_folios, 3);
+        let (fill, file) = (file_folios.begin_fill(0..1, WRITER).unwrap().remove(0), one_file());
         assert!(!dirty.mark_dirty(|| file.handle, fill, 100, 2, &mut DelayedFolios::default()));
-        assert!(!dirty.is_any() && matches!(pages.lookup(0), Lookup::Absent));
+        assert!(!dirty.is_any() && matches!(file_folios.lookup(0), Lookup::Absent));
     }
 
     /// A file without blocks.
@@ -484,14 +491,14 @@ mod tests {
     #[test]
     fn write_back_of_a_truncated_file_lends_no_space_to_new_writes() {
         let dirty = DirtySet::default();
-        let pages = one_dirty(&dirty, 2);
+        let file_folios = one_dirty(&dirty, 2);
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
         let file = File::with_map(device, Hole, Arc::default(), FileOptions::default());
         let needing =
             || dirty.needing_reservation(&file.handle.map, 0..2).into_iter().collect::<Vec<_>>();
-        let run = dirty.take_run(&pages, 0..1, 1).unwrap();
+        let run = dirty.take_run(&file_folios, 0..1, 1).unwrap();
         assert_eq!(needing(), [1]);
-        dirty.discard_before(&pages, 3);
+        dirty.discard_before(&file_folios, 3);
         assert_eq!(needing(), [0, 1]);
         drop(run);
         assert_eq!(needing(), [0, 1]);
@@ -500,15 +507,15 @@ mod tests {
     #[test]
     fn failed_write_back_stays_dirty_while_a_handle_is_open() {
         let dirty = DirtySet::default();
-        let pages = one_dirty(&dirty, 0);
+        let file_folios = one_dirty(&dirty, 0);
         assert!(!dirty.handle_closed(), "a flusher runs");
         dirty.handle_opened();
-        dirty.drop_dirty(&pages);
+        dirty.drop_dirty(&file_folios);
         assert!(dirty.is_any() && dirty.failures() == 0);
-        assert!(matches!(pages.lookup(0), Lookup::Found(_)));
+        assert!(matches!(file_folios.lookup(0), Lookup::Found(_)));
         assert!(!dirty.handle_closed());
-        dirty.drop_dirty(&pages);
+        dirty.drop_dirty(&file_folios);
         assert!(!dirty.is_any() && dirty.failures() == 1);
-        assert!(matches!(pages.lookup(0), Lookup::Absent));
+        assert!(matches!(file_folios.lookup(0), Lookup::Absent));
     }
 }

@@ -11,7 +11,7 @@ use uringfs_device::{Device, DeviceIndex, DeviceInner, Geometry};
 use uringfs_reactor::SubmissionLock;
 
 use crate::map::file_map::FileMap;
-use crate::state::cache_handle::CacheHandle;
+use crate::state::cache_handle::BufferedHandleState;
 use crate::state::dirty::DirtyFile;
 use crate::state::file_cache::FileCache;
 use crate::state::lock::FileState;
@@ -29,14 +29,14 @@ pub struct File {
 
 pub(crate) struct FileHandle {
     pub(crate) device: Device,
-    /// Of `device`, for direct access.
-    pub(crate) core: Arc<DeviceInner>,
+    /// Of `device`, without going through `Device`.
+    pub(crate) device_inner: Arc<DeviceInner>,
     pub(crate) index: DeviceIndex,
     pub(crate) map: FileMap,
     pub(crate) options: FileOptions,
     pub(crate) state: Arc<FileState>,
     /// `None` for a direct handle.
-    pub(crate) cache: Option<CacheHandle>,
+    pub(crate) cache: Option<BufferedHandleState>,
     /// Offsets, lengths and addresses of direct requests have none of these bits.
     pub(crate) block_mask: u64,
     /// The memory of direct requests has none of these address bits.
@@ -48,37 +48,41 @@ pub(crate) struct FileHandle {
     pub(crate) read_only: bool,
     /// With `direct.write_lock=exclusive`: held while a write is submitted.
     pub(crate) submission: Option<SubmissionLock>,
-    /// Number of write-back failures that this handle has reported.
-    failures_reported: AtomicU64,
+    /// Write-back failures that this handle has reported or need not report (a sample of `errseq_t`).
+    failures_seen: AtomicU64,
     /// Of a buffered handle. Last, so that it drops after the map: the flusher may then own the only reference.
-    _buffered: Option<BufferedHandle>,
+    _buffered: Option<BufferedOpenGuard>,
 }
 
 /// Starts the flusher of a file.
 pub(crate) type StartFlusher = fn(&Arc<FileState>, &Arc<DeviceInner>);
 
-/// A buffered handle. Dirty folios are kept until the last one closes.
-struct BufferedHandle {
+/// Counts an open buffered handle. Folios whose write-back failed are kept until the last one closes.
+struct BufferedOpenGuard {
     state: Arc<FileState>,
-    core: Arc<DeviceInner>,
+    device_inner: Arc<DeviceInner>,
     start_flusher: StartFlusher,
 }
 
-impl BufferedHandle {
+impl BufferedOpenGuard {
     fn new(
         state: &Arc<FileState>,
-        core: &Arc<DeviceInner>,
+        device_inner: &Arc<DeviceInner>,
         start_flusher: StartFlusher,
-    ) -> BufferedHandle {
+    ) -> BufferedOpenGuard {
         state.dirty().handle_opened();
-        BufferedHandle { state: state.clone(), core: core.clone(), start_flusher }
+        BufferedOpenGuard {
+            state: state.clone(),
+            device_inner: device_inner.clone(),
+            start_flusher,
+        }
     }
 }
 
-impl Drop for BufferedHandle {
+impl Drop for BufferedOpenGuard {
     fn drop(&mut self) {
         if self.state.dirty().handle_closed() {
-            (self.start_flusher)(&self.state, &self.core);
+            (self.start_flusher)(&self.state, &self.device_inner);
         }
     }
 }
@@ -98,7 +102,7 @@ impl fmt::Debug for FileHandle {
 impl FileHandle {
     /// The file's folios in the handle's cache.
     #[inline(always)]
-    pub(crate) fn file_cache(&self, caching: &CacheHandle) -> &FileCache {
+    pub(crate) fn file_cache(&self, caching: &BufferedHandleState) -> &FileCache {
         self.state.file_cache(&caching.cache, self.index)
     }
 
@@ -112,7 +116,7 @@ impl FileHandle {
     /// reporting it.
     pub(crate) fn take_failure(&self) -> bool {
         let failures = self.state.dirty().report_failures();
-        let has_failed = self.failures_reported.swap(failures, Ordering::Relaxed) != failures;
+        let has_failed = self.failures_seen.swap(failures, Ordering::Relaxed) != failures;
         self.map.take_lost_writes() || has_failed
     }
 
@@ -135,7 +139,7 @@ impl File {
     }
 
     /// Another handle to the same file, buffered or direct.
-    pub(crate) fn reopen(&self, cache: Option<(CacheHandle, StartFlusher)>) -> File {
+    pub(crate) fn reopen(&self, cache: Option<(BufferedHandleState, StartFlusher)>) -> File {
         let FileHandle { device, map, state, options, .. } = &*self.handle;
         File::with_cache(device.clone(), map.clone(), state.clone(), *options, cache)
     }
@@ -145,7 +149,7 @@ impl File {
         map: FileMap,
         state: Arc<FileState>,
         options: FileOptions,
-        cache: Option<(CacheHandle, StartFlusher)>,
+        cache: Option<(BufferedHandleState, StartFlusher)>,
     ) -> File {
         let geometry = device.geometry();
         // Folios are filled in whole device blocks. A device with larger blocks has direct handles only.
@@ -157,7 +161,8 @@ impl File {
             WriteLocking::Exclusive => Some(state.submission().clone()),
         };
         let (cache, start_flusher) = cache.unzip();
-        let buffered = start_flusher.map(|start| BufferedHandle::new(&state, device.core(), start));
+        let buffered =
+            start_flusher.map(|start| BufferedOpenGuard::new(&state, device.core(), start));
         let handle = FileHandle {
             _buffered: buffered,
             block_mask: geometry.block_size as u64 - 1,
@@ -167,8 +172,8 @@ impl File {
                 true => 0,
                 false => limit,
             },
-            failures_reported: AtomicU64::new(state.dirty().failures_reported()),
-            core: device.core().clone(),
+            failures_seen: AtomicU64::new(state.dirty().failures_reported()),
+            device_inner: device.core().clone(),
             index: device.index(),
             read_only,
             submission,

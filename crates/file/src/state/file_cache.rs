@@ -23,7 +23,7 @@ const MIN_FILL_TIMEOUT: Duration = Duration::from_millis(1);
 /// State of a file in the cache, shared by its handles.
 #[derive(Debug)]
 pub(crate) struct FileCache {
-    pages: FileFolios,
+    folios: FileFolios,
     /// All writers take range locks.
     has_range_locks: AtomicBool,
     /// The file's truncate generation when its folios were added.
@@ -35,7 +35,7 @@ pub(crate) struct FileCache {
 impl FileCache {
     pub(crate) fn new(cache: &Cache, device: DeviceIndex) -> FileCache {
         FileCache {
-            pages: cache.file_folios(device.get() as u16),
+            folios: cache.file_folios(device.get() as u16),
             has_range_locks: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             fill_ns: AtomicU64::new(MAX_FILL_TIME.as_nanos() as u64),
@@ -55,8 +55,8 @@ impl FileCache {
     }
 
     #[inline(always)]
-    pub(crate) fn pages(&self) -> &FileFolios {
-        &self.pages
+    pub(crate) fn file_folios(&self) -> &FileFolios {
+        &self.folios
     }
 
     /// True if the cached folios are of this generation.
@@ -76,7 +76,7 @@ impl FileCache {
         self.has_range_locks.store(true, Ordering::Release);
     }
 
-    /// The folios are of this generation or a later one.
+    /// Raises the generation; no effect if it is later already.
     pub(crate) fn advance(&self, generation: TruncateGeneration) {
         self.generation.fetch_max(generation, Ordering::AcqRel);
     }
@@ -90,13 +90,13 @@ impl FileCache {
     /// the rest may be read next.
     pub(crate) fn drop_behind(&self, range: Range<u64>, size: u64) {
         let end = if range.end >= size { range.end.div_ceil(FOLIO) } else { range.end / FOLIO };
-        self.pages.drop_behind(range.start / FOLIO..end);
+        self.folios.drop_behind(range.start / FOLIO..end);
     }
 
     /// Removes the folios that overlap a range of bytes.
     pub(crate) fn invalidate(&self, range: Range<u64>) {
         if range.start < range.end {
-            self.pages.invalidate(range.start / FOLIO..range.end.div_ceil(FOLIO));
+            self.folios.invalidate(range.start / FOLIO..range.end.div_ceil(FOLIO));
         }
     }
 }

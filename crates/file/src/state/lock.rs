@@ -215,7 +215,7 @@ pub(crate) struct RangeGuard {
     state: Arc<FileState>,
     id: u64,
     /// A partial block of an earlier writer that overlaps the range.
-    cached_block: Option<PartialBlock>,
+    inherited_block: Option<PartialBlock>,
     /// A partial block for the next writer.
     left_block: Option<PartialBlock>,
 }
@@ -230,7 +230,7 @@ impl RangeGuard {
 
     /// The partial block of an earlier writer, if it overlaps the range and has not been written since.
     pub(crate) fn take_partial_block(&mut self) -> Option<PartialBlock> {
-        self.cached_block.take()
+        self.inherited_block.take()
     }
 
     /// Keeps a block of the range for the next writer. The caller excludes overwriters until after the drop.
@@ -332,7 +332,7 @@ impl Future for RangeFuture {
             this.id = None;
             // A partial overlap counts, too: overwriters use the device's blocks, which may be smaller than the
             // file's.
-            let cached_block =
+            let inherited_block =
                 ranges.partial_block.take_if(|tail| overlap(&this.range, &tail.range()));
             match this.mode {
                 LockMode::Overwrite => {
@@ -349,7 +349,7 @@ impl Future for RangeFuture {
             return Poll::Ready(RangeGuard {
                 state: this.state.clone(),
                 id,
-                cached_block,
+                inherited_block,
                 left_block: None,
             });
         }

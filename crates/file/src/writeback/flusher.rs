@@ -1,5 +1,5 @@
-//! The flusher of a file: writes its dirty folios back when they are old or many, or when a handle closes. It
-//! runs on the process's background reactor.
+//! The flusher of a file: writes its dirty folios back at intervals, when they are many, when a writer is throttled,
+//! and when a handle closes. It runs on the process's background reactor.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -16,8 +16,8 @@ use crate::state::file_cache::FileCache;
 use crate::state::lock::FileState;
 use crate::writeback::runs::write_back;
 
-/// Age at which dirty folios are written back without a sync.
-const DIRTY_EXPIRE: Duration = Duration::from_secs(5);
+/// Longest time between two passes; each writes all dirty folios.
+const WRITEBACK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The flusher of a file. It holds no handle of the file.
 pub(crate) struct Flusher {
@@ -36,16 +36,16 @@ impl Flusher {
         self.is_stopped
     }
 
-    fn pages(&self) -> &FileFolios {
-        self.state.existing_cache().map(FileCache::pages).expect("a dirty file is in a cache")
+    fn file_folios(&self) -> &FileFolios {
+        self.state.existing_cache().map(FileCache::file_folios).expect("a dirty file is in a cache")
     }
 
-    /// Waits until a flush is requested or many folios are dirty. After a failed write-back, many dirty folios
+    /// Waits until a write-back is requested or many folios are dirty. After a failed write-back, many dirty folios
     /// are no reason to try at once.
     async fn wait_until_due(&self, has_failed: bool) {
-        let pages = self.pages();
+        let file_folios = self.file_folios();
         let (mut many_dirty, mut requested) =
-            (pin!(pages.writeback_due()), pin!(self.state.dirty().flush_requested()));
+            (pin!(file_folios.writeback_due()), pin!(self.state.dirty().writeback_requested()));
         // The request is polled first, which clears it; otherwise it would stay set for ever.
         poll_fn(|context| match requested.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(()),
@@ -61,7 +61,7 @@ impl Drop for Flusher {
         if !self.is_stopped {
             self.state.dirty().flusher_stopped();
             // The device is gone.
-            self.state.dirty().drop_dirty(self.pages());
+            self.state.dirty().drop_dirty(self.file_folios());
         }
     }
 }
@@ -71,19 +71,19 @@ pub(crate) async fn run_flusher(mut operation: Operation, mut flusher: Flusher) 
     let mut written = Ok(());
     let ended = loop {
         let due = flusher.wait_until_due(written.is_err());
-        if let Err(stopped) = operation.wait_quiescent_timeout(due, DIRTY_EXPIRE).await {
+        if let Err(stopped) = operation.wait_quiescent_timeout(due, WRITEBACK_INTERVAL).await {
             break Err(stopped);
         }
-        let (dirty, pages) = (flusher.state.dirty(), flusher.pages());
+        let (dirty, file_folios) = (flusher.state.dirty(), flusher.file_folios());
         written = match dirty.file() {
-            Some(file) if !dirty.drop_if_unlinked(&file, pages) => {
+            Some(file) if !dirty.drop_if_unlinked(&file, file_folios) => {
                 let file = File::from_dirty(file);
                 write_back(&mut operation, &file.handle, 0..u64::MAX).await
             }
             _ => Ok(()),
         };
         if written.is_err() {
-            dirty.drop_dirty(pages);
+            dirty.drop_dirty(file_folios);
         }
         if flusher.stop_if_clean() {
             break written;
@@ -93,14 +93,14 @@ pub(crate) async fn run_flusher(mut operation: Operation, mut flusher: Flusher) 
 }
 
 /// Starts the flusher of a file on the process's background reactor.
-pub(crate) fn start_flusher(state: &Arc<FileState>, core: &Arc<DeviceInner>) {
+pub(crate) fn start_flusher(state: &Arc<FileState>, device_inner: &Arc<DeviceInner>) {
     let flusher = Flusher::new(state);
-    if let Ok(remote) = background_reactor() {
-        let core = core.clone();
-        remote.run(move |inner| {
-            if let Ok(permit) = inner.admit_detached(&core) {
-                let flush = |operation| run_flusher(operation, flusher);
-                inner.start_operation(permit, Requester::Detached, None, flush);
+    if let Ok(reactor) = background_reactor() {
+        let device_inner = device_inner.clone();
+        reactor.run(move |reactor| {
+            if let Ok(permit) = reactor.admit_detached(&device_inner) {
+                let body = |operation| run_flusher(operation, flusher);
+                reactor.start_operation(permit, Requester::Detached, None, body);
             }
         });
     }

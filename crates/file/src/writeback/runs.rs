@@ -15,7 +15,7 @@ use crate::io::bounce::{block_size_of, bounce, single_buffer};
 use crate::io::space_wait::allocate_reserved;
 use crate::io::transfer::{Transfer, transfer};
 use crate::map::mapping::{WriteKind, WriteOrigin};
-use crate::state::dirty::{WritebackEnd, WritebackRun};
+use crate::state::dirty::{WritebackOutcome, WritebackRun};
 use crate::state::file::{File, FileHandle};
 use crate::state::file_cache::{FileCache, bytes_of, folios_around};
 use crate::state::lock::{LockMode, RangeGuard};
@@ -30,9 +30,9 @@ const MAX_WRITES_IN_FLIGHT: usize = 4;
 static COPY_BUFFERS: LazyLock<Option<BufferPool>> =
     LazyLock::new(|| BufferPool::new(MAX_WRITE_BYTES as usize, 2 * MAX_WRITES_IN_FLIGHT).ok());
 
-/// Starts a range of folios at the end of the device's file if the range extends the file. The file grows in
+/// If the range goes beyond the on-disk size (ext4 `i_disksize`), moves its start down to there. The file grows in
 /// order; otherwise stale bytes of its last block, beyond the end, would become visible.
-fn extended_to_eof(handle: &FileHandle, folios: &Range<u64>) -> Range<u64> {
+fn extended_down_to_disk_size(handle: &FileHandle, folios: &Range<u64>) -> Range<u64> {
     let last = handle.map.size() / FOLIO;
     let start = if folios.end > last { folios.start.min(last) } else { folios.start };
     start..folios.end
@@ -56,7 +56,7 @@ pub(crate) async fn write_back(
     let (mut at, mut spare) = (folios.start, Vec::new());
     let mut redirtied = dirty.redirtied();
     loop {
-        let rest = extended_to_eof(handle, &(at..folios.end));
+        let rest = extended_down_to_disk_size(handle, &(at..folios.end));
         let next = if at < folios.end { dirty.first_run(rest, MAX_RUN_FOLIOS) } else { None };
         let Some(run) = next else {
             // Others write some of it back, or have returned some as dirty.
@@ -70,10 +70,10 @@ pub(crate) async fn write_back(
             (at, redirtied) = (folios.start, dirty.redirtied());
             continue;
         };
-        let run = extended_to_eof(handle, &run);
+        let run = extended_down_to_disk_size(handle, &run);
         let lock = handle.state.lock_range(bytes_of(&run), LockMode::Writeback);
         let _guard = operation.wait_quiescent(lock).await?;
-        match dirty.take_run(cache.pages(), run.clone(), MAX_RUN_FOLIOS) {
+        match dirty.take_run(cache.file_folios(), run.clone(), MAX_RUN_FOLIOS) {
             None => at = at.max(run.end),
             Some(run) => {
                 at = at.max(run.folios().end);
@@ -83,11 +83,11 @@ pub(crate) async fn write_back(
     }
 }
 
-/// Locks a range of bytes with the dirty folios of `clean`, a range inside it, written back.
+/// Locks `range`, and writes back the dirty folios of its part `clean` under the lock.
 ///
 /// # Errors
 /// As [`write_back`].
-pub(crate) async fn lock_clean(
+pub(crate) async fn lock_and_write_back(
     operation: &mut Operation,
     handle: &FileHandle,
     range: Range<u64>,
@@ -98,7 +98,9 @@ pub(crate) async fn lock_clean(
     loop {
         let locked = match dirty.is_any() {
             true => {
-                range.start.min(extended_to_eof(handle, &folios_around(&clean)).start * FOLIO)
+                range
+                    .start
+                    .min(extended_down_to_disk_size(handle, &folios_around(&clean)).start * FOLIO)
                     ..range.end
             }
             false => range.clone(),
@@ -107,10 +109,12 @@ pub(crate) async fn lock_clean(
         let Some(cache) = handle.state.existing_cache().filter(|_| dirty.is_any()) else {
             return Ok(guard);
         };
-        let folios = extended_to_eof(handle, &folios_around(&clean));
+        let folios = extended_down_to_disk_size(handle, &folios_around(&clean));
         if folios.start * FOLIO >= locked.start {
             let mut spare = Vec::new();
-            while let Some(run) = dirty.take_run(cache.pages(), folios.clone(), MAX_RUN_FOLIOS) {
+            while let Some(run) =
+                dirty.take_run(cache.file_folios(), folios.clone(), MAX_RUN_FOLIOS)
+            {
                 Box::pin(write_back_run(operation, handle, cache, run, &mut spare)).await?;
             }
             return Ok(guard);
@@ -132,10 +136,10 @@ async fn write_back_run(
         Err(Errno::IO) if handle.map.generation() != run.generation => Ok(()),
         result => result,
     };
-    run.end(match result {
-        Ok(()) => WritebackEnd::Clean,
-        Err(error) if operation.is_cancellation(error) => WritebackEnd::Cancelled,
-        Err(_) => WritebackEnd::Failed,
+    run.end_writeback(match result {
+        Ok(()) => WritebackOutcome::Clean,
+        Err(error) if operation.is_cancellation(error) => WritebackOutcome::Cancelled,
+        Err(_) => WritebackOutcome::Failed,
     });
     result
 }
@@ -201,14 +205,14 @@ async fn copy_of_range(
     spare: &mut Vec<Buffer>,
 ) -> Result<Buffer, Errno> {
     let length = range.end.next_multiple_of(block_size_of(handle)) - range.start;
-    let known = spare.pop_if(|buffer| buffer.len() as u64 == length);
-    let whole = || (length == MAX_WRITE_BYTES).then(|| COPY_BUFFERS.as_ref()?.get()).flatten();
-    let mut buffer = known.or_else(whole).unwrap_or_else(|| bounce(handle, length));
+    let spare_buffer = spare.pop_if(|buffer| buffer.len() as u64 == length);
+    let from_pool = || (length == MAX_WRITE_BYTES).then(|| COPY_BUFFERS.as_ref()?.get()).flatten();
+    let mut buffer = spare_buffer.or_else(from_pool).unwrap_or_else(|| bounce(handle, length));
     for (index, into) in folios_around(&range).zip(buffer.chunks_mut(FOLIO as usize)) {
         loop {
-            match cache.pages().lookup(index) {
+            match cache.file_folios().lookup(index) {
                 Lookup::Found(found) => break into.copy_from_slice(&found[..into.len()]),
-                Lookup::Locked { .. } => drop(cache.pages().wait(index).await),
+                Lookup::Locked { .. } => drop(cache.file_folios().wait(index).await),
                 Lookup::Absent => return Err(Errno::IO),
             }
         }

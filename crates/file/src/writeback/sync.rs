@@ -90,5 +90,5 @@ async fn make_durable(
 
 async fn request_flush(operation: &Operation, handle: &FileHandle) -> Result<u64, Errno> {
     let spec = RequestSpec { op: Op::Flush, durability: Durability::Volatile, address: 0 };
-    operation.request(&handle.core, spec, Payload::Length(0)).await.result()
+    operation.request(&handle.device_inner, spec, Payload::Length(0)).await.result()
 }

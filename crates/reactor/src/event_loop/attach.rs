@@ -26,16 +26,16 @@ impl ReactorCore {
     ///
     /// # Errors
     /// ENODEV when the device has been removed; otherwise the reason why no queue can serve it.
-    pub fn attach(&self, core: &Arc<DeviceInner>) -> io::Result<()> {
-        let index = core.index().get();
+    pub fn attach(&self, device_inner: &Arc<DeviceInner>) -> io::Result<()> {
+        let index = device_inner.index().get();
         if self.io.borrow().attachments.get(index).is_some_and(Option::is_some) {
             return Ok(());
         }
-        if core.is_closed() {
+        if device_inner.is_closed() {
             return Err(Errno::NODEV.into());
         }
         let polled = self.io.borrow().polled.is_some();
-        let chosen = choose_queue(core, &self.options, &self.ring_status, polled)?;
+        let chosen = choose_queue(device_inner, &self.options, &self.ring_status, polled)?;
         let by_ring = matches!(chosen.route, QueueRoute::Ring | QueueRoute::Polled);
         if !by_ring {
             // Make what waits for its queue need before anything is in flight.
@@ -44,7 +44,7 @@ impl ReactorCore {
         {
             let io = &mut *self.io.borrow_mut();
             if by_ring {
-                io.install(core)?;
+                io.install(device_inner)?;
             }
             if io.attachments.len() <= index {
                 io.attachments.resize_with(index + 1, || None);
@@ -59,13 +59,13 @@ impl ReactorCore {
                 QueueRoute::Polled => FastRoute::Polled,
                 QueueRoute::Own(_) => FastRoute::OwnQueue,
             };
-            io.attachments[index] = Some(Attachment::new(core.clone(), chosen));
+            io.attachments[index] = Some(Attachment::new(device_inner.clone(), chosen));
             if !by_ring {
                 io.own_queue_devices.push(index);
             }
         }
         let mailbox = Arc::downgrade(&self.mailbox);
-        core.on_close(Box::new(move |index| {
+        device_inner.on_close(Box::new(move |index| {
             // A reactor that was dropped holds no device.
             if let Some(mailbox) = mailbox.upgrade() {
                 let _ = mailbox.post_with(Message::Detach(index), notify);
@@ -78,10 +78,10 @@ impl ReactorCore {
     #[allow(clippy::result_large_err)] // the request goes back whole, memory included
     pub(crate) fn issue_or_wait(
         &self,
-        core: &Arc<DeviceInner>,
+        device_inner: &Arc<DeviceInner>,
         request: Request,
     ) -> Result<(), (Request, Errno)> {
-        if let Err(why) = self.attach_for(core) {
+        if let Err(why) = self.attach_for(device_inner) {
             return Err((request, why));
         }
         let io = &mut *self.io.borrow_mut();
@@ -97,10 +97,11 @@ impl ReactorCore {
     ///
     /// # Errors
     /// Those of [`Self::attach`]; ENODEV when the device is being removed.
-    pub(crate) fn attach_for(&self, core: &Arc<DeviceInner>) -> Result<(), Errno> {
-        self.attach(core).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    pub(crate) fn attach_for(&self, device_inner: &Arc<DeviceInner>) -> Result<(), Errno> {
+        self.attach(device_inner)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         let io = self.io.borrow();
-        match io.attachments[core.index().get()].as_ref().is_some_and(|one| one.closing) {
+        match io.attachments[device_inner.index().get()].as_ref().is_some_and(|one| one.closing) {
             true => Err(Errno::NODEV),
             false => Ok(()),
         }

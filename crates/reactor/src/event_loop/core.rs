@@ -77,14 +77,14 @@ const USER_CODE: u8 = 2;
 
 /// Marks that one of the reactor's tasks, messages or wakers runs.
 pub(crate) struct UserCodeGuard<'i> {
-    inner: &'i ReactorCore,
+    reactor: &'i ReactorCore,
     before: u8,
 }
 
 impl Drop for UserCodeGuard<'_> {
     fn drop(&mut self) {
-        let others = self.inner.attention.get() & !USER_CODE;
-        self.inner.attention.set(others | self.before);
+        let others = self.reactor.attention.get() & !USER_CODE;
+        self.reactor.attention.set(others | self.before);
     }
 }
 
@@ -105,17 +105,17 @@ pub(crate) struct Current {
 
 impl Current {
     /// Makes it the current reactor if the thread has none. It stays so as long as it lives.
-    pub(crate) fn set_first(inner: &Rc<ReactorCore>) {
+    pub(crate) fn set_first(reactor: &Rc<ReactorCore>) {
         CURRENT.with_borrow_mut(|current| {
             if current.upgrade().is_none() {
-                *current = Rc::downgrade(inner);
+                *current = Rc::downgrade(reactor);
             }
         });
     }
 
-    pub(crate) fn set(inner: &Rc<ReactorCore>) -> Current {
+    pub(crate) fn set(reactor: &Rc<ReactorCore>) -> Current {
         let before =
-            CURRENT.with_borrow_mut(|current| std::mem::replace(current, Rc::downgrade(inner)));
+            CURRENT.with_borrow_mut(|current| std::mem::replace(current, Rc::downgrade(reactor)));
         Current { before }
     }
 }
@@ -168,7 +168,7 @@ impl ReactorCore {
     pub(crate) fn enter_user_code(&self) -> UserCodeGuard<'_> {
         let before = self.attention.get() & USER_CODE;
         self.attention.set(self.attention.get() | USER_CODE);
-        UserCodeGuard { inner: self, before }
+        UserCodeGuard { reactor: self, before }
     }
 
     pub(crate) fn wake_task(&self, task: u32) {

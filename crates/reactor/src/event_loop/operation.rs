@@ -52,7 +52,7 @@ pub struct AdmissionPermit {
 
 /// The interface of a running operation, which its `async fn` owns.
 pub struct Operation {
-    inner: Rc<ReactorCore>,
+    reactor: Rc<ReactorCore>,
     task: u32,
     device: DeviceIndex,
     /// The epoch slot that it is counted in. Absent while it waits for a lock.
@@ -73,13 +73,16 @@ impl ReactorCore {
     /// - EAGAIN: as many operations as `reactor.depth` allows have not ended.
     /// - The errors of [`Self::attach`].
     #[inline(always)]
-    pub fn admit_operation(&self, core: &Arc<DeviceInner>) -> Result<AdmissionPermit, Errno> {
-        let device = core.index();
+    pub fn admit_operation(
+        &self,
+        device_inner: &Arc<DeviceInner>,
+    ) -> Result<AdmissionPermit, Errno> {
+        let device = device_inner.index();
         let mut io = self.io.borrow_mut();
         if io.is_forked() {
             return Err(Errno::CHILD);
         }
-        if core.is_closed() {
+        if device_inner.is_closed() {
             return Err(Errno::NODEV);
         }
         if self.tasks.borrow().requested() >= self.options.depth as usize {
@@ -91,7 +94,7 @@ impl ReactorCore {
             }
             _ => {
                 drop(io);
-                self.admit_first(core)
+                self.admit_first(device_inner)
             }
         }
     }
@@ -101,18 +104,22 @@ impl ReactorCore {
     ///
     /// # Errors
     /// As [`Self::admit_operation`], without ECHILD and EAGAIN.
-    pub fn admit_detached(&self, core: &Arc<DeviceInner>) -> Result<AdmissionPermit, Errno> {
-        if core.is_closed() {
+    pub fn admit_detached(
+        &self,
+        device_inner: &Arc<DeviceInner>,
+    ) -> Result<AdmissionPermit, Errno> {
+        if device_inner.is_closed() {
             return Err(Errno::NODEV);
         }
-        self.admit_first(core)
+        self.admit_first(device_inner)
     }
 
     #[cold]
     #[inline(never)]
-    fn admit_first(&self, core: &Arc<DeviceInner>) -> Result<AdmissionPermit, Errno> {
-        let device = core.index();
-        self.attach(core).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    fn admit_first(&self, device_inner: &Arc<DeviceInner>) -> Result<AdmissionPermit, Errno> {
+        let device = device_inner.index();
+        self.attach(device_inner)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         Ok(AdmissionPermit {
             device,
             epoch_slot: self.io.borrow_mut().in_flight.enter_epoch(device),
@@ -139,8 +146,8 @@ impl ReactorCore {
             self.set_deadline(running.index, at);
         }
         let AdmissionPermit { device, epoch_slot } = permit;
-        let (inner, task, issued) = (self.clone(), running.index, Cell::new(false));
-        let operation = Operation { inner, task, device, epoch_slot, issued, ended: false };
+        let (reactor, task, issued) = (self.clone(), running.index, Cell::new(false));
+        let operation = Operation { reactor, task, device, epoch_slot, issued, ended: false };
         self.poll_task(running.with_future(body(operation)));
     }
 
@@ -196,7 +203,7 @@ impl Operation {
     /// # Errors
     /// ECANCELED after a cancel, ETIMEDOUT after the deadline.
     pub fn check_cancelled(&self) -> Result<(), Errno> {
-        self.inner.tasks.borrow_mut().operation(self.task).cancelled.map_or(Ok(()), Err)
+        self.reactor.tasks.borrow_mut().operation(self.task).cancelled.map_or(Ok(()), Err)
     }
 
     /// True when `error` only reports that this operation was cancelled. A device may return the same errno to an
@@ -211,13 +218,13 @@ impl Operation {
     #[inline(always)]
     pub fn request(
         &self,
-        core: &Arc<DeviceInner>,
+        device_inner: &Arc<DeviceInner>,
         spec: RequestSpec,
         payload: Payload,
     ) -> RequestFuture<'_> {
-        let (tag, cancelled) = self.inner.tasks.borrow_mut().open_request(self.task);
+        let (tag, cancelled) = self.reactor.tasks.borrow_mut().open_request(self.task);
         match cancelled {
-            None => self.issue(core, spec, payload, tag),
+            None => self.issue(device_inner, spec, payload, tag),
             Some(why) => self.refuse(self.build_request(spec, payload, tag), why),
         }
         RequestFuture { operation: self, tag, taken: false }
@@ -226,15 +233,15 @@ impl Operation {
     /// [`Self::request`] with `lock` held while the request is handed to the kernel, and no longer.
     pub fn request_locked(
         &self,
-        core: &Arc<DeviceInner>,
+        device_inner: &Arc<DeviceInner>,
         lock: &SubmissionLock,
         spec: RequestSpec,
         payload: Payload,
     ) -> RequestFuture<'_> {
-        let (tag, cancelled) = self.inner.tasks.borrow_mut().open_request(self.task);
+        let (tag, cancelled) = self.reactor.tasks.borrow_mut().open_request(self.task);
         let request = self.build_request(spec, payload, tag);
-        match cancelled.map_or_else(|| self.inner.attach_for(core), Err) {
-            Ok(()) => self.inner.io.borrow_mut().in_flight.locked.add(lock.clone(), request),
+        match cancelled.map_or_else(|| self.reactor.attach_for(device_inner), Err) {
+            Ok(()) => self.reactor.io.borrow_mut().in_flight.locked.add(lock.clone(), request),
             Err(why) => self.refuse(request, why),
         }
         RequestFuture { operation: self, tag, taken: false }
@@ -249,8 +256,14 @@ impl Operation {
 
     /// Pushes into the ring at once where that is the device's route, as it nearly always is.
     #[inline(always)]
-    fn issue(&self, core: &Arc<DeviceInner>, spec: RequestSpec, payload: Payload, tag: Tag) {
-        let mut io = self.inner.io.borrow_mut();
+    fn issue(
+        &self,
+        device_inner: &Arc<DeviceInner>,
+        spec: RequestSpec,
+        payload: Payload,
+        tag: Tag,
+    ) {
+        let mut io = self.reactor.io.borrow_mut();
         let IoDispatch { ring, polled, in_flight, .. } = &mut *io;
         if let Some(slot) = in_flight.devices.get(self.device.get())
             && matches!(spec.op, Op::Read | Op::Write)
@@ -262,13 +275,13 @@ impl Operation {
             return room.push(request);
         }
         drop(io);
-        self.issue_slow(core, self.build_request(spec, payload, tag));
+        self.issue_slow(device_inner, self.build_request(spec, payload, tag));
     }
 
     #[cold]
     #[inline(never)]
-    fn issue_slow(&self, core: &Arc<DeviceInner>, request: Request) {
-        if let Err((request, why)) = self.inner.issue_or_wait(core, request) {
+    fn issue_slow(&self, device_inner: &Arc<DeviceInner>, request: Request) {
+        if let Err((request, why)) = self.reactor.issue_or_wait(device_inner, request) {
             self.refuse(request, why);
         }
     }
@@ -285,13 +298,13 @@ impl Operation {
     #[inline(never)]
     fn refuse(&self, mut request: Request, why: Errno) {
         request.end(Err(why));
-        self.inner.tasks.borrow_mut().requests(self.task).complete(request);
+        self.reactor.tasks.borrow_mut().requests(self.task).complete(request);
     }
 
     /// Sleeps for `time`, or until the operation is cancelled.
     pub async fn sleep(&self, time: Duration) {
-        let at = self.inner.options.clock.after(time);
-        let mut sleep = pin!(self.inner.sleep_until(at, Some(self.task)));
+        let at = self.reactor.options.clock.after(time);
+        let mut sleep = pin!(self.reactor.sleep_until(at, Some(self.task)));
         // A cancel polls the task.
         poll_fn(|context| match self.check_cancelled() {
             Err(_) => Poll::Ready(()),
@@ -329,8 +342,9 @@ impl Operation {
         self.leave_epoch();
         let ended = {
             let mut wait = pin!(wait);
-            let mut sleep =
-                pin!(self.inner.sleep_until(self.inner.options.clock.after(time), Some(self.task)));
+            let mut sleep = pin!(
+                self.reactor.sleep_until(self.reactor.options.clock.after(time), Some(self.task))
+            );
             poll_fn(|context| match self.check_cancelled() {
                 Err(why) => Poll::Ready(Err(why)),
                 Ok(()) => match wait.as_mut().poll(context) {
@@ -363,19 +377,19 @@ impl Operation {
     }
 
     fn state<T>(&self, change: impl FnOnce(&mut OperationState) -> T) -> T {
-        change(self.inner.tasks.borrow_mut().operation(self.task))
+        change(self.reactor.tasks.borrow_mut().operation(self.task))
     }
 
     fn leave_epoch(&mut self) {
         if let Some(epoch_slot) = self.epoch_slot.take() {
-            let io = &mut *self.inner.io.borrow_mut();
+            let io = &mut *self.reactor.io.borrow_mut();
             io.in_flight.leave_epoch(self.device, epoch_slot);
             io.in_flight.publish_epochs();
         }
     }
 
     fn enter_epoch(&mut self) {
-        self.epoch_slot = self.inner.io.borrow_mut().in_flight.enter_epoch(self.device);
+        self.epoch_slot = self.reactor.io.borrow_mut().in_flight.enter_epoch(self.device);
     }
 
     /// Waits until every other request that was in flight when `epoch` was retired has ended, or until this operation is
@@ -385,7 +399,7 @@ impl Operation {
     /// ECANCELED or ETIMEDOUT. EBUSY after half a minute: for so long a reactor with something in flight was not turned, or
     /// the device did not complete a request. A warning (of `tracing`) names the reactor.
     pub async fn wait_for_quiescence(&mut self, epoch: Epoch) -> Result<(), Errno> {
-        let until = self.inner.options.clock.after(QUIESCENCE_TIMEOUT);
+        let until = self.reactor.options.clock.after(QUIESCENCE_TIMEOUT);
         if self.wait_for_quiescence_until(epoch, Some(until)).await? {
             return Ok(());
         }
@@ -431,42 +445,45 @@ impl Operation {
     /// A number that distinguishes this reactor from the others of the process. Numbers repeat after 65,535 reactors.
     /// [`u16::MAX`] stands for no reactor.
     pub fn reactor_number(&self) -> u16 {
-        self.inner.number
+        self.reactor.number
     }
 
     /// The setting of the switch `device.queue`.
     pub fn queue_kind(&self) -> QueueKind {
-        self.inner.options.queue
+        self.reactor.options.queue
     }
 
     /// True when the reactor has a virtual clock, which no other thread of the process follows.
     pub fn has_virtual_clock(&self) -> bool {
-        matches!(self.inner.options.clock, Clock::Virtual(_))
+        matches!(self.reactor.options.clock, Clock::Virtual(_))
     }
 
     /// The current time of the reactor's clock.
     pub fn now(&self) -> Instant {
-        self.inner.options.clock.now()
+        self.reactor.options.clock.now()
     }
 
     /// Adds one to a counter of the reactor.
     pub fn count(&self, counter: Counter) {
-        self.inner.counters.add(counter, 1);
+        self.reactor.counters.add(counter, 1);
     }
 
     /// Adds `amount` to a counter of the reactor.
     pub fn count_many(&self, counter: Counter, amount: u64) {
-        self.inner.counters.add(counter, amount);
+        self.reactor.counters.add(counter, amount);
     }
 
     /// Starts another operation on this reactor. It has no requester, and cannot be cancelled. When the device was removed
     /// its body is dropped before it begins.
-    pub fn spawn_detached<F>(&self, core: &Arc<DeviceInner>, body: impl FnOnce(Operation) -> F)
-    where
+    pub fn spawn_detached<F>(
+        &self,
+        device_inner: &Arc<DeviceInner>,
+        body: impl FnOnce(Operation) -> F,
+    ) where
         F: Future<Output = ()> + 'static,
     {
-        if let Ok(permit) = self.inner.admit_detached(core) {
-            self.inner.start_operation(permit, Requester::Detached, None, body);
+        if let Ok(permit) = self.reactor.admit_detached(device_inner) {
+            self.reactor.start_operation(permit, Requester::Detached, None, body);
         }
     }
 
@@ -483,14 +500,14 @@ impl Operation {
     pub fn end_with(mut self, mut request: Request) {
         self.ended = true;
         let OperationState { requester, cancelled, deadline, .. } =
-            self.inner.tasks.borrow_mut().end_operation(self.task);
+            self.reactor.tasks.borrow_mut().end_operation(self.task);
         if let Some(key) = deadline {
-            self.inner.timers.borrow_mut().remove(key);
+            self.reactor.timers.borrow_mut().remove(key);
         }
         if request.result().is_err() {
             self.set_failure(&mut request, cancelled);
         }
-        let mut io = self.inner.io.borrow_mut();
+        let mut io = self.reactor.io.borrow_mut();
         let in_flight = &mut io.in_flight;
         if let Some(epoch_slot) = self.epoch_slot.take() {
             in_flight.leave_epoch(self.device, epoch_slot);
@@ -517,13 +534,13 @@ impl Operation {
     #[inline(never)]
     fn abandon(&mut self) {
         if let Some(epoch_slot) = self.epoch_slot.take() {
-            let mut tasks = self.inner.tasks.borrow_mut();
+            let mut tasks = self.reactor.tasks.borrow_mut();
             let epoch_holds = tasks.requests(self.task).hold_epoch((self.device, epoch_slot));
             drop(tasks);
-            self.inner.io.borrow_mut().leave_epochs(epoch_holds);
+            self.reactor.io.borrow_mut().leave_epochs(epoch_holds);
         }
         let operation = Operation {
-            inner: self.inner.clone(),
+            reactor: self.reactor.clone(),
             task: self.task,
             device: self.device,
             epoch_slot: None,
@@ -569,7 +586,7 @@ impl Future for RequestFuture<'_> {
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let operation = self.operation;
-        let ended = operation.inner.tasks.borrow_mut().requests(operation.task).take(self.tag);
+        let ended = operation.reactor.tasks.borrow_mut().requests(operation.task).take(self.tag);
         // No waker is needed: when the request has ended its task is polled.
         let Some(request) = ended else { return Poll::Pending };
         self.taken = true;
@@ -593,9 +610,9 @@ impl RequestFuture<'_> {
     #[cold]
     #[inline(never)]
     fn forget(&mut self) {
-        let Operation { inner, task, .. } = self.operation;
-        if inner.tasks.borrow_mut().requests(*task).forget(self.tag) {
-            inner.io.borrow_mut().cancel(self.tag);
+        let Operation { reactor, task, .. } = self.operation;
+        if reactor.tasks.borrow_mut().requests(*task).forget(self.tag) {
+            reactor.io.borrow_mut().cancel(self.tag);
         }
     }
 }

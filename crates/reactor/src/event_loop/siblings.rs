@@ -22,21 +22,21 @@ pub(crate) enum Siblings {
 }
 
 /// Records another reactor of this thread.
-pub(crate) fn register(inner: &Rc<ReactorCore>) {
+pub(crate) fn register(reactor: &Rc<ReactorCore>) {
     REACTORS.with_borrow_mut(|reactors| {
         reactors.retain(|other| other.strong_count() > 0);
-        reactors.push(Rc::downgrade(inner));
+        reactors.push(Rc::downgrade(reactor));
     });
 }
 
 /// Turns the thread's other reactors. They submit and do not wait.
-pub(crate) fn turn(inner: &Rc<ReactorCore>) -> Siblings {
+pub(crate) fn turn(reactor: &Rc<ReactorCore>) -> Siblings {
     let reactors = REACTORS.try_with(|reactors| reactors.borrow().clone());
     // An error while the thread's locals are destroyed.
     let reactors = reactors.unwrap_or_default();
     let others = reactors.iter().filter_map(Weak::upgrade);
     let mut siblings = Siblings::None;
-    for other in others.filter(|other| !Rc::ptr_eq(other, inner)) {
+    for other in others.filter(|other| !Rc::ptr_eq(other, reactor)) {
         let is_in_use = other.io.try_borrow_mut().is_err();
         if is_in_use || other.is_in_user_code() {
             siblings = Siblings::Running;

@@ -27,55 +27,55 @@ const MAX_MESSAGES: u64 = 1024;
 
 /// A turn for a foreign loop. When it ends by a panic, or too early, it notifies the loop that another turn is due.
 struct ForeignTurn<'i> {
-    inner: &'i ReactorCore,
+    reactor: &'i ReactorCore,
     is_due_again: bool,
 }
 
 impl Drop for ForeignTurn<'_> {
     fn drop(&mut self) {
-        self.inner.in_foreign_turn.set(false);
-        if self.is_due_again && self.inner.foreign_fd.get().is_some() {
-            self.inner.mailbox.notifier().notify();
+        self.reactor.in_foreign_turn.set(false);
+        if self.is_due_again && self.reactor.foreign_fd.get().is_some() {
+            self.reactor.mailbox.notifier().notify();
         }
     }
 }
 
 /// Discards the task that is being polled, if the poll panics.
 struct PollGuard<'i> {
-    inner: &'i ReactorCore,
+    reactor: &'i ReactorCore,
     task: u32,
 }
 
 impl Drop for PollGuard<'_> {
     fn drop(&mut self) {
-        self.inner.tasks.borrow_mut().discard(self.task);
+        self.reactor.tasks.borrow_mut().discard(self.task);
     }
 }
 
 /// Requests on their way to their operations. When one of these panics, the rest stay for the next turn.
 struct ReturnedRequests<'i, 'r> {
-    inner: &'i ReactorCore,
+    reactor: &'i ReactorCore,
     requests: Drain<'r, Request>,
 }
 
 impl Drop for ReturnedRequests<'_, '_> {
     fn drop(&mut self) {
         if self.requests.len() > 0 {
-            self.inner.io.borrow_mut().in_flight.returned.extend(&mut self.requests);
+            self.reactor.io.borrow_mut().in_flight.returned.extend(&mut self.requests);
         }
     }
 }
 
 /// Messages that are being read. When the work of one panics, the rest go back into the mailbox.
 struct UnreadMessages<'i, 'r> {
-    inner: &'i ReactorCore,
+    reactor: &'i ReactorCore,
     messages: Drain<'r, Message>,
 }
 
 impl Drop for UnreadMessages<'_, '_> {
     fn drop(&mut self) {
         if self.messages.len() > 0 {
-            self.inner.mailbox.put_back(&mut self.messages);
+            self.reactor.mailbox.put_back(&mut self.messages);
         }
     }
 }
@@ -263,7 +263,7 @@ impl ReactorCore {
         self.check_process()?;
         self.check_not_reentrant()?;
         self.in_foreign_turn.set(true);
-        let mut foreign_turn = ForeignTurn { inner: self, is_due_again: true };
+        let mut foreign_turn = ForeignTurn { reactor: self, is_due_again: true };
         foreign_turn.is_due_again = self.turn_until_idle()?;
         Ok(())
     }
@@ -409,7 +409,7 @@ impl ReactorCore {
     /// Delivers requests that have ended to their operations, and polls these.
     fn resume_operations(&self) {
         let mut returned = mem::take(&mut self.io.borrow_mut().in_flight.returned);
-        let mut each = ReturnedRequests { inner: self, requests: returned.drain(..) };
+        let mut each = ReturnedRequests { reactor: self, requests: returned.drain(..) };
         for request in each.requests.by_ref() {
             let delivered = self.tasks.borrow_mut().deliver(request);
             match delivered {
@@ -435,7 +435,7 @@ impl ReactorCore {
 
     #[inline(always)]
     pub(crate) fn poll_task(&self, task: RunningTask) {
-        let guard = PollGuard { inner: self, task: task.index };
+        let guard = PollGuard { reactor: self, task: task.index };
         // Dropped before the guard: if the poll panics, the future is destroyed before its place is freed.
         let mut task = task;
         match task.slot.poll() {
@@ -467,7 +467,7 @@ impl ReactorCore {
     pub(crate) fn read_messages(&self) {
         let mut messages = mem::take(&mut *self.messages.borrow_mut());
         self.mailbox.take(&mut messages);
-        let mut each = UnreadMessages { inner: self, messages: messages.drain(..) };
+        let mut each = UnreadMessages { reactor: self, messages: messages.drain(..) };
         for message in each.messages.by_ref() {
             self.count(Counter::Messages);
             match message {
@@ -477,9 +477,9 @@ impl ReactorCore {
                 }
                 Message::Detach(device) => self.detach(device),
                 Message::Run(job) => {
-                    let inner = self.weak_self.upgrade().expect("the caller holds the reactor");
-                    let _current = Current::set(&inner);
-                    job(&inner);
+                    let reactor = self.weak_self.upgrade().expect("the caller holds the reactor");
+                    let _current = Current::set(&reactor);
+                    job(&reactor);
                 }
             }
         }

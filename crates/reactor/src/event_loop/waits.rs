@@ -16,7 +16,7 @@ use crate::tasks::waiters::{CellIndex, WaitCell, WaitResult};
 
 /// Resolves to the result of a cell. Cancels the wait when dropped.
 pub(crate) struct CellFuture {
-    pub(crate) inner: Rc<ReactorCore>,
+    pub(crate) reactor: Rc<ReactorCore>,
     pub(crate) cell: CellIndex,
     /// The operation whose task polls this future directly. Its task is made ready without a waker.
     pub(crate) operation: Option<u32>,
@@ -27,7 +27,7 @@ impl CellFuture {
     pub(crate) fn poll_result(&mut self, context: &mut Context<'_>) -> Poll<WaitResult> {
         // Cloned and dropped while nothing is borrowed: a user's waker may call back into the reactor.
         let waiter = self.operation.ok_or_else(|| context.waker().clone());
-        let was = self.inner.io.borrow_mut().in_flight.cells.poll(self.cell, waiter);
+        let was = self.reactor.io.borrow_mut().in_flight.cells.poll(self.cell, waiter);
         match was {
             WaitCell::Ready(result) => {
                 self.taken = true;
@@ -43,12 +43,12 @@ impl Drop for CellFuture {
         if self.taken {
             return;
         }
-        let was = self.inner.io.borrow_mut().in_flight.cells.forget(self.cell);
+        let was = self.reactor.io.borrow_mut().in_flight.cells.forget(self.cell);
         if matches!(was, WaitCell::Waiting(_) | WaitCell::WaitingTask(_)) {
-            self.inner.cancel_wait(self.cell);
+            self.reactor.cancel_wait(self.cell);
         } else {
             // The wait has ended. Its handle must not be taken for that of the cell's next wait.
-            self.inner.forget_wait(self.cell);
+            self.reactor.forget_wait(self.cell);
         }
     }
 }
@@ -58,14 +58,14 @@ impl ReactorCore {
     pub(crate) async fn sleep_until(self: &Rc<Self>, at: Instant, operation: Option<u32>) {
         let cell = self.io.borrow_mut().in_flight.cells.open();
         let _timer = self.timer(at, TimerEvent::Sleep(cell));
-        let mut future = CellFuture { inner: self.clone(), cell, operation, taken: false };
+        let mut future = CellFuture { reactor: self.clone(), cell, operation, taken: false };
         poll_fn(|context| future.poll_result(context)).await;
     }
 
     /// Fires `event` at `at`, unless the guard is dropped before.
     pub(crate) fn timer(self: &Rc<Self>, at: Instant, event: TimerEvent) -> TimerGuard {
         let key = self.timers.borrow_mut().insert(at, event);
-        TimerGuard { inner: self.clone(), key }
+        TimerGuard { reactor: self.clone(), key }
     }
 
     /// Begins a descriptor wait. Dropping the future cancels it.
@@ -91,7 +91,7 @@ impl ReactorCore {
                 .in_flight
                 .complete_wait(cell, WaitResult::Descriptor(wait, result));
         }
-        CellFuture { inner: self.clone(), cell, operation: None, taken: false }
+        CellFuture { reactor: self.clone(), cell, operation: None, taken: false }
     }
 
     fn waits_under_way(&self) -> usize {
@@ -134,23 +134,23 @@ impl ReactorCore {
 
 /// A pending timer. Dropping the guard cancels it.
 pub(crate) struct TimerGuard {
-    inner: Rc<ReactorCore>,
+    reactor: Rc<ReactorCore>,
     key: TimerKey,
 }
 
 impl TimerGuard {
     /// True when the timer has fired.
     pub(crate) fn has_come(&self) -> bool {
-        !self.inner.timers.borrow().contains(self.key)
+        !self.reactor.timers.borrow().contains(self.key)
     }
 }
 
 impl Drop for TimerGuard {
     fn drop(&mut self) {
-        let removed = self.inner.timers.borrow_mut().remove(self.key);
+        let removed = self.reactor.timers.borrow_mut().remove(self.key);
         if let Some(TimerEvent::Sleep(cell)) = removed {
             // The future is gone too: completing the cell frees it.
-            self.inner.io.borrow_mut().in_flight.complete_wait(cell, WaitResult::Timer);
+            self.reactor.io.borrow_mut().in_flight.complete_wait(cell, WaitResult::Timer);
         }
     }
 }

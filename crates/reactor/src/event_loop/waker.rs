@@ -19,8 +19,8 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let is_woken = current().is_some_and(|inner| {
-            Arc::ptr_eq(&inner.mailbox, &self.mailbox) && inner.try_wake_local(self.task)
+        let is_woken = current().is_some_and(|reactor| {
+            Arc::ptr_eq(&reactor.mailbox, &self.mailbox) && reactor.try_wake_local(self.task)
         });
         if !is_woken {
             // A reactor that was dropped has no tasks to wake.
@@ -37,8 +37,8 @@ pub(crate) fn task_waker(task: u32, mailbox: &Arc<ReactorMailbox>) -> Waker {
 /// Wakes the owner by a message from this thread's ring when both sides have a ring, else by the eventfd.
 pub(crate) fn notify(notifier: &Notifier) {
     let send_message = |target: BorrowedFd<'_>| {
-        let Some(inner) = current() else { return false };
-        let Ok(mut io) = inner.io.try_borrow_mut() else { return false };
+        let Some(reactor) = current() else { return false };
+        let Ok(mut io) = reactor.io.try_borrow_mut() else { return false };
         let Some(ring) = &mut io.ring else { return false };
         ring.send_message(target, notifier.event())
     };

@@ -15,7 +15,7 @@ const SIDE_THREADS: usize = 2;
 
 /// A device in this reactor's tables.
 pub(crate) struct Attachment {
-    pub(crate) core: Arc<DeviceInner>,
+    pub(crate) device_inner: Arc<DeviceInner>,
     pub(crate) route: QueueRoute,
     /// Threads for requests that the ring cannot carry. Made at the first use.
     side_queue: Option<Box<dyn Queue>>,
@@ -28,10 +28,10 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    pub(crate) fn new(core: Arc<DeviceInner>, chosen: RoutedQueue) -> Attachment {
+    pub(crate) fn new(device_inner: Arc<DeviceInner>, chosen: RoutedQueue) -> Attachment {
         Attachment {
-            bounds: core.geometry().bounds(),
-            core,
+            bounds: device_inner.geometry().bounds(),
+            device_inner,
             route: chosen.route,
             side_queue: None,
             reason: chosen.reason,
@@ -46,7 +46,7 @@ impl Attachment {
 
     pub(crate) fn side_queue(&mut self) -> Result<&mut Box<dyn Queue>, Errno> {
         if self.side_queue.is_none() {
-            let queue = ThreadsQueue::new(self.core.clone(), 64, SIDE_THREADS)
+            let queue = ThreadsQueue::new(self.device_inner.clone(), 64, SIDE_THREADS)
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
             self.side_queue = Some(Box::new(queue));
         }

@@ -29,24 +29,24 @@ pub(crate) struct RoutedQueue {
     pub(crate) reason: String,
 }
 
-/// Chooses the queue for `core`'s requests: the one that the options name, else by calibration.
+/// Chooses the queue for `device_inner`'s requests: the one that the options name, else by calibration.
 ///
 /// # Errors
 /// When the queue that the options name cannot serve the device.
 pub(crate) fn choose_queue(
-    core: &Arc<DeviceInner>,
+    device_inner: &Arc<DeviceInner>,
     options: &ReactorOptions,
     ring: &Result<(), String>,
     polled: bool,
 ) -> io::Result<RoutedQueue> {
     let depth = options.depth as usize;
-    if let Some(queue) = core.backend().own_queue(depth) {
+    if let Some(queue) = device_inner.backend().own_queue(depth) {
         let reason = "the back end has a queue of its own".into();
         return Ok(RoutedQueue { route: QueueRoute::Own(queue), kind: QueueKind::Auto, reason });
     }
-    let is_reachable = !matches!(core.backend().kernel_target(), KernelTarget::InProcess);
+    let is_reachable = !matches!(device_inner.backend().kernel_target(), KernelTarget::InProcess);
     let kind = match options.queue {
-        QueueKind::Auto => return choose_by_calibration(core, options, ring, polled),
+        QueueKind::Auto => return choose_by_calibration(device_inner, options, ring, polled),
         kind => kind,
     };
     if kind == QueueKind::Ring {
@@ -56,12 +56,12 @@ pub(crate) fn choose_queue(
         if !is_reachable {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                format!("{}: the kernel cannot reach it", core.backend().description()),
+                format!("{}: the kernel cannot reach it", device_inner.backend().description()),
             ));
         }
         return Ok(ring_queue(polled, "set by device.queue".into()));
     }
-    let queue = open(core, kind, options)?;
+    let queue = open(device_inner, kind, options)?;
     Ok(RoutedQueue { route: QueueRoute::Own(queue), kind, reason: "set by device.queue".into() })
 }
 
@@ -71,16 +71,16 @@ fn ring_queue(polled: bool, reason: String) -> RoutedQueue {
 }
 
 fn open(
-    core: &Arc<DeviceInner>,
+    device_inner: &Arc<DeviceInner>,
     kind: QueueKind,
     options: &ReactorOptions,
 ) -> io::Result<Box<dyn Queue>> {
     let depth = options.depth as usize;
     Ok(match kind {
-        QueueKind::Aio => Box::new(AioQueue::new(core.clone(), depth)?),
-        QueueKind::Sync => Box::new(SyncQueue::new(core.clone(), depth)),
+        QueueKind::Aio => Box::new(AioQueue::new(device_inner.clone(), depth)?),
+        QueueKind::Sync => Box::new(SyncQueue::new(device_inner.clone(), depth)),
         QueueKind::Threads => {
-            Box::new(ThreadsQueue::new(core.clone(), depth, depth.min(MAX_THREADS))?)
+            Box::new(ThreadsQueue::new(device_inner.clone(), depth, depth.min(MAX_THREADS))?)
         }
         QueueKind::Ring | QueueKind::Auto => {
             let ring = RingOptions {
@@ -89,43 +89,43 @@ fn open(
                 fixed_buffers: options.fixed_buffers,
                 ..RingOptions::default()
             };
-            Box::new(RingQueue::new(core.clone(), &ring)?)
+            Box::new(RingQueue::new(device_inner.clone(), &ring)?)
         }
     })
 }
 
 fn choose_by_calibration(
-    core: &Arc<DeviceInner>,
+    device_inner: &Arc<DeviceInner>,
     options: &ReactorOptions,
     ring: &Result<(), String>,
     polled: bool,
 ) -> io::Result<RoutedQueue> {
-    let reach = core.backend().kernel_target();
+    let reach = device_inner.backend().kernel_target();
     if polled && ring.is_ok() && !matches!(reach, KernelTarget::InProcess) {
         return Ok(ring_queue(true, "set by ring.polled".into()));
     }
     if matches!(reach, KernelTarget::Nop) && ring.is_ok() {
         return Ok(ring_queue(false, "requests that move no data are NOPs of the kernel".into()));
     }
-    let calibration = core.calibration().get_or_init(|| {
+    let calibration = device_inner.calibration().get_or_init(|| {
         let mut candidates = Vec::new();
         // Deep enough for the depths of the calibration, whatever the options say.
         let depth = options.depth.max(2 * *DEPTHS.iter().max().unwrap_or(&1) as u32);
         let trial = ReactorOptions { depth, ..options.clone() };
         let mut offer = |kind| {
-            if let Ok(queue) = open(core, kind, &trial) {
+            if let Ok(queue) = open(device_inner, kind, &trial) {
                 candidates.push(Candidate { kind, queue });
             }
         };
         if ring.is_ok() && !matches!(reach, KernelTarget::InProcess) {
             offer(QueueKind::Ring);
         }
-        if matches!(reach, KernelTarget::Descriptor(_)) && core.geometry().direct {
+        if matches!(reach, KernelTarget::Descriptor(_)) && device_inner.geometry().direct {
             offer(QueueKind::Aio);
         }
         offer(QueueKind::Sync);
         offer(QueueKind::Threads);
-        calibrate(core, candidates, &options.clock, CALIBRATION_TIME)
+        calibrate(device_inner, candidates, &options.clock, CALIBRATION_TIME)
     });
     let mut reason = calibration.reason.clone();
     if let Err(why) = ring {
@@ -136,8 +136,10 @@ fn choose_by_calibration(
         // The ring was available to the reactor that calibrated, and is not to this one.
         QueueKind::Ring => {
             let kind = QueueKind::Threads;
-            RoutedQueue { route: QueueRoute::Own(open(core, kind, options)?), kind, reason }
+            RoutedQueue { route: QueueRoute::Own(open(device_inner, kind, options)?), kind, reason }
         }
-        kind => RoutedQueue { route: QueueRoute::Own(open(core, kind, options)?), kind, reason },
+        kind => {
+            RoutedQueue { route: QueueRoute::Own(open(device_inner, kind, options)?), kind, reason }
+        }
     })
 }

@@ -217,7 +217,7 @@ impl IoDispatch {
         if !self.in_flight.failures.is_empty() {
             for (device, failure) in self.in_flight.failures.drain(..) {
                 let attachment = self.attachments[device.get()].as_ref();
-                attachment.inspect(|attachment| attachment.core.report_failure(failure));
+                attachment.inspect(|attachment| attachment.device_inner.report_failure(failure));
             }
         }
     }
@@ -344,16 +344,16 @@ impl IoDispatch {
     }
 
     /// Puts a device into the rings' tables.
-    pub(crate) fn install(&mut self, core: &Arc<DeviceInner>) -> std::io::Result<()> {
+    pub(crate) fn install(&mut self, device_inner: &Arc<DeviceInner>) -> std::io::Result<()> {
         if let Some(ring) = &mut self.ring {
-            install(ring, core)?;
+            install(ring, device_inner)?;
         }
         if let Some(polled) = &mut self.polled
-            && let Err(error) = install(polled, core)
+            && let Err(error) = install(polled, device_inner)
         {
             // Free its index again for the next try.
             if let Some(ring) = &mut self.ring {
-                let _ = ring.remove(core.index().get() as u32);
+                let _ = ring.remove(device_inner.index().get() as u32);
             }
             return Err(error);
         }
