@@ -31,33 +31,33 @@ macro_rules! counters {
 
 counters! {
     /// Reads that went out as one request, without a task.
-    FastPathTaken = "direct.simple.taken",
+    FastPathTaken = "direct.fast_path.taken",
     /// Not on the fast path: the switch is off.
-    FastPathOff = "direct.simple.refused.switched_off",
+    FastPathOff = "direct.fast_path.refused.switched_off",
     /// Not on the fast path: empty, or longer than a block.
-    FastPathLength = "direct.simple.refused.length",
+    FastPathLength = "direct.fast_path.refused.length",
     /// Not on the fast path: offset, length or memory is not aligned for the device.
-    FastPathAlignment = "direct.simple.refused.alignment",
+    FastPathAlignment = "direct.fast_path.refused.alignment",
     /// Not on the fast path: not within the file's size.
-    FastPathSize = "direct.simple.refused.size",
+    FastPathSize = "direct.fast_path.refused.size",
     /// Not on the fast path: not within one written extent.
-    FastPathExtent = "direct.simple.refused.extent",
+    FastPathExtent = "direct.fast_path.refused.extent",
     /// Not on the fast path: the file's access time is due for an update.
-    FastPathAtime = "direct.simple.refused.times",
+    FastPathAtime = "direct.fast_path.refused.atime",
     /// Not on the fast path: the page cache has dirty folios of the file.
-    FastPathDirty = "direct.simple.refused.unsaved",
+    FastPathDirty = "direct.fast_path.refused.dirty",
     /// Not on the fast path: several buffers.
-    FastPathVectored = "direct.simple.refused.pieces",
+    FastPathVectored = "direct.fast_path.refused.vectored",
     /// Not on the fast path: the operation has a deadline.
-    FastPathDeadline = "direct.simple.refused.deadline",
+    FastPathDeadline = "direct.fast_path.refused.deadline",
     /// Not on the fast path: no free slot in the queue.
-    FastPathQueueFull = "direct.simple.refused.queue_full",
+    FastPathQueueFull = "direct.fast_path.refused.queue_full",
     /// Operations on the slow path, as a task.
-    SlowPath = "direct.general",
+    SlowPath = "direct.slow_path",
     /// Reads and writes through a bounce buffer, for alignment.
     Bounced = "direct.bounced",
     /// Writes of whole blocks under the writer bias, without a lock.
-    WriteUnlocked = "direct.write.shared",
+    WriteUnlocked = "direct.write.unlocked",
     /// Atomic writes of a range, out of place.
     WriteAtomic = "direct.write.atomic",
     /// Overwrites that took a range lock, because another writer excluded them.
@@ -69,11 +69,11 @@ counters! {
     /// Appends. They exclude other writers, because they write where the file ends.
     WriteAppend = "direct.write.exclusive.append",
     /// Changes of a file's size, which exclude all writers.
-    WriteResize = "direct.write.exclusive.size",
+    WriteResize = "direct.write.exclusive.resize",
     /// Changes of a file's space (preallocate, punch, zero, discard), which exclude all writers.
-    WriteFallocate = "direct.write.exclusive.space",
+    WriteFallocate = "direct.write.exclusive.fallocate",
     /// Writes that first stripped privileges: set-ID bits, capabilities.
-    WriteStripPrivileges = "direct.write.exclusive.rights",
+    WriteStripPrivileges = "direct.write.exclusive.strip_privileges",
     /// Writes that took the file's exclusive lock because `direct.write_lock=exclusive`.
     WriteAlways = "direct.write.exclusive.always",
     /// Reads that found all their folios in the page cache.
@@ -89,7 +89,7 @@ counters! {
     /// Folios that readahead filled.
     CacheReadahead = "buffered.readahead",
     /// Reads that bypassed the cache, because another reactor's fill took too long.
-    CacheWaitTimeout = "buffered.late",
+    CacheWaitTimeout = "buffered.wait.timeout",
     /// Reads that bypassed the cache, because it had no room.
     CacheBypassed = "buffered.bypassed",
     /// Folios that writes made dirty.
@@ -113,7 +113,7 @@ counters! {
     /// Operations from threads without a reactor.
     Remote = "reactor.remote",
     /// Messages received.
-    Messages = "reactor.letters",
+    Messages = "reactor.messages",
     /// Times that the thread went to sleep.
     Sleeps = "reactor.sleeps",
     /// Transfers that named their file by registered index.

@@ -83,7 +83,7 @@ fn simple_read() -> Result<Experiment, Error> {
         keys: reads(),
         cases: vec![at_depth(1), at_depth(32), at_depth(128)],
         kernel_engine: EngineKind::Fio,
-        counters: &["direct.simple", "direct.general"],
+        counters: &["direct.fast_path", "direct.slow_path"],
     })
 }
 
@@ -138,7 +138,7 @@ fn parallel_write() -> Result<Experiment, Error> {
         keys,
         cases: vec![at_depth(64)],
         kernel_engine: EngineKind::Fio,
-        counters: &["direct.write.shared", "direct.write.range_locked", "direct.write.exclusive"],
+        counters: &["direct.write.unlocked", "direct.write.range_locked", "direct.write.exclusive"],
     })
 }
 

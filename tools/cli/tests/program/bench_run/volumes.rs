@@ -106,15 +106,18 @@ fn reads_take_the_fast_path_and_refusals_are_counted_by_reason() {
     let report = report(folder.path(), "job.fio");
     let jobs = report["jobs"].as_array().unwrap();
     for (job, reason) in jobs[1..3].iter().zip(["length", "switched_off"]) {
-        let refused = format!("direct.simple.refused.{reason}");
+        let refused = format!("direct.fast_path.refused.{reason}");
         assert_eq!(counter(job, &refused), job["read"]["total_ios"].as_u64().unwrap());
-        assert_eq!(counter(job, "direct.simple.taken"), 0);
+        assert_eq!(counter(job, "direct.fast_path.taken"), 0);
     }
     for job in [&jobs[0], &jobs[3]] {
-        assert_eq!(counter(job, "direct.simple.taken"), job["read"]["total_ios"].as_u64().unwrap());
+        assert_eq!(
+            counter(job, "direct.fast_path.taken"),
+            job["read"]["total_ios"].as_u64().unwrap()
+        );
     }
     // Overwrites in place do not exclude each other.
-    assert_eq!(counter(&jobs[3], "direct.write.shared"), jobs[3]["write"]["total_ios"]);
+    assert_eq!(counter(&jobs[3], "direct.write.unlocked"), jobs[3]["write"]["total_ios"]);
 }
 
 #[test]
@@ -223,8 +226,8 @@ fn an_experiment_compares_a_file_with_the_raw_volume() {
     for case in simple["cases"].as_array().unwrap() {
         assert!(case["control"]["iops"].as_f64().unwrap() > 0.0, "{case}");
     }
-    assert!(counter_of(&simple, "a", "direct.simple.refused.switched_off") > 0);
-    assert!(counter_of(&simple, "b", "direct.simple.taken") > 0);
+    assert!(counter_of(&simple, "a", "direct.fast_path.refused.switched_off") > 0);
+    assert!(counter_of(&simple, "b", "direct.fast_path.taken") > 0);
     assert!(contents(here) == before, "reads wrote something");
     // The sides that would write to the raw volume are skipped.
     let writes = ["bench", "experiment", "completion", "--overwrite"];
@@ -315,7 +318,7 @@ fn an_experiment_prints_counters_that_are_zero_too() {
         printed.lines().find_map(|line| line.strip_prefix(&begin)).unwrap().to_owned()
     };
     let begin =
-        "direct.write.shared 0, direct.write.range_locked 0, direct.write.exclusive.always ";
+        "direct.write.unlocked 0, direct.write.range_locked 0, direct.write.exclusive.always ";
     assert!(counted("one lock").starts_with(begin), "{printed}");
     let end = ", direct.write.range_locked 0, direct.write.exclusive 0";
     assert!(counted("side by side").ends_with(end), "{printed}");
