@@ -1,6 +1,6 @@
 //! Blocks for files: allocated, reserved, swapped and freed.
 //!
-//! 1. A write that does not lie in one written extent calls `Shared::allocate`. Holes get blocks near the
+//! 1. A write that does not lie in one written extent calls `VolumeShared::allocate`. Holes get blocks near the
 //!    file's last ones, or in a region of the file's own, as unwritten extents. The map is a persistent tree, and
 //!    readers have snapshots of it.
 //! 2. If too few blocks are free the caller waits, at most a second, for a commit or for quiescence, and tries
@@ -23,16 +23,16 @@ use uringfs_reactor::quiescence;
 
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Access, BatchSize, EXTENTS_PER_STEP, Reserve};
-use crate::core::state::{COMMIT_THRESHOLD_RECORDS, Shared, VolumeState, read_region};
+use crate::core::state::{COMMIT_THRESHOLD_RECORDS, VolumeShared, VolumeState, read_region};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{ReadResults, Retry};
 use crate::open_file::open_file::OpenFile;
 use crate::space::allocator::AllocationRequest;
 use crate::space::extent::{Extent, ExtentState};
 
-impl Shared {
+impl VolumeShared {
     /// Allocates blocks for every hole in a range, or returns what to wait for. Consumes the reservation as it
-    /// allocates. Does nothing if the file was truncated to zero since `begun`.
+    /// allocates. Does nothing if the file was truncated to zero since `generation`.
     ///
     /// # Errors
     /// ENOSPC when no more blocks can become free; EROFS; errors of the catalog.
@@ -41,14 +41,14 @@ impl Shared {
         file: &Arc<OpenFile>,
         blocks: Range<u64>,
         reservation: &mut SpaceReservation,
-        begun: TruncateGeneration,
+        generation: TruncateGeneration,
     ) -> Result<AllocOutcome, Errno> {
         if self.access == Access::ReadOnly {
             return Err(Errno::ROFS);
         }
         let attempt = {
             let state = &mut *self.state.lock();
-            match file.generation() == begun {
+            match file.generation() == generation {
                 true => self.try_allocate(state, file, blocks, reservation),
                 // The file was truncated meanwhile: the writer finds that out by the generation.
                 false => Ok(AllocOutcome::Ready(())),
@@ -115,7 +115,7 @@ impl Shared {
             let wanted: u64 = holes.iter().map(|hole| hole.end - hole.start).sum();
             let promised = wanted.min(reservation.bytes() / BLOCK);
             let keep_free = match promised {
-                0 => state.reserved_size(),
+                0 => state.delayed_size(),
                 // The catalog's pages were reserved for this.
                 _ => BatchSize::for_delayed_extents(state.allocator.space().delayed - promised),
             };
@@ -160,7 +160,7 @@ impl Shared {
     ) -> Result<Option<AllocOutcome<T>>, Retry> {
         // First, because it preallocates blocks for the catalog.
         let records = BatchSize::for_files(1, extents);
-        state.require_catalog_room(records, keep_free, Reserve::Keep, &ReadResults::default())?;
+        state.catalog_room_or_retry(records, keep_free, Reserve::Keep, &ReadResults::default())?;
         if state.available() + promised < blocks {
             state.release_quiescent(&self.device);
             if state.available() + promised < blocks {
@@ -174,7 +174,7 @@ impl Shared {
     ///
     /// # Errors
     /// As [`Self::allocate`].
-    pub(crate) fn reserve_out_of_place(
+    pub(crate) fn allocate_out_of_place(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         blocks: Range<u64>,
@@ -182,18 +182,18 @@ impl Shared {
         if self.access == Access::ReadOnly {
             return Err(Errno::ROFS);
         }
-        let attempt = self.try_reserve_out_of_place(&mut self.state.lock(), file, blocks);
+        let attempt = self.try_allocate_out_of_place(&mut self.state.lock(), file, blocks);
         self.outcome(attempt)
     }
 
-    fn try_reserve_out_of_place(
+    fn try_allocate_out_of_place(
         self: &Arc<Self>,
         state: &mut VolumeState,
         file: &OpenFile,
         blocks: Range<u64>,
     ) -> Result<AllocOutcome<OutOfPlaceExtents>, Retry> {
         let wanted = blocks.end - blocks.start;
-        let keep_free = state.reserved_size();
+        let keep_free = state.delayed_size();
         if let Some(wait) = self.ensure_space(state, wanted, keep_free, wanted, 0)? {
             return Ok(wait);
         }
@@ -203,7 +203,7 @@ impl Shared {
             // A commit counts the blocks as free until an extent names them.
             allocator.free(extent.run(), |region| read_region(overlay, region))?;
         }
-        state.out_of_place += wanted;
+        state.out_of_place_blocks += wanted;
         let pieces = allocated.iter().map(|extent| FileExtent {
             offset: extent.offset * BLOCK,
             address: extent.start * BLOCK,
@@ -213,7 +213,7 @@ impl Shared {
         let release = move |pieces: Vec<FileExtent>| {
             let state = &mut *shared.state.lock();
             for piece in &pieces {
-                state.out_of_place -= piece.length / BLOCK;
+                state.out_of_place_blocks -= piece.length / BLOCK;
                 state.allocator.release(written_extent(piece).run());
             }
         };
@@ -229,9 +229,10 @@ impl Shared {
         file: &Arc<OpenFile>,
         bytes: Range<u64>,
         new_blocks: &mut Option<OutOfPlaceExtents>,
-        begun: TruncateGeneration,
+        generation: TruncateGeneration,
     ) -> Result<AllocOutcome, Errno> {
-        let attempt = self.try_swap_extents(&mut self.state.lock(), file, bytes, new_blocks, begun);
+        let attempt =
+            self.try_swap_extents(&mut self.state.lock(), file, bytes, new_blocks, generation);
         self.outcome(attempt)
     }
 
@@ -241,13 +242,13 @@ impl Shared {
         file: &Arc<OpenFile>,
         bytes: Range<u64>,
         new_blocks: &mut Option<OutOfPlaceExtents>,
-        begun: TruncateGeneration,
+        generation: TruncateGeneration,
     ) -> Result<AllocOutcome, Retry> {
         // Plus the remainders on both sides.
         let extents = new_blocks.as_ref().map_or(0, |reserved| reserved.extents().len()) + 2;
-        let (records, keep_free) = (BatchSize::for_files(1, extents as u64), state.reserved_size());
-        state.require_catalog_room(records, keep_free, Reserve::Keep, &ReadResults::default())?;
-        if file.generation() != begun {
+        let (records, keep_free) = (BatchSize::for_files(1, extents as u64), state.delayed_size());
+        state.catalog_room_or_retry(records, keep_free, Reserve::Keep, &ReadResults::default())?;
+        if file.generation() != generation {
             return Ok(AllocOutcome::Ready(()));
         }
         let replacements: Vec<Extent> = new_blocks
@@ -257,7 +258,7 @@ impl Shared {
             .map(written_extent)
             .collect();
         for extent in &replacements {
-            state.out_of_place -= extent.length;
+            state.out_of_place_blocks -= extent.length;
             state.allocator.cancel_free(extent.run());
         }
         let freed = file.swap_extents(&replacements, bytes.end);
@@ -307,7 +308,7 @@ impl Shared {
     }
 
     /// Punches a hole of whole blocks.
-    pub(crate) fn remove(&self, file: &Arc<OpenFile>, blocks: Range<u64>) {
+    pub(crate) fn punch_hole(&self, file: &Arc<OpenFile>, blocks: Range<u64>) {
         self.free_extents(file, |file| file.remove(blocks));
     }
 
@@ -432,7 +433,7 @@ impl VolumeState {
     /// Blocks that files have freed and that are not allocatable yet.
     pub(crate) fn pending_blocks(&self) -> u64 {
         let to_free: u64 = self.to_free.iter().map(|run| run.length).sum();
-        self.allocator.space().pending - self.out_of_place + to_free
+        self.allocator.space().pending - self.out_of_place_blocks + to_free
     }
 
     /// Blocks that become allocatable when reads in flight have ended.
@@ -472,9 +473,9 @@ mod tests {
         let Ok(AllocOutcome::Ready(mut reservation)) = shared.reserve_space(8 * BLOCK) else {
             panic!("no room")
         };
-        let begun = open.generation();
+        let generation = open.generation();
         shared.truncate_to_zero(&open);
-        let prepared = shared.allocate(&open, 0..8, &mut reservation, begun);
+        let prepared = shared.allocate(&open, 0..8, &mut reservation, generation);
         assert!(matches!(prepared, Ok(AllocOutcome::Ready(()))) && open.is_empty());
         drop(reservation);
         assert_eq!(space(), before);

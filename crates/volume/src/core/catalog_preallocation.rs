@@ -29,7 +29,7 @@ impl VolumeState {
     ///
     /// # Errors
     /// `NoSpace`, when the catalog is too small and cannot grow enough.
-    pub(crate) fn require_catalog_room(
+    pub(crate) fn catalog_room_or_retry(
         &mut self,
         more: BatchSize,
         keep_free: BatchSize,
@@ -39,8 +39,8 @@ impl VolumeState {
         if more == BatchSize::default() {
             return Ok(());
         }
-        let has_room = self.reserve_catalog_room(more + keep_free, reserve)?;
-        if has_room && self.overlay.waiting_size().changes < MAX_UNCOMMITTED_RECORDS {
+        let has_room = self.preallocate_room(more + keep_free, reserve)?;
+        if has_room && self.overlay.current_size().changes < MAX_UNCOMMITTED_RECORDS {
             return Ok(());
         }
         let uncommitted =
@@ -60,7 +60,7 @@ impl VolumeState {
     }
 
     /// True if the next commits have room for the uncommitted changes and for `more`. Preallocates what is missing.
-    pub(crate) fn reserve_catalog_room(
+    pub(crate) fn preallocate_room(
         &mut self,
         more: BatchSize,
         reserve: Reserve,
@@ -71,7 +71,7 @@ impl VolumeState {
     }
 
     /// The room that the catalog keeps for delayed allocation: what redeeming all reservations takes.
-    pub(crate) fn reserved_size(&self) -> BatchSize {
+    pub(crate) fn delayed_size(&self) -> BatchSize {
         BatchSize::for_delayed_blocks(self.allocator.space().delayed)
     }
 

@@ -11,14 +11,14 @@ use crate::core::blocking::{WaitMode, run_blocking};
 use crate::core::catalog_preallocation::Prealloc;
 use crate::core::group_commit::{CommitError, GroupCommit};
 use crate::core::state::{
-    BLOCKS_KEY, COMMIT_THRESHOLD_RECORDS, NEXT_INODE_KEY, SUPERBLOCK_KEY, Shared, VolumeState,
-    encode_region, read_region, validated_extent,
+    BLOCKS_KEY, COMMIT_THRESHOLD_RECORDS, NEXT_INODE_KEY, SUPERBLOCK_KEY, VolumeShared,
+    VolumeState, encode_region, read_region, validated_extent,
 };
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{Orphan, ReadResults, Retry};
 use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{Inode, InodeNumber};
-use crate::records::overlay::ChangeSet;
+use crate::records::overlay::{ChangeSet, NO_COMMIT};
 
 /// The share of the closed orphans that a commit has reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,17 +33,17 @@ struct CommitSet {
     changes: Arc<ChangeSet>,
     /// Blocks that no file uses any more.
     freed: Vec<Run>,
-    for_catalog: Vec<Run>,
+    catalog_growth: Vec<Run>,
     /// The changes go into the catalog's pages, together with all log records.
-    is_checkpoint: bool,
+    must_checkpoint: bool,
 }
 
-impl Shared {
+impl VolumeShared {
     /// Makes all changes durable: file data first, then the metadata that refer to them.
     pub(crate) fn commit(self: &Arc<Self>, group_commit: &GroupCommit) -> Result<(), CommitError> {
         let reclaimed = self.reclaim_orphans()?;
         self.load_regions_to_free()?;
-        let CommitSet { changes, freed, for_catalog, is_checkpoint } = loop {
+        let CommitSet { changes, freed, catalog_growth, must_checkpoint } = loop {
             self.grow()?;
             self.preallocate()?;
             let taken = run_blocking(self.with_retries(WaitMode::Blocking, |state, results| {
@@ -54,14 +54,14 @@ impl Shared {
             }
         };
         self.blocks.flush().map_err(|errno| Error::io("flushing file data", errno))?;
-        self.extend_catalog(&for_catalog)?;
+        self.extend_catalog(&catalog_growth)?;
         let mut batch = changes.to_batch();
-        if !for_catalog.is_empty() {
+        if !catalog_growth.is_empty() {
             let superblock = self.state.lock().superblock.clone();
             batch.put(Key::State(SUPERBLOCK_KEY), &superblock.identity(superblock.generation));
         }
         batch.set_reserve(Reserve::Use);
-        let is_logged = !is_checkpoint && self.catalog.append_to_log(&batch)?;
+        let is_logged = !must_checkpoint && self.catalog.append_to_log(&batch)?;
         let committed = if is_logged { Ok(()) } else { self.catalog.checkpoint(&batch) };
         let room = if is_logged { None } else { Some(self.catalog.page_budget()?) };
         {
@@ -75,7 +75,7 @@ impl Shared {
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
                     state.overlay.undo_commit();
                     state.freed.extend(freed);
-                    return Err(CommitError::Refused(error.errno()));
+                    return Err(CommitError::CatalogFull(error.errno()));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -97,7 +97,7 @@ impl Shared {
         let (closed, before) = {
             let state = &mut *self.state.lock();
             state.is_reclaiming = true;
-            (state.take_closed_orphans(), state.overlay.waiting_size().changes)
+            (state.take_closed_orphans(), state.overlay.current_size().changes)
         };
         let reclaimed = self.reclaim_each(closed, before);
         self.state.lock().is_reclaiming = false;
@@ -152,7 +152,7 @@ impl Shared {
         }
     }
 
-    /// Reclaims an orphan: its extents, its extended attributes, then its inode, a batch of records at a time. Large
+    /// Reclaims an orphan: its extents, its extended attributes, then its inode, a chunk of records at a time. Large
     /// ones take several commits: while a record is left, the orphan is found again after a crash. `before` is the
     /// number of uncommitted changes from before the first orphan.
     fn reclaim(self: &Arc<Self>, Orphan(number): Orphan, before: u64) -> Result<Reclaimed, Error> {
@@ -163,7 +163,7 @@ impl Shared {
                     return Ok(Reclaimed::Partial);
                 }
                 next = run_blocking(self.with_retries(WaitMode::Blocking, |state, results| {
-                    state.reclaim_batch(table, number, from.clone(), results)
+                    state.reclaim_chunk(table, number, from.clone(), results)
                 }))?;
             }
         }
@@ -179,8 +179,8 @@ impl Shared {
     /// True if the next commit has room to reclaim more. It always reclaims something, so that there is progress.
     fn can_reclaim_more(self: &Arc<Self>, before: u64) -> Result<bool, Error> {
         run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
-            let waiting = state.overlay.waiting_size().changes;
-            let has_room = state.reserve_catalog_room(state.reserved_size(), Reserve::Use)?;
+            let waiting = state.overlay.current_size().changes;
+            let has_room = state.preallocate_room(state.delayed_size(), Reserve::Use)?;
             Ok(waiting <= before || waiting < COMMIT_THRESHOLD_RECORDS && has_room)
         }))
     }
@@ -190,7 +190,7 @@ impl Shared {
     fn preallocate(self: &Arc<Self>) -> Result<(), Error> {
         run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
             let wanted =
-                self.catalog.wanted_blocks(state.overlay.waiting_size() + state.uncollected_size());
+                self.catalog.wanted_blocks(state.overlay.current_size() + state.uncollected_size());
             state.preallocate_for_catalog(wanted, Prealloc::BestEffort).map(drop)
         }))
     }
@@ -267,7 +267,7 @@ impl VolumeState {
         }
         for (number, error) in lost {
             if let Some(file) = self.dirty.remove(&number) {
-                file.take_changes(&mut ChangeSet::default(), 0);
+                file.take_changes(&mut ChangeSet::default(), NO_COMMIT);
             }
             self.warnings
                 .push(error.context(format!("changes of inode {} are lost", number.0)).to_string());
@@ -299,30 +299,30 @@ impl VolumeState {
         for changed in self.allocator.take_changed() {
             changes.put(Key::Region(changed.index), encode_region(&changed));
         }
-        self.first_new = self.next_inode;
+        self.first_uncommitted_inode = self.next_inode;
         changes.put(Key::State(NEXT_INODE_KEY), self.next_inode.to_be_bytes().to_vec());
         self.overlay.apply(changes);
         // In one commit with the records of the regions, which count these blocks as allocated.
-        let for_catalog = self.preallocated.begin_commit();
+        let catalog_growth = self.preallocated.begin_commit();
         let (changes, freed) = (self.overlay.begin_commit(), std::mem::take(&mut self.freed));
         // Free pages must suffice for the logged changes plus this commit.
         let has_room = self.catalog_room.blocks_missing_for(changes.size(), Reserve::Keep) == 0;
-        let is_checkpoint =
-            std::mem::take(&mut self.wants_checkpoint) || !has_room || !for_catalog.is_empty();
-        Ok(Some(CommitSet { changes, freed, for_catalog, is_checkpoint }))
+        let must_checkpoint =
+            std::mem::take(&mut self.wants_checkpoint) || !has_room || !catalog_growth.is_empty();
+        Ok(Some(CommitSet { changes, freed, catalog_growth, must_checkpoint }))
     }
 
     /// Takes the orphans that no handle has open, and moves their uncommitted changes into the overlay.
     fn take_closed_orphans(&mut self) -> Vec<Orphan> {
         let mut changes = ChangeSet::default();
         for Orphan(number) in &self.orphans {
-            // An abandoned file changes no more, though its last holder may still be there.
-            let is_abandoned = !self.open.contains_key(number);
-            let is_closed = |file: &Arc<OpenFile>| is_abandoned || Arc::strong_count(file) == 1;
+            // A retired file changes no more, though its last holder may still be there.
+            let is_retired = !self.open.contains_key(number);
+            let is_closed = |file: &Arc<OpenFile>| is_retired || Arc::strong_count(file) == 1;
             if self.dirty.get(number).is_some_and(is_closed)
                 && let Some(file) = self.dirty.remove(number)
             {
-                file.take_changes(&mut changes, 0);
+                file.take_changes(&mut changes, NO_COMMIT);
             }
         }
         self.overlay.apply(changes);
@@ -333,16 +333,16 @@ impl VolumeState {
         closed
     }
 
-    /// Deletes a batch of an orphan's records from a key on, and queues their blocks to be freed. Returns the key
+    /// Deletes a chunk of an orphan's records from a key on, and queues their blocks to be freed. Returns the key
     /// where more may follow.
-    fn reclaim_batch(
+    fn reclaim_chunk(
         &mut self,
         table: Table,
         number: InodeNumber,
         from: Vec<u8>,
         results: &ReadResults,
     ) -> Result<Option<Vec<u8>>, Retry> {
-        let (records, next) = self.transaction(results).batch(table, number, from)?;
+        let (records, next) = self.transaction(results).chunk(table, number, from)?;
         let (mut changes, mut runs) = (ChangeSet::default(), Vec::new());
         for record in records {
             if table == Table::Extents {
@@ -373,13 +373,13 @@ mod tests {
     use crate::check::CheckOptions;
     use crate::namespace::open_options::OpenOptions;
     use crate::namespace::path::Follow;
-    use crate::namespace::transaction::BATCH;
+    use crate::namespace::transaction::CHUNK_RECORDS;
     use crate::volume::format::FormatOptions;
     use crate::volume::volume::Volume;
     use uringfs_file::WriteOrigin;
 
     #[test]
-    fn an_abandoned_file_frees_its_blocks_while_still_referenced() {
+    fn a_retired_file_frees_its_blocks_while_still_referenced() {
         let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
@@ -390,7 +390,7 @@ mod tests {
         let held = volume.shared.state.lock().dirty.values().next().unwrap().clone();
         volume.remove("/f").unwrap();
         drop(file);
-        assert!(volume.shared.abandon(&held));
+        assert!(volume.shared.retire_if_unlinked(&held));
         volume.sync().unwrap();
         assert_eq!(volume.flaws(), [""; 0]);
         drop((held, volume));
@@ -412,7 +412,7 @@ mod tests {
         let before = blocks_of(&volume);
         let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
         let file = volume.open("/f", create).unwrap();
-        let extents = COMMIT_THRESHOLD_RECORDS + 10 * BATCH as u64;
+        let extents = COMMIT_THRESHOLD_RECORDS + 10 * CHUNK_RECORDS as u64;
         reactor.block_on(file.allocate(0, extents * BLOCK, Length::Extend)).unwrap();
         // Written and unwritten blocks alternate, so that each is an extent.
         let mut buffer = Buffer::copy_of(&[7; BLOCK as usize]);
@@ -425,8 +425,8 @@ mod tests {
         drop(file);
         volume.remove("/f").unwrap();
         assert_eq!(volume.shared.reclaim_orphans().unwrap(), Reclaimed::Partial);
-        let waiting = volume.shared.state.lock().overlay.waiting_size().changes;
-        assert!(waiting <= COMMIT_THRESHOLD_RECORDS + 2 * BATCH as u64, "{waiting}");
+        let waiting = volume.shared.state.lock().overlay.current_size().changes;
+        assert!(waiting <= COMMIT_THRESHOLD_RECORDS + 2 * CHUNK_RECORDS as u64, "{waiting}");
         drop(volume);
         let volume = open();
         assert_eq!((blocks_of(&volume), volume.flaws()), (before, Vec::new()));

@@ -27,7 +27,7 @@ pub(crate) struct GroupCommit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommitError {
     /// The catalog was full: nothing changed, and the next commit may succeed.
-    Refused(Errno),
+    CatalogFull(Errno),
     /// The state on the device is unknown.
     Stopped,
 }
@@ -45,8 +45,8 @@ struct GroupCommitState {
     /// The last commit that has begun: later changes go into the next.
     begun: CommitNumber,
     /// The last commit that has succeeded.
-    ended: CommitNumber,
-    /// The last commit that was refused, and why. The next commit holds its changes.
+    durable: CommitNumber,
+    /// The last commit for which the catalog was full, and the error. The next commit holds its changes.
     refused: Option<(CommitNumber, Errno)>,
     /// A commit has failed: no later change becomes durable.
     has_failed: bool,
@@ -89,7 +89,7 @@ impl GroupCommit {
         match state.refused {
             // Its waiter gets the error.
             _ if state.has_failed => Some(CommitNumber::MAX),
-            _ if state.ended >= number => None,
+            _ if state.durable >= number => None,
             Some((refused, _)) if refused >= number => Some(state.begun + 1),
             _ => Some(number),
         }
@@ -165,7 +165,7 @@ impl GroupCommit {
             if last || state.has_failed {
                 return match state.refused {
                     _ if state.has_failed => Err(Errno::IO),
-                    Some((refused, errno)) if refused > state.ended => Err(errno),
+                    Some((refused, errno)) if refused > state.durable => Err(errno),
                     _ => Ok(()),
                 };
             }
@@ -174,9 +174,9 @@ impl GroupCommit {
             state = self.state.lock();
             match outcome {
                 // Unless a flush failed elsewhere meanwhile.
-                Ok(()) if !state.has_failed => state.ended = state.begun,
+                Ok(()) if !state.has_failed => state.durable = state.begun,
                 Ok(()) => {}
-                Err(CommitError::Refused(errno)) => state.refused = Some((state.begun, errno)),
+                Err(CommitError::CatalogFull(errno)) => state.refused = Some((state.begun, errno)),
                 Err(CommitError::Stopped) => state.has_failed = true,
             }
             let done = if state.has_failed { CommitNumber::MAX } else { state.begun };
@@ -209,7 +209,7 @@ impl GroupCommit {
 impl GroupCommitState {
     fn outcome(&self, number: CommitNumber) -> Option<Result<(), Errno>> {
         match self.refused {
-            _ if self.ended >= number => Some(Ok(())),
+            _ if self.durable >= number => Some(Ok(())),
             _ if self.has_failed => Some(Err(Errno::IO)),
             Some((refused, errno)) if refused >= number => Some(Err(errno)),
             _ => None,
@@ -329,7 +329,7 @@ mod tests {
             move |group_commit| {
                 group_commit.begin();
                 left -= 1;
-                if left > 0 { Err(CommitError::Refused(Errno::NOSPC)) } else { Ok(()) }
+                if left > 0 { Err(CommitError::CatalogFull(Errno::NOSPC)) } else { Ok(()) }
             },
             drop,
         );
@@ -346,7 +346,7 @@ mod tests {
     fn a_failed_last_commit_is_reported_without_a_waiter() {
         for (outcome, expected) in [
             (Ok(()), None),
-            (Err(CommitError::Refused(Errno::NOSPC)), Some(Errno::NOSPC)),
+            (Err(CommitError::CatalogFull(Errno::NOSPC)), Some(Errno::NOSPC)),
             (Err(CommitError::Stopped), Some(Errno::IO)),
         ] {
             let (sender, receiver) = channel();

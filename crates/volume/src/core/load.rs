@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use crate::catalog::Table;
 use crate::core::blocking::WaitMode;
-use crate::core::state::{Shared, VolumeState, validated_extent};
+use crate::core::state::{VolumeShared, VolumeState, validated_extent};
 use crate::error::Error;
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::open_file::open_file::OpenFile;
@@ -15,7 +15,7 @@ use crate::records::overlay::CommitNumber;
 use crate::space::extent_map::ExtentMap;
 use crate::space::system_zone::SystemZone;
 
-impl Shared {
+impl VolumeShared {
     /// Opens the file that `find` returns, in the same transaction: a file found by its name still has it when it
     /// is open.
     pub(crate) async fn open(
@@ -24,12 +24,12 @@ impl Shared {
         mut find: impl FnMut(&mut Transaction<'_>) -> Result<InodeNumber, Retry>,
     ) -> Result<Arc<OpenFile>, Error> {
         self.with_retries(mode, |state, results| {
-            let (total_blocks, taken_by) =
+            let (total_blocks, last_commit) =
                 (state.superblock.total_blocks, self.group_commit.next() - 1);
             let zone = state.system_zone.clone();
-            let open = self.try_transaction(state, results, |records| {
-                let number = find(records)?;
-                records.open_file(number, total_blocks, &zone, taken_by)
+            let open = self.try_transaction(state, results, |transaction| {
+                let number = find(transaction)?;
+                transaction.open_file(number, total_blocks, &zone, last_commit)
             })?;
             state.register_open(&open);
             Ok(open)
@@ -51,7 +51,7 @@ impl VolumeState {
 }
 
 impl Transaction<'_> {
-    /// Loads a regular file with its extent map. `taken_by` is the last commit that may hold changes of it.
+    /// Loads a regular file with its extent map. `last_commit` is the last commit that may hold changes of it.
     ///
     /// # Errors
     /// EISDIR, ENXIO; errors of the catalog.
@@ -60,7 +60,7 @@ impl Transaction<'_> {
         number: InodeNumber,
         total_blocks: u64,
         zone: &SystemZone,
-        taken_by: CommitNumber,
+        last_commit: CommitNumber,
     ) -> Result<Arc<OpenFile>, Retry> {
         let of_file = |error: Error| Retry::from(error.context(format!("inode {}", number.0)));
         let inode = self.inode(number)?;
@@ -84,6 +84,6 @@ impl Transaction<'_> {
             map.push(extent).map_err(|flaw| of_file(Error::damaged(flaw.to_string())))?;
         }
         let has_capability = self.has_capability(number)?;
-        Ok(Arc::new(OpenFile::new(number, map, &inode, has_capability, taken_by)))
+        Ok(Arc::new(OpenFile::new(number, map, &inode, has_capability, last_commit)))
     }
 }

@@ -19,7 +19,7 @@ pub(crate) mod catalog_preallocation;
 pub(crate) mod state;
 
 // Blocks that are preallocated for the catalog.
-pub(crate) mod catalog_blocks;
+pub(crate) mod preallocated;
 
 // Errors of the device and of the metadata, as events.
 pub(crate) mod events;

@@ -13,10 +13,10 @@ use uringfs_file::CommitFuture;
 
 use crate::catalog::{MAX_RECORDS, Record, Table};
 use crate::core::blocking::WaitMode;
-use crate::core::state::{COMMIT_THRESHOLD_RECORDS, Shared, VolumeState};
+use crate::core::state::{COMMIT_THRESHOLD_RECORDS, VolumeShared, VolumeState};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{
-    BATCH, ReadRequest, ReadResult, ReadResults, Retry, Transaction,
+    CHUNK_RECORDS, ReadRequest, ReadResult, ReadResults, Retry, Transaction,
 };
 use crate::records::inode::InodeNumber;
 use crate::records::overlay::{ChangeSet, RangeWatch};
@@ -28,10 +28,10 @@ const MAX_COMMIT_WAITS: u32 = 3;
 enum CatalogRead {
     Record(Option<Vec<u8>>),
     /// Records, and the key where more may follow.
-    Batch(Vec<Record>, Option<Vec<u8>>),
+    Records(Vec<Record>, Option<Vec<u8>>),
 }
 
-impl Shared {
+impl VolumeShared {
     /// Runs a transaction until it is applied as a whole, or fails and changes nothing.
     pub(crate) async fn run_transaction<T>(
         self: &Arc<Self>,
@@ -50,13 +50,13 @@ impl Shared {
         results: &ReadResults,
         operation: impl FnOnce(&mut Transaction<'_>) -> Result<T, Retry>,
     ) -> Result<T, Retry> {
-        let mut records = state.transaction(results);
-        let done = operation(&mut records)?;
-        let effects = records.effects;
-        let (more, reserve) = (effects.changes.size(), effects.changes.reserve());
-        state.require_catalog_room(more, state.reserved_size(), reserve, results)?;
+        let mut transaction = state.transaction(results);
+        let done = operation(&mut transaction)?;
+        let effects = transaction.effects;
+        let (more, reserve) = (effects.changes.size(), effects.changes.reserve_policy());
+        state.catalog_room_or_retry(more, state.delayed_size(), reserve, results)?;
         state.apply(effects);
-        if state.overlay.waiting_size().changes > COMMIT_THRESHOLD_RECORDS {
+        if state.overlay.current_size().changes > COMMIT_THRESHOLD_RECORDS {
             self.group_commit.request(self.group_commit.next());
         }
         Ok(done)
@@ -80,10 +80,10 @@ impl Shared {
                 }
             };
             match retry {
-                Retry::Fail(error) => return Err(self.report_corruption(error)),
+                Retry::Fail(error) => return Err(self.report_damage(error)),
                 Retry::NeedsRead(request) => {
                     let loaded = self.load_result(mode, request, &mut results).await;
-                    loaded.map_err(|error| self.report_corruption(error))?;
+                    loaded.map_err(|error| self.report_damage(error))?;
                 }
                 Retry::NeedsCommit => {
                     commits += 1;
@@ -111,7 +111,7 @@ impl Shared {
     }
 
     /// Publishes damage that an operation met. (The device's failures are published where it completes requests.)
-    fn report_corruption(&self, error: Error) -> Error {
+    fn report_damage(&self, error: Error) -> Error {
         if error.kind() == ErrorKind::Damaged {
             self.publisher.publish_damage(&error.to_string());
         }
@@ -145,8 +145,8 @@ impl Shared {
         };
         match read? {
             CatalogRead::Record(value) => self.state.lock().overlay.insert_read(&watch, value),
-            CatalogRead::Batch(records, next) => {
-                results.batches.push(ReadResult { request, records, next, watch });
+            CatalogRead::Records(records, next) => {
+                results.reads.push(ReadResult { request, records, next, watch });
             }
         }
         Ok(())
@@ -162,10 +162,10 @@ impl Shared {
             ReadRequest::Record { table, key } => {
                 CatalogRead::Record(self.catalog.record(*table, key)?)
             }
-            ReadRequest::Batch { table, inode, from } => {
+            ReadRequest::Chunk { table, inode, from } => {
                 let mut from = from.clone();
                 loop {
-                    let (records, next) = self.read_batch(*table, *inode, from.clone())?;
+                    let (records, next) = self.read_chunk(*table, *inode, from.clone())?;
                     match next {
                         // All of these are deleted already and not committed: go on with the next ones.
                         Some(next)
@@ -177,7 +177,7 @@ impl Shared {
                         {
                             from = next;
                         }
-                        next => break CatalogRead::Batch(records, next),
+                        next => break CatalogRead::Records(records, next),
                     }
                 }
             }
@@ -190,28 +190,28 @@ impl Shared {
                     all.extend(some);
                     match all.last() {
                         Some((last, _)) if !is_last => from = [&last[..], &[0]].concat(),
-                        _ => break CatalogRead::Batch(all, None),
+                        _ => break CatalogRead::Records(all, None),
                     }
                 }
             }
         })
     }
 
-    /// Reads up to [`BATCH`] records of an inode, and the key where more may follow.
-    fn read_batch(
+    /// Reads up to [`CHUNK_RECORDS`] records of an inode, and the key where more may follow.
+    fn read_chunk(
         &self,
         table: Table,
         inode: InodeNumber,
         from: Vec<u8>,
     ) -> Result<(Vec<Record>, Option<Vec<u8>>), Error> {
-        let found = self.catalog.scan_entries(table, from, Some(inode.0), BATCH)?;
-        let is_full = found.len() == BATCH;
+        let found = self.catalog.scan_entries(table, from, Some(inode.0), CHUNK_RECORDS)?;
+        let is_full = found.len() == CHUNK_RECORDS;
         let mut records: Vec<Record> = Vec::new();
         for record in found {
             match record.value {
                 Ok(value) => records.push((record.key, value)),
                 Err(error) if records.is_empty() => return Err(error.with_key(record.key)),
-                // A damaged record is an error only at the front of a batch.
+                // A damaged record is an error only at the front of a chunk.
                 Err(_) => return Ok((records, Some(record.key))),
             }
         }

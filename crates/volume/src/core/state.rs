@@ -12,10 +12,10 @@ use uringfs_reactor::Epoch;
 
 use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::catalog::{Access, BatchSize, Catalog, Key, PageBudget, Record};
-use crate::core::catalog_blocks::Preallocated;
 use crate::core::device_lock::DeviceLock;
 use crate::core::events::{BlockOwner, OwnerLookup, Publisher, Warnings};
 use crate::core::group_commit::GroupCommit;
+use crate::core::preallocated::Preallocated;
 use crate::error::Error;
 use crate::namespace::transaction::{Orphan, ReadResults, Retry, Transaction, TransactionEffects};
 use crate::open_file::open_file::OpenFile;
@@ -39,7 +39,7 @@ pub(crate) const SUPERBLOCK_KEY: &[u8] = b"superblock";
 pub(crate) const NEXT_INODE_KEY: &[u8] = b"next inode";
 
 /// The parts of a volume that all its clones share.
-pub(crate) struct Shared {
+pub(crate) struct VolumeShared {
     pub(crate) device: Device,
     pub(crate) blocks: BlockIo,
     pub(crate) catalog: Catalog,
@@ -75,14 +75,14 @@ pub(crate) struct VolumeState {
     pub(crate) grow_target: Option<u64>,
     pub(crate) next_inode: u64,
     /// [`Self::next_inode`] when the last commit began: the catalog has no inode from this one on.
-    pub(crate) first_new: u64,
+    pub(crate) first_uncommitted_inode: u64,
     pub(crate) open: HashMap<InodeNumber, Weak<OpenFile>>,
     /// Files with uncommitted extents or sizes; they stay open until a commit takes those.
     pub(crate) dirty: HashMap<InodeNumber, Arc<OpenFile>>,
     /// Inodes without a name that are open or wait for the next commit.
     pub(crate) orphans: Vec<Orphan>,
     /// Blocks of atomic writes in flight. The allocator counts them as pending: after a power cut they are free.
-    pub(crate) out_of_place: u64,
+    pub(crate) out_of_place_blocks: u64,
     /// A commit is reclaiming orphans that it took out of [`Self::orphans`].
     pub(crate) is_reclaiming: bool,
     /// The next commit goes into the catalog's pages, together with all log records: to make room, or because it is
@@ -104,9 +104,9 @@ pub(crate) struct VolumeState {
     pub(crate) warnings: Warnings,
 }
 
-impl Shared {
+impl VolumeShared {
     /// Forgets an open file if it has neither a name nor another handle, so that nothing can find it. True if so.
-    pub(crate) fn abandon(&self, file: &Arc<OpenFile>) -> bool {
+    pub(crate) fn retire_if_unlinked(&self, file: &Arc<OpenFile>) -> bool {
         let state = &mut *self.state.lock();
         let holders = 1 + usize::from(state.dirty.contains_key(&file.number));
         let is_alone = Arc::strong_count(file) == holders;
@@ -118,7 +118,7 @@ impl Shared {
     }
 }
 
-impl OwnerLookup for Shared {
+impl OwnerLookup for VolumeShared {
     fn owner_of(&self, address: u64) -> BlockOwner {
         let block = address / BLOCK;
         let open = {
@@ -150,7 +150,13 @@ impl OwnerLookup for Shared {
 
 impl VolumeState {
     pub(crate) fn transaction<'v>(&'v self, results: &'v ReadResults) -> Transaction<'v> {
-        Transaction::new(&self.overlay, &self.open, results, self.first_new, self.next_inode)
+        Transaction::new(
+            &self.overlay,
+            &self.open,
+            results,
+            self.first_uncommitted_inode,
+            self.next_inode,
+        )
     }
 
     /// Applies the changes of a transaction.

@@ -96,8 +96,8 @@ impl Transaction<'_> {
             from.push(0);
         }
         let records = loop {
-            match self.batch(Table::Names, directory, from)? {
-                // All of this batch was deleted and is not committed: read on.
+            match self.chunk(Table::Names, directory, from)? {
+                // All of this chunk was deleted and is not committed: read on.
                 (records, Some(next)) if records.is_empty() => from = next,
                 (records, _) => break records,
             }

@@ -15,8 +15,8 @@ use crate::records::inode::{Inode, InodeNumber};
 use crate::records::overlay::{ChangeSet, Lookup, Overlay, RangeWatch};
 use crate::space::allocator::InvalidRegion;
 
-/// Records in one read of the catalog.
-pub(crate) const BATCH: usize = 1024;
+/// The most records in a chunk: the part of an inode's records that one read returns.
+pub(crate) const CHUNK_RECORDS: usize = 1024;
 
 /// Why an operation did not succeed. It has changed nothing.
 #[derive(Debug)]
@@ -46,8 +46,8 @@ impl From<InvalidRegion> for Retry {
 pub(crate) enum ReadRequest {
     /// One record.
     Record { table: Table, key: Vec<u8> },
-    /// Up to [`BATCH`] records of an inode, from a key on.
-    Batch { table: Table, inode: InodeNumber, from: Vec<u8> },
+    /// Up to [`CHUNK_RECORDS`] records of an inode, from a key on.
+    Chunk { table: Table, inode: InodeNumber, from: Vec<u8> },
     /// All records of an inode.
     All { table: Table, inode: InodeNumber },
 }
@@ -57,7 +57,7 @@ impl ReadRequest {
     pub(crate) fn keys(&self) -> (Table, Range<Vec<u8>>) {
         match self {
             ReadRequest::Record { table, key } => (*table, key.clone()..[key, &[0][..]].concat()),
-            ReadRequest::Batch { table, inode, from } => (*table, from.clone()..end_of(*inode)),
+            ReadRequest::Chunk { table, inode, from } => (*table, from.clone()..end_of(*inode)),
             ReadRequest::All { table, inode } => {
                 (*table, inode.0.to_be_bytes().into()..end_of(*inode))
             }
@@ -68,7 +68,7 @@ impl ReadRequest {
 /// Records that were read from the catalog for one operation. Single records are in the overlay, for all operations.
 #[derive(Debug, Default)]
 pub(crate) struct ReadResults {
-    pub(crate) batches: Vec<ReadResult>,
+    pub(crate) reads: Vec<ReadResult>,
     /// Decide without another commit: the retry limit is reached, or a commit had no room.
     pub(crate) is_last_try: bool,
 }
@@ -93,7 +93,7 @@ pub(crate) struct Transaction<'v> {
     open: &'v HashMap<InodeNumber, Weak<OpenFile>>,
     results: &'v ReadResults,
     /// The catalog has no inode from this number on.
-    first_new: u64,
+    first_uncommitted_inode: u64,
     pub(crate) effects: TransactionEffects,
 }
 
@@ -113,11 +113,11 @@ impl<'v> Transaction<'v> {
         overlay: &'v Overlay,
         open: &'v HashMap<InodeNumber, Weak<OpenFile>>,
         results: &'v ReadResults,
-        first_new: u64,
+        first_uncommitted_inode: u64,
         next_inode: u64,
     ) -> Transaction<'v> {
         let effects = TransactionEffects { next_inode, ..TransactionEffects::default() };
-        Transaction { overlay, open, results, first_new, effects }
+        Transaction { overlay, open, results, first_uncommitted_inode, effects }
     }
 
     /// The current value of a record.
@@ -134,7 +134,7 @@ impl<'v> Transaction<'v> {
 
     /// True if the inode is newer than the last commit, so that the catalog has no record of it.
     fn is_new(&self, inode: Option<u64>) -> bool {
-        inode.is_some_and(|inode| inode >= self.first_new)
+        inode.is_some_and(|inode| inode >= self.first_uncommitted_inode)
     }
 
     pub(crate) fn put(&mut self, key: Key<'_>, value: Vec<u8>) {
@@ -145,15 +145,15 @@ impl<'v> Transaction<'v> {
         self.effects.changes.delete(key);
     }
 
-    /// A batch of an inode's records from a key on, in order, and the key where more may follow.
-    pub(crate) fn batch(
+    /// A chunk of an inode's records from a key on, in order, and the key where more may follow.
+    pub(crate) fn chunk(
         &self,
         table: Table,
         inode: InodeNumber,
         from: Vec<u8>,
     ) -> Result<(Vec<Record>, Option<Vec<u8>>), Retry> {
-        let found = self.read_result(ReadRequest::Batch { table, inode, from: from.clone() })?;
-        // Changes after the last record belong to the next batch.
+        let found = self.read_result(ReadRequest::Chunk { table, inode, from: from.clone() })?;
+        // Changes after the last record belong to the next chunk.
         let end = found.next.clone().unwrap_or_else(|| end_of(inode));
         Ok((self.with_changes(found, from..end), found.next.clone()))
     }
@@ -174,8 +174,8 @@ impl<'v> Transaction<'v> {
     }
 
     fn read_result(&self, request: ReadRequest) -> Result<&'v ReadResult, Retry> {
-        let mut batches = self.results.batches.iter();
-        batches.find(|result| result.request == request).ok_or(Retry::NeedsRead(request))
+        let mut reads = self.results.reads.iter();
+        reads.find(|result| result.request == request).ok_or(Retry::NeedsRead(request))
     }
 
     /// The inode as its record has it.
@@ -244,7 +244,7 @@ impl Overlay {
     pub(crate) fn cached(&self, table: Table, key: Vec<u8>) -> Result<Option<Vec<u8>>, Retry> {
         match self.get(table, &key) {
             Lookup::Value(value) => Ok(Some(value.to_vec())),
-            Lookup::Deleted => Ok(None),
+            Lookup::Absent => Ok(None),
             Lookup::Unknown => Err(Retry::NeedsRead(ReadRequest::Record { table, key })),
         }
     }

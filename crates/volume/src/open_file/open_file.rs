@@ -96,7 +96,7 @@ struct UncommittedState {
     /// Written blocks were unmapped or made unwritten.
     has_unmapped: bool,
     /// The last commit that took changes.
-    taken_by: CommitNumber,
+    last_commit: CommitNumber,
     /// The next commit takes the changes.
     is_queued: bool,
 }
@@ -104,13 +104,13 @@ struct UncommittedState {
 impl OpenFile {
     /// Opens a file as the catalog has it.
     ///
-    /// `taken_by` is the last commit that may have taken changes, if the file was open before.
+    /// `last_commit` is the last commit that may have taken changes, if the file was open before.
     pub(crate) fn new(
         number: InodeNumber,
         extents: ExtentMap,
         inode: &Inode,
         has_capability: bool,
-        taken_by: CommitNumber,
+        last_commit: CommitNumber,
     ) -> OpenFile {
         let written = extents.iter().filter(|extent| extent.state == ExtentState::Written);
         let largest = written.max_by_key(|extent| extent.length).map_or(0, |extent| extent.offset);
@@ -123,7 +123,7 @@ impl OpenFile {
             largest_hints: [largest; 2],
             window: ExtentWindow::default(),
             has_unmapped: false,
-            taken_by,
+            last_commit,
             is_queued: false,
         };
         let snapshot = Snapshot::new(extents, inode.size);
@@ -210,7 +210,7 @@ impl OpenFile {
         let uncommitted = self.uncommitted.lock();
         let has_data = uncommitted.is_inode_changed || !uncommitted.changed.is_empty();
         let has_times = what == SyncScope::Everything && uncommitted.modified.is_some();
-        if has_data || has_times { next } else { uncommitted.taken_by }
+        if has_data || has_times { next } else { uncommitted.last_commit }
     }
 
     /// The size in bytes, including bytes that are only in the page cache.
@@ -391,7 +391,7 @@ impl OpenFile {
     }
 
     /// Marks a range written and extends the size to its end, if the file is queued for the next commit. Does
-    /// nothing if the file was truncated to zero since `begun`.
+    /// nothing if the file was truncated to zero since `generation`.
     ///
     /// # Errors
     /// `NotQueued`, with nothing changed. The file must be queued first, because a commit of names and attributes
@@ -399,12 +399,12 @@ impl OpenFile {
     pub(crate) fn mark_written(
         &self,
         bytes: Range<u64>,
-        begun: TruncateGeneration,
+        generation: TruncateGeneration,
         origin: WriteOrigin,
     ) -> Result<(), NotQueued> {
         let blocks = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
         let uncommitted = &mut *self.uncommitted.lock();
-        if self.generation() != begun {
+        if self.generation() != generation {
             return Ok(());
         }
         if !uncommitted.is_queued {
@@ -487,7 +487,7 @@ impl OpenFile {
         number: CommitNumber,
     ) -> Option<InodeDelta> {
         let uncommitted = &mut *self.uncommitted.lock();
-        (uncommitted.taken_by, uncommitted.is_queued) = (number, false);
+        (uncommitted.last_commit, uncommitted.is_queued) = (number, false);
         let now = self.snapshot.load_full();
         // Include adjacent extents, which may have been joined or cut.
         let changed: Vec<Range<u64>> = std::mem::take(&mut uncommitted.changed)

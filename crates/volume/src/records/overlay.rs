@@ -12,6 +12,8 @@ use crate::records::record_cache::RecordCache;
 
 /// The number of a commit, from 1.
 pub(crate) type CommitNumber = u64;
+/// Stands for no commit.
+pub(crate) const NO_COMMIT: CommitNumber = 0;
 
 /// A record's new value; `None` deletes it.
 type Value = Option<Box<[u8]>>;
@@ -40,7 +42,7 @@ impl ChangeSet {
 
     /// Whether the commit may use the reserved pages: not if it adds more names, or attributes with
     /// names, than it removes.
-    pub(crate) fn reserve(&self) -> Reserve {
+    pub(crate) fn reserve_policy(&self) -> Reserve {
         let records = [Table::Names, Table::Xattrs].map(|table| &self.tables[table.index()]);
         let (put, gone): (Vec<_>, Vec<_>) =
             records.into_iter().flat_map(BTreeMap::values).partition(|value| value.is_some());
@@ -125,7 +127,7 @@ pub(crate) enum Lookup<'a> {
     /// The current value.
     Value(&'a [u8]),
     /// The record does not exist.
-    Deleted,
+    Absent,
     /// Only the catalog knows.
     Unknown,
 }
@@ -152,14 +154,14 @@ impl Overlay {
     }
 
     /// Size of the changes that no commit has taken yet.
-    pub(crate) fn waiting_size(&self) -> BatchSize {
+    pub(crate) fn current_size(&self) -> BatchSize {
         self.current.size()
     }
 
     /// Size of all uncommitted changes.
     pub(crate) fn size(&self) -> BatchSize {
         self.committing.as_ref().map_or(BatchSize::default(), |changes| changes.size())
-            + self.waiting_size()
+            + self.current_size()
     }
 
     /// Watches these records. Call it before reading them from the catalog.
@@ -179,7 +181,7 @@ impl Overlay {
         match self.changed(table, key).map(Option::as_deref).or_else(|| self.cache.get(table, key))
         {
             Some(Some(value)) => Lookup::Value(value),
-            Some(None) => Lookup::Deleted,
+            Some(None) => Lookup::Absent,
             None => Lookup::Unknown,
         }
     }
@@ -240,8 +242,10 @@ impl Overlay {
         let Some(committed) = self.committing.take() else { return };
         if committed.size().changes <= MAX_CACHED_CHANGES {
             for (table, records) in Table::ALL.iter().zip(&committed.tables) {
-                let old = records.iter().filter(|(key, _)| self.current.get(*table, key).is_none());
-                old.for_each(|(key, value)| self.cache.insert(*table, key.clone(), value.clone()));
+                let not_superseded =
+                    records.iter().filter(|(key, _)| self.current.get(*table, key).is_none());
+                not_superseded
+                    .for_each(|(key, value)| self.cache.insert(*table, key.clone(), value.clone()));
             }
         }
         self.watches.retain(|watch| match watch.upgrade() {
@@ -324,18 +328,18 @@ mod tests {
         let committing = overlay.begin_commit();
         assert_eq!(committing.size(), BatchSize { changes: 2, bytes: 2 * (8 + 1 + 1) });
         delete(&mut overlay, name("a"));
-        assert_eq!(known(&overlay, name("a")), Lookup::Deleted);
+        assert_eq!(known(&overlay, name("a")), Lookup::Absent);
         assert_eq!(known(&overlay, name("b")), Lookup::Value(b"1"));
         assert_eq!(known(&overlay, Key::Xattr(7, b"b")), Lookup::Unknown);
         overlay.end_commit();
         assert_eq!(known(&overlay, name("b")), Lookup::Value(b"1"));
         assert_eq!(
-            (known(&overlay, name("a")), overlay.waiting_size().changes),
-            (Lookup::Deleted, 1)
+            (known(&overlay, name("a")), overlay.current_size().changes),
+            (Lookup::Absent, 1)
         );
         overlay.begin_commit();
         overlay.end_commit();
-        assert_eq!(known(&overlay, name("a")), Lookup::Deleted);
+        assert_eq!(known(&overlay, name("a")), Lookup::Absent);
         for n in 0..=MAX_CACHED_CHANGES {
             put(&mut overlay, Key::Inode(n), "1");
         }
@@ -408,7 +412,7 @@ mod tests {
         };
         let old = watched(&mut overlay);
         overlay.insert_read(&old, None);
-        assert_eq!(known(&overlay, name("a")), Lookup::Deleted);
+        assert_eq!(known(&overlay, name("a")), Lookup::Absent);
         // A value that was read before a change and arrives after it is old.
         put(&mut overlay, name("a"), "new");
         overlay.insert_read(&old, None);

@@ -130,7 +130,7 @@ impl ResizableMap for VolumeMap {
     }
 
     fn retire_if_unlinked(&self) -> bool {
-        self.volume.shared.abandon(&self.file)
+        self.volume.shared.retire_if_unlinked(&self.file)
     }
 
     fn allocate_out_of_place(
@@ -138,7 +138,7 @@ impl ResizableMap for VolumeMap {
         range: Range<u64>,
     ) -> Result<AllocOutcome<OutOfPlaceExtents>, Errno> {
         self.check_process()?;
-        self.volume.shared.reserve_out_of_place(&self.file, range.start / BLOCK..range.end / BLOCK)
+        self.volume.shared.allocate_out_of_place(&self.file, range.start / BLOCK..range.end / BLOCK)
     }
 
     fn swap_extents(
@@ -156,7 +156,7 @@ impl ResizableMap for VolumeMap {
 
     fn punch_hole(&self, range: Range<u64>) {
         let blocks = range.start / BLOCK..range.end / BLOCK;
-        self.volume.shared.remove(&self.file, blocks);
+        self.volume.shared.punch_hole(&self.file, blocks);
     }
 
     fn mark_unwritten(&self, range: Range<u64>) {

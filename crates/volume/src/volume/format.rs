@@ -14,12 +14,13 @@ use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::catalog::{
     Access, Batch, Catalog, CatalogOptions, Key, MAX_RECORDS, MIN_BLOCKS, ScanEntry, Table,
 };
-use crate::core::catalog_blocks::Preallocated;
 use crate::core::device_lock::{DeviceLock, LockKind};
 use crate::core::events::{Publisher, Warnings};
 use crate::core::group_commit::{CommitThread, GroupCommit};
+use crate::core::preallocated::Preallocated;
 use crate::core::state::{
-    BLOCKS_KEY, NEXT_INODE_KEY, SUPERBLOCK_KEY, Shared, VolumeState, encode_region, parse_region,
+    BLOCKS_KEY, NEXT_INODE_KEY, SUPERBLOCK_KEY, VolumeShared, VolumeState, encode_region,
+    parse_region,
 };
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::Orphan;
@@ -201,11 +202,11 @@ impl Volume {
             catalog_room: catalog.page_budget()?,
             preallocated: Preallocated::default(),
             next_inode,
-            first_new: next_inode,
+            first_uncommitted_inode: next_inode,
             open: HashMap::new(),
             dirty: HashMap::new(),
             orphans,
-            out_of_place: 0,
+            out_of_place_blocks: 0,
             is_reclaiming: false,
             changed_extents: 0,
             wants_checkpoint: false,
@@ -219,7 +220,7 @@ impl Volume {
             superblock: superblock.clone(),
             grow_target: None,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(VolumeShared {
             blocks,
             device,
             catalog,

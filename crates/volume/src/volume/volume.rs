@@ -15,7 +15,7 @@ use crate::catalog::Access;
 use crate::core::blocking::{WaitMode, run_blocking};
 use crate::core::events::{DEVICE_FULL, ErrorEvent, EventStream};
 use crate::core::group_commit::CommitThread;
-use crate::core::state::{COMMIT_THRESHOLD_RECORDS, Shared, VolumeState};
+use crate::core::state::{COMMIT_THRESHOLD_RECORDS, VolumeShared, VolumeState};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::directory::{DirectoryEntry, Rename};
 use crate::namespace::open_options::OpenOptions;
@@ -40,19 +40,19 @@ use crate::superblock::SLOTS;
 /// nothing. Reads in the child of a file that was open before may be stale.
 #[derive(Clone)]
 pub struct Volume {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<VolumeShared>,
     pub(crate) _threads: Arc<Threads>,
 }
 
 /// The threads of a volume. They end with its last clone, after the last commit.
 pub(crate) struct Threads {
-    shared: Arc<Shared>,
+    shared: Arc<VolumeShared>,
     /// `None` if the volume is read-only.
     commit_thread: Option<CommitThread>,
 }
 
 impl Threads {
-    pub(crate) fn new(shared: Arc<Shared>, commit_thread: Option<CommitThread>) -> Threads {
+    pub(crate) fn new(shared: Arc<VolumeShared>, commit_thread: Option<CommitThread>) -> Threads {
         Threads { shared, commit_thread }
     }
 }
@@ -107,7 +107,7 @@ impl Volume {
     /// A stream of errors from now on: failed requests, inline and deferred ones alike, damaged metadata, and the
     /// loss of the last changes at the end. Each error comes once. The stream keeps the last 1024.
     pub fn errors(&self) -> EventStream {
-        let volume: Weak<Shared> = Arc::downgrade(&self.shared);
+        let volume: Weak<VolumeShared> = Arc::downgrade(&self.shared);
         self.shared.publisher.subscribe(volume)
     }
 
@@ -405,7 +405,7 @@ impl Volume {
             let state = self.shared.state.lock();
             let next = group_commit.next();
             let of_file = file.commit_to_await(next, what);
-            let has_changes = state.overlay.waiting_size().changes > 0;
+            let has_changes = state.overlay.current_size().changes > 0;
             let of_all = if has_changes { next } else { next - 1 };
             (next, if what == SyncScope::Everything { of_file.max(of_all) } else { of_file })
         };

@@ -132,7 +132,7 @@ fn loom_a_refused_waiter_is_woken_and_the_next_commit_has_its_change() {
     let mut builder = loom::model::Builder::new();
     // Each further preemption takes ten times as long: six did not finish in twenty minutes.
     builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(5));
-    model_by(builder, Err(CommitError::Refused(Errno::NOSPC)), |device| {
+    model_by(builder, Err(CommitError::CatalogFull(Errno::NOSPC)), |device| {
         let shared = device.clone();
         let other = thread::spawn(move || shared.change_and_sync(in_task));
         if device.change_and_sync(in_thread) == Err(Errno::NOSPC) {
