@@ -288,7 +288,7 @@ pub trait ResizableMap: Map {
     /// as the map itself.
     fn hot_extent(&self) -> HotExtentReader;
 
-    /// [`Self::written_address`] for a fast read that missed the hot extent.
+    /// [`Map::written_address`] for a fast read that missed the hot extent.
     ///
     /// # Errors
     /// [`Refusal::NeedsUpdate`] when [`Self::note_read`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
