@@ -248,10 +248,10 @@ mod tests {
         assert!(error("sim:5k,block=4k").contains("whole blocks"));
         assert!(error("sim:1m,errors=0").contains("errors"));
         assert!(error("sim:1m,seed").contains("OPTION=VALUE"));
-        assert!(error("sim:").contains("no size"));
-        assert!(error("memory:much").contains("no size"));
+        assert!(error("sim:").contains("invalid size"));
+        assert!(error("memory:much").contains("invalid size"));
         assert!(error("memory:1000").contains("512"));
-        assert!(error("memory:99999999999t").contains("no size"));
+        assert!(error("memory:99999999999t").contains("invalid size"));
         assert!(error("").contains("missing"));
     }
 }

@@ -87,7 +87,7 @@ fn an_invalid_target_is_one_line_and_exit_code_2() {
         (&*format!("{folder}/missing"), "does not exist"),
         (folder, "is a directory"),
         ("/dev/null", "neither a file nor a block device"),
-        ("memory:much", "no size"),
+        ("memory:much", "invalid size"),
         ("sim:1m,unit=3", "did you mean 'units'"),
     ] {
         refused(&info(&[target]), part);
