@@ -75,7 +75,7 @@ fn a_bad_copy_of_a_log_record_is_reported_and_costs_nothing() {
         let fixture = fixture.image();
         let block = log.start + half * log.length / 2 + block;
         fixture.sim.flip_bit(block * BLOCK + 40, 1);
-        fixture.assert_repairs(&format!("catalog log, block {block}: record"));
+        fixture.assert_repairs(&format!("catalog log, block {block}: this copy of record"));
         assert_eq!(fixture.directories(), [0, 1, 2, 3, 4]);
     }
 }
