@@ -6,5 +6,5 @@
 pub(crate) mod writer_bias;
 // The quiescence domain of each device.
 pub(crate) mod domains;
-// Epochs: when all requests of before have ended.
+// Epochs: when all earlier requests have ended.
 pub(crate) mod quiescence;
