@@ -20,7 +20,7 @@ pub mod bare_ring;
 // The ring: push, enter, reap.
 mod ring;
 // Creates the two queues.
-mod setup;
+mod options;
 // Encodes submission entries.
 mod sqe;
 // Completions of waits and messages.
@@ -52,10 +52,10 @@ pub use counters::RingCounters;
 pub use event::Event;
 pub use fork::{ForkDetector, fork_count, install_fork_handler};
 pub use in_flight::EndedTransfer;
+pub use options::RingOptions;
 pub use probe::{Feature, Features};
 pub use registered::Registration;
 pub use ring::{Ring, SqeSlot};
 pub use segment::IoSegment;
-pub use setup::RingOptions;
 pub use transfer::{NextOp, StepResult, Transfer, TransferMemory};
 pub use wait::{Wait, WaitHandle, WaitOutput};
