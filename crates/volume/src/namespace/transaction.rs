@@ -10,7 +10,8 @@ use rustix::io::Errno;
 
 use crate::catalog::{Key, Record, Table};
 use crate::error::Error;
-use crate::open_file::open_file::{InodeDelta, OpenFile};
+use crate::open_file::open_file::OpenFile;
+use crate::open_file::uncommitted::InodeDelta;
 use crate::records::inode::{Inode, InodeNumber};
 use crate::records::overlay::{ChangeSet, Lookup, Overlay, RangeWatch};
 use crate::space::allocator::InvalidRegion;

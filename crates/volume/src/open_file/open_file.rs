@@ -15,17 +15,12 @@ use zerocopy::IntoBytes;
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::Key;
 use crate::open_file::extent_cache::ExtentCache;
+use crate::open_file::snapshot::Snapshot;
+use crate::open_file::uncommitted::{InodeDelta, UncommittedState};
 use crate::records::inode::{Inode, InodeNumber, Time};
 use crate::records::overlay::{ChangeSet, CommitNumber};
 use crate::space::extent::{Extent, ExtentRecord, ExtentState};
 use crate::space::extent_map::{ExtentMap, ExtentOrHole};
-
-/// A reader's view of a file. It is replaced, not changed, except that its size grows within written blocks.
-pub(crate) struct Snapshot {
-    pub(crate) extents: ExtentMap,
-    /// In bytes.
-    size: AtomicU64,
-}
 
 /// A file that a handle has open, or that has uncommitted changes.
 pub(crate) struct OpenFile {
@@ -58,48 +53,6 @@ struct WriteHints {
 /// The file is not queued for the next commit.
 #[derive(Debug)]
 pub(crate) struct NotQueued;
-
-/// Fields of an inode that are newer than its record.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InodeDelta {
-    size: u64,
-    blocks: u64,
-    modified: Option<Time>,
-    accessed: Option<Time>,
-}
-
-impl InodeDelta {
-    pub(crate) fn apply_to(&self, inode: &mut Inode) {
-        (inode.size, inode.blocks) = (self.size, self.blocks);
-        if let Some(modified) = self.modified {
-            (inode.modified, inode.changed) = (modified, inode.changed.max(modified));
-        }
-        inode.accessed = self.accessed.unwrap_or(inode.accessed);
-    }
-}
-
-/// Changes since the last commit.
-struct UncommittedState {
-    /// The extents in the catalog, once the commit in progress has ended.
-    committed: ExtentMap,
-    /// File blocks whose extents changed; sorted and disjoint.
-    changed: Vec<Range<u64>>,
-    /// The size or the number of blocks changed.
-    is_inode_changed: bool,
-    modified: Option<Time>,
-    accessed: Option<Time>,
-    /// Two file blocks where the largest written extent may be: one inside the last known largest, and the first
-    /// block of the last change.
-    largest_hints: [u64; 2],
-    /// The published hot extent.
-    window: ExtentWindow,
-    /// Written blocks were unmapped or made unwritten.
-    has_unmapped: bool,
-    /// The last commit that took changes.
-    last_commit: CommitNumber,
-    /// The next commit takes the changes.
-    is_queued: bool,
-}
 
 impl OpenFile {
     /// Opens a file as the catalog has it.
@@ -516,69 +469,6 @@ impl OpenFile {
         (uncommitted.is_inode_changed, uncommitted.modified, uncommitted.accessed) =
             (false, None, None);
         is_any.then_some(delta)
-    }
-}
-
-impl UncommittedState {
-    fn inode_delta(&self, now: &Snapshot) -> InodeDelta {
-        let (size, blocks) = (now.size(), now.extents.blocks());
-        InodeDelta { size, blocks, modified: self.modified, accessed: self.accessed }
-    }
-
-    /// Records that extents were unmapped. Returns their blocks.
-    fn mark_unmapped(&mut self, extents: Vec<Extent>) -> Vec<Run> {
-        self.has_unmapped |= !extents.is_empty();
-        extents.iter().for_each(|extent| self.mark_changed(extent.range()));
-        extents.iter().map(Extent::run).collect()
-    }
-
-    /// Adds a range to the changed blocks and merges ranges that touch.
-    fn mark_changed(&mut self, mut blocks: Range<u64>) {
-        self.largest_hints[1] = blocks.start;
-        let first = self.changed.partition_point(|range| range.end < blocks.start);
-        let end = self.changed.partition_point(|range| range.start <= blocks.end);
-        for range in &self.changed[first..end] {
-            blocks = blocks.start.min(range.start)..blocks.end.max(range.end);
-        }
-        self.changed.splice(first..end, [blocks]);
-    }
-
-    /// The largest written extent that is known.
-    fn largest_window(&mut self, snapshot: &Snapshot) -> ExtentWindow {
-        let written = self.largest_hints.iter().filter_map(|block| snapshot.window(*block));
-        let Some(window) = written.max_by_key(|window| window.end - window.start) else {
-            return ExtentWindow::default();
-        };
-        self.largest_hints[0] = window.start / BLOCK;
-        window
-    }
-}
-
-impl Snapshot {
-    fn new(extents: ExtentMap, size: u64) -> Snapshot {
-        Snapshot { extents, size: AtomicU64::new(size) }
-    }
-
-    /// In bytes.
-    pub(crate) fn size(&self) -> u64 {
-        self.size.load(Ordering::Acquire)
-    }
-
-    /// The written extent that holds `block`, up to the size.
-    fn window(&self, block: u64) -> Option<ExtentWindow> {
-        let size = self.size();
-        match self.extents.find(block) {
-            ExtentOrHole::Extent(extent)
-                if extent.state == ExtentState::Written && extent.offset * BLOCK < size =>
-            {
-                Some(ExtentWindow {
-                    start: extent.offset * BLOCK,
-                    end: size.min(extent.end() * BLOCK),
-                    address: extent.start * BLOCK,
-                })
-            }
-            _ => None,
-        }
     }
 }
 
