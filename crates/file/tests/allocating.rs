@@ -5,7 +5,7 @@ mod harness;
 use std::sync::Arc;
 
 use harness::block_map::{BLOCK, BlockMap, Layout};
-use harness::{Random, reap, volume};
+use harness::{Random, reap, scaled};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno};
@@ -34,7 +34,7 @@ fn whole(reactor: &Reactor, file: &File) -> Vec<u8> {
 
 #[test]
 fn unwritten_bytes_read_as_zeros() {
-    for seed in 0..volume(8) as u64 {
+    for seed in 0..scaled(8) as u64 {
         let (reactor, file) = growing();
         let mut random = Random(seed);
         let mut model = Vec::new();

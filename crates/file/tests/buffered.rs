@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use harness::{BackEnd, Random, file_over, join_all, pattern, reactor_by, volume};
+use harness::{BackEnd, Random, file_over, join_all, pattern, reactor_by, scaled};
 use parking_lot::{Mutex, MutexGuard};
 use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
@@ -313,7 +313,7 @@ fn buffered_and_direct_io_agree() {
         let files = [direct.clone(), direct.buffered(&cache), in_threads.buffered(&cache)];
         let mut model = vec![0_u8; SIZE as usize];
         let mut random = Random(11);
-        for round in 0..volume(600) as u64 {
+        for round in 0..scaled(600) as u64 {
             let file = &files[random.below(3) as usize];
             let offset = random.below(SIZE / 4);
             let longest = [10, 5000, 70_000][random.below(3) as usize];
@@ -360,7 +360,7 @@ fn acknowledged_writes_are_visible_in_every_thread() {
     let cache = Cache::new(BLOCKS / 2 * FOLIO);
     let acknowledged: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
     let is_over = AtomicBool::new(false);
-    let rounds = volume(4000) as u64;
+    let rounds = scaled(4000) as u64;
     let reads = std::thread::scope(|scope| {
         let readers = [1, 2].map(|seed| {
             let (file, acknowledged, is_over) = (direct.buffered(&cache), &acknowledged, &is_over);

@@ -5,7 +5,7 @@ mod harness;
 
 use std::time::Duration;
 
-use harness::{Random, file_over, volume};
+use harness::{Random, file_over, scaled};
 use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
@@ -194,7 +194,7 @@ impl Worker {
 
 #[test]
 fn acknowledged_writes_survive_failing_requests() {
-    for seed in 0..volume(64) as u64 {
+    for seed in 0..scaled(64) as u64 {
         eprintln!("seed {seed}");
         let mut worker = Worker::new(seed);
         for _ in 0..4 {

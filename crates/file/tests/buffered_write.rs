@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use harness::{Random, file_over, join_all, pattern, volume};
+use harness::{Random, file_over, join_all, pattern, scaled};
 use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
@@ -140,7 +140,7 @@ fn fast_writers_wait_and_the_cache_keeps_its_limit() {
     const FOLIOS: u64 = 32;
     let slow = Slow::new(FOLIOS * FOLIO);
     let mut random = Random(5);
-    for _ in 0..volume(20) {
+    for _ in 0..scaled(20) {
         let writers: Vec<Written<'_>> = (0..64)
             .map(|n| -> Written<'_> {
                 let (offset, length) = (n * 16384 + random.below(9000), 1 + random.below(7000));

@@ -6,7 +6,7 @@ mod harness;
 use std::sync::Barrier;
 
 use harness::loop_device::is_root;
-use harness::{BackEnd, Random, volume};
+use harness::{BackEnd, Random, scaled};
 use uringfs_buffer::Buffer;
 use uringfs_device::VirtualClock;
 use uringfs_file::{File, FileOptions};
@@ -63,7 +63,7 @@ fn at_once(name: &str, back_end: BackEnd, jobs: Vec<Job>, check: impl Fn(&[u8], 
     let folder = tempfile::tempdir().unwrap();
     let made = back_end.make(folder.path(), SIZE, &VirtualClock::default());
     let file = File::over(made.device.clone(), FileOptions::default());
-    let rounds = volume(150);
+    let rounds = scaled(150);
     let gate = Barrier::new(jobs.len() + 1);
     std::thread::scope(|scope| {
         for job in &jobs {
@@ -180,7 +180,7 @@ fn writers_of_disjoint_bytes_undo_nothing() {
                     let mut random = Random(seed + writer);
                     let mut model = vec![0; SIZE as usize];
                     let places = SIZE / (WRITERS * STRIDE);
-                    for round in 0..volume(300) {
+                    for round in 0..scaled(300) {
                         let place = random.below(places) * WRITERS * STRIDE + writer * STRIDE;
                         let skip = random.below(STRIDE);
                         let length = (1 + random.below(STRIDE - skip)) as usize;

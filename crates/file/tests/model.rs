@@ -6,7 +6,7 @@ mod harness;
 use std::pin::Pin;
 
 use harness::loop_device::is_root;
-use harness::{BackEnd, Random, join_all, reap_within, volume};
+use harness::{BackEnd, Random, join_all, reap_within, scaled};
 use uringfs_buffer::Buffer;
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Errno, Payload, VirtualClock};
@@ -285,7 +285,7 @@ fn run(
     let mut random = Random(seed);
     let mut model = Model::new(file, back_end);
     let mut results = Vec::new();
-    for number in 0..volume(BATCHES) {
+    for number in 0..scaled(BATCHES) {
         let mut steps: Vec<Step> = Vec::new();
         for _ in 0..1 + random.below(MAX_IN_BATCH) {
             let step = Step::draw(&mut random, number as u8);

@@ -1,11 +1,12 @@
 //! Power cuts with dirty folios in the page cache: synced data are there, other data may be lost,
 //! and no other file's data appear.
 
-mod drive;
+#[path = "../../device/tests/harness/random.rs"]
+mod random;
 mod fixture;
 
-use drive::{Random, scaled};
 use fixture::{create, formatted, reactor};
+use random::{Random, scaled};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};

@@ -3,7 +3,8 @@
 //! Acknowledged data are there when the volume is opened again, with or without a power cut in
 //! between. What is found then survives the next power cut.
 
-mod drive;
+#[path = "../../device/tests/harness/random.rs"]
+mod random;
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -502,7 +503,7 @@ fn fails(
 #[test]
 fn each_failed_request_is_reported_and_loses_no_acknowledged_data() {
     // Each with the usual volume, and with four times the amount on every kind of cache.
-    let stride = (4 / drive::scaled(4)).max(1);
+    let stride = (4 / random::scaled(4)).max(1);
     let caches = [WriteCache::VolatileWithFua, WriteCache::Volatile, WriteCache::None];
     let kinds = [
         (Op::Read, Errno::IO),
@@ -527,7 +528,7 @@ fn each_failed_request_is_reported_and_loses_no_acknowledged_data() {
             }
         }
     };
-    for cache in caches.into_iter().take(drive::scaled(1)) {
+    for cache in caches.into_iter().take(random::scaled(1)) {
         std::thread::scope(|scope| {
             scope.spawn(|| fail_all(cache, When::Nth));
             scope.spawn(|| fail_all(cache, When::From));

@@ -2,14 +2,15 @@
 //! buffered and direct, each byte is what was last written there. If requests fail now and then,
 //! successful writes are there, and each byte of a failed one is old or new.
 
-mod drive;
+#[path = "../../device/tests/harness/random.rs"]
+mod random;
 mod fixture;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Barrier;
 
-use drive::{Random, scaled};
 use fixture::{create, formatted};
+use random::{Random, scaled};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};

@@ -1,6 +1,7 @@
 //! A process that writes and syncs is killed again and again. Every acknowledged write is there.
 
-mod drive;
+#[path = "../../device/tests/harness/random.rs"]
+mod random;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -96,7 +97,7 @@ fn found(reactor: &Reactor, file: &File) -> Vec<u64> {
 
 #[test]
 fn acknowledged_writes_survive_a_kill() {
-    let kills = drive::scaled(50) as u64 / 4;
+    let kills = random::scaled(50) as u64 / 4;
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     std::fs::write(&image, vec![0; 64 << 20]).unwrap();

@@ -1,13 +1,14 @@
 //! Parallel writers of one file: overwriters take no lock, an operation that excludes them gets its
 //! turn, and no block shows another file's data.
 
-mod drive;
+#[path = "../../device/tests/harness/random.rs"]
+mod random;
 mod fixture;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use drive::{Random, scaled};
 use fixture::reactor;
+use random::{Random, scaled};
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
 use uringfs_device::backend::sim::{Sim, SimOptions};

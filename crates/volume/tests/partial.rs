@@ -1,11 +1,12 @@
 //! Consecutive writes of parts of blocks: the cached last block of the file, and the page cache's
 //! folio of it, always match the device, whatever happens between two writes.
 
-mod drive;
+#[path = "../../device/tests/harness/random.rs"]
+mod random;
 mod fixture;
 
-use drive::{Random, scaled};
 use fixture::{create, formatted, reactor};
+use random::{Random, scaled};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};

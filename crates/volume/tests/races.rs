@@ -3,15 +3,16 @@
 //! must be explained by some order of the operations in which each takes effect between its begin
 //! and its end.
 
-mod drive;
+#[path = "../../device/tests/harness/random.rs"]
+mod random;
 mod fixture;
 
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use drive::{Random, scaled};
 use fixture::create;
+use random::{Random, scaled};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Recording, Sim, SimOptions};
 use uringfs_device::{Clock, Device, Errno, VirtualClock};

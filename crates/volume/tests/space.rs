@@ -1,9 +1,10 @@
 //! The space of one file, compared with a plain model: writes, truncation, growth, preallocation,
 //! punched holes and zeroing, on blocks with foreign bytes.
 
-mod drive;
+#[path = "../../device/tests/harness/random.rs"]
+mod random;
 
-use drive::Random;
+use random::Random;
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
@@ -166,7 +167,7 @@ fn compare(machine: &Machine, file: &File, model: &[u8]) {
 
 #[test]
 fn a_file_equals_its_model_and_removal_frees_its_blocks() {
-    for seed in 0..drive::scaled(24) as u64 {
+    for seed in 0..random::scaled(24) as u64 {
         let options = SimOptions::new(SIZE).block_size([512, 4096][seed as usize % 2]).seed(seed);
         let machine = Machine::new(options);
         machine.sim.inject(Rule::new(None, When::OneIn(20), Fault::Short));

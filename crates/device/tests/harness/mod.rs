@@ -5,11 +5,13 @@
 #![allow(dead_code)] // each test uses its own part
 
 pub mod loop_device;
+pub mod random;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use loop_device::{LoopDevice, is_root};
+pub use random::Random;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::block::Block;
@@ -25,19 +27,6 @@ use uringfs_device::{
     StepCompletion, Tag, VirtualClock,
 };
 use uringfs_ring::RingOptions;
-
-/// SplitMix64, so that tests draw the same numbers on every machine.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
 
 /// A device, a queue to it, and its clock.
 pub struct TestQueue {

@@ -6,6 +6,8 @@
 pub mod block_map;
 #[path = "../../../device/tests/harness/loop_device.rs"]
 pub mod loop_device;
+#[path = "../../../device/tests/harness/random.rs"]
+mod random;
 
 use std::future::poll_fn;
 use std::path::Path;
@@ -14,6 +16,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use loop_device::LoopDevice;
+#[allow(unused_imports, reason = "each test uses its own part")]
+pub use random::{Random, scaled};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::file::{Allocation, File as ImageFile};
 use uringfs_device::backend::memory::Memory;
@@ -22,27 +26,6 @@ use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Access, Clock, Device, Errno, VirtualClock};
 use uringfs_file::{File, FileOptions};
 use uringfs_reactor::{Completion, Reactor, ReactorOptions};
-
-/// Scales an amount of work by `PROPTEST_CASES`, of which 256 are usual.
-pub fn volume(usual: usize) -> usize {
-    const USUAL_CASES: usize = 256;
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    (usual * cases.unwrap_or(USUAL_CASES) / USUAL_CASES).max(1)
-}
-
-/// SplitMix64: the same numbers on every machine.
-#[derive(Clone)]
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
 
 /// The back end of a test's device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

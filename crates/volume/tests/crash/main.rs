@@ -8,8 +8,8 @@
 //! `CRASH_IMAGES` only the long run of that seed is cut. `CRASH_RUNS` sets the number of long runs
 //! to cut, and nothing else, from the drawn or given seed on.
 
-#[path = "../drive/mod.rs"]
-mod drive;
+#[path = "../../../device/tests/harness/random.rs"]
+mod random;
 
 mod campaign;
 mod found;
@@ -146,7 +146,7 @@ fn a_power_cut_leaves_an_allowed_state() {
             "power cuts: long runs of seeds {first} to {last}: {campaign}"
         ));
     }
-    let goal = images.map_or(drive::scaled(IMAGES), |images| images as usize);
+    let goal = images.map_or(random::scaled(IMAGES), |images| images as usize);
     print_line(&format!(
         "long runs begin with CRASH_SEED={first} CRASH_IMAGES={goal} {REPEAT_COMMAND}"
     ));
@@ -208,7 +208,7 @@ fn no_block_has_two_owners_while_the_catalog_grows() {
     (0..4).for_each(|_| volume.sync().unwrap());
     let (mut none, mut grown) = (0, 0);
     let images = sim.crash_images(CrashPlan { exhaustive_up_to: 0, samples: 0, seed: 7 });
-    for image in images.step_by((150 / drive::scaled(20)).max(1)) {
+    for image in images.step_by((150 / random::scaled(20)).max(1)) {
         let place = format!("cut {} {:?}", image.cut, image.crash);
         let device = Device::new(image.sim.clone()).unwrap();
         let volume = Volume::open_on(device.clone()).unwrap();

@@ -4,7 +4,7 @@
 use uringfs_file::FallocateSize;
 use uringfs_volume::Rename;
 
-use crate::drive::Random;
+use crate::random::Random;
 
 /// Stands for a path: the file that is held open, whatever its name is now.
 pub const HELD: &str = "held";

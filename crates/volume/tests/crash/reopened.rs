@@ -7,10 +7,10 @@ use uringfs_device::{Device, Errno, Op};
 use uringfs_volume::{Rename, Volume};
 
 use crate::campaign::Campaign;
-use crate::drive::{self, Random};
 use crate::found::Found;
 use crate::history::Run;
 use crate::operation::{BEFORE, Ends, Operation, Operation::*, drawn};
+use crate::random::{self, Random};
 use crate::{Bases, run_in_parallel};
 
 /// Runs in an ordinary test run.
@@ -57,7 +57,7 @@ impl<'r> Run<'r> {
 #[test]
 fn a_state_found_after_a_failed_commit_survives_a_power_cut() {
     let (bases, campaign) = (Bases::new(), Campaign::default());
-    run_in_parallel(0..drive::scaled(RUNS) as u64, |seed, reactor| {
+    run_in_parallel(0..random::scaled(RUNS) as u64, |seed, reactor| {
         let mut random = Random(seed);
         let (op, count) = [(Op::Flush, FLUSHES), (Op::Write, WRITES)][seed as usize % 2];
         let nth = 1 + seed / 2 % count;

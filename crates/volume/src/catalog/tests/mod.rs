@@ -2,15 +2,15 @@
 
 mod crash;
 mod damage;
-#[path = "../../../tests/drive/mod.rs"]
-mod drive;
+#[path = "../../../../device/tests/harness/random.rs"]
+mod random;
 mod log;
 mod model;
 mod space;
 
 use std::collections::BTreeMap;
 
-use drive::Random;
+use random::Random;
 use uringfs_device::Device;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 
