@@ -276,20 +276,13 @@ fn a_wait_after_one_dropped_unread_keeps_its_deadline() {
         reactor.block_on(async {
             end_one_unread().await;
             let deadline = Some(Instant::now() + Duration::from_millis(1));
-            let mut late = pin!(reactor.poll(&reading, PollFlags::IN, deadline));
-            let mut timeout = pin!(reactor.sleep(Duration::from_secs(5)));
-            let ended = poll_fn(|context| match late.as_mut().poll(context) {
-                Poll::Ready(ended) => Poll::Ready(Some(ended)),
-                Poll::Pending => timeout.as_mut().poll(context).map(|()| None),
-            });
-            assert_eq!(ended.await, Some(Err(Errno::TIMEDOUT)));
+            let late = reactor.poll(&reading, PollFlags::IN, deadline).await;
+            assert_eq!(late, Err(Errno::TIMEDOUT));
 
             // The next wait is cancelled when it is dropped.
             end_one_unread().await;
             begin(pin!(reactor.poll(&reading, PollFlags::IN, None))).await;
-            let gone = Instant::now() + Duration::from_secs(5);
             while Arc::strong_count(&reading) > 1 {
-                assert!(Instant::now() < gone, "the wait was not cancelled");
                 reactor.sleep(Duration::from_micros(100)).await;
             }
         });

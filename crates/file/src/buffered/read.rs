@@ -8,9 +8,9 @@
 //! 3. **Fill**: absent folios are inserted under a fill guard, with neighbouring frames where possible, so that a
 //!    readahead window is one request. The reader that missed fills its folio and can be cancelled only
 //!    afterwards. Readahead runs as operations of its own.
-//! 4. **Wait**: on a folio that somebody else fills the reader registers a callback; no thread blocks. The end of
-//!    the fill hands each waiter a share with its wake, so that the folio cannot be evicted before the copy. A
-//!    failed fill fails each waiter; a run that failed together is retried folio by folio.
+//! 4. **Wait**: if another reader fills the folio, this one registers a callback; no thread blocks. The end of the
+//!    fill wakes each waiter and gives it a share, so that the folio cannot be evicted before the copy. A failed
+//!    fill fails each waiter; a run that failed together is retried folio by folio.
 //! 5. **Around the cache**: the read goes to the device when no folio can be evicted, or when another reactor's
 //!    fill takes more than four times the usual time.
 //!

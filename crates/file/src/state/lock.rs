@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_gives_up_blocks_nobody() {
+    fn a_waiter_that_gives_up_blocks_no_other() {
         let state = Arc::new(FileState::default());
         let mut one = pin!(state.lock_range(0..10, LockMode::Exclusive));
         let Poll::Ready(_held) = poll(one.as_mut()) else { panic!("free") };

@@ -89,7 +89,7 @@ mod tests {
         let counted = ThreadCost::read_threads_named("counted");
         assert!(counted.context_switches >= 10 && counted.cpu_ns > 0, "{counted:?}");
         assert!(ThreadCost::read_thread(id).context_switches >= counted.context_switches);
-        assert_eq!(ThreadCost::read_threads_named("nobody"), ThreadCost::default());
+        assert_eq!(ThreadCost::read_threads_named("no-such-thread"), ThreadCost::default());
         drop(end);
         helper.unwrap().join().unwrap();
     }
