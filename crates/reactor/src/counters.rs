@@ -45,7 +45,7 @@ counters! {
     /// Not on the fast path: the file's access time is due for an update.
     FastPathAtime = "direct.simple.refused.times",
     /// Not on the fast path: the page cache has dirty folios of the file.
-    FastPathDirty = "direct.simple.refused.unsaved",
+    FastPathDirty = "direct.simple.refused.dirty",
     /// Not on the fast path: several buffers.
     FastPathVectored = "direct.simple.refused.pieces",
     /// Not on the fast path: the operation has a deadline.
