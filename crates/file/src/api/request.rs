@@ -131,7 +131,7 @@ impl FileRequest {
         }
     }
 
-    /// Starts what is counted in. Inlined where the kind is known, so that it is not asked twice.
+    /// Starts an admitted operation. Inlined where the kind is known, so that it is not asked twice.
     #[inline(always)]
     pub(crate) fn start_admitted(
         self,
@@ -193,7 +193,7 @@ impl FileRequest {
     }
 }
 
-/// A task that is counted in, without its body.
+/// An admitted operation, without its body.
 struct Task<'r> {
     reactor: &'r Rc<ReactorCore>,
     permit: AdmissionPermit,

@@ -169,7 +169,7 @@ pub(crate) async fn read_in_thread(
     // A cancelled read still gets its memory back when the thread is done with it.
     let queue = operation.queue_kind();
     let read = blocking_pool::read(payload, queue, read);
-    let (payload, result) = operation.while_quiescent(read).await;
+    let (payload, result) = operation.outside_epoch(read).await;
     let stopped = operation.check_cancelled().map(|()| 0);
     operation.end(payload, stopped.and(result));
 }
@@ -214,8 +214,10 @@ async fn read_all(
                 let wait = cache.file_folios().wait(index);
                 // A writer never waits while it holds a folio, and the device may not have its bytes: no time limit.
                 let waited = match holder == operation.reactor_number() || holder == WRITER {
-                    true => Some(operation.wait_quiescent(wait).await?),
-                    false => operation.wait_quiescent_timeout(wait, cache.fill_timeout()).await?,
+                    true => Some(operation.wait_outside_epoch(wait).await?),
+                    false => {
+                        operation.wait_outside_epoch_timeout(wait, cache.fill_timeout()).await?
+                    }
                 };
                 let Some(waited) = waited else {
                     operation.count(Counter::CacheWaitTimeout);

@@ -151,7 +151,7 @@ impl BufferedWrite<'_> {
         if dirty.is_any() && dirty.request_writeback() {
             self.spawn_flusher(operation);
         }
-        Ok(operation.wait_quiescent_timeout(below, THROTTLE_TIMEOUT).await?.is_some())
+        Ok(operation.wait_outside_epoch_timeout(below, THROTTLE_TIMEOUT).await?.is_some())
     }
 
     /// Adds to the cache the next absent folios that this write covers entirely. Returns whether there were
@@ -192,10 +192,10 @@ impl BufferedWrite<'_> {
                 Ok(LockForWrite::Locked { holder }) => {
                     let wait = file_folios.wait(index);
                     let waited = match holder == WRITER || holder == operation.reactor_number() {
-                        true => Some(operation.wait_quiescent(wait).await?),
+                        true => Some(operation.wait_outside_epoch(wait).await?),
                         false => {
                             operation
-                                .wait_quiescent_timeout(wait, self.cache.fill_timeout())
+                                .wait_outside_epoch_timeout(wait, self.cache.fill_timeout())
                                 .await?
                         }
                     };
@@ -296,7 +296,7 @@ async fn lock_folios(
     loop {
         let start = range.start.min(handle.size());
         let lock = handle.state.lock_range(start..range.end, LockMode::Buffered);
-        let guard = operation.wait_quiescent(lock).await?;
+        let guard = operation.wait_outside_epoch(lock).await?;
         if range.start.min(handle.size()) >= start {
             return Ok(guard);
         }

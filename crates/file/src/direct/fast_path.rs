@@ -9,8 +9,8 @@ use uringfs_reactor::{Counter, ReactorCore};
 use crate::map::refusal::Refusal;
 use crate::state::file::FileHandle;
 
-/// The device address of a read that is eligible for the fast path. The caller has counted it in for
-/// quiescence, so the extent stays allocated until the read has ended.
+/// The device address of a read that is eligible for the fast path. The caller has put it in
+/// the epoch, so the extent stays allocated until the read has ended.
 #[inline(always)]
 pub(crate) fn read(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Result<u64, Refusal> {
     let length = eligible_length(handle, handle.fast_read_limit, buffer, offset)?;
@@ -21,7 +21,7 @@ pub(crate) fn read(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Result<
 }
 
 /// The same for an overwrite while the bias holds. A writer that excludes it revokes the bias first and then
-/// waits for everything counted in.
+/// waits for everything in the epoch.
 #[inline(always)]
 pub(crate) fn write(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Result<u64, Refusal> {
     if !handle.state.is_biased() {
