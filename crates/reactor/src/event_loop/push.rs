@@ -22,8 +22,8 @@ pub enum PushError<R> {
 }
 
 impl ReactorCore {
-    /// Issues a token operation that is one request, without a task. Puts the request in the epoch, then calls `locate` for its
-    /// address on the device, which reads the map, and pushes the request.
+    /// Issues a token operation that is one request, without a task. Puts the request in the epoch, then calls `locate`
+    /// for its address on the device, which reads the map, and pushes the request.
     ///
     /// # Errors
     /// [`PushError`], with the buffer.

@@ -401,8 +401,8 @@ impl InFlight {
         !self.backlog.is_empty() || !self.locked.is_empty()
     }
 
-    /// Puts a request for this device in the epoch, before its map is read. `None` when the device is not attached: then nothing
-    /// is issued.
+    /// Puts a request for this device in the epoch, before its map is read. `None` when the device is not attached: then
+    /// nothing is issued.
     pub(crate) fn enter_epoch(&mut self, device: DeviceIndex) -> Option<u8> {
         self.devices.get_mut(device.get()).map(|slot| slot.tracker.enter())
     }
