@@ -32,7 +32,7 @@ pub use map::mapping::{
     SpaceReservation, SyncScope, TruncateGeneration, WriteOrigin,
 };
 pub use map::refusal::Refusal;
-pub use state::cache_handle::Advice;
+pub use state::buffered_handle::Advice;
 pub use state::file::File;
 pub use state::lock::FileState;
 pub use state::options::{BufferedWait, FileOptions, WriteLocking};

@@ -83,7 +83,7 @@ fn check_balance(reactor: &Reactor, file: &File, pool: &BufferPool, what: &str) 
     let name = std::thread::current().name().unwrap_or_default().to_owned();
     assert!(
         !quiescence(file.device().index()).holders(epoch).contains(&name),
-        "{what}: counted in"
+        "{what}: in the epoch"
     );
     // With a range or the bias still held, these writes would hang.
     let outcome = reactor.block_on(async {

@@ -45,7 +45,7 @@ fn start_thread() -> io::Result<ReactorHandle> {
             let _ = send.send(Err(io::Error::new(error.kind(), why)));
         }
     };
-    std::thread::Builder::new().name("uringfs-service".into()).spawn(run).map_err(|error| {
+    std::thread::Builder::new().name("uringfs-bg".into()).spawn(run).map_err(|error| {
         let why = format!("the thread of the background reactor cannot start: {error}");
         io::Error::new(error.kind(), why)
     })?;

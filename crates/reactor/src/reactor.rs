@@ -1,6 +1,6 @@
 //! A thread's reactor: construction, `block_on`, what its thread calls, and drop.
 //!
-//! `event_loop::turn` has what one turn does, `event_loop::sleep` how it waits, `event_loop::attach` its devices.
+//! `event_loop::turn` does what needs no wait, `event_loop::sleep` how it waits, `event_loop::attach` its devices.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -45,9 +45,9 @@ const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 /// A thread may have several reactors. Only one is turned at a time: while [`Reactor::block_on`] or [`Reactor::reap`]
 /// of one waits, operations of the others make no progress and keep their locks. A wait without a timeout for a lock
 /// that an operation of another reactor of the thread holds never ends. Drop is an exception: it also turns the others,
-/// as often as needed. It cannot when it runs inside a task, a message or a waker of another reactor. One second after
-/// it began, and once none of its requests is in flight, it then cancels its operations. Those that wait for a lock end
-/// with ECANCELED.
+/// as often as needed. A drop inside a task, message or waker of another reactor cannot turn that reactor. One second
+/// after such a drop began, and once none of its requests is in flight, it cancels its operations. Those that wait for a
+/// lock end with ECANCELED.
 pub struct Reactor {
     inner: Rc<ReactorCore>,
 }
@@ -61,7 +61,7 @@ impl Reactor {
     /// Unsupported, with the reason, when the machine does not have the tier that `ring.require` demands. EMFILE or
     /// ENFILE when no file descriptor is left.
     pub fn new(options: ReactorOptions) -> io::Result<Reactor> {
-        let (ring, polled) = make_rings(&options);
+        let (ring, iopoll_ring) = make_rings(&options);
         check_tier(&options, ring.as_ref().err())?;
         let (ring, ring_status) = match ring {
             Ok(ring) => (Some(ring), Ok(())),
@@ -103,7 +103,7 @@ impl Reactor {
         let io = IoDispatch {
             forks: fork_count(),
             ring,
-            polled,
+            iopoll_ring,
             attachments,
             own_queue_devices,
             detached_calls: 0,
@@ -138,8 +138,8 @@ impl Reactor {
         siblings::register(&inner);
         let reactor = Reactor { inner };
         if reactor.inner.ring_status.is_err() {
-            // Make what every wait needs now, so that no wait fails for lack of it.
-            reactor.inner.register_everything()?;
+            // Create now what a wait needs, so that it cannot fail later.
+            reactor.inner.register_epoll_sources()?;
         }
         Ok(reactor)
     }
@@ -177,11 +177,11 @@ impl Reactor {
             {
                 return Ok(output);
             }
-            self.inner.progress();
+            self.inner.run_rounds();
             if !self.inner.root_woken.get() {
                 self.inner.check_process()?;
                 self.inner.wait_unless_ready(1, None)?;
-                self.inner.progress();
+                self.inner.run_rounds();
                 polls = 0;
             } else {
                 polls += 1;
@@ -198,7 +198,7 @@ impl Reactor {
     /// reactor runs.
     pub fn turn(&self) -> Result<(), Errno> {
         let _current = Current::set(&self.inner);
-        self.inner.turn()
+        self.inner.foreign_turn()
     }
 
     /// A descriptor that is readable when [`Self::turn`] has something to do.
@@ -206,10 +206,10 @@ impl Reactor {
     /// # Errors
     /// EMFILE or ENFILE when no file descriptor is left.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
-        self.inner.register_everything()?;
+        self.inner.register_epoll_sources()?;
         if self.inner.foreign_fd.get().is_none() {
             let poller = self.inner.poller.borrow();
-            let poller = poller.as_ref().expect("register_everything made the poller");
+            let poller = poller.as_ref().expect("register_epoll_sources made the poller");
             let _ = self.inner.foreign_fd.set(poller.descriptor().try_clone_to_owned()?);
             // Nothing reports what completed before the descriptor existed: a turn is due.
             self.inner.mailbox.notifier().notify();
@@ -354,7 +354,7 @@ impl Drop for BlockOnGuard<'_> {
 
 impl ReactorCore {
     /// The kernel takes no more requests, and has not reported what became of those in flight: all callers that wait get
-    /// EIO. Rings and operations keep the memory. The requests stay counted in forever, since they may still write, and
+    /// EIO. Rings and operations keep the memory. The requests stay in the epoch forever, since they may still write, and
     /// for the same reason their devices keep their indexes.
     #[cold]
     fn abandon_in_flight(&self) {
@@ -396,7 +396,7 @@ impl Drop for Reactor {
             let begin = Instant::now();
             loop {
                 let turned = catch_unwind(AssertUnwindSafe(|| {
-                    inner.progress();
+                    inner.run_rounds();
                     let is_outstanding = inner.outstanding(&inner.io.borrow()) > 0;
                     if is_outstanding { siblings::turn(inner) } else { Siblings::None }
                 }));

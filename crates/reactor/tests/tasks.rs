@@ -325,7 +325,7 @@ fn start_waiting(reactor: &Reactor, device: &Device, token: u64, held: &Held) {
             held.waiter.replace(Some(context.waker().clone()));
             if held.is_free.get() { Poll::Ready(()) } else { Poll::Pending }
         });
-        let waited = operation.wait_quiescent(is_free).await;
+        let waited = operation.wait_outside_epoch(is_free).await;
         operation.end(Payload::Length(0), waited.map(|()| 0));
     });
 }

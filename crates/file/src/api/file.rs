@@ -12,7 +12,7 @@ use uringfs_device::{Access, Device};
 use crate::buffered::read as buffered;
 use crate::map::file_map::{FileMap, LinearMap};
 use crate::map::mapping::{Map, Mapping, Place, ResizableMap};
-use crate::state::cache_handle::BufferedHandleState;
+use crate::state::buffered_handle::BufferedHandleState;
 use crate::state::file::File;
 use crate::state::lock::FileState;
 use crate::state::options::FileOptions;
@@ -50,8 +50,8 @@ impl File {
     /// A file uses one cache, the first that it was opened with. On a device whose blocks are larger than a
     /// folio the handle is direct all the same.
     pub fn buffered(&self, cache: &Cache) -> File {
-        let cache_handle = BufferedHandleState::new(cache, self.handle.options.readahead);
-        self.reopen(Some((cache_handle, start_flusher)))
+        let buffered_handle = BufferedHandleState::new(cache, self.handle.options.readahead);
+        self.reopen(Some((buffered_handle, start_flusher)))
     }
 
     /// A file on `device` with its bytes at the addresses of `map`, which are multiples of the device's block
@@ -148,8 +148,8 @@ impl File {
     /// EAGAIN when it is not cached, or the handle is direct. ENOBUFS when snapshots hold half of the cache already:
     /// use [`Self::try_read`], which copies.
     pub fn page(&self, offset: u64) -> Result<FolioSnapshot, Errno> {
-        let Some(cache_handle) = &self.handle.cache else { return Err(Errno::AGAIN) };
-        let cached = self.handle.file_cache(cache_handle);
+        let Some(buffered_handle) = &self.handle.cache else { return Err(Errno::AGAIN) };
+        let cached = self.handle.file_cache(buffered_handle);
         if !cached.is_current(self.handle.map.generation()) {
             return Err(Errno::AGAIN);
         }
@@ -161,8 +161,8 @@ impl File {
 
     /// The cached parts of a range, in order (compare `cachestat`). Empty for a direct handle.
     pub fn cached(&self, range: Range<u64>) -> Vec<Range<u64>> {
-        let Some(cache_handle) = &self.handle.cache else { return Vec::new() };
+        let Some(buffered_handle) = &self.handle.cache else { return Vec::new() };
         let end = range.end.min(self.size());
-        self.handle.file_cache(cache_handle).file_folios().cached(range.start.min(end)..end)
+        self.handle.file_cache(buffered_handle).file_folios().cached(range.start.min(end)..end)
     }
 }

@@ -16,7 +16,7 @@ use crate::api::request::{FileRequest, OpKind};
 use crate::buffered::read as buffered;
 use crate::direct::fallocate::{FallocateMode, FallocateSize};
 use crate::map::mapping::SyncScope;
-use crate::state::cache_handle::Advice;
+use crate::state::buffered_handle::Advice;
 use crate::state::file::File;
 use crate::state::lock::FileState;
 

@@ -21,7 +21,7 @@ use crate::direct::fallocate::{self, FallocateMode};
 use crate::direct::fast_path;
 use crate::direct::{append, atomic_write, read as direct_read, write as direct};
 use crate::map::mapping::SyncScope;
-use crate::state::cache_handle::Advice;
+use crate::state::buffered_handle::Advice;
 use crate::state::file::{File, FileHandle};
 use crate::writeback::runs;
 use crate::writeback::sync;
@@ -193,7 +193,7 @@ impl FileRequest {
     }
 }
 
-/// A task that is counted in, without its body.
+/// An admitted operation, without its body.
 struct Task<'r> {
     reactor: &'r Rc<ReactorCore>,
     permit: AdmissionPermit,

@@ -57,7 +57,7 @@ fn enqueue(job: Job) -> Result<(), (Payload, Errno)> {
     let mut guard = POOL.lock();
     let pool = guard.get_or_insert_default();
     if pool.idle <= pool.jobs.len() && pool.threads < MAX_THREADS {
-        let started = std::thread::Builder::new().name("uringfs-waits".into()).spawn(run_thread);
+        let started = std::thread::Builder::new().name("uringfs-pool".into()).spawn(run_thread);
         match started {
             Ok(_) => pool.threads += 1,
             Err(_) if pool.threads > 0 => {}

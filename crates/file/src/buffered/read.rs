@@ -34,7 +34,7 @@ use crate::buffered::blocking_pool;
 use crate::buffered::coherence::begin_buffered;
 use crate::io::bounce::{blocks_around, copy_to_payload, read_blocks, single_buffer};
 use crate::io::transfer::transfer;
-use crate::state::cache_handle::{Advice, BufferedHandleState};
+use crate::state::buffered_handle::{Advice, BufferedHandleState};
 use crate::state::file::{File, FileHandle};
 use crate::state::file_cache::FileCache;
 use crate::state::readahead::ReadaheadWindow;
@@ -46,8 +46,8 @@ const MAX_ADVISED_FOLIOS: u64 = 256;
 /// bytes, fewer at the end of the file.
 #[inline]
 pub(crate) fn read_now(handle: &FileHandle, into: &mut [u8], offset: u64) -> Option<usize> {
-    let cache_handle = handle.cache.as_ref()?;
-    let cache = handle.file_cache(cache_handle);
+    let buffered_handle = handle.cache.as_ref()?;
+    let cache = handle.file_cache(buffered_handle);
     if !cache.is_current(handle.map.generation()) {
         return None;
     }
@@ -62,7 +62,7 @@ pub(crate) fn read_now(handle: &FileHandle, into: &mut [u8], offset: u64) -> Opt
         if found.has_readahead_marker() {
             return None;
         }
-        if cache_handle.counts_as_use(offset, done as u64) {
+        if buffered_handle.counts_as_use(offset, done as u64) {
             found.touch();
         }
         let bytes = bytes_in_file(handle, &found, at, size);
@@ -74,8 +74,8 @@ pub(crate) fn read_now(handle: &FileHandle, into: &mut [u8], offset: u64) -> Opt
         }
     }
     let end = offset + done as u64;
-    cache_handle.note_end(end);
-    if cache_handle.is_dropbehind() {
+    buffered_handle.note_end(end);
+    if buffered_handle.is_dropbehind() {
         cache.drop_behind(offset..end, handle.size());
     }
     Some(done)
@@ -96,11 +96,11 @@ pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload,
     let mut payload = payload;
     let mut done = 0;
     let ended = read_all(&mut operation, &file, &mut payload, offset, &mut done).await;
-    if let Some(cache_handle) = &file.handle.cache {
+    if let Some(buffered_handle) = &file.handle.cache {
         let end = offset.saturating_add(done);
-        cache_handle.note_end(end);
-        if cache_handle.is_dropbehind() {
-            file.handle.file_cache(cache_handle).drop_behind(offset..end, file.handle.size());
+        buffered_handle.note_end(end);
+        if buffered_handle.is_dropbehind() {
+            file.handle.file_cache(buffered_handle).drop_behind(offset..end, file.handle.size());
         }
     }
     // A read that copied some bytes succeeds, even if the rest failed.
@@ -129,9 +129,9 @@ async fn apply_advice(
 ) -> Result<(), Errno> {
     let handle = &*file.handle;
     // A direct handle ignores advice.
-    let Some(cache_handle) = &handle.cache else { return Ok(()) };
-    cache_handle.advise(advice);
-    let cache = handle.file_cache(cache_handle);
+    let Some(buffered_handle) = &handle.cache else { return Ok(()) };
+    buffered_handle.advise(advice);
+    let cache = handle.file_cache(buffered_handle);
     let end = offset.saturating_add(length);
     match advice {
         Advice::WillNeed => {
@@ -169,7 +169,7 @@ pub(crate) async fn read_in_thread(
     // A cancelled read still gets its memory back when the thread is done with it.
     let queue = operation.queue_kind();
     let read = blocking_pool::read(payload, queue, read);
-    let (payload, result) = operation.while_quiescent(read).await;
+    let (payload, result) = operation.outside_epoch(read).await;
     let stopped = operation.check_cancelled().map(|()| 0);
     operation.end(payload, stopped.and(result));
 }
@@ -182,8 +182,8 @@ async fn read_all(
     done: &mut u64,
 ) -> Result<(), Errno> {
     let handle = &*file.handle;
-    let cache_handle = handle.cache.as_ref().expect("a buffered read has a cache");
-    let cache = handle.file_cache(cache_handle);
+    let buffered_handle = handle.cache.as_ref().expect("a buffered read has a cache");
+    let cache = handle.file_cache(buffered_handle);
     begin_buffered(cache, operation, handle).await?;
     handle.map.note_read();
     let length = payload.length();
@@ -197,25 +197,27 @@ async fn read_all(
         match cache.file_folios().lookup(index) {
             Lookup::Found(found) => {
                 let is_marked = found.take_readahead_marker();
-                if cache_handle.counts_as_use(offset, *done) {
+                if buffered_handle.counts_as_use(offset, *done) {
                     found.touch();
                 }
                 *done += copy(handle, payload, *done, at, &found, size);
                 drop(found);
                 if is_marked {
-                    read_ahead(operation, file, cache_handle, cache, index);
+                    read_ahead(operation, file, buffered_handle, cache, index);
                 }
             }
             Lookup::Locked { holder, is_marked } => {
                 if is_marked {
-                    read_ahead(operation, file, cache_handle, cache, index);
+                    read_ahead(operation, file, buffered_handle, cache, index);
                 }
                 operation.count(Counter::CacheWaits);
                 let wait = cache.file_folios().wait(index);
                 // A writer never waits while it holds a folio, and the device may not have its bytes: no time limit.
                 let waited = match holder == operation.reactor_number() || holder == WRITER {
-                    true => Some(operation.wait_quiescent(wait).await?),
-                    false => operation.wait_quiescent_timeout(wait, cache.fill_timeout()).await?,
+                    true => Some(operation.wait_outside_epoch(wait).await?),
+                    false => {
+                        operation.wait_outside_epoch_timeout(wait, cache.fill_timeout()).await?
+                    }
                 };
                 let Some(waited) = waited else {
                     operation.count(Counter::CacheWaitTimeout);
@@ -228,12 +230,12 @@ async fn read_all(
                 match waited {
                     FolioWaitResult::Ready(folio) => {
                         let is_marked = folio.take_readahead_marker();
-                        if cache_handle.counts_as_use(offset, *done) {
+                        if buffered_handle.counts_as_use(offset, *done) {
                             folio.touch_once();
                         }
                         *done += copy(handle, payload, *done, at, &folio, size);
                         if is_marked {
-                            read_ahead(operation, file, cache_handle, cache, index);
+                            read_ahead(operation, file, buffered_handle, cache, index);
                         }
                     }
                     FolioWaitResult::Failed(error) => return Err(error),
@@ -245,7 +247,7 @@ async fn read_all(
                 let last = (at + (length - *done)).div_ceil(FOLIO);
                 let mut window = match one_folio_only {
                     true => ReadaheadWindow { folios: index..index + 1, marker: None },
-                    false => cache_handle.readahead.lock().on_miss(index, (last - index) as u32),
+                    false => buffered_handle.readahead.lock().on_miss(index, (last - index) as u32),
                 };
                 let marker = window.marker.take_if(|mark| *mark < last);
                 let Ok(fills) = begin_fills(operation, file, cache, window, &(index..last)) else {
@@ -255,11 +257,12 @@ async fn read_all(
                             .await?;
                     continue;
                 };
-                let filled = fill_first(operation, file, cache_handle, cache, fills, marker).await;
+                let filled =
+                    fill_first(operation, file, buffered_handle, cache, fills, marker).await;
                 let Some((mut fill, filled)) = filled else { continue };
                 let is_active = operation.check_cancelled();
                 if filled.is_ok() && is_active.is_ok() {
-                    if cache_handle.counts_as_use(offset, *done) {
+                    if buffered_handle.counts_as_use(offset, *done) {
                         fill.touch((last - index) as u32);
                     }
                     *done += copy(handle, payload, *done, at, fill.bytes(), size);
@@ -283,7 +286,7 @@ async fn read_all(
 async fn fill_first(
     operation: &Operation,
     file: &File,
-    cache_handle: &BufferedHandleState,
+    buffered_handle: &BufferedHandleState,
     cache: &FileCache,
     fills: Vec<Fill>,
     marker: Option<u64>,
@@ -293,7 +296,7 @@ async fn fill_first(
     let start_others = || {
         fills.for_each(|fill| start_fill(operation, file, fill));
         if let Some(mark) = marker {
-            read_ahead(operation, file, cache_handle, cache, mark);
+            read_ahead(operation, file, buffered_handle, cache, mark);
         }
     };
     // Not cancellable: other readers wait for this fill.
@@ -321,11 +324,11 @@ fn copy(
 fn read_ahead(
     operation: &Operation,
     file: &File,
-    cache_handle: &BufferedHandleState,
+    buffered_handle: &BufferedHandleState,
     cache: &FileCache,
     index: u64,
 ) {
-    let window = cache_handle.readahead.lock().on_marker(index);
+    let window = buffered_handle.readahead.lock().on_marker(index);
     if let Some(window) = window {
         // Without free folios there is no readahead.
         let _ = start_fills(operation, file, cache, window, &(0..0));
@@ -378,10 +381,15 @@ fn start_fill(operation: &Operation, file: &File, mut fill: Fill) {
     let file = file.clone();
     operation.spawn_detached(&file.handle.device_inner.clone(), async move |operation| {
         let handle = &*file.handle;
-        let cache_handle = handle.cache.as_ref().expect("a buffered read has a cache");
-        let result =
-            fill_from_device(&operation, handle, handle.file_cache(cache_handle), &mut fill, || {})
-                .await;
+        let buffered_handle = handle.cache.as_ref().expect("a buffered read has a cache");
+        let result = fill_from_device(
+            &operation,
+            handle,
+            handle.file_cache(buffered_handle),
+            &mut fill,
+            || {},
+        )
+        .await;
         fill.end(result);
         operation.end(Payload::Length(0), Ok(0));
     });

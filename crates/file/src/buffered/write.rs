@@ -17,7 +17,7 @@ use crate::direct::write::{writable_range, write_range};
 use crate::io::bounce::copy_from_payload;
 use crate::io::space_wait::retry_for_space;
 use crate::map::mapping::{Place, TruncateGeneration};
-use crate::state::cache_handle::BufferedHandleState;
+use crate::state::buffered_handle::BufferedHandleState;
 use crate::state::delayed_allocation::DelayedFolios;
 use crate::state::dirty::DirtyFile;
 use crate::state::file::{File, FileHandle};
@@ -39,11 +39,11 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
         Ok(range) => range,
         Err(error) => return operation.end(payload, Err(error)),
     };
-    let cache_handle = handle.cache.as_ref().expect("a buffered write has a cache");
-    let cache = handle.file_cache(cache_handle);
+    let buffered_handle = handle.cache.as_ref().expect("a buffered write has a cache");
+    let cache = handle.file_cache(buffered_handle);
     let mut buffered = BufferedWrite {
         file: &file,
-        cache_handle,
+        buffered_handle,
         cache,
         payload,
         range: range.clone(),
@@ -80,7 +80,7 @@ enum WriteOutcome {
 /// A write in progress.
 struct BufferedWrite<'f> {
     file: &'f File,
-    cache_handle: &'f BufferedHandleState,
+    buffered_handle: &'f BufferedHandleState,
     cache: &'f FileCache,
     payload: Payload,
     range: Range<u64>,
@@ -118,8 +118,8 @@ impl BufferedWrite<'_> {
                 None => return Ok(WriteOutcome::Bypass),
             }
         }
-        self.cache_handle.note_end(self.range.end);
-        if self.cache_handle.is_dropbehind() && handle.state.dirty().request_writeback() {
+        self.buffered_handle.note_end(self.range.end);
+        if self.buffered_handle.is_dropbehind() && handle.state.dirty().request_writeback() {
             self.spawn_flusher(operation);
         }
         Ok(WriteOutcome::Cached)
@@ -151,7 +151,7 @@ impl BufferedWrite<'_> {
         if dirty.is_any() && dirty.request_writeback() {
             self.spawn_flusher(operation);
         }
-        Ok(operation.wait_quiescent_timeout(below, THROTTLE_TIMEOUT).await?.is_some())
+        Ok(operation.wait_outside_epoch_timeout(below, THROTTLE_TIMEOUT).await?.is_some())
     }
 
     /// Adds to the cache the next absent folios that this write covers entirely. Returns whether there were
@@ -172,7 +172,7 @@ impl BufferedWrite<'_> {
     /// Adds absent folios to the cache, to overwrite all of them.
     fn begin_fills(&self, folios: Range<u64>) -> Result<Vec<Fill>, CacheFull> {
         let mut fills = self.cache.file_folios().begin_fill(folios, WRITER)?;
-        if self.cache_handle.is_dropbehind() {
+        if self.buffered_handle.is_dropbehind() {
             fills.iter_mut().for_each(Fill::set_dropbehind);
         }
         Ok(fills)
@@ -192,10 +192,10 @@ impl BufferedWrite<'_> {
                 Ok(LockForWrite::Locked { holder }) => {
                     let wait = file_folios.wait(index);
                     let waited = match holder == WRITER || holder == operation.reactor_number() {
-                        true => Some(operation.wait_quiescent(wait).await?),
+                        true => Some(operation.wait_outside_epoch(wait).await?),
                         false => {
                             operation
-                                .wait_quiescent_timeout(wait, self.cache.fill_timeout())
+                                .wait_outside_epoch_timeout(wait, self.cache.fill_timeout())
                                 .await?
                         }
                     };
@@ -241,7 +241,7 @@ impl BufferedWrite<'_> {
         let (start_in_fill, end_in_fill) =
             ((at - folios.start) as usize, (end - folios.start) as usize);
         copy_from_payload(&self.payload, self.done, &mut fill.bytes()[start_in_fill..end_in_fill]);
-        if self.cache_handle.counts_as_use(self.range.start, self.done) {
+        if self.buffered_handle.counts_as_use(self.range.start, self.done) {
             fill.touch(u32::MAX);
         }
         self.done += end - at;
@@ -296,7 +296,7 @@ async fn lock_folios(
     loop {
         let start = range.start.min(handle.size());
         let lock = handle.state.lock_range(start..range.end, LockMode::Buffered);
-        let guard = operation.wait_quiescent(lock).await?;
+        let guard = operation.wait_outside_epoch(lock).await?;
         if range.start.min(handle.size()) >= start {
             return Ok(guard);
         }

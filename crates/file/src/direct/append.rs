@@ -36,7 +36,7 @@ pub(crate) async fn append(
     let (buffer, result) = match handle.state.append_queue().join(buffer, durability) {
         AppendRole::Lead(buffer) => lead(&mut operation, handle, buffer, durability).await,
         AppendRole::Wait(waiter) => {
-            let wakeup = match operation.wait_quiescent(waiter.notified()).await {
+            let wakeup = match operation.wait_outside_epoch(waiter.notified()).await {
                 Ok(wakeup) => wakeup,
                 Err(why) => match waiter.cancel() {
                     Some(buffer) => return operation.end(Payload::Buffer(buffer), Err(why)),

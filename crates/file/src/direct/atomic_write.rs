@@ -93,7 +93,7 @@ async fn write_and_swap(
     let length = range.end - range.start;
     let result = match replaced {
         Ok(()) => match map.commit(SyncScope::Data) {
-            Some(commit) => operation.wait_quiescent(commit).await.flatten(),
+            Some(commit) => operation.wait_outside_epoch(commit).await.flatten(),
             None => Ok(()),
         },
         Err(error) => Err(error),

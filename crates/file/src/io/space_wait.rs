@@ -74,7 +74,7 @@ impl SpaceWait {
                 if self.commits > MAX_COMMITS {
                     return Err(Errno::NOSPC);
                 }
-                operation.wait_quiescent(commit).await?
+                operation.wait_outside_epoch(commit).await?
             }
             AllocOutcome::AfterQuiescence(epoch) => {
                 let now = operation.now();

@@ -11,7 +11,7 @@ use uringfs_device::{Device, DeviceIndex, DeviceInner, Geometry};
 use uringfs_reactor::SubmissionLock;
 
 use crate::map::file_map::FileMap;
-use crate::state::cache_handle::BufferedHandleState;
+use crate::state::buffered_handle::BufferedHandleState;
 use crate::state::dirty::DirtyFile;
 use crate::state::file_cache::FileCache;
 use crate::state::lock::FileState;

@@ -1,7 +1,7 @@
 //! State of a file, shared by its handles, and of each handle.
 
 pub(crate) mod append_queue;
-pub(crate) mod cache_handle;
+pub(crate) mod buffered_handle;
 pub(crate) mod delayed_allocation;
 pub(crate) mod dirty;
 pub(crate) mod file;

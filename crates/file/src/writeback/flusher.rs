@@ -71,7 +71,7 @@ pub(crate) async fn run_flusher(mut operation: Operation, mut flusher: Flusher) 
     let mut written = Ok(());
     let ended = loop {
         let due = flusher.wait_until_due(written.is_err());
-        if let Err(stopped) = operation.wait_quiescent_timeout(due, WRITEBACK_INTERVAL).await {
+        if let Err(stopped) = operation.wait_outside_epoch_timeout(due, WRITEBACK_INTERVAL).await {
             break Err(stopped);
         }
         let (dirty, file_folios) = (flusher.state.dirty(), flusher.file_folios());

@@ -62,7 +62,7 @@ pub(crate) async fn write_back(
             // Others write some of it back, or have returned some as dirty.
             if dirty.is_in_writeback(&folios) {
                 let lock = handle.state.lock_range(bytes_of(&folios), LockMode::Writeback);
-                operation.wait_quiescent(lock).await?;
+                operation.wait_outside_epoch(lock).await?;
             }
             if dirty.redirtied() == redirtied {
                 return Ok(());
@@ -72,7 +72,7 @@ pub(crate) async fn write_back(
         };
         let run = extended_down_to_disk_size(handle, &run);
         let lock = handle.state.lock_range(bytes_of(&run), LockMode::Writeback);
-        let _guard = operation.wait_quiescent(lock).await?;
+        let _guard = operation.wait_outside_epoch(lock).await?;
         match dirty.take_run(cache.file_folios(), run.clone(), MAX_RUN_FOLIOS) {
             None => at = at.max(run.end),
             Some(run) => {
@@ -105,7 +105,8 @@ pub(crate) async fn lock_and_write_back(
             }
             false => range.clone(),
         };
-        let guard = operation.wait_quiescent(handle.state.lock_range(locked.clone(), mode)).await?;
+        let guard =
+            operation.wait_outside_epoch(handle.state.lock_range(locked.clone(), mode)).await?;
         let Some(cache) = handle.state.existing_cache().filter(|_| dirty.is_any()) else {
             return Ok(guard);
         };

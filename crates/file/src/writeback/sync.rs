@@ -73,7 +73,7 @@ async fn make_durable(
     commit: Option<CommitFuture>,
 ) -> Result<(), Errno> {
     match commit {
-        Some(commit) => operation.wait_quiescent(commit).await?,
+        Some(commit) => operation.wait_outside_epoch(commit).await?,
         None => match request_flush(operation, handle).await {
             // A concurrent flush has failed and lost what both were to write.
             Ok(_) if handle.map.has_flush_failed() => Err(Errno::IO),

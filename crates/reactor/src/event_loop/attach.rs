@@ -34,12 +34,12 @@ impl ReactorCore {
         if device_inner.is_closed() {
             return Err(Errno::NODEV.into());
         }
-        let polled = self.io.borrow().polled.is_some();
-        let chosen = choose_queue(device_inner, &self.options, &self.ring_status, polled)?;
+        let has_iopoll_ring = self.io.borrow().iopoll_ring.is_some();
+        let chosen = choose_queue(device_inner, &self.options, &self.ring_status, has_iopoll_ring)?;
         let by_ring = matches!(chosen.route, QueueRoute::Ring | QueueRoute::Polled);
         if !by_ring {
-            // Make what waits for its queue need before anything is in flight.
-            self.register_everything()?;
+            // Create now what a wait for its queue needs, so that it cannot fail later.
+            self.register_epoll_sources()?;
         }
         {
             let io = &mut *self.io.borrow_mut();
@@ -132,12 +132,12 @@ impl ReactorCore {
             }
             let by_ring = matches!(attachment.route, QueueRoute::Ring | QueueRoute::Polled);
             let mut busy = at_worker || attachment.own_in_flight() > 0 || waiting.contains(&index);
-            // An operation that is counted in may be between two requests.
+            // An operation in the epoch may be between two requests.
             let tracker = &mut io.in_flight.devices[index].tracker;
             tracker.publish_ended();
             busy |= tracker.is_active();
             if by_ring && !busy {
-                for ring in [&mut io.ring, &mut io.polled].into_iter().flatten() {
+                for ring in [&mut io.ring, &mut io.iopoll_ring].into_iter().flatten() {
                     busy |= ring.remove(index as u32) == Err(Errno::BUSY);
                 }
             }

@@ -1,6 +1,7 @@
 //! An operation: an `async fn` that runs to its end on the reactor that started it.
 //!
-//! - [`ReactorCore::admit_operation`] counts it in, [`ReactorCore::start_operation`] starts it, [`Operation::end`] ends it.
+//! - [`ReactorCore::admit_operation`] puts it in the epoch, [`ReactorCore::start_operation`] starts it, [`Operation::end`]
+//!   ends it.
 //! - It owns what it needs until its end. A cancel or a deadline only makes it end earlier.
 
 use std::cell::Cell;
@@ -43,8 +44,8 @@ pub struct RequestSpec {
     pub address: u64,
 }
 
-/// The permit to start an operation, which is already counted in for quiescence.
-#[must_use = "the operation is counted in until it has ended"]
+/// The permit to start an operation, which is already in the epoch.
+#[must_use = "the operation is in the epoch until it has ended"]
 pub struct AdmissionPermit {
     device: DeviceIndex,
     epoch_slot: Option<u8>,
@@ -55,7 +56,7 @@ pub struct Operation {
     reactor: Rc<ReactorCore>,
     task: u32,
     device: DeviceIndex,
-    /// The epoch slot that it is counted in. Absent while it waits for a lock.
+    /// Its epoch slot. Absent while it waits for a lock.
     epoch_slot: Option<u8>,
     /// At least one of its requests was handed to a queue.
     issued: Cell<bool>,
@@ -64,7 +65,7 @@ pub struct Operation {
 }
 
 impl ReactorCore {
-    /// Admits an operation on this device and counts it in. Attaches the device at its first use.
+    /// Admits an operation on this device and puts it in the epoch. Attaches the device at its first use.
     /// [`Self::start_operation`] must follow.
     ///
     /// # Errors
@@ -89,18 +90,18 @@ impl ReactorCore {
             return Err(Errno::AGAIN);
         }
         match io.in_flight.devices.get_mut(device.get()) {
-            Some(slot) if slot.fast_route != FastRoute::Closed => {
-                Ok(AdmissionPermit { device, epoch_slot: Some(slot.tracker.enter()) })
+            Some(device_slot) if device_slot.fast_route != FastRoute::Closed => {
+                Ok(AdmissionPermit { device, epoch_slot: Some(device_slot.tracker.enter()) })
             }
             _ => {
                 drop(io);
-                self.admit_first(device_inner)
+                self.attach_and_admit(device_inner)
             }
         }
     }
 
-    /// Admits an operation that another operation starts. The depth bounds these already, so it does not apply. The
-    /// requester must be [`Requester::Detached`].
+    /// Admits an operation without a requester: it is started for [`Requester::Detached`]. The depth does not apply. It
+    /// bounds the operations that start such ones.
     ///
     /// # Errors
     /// As [`Self::admit_operation`], without ECHILD and EAGAIN.
@@ -111,12 +112,12 @@ impl ReactorCore {
         if device_inner.is_closed() {
             return Err(Errno::NODEV);
         }
-        self.admit_first(device_inner)
+        self.attach_and_admit(device_inner)
     }
 
     #[cold]
     #[inline(never)]
-    fn admit_first(&self, device_inner: &Arc<DeviceInner>) -> Result<AdmissionPermit, Errno> {
+    fn attach_and_admit(&self, device_inner: &Arc<DeviceInner>) -> Result<AdmissionPermit, Errno> {
         let device = device_inner.index();
         self.attach(device_inner)
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
@@ -264,15 +265,16 @@ impl Operation {
         tag: Tag,
     ) {
         let mut io = self.reactor.io.borrow_mut();
-        let IoDispatch { ring, polled, in_flight, .. } = &mut *io;
-        if let Some(slot) = in_flight.devices.get(self.device.get())
+        let IoDispatch { ring, iopoll_ring, in_flight, .. } = &mut *io;
+        if let Some(device_slot) = in_flight.devices.get(self.device.get())
             && matches!(spec.op, Op::Read | Op::Write)
-            && let Some(room) = slot.fast_route.ring(ring, polled).and_then(Ring::sqe_slot)
+            && let Some(sqe) =
+                device_slot.fast_route.ring(ring, iopoll_ring).and_then(Ring::sqe_slot)
         {
             self.issued.set(true);
             let mut request = self.build_request(spec, payload, tag);
             request.set_issued(true);
-            return room.push(request);
+            return sqe.push(request);
         }
         drop(io);
         self.issue_slow(device_inner, self.build_request(spec, payload, tag));
@@ -313,12 +315,15 @@ impl Operation {
         .await;
     }
 
-    /// Waits for a lock, or until the operation is cancelled. Meanwhile the operation is not counted in for quiescence,
-    /// because the owner of the lock may wait for everything that is.
+    /// Waits for a lock, or until the operation is cancelled. Meanwhile the operation is outside the epoch,
+    /// because the owner of the lock may wait for everything in it.
     ///
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
-    pub async fn wait_quiescent<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, Errno> {
+    pub async fn wait_outside_epoch<T>(
+        &mut self,
+        wait: impl Future<Output = T>,
+    ) -> Result<T, Errno> {
         self.leave_epoch();
         let mut wait = pin!(wait);
         let ended = poll_fn(|context| match self.check_cancelled() {
@@ -330,11 +335,11 @@ impl Operation {
         ended
     }
 
-    /// [`Self::wait_quiescent`] for at most `time`. `None` when the time has passed.
+    /// [`Self::wait_outside_epoch`] for at most `time`. `None` when the time has passed.
     ///
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
-    pub async fn wait_quiescent_timeout<T>(
+    pub async fn wait_outside_epoch_timeout<T>(
         &mut self,
         wait: impl Future<Output = T>,
         time: Duration,
@@ -358,8 +363,8 @@ impl Operation {
         ended
     }
 
-    /// [`Self::wait_quiescent`] for a wait that cannot be abandoned: a cancel does not end it.
-    pub async fn while_quiescent<T>(&mut self, wait: impl Future<Output = T>) -> T {
+    /// [`Self::wait_outside_epoch`] for a wait that cannot be abandoned: a cancel does not end it.
+    pub async fn outside_epoch<T>(&mut self, wait: impl Future<Output = T>) -> T {
         self.leave_epoch();
         let ended = wait.await;
         self.enter_epoch();
@@ -528,16 +533,16 @@ impl Operation {
         }
     }
 
-    /// The body has panicked: the requester gets EIO. The operation stays counted in until none of its requests is in
+    /// The body has panicked: the requester gets EIO. The operation stays in the epoch until none of its requests is in
     /// flight.
     #[cold]
     #[inline(never)]
     fn abandon(&mut self) {
         if let Some(epoch_slot) = self.epoch_slot.take() {
             let mut tasks = self.reactor.tasks.borrow_mut();
-            let epoch_holds = tasks.requests(self.task).hold_epoch((self.device, epoch_slot));
+            let epoch_hold = tasks.requests(self.task).hold_epoch((self.device, epoch_slot));
             drop(tasks);
-            self.reactor.io.borrow_mut().leave_epochs(epoch_holds);
+            self.reactor.io.borrow_mut().leave_epochs(epoch_hold);
         }
         let operation = Operation {
             reactor: self.reactor.clone(),

@@ -22,8 +22,8 @@ pub enum PushError<R> {
 }
 
 impl ReactorCore {
-    /// Issues a token operation that is one request, without a task. Counts the request in, then calls `locate` for its
-    /// address on the device, which reads the map, and pushes the request.
+    /// Issues a token operation that is one request, without a task. Puts the request in the epoch, then calls `locate`
+    /// for its address on the device, which reads the map, and pushes the request.
     ///
     /// # Errors
     /// [`PushError`], with the buffer.
@@ -40,10 +40,10 @@ impl ReactorCore {
         let buffer = ManuallyDrop::new(buffer);
         let owned = |buffer| ManuallyDrop::into_inner(buffer);
         let io = &mut *self.io.borrow_mut();
-        let Some(slot) = io.in_flight.devices.get_mut(device.get()) else {
+        let Some(device_slot) = io.in_flight.devices.get_mut(device.get()) else {
             return Err(PushError::QueueFull(owned(buffer)));
         };
-        let epoch_slot = slot.tracker.enter();
+        let epoch_slot = device_slot.tracker.enter();
         let address = match locate(&buffer) {
             Ok(address) => address,
             Err(reason) => {
@@ -54,9 +54,9 @@ impl ReactorCore {
         };
         // Built only where it is used, so that it is never copied.
         let fast = || FastRequest { device, op, address, tag, epoch_slot };
-        let ring = slot.fast_route.ring(&mut io.ring, &mut io.polled);
-        if let Some(room) = ring.and_then(Ring::sqe_slot) {
-            room.push(fast().request(Payload::Buffer(owned(buffer))));
+        let ring = device_slot.fast_route.ring(&mut io.ring, &mut io.iopoll_ring);
+        if let Some(sqe) = ring.and_then(Ring::sqe_slot) {
+            sqe.push(fast().request(Payload::Buffer(owned(buffer))));
             return Ok(());
         }
         // Matched here, so that a result in memory is not merged with the one in registers above.

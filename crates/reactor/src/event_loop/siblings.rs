@@ -49,7 +49,7 @@ pub(crate) fn turn(reactor: &Rc<ReactorCore>) -> Siblings {
             siblings = Siblings::Turned;
         }
         let _current = Current::set(&other);
-        other.progress();
+        other.run_rounds();
         // If the submission fails now, the sibling's own next wait reports it.
         let _ = other.submit();
         // A foreign loop that sleeps for the sibling does not know of new timers.

@@ -21,7 +21,7 @@ use crate::tasks::waiters::WaitResult;
 pub(crate) const RECHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl ReactorCore {
-    /// [`Self::wait`], which only submits while tasks are ready.
+    /// Waits as [`Self::wait`]; if tasks are ready, only submits.
     pub(crate) fn wait_unless_ready(
         &self,
         wanted: usize,
@@ -34,8 +34,9 @@ impl ReactorCore {
     #[inline]
     pub(crate) fn wait(&self, wanted: usize, until: Option<Instant>) -> Result<(), Errno> {
         let io = &mut *self.io.borrow_mut();
-        let is_ring_only =
-            io.own_queue_devices.is_empty() && io.polled.is_none() && !io.in_flight.has_backlog();
+        let is_ring_only = io.own_queue_devices.is_empty()
+            && io.iopoll_ring.is_none()
+            && !io.in_flight.has_backlog();
         if is_ring_only
             && until.is_none()
             && self.mailbox_armed.get()
@@ -91,11 +92,11 @@ impl ReactorCore {
         if now {
             return self.enter_all(io);
         }
-        if let Some(polled) = &mut io.polled
-            && polled.transfers_in_flight() > 0
+        if let Some(iopoll_ring) = &mut io.iopoll_ring
+            && iopoll_ring.transfers_in_flight() > 0
         {
             let alone = io.ring.as_ref().is_none_or(|ring| ring.transfers_in_flight() == 0);
-            polled.enter(alone as u32, None)?;
+            iopoll_ring.enter(alone as u32, None)?;
             return match &mut io.ring {
                 Some(ring) if !alone || ring.queued() > 0 => ring.enter(0, None),
                 _ => Ok(()),
@@ -154,22 +155,24 @@ impl ReactorCore {
 
     /// Submits what is pushed, and lets the kernel finish what it deferred.
     pub(crate) fn enter_all(&self, io: &mut IoDispatch) -> Result<(), Errno> {
-        // A poll of the mailbox has nothing to finish: the loop looks for messages itself.
+        // The poll request on the mailbox's eventfd has nothing to finish: the loop looks for messages itself.
         let armed = self.mailbox_armed.get() as usize;
         if let Some(ring) = &mut io.ring
             && (ring.queued() > 0 || ring.in_flight() > armed)
         {
             ring.enter(0, None)?;
         }
-        match &mut io.polled {
-            Some(polled) if polled.queued() > 0 || polled.in_flight() > 0 => polled.enter(0, None),
+        match &mut io.iopoll_ring {
+            Some(iopoll_ring) if iopoll_ring.queued() > 0 || iopoll_ring.in_flight() > 0 => {
+                iopoll_ring.enter(0, None)
+            }
             _ => Ok(()),
         }
     }
 
     /// Spins for messages of the completion worker, which responds before a thread has gone to sleep and come back. Other
-    /// senders take longer (a commit, for example), and what they wait for may need this very core. Short, and once a sleep:
-    /// an idle reactor sleeps.
+    /// senders take longer (a commit, for example), and what they wait for may need this very core. Spins briefly, at most
+    /// once before each sleep: an idle reactor sleeps.
     pub(crate) fn spin(&self, until: Option<Instant>) -> bool {
         let spin = Duration::from_micros(self.options.spin_us.into());
         if spin.is_zero() || matches!(self.options.clock, Clock::Virtual(_)) {
@@ -236,7 +239,7 @@ impl ReactorCore {
         waited
     }
 
-    pub(crate) fn register_everything(&self) -> io::Result<()> {
+    pub(crate) fn register_epoll_sources(&self) -> io::Result<()> {
         let mut poller = self.poller.borrow_mut();
         let poller = match &mut *poller {
             Some(poller) => poller,

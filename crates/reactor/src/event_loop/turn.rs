@@ -1,5 +1,8 @@
-//! One turn of the loop: read messages, fire timers, reap completions, poll the tasks that this made ready. A turn never
-//! waits; see `sleep`.
+//! What the loop does between two waits; see `sleep` for these.
+//!
+//! - [`ReactorCore::run_rounds`] reads messages, fires timers, reaps completions, and polls the tasks that this made ready.
+//! - [`ReactorCore::foreign_turn`] also submits, until nothing is left to do before the foreign loop sleeps.
+//! - [`ReactorCore::reap`] also waits for completions of tokens.
 
 use std::mem;
 use std::task::Poll;
@@ -18,7 +21,7 @@ use crate::tasks::task::{Delivery, RunningTask};
 use crate::tasks::waiters::{WaitResult, Waiter};
 use crate::wake::mailbox::Notify;
 
-/// The maximum of rounds in a turn. A task that wakes itself again and again then blocks neither the root task nor the
+/// The maximum of rounds in a row. A task that wakes itself again and again then blocks neither the root task nor the
 /// caller.
 const MAX_ROUNDS: u32 = 64;
 /// A foreign loop's turn that has read more messages leaves the rest to its next turn. Senders that are faster than this
@@ -90,8 +93,8 @@ impl ReactorCore {
     ) -> Result<(), Errno> {
         self.check_process()?;
         if min == 0 && self.foreign_fd.get().is_some() {
-            // A foreign loop may sleep after this, so it must be a whole turn.
-            self.turn()?;
+            // A foreign loop may sleep after this, so it must be a whole turn, which also submits.
+            self.foreign_turn()?;
             take_completed(&mut self.io.borrow_mut().in_flight.completed, completed);
             return Ok(());
         }
@@ -101,7 +104,7 @@ impl ReactorCore {
         self.check_not_reentrant()?;
         let mut until = None;
         loop {
-            self.progress();
+            self.run_rounds();
             let got = {
                 let io = &mut *self.io.borrow_mut();
                 let got = io.in_flight.completed.len();
@@ -123,7 +126,7 @@ impl ReactorCore {
             };
             if min == 0 {
                 self.submit()?;
-                while self.progress() | self.io.borrow_mut().push_backlog() {
+                while self.run_rounds() | self.io.borrow_mut().push_backlog() {
                     self.submit()?;
                     if self.has_ready() {
                         break;
@@ -146,7 +149,7 @@ impl ReactorCore {
         }
     }
 
-    /// True when tasks are ready. After [`Self::progress`] it means that some of them wake themselves again and again.
+    /// True when tasks are ready. After [`Self::run_rounds`] it means that some of them wake themselves again and again.
     pub(crate) fn has_ready(&self) -> bool {
         self.tasks.borrow().has_ready()
     }
@@ -180,9 +183,9 @@ impl ReactorCore {
             return Ok(false);
         }
         io.in_flight.publish_epochs();
-        let entered = match &mut io.polled {
-            Some(polled) if polled.transfers_in_flight() > 0 => {
-                self.enter_polled_ring(polled, io.ring.as_ref(), missing)?
+        let entered = match &mut io.iopoll_ring {
+            Some(iopoll_ring) if iopoll_ring.transfers_in_flight() > 0 => {
+                self.enter_iopoll_ring(iopoll_ring, io.ring.as_ref(), missing)?
             }
             _ => match &mut io.ring {
                 Some(ring) => self.enter_main_ring(ring, missing)?,
@@ -219,26 +222,26 @@ impl ReactorCore {
         Ok(true)
     }
 
-    /// The same on the ring that polls, unless the `other` ring has something in flight. This thread polls for completions
+    /// The same on the IOPOLL ring, unless the `other` ring has something in flight. This thread polls for completions
     /// and does not sleep. It reads messages when the completions are there.
     #[inline(always)]
-    fn enter_polled_ring(
+    fn enter_iopoll_ring(
         &self,
-        polled: &mut Ring<Request>,
+        iopoll_ring: &mut Ring<Request>,
         other: Option<&Ring<Request>>,
         missing: usize,
     ) -> Result<bool, Errno> {
         let armed = self.mailbox_armed.get() as usize;
         let is_other_busy = other.is_some_and(|ring| ring.in_flight() > armed);
-        if is_other_busy || polled.transfers_in_flight() < missing {
+        if is_other_busy || iopoll_ring.transfers_in_flight() < missing {
             return Ok(false);
         }
-        polled.enter(missing as u32, None)?;
+        iopoll_ring.enter(missing as u32, None)?;
         Ok(true)
     }
 
-    /// Submits once in so many polls without a wait, so that a task that wakes itself again and again does not hold up
-    /// requests. If the submission fails, the next wait reports it.
+    /// Submits once per 64 polls of the root future without a wait in between, so that a task that wakes itself again and
+    /// again does not hold up requests. If the submission fails, the next wait reports it.
     pub(crate) fn submit_periodically(&self, polls: u32) {
         const POLLS: u32 = 64;
         if polls.is_multiple_of(POLLS) {
@@ -259,7 +262,7 @@ impl ReactorCore {
         self.enter_all(io)
     }
 
-    pub(crate) fn turn(&self) -> Result<(), Errno> {
+    pub(crate) fn foreign_turn(&self) -> Result<(), Errno> {
         self.check_process()?;
         self.check_not_reentrant()?;
         self.in_foreign_turn.set(true);
@@ -278,21 +281,21 @@ impl ReactorCore {
         let read = || self.counters.get(Counter::Messages);
         let begin = read();
         for _ in 0..MAX_ROUNDS {
-            self.progress();
+            self.run_rounds();
             self.submit()?;
-            let polled = self.progress();
+            let has_polled_task = self.run_rounds();
             let pushed = self.io.borrow_mut().push_backlog();
             if self.has_ready() || read() - begin > MAX_MESSAGES {
                 break;
             }
-            if pushed || polled || self.mailbox.has_messages() {
+            if pushed || has_polled_task || self.mailbox.has_messages() {
                 continue;
             }
             if self.foreign_fd.get().is_none() {
                 return Ok(false);
             }
             // From here on the foreign loop sleeps for this reactor.
-            self.register_everything()
+            self.register_epoll_sources()
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
             let now = self.options.clock.now();
             let io = self.io.borrow();
@@ -331,10 +334,10 @@ impl ReactorCore {
         io.requests_in_flight() + self.tasks.borrow().operations()
     }
 
-    /// Reads messages, fires timers, reaps completions, and polls the tasks that this made ready. Waits for nothing. True
-    /// when a task was polled: it may have pushed requests.
+    /// Reads messages, fires timers, reaps completions, and polls the tasks that this made ready, for some rounds. Submits
+    /// nothing and does not wait. True when a task was polled: it may have pushed requests.
     #[inline]
-    pub(crate) fn progress(&self) -> bool {
+    pub(crate) fn run_rounds(&self) -> bool {
         let _running = self.enter_user_code();
         for round in 0..MAX_ROUNDS {
             if self.mailbox.has_messages() {
@@ -414,6 +417,7 @@ impl ReactorCore {
             let delivered = self.tasks.borrow_mut().deliver(request);
             match delivered {
                 Delivery::ToTask(task) => self.poll_task(task),
+                Delivery::Stored => self.io.borrow_mut().in_flight.publish_epochs(),
                 Delivery::Late(epoch_holds) => self.io.borrow_mut().leave_epochs(epoch_holds),
             }
         }

@@ -12,7 +12,7 @@ use crate::event_loop::core::{ReactorCore, TimerEvent};
 use crate::io::poller::{EndedWait, Poller};
 use crate::io::rings::MAX_WAITS;
 use crate::tasks::timer::TimerKey;
-use crate::tasks::waiters::{CellIndex, WaitCell, WaitResult};
+use crate::tasks::waiters::{CellIndex, WaitCell, WaitResult, WakeTarget};
 
 /// Resolves to the result of a cell. Cancels the wait when dropped.
 pub(crate) struct CellFuture {
@@ -26,8 +26,11 @@ pub(crate) struct CellFuture {
 impl CellFuture {
     pub(crate) fn poll_result(&mut self, context: &mut Context<'_>) -> Poll<WaitResult> {
         // Cloned and dropped while nothing is borrowed: a user's waker may call back into the reactor.
-        let waiter = self.operation.ok_or_else(|| context.waker().clone());
-        let was = self.reactor.io.borrow_mut().in_flight.cells.poll(self.cell, waiter);
+        let target = match self.operation {
+            Some(task) => WakeTarget::Task(task),
+            None => WakeTarget::Waker(context.waker().clone()),
+        };
+        let was = self.reactor.io.borrow_mut().in_flight.cells.poll(self.cell, target);
         match was {
             WaitCell::Ready(result) => {
                 self.taken = true;

@@ -31,7 +31,7 @@ pub(crate) struct IoDispatch {
     /// The number of forks when it was made: see [`Self::is_forked`].
     pub(crate) forks: u32,
     pub(crate) ring: Option<Ring<Request>>,
-    pub(crate) polled: Option<Ring<Request>>,
+    pub(crate) iopoll_ring: Option<Ring<Request>>,
     pub(crate) attachments: Vec<Option<Attachment>>,
     /// The indexes of devices with queues of their own.
     pub(crate) own_queue_devices: Vec<usize>,
@@ -109,8 +109,8 @@ impl IoDispatch {
         match &mut attachment.route {
             QueueRoute::Own(queue) => queue.push(request),
             QueueRoute::Polled if matches!(request.op, Op::Read | Op::Write) => {
-                match &mut self.polled {
-                    Some(polled) => polled.push(request),
+                match &mut self.iopoll_ring {
+                    Some(iopoll_ring) => iopoll_ring.push(request),
                     None => Err(request),
                 }
             }
@@ -201,8 +201,8 @@ impl IoDispatch {
                 in_flight.take_event(event);
             }
         }
-        if self.polled.is_some() {
-            self.reap_polled();
+        if self.iopoll_ring.is_some() {
+            self.reap_iopoll_ring();
         }
         if !self.own_queue_devices.is_empty() {
             self.reap_own_queues();
@@ -223,9 +223,11 @@ impl IoDispatch {
     }
 
     #[inline(never)]
-    fn reap_polled(&mut self) {
-        let IoDispatch { polled: Some(polled), attachments, in_flight, .. } = self else { return };
-        polled.reap(|request, result| {
+    fn reap_iopoll_ring(&mut self) {
+        let IoDispatch { iopoll_ring: Some(iopoll_ring), attachments, in_flight, .. } = self else {
+            return;
+        };
+        iopoll_ring.reap(|request, result| {
             if matches!(result.get(), Err(Errno::OPNOTSUPP | Errno::INVAL)) {
                 in_flight.stop_polling(request.device, attachments);
                 in_flight.backlog.push_back(request.take());
@@ -286,7 +288,7 @@ impl IoDispatch {
     /// Submits to all queues.
     pub(crate) fn submit_all(&mut self) -> Result<(), Errno> {
         self.submit_own()?;
-        for ring in [&mut self.ring, &mut self.polled].into_iter().flatten() {
+        for ring in [&mut self.ring, &mut self.iopoll_ring].into_iter().flatten() {
             if ring.queued() > 0 {
                 ring.enter(0, None)?;
             }
@@ -301,7 +303,7 @@ impl IoDispatch {
             request.cancelled |= matches;
             matches
         };
-        for ring in [&mut self.ring, &mut self.polled].into_iter().flatten() {
+        for ring in [&mut self.ring, &mut self.iopoll_ring].into_iter().flatten() {
             ring.cancel(cancel);
         }
         for index in &self.own_queue_devices {
@@ -321,7 +323,7 @@ impl IoDispatch {
         self.in_flight.publish_epochs();
     }
 
-    /// Releases the epochs that operations which have panicked were counted in.
+    /// Leaves the epochs that operations which have panicked were in.
     #[cold]
     pub(crate) fn leave_epochs(&mut self, epoch_holds: impl IntoIterator<Item = EpochHold>) {
         for (device, epoch_slot) in epoch_holds {
@@ -332,7 +334,7 @@ impl IoDispatch {
 
     /// The number of requests in flight anywhere, the worker included.
     pub(crate) fn requests_in_flight(&self) -> usize {
-        let rings = [&self.ring, &self.polled].into_iter().flatten();
+        let rings = [&self.ring, &self.iopoll_ring].into_iter().flatten();
         let own =
             self.own_queue_devices.iter().filter_map(|index| self.attachments[*index].as_ref());
         rings.map(Ring::transfers_in_flight).sum::<usize>()
@@ -348,8 +350,8 @@ impl IoDispatch {
         if let Some(ring) = &mut self.ring {
             install(ring, device_inner)?;
         }
-        if let Some(polled) = &mut self.polled
-            && let Err(error) = install(polled, device_inner)
+        if let Some(iopoll_ring) = &mut self.iopoll_ring
+            && let Err(error) = install(iopoll_ring, device_inner)
         {
             // Free its index again for the next try.
             if let Some(ring) = &mut self.ring {
@@ -365,7 +367,7 @@ impl IoDispatch {
         counters.set(Counter::CompletedInline, self.in_flight.completed_inline);
         counters.set(Counter::Resumed, self.in_flight.resumed);
         let mut sum = [0; 5];
-        for ring in [&self.ring, &self.polled].into_iter().flatten() {
+        for ring in [&self.ring, &self.iopoll_ring].into_iter().flatten() {
             let ring = ring.counters();
             sum[0] += ring.fixed_files;
             sum[1] += ring.plain_files;
@@ -399,8 +401,8 @@ impl InFlight {
         !self.backlog.is_empty() || !self.locked.is_empty()
     }
 
-    /// Counts in a request for this device, before its map is read. `None` when the device is not attached: then nothing
-    /// is issued.
+    /// Puts a request for this device in the epoch, before its map is read. `None` when the device is not attached: then
+    /// nothing is issued.
     pub(crate) fn enter_epoch(&mut self, device: DeviceIndex) -> Option<u8> {
         self.devices.get_mut(device.get()).map(|slot| slot.tracker.enter())
     }

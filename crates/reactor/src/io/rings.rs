@@ -23,6 +23,6 @@ pub(crate) fn make_rings(
         ..RingOptions::default()
     };
     let polled = RingOptions { polled: true, waits: 0, ..ring.clone() };
-    let polled = if options.polled { Ring::new(&polled).ok() } else { None };
-    (Ring::new(&ring), polled)
+    let iopoll_ring = if options.polled { Ring::new(&polled).ok() } else { None };
+    (Ring::new(&ring), iopoll_ring)
 }

@@ -9,7 +9,7 @@ use crate::sync::quiescence::{Domain, Tracker};
 pub(crate) enum QueueRoute {
     /// Over the reactor's ring.
     Ring,
-    /// Reads and writes over the ring that polls, the rest over the main ring.
+    /// Reads and writes over the IOPOLL ring, the rest over the main ring.
     Polled,
     /// Over a queue that serves only this device.
     Own(Box<dyn Queue>),
@@ -22,7 +22,7 @@ pub(crate) enum FastRoute {
     Closed,
     /// Reads and writes over the reactor's ring.
     Ring,
-    /// Reads and writes over the ring that polls.
+    /// Reads and writes over the IOPOLL ring.
     Polled,
     /// Over a queue that serves only this device: see its attachment.
     OwnQueue,
@@ -34,13 +34,13 @@ impl FastRoute {
     pub(crate) fn ring<'r>(
         self,
         ring: &'r mut Option<Ring<Request>>,
-        polled: &'r mut Option<Ring<Request>>,
+        iopoll_ring: &'r mut Option<Ring<Request>>,
     ) -> Option<&'r mut Ring<Request>> {
         // In the order of likelihood, and not a match, which becomes a jump table.
         if self == FastRoute::Ring {
             ring.as_mut()
         } else if self == FastRoute::Polled {
-            polled.as_mut()
+            iopoll_ring.as_mut()
         } else {
             None
         }

@@ -127,12 +127,12 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
         }
     }
 
-    /// True while a request is counted in, or was since the last [`Self::publish_ended`].
+    /// True while a request is in the epoch, or was since the last [`Self::publish_ended`].
     pub(crate) fn is_active(&self) -> bool {
         self.current != IDLE
     }
 
-    /// Counts a request in, before its map is read. The request carries the returned slot.
+    /// Puts a request in the epoch, before its map is read. The request carries the returned slot.
     #[inline(always)]
     pub(crate) fn enter(&mut self) -> u8 {
         let epoch = self.domain.epoch.load(Ordering::Acquire);

@@ -20,7 +20,7 @@ pub struct WriterBias {
 }
 
 impl WriterBias {
-    /// True when the caller's request needs no lock until its end. The request must be counted in before this call.
+    /// True when the caller's request needs no lock until its end. The request must be in the epoch before this call.
     #[inline]
     pub fn is_biased(&self) -> bool {
         self.word.load(Ordering::Acquire) == 0

@@ -82,6 +82,8 @@ impl<F: Future<Output = ()> + 'static> RunningTask<TaskSlot<F>> {
 pub(crate) enum Delivery {
     /// Its operation waits for it: poll this task.
     ToTask(RunningTask),
+    /// Its operation is being polled, and finds it there.
+    Stored,
     /// Its operation no longer waits for it. With the last request of operations that have panicked come the epochs to
     /// leave.
     Late(Vec<EpochHold>),
@@ -271,7 +273,7 @@ impl Tasks {
         if !self.requests(index).complete(request) {
             return Delivery::Late(self.requests(index).end_forgotten(tag));
         }
-        self.take(index).map_or(Delivery::Late(Vec::new()), Delivery::ToTask)
+        self.take(index).map_or(Delivery::Stored, Delivery::ToTask)
     }
 
     /// The task's future has panicked and was dropped: frees the task.

@@ -41,7 +41,7 @@ pub(crate) fn cell_from_tag(tag: Tag) -> CellIndex {
     tag.0 as CellIndex
 }
 
-/// The epoch slot, by device, that an operation is counted in.
+/// A device, and the slot of the epoch that an operation is in there.
 pub(crate) type EpochHold = (DeviceIndex, u8);
 
 /// The requests of one operation.
@@ -50,7 +50,7 @@ pub(crate) struct OperationRequests {
     awaited: Vec<Tag>,
     /// A queue has these, and the operation no longer waits for them.
     forgotten: Vec<Tag>,
-    /// Epochs that panicked operations are counted in. They are left with the last of the forgotten requests.
+    /// Epochs that panicked operations are in. They are left with the last of the forgotten requests.
     epoch_holds: Vec<EpochHold>,
     /// Requests that have ended and were not taken. Each holds its result.
     ended: Vec<Request>,
@@ -124,13 +124,13 @@ impl OperationRequests {
         is_to_come
     }
 
-    /// Keeps the operation counted in until all its forgotten requests have ended. Returns the epoch, to be left at once, when
-    /// there are none.
-    pub(crate) fn hold_epoch(&mut self, epoch_holds: EpochHold) -> Option<EpochHold> {
+    /// Keeps the operation in the epoch until all its forgotten requests have ended. Returns the epoch, to be left at once,
+    /// when there are none.
+    pub(crate) fn hold_epoch(&mut self, epoch_hold: EpochHold) -> Option<EpochHold> {
         if self.forgotten.is_empty() {
-            return Some(epoch_holds);
+            return Some(epoch_hold);
         }
-        self.epoch_holds.push(epoch_holds);
+        self.epoch_holds.push(epoch_hold);
         None
     }
 
@@ -154,6 +154,15 @@ pub(crate) enum Waiter {
     Result(ResultSender, OpResult),
     /// Nothing to wake.
     None,
+}
+
+/// What the future of a cell has woken when the result is there.
+#[derive(Debug)]
+pub(crate) enum WakeTarget {
+    /// The task of an operation, without a waker.
+    Task(u32),
+    /// A waker.
+    Waker(Waker),
 }
 
 /// The result of a wait.
@@ -255,16 +264,16 @@ impl WaitCells {
         }
     }
 
-    /// Takes the result and frees the cell; without a result, sets the task or waker to wake. Returns the previous state
+    /// Takes the result and frees the cell; without a result, sets the target to wake. Returns the previous state
     /// in both cases. Drop it when the reactor is no longer borrowed: a user's waker may call back into it.
-    pub(crate) fn poll(&mut self, index: CellIndex, waiter: Result<u32, Waker>) -> WaitCell {
+    pub(crate) fn poll(&mut self, index: CellIndex, target: WakeTarget) -> WaitCell {
         let cell = &mut self.cells[index as usize];
         match cell {
             WaitCell::Ready(_) => self.close(index),
             WaitCell::Waiting(_) | WaitCell::WaitingTask(_) => {
-                let next = match waiter {
-                    Ok(task) => WaitCell::WaitingTask(task),
-                    Err(waker) => WaitCell::Waiting(Waiter::Waker(waker)),
+                let next = match target {
+                    WakeTarget::Task(task) => WaitCell::WaitingTask(task),
+                    WakeTarget::Waker(waker) => WaitCell::Waiting(Waiter::Waker(waker)),
                 };
                 std::mem::replace(cell, next)
             }

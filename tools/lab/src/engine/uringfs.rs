@@ -195,7 +195,7 @@ impl Engine for Uringfs {
         }));
         let queue = queues.iter().find_map(|(_, queue)| queue.as_ref().ok());
         let helper_threads = match self.waits_in_threads {
-            true => ThreadCost::read_threads_named("uringfs-waits"),
+            true => ThreadCost::read_threads_named("uringfs-pool"),
             false => ThreadCost::default(),
         };
         EngineReport {
