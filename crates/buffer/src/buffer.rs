@@ -18,8 +18,8 @@ pub const MAX_LENGTH: usize = 1 << 30;
 
 /// Owned memory. The holder of the buffer is the only user of its bytes.
 ///
-/// Dropping it frees the memory. Memory of a pool returns to the pool when the last of the parts that were split off
-/// it is dropped.
+/// Dropping it frees the memory. A pool gets its memory back when all parts of the buffer are dropped: see
+/// [`Self::split_off`].
 pub struct Buffer {
     pointer: NonNull<u8>,
     region: Arc<Region>,
@@ -102,8 +102,8 @@ impl Buffer {
         if let Some(slots) = &self.region.slots {
             slots.add_part(self.offset_in_region());
         }
-        // An empty tail points to the beginning of the range. One past the end of
-        // its slot it would count as a part of the next slot.
+        // A pointer to the end of the slot would count as a part of the next slot, so
+        // an empty tail points to the beginning of the range.
         let step = if length == 0 { 0 } else { at };
         // SAFETY: inside this buffer's own range.
         let pointer = unsafe { self.pointer.add(step) };

@@ -48,7 +48,7 @@ impl Clock {
         }
     }
 
-    /// The time after `time` has passed. A century from now if `Instant` cannot represent that.
+    /// The instant that is `time` from now; a century from now if `Instant` cannot represent it.
     pub fn after(&self, time: Duration) -> Instant {
         const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
         let now = self.now();

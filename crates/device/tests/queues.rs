@@ -244,7 +244,7 @@ fn threads_execute_concurrently_up_to_their_bound() {
     assert_eq!(most.load(Ordering::SeqCst), 3);
 }
 
-/// A file whose requests panic where the queue carries them out by a call of the back end.
+/// A file whose back end panics when a queue calls it to execute a request.
 struct Panicking(File);
 
 impl Backend for Panicking {

@@ -110,7 +110,7 @@ async fn wait_until(
     let result = poll_fn(|context| future.poll_result(context)).await;
     reactor.forget_wait(future.cell);
     // The deadline cancelled the wait.
-    let late = timer.is_some_and(|timer| timer.has_come());
+    let late = timer.is_some_and(|timer| timer.has_fired());
     match result {
         WaitResult::Descriptor(wait, Err(Errno::CANCELED)) if late => (wait, Err(Errno::TIMEDOUT)),
         WaitResult::Descriptor(wait, result) => (wait, result),

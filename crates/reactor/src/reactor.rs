@@ -1,6 +1,6 @@
 //! A thread's reactor: construction, `block_on`, what its thread calls, and drop.
 //!
-//! `event_loop::turn` does what needs no wait, `event_loop::sleep` how it waits, `event_loop::attach` its devices.
+//! `event_loop::turn` has the work that needs no wait, `event_loop::sleep` the waits, `event_loop::attach` the devices.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -43,8 +43,8 @@ const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 /// One thread's reactor. Dropping it first finishes what is in flight.
 ///
 /// A thread may have several reactors. Only one is turned at a time: while [`Reactor::block_on`] or [`Reactor::reap`]
-/// of one waits, operations of the others make no progress and keep their locks. A wait without a timeout for a lock
-/// that an operation of another reactor of the thread holds never ends. Drop is an exception: it also turns the others,
+/// of one waits, operations of the others make no progress and keep their locks. A wait for a lock that
+/// an operation of another reactor of the same thread holds never ends, unless it has a timeout. Drop is an exception: it also turns the others,
 /// as often as needed. A drop inside a task, message or waker of another reactor cannot turn that reactor. One second
 /// after such a drop began, and once none of its requests is in flight, it cancels its operations. Those that wait for a
 /// lock end with ECANCELED.
@@ -55,7 +55,8 @@ pub struct Reactor {
 static NEXT_NUMBER: AtomicU16 = AtomicU16::new(0);
 
 impl Reactor {
-    /// Makes a reactor for this thread. Asynchronous operations use the first reactor of their thread.
+    /// Makes a reactor for this thread. An asynchronous operation uses the reactor whose [`Self::block_on`] or
+    /// [`Self::turn`] runs; without one, the first reactor of its thread.
     ///
     /// # Errors
     /// Unsupported, with the reason, when the machine does not have the tier that `ring.require` demands. EMFILE or

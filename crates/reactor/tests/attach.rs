@@ -31,7 +31,7 @@ fn a_device_refused_by_the_polled_ring_attaches_at_the_next_try() {
         };
         let reactor = Reactor::new(options).unwrap();
         let limits = getrlimit(Resource::Nofile);
-        // The lowest free number is the only one below the limit: the plain ring's descriptor takes it.
+        // The lowest free number is the only one below the limit: the main ring's descriptor takes it.
         let free = eventfd(0, EventfdFlags::CLOEXEC).unwrap().as_raw_fd();
         let one_more = Rlimit { current: Some(free as u64 + 1), ..limits };
         setrlimit(Resource::Nofile, one_more).unwrap();

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tier::on_every_tier;
 use uringfs_reactor::{CompletionMode, Reactor, ReactorOptions};
 
-/// The time of each kind of idleness.
+/// The duration of each idle wait.
 const IDLE: Duration = Duration::from_millis(300);
 /// The most CPU time allowed: a busy thread would use all of [`IDLE`].
 const BOUND: Duration = Duration::from_millis(30);

@@ -104,7 +104,7 @@ fn a_panicking_task_is_dropped_and_the_others_continue() {
             let _held = held;
             poll_fn(|context| match its.replace(Some(context.waker().clone())) {
                 None => Poll::<()>::Pending,
-                Some(_) => panic!("as a test does"),
+                Some(_) => panic!("a planted panic"),
             })
             .await;
         });
@@ -123,7 +123,7 @@ fn a_panicking_task_is_dropped_and_the_others_continue() {
         }
         left.borrow().as_ref().expect("the task was polled").wake_by_ref();
         let panicked = || reactor.block_on(reactor.sleep(MS));
-        assert_eq!(panic_of(panicked), "as a test does");
+        assert_eq!(panic_of(panicked), "a planted panic");
         assert_eq!(Rc::strong_count(&ended), 1 + 3, "the panicking task was not dropped");
         left.borrow().as_ref().expect("the waker was kept").wake_by_ref();
         reactor.block_on(reactor.sleep(MS));
@@ -140,13 +140,13 @@ fn after_a_turn_that_panics_another_turn_is_due() {
         let its = polled.clone();
         reactor.spawn(async move {
             wake_once().await;
-            panic!("as a test does");
+            panic!("a planted panic");
         });
         reactor.spawn(async move {
             wake_once().await;
             its.set(true);
         });
-        assert_eq!(panic_of(|| reactor.turn().unwrap()), "as a test does");
+        assert_eq!(panic_of(|| reactor.turn().unwrap()), "a planted panic");
         assert!(is_readable(&reactor), "another turn must be due");
         reactor.turn().unwrap();
         assert!(polled.get());
@@ -194,7 +194,7 @@ fn nested_block_on_panics_and_the_outer_one_ends() {
         });
         assert!(refused.borrow().contains("block_on"), "{}", refused.borrow());
         // A block_on whose future panicked has ended.
-        panic_of(|| reactor.block_on(async { panic!("as a test does") }));
+        panic_of(|| reactor.block_on(async { panic!("a planted panic") }));
         reactor.block_on(reactor.sleep(MS));
     });
 }
@@ -270,7 +270,7 @@ fn a_panicking_operation_returns_eio_and_the_others_end() {
             for token in 0..4 {
                 start(&reactor, &device, token, async move |operation, device| {
                     read(&operation, &device, token * 512).await;
-                    assert_ne!(token, panicking, "as a test does");
+                    assert_ne!(token, panicking, "a planted panic");
                     operation.end(Payload::Length(0), Ok(token));
                 });
             }
@@ -279,7 +279,7 @@ fn a_panicking_operation_returns_eio_and_the_others_end() {
                     reactor.reap(1, None, &mut completed).unwrap();
                 }
             });
-            assert!(text.contains("as a test does"), "{text}");
+            assert!(text.contains("a planted panic"), "{text}");
             while completed.len() < 4 {
                 reactor.reap(1, None, &mut completed).unwrap();
             }
@@ -304,13 +304,13 @@ fn a_drop_ends_although_an_operation_panics_during_it() {
             let ended = ended.clone();
             start(&reactor, &device, token, async move |operation, device| {
                 read(&operation, &device, token * 512).await;
-                assert_ne!(token, 0, "as a test does");
+                assert_ne!(token, 0, "a planted panic");
                 ended.set(ended.get() + 1);
                 operation.end(Payload::Length(0), Ok(token));
             });
         }
         let text = panic_of(|| drop(reactor));
-        assert!(text.contains("as a test does"), "{text}");
+        assert!(text.contains("a planted panic"), "{text}");
         assert_eq!(ended.get(), 3);
         let domain = quiescence(device.index());
         assert!(domain.passed(domain.retire()));
@@ -450,10 +450,10 @@ fn requests_of_a_panicked_operation_hold_their_epoch() {
                     Poll::Ready(())
                 })
                 .await;
-                panic!("as a test does");
+                panic!("a planted panic");
             });
         });
-        assert_eq!(text, "as a test does");
+        assert_eq!(text, "a planted panic");
         let domain = quiescence(device.index());
         let epoch = domain.retire();
         assert!(!domain.passed(epoch), "two requests are in flight");

@@ -168,7 +168,7 @@ impl<T: Transfer> Ring<T> {
             return Err(transfer);
         }
         match self.sqe_slot() {
-            Some(room) => room.push(transfer),
+            Some(sqe) => sqe.push(transfer),
             None => return Err(transfer),
         }
         Ok(())
@@ -358,7 +358,7 @@ impl<T: Transfer> Ring<T> {
 
     /// An eventfd that is readable from a completion on until [`Self::silence`].
     /// The ring's own descriptor does not work: with DEFER_TASKRUN the kernel
-    /// (6.18) does not wake its pollers. From the first call on every completion
+    /// (6.18) does not wake its pollers. After the first call every completion
     /// costs a little more.
     ///
     /// # Errors

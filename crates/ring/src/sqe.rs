@@ -120,7 +120,7 @@ pub(crate) fn nop_sqe(id: RequestId) -> Entry {
     Sqe::new(opcode::Nop::CODE, FileSlot::ABSENT, 0, 0, 0).with_id(id)
 }
 
-/// The entry of any transfer other than a plain read or write of one segment.
+/// The entry of any transfer other than a read or a volatile write of one segment.
 #[cold]
 #[inline(never)]
 pub(crate) fn slow_sqe(

@@ -16,8 +16,9 @@
 mod oneshot;
 // Lock-free reads of several words as one state.
 mod seq_count;
-// Mutex and condition variable.
+// Atomics.
 pub mod atomic;
+// Mutex and condition variable.
 mod lock;
 
 pub use lock::{Condvar, Mutex, MutexGuard};

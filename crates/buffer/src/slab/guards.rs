@@ -34,8 +34,8 @@ impl<T> Slab<T> {
         next: impl Fn(u32) -> Option<u32>,
     ) -> Option<ExclusiveFrames<T>> {
         self.update(frame, |state| {
-            let is_free = state & (EXCLUSIVE | ALLOCATED | SHARE_MASK) == ALLOCATED;
-            let flags = next(FrameState(state).flags()).filter(|_| is_free)?;
+            let has_no_user = state & (EXCLUSIVE | ALLOCATED | SHARE_MASK) == ALLOCATED;
+            let flags = next(FrameState(state).flags()).filter(|_| has_no_user)?;
             Some(ALLOCATED | EXCLUSIVE | u64::from(flags) << FLAG_SHIFT)
         })?;
         Some(ExclusiveFrames { slab: self.clone(), first: frame, count: 1, is_lent: false })

@@ -183,7 +183,7 @@ impl Node {
     }
 }
 
-/// Selects if the search checks the claim on a device.
+/// Whether the search checks the claim on a device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claim {
     Check,

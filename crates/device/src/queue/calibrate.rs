@@ -68,7 +68,7 @@ pub fn probe_nowait(core: &DeviceInner) -> NowaitSupport {
     // A busy device also returns EAGAIN, but not every time.
     let mut results = (0..16).map(|attempt| {
         let address = blocks / 16 * attempt * length;
-        // Writes back dirty pages of the range first, for which the next read would wait.
+        // Writes back the dirty pages of the range. With them the next read would return EAGAIN.
         pread(fd, &mut buffer[..], address)?;
         preadv2(fd, &mut [IoSliceMut::new(&mut buffer)], address, ReadWriteFlags::NOWAIT)
     });

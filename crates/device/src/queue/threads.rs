@@ -54,6 +54,7 @@ struct SharedState {
     /// The number of requests in `work`, readable without the lock.
     waiting: CachePadded<AtomicUsize>,
     done: Mutex<VecDeque<StepCompletion>>,
+    /// The number of completions in `done`, readable without the lock.
     finished: CachePadded<AtomicUsize>,
     notifier_state: AtomicU8,
     notifier: OwnedFd,

@@ -94,7 +94,7 @@ thread_local! {
 
 /// This thread's current reactor, if it has one.
 pub fn current() -> Option<Rc<ReactorCore>> {
-    // An error while the thread's locals are destroyed.
+    // This fails while the thread's locals are destroyed.
     CURRENT.try_with(|current| current.borrow().upgrade()).ok()?
 }
 
@@ -124,7 +124,7 @@ impl Drop for Current {
     fn drop(&mut self) {
         let before = std::mem::take(&mut self.before);
         CURRENT.with_borrow_mut(|current| {
-            // The first reactor of a thread stays its current one.
+            // If the thread had no other reactor before, this one stays its current one.
             if before.strong_count() > 0 {
                 *current = before;
             }

@@ -56,7 +56,7 @@ pub struct Operation {
     reactor: Rc<ReactorCore>,
     task: u32,
     device: DeviceIndex,
-    /// Its epoch slot. Absent while it waits for a lock.
+    /// Its epoch slot. Absent while it is outside the epoch, for example while it waits for a lock.
     epoch_slot: Option<u8>,
     /// At least one of its requests was handed to a queue.
     issued: Cell<bool>,

@@ -10,10 +10,10 @@ thread_local! {
     static REACTORS: RefCell<Vec<Weak<ReactorCore>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The help that a thread's other reactors give one that is being dropped.
+/// The state of a thread's other reactors after [`turn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Siblings {
-    /// Nothing: there are none.
+    /// There are none.
     None,
     /// They were turned and make progress.
     Turned,
@@ -32,7 +32,7 @@ pub(crate) fn register(reactor: &Rc<ReactorCore>) {
 /// Turns the thread's other reactors. They submit and do not wait.
 pub(crate) fn turn(reactor: &Rc<ReactorCore>) -> Siblings {
     let reactors = REACTORS.try_with(|reactors| reactors.borrow().clone());
-    // An error while the thread's locals are destroyed.
+    // This fails while the thread's locals are destroyed.
     let reactors = reactors.unwrap_or_default();
     let others = reactors.iter().filter_map(Weak::upgrade);
     let mut siblings = Siblings::None;

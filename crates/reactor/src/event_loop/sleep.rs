@@ -1,5 +1,5 @@
-//! Submits what is pushed and sleeps until a completion, a message or a timer. In the ring where only the ring has
-//! something to wait for, else in epoll.
+//! Submits what is pushed and sleeps until a completion, a message or a timer. The thread sleeps in the ring if all
+//! that can complete is in the ring, else in epoll. It parks if nothing is in flight.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use crate::io::dispatch::{IoDispatch, MAILBOX_TAG};
 use crate::io::poller::Poller;
 use crate::tasks::waiters::WaitResult;
 
-/// The longest sleep before another look around, in three cases: a wait for several completions, so that messages and
+/// The longest sleep before the thread checks all sources again, in three cases: a wait for several completions, so that messages and
 /// other queues never wait for the slowest of a batch; a wait that the mailbox's notifier does not end; a wait for other
 /// reactors of the thread.
 pub(crate) const RECHECK_INTERVAL: Duration = Duration::from_millis(1);
@@ -62,8 +62,8 @@ impl ReactorCore {
         if !self.mailbox.announce_sleep() {
             return ring.enter(0, None);
         }
-        let look = if wanted > 1 { Some(RECHECK_INTERVAL) } else { None };
-        let entered = ring.enter(wanted as u32, look);
+        let timeout = if wanted > 1 { Some(RECHECK_INTERVAL) } else { None };
+        let entered = ring.enter(wanted as u32, timeout);
         self.mailbox.announce_awake();
         entered
     }
@@ -141,7 +141,7 @@ impl ReactorCore {
         entered
     }
 
-    /// Sleeps until there is a message, or for `limit`. For when nothing else can happen.
+    /// Sleeps until there is a message, or for `limit`. Called when nothing else can happen.
     fn park_for_message(&self, limit: Option<Duration>) {
         let notifier = self.mailbox.notifier();
         notifier.will_park();
@@ -170,9 +170,9 @@ impl ReactorCore {
         }
     }
 
-    /// Spins for messages of the completion worker, which responds before a thread has gone to sleep and come back. Other
-    /// senders take longer (a commit, for example), and what they wait for may need this very core. Spins briefly, at most
-    /// once before each sleep: an idle reactor sleeps.
+    /// Spins for messages of the completion worker, which responds in less time than a sleep and a wake take. Other
+    /// senders take longer (a commit, for example), and may need this core for their work. Spins briefly, at most once
+    /// before each sleep: an idle reactor sleeps.
     pub(crate) fn spin(&self, until: Option<Instant>) -> bool {
         let spin = Duration::from_micros(self.options.spin_us.into());
         if spin.is_zero() || matches!(self.options.clock, Clock::Virtual(_)) {
@@ -190,7 +190,7 @@ impl ReactorCore {
             if Instant::now() >= end {
                 return false;
             }
-            // The worker may be waiting for this very core.
+            // The worker may need this core.
             std::thread::yield_now();
         }
     }

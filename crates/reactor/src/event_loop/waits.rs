@@ -143,7 +143,7 @@ pub(crate) struct TimerGuard {
 
 impl TimerGuard {
     /// True when the timer has fired.
-    pub(crate) fn has_come(&self) -> bool {
+    pub(crate) fn has_fired(&self) -> bool {
         !self.reactor.timers.borrow().contains(self.key)
     }
 }

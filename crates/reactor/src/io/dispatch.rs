@@ -318,7 +318,7 @@ impl IoDispatch {
         self.in_flight.backlog = rest;
         for mut request in waiting.into_iter().chain(self.in_flight.locked.take_tagged(tag)) {
             request.cancelled = true;
-            self.in_flight.complete_unissued(request);
+            self.in_flight.complete_cancelled(request);
         }
         self.in_flight.publish_epochs();
     }
@@ -418,7 +418,7 @@ impl InFlight {
         }
     }
 
-    /// Counts out a request.
+    /// Counts a request out of its epoch.
     #[inline(always)]
     pub(crate) fn leave_epoch(&mut self, device: DeviceIndex, epoch_slot: u8) {
         self.has_ended_epoch |= self.devices[device.get()].tracker.leave(epoch_slot);
@@ -456,8 +456,8 @@ impl InFlight {
         }
     }
 
-    /// True for the end that nearly every step has: it completes a token operation of one request, all in one step. `moved`
-    /// says whether the step moved that many bytes.
+    /// True if the step completes a token operation of one request, all in one step, as nearly every step does. `moved`
+    /// returns true if the step moved that many bytes.
     #[inline(always)]
     fn is_token_done(&self, request: &Request, moved: impl FnOnce(u32) -> bool) -> bool {
         is_token(request.tag) && self.is_done_in_one_step(request, moved)
@@ -475,7 +475,7 @@ impl InFlight {
             && matches!(&request.payload, Payload::Buffer(buffer) if moved(buffer.len() as u32))
     }
 
-    /// Counts such an end, and counts out the request.
+    /// Counts such an operation as completed inline, and counts the request out of its epoch.
     #[inline(always)]
     fn count_token_done(&mut self, request: &Request) {
         self.completed_inline += 1;
@@ -537,7 +537,7 @@ impl InFlight {
     }
 
     /// Completes, as cancelled, a request that is in no queue now. A queue may have had it before.
-    fn complete_unissued(&mut self, mut request: Request) {
+    fn complete_cancelled(&mut self, mut request: Request) {
         request.end(Err(Errno::CANCELED));
         self.complete(request);
     }

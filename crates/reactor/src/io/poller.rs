@@ -1,5 +1,5 @@
-//! Waits in epoll: for queues other than the ring, for descriptors on tiers without a ring, and behind the one descriptor
-//! that a foreign event loop watches.
+//! Waits in epoll: for queues other than the ring, for descriptors on tiers without a ring, and for a foreign event
+//! loop, which watches the descriptor of the epoll instance.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -75,7 +75,7 @@ impl Poller {
             Wait::Accept { .. } | Wait::Receive { .. } => EventFlags::IN,
             Wait::Send { .. } => EventFlags::OUT,
         };
-        // Epoll reports no event that would end a socket transfer on a descriptor that is no socket.
+        // A socket operation on any other descriptor fails at once: epoll may never report an event for it.
         let transfers = !matches!(wait, Wait::Poll { .. });
         if transfers && let Err(error) = rustix::net::sockopt::socket_type(wait.file()) {
             return Err((wait, Err(error)));

@@ -150,7 +150,7 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
             self.current = epoch;
             self.first = self.newest;
             self.epochs[self.newest as usize] = epoch;
-            // A thread that reads a later epoch here also sees that everything of before has ended.
+            // Release: a thread that reads this later epoch also sees that all earlier requests have ended.
             self.member.oldest.store(epoch, Ordering::Release);
             fence(Ordering::SeqCst);
         } else if self.newest.wrapping_sub(self.first) < MAX_EPOCHS {
@@ -160,7 +160,7 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
         }
     }
 
-    /// Counts out a request with this slot. True when it was the last of its epoch, so that [`Self::publish_ended`] has
+    /// Counts a request with this slot out of its epoch. True when it was the last of its epoch, so that [`Self::publish_ended`] has
     /// something to do.
     #[inline(always)]
     pub(crate) fn leave(&mut self, slot: u8) -> bool {

@@ -126,8 +126,8 @@ mod loom_tests {
             tracker.publish_ended();
         }
 
-        /// Returns whether all earlier requests had ended at once.
-        fn cut(&self) -> bool {
+        /// Writes alone, if all earlier requests have ended already. Returns whether they have.
+        fn try_write_alone(&self) -> bool {
             let has_passed = match self.bias.exclude(&self.domain) {
                 Some(epoch) => self.domain.passed(epoch),
                 None => true,
@@ -151,10 +151,10 @@ mod loom_tests {
             let overwriter = loom::thread::spawn(move || {
                 (0..2).for_each(|_| theirs.overwrite(&mut tracker));
             });
-            file.cut();
+            file.try_write_alone();
             overwriter.join().unwrap();
-            assert!(file.cut(), "no overwriter is left to wait for");
-            assert!(file.cut(), "a second exclusion has none to wait for either");
+            assert!(file.try_write_alone(), "no overwriter is left to wait for");
+            assert!(file.try_write_alone(), "a second exclusion has none to wait for either");
         });
     }
 
@@ -165,8 +165,8 @@ mod loom_tests {
             let (theirs, others) = (file.clone(), file.clone());
             let mut tracker = Tracker::new(file.domain.clone(), "overwriter".into());
             let overwriter = loom::thread::spawn(move || theirs.overwrite(&mut tracker));
-            let other = loom::thread::spawn(move || others.cut());
-            file.cut();
+            let other = loom::thread::spawn(move || others.try_write_alone());
+            file.try_write_alone();
             overwriter.join().unwrap();
             other.join().unwrap();
             file.bias.restore();

@@ -156,7 +156,7 @@ pub(crate) enum Waiter {
     None,
 }
 
-/// What the future of a cell has woken when the result is there.
+/// What to wake when the cell gets its result, as its future requests.
 #[derive(Debug)]
 pub(crate) enum WakeTarget {
     /// The task of an operation, without a waker.
@@ -225,7 +225,7 @@ impl WaitCells {
     pub(crate) fn find_transfer(&self, receiver: &ResultReceiver) -> Option<CellIndex> {
         let is =
             |cell: &WaitCell| matches!(cell, WaitCell::Transfer(sender) if sender.is_for(receiver));
-        self.cells.iter().position(is).map(|task| task as CellIndex)
+        self.cells.iter().position(is).map(|index| index as CellIndex)
     }
 
     fn insert(&mut self, cell: WaitCell) -> CellIndex {

@@ -1,5 +1,5 @@
 //! Messages to a reactor, and the notifier that wakes it when it sleeps. An owner that waits only for messages is
-//! unparked like any thread. Another one gets a message from the sender's own ring, or else a write to its eventfd.
+//! unparked like any thread. Any other owner gets a message from the sender's own ring, or else a write to its eventfd.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) enum Message<A> {
 /// A reactor's mailbox.
 pub(crate) type ReactorMailbox<A> = Mailbox<Message<A>, Notifier>;
 
-/// Unparks a parked owner, and wakes another one by its eventfd.
+/// Unparks an owner that is parked, and wakes any other owner by its eventfd.
 pub(crate) struct Notifier {
     event: Arc<OwnedFd>,
     /// The owner's ring, for senders that have a ring themselves. Removed when the owner is dropped. Otherwise a waker that

@@ -97,7 +97,8 @@ impl Sim {
         self.core.state.lock().recorded().events()
     }
 
-    /// The number of oldest events that the bounded record has dropped.
+    /// The number of events that the record has dropped: the oldest ones beyond its bound, and
+    /// all of them at each [`Sim::restart_record`].
     ///
     /// # Panics
     /// As [`Sim::record`].

@@ -23,8 +23,8 @@ pub enum Fault {
     Short,
     /// A read or write accesses another address of the device.
     Misdirected,
-    /// A read returns the stable content, without the write cache; a write is
-    /// acknowledged and lost at once.
+    /// A read returns the stable content, without the write cache (zeros if the device
+    /// does not record); a write is acknowledged and lost at once.
     Stale,
     /// One bit of the blocks that are read or written is flipped permanently.
     BitRot,

@@ -48,7 +48,7 @@ pub(super) struct Event {
 #[repr(C)]
 pub(super) struct RingHeader {
     id: u32,
-    /// Events in the ring.
+    /// The capacity of the ring, in events.
     length: u32,
     /// Written by the reaping side.
     head: u32,
@@ -69,7 +69,7 @@ pub(super) enum Reaping {
     ByCall,
 }
 
-/// A kernel's AIO context. Its drop waits for everything in flight.
+/// An AIO context of the kernel. Its drop waits for everything in flight.
 pub(super) struct Context {
     /// The context's id, which is the address of its ring.
     ring: NonNull<RingHeader>,
