@@ -1,4 +1,4 @@
-//! Superblocks and their copy with arbitrary content, under valid checksums: opened, or refused with one line.
+//! Superblocks and their backup with arbitrary content, under valid checksums: opened, or refused with one line.
 
 #![no_main]
 
@@ -9,7 +9,7 @@ use image::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// The block of each slot and of the copy, and the bit of the input that selects it.
+/// The block of each slot and of the backup, and the bit of the input that selects it.
 const SLOTS: [(u64, u8); 3] = [(0, 1), (16, 2), (SIZE / BLOCK - 1, 8)];
 
 // Input: the selected blocks, then offsets and new bytes. With bit 4 the checksums are not updated.

@@ -27,7 +27,7 @@ mod catalog;
 // Free blocks, and the extents of files.
 mod space;
 
-// The superblock: where catalog and log stand.
+// The superblock: identity and size of the volume, and the blocks of catalog and log.
 mod superblock;
 
 // Block I/O on a device.

@@ -1,6 +1,6 @@
 //! The superblock: identity and size of a volume, and the blocks of its catalog. It lies in two
-//! slots, so that one of them is whole at every moment, and in a copy far from both, which only a
-//! repair reads. `docs/format.md` has the bytes.
+//! slots, so that one of them is whole at every moment. A backup superblock lies far from both. Only a
+//! repair uses it; opening compares it with the slots. `docs/format.md` has the bytes.
 //!
 //! A superblock that [`Superblock::read`] returns can be trusted: every field was checked against
 //! the others and against the device.
@@ -29,8 +29,8 @@ const MAX_RESERVED_BLOCKS: u64 = (4 << 20) / BLOCK;
 const BLOCKS_PER_RESERVED: u64 = 8;
 /// Blocks of the slots. They are apart, so that one damaged spot rarely affects both.
 pub(crate) const SLOTS: [u64; 2] = [0, 16];
-/// Block of the copy. In a smaller volume it is the last block.
-const COPY_BLOCK: u64 = (64 << 20) / BLOCK;
+/// Block of the backup superblock. In a smaller volume it is the last block.
+const BACKUP_BLOCK: u64 = (64 << 20) / BLOCK;
 /// The most runs of blocks of the catalog.
 pub(crate) const MAX_CATALOG_RUNS: usize = 240;
 /// The most blocks of the catalog's log, both halves together.
@@ -43,8 +43,8 @@ pub(crate) const MAX_BLOCKS: u64 = (64 << 40) / BLOCK;
 const MAGIC: [u8; 8] = *b"uringfs\x1a";
 /// The format version that this code reads and writes.
 const VERSION: u32 = 2;
-/// A copy of the superblock lies in block [`Superblock::copy_block`]. Each write of the slots must write
-/// it, too.
+/// A backup superblock lies in block [`Superblock::backup_block`]. Each write of the slots must write it,
+/// too.
 const HAS_COPY: u64 = 1;
 /// Inode records may have version 3.
 const WIDE_TIMES: u64 = 1;
@@ -69,7 +69,7 @@ impl Features {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) features: Features,
-    /// Number of superblocks written. The slot with the higher number counts.
+    /// Number of superblocks written. The slot with the higher number is used.
     pub(crate) generation: u64,
     /// Sixteen random bytes that identify the volume.
     pub(crate) uuid: [u8; 16],
@@ -90,28 +90,28 @@ pub(crate) struct Superblock {
     spare: [u8; SPARE_BYTES],
 }
 
-/// A superblock as it was read, with the state of its slots.
+/// A superblock as it was read, with the state of its slots and of the backup.
 #[derive(Debug)]
 pub(crate) struct LoadedSuperblock {
     pub(crate) superblock: Superblock,
-    /// Unusable slots. Writing the superblock repairs them.
+    /// Unusable slots, and the backup if it is unusable. Writing the superblock repairs them.
     pub(crate) bad_slots: Vec<BadSlot>,
 }
 
 impl LoadedSuperblock {
-    /// Takes the number of blocks that the catalog knows into account. If the power was cut while
-    /// the volume grew, the copy was not yet written at its new place: whatever lies there counts
-    /// as older.
-    pub(crate) fn reclassify_copy(&mut self, known: u64) {
-        if self.superblock.previous_copy(known).is_some() {
-            let copy = self.superblock.copy_block();
-            let its = self.bad_slots.iter_mut().filter(|slot| Some(slot.block) == copy);
-            its.for_each(|slot| slot.defect = SlotDefect::Older);
+    /// Call it with the number of blocks that the catalog records. If the power was cut while the
+    /// volume grew, the backup may not be written at its new place yet: the block there counts as
+    /// older, and not as damaged.
+    pub(crate) fn reclassify_backup(&mut self, known: u64) {
+        if self.superblock.previous_backup(known).is_some() {
+            let backup = self.superblock.backup_block();
+            let found = self.bad_slots.iter_mut().filter(|slot| Some(slot.block) == backup);
+            found.for_each(|slot| slot.defect = SlotDefect::Older);
         }
     }
 }
 
-/// An unusable slot.
+/// An unusable slot or backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BadSlot {
     pub(crate) block: u64,
@@ -200,7 +200,7 @@ impl From<RawRun> for Run {
 const _: () = assert!(size_of::<RawSlot>() == BLOCK as usize);
 /// The first byte that the checksum covers.
 const CHECKSUM_START: usize = 12;
-/// Blocks read at once in the search for copies.
+/// Blocks read at once in the search for backup superblocks.
 const SCAN_BLOCKS: usize = 256;
 
 impl Superblock {
@@ -255,36 +255,37 @@ impl Superblock {
         self.reserved
     }
 
-    /// The block of the copy in a volume of `total_blocks` that has one.
-    pub(crate) fn copy_block_in(total_blocks: u64) -> u64 {
-        COPY_BLOCK.min(total_blocks - 1)
+    /// The block of the backup in a volume of `total_blocks` that has one.
+    pub(crate) fn backup_block_in(total_blocks: u64) -> u64 {
+        BACKUP_BLOCK.min(total_blocks - 1)
     }
 
-    /// The block of the copy, if the volume has one.
-    pub(crate) fn copy_block(&self) -> Option<u64> {
-        let has_copy = self.features.read_only_compatible & HAS_COPY != 0;
-        has_copy.then(|| Superblock::copy_block_in(self.total_blocks))
+    /// The block of the backup, if the volume has one.
+    pub(crate) fn backup_block(&self) -> Option<u64> {
+        let has_backup = self.features.read_only_compatible & HAS_COPY != 0;
+        has_backup.then(|| Superblock::backup_block_in(self.total_blocks))
     }
 
-    /// The former block of the copy, if the volume has grown since it had `known` blocks.
-    pub(crate) fn previous_copy(&self, known: u64) -> Option<Run> {
-        let left = Superblock::copy_block_in(known);
-        (self.copy_block()? != left).then_some(Run { start: left, length: 1 })
+    /// The former block of the backup, if the volume has grown since it had `known` blocks.
+    pub(crate) fn previous_backup(&self, known: u64) -> Option<Run> {
+        let left = Superblock::backup_block_in(known);
+        (self.backup_block()? != left).then_some(Run { start: left, length: 1 })
     }
 
-    /// The runs of the reserved blocks and the copy.
+    /// The runs of the reserved blocks and the backup.
     pub(crate) fn system_runs(&self) -> impl Iterator<Item = Run> + use<> {
         let reserved = Run { start: 0, length: self.reserved };
-        [reserved].into_iter().chain(self.copy_block().map(|start| Run { start, length: 1 }))
+        [reserved].into_iter().chain(self.backup_block().map(|start| Run { start, length: 1 }))
     }
 
     /// Reads the newer of the valid slots.
     ///
     /// # Errors
-    /// - `NotAVolume` when neither a slot nor a copy holds a superblock.
-    /// - `Damaged` when no slot is valid, or the copy is newer than both.
-    /// - `Unsupported` for a newer format, for unknown incompatible features, and for a device
-    ///   shorter than the volume.
+    /// - `NotAVolume` when neither a slot nor a backup holds a superblock.
+    /// - `Damaged` when no slot is valid, or the backup is newer than both.
+    /// - `Unsupported` for another format version, for unknown incompatible features, and for a
+    ///   device shorter than the volume.
+    /// - `Io` when no slot is valid and one cannot be read.
     pub(crate) fn read(blocks: &BlockIo) -> Result<LoadedSuperblock, Error> {
         if blocks.count() <= RESERVED_BLOCKS {
             let what = "not a uringfs volume: the device is too short to hold one";
@@ -313,10 +314,10 @@ impl Superblock {
             return Err(no_good_slot(blocks, &bad_slots));
         };
         superblock.check_device(blocks)?;
-        if let Some(block) = superblock.copy_block() {
+        if let Some(block) = superblock.backup_block() {
             let defect = match read_slot(blocks, block) {
-                Ok(Ok(copy)) if copy.uuid != superblock.uuid => Some(SlotDefect::Foreign),
-                Ok(Ok(copy)) => match copy.generation.cmp(&superblock.generation) {
+                Ok(Ok(backup)) if backup.uuid != superblock.uuid => Some(SlotDefect::Foreign),
+                Ok(Ok(backup)) => match backup.generation.cmp(&superblock.generation) {
                     Ordering::Equal => None,
                     Ordering::Less => Some(SlotDefect::Older),
                     Ordering::Greater => return Err(stale_slots(block)),
@@ -330,12 +331,12 @@ impl Superblock {
         Ok(LoadedSuperblock { superblock, bad_slots })
     }
 
-    /// Finds all valid copies on the device, the newest first, each with its block. A small
-    /// volume's copy lies in its last block, which only its superblock names. So all blocks that
-    /// may hold a copy are read.
-    pub(crate) fn find_copies(blocks: &BlockIo) -> Vec<(u64, Superblock)> {
-        let end = blocks.count().min(COPY_BLOCK + 1);
-        let mut copies = Vec::new();
+    /// Finds all valid backups on the device, the newest first, each with its block. A small
+    /// volume's backup lies in its last block, and only its superblock records which block is the
+    /// last. So all blocks that may hold a backup are read.
+    pub(crate) fn find_backups(blocks: &BlockIo) -> Vec<(u64, Superblock)> {
+        let end = blocks.count().min(BACKUP_BLOCK + 1);
+        let mut backups = Vec::new();
         for first in (RESERVED_BLOCKS..end).step_by(SCAN_BLOCKS) {
             let part = SCAN_BLOCKS.min((end - first) as usize);
             let looks_like_one = |bytes: &[u8]| bytes.starts_with(&MAGIC);
@@ -348,18 +349,18 @@ impl Superblock {
                 Err(_) => (first..first + part as u64).collect(),
             };
             for block in candidates {
-                if let Ok(Ok(copy)) = read_slot(blocks, block)
-                    && copy.copy_block() == Some(block)
+                if let Ok(Ok(backup)) = read_slot(blocks, block)
+                    && backup.backup_block() == Some(block)
                 {
-                    copies.push((block, copy));
+                    backups.push((block, backup));
                 }
             }
         }
-        copies.sort_by_key(|(_, copy)| std::cmp::Reverse(copy.generation));
-        copies
+        backups.sort_by_key(|(_, backup)| std::cmp::Reverse(backup.generation));
+        backups
     }
 
-    /// Describes the slots beside a copy that is used instead of them.
+    /// Reads the defects of the slots, for a backup that is used instead of them.
     pub(crate) fn replacing_slots(self, blocks: &BlockIo) -> LoadedSuperblock {
         let defect = |block: u64| match read_slot(blocks, block) {
             Ok(Err(defect)) => defect,
@@ -379,7 +380,7 @@ impl Superblock {
         let (needed, there) = (self.total_blocks, blocks.count());
         if there < needed {
             let context = format!(
-                "the volume has {} bytes, the device only {}: it was cut short, or is not the one \
+                "the volume has {} bytes, the device only {}: it was truncated, or is not the one \
                  the volume was made on",
                 needed * BLOCK,
                 there * BLOCK
@@ -413,8 +414,8 @@ impl Superblock {
         self.features.read_only_compatible & !Features::CURRENT.read_only_compatible != 0
     }
 
-    /// Writes a new generation into both slots and then the copy, each durable before the next is
-    /// written. What the superblock names must be durable before.
+    /// Writes a new generation into both slots and then the backup, each durable before the next is
+    /// written. The catalog and log that the superblock names must be durable before.
     ///
     /// # Errors
     /// `Io`; one slot then still holds this or the previous generation. `Input`, with nothing
@@ -426,7 +427,7 @@ impl Superblock {
         self.generation += 1;
         // The slot that was not read may be the torn one, so it is written first.
         let slots = [1 - self.slot, self.slot].map(|slot| SLOTS[slot]);
-        for block in slots.into_iter().chain(self.copy_block()) {
+        for block in slots.into_iter().chain(self.backup_block()) {
             blocks
                 .write(block, Buffer::copy_of(self.to_raw().as_bytes()))
                 .and_then(|()| blocks.flush())
@@ -450,7 +451,7 @@ impl Superblock {
             .map_err(|e| Error::io(format!("writing the superblock in block {block} again"), e))
     }
 
-    /// Erases both slots, and each block that may hold the copy of the previous volume or of this
+    /// Erases both slots, and each block that may hold the backup of the previous volume or of this
     /// one. No volume is left on the device.
     ///
     /// # Errors
@@ -458,19 +459,22 @@ impl Superblock {
     pub(crate) fn erase(&self, blocks: &BlockIo) -> Result<(), Error> {
         let before = SLOTS.iter().filter_map(|slot| read_slot(blocks, *slot).ok()?.ok());
         let sizes = before.map(|before| before.total_blocks).chain([blocks.count()]);
-        let mut copies: Vec<u64> = sizes.map(Superblock::copy_block_in).collect();
-        copies.retain(|block| match blocks.read(*block, BLOCK as usize) {
+        let mut backups: Vec<u64> = sizes.map(Superblock::backup_block_in).collect();
+        backups.retain(|block| match blocks.read(*block, BLOCK as usize) {
             Ok(bytes) => bytes.starts_with(&MAGIC),
             Err(_) => false,
         });
         let erased =
-            SLOTS.into_iter().chain(copies).chain(self.copy_block()).try_for_each(|block| {
+            SLOTS.into_iter().chain(backups).chain(self.backup_block()).try_for_each(|block| {
                 blocks.write(block, Buffer::zeroed(BLOCK as usize)).and_then(|()| blocks.flush())
             });
         erased.map_err(|errno| Error::io("erasing the superblocks", errno))
     }
 
-    /// Returns the name of an invalid field.
+    /// Checks all fields.
+    ///
+    /// # Errors
+    /// The name of an invalid field.
     fn check(&self) -> Result<(), &'static str> {
         if self.total_blocks <= RESERVED_BLOCKS || self.total_blocks > MAX_BLOCKS {
             return Err("number of blocks");
@@ -490,7 +494,7 @@ impl Superblock {
         }
         let mut sorted = self.catalog.clone();
         sorted.extend((self.log.length > 0).then_some(self.log));
-        sorted.extend(self.copy_block().map(|start| Run { start, length: 1 }));
+        sorted.extend(self.backup_block().map(|start| Run { start, length: 1 }));
         sorted.sort_unstable();
         let mut free_from = self.reserved;
         for run in sorted {
@@ -541,7 +545,8 @@ fn checksum_of(slot: &RawSlot) -> u32 {
 /// Reads the superblock in a block, or why it is unusable.
 ///
 /// # Errors
-/// `Unsupported`: newer code wrote this volume, whatever the other slot holds.
+/// `Unsupported`: code of another format version, or with unknown incompatible features, wrote this
+/// volume, whatever the other slot holds.
 fn read_slot(blocks: &BlockIo, block: u64) -> Result<Result<Superblock, SlotDefect>, Error> {
     let bytes = match blocks.read(block, BLOCK as usize) {
         Ok(bytes) => bytes,
@@ -555,7 +560,7 @@ fn read_slot(blocks: &BlockIo, block: u64) -> Result<Result<Superblock, SlotDefe
         return Ok(Err(SlotDefect::Checksum));
     }
     let unsupported = |what: String| {
-        let context = format!("{what}; this uringfs knows none of it: use a newer one");
+        let context = format!("{what}, which this uringfs does not support: use a newer one");
         Err(Error::new(ErrorKind::Unsupported, context))
     };
     let version = raw.version.get();
@@ -617,31 +622,32 @@ fn no_good_slot(blocks: &BlockIo, bad: &[BadSlot]) -> Error {
         let context = format!("the superblock cannot be read: {}", slots.join("; "));
         return Error::new(ErrorKind::Io(errno), context);
     }
-    if let Some((block, _)) = Superblock::find_copies(blocks).first() {
-        let what = format!("the superblock copy {} is good", describe_copy(*block));
+    if let Some((block, _)) = Superblock::find_backups(blocks).first() {
+        let what = format!("the backup superblock {} is good", describe_backup(*block));
         return Error::damaged(format!("{}; {what}: run uringfs check --repair", slots.join("; ")));
     }
     if bad.iter().all(|slot| slot.defect == SlotDefect::NoMagic) {
-        let context = "this is not a uringfs volume: no superblock in block 0 or 16, and no copy";
+        let context = "this is not a uringfs volume: no superblock in block 0 or 16, and no backup";
         return Error::new(ErrorKind::NotAVolume, context);
     }
-    let what = "and no copy of it is good";
+    let what = "and no backup superblock is good";
     Error::damaged(format!("the volume cannot be opened: {}; {what}", slots.join("; ")))
 }
 
-/// The error when the copy is newer than both slots.
-fn stale_slots(copy: u64) -> Error {
+/// The error when the backup is newer than both slots.
+fn stale_slots(backup: u64) -> Error {
     Error::damaged(format!(
-        "the superblocks in blocks 0 and 16 are older than the copy {}: run uringfs check --repair",
-        describe_copy(copy)
+        "the superblocks in blocks 0 and 16 are older than the backup superblock {}: run uringfs check \
+         --repair",
+        describe_backup(backup)
     ))
 }
 
-/// The position of a copy, for messages.
-pub(crate) fn describe_copy(copy: u64) -> String {
-    match copy {
-        COPY_BLOCK => "at 64 MiB".into(),
-        _ => format!("in block {copy}"),
+/// The position of a backup, for messages.
+pub(crate) fn describe_backup(backup: u64) -> String {
+    match backup {
+        BACKUP_BLOCK => "at 64 MiB".into(),
+        _ => format!("in block {backup}"),
     }
 }
 

@@ -142,21 +142,21 @@ fn a_volume_of_the_previous_version_is_read_only() {
 }
 
 #[test]
-fn an_upgraded_volume_keeps_its_content_and_gets_a_copy() {
+fn an_upgraded_volume_keeps_its_content_and_gets_a_backup_superblock() {
     for (name, image) in [SMALL, FULL, LARGE] {
         let (sim, device) = device_of(image);
         assert!(Volume::upgrade(&device, &mut |_, _| {}).unwrap(), "{name}");
         assert_sound(&device, name);
         assert!(!Volume::upgrade(&device, &mut |_, _| {}).unwrap(), "{name}");
         assert_whole(&device, name, name);
-        // With both slots lost, the copy recovers them.
+        // With both slots lost, the backup superblock restores them.
         for block in [0, 16] {
             sim.flip_bit(block * BLOCK, 3);
         }
         let repair = CheckOptions { repair: true, ..CheckOptions::default() };
         assert_eq!(findings(&device, repair).len(), 2, "{name}");
         assert_whole(&device, name, name);
-        // Nothing else uses the block of the copy.
+        // Nothing else uses the block of the backup.
         let volume = Volume::open_on(device.clone()).unwrap();
         let (file, free) = (create(&volume, "/rest"), volume.statistics().free_blocks);
         let allocated =
@@ -181,14 +181,14 @@ fn a_power_cut_leaves_a_volume_of_either_version() {
             let device = Device::new(image.sim.clone()).unwrap();
             let lines = findings(&device, CheckOptions::default());
             let is_older = |line: &String| line.ends_with("older than the other");
-            let is_copy = |line: &String| line.ends_with("no superblock");
-            let others = lines.iter().filter(|line| !is_older(line) && !is_copy(line));
+            let is_missing = |line: &String| line.ends_with("no superblock");
+            let others = lines.iter().filter(|line| !is_older(line) && !is_missing(line));
             assert_eq!(others.count(), 0, "{place}: {lines:?}");
             match Volume::upgrade(&device, &mut |_, _| {}).unwrap() {
                 true => old += 1,
                 false => new += 1,
             }
-            // Opening writes the copy, if the cut came before that.
+            // Opening writes the backup, if the cut came before that.
             drop(Volume::open_on(device.clone()).unwrap());
             assert_whole(&device, name, &place);
         }
@@ -210,7 +210,7 @@ fn a_volume_can_be_upgraded_after_a_failed_write() {
                 }
                 sim.clear_faults();
                 Volume::upgrade(&device, &mut |_, _| {}).unwrap();
-                // Opening writes the copy, if the failure came before that.
+                // Opening writes the backup, if the failure came before that.
                 drop(Volume::open_on(device.clone()).unwrap());
                 assert_whole(&device, name, &place);
             }

@@ -20,6 +20,7 @@ use super::store::{Access, LostPages, Store};
 use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::error::{Error, ErrorKind};
 use crate::superblock::{MAX_CATALOG_RUNS, Superblock};
+
 /// Default size of redb's page cache, in bytes.
 pub(crate) const CACHE_BYTES: usize = 16 << 20;
 /// The fewest blocks of a new catalog.
@@ -272,7 +273,7 @@ impl Catalog {
                 grown_to = length_after_growth(grown_to);
             }
             let pages = grown_to.saturating_sub(open.store.capacity()).div_ceil(BLOCK);
-            // A group of checksums that is begun takes its block.
+            // Each group of pages, also an incomplete one, takes one block for its checksums.
             pages + pages.div_ceil(1024)
         })
     }
@@ -320,7 +321,7 @@ impl Catalog {
     /// # Errors
     /// As [`Self::get`].
     pub(crate) fn record(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        // The log first, then redb: a record that leaves the log is in redb before.
+        // The log first, then redb: a checkpoint drops a record from the log only when redb has it.
         let logged = self.logged.lock().get(table, key);
         if let Some(stored) = logged {
             return stored

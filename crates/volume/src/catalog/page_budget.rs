@@ -14,8 +14,8 @@ use crate::blocks::BLOCK;
 const COMMIT_PAGES: u64 = 24;
 /// Pages reserved for batches that free something.
 const RESERVED_PAGES: u64 = 3 * COMMIT_PAGES;
-/// Changes for which a commit takes one page more. It lists the pages that they freed, 400 in one
-/// page.
+/// Changes for which a commit takes one page more. The page lists pages that the changes freed, up
+/// to 400.
 const CHANGES_PER_PAGE: u64 = 64;
 /// Pages from the root of a table to a record. Four levels hold some millions of records.
 const TREE_DEPTH: u64 = 4;
@@ -117,7 +117,7 @@ pub(crate) struct PageBudget {
     pub(super) pages: u64,
     /// Free pages in the storage, as far as they were counted, and those that it may grow by.
     pub(super) free: u64,
-    /// Records of the log, which the next commit moves into redb.
+    /// Records of the log, which the next checkpoint moves into redb.
     logged: BatchSize,
 }
 
@@ -127,7 +127,7 @@ impl PageBudget {
         PageBudget { logged, ..self }
     }
 
-    /// The size of the records in the log, which the next commit moves into redb.
+    /// The size of the records in the log, which the next checkpoint moves into redb.
     pub(crate) fn logged_size(self) -> BatchSize {
         self.logged
     }

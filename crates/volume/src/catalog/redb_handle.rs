@@ -42,7 +42,7 @@ impl RedbHandle {
     pub(super) fn writer(&self) -> &Database {
         match &self.opened {
             Some(OpenDatabase::ReadWrite(database)) => database,
-            _ => unreachable!("a read-only catalog refuses writes before"),
+            _ => unreachable!("a read-only catalog refuses writes earlier"),
         }
     }
 
@@ -51,7 +51,7 @@ impl RedbHandle {
         self.invalidate_snapshot();
         match &mut self.opened {
             Some(OpenDatabase::ReadWrite(database)) => database,
-            _ => unreachable!("a read-only catalog refuses writes before"),
+            _ => unreachable!("a read-only catalog refuses writes earlier"),
         }
     }
 }

@@ -49,7 +49,7 @@ impl Catalog {
         limit: usize,
     ) -> Result<Vec<ScanEntry>, Error> {
         let prefix = inode.map_or(Vec::new(), |inode| inode.to_be_bytes().to_vec());
-        // The log first, then redb: a record that leaves the log is in redb before.
+        // The log first, then redb: a checkpoint drops a record from the log only when redb has it.
         let logged = self.logged.lock().range_with_prefix(table, &from, &prefix);
         self.read(|snapshot| {
             let mut found = Vec::new();

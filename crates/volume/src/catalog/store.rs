@@ -1,7 +1,7 @@
 //! The bytes under redb: the catalog's blocks as one storage of pages, each with a checksum.
 //!
-//! - `write` only queues.
-//! - `sync_data` writes all queued pages, adjacent ones as one write, then flushes once.
+//! - `write` queues pages. A long queue is written early, without a flush.
+//! - `sync` writes all queued pages, adjacent ones as one write, then flushes once.
 //! - `read` returns queued pages as they are, and verifies every other page. It corrects one
 //!   flipped bit and reports it. A page with more damage, or without a checksum, is an error that
 //!   names the page, never wrong bytes.
@@ -25,8 +25,9 @@
 //!   it reads it.
 //! - A page and its entry are both durable before the header that reaches the page is written: both
 //!   are written in the first phase, the switch of the header in the second. A commit of one phase
-//!   would break this. Its header could be durable before the pages, and redb's own answer to that
-//!   (verify everything, fall back) would meet our errors. So commits always have two phases here.
+//!   would break this. Its header could be durable before the pages. redb recovers from that: it
+//!   verifies all pages and falls back to the other slot. But its reads of torn pages would fail on
+//!   our checksums. So commits always have two phases here.
 //! - Page 0 has no entry. redb uses 320 bytes of it. They lie in one sector, the header, together
 //!   with their checksum and the length of the storage. A sector is written whole or not at all, so
 //!   the header is the old one or the new one (header.rs keeps two copies). redb has checksums for

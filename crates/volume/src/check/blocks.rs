@@ -339,7 +339,7 @@ impl Round<'_> {
                 return Err(InvalidRegion::Summary.to_string());
             }
             let grown = Run { start: self.known, length: self.total - self.known };
-            let added = [Some(grown), self.superblock.previous_copy(self.known)];
+            let added = [Some(grown), self.superblock.previous_backup(self.known)];
             let added = added.into_iter().flatten().flat_map(|run| within(index, run));
             added.for_each(|block| bits[block as usize / 64] |= 1 << (block % 64));
             Ok(bits)

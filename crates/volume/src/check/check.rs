@@ -31,8 +31,8 @@ impl Volume {
     ///
     /// # Errors
     /// `NotAVolume`, `Unsupported`; EBUSY when another process has it open for writing, or for reading if this call
-    /// repairs; `Damaged` when no superblock or no header of the catalog can be read (a repair uses the superblock's
-    /// copy, if that is not older than the catalog); `NoSpace` when a repair lacks space; errors of the device. A
+    /// repairs; `Damaged` when no superblock or no header of the catalog can be read (a repair uses the backup
+    /// superblock, if that is not older than the catalog); `NoSpace` when a repair lacks space; errors of the device. A
     /// repair fails on an unreadable block of the catalog, unless [`CheckOptions::accept_unreadable`] is set.
     pub fn check(
         device: &Device,
@@ -74,7 +74,7 @@ pub(super) fn check_locked(
     // Repair the superblock's slots only after the catalog was found where it says.
     let catalog = open(blocks, &found.superblock, LostPages::Empty)?;
     if let Some(known) = recorded_blocks(&catalog)? {
-        found.reclassify_copy(known);
+        found.reclassify_backup(known);
     }
     let LoadedSuperblock { mut superblock, bad_slots } = found;
     let mut findings = Findings::new(options.repair);
@@ -240,7 +240,7 @@ fn unread(verified: &Verification, damaged: &[BadPage]) -> Option<String> {
 
 fn not_repaired(unread: &str) -> Error {
     let what = format!(
-        "{unread}: not repaired, since what cannot be read is not lost yet; copy the device to a good one and \
+        "{unread}: not repaired, since a later read may succeed; copy the device to a good one and \
          repair that, or give --accept-unreadable to go on without"
     );
     Error::new(ErrorKind::Io(Errno::IO), what)

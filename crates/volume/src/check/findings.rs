@@ -13,6 +13,7 @@ use crate::records::inode::InodeNumber;
 const MAX_LISTED: usize = 10_000;
 /// Bytes of keys and values that one round of repairs changes, approximately.
 const MAX_FIXES: usize = 16 << 20;
+
 /// The object of a finding.
 #[derive(Clone, Debug)]
 pub(super) enum FindingTarget {

@@ -5,8 +5,8 @@
 //! records. They are committed, and all passes run again until nothing is left to repair. So a later round finds
 //! what an earlier repair uncovered.
 //!
-//! The device must not be open for writing elsewhere. If no superblock is valid, a repair takes the copy, once
-//! the catalog confirms it. Pages with one flipped bit are corrected by their checksums. If pages are lost, the
+//! The device must not be open for writing elsewhere. If no superblock is valid, a repair uses the backup superblock,
+//! if the catalog confirms it. Pages with one flipped bit are corrected by their checksums. If pages are lost, the
 //! rest of the catalog is copied into free blocks, and the superblock names the new one (`check/rebuild.rs`).
 //!
 //! # Memory

@@ -8,7 +8,7 @@ use crate::catalog::{Access, Catalog, CatalogOptions, Key, LostPages};
 use crate::core::device_lock::{DeviceLock, LockKind};
 use crate::core::state::SUPERBLOCK_KEY;
 use crate::error::{Error, ErrorKind};
-use crate::superblock::{LoadedSuperblock, Superblock, describe_copy};
+use crate::superblock::{LoadedSuperblock, Superblock, describe_backup};
 use crate::volume::format::known_blocks;
 
 /// Locks a device for writing.
@@ -28,8 +28,8 @@ pub(super) fn require_writable(superblock: &Superblock) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads the superblock. A repair also accepts a copy, if no slot is usable or both are older: one that matches the
-/// catalog it names.
+/// Reads the superblock. If no slot is usable, or both are older than the backup superblock, a repair uses the backup,
+/// if it matches the catalog that it names.
 pub(super) fn find_superblock(
     blocks: &BlockIo,
     options: CheckOptions,
@@ -39,36 +39,38 @@ pub(super) fn find_superblock(
         found => return found,
     };
     let mut refused = Vec::new();
-    for (block, copy) in Superblock::find_copies(blocks) {
-        match verify_copy(blocks, &copy) {
-            Ok(()) => return Ok(copy.replacing_slots(blocks)),
-            Err(error) => refused.push(format!("the copy {}: {error}", describe_copy(block))),
+    for (block, backup) in Superblock::find_backups(blocks) {
+        match verify_backup(blocks, &backup) {
+            Ok(()) => return Ok(backup.replacing_slots(blocks)),
+            Err(error) => {
+                refused.push(format!("the backup superblock {}: {error}", describe_backup(block)));
+            }
         }
     }
     Err(if refused.is_empty() { error } else { Error::damaged(refused.join("; ")) })
 }
 
-/// Compares a copy of the superblock with the catalog that it names.
+/// Compares a backup superblock with the catalog that it names.
 ///
 /// # Errors
-/// `Damaged` when the copy is older than the catalog, or from another volume; as [`Catalog::open`].
-fn verify_copy(blocks: &BlockIo, copy: &Superblock) -> Result<(), Error> {
-    copy.check_device(blocks)?;
-    let catalog = open(blocks, copy, LostPages::Fail)?;
-    let Some(noted) = catalog.get(Key::State(SUPERBLOCK_KEY))? else { return Ok(()) };
-    let (generation, uuid) = noted
+/// `Damaged` when the backup is older than the catalog, or from another volume; as [`Catalog::open`].
+fn verify_backup(blocks: &BlockIo, backup: &Superblock) -> Result<(), Error> {
+    backup.check_device(blocks)?;
+    let catalog = open(blocks, backup, LostPages::Fail)?;
+    let Some(recorded) = catalog.get(Key::State(SUPERBLOCK_KEY))? else { return Ok(()) };
+    let (generation, uuid) = recorded
         .split_first_chunk()
-        .ok_or_else(|| Error::damaged("the catalog's note of its superblock is too short"))?;
+        .ok_or_else(|| Error::damaged("the catalog's record of its superblock is too short"))?;
     let generation = u64::from_be_bytes(*generation);
-    if uuid != copy.uuid {
+    if uuid != backup.uuid {
         return Err(Error::damaged("it belongs to another volume than the catalog that it names"));
     }
-    if generation > copy.generation {
-        let its = copy.generation;
-        let what = format!("it is older ({its}) than the catalog that it names ({generation})");
+    if generation > backup.generation {
+        let older = backup.generation;
+        let what = format!("it is older ({older}) than the catalog that it names ({generation})");
         return Err(Error::damaged(what));
     }
-    known_blocks(&catalog, copy.total_blocks).map(drop)
+    known_blocks(&catalog, backup.total_blocks).map(drop)
 }
 
 pub(super) fn open(

@@ -74,8 +74,8 @@ pub(super) fn rebuild(
     erased.map_err(|errno| Error::io("erasing the header of the old catalog", errno))
 }
 
-/// Finds free runs for a catalog of the old one's size, and the log's place: where it is, unless the superblock's
-/// copy needs a block of it.
+/// Finds free runs for a catalog of the old one's size, and a run for the log: the old one, unless the backup
+/// superblock needs a block of it.
 fn find_space(
     old: &Catalog,
     superblock: &Superblock,
@@ -88,7 +88,7 @@ fn find_space(
     let mut log = superblock.log;
     let mut has_room = false;
     let mut has_log =
-        !superblock.copy_block().is_some_and(|copy| (log.start..log.end()).contains(&copy));
+        !superblock.backup_block().is_some_and(|backup| (log.start..log.end()).contains(&backup));
     for window in windows(total, bounds.blocks) {
         let mut used = UsedBlocks::with_system_zone(window, &zone);
         mark_files(&mut used, old, total)?;

@@ -1,7 +1,7 @@
-//! Upgrades a volume of an older version: the superblock gets its copy, and new records of inodes use the current
+//! Upgrades a volume of an older version: it gets a backup superblock, and new records of inodes use the current
 //! version. Existing records stay, since both versions are read.
 //!
-//! The contents of the copy's block move first. Then one write of the superblock changes the version, so that after a
+//! The contents of the backup's block move first. Then one write of the superblock changes the version, so that after a
 //! power cut the volume has either version and is consistent. The contents of the first 4 MiB stay there.
 
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Damaged`, with nothing changed, when the volume is not consistent; `NoSpace` when no block is free for the
-    /// contents of the copy's block; as [`Volume::check`].
+    /// contents of the backup superblock's block; as [`Volume::check`].
     pub fn upgrade(
         device: &Device,
         progress: &mut dyn FnMut(CheckStep, u64),
@@ -59,19 +59,19 @@ pub(super) fn upgrade_within(
     // The superblock's slots do not count: this call writes them.
     if found > bad_slots.len() as u64 {
         return Err(Error::damaged(format!(
-            "{found} found, and only a consistent volume is upgraded: repair it with the uringfs that made it, \
-             or copy the files to a new volume"
+            "the check has {found} findings, and only a consistent volume is upgraded: repair it with the uringfs \
+             that made it, or copy the files to a new volume"
         )));
     }
     superblock.upgrade();
-    let copy = superblock.copy_block().expect("an upgraded superblock has a copy");
+    let backup = superblock.backup_block().expect("an upgraded volume has a backup superblock");
     let catalog = open(blocks, &superblock, LostPages::Fail)?;
-    if catalog.all_runs().iter().any(|run| (run.start..run.end()).contains(&copy)) {
+    if catalog.all_runs().iter().any(|run| (run.start..run.end()).contains(&backup)) {
         let mut findings = Findings::new(true);
         rebuild(blocks, &mut superblock, &catalog, bounds, LeakedBlocks::Free, &mut findings)?;
         return Ok(true);
     }
-    let batch = relocate_block(blocks, &superblock, &catalog, copy)?;
+    let batch = relocate_block(blocks, &superblock, &catalog, backup)?;
     drop(catalog);
     if let Some(batch) = batch {
         let catalog = open_for_write(blocks, &superblock)?;
@@ -163,7 +163,7 @@ fn find_block(superblock: &Superblock, catalog: &Catalog) -> Result<u64, Error> 
             return Ok(run.start);
         }
     }
-    let what = "no block is free for the contents of the block that the superblock's copy needs: copy a file \
+    let what = "no block is free for the contents of the block that the backup superblock needs: copy a file \
                 out, and remove it with the uringfs that made the volume";
     Err(Error::new(ErrorKind::NoSpace, what))
 }

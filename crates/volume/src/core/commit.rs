@@ -20,7 +20,7 @@ use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{Inode, InodeNumber};
 use crate::records::overlay::{ChangeSet, NO_COMMIT};
 
-/// The share of the closed orphans that a commit has reclaimed.
+/// Whether a commit has reclaimed all closed orphans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reclaimed {
     All,
@@ -195,8 +195,8 @@ impl VolumeShared {
         }))
     }
 
-    /// Enlarges the volume, if that was requested. The superblock is written first: after a power cut the
-    /// superblock may have more blocks than the records of regions cover, and those say how many they cover.
+    /// Enlarges the volume, if that was requested. The superblock is written first: after a power cut it
+    /// may have more blocks than the records of regions cover. The record [`BLOCKS_KEY`] has the number that they cover.
     fn grow(self: &Arc<Self>) -> Result<(), Error> {
         let (blocks, mut superblock) = {
             let state = self.state.lock();
@@ -208,13 +208,13 @@ impl VolumeShared {
         superblock.write(&self.blocks).map_err(|error| self.catalog.stop(error))?;
         run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
             let VolumeState { allocator, overlay, to_free, .. } = state;
-            let previous_copy = superblock.previous_copy(state.superblock.total_blocks);
-            if let Some(run) = previous_copy {
-                // The superblock's copy moves to another block of this region: no allocation may take that in between.
+            let previous_backup = superblock.previous_backup(state.superblock.total_blocks);
+            if let Some(run) = previous_backup {
+                // The backup superblock moves to another block of this region: no allocation may take that in between.
                 allocator.load_regions(run, |region| read_region(overlay, region))?;
             }
             allocator.grow(blocks, |region| read_region(overlay, region))?;
-            if let Some(run) = previous_copy {
+            if let Some(run) = previous_backup {
                 for taken in superblock.system_runs() {
                     allocator.claim_free(taken, |region| read_region(overlay, region))?;
                 }

@@ -87,7 +87,7 @@ impl GroupCommit {
     pub(crate) fn commit_to_await(&self, number: CommitNumber) -> Option<CommitNumber> {
         let state = self.state.lock();
         match state.refused {
-            // Its waiter gets the error.
+            // The wait for this number returns EIO.
             _ if state.has_failed => Some(CommitNumber::MAX),
             _ if state.durable >= number => None,
             Some((refused, _)) if refused >= number => Some(state.begun + 1),

@@ -1,5 +1,5 @@
-//! Retries a transaction until it is done: it runs under the volume's lock on records in memory. If a record is
-//! missing it is read from the catalog, if the catalog is full a commit is awaited, both without the lock. Then
+//! Retries a transaction until it is done: it runs under the volume's lock on records in memory. A missing
+//! record is read from the catalog. If the catalog is full, a commit is awaited. Both happen without the lock. Then
 //! the transaction runs again.
 //!
 //! No caller waits with the lock held. A thread reads the catalog itself. For a task the thread of [`CatalogThread`]

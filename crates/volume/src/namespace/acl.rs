@@ -1,5 +1,5 @@
 //! POSIX access control lists as on Linux (POSIX.1e draft 17): parses them, and keeps a file's list and its mode in
-//! step. Does not check access: the program that passes users' calls on does.
+//! step. Does not check access: the caller of this crate does that.
 
 use rustix::io::Errno;
 use zerocopy::little_endian::{U16, U32};

@@ -1,7 +1,7 @@
 //! The user of a handle, and its policy of access times.
 
 /// The user for whom a file is opened. It decides the owner of a new file, and whether writes strip set-ID bits.
-/// Permissions are not checked here: the program that passes users' calls on checks them.
+/// This crate does not check permissions: its caller does that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Credentials {
     /// The superuser: writes keep set-ID bits, and new files belong to uid and gid 0.

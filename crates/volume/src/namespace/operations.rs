@@ -189,8 +189,8 @@ pub(crate) fn strip_privileges(
         if !had_capability {
             file.set_may_have_capability(false);
         }
-        let lends = !is_superuser && transaction.inode(file.number)?.set_id_bits() != 0;
-        if had_capability || lends {
+        let clears_set_id = !is_superuser && transaction.inode(file.number)?.set_id_bits() != 0;
+        if had_capability || clears_set_id {
             transaction.change_inode(file.number, |inode| {
                 if !is_superuser {
                     inode.strip_privileges();

@@ -1,4 +1,4 @@
-//! What no commit has taken yet of an open file: changed extents, size and times.
+//! The uncommitted changes of an open file: extents, size and times.
 
 use std::ops::Range;
 

@@ -4,7 +4,7 @@
 use crate::blocks::Run;
 use crate::superblock::Superblock;
 
-/// The reserved blocks with the superblocks, the copy, the catalog and its log.
+/// The reserved blocks with the superblocks, the backup superblock, the catalog and its log.
 #[derive(Debug)]
 pub(crate) struct SystemZone {
     /// In order, without overlaps.

@@ -1,4 +1,4 @@
-//! Slots and the copy: torn, stale, forged, erased.
+//! Slots and the backup: torn, stale, forged, erased.
 
 use super::*;
 use uringfs_device::Device;

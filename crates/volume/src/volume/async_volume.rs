@@ -13,8 +13,8 @@ use crate::volume::volume::Volume;
 use crate::volume::xattr::{self, SetXattr};
 
 /// A [`Volume`] whose calls are futures, on a reactor or any other executor. They do not block their thread: a
-/// thread of the volume reads from the device, and a wait for a commit is a wait for a waker. A dropped future
-/// has done all of its work or none.
+/// thread of the volume reads from the device, and the commit thread wakes tasks that wait for a commit. A dropped
+/// future has done all of its work or none.
 ///
 /// Each call does what the call of [`Volume`] with its name does, with the same errors.
 #[derive(Clone)]

@@ -152,7 +152,7 @@ impl Volume {
         let catalog = Catalog::open(&blocks, &superblock.catalog, superblock.log, catalog_options)?;
         let total = superblock.total_blocks;
         let known = known_blocks(&catalog, total)?;
-        found.reclassify_copy(known);
+        found.reclassify_backup(known);
         let superblock::LoadedSuperblock { mut superblock, bad_slots } = found;
         // An older slot is what a power cut between the two writes leaves: no damage.
         let damaged = bad_slots.iter().filter(|slot| slot.defect != SlotDefect::Older);
@@ -181,8 +181,8 @@ impl Volume {
             warnings.extend(taken.err().map(|error: Error| error.to_string()));
         }
         let mut freed = Vec::new();
-        if let Some(run) = superblock.previous_copy(known) {
-            match free_left_by_copy(&mut allocator, run, &system_zone, load) {
+        if let Some(run) = superblock.previous_backup(known) {
+            match free_previous_backup(&mut allocator, run, &system_zone, load) {
                 Ok(()) => freed.push(run),
                 Err(error) => warnings.push(error.to_string()),
             }
@@ -255,22 +255,22 @@ impl Volume {
     }
 }
 
-/// The catalog's runs and the log of a new volume of this many blocks: one after the other, around the
-/// superblock's copy.
+/// The catalog's runs and the log of a new volume of this many blocks: one after the other, around the backup
+/// superblock.
 fn layout(total: u64) -> (Vec<Run>, Run) {
-    let (start, copy) = (Superblock::reserved_for(total), Superblock::copy_block_in(total));
+    let (start, backup) = (Superblock::reserved_for(total), Superblock::backup_block_in(total));
     let length = (total / 256).clamp(MIN_BLOCKS, 16 * MIN_BLOCKS);
     let run = Run { start, length };
-    let runs = match (run.start..run.end()).contains(&copy) {
+    let runs = match (run.start..run.end()).contains(&backup) {
         true => {
-            let second = Run { start: copy + 1, length: run.end() - copy };
-            vec![Run { length: copy - start, ..run }, second]
+            let second = Run { start: backup + 1, length: run.end() - backup };
+            vec![Run { length: backup - start, ..run }, second]
         }
         false => vec![run],
     };
     let mut log = Run { start: runs[runs.len() - 1].end(), length: log_blocks(total) };
-    if (log.start..log.end()).contains(&copy) {
-        log.start = copy + 1;
+    if (log.start..log.end()).contains(&backup) {
+        log.start = backup + 1;
     }
     (runs, log)
 }
@@ -299,24 +299,24 @@ fn reserve_blocks(blocks: u64) -> u64 {
 pub(crate) fn known_blocks(catalog: &Catalog, total: u64) -> Result<u64, Error> {
     match recorded_blocks(catalog)? {
         Some(known) if known > total => Err(Error::damaged(format!(
-            "the superblock says {total} blocks, the catalog {known}: it is of before the volume grew; \
-             uringfs check --repair makes it right"
+            "the superblock says {total} blocks, the catalog {known}: it is from before the volume grew; \
+             uringfs check --repair corrects it"
         ))),
         known => Ok(known.unwrap_or(total)),
     }
 }
 
-/// Frees the block that the superblock's copy has left. Its number follows from a record of the catalog, which
-/// may be crafted: a block in use by the volume itself stays as it is.
-fn free_left_by_copy(
+/// Frees the former block of the backup superblock. Its number follows from a record of the catalog, which may be
+/// crafted: a block in use by the volume itself stays as it is.
+fn free_previous_backup(
     allocator: &mut Allocator,
     run: Run,
     system_zone: &SystemZone,
     load: impl Fn(u32) -> Result<Option<Vec<u8>>, Error>,
 ) -> Result<(), Error> {
     if system_zone.overlaps(run) {
-        let what = format!("the catalog's size of the volume makes block {} free", run.start);
-        return Err(Error::damaged(format!("{what}, which holds metadata")));
+        let what = format!("by the volume's size in the catalog block {} is free", run.start);
+        return Err(Error::damaged(format!("{what}, but it holds metadata")));
     }
     allocator.claim_free(run, &load)?;
     allocator.free(run, &load)

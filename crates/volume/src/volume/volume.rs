@@ -104,8 +104,8 @@ impl Volume {
         warnings
     }
 
-    /// A stream of errors from now on: failed requests, inline and deferred ones alike, damaged metadata, and the
-    /// loss of the last changes at the end. Each error comes once. The stream keeps the last 1024.
+    /// A stream of errors from now on: failed requests, in either completion mode, damaged metadata, and the
+    /// loss of the last changes when the volume closes. Each error comes once. The stream keeps the last 1024.
     pub fn errors(&self) -> EventStream {
         let volume: Weak<VolumeShared> = Arc::downgrade(&self.shared);
         self.shared.publisher.subscribe(volume)
@@ -127,7 +127,7 @@ impl Volume {
         let mut text = String::from("the volume is full; remove something");
         if pending > retired {
             text +=
-                &format!("; {} bytes more come free with a commit", (pending - retired) * BLOCK);
+                &format!("; {} bytes more become free with a commit", (pending - retired) * BLOCK);
         }
         if let Some((epoch, _)) = state.retired.last() {
             let holders = quiescence(self.shared.device.index()).holders(*epoch).join(", ");
@@ -139,10 +139,11 @@ impl Volume {
         Error::new(ErrorKind::NoSpace, text)
     }
 
-    /// The device addresses of its superblocks in bytes, in ascending order. Each is a block of 4096 bytes.
+    /// The device addresses of its superblocks in bytes, the backup included, in ascending order. Each is a block of
+    /// 4096 bytes.
     pub fn superblocks(&self) -> Vec<u64> {
-        let copy = self.shared.state.lock().superblock.copy_block();
-        SLOTS.into_iter().chain(copy).map(|block| block * BLOCK).collect()
+        let backup = self.shared.state.lock().superblock.backup_block();
+        SLOTS.into_iter().chain(backup).map(|block| block * BLOCK).collect()
     }
 
     /// Bytes at the start of the device that hold only superblocks.

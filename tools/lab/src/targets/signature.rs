@@ -10,12 +10,12 @@ const PROBED_BYTES: u64 = 512 << 10;
 
 /// The text for a volume of this file system.
 pub const VOLUME: &str = "a uringfs volume";
-/// The text for a volume that has lost both superblocks at the beginning. The copy is at 64 MiB, or in the
-/// last block.
-const VOLUME_COPY: &str =
-    "a uringfs volume of which only the copy of the superblock is good (uringfs check --repair)";
+/// The text for a volume that has lost both superblocks at the beginning. The backup superblock is at 64 MiB,
+/// or in the last block.
+const VOLUME_BACKUP: &str =
+    "a uringfs volume of which only the backup superblock is good (uringfs check --repair)";
 const VOLUME_MAGIC: &[u8] = b"uringfs\x1a";
-const COPY_OFFSET: u64 = 64 << 20;
+const BACKUP_OFFSET: u64 = 64 << 20;
 
 struct Magic {
     content: &'static str,
@@ -117,7 +117,7 @@ const MAGICS: &[Magic] = &[
     magic(GPT, 4096, b"EFI PART"),
     at_end(GPT, 512, 512, b"EFI PART"),
     at_end(GPT, 4096, 4096, b"EFI PART"),
-    at_end(VOLUME_COPY, 4096, 4096, VOLUME_MAGIC),
+    at_end(VOLUME_BACKUP, 4096, 4096, VOLUME_MAGIC),
 ];
 
 const ZFS: &str = "a ZFS pool's member";
@@ -140,9 +140,9 @@ pub fn probe(device: &File) -> io::Result<Option<&'static str>> {
     let start = read(device, 0, length)?;
     let end = read(device, size - length, length)?;
     let content = ProbedEnds { size, start, end }.content();
-    if content.is_none() && size > COPY_OFFSET {
-        let copy = read(device, COPY_OFFSET, VOLUME_MAGIC.len() as u64)?;
-        return Ok((copy == VOLUME_MAGIC).then_some(VOLUME_COPY));
+    if content.is_none() && size > BACKUP_OFFSET {
+        let backup = read(device, BACKUP_OFFSET, VOLUME_MAGIC.len() as u64)?;
+        return Ok((backup == VOLUME_MAGIC).then_some(VOLUME_BACKUP));
     }
     Ok(content)
 }

@@ -87,7 +87,7 @@ fn a_huge_batch_fits_into_the_wanted_blocks() {
     let mut superblock = Superblock::new(100_000, "", RUNS.to_vec(), LOG).unwrap();
     superblock.write(&blocks).unwrap();
     let catalog = create_on(&sim);
-    // Behind the superblock's copy.
+    // After the backup superblock.
     let mut free = 20_000;
     // In order, then between existing records, then in place of them.
     for (first, step, bytes) in [(0, 2, 72), (1, 2, 72), (0, 1, 300)] {

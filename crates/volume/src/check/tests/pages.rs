@@ -10,10 +10,10 @@ fn a_bad_superblock_slot_is_rewritten() {
         fixture.sim.flip_bit(slot * BLOCK + 300, 2);
         fixture.assert_repairs(&format!("superblock in block {slot}: wrong checksum"));
     }
-    let copy = fixture.superblock().copy_block().unwrap();
-    fixture.sim.flip_bit(copy * BLOCK + 300, 2);
-    fixture.assert_repairs(&format!("superblock in block {copy}: wrong checksum"));
-    for place in SLOTS.into_iter().chain([copy]) {
+    let backup = fixture.superblock().backup_block().unwrap();
+    fixture.sim.flip_bit(backup * BLOCK + 300, 2);
+    fixture.assert_repairs(&format!("superblock in block {backup}: wrong checksum"));
+    for place in SLOTS.into_iter().chain([backup]) {
         fixture.sim.flip_bit(place * BLOCK + 300, 2);
     }
     let error = Volume::check(&fixture.device, REPAIR, &mut |_, _| {}).unwrap_err();

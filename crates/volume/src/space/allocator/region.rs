@@ -283,8 +283,8 @@ impl fmt::Display for InvalidRegion {
             InvalidRegion::Order => "a region's record has spans out of order",
             InvalidRegion::Bounds => "a region's record names blocks that do not exist",
             InvalidRegion::Summary => "a region's record and its summary disagree",
-            InvalidRegion::NotAllocated => "blocks are to be freed that are not allocated",
-            InvalidRegion::NotFree => "blocks are to be claimed that are not free",
+            InvalidRegion::NotAllocated => "blocks to be freed are not allocated",
+            InvalidRegion::NotFree => "blocks to be claimed are not free",
         })
     }
 }

@@ -105,18 +105,18 @@ fn each_error_is_one_line_and_repair_fixes_it() {
 }
 
 #[test]
-fn an_overwritten_beginning_is_restored_from_the_superblock_copy() {
+fn an_overwritten_beginning_is_restored_from_the_backup_superblock() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
     run_ok(folder, ["put", "a", "v:/"]);
     let file = File::options().write(true).open(folder.join("v")).unwrap();
     file.write_all_at(&vec![0; 4 << 20], 0).unwrap();
-    let says = "the superblock copy in block 8191 is good: run uringfs check --repair";
+    let says = "the backup superblock in block 8191 is good: run uringfs check --repair";
     let (code, text) = check(folder, &[]);
     assert!(code == 4 && text.contains(says), "{code}, {text}");
     assert!(String::from_utf8_lossy(&run(folder, ["ls", "v:/"]).stderr).contains(says));
-    refused(folder, ["mkfs", "v"], "v: holds a uringfs volume of which only the copy");
+    refused(folder, ["mkfs", "v"], "v: holds a uringfs volume of which only the backup superblock");
     let (code, text) = check(folder, &["--repair"]);
     assert!(code == 1 && text.ends_with("v: errors found: 2, all repaired\n"), "{code}, {text}");
     assert_eq!(run_ok(folder, ["cat", "v:/a"]), "of a");

@@ -57,7 +57,7 @@ fn mkfs_detects_and_erases_a_raid_superblock() {
         refused(folder.path(), ["mkfs", "md"], "md: holds an MD RAID member; --force destroys it");
         run_ok(folder.path(), ["mkfs", "md", "--force"]);
         let made = std::fs::read(folder.path().join("md")).unwrap();
-        // The last block holds the copy of the superblock.
+        // The last block holds the backup superblock.
         assert!(made[at..size - 4096].iter().all(|byte| *byte == 0));
     }
 }

@@ -1,5 +1,5 @@
-//! The copy of the superblock. Overwriting the beginning of a device loses no file, whatever older
-//! superblocks it holds. The copy is in its place whenever the volume has grown.
+//! The backup superblock. Overwriting the beginning of a device loses no file, whatever older
+//! superblocks it holds. The backup is in its place whenever the volume has grown.
 
 mod fixture;
 
@@ -13,28 +13,28 @@ use uringfs_volume::{CheckOptions, Error, ErrorKind, Follow, FormatOptions, Open
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
-/// Blocks of the slots and the copy of a volume above 64 MiB.
+/// Blocks of the slots and the backup of a volume above 64 MiB.
 const PLACES: [u64; 3] = [0, 16, 16_384];
 const FILES: u32 = 10_000;
 
-struct Patient {
+struct TestVolume {
     sim: Sim,
     device: Device,
     reactor: Reactor,
 }
 
-impl Patient {
-    fn new(device_size: u64, size: u64) -> Patient {
+impl TestVolume {
+    fn new(device_size: u64, size: u64) -> TestVolume {
         let sim = Sim::new(SimOptions::new(device_size));
         let device = Device::new(sim.clone()).unwrap();
         let options = FormatOptions { blocks: Some(size / BLOCK), ..FormatOptions::default() };
         Volume::format(&device, &options).unwrap();
-        Patient { sim, device, reactor: reactor() }
+        TestVolume { sim, device, reactor: reactor() }
     }
 
-    fn of(sim: &Sim) -> Patient {
+    fn of(sim: &Sim) -> TestVolume {
         let device = Device::new(sim.clone()).unwrap();
-        Patient { sim: sim.clone(), device, reactor: reactor() }
+        TestVolume { sim: sim.clone(), device, reactor: reactor() }
     }
 
     fn open(&self) -> Result<Volume, Error> {
@@ -94,17 +94,18 @@ impl Patient {
     }
 
     /// Every command refuses except a repair, and says so. The repair recovers every file.
-    fn assert_recoverable(&self, copy: &str, files: u32) {
+    fn assert_recoverable(&self, backup: &str, files: u32) {
         for refused in [self.open().map(drop), self.check(false).map(drop)] {
             let error = refused.unwrap_err();
-            let says = format!("the superblock copy {copy} is good: run uringfs check --repair");
+            let says =
+                format!("the backup superblock {backup} is good: run uringfs check --repair");
             assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
             assert!(error.to_string().contains(&says), "{error}");
         }
         let lines = self.check(true).unwrap();
         assert!(lines.len() == 2 && lines[0].starts_with("superblock in block 0: "), "{lines:?}");
-        self.assert_sound(copy);
-        self.assert_has_files(files, copy);
+        self.assert_sound(backup);
+        self.assert_has_files(files, backup);
     }
 }
 
@@ -123,18 +124,18 @@ fn garbage(length: u64) -> Vec<u8> {
 
 #[test]
 fn ten_thousand_files_survive_overwriting_the_first_4_mib() {
-    let patient = Patient::new(256 * MIB, 256 * MIB);
-    patient.make_files(FILES);
+    let test_volume = TestVolume::new(256 * MIB, 256 * MIB);
+    test_volume.make_files(FILES);
     for length in [MIB, 4 * MIB] {
         for bytes in [vec![0; length as usize], garbage(length)] {
-            patient.write(0, &bytes);
-            patient.assert_recoverable("at 64 MiB", FILES);
+            test_volume.write(0, &bytes);
+            test_volume.assert_recoverable("at 64 MiB", FILES);
         }
     }
 }
 
 #[test]
-fn a_small_volume_has_the_copy_in_its_last_block() {
+fn a_small_volume_has_the_backup_in_its_last_block() {
     for (device, size, lost) in [
         (40 * MIB, 40 * MIB, 4 * MIB),
         (300 * MIB, 40 * MIB, 4 * MIB),
@@ -142,22 +143,22 @@ fn a_small_volume_has_the_copy_in_its_last_block() {
         (16 * MIB, 16 * MIB, 2 * MIB),
         (9 * MIB, 9 * MIB, MIB),
     ] {
-        let patient = Patient::new(device, size);
-        patient.make_files(200);
-        patient.write(0, &garbage(lost));
-        patient.assert_recoverable(&format!("in block {}", size / BLOCK - 1), 200);
+        let test_volume = TestVolume::new(device, size);
+        test_volume.make_files(200);
+        test_volume.write(0, &garbage(lost));
+        test_volume.assert_recoverable(&format!("in block {}", size / BLOCK - 1), 200);
     }
 }
 
 #[test]
-fn nothing_else_uses_the_block_of_the_copy() {
+fn nothing_else_uses_the_block_of_the_backup() {
     for size in [40 * MIB, 64 * MIB, 65 * MIB, 200 * MIB] {
-        let patient = Patient::new(size, size);
-        let volume = patient.open().unwrap();
+        let test_volume = TestVolume::new(size, size);
+        let volume = test_volume.open().unwrap();
         let file = create(&volume, "/full");
         let free = volume.statistics().free_blocks;
         let allocated = file.allocate(0, free * BLOCK, FallocateSize::Extend);
-        assert_eq!(patient.reactor.block_on(allocated), Ok(()));
+        assert_eq!(test_volume.reactor.block_on(allocated), Ok(()));
         for number in 0.. {
             // The catalog takes the reserve.
             if volume.make_directory(format!("/{number:0200}"), 0o755).is_err() {
@@ -165,112 +166,113 @@ fn nothing_else_uses_the_block_of_the_copy() {
             }
         }
         drop((file, volume));
-        patient.assert_sound("full");
-        patient.erase_slots();
-        patient.check(true).unwrap();
-        patient.assert_sound("recovered");
+        test_volume.assert_sound("full");
+        test_volume.erase_slots();
+        test_volume.check(true).unwrap();
+        test_volume.assert_sound("recovered");
     }
 }
 
 /// A volume whose catalog has grown, and its superblock before that.
-fn grown_catalog() -> (Patient, Vec<u8>) {
-    let patient = Patient::new(256 * MIB, 256 * MIB);
-    let before = patient.block(0);
-    let had = patient.open().unwrap().statistics().catalog_blocks;
-    patient.make_files(FILES);
-    let volume = patient.open().unwrap();
+fn grown_catalog() -> (TestVolume, Vec<u8>) {
+    let test_volume = TestVolume::new(256 * MIB, 256 * MIB);
+    let before = test_volume.block(0);
+    let had = test_volume.open().unwrap().statistics().catalog_blocks;
+    test_volume.make_files(FILES);
+    let volume = test_volume.open().unwrap();
     for number in 0..6000 {
         volume.make_directory(format!("/{number:0250}"), 0o755).unwrap();
     }
     assert!(volume.statistics().catalog_blocks > had);
     drop(volume);
-    (patient, before)
+    (test_volume, before)
 }
 
 #[test]
 fn one_stale_superblock_loses_nothing() {
-    let (patient, before) = grown_catalog();
+    let (test_volume, before) = grown_catalog();
     for place in PLACES {
-        let now = patient.block(place);
-        patient.write(place * BLOCK, &before);
+        let now = test_volume.block(place);
+        test_volume.write(place * BLOCK, &before);
         let line = format!("superblock in block {place}: older than the other");
-        assert_eq!(patient.check(false).unwrap(), [line]);
-        patient.assert_has_files(FILES, "stale");
+        assert_eq!(test_volume.check(false).unwrap(), [line]);
+        test_volume.assert_has_files(FILES, "stale");
         // Opening for writing has written all three.
-        patient.assert_sound("stale");
-        assert_ne!(patient.block(place), before);
-        assert_ne!(patient.block(place), now);
+        test_volume.assert_sound("stale");
+        assert_ne!(test_volume.block(place), before);
+        assert_ne!(test_volume.block(place), now);
     }
 }
 
 #[test]
 fn two_stale_superblocks_are_detected_by_the_third() {
-    let (patient, before) = grown_catalog();
+    let (test_volume, before) = grown_catalog();
     for fresh in PLACES {
         PLACES.iter().filter(|place| **place != fresh).for_each(|place| {
-            patient.write(place * BLOCK, &before);
+            test_volume.write(place * BLOCK, &before);
         });
         if fresh == PLACES[2] {
-            let error = patient.open().err().unwrap();
-            let says = "older than the copy at 64 MiB: run uringfs check --repair";
+            let error = test_volume.open().err().unwrap();
+            let says = "older than the backup superblock at 64 MiB: run uringfs check --repair";
             assert!(error.to_string().contains(says), "{error}");
         }
-        assert_eq!(patient.check(true).unwrap().len(), 2);
-        patient.assert_sound("stale");
-        patient.assert_has_files(FILES, "stale");
+        assert_eq!(test_volume.check(true).unwrap().len(), 2);
+        test_volume.assert_sound("stale");
+        test_volume.assert_has_files(FILES, "stale");
     }
 }
 
 #[test]
-fn a_copy_older_than_the_catalog_is_refused() {
-    let (patient, before) = grown_catalog();
-    patient.write(PLACES[2] * BLOCK, &before);
-    patient.erase_slots();
-    let record = patient.sim.record().len();
-    let error = patient.check(true).unwrap_err();
+fn a_backup_older_than_the_catalog_is_refused() {
+    let (test_volume, before) = grown_catalog();
+    test_volume.write(PLACES[2] * BLOCK, &before);
+    test_volume.erase_slots();
+    let record = test_volume.sim.record().len();
+    let error = test_volume.check(true).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
-    assert!(error.to_string().contains("the copy at 64 MiB: "), "{error}");
-    assert_eq!(patient.sim.record().len(), record, "a refused volume is not written");
+    assert!(error.to_string().contains("the backup superblock at 64 MiB: "), "{error}");
+    assert_eq!(test_volume.sim.record().len(), record, "a refused volume is not written");
 }
 
 #[test]
-fn formatting_erases_the_copy_of_the_previous_volume() {
+fn formatting_erases_the_backup_of_the_previous_volume() {
     for (old, new) in [(40 * MIB, 200 * MIB), (200 * MIB, 40 * MIB), (50 * MIB, 40 * MIB)] {
-        let patient = Patient::new(256 * MIB, old);
-        patient.make_files(10);
+        let test_volume = TestVolume::new(256 * MIB, old);
+        test_volume.make_files(10);
         let options = FormatOptions { blocks: Some(new / BLOCK), ..FormatOptions::default() };
-        Volume::format(&patient.device, &options).unwrap();
-        patient.make_files(20);
-        patient.erase_slots();
-        let copy = match new {
+        Volume::format(&test_volume.device, &options).unwrap();
+        test_volume.make_files(20);
+        test_volume.erase_slots();
+        let backup = match new {
             0..=0x400_0000 => format!("in block {}", new / BLOCK - 1),
             _ => "at 64 MiB".into(),
         };
-        patient.assert_recoverable(&copy, 20);
+        test_volume.assert_recoverable(&backup, 20);
     }
 }
 
-/// Sizes with which the copy moves to another last block, to 64 MiB, and not at all.
+/// Sizes with which the backup moves to another last block, to 64 MiB, and not at all.
 const RESIZES: [(u64, u64); 3] =
     [(40 * MIB, 50 * MIB), (40 * MIB, 100 * MIB), (100 * MIB, 120 * MIB)];
 
 #[test]
 fn a_power_cut_while_growing_leaves_usable_superblocks() {
     for (old, new) in RESIZES {
-        let patient = Patient::new(new, old);
-        patient.make_files(20);
-        let volume = patient.open().unwrap();
+        let test_volume = TestVolume::new(new, old);
+        test_volume.make_files(20);
+        let volume = test_volume.open().unwrap();
         volume.sync().unwrap();
-        patient.sim.restart_record();
+        test_volume.sim.restart_record();
         volume.resize(new).unwrap();
         drop(volume);
         let plan = CrashPlan { exhaustive_up_to: 2, samples: 3, seed: 7 };
-        let (mut brought_back, mut sizes) = (0, std::collections::BTreeSet::new());
-        for image in patient.sim.crash_images(plan) {
+        let (mut restored, mut sizes) = (0, std::collections::BTreeSet::new());
+        for image in test_volume.sim.crash_images(plan) {
             let place = format!("{old} to {new}, seed 7, cut {}, {:?}", image.cut, image.crash);
-            let lost =
-                Patient::of(&image.sim.crash_image(uringfs_device::backend::sim::Crash::KeepAll));
-            let found = Patient::of(&image.sim);
+            let lost = TestVolume::of(
+                &image.sim.crash_image(uringfs_device::backend::sim::Crash::KeepAll),
+            );
+            let found = TestVolume::of(&image.sim);
             let lines = found.check(false).unwrap();
             let is_older = |line: &String| line.ends_with("older than the other");
             assert!(lines.len() <= 2 && lines.iter().all(is_older), "{place}: {lines:?}");
@@ -287,7 +289,7 @@ fn a_power_cut_while_growing_leaves_usable_superblocks() {
             lost.erase_slots();
             match lost.check(true) {
                 Ok(_) => {
-                    brought_back += 1;
+                    restored += 1;
                     lost.assert_sound(&place);
                     lost.assert_has_files(20, &place);
                 }
@@ -295,7 +297,7 @@ fn a_power_cut_while_growing_leaves_usable_superblocks() {
             }
         }
         assert_eq!(sizes.into_iter().collect::<Vec<_>>(), [old, new]);
-        assert!(brought_back > 2, "{old} to {new}: {brought_back}");
+        assert!(restored > 2, "{old} to {new}: {restored}");
     }
 }
 
@@ -304,24 +306,24 @@ fn a_failed_write_while_growing_loses_nothing() {
     for (old, new) in RESIZES {
         for op in [Op::Write, Op::Flush] {
             for nth in 1.. {
-                let patient = Patient::new(new, old);
-                patient.make_files(20);
-                let volume = patient.open().unwrap();
-                patient.sim.fail_nth(op, nth, Errno::IO);
+                let test_volume = TestVolume::new(new, old);
+                test_volume.make_files(20);
+                let volume = test_volume.open().unwrap();
+                test_volume.sim.fail_nth(op, nth, Errno::IO);
                 let has_grown = volume.resize(new).is_ok();
-                patient.sim.clear_faults();
+                test_volume.sim.clear_faults();
                 drop(volume);
                 let place = format!("{old} to {new}, {op:?} {nth}");
-                let volume = patient.open().unwrap();
+                let volume = test_volume.open().unwrap();
                 assert_eq!(volume.flaws(), Vec::<String>::new(), "{place}");
                 volume.resize(new).unwrap();
                 assert!(volume.inode("/0/7", Follow::No).is_ok());
                 drop(volume);
-                patient.assert_sound(&place);
-                patient.erase_slots();
-                patient.check(true).unwrap();
-                patient.assert_sound(&place);
-                patient.assert_has_files(20, &place);
+                test_volume.assert_sound(&place);
+                test_volume.erase_slots();
+                test_volume.check(true).unwrap();
+                test_volume.assert_sound(&place);
+                test_volume.assert_has_files(20, &place);
                 if has_grown {
                     assert!(nth > 2, "{place}");
                     break;
