@@ -99,6 +99,14 @@ pub(crate) struct LoadedSuperblock {
 }
 
 impl LoadedSuperblock {
+    /// Whether the backup belongs to the same volume as the slots. False without a backup.
+    pub(crate) fn has_own_backup(&self) -> bool {
+        let backup = self.superblock.backup_block();
+        let is_other =
+            |slot: &BadSlot| Some(slot.block) == backup && slot.defect != SlotDefect::Older;
+        backup.is_some() && !self.bad_slots.iter().any(is_other)
+    }
+
     /// Call it with the number of blocks that the catalog records. If the power was cut while the
     /// volume grew, the backup may not be written at its new place yet: the block there counts as
     /// older, and not as damaged.
@@ -282,7 +290,8 @@ impl Superblock {
     ///
     /// # Errors
     /// - `NotAVolume` when neither a slot nor a backup holds a superblock.
-    /// - `Damaged` when no slot is valid, or the backup is newer than both.
+    /// - `Damaged` when no slot is valid, when the backup is newer than both, and when the device is
+    ///   shorter than the volume but has the backup of another one.
     /// - `Unsupported` for another format version, for unknown incompatible features, and for a
     ///   device shorter than the volume.
     /// - `Io` when no slot is valid and one cannot be read.
@@ -291,29 +300,36 @@ impl Superblock {
             let what = "not a uringfs volume: the device is too short to hold one";
             return Err(Error::new(ErrorKind::NotAVolume, what));
         }
-        let mut best: Option<Superblock> = None;
-        let mut bad_slots = Vec::new();
+        let (mut good, mut bad_slots) = (Vec::new(), Vec::new());
         for (slot, &block) in SLOTS.iter().enumerate() {
             match read_slot(blocks, block)? {
-                Ok(found) => match best.as_ref().map(|best| best.generation.cmp(&found.generation))
-                {
-                    None => best = Some(Superblock { slot, ..found }),
-                    Some(Ordering::Equal) => {}
-                    Some(Ordering::Greater) => {
-                        bad_slots.push(BadSlot { block, defect: SlotDefect::Older })
-                    }
-                    Some(Ordering::Less) => {
-                        bad_slots.push(BadSlot { block: SLOTS[0], defect: SlotDefect::Older });
-                        best = Some(Superblock { slot, ..found });
-                    }
-                },
+                Ok(found) => good.push(Superblock { slot, ..found }),
                 Err(defect) => bad_slots.push(BadSlot { block, defect }),
             }
         }
-        let Some(superblock) = best else {
+        good.sort_by_key(|superblock| std::cmp::Reverse(superblock.generation));
+        if let [newer, older] = &good[..]
+            && newer.uuid != older.uuid
+            && older.is_of_its_backup(blocks)
+        {
+            good.swap(0, 1);
+        }
+        let mut good = good.into_iter();
+        let Some(superblock) = good.next() else {
             return Err(no_good_slot(blocks, &bad_slots));
         };
-        superblock.check_device(blocks)?;
+        if let Some(other) = good.next() {
+            let defect = match other.generation < superblock.generation {
+                _ if other.uuid != superblock.uuid => Some(SlotDefect::Foreign),
+                true => Some(SlotDefect::Older),
+                false => None,
+            };
+            let block = SLOTS[other.slot];
+            bad_slots.extend(defect.map(|defect| BadSlot { block, defect }));
+        }
+        if let Err(error) = superblock.check_device(blocks) {
+            return Err(superblock.error_with_other_backup(blocks, &error).unwrap_or(error));
+        }
         if let Some(block) = superblock.backup_block() {
             let defect = match read_slot(blocks, block) {
                 Ok(Ok(backup)) if backup.uuid != superblock.uuid => Some(SlotDefect::Foreign),
@@ -329,6 +345,26 @@ impl Superblock {
             bad_slots.extend(defect.map(|defect| BadSlot { block, defect }));
         }
         Ok(LoadedSuperblock { superblock, bad_slots })
+    }
+
+    /// Whether the block of its backup holds a superblock of the same volume.
+    fn is_of_its_backup(&self, blocks: &BlockIo) -> bool {
+        let backup = self.backup_block().map(|block| read_slot(blocks, block));
+        matches!(backup, Some(Ok(Ok(backup))) if backup.uuid == self.uuid)
+    }
+
+    /// The error of a superblock that does not match its device or its catalog, if the device has a backup
+    /// superblock of another volume: something may have overwritten the slots. Names the backup.
+    pub(crate) fn error_with_other_backup(&self, blocks: &BlockIo, error: &Error) -> Option<Error> {
+        let is_other =
+            |backup: &Superblock| backup.uuid != self.uuid && backup.check_device(blocks).is_ok();
+        let backups = Superblock::find_backups(blocks);
+        let (block, _) = backups.iter().find(|(_, backup)| is_other(backup))?;
+        Some(Error::damaged(format!(
+            "{error}; the superblocks in blocks 0 and 16 are of another volume than the backup \
+             superblock {}: run uringfs check --repair",
+            describe_backup(*block)
+        )))
     }
 
     /// Finds all valid backups on the device, the newest first, each with its block. A small
@@ -618,13 +654,22 @@ fn no_good_slot(blocks: &BlockIo, bad: &[BadSlot]) -> Error {
         SlotDefect::Unreadable(errno) => Some(errno),
         _ => None,
     });
+    let backup = Superblock::find_backups(blocks).first().map(|(block, _)| {
+        format!(
+            "the backup superblock {} is good: run uringfs check --repair",
+            describe_backup(*block)
+        )
+    });
     if let Some(errno) = unreadable {
-        let context = format!("the superblock cannot be read: {}", slots.join("; "));
+        let advice = match backup {
+            Some(backup) => format!("; {backup} --accept-unreadable"),
+            None => String::new(),
+        };
+        let context = format!("the superblock cannot be read: {}{advice}", slots.join("; "));
         return Error::new(ErrorKind::Io(errno), context);
     }
-    if let Some((block, _)) = Superblock::find_backups(blocks).first() {
-        let what = format!("the backup superblock {} is good", describe_backup(*block));
-        return Error::damaged(format!("{}; {what}: run uringfs check --repair", slots.join("; ")));
+    if let Some(backup) = backup {
+        return Error::damaged(format!("{}; {backup}", slots.join("; ")));
     }
     if bad.iter().all(|slot| slot.defect == SlotDefect::NoMagic) {
         let context = "this is not a uringfs volume: no superblock in block 0 or 16, and no backup";

@@ -5,7 +5,7 @@ mod fixture;
 
 use fixture::{create, reactor};
 use uringfs_buffer::Buffer;
-use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
+use uringfs_device::backend::sim::{CrashPlan, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{FallocateSize, File, FileOptions};
 use uringfs_reactor::Reactor;
@@ -331,4 +331,98 @@ fn a_failed_write_while_growing_loses_nothing() {
             }
         }
     }
+}
+
+/// Gives the device the first bytes of another volume, as `dd` to the wrong device would.
+fn overwrite_with_another(test_volume: &TestVolume, size: u64, length: u64) {
+    let other = TestVolume::new(size, size);
+    let mut bytes = vec![0; length as usize];
+    other.sim.peek(0, &mut bytes);
+    test_volume.write(0, &bytes);
+}
+
+#[test]
+fn the_beginning_of_another_volume_is_refused_and_repaired() {
+    for (size, other) in [
+        (256 * MIB, 256 * MIB),
+        (256 * MIB, 80 * MIB),
+        (80 * MIB, 256 * MIB),
+        (80 * MIB, 40 * MIB),
+        (40 * MIB, 80 * MIB),
+        (40 * MIB, 40 * MIB),
+    ] {
+        let test_volume = TestVolume::new(size, size);
+        test_volume.make_files(200);
+        let uuid = test_volume.open().unwrap().uuid();
+        overwrite_with_another(&test_volume, other, MIB);
+        let place = format!("{size} {other}");
+        for refused in [test_volume.open().map(drop), test_volume.check(false).map(drop)] {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Damaged, "{place}: {error}");
+            let text = error.to_string();
+            let says =
+                text.contains("of another volume") && text.ends_with("run uringfs check --repair");
+            assert!(says, "{place}: {error}");
+        }
+        let lines = test_volume.check(true).unwrap();
+        assert_eq!(lines.len(), 2, "{place}: {lines:?}");
+        assert!(lines.iter().all(|line| line.contains(": of another volume")), "{lines:?}");
+        test_volume.assert_sound(&place);
+        assert_eq!(test_volume.open().unwrap().uuid(), uuid, "{place}");
+        test_volume.assert_has_files(200, &place);
+    }
+}
+
+#[test]
+fn a_grown_catalog_is_found_behind_the_beginning_of_another_volume() {
+    let (test_volume, _) = grown_catalog();
+    let uuid = test_volume.open().unwrap().uuid();
+    overwrite_with_another(&test_volume, 256 * MIB, 4 * MIB);
+    assert_eq!(test_volume.open().map(drop).unwrap_err().kind(), ErrorKind::Damaged);
+    test_volume.check(true).unwrap();
+    test_volume.assert_sound("grown");
+    assert_eq!(test_volume.open().unwrap().uuid(), uuid);
+}
+
+#[test]
+fn a_slot_of_another_volume_is_replaced() {
+    for generations in [0, 9] {
+        let test_volume = TestVolume::new(256 * MIB, 256 * MIB);
+        test_volume.make_files(200);
+        let uuid = test_volume.open().unwrap().uuid();
+        let other = TestVolume::new(256 * MIB, 256 * MIB);
+        for _ in 0..generations {
+            // A slot that is bad is written again, with the next generation.
+            other.write(0, &[0; BLOCK as usize]);
+            drop(other.open().unwrap());
+        }
+        test_volume.write(0, &other.block(0));
+        let volume = test_volume.open().unwrap();
+        assert_eq!(volume.uuid(), uuid);
+        assert_eq!(volume.flaws(), ["superblock in block 0: of another volume"]);
+        drop(volume);
+        test_volume.assert_sound("one slot");
+        test_volume.assert_has_files(200, "one slot");
+    }
+}
+
+#[test]
+fn an_unreadable_slot_is_replaced_by_the_backup_if_that_is_accepted() {
+    let test_volume = TestVolume::new(256 * MIB, 256 * MIB);
+    test_volume.make_files(200);
+    test_volume.erase_slots();
+    let rule = Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO));
+    test_volume.sim.inject(rule.within(0, BLOCK));
+    for repair in [false, true] {
+        let error = test_volume.check(repair).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{error}");
+        let says = "at 64 MiB is good: run uringfs check --repair --accept-unreadable";
+        assert!(error.to_string().ends_with(says), "{error}");
+    }
+    let options = CheckOptions { repair: true, accept_unreadable: true, ..Default::default() };
+    let report = Volume::check(&test_volume.device, options, &mut |_, _| {}).unwrap();
+    assert!(report.is_repaired(), "{:?}", report.findings);
+    test_volume.sim.clear_faults();
+    test_volume.assert_sound("unreadable");
+    test_volume.assert_has_files(200, "unreadable");
 }

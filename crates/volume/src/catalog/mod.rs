@@ -78,7 +78,7 @@ pub(crate) use batch::Batch;
 pub(crate) use bit_repair::{BadPage, PageDamage};
 pub(crate) use catalog::{Catalog, CatalogOptions, MIN_BLOCKS};
 pub(crate) use inspect::Verification;
-pub(crate) use page_budget::{BatchSize, EXTENTS_PER_STEP, PageBudget, Reserve};
+pub(crate) use page_budget::{BatchSize, EXTENTS_PER_STEP, INODE_BYTES, PageBudget, Reserve};
 pub(crate) use record::{Key, Table};
 pub(crate) use scan::{MAX_RECORDS, Record, ScanEntry};
 pub(crate) use store::{Access, LostPages};

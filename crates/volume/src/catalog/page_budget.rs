@@ -26,8 +26,8 @@ const RECORD_OVERHEAD: u64 = 24;
 const PAGES_PER_MAP_PAGE: u64 = 2 * BLOCK;
 /// The most free pages that are counted. redb does not report their number, so counting takes time.
 const MAX_COUNTED_PAGES: u64 = 256;
-/// Bytes of an inode's record with its key, and of an extent's.
-const INODE_BYTES: u64 = 8 + 80;
+/// Bytes of an inode's record without the target of a link, with its key, and of an extent's.
+pub(crate) const INODE_BYTES: u64 = 8 + 96;
 const EXTENT_BYTES: u64 = 16 + 24;
 
 /// Extents that are allocated in one step. A commit between two steps may free pages.

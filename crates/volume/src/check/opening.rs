@@ -9,7 +9,7 @@ use crate::core::device_lock::{DeviceLock, LockKind};
 use crate::core::state::SUPERBLOCK_KEY;
 use crate::error::{Error, ErrorKind};
 use crate::superblock::{LoadedSuperblock, Superblock, describe_backup};
-use crate::volume::format::known_blocks;
+use crate::volume::format::{known_blocks, open_catalog};
 
 /// Locks a device for writing.
 pub(super) fn lock_for_write(device: &Device) -> Result<DeviceLock, Error> {
@@ -28,26 +28,43 @@ pub(super) fn require_writable(superblock: &Superblock) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads the superblock. If no slot is usable, or both are older than the backup superblock, a repair uses the backup,
-/// if it matches the catalog that it names.
+/// Reads the superblock. A repair uses the backup superblock instead, if that matches the catalog that it names, and
+/// the slots are no good: none is usable, both are older than the backup, or they are of another volume. If a
+/// slot is unreadable, it does so only with [`CheckOptions::accept_unreadable`].
 pub(super) fn find_superblock(
     blocks: &BlockIo,
     options: CheckOptions,
 ) -> Result<LoadedSuperblock, Error> {
-    let error = match Superblock::read(blocks) {
+    let found = Superblock::read(blocks).and_then(|found| {
+        if !found.has_own_backup() {
+            open_catalog(blocks, &found.superblock, read_options(LostPages::Empty))?;
+        }
+        Ok(found)
+    });
+    let error = match found {
         Err(error) if options.repair && error.kind() == ErrorKind::Damaged => error,
+        Err(error)
+            if options.repair
+                && options.accept_unreadable
+                && matches!(error.kind(), ErrorKind::Io(_)) =>
+        {
+            error
+        }
         found => return found,
     };
-    let mut refused = Vec::new();
+    let mut reasons = vec![error.to_string()];
     for (block, backup) in Superblock::find_backups(blocks) {
         match verify_backup(blocks, &backup) {
             Ok(()) => return Ok(backup.replacing_slots(blocks)),
             Err(error) => {
-                refused.push(format!("the backup superblock {}: {error}", describe_backup(block)));
+                reasons.push(format!("the backup superblock {}: {error}", describe_backup(block)));
             }
         }
     }
-    Err(if refused.is_empty() { error } else { Error::damaged(refused.join("; ")) })
+    Err(match &reasons[..] {
+        [_] => error,
+        _ => Error::damaged(reasons.join("; ")),
+    })
 }
 
 /// Compares a backup superblock with the catalog that it names.
@@ -73,19 +90,22 @@ fn verify_backup(blocks: &BlockIo, backup: &Superblock) -> Result<(), Error> {
     known_blocks(&catalog, backup.total_blocks).map(drop)
 }
 
+fn read_options(lost_page_policy: LostPages) -> CatalogOptions {
+    let access = Access::ReadOnly;
+    CatalogOptions {
+        access,
+        lost_page_policy,
+        truncate_damaged_log: true,
+        ..CatalogOptions::default()
+    }
+}
+
 pub(super) fn open(
     blocks: &BlockIo,
     superblock: &Superblock,
     lost: LostPages,
 ) -> Result<Catalog, Error> {
-    let access = Access::ReadOnly;
-    let options = CatalogOptions {
-        access,
-        lost_page_policy: lost,
-        truncate_damaged_log: true,
-        ..CatalogOptions::default()
-    };
-    Catalog::open(blocks, &superblock.catalog, superblock.log, options)
+    Catalog::open(blocks, &superblock.catalog, superblock.log, read_options(lost))
 }
 
 pub(super) fn open_for_write(blocks: &BlockIo, superblock: &Superblock) -> Result<Catalog, Error> {

@@ -7,7 +7,7 @@ use super::reader::{RecordIter, number_of, parse_extent};
 use super::report::CheckStep;
 use super::round::Round;
 use crate::catalog::{Key, ScanEntry, Table};
-use crate::core::state::NEXT_INODE_KEY;
+use crate::core::state::{NEXT_INODE_KEY, SUPERBLOCK_KEY};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::directory::{check_name, parse_entry};
 use crate::records::inode::{Inode, InodeNumber};
@@ -31,7 +31,8 @@ impl Round<'_> {
             }
         }
         (self.progress)(CheckStep::Records, done);
-        self.check_next_inode(last_inode)
+        self.check_next_inode(last_inode)?;
+        self.check_identity()
     }
 
     /// The flaw of a record by itself, if it has one.
@@ -75,6 +76,18 @@ impl Round<'_> {
     fn drop_record(&mut self, table: Table, key: &[u8], flaw: &str) {
         let changes = vec![((table, key.to_vec()), None)];
         report_unreadable(&mut self.findings, table, key, flaw, changes);
+    }
+
+    /// Checks that the catalog is of the same volume as the superblock.
+    fn check_identity(&mut self) -> Result<(), Error> {
+        let identity = self.get_sound(Key::State(SUPERBLOCK_KEY))?;
+        if identity.is_some_and(|identity| !identity.ends_with(&self.superblock.uuid)) {
+            let what = "the catalog is of another volume than the superblock".to_owned();
+            let identity = self.superblock.identity(self.superblock.generation);
+            let changes = vec![put(Key::State(SUPERBLOCK_KEY), identity)];
+            self.findings.fixable(FindingTarget::Volume, what, "adopted", changes);
+        }
+        Ok(())
     }
 
     /// Checks that the next inode's number is above all others.

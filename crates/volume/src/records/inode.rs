@@ -8,6 +8,7 @@ use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::blocks::BLOCK;
+use crate::catalog::INODE_BYTES;
 use crate::error::Error;
 use crate::space::extent::FILE_BLOCKS;
 
@@ -217,6 +218,11 @@ struct RawInode {
 /// The nanoseconds of the four times, in their order. They follow the record. In
 /// [`PREVIOUS_VERSION`] they are missing, and the times are nanoseconds since 1970.
 type Nanoseconds = [U32; 4];
+
+/// The catalog reserves pages for a record and its key.
+const _: () = assert!(
+    INODE_BYTES as usize == size_of::<u64>() + size_of::<RawInode>() + size_of::<Nanoseconds>()
+);
 
 impl RawInode {
     fn times(&self) -> [i64; 4] {

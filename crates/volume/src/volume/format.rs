@@ -149,7 +149,7 @@ impl Volume {
             cache_bytes: options.catalog_cache_bytes / 2,
             ..CatalogOptions::default()
         };
-        let catalog = Catalog::open(&blocks, &superblock.catalog, superblock.log, catalog_options)?;
+        let catalog = open_catalog(&blocks, superblock, catalog_options)?;
         let total = superblock.total_blocks;
         let known = known_blocks(&catalog, total)?;
         found.reclassify_backup(known);
@@ -289,6 +289,34 @@ fn log_blocks(total: u64) -> u64 {
 
 fn reserve_blocks(blocks: u64) -> u64 {
     (blocks / RESERVE_SHARE).clamp(64, 65_536)
+}
+
+/// Opens the catalog that a superblock names, if both are of the same volume.
+///
+/// # Errors
+/// `Damaged` if they are not, with the way to mend it; as [`Catalog::open`].
+pub(crate) fn open_catalog(
+    blocks: &BlockIo,
+    superblock: &Superblock,
+    options: CatalogOptions,
+) -> Result<Catalog, Error> {
+    let opened = Catalog::open(blocks, &superblock.catalog, superblock.log, options);
+    let catalog = match opened {
+        Err(error) if error.kind() == ErrorKind::Damaged => {
+            return Err(superblock.error_with_other_backup(blocks, &error).unwrap_or(error));
+        }
+        opened => opened?,
+    };
+    match catalog.get(Key::State(SUPERBLOCK_KEY)) {
+        Ok(Some(identity)) if !identity.ends_with(&superblock.uuid) => {
+            let what = "the superblock is of another volume than the catalog that it names";
+            let error = superblock.error_with_other_backup(blocks, &Error::damaged(what));
+            Err(error
+                .unwrap_or_else(|| Error::damaged(format!("{what}: run uringfs check --repair"))))
+        }
+        // A record that cannot be read is for the caller's next read, or a check.
+        _ => Ok(catalog),
+    }
 }
 
 /// The number of blocks that the records of regions cover. It is less than `total` after a power cut while the

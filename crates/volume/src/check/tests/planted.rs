@@ -1,6 +1,7 @@
 //! Wrong records: names, inodes, links, attributes.
 
 use super::*;
+use crate::core::state::SUPERBLOCK_KEY;
 
 #[test]
 fn wrong_link_counts_are_set() {
@@ -203,6 +204,18 @@ fn the_next_inode_number_is_above_the_last() {
         fixture.open().make_directory(format!("/new{before}"), 0o700).err();
         fixture.assert_sound();
     }
+}
+
+#[test]
+fn a_catalog_of_another_volume_is_refused_and_adopted() {
+    let fixture = TestVolume::new();
+    fixture.plant(|_, batch| batch.put(Key::State(SUPERBLOCK_KEY), &[7; 24]));
+    let error = Volume::open_on(fixture.device.clone()).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    assert!(error.to_string().ends_with("run uringfs check --repair"), "{error}");
+    fixture.assert_repairs("the catalog is of another volume than the superblock");
+    let volume = fixture.open();
+    assert!(fixture.is_whole(&volume, "/a/b/c/four", "/a/b/c/four"));
 }
 
 /// Puts a record with a wrong checksum.
