@@ -15,7 +15,8 @@ pub struct Arguments {
     /// The experiment: simple-read, buffered-read, parallel-write, completion, fixed-files, or all
     name: String,
 
-    /// The target: PATH, VOLUME:/path, memory:SIZE, null:SIZE or sim:...
+    /// The target: a file, a block device, TARGET:/path for a file in a volume, memory:SIZE, null:SIZE or
+    /// sim:SIZE,OPTION=VALUE...
     #[arg(long, default_value = "null:1g")]
     target: String,
 

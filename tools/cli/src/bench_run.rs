@@ -12,14 +12,14 @@ use uringfs_lab::{Error, report};
 /// The arguments of the command, beside fio's keys.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// fio job files; - reads standard input
+    /// fio job files; - is standard input
     jobs: Vec<PathBuf>,
 
     /// A fio key; --KEY=VALUE does the same
     #[arg(long = "key", value_name = "KEY=VALUE", hide = true)]
     keys: Vec<String>,
 
-    /// The I/O engine: uringfs, ring, psync, threads or fio
+    /// The I/O engine: uringfs (the default), ring (a bare io_uring loop), psync, threads or fio
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
 

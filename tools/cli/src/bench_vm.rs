@@ -67,9 +67,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         stop: &stop,
         progress: &live,
     };
-    let laboratory = GuestRunner::open(&conditions, program)?;
+    let runner = GuestRunner::open(&conditions, program)?;
     let format = if arguments.json { Format::Json } else { Format::Normal };
-    let (text, passed) = work.run(&laboratory, format)?;
+    let (text, passed) = work.run(&runner, format)?;
     drop(progress);
     print(&text)?;
     Ok(u8::from(!passed))
@@ -107,25 +107,25 @@ impl GuestWork {
     }
 
     /// Returns the text to print, and whether all tests passed.
-    fn run(self, laboratory: &GuestRunner<'_>, format: Format) -> Result<(String, bool), Error> {
+    fn run(self, runner: &GuestRunner<'_>, format: Format) -> Result<(String, bool), Error> {
         let render = |table: String, json: serde_json::Value| match format {
             Format::Normal => table,
             Format::Json => format!("{json:#}\n"),
         };
         match self {
             Self::Table(devices) => {
-                let measured = standard::run(laboratory, &devices)?;
+                let measured = standard::run(runner, &devices)?;
                 Ok((render(standard::table(&measured), standard::json(&measured)), true))
             }
             Self::Jobs(device, sets) => {
-                let measured = jobs::run(laboratory, device, &sets)?;
+                let measured = jobs::run(runner, device, &sets)?;
                 Ok((render(jobs::table(&measured), jobs::json(&measured)), true))
             }
             Self::Experiment(device, name) => {
-                Ok((jobs::experiment(laboratory, device, &name, format)?, true))
+                Ok((jobs::experiment(runner, device, &name, format)?, true))
             }
             Self::Tests(programs) => {
-                let trials = functional::run(laboratory, &programs)?;
+                let trials = functional::run(runner, &programs)?;
                 let passed = functional::passed(&trials);
                 Ok((render(functional::table(&trials), functional::json(&trials)), passed))
             }

@@ -15,7 +15,7 @@ use uringfs_lab::Error;
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// PATH, memory:SIZE, null:SIZE or sim:...
+    /// A file, a block device, memory:SIZE, null:SIZE or sim:SIZE,OPTION=VALUE...
     target: String,
 
     /// Print JSON

@@ -14,7 +14,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 use uringfs_lab::Error;
 
-/// Named files on a raw block device, at the device's own speed.
+/// Named files on a block device or in one ordinary file, at the device's own speed.
 #[derive(Parser)]
 #[command(name = "uringfs", version, subcommand_required = true, arg_required_else_help = true)]
 struct Arguments {
@@ -106,7 +106,14 @@ enum Command {
 
 #[derive(Subcommand)]
 enum Bench {
-    /// Run fio job files, or fio keys given as --key=value.
+    /// Run fio job files, or fio keys given as --KEY=VALUE.
+    ///
+    /// Keys on the command line count before the job files: the same key in a job file replaces them. The key
+    /// filename names the target: a file, a block device, TARGET:/path for a file in a volume, memory:SIZE, null:SIZE
+    /// or sim:SIZE,OPTION=VALUE... The key volume=TARGET puts all files of a job into the volume on TARGET. Without
+    /// filename, a file of the job's size is created in the working directory, or in the volume.
+    ///
+    /// Example: uringfs bench run --name=read --volume=disk.img --rw=randread --bs=4k --size=64m --iodepth=32
     Run(bench_run::Arguments),
     /// Compare the two sides of a switch in interleaved runs, with the bare ring as control.
     Experiment(bench_experiment::Arguments),

@@ -52,8 +52,8 @@ pub fn write_header(block: &mut [u8], offset: u64, stamp: Stamp) {
     block[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Verifies a block that was read at `offset`: its header, sum and offset. With a stamp also that this
-/// run wrote it, in this pass or a later one.
+/// Verifies a block that was read at `offset`: its header, sum and offset. With a stamp, also verifies that
+/// this run wrote it, in this pass or a later one.
 ///
 /// # Panics
 /// If the block is shorter than a header.
@@ -83,8 +83,8 @@ pub fn check_block(block: &[u8], offset: u64, stamp: Option<Stamp>) -> Result<()
         }
         // Another thread on the same file may be in a later pass.
         Some(stamp) if generation < stamp.generation => wrong(
-            format!("what pass {} wrote", stamp.generation + 1),
-            format!("what pass {} wrote", generation + 1),
+            format!("a block of pass {}", stamp.generation + 1),
+            format!("one of pass {}", generation + 1),
         ),
         _ => Ok(()),
     }
@@ -151,7 +151,7 @@ mod tests {
                 8192,
                 Some(Stamp { generation: 3, ..STAMP }),
                 |_| (),
-                "what pass 4 wrote, found what pass 3 wrote",
+                "a block of pass 4, found one of pass 3",
             ),
         ];
         for (offset, stamp, corrupt, part) in table {

@@ -78,7 +78,7 @@ fn reap_all(engine: &mut impl Engine) {
 }
 
 #[test]
-fn a_free_slot_s_buffer_can_be_filled_while_others_fly() {
+fn a_free_slot_s_buffer_can_be_filled_while_others_are_in_flight() {
     let folder = tempfile::tempdir().unwrap();
     for kind in engines() {
         let path = folder.path().join(kind.name());

@@ -143,7 +143,7 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
         for import in imports_of(item) {
             for target in self.resolve(&import.path) {
                 let (Target::Module(module) | Target::ItemOf(module)) = target;
-                // A re-export of its children's names is no use of them.
+                // A module that re-exports names of its children does not depend on them.
                 if import.is_reexport && self.is_inside(module) {
                     continue;
                 }

@@ -40,7 +40,7 @@ pub struct Arguments {
     #[arg(required = true, value_name = "TARGET:/path")]
     sources: Vec<OsString>,
 
-    /// A directory to copy into, the name of the new file, or - for standard output
+    /// A directory to copy into, the name of the new file or directory, or - for standard output
     #[arg(value_name = "DEST")]
     destination: PathBuf,
 

@@ -28,8 +28,8 @@ pub struct Arguments {
     /// A block device or a file; a file that does not exist is created
     target: OsString,
 
-    /// Size of the volume, as in 4G, rounded down to whole blocks [default: all of an existing target]. K and KiB
-    /// are 1024 bytes, KB is 1000; M, G and T likewise
+    /// Size of the volume, as in 4G, rounded down to whole blocks; required for a new file [default: all of an existing
+    /// target]. K and KiB are 1024 bytes, KB is 1000; M, G and T likewise
     #[arg(long, value_parser = parse_size)]
     size: Option<u64>,
 
@@ -110,7 +110,7 @@ fn format_new_file(
     Ok((text, format_target(path, options)?))
 }
 
-/// Refuses a target that is empty, or holds data and `force` is false.
+/// Refuses an empty target and, unless `force` is set, a target that holds data.
 fn refuse_data(path: &Path, found: &TargetInfo, force: bool) -> Result<(), Error> {
     let shown = path.display();
     if found.size() == 0 {

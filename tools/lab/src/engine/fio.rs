@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// fio's capabilities depend on its `ioengine`. It refuses itself what it cannot do.
+/// fio's capabilities depend on its `ioengine`. fio itself refuses keys that its engine does not support.
 pub(super) const CAPABILITIES: Capabilities = Capabilities {
     synchronous: false,
     buffered: true,
@@ -53,12 +53,12 @@ pub fn arguments(set: &JobSet) -> Vec<String> {
 /// The fio command line for these jobs, quoted for a shell.
 ///
 /// # Errors
-/// A job has a file in a volume, which fio does not know.
+/// A job has a file in a volume, which fio cannot use.
 pub fn command_line(program: &Path, set: &JobSet) -> Result<String, Error> {
     for job in &set.jobs {
         let targets = Target::from_job(&job.name, &job.options, 0);
         if let Some(target) = targets.iter().find(|target| matches!(target, Target::InVolume(_))) {
-            let line = format!("{target}: fio does not know files in volumes");
+            let line = format!("{target}: fio cannot use files in volumes");
             return Err(Error::input(line).at(job.label()));
         }
     }

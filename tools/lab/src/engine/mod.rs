@@ -98,7 +98,7 @@ impl std::str::FromStr for EngineKind {
             let hint = nearest(name, names())
                 .map_or(String::new(), |near| format!("; the nearest is `{near}`"));
             let all: Vec<_> = names().collect();
-            Error::input(format!("unknown engine `{name}`{hint} (there are {})", all.join(", ")))
+            Error::input(format!("unknown engine `{name}`{hint} (known: {})", all.join(", ")))
         })
     }
 }

@@ -150,7 +150,7 @@ impl Engine for Uringfs {
             let slot = next.token().get() as u32;
             let result = next.result().map(|bytes| bytes as u32);
             done.push(IoCompletion { slot, result });
-            // A panic must come before the completion is taken, which would have to be dropped.
+            // Check the slot before taking the completion: if the check panics, `completed` still owns it.
             let place = self.buffers.empty_slot(slot);
             if let Some(completed) = completed.next() {
                 let buffer = place.insert(completed.into_buffer());

@@ -25,7 +25,7 @@ pub fn find(name: &str) -> Result<Vec<Experiment>, Error> {
     if found.is_empty() {
         let names: Vec<_> = CASES.iter().map(|(name, _)| *name).collect();
         return Err(Error::input(format!(
-            "no experiment `{name}` (there are {}, all)",
+            "no experiment `{name}` (known: {}, all)",
             names.join(", ")
         )));
     }
@@ -70,7 +70,7 @@ fn writes() -> Vec<(&'static str, String)> {
     keys
 }
 
-/// Mechanism 1: a small read by the fast path, against the slow path.
+/// Small reads by the fast path, compared with the slow path.
 fn simple_read() -> Result<Experiment, Error> {
     Ok(Experiment {
         name: "simple-read",
@@ -87,7 +87,7 @@ fn simple_read() -> Result<Experiment, Error> {
     })
 }
 
-/// Mechanism 2: buffered reads that miss the cache and wait by a callback, against a waiting thread. Each
+/// Buffered reads that miss the cache: a callback, compared with a thread that waits. Each
 /// block is read at most once, and the cache is emptied before each run. Direct reads are the upper bound.
 fn buffered_read() -> Result<Experiment, Error> {
     const CACHE: (&str, &str) = ("buffered.cache_bytes", "16777216");
@@ -122,7 +122,7 @@ fn one_by_one(depth: u32) -> Case {
     case
 }
 
-/// Mechanism 3: concurrent writers of one file, against an exclusive lock.
+/// Concurrent writers of one file, compared with an exclusive lock.
 fn parallel_write() -> Result<Experiment, Error> {
     let mut keys = writes();
     keys.extend([("thread", "1".to_owned()), ("numjobs", "32".to_owned())]);
@@ -142,7 +142,7 @@ fn parallel_write() -> Result<Experiment, Error> {
     })
 }
 
-/// Mechanism 4: completions in the reaping thread, against a worker thread. psync is shown, too: without
+/// Completions in the reaping thread, compared with a worker thread. psync is shown, too: without
 /// the mechanism the stack is slower than psync at low depth.
 fn completion() -> Result<Experiment, Error> {
     let cases = [in_place, durable, unwritten, unwritten_durable];
@@ -187,7 +187,7 @@ fn unwritten_durable(case: Case) -> Case {
     Case { what: "unwritten, durable", ..unwritten(durable(case)) }
 }
 
-/// Mechanism 5: registered files and buffers, against unregistered ones.
+/// Registered files and buffers, compared with unregistered ones.
 fn fixed_files() -> Result<Experiment, Error> {
     let switches = |value| [("ring.fixed_files", value), ("ring.fixed_buffers", value)];
     Ok(Experiment {

@@ -154,7 +154,7 @@ impl<'a> Parser<'a> {
                 self.begin_section(name, location)
             }
             Line::Key(key, _) if !*in_section => {
-                Err(Error::input(format!("{location}: `{key}` stands before the first [section]")))
+                Err(Error::input(format!("{location}: `{key}` is before the first [section]")))
             }
             Line::Key(key, value) => self.key(key, value, location),
         }

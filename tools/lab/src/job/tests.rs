@@ -233,7 +233,7 @@ fn errors_name_file_and_line() {
         (b"[j]\niodepth=${NOPE}\n", "${NOPE} is not set"),
         (b"[j\nbs=4k\n", "job.fio:1: section without a closing `]`"),
         (b"[]\n", "job.fio:1: section without a name"),
-        (b"bs=4k\n", "job.fio:1: `bs` stands before the first [section]"),
+        (b"bs=4k\n", "job.fio:1: `bs` is before the first [section]"),
         (long.as_bytes(), "job.fio:2: line of 1048576 bytes; at most 65536"),
         (b"[j]\nbs=\0\n", "job.fio:2: line has a NUL byte"),
         (b"[j]\nbs=4k\x11\n", "job.fio:2: line has the control character"),

@@ -148,7 +148,7 @@ fn parse_line(raw: &[u8]) -> Result<Option<Line<'_>>, String> {
             None => Line::Key(text, None),
         }
     };
-    // Messages repeat parts of a line, and a terminal would obey control characters in them.
+    // Messages repeat parts of a line, and a terminal would interpret control characters in them.
     let parts = match &line {
         Line::Section(name) => [*name, ""],
         Line::Key(key, value) => [*key, value.unwrap_or("")],

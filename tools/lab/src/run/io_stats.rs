@@ -12,7 +12,7 @@ pub const SAMPLE_NS: u64 = 500_000_000;
 pub struct DirectionStats {
     /// Bytes transferred.
     pub bytes: u64,
-    /// Completion I/Os.
+    /// Completed I/Os.
     pub ios: u64,
     /// Short transfers.
     pub short: u64,
@@ -63,7 +63,7 @@ impl IoStats {
         Self { sampled_ns: now_ns, keeps_samples, ..Self::default() }
     }
 
-    /// Completion I/Os of both directions.
+    /// Completed I/Os of both directions.
     pub fn ios(&self) -> u64 {
         self.directions.iter().map(|direction| direction.ios).sum()
     }

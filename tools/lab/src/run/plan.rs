@@ -215,9 +215,7 @@ impl Planner {
             .inspect_once(target, options.pattern.writes())
             .map_err(|error| error.at(job.label()))?;
         if matches!(target, Target::Virtual(_)) && !self.capabilities.virtual_targets {
-            return Err(refuse(
-                "only engine uringfs has such targets; use --engine uringfs".into(),
-            ));
+            return Err(refuse("this engine has no virtual targets; use --engine uringfs".into()));
         }
         let whole = match found {
             TargetInfo::Missing => {

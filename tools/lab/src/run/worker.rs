@@ -53,7 +53,7 @@ impl WithEngine for Batch<'_> {
                 match thread.spawn_scoped(scope, work) {
                     Ok(handle) => handles.push(handle),
                     Err(error) => {
-                        // Waiting threads must not wait for a thread that never comes.
+                        // The other threads must not wait for a thread that does not exist.
                         barrier.abort();
                         return Err(Error::run("cannot start a thread").because(error));
                     }

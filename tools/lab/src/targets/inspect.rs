@@ -42,7 +42,7 @@ fn inspect_in_volume(
 ) -> Result<TargetInfo, Error> {
     let volume = Target::Path(file.volume.clone());
     if inspect_path(&volume, &file.volume, writes)? == TargetInfo::Missing {
-        return Err(Error::input(format!("{volume} does not exist; uringfs mkfs makes a volume")));
+        return Err(Error::input(format!("{volume} does not exist; create it with uringfs mkfs")));
     }
     volumes.open(&file.volume, uringfs::Access::Read)?;
     volumes.inspect(file)

@@ -10,10 +10,10 @@ const PROBED_BYTES: u64 = 512 << 10;
 
 /// The text for a volume of this file system.
 pub const VOLUME: &str = "a uringfs volume";
-/// The text for a volume that has lost both superblocks at the beginning. The backup superblock is at 64 MiB,
-/// or in the last block.
+/// The text for a volume that has lost both primary superblocks. The backup is at 64 MiB, or in the last
+/// block.
 const VOLUME_BACKUP: &str =
-    "a uringfs volume of which only the backup superblock is good (uringfs check --repair)";
+    "a uringfs volume without good superblocks except the backup (repair: uringfs check --repair)";
 const VOLUME_MAGIC: &[u8] = b"uringfs\x1a";
 const BACKUP_OFFSET: u64 = 64 << 20;
 

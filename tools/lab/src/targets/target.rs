@@ -101,7 +101,9 @@ impl Target {
         use crate::job::SyncWrites;
         use rustix::fs::OFlags;
         let Self::Path(path) = self else {
-            return Err(Error::input(format!("{self}: only engine uringfs has such targets")));
+            return Err(Error::input(format!(
+                "{self}: only engine uringfs has this target; use --engine uringfs"
+            )));
         };
         let mut flags = OFlags::CLOEXEC;
         flags.set(OFlags::DIRECT, access.direct);

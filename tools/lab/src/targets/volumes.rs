@@ -77,7 +77,7 @@ impl Volumes {
             Ok((_, inode)) if inode.kind == FileKind::Directory => Ok(TargetInfo::Missing),
             Ok(_) => Err(Error::input(format!("{file}: {shown} is not a directory"))),
             Err(error) if error.errno() == Errno::NOENT => Err(Error::input(format!(
-                "{file}: the directory {shown} does not exist; uringfs mkdir makes it"
+                "{file}: the directory {shown} does not exist; create it with uringfs mkdir"
             ))),
             Err(error) => Err(file.to_error(error)),
         }

@@ -97,9 +97,9 @@ impl std::str::FromStr for GuestDevice {
 
     fn from_str(name: &str) -> Result<Self, Error> {
         let all = [Self::NullBlk, Self::Nvme];
-        all.into_iter().find(|device| device.name() == name).ok_or_else(|| {
-            Error::input(format!("unknown device `{name}` (there are null_blk and nvme)"))
-        })
+        all.into_iter()
+            .find(|device| device.name() == name)
+            .ok_or_else(|| Error::input(format!("unknown device `{name}` (known: null_blk, nvme)")))
     }
 }
 

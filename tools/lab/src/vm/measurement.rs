@@ -72,8 +72,8 @@ impl Measurement {
         })
     }
 
-    /// The text for a table: nanoseconds per I/O, of everything that ran. If the threads also waited, their
-    /// own instructions stand before it.
+    /// The text for a table: nanoseconds per I/O, of everything that ran. If the threads also waited, it is
+    /// `N in T ns`: N instructions of the threads themselves, in a time of T.
     pub fn text(&self) -> String {
         // Timer ticks and the start of a thread account for a small difference.
         const MIN_RUNNING_SHARE: f64 = 0.98;

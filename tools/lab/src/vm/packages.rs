@@ -119,7 +119,7 @@ impl Packages {
         let found = self.kernels.iter().rev().find(|kernel| kernel.matches(wanted));
         found.ok_or_else(|| {
             let all: Vec<_> = self.kernels.iter().map(|kernel| kernel.release.as_str()).collect();
-            Error::input(format!("no kernel {wanted} (there are {})", all.join(", ")))
+            Error::input(format!("no kernel {wanted} (known: {})", all.join(", ")))
         })
     }
 

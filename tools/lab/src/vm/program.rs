@@ -43,7 +43,7 @@ fn find_from(here: PathBuf) -> Result<PathBuf, Error> {
     match newer_source(&found) {
         None => Ok(found),
         Some(source) => Err(Error::input(format!(
-            "the static {} is older than {}: {BUILD}",
+            "the static {} is older than {}; build it again: {BUILD}",
             found.display(),
             source.display()
         ))),
@@ -84,7 +84,7 @@ pub(super) fn require_static(path: &Path) -> Result<(), Error> {
     match is_static(path) {
         Ok(true) => Ok(()),
         Ok(false) => Err(Error::input(format!(
-            "{}: not a static program for x86-64 (RUSTFLAGS='-C target-feature=+crt-static')",
+            "{}: not a static program for x86-64; build it with RUSTFLAGS='-C target-feature=+crt-static'",
             path.display()
         ))),
         Err(error) => Err(Error::input(path.display().to_string()).because(error)),

@@ -1,4 +1,4 @@
-//! Published figures of mechanism 1, for comparison: "iomap: add simple dio path for small direct I/O",
+//! Published figures of small direct reads in the kernel, for comparison: "iomap: add simple dio path for small direct I/O",
 //! version 6, sent to the kernel's mailing list on 30 June 2026. On the authors' machine, with a fast NVMe
 //! device and one core: `t/io_uring -p1 -d512 -b4096 -s32 -c32 -F1 -B1 -R1 -X1 -n1 -P1`.
 

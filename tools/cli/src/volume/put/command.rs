@@ -24,7 +24,7 @@ pub struct Arguments {
     #[arg(required = true, value_name = "SRC")]
     sources: Vec<OsString>,
 
-    /// TARGET:/path of a directory to copy into, or of the new file
+    /// TARGET:/path of a directory to copy into, or of the new file or directory
     #[arg(value_name = "TARGET:/path")]
     destination: OsString,
 

@@ -43,7 +43,7 @@ fn consumer(name: &str, reports: &[&Path], more: &[&str]) -> Output {
     output.expect("python3 runs; scripts/setup installs it")
 }
 
-fn said(output: Output) -> String {
+fn output_text(output: Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -60,8 +60,8 @@ fn shape(text: &str) -> Vec<Vec<String>> {
 #[test]
 fn a_table_of_jobs_has_the_same_rows() {
     let reports = Reports::of_job(JOB);
-    let [fio, ours] =
-        ["fio", "ours"].map(|whose| said(consumer("table.py", &[&reports.path(whose)], &[])));
+    let [fio, ours] = ["fio", "ours"]
+        .map(|whose| output_text(consumer("table.py", &[&reports.path(whose)], &[])));
     assert_eq!(shape(&fio), shape(&ours), "{fio}\n{ours}");
     // The header, mix twice, scan of two threads, log, fast, and the disk if there is one.
     assert!(ours.lines().count() >= 7, "{ours}");
@@ -70,8 +70,8 @@ fn a_table_of_jobs_has_the_same_rows() {
 #[test]
 fn histogram_buckets_have_the_same_rows() {
     let reports = Reports::of_job(JOB);
-    let [fio, ours] =
-        ["fio", "ours"].map(|whose| said(consumer("histogram.py", &[&reports.path(whose)], &[])));
+    let [fio, ours] = ["fio", "ours"]
+        .map(|whose| output_text(consumer("histogram.py", &[&reports.path(whose)], &[])));
     let rows = |text: &str| -> Vec<String> {
         text.lines().map(|line| line.rsplit_once(',').unwrap().0.to_owned()).collect()
     };
@@ -84,10 +84,10 @@ fn histogram_buckets_have_the_same_rows() {
 fn our_run_compares_with_fios() {
     let reports = Reports::of_job(JOB);
     let (fio, ours) = (reports.path("fio"), reports.path("ours"));
-    let same = said(consumer("compare.py", &[&ours, &ours], &[]));
+    let same = output_text(consumer("compare.py", &[&ours, &ours], &[]));
     assert!(same.lines().count() == 6 * 3 && !same.contains("SLOWER"), "{same}");
     let whatever_it_is = ["1e9"];
-    let across = said(consumer("compare.py", &[&fio, &ours], &whatever_it_is));
+    let across = output_text(consumer("compare.py", &[&fio, &ours], &whatever_it_is));
     assert_eq!(across.lines().count(), same.lines().count(), "{across}");
 }
 
@@ -128,7 +128,7 @@ fn a_slower_run_is_found_in_both_reports() {
             let found: Vec<&str> = slower.map(|line| line.split_once(':').unwrap().0).collect();
             assert_eq!(found, rows, "{whose}: {text}");
             // In the other order the run became faster.
-            let quicker = said(consumer("compare.py", &[&slow, &quick], &[]));
+            let quicker = output_text(consumer("compare.py", &[&slow, &quick], &[]));
             assert!(!quicker.contains("SLOWER"), "{whose}: {quicker}");
         }
     }

@@ -1,6 +1,6 @@
 //! Invariants between the figures of a report. They hold on any machine, even if it stops any process
-//! at any time for seconds. The invariants of samples over time are tested with the test's own clock,
-//! in the lab's tally.
+//! at any time for seconds. `tools/lab/src/run/io_stats.rs` tests the samples over time, with times that
+//! the test chooses.
 
 use serde_json::Value;
 

@@ -13,7 +13,7 @@ fn a_bad_job_file_is_refused_with_file_and_line() {
     let cases: &[(&[u8], &str)] = &[
         (b"[j\nrw=read\n", "x.fio:1: section without a closing `]`"),
         (b"[j]\n[ ]\n", "x.fio:2: section without a name"),
-        (b"bs=4k\n[j]\n", "x.fio:1: `bs` stands before the first [section]"),
+        (b"bs=4k\n[j]\n", "x.fio:1: `bs` is before the first [section]"),
         (
             b"[j]\nrw=randread\niodpeth=4\n",
             "x.fio:3: unknown key `iodpeth`; the nearest is `iodepth`",

@@ -195,11 +195,11 @@ fn unsupported_volumes_and_engines_are_refused() {
         ),
         ("--volume=v --filename=d", "v:/d: is a directory; name a file"),
         ("--filename=v:/a --size=1m", "is 65536 bytes long, but the job needs 1048576"),
-        ("--volume=none --size=1m", "none does not exist; uringfs mkfs makes a volume"),
+        ("--volume=none --size=1m", "none does not exist; create it with uringfs mkfs"),
         ("--volume=. --size=1m", ".: is a directory"),
         ("--volume=text --size=1m", "check the path"),
         ("--volume=v --size=1m --output=v", "--output v: is a target of job `x`"),
-        ("--volume=v --size=1m --showcmd", "v:/x.0.0: fio does not know files in volumes"),
+        ("--volume=v --size=1m --showcmd", "v:/x.0.0: fio cannot use files in volumes"),
     ] {
         let keys: Vec<&str> = ["--name=x"].into_iter().chain(keys.split(' ')).collect();
         refused(here, &keys, part);

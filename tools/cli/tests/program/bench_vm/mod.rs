@@ -141,7 +141,7 @@ fn a_guest_that_does_not_start_reports_qemus_error() {
 fn an_unknown_kernel_error_lists_the_known_ones() {
     let fakes = FakePrograms::with_cache();
     fakes.add("qemu-system-x86_64", "exit 1");
-    fails(&fakes, &["--kernel", "9."], 2, "no kernel 9. (there are 6.1.0-1-cloud-amd64");
+    fails(&fakes, &["--kernel", "9."], 2, "no kernel 9. (known: 6.1.0-1-cloud-amd64");
 }
 
 #[test]
