@@ -21,8 +21,8 @@ use uringfs::{
 
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 16 << 20;
-/// The block of the superblock's copy, if the volume has so many blocks. In a smaller volume it is the last block.
-const COPY: u64 = (64 << 20) / BLOCK;
+/// The block of the backup superblock, if the volume has so many blocks. In a smaller volume it is the last block.
+const BACKUP: u64 = (64 << 20) / BLOCK;
 /// The first bytes of every sector that is written to a file.
 const SECTOR_TAG: &[u8; 8] = b"of files";
 const DIRECTORIES: [&str; 3] = ["", "/d", "/d/e"];
@@ -376,8 +376,8 @@ impl Good {
         let run = |at: usize| word(at)..word(at) + word(at + 8);
         let runs = u32::from_le_bytes(superblock[132..136].try_into().unwrap()) as usize;
         let (log, catalog) = (run(152), run(256));
-        let copy = COPY.min(SIZE / BLOCK - 1);
-        let system = [0..catalog.start, log.clone(), copy..copy + 1].into_iter();
+        let backup = BACKUP.min(SIZE / BLOCK - 1);
+        let system = [0..catalog.start, log.clone(), backup..backup + 1].into_iter();
         let system = system.chain((0..runs).map(|index| run(256 + 16 * index))).collect();
         // The header: of its two sectors, the one with the higher sequence number.
         let head = peek(&sim, (catalog.start + 1) * BLOCK, BLOCK);
