@@ -16,7 +16,8 @@ const MAX_DEVICE_ONE_IN: u32 = 4;
 /// From this fraction of all folios on, the flushers of a device write back without a request.
 const BACKGROUND_ONE_IN: u32 = 8;
 /// All devices together may have this fraction of all folios dirty: one in two. The limit of each device falls to the
-/// number of folios that the total still leaves. So devices that write nothing back leave some folios to each other one.
+/// number of folios that the total still leaves. So devices that write nothing back leave some folios to each of the
+/// others.
 const MAX_TOTAL_ONE_IN: u32 = 2;
 
 /// The dirty folios of a cache, counted by device.

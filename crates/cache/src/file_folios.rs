@@ -124,8 +124,8 @@ impl FileFolios {
     }
 
     /// Inserts folios in the order of `indexes`, up to the first that is cached already or has no room. The caller
-    /// fills them; until then they are locked. `holder` is a number that the caller chooses. Others see it while a folio
-    /// is locked.
+    /// fills them; until then they are locked. `holder` is a number that the caller chooses. Others see it while a
+    /// folio is locked.
     ///
     /// # Errors
     /// [`CacheFull`] when there is no room for the first.
