@@ -15,8 +15,9 @@ pub const MAX_DEVICES: usize = if cfg!(loom) { 2 } else { 1024 };
 const MAX_DEVICE_ONE_IN: u32 = 4;
 /// From this fraction of all folios on, the flushers of a device write back without a request.
 const BACKGROUND_ONE_IN: u32 = 8;
-/// All devices together may dirty this fraction: half of the folios. A device may not have more dirty folios than this
-/// total still leaves free. So devices that write nothing back leave some to each of the others.
+/// All devices together may have this fraction of all folios dirty: one in two. The limit of each device falls to the
+/// number of folios that the total still leaves. So devices that write nothing back leave some folios to each of the
+/// others.
 const MAX_TOTAL_ONE_IN: u32 = 2;
 
 /// The dirty folios of a cache, counted by device.
@@ -48,7 +49,7 @@ struct Waiters {
 /// The condition that ends a wait.
 #[derive(Clone, Copy)]
 enum Until {
-    /// One more folio of this device may become dirty, or its count of failed write-backs is no longer this one.
+    /// This device is below its limit, or its number of failed write-backs differs from this one.
     Room(u16, u32),
     /// The number of dirty folios is below this one.
     Below(u32),

@@ -64,7 +64,7 @@ pub struct FileFolios {
     cache: Arc<CacheCore>,
     file: u64,
     device: u16,
-    /// End of the indexes that were ever filled.
+    /// One more than the highest index that was ever inserted.
     end: AtomicU64,
 }
 
@@ -124,8 +124,8 @@ impl FileFolios {
     }
 
     /// Inserts folios in the order of `indexes`, up to the first that is cached already or has no room. The caller
-    /// fills them; until then they are locked. `holder` is a number of its choice, by which others recognize the holder of
-    /// the lock.
+    /// fills them; until then they are locked. `holder` is a number that the caller chooses. Others see it while a
+    /// folio is locked.
     ///
     /// # Errors
     /// [`CacheFull`] when there is no room for the first.
@@ -215,8 +215,8 @@ impl FileFolios {
             let Some(frame) = cache.index.find(&shard, frames, key) else {
                 break LockForWrite::Absent;
             };
-            // Set the holder's number in the same step. Another thread that took the folio for one being read would go
-            // to the device, which may lack the last write.
+            // Set the holder's number in the same step. Otherwise another thread could take this lock for that of a
+            // fill, wait in vain, and read from the device, which may lack the last write.
             if let Some(hold) =
                 slab.try_exclusive(frame, |flags| Some(flags | u32::from(WRITER) << HOLDER_SHIFT))
             {

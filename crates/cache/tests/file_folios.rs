@@ -429,7 +429,8 @@ fn a_stuck_device_leaves_room_for_other_devices() {
         }
         count
     });
-    // The first takes a quarter of all folios. Each other takes half of what is left of the half that all may have.
+    // The first device takes a quarter of all folios. All devices together may take half of them, and each further
+    // device takes half of what is left of that.
     assert_eq!(dirty, [64, 32, 16]);
     let context = &mut Context::from_waker(Waker::noop());
     let mut room = files.each_ref().map(|file| Box::pin(file.wait_below_dirty_limit()));

@@ -197,7 +197,8 @@ impl Request {
         self.payload.length()
     }
 
-    /// The bytes done by earlier steps; the next step begins after them.
+    /// The bytes that earlier steps have moved: the next step begins after them. Only for a request that has not
+    /// ended; then see [`Self::result`].
     #[inline]
     pub fn done(&self) -> u64 {
         self.done

@@ -208,7 +208,7 @@ fn each_handle_reports_a_failed_write_back_once_and_nothing_is_lost() {
     slow.sim.inject(fails);
     assert_eq!(slow.put(4096, 1, 4096), Ok(4096));
     assert_eq!(slow.put(40_960, 2, 4096), Ok(4096));
-    // No sync has requested it yet: the flusher could not write it back.
+    // Only the flusher has tried to write the folio back, and failed.
     slow.wait(Duration::from_secs(12));
     assert_eq!((slow.on_device(4096), slow.dirty() > 0), (0, true));
     assert_eq!(slow.get(&slow.file, 4096, 4096), [1; 4096]);
@@ -268,7 +268,7 @@ fn a_failing_device_does_not_throttle_another() {
         let write = other.write(Buffer::copy_of(&[2; 4096]), n * 8192 % SIZE);
         assert_eq!(slow.reactor.block_on(write).1, Ok(4096));
     }
-    // It writes them back one by one.
+    // The other device writes its folios back one by one.
     let took = Clock::Virtual(slow.clock.clone()).now() - begun;
     assert!(took < 200 * LATENCY, "{took:?}");
     assert_eq!(slow.count(Counter::CacheWriteBypassed), 0);
@@ -374,7 +374,7 @@ fn a_sync_does_what_a_cancelled_one_leaves_undone() {
     assert_eq!((slow.on_device(4096), slow.dirty()), (1, 0));
 }
 
-/// An errno that looks like a cancel: nothing was cancelled.
+/// The device returns an errno that looks like a cancel, but nothing was cancelled.
 #[test]
 fn any_errno_of_a_failed_write_back_is_reported() {
     for errno in [Errno::CANCELED, Errno::TIMEDOUT] {
@@ -396,7 +396,7 @@ fn a_cancelled_write_back_is_no_failure() {
     let slow = Slow::new(SIZE);
     let now = || Clock::Virtual(slow.clock.clone()).now();
     assert_eq!(slow.put(4096, 1, 4096), Ok(4096));
-    // Before its request is issued, and while it is in flight.
+    // The deadline passes before the request is issued, and while the request is in flight.
     for time in [Duration::ZERO, LATENCY / 2] {
         let sync = slow.file.sync().deadline(now() + time);
         assert_eq!(slow.reactor.block_on(sync), Err(Errno::TIMEDOUT));
@@ -411,7 +411,7 @@ fn a_cancelled_write_back_is_no_failure() {
     assert_eq!((slow.on_device(4096), slow.dirty()), (1, 0));
 }
 
-/// Many folios of another file are dirty, and their write-back takes long.
+/// Another file has many dirty folios, and their write-back takes long.
 #[test]
 fn the_flusher_of_a_closed_file_ends_when_it_is_clean() {
     let slow = Slow::new(64 * FOLIO);

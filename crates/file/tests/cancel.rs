@@ -1,4 +1,4 @@
-//! Cancels and deadlines: each operation ends once, and reports its fate.
+//! Cancels and deadlines: each operation ends once, and reports its effect.
 
 mod harness;
 

@@ -24,17 +24,7 @@ fn back_ends() -> Vec<BackEnd> {
 }
 
 /// What one thread does to the file in a round, given the round's number.
-type Job = Box<dyn AsyncJob>;
-
-trait AsyncJob: Send + Sync {
-    fn run(&self, reactor: &Reactor, file: &File, round: u8);
-}
-
-impl<F: Fn(&Reactor, &File, u8) + Send + Sync> AsyncJob for F {
-    fn run(&self, reactor: &Reactor, file: &File, round: u8) {
-        self(reactor, file, round);
-    }
-}
+type Job = Box<dyn Fn(&Reactor, &File, u8) + Send + Sync>;
 
 fn write(offset: u64, length: usize) -> Job {
     Box::new(move |reactor: &Reactor, file: &File, round: u8| {
@@ -72,7 +62,7 @@ fn at_once(name: &str, back_end: BackEnd, jobs: Vec<Job>, check: impl Fn(&[u8], 
                 let reactor = Reactor::new(ReactorOptions::default()).unwrap();
                 for round in 0..rounds {
                     gate.wait();
-                    job.run(&reactor, &file, (round % 250) as u8 + 1);
+                    job(&reactor, &file, (round % 250) as u8 + 1);
                     gate.wait();
                 }
             });

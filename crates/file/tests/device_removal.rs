@@ -276,7 +276,7 @@ fn a_slow_device_with_a_full_queue_delays_no_other() {
     let shaky = Sim::new(SimOptions::new(SIZE).clock(Clock::Virtual(clock.clone())));
     shaky.inject(Rule::new(None, When::Every(2), Fault::Error(Errno::INTR)));
     let (slow, shaky) = (file_over(&slow), file_over(&shaky));
-    // Long writes are several requests: more than the queue takes.
+    // Two writes, then reads until the queue is full.
     for token in 0..2 {
         let buffer = Buffer::zeroed(16 << 10);
         let pieces = Device::geometry(slow.device()).max_transfer as usize / buffer.len();
@@ -370,8 +370,8 @@ fn removal_under_load_from_another_thread_loses_nothing() {
                 }
                 started.store(true, Ordering::Release);
                 reactor.reap(1, Some(Duration::from_secs(20)), &mut completed).unwrap();
-                let slept_well = !completed.is_empty() || ended == issued;
-                assert!(slept_well, "{queue}, round {round}: nothing came in 20 seconds");
+                let is_woken = !completed.is_empty() || ended == issued;
+                assert!(is_woken, "{queue}, round {round}: nothing came in 20 seconds");
                 for completed in completed.drain(..) {
                     ended += 1;
                     let fine = completed.result() == Ok(4096)

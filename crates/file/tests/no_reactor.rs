@@ -21,7 +21,7 @@ use uringfs_reactor::{Counter, Effect, Reactor, ReactorOptions, total};
 /// Counters are of the whole process: one test at a time.
 static COUNTS: Mutex<()> = Mutex::new(());
 
-/// A minimal executor.
+/// The waker of a minimal executor.
 struct Unpark(Thread);
 
 impl Wake for Unpark {

@@ -110,7 +110,7 @@ fn a_write_during_a_truncation_is_whole_or_absent() {
     }
 }
 
-/// It begins before the truncation, and gets its lock after a write that begins after it.
+/// A write begins before a truncation, and gets its lock later than a write that begins after the truncation.
 #[test]
 fn a_late_write_from_before_a_truncation_keeps_newer_writes() {
     let made = Made::new();
@@ -119,7 +119,7 @@ fn a_late_write_from_before_a_truncation_keeps_newer_writes() {
     made.reactor.block_on(made.read());
     let tasks = vec![
         made.write(&made.direct, 1, BLOCK as usize, 2 * BLOCK),
-        // From the end of the file on, which has moved at its turn.
+        // Locks the bytes from the file's end on. The end has moved when it gets the lock.
         made.write(&made.file, 2, 100, 20_000),
         Box::pin(async {
             made.blocks.truncate();

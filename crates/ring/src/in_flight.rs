@@ -78,13 +78,13 @@ impl RequestId {
 /// A completed transfer, still in its slot, so that it moves only once, to its
 /// destination. It is dropped if it is not taken.
 #[derive(Debug)]
-pub struct EndedTransfer<'a, T> {
+pub struct CompletedTransfer<'a, T> {
     /// Initialized: [`Slots::end`] has taken the slot out of use, and the borrow
     /// is exclusive.
     slot: &'a mut MaybeUninit<T>,
 }
 
-impl<T> EndedTransfer<'_, T> {
+impl<T> CompletedTransfer<'_, T> {
     /// Moves the transfer out of its slot.
     #[inline(always)]
     pub fn take(self) -> T {
@@ -95,7 +95,7 @@ impl<T> EndedTransfer<'_, T> {
     }
 }
 
-impl<T> Drop for EndedTransfer<'_, T> {
+impl<T> Drop for CompletedTransfer<'_, T> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the slot holds a value that has not been moved out.
@@ -103,7 +103,7 @@ impl<T> Drop for EndedTransfer<'_, T> {
     }
 }
 
-impl<T> Deref for EndedTransfer<'_, T> {
+impl<T> Deref for CompletedTransfer<'_, T> {
     type Target = T;
 
     #[inline(always)]
@@ -172,7 +172,7 @@ impl<T> Slots<T> {
     /// When `id` is not in flight: the kernel completed it twice, or other code
     /// overwrote the table.
     #[inline(always)]
-    pub(crate) fn end(&mut self, id: RequestId) -> EndedTransfer<'_, T> {
+    pub(crate) fn end(&mut self, id: RequestId) -> CompletedTransfer<'_, T> {
         let index = id.index();
         assert!(self.ids[index] == id, "a completion for a slot that is not in flight");
         self.ids[index] = id.freed();
@@ -183,7 +183,7 @@ impl<T> Slots<T> {
         let slot = unsafe { self.values.get_unchecked_mut(index) };
         *free = index as u32;
         self.free_count += 1;
-        EndedTransfer { slot }
+        CompletedTransfer { slot }
     }
 
     /// All values in flight, with their ids.

@@ -51,7 +51,7 @@ mod fork;
 pub use counters::RingCounters;
 pub use event::Event;
 pub use fork::{ForkDetector, fork_count, install_fork_handler};
-pub use in_flight::EndedTransfer;
+pub use in_flight::CompletedTransfer;
 pub use options::RingOptions;
 pub use probe::{Feature, Features};
 pub use registered::Registration;

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::counters::{RawCounters, RingCounters};
 use crate::event::{Event, decode};
 use crate::fork::{self, fork_count};
-use crate::in_flight::{EndedTransfer, FreeSlot, RequestId, RequestKind, Slots};
+use crate::in_flight::{CompletedTransfer, FreeSlot, RequestId, RequestKind, Slots};
 use crate::message::Messages;
 use crate::notifier::Notifier;
 use crate::options::{RESERVE, RingOptions, build};
@@ -299,7 +299,7 @@ impl<T: Transfer> Ring<T> {
     /// the step. Makes no system call. [`Self::event`] then returns the other
     /// completions.
     #[inline(always)]
-    pub fn reap(&mut self, mut take: impl FnMut(EndedTransfer<'_, T>, StepResult)) {
+    pub fn reap(&mut self, mut take: impl FnMut(CompletedTransfer<'_, T>, StepResult)) {
         if self.is_forked() {
             return;
         }

@@ -21,7 +21,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (target, files, directories, end) = match words[..] {
+    let (target, files, directories, kill) = match words[..] {
         [target, "open"] => return open(target),
         [target] => (target, "100000", "100", None),
         [target, files] => (target, files, "100", None),
@@ -35,7 +35,7 @@ fn main() -> Result<()> {
     };
     let work = Work { files: files.parse()?, directories: directories.parse()? };
     if Path::new(target).is_dir() {
-        return work.run(&Kernel { root: Path::new(target).join("many_files") }, end);
+        return work.run(&Kernel { root: Path::new(target).join("many_files") }, kill);
     }
     let target: Target = target.parse()?;
     let is_new = match &target {
@@ -47,7 +47,7 @@ fn main() -> Result<()> {
     if is_new {
         Volume::format(&device, &FormatOptions::default())?;
     }
-    work.run(&Volume::open_on(device)?, end)
+    work.run(&Volume::open_on(device)?, kill)
 }
 
 fn open(target: &str) -> Result<()> {
@@ -106,7 +106,7 @@ trait Names {
 }
 
 impl Work {
-    fn run(&self, names: &impl Names, end: Option<()>) -> Result<()> {
+    fn run(&self, names: &impl Names, kill: Option<()>) -> Result<()> {
         let directories = self.directories.max(1);
         let directory = |number: usize| format!("/d{number}");
         let path = |file: usize| format!("/d{}/file-{file:07}", file % directories);
@@ -118,7 +118,7 @@ impl Work {
         report("create", begin);
         names.sync()?;
         report("create-and-sync", begin);
-        if end.is_some() {
+        if kill.is_some() {
             (0..1000).try_for_each(|file| names.make(&format!("/d0/late-{file}")))?;
             std::process::abort();
         }

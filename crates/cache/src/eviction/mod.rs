@@ -150,8 +150,8 @@ impl Eviction {
         self.len() == 0
     }
 
-    /// The oldest folio of the queue to evict from: the small queue when it has its share, and the other queue when
-    /// that one is empty.
+    /// The oldest folio of the queue to evict from. The small queue is due if it has its share, otherwise the main
+    /// queue. If the chosen queue is empty, the other one is used.
     fn candidate(&self, side: Side) -> Option<(u32, Queue)> {
         let is_small_due = self.queues.len(Queue::Small) >= self.small_share
             || self.used_in_a_row >= MAX_USED_IN_A_ROW;
@@ -169,7 +169,7 @@ impl Default for Eviction {
     }
 }
 
-/// The queue to look at: the one that has more than its share, or the other one while that one is busy.
+/// The queue to look at: the one that is due (see [`Eviction::candidate`]), or the other one while that one is busy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Due,

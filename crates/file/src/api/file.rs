@@ -47,8 +47,8 @@ impl File {
     /// [`File`] or volume stay coherent with the cache. Writes by others to the same image or device (another
     /// process, another [`File::open`]) are not seen.
     ///
-    /// A file uses one cache, the first that it was opened with. On a device whose blocks are larger than a
-    /// folio the handle is direct all the same.
+    /// A file uses one cache, the first that it was opened with. If the device's blocks are larger than a folio,
+    /// the handle is direct.
     pub fn buffered(&self, cache: &Cache) -> File {
         let buffered_handle = BufferedHandleState::new(cache, self.handle.options.readahead);
         self.reopen(Some((buffered_handle, start_flusher)))

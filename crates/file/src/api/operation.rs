@@ -23,7 +23,7 @@ use crate::state::lock::FileState;
 /// An operation of a file that has not started: await it, or pass it to [`Tokens::start`](crate::Tokens::start). `R` is its output.
 ///
 /// If the reactor ends before the operation, or its own code panics, the result is EIO with an empty buffer. In
-/// the child of a fork, an operation that the parent started ends so with ECHILD.
+/// the child of a fork, an operation that the parent started ends in the same way, with ECHILD.
 #[must_use = "nothing happens until it is awaited or started"]
 pub struct FileOp<R> {
     /// `None` once it has started, or was answered from the cache.
@@ -290,14 +290,14 @@ impl<R> FileOp<R> {
         self.started = Some((receiver, reactor));
     }
 
-    /// Starts the operation on the process's background reactor: the thread that awaits it may block this
-    /// thread's reactor.
+    /// Starts the operation on the process's background reactor. It then ends even if the caller blocks this
+    /// thread, and with it this thread's reactor.
     fn in_background(mut self) -> FileOp<R> {
         self.start_in_background();
         self
     }
 
-    /// The full outcome: the result, the fate and the memory.
+    /// The full outcome: the result, the effect and the memory.
     pub async fn outcome(mut self) -> OpResult {
         std::future::poll_fn(move |context| self.poll_outcome(context)).await
     }

@@ -52,7 +52,7 @@ pub(crate) struct FileRequest {
     pub(crate) file: File,
     pub(crate) kind: OpKind,
     pub(crate) payload: Payload,
-    /// Bytes; the new size for [`OpKind::SetSize`].
+    /// In bytes; the new size for [`OpKind::SetSize`].
     pub(crate) offset: u64,
     pub(crate) deadline: Option<Instant>,
 }

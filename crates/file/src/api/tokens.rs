@@ -178,8 +178,8 @@ fn attach_and_retry(
     }
 }
 
-/// The slow path of a transfer. Inlined where the kind is known, so that it is not asked twice; clones the
-/// file only for a request that is admitted.
+/// The slow path of a transfer. Inlined where the kind is known, so that it is matched once. Clones the file only
+/// for a request that is admitted.
 #[inline(always)]
 fn start_task(
     reactor: &Reactor,

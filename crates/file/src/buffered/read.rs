@@ -51,7 +51,7 @@ pub(crate) fn read_now(handle: &FileHandle, into: &mut [u8], offset: u64) -> Opt
     if !cache.is_current(handle.map.generation()) {
         return None;
     }
-    handle.map.note_read();
+    handle.map.touch_atime();
     let mut done = 0;
     while done < into.len() {
         let at = offset.checked_add(done as u64)?;
@@ -81,9 +81,9 @@ pub(crate) fn read_now(handle: &FileHandle, into: &mut [u8], offset: u64) -> Opt
     Some(done)
 }
 
-/// The bytes of adjacent folios from offset `at` on that are inside the file. Limited by the size before the
-/// lookup, since the folios may have changed since, and by the size now, since the file may have been
-/// truncated.
+/// The bytes of adjacent folios from offset `at` on that are inside the file. Two sizes limit them: `size`, from
+/// before the lookup, since a writer may have moved a folio to a copy and then extended the file; and the current
+/// size, since the file may have been truncated.
 #[inline(always)]
 fn bytes_in_file<'f>(handle: &FileHandle, folios: &'f [u8], at: u64, size: u64) -> &'f [u8] {
     let (start, length) = (at % FOLIO, folios.len() as u64);
@@ -185,7 +185,7 @@ async fn read_all(
     let buffered_handle = handle.cache.as_ref().expect("a buffered read has a cache");
     let cache = handle.file_cache(buffered_handle);
     begin_buffered(cache, operation, handle).await?;
-    handle.map.note_read();
+    handle.map.touch_atime();
     let length = payload.length();
     let mut one_folio_only = false;
     while *done < length {
@@ -426,7 +426,7 @@ async fn fill_from_device(
             (single_buffer(ended.payload), result)
         }
     };
-    // By the size of now. If the file has grown during the read, the new bytes are kept, or the writer
+    // By the current size. If the file has grown during the read, the new bytes are kept, or the writer
     // invalidates the folio. If it was truncated, the truncation invalidates the folio.
     let there = handle.map.size().saturating_sub(range.start).min(buffer.len() as u64);
     buffer[there as usize..].fill(0);

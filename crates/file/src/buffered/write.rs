@@ -26,7 +26,7 @@ use crate::state::lock::{LockMode, RangeGuard};
 use crate::state::readahead::ReadaheadWindow;
 use crate::writeback::flusher::{Flusher, run_flusher, start_flusher};
 
-/// Longest wait of a write for free folios; then it goes to the device directly.
+/// Longest wait of a write at the dirty limit or for a free folio; then it goes to the device directly.
 const THROTTLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Folios that are added to the cache in one step.
 const MAX_FILL_FOLIOS: u64 = 64;
@@ -73,7 +73,7 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
 enum WriteOutcome {
     /// All of it is in the cache.
     Cached,
-    /// No free folios: all of it has to go to the device.
+    /// No free folio, or too many dirty ones: all of it has to go to the device.
     Bypass,
 }
 

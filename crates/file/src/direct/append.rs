@@ -14,7 +14,7 @@ use uringfs_device::{Durability, Payload};
 use uringfs_reactor::Operation;
 
 use crate::direct::write::write_locked;
-use crate::direct::write_guard::{begin_append, note_write};
+use crate::direct::write_guard::{begin_append, prepare_write};
 use crate::io::bounce::single_buffer;
 use crate::map::mapping::WriteKind;
 use crate::state::append_queue::{AppendRole, GroupedAppend, Leader, Wakeup};
@@ -70,7 +70,7 @@ async fn check_append(operation: &mut Operation, handle: &FileHandle) -> Result<
     if handle.read_only {
         return Err(Errno::ROFS);
     }
-    note_write(operation, handle).await
+    prepare_write(operation, handle).await
 }
 
 /// Leads a group: writes its own bytes and those of others, and notifies them. Returns the buffer and result of

@@ -15,7 +15,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::direct::write_guard::{lock_range, note_write};
+use crate::direct::write_guard::{lock_range, prepare_write};
 use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, bounce, is_aligned};
 use crate::io::space_wait::retry_for_space;
 use crate::io::transfer::transfer_buffer;
@@ -68,7 +68,7 @@ async fn write_and_swap(
     offset: u64,
 ) -> (Buffer, Result<u64, Errno>) {
     let range = offset..offset + buffer.len() as u64;
-    if let Err(error) = note_write(operation, handle).await {
+    if let Err(error) = prepare_write(operation, handle).await {
         return (buffer, Err(error));
     }
     // Orders this write against partial-block writes and changes of the file's space.

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation, RequestSpec};
 
-use crate::direct::write_guard::{begin_write, lock_exclusive, note_write, zero_tail};
+use crate::direct::write_guard::{begin_write, lock_exclusive, prepare_write, zero_tail};
 use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, merge_zeros};
 use crate::io::space_wait::allocate;
 use crate::map::mapping::{Place, ResizableMap};
@@ -50,7 +50,7 @@ async fn truncate_or_extend(
     if size > MAX_FILE_SIZE {
         return Err(Errno::FBIG);
     }
-    note_write(operation, handle).await?;
+    prepare_write(operation, handle).await?;
     let changed = |was| size.min(was)..u64::MAX;
     let _held = lock_exclusive(operation, handle, Counter::WriteResize, size, changed).await?;
     if size > map.size() {
@@ -92,7 +92,7 @@ async fn fallocate_range(
         return Err(Errno::INVAL);
     }
     let end = offset.checked_add(length).filter(|end| *end <= MAX_FILE_SIZE).ok_or(Errno::FBIG)?;
-    note_write(operation, handle).await?;
+    prepare_write(operation, handle).await?;
     let changed = |size| offset.min(size)..end;
     let _held =
         lock_exclusive(operation, handle, Counter::WriteFallocate, u64::MAX, changed).await?;
@@ -178,7 +178,7 @@ async fn discard_range(
         if whole.is_empty() {
             return Ok(());
         }
-        note_write(operation, handle).await?;
+        prepare_write(operation, handle).await?;
         let _held =
             lock_exclusive(operation, handle, Counter::WriteFallocate, u64::MAX, |_| whole.clone())
                 .await?;

@@ -24,7 +24,7 @@ pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload,
         }
     }
     let length = whole.min(left(handle, offset));
-    handle.map.note_read();
+    handle.map.touch_atime();
     if length == 0 {
         operation.end(payload, Ok(0));
     } else if length == whole && is_aligned(handle, &payload, offset) {

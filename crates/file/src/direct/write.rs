@@ -8,7 +8,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::direct::write_guard::{WriteGuard, begin_write, note_write};
+use crate::direct::write_guard::{WriteGuard, begin_write, prepare_write};
 use crate::io::bounce::{
     MAX_BOUNCE_BYTES, MAX_FILE_SIZE, blocks_around, copy_from_payload, is_aligned, merge_blocks,
 };
@@ -35,7 +35,7 @@ pub(crate) async fn write(
     operation.end(payload, result);
 }
 
-/// The range of a write that fits in the file. Notes the write in the map.
+/// The range of a write that fits in the file. Prepares the file for the write ([`prepare_write`]).
 pub(crate) async fn writable_range(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -52,7 +52,7 @@ pub(crate) async fn writable_range(
     } else if length == 0 {
         return Err(Errno::NOSPC);
     }
-    note_write(operation, handle).await?;
+    prepare_write(operation, handle).await?;
     Ok(offset..offset + length)
 }
 

@@ -93,12 +93,12 @@ impl WritePlan {
     }
 }
 
-/// Notes in the map that the file will change, and waits for what that requires.
-pub(crate) async fn note_write(
+/// Prepares the file for a change: updates its modification time, and strips privileges where a write has to.
+pub(crate) async fn prepare_write(
     operation: &mut Operation,
     handle: &FileHandle,
 ) -> Result<(), Errno> {
-    match handle.map.note_write() {
+    match handle.map.prepare_write() {
         None => Ok(()),
         Some(done) => {
             operation.count(Counter::WriteStripPrivileges);
@@ -115,9 +115,9 @@ pub(crate) async fn begin_write(
 ) -> Result<WriteGuard, Errno> {
     let mut space_wait = SpaceWait::default();
     loop {
-        // First: while the bias holds, a truncation waits for this operation.
+        // Loaded first: while the bias holds, a truncation waits for this operation.
         let is_biased = handle.state.is_biased();
-        // Before the map is read: a truncation to 0 makes what it says invalid.
+        // Read before the map: after a truncation to 0 the map's answer is invalid.
         let mut generation = handle.map.generation();
         let plan = WritePlan::for_range(handle, &range);
         if plan == WritePlan::Exclusive {
@@ -248,7 +248,7 @@ async fn exclude(
     operation.count(why);
     if let Some(epoch) = epoch {
         operation.wait_for_quiescence(epoch).await?;
-        // A file that is written so once usually is again.
+        // A file that was written in this way once usually is again.
         if matches!(why, Counter::WriteAppend | Counter::WriteUnaligned) {
             exclusion.quiesced();
         }

@@ -225,17 +225,17 @@ impl FileMap {
         }
     }
 
-    /// See [`ResizableMap::note_read`].
+    /// Updates the access time: see [`ResizableMap::note_read`].
     #[inline]
-    pub(crate) fn note_read(&self) {
+    pub(crate) fn touch_atime(&self) {
         if let Some(map) = self.resizable() {
             map.note_read();
         }
     }
 
-    /// See [`ResizableMap::note_write`].
+    /// Prepares the file for a change: see [`ResizableMap::note_write`].
     #[inline]
-    pub(crate) fn note_write(&self) -> Option<CommitFuture> {
+    pub(crate) fn prepare_write(&self) -> Option<CommitFuture> {
         self.resizable().and_then(ResizableMap::note_write)
     }
 

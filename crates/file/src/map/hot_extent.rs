@@ -1,4 +1,4 @@
-//! The hot extent: the extent that most reads of a file need, in three atomics, so that most reads skip the map.
+//! The hot extent of a file: its largest written extent, in three atomics, so that most reads skip the map.
 //!
 //! It is a sequence lock of atomics. Readers write nothing. A reader goes to the map when the words are
 //! changing, when the bytes lie elsewhere, or when an access time update is due. A writer publishes another
@@ -75,7 +75,7 @@ impl HotExtent {
         self.sequence.flag()
     }
 
-    /// Sets whether the next read has to. One writer at a time, as [`Self::publish`].
+    /// Sets whether the next read has to update the access time. One writer at a time, as [`Self::publish`].
     pub fn set_atime_due(&self, is_atime_due: bool) {
         self.sequence.set_flag(is_atime_due);
     }

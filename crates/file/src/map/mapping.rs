@@ -206,9 +206,9 @@ pub trait ResizableMap: Map {
     fn generation_and_size(&self) -> (TruncateGeneration, u64);
 
     /// Allocates what is missing in a range: holes become unwritten extents. Called before the first request of
-    /// a write that does not lie in one written extent. Consumes `reservation`; a call that must be
-    /// repeated may already have consumed part. Changes nothing if the file has been truncated to 0 since `generation`. Does not wait: see
-    /// [`AllocOutcome`].
+    /// a write that does not lie in one written extent. Consumes `reservation`; a call that must be repeated may
+    /// already have consumed part. Changes nothing if the file has been truncated to 0 since `generation`. Does not
+    /// wait: see [`AllocOutcome`].
     ///
     /// # Errors
     /// ENOSPC and its like; part of the range may be allocated then.
@@ -284,8 +284,8 @@ pub trait ResizableMap: Map {
     /// True if it did.
     fn retire_if_unlinked(&self) -> bool;
 
-    /// The hot extent, which fast reads try first. Called once, when the file is opened. It is as authoritative
-    /// as the map itself.
+    /// The hot extent: the file's largest written extent, which fast reads try first. Called once, when the file is
+    /// opened. It is as authoritative as the map itself.
     fn hot_extent(&self) -> HotExtentReader;
 
     /// [`Map::written_address`] for a fast read that missed the hot extent.
@@ -300,12 +300,12 @@ pub trait ResizableMap: Map {
     /// [`Refusal::NeedsUpdate`] when [`Self::note_write`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
     fn fast_write_address(&self, offset: u64, length: u64) -> Result<u64, Refusal>;
 
-    /// Notes a read on the slow path: updates the access time.
+    /// Updates the access time if it is due. Called for every read except a fast one.
     fn note_read(&self);
 
-    /// Notes that the file is about to change, for every change except a fast write: updates the change time.
-    /// The returned future must end before anything is written: it removes privileges that a write strips. If
-    /// it fails, nothing is written.
+    /// Prepares the file for a change: updates the modification time. Called before every change except a fast
+    /// write. The returned future removes privileges that a write strips, and must end before anything is written.
+    /// If it fails, nothing is written.
     fn note_write(&self) -> Option<CommitFuture>;
 }
 

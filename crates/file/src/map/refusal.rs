@@ -1,4 +1,4 @@
-//! The reason why a transfer does not take the fast path, found where that is decided.
+//! The reason why a transfer does not take the fast path.
 
 /// The reason why a transfer does not take the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -82,8 +82,8 @@ impl GroupedAppend {
     }
 }
 
-/// The duty to notify a waiter whose bytes the leader took. Dropped before that, it reports EIO: a reactor
-/// ended because the kernel takes no more of its requests.
+/// The duty to notify a waiter whose bytes the leader took. Dropped before that, it reports EIO. That happens when
+/// the leader's reactor ends because the kernel accepts no more requests from it.
 pub(crate) struct Follower(Arc<Waiter>);
 
 impl Follower {
@@ -268,7 +268,7 @@ mod tests {
         let queue = AppendQueue::default();
         queue.join(bytes(1), Durability::Volatile);
         let lengths = [MAX_GROUP_BYTES - 10, 10, 1, MAX_GROUP_BYTES + 1, 5];
-        let _seats = lengths.map(|length| wait(&queue, length));
+        let _waiters = lengths.map(|length| wait(&queue, length));
         let leader = Leader(&queue);
         let taken = || {
             let mut group = Vec::new();

@@ -13,8 +13,8 @@ pub(crate) struct BufferedHandleState {
     /// Longest readahead window in folios, unless advice changes it.
     max_readahead: u32,
     pub(crate) readahead: Mutex<Readahead>,
-    /// The folio in which the last read ended, if that was inside the folio: a read that continues there does
-    /// not touch it again.
+    /// The folio inside which the last read or write ended. The next one does not touch the folio again if it
+    /// continues there.
     partial_folio: AtomicU64,
     /// Reads do not count as accesses: [`Advice::NoReuse`], [`Advice::DontCache`].
     is_no_reuse: AtomicBool,
@@ -75,7 +75,7 @@ impl BufferedHandleState {
         self.readahead.lock().set_max_folios(max_readahead);
     }
 
-    /// True if a read that began at `offset` and has moved `done` bytes counts an access for the next folio.
+    /// True if a read or write that began at `offset` and has moved `done` bytes counts an access for the next folio.
     #[inline]
     pub(crate) fn counts_as_use(&self, offset: u64, done: u64) -> bool {
         (done > 0 || !self.continues_in_folio(offset)) && !self.is_no_reuse.load(Ordering::Relaxed)
@@ -87,14 +87,14 @@ impl BufferedHandleState {
         self.is_dropbehind.load(Ordering::Relaxed)
     }
 
-    /// True if a read at `offset` continues in the folio where the last one ended.
+    /// True if a read or write at `offset` continues in the folio where the last one ended.
     #[inline]
     fn continues_in_folio(&self, offset: u64) -> bool {
         !offset.is_multiple_of(FOLIO)
             && self.partial_folio.load(Ordering::Relaxed) == offset / FOLIO
     }
 
-    /// Notes that a read ended at `offset`. Reads of whole folios store nothing here, so threads with one
+    /// Notes that a read or write ended at `offset`. Those of whole folios store nothing here, so threads with one
     /// handle do not contend on the line.
     #[inline]
     pub(crate) fn note_end(&self, offset: u64) {

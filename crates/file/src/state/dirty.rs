@@ -16,7 +16,7 @@ use crate::map::file_map::FileMap;
 use crate::map::mapping::{Place, TruncateGeneration};
 use crate::state::delayed_allocation::DelayedFolios;
 
-/// What dirty folios need of the file handle that they keep open.
+/// The file handle that dirty folios keep open.
 pub(crate) trait DirtyFile: Any + Debug + Send + Sync {
     /// The file's map.
     fn map(&self) -> &FileMap;
@@ -42,7 +42,7 @@ pub(crate) struct DirtySet {
 #[derive(Debug, Default)]
 struct DirtyState {
     folios: BTreeSet<u64>,
-    /// Runs under write-back, with their generation. Of these, `folios` has the ones that changed again
+    /// Runs under write-back, with their generation. `folios` also has those of their folios that changed again
     /// meanwhile.
     in_writeback: Vec<(Range<u64>, TruncateGeneration)>,
     /// Those of `folios` without blocks on the device.
@@ -163,7 +163,7 @@ impl DirtySet {
     }
 
     /// Marks changed folios dirty, with data up to `end`. If the file has been truncated to 0 since
-    /// `generation`, the write came before: the folios are dropped. Takes the folios' space out of `delayed`,
+    /// `generation`, the write counts as earlier, and the folios are dropped. Takes the folios' space out of `delayed`,
     /// and a handle from `keep` if none is kept yet. Returns true if the caller has to start a flusher.
     pub(crate) fn mark_dirty(
         &self,
@@ -202,7 +202,7 @@ impl DirtySet {
         }
     }
 
-    /// Discards what lies beyond `size`. The caller excludes writers and write-back.
+    /// Discards the dirty folios beyond `size`. The caller excludes writers and write-back.
     pub(crate) fn truncate(&self, size: u64) {
         let state = self.state.lock();
         self.end.fetch_min(size, Ordering::Release);
@@ -310,7 +310,7 @@ impl DirtySet {
         if self.buffered_handles.load(Ordering::Acquire) > 0 {
             return;
         }
-        // First: a reader that finds the set clean then also finds the loss.
+        // Counted first, so that a reader that finds the set clean also finds the loss.
         if let Some(file) = state.file.as_ref().filter(|_| !state.folios.is_empty()) {
             self.failures.fetch_add(1, Ordering::Release);
             file.map().note_lost_writes();
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn write_back_of_a_truncated_file_lends_no_space_to_new_writes() {
+    fn write_back_of_a_truncated_file_reserves_no_space_for_new_writes() {
         let dirty = DirtySet::default();
         let file_folios = one_dirty(&dirty, 2);
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();

@@ -50,7 +50,8 @@ pub(crate) struct FileHandle {
     pub(crate) submission: Option<SubmissionLock>,
     /// Write-back failures that this handle has reported or need not report (a sample of `errseq_t`).
     failures_seen: AtomicU64,
-    /// Of a buffered handle. Last, so that it drops after the map: the flusher may then own the only reference.
+    /// Of a buffered handle. The last field, so that it drops after the map: when the flusher starts, dirty folios
+    /// may hold the only reference to the map.
     _buffered: Option<BufferedOpenGuard>,
 }
 

@@ -17,7 +17,8 @@ const _: () = assert!(cfg!(loom) || uringfs_device::MAX_DEVICES <= uringfs_cache
 
 /// Assumed duration of a fill until the first has ended, and upper bound of the average.
 const MAX_FILL_TIME: Duration = Duration::from_millis(10);
-/// Waiting is cheap, and another thread may not be scheduled at the moment.
+/// Lower bound of [`FileCache::fill_timeout`]: waiting is cheap, and the other thread may not be scheduled at the
+/// moment.
 const MIN_FILL_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// State of a file in the cache, shared by its handles.
@@ -86,8 +87,8 @@ impl FileCache {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// A dropbehind handle has read a range of bytes. The folio at its end stays when the file continues in it:
-    /// the rest may be read next.
+    /// Removes the dropbehind folios of a range that a handle has read. The last folio stays if the file continues
+    /// in it: the rest may be read next.
     pub(crate) fn drop_behind(&self, range: Range<u64>, size: u64) {
         let end = if range.end >= size { range.end.div_ceil(FOLIO) } else { range.end / FOLIO };
         self.folios.drop_behind(range.start / FOLIO..end);

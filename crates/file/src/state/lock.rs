@@ -144,7 +144,8 @@ impl FileState {
     /// larger.
     #[inline]
     pub fn size(&self, generation: impl Fn() -> TruncateGeneration, size: impl Fn() -> u64) -> u64 {
-        // In this order: what is written back meanwhile is counted in the first, then in the second.
+        // Read in this order: a byte that is written back in between counts in both. In the other order it would
+        // count in neither.
         let dirty_end = self.dirty.end();
         let size = size();
         match self.cache.get() {
@@ -249,7 +250,7 @@ impl RangeRequest {
         overlap(&self.range, &other.range) && !self.mode.is_compatible(other.mode)
     }
 
-    /// True if it also waits for the other while that one only waits: if that came first. Write-back does not.
+    /// True if this request also waits for an `other` that still waits: if `other` came first. Write-back does not.
     fn waits_behind(&self, other: &RangeRequest) -> bool {
         self.mode != LockMode::Writeback && other.id < self.id
     }
@@ -308,7 +309,7 @@ impl RangeLocks {
         self.unblock(|request| released.conflicts(request));
     }
 
-    /// Counts one blocker less for those requests, and wakes those that nothing blocks any more.
+    /// Counts one blocker less for the requests that `was_blocked` selects, and wakes those without any.
     fn unblock(&mut self, was_blocked: impl Fn(&RangeRequest) -> bool) {
         for WaitingRequest { request, blockers, waker } in &mut self.waiting {
             if was_blocked(request) {
@@ -338,7 +339,7 @@ impl Future for RangeFuture {
                 LockMode::Overwrite => {
                     ranges.overwrites_in_a_row += 1;
                     if ranges.overwrites_in_a_row >= OVERWRITES_TO_REBIAS {
-                        // Both at once: no block is kept before overwriters are excluded again.
+                        // Both under one lock: no block is kept until overwriters are excluded again.
                         ranges.partial_block = None;
                         this.state.bias.restore();
                     }

@@ -46,7 +46,7 @@ impl Flusher {
         let file_folios = self.file_folios();
         let (mut many_dirty, mut requested) =
             (pin!(file_folios.writeback_due()), pin!(self.state.dirty().writeback_requested()));
-        // The request is polled first, which clears it; otherwise it would stay set for ever.
+        // The request is polled first, because this clears it. A request that stays set keeps the flusher alive.
         poll_fn(|context| match requested.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(()),
             Poll::Pending if has_failed => Poll::Pending,
@@ -60,7 +60,7 @@ impl Drop for Flusher {
     fn drop(&mut self) {
         if !self.is_stopped {
             self.state.dirty().flusher_stopped();
-            // The device is gone.
+            // Its device or its reactor is gone, or it could not start.
             self.state.dirty().drop_dirty(self.file_folios());
         }
     }

@@ -38,7 +38,8 @@ fn extended_down_to_disk_size(handle: &FileHandle, folios: &Range<u64>) -> Range
     start..folios.end
 }
 
-/// Writes back the dirty folios of a range of bytes, and waits for those of it that others write back.
+/// Writes back the dirty folios of a range of bytes, and waits for folios of the range that other operations write
+/// back.
 ///
 /// # Errors
 /// The device's error. What could not be written stays dirty.
@@ -59,7 +60,7 @@ pub(crate) async fn write_back(
         let rest = extended_down_to_disk_size(handle, &(at..folios.end));
         let next = if at < folios.end { dirty.first_run(rest, MAX_RUN_FOLIOS) } else { None };
         let Some(run) = next else {
-            // Others write some of it back, or have returned some as dirty.
+            // Other operations write back part of the range, or have returned part of it as dirty.
             if dirty.is_in_writeback(&folios) {
                 let lock = handle.state.lock_range(bytes_of(&folios), LockMode::Writeback);
                 operation.wait_outside_epoch(lock).await?;

@@ -75,7 +75,7 @@ async fn make_durable(
     match commit {
         Some(commit) => operation.wait_outside_epoch(commit).await?,
         None => match request_flush(operation, handle).await {
-            // A concurrent flush has failed and lost what both were to write.
+            // A concurrent flush has failed, and may have lost the writes that this one was to make durable.
             Ok(_) if handle.map.has_flush_failed() => Err(Errno::IO),
             Ok(_) => Ok(()),
             Err(error) => {

@@ -10,7 +10,7 @@ use uringfs_device::{
     Bounds, DeviceIndex, DeviceInner, Failure, Op, Payload, Progress, Ready, Request,
     StepCompletion, Tag,
 };
-use uringfs_ring::{EndedTransfer, Event, Ring, StepResult, fork_count};
+use uringfs_ring::{CompletedTransfer, Event, Ring, StepResult, fork_count};
 
 use crate::counters::{Counter, Counters};
 use crate::io::attachment::Attachment;
@@ -428,7 +428,7 @@ impl InFlight {
     #[inline(always)]
     fn take(
         &mut self,
-        request: EndedTransfer<'_, Request>,
+        request: CompletedTransfer<'_, Request>,
         result: StepResult,
         bounds: impl FnOnce(DeviceIndex) -> Bounds,
     ) {

@@ -44,9 +44,9 @@ fn read_one(ring: &mut Ring<Reading>, buffer: Buffer) -> (Buffer, Result<u32, Er
     (reading.buffer, result)
 }
 
-type EndedTransfer = (Reading, Result<u32, Errno>);
+type TransferResult = (Reading, Result<u32, Errno>);
 
-fn reap_all(ring: &mut Ring<Reading>) -> (Vec<EndedTransfer>, Vec<Event>) {
+fn reap_all(ring: &mut Ring<Reading>) -> (Vec<TransferResult>, Vec<Event>) {
     let (mut transfers, mut events) = (Vec::new(), Vec::new());
     ring.reap(|reading, result| transfers.push((reading.take(), result.get())));
     events.extend(std::iter::from_fn(|| ring.event()));
