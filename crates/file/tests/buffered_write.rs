@@ -411,6 +411,25 @@ fn a_cancelled_write_back_is_no_failure() {
     assert_eq!((slow.on_device(4096), slow.dirty()), (1, 0));
 }
 
+#[test]
+fn a_cancelled_sync_leaves_an_earlier_failure_to_the_next() {
+    let slow = Slow::new(SIZE);
+    assert_eq!(slow.put(4096, 1, 4096), Ok(4096));
+    slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
+    slow.wait(Duration::from_secs(6));
+    slow.sim.clear_faults();
+    let mut cancelled = slow.file.sync();
+    begin(&slow, &mut cancelled);
+    cancelled.cancel();
+    assert_eq!(slow.reactor.block_on(cancelled), Err(Errno::CANCELED));
+    let now = Clock::Virtual(slow.clock.clone()).now();
+    let late = slow.file.sync().deadline(now + LATENCY / 2);
+    assert_eq!(slow.reactor.block_on(late), Err(Errno::TIMEDOUT));
+    let sync = || slow.reactor.block_on(slow.file.sync());
+    assert_eq!([sync(), sync()], [Err(Errno::IO), Ok(())]);
+    assert_eq!((slow.on_device(4096), slow.dirty()), (1, 0));
+}
+
 /// Another file has many dirty folios, and their write-back takes long.
 #[test]
 fn the_flusher_of_a_closed_file_ends_when_it_is_clean() {

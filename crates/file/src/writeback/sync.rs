@@ -22,12 +22,13 @@ pub(crate) async fn sync(
     if handle.state.dirty().is_any() {
         written_back = Box::pin(write_back(&mut operation, handle, range)).await;
     }
-    // Each handle reports a failure once, even if a later write-back succeeded.
-    if handle.take_failure() {
-        written_back = written_back.and(Err(Errno::IO));
-    }
     let flushed = make_durable(&mut operation, handle, handle.map.commit(scope)).await;
-    operation.end(Payload::Length(0), written_back.and(flushed).map(|()| 0));
+    let mut result = written_back.and(flushed);
+    // Each handle reports a failure once, even if a later write-back succeeded. A cancelled sync leaves it to the next.
+    if result != Err(Errno::CANCELED) && handle.take_failure() {
+        result = written_back.and(Err(Errno::IO));
+    }
+    operation.end(Payload::Length(0), result.map(|()| 0));
 }
 
 /// FUA only for overwrites in place: a changed map needs a commit, which flushes anyway.
