@@ -6,7 +6,10 @@ mod tier;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tier::{Tier, on_every_tier};
-use uringfs::{Access, Buffer, Errno, File, QueueKind, Reactor, ReactorOptions};
+use uringfs::{
+    Access, Buffer, BufferedWait, Cache, Device, Errno, File, FileOptions, QueueKind, Reactor,
+    ReactorOptions,
+};
 
 /// Uses up all descriptors but `count`, until the result is dropped.
 fn exhaust_but(count: usize) -> Vec<std::fs::File> {
@@ -79,6 +82,25 @@ impl Serves for QueueKind {
     fn serves(self, tier: Tier) -> bool {
         self != QueueKind::Ring || tier == Tier::Ring
     }
+}
+
+#[test]
+fn a_pool_thread_without_descriptors_returns_the_error_and_tries_again() {
+    on_every_tier("a_pool_thread_without_descriptors_returns_the_error_and_tries_again", |_| {
+        limit_descriptors();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        uringfs::create_image(&path, 1 << 20).unwrap();
+        let options = FileOptions { buffered_wait: BufferedWait::Thread, ..Default::default() };
+        let device = Device::open(&path, Access::Read).unwrap();
+        let file = File::over(device, options).buffered(&Cache::new(1 << 20));
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        let read = |offset| reactor.block_on(file.read(Buffer::zeroed(4096), offset)).1;
+        let held = exhaust_but(0);
+        assert_eq!(read(0), Err(Errno::MFILE));
+        drop(held);
+        assert_eq!(read(0), Ok(4096));
+    });
 }
 
 #[test]

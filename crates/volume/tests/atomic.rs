@@ -110,6 +110,8 @@ fn an_atomic_write_counts_as_one_lock_acquisition() {
     let exclusive = [Counter::WriteUnaligned, Counter::WriteGap, Counter::WriteFallocate];
     let count = |counter| reactor.counters().get(counter);
     let before = exclusive.map(count);
+    let refused = reactor.block_on(file.write_atomic(Buffer::zeroed(BLOCK), 1)).1;
+    assert_eq!(refused, Err(Errno::INVAL));
     for round in 0..10 {
         assert_eq!(atomic(&reactor, &file, round, 4, 4), Ok(4 * BLOCK));
     }

@@ -71,19 +71,23 @@ fn enqueue(job: Job) -> Result<(), (Payload, Errno)> {
 }
 
 fn run_thread() {
-    let new_reactor = |queue| {
-        let options = ReactorOptions { queue, depth: 64, ..ReactorOptions::default() };
-        (queue, Reactor::new(options))
-    };
     let mut current = None;
     while let Some(Job { payload, read, queue, result }) = next_job() {
-        if current.as_ref().is_none_or(|(kind, _)| *kind != queue) {
-            current = None;
-        }
-        let (_, reactor) = current.get_or_insert_with(|| new_reactor(queue));
+        let kept = current.take().filter(|(kind, _)| *kind == queue);
+        let reactor = kept.map_or_else(
+            || Reactor::new(ReactorOptions { queue, depth: 64, ..ReactorOptions::default() }),
+            |(_, reactor)| Ok(reactor),
+        );
         let outcome = match reactor {
-            Ok(reactor) => read(reactor, payload),
-            Err(_) => OpResult::not_started(Errno::NOSYS, payload),
+            Ok(reactor) => {
+                let outcome = read(&reactor, payload);
+                current = Some((queue, reactor));
+                outcome
+            }
+            Err(error) => {
+                let why = Errno::from_io_error(&error).unwrap_or(Errno::NOSYS);
+                OpResult::not_started(why, payload)
+            }
         };
         result.set(outcome);
     }

@@ -28,9 +28,9 @@ pub const MAX_ATOMIC_WRITE_BYTES: u64 = 1 << 20;
 /// Writes whole blocks, atomically and durably.
 pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload, offset: u64) {
     let handle = &*file.handle;
-    operation.count(Counter::WriteAtomic);
     let ended = match (check(handle, &payload, offset), payload) {
         (Ok(map), Payload::Buffer(buffer)) if !buffer.is_empty() => {
+            operation.count(Counter::WriteAtomic);
             let (buffer, result) =
                 write_and_swap(&mut operation, handle, map, buffer, offset).await;
             (Payload::Buffer(buffer), result)
