@@ -55,8 +55,9 @@ pub struct Reactor {
 static NEXT_NUMBER: AtomicU16 = AtomicU16::new(0);
 
 impl Reactor {
-    /// Makes a reactor for this thread. An asynchronous operation uses the reactor whose [`Self::block_on`] or
-    /// [`Self::turn`] runs; without one, the first reactor of its thread.
+    /// Makes a reactor for this thread. An asynchronous operation uses the reactor that runs the code which starts it, by
+    /// [`Self::block_on`], [`Self::turn`], [`Self::reap`] or [`Self::spawn`]; without one, the first reactor of its
+    /// thread.
     ///
     /// # Errors
     /// Unsupported, with the reason, when the machine does not have the tier that `ring.require` demands. EMFILE or
@@ -255,6 +256,7 @@ impl Reactor {
     /// panics, the caller that turns the reactor panics; other tasks continue with the next turn.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
         let task = self.inner.tasks.borrow_mut().allocate(None);
+        let _current = Current::set(&self.inner);
         let _running = self.inner.enter_user_code();
         self.inner.poll_task(task.with_future(future));
     }

@@ -20,7 +20,7 @@ use uringfs_device::backend::memory::Memory;
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Device, Durability, Op, Payload};
 use uringfs_reactor::{
-    Operation, Reactor, ReactorOptions, RequestSpec, Requester, Token, quiescence,
+    Operation, Reactor, ReactorOptions, RequestSpec, Requester, Token, current, quiescence,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -92,6 +92,29 @@ fn a_turn_ends_despite_a_self_waking_task_and_another_is_due() {
             assert!(is_readable(&reactor));
         }
     });
+}
+
+#[test]
+fn a_task_runs_with_its_own_reactor_as_the_current_one() {
+    let _first = reactor();
+    for by_turn in [false, true] {
+        let second = reactor();
+        if by_turn {
+            second.fd().unwrap();
+        }
+        let polled = Rc::new(RefCell::new(Vec::new()));
+        let (inner, polls) = (second.inner().clone(), polled.clone());
+        second.spawn(poll_fn(move |context| {
+            let is_own = current().is_some_and(|current| Rc::ptr_eq(&current, &inner));
+            polls.borrow_mut().push(is_own);
+            context.waker().wake_by_ref();
+            if polls.borrow().len() < 3 { Poll::Pending } else { Poll::Ready(()) }
+        }));
+        while polled.borrow().len() < 3 {
+            second.reap(0, None, &mut Vec::new()).unwrap();
+        }
+        assert_eq!(*polled.borrow(), [true; 3], "by turn: {by_turn}");
+    }
 }
 
 #[test]

@@ -93,6 +93,7 @@ impl ReactorCore {
     ) -> Result<(), Errno> {
         self.check_process()?;
         if min == 0 && self.foreign_fd.get().is_some() {
+            let _current = self.become_current();
             // A foreign loop may sleep after this, so it must be a whole turn, which also submits.
             self.foreign_turn()?;
             take_completed(&mut self.io.borrow_mut().in_flight.completed, completed);
@@ -102,6 +103,7 @@ impl ReactorCore {
             return Ok(());
         }
         self.check_not_reentrant()?;
+        let _current = self.become_current();
         let mut until = None;
         loop {
             self.run_rounds();
@@ -147,6 +149,11 @@ impl ReactorCore {
             }
             self.wait_unless_ready(min - got, until)?;
         }
+    }
+
+    /// Makes this the thread's current reactor: its tasks use it for their operations.
+    pub(crate) fn become_current(&self) -> Current {
+        Current::set(&self.weak_self.upgrade().expect("the caller holds the reactor"))
     }
 
     /// True when tasks are ready. After [`Self::run_rounds`] it means that some of them wake themselves again and again.
