@@ -56,6 +56,8 @@ pub struct BareRing {
 /// The buffer of one request.
 struct Slot {
     buffer: Buffer,
+    /// The length of the last NOP.
+    nop_length: u32,
     /// From push to completion: the kernel may be using the bytes.
     is_in_flight: bool,
 }
@@ -99,7 +101,7 @@ impl BareRing {
         let file_slots = (0..).zip(&files).map(slot_of).collect();
         let pool = BufferPool::new(options.block_size as usize, options.depth as usize)?;
         let slots: Vec<Slot> = std::iter::from_fn(|| pool.get())
-            .map(|buffer| Slot { buffer, is_in_flight: false })
+            .map(|buffer| Slot { buffer, nop_length: 0, is_in_flight: false })
             .collect();
         if options.fixed_buffers {
             let region = slots[0].buffer.region();
@@ -153,12 +155,13 @@ impl BareRing {
 
     #[inline(always)]
     fn push(&mut self, direction: Direction, slot: u32, file: u32, offset: u64, length: u32) {
-        let Slot { buffer, is_in_flight } = &mut self.slots[slot as usize];
+        let Slot { buffer, nop_length, is_in_flight } = &mut self.slots[slot as usize];
         assert!(!*is_in_flight, "the slot is in flight");
         assert!(length as usize <= buffer.len());
         *is_in_flight = true;
         let segment = IoSegment { length, ..IoSegment::from_buffer(buffer, 0) };
         let Some(&file) = self.file_slots.get(file as usize) else {
+            *nop_length = length;
             let file = self.sometimes_async(FileSlot::NOP);
             return self.queue(nop_sqe(RequestId(slot as u64)).flags(file.flags()));
         };
@@ -230,7 +233,7 @@ impl BareRing {
                 Err(Errno::from_raw_os_error(-result))
             } else if no_file {
                 // A NOP completes with 0: report all bytes as moved.
-                Ok(slot.buffer.len() as u32)
+                Ok(slot.nop_length)
             } else {
                 Ok(result as u32)
             };
@@ -322,14 +325,14 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_frees_its_own_slot() {
+    fn a_completion_frees_its_own_slot_and_reports_the_pushed_length() {
         let mut ring = nop_ring(2);
-        ring.push_read(0, 0, 0, 4096);
+        ring.push_read(0, 0, 0, 512);
         ring.buffer(1).fill(7);
         ring.enter(1).unwrap();
         let mut reaped = Vec::new();
         ring.reap(2, |slot, result| reaped.push((slot, result)));
-        assert_eq!(reaped, [(0, Ok(4096))]);
+        assert_eq!(reaped, [(0, Ok(512))]);
         assert_eq!(ring.buffer(0).len(), 4096);
     }
 

@@ -215,9 +215,12 @@ impl Run<'_> {
         let capabilities = self.config.engine.capabilities();
         let name = self.config.engine.name();
         let mut notes = self.set.warnings.clone();
-        let has_cache = self.config.settings.iter().any(|(name, _)| name == "buffered.cache_bytes");
-        let is_direct = !capabilities.buffered && !has_cache;
-        if self.set.jobs.iter().any(|job| !job.options.direct) && is_direct {
+        let has_cache = |options: &Options| {
+            let mut settings = options.settings.iter().chain(&self.config.settings);
+            settings.any(|(name, _)| name == "buffered.cache_bytes")
+        };
+        let mut options = self.set.jobs.iter().map(|job| &job.options);
+        if !capabilities.buffered && options.any(|options| !options.direct && !has_cache(options)) {
             notes.push(format!(
                 "direct=0 had no effect: engine {name} has a page cache only with --set buffered.cache_bytes=N"
             ));

@@ -168,9 +168,28 @@ pub fn experiment(
     })
 }
 
-/// The guest's JSON, with the provenance added.
+/// The guest's JSON, with the provenance added. Several experiments are a list.
 fn with_provenance(provenance: &Value, output: &str) -> Result<Value, Error> {
-    let document: Map<String, Value> = serde_json::from_str(output)
+    let report: Value = serde_json::from_str(output)
         .map_err(|error| Error::run("in the guest: its report is not JSON").because(error))?;
-    Ok(provenance.as_object().cloned().unwrap_or_default().into_iter().chain(document).collect())
+    let mut document = provenance.as_object().cloned().unwrap_or_default();
+    match report {
+        Value::Object(experiment) => document.extend(experiment),
+        experiments => drop(document.insert("experiments".into(), experiments)),
+    }
+    Ok(document.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_experiment_and_several_have_the_provenance() {
+        let provenance = json!({"kernel": "6.12"});
+        let of = |output: &str| with_provenance(&provenance, output).unwrap();
+        assert_eq!(of(r#"{"cases": []}"#), json!({"kernel": "6.12", "cases": []}));
+        let several = json!({"kernel": "6.12", "experiments": [{"cases": []}, {}]});
+        assert_eq!(of(r#"[{"cases": []}, {}]"#), several);
+    }
 }

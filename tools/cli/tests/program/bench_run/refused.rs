@@ -134,7 +134,7 @@ fn an_unsuitable_target_is_refused() {
         (&["--filename=mine", "--size=1m"], "is 65536 bytes long, but the job needs 1048576"),
         (&["--filename=mine", "--bs=1m"], "less than one block"),
         (&["--filename=mine", "--direct=1", "--bs=1000"], "multiples of"),
-        (&["--filename=null:1m"], "only engine uringfs"),
+        (&["--filename=null:1m"], "this engine has no virtual targets"),
         (&["--filename=mine", "--set", "a.b=c"], "has no switches"),
         (&["--filename=/dev/null", write], "neither a file nor a block device"),
     ] {

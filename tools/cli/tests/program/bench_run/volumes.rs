@@ -191,7 +191,7 @@ fn unsupported_volumes_and_engines_are_refused() {
         ("--filename=v:/none", "v:/none: does not exist; create it first"),
         (
             "--filename=v:/no/a --rw=write --size=1m",
-            "the directory v:/no does not exist; uringfs mkdir",
+            "the directory v:/no does not exist; create it with uringfs mkdir",
         ),
         ("--volume=v --filename=d", "v:/d: is a directory; name a file"),
         ("--filename=v:/a --size=1m", "is 65536 bytes long, but the job needs 1048576"),
@@ -345,6 +345,26 @@ fn buffered_reads_wait_in_threads_on_one_side_only() {
     // Each folio is read once, so its reader fills it and no other reader waits.
     assert!(counter("b", "filled") > 0);
     assert_eq!(counter("control", "filled"), 0);
+}
+
+#[test]
+fn direct_0_has_an_effect_with_a_cache_of_the_command_or_of_the_job() {
+    let folder = volume();
+    std::fs::write(folder.path().join("image"), vec![7; 1 << 20]).unwrap();
+    let job = "--name=x --filename=image --rw=randread --direct=0";
+    let cache = "buffered.cache_bytes=4194304";
+    for (arguments, has_cache) in [
+        (job.to_owned(), false),
+        (format!("{job} --set {cache}"), true),
+        (format!("{job} --{cache}"), true),
+        (format!("{job} --{cache} --name=y --filename=image --direct=0"), false),
+    ] {
+        let words: Vec<&str> = ["bench", "run"].into_iter().chain(arguments.split(' ')).collect();
+        let output = run(folder.path(), &words);
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{text}");
+        assert_eq!(text.contains("direct=0 had no effect"), !has_cache, "{arguments}: {text}");
+    }
 }
 
 #[test]
