@@ -28,8 +28,8 @@ pub use direct::fallocate::FallocateSize;
 pub use map::file_map::LinearMap;
 pub use map::hot_extent::{AtimeUpdates, ExtentWindow, HotExtent, HotExtentReader};
 pub use map::mapping::{
-    AllocOutcome, CommitFuture, FileExtent, Map, Mapping, OutOfPlaceExtents, Place, ResizableMap,
-    SpaceReservation, SyncScope, TruncateGeneration, WriteOrigin,
+    AllocOutcome, CommitFuture, FileExtent, Map, Mapping, MappingState, OutOfPlaceExtents,
+    ResizableMap, SpaceReservation, SyncScope, TruncateGeneration, WriteOrigin,
 };
 pub use map::refusal::Refusal;
 pub use state::buffered_handle::Advice;

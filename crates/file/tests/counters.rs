@@ -13,7 +13,7 @@ use uringfs_device::backend::null::Null;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Clock, Device, VirtualClock};
-use uringfs_file::{Advice, File, FileOptions, Map, Mapping, Place, Tokens, WriteLocking};
+use uringfs_file::{Advice, File, FileOptions, Map, Mapping, MappingState, Tokens, WriteLocking};
 use uringfs_reactor::{CompletionMode, Counter, Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 1 << 20;
@@ -222,15 +222,15 @@ struct Scattered;
 
 impl Map for Scattered {
     fn map(&self, offset: u64) -> Mapping {
-        let (length, place) = match offset / 4096 {
-            0 => (4096 - offset, Place::Hole),
-            1 => (8192 - offset, Place::Unwritten(offset)),
+        let (length, state) = match offset / 4096 {
+            0 => (4096 - offset, MappingState::Hole),
+            1 => (8192 - offset, MappingState::Unwritten(offset)),
             _ => {
                 let into = (offset - 8192) % 6144;
-                (6144 - into, Place::Written(offset))
+                (6144 - into, MappingState::Written(offset))
             }
         };
-        Mapping { length: length.min(self.size() - offset), place }
+        Mapping { length: length.min(self.size() - offset), state }
     }
 
     fn size(&self) -> u64 {

@@ -46,7 +46,7 @@ pub use uringfs_device::{
 pub use uringfs_file::{
     Advice, AllocOutcome, AtimeUpdates, BufferedWait, CommitFuture, ExtentWindow, FallocateSize,
     File, FileExtent, FileOp, FileOptions, FileState, HotExtent, HotExtentReader, LinearMap, Map,
-    Mapping, OpOutput, OutOfPlaceExtents, Place, Refusal, ResizableMap, SpaceReservation,
+    Mapping, MappingState, OpOutput, OutOfPlaceExtents, Refusal, ResizableMap, SpaceReservation,
     SyncScope, Tokens, TruncateGeneration, WriteLocking, WriteOrigin,
 };
 pub use uringfs_reactor::{

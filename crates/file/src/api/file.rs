@@ -11,7 +11,7 @@ use uringfs_device::{Access, Device};
 
 use crate::buffered::read as buffered;
 use crate::map::file_map::{FileMap, LinearMap};
-use crate::map::mapping::{Map, Mapping, Place, ResizableMap};
+use crate::map::mapping::{Map, Mapping, MappingState, ResizableMap};
 use crate::state::buffered_handle::BufferedHandleState;
 use crate::state::file::File;
 use crate::state::lock::FileState;
@@ -96,8 +96,8 @@ impl File {
         let mut at = offset;
         let dirty = if offset < size { self.handle.state.dirty().next_dirty(offset) } else { None };
         while at < size {
-            let Mapping { length, place } = self.handle.map.map(at);
-            if matches!(place, Place::Written(_)) {
+            let Mapping { length, state } = self.handle.map.map(at);
+            if matches!(state, MappingState::Written(_)) {
                 return Ok(dirty.map_or(at, |dirty| at.min(dirty)));
             }
             if length == 0 {
@@ -119,8 +119,8 @@ impl File {
         }
         let mut at = offset;
         while at < size {
-            let Mapping { length, place } = self.handle.map.map(at);
-            if matches!(place, Place::Written(_)) {
+            let Mapping { length, state } = self.handle.map.map(at);
+            if matches!(state, MappingState::Written(_)) {
                 at += length;
             } else if self.handle.state.dirty().next_dirty(at) == Some(at) {
                 at = (at / FOLIO + 1) * FOLIO;

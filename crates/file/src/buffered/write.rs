@@ -16,7 +16,7 @@ use crate::buffered::read::start_fills;
 use crate::direct::write::{writable_range, write_range};
 use crate::io::bounce::copy_from_payload;
 use crate::io::space_wait::retry_for_space;
-use crate::map::mapping::{Place, TruncateGeneration};
+use crate::map::mapping::{MappingState, TruncateGeneration};
 use crate::state::buffered_handle::BufferedHandleState;
 use crate::state::delayed_allocation::DelayedFolios;
 use crate::state::dirty::DirtyFile;
@@ -326,5 +326,5 @@ fn has_no_data(handle: &FileHandle, index: u64) -> bool {
         return true;
     }
     let mapping = handle.map.map(start);
-    !matches!(mapping.place, Place::Written(_)) && mapping.length >= FOLIO.min(size - start)
+    !matches!(mapping.state, MappingState::Written(_)) && mapping.length >= FOLIO.min(size - start)
 }

@@ -19,7 +19,7 @@ use crate::direct::write_guard::{lock_range, prepare_write};
 use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, bounce, is_aligned};
 use crate::io::space_wait::retry_for_space;
 use crate::io::transfer::transfer_buffer;
-use crate::map::mapping::{Mapping, OutOfPlaceExtents, Place, ResizableMap, SyncScope};
+use crate::map::mapping::{Mapping, MappingState, OutOfPlaceExtents, ResizableMap, SyncScope};
 use crate::state::file::{File, FileHandle};
 
 /// Bytes of one atomic write at most.
@@ -113,9 +113,9 @@ async fn write_out_of_place(
     let map_at = |at: u64| {
         let in_piece = |range: &Range<u64>| range.contains(&at);
         let piece = pieces.iter().find(|piece| in_piece(&piece.range()));
-        piece.map_or(Mapping { length: 0, place: Place::Hole }, |piece| Mapping {
+        piece.map_or(Mapping { length: 0, state: MappingState::Hole }, |piece| Mapping {
             length: piece.range().end - at,
-            place: Place::Unwritten(piece.address + (at - piece.offset)),
+            state: MappingState::Unwritten(piece.address + (at - piece.offset)),
         })
     };
     let length = buffer.len() as u64;

@@ -15,7 +15,7 @@ use uringfs_reactor::{Counter, Operation, RequestSpec};
 use crate::direct::write_guard::{begin_write, lock_exclusive, prepare_write, zero_tail};
 use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, merge_zeros};
 use crate::io::space_wait::allocate;
-use crate::map::mapping::{Place, ResizableMap};
+use crate::map::mapping::{MappingState, ResizableMap};
 use crate::state::file::{File, FileHandle};
 
 /// Effect on the size when space beyond the end is allocated or zeroed.
@@ -148,7 +148,7 @@ async fn zero_ends(
     // Within one block both are the same part.
     let parts = if start > end { [range.clone(), 0..0] } else { [head, tail] };
     for part in parts {
-        let is_written = matches!(handle.map.map(part.start).place, Place::Written(_));
+        let is_written = matches!(handle.map.map(part.start).state, MappingState::Written(_));
         if !part.is_empty() && is_written {
             merge_zeros(operation, handle, block, part).await?;
         }
@@ -236,7 +236,7 @@ async fn zero_part(
     handle: &FileHandle,
     range: Range<u64>,
 ) -> Result<(), Errno> {
-    if range.is_empty() || !matches!(handle.map.map(range.start).place, Place::Written(_)) {
+    if range.is_empty() || !matches!(handle.map.map(range.start).state, MappingState::Written(_)) {
         // A hole or unwritten: it reads as zeros already.
         return Ok(());
     }
@@ -263,7 +263,7 @@ async fn clear(
         operation.check_cancelled()?;
         let mapping = handle.map.map(at);
         let length = mapping.length.min(range.end - at).min(max);
-        if let Place::Written(address) = mapping.place {
+        if let MappingState::Written(address) = mapping.state {
             let payload = Payload::Length(length);
             let spec = RequestSpec { op, durability: Durability::Volatile, address };
             operation.request(&handle.device_inner, spec, payload).await.result()?;

@@ -23,7 +23,9 @@ use uringfs_reactor::{Counter, Operation};
 
 use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, blocks_around, merge_zeros};
 use crate::io::space_wait::{SpaceWait, allocate};
-use crate::map::mapping::{AllocOutcome, Place, SpaceReservation, TruncateGeneration, WriteKind};
+use crate::map::mapping::{
+    AllocOutcome, MappingState, SpaceReservation, TruncateGeneration, WriteKind,
+};
 use crate::state::file::FileHandle;
 use crate::state::lock::{Exclusion, LockMode, PartialBlock, RangeGuard};
 use crate::writeback::runs::lock_and_write_back;
@@ -285,7 +287,7 @@ fn exposes_tail(handle: &FileHandle, start: u64) -> bool {
 
 fn has_tail(handle: &FileHandle, size: u64) -> bool {
     !size.is_multiple_of(block_size_of(handle))
-        && matches!(handle.map.map(size).place, Place::Written(_))
+        && matches!(handle.map.map(size).state, MappingState::Written(_))
 }
 
 /// Zeroes the last block beyond the end before the file grows. Not at truncation: a power cut between the

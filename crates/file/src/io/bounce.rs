@@ -8,7 +8,7 @@ use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::Operation;
 
 use crate::io::transfer::transfer;
-use crate::map::mapping::Place;
+use crate::map::mapping::MappingState;
 use crate::state::file::FileHandle;
 
 /// Maximum file size in bytes: the kernel's `loff_t`.
@@ -66,7 +66,7 @@ pub(crate) async fn merge_zeros(
     let at = range.start;
     match merge_blocks(operation, handle, block, range, None, Durability::Volatile, zeros).await {
         // The file was truncated to 0 meanwhile: the range reads as zeros.
-        Err(Errno::IO) if handle.map.map(at).place == Place::Hole => Ok(()),
+        Err(Errno::IO) if handle.map.map(at).state == MappingState::Hole => Ok(()),
         zeroed => zeroed.map(drop),
     }
 }

@@ -10,7 +10,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, MAX_SEGMENTS, Op, Payload, Request, Tag};
 use uringfs_reactor::{Operation, RequestFuture, RequestSpec};
 
-use crate::map::mapping::{Mapping, Place};
+use crate::map::mapping::{Mapping, MappingState};
 use crate::state::file::FileHandle;
 
 /// Requests of one operation in flight at once.
@@ -175,10 +175,10 @@ pub(crate) async fn transfer_buffer(
             let tail = rest.split_off(length as usize);
             let mut piece = std::mem::replace(&mut rest, tail);
             at += length;
-            let address = match mapping.place {
-                Place::Written(address) => Some(address),
-                Place::Unwritten(address) if op == Op::Write => Some(address),
-                Place::Hole | Place::Unwritten(_) => None,
+            let address = match mapping.state {
+                MappingState::Written(address) => Some(address),
+                MappingState::Unwritten(address) if op == Op::Write => Some(address),
+                MappingState::Hole | MappingState::Unwritten(_) => None,
             };
             if let Some(address) = address {
                 let payload = Payload::Buffer(piece);

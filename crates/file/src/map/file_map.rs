@@ -7,8 +7,8 @@ use rustix::io::Errno;
 
 use crate::map::hot_extent::HotExtentReader;
 use crate::map::mapping::{
-    AllocOutcome, CommitFuture, Map, Mapping, Place, ResizableMap, SpaceReservation, SyncScope,
-    TruncateGeneration, WriteKind, WriteOrigin,
+    AllocOutcome, CommitFuture, Map, Mapping, MappingState, ResizableMap, SpaceReservation,
+    SyncScope, TruncateGeneration, WriteKind, WriteOrigin,
 };
 use crate::map::refusal::Refusal;
 
@@ -31,7 +31,7 @@ impl Map for LinearMap {
     #[inline]
     fn map(&self, offset: u64) -> Mapping {
         let length = self.size.saturating_sub(offset);
-        Mapping { length, place: Place::Written(self.address.wrapping_add(offset)) }
+        Mapping { length, state: MappingState::Written(self.address.wrapping_add(offset)) }
     }
 
     #[inline]
@@ -225,18 +225,18 @@ impl FileMap {
         }
     }
 
-    /// Updates the access time: see [`ResizableMap::note_read`].
+    /// Updates the access time: see [`ResizableMap::touch_atime`].
     #[inline]
     pub(crate) fn touch_atime(&self) {
         if let Some(map) = self.resizable() {
-            map.note_read();
+            map.touch_atime();
         }
     }
 
-    /// Prepares the file for a change: see [`ResizableMap::note_write`].
+    /// Prepares the file for a change: see [`ResizableMap::prepare_write`].
     #[inline]
     pub(crate) fn prepare_write(&self) -> Option<CommitFuture> {
-        self.resizable().and_then(ResizableMap::note_write)
+        self.resizable().and_then(ResizableMap::prepare_write)
     }
 
     /// See [`ResizableMap::mark_written`]; nothing for a write in place.

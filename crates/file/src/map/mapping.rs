@@ -13,7 +13,7 @@ use crate::map::refusal::Refusal;
 
 /// The state of a range of a file, with its address on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MappingState {
     /// No blocks. Reads as zeros.
     Hole,
     /// Allocated at this address, never written. Reads as zeros.
@@ -28,7 +28,7 @@ pub struct Mapping {
     /// In bytes. 0 only beyond the size.
     pub length: u64,
     /// State and address of these bytes.
-    pub place: Place,
+    pub state: MappingState,
 }
 
 /// Ends when the map's owner has done the work, which is a commit in most cases.
@@ -179,8 +179,8 @@ pub trait Map: Send + Sync + 'static {
             return None;
         }
         let mapping = self.map(offset);
-        match mapping.place {
-            Place::Written(address) if mapping.length >= length => Some(address),
+        match mapping.state {
+            MappingState::Written(address) if mapping.length >= length => Some(address),
             _ => None,
         }
     }
@@ -291,22 +291,22 @@ pub trait ResizableMap: Map {
     /// [`Map::written_address`] for a fast read that missed the hot extent.
     ///
     /// # Errors
-    /// [`Refusal::NeedsUpdate`] when [`Self::note_read`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
+    /// [`Refusal::NeedsUpdate`] when [`Self::touch_atime`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
     fn fast_read_address(&self, offset: u64, length: u64) -> Result<u64, Refusal>;
 
     /// The same for a fast write.
     ///
     /// # Errors
-    /// [`Refusal::NeedsUpdate`] when [`Self::note_write`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
+    /// [`Refusal::NeedsUpdate`] when [`Self::prepare_write`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
     fn fast_write_address(&self, offset: u64, length: u64) -> Result<u64, Refusal>;
 
     /// Updates the access time if it is due. Called for every read except a fast one.
-    fn note_read(&self);
+    fn touch_atime(&self);
 
     /// Prepares the file for a change: updates the modification time. Called before every change except a fast
     /// write. The returned future removes privileges that a write strips, and must end before anything is written.
     /// If it fails, nothing is written.
-    fn note_write(&self) -> Option<CommitFuture>;
+    fn prepare_write(&self) -> Option<CommitFuture>;
 }
 
 /// How the bytes of a write came to the device.

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use uringfs_cache::{FOLIO, FileFolios, Fill};
 
 use crate::map::file_map::FileMap;
-use crate::map::mapping::{Place, TruncateGeneration};
+use crate::map::mapping::{MappingState, TruncateGeneration};
 use crate::state::delayed_allocation::DelayedFolios;
 
 /// The file handle that dirty folios keep open.
@@ -141,7 +141,7 @@ impl DirtySet {
         while at < folios.end {
             let mapping = map.map(at * FOLIO);
             let end = (at + (mapping.length / FOLIO).max(1)).min(folios.end);
-            if mapping.place == Place::Hole {
+            if mapping.state == MappingState::Hole {
                 found.extend((at..end).filter(|index| !is_reserved(*index)));
             }
             at = end;
@@ -480,7 +480,7 @@ mod tests {
 
     impl Map for Hole {
         fn map(&self, _: u64) -> Mapping {
-            Mapping { length: 1 << 30, place: Place::Hole }
+            Mapping { length: 1 << 30, state: MappingState::Hole }
         }
 
         fn size(&self) -> u64 {

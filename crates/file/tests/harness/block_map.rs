@@ -7,8 +7,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use uringfs_device::Errno;
 use uringfs_file::{
-    AllocOutcome, CommitFuture, File, HotExtentReader, Map, Mapping, OutOfPlaceExtents, Place,
-    Refusal, ResizableMap, SpaceReservation, SyncScope, TruncateGeneration, WriteOrigin,
+    AllocOutcome, CommitFuture, File, HotExtentReader, Map, Mapping, MappingState,
+    OutOfPlaceExtents, Refusal, ResizableMap, SpaceReservation, SyncScope, TruncateGeneration,
+    WriteOrigin,
 };
 
 pub const BLOCK: u64 = 4096;
@@ -33,7 +34,7 @@ pub struct BlockMap {
 #[derive(Default)]
 struct State {
     size: u64,
-    blocks: BTreeMap<u64, Place>,
+    blocks: BTreeMap<u64, MappingState>,
     generation: TruncateGeneration,
     sizes_seen: Vec<u64>,
 }
@@ -71,14 +72,14 @@ impl BlockMap {
 
 impl Map for BlockMap {
     fn map(&self, offset: u64) -> Mapping {
-        let place = self.state.lock().blocks.get(&(offset / BLOCK)).copied();
+        let state = self.state.lock().blocks.get(&(offset / BLOCK)).copied();
         let into = offset % BLOCK;
-        let place = match place.unwrap_or(Place::Hole) {
-            Place::Hole => Place::Hole,
-            Place::Unwritten(address) => Place::Unwritten(address + into),
-            Place::Written(address) => Place::Written(address + into),
+        let state = match state.unwrap_or(MappingState::Hole) {
+            MappingState::Hole => MappingState::Hole,
+            MappingState::Unwritten(address) => MappingState::Unwritten(address + into),
+            MappingState::Written(address) => MappingState::Written(address + into),
         };
-        Mapping { length: BLOCK - into, place }
+        Mapping { length: BLOCK - into, state }
     }
 
     fn size(&self) -> u64 {
@@ -123,7 +124,7 @@ impl ResizableMap for BlockMap {
                         count.checked_sub(blocks.len() as u64 + 1).ok_or(Errno::NOSPC)?
                     }
                 };
-                blocks.insert(block, Place::Unwritten(on_device * BLOCK));
+                blocks.insert(block, MappingState::Unwritten(on_device * BLOCK));
             }
         }
         Ok(AllocOutcome::Ready(()))
@@ -169,8 +170,8 @@ impl ResizableMap for BlockMap {
     fn mark_unwritten(&self, range: Range<u64>) {
         let blocks = &mut self.state.lock().blocks;
         for (_, place) in blocks.range_mut(range.start / BLOCK..range.end / BLOCK) {
-            if let Place::Written(address) = *place {
-                *place = Place::Unwritten(address);
+            if let MappingState::Written(address) = *place {
+                *place = MappingState::Unwritten(address);
             }
         }
     }
@@ -181,8 +182,8 @@ impl ResizableMap for BlockMap {
             return;
         }
         for (_, place) in state.blocks.range_mut(range.start / BLOCK..range.end.div_ceil(BLOCK)) {
-            if let Place::Unwritten(address) = *place {
-                *place = Place::Written(address);
+            if let MappingState::Unwritten(address) = *place {
+                *place = MappingState::Written(address);
             }
         }
         state.size = state.size.max(range.end);
@@ -220,9 +221,9 @@ impl ResizableMap for BlockMap {
         self.written_address(offset, length).ok_or(Refusal::Extent)
     }
 
-    fn note_read(&self) {}
+    fn touch_atime(&self) {}
 
-    fn note_write(&self) -> Option<CommitFuture> {
+    fn prepare_write(&self) -> Option<CommitFuture> {
         None
     }
 }

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use uringfs_file::{
-    AllocOutcome, AtimeUpdates, CommitFuture, HotExtentReader, Map, Mapping, OutOfPlaceExtents,
-    Place, Refusal, ResizableMap, SpaceReservation, SyncScope, TruncateGeneration, WriteOrigin,
+    AllocOutcome, AtimeUpdates, CommitFuture, HotExtentReader, Map, Mapping, MappingState,
+    OutOfPlaceExtents, Refusal, ResizableMap, SpaceReservation, SyncScope, TruncateGeneration,
+    WriteOrigin,
 };
 use uringfs_reactor::ForkDetector;
 
@@ -77,15 +78,15 @@ impl Map for VolumeMap {
             ExtentOrHole::Extent(extent) => {
                 let address = (extent.start + (block - extent.offset)) * BLOCK + into;
                 let length = (extent.end() - block) * BLOCK - into;
-                let place = match extent.state {
-                    ExtentState::Written => Place::Written(address),
-                    ExtentState::Unwritten => Place::Unwritten(address),
+                let state = match extent.state {
+                    ExtentState::Written => MappingState::Written(address),
+                    ExtentState::Unwritten => MappingState::Unwritten(address),
                 };
-                Mapping { length, place }
+                Mapping { length, state }
             }
             ExtentOrHole::Hole { end } => {
                 let length = (end - block).saturating_mul(BLOCK).saturating_sub(into);
-                Mapping { length, place: Place::Hole }
+                Mapping { length, state: MappingState::Hole }
             }
         }
     }
@@ -227,13 +228,13 @@ impl ResizableMap for VolumeMap {
         self.file.address(offset, offset.checked_add(length).ok_or(Refusal::Size)?)
     }
 
-    fn note_read(&self) {
+    fn touch_atime(&self) {
         if self.is_atime_due() && !self.fork.is_forked() && self.file.update_atime() {
             self.volume.mark_dirty(&self.file);
         }
     }
 
-    fn note_write(&self) -> Option<CommitFuture> {
+    fn prepare_write(&self) -> Option<CommitFuture> {
         if let Err(errno) = self.check_process() {
             return Some(Box::pin(ready(Err(errno))));
         }
