@@ -478,7 +478,7 @@ fn a_trailing_slash_requires_a_directory() {
     assert!(!volume.inode("/to_d/", Follow::No).is_ok_and(is_link));
 
     // Names to be created.
-    assert_eq!(errno(volume.open("/none/", create())), Errno::NOENT);
+    assert_eq!(errno(volume.open("/none/", create())), Errno::ISDIR);
     assert_eq!(errno(volume.open("/f/", create())), Errno::NOTDIR);
     assert_eq!(errno(volume.open("/d/", create())), Errno::ISDIR);
     assert_eq!(errno(volume.make_symlink(b"x", "/none/")), Errno::NOENT);

@@ -44,15 +44,23 @@ pub(crate) fn make(
 ) -> impl FnMut(&mut Transaction<'_>) -> Outcome<InodeNumber> {
     move |transaction| {
         let parent = transaction.parent(path)?;
-        if parent.name.is_empty() {
-            return Err(Error::refused(Errno::EXIST, "it already exists").into());
-        }
-        let is_directory = new.kind == FileKind::Directory;
-        require_no_slash(transaction, &parent, is_directory)?;
-        let mut new = new.clone();
-        (new.size, new.blocks) = (new.target.len() as u64, 0);
-        transaction.create(parent.directory, &parent.name, new)
+        make_in(transaction, &parent, new)
     }
+}
+
+fn make_in(
+    transaction: &mut Transaction<'_>,
+    parent: &Parent,
+    new: &Inode,
+) -> Outcome<InodeNumber> {
+    if parent.name.is_empty() {
+        return Err(Error::refused(Errno::EXIST, "it already exists").into());
+    }
+    let is_directory = new.kind == FileKind::Directory;
+    require_no_slash(transaction, parent, is_directory)?;
+    let mut new = new.clone();
+    (new.size, new.blocks) = (new.target.len() as u64, 0);
+    transaction.create(parent.directory, &parent.name, new)
 }
 
 /// Resolves a path, including a symbolic link at its end.
@@ -60,16 +68,22 @@ pub(crate) fn find(path: &[u8]) -> impl FnMut(&mut Transaction<'_>) -> Outcome<I
     move |transaction| transaction.resolve(path, Follow::Yes)
 }
 
-/// Resolves a path, or creates the file.
+/// Resolves a path, or creates the file, behind a dangling link at the path's end if there is one.
 pub(crate) fn find_or_make(
     path: &[u8],
     new: &Inode,
     options: OpenOptions,
 ) -> impl FnMut(&mut Transaction<'_>) -> Outcome<InodeNumber> {
-    move |transaction| match find(path)(transaction) {
+    // A file that must be new is not made behind a link.
+    let follow = if options.exclusive { Follow::No } else { Follow::Yes };
+    move |transaction| match transaction.resolve(path, follow) {
         Ok(_) if options.exclusive => Err(Error::refused(Errno::EXIST, "it already exists").into()),
         Err(Retry::Fail(error)) if error.errno() == Errno::NOENT => {
-            let number = make(path, new)(transaction)?;
+            let parent = transaction.parent_following(path, follow)?;
+            if parent.ends_in_slash {
+                return Err(Error::refused(Errno::ISDIR, no_such_directory(&parent)).into());
+            }
+            let number = make_in(transaction, &parent, new)?;
             let mut inode = transaction.inode(number)?;
             if options.credentials != Credentials::Superuser && inode.group != new.group {
                 // The creator may not be in that group, so the file must not run as it.
@@ -141,11 +155,14 @@ fn require_no_slash(
 ) -> Outcome<()> {
     let is_refused = parent.ends_in_slash && !is_directory;
     if is_refused && transaction.find(parent.directory, &parent.name)?.is_none() {
-        let name = quoted(&parent.name);
-        let what = format!("there is no directory {name}: only a directory's name ends in a slash");
-        return Err(Error::refused(Errno::NOENT, what).into());
+        return Err(Error::refused(Errno::NOENT, no_such_directory(parent)).into());
     }
     Ok(())
+}
+
+fn no_such_directory(parent: &Parent) -> String {
+    let name = quoted(&parent.name);
+    format!("there is no directory {name}: only a directory's name ends in a slash")
 }
 
 pub(crate) fn set_attributes(

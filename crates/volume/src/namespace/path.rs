@@ -51,12 +51,20 @@ impl Transaction<'_> {
     /// # Errors
     /// As [`Self::resolve`].
     pub(crate) fn parent(&self, path: &[u8]) -> Result<Parent, Retry> {
+        self.parent_following(path, Follow::No)
+    }
+
+    /// [`Self::parent`]; with [`Follow::Yes`] of the name that does not exist, behind symbolic links at the path's end.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub(crate) fn parent_following(&self, path: &[u8], follow: Follow) -> Result<Parent, Retry> {
         let mut walk = Walk::new(path)?;
         let mut at = InodeNumber::ROOT;
         while let Some(name) = walk.next() {
-            if walk.rest.is_empty() && name != b"." && name != b".." {
-                let ends_in_slash = path.ends_with(b"/");
-                return Ok(Parent { directory: at, name, ends_in_slash });
+            let is_last = walk.rest.is_empty() && name != b"." && name != b"..";
+            if is_last && (follow == Follow::No || self.find(at, &name)?.is_none()) {
+                return Ok(Parent { directory: at, name, ends_in_slash: walk.ends_in_slash });
             }
             at = self.step(&mut walk, at, &name, Follow::Yes)?;
         }

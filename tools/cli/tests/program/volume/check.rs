@@ -116,7 +116,11 @@ fn an_overwritten_beginning_is_restored_from_the_backup_superblock() {
     let (code, text) = check(folder, &[]);
     assert!(code == 4 && text.contains(says), "{code}, {text}");
     assert!(String::from_utf8_lossy(&run(folder, ["ls", "v:/"]).stderr).contains(says));
-    refused(folder, ["mkfs", "v"], "v: holds a uringfs volume of which only the backup superblock");
+    refused(
+        folder,
+        ["mkfs", "v"],
+        "v: holds a uringfs volume without good superblocks except the backup",
+    );
     let (code, text) = check(folder, &["--repair"]);
     assert!(code == 1 && text.ends_with("v: errors found: 2, all repaired\n"), "{code}, {text}");
     assert_eq!(run_ok(folder, ["cat", "v:/a"]), "of a");
