@@ -84,7 +84,7 @@ fn result_of(outcome: &OpResult) -> (Result<u64, Errno>, Effect) {
 }
 
 #[test]
-fn a_cancel_before_the_start_is_not_started() {
+fn an_operation_cancelled_before_its_start_has_effect_not_started() {
     let bench = bench();
     let mut write = bench.file.write(pattern(1, 4096), 0);
     write.cancel();
@@ -95,7 +95,7 @@ fn a_cancel_before_the_start_is_not_started() {
 }
 
 #[test]
-fn a_deadline_before_the_start_is_not_started() {
+fn an_operation_past_its_deadline_before_its_start_has_effect_not_started() {
     let bench = bench();
     for (length, offset) in [(4096, 0), (5000, 3), (200 << 10, 0)] {
         let (outcome, took) =
@@ -109,7 +109,7 @@ fn a_deadline_before_the_start_is_not_started() {
 }
 
 #[test]
-fn a_cancel_in_flight_is_unknown() {
+fn an_operation_cancelled_in_flight_has_effect_unknown() {
     let bench = bench();
     let delay = LATENCY / 2;
     let ops = [
@@ -132,7 +132,7 @@ fn a_cancel_in_flight_is_unknown() {
 }
 
 #[test]
-fn a_deadline_in_flight_is_unknown() {
+fn an_operation_past_its_deadline_in_flight_has_effect_unknown() {
     let bench = bench();
     let (outcome, took) = bench.until(bench.file.write(pattern(1, 4096), 0), LATENCY / 2);
     assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Effect::Unknown));

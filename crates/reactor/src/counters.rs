@@ -80,7 +80,7 @@ counters! {
     CacheHit = "buffered.hit",
     /// Callbacks that reads registered on a folio, to wait for it.
     CacheWaits = "buffered.wait.callbacks",
-    /// Reads that the fill of a folio restarted.
+    /// Reads restarted because their wait for a folio ended.
     CacheRestarted = "buffered.wait.restarts",
     /// Reads that waited in a thread: `buffered.wait=thread`.
     CacheThreads = "buffered.wait.threads",
@@ -126,7 +126,7 @@ counters! {
     PlainBuffers = "ring.plain_buffers",
     /// Calls of `io_uring_enter`.
     Enters = "ring.enters",
-    /// System calls of queues other than the reactor's rings, and of `epoll_wait`.
+    /// System calls of queues that are not the reactor's rings, and calls of `epoll_wait`.
     OtherCalls = "queue.system_calls",
 }
 

@@ -46,8 +46,8 @@ const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 /// of one waits, operations of the others make no progress and keep their locks. A wait for a lock that
 /// an operation of another reactor of the same thread holds never ends, unless it has a timeout. Drop is an exception: it also turns the others,
 /// as often as needed. A drop inside a task, message or waker of another reactor cannot turn that reactor. One second
-/// after such a drop began, and once none of its requests is in flight, it cancels its operations. Those that wait for a
-/// lock end with ECANCELED.
+/// after such a drop began, the dropped reactor cancels its own operations, once none of its own requests is in flight.
+/// Those that wait for a lock end with ECANCELED.
 pub struct Reactor {
     inner: Rc<ReactorCore>,
 }

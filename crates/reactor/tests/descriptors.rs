@@ -260,8 +260,8 @@ fn the_deadline_of_a_dropped_wait_ends_no_other_wait() {
 }
 
 #[test]
-fn a_wait_after_one_dropped_unread_keeps_its_deadline() {
-    on_every_tier("a_wait_after_one_dropped_unread_keeps_its_deadline", |_| {
+fn a_wait_keeps_its_deadline_after_another_was_dropped_unread() {
+    on_every_tier("a_wait_keeps_its_deadline_after_another_was_dropped_unread", |_| {
         let reactor = reactor();
         let (reading, _writing) = std::io::pipe().unwrap();
         let ready = shared(eventfd(1, EventfdFlags::CLOEXEC).unwrap());

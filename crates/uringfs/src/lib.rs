@@ -87,7 +87,7 @@ impl Options {
     /// Sets a switch: `direct.simple_read=off`.
     ///
     /// # Errors
-    /// Lists the switches when there is none of this name, or the values when it does not take this one.
+    /// A message with all switches if none has this name, or with the switch's values if `value` is not one.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         if self.reactor.set(name, value)? || self.file.set(name, value)? {
             return Ok(());

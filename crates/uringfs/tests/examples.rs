@@ -44,7 +44,7 @@ fn read_image_agrees_with_sum() {
 }
 
 #[test]
-fn tokens_reads_only_on_the_fast_path() {
+fn example_tokens_reads_only_on_the_fast_path() {
     let folder = tempfile::tempdir().unwrap();
     let path = create_file(folder.path(), 4 << 20);
     assert!(output_of("tokens", &[&path]).contains("fast-path reads: 20000\n"));

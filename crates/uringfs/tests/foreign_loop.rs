@@ -19,7 +19,7 @@ fn image(folder: &std::path::Path) -> File {
 }
 
 #[test]
-fn an_operation_of_several_steps_wakes_by_the_descriptor() {
+fn the_descriptor_wakes_the_loop_for_each_step_of_an_operation() {
     let folder = tempfile::tempdir().unwrap();
     let file = image(folder.path());
     for queue in QUEUES {

@@ -11,9 +11,10 @@ use rustix::io::Errno;
 pub enum ErrorKind {
     /// The target holds no uringfs volume.
     NotAVolume,
-    /// The volume holds bytes that uringfs did not write.
+    /// The metadata is damaged, or its parts do not fit together.
     Damaged,
-    /// The volume needs a newer uringfs, or a larger device.
+    /// This uringfs does not support the volume's version or features, or the device is shorter than the
+    /// volume; the message says what to do.
     Unsupported,
     /// The device failed.
     Io(Errno),

@@ -133,7 +133,7 @@ pub(crate) enum SlotDefect {
     Checksum,
     /// The checksum is right, but a field is invalid.
     Field(&'static str),
-    /// Valid, but written before the other slot.
+    /// Valid, but written before the newest.
     Older,
     /// Valid, but of another volume.
     Foreign,
@@ -146,7 +146,7 @@ impl fmt::Display for SlotDefect {
             SlotDefect::NoMagic => write!(out, "no superblock"),
             SlotDefect::Checksum => write!(out, "wrong checksum"),
             SlotDefect::Field(which) => write!(out, "wrong {which}"),
-            SlotDefect::Older => write!(out, "older than the other"),
+            SlotDefect::Older => write!(out, "older than the newest"),
             SlotDefect::Foreign => write!(out, "of another volume"),
         }
     }
@@ -248,7 +248,10 @@ impl Superblock {
             spare: [0; SPARE_BYTES],
         };
         superblock.check().map_err(|which| {
-            Error::new(ErrorKind::Input, format!("a volume of {total_blocks} blocks: {which}"))
+            Error::new(
+                ErrorKind::Input,
+                format!("cannot make a volume of {total_blocks} blocks: invalid {which}"),
+            )
         })?;
         Ok(superblock)
     }

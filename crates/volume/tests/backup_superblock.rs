@@ -194,7 +194,7 @@ fn one_stale_superblock_loses_nothing() {
     for place in PLACES {
         let now = test_volume.block(place);
         test_volume.write(place * BLOCK, &before);
-        let line = format!("superblock in block {place}: older than the other");
+        let line = format!("superblock in block {place}: older than the newest");
         assert_eq!(test_volume.check(false).unwrap(), [line]);
         test_volume.assert_has_files(FILES, "stale");
         // Opening for writing has written all three.
@@ -274,7 +274,7 @@ fn a_power_cut_while_growing_leaves_usable_superblocks() {
             );
             let found = TestVolume::of(&image.sim);
             let lines = found.check(false).unwrap();
-            let is_older = |line: &String| line.ends_with("older than the other");
+            let is_older = |line: &String| line.ends_with("older than the newest");
             assert!(lines.len() <= 2 && lines.iter().all(is_older), "{place}: {lines:?}");
             let volume = found.open().unwrap();
             assert_eq!(volume.flaws(), Vec::<String>::new(), "{place}");

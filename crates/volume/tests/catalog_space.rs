@@ -154,7 +154,7 @@ fn the_catalog_grows_by_scattered_free_blocks() {
 }
 
 #[test]
-fn made_names_can_be_committed_with_few_usable_free_blocks() {
+fn created_names_can_be_committed_with_few_usable_free_blocks() {
     let device = formatted(24 << 20);
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let volume = Volume::open_on(device.clone()).unwrap();
@@ -196,7 +196,7 @@ impl Wake for ChannelWaker {
 }
 
 #[test]
-fn a_name_is_refused_despite_concurrent_commits() {
+fn creating_a_name_in_a_full_catalog_ends_with_enospc_despite_concurrent_commits() {
     let volume = Volume::open_on(formatted(9 << 20)).unwrap();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let file = fill_with_bytes(&volume, &reactor);

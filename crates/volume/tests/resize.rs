@@ -155,7 +155,7 @@ fn a_power_cut_leaves_the_old_or_the_new_size() {
         // A cut between the writes of the three superblocks leaves one or two older ones, which
         // opening repairs.
         let lines = findings(&device);
-        let is_older = |line: &String| line.ends_with("older than the other");
+        let is_older = |line: &String| line.ends_with("older than the newest");
         assert!(lines.len() <= 2 && lines.iter().all(is_older), "{place}: {lines:?}");
         let volume = Volume::open_on(device.clone()).unwrap();
         assert_eq!(volume.flaws(), Vec::<String>::new(), "{place}");

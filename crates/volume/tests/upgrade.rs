@@ -180,7 +180,7 @@ fn a_power_cut_leaves_a_volume_of_either_version() {
             let place = format!("{name}, seed 5, cut {}, {:?}", image.cut, image.crash);
             let device = Device::new(image.sim.clone()).unwrap();
             let lines = findings(&device, CheckOptions::default());
-            let is_older = |line: &String| line.ends_with("older than the other");
+            let is_older = |line: &String| line.ends_with("older than the newest");
             let is_missing = |line: &String| line.ends_with("no superblock");
             let others = lines.iter().filter(|line| !is_older(line) && !is_missing(line));
             assert_eq!(others.count(), 0, "{place}: {lines:?}");

@@ -90,9 +90,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 fn refuse_missing(target: &str) -> Result<(), Error> {
     use uringfs_lab::targets::Target;
     match Target::parse(target) {
-        Target::Path(path) if !Path::exists(&path) => {
-            Err(Error::input(format!("{target}: does not exist")))
-        }
+        Target::Path(path) if !Path::exists(&path) => Err(Error::input(format!(
+            "{target}: does not exist; check the name, or create it first"
+        ))),
         _ => Ok(()),
     }
 }

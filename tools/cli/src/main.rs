@@ -47,7 +47,7 @@ enum Command {
     /// Copy files and directories into a volume.
     ///
     /// Existing names: a directory is merged into an existing directory, or into the directory that an existing
-    /// symbolic link leads to; nothing else replaces a directory, and a directory replaces nothing else. A file or a
+    /// symbolic link leads to. Otherwise a directory is never replaced, and never replaces anything. A file or a
     /// symbolic link (the link itself, not its target) is replaced once the new file is complete. A device, FIFO or
     /// socket is replaced only by one of the same type, or with -f. With -n, nothing that exists is changed. A command
     /// never replaces a file that it has written itself, and never copies the volume's own image into the volume.
@@ -57,11 +57,11 @@ enum Command {
     Put(volume::put::Arguments),
     /// Copy files and directories out of a volume.
     ///
-    /// Existing names: a directory is merged into an existing directory; nothing else replaces a directory, and a
-    /// directory replaces nothing else. A file or a symbolic link (the link itself, not its target) is replaced once
-    /// the new file is complete. A device, FIFO or socket is replaced only by one of the same type, or with -f. With
-    /// -n, nothing that exists is changed. A command never replaces a file that it has created itself, or the image
-    /// that it reads.
+    /// Existing names: a directory is merged into an existing directory. Otherwise a directory is never replaced, and
+    /// never replaces anything. A file or a symbolic link (the link itself, not its target) is replaced once the new
+    /// file is complete. A device, FIFO or socket is replaced only by one of the same type, or with -f. With -n,
+    /// nothing that exists is changed. A command never replaces a file that it has created itself, or the image that
+    /// it reads.
     ///
     /// Modes, times and extended attributes are copied; owners only when run as root. The set-user-ID bit is
     /// kept if the copy has the same user, the set-group-ID bit if it has the same group. Use --no-privileges
@@ -108,9 +108,9 @@ enum Command {
 enum Bench {
     /// Run fio job files, or fio keys given as --KEY=VALUE.
     ///
-    /// Keys on the command line count before the job files: the same key in a job file replaces them. The key
-    /// filename names the target: a file, a block device, TARGET:/path for a file in a volume, memory:SIZE, null:SIZE
-    /// or sim:SIZE,OPTION=VALUE... The key volume=TARGET puts all files of a job into the volume on TARGET. Without
+    /// Keys on the command line are applied first; the same key in a job file overrides them. The key filename
+    /// names the target: a file, a block device, TARGET:/path for a file in a volume, memory:SIZE, null:SIZE or
+    /// sim:SIZE,OPTION=VALUE... The key volume=TARGET puts all files of a job into the volume on TARGET. Without
     /// filename, a file of the job's size is created in the working directory, or in the volume.
     ///
     /// Example: uringfs bench run --name=read --volume=disk.img --rw=randread --bs=4k --size=64m --iodepth=32

@@ -96,7 +96,7 @@ fn shifting_hot_sets_miss_less_than_twice_as_often_as_lru() {
 }
 
 #[test]
-fn a_scan_by_small_reads_leaves_main_alone_if_a_visit_counts_once() {
+fn a_scan_by_small_reads_leaves_the_main_queue_alone_if_a_visit_counts_once() {
     const READS: usize = 8;
     for seed in SEEDS {
         let whole = hot_set_and_scans(seed, 8_000, 20_000, 20_000, 25);

@@ -20,7 +20,7 @@ use rustix::io::{Errno, pread};
 use uringfs_buffer::Buffer;
 
 use super::descriptor::{flush_if_durable, open_direct, range, transfer, write_zeros};
-use super::open_error::open_error;
+use super::open_error::{create_error, open_error};
 use super::sysfs;
 use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::{Access, Backend, KernelTarget};
@@ -70,7 +70,7 @@ impl File {
     /// `AlreadyExists`; errors of the file system (`StorageFull` ...), with the path.
     pub fn create(path: &Path, size: u64, allocation: Allocation) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let with_path = |errno| open_error(path, Access::ReadWrite, errno);
+        let with_path = |errno| create_error(path, errno);
         let fd = open(path, flags, Mode::from_raw_mode(0o644)).map_err(with_path)?;
         if let Err(errno) = allocate(fd.as_fd(), size, allocation) {
             // The file was just created, so it has no other user.

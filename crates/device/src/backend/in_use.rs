@@ -1,4 +1,4 @@
-//! Finds a user of the bytes of a path, which excludes other writers: a mount, swap, or a device that the kernel
+//! Finds what uses the bytes of a path and so excludes other writers: a mount, swap, or a device that the kernel
 //! has built on them. The search follows loop devices and partitions in both directions: the backing file of a
 //! mounted loop device is in use, and so is a loop device over a file that backs another, mounted loop device.
 //!

@@ -12,6 +12,17 @@ use crate::interface::backend::Access;
 /// after its process has exited.
 pub(super) const IN_USE_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// [`open_error`] for a path that is to be created.
+pub(super) fn create_error(path: &Path, errno: Errno) -> io::Error {
+    match errno {
+        Errno::NOENT => {
+            let text = format!("{}: its directory does not exist; create it first", path.display());
+            io::Error::new(io::ErrorKind::NotFound, text)
+        }
+        errno => open_error(path, Access::ReadWrite, errno),
+    }
+}
+
 /// One line with the path, the problem, and what to do.
 pub(super) fn open_error(path: &Path, access: Access, errno: Errno) -> io::Error {
     let path = path.display();
@@ -65,6 +76,8 @@ mod tests {
             let text = open_error(path, Access::ReadWrite, errno).to_string();
             assert!(text.contains(advice) && text.contains("/dev/some"), "{text}");
         }
+        let text = create_error(path, Errno::NOENT).to_string();
+        assert!(text.contains("create it first") && text.contains("/dev/some"), "{text}");
         let kind = open_error(path, Access::ReadWrite, Errno::BUSY).kind();
         assert_eq!(kind, io::ErrorKind::ResourceBusy);
     }

@@ -87,8 +87,8 @@ impl File {
 
     /// Writes `buffer` atomically: whole blocks of a volume's file, at most
     /// [`MAX_ATOMIC_WRITE_BYTES`](crate::MAX_ATOMIC_WRITE_BYTES) bytes. After a crash the file has all of it or none; after
-    /// completion it is durable. The bytes go to free blocks, of which it needs as many. A concurrent overwrite
-    /// of the range comes before or after.
+    /// completion it is durable. The bytes go to free blocks, so it needs as many free blocks as it writes. A
+    /// concurrent overwrite of the range comes before or after.
     ///
     /// Errors: EINVAL for partial blocks and for more bytes; ENOSPC, with nothing changed; EOPNOTSUPP for an
     /// image or a device.

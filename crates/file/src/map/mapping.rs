@@ -65,7 +65,7 @@ impl FileExtent {
 /// Returns unused extents to their allocator.
 type GiveBack = Box<dyn FnOnce(Vec<FileExtent>) + Send>;
 
-/// Extents allocated for a range of a file that no map names yet, in the order of the file. Dropping it frees
+/// Extents that are allocated for a range of a file, but that no map names yet. In file order. Dropping it frees
 /// them.
 pub struct OutOfPlaceExtents {
     extents: Vec<FileExtent>,
@@ -198,8 +198,9 @@ pub trait ResizableMap: Map {
     /// True when writes are refused even though the device accepts them.
     fn is_read_only(&self) -> bool;
 
-    /// Incremented by each truncation to 0 that does not exclude writers. Writes in flight count as earlier: their
-    /// data is discarded, unless a concurrent write to the same range has begun.
+    /// Incremented by each truncation to 0 that does not exclude writers. Such a truncation discards the data
+    /// of writes in flight. But if another write allocates blocks for the same range after it, the rest of an
+    /// earlier write goes to these blocks, too: the data of either may remain.
     fn generation(&self) -> TruncateGeneration;
 
     /// The generation and the size in bytes, read at one moment.

@@ -35,8 +35,8 @@ pub enum BufferedWait {
 pub enum WriteLocking {
     /// `shared`: no lock, as long as no writer excludes overwriters.
     Shared,
-    /// `exclusive`: each takes a lock of the file while it submits the write, as file systems that do not
-    /// distinguish overwrites from other writes take the inode lock.
+    /// `exclusive`: each writer holds a lock of the file while it submits. File systems that treat an overwrite
+    /// like any other write do the same with the inode lock.
     Exclusive,
 }
 

@@ -34,7 +34,8 @@ const MAX_EPOCHS: u8 = 200;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(u64);
 
-/// The reactors with requests to one device, which wait for each other's requests.
+/// The reactors that use one device. From their epochs a caller sees when all requests issued before a moment have
+/// ended.
 pub struct Domain {
     epoch: CachePadded<AtomicU64>,
     members: Mutex<Vec<Arc<Member>>>,

@@ -104,7 +104,8 @@ pub(super) fn apply(database: &Database, store: &Store, batch: &Batch) -> Result
     }
     transaction.abort()?;
     let has = store.capacity();
-    let context = format!("the catalog's {has} bytes are full: free files, or enlarge the volume");
+    let context =
+        format!("the catalog's {has} bytes are full: remove files, or enlarge the volume");
     Err(RedbError::Ours(Error::new(ErrorKind::NoSpace, context)))
 }
 

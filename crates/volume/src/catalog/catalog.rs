@@ -295,7 +295,8 @@ impl Catalog {
             let runs = superblock.catalog.len();
             *superblock = before;
             let context = format!(
-                "the catalog would have {runs} runs of blocks, the limit is {MAX_CATALOG_RUNS}: free larger runs"
+                "the catalog would have {runs} runs of blocks, the limit is {MAX_CATALOG_RUNS}: remove large \
+                 files, so that longer free runs appear"
             );
             return Err(Error::new(ErrorKind::NoSpace, context));
         }

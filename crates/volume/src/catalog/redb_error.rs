@@ -24,9 +24,9 @@ impl RedbError {
             RedbError::Ours(error) | RedbError::Storage(error) | RedbError::PreviousIo(error) => {
                 error
             }
-            RedbError::AfterCommit => {
-                Error::damaged("the catalog is damaged; the last commit happened")
-            }
+            RedbError::AfterCommit => Error::damaged(
+                "the last commit is complete, but the catalog is damaged; run uringfs check --repair",
+            ),
             RedbError::Panic(what) => {
                 Error::damaged(format!("the catalog is damaged, redb panicked: {what}"))
             }
@@ -38,9 +38,9 @@ impl From<redb::Error> for RedbError {
     fn from(error: redb::Error) -> RedbError {
         use redb::Error as Redb;
         match error {
-            Redb::PreviousIo | Redb::DatabaseClosed => {
-                RedbError::PreviousIo(Error::damaged("another part of the catalog is damaged"))
-            }
+            Redb::PreviousIo | Redb::DatabaseClosed => RedbError::PreviousIo(Error::damaged(
+                "an earlier call could not read the catalog; run uringfs check",
+            )),
             Redb::LockPoisoned(place) => RedbError::Panic(place.to_string()),
             // The store's own errors come back unchanged.
             Redb::Io(error) => RedbError::Storage(match error.downcast::<Error>() {
@@ -51,9 +51,10 @@ impl From<redb::Error> for RedbError {
             Redb::TableDoesNotExist(_) => RedbError::Ours(Error::damaged(
                 "the pages that lead to the catalog's records are lost; restore the volume from a copy",
             )),
-            Redb::ValueTooLarge(bytes) => {
-                RedbError::Ours(Error::new(ErrorKind::Input, format!("a record of {bytes} bytes")))
-            }
+            Redb::ValueTooLarge(bytes) => RedbError::Ours(Error::new(
+                ErrorKind::Input,
+                format!("a record of {bytes} bytes is too large for the catalog"),
+            )),
             other => {
                 RedbError::Storage(Error::damaged("the catalog is damaged").with_source(other))
             }

@@ -249,7 +249,7 @@ impl RedoLog {
         {
             let block = log.run.start + log.next_block;
             let what = format!(
-                "catalog log, block {block}: record {} is damaged, and {last} was written after it",
+                "catalog log, block {block}: record {} is damaged, and record {last} was written after it",
                 log.last_number + 1
             );
             let is_before = |block: u64| (log.next_block..first).contains(&block);

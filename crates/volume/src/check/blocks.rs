@@ -248,9 +248,10 @@ impl Round<'_> {
                 let bytes = lost.saturating_mul(BLOCK);
                 (format!("{bytes} bytes that it had on the device are lost"), "they read as zeros")
             }
-            None => {
-                (format!("its inode counts {} blocks, its extents have {has}", inode.blocks), "set")
-            }
+            None => (
+                format!("its inode counts {} blocks, its extents have {has}", inode.blocks),
+                "corrected",
+            ),
         };
         inode.blocks = has;
         let changes = vec![put(Key::Inode(number), inode.to_record())];
@@ -397,7 +398,7 @@ impl Round<'_> {
                     "{blocks} blocks in use, from block {start} on, count as free in region {region}"
                 );
                 let changes = vec![put(Key::Region(*region), record.clone())];
-                self.findings.fixable(owner, what, "set", changes);
+                self.findings.fixable(owner, what, "corrected", changes);
             }
         }
     }

@@ -30,7 +30,7 @@ impl Volume {
     /// Calls `progress` with the current step and the number of pages, records, names, extents or blocks so far.
     ///
     /// # Errors
-    /// `NotAVolume`, `Unsupported`; EBUSY when another process has it open for writing, or for reading if this call
+    /// `NotAVolume`, `Unsupported`; EBUSY when any process has it open for writing, or for reading if this call
     /// repairs; `Damaged` when no superblock or no header of the catalog can be read (a repair uses the backup
     /// superblock, if that is not older than the catalog); `NoSpace` when a repair lacks space; errors of the device. A
     /// repair fails on an unreadable block of the catalog, unless [`CheckOptions::accept_unreadable`] is set.
@@ -241,7 +241,7 @@ fn unread(verified: &Verification, damaged: &[BadPage]) -> Option<String> {
 fn not_repaired(unread: &str) -> Error {
     let what = format!(
         "{unread}: not repaired, since a later read may succeed; copy the device to a good one and \
-         repair that, or give --accept-unreadable to go on without"
+         repair that, or give --accept-unreadable to repair without those blocks"
     );
     Error::new(ErrorKind::Io(Errno::IO), what)
 }

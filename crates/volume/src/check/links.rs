@@ -61,7 +61,7 @@ impl Round<'_> {
             inode.links = links;
             let changes = vec![put(Key::Inode(number), inode.to_record())];
             let what = format!("it has {} links, and should have {links}", counts.links);
-            self.findings.fixable(FindingTarget::Inode(number), what, "set", changes);
+            self.findings.fixable(FindingTarget::Inode(number), what, "corrected", changes);
         }
         Ok(())
     }

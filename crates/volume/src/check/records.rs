@@ -108,10 +108,12 @@ impl Round<'_> {
         if !number.is_some_and(is_right) {
             let what = match number {
                 Some(u64::MAX) => "the number of the next inode says that none are left".into(),
-                _ => format!("the number of the next inode is not above {last}, the last"),
+                _ => format!(
+                    "the number of the next inode is not above {last}, the highest inode number in use"
+                ),
             };
             let changes = vec![put(Key::State(NEXT_INODE_KEY), right.to_be_bytes().to_vec())];
-            self.findings.fixable(FindingTarget::Volume, what, "set", changes);
+            self.findings.fixable(FindingTarget::Volume, what, "corrected", changes);
         }
         Ok(())
     }

@@ -100,7 +100,7 @@ fn relocate_block(
     batch.set_reserve(Reserve::Use);
     let mut moved_to = None;
     if let Some((inode, extent)) = owner {
-        let to = find_block(superblock, catalog)?;
+        let to = find_block(superblock, catalog, block)?;
         if extent.state == ExtentState::Written {
             let moved = blocks.read(block, BLOCK as usize);
             moved.and_then(|bytes| blocks.write(to, bytes)).and_then(|()| blocks.flush()).map_err(
@@ -152,8 +152,8 @@ fn owner_of(catalog: &Catalog, total: u64, block: u64) -> Result<Option<(u64, Ex
     Ok(None)
 }
 
-/// Finds a free block.
-fn find_block(superblock: &Superblock, catalog: &Catalog) -> Result<u64, Error> {
+/// Finds a free block for the contents of `block`, which the backup superblock needs.
+fn find_block(superblock: &Superblock, catalog: &Catalog, block: u64) -> Result<u64, Error> {
     let (total, zone) = (superblock.total_blocks, SystemZone::new(superblock, catalog.all_runs()));
     for window in windows(total, Bounds::default().blocks) {
         let mut used = UsedBlocks::with_system_zone(window, &zone);
@@ -163,7 +163,9 @@ fn find_block(superblock: &Superblock, catalog: &Catalog) -> Result<u64, Error> 
             return Ok(run.start);
         }
     }
-    let what = "no block is free for the contents of the block that the backup superblock needs: copy a file \
-                out, and remove it with the uringfs that made the volume";
+    let what = format!(
+        "the backup superblock needs block {block}, and no free block is left for its contents: copy a file out, \
+         and remove it with the uringfs that made the volume"
+    );
     Err(Error::new(ErrorKind::NoSpace, what))
 }

@@ -104,7 +104,8 @@ impl VolumeShared {
         match self.group_commit.is_forked() {
             false => Ok(()),
             true => {
-                let what = "the volume belongs to the parent process, which has forked; open it again here";
+                let what = "the volume belongs to the parent process, which has forked; use it only in the parent, \
+                            or open it in a new program after the parent has closed it";
                 Err(Error::refused(Errno::CHILD, what))
             }
         }

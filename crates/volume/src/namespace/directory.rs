@@ -289,7 +289,8 @@ impl Transaction<'_> {
         check_name(name)?;
         let inode = self.inode(directory)?;
         if inode.kind != FileKind::Directory {
-            return Err(Error::refused(Errno::NOTDIR, "parent is not a directory").into());
+            let what = format!("the parent of {} is not a directory", quoted(name));
+            return Err(Error::refused(Errno::NOTDIR, what).into());
         }
         if inode.links == 0 {
             return Err(Error::refused(Errno::NOENT, "the directory has been removed").into());

@@ -81,7 +81,7 @@ impl Volume {
             let (least, there) =
                 ((RESERVED_BLOCKS + 2 * MIN_BLOCKS) * BLOCK, blocks.count() * BLOCK);
             let context = format!(
-                "a volume of {} bytes: at least {least}, and the device has {there}",
+                "cannot make a volume of {} bytes: a volume needs at least {least}, and the device has {there}",
                 total.saturating_mul(BLOCK)
             );
             return Err(Error::new(ErrorKind::Input, context));
@@ -327,8 +327,8 @@ pub(crate) fn open_catalog(
 pub(crate) fn known_blocks(catalog: &Catalog, total: u64) -> Result<u64, Error> {
     match recorded_blocks(catalog)? {
         Some(known) if known > total => Err(Error::damaged(format!(
-            "the superblock says {total} blocks, the catalog {known}: it is from before the volume grew; \
-             uringfs check --repair corrects it"
+            "the superblock says {total} blocks, the catalog {known}: the superblock is from before the \
+             volume grew; uringfs check --repair corrects it"
         ))),
         known => Ok(known.unwrap_or(total)),
     }
@@ -343,8 +343,10 @@ fn free_previous_backup(
     load: impl Fn(u32) -> Result<Option<Vec<u8>>, Error>,
 ) -> Result<(), Error> {
     if system_zone.overlaps(run) {
-        let what = format!("by the volume's size in the catalog block {} is free", run.start);
-        return Err(Error::damaged(format!("{what}, but it holds metadata")));
+        return Err(Error::damaged(format!(
+            "block {} must be free according to the volume size in the catalog, but it holds metadata",
+            run.start
+        )));
     }
     allocator.claim_free(run, &load)?;
     allocator.free(run, &load)
@@ -370,13 +372,15 @@ fn summaries(
     for found in all_of(catalog, Table::Regions)? {
         let index = found.key.as_slice().try_into().map(u32::from_be_bytes);
         let Some(index) = index.ok().filter(|index| region_length(*index, total) > 0) else {
-            warnings.push("a record of free blocks for a region that does not exist".into());
+            warnings
+                .push("there is a record of free blocks for a region that does not exist".into());
             continue;
         };
         let summary = found.value.and_then(|record| Ok(parse_region(&record)?.0));
         let possible = |summary: &RegionSummary| summary.is_possible(region_length(index, total));
         let summary = summary.ok().filter(possible).unwrap_or_else(|| {
-            let what = "its record of free blocks is damaged; none of its blocks is allocated";
+            let what = "its record of free blocks is damaged; its blocks are not used for new data \
+                        until uringfs check --repair";
             warnings.push(format!("region {index}: {what}"));
             RegionSummary::default()
         });

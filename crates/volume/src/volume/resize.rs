@@ -22,7 +22,7 @@ impl Volume {
 
     pub(crate) async fn resize_in_mode(&self, mode: WaitMode, bytes: u64) -> Result<(), Error> {
         let refused = |why: String| {
-            Err(Error::new(ErrorKind::Input, format!("a volume of {bytes} bytes: {why}")))
+            Err(Error::new(ErrorKind::Input, format!("cannot resize to {bytes} bytes: {why}")))
         };
         if self.shared.access == Access::ReadOnly {
             return Err(Error::refused(Errno::ROFS, "the volume is open for reading only"));
@@ -31,13 +31,13 @@ impl Volume {
             return refused("give a multiple of 4096, at most 64 TiB".into());
         }
         if bytes / BLOCK > self.shared.blocks.count() {
-            return refused(format!("the device has {}", self.device().geometry().size));
+            return refused(format!("the device has only {}", self.device().geometry().size));
         }
         {
             let mut state = self.shared.state.lock();
             let has = state.grow_target.unwrap_or(state.superblock.total_blocks);
             if bytes / BLOCK < has {
-                return refused(format!("it has {} and cannot shrink", has * BLOCK));
+                return refused(format!("the volume has {} and cannot shrink", has * BLOCK));
             }
             if bytes / BLOCK == state.superblock.total_blocks {
                 return Ok(());

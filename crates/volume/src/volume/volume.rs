@@ -34,7 +34,8 @@ use crate::superblock::SLOTS;
 ///
 /// Names and attributes come from memory, or from the device where memory has evicted them: then the calling
 /// thread blocks. Tasks use [`Self::in_tasks`]. Changes are durable after [`Volume::sync`], after [`File::sync`] of
-/// the file, or when the last clone is dropped; bytes that are in a page cache then follow a moment later.
+/// the file, or when the last clone is dropped. Bytes that are still in a page cache at that drop become durable a
+/// moment later.
 ///
 /// In the child of a fork the volume stays the parent's: names, writes and syncs return ECHILD, and a drop changes
 /// nothing. Reads in the child of a file that was open before may be stale.
@@ -116,8 +117,8 @@ impl Volume {
         self.shared.publisher.recent(&*self.shared)
     }
 
-    /// Explains why a write got ENOSPC: how much is free except for pending work, and what holds it, or that the
-    /// device is full.
+    /// Explains why a write got ENOSPC: the volume or the device is full, how many bytes become free with a commit,
+    /// and which reactors' requests hold more.
     pub fn shortage(&self) -> Error {
         if self.is_device_full() {
             return Error::new(ErrorKind::NoSpace, DEVICE_FULL);
@@ -131,10 +132,11 @@ impl Volume {
         }
         if let Some((epoch, _)) = state.retired.last() {
             let holders = quiescence(self.shared.device.index()).holders(*epoch).join(", ");
-            text += &format!(
-                "; {} bytes more when {holders} has finished its requests in flight",
-                retired * BLOCK
-            );
+            let when = match holders.is_empty() {
+                true => "with the next allocation".into(),
+                false => format!("when the requests in flight of {holders} have ended"),
+            };
+            text += &format!("; {} bytes more {when}", retired * BLOCK);
         }
         Error::new(ErrorKind::NoSpace, text)
     }
@@ -173,8 +175,8 @@ impl Volume {
 
     /// Opens a file. Follows a symbolic link at the end of the path. Reads and writes go through the page cache, and
     /// unsynced writes are lost with the process, unless it is opened [`direct`](OpenOptions::direct).
-    /// [`File::direct`] and [`File::buffered`] return a handle to the same file of the other kind, for single requests
-    /// too.
+    /// [`File::direct`] and [`File::buffered`] return a handle of the other kind to the same file. You may use it for
+    /// a single request.
     ///
     /// # Errors
     /// ENOENT, EEXIST, EISDIR and other errors of paths; errors of the catalog.
@@ -287,8 +289,9 @@ impl Volume {
         run_blocking(self.shared.run_transaction(WaitMode::Blocking, entries(path.as_ref(), after)))
     }
 
-    /// Makes all changes and writes durable, including those in page caches. A write-back that a reactor of the calling
-    /// thread has in flight must end without this thread: in that case sync the file, or use [`Self::in_tasks`].
+    /// Makes all changes and writes durable, including those in page caches. Blocks the thread, so its own reactors do
+    /// not run: if one of them has a write-back in flight, this does not return. Then sync the file, or use
+    /// [`Self::in_tasks`].
     ///
     /// # Errors
     /// ENOSPC when the catalog is full: remove something, then sync again. EIO when the device or the catalog failed,

@@ -70,9 +70,9 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Self::xattr`]; EEXIST and ENODATA as `how` says; E2BIG for a value of more than 65536 bytes; ENOSPC when
-    /// all names of the file would have more than 65536 bytes; EINVAL for a malformed access control list; EPERM for
-    /// `user.` on anything but files and directories, EACCES for a default list on anything but a directory, EOPNOTSUPP
-    /// for a list on a symbolic link.
+    /// the file's attribute names would together exceed 65536 bytes; EINVAL for a malformed access control list; EPERM
+    /// for `user.` on anything but files and directories, EACCES for a default list on anything but a directory,
+    /// EOPNOTSUPP for a list on a symbolic link.
     pub fn set_xattr(
         &self,
         path: impl AsRef<[u8]>,

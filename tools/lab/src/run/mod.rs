@@ -222,7 +222,8 @@ impl Run<'_> {
         let mut options = self.set.jobs.iter().map(|job| &job.options);
         if !capabilities.buffered && options.any(|options| !options.direct && !has_cache(options)) {
             notes.push(format!(
-                "direct=0 had no effect: engine {name} has a page cache only with --set buffered.cache_bytes=N"
+                "direct=0 had no effect: engine {name} has no page cache for this job; give \
+                 --set buffered.cache_bytes=N, or the key in the job"
             ));
         }
         if self.set.jobs.iter().any(|job| job.options.depth > 1) && capabilities.synchronous {

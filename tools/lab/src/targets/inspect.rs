@@ -94,7 +94,7 @@ fn inspect_missing(target: &Target, path: &Path) -> Result<TargetInfo, Error> {
         Ok(found) if found.is_dir() => Ok(TargetInfo::Missing),
         Ok(_) => Err(Error::input(format!("{target}: {} is not a directory", folder.display()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::input(format!(
-            "{target}: the directory {} does not exist",
+            "{target}: the directory {} does not exist; create it first",
             folder.display()
         ))),
         Err(error) => Err(Error::input(target.to_string()).because(error)),

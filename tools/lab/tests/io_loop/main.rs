@@ -102,7 +102,7 @@ fn loops_repeat_all_blocks_from_the_beginning() {
 }
 
 #[test]
-fn a_delayed_direction_does_not_start_one_without_a_share() {
+fn while_one_direction_waits_a_direction_with_share_0_stays_unused() {
     for (share, only) in [(100, IoOp::Read), (0, IoOp::Write)] {
         let keys = format!("rw=randrw\nrwmixread={share}\nrate_iops=2000\n");
         let (_, engine) = run_job(&keys, RecordingEngine::new(whole));

@@ -56,7 +56,7 @@ fn reads_and_writes_of_different_sizes_destroy_no_header() {
 }
 
 #[test]
-fn short_transfers_verify_when_put_together() {
+fn blocks_from_several_short_transfers_verify() {
     for verify in ["verify=crc32c\n", "verify_pattern=\"some pattern \"\n"] {
         let keys = format!("rw=randwrite\niodepth=8\n{verify}");
         let (result, _) = run_job(&keys, RecordingEngine::new(rough));

@@ -29,7 +29,7 @@ fn an_older_superblock_slot_is_rewritten_by_check_and_open() {
     for (slot, old) in SLOTS.into_iter().zip(old) {
         let put_back = || blocks.write(slot, Buffer::copy_of(&old)).unwrap();
         put_back();
-        let line = format!("superblock in block {slot}: older than the other");
+        let line = format!("superblock in block {slot}: older than the newest");
         fixture.assert_repairs(&line);
         put_back();
         assert_eq!(fixture.open().flaws(), Vec::<String>::new());

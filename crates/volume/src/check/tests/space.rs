@@ -33,7 +33,8 @@ fn files_that_lost_blocks_are_named() {
     });
     let lines = fixture.assert_repairs(&format!("(inode {one}): 12288 bytes that it had"));
     assert!(lines.contains(&format!("(inode {five}): 12288 bytes that it had")), "{lines}");
-    let expected = format!("(inode {two}): its inode counts 1 blocks, its extents have 5; set");
+    let expected =
+        format!("(inode {two}): its inode counts 1 blocks, its extents have 5; corrected");
     assert!(lines.contains(&expected), "{lines}");
     assert_eq!(fixture.open().inode("/a/two", Follow::No).unwrap().1.blocks, 5);
 }

@@ -59,7 +59,7 @@ fn a_failed_write_fails_the_run_on_every_engine() {
 
 /// One line per job: its threads usually fail for the same reason.
 #[test]
-fn threads_of_a_job_that_fail_are_one_line() {
+fn failed_threads_of_a_job_are_reported_in_one_line() {
     let folder = folder();
     std::fs::write(folder.path().join("there"), vec![1; 1 << 20]).unwrap();
     let keys = "--filename=there --overwrite --output-format=json --engine=psync --numjobs=3";
@@ -71,7 +71,7 @@ fn threads_of_a_job_that_fail_are_one_line() {
 
 /// A job that fails does not fail the next one.
 #[test]
-fn the_jobs_after_one_that_fails_run() {
+fn later_jobs_run_after_a_failed_one() {
     let folder = folder();
     std::fs::write(folder.path().join("there"), vec![1; 1 << 20]).unwrap();
     let keys = "--filename=there --overwrite --output-format=json --engine=psync";

@@ -132,7 +132,7 @@ fn recursive_commands_visit_a_directory_of_two_names_once() {
 }
 
 #[test]
-fn check_repairs_what_rm_leaves_of_two_names() {
+fn check_repairs_what_rm_leaves_of_a_directory_with_two_names() {
     let folder = doubled(DIRECTORY);
     let folder = folder.path();
     let arguments = ["rm", "-r", "v:/d"];
@@ -156,7 +156,7 @@ fn check_repairs_a_directory_of_two_names() {
 }
 
 #[test]
-fn a_second_name_of_kind_file_is_not_visited_either() {
+fn a_second_name_that_claims_to_be_a_file_is_not_visited() {
     let folder = doubled(FILE);
     let folder = folder.path();
     for arguments in [&["du", "v:/"][..], &["get", "v:/d", "."]] {

@@ -75,7 +75,11 @@ fn a_failed_mkfs_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     refused(folder, ["mkfs", "v"], "v does not exist; give --size");
-    refused(folder, ["mkfs", "v", "--size", "1M"], "v: a volume of 1048576 bytes: at least");
+    refused(
+        folder,
+        ["mkfs", "v", "--size", "1M"],
+        "v: cannot make a volume of 1048576 bytes: a volume needs at least",
+    );
     refused(folder, ["mkfs", "v", "--size", "16M", "--label", &"x".repeat(65)], "label");
     // The error is found before the file is filled, for which there is no space.
     refused(folder, ["mkfs", "v", "--size", "4T", "--label", &"x".repeat(65)], "label");
