@@ -84,8 +84,8 @@ enum Command {
     Rm(volume::rm::Arguments),
     /// Move or rename a file in a volume.
     ///
-    /// Existing names: a directory replaces an empty directory; nothing else replaces a directory, and a directory
-    /// replaces nothing else. A file or a symbolic link (the link itself, not its target) is replaced. A device, FIFO
+    /// Existing names: a directory replaces an empty directory. Otherwise a directory is never replaced, and never
+    /// replaces anything. A file or a symbolic link (the link itself, not its target) is replaced. A device, FIFO
     /// or socket is replaced only by one of the same type, or with -f. With -n, nothing is moved if the new name
     /// exists.
     Mv(volume::mv::Arguments),

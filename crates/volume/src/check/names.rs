@@ -168,7 +168,7 @@ impl Round<'_> {
             self.findings.fixable(
                 target,
                 "its inode is of another kind than its entry says",
-                "set",
+                "corrected",
                 changes,
             );
         }
@@ -240,7 +240,7 @@ impl Round<'_> {
                 inode.parent = InodeNumber(name.directory);
                 let changes = vec![put(Key::Inode(name.inode), inode.to_record())];
                 let what = "the directory's inode has another parent";
-                self.findings.fixable(target, what, "set", changes);
+                self.findings.fixable(target, what, "corrected", changes);
             } else {
                 let changes = vec![delete(Key::Name(name.directory, &name.name))];
                 let what = "the directory has a second name";
