@@ -1,4 +1,4 @@
-//! Counters, by reason. Each reactor writes its own cache line; a reader sums them.
+//! Counters, by reason. Each reactor writes cache lines of its own; a reader sums them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

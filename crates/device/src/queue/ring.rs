@@ -1,6 +1,6 @@
 //! Requests over io_uring: a [`Request`] as a [`Transfer`], and a queue with its
 //! own ring for one device. A reactor instead carries the requests of all its
-//! devices over its one ring.
+//! devices over its shared rings.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! State that threads share: quiescence, and a lock that is biased towards writers.
+//! State that threads share: quiescence, and a lock that is biased towards overwrites.
 
 // The modules, top down: each imports only from those below it.
 

@@ -7,10 +7,10 @@
 //! contains. Records up to that number are old, and the next record goes to the beginning again.
 //!
 //! # After a crash
-//! A record exists if one of its copies does. Both copies are durable before the commit is
+//! A record is present if one of its copies is good. Both copies are durable before the commit is
 //! acknowledged, so one flipped bit, or one torn or lost sector, never loses a record. The first
-//! number without a copy ends the log. That record was never acknowledged, unless a later one
-//! exists: then it is damaged, and does not count as the end.
+//! number without a good copy ends the log: that record was never acknowledged. But if a later
+//! record is good, the missing one is damaged.
 //!
 //! The last record found may be in the device's cache only: its writer was killed before the flush,
 //! or the flush failed. Before anything depends on it, it must be written again

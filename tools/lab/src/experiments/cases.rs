@@ -1,5 +1,5 @@
 //! The experiments: switches and cases. Each compares the off and on sides of one mechanism in engine
-//! `uringfs`, with the bare ring as control.
+//! `uringfs`, with the bare ring as control (for `buffered-read`, direct reads).
 
 use super::case::{Case, Experiment, Side, Sides, TargetChoice};
 use crate::Error;

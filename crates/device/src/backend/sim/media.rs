@@ -4,7 +4,7 @@
 //! cache; or in flight. [`Event`]s change these states. A crash keeps all stable
 //! writes and any subset of the others, each possibly torn at 512 bytes. A later
 //! write to a sector may be lost while an earlier one is kept, so the subsets
-//! include every order of writes within an epoch.
+//! include every order of writes between two flushes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
