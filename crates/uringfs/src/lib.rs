@@ -115,5 +115,5 @@ impl Options {
 
 /// Compiles the code of the README with the documentation tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;

@@ -2,7 +2,6 @@
 
 mod crash;
 mod damage;
-#[path = "../../../../device/tests/harness/random.rs"]
 mod random;
 mod log;
 mod model;

@@ -1,0 +1,1 @@
+../../../../device/tests/harness/random.rs
