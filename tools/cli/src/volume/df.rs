@@ -1,11 +1,11 @@
 //! `uringfs df`: the size of a volume and its free space.
 
-use super::format;
 use super::open_volume::open;
 use super::size_change::BLOCK;
+use super::size_options::SizeOptions;
 use crate::output::print;
 use serde_json::{Value, json};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use uringfs::{Access, Volume};
 use uringfs_lab::Error;
 
@@ -15,7 +15,10 @@ pub struct Arguments {
     /// A file or a block device with a volume
     target: OsString,
 
-    /// Print JSON
+    #[command(flatten)]
+    sizes: SizeOptions,
+
+    /// Print JSON, with sizes in bytes
     #[arg(long)]
     json: bool,
 }
@@ -26,16 +29,40 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let space = SpaceUsage::new(&volume);
     let text = match arguments.json {
         true => format!("{:#}\n", space.json()),
-        false => format!(
-            "{}: {} of {} used, {} free\n",
-            arguments.target.display(),
-            format::size(space.size - space.free),
-            format::size(space.size),
-            format::size(space.free),
-        ),
+        false => table(&arguments.target, &space, arguments.sizes),
     };
     print(&text)?;
     Ok(0)
+}
+
+/// The columns of `df` of coreutils, except for the mount point: a volume has none.
+fn table(target: &OsStr, space: &SpaceUsage, sizes: SizeOptions) -> String {
+    let (size, available) = match sizes.human_readable {
+        true => ("Size", "Avail"),
+        false => ("1K-blocks", "Available"),
+    };
+    let text = |bytes| sizes.text(bytes, 1024);
+    let used = space.size - space.free;
+    let percent = (u128::from(used) * 100).div_ceil(u128::from(space.size));
+    let rows = [
+        ["Filesystem", size, "Used", available, "Use%"].map(str::to_owned),
+        [
+            target.display().to_string(),
+            text(space.size),
+            text(used),
+            text(space.free),
+            format!("{percent}%"),
+        ],
+    ];
+    let mut widths = [14, 5, 5, 5, 4];
+    for (at, width) in widths.iter_mut().enumerate() {
+        *width = rows.iter().map(|row| row[at].chars().count()).fold(*width, usize::max);
+    }
+    let [name, size, used, free, share] = widths;
+    let line = |[a, b, c, d, e]: &[String; 5]| {
+        format!("{a:<name$} {b:>size$} {c:>used$} {d:>free$} {e:>share$}\n")
+    };
+    rows.iter().map(line).collect()
 }
 
 /// The size of a volume and its free space, in bytes.

@@ -3,6 +3,7 @@
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::open_volume::open;
+use super::size_options::SizeOptions;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, with_path};
 use super::{format, glob};
@@ -19,12 +20,15 @@ pub struct Arguments {
     #[arg(short, long)]
     summarize: bool,
 
+    #[command(flatten)]
+    sizes: SizeOptions,
+
     /// TARGET:/path, with wildcards; directories are counted recursively
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
 }
 
-/// Prints one line per directory, in units of 1024 bytes, as `du` of coreutils. Returns the exit code.
+/// Prints one line per directory, without -h in units of 1024 bytes, as `du` of coreutils. Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::Read)?;
@@ -46,7 +50,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
                 Some(inner) => match errors.record(counter.measure(&inner)) {
                     Some(Usage::Directory) => stack.push(Directory::new(&volume, inner)),
                     Some(Usage::Bytes(found)) if stack.is_empty() => {
-                        print_bytes(&line(found, &path))?;
+                        print_bytes(&line(found, &path, arguments.sizes))?;
                         break;
                     }
                     Some(Usage::Bytes(found)) => bytes = found,
@@ -62,7 +66,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
                     let Directory { path, bytes, .. } =
                         stack.pop().expect("the stack is not empty");
                     if !arguments.summarize || stack.is_empty() {
-                        print_bytes(&line(bytes, &path))?;
+                        print_bytes(&line(bytes, &path, arguments.sizes))?;
                     }
                     match stack.last_mut() {
                         Some(last) => last.bytes += bytes,
@@ -117,8 +121,8 @@ impl UsageCounter<'_> {
     }
 }
 
-fn line(bytes: u64, path: &VolumePath) -> Vec<u8> {
-    let mut line = format!("{}\t", bytes.div_ceil(1024)).into_bytes();
+fn line(bytes: u64, path: &VolumePath, sizes: SizeOptions) -> Vec<u8> {
+    let mut line = format!("{}\t", sizes.text(bytes, 1024)).into_bytes();
     line.extend(format::printable(&path.bytes));
     line.push(b'\n');
     line

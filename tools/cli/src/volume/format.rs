@@ -86,6 +86,30 @@ pub fn size(bytes: u64) -> String {
     format!("{scaled:.1} TiB")
 }
 
+/// A size as `ls -lh` of coreutils prints it, rounded up: `1.5K`, `10M`.
+pub fn human_readable(bytes: u64) -> String {
+    if bytes < 1024 {
+        return bytes.to_string();
+    }
+    let mut unit = 1024;
+    for letter in ["K", "M", "G", "T", "P"] {
+        // Rounded up to 1024, a size has the next unit.
+        if bytes.div_ceil(unit) < 1024 {
+            return with_letter(bytes, unit, letter);
+        }
+        unit *= 1024;
+    }
+    with_letter(bytes, unit, "E")
+}
+
+fn with_letter(bytes: u64, unit: u64, letter: &str) -> String {
+    let tenths = (u128::from(bytes) * 10).div_ceil(u128::from(unit));
+    match tenths {
+        0..100 => format!("{}.{}{letter}", tenths / 10, tenths % 10),
+        _ => format!("{}{letter}", bytes.div_ceil(unit)),
+    }
+}
+
 /// The UUID in the form 8-4-4-4-12.
 pub fn uuid(bytes: [u8; 16]) -> String {
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -128,5 +152,24 @@ mod tests {
         assert_eq!(size(1023), "1023 bytes");
         assert_eq!(size(3 << 29), "1.5 GiB");
         assert_eq!(size(5 << 40), "5.0 TiB");
+    }
+
+    #[test]
+    fn human_readable_sizes_are_rounded_up() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10 * 1024 - 1, "10K"),
+            (10 * 1024 + 1, "11K"),
+            (1023 * 1024, "1023K"),
+            (1023 * 1024 + 1, "1.0M"),
+            (3 << 29, "1.5G"),
+            (5 << 40, "5.0T"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(human_readable(bytes), text, "{bytes}");
+        }
     }
 }

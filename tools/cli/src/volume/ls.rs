@@ -3,6 +3,7 @@
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::open_volume::{is_directory, open};
+use super::size_options::SizeOptions;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, with_path};
 use super::{format, glob};
@@ -21,6 +22,9 @@ pub struct Arguments {
     /// Long format: mode, links, user, group, size and modification time (UTC)
     #[arg(short)]
     long: bool,
+
+    #[command(flatten)]
+    sizes: SizeOptions,
 
     /// List directories recursively
     #[arg(short = 'R')]
@@ -45,7 +49,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let (directories, files): (Vec<VolumePath>, Vec<VolumePath>) =
         found.into_iter().partition(is_listed);
     for path in &files {
-        if let Some(line) = errors.record(line(&volume, path, &path.bytes, arguments.long)) {
+        if let Some(line) = errors.record(line(&volume, path, &path.bytes, &arguments)) {
             print_bytes(&line)?;
         }
     }
@@ -65,7 +69,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             let first = left.len();
             let entries = Entries::new(&volume, &directory.bytes);
             for (path, entry) in entries.with_paths(&directory, &errors) {
-                let line = line(&volume, &path, &entry.name, arguments.long);
+                let line = line(&volume, &path, &entry.name, &arguments);
                 text.extend(errors.record(line).unwrap_or_default());
                 if arguments.recursive
                     && entry.kind == FileKind::Directory
@@ -82,19 +86,26 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 /// One line of output: a name, in the long format with its attributes.
-fn line(volume: &Volume, path: &VolumePath, name: &[u8], long: bool) -> Result<Vec<u8>, Error> {
+fn line(
+    volume: &Volume,
+    path: &VolumePath,
+    name: &[u8],
+    arguments: &Arguments,
+) -> Result<Vec<u8>, Error> {
+    let Arguments { long, sizes, .. } = *arguments;
     let mut line = Vec::new();
     if long || name == path.bytes {
         let found = volume.inode(&path.bytes, Follow::No);
         let (_, inode) = found.map_err(|error| with_path(path, error))?;
         if long {
+            let size_width = if sizes.human_readable { 5 } else { 12 };
             line = format!(
-                "{} {:>3} {:>5} {:>5} {:>12} {} ",
+                "{} {:>3} {:>5} {:>5} {:>size_width$} {} ",
                 format::mode(&inode),
                 inode.links,
                 inode.user,
                 inode.group,
-                inode.size,
+                sizes.text(inode.size, 1),
                 format::time(inode.modified),
             )
             .into_bytes();

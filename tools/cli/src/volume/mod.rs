@@ -30,6 +30,7 @@ mod put_staging;
 pub mod resize;
 pub mod rm;
 mod size_change;
+mod size_options;
 mod source_file;
 pub mod stat;
 pub mod tree;

@@ -1,6 +1,7 @@
-//! All commands take sizes as coreutils does; `--json` prints them in bytes.
+//! All commands take and print sizes as coreutils does; `--json` prints them in bytes.
 
 use super::{refused, run, run_ok, volume, write};
+use crate::process::tool;
 use serde_json::Value;
 use std::path::Path;
 
@@ -49,7 +50,7 @@ fn truncate_takes_the_sizes_of_coreutils() {
         ["10KiB", "10kB", "10KB", "10K", "+1K", "-1kB", "<8K", ">9K", "/1kB", "%4K", "-1M", "1m"]
     {
         run_ok(folder, ["truncate", "-s", text, "v:/f"]);
-        crate::process::tool("truncate", &["-s", text, system.to_str().unwrap()]);
+        tool("truncate", &["-s", text, system.to_str().unwrap()]);
         assert_eq!(size(), std::fs::metadata(&system).unwrap().len(), "{text}");
     }
 }
@@ -89,4 +90,90 @@ fn memory_targets_take_the_same_sizes() {
         let report = json(folder, &[&keys[..], &["--output-format=json"]].concat());
         assert_eq!(report["jobs"][0]["read"]["io_bytes"], bytes, "{text}");
     }
+}
+
+/// The output of a tool of the system, in the C locale and without block sizes from the environment.
+fn system(arguments: &[&str]) -> String {
+    tool("env", &[&["-i", "LC_ALL=C", "PATH=/usr/bin:/bin:/usr/sbin:/sbin"], arguments].concat())
+}
+
+#[test]
+fn ls_and_du_print_sizes_as_coreutils() {
+    let folder = volume();
+    let folder = folder.path();
+    std::fs::create_dir(folder.join("t")).unwrap();
+    for size in
+        [0, 1, 1023, 1024, 1025, 1536, 10_239, 10_240, 10_241, 102_300, 1_047_553, 1_572_864]
+    {
+        write(folder, &format!("t/{size}"), vec![1; size]);
+    }
+    run_ok(folder, ["put", "t", "v:/"]);
+    let tree = folder.join("t").display().to_string();
+    let sizes = |listing: &str| -> Vec<(String, String)> {
+        let lines = listing.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let files = lines.filter(|words| words.len() > 7);
+        files.map(|words| (words[4].to_owned(), words[words.len() - 1].to_owned())).collect()
+    };
+    for options in ["-l", "-lh"] {
+        let ours = run_ok(folder, ["ls", options, "v:/t"]);
+        assert_eq!(sizes(&ours).len(), 12);
+        assert_eq!(sizes(&ours), sizes(&system(&["ls", options, &tree])));
+    }
+    assert_eq!(
+        run_ok(folder, ["ls", "-l", "--human-readable", "v:/t"]),
+        run_ok(folder, ["ls", "-lh", "v:/t"])
+    );
+    // The bytes of these files fill whole blocks, whatever the blocks of the file system below are.
+    for size in [0, 4096, 8192, 40_960, 1_572_864] {
+        write(folder, "whole", vec![1; size]);
+        run_ok(folder, ["put", "whole", "v:/"]);
+        let file = folder.join("whole").display().to_string();
+        for options in [&["-s"][..], &["-h"], &["-sh"], &["-hs"]] {
+            let ours = run_ok(folder, [&["du"], options, &["v:/whole"]].concat());
+            let theirs = system(&[&["du", "--apparent-size"], options, &[&file]].concat());
+            assert_eq!(ours.split('\t').next(), theirs.split('\t').next(), "{options:?}");
+        }
+    }
+}
+
+#[test]
+fn df_prints_the_columns_of_coreutils() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", vec![1; 3 << 20]);
+    run_ok(folder, ["put", "a", "v:/"]);
+    let space = json(folder, &["df", "v", "--json"]);
+    let kilobytes = |name: &str| (space[name].as_u64().unwrap() / 1024).to_string();
+    let words = |text: &str| -> Vec<Vec<String>> {
+        let line = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+        text.lines().map(line).collect()
+    };
+    for options in [&["-k"][..], &["-h"]] {
+        let theirs = words(&system(&[&["df"], options, &["."]].concat()));
+        let options = if options == ["-k"] { &[][..] } else { options };
+        let ours = words(&run_ok(folder, [&["df", "v"], options].concat()));
+        assert_eq!(ours[0], theirs[0][..5]);
+        assert_eq!((ours.len(), ours[1].len()), (2, 5), "{ours:?}");
+        assert_eq!(ours[1][0], "v");
+        if options.is_empty() {
+            assert_eq!(ours[1][1..4], ["size", "used", "free"].map(kilobytes));
+        } else {
+            assert_eq!(ours[1][1], "32M");
+            assert!(ours[1][2].ends_with(['K', 'M']), "{ours:?}");
+        }
+        let used = space["used"].as_u64().unwrap() * 100;
+        let percent = used.div_ceil(space["size"].as_u64().unwrap());
+        assert_eq!(ours[1][4], format!("{percent}%"));
+    }
+}
+
+#[test]
+fn the_help_of_commands_with_human_readable_sizes_is_under_its_long_name() {
+    let folder = tempfile::tempdir().unwrap();
+    for command in ["ls", "du", "df"] {
+        let help = run_ok(folder.path(), [command, "--help"]);
+        assert!(help.contains("-h, --human-readable") && help.contains("--help"), "{help}");
+        assert!(!help.contains("-h, --help"), "{help}");
+    }
+    assert!(run_ok(folder.path(), ["stat", "-h"]).contains("-h, --help"));
 }
