@@ -44,7 +44,8 @@ const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// A thread may have several reactors. Only one is turned at a time: while [`Reactor::block_on`] or [`Reactor::reap`]
 /// of one waits, operations of the others make no progress and keep their locks. A wait for a lock that
-/// an operation of another reactor of the same thread holds never ends, unless it has a timeout. Drop is an exception: it also turns the others,
+/// an operation of another reactor of the same thread holds never ends, unless it has a timeout. Drop is an exception:
+/// it also turns the others,
 /// as often as needed. A drop inside a task, message or waker of another reactor cannot turn that reactor. One second
 /// after such a drop began, the dropped reactor cancels its own operations, once none of its own requests is in flight.
 /// Those that wait for a lock end with ECANCELED.
@@ -55,9 +56,9 @@ pub struct Reactor {
 static NEXT_NUMBER: AtomicU16 = AtomicU16::new(0);
 
 impl Reactor {
-    /// Makes a reactor for this thread. An asynchronous operation uses the reactor that runs the code which starts it, by
-    /// [`Self::block_on`], [`Self::turn`], [`Self::reap`] or [`Self::spawn`]; without one, the first reactor of its
-    /// thread.
+    /// Makes a reactor for this thread. An asynchronous operation belongs to the reactor whose [`Self::block_on`],
+    /// [`Self::turn`], [`Self::reap`] or [`Self::spawn`] runs the code that starts it; outside of these, to the first
+    /// reactor of the thread.
     ///
     /// # Errors
     /// Unsupported, with the reason, when the machine does not have the tier that `ring.require` demands. EMFILE or

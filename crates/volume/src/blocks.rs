@@ -1,5 +1,5 @@
-//! Synchronous reads and writes of whole blocks of the device, for the volume's own metadata. File
-//! data goes through the reactor instead.
+//! Synchronous reads and writes of whole blocks of the device, for the volume's own metadata, and
+//! for file data in checks and upgrades. Other file data goes through the reactor.
 
 use std::fmt;
 

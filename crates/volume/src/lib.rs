@@ -1,5 +1,6 @@
 //! [`Volume`]: files under names, in the uringfs format, on a device or in one ordinary file. This crate has
-//! the names, inodes, extents and free space, and the catalog that stores them. It moves no file data.
+//! the names, inodes, extents and free space, and the catalog that stores them. It moves no file data, except a
+//! block in an upgrade.
 
 // The modules, top down. Each imports only from modules below it.
 

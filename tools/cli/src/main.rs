@@ -108,7 +108,8 @@ enum Command {
 enum Bench {
     /// Run fio job files, or fio keys given as --KEY=VALUE.
     ///
-    /// Keys on the command line are applied first; the same key in a job file overrides them. The key filename
+    /// Keys before the first --name are defaults for all jobs; a job overrides them. Keys after --name=JOB belong to
+    /// that job. The key filename
     /// names the target: a file, a block device, TARGET:/path for a file in a volume, memory:SIZE, null:SIZE or
     /// sim:SIZE,OPTION=VALUE... The key volume=TARGET puts all files of a job into the volume on TARGET. Without
     /// filename, a file of the job's size is created in the working directory, or in the volume.

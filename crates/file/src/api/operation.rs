@@ -22,8 +22,9 @@ use crate::state::lock::FileState;
 
 /// An operation of a file that has not started: await it, or pass it to [`Tokens::start`](crate::Tokens::start). `R` is its output.
 ///
-/// If the reactor ends before the operation, or its own code panics, the result is EIO with an empty buffer. In
-/// the child of a fork, an operation that the parent started ends in the same way, with ECHILD.
+/// If the reactor has to give the operation up (the kernel takes no requests at all), or the operation's own code
+/// panics, the result is EIO with an empty buffer. In the child of a fork, an operation that the parent started ends
+/// in the same way, with ECHILD.
 #[must_use = "nothing happens until it is awaited or started"]
 pub struct FileOp<R> {
     /// `None` once it has started, or was answered from the cache.

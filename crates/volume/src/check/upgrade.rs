@@ -2,7 +2,8 @@
 //! version. Existing records stay, since both versions are read.
 //!
 //! The contents of the backup's block move first. Then one write of the superblock changes the version, so that after a
-//! power cut the volume has either version and is consistent. The contents of the first 4 MiB stay there.
+//! power cut the volume has either version and is consistent. A new
+//! volume has neither files nor catalog in its first 4 MiB; an upgraded one keeps what is there.
 
 use std::collections::BTreeSet;
 

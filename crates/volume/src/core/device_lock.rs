@@ -2,8 +2,8 @@
 //! other volumes of this process, because clones of a [`Device`] share a descriptor and so its `flock`.
 //!
 //! The devices and files below a device are locked too, for example the file of a loop device, so that a volume is
-//! not opened under both names. Below a device that is only a part, for example a partition, the lock is shared: it
-//! excludes only openers of the whole.
+//! not opened under both names. If the volume's device is only a part of the device below it, as a
+//! partition is of its disk, the lock on the lower one is shared: it excludes only openers of the whole.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;

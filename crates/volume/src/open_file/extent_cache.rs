@@ -1,7 +1,7 @@
 //! [`ExtentCache`]: extents that were looked up before, for random reads of a file with many extents. Like a
 //! processor's TLB it is a table indexed by offset, in front of the map of all extents.
 //!
-//! A hit touches one cache line, a search of the map about ten. Readers that hit write nothing. An occupied
+//! A hit touches one cache line of its own besides the one that all entries share, a search of the map about ten. Readers that hit write nothing. An occupied
 //! entry is not replaced, so readers that miss seldom write either.
 
 use std::sync::OnceLock;

@@ -1,5 +1,5 @@
 //! [`CatalogThread`]: a thread that reads the catalog, and so waits for the device, for callers that must
-//! not block. Each caller waits for one reply, so the queue never exceeds the number of tasks.
+//! not block. Each caller waits for one reply. The job of a caller that was dropped stays queued.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -14,7 +14,8 @@ use crate::volume::xattr::{self, SetXattr};
 
 /// A [`Volume`] whose calls are futures, on a reactor or any other executor. They do not block their thread: a
 /// thread of the volume reads from the device, and the commit thread wakes tasks that wait for a commit. A dropped
-/// future has done all of its work or none.
+/// future has done all of its work or none. Two exceptions: a dropped resize may still happen, with a later commit,
+/// and a dropped sync may have written back some files.
 ///
 /// Each call does what the call of [`Volume`] with its name does, with the same errors.
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use crate::volume::volume::Volume;
 
 impl Volume {
     /// Enlarges the volume to `bytes` while files are read and written. The new size is durable when this returns;
-    /// after an earlier power cut the volume has either size.
+    /// after a power cut before that the volume has either size.
     ///
     /// # Errors
     /// `Input` if `bytes` is less than the current size, more than the device or 64 TiB, or no multiple of 4096;

@@ -34,8 +34,8 @@ use crate::superblock::SLOTS;
 ///
 /// Names and attributes come from memory, or from the device where memory has evicted them: then the calling
 /// thread blocks. Tasks use [`Self::in_tasks`]. Changes are durable after [`Volume::sync`], after [`File::sync`] of
-/// the file, or when the last clone is dropped. Bytes that are still in a page cache at that drop become durable a
-/// moment later.
+/// the file, or when the last clone and the last open file are dropped. Bytes that are still in a page cache at that
+/// drop become durable a moment later.
 ///
 /// In the child of a fork the volume stays the parent's: names, writes and syncs return ECHILD, and a drop changes
 /// nothing. Reads in the child of a file that was open before may be stale.
@@ -112,7 +112,8 @@ impl Volume {
         self.shared.publisher.subscribe(volume)
     }
 
-    /// The last errors since the volume was opened, including those of opening: at most 64.
+    /// The last errors since the volume was opened, including requests that failed during opening: at most 64.
+    /// Damage that opening found is in [`Self::flaws`].
     pub fn recent_errors(&self) -> Vec<ErrorEvent> {
         self.shared.publisher.recent(&*self.shared)
     }
@@ -290,8 +291,8 @@ impl Volume {
     }
 
     /// Makes all changes and writes durable, including those in page caches. Blocks the thread, so its own reactors do
-    /// not run: if one of them has a write-back in flight, this does not return. Then sync the file, or use
-    /// [`Self::in_tasks`].
+    /// not run: if one of them has a write-back in flight, this does not return. In that case sync the file by
+    /// [`File::sync`] on that reactor, or use [`Self::in_tasks`].
     ///
     /// # Errors
     /// ENOSPC when the catalog is full: remove something, then sync again. EIO when the device or the catalog failed,

@@ -1,5 +1,5 @@
-//! The nodes of the tree: a few items in the order of their first blocks, and these blocks again in
-//! an array of fixed size, in which a lookup takes the same few steps whatever it holds.
+//! The nodes of the tree: a few items in the order of their first blocks. The numbers of these
+//! blocks are also in an array of fixed size, so a search takes the same few steps however full it is.
 
 /// An element of a chunk.
 pub(super) trait Item: Clone {
