@@ -7,8 +7,17 @@ use super::volume_path::{VolumePath, join, with_path};
 use uringfs::{FileKind, Follow, Volume, VolumeError, VolumeErrorKind};
 use uringfs_lab::Error;
 
-/// The paths that match `path`, sorted; `path` itself if it has no wildcards.
+/// The paths that match `path`, sorted; `path` itself if it has no wildcards. An error if none matches.
 pub fn expand(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Error> {
+    let found = expand_or_none(volume, path)?;
+    match found.is_empty() {
+        true => Err(Error::input(format!("{path}: no name matches this pattern"))),
+        false => Ok(found),
+    }
+}
+
+/// As [`expand`]; no paths if none matches.
+pub fn expand_or_none(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Error> {
     let exists = |path: &[u8]| match volume.inode(path, Follow::No) {
         Ok(_) => true,
         // A damaged file exists: the caller gets its path, and the error when it uses the path.
@@ -56,17 +65,31 @@ pub fn expand(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Err
         found.iter_mut().for_each(|path| path.push(b'/'));
     }
     found.retain(|path| exists(path));
-    match found.is_empty() {
-        true => Err(Error::input(format!("{path}: no name matches this pattern"))),
-        false => Ok(found.into_iter().map(|found| path.in_same_volume(found)).collect()),
-    }
+    Ok(found.into_iter().map(|found| path.in_same_volume(found)).collect())
 }
 
 /// The paths that match any of `paths`. Reports those without a match to `errors`.
 pub fn expand_each(volume: &Volume, paths: &[VolumePath], errors: &ErrorSink) -> Vec<VolumePath> {
+    collect(paths, errors, |path| expand(volume, path))
+}
+
+/// As [`expand_each`], but a pattern without a match is no error.
+pub fn expand_each_or_none(
+    volume: &Volume,
+    paths: &[VolumePath],
+    errors: &ErrorSink,
+) -> Vec<VolumePath> {
+    collect(paths, errors, |path| expand_or_none(volume, path))
+}
+
+fn collect(
+    paths: &[VolumePath],
+    errors: &ErrorSink,
+    expand: impl Fn(&VolumePath) -> Result<Vec<VolumePath>, Error>,
+) -> Vec<VolumePath> {
     let mut all = Vec::new();
     for path in paths {
-        match expand(volume, path) {
+        match expand(path) {
             Ok(found) => all.extend(found),
             Err(error) => _ = errors.record::<()>(Err(error)),
         }

@@ -2,6 +2,7 @@
 
 use super::error_sink::ErrorSink;
 use super::open_volume::{is_directory, open, sync};
+use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, join, with_path};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -16,8 +17,11 @@ pub struct Arguments {
     paths: Vec<OsString>,
 
     /// Create parent directories as needed; no error if the directory exists
-    #[arg(short)]
+    #[arg(short, long)]
     parents: bool,
+
+    #[command(flatten)]
+    verbose: VerboseOptions,
 }
 
 /// Returns the exit code.
@@ -27,24 +31,29 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let errors = ErrorSink::default();
     for path in &paths {
         errors.record(match arguments.parents {
-            true => make_parents(&volume, path),
-            false => {
-                volume.make_directory(&path.bytes, 0o755).map_err(|error| with_path(path, error))
-            }
+            true => make_parents(&volume, path, arguments.verbose),
+            false => make(&volume, path, arguments.verbose),
         });
     }
     sync(&volume, &paths[0].target)?;
     Ok(errors.exit_code())
 }
 
-fn make_parents(volume: &Volume, path: &VolumePath) -> Result<(), Error> {
+fn make(volume: &Volume, path: &VolumePath, verbose: VerboseOptions) -> Result<(), Error> {
+    volume.make_directory(&path.bytes, 0o755).map_err(|error| with_path(path, error))?;
+    verbose.report("mkdir: created directory", &[path])
+}
+
+fn make_parents(volume: &Volume, path: &VolumePath, verbose: VerboseOptions) -> Result<(), Error> {
     let mut parent = b"/".to_vec();
     for name in path.bytes.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         parent = join(&parent, name);
         match volume.make_directory(&parent, 0o755) {
             Err(error) if error.errno() == Errno::EXIST && is_directory(volume, &parent) => {}
             created => {
-                created.map_err(|error| with_path(path.in_same_volume(parent.clone()), error))?
+                let made = path.in_same_volume(parent.clone());
+                created.map_err(|error| with_path(&made, error))?;
+                verbose.report("mkdir: created directory", &[&made])?;
             }
         }
     }

@@ -36,6 +36,7 @@ pub mod stat;
 pub mod tree;
 pub mod truncate;
 mod two_paths;
+mod verbose;
 mod visited;
 pub mod volume_info;
 mod volume_path;

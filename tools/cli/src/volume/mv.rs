@@ -3,6 +3,7 @@
 use super::open_volume::{open, sync};
 use super::overwrite::{NameAction, OverwriteOptions};
 use super::two_paths::{target_path, with_both_paths};
+use super::verbose::VerboseOptions;
 use super::volume_path::VolumePath;
 use std::ffi::OsString;
 use uringfs::{Access, Follow, Rename};
@@ -21,6 +22,9 @@ pub struct Arguments {
 
     #[command(flatten)]
     overwrite: OverwriteOptions,
+
+    #[command(flatten)]
+    verbose: VerboseOptions,
 }
 
 /// Returns the exit code.
@@ -43,6 +47,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let how = if keeps_existing { Rename::NoReplace } else { Rename::Replace };
     let moved = volume.rename(&paths[0].bytes, &to.bytes, how);
     moved.map_err(|error| with_both_paths(&paths[0], &to, error))?;
+    arguments.verbose.report("renamed", &[&paths[0], &to])?;
     sync(&volume, &paths[0].target)?;
     Ok(0)
 }

@@ -4,6 +4,7 @@ use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::glob;
 use super::open_volume::{open, sync};
+use super::verbose::VerboseOptions;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, last_name, with_path};
 use rustix::io::Errno;
@@ -15,45 +16,65 @@ use uringfs_lab::Error;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// TARGET:/path, with wildcards
-    #[arg(required = true, value_name = "TARGET:/path")]
+    #[arg(required_unless_present = "force", value_name = "TARGET:/path")]
     paths: Vec<OsString>,
 
     /// Remove directories and their contents recursively
-    #[arg(short)]
+    #[arg(short, long, short_alias = 'R')]
     recursive: bool,
+
+    /// No error for names that do not exist, for patterns without a match, and without paths
+    #[arg(short, long)]
+    force: bool,
+
+    #[command(flatten)]
+    verbose: VerboseOptions,
 }
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
-    let volume = open(&paths[0].target, Access::ReadWrite)?;
+    let Some(first) = paths.first() else { return Ok(0) };
+    let volume = open(&first.target, Access::ReadWrite)?;
     let errors = ErrorSink::default();
-    for path in glob::expand_each(&volume, &paths, &errors) {
-        errors.record(remove(&volume, &path, arguments.recursive, &errors));
+    let found = match arguments.force {
+        true => glob::expand_each_or_none(&volume, &paths, &errors),
+        false => glob::expand_each(&volume, &paths, &errors),
+    };
+    for path in found {
+        errors.record(remove(&volume, &path, &arguments, &errors));
     }
-    sync(&volume, &paths[0].target)?;
+    sync(&volume, &first.target)?;
     Ok(errors.exit_code())
 }
 
 fn remove(
     volume: &Volume,
     path: &VolumePath,
-    recursive: bool,
+    arguments: &Arguments,
     errors: &ErrorSink,
 ) -> Result<(), Error> {
     // Slashes at the end would follow a link, but rm must never remove the target of a link.
-    let found = volume.inode(without_slashes(&path.bytes), Follow::No);
-    let (_, inode) = found.map_err(|error| with_path(path, error))?;
+    let inode = match volume.inode(without_slashes(&path.bytes), Follow::No) {
+        Err(error) if arguments.force && is_missing(&error) => return Ok(()),
+        found => found.map_err(|error| with_path(path, error))?.1,
+    };
     if inode.kind != FileKind::Directory {
         volume.remove(&path.bytes).map_err(|error| with_path(path, error))?;
-    } else if !recursive {
+        arguments.verbose.report("removed", &[path])?;
+    } else if !arguments.recursive {
         return Err(Error::input(format!("{path}: is a directory; use rm -r to remove it")));
     } else if last_name(&path.bytes).is_none() {
         return Err(Error::input(format!("{path}: cannot be removed; name its entries instead")));
     } else {
-        remove_tree(volume, path, errors);
+        remove_tree(volume, path, arguments.verbose, errors);
     }
     Ok(())
+}
+
+/// Whether the error means that the file, or a directory of its path, does not exist.
+fn is_missing(error: &VolumeError) -> bool {
+    matches!(error.errno(), Errno::NOENT | Errno::NOTDIR)
 }
 
 /// The path without slashes at the end. The root stays as it is.
@@ -65,7 +86,7 @@ fn without_slashes(path: &[u8]) -> &[u8] {
 }
 
 /// Removes a directory and its contents as far as possible. Uses no recursion, as trees may be deep.
-fn remove_tree(volume: &Volume, top: &VolumePath, errors: &ErrorSink) {
+fn remove_tree(volume: &Volume, top: &VolumePath, verbose: VerboseOptions, errors: &ErrorSink) {
     let mut visited = VisitedDirectories::default();
     // Each directory, with whether its contents were already processed.
     let mut left = vec![(top.clone(), false)];
@@ -75,7 +96,8 @@ fn remove_tree(volume: &Volume, top: &VolumePath, errors: &ErrorSink) {
             let is_left = |error: &VolumeError| error.errno() == Errno::NOTEMPTY;
             // The errors of the entries that are left were already reported.
             if errors.exit_code() == 0 || !removed.as_ref().is_err_and(is_left) {
-                errors.record(removed.map_err(|error| with_path(&path, error)));
+                let removed = removed.map_err(|error| with_path(&path, error));
+                errors.record(removed.and_then(|()| verbose.report("removed directory", &[&path])));
             }
             continue;
         }
@@ -88,7 +110,8 @@ fn remove_tree(volume: &Volume, top: &VolumePath, errors: &ErrorSink) {
                 }
                 _ => {
                     let removed = volume.remove(&inner.bytes);
-                    errors.record(removed.map_err(|error| with_path(&inner, error)));
+                    let removed = removed.map_err(|error| with_path(&inner, error));
+                    errors.record(removed.and_then(|()| verbose.report("removed", &[&inner])));
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! Tests of the commands on volumes.
 
 mod attributes;
+mod changes;
 mod check;
 mod crafted_image;
 mod full;
