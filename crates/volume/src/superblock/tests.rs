@@ -1,8 +1,15 @@
 //! Slots and the backup: torn, stale, forged, erased.
 
-use super::*;
+use uringfs_buffer::Buffer;
 use uringfs_device::Device;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
+use zerocopy::IntoBytes;
+
+use super::layout::*;
+use super::slots::*;
+use super::superblock::*;
+use crate::blocks::{BLOCK, BlockIo, Run};
+use crate::error::{Error, ErrorKind};
 
 const TOTAL: u64 = 1024;
 const LOG: Run = Run { start: 160, length: 8 };
