@@ -245,7 +245,8 @@ impl Reactor {
     }
 
     /// Requests cancellation of the operations with this token. Each still completes, once, and its completion says
-    /// what became of it. A cancel is never lost, however full the queues are.
+    /// what became of it. A cancel reaches its requests however full the queues are, except those that the completion worker
+    /// or a thread of a queue holds: if such a step ends short, its rest is still issued.
     pub fn cancel(&self, token: Token) {
         self.inner.io.borrow_mut().cancel(Tag(token.get()));
         let is =
