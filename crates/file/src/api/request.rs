@@ -224,7 +224,7 @@ fn push_fast_awaited(
     sender: ResultSender,
 ) -> Result<(), (ResultSender, Buffer)> {
     let locate = |buffer: &Buffer| match op {
-        Op::Read => fast_path::read(handle, buffer, offset),
+        Op::Read => fast_path::read(reactor, handle, buffer, offset),
         _ => fast_path::write(handle, buffer, offset),
     };
     match reactor.push_fast_awaited(handle.index, op, buffer, sender, locate) {
@@ -236,12 +236,7 @@ fn push_fast_awaited(
             });
             Ok(())
         }
-        Err((PushError::NotEligible(buffer, refusal), sender)) => {
-            if op == Op::Read {
-                fast_path::count_refusal(reactor, handle, refusal);
-            }
-            Err((sender, buffer))
-        }
+        Err((PushError::NotEligible(buffer), sender)) => Err((sender, buffer)),
         Err((PushError::QueueFull(buffer), sender)) => {
             if op == Op::Read {
                 reactor.count(Counter::FastPathQueueFull);

@@ -5,7 +5,7 @@
 
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload, Tag};
-use uringfs_reactor::{Counter, PushError, Reactor, Requester, SubmitError, Token};
+use uringfs_reactor::{Counter, PushError, Reactor, ReactorCore, Requester, SubmitError, Token};
 
 use rustix::io::Errno;
 
@@ -13,7 +13,6 @@ use crate::api::operation::FileOp;
 use crate::api::request::{FileRequest, OpKind, ensure_attached};
 use crate::buffered::read as buffered;
 use crate::direct::fast_path;
-use crate::map::refusal::Refusal;
 use crate::state::file::File;
 
 /// Operations by token, for servers, benchmarks and foreign event loops. [`Reactor::reap`] returns the
@@ -62,8 +61,8 @@ impl Tokens for Reactor {
         token: Token,
     ) -> Result<(), SubmitError> {
         let handle = &*file.handle;
-        let reactor = self.inner();
-        let locate = |buffer: &Buffer| fast_path::read(handle, buffer, offset);
+        let reactor: &ReactorCore = self.inner();
+        let locate = |buffer: &Buffer| fast_path::read(reactor, handle, buffer, offset);
         let tag = Tag(token.get());
         match reactor.push_fast(handle.index, Op::Read, buffer, tag, locate) {
             Ok(()) => {
@@ -123,12 +122,12 @@ impl Tokens for Reactor {
 fn read_unpushed(
     reactor: &Reactor,
     file: &File,
-    unpushed: PushError<Refusal>,
+    unpushed: PushError,
     offset: u64,
     token: Token,
 ) -> Result<(), SubmitError> {
-    let (mut buffer, refusal) = match unpushed {
-        PushError::NotEligible(buffer, refusal) => (buffer, refusal),
+    let mut buffer = match unpushed {
+        PushError::NotEligible(buffer) => buffer,
         PushError::QueueFull(buffer) => {
             return attach_and_retry(reactor, file, buffer, |buffer| {
                 reactor.read(file, buffer, offset, token)
@@ -141,7 +140,6 @@ fn read_unpushed(
         reactor_core.complete_now(handle.index, token, buffer, read as u64);
         return Ok(());
     }
-    fast_path::count_refusal(reactor_core, handle, refusal);
     start_task(reactor, file, OpKind::Read, buffer, offset, token)
 }
 
@@ -149,12 +147,12 @@ fn read_unpushed(
 fn write_unpushed(
     reactor: &Reactor,
     file: &File,
-    unpushed: PushError<Refusal>,
+    unpushed: PushError,
     offset: u64,
     token: Token,
 ) -> Result<(), SubmitError> {
     match unpushed {
-        PushError::NotEligible(buffer, _) => {
+        PushError::NotEligible(buffer) => {
             let kind = OpKind::Write(Durability::Volatile);
             start_task(reactor, file, kind, buffer, offset, token)
         }

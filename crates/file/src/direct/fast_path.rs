@@ -1,7 +1,8 @@
 //! The fast path: a small aligned read or overwrite inside one written extent is one request and completes
 //! inline. No task, no state machine, no allocation.
 //!
-//! Everything else takes the slow path. A refused direct read is counted by its reason.
+//! Everything else takes the slow path. A refused direct read is counted by its reason, where it is refused and out of
+//! line: a reason that were returned would occupy a register of each read that is not refused.
 
 use uringfs_buffer::Buffer;
 use uringfs_reactor::{Counter, ReactorCore};
@@ -12,22 +13,29 @@ use crate::state::file::FileHandle;
 /// The device address of a read that is eligible for the fast path. The caller has entered the
 /// epoch, so the extent stays allocated until the read has ended.
 #[inline(always)]
-pub(crate) fn read(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Result<u64, Refusal> {
-    let length = eligible_length(handle, handle.fast_read_limit, buffer, offset)?;
+pub(crate) fn read(
+    reactor: &ReactorCore,
+    handle: &FileHandle,
+    buffer: &Buffer,
+    offset: u64,
+) -> Option<u64> {
+    let refuse = |refusal| count_refusal(reactor, handle, refusal);
+    let length = eligible_length(handle, handle.fast_read_limit, buffer, offset, refuse)?;
     if handle.state.dirty().is_any() {
-        return Err(Refusal::Dirty);
+        refuse(Refusal::Dirty);
+        return None;
     }
-    handle.map.fast_read_address(offset, length)
+    handle.map.fast_read_address(offset, length, refuse)
 }
 
 /// The same for an overwrite while the bias holds. A writer that must exclude overwrites first revokes the bias,
 /// then waits for quiescence.
 #[inline(always)]
-pub(crate) fn write(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Result<u64, Refusal> {
+pub(crate) fn write(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Option<u64> {
     if !handle.state.is_biased() {
-        return Err(Refusal::Locked);
+        return None;
     }
-    let length = eligible_length(handle, handle.fast_write_limit, buffer, offset)?;
+    let length = eligible_length(handle, handle.fast_write_limit, buffer, offset, |_| ())?;
     handle.map.fast_write_address(offset, length)
 }
 
@@ -38,26 +46,30 @@ fn eligible_length(
     limit: u32,
     buffer: &Buffer,
     offset: u64,
-) -> Result<u64, Refusal> {
+    refuse: impl Fn(Refusal),
+) -> Option<u64> {
     let length = buffer.len() as u64;
     // 0 wraps to the largest length.
     if length.wrapping_sub(1) >= limit as u64 {
-        return Err(Refusal::Length);
+        refuse(Refusal::Length);
+        return None;
     }
     let memory = buffer.pointer().as_ptr() as u64;
     if (offset | length) & handle.block_mask | memory & handle.memory_mask != 0 {
-        return Err(Refusal::Alignment);
+        refuse(Refusal::Alignment);
+        return None;
     }
     // The slow path reports a closed device; the reactor may not know yet.
     if handle.device_inner.is_closed() {
-        return Err(Refusal::Closed);
+        return None;
     }
-    Ok(length)
+    Some(length)
 }
 
 /// Counts why a direct read was refused. A closed device is not counted.
 #[cold]
-pub(crate) fn count_refusal(reactor: &ReactorCore, handle: &FileHandle, refusal: Refusal) {
+#[inline(never)]
+fn count_refusal(reactor: &ReactorCore, handle: &FileHandle, refusal: Refusal) {
     if handle.cache.is_some() {
         return;
     }
@@ -69,6 +81,5 @@ pub(crate) fn count_refusal(reactor: &ReactorCore, handle: &FileHandle, refusal:
         Refusal::Dirty => Counter::FastPathDirty,
         Refusal::NeedsUpdate => Counter::FastPathAtime,
         Refusal::Extent => Counter::FastPathExtent,
-        Refusal::Closed | Refusal::Locked => return,
     });
 }

@@ -199,28 +199,34 @@ impl FileMap {
         self.resizable().is_some_and(ResizableMap::take_lost_writes)
     }
 
-    /// See [`ResizableMap::fast_read_address`].
+    /// See [`ResizableMap::fast_read_address`]. A refusal goes to `refuse`.
     #[inline(always)]
-    pub(crate) fn fast_read_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
-        // Each arm returns its own error with `?`: a joined result would be tested twice.
-        Ok(match self {
-            FileMap::Linear(linear) => {
-                linear.written_address(offset, length).ok_or(Refusal::Size)?
-            }
-            FileMap::Fixed(map) => fixed_address(&**map, offset, length)?,
-            FileMap::Resizable(map, hot_extent) => match hot_extent.address(offset, length) {
-                Some(address) => address,
-                None => map.fast_read_address(offset, length)?,
+    pub(crate) fn fast_read_address(
+        &self,
+        offset: u64,
+        length: u64,
+        refuse: impl Fn(Refusal),
+    ) -> Option<u64> {
+        let missed = match self {
+            FileMap::Linear(linear) => match linear.written_address(offset, length) {
+                Some(address) => return Some(address),
+                None => Err(Refusal::Size),
             },
-        })
+            FileMap::Fixed(map) => fixed_address(&**map, offset, length),
+            FileMap::Resizable(map, hot_extent) => match hot_extent.address(offset, length) {
+                Some(address) => return Some(address),
+                None => map.fast_read_address(offset, length),
+            },
+        };
+        missed.map_err(refuse).ok()
     }
 
     /// See [`ResizableMap::fast_write_address`].
     #[inline(always)]
-    pub(crate) fn fast_write_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
+    pub(crate) fn fast_write_address(&self, offset: u64, length: u64) -> Option<u64> {
         match self {
-            FileMap::Linear(linear) => linear.written_address(offset, length).ok_or(Refusal::Size),
-            FileMap::Fixed(map) => fixed_address(&**map, offset, length),
+            FileMap::Linear(linear) => linear.written_address(offset, length),
+            FileMap::Fixed(map) => map.written_address(offset, length),
             FileMap::Resizable(map, _) => map.fast_write_address(offset, length),
         }
     }

@@ -295,11 +295,8 @@ pub trait ResizableMap: Map {
     /// [`Refusal::NeedsUpdate`] when [`Self::touch_atime`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
     fn fast_read_address(&self, offset: u64, length: u64) -> Result<u64, Refusal>;
 
-    /// The same for a fast write.
-    ///
-    /// # Errors
-    /// [`Refusal::NeedsUpdate`] when [`Self::prepare_write`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
-    fn fast_write_address(&self, offset: u64, length: u64) -> Result<u64, Refusal>;
+    /// [`Map::written_address`] for a fast write; `None` also when [`Self::prepare_write`] has work to do.
+    fn fast_write_address(&self, offset: u64, length: u64) -> Option<u64>;
 
     /// Updates the access time if it is due. Called for every read except a fast one.
     fn touch_atime(&self);

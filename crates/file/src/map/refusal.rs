@@ -1,6 +1,6 @@
-//! The reason why a transfer does not take the fast path.
+//! The reason why a read does not take the fast path.
 
-/// The reason why a transfer does not take the fast path.
+/// The reason why a read does not take the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)] // As wide as an address: a `Result` of the two is returned in registers.
 pub enum Refusal {
@@ -8,16 +8,12 @@ pub enum Refusal {
     Length,
     /// Its offset, length or memory is not aligned for the device.
     Alignment,
-    /// The device is closed.
-    Closed,
-    /// Writers of the file take locks.
-    Locked,
     /// Dirty folios are newer than the device.
     Dirty,
     /// It exceeds the file's size.
     Size,
     /// It does not lie in one written extent.
     Extent,
-    /// The inode needs an update first: a time changes, or a write strips privileges.
+    /// The access time needs an update first.
     NeedsUpdate,
 }

@@ -217,8 +217,8 @@ impl ResizableMap for BlockMap {
         self.written_address(offset, length).ok_or(Refusal::Extent)
     }
 
-    fn fast_write_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
-        self.written_address(offset, length).ok_or(Refusal::Extent)
+    fn fast_write_address(&self, offset: u64, length: u64) -> Option<u64> {
+        self.written_address(offset, length)
     }
 
     fn touch_atime(&self) {}

@@ -14,9 +14,9 @@ use crate::tasks::waiters::cell_tag;
 
 /// Why [`ReactorCore::push_fast`] pushed nothing. Each variant returns the buffer.
 #[derive(Debug)]
-pub enum PushError<R> {
-    /// `locate` returned no address, for this reason: the transfer needs an operation.
-    NotEligible(Buffer, R),
+pub enum PushError {
+    /// `locate` returned no address: the transfer needs an operation.
+    NotEligible(Buffer),
     /// The queue is full, or the device is not attached here.
     QueueFull(Buffer),
 }
@@ -28,14 +28,14 @@ impl ReactorCore {
     /// # Errors
     /// [`PushError`], with the buffer.
     #[inline(always)]
-    pub fn push_fast<R>(
+    pub fn push_fast(
         &self,
         device: DeviceIndex,
         op: Op,
         buffer: Buffer,
         tag: Tag,
-        locate: impl FnOnce(&Buffer) -> Result<u64, R>,
-    ) -> Result<(), PushError<R>> {
+        locate: impl FnOnce(&Buffer) -> Option<u64>,
+    ) -> Result<(), PushError> {
         // A panic does not drop it, so the compiler keeps it in registers.
         let buffer = ManuallyDrop::new(buffer);
         let owned = |buffer| ManuallyDrop::into_inner(buffer);
@@ -44,13 +44,10 @@ impl ReactorCore {
             return Err(PushError::QueueFull(owned(buffer)));
         };
         let epoch_slot = device_slot.tracker.enter();
-        let address = match locate(&buffer) {
-            Ok(address) => address,
-            Err(reason) => {
-                io.in_flight.leave_epoch(device, epoch_slot);
-                io.in_flight.publish_epochs();
-                return Err(PushError::NotEligible(owned(buffer), reason));
-            }
+        let Some(address) = locate(&buffer) else {
+            io.in_flight.leave_epoch(device, epoch_slot);
+            io.in_flight.publish_epochs();
+            return Err(PushError::NotEligible(owned(buffer)));
         };
         // Built only where it is used, so that it is never copied.
         let fast = || FastRequest { device, op, address, tag, epoch_slot };
@@ -70,14 +67,14 @@ impl ReactorCore {
     ///
     /// # Errors
     /// As [`Self::push_fast`], with the sender.
-    pub fn push_fast_awaited<R>(
+    pub fn push_fast_awaited(
         &self,
         device: DeviceIndex,
         op: Op,
         buffer: Buffer,
         sender: ResultSender,
-        locate: impl FnOnce(&Buffer) -> Result<u64, R>,
-    ) -> Result<(), (PushError<R>, ResultSender)> {
+        locate: impl FnOnce(&Buffer) -> Option<u64>,
+    ) -> Result<(), (PushError, ResultSender)> {
         let index = self.io.borrow_mut().in_flight.cells.open_transfer(sender);
         let pushed = self.push_fast(device, op, buffer, cell_tag(index), locate);
         pushed.map_err(|unpushed| {

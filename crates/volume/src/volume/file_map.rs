@@ -221,11 +221,11 @@ impl ResizableMap for VolumeMap {
     }
 
     #[inline]
-    fn fast_write_address(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
+    fn fast_write_address(&self, offset: u64, length: u64) -> Option<u64> {
         if self.file.is_mtime_due() || self.must_strip_privileges() || self.fork.is_forked() {
-            return Err(Refusal::NeedsUpdate);
+            return None;
         }
-        self.file.address(offset, offset.checked_add(length).ok_or(Refusal::Size)?)
+        self.file.address(offset, offset.checked_add(length)?).ok()
     }
 
     fn touch_atime(&self) {
