@@ -5,7 +5,7 @@ use std::str::FromStr;
 use uringfs_device::Clock;
 use uringfs_device::queue::QueueKind;
 
-/// The thread that finishes a completed operation.
+/// The thread that processes a request's completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompletionMode {
     /// The thread that issued it, while it reaps.

@@ -43,12 +43,11 @@ const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 /// One thread's reactor. Dropping it first finishes what is in flight.
 ///
 /// A thread may have several reactors. Only one is turned at a time: while [`Reactor::block_on`] or [`Reactor::reap`]
-/// of one waits, operations of the others make no progress and keep their locks. A wait for a lock that
-/// an operation of another reactor of the same thread holds never ends, unless it has a timeout. Drop is an exception:
-/// it also turns the others,
-/// as often as needed. A drop inside a task, message or waker of another reactor cannot turn that reactor. One second
-/// after such a drop began, the dropped reactor cancels its own operations, once none of its own requests is in flight.
-/// Those that wait for a lock end with ECANCELED.
+/// of one waits, operations of the others make no progress and keep their locks. If an operation waits for a lock that
+/// an operation of another reactor of the same thread holds, the wait never ends, unless it has a timeout. Drop is an
+/// exception: it also turns the others, as often as needed. A drop inside a task, message or waker of another reactor
+/// cannot turn that reactor. Such a drop waits one second, and until none of its own requests is in flight. Then it
+/// cancels its remaining operations; those that wait for a lock end with ECANCELED.
 pub struct Reactor {
     inner: Rc<ReactorCore>,
 }
@@ -245,8 +244,9 @@ impl Reactor {
     }
 
     /// Requests cancellation of the operations with this token. Each still completes, once, and its completion says
-    /// what became of it. A cancel reaches its requests however full the queues are, except those that the completion worker
-    /// or a thread of a queue holds: if such a step ends short, its rest is still issued.
+    /// what became of it. A cancel reaches the operation's requests even if the queues are full. It does not reach a
+    /// request that the completion worker or a thread of a queue holds: if that request's current step ends short, the
+    /// rest is still issued.
     pub fn cancel(&self, token: Token) {
         self.inner.io.borrow_mut().cancel(Tag(token.get()));
         let is =

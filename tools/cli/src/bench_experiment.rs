@@ -32,7 +32,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 30.0)]
     seconds: f64,
 
-    /// Interleaved pairs per case; a verdict needs at least six
+    /// Pairs of runs (one per side, interleaved) in each case; with fewer than six there is no verdict
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pairs: u32,
 

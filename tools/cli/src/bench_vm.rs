@@ -16,10 +16,10 @@ use uringfs_lab::vm::{self, GuestOptions, GuestRunner, functional, jobs, program
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// fio job files, or `experiment NAME`; the standard table if omitted
+    /// fio job files, or `experiment NAME`; if omitted, a fixed set of measurements, printed as a table
     jobs: Vec<PathBuf>,
 
-    /// The device in the guest: null_blk or nvme; the standard table has both by default
+    /// The device in the guest: null_blk or nvme [default: null_blk; for the table, both]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 

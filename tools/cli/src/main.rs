@@ -116,7 +116,7 @@ enum Bench {
     ///
     /// Example: uringfs bench run --name=read --volume=disk.img --rw=randread --bs=4k --size=64m --iodepth=32
     Run(bench_run::Arguments),
-    /// Compare the two sides of a switch in interleaved runs, with the bare ring as control.
+    /// Compare the two sides of a switch in interleaved runs, with a bare io_uring loop (no uringfs) as the baseline.
     Experiment(bench_experiment::Arguments),
     /// Count instructions in a Linux guest under QEMU.
     Vm(bench_vm::Arguments),

@@ -24,10 +24,10 @@
 //!
 //! # Weakness
 //!
-//! A hot set that is replaced at once by another, whose folios recur more rarely than the small queue lasts: each new
-//! folio misses twice, the second time through the ghost. A larger small queue helps there and costs elsewhere. An
-//! adaptive one (by ghost hits, or as in ARC) was tried, and lost more on Zipf traces and on loops. `tests/traces`
-//! compares with CLOCK and LRU.
+//! If a hot set is replaced at once by another, and the interval between two uses of its folios is longer than a
+//! folio's time in the small queue, each new folio misses twice, the second time through the ghost. A larger small
+//! queue helps there and costs elsewhere. An adaptive one (by ghost hits, or as in ARC) was tried, and lost more on
+//! Zipf traces and on loops. `tests/traces` compares with CLOCK and LRU.
 
 mod ghost;
 mod queues;

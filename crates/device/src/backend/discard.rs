@@ -1,5 +1,5 @@
 //! Discards a range of a block device: the only operation of a back end for
-//! which no safe call exists (fallocate punches holes, which zeroes instead).
+//! which no safe Rust function exists (fallocate punches holes, which zeroes instead).
 
 #![allow(unsafe_code)]
 

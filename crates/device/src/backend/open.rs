@@ -12,7 +12,8 @@ use super::{block, file, in_use};
 use crate::interface::backend::{Access, Backend};
 
 /// The back end of the block device or ordinary file `path`. Refuses to open for writing what is mounted, swap, or
-/// used by the kernel in another way, and also the file of such a loop device (see [`in_use`]).
+/// used by the kernel in another way, and also a file that backs a loop device which is used in such a way (see
+/// [`in_use`]).
 ///
 /// # Errors
 /// In one line why it cannot be opened, with the path and what to do.
@@ -44,8 +45,9 @@ fn refuse_if_in_use(path: &Path) -> io::Result<()> {
     let deadline = Instant::now() + IN_USE_TIMEOUT;
     while let Some(user) = in_use::find_user(path) {
         if Instant::now() >= deadline {
+            let path = path.display();
             let message =
-                format!("{} {user}; end that first, or open it for reading only", path.display());
+                format!("{path} {user}; stop that use first, or open {path} for reading only");
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
         }
         sleep(IN_USE_TIMEOUT / 50);

@@ -125,8 +125,8 @@ impl File {
     }
 
     /// Discards the content of a range. In a volume's file its whole blocks become free and read as zeros. In
-    /// an image or a device later reads of the range are undefined; blocks that it covers in part stay, and
-    /// without discard the error is EOPNOTSUPP.
+    /// an image or a device later reads of the range are undefined. Blocks that the range covers in part
+    /// stay. If the device has no discard, the error is EOPNOTSUPP.
     pub fn discard(&self, offset: u64, length: u64) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::Discard, Payload::Length(length), offset)
     }
@@ -198,7 +198,7 @@ impl FileState {
 }
 
 impl<R> FileOp<R> {
-    /// Sets a deadline: from then on the operation stops at its next safe step. Its result is then ETIMEDOUT.
+    /// Sets a deadline. Once it has passed, the operation stops at its next safe step, with ETIMEDOUT.
     pub fn deadline(mut self, deadline: Instant) -> FileOp<R> {
         if let Some(request) = &mut self.request {
             request.deadline = Some(deadline);

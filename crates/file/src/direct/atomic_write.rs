@@ -2,8 +2,8 @@
 //!
 //! 1. The range lock orders the write against writes of partial blocks. Writers of whole blocks take none, and
 //!    come before or after.
-//! 2. The map allocates blocks that no file maps. They count as pending, so that a commit meanwhile records them
-//!    as free.
+//! 2. The map allocates blocks that no file maps. The allocator counts them as pending, like freed blocks, so
+//!    that a commit meanwhile records them as free.
 //! 3. The bytes are written there. Then the map swaps them for the old blocks, in one step under the volume's
 //!    lock.
 //! 4. A commit makes the swap durable.

@@ -1,5 +1,5 @@
-//! The begin of a write: its lock, and blocks for its bytes. Both come from one place, because the map may change
-//! while a write waits for its lock.
+//! The beginning of a write: its lock, and blocks for its bytes. Both come from one place, because the map may
+//! change while a write waits for its lock.
 //!
 //! - An overwrite of whole blocks in place needs no lock while the file is biased to such writers: it loads one
 //!   word. A write of whole new blocks needs none either, because the map gives it blocks of its own.
@@ -13,7 +13,7 @@
 //! - The guard releases the range first, then the exclusion. Reads never wait.
 //!
 //! With `direct.write_lock=exclusive` every write also takes a lock of the file for as long as the kernel accepts
-//! it, as kernel file systems do that do not tell overwrites from other writes.
+//! it, like those kernel file systems that treat an overwrite as any other write.
 
 use std::ops::Range;
 

@@ -29,7 +29,7 @@ pub struct HotExtent {
     sequence: SeqCount,
     start: AtomicU64,
     end: AtomicU64,
-    /// From offsets to addresses, modulo 2^64.
+    /// The number that, added to a file offset, gives the device address, modulo 2^64.
     shift: AtomicU64,
 }
 
@@ -82,7 +82,7 @@ impl HotExtent {
 }
 
 impl ExtentWindow {
-    /// From offsets to addresses, modulo 2^64.
+    /// The number that, added to a file offset, gives the device address, modulo 2^64.
     #[inline]
     pub fn shift(&self) -> u64 {
         self.address.wrapping_sub(self.start)

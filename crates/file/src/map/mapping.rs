@@ -272,7 +272,8 @@ pub trait ResizableMap: Map {
     /// it again.
     fn note_flush_failure(&self);
 
-    /// True if a flush has failed. Then a later flush that succeeds may have had nothing left to write.
+    /// True if a flush has failed. After that a successful flush proves nothing: the device may already have
+    /// dropped the lost writes.
     fn has_flush_failed(&self) -> bool;
 
     /// Notes that buffered writes were lost: write-back failed, and no buffered handle is left. Does not wait.
@@ -281,8 +282,8 @@ pub trait ResizableMap: Map {
     /// True if buffered writes were lost and no handle has reported it yet. Returns true once for each loss.
     fn take_lost_writes(&self) -> bool;
 
-    /// Retires the file if this is its last user, with no name and no other handle: it cannot be opened again.
-    /// True if it did.
+    /// Forgets the file if it has no name and this map is its last user, so that it cannot be opened again.
+    /// Returns whether it was forgotten.
     fn retire_if_unlinked(&self) -> bool;
 
     /// The hot extent: the file's largest written extent, which fast reads try first. Called once, when the file is

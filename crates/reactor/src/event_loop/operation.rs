@@ -410,10 +410,10 @@ impl Operation {
         }
         let holders = quiescence(self.device).holders(epoch).join(", ");
         tracing::warn!(
-            "gave up waiting for the reactor of {holders}: it has had requests in flight on device {} for {} s; turn it \
-             or reap its completions",
-            self.device.get(),
-            QUIESCENCE_TIMEOUT.as_secs()
+            "gave up after {} s: requests on device {} are still in flight in the reactors of threads {holders}; call \
+             `turn` or `reap` on these reactors",
+            QUIESCENCE_TIMEOUT.as_secs(),
+            self.device.get()
         );
         Err(Errno::BUSY)
     }

@@ -1,19 +1,19 @@
-//! Epochs: when all requests that were in flight at some time have ended, without a shared counter of requests.
-//! Like an RCU grace period.
+//! Epochs tell when all requests that were in flight at some time have ended, without a shared counter of
+//! requests. Like an RCU grace period.
 //!
 //! A [`Domain`] has an epoch, which advances when something is retired. Each reactor publishes, on a cache line
 //! of its own, the epoch of its oldest request in flight, or that it has none. Memory or blocks retired at an
 //! epoch may be reused when every reactor has published a later one: see [`Domain::passed`].
 //!
-//! A reactor first publishes, passes a full fence, and then reads the map. A caller that retires first changes
-//! the map, passes a full fence, and then reads what reactors published. So a request that it does not see has
-//! seen the change.
+//! A reactor first publishes, passes a full fence, and then reads the map. A caller that retires something
+//! changes the map first, passes a full fence, and then reads what reactors published. So a request that the
+//! caller does not see has seen the change.
 //!
-//! An idle reactor holds nothing back; a busy one holds back what was retired since its oldest request. No other
-//! thread can end that for a reactor that does not turn: with `DEFER_TASKRUN` a completion is posted only when
-//! its thread enters the kernel, and until then the kernel may still move bytes. So waits are bounded and holds
-//! are not: an exclusion fails with EBUSY after 30 s and a warning that names the reactor, an allocation with
-//! ENOSPC after a second.
+//! An idle reactor holds nothing back; a busy one holds back what was retired since its oldest request. No
+//! other thread can end that for a reactor whose event loop does not run: with `DEFER_TASKRUN` a completion is
+//! posted only when its thread enters the kernel, and until then the kernel may still move bytes. So waits are
+//! bounded and holds are not: an exclusion fails with EBUSY after 30 s and a warning that names the reactor, an
+//! allocation with ENOSPC after a second.
 
 use std::ops::Deref;
 use std::sync::Arc;

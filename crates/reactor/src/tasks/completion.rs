@@ -34,7 +34,7 @@ impl Token {
 pub enum Effect {
     /// Nothing of it has reached the device.
     NotStarted,
-    /// It was carried out in full: `result` is what the device returned.
+    /// It was carried out in full, and its result is `Ok`.
     Done,
     /// Some of it may have reached the device. The range may hold old bytes, new bytes, or a mixture of whole blocks of
     /// both.
@@ -70,8 +70,8 @@ impl Completion {
         Token(self.request.tag.0)
     }
 
-    /// The bytes moved, or the error. After ECANCELED (a cancel) and ETIMEDOUT (a deadline) [`Self::effect`] says what the
-    /// operation has done.
+    /// The bytes moved (of an append: its offset), or the error. After ECANCELED (a cancel) and ETIMEDOUT (a deadline)
+    /// [`Self::effect`] says what the operation has done.
     #[inline]
     pub fn result(&self) -> Result<u64, Errno> {
         self.request.result()

@@ -12,12 +12,12 @@ use crate::tasks::completion::Effect;
 /// The result of an awaited operation.
 #[derive(Debug)]
 pub struct OpResult {
-    /// The bytes moved, or the error.
+    /// The bytes moved (of an append: its offset), or the error.
     pub result: Result<u64, Errno>,
     /// The effect of the operation on the device.
     pub effect: Effect,
-    /// The operation's memory, which the caller owns again. None (`Length(0)`) when the reactor was dropped before the
-    /// operation ended, or the operation panicked.
+    /// The operation's memory, which the caller owns again. `Payload::Length(0)` when the reactor was dropped before
+    /// the operation ended, or the operation panicked.
     pub payload: Payload,
 }
 

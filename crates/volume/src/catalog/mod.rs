@@ -18,9 +18,9 @@
 //! Calls block on the device. Only threads that may block make them: the commit thread, the catalog
 //! thread, and callers with `WaitMode::Blocking`.
 //!
-//! Errors stay inside. A damaged page or record is an error of the call that needs it. After an
-//! error redb serves nothing more, so it is reopened from the same state. After a failed write or
-//! flush, or a panic, the catalog stops, and each call returns the reason.
+//! An error affects as little as possible. A damaged page or record is an error of the call that
+//! needs it. After an error redb serves nothing more, so it is reopened from the same state. After
+//! a failed write or flush, or a panic, the catalog stops, and each call returns the reason.
 
 // Verification of every page, for a check.
 mod inspect;

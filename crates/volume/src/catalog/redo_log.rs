@@ -15,8 +15,8 @@
 //! The last record found may be in the device's cache only: its writer was killed before the flush,
 //! or the flush failed. Before anything depends on it, it must be written again
 //! ([`LogTail::rewrite_last`]) and flushed. A flush alone does not suffice, since Linux marks pages
-//! clean after a failed write-back. A record after it, which cannot be read since its write
-//! failed, must not appear later either ([`LogTail::clear_next_record`]).
+//! clean after a failed write-back. A record after it whose write failed cannot be read now. It
+//! must not appear later either ([`LogTail::clear_next_record`]).
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -92,6 +92,7 @@ pub(super) struct Replay {
 /// A record that is missing although a later one exists.
 pub(super) struct LostRecord {
     what: String,
+    number: u64,
     /// A block that cannot be read and may hold a copy of the record.
     unread: Option<(u64, Errno)>,
 }
@@ -108,9 +109,9 @@ impl LostRecord {
                 Error::io(format!("{}, and block {block} cannot be read", self.what), errno)
             }
             None => {
-                let what = self.what;
+                let (what, number) = (self.what, self.number);
                 Error::damaged(format!(
-                    "{what}; uringfs check --repair keeps the records before it"
+                    "{what}; uringfs check --repair keeps the records before record {number}"
                 ))
             }
         }
@@ -248,9 +249,9 @@ impl RedoLog {
             later.iter().map(|it| it.0).min().zip(later.iter().map(|it| it.1).max())
         {
             let block = log.run.start + log.next_block;
+            let number = log.last_number + 1;
             let what = format!(
-                "catalog log, block {block}: record {} is damaged, and record {last} was written after it",
-                log.last_number + 1
+                "catalog log, block {block}: record {number} is damaged, and record {last} was written after it"
             );
             let is_before = |block: u64| (log.next_block..first).contains(&block);
             let unread = halves.iter().find_map(|half| {
@@ -258,7 +259,7 @@ impl RedoLog {
                 Some((half.start + block, *errno))
             });
             replayed.warnings.push(what.clone());
-            replayed.lost_record = Some(LostRecord { what, unread });
+            replayed.lost_record = Some(LostRecord { what, number, unread });
             // Number on after the damaged part, so that its records are never replayed.
             log.last_number = last;
         }

@@ -19,10 +19,10 @@
 //! - A page that the durable header reaches is never rewritten. redb copies on write, and reuses a
 //!   freed page only after the commit that freed it is durable. Only page 0 is written in place.
 //! - A block of checksums is rewritten in place. The entry of a page that the header reaches has
-//!   the same value before and after, since the page does not change. However sectors of the old
-//!   and the new block mix, that entry reads the same. Entries of other pages may be old or new,
-//!   and their pages torn: nothing durable refers to them, and redb overwrites such a page before
-//!   it reads it.
+//!   the same value before and after, since the page does not change. In whatever way sectors of
+//!   the old and the new block mix, that entry reads the same. Entries of other pages may be old or
+//!   new, and their pages torn: nothing durable refers to them, and redb overwrites such a page
+//!   before it reads it.
 //! - A page and its entry are both durable before the header that reaches the page is written: both
 //!   are written in the first phase, the switch of the header in the second. A commit of one phase
 //!   would break this. Its header could be durable before the pages. redb recovers from that: it
@@ -453,8 +453,10 @@ impl Store {
         match offset.checked_add(bytes as u64) {
             Some(end) if end <= state.length => Ok(()),
             _ => {
-                let context =
-                    format!("{bytes} bytes at {offset} of a catalog of {} bytes", state.length);
+                let context = format!(
+                    "the catalog is damaged: its pages refer to {bytes} bytes at {offset}, past its end at {}",
+                    state.length
+                );
                 Err(Error::damaged(context))
             }
         }

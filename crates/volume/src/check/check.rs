@@ -185,7 +185,7 @@ fn check_pages(
         }
         found.map_err(|error| match &unread {
             Some(unread) => {
-                let what = format!("{unread}: it leads to the catalog's records");
+                let what = format!("the catalog's records cannot be found: {unread}");
                 Error::new(ErrorKind::Io(Errno::IO), what)
             }
             None => error.with_source(lines.join("; ")),

@@ -7,7 +7,8 @@
 //!
 //! The device must not be open for writing elsewhere. If no superblock is valid, a repair uses the backup superblock,
 //! if the catalog confirms it. Pages with one flipped bit are corrected by their checksums. If pages are lost, the
-//! rest of the catalog is copied into free blocks, and the superblock names the new one (`check/rebuild.rs`).
+//! rest of the catalog is copied into a new one in free blocks, which the superblock then names
+//! (`check/rebuild.rs`).
 //!
 //! # Memory
 //! Apart from the catalog's cache: 32 bytes for each of [`round::Bounds::inodes`], a bit for each of

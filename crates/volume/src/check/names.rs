@@ -150,7 +150,7 @@ impl Round<'_> {
                 Some(_) => {
                     let target = FindingTarget::Name(name.directory, name.name.clone());
                     let changes = vec![delete(Key::Name(name.directory, &name.name))];
-                    let what = "its directory is not a directory";
+                    let what = "its parent is not a directory";
                     self.findings.fixable(target, what, "removed", changes);
                 }
                 None => self.restore_directory(name.directory),

@@ -85,7 +85,12 @@ impl Round<'_> {
             let what = "the catalog is of another volume than the superblock".to_owned();
             let identity = self.superblock.identity(self.superblock.generation);
             let changes = vec![put(Key::State(SUPERBLOCK_KEY), identity)];
-            self.findings.fixable(FindingTarget::Volume, what, "adopted", changes);
+            self.findings.fixable(
+                FindingTarget::Volume,
+                what,
+                "the catalog now belongs to the superblock's volume",
+                changes,
+            );
         }
         Ok(())
     }
@@ -107,7 +112,10 @@ impl Round<'_> {
         let is_right = |number| number > last && (number < u64::MAX || number == right);
         if !number.is_some_and(is_right) {
             let what = match number {
-                Some(u64::MAX) => "the number of the next inode says that none are left".into(),
+                Some(u64::MAX) => {
+                    "the number of the next inode says that no inode numbers are left, but some are"
+                        .into()
+                }
                 _ => format!(
                     "the number of the next inode is not above {last}, the highest inode number in use"
                 ),
@@ -131,12 +139,14 @@ pub(super) fn report_unreadable(
         (Table::Inodes, Some(inode)) => (FindingTarget::Inode(inode), "its inode", "dropped"),
         (Table::Names, Some(directory)) => (
             FindingTarget::Name(directory, key[8..].to_vec()),
-            "its name",
+            "the record of this name",
             "dropped: what it named is found under another name, or in /lost+found",
         ),
-        (Table::Extents, Some(inode)) => {
-            (FindingTarget::Inode(inode), "some of its blocks", "dropped: it has a hole there")
-        }
+        (Table::Extents, Some(inode)) => (
+            FindingTarget::Inode(inode),
+            "one of its extent records",
+            "dropped: it has a hole there",
+        ),
         (Table::Xattrs, Some(inode)) => {
             (FindingTarget::Inode(inode), "one of its attributes", "dropped")
         }

@@ -5,9 +5,10 @@
 //!    readers have snapshots of it.
 //! 2. If too few blocks are free the caller waits, at most a second, for a commit or for quiescence, and tries
 //!    again. ENOSPC means that nothing more can become free.
-//! 3. When the bytes are on the device `mark_written` makes the extents written and moves the size in a new
-//!    snapshot, with the range locked, and queues the file for the next commit. The largest written extent is
-//!    published as the hot extent; a file of many extents also has an extent cache.
+//! 3. When the bytes are on the device, `mark_written` publishes a new snapshot (a reader's view of extents and
+//!    size), in which the extents are written and the size covers them. The range is locked meanwhile. Then it
+//!    queues the file for the next commit. The largest written extent is published as the hot extent; a file of
+//!    many extents also has an extent cache.
 //! 4. Freed blocks are pending until the commit that frees them is durable and every request issued before that
 //!    has ended (`release`). Then they are discarded, if the volume does that, and allocatable.
 

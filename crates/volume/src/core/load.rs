@@ -8,6 +8,7 @@ use crate::catalog::Table;
 use crate::core::blocking::WaitMode;
 use crate::core::state::{VolumeShared, VolumeState, validated_extent};
 use crate::error::Error;
+use crate::namespace::directory::quoted;
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{FileKind, InodeNumber};
@@ -16,11 +17,12 @@ use crate::space::extent_map::ExtentMap;
 use crate::space::system_zone::SystemZone;
 
 impl VolumeShared {
-    /// Opens the file that `find` returns, in the same transaction: a file found by its name still has it when it
-    /// is open.
+    /// Opens the file that `find` returns for `path`, in the same transaction: a file found by its name still has
+    /// it when it is open.
     pub(crate) async fn open(
         self: &Arc<Self>,
         mode: WaitMode,
+        path: &[u8],
         mut find: impl FnMut(&mut Transaction<'_>) -> Result<InodeNumber, Retry>,
     ) -> Result<Arc<OpenFile>, Error> {
         self.with_retries(mode, |state, results| {
@@ -29,7 +31,7 @@ impl VolumeShared {
             let zone = state.system_zone.clone();
             let open = self.try_transaction(state, results, |transaction| {
                 let number = find(transaction)?;
-                transaction.open_file(number, total_blocks, &zone, last_commit)
+                transaction.open_file(path, number, total_blocks, &zone, last_commit)
             })?;
             state.register_open(&open);
             Ok(open)
@@ -57,6 +59,7 @@ impl Transaction<'_> {
     /// EISDIR, ENXIO; errors of the catalog.
     fn open_file(
         &self,
+        path: &[u8],
         number: InodeNumber,
         total_blocks: u64,
         zone: &SystemZone,
@@ -67,9 +70,13 @@ impl Transaction<'_> {
         match inode.kind {
             FileKind::File => {}
             FileKind::Directory => {
-                return Err(Error::refused(Errno::ISDIR, "it is a directory").into());
+                let what = format!("{} is a directory", quoted(path));
+                return Err(Error::refused(Errno::ISDIR, what).into());
             }
-            _ => return Err(Error::refused(Errno::NXIO, "it is not a regular file").into()),
+            _ => {
+                let what = format!("{} is not a regular file", quoted(path));
+                return Err(Error::refused(Errno::NXIO, what).into());
+            }
         }
         if let Some(open) = self.find_open(number) {
             return Ok(open);

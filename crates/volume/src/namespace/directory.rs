@@ -441,7 +441,8 @@ fn not_found(name: &[u8]) -> Error {
     Error::refused(Errno::NOENT, format!("{} does not exist", quoted(name)))
 }
 
-fn already_exists(name: &[u8]) -> Error {
+/// The error for a name or a path that is taken.
+pub(crate) fn already_exists(name: &[u8]) -> Error {
     Error::refused(Errno::EXIST, format!("{} already exists", quoted(name)))
 }
 

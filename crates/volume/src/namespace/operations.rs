@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::namespace::credentials::Credentials;
-use crate::namespace::directory::{DirectoryEntry, Rename, quoted};
+use crate::namespace::directory::{DirectoryEntry, Rename, already_exists, quoted};
 use crate::namespace::inherit::SET_GROUP;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::path::{Follow, Parent};
@@ -44,17 +44,18 @@ pub(crate) fn make(
 ) -> impl FnMut(&mut Transaction<'_>) -> Outcome<InodeNumber> {
     move |transaction| {
         let parent = transaction.parent(path)?;
-        make_in(transaction, &parent, new)
+        make_in(transaction, path, &parent, new)
     }
 }
 
 fn make_in(
     transaction: &mut Transaction<'_>,
+    path: &[u8],
     parent: &Parent,
     new: &Inode,
 ) -> Outcome<InodeNumber> {
     if parent.name.is_empty() {
-        return Err(Error::refused(Errno::EXIST, "it already exists").into());
+        return Err(already_exists(path).into());
     }
     let is_directory = new.kind == FileKind::Directory;
     require_no_slash(transaction, parent, is_directory)?;
@@ -77,13 +78,13 @@ pub(crate) fn find_or_make(
     // A file that must be new is not made behind a link.
     let follow = if options.exclusive { Follow::No } else { Follow::Yes };
     move |transaction| match transaction.resolve(path, follow) {
-        Ok(_) if options.exclusive => Err(Error::refused(Errno::EXIST, "it already exists").into()),
+        Ok(_) if options.exclusive => Err(already_exists(path).into()),
         Err(Retry::Fail(error)) if error.errno() == Errno::NOENT => {
             let parent = transaction.parent_following(path, follow)?;
             if parent.ends_in_slash {
                 return Err(Error::refused(Errno::ISDIR, no_such_directory(&parent)).into());
             }
-            let number = make_in(transaction, &parent, new)?;
+            let number = make_in(transaction, path, &parent, new)?;
             let mut inode = transaction.inode(number)?;
             if options.credentials != Credentials::Superuser && inode.group != new.group {
                 // The creator may not be in that group, so the file must not run as it.
@@ -226,7 +227,8 @@ pub(crate) fn entries(
     move |transaction| {
         let number = transaction.resolve(path, Follow::Yes)?;
         if transaction.inode(number)?.kind != FileKind::Directory {
-            return Err(Error::refused(Errno::NOTDIR, "it is not a directory").into());
+            let what = format!("{} is not a directory", quoted(path));
+            return Err(Error::refused(Errno::NOTDIR, what).into());
         }
         transaction.entries(number, after)
     }

@@ -1,8 +1,9 @@
 //! [`ExtentCache`]: extents that were looked up before, for random reads of a file with many extents. Like a
 //! processor's TLB it is a table indexed by offset, in front of the map of all extents.
 //!
-//! A hit touches one cache line of its own besides the one that all entries share, a search of the map about ten. Readers that hit write nothing. An occupied
-//! entry is not replaced, so readers that miss seldom write either.
+//! A hit touches two cache lines: its entry's, and one that all entries share. A search of the map touches
+//! about ten. A reader with a hit writes nothing. An occupied entry is not replaced, so readers that miss
+//! seldom write either.
 
 use std::sync::OnceLock;
 
@@ -42,7 +43,7 @@ struct Entry {
     epoch: AtomicU64,
     start: AtomicU64,
     end: AtomicU64,
-    /// Added to an offset this is the address, modulo 2^64.
+    /// The number that, added to a file offset, gives the device address, modulo 2^64.
     shift: AtomicU64,
 }
 

@@ -115,7 +115,7 @@ impl Time {
         self.seconds
     }
 
-    /// The nanoseconds after them, below a billion.
+    /// The nanoseconds after [`Self::seconds`], below a billion.
     pub fn nanoseconds(self) -> u32 {
         self.nanoseconds
     }
@@ -175,8 +175,8 @@ pub struct Inode {
     pub created: Time,
     /// For a directory: its parent; the root is its own parent. For others: 0.
     pub parent: InodeNumber,
-    /// A directory of unfinished files, as the program's `put` creates. It belongs to no process: a
-    /// later one that finds it removes it.
+    /// A directory of unfinished files, as the program's `put` creates. No process owns it: a
+    /// program that finds it later removes it.
     pub is_staging: bool,
     /// The target of a symlink.
     pub target: Box<[u8]>,

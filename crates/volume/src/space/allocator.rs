@@ -8,9 +8,9 @@
 //!
 //! A block is allocated, then freed (pending: the free is not committed yet, and reactors may still
 //! read the block), then released (free). A record counts pending blocks as free, because after a
-//! crash nothing reads them. So [`Allocator::free`] must happen in the same step, under the
-//! volume's lock, as removing the extents from what a commit collects. The same holds for an
-//! allocation and adding its extents.
+//! crash nothing reads them. So freeing blocks ([`Allocator::free`]) and removing their extents
+//! must be one step under the volume's lock, so that a commit sees both or neither; likewise
+//! allocating blocks and adding their extents.
 
 mod free_map;
 mod max_tree;

@@ -219,8 +219,8 @@ impl Superblock {
         let (needed, there) = (self.total_blocks, blocks.count());
         if there < needed {
             let context = format!(
-                "the volume has {} bytes, the device only {}: it was truncated, or is not the one \
-                 the volume was made on",
+                "the volume has {} bytes, the device only {}: the device was truncated, or is not the \
+                 one the volume was made on",
                 needed * BLOCK,
                 there * BLOCK
             );

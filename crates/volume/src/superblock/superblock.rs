@@ -101,7 +101,7 @@ impl Superblock {
         }
         let mut uuid = [0; 16];
         getrandom(&mut uuid, GetRandomFlags::empty())
-            .map_err(|errno| Error::io("drawing the volume's UUID", errno))?;
+            .map_err(|errno| Error::io("generating the volume's UUID", errno))?;
         let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let reserved = catalog.iter().chain([&log]).map(|run| run.start).min().unwrap_or(0);
         let superblock = Superblock {

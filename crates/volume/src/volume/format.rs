@@ -277,7 +277,8 @@ fn layout(total: u64) -> (Vec<Run>, Run) {
 
 /// The error for writing to a volume of an older version.
 pub(crate) fn older_version() -> Error {
-    let what = "the volume is of an older version, which is only read: run uringfs check --upgrade";
+    let what = "the volume is of an older version, and this uringfs only reads such volumes: to write, run \
+                uringfs check --upgrade";
     Error::new(ErrorKind::Unsupported, what)
 }
 

@@ -27,9 +27,9 @@ impl Volume {
                 if let Credentials::User { user, group } = options.credentials {
                     (new.user, new.group) = (user, group);
                 }
-                self.shared.open(mode, find_or_make(path, &new, options)).await?
+                self.shared.open(mode, path, find_or_make(path, &new, options)).await?
             }
-            None => self.shared.open(mode, find(path)).await?,
+            None => self.shared.open(mode, path, find(path)).await?,
         };
         let (device, lock) = (self.shared.device.clone(), open.lock.clone());
         let map = VolumeMap {

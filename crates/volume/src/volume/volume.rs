@@ -38,7 +38,7 @@ use crate::superblock::SLOTS;
 /// drop become durable a moment later.
 ///
 /// In the child of a fork the volume stays the parent's: names, writes and syncs return ECHILD, and a drop changes
-/// nothing. Reads in the child of a file that was open before may be stale.
+/// nothing. In the child, reads of a file that was open before the fork may be stale.
 #[derive(Clone)]
 pub struct Volume {
     pub(crate) shared: Arc<VolumeShared>,
@@ -119,7 +119,7 @@ impl Volume {
     }
 
     /// Explains why a write got ENOSPC: the volume or the device is full, how many bytes become free with a commit,
-    /// and which reactors' requests hold more.
+    /// and which reactors' requests keep further bytes from becoming free.
     pub fn shortage(&self) -> Error {
         if self.is_device_full() {
             return Error::new(ErrorKind::NoSpace, DEVICE_FULL);
@@ -135,7 +135,9 @@ impl Volume {
             let holders = quiescence(self.shared.device.index()).holders(*epoch).join(", ");
             let when = match holders.is_empty() {
                 true => "with the next allocation".into(),
-                false => format!("when the requests in flight of {holders} have ended"),
+                false => format!(
+                    "when the requests in flight of the reactors of threads {holders} have ended"
+                ),
             };
             text += &format!("; {} bytes more {when}", retired * BLOCK);
         }
@@ -175,9 +177,9 @@ impl Volume {
     }
 
     /// Opens a file. Follows a symbolic link at the end of the path. Reads and writes go through the page cache, and
-    /// unsynced writes are lost with the process, unless it is opened [`direct`](OpenOptions::direct).
-    /// [`File::direct`] and [`File::buffered`] return a handle of the other kind to the same file. You may use it for
-    /// a single request.
+    /// unsynced writes are lost with the process, unless the file is opened [`direct`](OpenOptions::direct).
+    /// [`File::direct`] and [`File::buffered`] return a handle of the other kind to the same file. Such a handle may be
+    /// used for a single request.
     ///
     /// # Errors
     /// ENOENT, EEXIST, EISDIR and other errors of paths; errors of the catalog.

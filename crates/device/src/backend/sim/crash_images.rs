@@ -11,8 +11,8 @@ use super::record::Record;
 pub struct CrashPlan {
     /// With at most this many unstable writes, try every subset of them; at most 16.
     pub exhaustive_up_to: u32,
-    /// The number of random states, with torn writes. With more unstable writes than `exhaustive_up_to`, the states
-    /// that keep none and all of them are tried as well.
+    /// The number of random states, with torn writes. With more unstable writes than `exhaustive_up_to`, two more
+    /// states are tried: one keeps no unstable write, one keeps all.
     pub samples: u32,
     /// The seed of the random states.
     pub seed: u64,

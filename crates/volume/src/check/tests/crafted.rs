@@ -138,7 +138,7 @@ fn a_listing_with_an_invalid_name_ends() {
             assert!(found.is_err() || matches!(name, b"" | b"." | b".." | b"/"), "{name:?}");
         }
         drop(volume);
-        fixture.assert_repairs("its name cannot be read");
+        fixture.assert_repairs("the record of this name cannot be read");
     }
 }
 

@@ -80,7 +80,7 @@ fn a_name_inside_a_file_is_removed() {
         inode.links = 2;
         batch.put(Key::Inode(five), &inode.to_record());
     });
-    fixture.assert_repairs("/one/inside: its directory is not a directory");
+    fixture.assert_repairs("/one/inside: its parent is not a directory");
     assert!(fixture.is_whole(&fixture.open(), "/d/five", "/d/five"));
 }
 
@@ -273,7 +273,7 @@ fn damaged_records_are_dropped_and_their_file_named() {
         ["/", "/a", "/d", "/a/two", "/a/b/c/four", "/a/b", "/a/link"].map(|p| fixture.number(p));
     // A name: its inode is found again.
     corrupt(&fixture, Key::Name(d, b"five"));
-    fixture.assert_repairs("/d/five: its name cannot be read");
+    fixture.assert_repairs("/d/five: the record of this name cannot be read");
     // A file's inode: recreated from its extents.
     corrupt(&fixture, Key::Inode(four));
     let lines = fixture.assert_repairs(&format!("inode {four}): its inode cannot be read"));
@@ -289,7 +289,8 @@ fn damaged_records_are_dropped_and_their_file_named() {
     assert!(fixture.open().inode("/a/link", Follow::No).is_err());
     // Blocks: a hole.
     corrupt(&fixture, Key::Extent(two, 40));
-    fixture.assert_repairs(&format!("/a/two (inode {two}): some of its blocks cannot be read"));
+    fixture
+        .assert_repairs(&format!("/a/two (inode {two}): one of its extent records cannot be read"));
     assert!(fixture.is_whole(&fixture.open(), "/a/two", "/a/two"));
     // The root itself.
     corrupt(&fixture, Key::Inode(root));
@@ -297,7 +298,7 @@ fn damaged_records_are_dropped_and_their_file_named() {
     assert!(fixture.is_whole(&fixture.open(), "/a/b/three", "/a/b/three"));
     assert_eq!(fixture.open().inode("/", Follow::No).unwrap().1.permissions, 0o755);
     corrupt(&fixture, Key::Name(root, b"a"));
-    fixture.assert_repairs("/a: its name cannot be read");
+    fixture.assert_repairs("/a: the record of this name cannot be read");
     assert!(fixture.is_whole(&fixture.open(), &format!("/lost+found/#{a}/two"), "/a/two"));
 }
 
@@ -326,7 +327,7 @@ fn lost_and_found_is_repaired_before_it_takes_lost_files() {
     // The name of lost+found.
     lose_name(b, b"three");
     corrupt(&fixture, Key::Name(root, b"lost+found"));
-    fixture.assert_repairs("/lost+found: its name cannot be read");
+    fixture.assert_repairs("/lost+found: the record of this name cannot be read");
     assert_eq!(fixture.number("/a/b/c/four"), four);
     // No inode number is left for it.
     fixture.plant(|catalog, batch| {

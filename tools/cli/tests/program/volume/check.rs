@@ -141,8 +141,8 @@ fn an_older_version_is_read_only_until_upgraded() {
     }
     assert_eq!(run_ok(folder, ["ls", "v:/"]), "a\nempty\none\n");
     assert_eq!(check(folder, &[]).0, 0);
-    let says =
-        "v: the volume is of an older version, which is only read: run uringfs check --upgrade";
+    let says = "v: the volume is of an older version, and this uringfs only reads such volumes: to write, run \
+                uringfs check --upgrade";
     for writer in [["mkdir", "v:/b"], ["rm", "v:/one"]] {
         refused(folder, writer, says);
     }
