@@ -220,7 +220,7 @@ impl<T: Transfer> Ring<T> {
         found.is_some_and(|completion| completion.result() < 0)
     }
 
-    /// Requests to cancel every transfer for which `matches` returns true; `matches`
+    /// Asks the kernel to cancel every transfer for which `matches` returns true; `matches`
     /// may mark it. Each still completes, once. A cancel waits for a free entry.
     pub fn cancel(&mut self, mut matches: impl FnMut(&mut T) -> bool) {
         for (id, transfer) in self.transfers.iter_mut() {

@@ -67,7 +67,7 @@ impl Wait {
         }
     }
 
-    /// Decodes the kernel's result of this wait. Must be called once a result: it
+    /// Decodes the kernel's result of this wait. Must be called exactly once for each result: it
     /// takes ownership of an accepted descriptor.
     pub(crate) fn decode(&self, value: u32) -> WaitOutput {
         match self {

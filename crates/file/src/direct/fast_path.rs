@@ -1,8 +1,8 @@
 //! The fast path: a small aligned read or overwrite inside one written extent is one request and completes
 //! inline. No task, no state machine, no allocation.
 //!
-//! Everything else takes the slow path. A refused direct read is counted by its reason, where it is refused and out of
-//! line: a reason that were returned would occupy a register of each read that is not refused.
+//! Everything else takes the slow path. A refused direct read is counted by its reason at the place of refusal, in
+//! code that is not inlined. If the reason were returned, it would occupy a register of each read that is not refused.
 
 use uringfs_buffer::Buffer;
 use uringfs_reactor::{Counter, ReactorCore};

@@ -4,7 +4,7 @@
 //! - An overwrite of whole blocks in place needs no lock while the file is biased to such writers: it loads one
 //!   word. A write of whole new blocks needs none either, because the map gives it blocks of its own.
 //! - A write of part of a block excludes overwrites: [`exclude`] revokes the bias, retires an epoch, and waits
-//!   until the overwrites that have not seen it have ended. The waiting operation is outside the epoch
+//!   until the overwrites that found the bias on have ended. The waiting operation is outside the epoch
 //!   meanwhile; otherwise two would wait for each other. From then on writers take range locks, first come first
 //!   served, until eight overwrites in a row meet no exclusion.
 //! - With the lock held the map is read again: the file may have been truncated meanwhile.

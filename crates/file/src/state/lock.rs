@@ -111,8 +111,8 @@ impl FileState {
         self.bias.is_biased()
     }
 
-    /// Revokes the bias at least until the guard drops. Overwrites that did not see it have finished when the
-    /// epoch has passed; the caller then calls [`Exclusion::quiesced`]. Without an epoch they have finished
+    /// Revokes the bias at least until the guard drops. Overwrites that found the bias on have ended when the
+    /// epoch has passed; the caller then calls [`Exclusion::quiesced`]. Without an epoch they have ended
     /// already.
     pub(crate) fn exclude(self: &Arc<Self>, device: DeviceIndex) -> (Exclusion, Option<Epoch>) {
         let epoch = self.bias.exclude(quiescence(device));

@@ -41,7 +41,8 @@ impl WriterBias {
         self.word.fetch_or(QUIESCED, Ordering::AcqRel);
     }
 
-    /// Ends one exclusion. This turns the bias on again only if no writer's epoch has passed meanwhile.
+    /// Ends one exclusion. If it was the last, and no excluder has called [`Self::quiesced`] since the bias went off,
+    /// the bias is on again.
     pub fn release(&self) {
         self.word.fetch_sub(EXCLUDER, Ordering::Release);
     }

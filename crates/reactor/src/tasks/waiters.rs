@@ -50,7 +50,7 @@ pub(crate) struct OperationRequests {
     awaited: Vec<Tag>,
     /// A queue has these, and the operation no longer waits for them.
     forgotten: Vec<Tag>,
-    /// Epochs that panicked operations are in. They are left with the last of the forgotten requests.
+    /// Epochs that panicked operations are in. The reactor leaves them when the last forgotten request has ended.
     epoch_holds: Vec<EpochHold>,
     /// Requests that have ended and were not taken. Each holds its result.
     ended: Vec<Request>,

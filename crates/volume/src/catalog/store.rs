@@ -272,8 +272,8 @@ impl Store {
         state.length > state.layout.pages() * BLOCK
     }
 
-    /// Number of headers that have become durable. A commit makes two of them durable. A commit
-    /// that fails after the second one has happened.
+    /// Number of headers that have become durable. A commit makes two of them durable. If it
+    /// fails after its second header is durable, it has taken effect all the same.
     pub(crate) fn durable_headers(&self) -> u64 {
         self.state.lock().durable_headers
     }

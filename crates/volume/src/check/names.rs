@@ -114,7 +114,7 @@ impl Round<'_> {
         }
     }
 
-    /// Marks the inodes that have a record as orphans.
+    /// Marks as orphans the inodes that have an orphan record.
     fn note_orphans(&mut self, window: &mut InodeWindow) -> Result<(), Error> {
         for found in RecordIter::new(self.catalog, Table::Orphans) {
             let found = found?;

@@ -17,8 +17,8 @@ use crate::space::extent_map::ExtentMap;
 use crate::space::system_zone::SystemZone;
 
 impl VolumeShared {
-    /// Opens the file that `find` returns for `path`, in the same transaction: a file found by its name still has
-    /// it when it is open.
+    /// Opens the file that `find` returns for `path`, in the same transaction: so a file cannot lose
+    /// the name by which it was found before it is open.
     pub(crate) async fn open(
         self: &Arc<Self>,
         mode: WaitMode,

@@ -338,7 +338,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Changes an entry from one kind of inode to another inode, or removes it.
+    /// Makes an entry that names an inode of kind `was` name another inode, or removes it.
     fn replace_entry(
         &mut self,
         (directory, name): (InodeNumber, &[u8]),

@@ -54,7 +54,8 @@ impl Transaction<'_> {
         self.parent_following(path, Follow::No)
     }
 
-    /// [`Self::parent`]; with [`Follow::Yes`] of the name that does not exist, behind symbolic links at the path's end.
+    /// As [`Self::parent`]. With [`Follow::Yes`] it also follows symbolic links at the path's end, and returns the
+    /// directory and name of the file that is missing there; the name is empty if the whole path exists.
     ///
     /// # Errors
     /// As [`Self::resolve`].

@@ -2,8 +2,8 @@
 //! processor's TLB it is a table indexed by offset, in front of the map of all extents.
 //!
 //! A hit touches two cache lines: its entry's, and one that all entries share. A search of the map touches
-//! about ten. A reader with a hit writes nothing. An occupied entry is not replaced, so readers that miss
-//! seldom write either.
+//! about ten. A reader with a hit writes nothing. An occupied entry is not replaced, so even
+//! a reader that misses seldom writes.
 
 use std::sync::OnceLock;
 

@@ -40,8 +40,8 @@ impl ChangeSet {
         self.size
     }
 
-    /// Whether the commit may use the reserved pages: not if it adds more names, or attributes with
-    /// names, than it removes.
+    /// Whether the commit may use the reserved pages: not if it puts more records of names
+    /// and extended attributes than it deletes.
     pub(crate) fn reserve_policy(&self) -> Reserve {
         let records = [Table::Names, Table::Xattrs].map(|table| &self.tables[table.index()]);
         let (put, gone): (Vec<_>, Vec<_>) =

@@ -97,8 +97,8 @@ pub struct ChangedRegion {
 }
 
 impl Allocator {
-    /// The allocator of a device of `blocks` blocks. The last `reserve` free blocks are reserved
-    /// for metadata. A region without a summary in `known` is free.
+    /// The allocator of a device of `blocks` blocks. When only `reserve` free blocks are left, only
+    /// metadata may use them. A region without a summary in `known` is free.
     ///
     /// # Errors
     /// When a summary is invalid.
@@ -254,8 +254,8 @@ impl Allocator {
         spans.try_for_each(|(region, _)| self.load(region, &mut load).map(drop))
     }
 
-    /// Makes pending blocks free. Call it when their free is committed and no reactor reads them
-    /// any more.
+    /// Makes pending blocks free. Call it when the commit that frees them is durable and no reactor
+    /// reads them any more.
     ///
     /// # Panics
     /// If one of them is not pending.

@@ -251,8 +251,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// Writes the slot that this superblock was read from again, unchanged. It may be in the
-    /// device's cache only, if the last writer was killed before the flush, or the flush failed.
+    /// Rewrites, unchanged, the slot that this superblock was read from. It may be only in the
+    /// device's cache, if the last writer was killed before the flush, or the flush failed.
     /// Otherwise the first write of [`Self::write`] could destroy the only durable slot. A power
     /// cut meanwhile leaves the slot unchanged.
     ///

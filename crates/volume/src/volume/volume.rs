@@ -32,8 +32,8 @@ use crate::superblock::SLOTS;
 /// Files under names, on a device or in one ordinary file. Clones are the same volume and can be used from any
 /// thread.
 ///
-/// Names and attributes come from memory, or from the device where memory has evicted them: then the calling
-/// thread blocks. Tasks use [`Self::in_tasks`]. Changes are durable after [`Volume::sync`], after [`File::sync`] of
+/// Names and attributes come from memory. Those evicted from it are read from the device, and the calling thread
+/// blocks meanwhile. Tasks use [`Self::in_tasks`]. Changes are durable after [`Volume::sync`], after [`File::sync`] of
 /// the file, or when the last clone and the last open file are dropped. Bytes that are still in a page cache at that
 /// drop become durable a moment later.
 ///
@@ -178,8 +178,8 @@ impl Volume {
 
     /// Opens a file. Follows a symbolic link at the end of the path. Reads and writes go through the page cache, and
     /// unsynced writes are lost with the process, unless the file is opened [`direct`](OpenOptions::direct).
-    /// [`File::direct`] and [`File::buffered`] return a handle of the other kind to the same file. Such a handle may be
-    /// used for a single request.
+    /// [`File::direct`] and [`File::buffered`] return a handle of the other kind to the same file. A program may
+    /// make such a handle just for one request.
     ///
     /// # Errors
     /// ENOENT, EEXIST, EISDIR and other errors of paths; errors of the catalog.

@@ -149,7 +149,7 @@ impl Context {
         }
     }
 
-    /// Requests to cancel the request that was submitted with this control block,
+    /// Asks the kernel to cancel the request that was submitted with this control block,
     /// which must not have moved. The request still completes with an event.
     pub(super) fn cancel(&self, block: &ControlBlock) {
         let mut event = Event::default();
