@@ -48,7 +48,7 @@ fn create_volume() -> (Sim, Volume) {
         let path = format!("{}/{n}", ["", "/d", "/d/e"][n % 3]);
         let file = volume.open(path, create).unwrap();
         let bytes = Buffer::copy_of(&vec![n as u8; 5000]);
-        assert!(reactor.block_on(file.write(bytes, n as u64 * 9000)).1.is_ok());
+        assert!(reactor.block_on(file.write_at(bytes, n as u64 * 9000)).0.is_ok());
     }
     volume.link("/0", "/d/link").unwrap();
     volume.make_symlink(b"d/e", "/s").unwrap();

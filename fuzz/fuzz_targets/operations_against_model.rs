@@ -76,8 +76,8 @@ fn perform(volume: &Volume, model: &mut Model, operation: &[u8]) {
             let opened = volume.open(&path, create);
             assert_eq!(opened.is_ok(), is_possible, "open {path}");
             let Ok(file) = opened else { return };
-            let (_, written) = REACTOR
-                .with(|reactor| reactor.block_on(file.write(Buffer::copy_of(&bytes), offset)));
+            let (written, _) = REACTOR
+                .with(|reactor| reactor.block_on(file.write_at(Buffer::copy_of(&bytes), offset)));
             assert_eq!(written, Ok(bytes.len()));
             let index = match node {
                 Some(Node::File(index)) => index,
@@ -156,8 +156,8 @@ fn compare(volume: &Volume, model: &Model) {
                     assert_eq!(inode.links as usize, links.count(), "{path}");
                     let file = volume.open(&path, OpenOptions::direct()).unwrap();
                     let buffer = Buffer::zeroed(inode.size as usize);
-                    let (bytes, read) =
-                        REACTOR.with(|reactor| reactor.block_on(file.read(buffer, 0)));
+                    let (read, bytes) =
+                        REACTOR.with(|reactor| reactor.block_on(file.read_at(buffer, 0)));
                     assert_eq!(read, Ok(model.files[*index].len()), "{path}");
                     assert!(bytes[..] == model.files[*index], "{path}");
                 }

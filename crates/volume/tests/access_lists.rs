@@ -171,7 +171,7 @@ fn a_write_by_an_older_handle_clears_set_group_id() {
     chmod(&volume, "/f", 0o2644);
     let credentials = Credentials::User { user: 1000, group: 100 };
     let theirs = volume.open("/f", OpenOptions { credentials, ..OpenOptions::direct() }).unwrap();
-    let write = || assert_eq!(here.block_on(theirs.write(Buffer::copy_of(b"1"), 0)).1, Ok(1));
+    let write = || assert_eq!(here.block_on(theirs.write_at(Buffer::copy_of(b"1"), 0)).0, Ok(1));
     write();
     assert_eq!(mode(&volume, "/f"), 0o2644);
     assert_eq!(set(&volume, "/f", ACCESS, &named([6, 7, 0, 7, 0])), Ok(()));

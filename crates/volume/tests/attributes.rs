@@ -40,12 +40,12 @@ impl Machine {
 
     /// Writes by token, on the fast path where possible.
     fn write(&self, file: &File, length: usize) {
-        self.reactor.write(file, Buffer::aligned(length, 4096), 0, Token::new(1)).unwrap();
+        self.reactor.write_at(file, Buffer::aligned(length, 4096), 0, Token::new(1)).unwrap();
         self.reap(length);
     }
 
     fn read(&self, file: &File) {
-        self.reactor.read(file, Buffer::aligned(4096, 4096), 0, Token::new(1)).unwrap();
+        self.reactor.read_at(file, Buffer::aligned(4096, 4096), 0, Token::new(1)).unwrap();
         self.reap(4096);
     }
 
@@ -95,7 +95,7 @@ fn an_overwrite_updates_the_change_time_and_sync_keeps_it() {
             && moved.changed >= moved.modified
             && moved.accessed == Time::from_nanoseconds(1)
     );
-    machine.reactor.block_on(file.sync()).unwrap();
+    machine.reactor.block_on(file.sync_all()).unwrap();
     // No sync follows: the volume stays as a power cut would leave it.
     let modified = inode(&volume, "/a").modified;
     drop((file, volume));
@@ -114,10 +114,10 @@ fn sync_keeps_attributes_of_a_file_without_writes() {
         inode(&Volume::open_on(Device::new(image).unwrap()).unwrap(), "/a").permissions
     };
     let file = volume.open("/a", create()).unwrap();
-    reactor.block_on(file.sync()).unwrap();
+    reactor.block_on(file.sync_all()).unwrap();
     assert_eq!(left(), 0o644);
     volume.set_attributes("/a", Follow::No, |inode| inode.permissions = 0o600).unwrap();
-    reactor.block_on(file.sync()).unwrap();
+    reactor.block_on(file.sync_all()).unwrap();
     assert_eq!(left(), 0o600);
 }
 
@@ -182,7 +182,7 @@ fn every_change_by_a_user_clears_the_set_id_bits() {
     machine.write(&theirs, 4096);
     assert_eq!(permissions(), 0o755);
     for operation in [
-        theirs.set_size(5000),
+        theirs.set_len(5000),
         theirs.allocate(0, 9000, FallocateSize::Keep),
         theirs.punch_hole(0, 100),
         theirs.zero_range(0, 100, FallocateSize::Keep),
@@ -193,7 +193,7 @@ fn every_change_by_a_user_clears_the_set_id_bits() {
     }
     set();
     volume.open("/a", OpenOptions { truncate: true, ..options }).unwrap();
-    assert_eq!((permissions(), mine.size()), (0o755, 0));
+    assert_eq!((permissions(), mine.len()), (0o755, 0));
     // They own what they create.
     volume.open("/b", OpenOptions { create: Some(0o600), ..options }).unwrap();
     let made = inode(&volume, "/b");

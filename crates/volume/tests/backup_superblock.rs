@@ -50,7 +50,7 @@ impl TestVolume {
             }
             let file = create(&volume, &path_of(number));
             let written =
-                self.reactor.block_on(file.write(Buffer::copy_of(&bytes_of(number)), 0)).1;
+                self.reactor.block_on(file.write_at(Buffer::copy_of(&bytes_of(number)), 0)).0;
             assert_eq!(written, Ok(bytes_of(number).len()));
         }
     }
@@ -59,7 +59,7 @@ impl TestVolume {
         let volume = self.open().unwrap_or_else(|error| panic!("{place}: {error}"));
         for number in 0..count {
             let file = volume.open(path_of(number), OpenOptions::direct()).unwrap();
-            let (bytes, read) = self.reactor.block_on(file.read(Buffer::zeroed(100), 0));
+            let (read, bytes) = self.reactor.block_on(file.read_at(Buffer::zeroed(100), 0));
             assert_eq!(&bytes[..read.unwrap()], &bytes_of(number)[..], "{place}: {number}");
         }
         assert_eq!(volume.entries("/0", b"").unwrap().len(), count.min(100) as usize, "{place}");
@@ -78,9 +78,9 @@ impl TestVolume {
 
     fn write(&self, at: u64, bytes: &[u8]) {
         let whole = File::over(self.device.clone(), FileOptions::default());
-        let written = self.reactor.block_on(whole.write(Buffer::copy_of(bytes), at)).1;
+        let written = self.reactor.block_on(whole.write_at(Buffer::copy_of(bytes), at)).0;
         assert_eq!(written, Ok(bytes.len()));
-        self.reactor.block_on(whole.sync()).unwrap();
+        self.reactor.block_on(whole.sync_all()).unwrap();
     }
 
     fn block(&self, block: u64) -> Vec<u8> {

@@ -43,7 +43,7 @@ struct Node {
 
 fn write(reactor: &Reactor, file: &File, byte: usize, offset: u64, length: usize) {
     let bytes = Buffer::copy_of(&vec![byte as u8; length]);
-    assert_eq!(reactor.block_on(file.write(bytes, offset)).1, Ok(length));
+    assert_eq!(reactor.block_on(file.write_at(bytes, offset)).0, Ok(length));
 }
 
 /// Many files, links, extents, attributes, and a file that was removed while it was open, as a kill
@@ -165,8 +165,8 @@ fn node(volume: &Volume, reactor: &Reactor, path: &[u8]) -> Result<Node, Error> 
     let bytes = match inode.kind {
         FileKind::File => {
             let file = volume.open(path, OpenOptions::direct())?;
-            let buffer = Buffer::zeroed(file.size() as usize);
-            let (bytes, read) = reactor.block_on(file.read(buffer, 0));
+            let buffer = Buffer::zeroed(file.len() as usize);
+            let (read, bytes) = reactor.block_on(file.read_at(buffer, 0));
             assert_eq!(read, Ok(bytes.len()));
             bytes.to_vec()
         }
@@ -305,9 +305,9 @@ fn check(device: &Device, repair: bool) -> CheckReport {
 
 /// Overwrites a sector.
 fn spoil(device: &Device, reactor: &Reactor, sector: u64, spoilt: Spoilt) {
-    let (mut bytes, read) = reactor.block_on(async {
+    let (read, mut bytes) = reactor.block_on(async {
         let whole = File::over(device.clone(), FileOptions::default());
-        whole.read(Buffer::zeroed(SECTOR as usize), sector).await
+        whole.read_at(Buffer::zeroed(SECTOR as usize), sector).await
     });
     assert_eq!(read, Ok(bytes.len()));
     match spoilt {
@@ -318,9 +318,9 @@ fn spoil(device: &Device, reactor: &Reactor, sector: u64, spoilt: Spoilt) {
             }
         }
     }
-    let (_, written) = reactor.block_on(async {
+    let (written, _) = reactor.block_on(async {
         let whole = File::over(device.clone(), FileOptions::default());
-        whole.write(bytes, sector).await
+        whole.write_at(bytes, sector).await
     });
     assert_eq!(written, Ok(SECTOR as usize));
 }

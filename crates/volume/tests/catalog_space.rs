@@ -62,8 +62,8 @@ fn a_huge_commit_gets_the_catalog_pages_it_needs() {
 fn fill_with_bytes(volume: &Volume, reactor: &Reactor) -> File {
     let file = create(volume, "/bytes");
     let full = (0..).find_map(|part| {
-        let write = file.write(Buffer::copy_of(&[7; 4096]), part * 4096);
-        reactor.block_on(write).1.err()
+        let write = file.write_at(Buffer::copy_of(&[7; 4096]), part * 4096);
+        reactor.block_on(write).0.err()
     });
     assert_eq!(full, Some(Errno::NOSPC));
     volume.sync().unwrap();
@@ -125,11 +125,11 @@ fn a_commit_has_pages_for_writes_to_preallocated_blocks() {
     // Every other block: each write adds two extents.
     let mut buffer = Buffer::copy_of(&[7; 4096]);
     for block in (0..SIZE / 2 / 4096).step_by(2) {
-        let (back, written) = reactor.block_on(file.write(buffer, block * 4096));
+        let (written, back) = reactor.block_on(file.write_at(buffer, block * 4096));
         assert_eq!(written, Ok(4096));
         buffer = back;
     }
-    assert_eq!(reactor.block_on(file.sync()), Ok(()));
+    assert_eq!(reactor.block_on(file.sync_all()), Ok(()));
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn creating_a_name_in_a_full_catalog_ends_with_enospc_despite_concurrent_commits
     let (sender, receiver) = channel();
     let waker = Arc::new(ChannelWaker(sender)).into();
     let made = (1..20).find_map(|round| {
-        reactor.block_on(file.set_size(file.size() - round)).unwrap();
+        reactor.block_on(file.set_len(file.len() - round)).unwrap();
         match making.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(made) => Some(made),
             Poll::Pending => {

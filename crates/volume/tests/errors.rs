@@ -28,8 +28,8 @@ fn reactor(completion: CompletionMode) -> Reactor {
 fn create(volume: &Volume, reactor: &Reactor, path: &str, file: FileOptions) -> File {
     let create = OpenOptions { create: Some(0o600), file, ..OpenOptions::direct() };
     let file = volume.open(path, create).unwrap();
-    assert!(reactor.block_on(file.write(Buffer::zeroed(BLOCKS * BLOCK), 0)).1.is_ok());
-    assert_eq!(reactor.block_on(file.sync()), Ok(()));
+    assert!(reactor.block_on(file.write_at(Buffer::zeroed(BLOCKS * BLOCK), 0)).0.is_ok());
+    assert_eq!(reactor.block_on(file.sync_all()), Ok(()));
     file
 }
 
@@ -71,15 +71,15 @@ fn each_error_of_a_file_is_reported_once_with_its_range() {
             let length = BLOCK as u64;
 
             let events = failing(&sim, &volume, Op::Read, || {
-                let read = file.read(Buffer::zeroed(BLOCK), offset(5));
-                assert_eq!(reactor.block_on(read).1, Err(Errno::IO));
+                let read = file.read_at(Buffer::zeroed(BLOCK), offset(5));
+                assert_eq!(reactor.block_on(read).0, Err(Errno::IO));
             });
             let expected = vec![(at(5), Op::Read, length, Errno::IO)];
             assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
             assert!(events[0].to_string().contains("reading 4096 bytes of inode"), "{}", events[0]);
 
             let events = failing(&sim, &volume, Op::Read, || {
-                reactor.read(&file, Buffer::zeroed(BLOCK), offset(6), Token::new(1)).unwrap();
+                reactor.read_at(&file, Buffer::zeroed(BLOCK), offset(6), Token::new(1)).unwrap();
                 let mut completed = Vec::new();
                 reactor.reap(1, None, &mut completed).unwrap();
                 assert_eq!(completed[0].result(), Err(Errno::IO));
@@ -88,26 +88,26 @@ fn each_error_of_a_file_is_reported_once_with_its_range() {
             assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
 
             let events = failing(&sim, &volume, Op::Write, || {
-                let write = file.write(Buffer::zeroed(2 * BLOCK), offset(7));
-                assert_eq!(reactor.block_on(write).1, Err(Errno::IO));
+                let write = file.write_at(Buffer::zeroed(2 * BLOCK), offset(7));
+                assert_eq!(reactor.block_on(write).0, Err(Errno::IO));
             });
             let expected = vec![(at(7), Op::Write, 2 * length, Errno::IO)];
             assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
 
             // The block is read, and the write of it fails.
             let events = failing(&sim, &volume, Op::Write, || {
-                let write = file.write(Buffer::zeroed(10), offset(9) + 100);
-                assert_eq!(reactor.block_on(write).1, Err(Errno::IO));
+                let write = file.write_at(Buffer::zeroed(10), offset(9) + 100);
+                assert_eq!(reactor.block_on(write).0, Err(Errno::IO));
             });
             let expected = vec![(at(9), Op::Write, length, Errno::IO)];
             assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
 
             // A sync of a range does not report errors of others.
-            assert!(reactor.block_on(others.read(Buffer::zeroed(BLOCK), 0)).1.is_ok());
+            assert!(reactor.block_on(others.read_at(Buffer::zeroed(BLOCK), 0)).0.is_ok());
             assert_eq!(taken(&volume.errors()), []);
 
             let events = failing(&sim, &volume, Op::Flush, || {
-                assert_eq!(reactor.block_on(file.datasync()), Err(Errno::IO));
+                assert_eq!(reactor.block_on(file.sync_data()), Err(Errno::IO));
             });
             let expected = vec![(BlockOwner::Device, Op::Flush, 0, Errno::IO)];
             assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
@@ -144,8 +144,8 @@ fn a_slow_listener_gets_the_last_events_and_a_count() {
     sim.inject(Rule::new(Op::Read, When::From(1), Fault::Error(Errno::IO)));
     for read in 0..READS {
         let offset = read % BLOCKS as u64 * BLOCK as u64;
-        let read = reactor.block_on(file.read(Buffer::zeroed(BLOCK), offset));
-        assert_eq!(read.1, Err(Errno::IO));
+        let read = reactor.block_on(file.read_at(Buffer::zeroed(BLOCK), offset));
+        assert_eq!(read.0, Err(Errno::IO));
     }
     sim.clear_faults();
     let events = taken(&errors);
@@ -157,7 +157,7 @@ fn a_slow_listener_gets_the_last_events_and_a_count() {
     assert_eq!(offset, (READS - 1) % BLOCKS as u64 * BLOCK as u64);
     // For a removed file nothing is known.
     sim.inject(Rule::new(Op::Read, When::Nth(1), Fault::Error(Errno::IO)));
-    assert!(reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0)).1.is_err());
+    assert!(reactor.block_on(file.read_at(Buffer::zeroed(BLOCK), 0)).0.is_err());
     drop(file);
     volume.sync().unwrap();
     assert_eq!(summary(&errors.try_next().unwrap()).0, BlockOwner::Unknown);
@@ -175,7 +175,7 @@ fn a_waiting_listener_is_woken() {
             let reactor = self::reactor(CompletionMode::Inline);
             reactor.block_on(errors.next())
         });
-        assert!(reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0)).1.is_err());
+        assert!(reactor.block_on(file.read_at(Buffer::zeroed(BLOCK), 0)).0.is_err());
         waiting.join().unwrap()
     });
     assert_eq!(summary(&waited).1, Op::Read);
@@ -232,7 +232,7 @@ fn a_full_device_differs_from_a_full_volume() {
     assert!(volume.shortage().to_string().starts_with("the volume is full"));
     let errors = volume.errors();
     sim.inject(Rule::new(Op::Write, When::OneIn(1), Fault::Error(Errno::NOSPC)));
-    let written = reactor.block_on(file.write(Buffer::zeroed(BLOCK), 0)).1;
+    let written = reactor.block_on(file.write_at(Buffer::zeroed(BLOCK), 0)).0;
     assert_eq!(written, Err(Errno::NOSPC));
     let event = errors.try_next().expect("the error is reported");
     let full = "the device or file system below the volume is full, not the volume";
@@ -246,7 +246,7 @@ fn a_full_device_differs_from_a_full_volume() {
     );
     sim.clear_faults();
     let other = failing(&sim, &volume, Op::Read, || {
-        assert!(reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0)).1.is_err());
+        assert!(reactor.block_on(file.read_at(Buffer::zeroed(BLOCK), 0)).0.is_err());
     });
     assert!(!other[0].is_device_full());
 }

@@ -28,7 +28,7 @@ fn fill(reactor: &Reactor, file: &File, byte: u8) -> u64 {
     for piece in [1 << 20, 16 * BLOCK, BLOCK] {
         loop {
             let bytes = Buffer::copy_of(&vec![byte; piece]);
-            match reactor.block_on(file.write(bytes, offset)).1 {
+            match reactor.block_on(file.write_at(bytes, offset)).0 {
                 Ok(written) => offset += written as u64,
                 Err(error) => break assert_eq!(error, Errno::NOSPC),
             }
@@ -38,7 +38,7 @@ fn fill(reactor: &Reactor, file: &File, byte: u8) -> u64 {
 }
 
 fn is_all(reactor: &Reactor, file: &File, byte: u8) -> bool {
-    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
+    let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(file.len() as usize), 0));
     assert_eq!(read, Ok(bytes.len()));
     bytes.iter().all(|found| *found == byte)
 }
@@ -60,7 +60,7 @@ fn removed_blocks_are_reused_without_a_sync() {
         drop(file);
         match round % 3 {
             0 => volume.remove("/a").unwrap(),
-            1 => reactor.block_on(create(&volume, "/a").set_size(0)).unwrap(),
+            1 => reactor.block_on(create(&volume, "/a").set_len(0)).unwrap(),
             _ => reactor.block_on(create(&volume, "/a").punch_hole(0, SIZE)).unwrap(),
         }
     }
@@ -78,14 +78,14 @@ fn an_allocation_waits_for_reads_and_reports_them() {
     fill(&reactor, &file, 1);
     assert_eq!(volume.shortage().kind(), ErrorKind::NoSpace);
     // The first read updates the access time, as an operation that keeps the file open.
-    assert!(reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0)).1.is_ok());
+    assert!(reactor.block_on(file.read_at(Buffer::zeroed(BLOCK), 0)).0.is_ok());
     // It counts as in flight until its reactor runs, which it does not.
-    reading.read(&file, Buffer::zeroed(BLOCK), 0, Token::new(1)).unwrap();
+    reading.read_at(&file, Buffer::zeroed(BLOCK), 0, Token::new(1)).unwrap();
     drop(file);
     volume.remove("/a").unwrap();
     let next = create(&volume, "/b");
-    let write = next.write(Buffer::zeroed(BLOCK), 0);
-    assert_eq!(reactor.block_on(write).1, Err(Errno::NOSPC));
+    let write = next.write_at(Buffer::zeroed(BLOCK), 0);
+    assert_eq!(reactor.block_on(write).0, Err(Errno::NOSPC));
     let message = volume.shortage().to_string();
     assert!(message.contains("bytes more when") && message.contains("in flight"), "{message}");
     reading.reap(1, None, &mut Vec::new()).unwrap();
@@ -133,7 +133,7 @@ fn removed_blocks_are_reused_while_a_commit_reclaims_orphans() {
             let reactor = Reactor::new(ReactorOptions::default()).unwrap();
             let write = |path: &str, blocks: usize| {
                 let bytes = Buffer::zeroed(blocks * BLOCK);
-                let (_, written) = reactor.block_on(create(&volume, path).write(bytes, 0));
+                let (written, _) = reactor.block_on(create(&volume, path).write_at(bytes, 0));
                 assert_eq!(written, Ok(blocks * BLOCK), "{path}: {}", volume.shortage());
             };
             let all_fits = || {
@@ -178,7 +178,7 @@ fn a_full_volume_can_be_filled_again_after_a_power_cut() {
                 }
             };
             found_so_often[usize::from(byte) - 1] += 1;
-            let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(SIZE as usize), 0));
+            let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(SIZE as usize), 0));
             let is_whole = path == "/b" || read == Ok(first as usize);
             let found = &bytes[..read.unwrap()];
             assert!(is_whole && found.iter().all(|found| *found == byte), "{path}, image {index}");

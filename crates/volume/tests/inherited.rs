@@ -107,7 +107,7 @@ fn changing_a_file_removes_its_capability() {
     drop(volume);
     let volume = Volume::open_on(device).unwrap();
     let write = |file: &File| {
-        let (_, written) = reactor.block_on(file.write(Buffer::zeroed(8192), 0));
+        let (written, _) = reactor.block_on(file.write_at(Buffer::zeroed(8192), 0));
         assert_eq!(written, Ok(8192));
     };
     let give = || {
@@ -126,7 +126,7 @@ fn changing_a_file_removes_its_capability() {
         write(&file);
         is_gone();
         for operation in [
-            file.set_size(5000),
+            file.set_len(5000),
             file.allocate(0, 9000, FallocateSize::Keep),
             file.punch_hole(0, 100),
             file.zero_range(0, 100, FallocateSize::Keep),

@@ -43,13 +43,13 @@ impl Machine {
     }
 
     fn write(&self, file: &File, bytes: &[u8], offset: u64) {
-        let (_, written) = self.reactor.block_on(file.write(Buffer::copy_of(bytes), offset));
+        let (written, _) = self.reactor.block_on(file.write_at(Buffer::copy_of(bytes), offset));
         assert_eq!(written, Ok(bytes.len()));
     }
 
     fn read(&self, file: &File) -> Vec<u8> {
-        let buffer = Buffer::zeroed(file.size() as usize + 100);
-        let (buffer, read) = self.reactor.block_on(file.read(buffer, 0));
+        let buffer = Buffer::zeroed(file.len() as usize + 100);
+        let (read, buffer) = self.reactor.block_on(file.read_at(buffer, 0));
         buffer[..read.unwrap()].to_vec()
     }
 
@@ -105,7 +105,7 @@ fn synced_data_survive_without_closing() {
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
     machine.write(&file, b"first", 0);
-    machine.reactor.block_on(file.sync()).unwrap();
+    machine.reactor.block_on(file.sync_all()).unwrap();
     let machine = Machine::after_power_cut(&sim);
     assert_eq!(machine.contents(&machine.volume(), "/a"), b"first");
 }
@@ -271,8 +271,8 @@ fn a_full_volume_refuses_and_remains_usable() {
     let file = volume.open("/big", create()).unwrap();
     let mut offset = 0;
     let refused = loop {
-        let write = file.write(Buffer::zeroed(1 << 20), offset);
-        match machine.reactor.block_on(write).1 {
+        let write = file.write_at(Buffer::zeroed(1 << 20), offset);
+        match machine.reactor.block_on(write).0 {
             Ok(bytes) => offset += bytes as u64,
             Err(error) => break error,
         }
@@ -305,11 +305,11 @@ fn threads_make_and_write_files_concurrently() {
                     let file = volume.open(format!("/{thread}-{n}"), create()).unwrap();
                     for part in 0..5 {
                         let bytes = Buffer::copy_of(&[thread * 20 + n; 3000]);
-                        let (_, written) = reactor.block_on(file.write(bytes, part * 3000));
+                        let (written, _) = reactor.block_on(file.write_at(bytes, part * 3000));
                         assert_eq!(written, Ok(3000));
                     }
                     if n % 5 == 0 {
-                        reactor.block_on(file.sync()).unwrap();
+                        reactor.block_on(file.sync_all()).unwrap();
                     }
                 }
             });

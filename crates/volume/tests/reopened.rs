@@ -22,15 +22,15 @@ fn open(sim: &Sim) -> Volume {
 }
 
 fn fill(reactor: &Reactor, file: &File, byte: u8, bytes: usize) {
-    let write = file.write(Buffer::copy_of(&vec![byte; bytes]), 0);
-    assert_eq!(reactor.block_on(write).1, Ok(bytes));
+    let write = file.write_at(Buffer::copy_of(&vec![byte; bytes]), 0);
+    assert_eq!(reactor.block_on(write).0, Ok(bytes));
 }
 
 /// The number of bytes of `/f`, if it exists, that are not its own.
 fn foreign_bytes(image: Sim, reactor: &Reactor) -> usize {
     let Ok(file) = open(&image).open("/f", OpenOptions::direct()) else { return 0 };
-    let size = file.size() as usize;
-    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(size), 0));
+    let size = file.len() as usize;
+    let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(size), 0));
     assert_eq!(read, Ok(size));
     bytes.iter().filter(|byte| **byte != 0xaa).count()
 }
@@ -87,7 +87,7 @@ fn blocks_freed_by_the_commit_of_a_killed_writer_are_not_reused() {
     let raw = File::over(Device::new(killed.clone()).unwrap(), FileOptions::default());
     for action in writes.take_while(|action| !matches!(action, Action::Flush)) {
         let Action::Write { address, bytes } = action else { panic!("{action:?}") };
-        let wrote = reactor.block_on(raw.write(Buffer::copy_of(&bytes), address)).1;
+        let wrote = reactor.block_on(raw.write_at(Buffer::copy_of(&bytes), address)).0;
         assert_eq!(wrote, Ok(bytes.len()));
     }
     drop(raw);
@@ -112,7 +112,7 @@ fn a_sync_after_reopening_covers_a_commit_with_a_failed_flush() {
         let volume = open(&sim);
         let path = ["/new", "/old"].into_iter().find(|path| {
             let opened = volume.open(path, OpenOptions::direct());
-            opened.is_ok_and(|file| reactor.block_on(file.sync()).is_ok())
+            opened.is_ok_and(|file| reactor.block_on(file.sync_all()).is_ok())
         });
         let path = path.expect("the file has one of its names");
         assert!(synced.is_err() || path == "/new", "flush {nth}");

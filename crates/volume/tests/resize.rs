@@ -31,12 +31,12 @@ fn write(volume: &Volume, reactor: &Reactor, path: &str, byte: u8, length: usize
     let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
     let file = volume.open(path, create).unwrap();
     let bytes = Buffer::copy_of(&vec![byte; length]);
-    assert_eq!(reactor.block_on(file.write(bytes, 0)).1, Ok(length));
+    assert_eq!(reactor.block_on(file.write_at(bytes, 0)).0, Ok(length));
 }
 
 fn holds(volume: &Volume, reactor: &Reactor, path: &str, byte: u8, length: usize) -> bool {
     let file = volume.open(path, OpenOptions::direct()).unwrap();
-    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(length), 0));
+    let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(length), 0));
     read == Ok(length) && bytes.iter().all(|found| *found == byte)
 }
 

@@ -195,7 +195,7 @@ fn operations_complete_despite_a_commit_during_each_read() {
         });
         made.set(made.get() + 1);
     };
-    assert_eq!(overtaken(volume.open("/d/77", OpenOptions::direct()), commit).unwrap().size(), 0);
+    assert_eq!(overtaken(volume.open("/d/77", OpenOptions::direct()), commit).unwrap().len(), 0);
     overtaken(volume.rename("/d/78", "/d/79", Rename::Replace), commit).unwrap();
     let refused = overtaken(volume.remove_directory("/d"), commit).unwrap_err();
     assert_eq!(refused.errno(), Errno::NOTEMPTY);
@@ -222,7 +222,7 @@ fn opening_a_name_that_is_replaced_opens_the_new_file() {
                 }
             };
             let file = overtaken(volume.open(&path, options), replace).unwrap();
-            reactor.block_on(file.set_size(100)).unwrap();
+            reactor.block_on(file.set_len(100)).unwrap();
             let (_, inode) = reactor.block_on(volume.inode(&path, Follow::No)).unwrap();
             assert_eq!(inode.size, 100, "{when}");
         }
@@ -242,7 +242,7 @@ fn opening_with_create_recreates_a_concurrently_removed_name() {
             }
         };
         let file = overtaken(volume.open(&path, create), remove).unwrap();
-        reactor.block_on(file.set_size(100)).unwrap();
+        reactor.block_on(file.set_len(100)).unwrap();
         let found = reactor.block_on(volume.inode(&path, Follow::No));
         assert_eq!(found.unwrap().1.size, 100, "{when}");
     }

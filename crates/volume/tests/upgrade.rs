@@ -42,10 +42,10 @@ fn device_of(image: &[u8]) -> (Sim, Device) {
     let whole = File::over(device.clone(), FileOptions::default());
     let reactor = reactor();
     for (block, bytes) in blocks {
-        let written = reactor.block_on(whole.write(Buffer::copy_of(&bytes), block * BLOCK)).1;
+        let written = reactor.block_on(whole.write_at(Buffer::copy_of(&bytes), block * BLOCK)).0;
         assert_eq!(written, Ok(BLOCK as usize));
     }
-    reactor.block_on(whole.sync()).unwrap();
+    reactor.block_on(whole.sync_all()).unwrap();
     sim.restart_record();
     (sim, device)
 }
@@ -81,7 +81,7 @@ fn assert_contents(volume: &Volume, image: &str, place: &str) {
     let kept = OpenOptions { access_time: AtimePolicy::Never, ..OpenOptions::direct() };
     let holds = |path: &str, offset: u64, length: usize| {
         let file = volume.open(path, kept).unwrap();
-        let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(length), offset));
+        let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(length), offset));
         let is_right = bytes.iter().all(|byte| usize::from(*byte) == path.len());
         assert!(read == Ok(length) && is_right, "{place}: {path}");
     };
@@ -93,10 +93,10 @@ fn assert_contents(volume: &Volume, image: &str, place: &str) {
     if image == FULL.0 {
         // The content of its last 200 blocks is their number.
         let file = volume.open("/last", kept).unwrap();
-        let first = file.size() / BLOCK - 200;
+        let first = file.len() / BLOCK - 200;
         for block in 0..200 {
             let offset = (first + block) * BLOCK;
-            let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(4096), offset));
+            let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(4096), offset));
             let is_right = bytes.iter().all(|byte| u64::from(*byte) == block + 1);
             assert!(read == Ok(4096) && is_right, "{place}: block {block}");
         }

@@ -362,8 +362,8 @@ impl Good {
         for (path, index) in files.iter().zip(1..) {
             let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
             let file = volume.open(path, create).unwrap();
-            let (_, written) =
-                REACTOR.with(|reactor| reactor.block_on(file.write(content(index, BLOCKS), 0)));
+            let (written, _) =
+                REACTOR.with(|reactor| reactor.block_on(file.write_at(content(index, BLOCKS), 0)));
             assert_eq!(written, Ok((BLOCKS * BLOCK) as usize));
         }
         let paths = [directories, files].concat();
@@ -446,9 +446,9 @@ fn inspect(volume: &Volume, path: &[u8]) {
         let _ = volume.xattr(path, Follow::No, name);
     }
     if let Ok(file) = volume.open(path, OpenOptions::direct()) {
-        for offset in [0, 3 * BLOCK, file.size().saturating_sub(BLOCK) / 512 * 512] {
-            let _ =
-                REACTOR.with(|reactor| reactor.block_on(file.read(Buffer::zeroed(8192), offset)));
+        for offset in [0, 3 * BLOCK, file.len().saturating_sub(BLOCK) / 512 * 512] {
+            let _ = REACTOR
+                .with(|reactor| reactor.block_on(file.read_at(Buffer::zeroed(8192), offset)));
         }
         let _ = (file.seek_data(0), file.seek_hole(0), file.allocated());
     }
@@ -458,7 +458,7 @@ fn inspect(volume: &Volume, path: &[u8]) {
 fn write(volume: &Volume, path: &str, offset: u64, blocks: u64) {
     if let Ok(file) = volume.open(path, OpenOptions::direct()) {
         let bytes = content(0xee, blocks);
-        let _ = REACTOR.with(|reactor| reactor.block_on(file.write(bytes, offset)));
+        let _ = REACTOR.with(|reactor| reactor.block_on(file.write_at(bytes, offset)));
     }
 }
 
@@ -476,8 +476,8 @@ fn operate(volume: &Volume, input: &mut Input<'_>) {
             if let Ok(file) = volume.open(&path, options) {
                 let (bytes, offset) = (content(0xdd, 1), u64::from(input.byte()) * 512);
                 REACTOR.with(|reactor| {
-                    let _ = reactor.block_on(file.write(bytes, offset));
-                    let _ = reactor.block_on(file.sync());
+                    let _ = reactor.block_on(file.write_at(bytes, offset));
+                    let _ = reactor.block_on(file.sync_all());
                 });
             }
         }
@@ -508,7 +508,7 @@ fn operate(volume: &Volume, input: &mut Input<'_>) {
             let (offset, length) = (u64::from(input.byte()) * 512, input.number() >> 1);
             REACTOR.with(|reactor| {
                 let _ = match input.below(4) {
-                    0 => reactor.block_on(file.set_size(offset)),
+                    0 => reactor.block_on(file.set_len(offset)),
                     1 => reactor.block_on(file.punch_hole(offset, length)),
                     2 => reactor.block_on(file.zero_range(offset, length, FallocateSize::Keep)),
                     _ => reactor.block_on(file.allocate(offset, length, FallocateSize::Extend)),

@@ -386,7 +386,7 @@ mod tests {
         let volume = Volume::open_on(device.clone()).unwrap();
         let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
         let file = volume.open("/f", create).unwrap();
-        assert_eq!(reactor.block_on(file.write(Buffer::zeroed(1 << 20), 0)).1, Ok(1 << 20));
+        assert_eq!(reactor.block_on(file.write_at(Buffer::zeroed(1 << 20), 0)).0, Ok(1 << 20));
         let held = volume.shared.state.lock().dirty.values().next().unwrap().clone();
         volume.remove("/f").unwrap();
         drop(file);
@@ -417,7 +417,7 @@ mod tests {
         // Written and unwritten blocks alternate, so that each is an extent.
         let mut buffer = Buffer::copy_of(&[7; BLOCK as usize]);
         for block in (0..extents).step_by(2) {
-            let (back, written) = reactor.block_on(file.write(buffer, block * BLOCK));
+            let (written, back) = reactor.block_on(file.write_at(buffer, block * BLOCK));
             assert_eq!(written, Ok(BLOCK as usize));
             buffer = back;
         }

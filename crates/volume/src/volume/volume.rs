@@ -33,7 +33,7 @@ use crate::superblock::SLOTS;
 /// thread.
 ///
 /// Names and attributes come from memory, or from the device where memory has evicted them: then the calling
-/// thread blocks. Tasks use [`Self::in_tasks`]. Changes are durable after [`Volume::sync`], after [`File::sync`] of
+/// thread blocks. Tasks use [`Self::in_tasks`]. Changes are durable after [`Volume::sync`], after [`File::sync_all`] of
 /// the file, or when the last clone and the last open file are dropped. Bytes that are still in a page cache at that
 /// drop become durable a moment later.
 ///
@@ -292,7 +292,7 @@ impl Volume {
 
     /// Makes all changes and writes durable, including those in page caches. Blocks the thread, so its own reactors do
     /// not run: if one of them has a write-back in flight, this does not return. In that case sync the file by
-    /// [`File::sync`] on that reactor, or use [`Self::in_tasks`].
+    /// [`File::sync_all`] on that reactor, or use [`Self::in_tasks`].
     ///
     /// # Errors
     /// ENOSPC when the catalog is full: remove something, then sync again. EIO when the device or the catalog failed,

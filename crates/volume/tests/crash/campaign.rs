@@ -163,9 +163,9 @@ fn use_volume(volume: &Volume, found: &Found, reactor: &Reactor) -> Result<(), S
     for (path, _) in found.files() {
         let file = volume.open(path, OpenOptions::direct()).map_err(|error| error.to_string())?;
         // A file with two names grows twice.
-        let size = file.size();
-        reactor.block_on(file.set_size(size + 10_000)).map_err(|error| error.to_string())?;
-        let (tail, read) = reactor.block_on(file.read(Buffer::zeroed(20_000), size));
+        let size = file.len();
+        reactor.block_on(file.set_len(size + 10_000)).map_err(|error| error.to_string())?;
+        let (read, tail) = reactor.block_on(file.read_at(Buffer::zeroed(20_000), size));
         if read != Ok(10_000) || tail.iter().any(|byte| *byte != 0) {
             return Err(format!("{path}: bytes past the end are not zero: {read:?}"));
         }

@@ -86,8 +86,8 @@ fn read_entry(
         FileKind::Symlink => Content::Symlink(inode.target.to_vec()),
         _ => {
             let file = volume.open(path, OpenOptions::direct())?;
-            let size = file.size() as usize;
-            let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(size), 0));
+            let size = file.len() as usize;
+            let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(size), 0));
             match read? == size {
                 true => Content::File(bytes.to_vec()),
                 false => return Err("the file is shorter than its size".into()),

@@ -217,7 +217,7 @@ fn no_block_has_two_owners_while_the_catalog_grows() {
         let file = volume.open("/all", create).unwrap();
         let full = (0..).find_map(|part| {
             let bytes = Buffer::copy_of(&[0xee; 64 << 10]);
-            reactor.block_on(file.write(bytes, part * (64 << 10))).1.err()
+            reactor.block_on(file.write_at(bytes, part * (64 << 10))).0.err()
         });
         assert_eq!(full, Some(Errno::NOSPC), "{place}");
         drop((file, volume));

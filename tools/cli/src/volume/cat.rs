@@ -69,7 +69,7 @@ fn print_file(volume: &Volume, path: &VolumePath, out: &mut impl Write) -> Resul
     let file = volume.open(&path.bytes, OpenOptions::direct());
     let file = file.map_err(|error| Failed::Input(with_path(path, error)))?;
     let mut pipeline = Pipeline::new().map_err(Failed::Input)?;
-    let size = file.size();
+    let size = file.len();
     let (mut requested, mut printed) = (0, 0);
     let mut chunks = BTreeMap::new();
     while printed < size {

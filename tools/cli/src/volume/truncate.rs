@@ -53,7 +53,7 @@ fn set_size(
         opened => opened.map_err(|error| with_path(path, error))?,
     };
     let too_long = || Error::input(format!("{path}: the new size is too large"));
-    let size = arguments.size.apply(file.size()).ok_or_else(too_long)?;
-    let cut = reactor.block_on(file.set_size(size));
+    let size = arguments.size.apply(file.len()).ok_or_else(too_long)?;
+    let cut = reactor.block_on(file.set_len(size));
     cut.map_err(|errno| Error::run(format!("{path}: cannot change the size")).because(errno))
 }

@@ -138,7 +138,7 @@ async fn lay_out(
 ) -> Result<(), Errno> {
     match content {
         InitialContent::Empty => Ok(()),
-        InitialContent::Hole => file.set_size(size).await,
+        InitialContent::Hole => file.set_len(size).await,
         InitialContent::Reserved => file.allocate(0, size, FallocateSize::Keep).await,
         InitialContent::Allocated | InitialContent::AllocatedIfPossible => {
             file.allocate(0, size, FallocateSize::Extend).await
@@ -162,9 +162,9 @@ async fn fill(
         if content == InitialContent::Random {
             random.fill(&mut chunk);
         }
-        at += file.write(chunk, at).await.1? as u64;
+        at += file.write_at(chunk, at).await.0? as u64;
     }
-    file.sync().await
+    file.sync_all().await
 }
 
 /// The canonical path, which identifies a volume.

@@ -74,14 +74,14 @@ impl TestVolume {
         let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
         let file = volume.open(path, create).unwrap();
         let bytes = Buffer::copy_of(&vec![path.len() as u8; length]);
-        let (_, written) = self.reactor.block_on(file.write(bytes, offset));
+        let (written, _) = self.reactor.block_on(file.write_at(bytes, offset));
         assert_eq!(written, Ok(length));
     }
 
     /// True if the first 9000 bytes of a file are those written to the path `was`.
     fn is_whole(&self, volume: &Volume, path: &str, was: &str) -> bool {
         let file = volume.open(path, OpenOptions::direct()).unwrap();
-        let (bytes, read) = self.reactor.block_on(file.read(Buffer::zeroed(9000), 0));
+        let (read, bytes) = self.reactor.block_on(file.read_at(Buffer::zeroed(9000), 0));
         read == Ok(9000) && bytes.iter().all(|byte| *byte == was.len() as u8)
     }
 

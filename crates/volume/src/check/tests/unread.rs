@@ -108,7 +108,7 @@ fn accepted_unreadable_blocks_cost_their_records_and_no_file_blocks() {
             let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
             let Ok(file) = volume.open(format!("/full{n}"), create) else { break };
             let bytes = Buffer::copy_of(&vec![0xff; 1 << 20]);
-            if copy.reactor.block_on(file.write(bytes, 0)).1.is_err() {
+            if copy.reactor.block_on(file.write_at(bytes, 0)).0.is_err() {
                 break;
             }
         }

@@ -217,17 +217,17 @@ impl PutJob<'_> {
     fn finish_file(&mut self, partial: PartialFile) -> Result<(), Error> {
         let PartialFile { file, number, source, staged, name, inode, size, xattrs, .. } = partial;
         let target = &name.target;
-        if file.size() < size {
-            let longer = self.pipeline.block_on(file.set_size(size));
+        if file.len() < size {
+            let longer = self.pipeline.block_on(file.set_len(size));
             longer.map_err(|errno| self.write_error(errno.into()))?;
         }
-        if file.size() > 0 {
+        if file.len() > 0 {
             // Writes have changed the times.
             self.with_path(target, self.set_attributes(&staged, &inode))?;
         }
         self.set_xattrs(&xattrs, &staged, Follow::No, target)?;
         self.rename_into_place(&staged, &name)?;
-        self.progress.add_file(file.size());
+        self.progress.add_file(file.len());
         self.copy_done(number, source, &name)
     }
 
