@@ -55,10 +55,10 @@ pub use uringfs_reactor::{
 };
 pub use uringfs_ring::{Feature, Features};
 pub use uringfs_volume::{
-    AsyncVolume, AtimePolicy, BlockOwner, CheckOptions, CheckReport, CheckStep, Credentials,
-    DirectoryEntry, Error as VolumeError, ErrorEvent, ErrorKind as VolumeErrorKind, EventStream,
-    FileKind, Finding, Follow, FormatOptions, Inode, InodeNumber, OpenOptions, Rename, SetXattr,
-    Statistics, Time, Volume, VolumeOptions,
+    AsyncReadDir, AsyncVolume, AtimePolicy, BlockOwner, CheckOptions, CheckReport, CheckStep,
+    Credentials, DirEntry, Error as VolumeError, ErrorEvent, ErrorKind as VolumeErrorKind,
+    EventStream, FileTimes, FileType, Finding, Follow, FormatOptions, Inode, InodeNumber, Metadata,
+    OpenOptions, ReadDir, Rename, SetXattr, Statistics, Time, Volume, VolumeOptions,
 };
 
 /// Creates an image: an ordinary file of `size` bytes, filled with zeros, so that every later write is a plain

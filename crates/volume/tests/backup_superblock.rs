@@ -9,7 +9,7 @@ use uringfs_device::backend::sim::{CrashPlan, Fault, Rule, Sim, SimOptions, When
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{FallocateSize, File, FileOptions};
 use uringfs_reactor::Reactor;
-use uringfs_volume::{CheckOptions, Error, ErrorKind, Follow, FormatOptions, OpenOptions, Volume};
+use uringfs_volume::{CheckOptions, Error, ErrorKind, FormatOptions, OpenOptions, Volume};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
@@ -46,7 +46,7 @@ impl TestVolume {
         let volume = self.open().unwrap();
         for number in 0..count {
             if number % 100 == 0 {
-                volume.make_directory(format!("/{}", number / 100), 0o755).unwrap();
+                volume.create_dir(format!("/{}", number / 100)).unwrap();
             }
             let file = create(&volume, &path_of(number));
             let written =
@@ -62,7 +62,7 @@ impl TestVolume {
             let (read, bytes) = self.reactor.block_on(file.read_at(Buffer::zeroed(100), 0));
             assert_eq!(&bytes[..read.unwrap()], &bytes_of(number)[..], "{place}: {number}");
         }
-        assert_eq!(volume.entries("/0", b"").unwrap().len(), count.min(100) as usize, "{place}");
+        assert_eq!(volume.read_dir("/0").unwrap().count(), count.min(100) as usize, "{place}");
     }
 
     fn check(&self, repair: bool) -> Result<Vec<String>, Error> {
@@ -161,7 +161,7 @@ fn nothing_else_uses_the_block_of_the_backup() {
         assert_eq!(test_volume.reactor.block_on(allocated), Ok(()));
         for number in 0.. {
             // The catalog takes the reserve.
-            if volume.make_directory(format!("/{number:0200}"), 0o755).is_err() {
+            if volume.create_dir(format!("/{number:0200}")).is_err() {
                 break;
             }
         }
@@ -181,7 +181,7 @@ fn grown_catalog() -> (TestVolume, Vec<u8>) {
     test_volume.make_files(FILES);
     let volume = test_volume.open().unwrap();
     for number in 0..6000 {
-        volume.make_directory(format!("/{number:0250}"), 0o755).unwrap();
+        volume.create_dir(format!("/{number:0250}")).unwrap();
     }
     assert!(volume.statistics().catalog_blocks > had);
     drop(volume);
@@ -317,7 +317,7 @@ fn a_failed_write_while_growing_loses_nothing() {
                 let volume = test_volume.open().unwrap();
                 assert_eq!(volume.flaws(), Vec::<String>::new(), "{place}");
                 volume.resize(new).unwrap();
-                assert!(volume.inode("/0/7", Follow::No).is_ok());
+                assert!(volume.symlink_metadata("/0/7").is_ok());
                 drop(volume);
                 test_volume.assert_sound(&place);
                 test_volume.erase_slots();

@@ -186,7 +186,7 @@ fn begin<'r>(seed: u64, cache: &Cache, reactor: &'r Reactor) -> Run<'r> {
     let bytes = Buffer::copy_of(&vec![0xee; 1 << 20]);
     assert!(reactor.block_on(foreign.write_at(bytes, 0)).0.is_ok());
     volume.sync().unwrap();
-    volume.remove("/foreign").unwrap();
+    volume.remove_file("/foreign").unwrap();
     drop(foreign);
     let files = PATHS.map(|path| Past::new(create(&volume, path).buffered(cache)));
     volume.sync().unwrap();
@@ -249,9 +249,8 @@ fn written_data_can_be_synced_after_the_volume_filled_up() {
         reactor.block_on(big.allocate(0, blocks * 4096, FallocateSize::Extend)).unwrap();
         (0..STEPS / 2).for_each(|step| run.step(step as u8 + 1));
         run.write_each(0xbb, MAX_LENGTH / 2);
-        let target = [b't'; 4000];
-        let refused =
-            (0..).find_map(|n| run.volume.make_symlink(&target, format!("/name {n}")).err());
+        let target = "t".repeat(4000);
+        let refused = (0..).find_map(|n| run.volume.symlink(&target, format!("/name {n}")).err());
         assert_eq!(refused.unwrap().errno(), Errno::NOSPC);
         // Cuts begin here.
         run.sim.restart_record();

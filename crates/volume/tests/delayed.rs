@@ -142,7 +142,7 @@ fn a_removed_and_closed_file_is_not_written_back() {
     let (kept, file) = (it.file("/kept"), it.file("/a"));
     let before = it.free();
     (0..8).for_each(|block| assert_eq!(it.write(&file, block, 0xaa), Ok(4096)));
-    it.volume.remove("/a").unwrap();
+    it.volume.remove_file("/a").unwrap();
     it.sim.restart_record();
     drop(file);
     // The flusher drops them on its own thread. The space is free after the folios are.
@@ -164,7 +164,7 @@ fn an_open_file_is_written_back_although_it_is_removed() {
     let file = it.file("/a");
     let direct = file.direct();
     assert_eq!(it.write(&file, 0, 0xaa), Ok(4096));
-    it.volume.remove("/a").unwrap();
+    it.volume.remove_file("/a").unwrap();
     drop(file);
     let (read, found) = it.reactor.block_on(direct.read_at(Buffer::zeroed(4096), 0));
     assert_eq!((read, &found[..]), (Ok(4096), &[0xaa; 4096][..]));

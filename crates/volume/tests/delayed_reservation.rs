@@ -48,9 +48,8 @@ impl Full {
 
     /// Makes names until the catalog refuses one.
     fn fill_catalog(&self) {
-        let target = [b't'; 4000];
-        let refused =
-            (0..).find_map(|n| self.volume.make_symlink(&target, format!("/name {n}")).err());
+        let target = "t".repeat(4000);
+        let refused = (0..).find_map(|n| self.volume.symlink(&target, format!("/name {n}")).err());
         assert_eq!(refused.unwrap().errno(), Errno::NOSPC);
     }
 

@@ -54,7 +54,7 @@ fn removed_blocks_are_discarded_after_the_last_read() {
     // In flight until its reactor runs.
     reading.read_at(&removed, Buffer::zeroed(BLOCK), 0, Token::new(1)).unwrap();
     drop(removed);
-    volume.remove("/removed").unwrap();
+    volume.remove_file("/removed").unwrap();
     volume.sync().unwrap();
     volume.sync().unwrap();
     assert_eq!(blocks_of(&sim, 1), 64);
@@ -73,7 +73,7 @@ fn nothing_is_discarded_by_default() {
     let sim = Sim::new(SimOptions::new(SIZE));
     let (volume, reactor) = (new_volume(&sim, false), reactor());
     drop(create(&volume, &reactor, "/removed", 1));
-    volume.remove("/removed").unwrap();
+    volume.remove_file("/removed").unwrap();
     drop(volume);
     assert_eq!(blocks_of(&sim, 1), 64);
 }
@@ -86,7 +86,7 @@ fn a_failed_discard_is_reported_once_and_frees_the_blocks() {
     let free = volume.statistics().free_blocks;
     for _ in 0..3 {
         drop(create(&volume, &reactor, "/removed", 1));
-        volume.remove("/removed").unwrap();
+        volume.remove_file("/removed").unwrap();
         volume.sync().unwrap();
         volume.sync().unwrap();
         assert_eq!(volume.statistics().free_blocks, free);

@@ -9,7 +9,9 @@ use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{File, FileOptions, Tokens, WriteLocking};
 use uringfs_reactor::{CompletionMode, Reactor, ReactorOptions, Token};
-use uringfs_volume::{BlockOwner, ErrorEvent, ErrorKind, EventStream, Follow, OpenOptions, Volume};
+use uringfs_volume::{
+    BlockOwner, ErrorEvent, ErrorKind, EventStream, InodeNumber, OpenOptions, Volume,
+};
 
 const SIZE: u64 = 16 << 20;
 const BLOCK: usize = 4096;
@@ -65,7 +67,7 @@ fn each_error_of_a_file_is_reported_once_with_its_range() {
             let options = FileOptions { write_lock, ..FileOptions::default() };
             let others = create(&volume, &reactor, "/others", options);
             let file = create(&volume, &reactor, "/file", options);
-            let inode = volume.inode("/file", Follow::Yes).unwrap().0;
+            let inode = InodeNumber(volume.metadata("/file").unwrap().ino());
             let at = |block: usize| BlockOwner::File { inode, offset: (block * BLOCK) as u64 };
             let offset = |block: usize| (block * BLOCK) as u64;
             let length = BLOCK as u64;
@@ -118,7 +120,7 @@ fn each_error_of_a_file_is_reported_once_with_its_range() {
 #[test]
 fn failed_flushes_of_a_commit_are_reported() {
     let (sim, volume) = made();
-    volume.make_directory("/a", 0o755).unwrap();
+    volume.create_dir("/a").unwrap();
     let events = failing(&sim, &volume, Op::Flush, || {
         assert_eq!(volume.sync().unwrap_err().errno(), Errno::IO);
     });
@@ -126,7 +128,7 @@ fn failed_flushes_of_a_commit_are_reported() {
     assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
 
     let (sim, volume) = made();
-    volume.make_directory("/a", 0o755).unwrap();
+    volume.create_dir("/a").unwrap();
     let events = failing(&sim, &volume, Op::Write, || {
         assert_eq!(volume.sync().unwrap_err().errno(), Errno::IO);
     });
@@ -185,7 +187,7 @@ fn a_waiting_listener_is_woken() {
 fn damage_found_by_an_operation_is_reported() {
     let (sim, volume) = made();
     for n in 0..200 {
-        volume.make_directory(format!("/{n}"), 0o755).unwrap();
+        volume.create_dir(format!("/{n}")).unwrap();
     }
     drop(volume);
     // The catalog without its beginning and its end. An eighth of so small a volume lies before it.
@@ -199,7 +201,7 @@ fn damage_found_by_an_operation_is_reported() {
         }
     }
     let damaged: Vec<String> = (0..200)
-        .filter_map(|n| volume.inode(format!("/{n}"), Follow::Yes).err())
+        .filter_map(|n| volume.metadata(format!("/{n}")).err())
         .filter(|error| error.kind() == ErrorKind::Damaged)
         .map(|error| error.to_string())
         .collect();
@@ -213,13 +215,13 @@ fn damage_found_by_an_operation_is_reported() {
 fn data_lost_at_close_is_reported() {
     let (sim, volume) = made();
     let errors = volume.errors();
-    volume.make_directory("/d", 0o700).unwrap();
+    volume.create_dir_with_mode("/d", 0o700).unwrap();
     sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
     drop(volume);
     assert_eq!(taken(&errors).last(), Some(&ErrorEvent::Lost(Errno::IO)));
     let (_, volume) = made();
     let errors = volume.errors();
-    volume.make_directory("/d", 0o700).unwrap();
+    volume.create_dir_with_mode("/d", 0o700).unwrap();
     drop(volume);
     assert_eq!(taken(&errors), []);
 }
@@ -238,7 +240,7 @@ fn a_full_device_differs_from_a_full_volume() {
     let full = "the device or file system below the volume is full, not the volume";
     assert!(event.is_device_full() && event.to_string().contains(full), "{event}");
     assert!(volume.shortage().to_string().contains(full));
-    volume.make_directory("/d", 0o755).unwrap();
+    volume.create_dir("/d").unwrap();
     let error = volume.sync().expect_err("a full device takes no write");
     assert!(
         matches!(error.kind(), ErrorKind::Io(_)) && error.to_string().contains(full),

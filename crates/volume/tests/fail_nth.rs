@@ -19,7 +19,7 @@ use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{FallocateSize, File};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
-    CheckOptions, Error, ErrorEvent, EventStream, FormatOptions, OpenOptions, Rename, Volume,
+    CheckOptions, Error, ErrorEvent, EventStream, FormatOptions, OpenOptions, Volume,
 };
 
 const SIZE: u64 = 16 << 20;
@@ -230,7 +230,7 @@ fn log(it: &mut Worker<'_>) -> Result<(), GaveUp> {
 fn tree(it: &mut Worker<'_>) -> Result<(), GaveUp> {
     for directory in 0..2 {
         let directory = format!("/{directory}");
-        it.retry_once(|it| match it.volume.make_directory(&directory, 0o700) {
+        it.retry_once(|it| match it.volume.create_dir_with_mode(&directory, 0o700) {
             Err(error) if error.errno() == Errno::EXIST => Ok(()),
             made => made,
         })?;
@@ -243,14 +243,14 @@ fn tree(it: &mut Worker<'_>) -> Result<(), GaveUp> {
             let content = it.expected.now(&path);
             it.expected.begin(&new, content);
             it.expected.begin(&path, None);
-            it.retry_once(|it| it.volume.rename(&path, &new, Rename::Replace))?;
+            it.retry_once(|it| it.volume.rename(&path, &new))?;
         }
         if n % 4 == 3 {
             it.sync_all()?;
             let old = format!("/{}/{}", (n - 3) % 2, n - 3);
             if it.expected.now(&old).is_some() {
                 it.expected.begin(&old, None);
-                it.retry_once(|it| it.volume.remove(&old))?;
+                it.retry_once(|it| it.volume.remove_file(&old))?;
             }
         }
     }
@@ -375,7 +375,7 @@ fn space(it: &mut Worker<'_>) -> Result<(), GaveUp> {
         drop(file);
         if round < 2 {
             it.expected.begin(&path, None);
-            it.retry_once(|it| it.volume.remove(&path))?;
+            it.retry_once(|it| it.volume.remove_file(&path))?;
             it.sync_all()?;
         }
     }
@@ -441,7 +441,7 @@ fn compare(sim: &Sim, expected: &ExpectedFiles, reactor: &Reactor) -> Result<(),
             return Err(format!("{path} holds {:?} bytes", found.map(|found| found.len())));
         }
     }
-    volume.make_directory("/after", 0o700).map_err(|error| error.to_string())?;
+    volume.create_dir_with_mode("/after", 0o700).map_err(|error| error.to_string())?;
     volume.sync().map_err(|error| error.to_string())
 }
 

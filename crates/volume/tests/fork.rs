@@ -68,7 +68,7 @@ fn use_writer(volume: Volume, buffered: File, direct: File) -> i32 {
     if !is_refused(volume.sync()) {
         return 1;
     }
-    if !is_refused(volume.make_directory("/d", 0o755)) || !is_refused(volume.remove("/direct")) {
+    if !is_refused(volume.create_dir("/d")) || !is_refused(volume.remove_file("/direct")) {
         return 2;
     }
     if !is_refused(volume.open("/new", made()).map(drop)) {
@@ -89,7 +89,7 @@ fn use_writer(volume: Volume, buffered: File, direct: File) -> i32 {
             return 7;
         }
     }
-    if !is_refused(own.block_on(volume.in_tasks().sync())) {
+    if !is_refused(own.block_on(volume.as_async().sync())) {
         return 8;
     }
     drop((buffered, direct));

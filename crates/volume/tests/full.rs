@@ -55,11 +55,11 @@ fn removed_blocks_are_reused_without_a_sync() {
         assert_eq!(volume.statistics().free_blocks, 0);
         assert!(is_all(&reactor, &file, round + 1));
         // A full volume still makes and removes names.
-        volume.make_directory("/d", 0o700).unwrap();
-        volume.remove_directory("/d").unwrap();
+        volume.create_dir_with_mode("/d", 0o700).unwrap();
+        volume.remove_dir("/d").unwrap();
         drop(file);
         match round % 3 {
-            0 => volume.remove("/a").unwrap(),
+            0 => volume.remove_file("/a").unwrap(),
             1 => reactor.block_on(create(&volume, "/a").set_len(0)).unwrap(),
             _ => reactor.block_on(create(&volume, "/a").punch_hole(0, SIZE)).unwrap(),
         }
@@ -82,7 +82,7 @@ fn an_allocation_waits_for_reads_and_reports_them() {
     // It counts as in flight until its reactor runs, which it does not.
     reading.read_at(&file, Buffer::zeroed(BLOCK), 0, Token::new(1)).unwrap();
     drop(file);
-    volume.remove("/a").unwrap();
+    volume.remove_file("/a").unwrap();
     let next = create(&volume, "/b");
     let write = next.write_at(Buffer::zeroed(BLOCK), 0);
     assert_eq!(reactor.block_on(write).0, Err(Errno::NOSPC));
@@ -107,7 +107,7 @@ fn threads_fill_the_volume_and_free_space_for_each_other() {
                     fill(&reactor, &file, thread);
                     assert!(is_all(&reactor, &file, thread), "{path}");
                     drop(file);
-                    volume.remove(&path).unwrap();
+                    volume.remove_file(&path).unwrap();
                 }
             });
         }
@@ -139,10 +139,10 @@ fn removed_blocks_are_reused_while_a_commit_reclaims_orphans() {
             let all_fits = || {
                 for _ in 0..25 {
                     (0..FILES).for_each(|n| write(&format!("/{n}"), blocks));
-                    (0..FILES).for_each(|n| volume.remove(format!("/{n}")).unwrap());
+                    (0..FILES).for_each(|n| volume.remove_file(format!("/{n}")).unwrap());
                     // Nearly all blocks at once.
                     write("/all", FILES * blocks);
-                    volume.remove("/all").unwrap();
+                    volume.remove_file("/all").unwrap();
                 }
             };
             let result = catch_unwind(AssertUnwindSafe(all_fits));
@@ -161,7 +161,7 @@ fn a_full_volume_can_be_filled_again_after_a_power_cut() {
     volume.sync().unwrap();
     sim.restart_record();
     // In the blocks of the files just removed.
-    volume.remove("/a").unwrap();
+    volume.remove_file("/a").unwrap();
     fill(&reactor, &create(&volume, "/b"), 2);
     volume.sync().unwrap();
     drop(volume);
@@ -183,7 +183,7 @@ fn a_full_volume_can_be_filled_again_after_a_power_cut() {
             let found = &bytes[..read.unwrap()];
             assert!(is_whole && found.iter().all(|found| *found == byte), "{path}, image {index}");
             drop(file);
-            volume.remove(path).unwrap();
+            volume.remove_file(path).unwrap();
         }
         if index % 16 == 0 {
             assert!(fill(&reactor, &create(&volume, "/c"), 3) >= first, "image {index}");

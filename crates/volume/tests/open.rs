@@ -8,7 +8,7 @@ use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno};
 use uringfs_reactor::Counter;
-use uringfs_volume::{FileKind, OpenOptions, Volume, VolumeOptions};
+use uringfs_volume::{OpenOptions, Volume, VolumeOptions};
 
 #[test]
 fn a_file_is_opened_buffered_unless_direct_is_requested() {
@@ -62,16 +62,16 @@ const LINKS: [(&str, &str); 8] = [
 fn create_in_volume(link: &str, exclusive: bool) -> (Option<Errno>, Vec<String>) {
     let volume = formatted(&Sim::new(SimOptions::new(32 << 20)));
     let create = |exclusive| OpenOptions { create: Some(0o600), exclusive, ..Default::default() };
-    volume.make_directory("/d", 0o755).unwrap();
+    volume.create_dir("/d").unwrap();
     volume.open("/f", create(true)).unwrap();
     for (link, target) in LINKS {
-        volume.make_symlink(target.as_bytes(), format!("/{link}")).unwrap();
+        volume.symlink(target, format!("/{link}")).unwrap();
     }
     let error = volume.open(link, create(exclusive)).err().map(|error| error.errno());
-    let names = |directory: &str| volume.entries(directory, b"").unwrap();
-    let all = names("/").into_iter().chain(names("/d"));
-    let files = all.filter(|entry| entry.kind == FileKind::File);
-    (error, files.map(|entry| String::from_utf8(entry.name).unwrap()).collect())
+    let names = |directory: &str| volume.read_dir(directory).unwrap().map(|entry| entry.unwrap());
+    let all = names("/").chain(names("/d"));
+    let files = all.filter(|entry| entry.file_type().is_file());
+    (error, files.map(|entry| entry.file_name().into_string().unwrap()).collect())
 }
 
 /// The same in a directory of the kernel's file system.

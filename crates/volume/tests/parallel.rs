@@ -148,7 +148,7 @@ fn no_block_shows_data_of_another_file() {
                 let (read, bytes) = reactor.block_on(other.read_at(Buffer::zeroed(64 * BLOCK), 0));
                 assert!(read == Ok(64 * BLOCK) && bytes.iter().all(|byte| *byte == FOREIGN));
                 drop(other);
-                volume.remove("/other").unwrap();
+                volume.remove_file("/other").unwrap();
                 volume.sync().unwrap();
             }
         });

@@ -13,7 +13,7 @@ use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Errno, Op};
 use uringfs_file::{Advice, FallocateSize, File};
 use uringfs_reactor::Reactor;
-use uringfs_volume::{Follow, OpenOptions, Volume};
+use uringfs_volume::{OpenOptions, Volume};
 
 const BLOCK: u64 = 4096;
 /// The logical block of the device: aligned writes of this size go in place.
@@ -95,7 +95,7 @@ impl Pair<'_> {
                 _ => {
                     let size = self.bytes.len() as u64;
                     assert_eq!((file.len(), self.files[1].len()), (size, size));
-                    let (_, inode) = self.volume.inode("/file", Follow::Yes).unwrap();
+                    let inode = self.volume.metadata("/file").unwrap().into_inode();
                     assert_eq!(inode.size, size);
                 }
             },

@@ -217,7 +217,7 @@ impl Race {
 
     /// Removes the second file while it is in use, and makes another.
     fn replace(&mut self) {
-        self.volume.remove("/b").unwrap();
+        self.volume.remove_file("/b").unwrap();
         self.second += 1;
         self.history.make(self.second);
         self.files[1] = create(&self.volume, "/b");

@@ -61,7 +61,7 @@ fn nothing_of_g_is_in_f(sim: &Sim, bytes: usize, reactor: &Reactor) {
 fn blocks_freed_by_a_commit_with_a_failed_flush_are_not_reused() {
     let reactor = reactor();
     let (sim, volume, bytes) = filled(&reactor);
-    volume.remove("/f").unwrap();
+    volume.remove_file("/f").unwrap();
     // The first flush is that of the data, the second that of the log.
     sim.fail_nth(Op::Flush, 2, Errno::IO);
     volume.sync().unwrap_err();
@@ -75,7 +75,7 @@ fn blocks_freed_by_the_commit_of_a_killed_writer_are_not_reused() {
     let (sim, volume, bytes) = filled(&reactor);
     let killed = sim.crash_image(Crash::KeepAll);
     sim.restart_record();
-    volume.remove("/f").unwrap();
+    volume.remove_file("/f").unwrap();
     volume.sync().unwrap();
     drop(volume);
     // The writes between the first flush, that of the data, and the second.
@@ -104,7 +104,7 @@ fn a_sync_after_reopening_covers_a_commit_with_a_failed_flush() {
         let volume = formatted(&sim);
         create(&volume, "/old");
         volume.sync().unwrap();
-        volume.rename("/old", "/new", Rename::NoReplace).unwrap();
+        volume.rename_with("/old", "/new", Rename::NoReplace).unwrap();
         sim.fail_nth(Op::Flush, nth, Errno::IO);
         let synced = volume.sync();
         drop(volume);

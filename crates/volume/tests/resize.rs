@@ -78,7 +78,7 @@ fn a_full_catalog_has_space_as_soon_as_the_volume_grows() {
     let file = volume.open("/full", create).unwrap();
     let free = volume.statistics().free_blocks;
     assert_eq!(reactor.block_on(file.allocate(0, free * BLOCK, FallocateSize::Extend)), Ok(()));
-    let make = |number: u64| volume.make_directory(format!("/{number:0200}"), 0o700);
+    let make = |number: u64| volume.create_dir_with_mode(format!("/{number:0200}"), 0o700);
     let refused = (0..).find_map(|number| make(number).err().map(|error| (number, error)));
     let (number, error) = refused.unwrap();
     assert_eq!(error.kind(), ErrorKind::NoSpace);

@@ -11,7 +11,7 @@ use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{FallocateSize, File, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
-use uringfs_volume::{CheckOptions, Follow, FormatOptions, OpenOptions, Volume};
+use uringfs_volume::{CheckOptions, FormatOptions, OpenOptions, Volume};
 
 const SIZE: u64 = 16 << 20;
 const BLOCK: u64 = 4096;
@@ -36,7 +36,7 @@ impl Machine {
             machine.write(&file, &[0xee; 1 << 20], offset);
         }
         drop(file);
-        volume.remove("/foreign").unwrap();
+        volume.remove_file("/foreign").unwrap();
         volume.sync().unwrap();
         drop(volume);
         machine
@@ -185,7 +185,7 @@ fn a_file_equals_its_model_and_removal_frees_its_blocks() {
             }
         }
         let volume = machine.volume();
-        volume.remove("/a").unwrap();
+        volume.remove_file("/a").unwrap();
         volume.sync().unwrap();
         drop(volume);
         assert_eq!(free_blocks(&machine.volume()), free, "seed {seed}: {done:?}");
@@ -353,7 +353,7 @@ fn truncated_dirty_folios_have_no_blocks() {
         assert_eq!((file.len(), file.allocated()), ((1 << 20) + 5000, 4 * BLOCK));
         machine.done(file.set_len(size));
         assert_eq!((file.len(), direct.len()), (size, size));
-        let (_, inode) = volume.inode(&path, Follow::Yes).unwrap();
+        let inode = volume.metadata(&path).unwrap().into_inode();
         assert_eq!((file.allocated(), inode.blocks), (BLOCK, 1), "cut off at {size}");
         let mut expected = vec![0; size as usize];
         expected[..100].fill(1);

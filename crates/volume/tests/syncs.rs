@@ -16,7 +16,7 @@ use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When, Wr
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::File;
 use uringfs_reactor::Reactor;
-use uringfs_volume::{BlockOwner, ErrorEvent, Follow, OpenOptions, Rename, Volume};
+use uringfs_volume::{BlockOwner, ErrorEvent, InodeNumber, OpenOptions, Volume};
 
 const BLOCK: usize = 4096;
 
@@ -103,7 +103,7 @@ fn a_rename_is_durable_after_a_sync_of_the_file() {
             let file = create(&volume, "/new");
             write(&reactor, &file, byte, 0);
             reactor.block_on(file.sync_all()).unwrap();
-            volume.rename("/new", "/named", Rename::Replace).unwrap();
+            volume.rename("/new", "/named").unwrap();
             reactor.block_on(file.sync_all()).unwrap();
             let found = first_byte(&reading, &after_a_cut(&sim), "/named");
             assert_eq!(found, Ok(byte), "round {round}");
@@ -120,7 +120,7 @@ fn a_datasync_covers_writes_of_a_closed_handle() {
             let byte = (round % 250) as u8 + 1;
             let path = format!("/{}", round % 8);
             if volume.open(&path, OpenOptions::direct()).is_ok() {
-                volume.remove(&path).unwrap();
+                volume.remove_file(&path).unwrap();
             }
             write(&reactor, &create(&volume, &path), byte, 0);
             let again = volume.open(&path, OpenOptions::direct()).unwrap();
@@ -162,7 +162,7 @@ fn a_failed_flush_stops_the_volume_for_all() {
     // The other file's data may have been lost with the same cache.
     assert_eq!(reactor.block_on(other.sync_data()), Err(Errno::IO));
     assert!(volume.sync().is_err());
-    assert!(volume.make_directory("/d", 0o700).is_err());
+    assert!(volume.create_dir_with_mode("/d", 0o700).is_err());
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn opening_a_file_while_it_is_replaced_gives_one_of_the_two() {
                 let file = create(&volume, "/new");
                 write(&reactor, &file, (round % 250) as u8 + 1, 0);
                 drop(file);
-                volume.rename("/new", "/f", Rename::Replace).unwrap();
+                volume.rename("/new", "/f").unwrap();
                 volume.sync().unwrap();
             }
             is_done.store(true, Ordering::Relaxed);
@@ -286,7 +286,7 @@ fn a_loss_of_a_closed_file_is_reported_by_volume_and_handles() {
     assert_eq!([sync(&late), sync(&late)], [Err(Errno::IO), Ok(())]);
     assert_eq!(sync(&volume.open("/file", OpenOptions::default()).unwrap()), Ok(()));
     assert_eq!(first_byte(&reactor, &volume, "/file"), Ok(1));
-    let inode = volume.inode("/file", Follow::Yes).unwrap().0;
+    let inode = InodeNumber(volume.metadata("/file").unwrap().ino());
     let of = BlockOwner::File { inode, offset: 0 };
     let events: Vec<_> = std::iter::from_fn(|| errors.try_next()).collect();
     let is_that = |event: &ErrorEvent| matches!(event, ErrorEvent::Request { owner: found, op: Op::Write, .. } if *found == of);

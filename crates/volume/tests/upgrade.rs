@@ -14,7 +14,7 @@ use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 use uringfs_device::{Access, Device, Errno, Op};
 use uringfs_file::{File, FileOptions};
 use uringfs_volume::{
-    AtimePolicy, CheckOptions, ErrorKind, FileKind, Follow, Inode, OpenOptions, Time, Volume,
+    AtimePolicy, CheckOptions, ErrorKind, FileType, Follow, Inode, OpenOptions, Time, Volume,
 };
 
 const BLOCK: u64 = 4096;
@@ -67,12 +67,12 @@ fn assert_whole(device: &Device, image: &str, place: &str) {
     assert_contents(&volume, image, place);
     let time = Time::new(1 << 40, 999_999_999).unwrap();
     volume.set_attributes("/one", Follow::No, |inode| inode.modified = time).unwrap();
-    volume.make_directory("/new", 0o755).unwrap();
+    volume.create_dir("/new").unwrap();
     drop(volume);
     assert_sound(device, place);
     let volume = Volume::open_on(device.clone()).unwrap();
-    assert_eq!(volume.inode("/one", Follow::No).unwrap().1.modified, time, "{place}");
-    volume.remove_directory("/new").unwrap();
+    assert_eq!(volume.symlink_metadata("/one").unwrap().inode().modified, time, "{place}");
+    volume.remove_dir("/new").unwrap();
 }
 
 fn assert_contents(volume: &Volume, image: &str, place: &str) {
@@ -101,16 +101,16 @@ fn assert_contents(volume: &Volume, image: &str, place: &str) {
             assert!(read == Ok(4096) && is_right, "{place}: block {block}");
         }
     }
-    let inode = |path: &str| -> Inode { volume.inode(path, Follow::No).unwrap().1 };
+    let inode = |path: &str| -> Inode { volume.symlink_metadata(path).unwrap().into_inode() };
     let two = inode("/a/two");
     assert_eq!((two.user, two.group, two.permissions), (1000, 100, 0o4751), "{place}");
     assert_eq!(two.modified, Time::from_nanoseconds(-5), "{place}");
     assert_eq!(two.accessed, Time::from_nanoseconds(1_000_000_007), "{place}");
-    assert_eq!(inode("/a/pipe").kind, FileKind::Fifo, "{place}");
+    assert_eq!(inode("/a/pipe").kind, FileType::Fifo, "{place}");
     assert_eq!(&inode("/a/link").target[..], b"../one", "{place}");
     assert_eq!(inode("/one").links, 2, "{place}");
-    assert_eq!(volume.xattr("/one", Follow::No, b"user.colour").unwrap(), b"red", "{place}");
-    assert_eq!(volume.inode("/removed", Follow::No).is_ok(), image == LARGE.0, "{place}");
+    assert_eq!(volume.get_xattr("/one", Follow::No, b"user.colour").unwrap(), b"red", "{place}");
+    assert_eq!(volume.symlink_metadata("/removed").is_ok(), image == LARGE.0, "{place}");
 }
 
 #[test]

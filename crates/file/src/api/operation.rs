@@ -11,6 +11,7 @@ use uringfs_device::{Durability, Payload};
 use uringfs_reactor::{
     Counter, Effect, OpResult, ReactorHandle, ResultReceiver, background_reactor, current,
 };
+use uringfs_sync::park_on;
 
 use crate::api::request::{FileRequest, OpKind};
 use crate::buffered::read as buffered;
@@ -291,6 +292,22 @@ impl<R> FileOp<R> {
     fn in_background(mut self) -> FileOp<R> {
         self.start_in_background();
         self
+    }
+
+    /// Blocks the thread until the operation has ended, and returns its output. The process's background reactor runs
+    /// it, so it ends whether or not this thread has a reactor of its own. But that one does not turn meanwhile: the
+    /// wait does not end if one of its operations holds a lock that this one needs.
+    pub fn wait(mut self) -> R
+    where
+        R: OpOutput,
+    {
+        if let Some(outcome) = self.answer_from_cache() {
+            return R::from_outcome(outcome);
+        }
+        if self.started.is_none() {
+            self.start_in_background();
+        }
+        park_on(self)
     }
 
     /// The full outcome: the result, the effect and the memory.

@@ -388,7 +388,7 @@ mod tests {
         let file = volume.open("/f", create).unwrap();
         assert_eq!(reactor.block_on(file.write_at(Buffer::zeroed(1 << 20), 0)).0, Ok(1 << 20));
         let held = volume.shared.state.lock().dirty.values().next().unwrap().clone();
-        volume.remove("/f").unwrap();
+        volume.remove_file("/f").unwrap();
         drop(file);
         assert!(volume.shared.retire_if_unlinked(&held));
         volume.sync().unwrap();
@@ -423,7 +423,7 @@ mod tests {
         }
         volume.sync().unwrap();
         drop(file);
-        volume.remove("/f").unwrap();
+        volume.remove_file("/f").unwrap();
         assert_eq!(volume.shared.reclaim_orphans().unwrap(), Reclaimed::Partial);
         let waiting = volume.shared.state.lock().overlay.current_size().changes;
         assert!(waiting <= COMMIT_THRESHOLD_RECORDS + 2 * CHUNK_RECORDS as u64, "{waiting}");
@@ -445,7 +445,7 @@ mod tests {
         let size = || {
             volume.set_attributes("/f", Follow::No, |inode| inode.permissions ^= 1).unwrap();
             volume.sync().unwrap();
-            let number = volume.inode("/f", Follow::No).unwrap().0;
+            let number = InodeNumber(volume.symlink_metadata("/f").unwrap().ino());
             let record = volume.shared.catalog.get(Key::Inode(number.0)).unwrap().unwrap();
             Inode::from_record(&record).unwrap().size
         };

@@ -10,7 +10,7 @@ use crate::core::state::{VolumeShared, VolumeState, validated_extent};
 use crate::error::Error;
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::open_file::open_file::OpenFile;
-use crate::records::inode::{FileKind, InodeNumber};
+use crate::records::inode::{FileType, InodeNumber};
 use crate::records::overlay::CommitNumber;
 use crate::space::extent_map::ExtentMap;
 use crate::space::system_zone::SystemZone;
@@ -65,8 +65,8 @@ impl Transaction<'_> {
         let of_file = |error: Error| Retry::from(error.context(format!("inode {}", number.0)));
         let inode = self.inode(number)?;
         match inode.kind {
-            FileKind::File => {}
-            FileKind::Directory => {
+            FileType::File => {}
+            FileType::Directory => {
                 return Err(Error::refused(Errno::ISDIR, "it is a directory").into());
             }
             _ => return Err(Error::refused(Errno::NXIO, "it is not a regular file").into()),

@@ -100,7 +100,9 @@ impl Campaign {
         reactor: &Reactor,
     ) -> Result<(), String> {
         let (volume, _) = self.open(sim, reactor)?;
-        volume.make_directory(format!("/recovered {depth}"), 0o700).map_err(|e| e.to_string())?;
+        volume
+            .create_dir_with_mode(format!("/recovered {depth}"), 0o700)
+            .map_err(|e| e.to_string())?;
         volume.sync().map_err(|error| error.to_string())?;
         let durable_at = sim.record().len() as u64;
         let with_directory = Found::read(&volume, reactor)?;
@@ -170,7 +172,7 @@ fn use_volume(volume: &Volume, found: &Found, reactor: &Reactor) -> Result<(), S
             return Err(format!("{path}: bytes past the end are not zero: {read:?}"));
         }
     }
-    volume.make_directory("/after", 0o700).map_err(|error| error.to_string())?;
+    volume.create_dir_with_mode("/after", 0o700).map_err(|error| error.to_string())?;
     volume.sync().map_err(|error| error.to_string())
 }
 

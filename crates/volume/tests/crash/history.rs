@@ -1,7 +1,9 @@
 //! A sequence of operations on a recording device, and the states that a power cut at each of its
 //! events may leave: the state after some operation, never one before the last durable one.
 
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
@@ -30,7 +32,7 @@ pub fn with_foreign_bytes(options: impl FnOnce(SimOptions) -> SimOptions) -> Sim
     let file = volume.open("/foreign", create()).unwrap();
     assert!(reactor.block_on(file.write_at(Buffer::copy_of(&[0xee; 1 << 20]), 0)).0.is_ok());
     volume.sync().unwrap();
-    volume.remove("/foreign").unwrap();
+    volume.remove_file("/foreign").unwrap();
     drop((file, volume));
     sim
 }
@@ -129,19 +131,19 @@ impl<'r> Run<'r> {
         model.step = step;
         let (done, expected) = match operation {
             Operation::Move { path, new, how } => {
-                (volume.rename(path, new, how), model.rename(path, new, how))
+                (volume.rename_with(path, new, how), model.rename(path, new, how))
             }
-            Operation::Link { path, new } => (volume.link(path, new), model.link(path, new)),
-            Operation::Remove { path } => (volume.remove(path), model.remove(path)),
+            Operation::Link { path, new } => (volume.hard_link(path, new), model.link(path, new)),
+            Operation::Remove { path } => (volume.remove_file(path), model.remove(path)),
             Operation::MakeDirectory { path } => {
-                (volume.make_directory(path, 0o700), model.make(path, Kind::Directory, 0o700))
+                (volume.create_dir_with_mode(path, 0o700), model.make(path, Kind::Directory, 0o700))
             }
             Operation::RemoveDirectory { path } => {
-                (volume.remove_directory(path), model.remove_directory(path))
+                (volume.remove_dir(path), model.remove_directory(path))
             }
             Operation::Symlink { path } => {
                 let link = Kind::Symlink(NOWHERE.into());
-                (volume.make_symlink(NOWHERE, path), model.make(path, link, 0o777))
+                (volume.symlink(OsStr::from_bytes(NOWHERE), path), model.make(path, link, 0o777))
             }
             Operation::SetAttributes { path } => {
                 let (owner, permissions) =

@@ -23,8 +23,7 @@ use crate::catalog::{Batch, Catalog, Key, LostPages, Table};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::directory::encode_entry;
 use crate::namespace::open_options::OpenOptions;
-use crate::namespace::path::Follow;
-use crate::records::inode::{FileKind, Inode, InodeNumber};
+use crate::records::inode::{FileType, Inode, InodeNumber};
 use crate::space::extent::{Extent, ExtentRecord, ExtentState};
 use crate::superblock::Superblock;
 use crate::volume::format::FormatOptions;
@@ -53,14 +52,14 @@ impl TestVolume {
         let fixture = TestVolume { sim, device, reactor };
         let volume = fixture.open();
         for directory in ["/a", "/a/b", "/a/b/c", "/d"] {
-            volume.make_directory(directory, 0o755).unwrap();
+            volume.create_dir(directory).unwrap();
         }
         for path in ["/one", "/a/two", "/a/b/three", "/a/b/c/four", "/d/five"] {
             fixture.write(&volume, path, 0, 9000);
         }
-        volume.link("/one", "/d/one").unwrap();
-        volume.make_symlink(b"../one", "/a/link").unwrap();
-        volume.make("/a/pipe", Inode::new(FileKind::Fifo, 0o600)).unwrap();
+        volume.hard_link("/one", "/d/one").unwrap();
+        volume.symlink("../one", "/a/link").unwrap();
+        volume.mknod("/a/pipe", &Inode::new(FileType::Fifo, 0o600)).unwrap();
         fixture.write(&volume, "/a/two", 40 * BLOCK, 5000);
         drop(volume);
         fixture
@@ -86,7 +85,7 @@ impl TestVolume {
     }
 
     fn number(&self, path: &str) -> u64 {
-        self.open().inode(path, Follow::No).unwrap().0.0
+        self.open().symlink_metadata(path).unwrap().ino()
     }
 
     fn superblock(&self) -> Superblock {
