@@ -1,11 +1,12 @@
 //! A volume with content. Every input damages its own copy of it.
 
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use uringfs::backend::sim::{Crash, Sim, SimOptions};
 use uringfs::{
-    Buffer, CheckOptions, CheckReport, Device, FileKind, Follow, FormatOptions, OpenOptions,
-    Reactor, ReactorOptions, Volume, VolumeError, VolumeErrorKind,
+    Buffer, CheckOptions, CheckReport, Device, FormatOptions, OpenOptions, Reactor, ReactorOptions,
+    Volume, VolumeError, VolumeErrorKind,
 };
 
 pub const BLOCK: u64 = 4096;
@@ -25,8 +26,8 @@ static KILLED: LazyLock<Sim> = LazyLock::new(|| {
     volume.sync().unwrap();
     let before = volume.statistics();
     for n in 0..6 {
-        volume.make_directory(format!("/later {n}"), 0o755).unwrap();
-        volume.remove(format!("/d/{}", 3 * n + 1)).unwrap();
+        volume.create_dir(format!("/later {n}")).unwrap();
+        volume.remove_file(format!("/d/{}", 3 * n + 1)).unwrap();
         volume.sync().unwrap();
     }
     let after = volume.statistics();
@@ -41,17 +42,17 @@ fn create_volume() -> (Sim, Volume) {
     let volume = Volume::open_on(device).unwrap();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     for directory in ["/d", "/d/e"] {
-        volume.make_directory(directory, 0o755).unwrap();
+        volume.create_dir(directory).unwrap();
     }
     for n in 0..40 {
         let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
         let path = format!("{}/{n}", ["", "/d", "/d/e"][n % 3]);
         let file = volume.open(path, create).unwrap();
         let bytes = Buffer::copy_of(&vec![n as u8; 5000]);
-        assert!(reactor.block_on(file.write(bytes, n as u64 * 9000)).1.is_ok());
+        assert!(reactor.block_on(file.write_at(bytes, n as u64 * 9000)).0.is_ok());
     }
-    volume.link("/0", "/d/link").unwrap();
-    volume.make_symlink(b"d/e", "/s").unwrap();
+    volume.hard_link("/0", "/d/link").unwrap();
+    volume.symlink("d/e", "/s").unwrap();
     (sim, volume)
 }
 
@@ -101,19 +102,27 @@ pub fn inspect(sim: &Sim) {
         Err(error) => return assert_one_line(&error.to_string()),
     };
     volume.flaws().iter().for_each(|line| assert_one_line(line));
-    let mut pending = vec![b"/".to_vec()];
+    let mut pending = vec![PathBuf::from("/")];
     // Bounded, since a damaged directory may contain itself.
     for _ in 0..100 {
         let Some(directory) = pending.pop() else { break };
-        match volume.entries(&directory, b"") {
-            Err(error) => assert_one_line(&error.to_string()),
-            Ok(entries) => {
-                for entry in entries {
-                    let path = [&directory[..], b"/", &entry.name].concat();
-                    if entry.kind == FileKind::Directory {
+        let entries = match volume.read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(error) => {
+                assert_one_line(&error.to_string());
+                continue;
+            }
+        };
+        // The first batches.
+        for entry in entries.take(200) {
+            match entry {
+                Err(error) => assert_one_line(&error.to_string()),
+                Ok(entry) => {
+                    let path = entry.path();
+                    if entry.file_type().is_dir() {
                         pending.push(path.clone());
                     }
-                    if let Err(error) = volume.inode(&path, Follow::No) {
+                    if let Err(error) = volume.symlink_metadata(&path) {
                         assert_one_line(&error.to_string());
                     }
                     let _ = volume.open(&path, OpenOptions::direct());

@@ -10,8 +10,8 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use uringfs::backend::sim::{Crash, Sim, SimOptions};
 use uringfs::{
-    Buffer, CheckOptions, Device, FileKind, Follow, FormatOptions, OpenOptions, Reactor,
-    ReactorOptions, Rename, Volume,
+    Buffer, CheckOptions, Device, FormatOptions, OpenOptions, Reactor, ReactorOptions, Rename,
+    Volume,
 };
 
 const SIZE: u64 = 16 << 20;
@@ -76,8 +76,8 @@ fn perform(volume: &Volume, model: &mut Model, operation: &[u8]) {
             let opened = volume.open(&path, create);
             assert_eq!(opened.is_ok(), is_possible, "open {path}");
             let Ok(file) = opened else { return };
-            let (_, written) = REACTOR
-                .with(|reactor| reactor.block_on(file.write(Buffer::copy_of(&bytes), offset)));
+            let (written, _) = REACTOR
+                .with(|reactor| reactor.block_on(file.write_at(Buffer::copy_of(&bytes), offset)));
             assert_eq!(written, Ok(bytes.len()));
             let index = match node {
                 Some(Node::File(index)) => index,
@@ -93,21 +93,21 @@ fn perform(volume: &Volume, model: &mut Model, operation: &[u8]) {
         }
         1 => {
             let is_possible = model.has_directory(&path) && node.is_none();
-            assert_eq!(volume.make_directory(&path, 0o755).is_ok(), is_possible, "mkdir {path}");
+            assert_eq!(volume.create_dir(&path).is_ok(), is_possible, "mkdir {path}");
             if is_possible {
                 model.names.insert(path, Node::Directory);
             }
         }
         2 => {
             let is_possible = matches!(node, Some(Node::File(_)));
-            assert_eq!(volume.remove(&path).is_ok(), is_possible, "rm {path}");
+            assert_eq!(volume.remove_file(&path).is_ok(), is_possible, "rm {path}");
             if is_possible {
                 model.names.remove(&path);
             }
         }
         3 => {
             let is_possible = node == Some(Node::Directory) && !model.has_entries(&path);
-            assert_eq!(volume.remove_directory(&path).is_ok(), is_possible, "rmdir {path}");
+            assert_eq!(volume.remove_dir(&path).is_ok(), is_possible, "rmdir {path}");
             if is_possible {
                 model.names.remove(&path);
             }
@@ -116,7 +116,7 @@ fn perform(volume: &Volume, model: &mut Model, operation: &[u8]) {
             let is_possible = matches!(node, Some(Node::File(_)))
                 && model.has_directory(&other)
                 && !model.names.contains_key(&other);
-            assert_eq!(volume.link(&path, &other).is_ok(), is_possible, "ln {path} {other}");
+            assert_eq!(volume.hard_link(&path, &other).is_ok(), is_possible, "ln {path} {other}");
             if let (true, Some(node)) = (is_possible, node) {
                 model.names.insert(other, node);
             }
@@ -125,8 +125,7 @@ fn perform(volume: &Volume, model: &mut Model, operation: &[u8]) {
             let is_possible = matches!(node, Some(Node::File(_)))
                 && model.has_directory(&other)
                 && model.names.get(&other) != Some(&Node::Directory);
-            let moved = node != Some(Node::Directory)
-                && volume.rename(&path, &other, Rename::Replace).is_ok();
+            let moved = node != Some(Node::Directory) && volume.rename(&path, &other).is_ok();
             assert_eq!(moved, is_possible, "mv {path} {other}");
             // A rename between two names of one file does nothing.
             if let (true, Some(node)) = (is_possible, node)
@@ -144,20 +143,20 @@ fn compare(volume: &Volume, model: &Model) {
     for directory in DIRECTORIES {
         for name in NAMES {
             let path = format!("{directory}/{name}");
-            let found = volume.inode(&path, Follow::No).ok().map(|(_, inode)| inode);
+            let found = volume.symlink_metadata(&path).ok();
             match model.names.get(&path) {
                 None => assert!(found.is_none(), "{path} exists"),
                 Some(Node::Directory) => {
-                    assert_eq!(found.map(|inode| inode.kind), Some(FileKind::Directory), "{path}");
+                    assert!(found.is_some_and(|found| found.is_dir()), "{path}");
                 }
                 Some(Node::File(index)) => {
-                    let inode = found.unwrap_or_else(|| panic!("{path} does not exist"));
+                    let found = found.unwrap_or_else(|| panic!("{path} does not exist"));
                     let links = model.names.values().filter(|node| **node == Node::File(*index));
-                    assert_eq!(inode.links as usize, links.count(), "{path}");
+                    assert_eq!(found.nlink() as usize, links.count(), "{path}");
                     let file = volume.open(&path, OpenOptions::direct()).unwrap();
-                    let buffer = Buffer::zeroed(inode.size as usize);
-                    let (bytes, read) =
-                        REACTOR.with(|reactor| reactor.block_on(file.read(buffer, 0)));
+                    let buffer = Buffer::zeroed(found.len() as usize);
+                    let (read, bytes) =
+                        REACTOR.with(|reactor| reactor.block_on(file.read_at(buffer, 0)));
                     assert_eq!(read, Ok(model.files[*index].len()), "{path}");
                     assert!(bytes[..] == model.files[*index], "{path}");
                 }

@@ -1,6 +1,6 @@
 //! Moves a byte range between a caller's memory and the addresses that the file's map gives.
 //!
-//! A [`File`] is a device and a [`Map`]. Its operations are awaited ([`File::read`] and the rest), or started
+//! A [`File`] is a device and a [`Map`]. Its operations are awaited ([`File::read_at`] and the rest), or started
 //! by token on a reactor ([`Tokens`]). Small aligned reads and overwrites take the fast path; everything else
 //! is an operation.
 
@@ -21,7 +21,7 @@ mod state;
 // Extents: offsets of a file to addresses of the device.
 mod map;
 
-pub use api::operation::{FileOp, OpOutput};
+pub use api::operation::{BufResult, FileOp, OpOutput};
 pub use api::tokens::Tokens;
 pub use direct::atomic_write::MAX_ATOMIC_WRITE_BYTES;
 pub use direct::fallocate::FallocateSize;

@@ -22,13 +22,13 @@ fn growing() -> (Reactor, File) {
     let whole = File::over(device.clone(), FileOptions::default());
     let mut foreign = Buffer::zeroed((BLOCK * BLOCKS) as usize);
     foreign.fill(FOREIGN);
-    assert!(reactor.block_on(whole.write(foreign, 0)).1.is_ok());
+    assert!(reactor.block_on(whole.write_at(foreign, 0)).0.is_ok());
     let map = BlockMap::new(Layout::Descending(BLOCKS));
     (reactor, File::with_resizable_map(device, map, Arc::default(), FileOptions::default()))
 }
 
 fn whole(reactor: &Reactor, file: &File) -> Vec<u8> {
-    let (buffer, read) = reactor.block_on(file.read(Buffer::zeroed(1 << 21), 0));
+    let (read, buffer) = reactor.block_on(file.read_at(Buffer::zeroed(1 << 21), 0));
     buffer[..read.unwrap()].to_vec()
 }
 
@@ -49,13 +49,13 @@ fn unwritten_bytes_read_as_zeros() {
             let byte = 1 + random.below(200) as u8;
             let mut buffer = Buffer::zeroed(length);
             buffer.fill(byte);
-            let (_, written) = reactor.block_on(file.write(buffer, offset as u64));
+            let (written, _) = reactor.block_on(file.write_at(buffer, offset as u64));
             assert_eq!(written, Ok(length), "seed {seed}");
             if model.len() < offset + length {
                 model.resize(offset + length, 0);
             }
             model[offset..offset + length].fill(byte);
-            assert_eq!(file.size(), model.len() as u64);
+            assert_eq!(file.len(), model.len() as u64);
         }
         assert!(whole(&reactor, &file) == model, "seed {seed}");
     }
@@ -67,7 +67,7 @@ fn concurrent_partial_writes_of_a_new_block_all_stay() {
     for n in 0..64 {
         let mut buffer = Buffer::zeroed(64);
         buffer.fill(n as u8 + 1);
-        reactor.write(&file, buffer, n * 64, Token::new(n)).unwrap();
+        reactor.write_at(&file, buffer, n * 64, Token::new(n)).unwrap();
     }
     assert!(reap(&reactor, 64).iter().all(|completed| completed.result() == Ok(64)));
     let expected: Vec<u8> = (0..4096).map(|at| (at / 64) as u8 + 1).collect();
@@ -77,11 +77,11 @@ fn concurrent_partial_writes_of_a_new_block_all_stay() {
 #[test]
 fn enospc_changes_nothing_and_the_maximum_size_is_the_kernels() {
     let (reactor, file) = growing();
-    let (_, written) = reactor.block_on(file.write(Buffer::zeroed(1 << 21), 0));
+    let (written, _) = reactor.block_on(file.write_at(Buffer::zeroed(1 << 21), 0));
     assert_eq!(written, Err(Errno::NOSPC));
-    assert_eq!(file.size(), 0);
-    let (_, written) = reactor.block_on(file.write(Buffer::zeroed(4096), u64::MAX - 100));
+    assert_eq!(file.len(), 0);
+    let (written, _) = reactor.block_on(file.write_at(Buffer::zeroed(4096), u64::MAX - 100));
     assert_eq!(written, Err(Errno::FBIG));
-    let (_, written) = reactor.block_on(file.write(Buffer::zeroed(4096), i64::MAX as u64));
+    let (written, _) = reactor.block_on(file.write_at(Buffer::zeroed(4096), i64::MAX as u64));
     assert_eq!(written, Err(Errno::FBIG));
 }

@@ -48,7 +48,7 @@ fn reads_allocate_nothing(options: FileOptions, path: Counter) {
             for place in 0..BATCH {
                 let buffer = pool.get().expect("as many as in a batch");
                 let offset = (number * BATCH + place) * 4096 % SIZE;
-                reactor.read(&file, buffer, offset, Token::new(place)).unwrap();
+                reactor.read_at(&file, buffer, offset, Token::new(place)).unwrap();
             }
             let mut ended = 0;
             while ended < BATCH as usize {

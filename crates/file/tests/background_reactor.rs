@@ -34,8 +34,8 @@ fn alone(test: &str, body: impl FnOnce()) {
     assert!(output.status.success() && out.contains("1 passed"), "{out}{error}");
 }
 
-fn read(file: &File) -> (Buffer, Result<usize, Errno>) {
-    gated::wait(file.read(Buffer::zeroed(4096), 4096))
+fn read(file: &File) -> (Result<usize, Errno>, Buffer) {
+    gated::wait(file.read_at(Buffer::zeroed(4096), 4096))
 }
 
 struct Panics;
@@ -51,22 +51,22 @@ fn a_panicking_waker_does_not_lose_the_results_of_others() {
     alone("a_panicking_waker_does_not_lose_the_results_of_others", || {
         let (device, gate) = gated(SIZE);
         let file = File::over(device, FileOptions::default());
-        assert_eq!(read(&file).1, Ok(4096));
+        assert_eq!(read(&file).0, Ok(4096));
         let waker = Waker::from(Arc::new(Panics));
         // The fast path and the slow path.
         for offset in [0, 5] {
             gate.close();
             let mut ops: Vec<_> =
-                (0..2).map(|_| Box::pin(file.read(Buffer::zeroed(4096), offset))).collect();
-            let mut other = Box::pin(file.read(Buffer::zeroed(4096), offset));
+                (0..2).map(|_| Box::pin(file.read_at(Buffer::zeroed(4096), offset))).collect();
+            let mut other = Box::pin(file.read_at(Buffer::zeroed(4096), offset));
             assert!(other.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             for op in &mut ops {
                 assert!(op.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
             }
             gate.open();
-            assert_eq!(gated::wait(other).1, Ok(4096));
+            assert_eq!(gated::wait(other).0, Ok(4096));
             for op in ops {
-                assert_eq!(gated::wait(op).1, Ok(4096));
+                assert_eq!(gated::wait(op).0, Ok(4096));
             }
         }
     });
@@ -77,10 +77,10 @@ fn a_panicking_back_end_fails_only_its_own_request() {
     alone("a_panicking_back_end_fails_only_its_own_request", || {
         let (device, gate) = gated(SIZE);
         let file = File::over(device, FileOptions::default());
-        assert_eq!(read(&file).1, Ok(4096));
+        assert_eq!(read(&file).0, Ok(4096));
         gate.panic_once();
-        assert_eq!(read(&file).1, Err(Errno::IO));
-        assert_eq!(read(&file).1, Ok(4096));
+        assert_eq!(read(&file).0, Err(Errno::IO));
+        assert_eq!(read(&file).0, Ok(4096));
     });
 }
 
@@ -91,7 +91,7 @@ fn losing_io_uring_fails_awaits_and_later_ones_use_another_queue() {
         let made =
             ImageFile::create(folder.path().join("image").as_path(), SIZE, Allocation::Written);
         let file = File::over(Device::new(made.unwrap()).unwrap(), FileOptions::default());
-        assert_eq!(read(&file).1, Ok(4096));
+        assert_eq!(read(&file).0, Ok(4096));
         // setup, enter, register: the same on every architecture.
         let rules = [425, 426, 427].map(|call| (call, Vec::new())).into_iter().collect();
         let refused = SeccompAction::Errno(Errno::PERM.raw_os_error() as u32);
@@ -100,13 +100,13 @@ fn losing_io_uring_fails_awaits_and_later_ones_use_another_queue() {
         let program: BpfProgram = filter.unwrap().try_into().unwrap();
         apply_filter_all_threads(&program).unwrap();
         // Operations that were in flight fail.
-        let mut last = read(&file).1;
+        let mut last = read(&file).0;
         for _ in 0..100 {
             if last == Ok(4096) {
                 break;
             }
             assert_eq!(last, Err(Errno::IO));
-            last = read(&file).1;
+            last = read(&file).0;
         }
         assert_eq!(last, Ok(4096));
     });
@@ -114,11 +114,11 @@ fn losing_io_uring_fails_awaits_and_later_ones_use_another_queue() {
 
 /// Checks an operation that the parent started, and one that the child starts. Returns the number of the first
 /// step that went wrong, or 0.
-fn child(file: &File, started: impl Future<Output = (Buffer, Result<usize, Errno>)>) -> i32 {
-    if gated::wait(started).1 != Err(Errno::CHILD) {
+fn child(file: &File, started: impl Future<Output = (Result<usize, Errno>, Buffer)>) -> i32 {
+    if gated::wait(started).0 != Err(Errno::CHILD) {
         return 1;
     }
-    let (buffer, refused) = read(file);
+    let (refused, buffer) = read(file);
     if refused != Err(Errno::CHILD) || buffer.len() != 4096 {
         return 2;
     }
@@ -130,9 +130,9 @@ fn in_a_forked_child_awaits_fail_and_the_parents_complete() {
     alone("in_a_forked_child_awaits_fail_and_the_parents_complete", || {
         let (device, gate) = gated(SIZE);
         let file = File::over(device, FileOptions::default());
-        assert_eq!(read(&file).1, Ok(4096));
+        assert_eq!(read(&file).0, Ok(4096));
         gate.close();
-        let mut started = Box::pin(file.read(Buffer::zeroed(4096), 0));
+        let mut started = Box::pin(file.read_at(Buffer::zeroed(4096), 0));
         assert!(started.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         match fork::fork().unwrap() {
             Fork::Child => {
@@ -144,8 +144,8 @@ fn in_a_forked_child_awaits_fail_and_the_parents_complete() {
                     waitpid(Pid::from_raw(child), WaitOptions::empty()).unwrap().unwrap();
                 assert_eq!(status.exit_status(), Some(0), "the child's first wrong step");
                 gate.open();
-                assert_eq!(gated::wait(started).1, Ok(4096));
-                assert_eq!(read(&file).1, Ok(4096));
+                assert_eq!(gated::wait(started).0, Ok(4096));
+                assert_eq!(read(&file).0, Ok(4096));
             }
         }
     });

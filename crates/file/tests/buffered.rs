@@ -44,7 +44,7 @@ impl Slow {
         let clock = Clock::Virtual(clock);
         let options = ReactorOptions { clock, depth: 16384, ..ReactorOptions::default() };
         let reactor = Reactor::new(options).unwrap();
-        let (_, written) = reactor.block_on(direct.write(pattern(7, SIZE as usize), 0));
+        let (written, _) = reactor.block_on(direct.write_at(pattern(7, SIZE as usize), 0));
         assert_eq!(written, Ok(SIZE as usize));
         let cache = Cache::new(cache_bytes);
         let content = pattern(7, SIZE as usize);
@@ -52,7 +52,8 @@ impl Slow {
     }
 
     fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
-        let (buffer, read) = self.reactor.block_on(self.file.read(Buffer::zeroed(length), offset));
+        let (read, buffer) =
+            self.reactor.block_on(self.file.read_at(Buffer::zeroed(length), offset));
         read.map(|read| buffer[..read].to_vec())
     }
 
@@ -69,15 +70,15 @@ impl Slow {
 #[test]
 fn cached_bytes_need_no_device() {
     let slow = Slow::new(SIZE);
-    assert_eq!(slow.file.try_read(&mut [0; 10], 5000), Err(Errno::AGAIN));
+    assert_eq!(slow.file.try_read_at(&mut [0; 10], 5000), Err(Errno::AGAIN));
     assert_eq!(slow.read(5000, 10), Ok(slow.bytes(5000, 10)));
     slow.sim.detach(Errno::NODEV);
     assert_eq!(slow.read(4096, 4096), Ok(slow.bytes(4096, 4096)));
     assert_eq!(slow.count(Counter::CacheHit), 1);
     let mut found = [0; 100];
-    assert_eq!(slow.file.try_read(&mut found, 8000), Ok(100));
+    assert_eq!(slow.file.try_read_at(&mut found, 8000), Ok(100));
     assert_eq!(found[..], slow.bytes(8000, 100)[..]);
-    assert_eq!(slow.file.try_read(&mut found, 8100), Err(Errno::AGAIN), "its end is not cached");
+    assert_eq!(slow.file.try_read_at(&mut found, 8100), Err(Errno::AGAIN), "its end is not cached");
     assert_eq!(slow.file.cached(0..SIZE), vec![4096..8192]);
     assert_eq!(slow.read(8192, 1), Err(Errno::NODEV));
     assert_eq!(slow.file.page(4096).unwrap()[..], slow.bytes(4096, 4096)[..]);
@@ -94,7 +95,7 @@ fn a_failed_fill_fails_its_readers_and_the_next_read_retries() {
         .inject(Rule::new(Op::Read, When::Nth(1), Fault::Error(Errno::IO)).within(40960, 45056));
     let read = |offset| -> Pin<Box<dyn Future<Output = Result<usize, Errno>>>> {
         let file = slow.file.clone();
-        Box::pin(async move { file.read(Buffer::zeroed(512), offset).await.1 })
+        Box::pin(async move { file.read_at(Buffer::zeroed(512), offset).await.0 })
     };
     let results = slow.reactor.block_on(join_all(vec![read(40960), read(41000), read(44000)]));
     assert_eq!(results, [Err(Errno::IO); 3]);
@@ -118,8 +119,8 @@ fn only_the_bad_folio_of_a_window_is_an_error() {
 fn a_cancelled_reader_does_not_affect_others() {
     let slow = Slow::new(SIZE);
     let (first, second) = slow.reactor.block_on(async {
-        let mut first = slow.file.read(Buffer::zeroed(4096), 0);
-        let mut second = Box::pin(slow.file.read(Buffer::zeroed(4096), 0));
+        let mut first = slow.file.read_at(Buffer::zeroed(4096), 0);
+        let mut second = Box::pin(slow.file.read_at(Buffer::zeroed(4096), 0));
         std::future::poll_fn(|context| {
             assert!(Pin::new(&mut first).poll(context).is_pending());
             assert!(second.as_mut().poll(context).is_pending());
@@ -130,10 +131,10 @@ fn a_cancelled_reader_does_not_affect_others() {
         (first.outcome().await, second.await)
     });
     assert_eq!(first.result, Err(Errno::CANCELED));
-    assert_eq!((second.1, &second.0[..]), (Ok(4096), &slow.bytes(0, 4096)[..]));
+    assert_eq!((second.0, &second.1[..]), (Ok(4096), &slow.bytes(0, 4096)[..]));
     // A cancelled fill still ends in the cache.
     slow.reactor.block_on(async {
-        let mut read = slow.file.read(Buffer::zeroed(1), 40960);
+        let mut read = slow.file.read_at(Buffer::zeroed(1), 40960);
         std::future::poll_fn(|context| {
             assert!(Pin::new(&mut read).poll(context).is_pending());
             std::task::Poll::Ready(())
@@ -141,7 +142,7 @@ fn a_cancelled_reader_does_not_affect_others() {
         .await;
         read.cancel();
         assert_eq!(read.outcome().await.result, Err(Errno::CANCELED));
-        assert!(slow.direct.read(Buffer::zeroed(4096), 65536).await.1.is_ok());
+        assert!(slow.direct.read_at(Buffer::zeroed(4096), 65536).await.0.is_ok());
     });
     assert_eq!(slow.file.cached(40960..45056), vec![40960..45056]);
 }
@@ -159,7 +160,7 @@ fn a_reader_does_not_wait_for_a_stuck_reactor() {
         scope.spawn(move || {
             let reactor = Reactor::new(ReactorOptions::default()).unwrap();
             reactor.block_on(async {
-                let mut read = file.read(Buffer::zeroed(4096), 0);
+                let mut read = file.read_at(Buffer::zeroed(4096), 0);
                 std::future::poll_fn(|context| {
                     assert!(Pin::new(&mut read).poll(context).is_pending());
                     std::task::Poll::Ready(())
@@ -168,16 +169,16 @@ fn a_reader_does_not_wait_for_a_stuck_reactor() {
                 begun.send(()).unwrap();
                 // It does not turn now, whatever completes.
                 assert!(is_over.recv().is_err());
-                assert_eq!(read.await.1, Ok(4096));
+                assert_eq!(read.await.0, Ok(4096));
             });
         });
         has_begun.recv().unwrap();
-        let (_, read) = reactor.block_on(file.read(Buffer::zeroed(100), 0));
+        let (read, _) = reactor.block_on(file.read_at(Buffer::zeroed(100), 0));
         assert_eq!(read, Ok(100));
         assert_eq!(reactor.counters().get(Counter::CacheWaitTimeout), 1);
         drop(over);
     });
-    let (_, read) = reactor.block_on(file.read(Buffer::zeroed(100), 0));
+    let (read, _) = reactor.block_on(file.read_at(Buffer::zeroed(100), 0));
     assert_eq!((read, reactor.counters().get(Counter::CacheHit)), (Ok(100), 1));
 }
 
@@ -190,7 +191,7 @@ fn a_cache_smaller_than_a_request_serves_it() {
             let (file, offset) = (slow.file.clone(), n % 16 * 5000);
             let expected = slow.bytes(offset, 9000);
             Box::pin(async move {
-                let (buffer, read) = file.read(Buffer::zeroed(9000), offset).await;
+                let (read, buffer) = file.read_at(Buffer::zeroed(9000), offset).await;
                 read == Ok(9000) && buffer[..] == expected[..]
             })
         });
@@ -227,7 +228,7 @@ fn the_switch_limits_readahead() {
         let file = file.buffered(&slow.cache);
         let mut furthest = 0;
         for offset in (0..SIZE).step_by(4096) {
-            let (found, read) = slow.reactor.block_on(file.read(Buffer::zeroed(4096), offset));
+            let (read, found) = slow.reactor.block_on(file.read_at(Buffer::zeroed(4096), offset));
             assert!(read == Ok(4096) && found[..] == slow.bytes(offset, 4096));
             let end = file.cached(offset..SIZE).last().map_or(0, |cached| cached.end);
             furthest = furthest.max(end.saturating_sub(offset + FOLIO) / FOLIO);
@@ -276,12 +277,12 @@ fn bytes_beyond_the_end_are_never_read() {
         let direct = File::over(device, FileOptions::default());
         let file = direct.buffered(&Cache::new(SIZE));
         let expected = pattern(3, size as usize);
-        assert!(reactor.block_on(direct.write(pattern(3, size as usize), 0)).1.is_ok());
+        assert!(reactor.block_on(direct.write_at(pattern(3, size as usize), 0)).0.is_ok());
         for _ in 0..2 {
-            let (buffer, read) = reactor.block_on(file.read(Buffer::zeroed(10_000), 0));
+            let (read, buffer) = reactor.block_on(file.read_at(Buffer::zeroed(10_000), 0));
             assert_eq!((read, &buffer[..size as usize]), (Ok(size as usize), &expected[..]));
             for past in [size, size + 1, size + 8192, u64::MAX] {
-                let (_, read) = reactor.block_on(file.read(Buffer::zeroed(10), past));
+                let (read, _) = reactor.block_on(file.read_at(Buffer::zeroed(10), past));
                 assert_eq!(read, Ok(0), "at {past} of {size}");
             }
         }
@@ -328,7 +329,7 @@ fn buffered_and_direct_io_agree() {
                 0 => {
                     let bytes = pattern(round, length);
                     model[place].copy_from_slice(&bytes);
-                    assert_eq!(reactor.block_on(file.write(bytes, offset)).1, Ok(length));
+                    assert_eq!(reactor.block_on(file.write_at(bytes, offset)).0, Ok(length));
                 }
                 1 => {
                     model[place].fill(0);
@@ -336,8 +337,8 @@ fn buffered_and_direct_io_agree() {
                     assert_eq!(zeroed, Ok(()));
                 }
                 _ => {
-                    let (buffer, read) =
-                        reactor.block_on(file.read(Buffer::zeroed(length), offset));
+                    let (read, buffer) =
+                        reactor.block_on(file.read_at(Buffer::zeroed(length), offset));
                     assert_eq!(read, Ok(length), "{back_end:?}, round {round}");
                     assert!(buffer[..] == model[place], "{back_end:?}, round {round}: {offset}");
                 }
@@ -371,8 +372,8 @@ fn acknowledged_writes_are_visible_in_every_thread() {
                 while !is_over.load(Ordering::Relaxed) || reads < 100 {
                     let block = random.below(BLOCKS);
                     let least = acknowledged[block as usize].load(Ordering::SeqCst);
-                    let read = file.read(Buffer::zeroed(4096), block * 4096);
-                    let (buffer, read) = reactor.block_on(read);
+                    let read = file.read_at(Buffer::zeroed(4096), block * 4096);
+                    let (read, buffer) = reactor.block_on(read);
                     assert_eq!(read, Ok(4096));
                     let word = |at: usize| {
                         u64::from_le_bytes(buffer[8 * at..8 * at + 8].try_into().unwrap())
@@ -391,7 +392,7 @@ fn acknowledged_writes_are_visible_in_every_thread() {
             let length = if random.below(3) == 0 { 2048 } else { 4096 };
             let mut bytes = Buffer::zeroed(length);
             bytes.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&round.to_le_bytes()));
-            assert_eq!(reactor.block_on(direct.write(bytes, block * 4096)).1, Ok(length));
+            assert_eq!(reactor.block_on(direct.write_at(bytes, block * 4096)).0, Ok(length));
             acknowledged[block as usize].store(round, Ordering::SeqCst);
         }
         is_over.store(true, Ordering::Relaxed);

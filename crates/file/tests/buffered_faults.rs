@@ -92,14 +92,14 @@ impl Worker {
         match self.random.below(20) {
             0..7 => {
                 let bytes: Vec<u8> = (0..length).map(|n| byte ^ (n / 512) as u8).collect();
-                let (bytes, result) =
-                    self.reactor.block_on(file.write(Buffer::copy_of(&bytes), offset));
+                let (result, bytes) =
+                    self.reactor.block_on(file.write_at(Buffer::copy_of(&bytes), offset));
                 self.written(offset, &bytes, result);
             }
             7 => {
                 let bytes = vec![byte; length];
                 let write = file.write_durably(Buffer::copy_of(&bytes), offset);
-                let (_, result) = self.reactor.block_on(write);
+                let (result, _) = self.reactor.block_on(write);
                 self.written(offset, &bytes, result);
             }
             8 => {
@@ -116,7 +116,7 @@ impl Worker {
             11 => drop(self.cache.shrink(self.random.below(8) * FOLIO)),
             12 => {
                 let mut found = vec![0; length];
-                if let Ok(read) = file.try_read(&mut found, offset) {
+                if let Ok(read) = file.try_read_at(&mut found, offset) {
                     self.found(offset, &found[..read], "try_read");
                 }
             }
@@ -126,8 +126,8 @@ impl Worker {
                 self.files[which] = self.files[0].buffered(&self.cache);
             }
             _ => {
-                let (found, read) =
-                    self.reactor.block_on(file.read(Buffer::zeroed(length), offset));
+                let (read, found) =
+                    self.reactor.block_on(file.read_at(Buffer::zeroed(length), offset));
                 match read {
                     Ok(read) => self.found(offset, &found[..read], "read"),
                     Err(error) => assert!(self.is_device_error(error), "{error}"),
@@ -174,7 +174,7 @@ impl Worker {
     }
 
     fn sync(&mut self, which: usize) {
-        let synced = self.reactor.block_on(self.files[which].sync());
+        let synced = self.reactor.block_on(self.files[which].sync_all());
         let faults = self.sim.faults_hit();
         match synced {
             Ok(()) => {
@@ -204,7 +204,7 @@ fn acknowledged_writes_survive_failing_requests() {
             // Each handle reports an error at most once.
             for which in 0..3 {
                 worker.sync(which);
-                assert_eq!(worker.reactor.block_on(worker.files[which].sync()), Ok(()));
+                assert_eq!(worker.reactor.block_on(worker.files[which].sync_all()), Ok(()));
             }
             worker.look_at_device();
             let faults = worker.sim.faults_hit();

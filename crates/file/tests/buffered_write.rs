@@ -48,7 +48,7 @@ impl Slow {
 
     fn write(&self, offset: u64, byte: u8, length: usize) -> Written<'_> {
         let file = self.file.clone();
-        Box::pin(async move { file.write(Buffer::copy_of(&vec![byte; length]), offset).await.1 })
+        Box::pin(async move { file.write_at(Buffer::copy_of(&vec![byte; length]), offset).await.0 })
     }
 
     fn put(&self, offset: u64, byte: u8, length: usize) -> Result<usize, Errno> {
@@ -56,7 +56,7 @@ impl Slow {
     }
 
     fn get(&self, file: &File, offset: u64, length: usize) -> Vec<u8> {
-        let (buffer, read) = self.reactor.block_on(file.read(Buffer::zeroed(length), offset));
+        let (read, buffer) = self.reactor.block_on(file.read_at(Buffer::zeroed(length), offset));
         assert_eq!(read, Ok(length));
         buffer.to_vec()
     }
@@ -96,12 +96,12 @@ fn writes_stay_in_the_cache_until_a_sync() {
     assert_eq!((slow.on_device(4096), slow.on_device(20_000)), (0, 0));
     assert_eq!(slow.get(&slow.file, 8000, 1000), [7; 1000]);
     let mut found = [0; 102];
-    assert_eq!(slow.file.try_read(&mut found, 19_999), Ok(102));
+    assert_eq!(slow.file.try_read_at(&mut found, 19_999), Ok(102));
     assert_eq!((found[0], found[1], found[100], found[101]), (0, 8, 8, 0));
     assert_eq!(slow.reactor.block_on(slow.file.sync_range(4096, 1)), Ok(()));
     // Adjacent dirty folios are written, too.
     assert_eq!((slow.dirty(), slow.on_device(4096), slow.on_device(20_000)), (2, 7, 0));
-    assert_eq!(slow.reactor.block_on(slow.file.datasync()), Ok(()));
+    assert_eq!(slow.reactor.block_on(slow.file.sync_data()), Ok(()));
     assert_eq!((slow.dirty(), slow.on_device(8192), slow.on_device(20_099)), (0, 7, 8));
     assert_eq!((slow.count(Counter::CacheDirtied), slow.count(Counter::CacheWrittenBack)), (3, 3));
 }
@@ -113,7 +113,7 @@ fn direct_reads_find_buffered_writes() {
     assert_eq!(slow.get(&slow.direct, 4096, 4096), [1; 4096]);
     assert_eq!(slow.count(Counter::FastPathDirty), 1);
     assert_eq!((slow.dirty(), slow.on_device(0)), (2, 0), "folios outside the read stay dirty");
-    let (_, written) = slow.reactor.block_on(slow.direct.write(pattern(3, 512), 512));
+    let (written, _) = slow.reactor.block_on(slow.direct.write_at(pattern(3, 512), 512));
     assert_eq!(written, Ok(512));
     let expected = [&[1; 512][..], &pattern(3, 512), &[1; 3 * 4096 - 1024]].concat();
     assert_eq!(slow.get(&slow.file, 0, 3 * 4096), expected);
@@ -129,7 +129,7 @@ fn dirty_folios_are_written_back_by_age_and_on_close() {
     slow.wait(Duration::from_secs(2));
     assert_eq!((slow.on_device(0), slow.dirty()), (1, 0));
     let other = slow.direct.buffered(&slow.cache);
-    assert_eq!(slow.reactor.block_on(other.write(pattern(2, 100), 0)).1, Ok(100));
+    assert_eq!(slow.reactor.block_on(other.write_at(pattern(2, 100), 0)).0, Ok(100));
     drop(other);
     slow.wait(Duration::from_millis(100));
     assert_eq!((slow.on_device(0), slow.dirty()), (pattern(2, 1)[0], 0));
@@ -166,7 +166,7 @@ fn fast_writers_wait_and_the_cache_keeps_its_limit() {
         assert!(most.get() > 0 && most.get() <= FOLIOS, "{} at once", most.get());
     }
     assert!(slow.count(Counter::CacheThrottled) > 0);
-    assert_eq!(slow.reactor.block_on(slow.file.sync()), Ok(()));
+    assert_eq!(slow.reactor.block_on(slow.file.sync_all()), Ok(()));
     assert_eq!(slow.dirty(), 0);
 }
 
@@ -177,7 +177,7 @@ fn a_write_may_be_longer_than_the_cache() {
         assert_eq!(slow.put(100, 9, 300_000), Ok(300_000));
         assert!(slow.cache.statistics().used_bytes <= folios * FOLIO);
         assert_eq!(slow.get(&slow.file, 100, 300_000), vec![9; 300_000]);
-        assert_eq!(slow.reactor.block_on(slow.file.sync()), Ok(()));
+        assert_eq!(slow.reactor.block_on(slow.file.sync_all()), Ok(()));
         let found = [99, 100, 300_099, 300_100].map(|offset| slow.on_device(offset));
         assert_eq!(found, [0, 9, 9, 0], "{folios} folios");
     }
@@ -213,7 +213,7 @@ fn each_handle_reports_a_failed_write_back_once_and_nothing_is_lost() {
     assert_eq!((slow.on_device(4096), slow.dirty() > 0), (0, true));
     assert_eq!(slow.get(&slow.file, 4096, 4096), [1; 4096]);
     slow.sim.clear_faults();
-    let sync = |file: &File| slow.reactor.block_on(file.sync());
+    let sync = |file: &File| slow.reactor.block_on(file.sync_all());
     assert_eq!([sync(&slow.file), sync(&slow.file)], [Err(Errno::IO), Ok(())]);
     assert_eq!([sync(&other), sync(&other)], [Err(Errno::IO), Ok(())]);
     // A handle opened now has written nothing that was lost.
@@ -265,14 +265,14 @@ fn a_failing_device_does_not_throttle_another() {
     let other = file_over(&sim).buffered(&slow.cache);
     let begun = Clock::Virtual(slow.clock.clone()).now();
     for n in 0..100 {
-        let write = other.write(Buffer::copy_of(&[2; 4096]), n * 8192 % SIZE);
-        assert_eq!(slow.reactor.block_on(write).1, Ok(4096));
+        let write = other.write_at(Buffer::copy_of(&[2; 4096]), n * 8192 % SIZE);
+        assert_eq!(slow.reactor.block_on(write).0, Ok(4096));
     }
     // The other device writes its folios back one by one.
     let took = Clock::Virtual(slow.clock.clone()).now() - begun;
     assert!(took < 200 * LATENCY, "{took:?}");
     assert_eq!(slow.count(Counter::CacheWriteBypassed), 0);
-    assert_eq!(slow.reactor.block_on(other.sync()), Ok(()));
+    assert_eq!(slow.reactor.block_on(other.sync_all()), Ok(()));
     assert_eq!(slow.dirty(), 16);
 }
 
@@ -281,9 +281,9 @@ fn a_failed_sync_reports_it_and_the_next_one_writes() {
     let slow = Slow::new(SIZE);
     assert_eq!(slow.put(4096, 1, 100), Ok(100));
     slow.sim.inject(Rule::new(Op::Write, When::Nth(1), Fault::Error(Errno::NOSPC)));
-    assert_eq!(slow.reactor.block_on(slow.file.sync()), Err(Errno::NOSPC));
+    assert_eq!(slow.reactor.block_on(slow.file.sync_all()), Err(Errno::NOSPC));
     assert_eq!((slow.on_device(4096), slow.dirty()), (0, 1));
-    assert_eq!(slow.reactor.block_on(slow.file.sync()), Ok(()));
+    assert_eq!(slow.reactor.block_on(slow.file.sync_all()), Ok(()));
     assert_eq!((slow.on_device(4096), slow.dirty()), (1, 0));
 }
 
@@ -293,7 +293,7 @@ fn a_snapshot_does_not_change() {
     assert_eq!(slow.put(0, 1, 4096), Ok(4096));
     let page = slow.file.page(0).unwrap();
     assert_eq!(slow.put(0, 2, 4096), Ok(4096));
-    let sync = slow.file.sync();
+    let sync = slow.file.sync_all();
     assert_eq!((page[0], slow.get(&slow.file, 0, 1)), (1, vec![2]));
     assert_eq!(slow.reactor.block_on(sync), Ok(()));
     assert_eq!((page[4095], slow.on_device(0)), (1, 2));
@@ -304,14 +304,14 @@ fn a_throttled_write_can_be_cancelled() {
     let slow = Slow::new(8 * FOLIO);
     slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Late(Duration::from_secs(600))));
     assert_eq!(slow.put(0, 1, 2 * 4096), Ok(2 * 4096));
-    let mut write = slow.file.write(pattern(1, 8192), 65536);
+    let mut write = slow.file.write_at(pattern(1, 8192), 65536);
     let stopped = slow.reactor.block_on(async {
         let begun = std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut write).poll(context)));
         assert!(begun.await.is_pending());
         write.cancel();
         write.await
     });
-    assert_eq!(stopped.1, Err(Errno::CANCELED));
+    assert_eq!(stopped.0, Err(Errno::CANCELED));
     assert_eq!(slow.dirty(), 2);
 }
 
@@ -325,16 +325,16 @@ fn a_file_with_failed_write_back_can_be_closed() {
     sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
     let dirty = || cache.statistics().dirty_bytes;
     for file in files {
-        assert_eq!(reactor.block_on(file.write(pattern(2, 4096), 8192)).1, Ok(4096));
-        assert_eq!(reactor.block_on(file.sync()), Err(Errno::IO));
+        assert_eq!(reactor.block_on(file.write_at(pattern(2, 4096), 8192)).0, Ok(4096));
+        assert_eq!(reactor.block_on(file.sync_all()), Err(Errno::IO));
         assert_eq!(dirty(), 4096);
         drop(file);
     }
     while dirty() > 0 {
         std::thread::yield_now();
     }
-    assert_eq!(reactor.block_on(direct.sync()), Err(Errno::IO));
-    let (found, read) = reactor.block_on(direct.read(Buffer::zeroed(4096), 8192));
+    assert_eq!(reactor.block_on(direct.sync_all()), Err(Errno::IO));
+    let (read, found) = reactor.block_on(direct.read_at(Buffer::zeroed(4096), 8192));
     assert!(read == Ok(4096) && found.iter().all(|byte| *byte == 0));
 }
 
@@ -342,7 +342,7 @@ fn a_file_with_failed_write_back_can_be_closed() {
 fn a_file_whose_device_was_removed_can_be_closed() {
     let Slow { sim, clock, direct, file, cache, reactor } = Slow::new(SIZE);
     let slow = Slow { file: direct.clone(), sim, clock, direct, cache, reactor };
-    assert_eq!(slow.reactor.block_on(file.write(pattern(2, 4096), 8192)).1, Ok(4096));
+    assert_eq!(slow.reactor.block_on(file.write_at(pattern(2, 4096), 8192)).0, Ok(4096));
     slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
     // The flusher tries again after a while.
     slow.wait(Duration::from_secs(6));
@@ -365,7 +365,7 @@ fn begin<F: Future + Unpin>(slow: &Slow, future: &mut F) {
 fn a_sync_does_what_a_cancelled_one_leaves_undone() {
     let slow = Slow::new(SIZE);
     assert_eq!(slow.put(4096, 1, 4096), Ok(4096));
-    let (mut first, mut second) = (slow.file.sync(), slow.file.sync());
+    let (mut first, mut second) = (slow.file.sync_all(), slow.file.sync_all());
     begin(&slow, &mut first);
     begin(&slow, &mut second);
     first.cancel();
@@ -384,7 +384,7 @@ fn any_errno_of_a_failed_write_back_is_reported() {
         slow.wait(Duration::from_secs(6));
         assert_eq!((slow.on_device(4096), slow.dirty()), (0, 1));
         slow.sim.clear_faults();
-        let sync = |file: &File| slow.reactor.block_on(file.sync());
+        let sync = |file: &File| slow.reactor.block_on(file.sync_all());
         let synced = [sync(&slow.file), sync(&slow.file), sync(&slow.direct), sync(&slow.direct)];
         assert_eq!(synced, [Err(Errno::IO), Ok(()), Err(Errno::IO), Ok(())], "{errno}");
         assert_eq!((slow.on_device(4096), slow.dirty()), (1, 0));
@@ -398,15 +398,15 @@ fn a_cancelled_write_back_is_no_failure() {
     assert_eq!(slow.put(4096, 1, 4096), Ok(4096));
     // The deadline passes before the request is issued, and while the request is in flight.
     for time in [Duration::ZERO, LATENCY / 2] {
-        let sync = slow.file.sync().deadline(now() + time);
+        let sync = slow.file.sync_all().deadline(now() + time);
         assert_eq!(slow.reactor.block_on(sync), Err(Errno::TIMEDOUT));
     }
-    let mut sync = slow.file.sync();
+    let mut sync = slow.file.sync_all();
     begin(&slow, &mut sync);
     sync.cancel();
     assert_eq!(slow.reactor.block_on(sync), Err(Errno::CANCELED));
     assert_eq!(slow.dirty(), 1);
-    let sync = |file: &File| slow.reactor.block_on(file.sync());
+    let sync = |file: &File| slow.reactor.block_on(file.sync_all());
     assert_eq!([sync(&slow.direct), sync(&slow.file)], [Ok(()); 2]);
     assert_eq!((slow.on_device(4096), slow.dirty()), (1, 0));
 }
@@ -418,14 +418,14 @@ fn a_cancelled_sync_leaves_an_earlier_failure_to_the_next() {
     slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
     slow.wait(Duration::from_secs(6));
     slow.sim.clear_faults();
-    let mut cancelled = slow.file.sync();
+    let mut cancelled = slow.file.sync_all();
     begin(&slow, &mut cancelled);
     cancelled.cancel();
     assert_eq!(slow.reactor.block_on(cancelled), Err(Errno::CANCELED));
     let now = Clock::Virtual(slow.clock.clone()).now();
-    let late = slow.file.sync().deadline(now + LATENCY / 2);
+    let late = slow.file.sync_all().deadline(now + LATENCY / 2);
     assert_eq!(slow.reactor.block_on(late), Err(Errno::TIMEDOUT));
-    let sync = || slow.reactor.block_on(slow.file.sync());
+    let sync = || slow.reactor.block_on(slow.file.sync_all());
     assert_eq!([sync(), sync()], [Err(Errno::IO), Ok(())]);
     assert_eq!((slow.on_device(4096), slow.dirty()), (1, 0));
 }
@@ -439,7 +439,7 @@ fn the_flusher_of_a_closed_file_ends_when_it_is_clean() {
     let options = SimOptions::new(SIZE).latency(LATENCY..=LATENCY).units(4096);
     let sim = Sim::new(options.clock(Clock::Virtual(slow.clock.clone())));
     let other = file_over(&sim).buffered(&slow.cache);
-    assert_eq!(slow.reactor.block_on(other.write(pattern(2, 100), 0)).1, Ok(100));
+    assert_eq!(slow.reactor.block_on(other.write_at(pattern(2, 100), 0)).0, Ok(100));
     drop(other);
     slow.wait(Duration::from_secs(1));
     assert_eq!(slow.dirty(), 12);

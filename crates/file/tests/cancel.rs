@@ -86,7 +86,7 @@ fn result_of(outcome: &OpResult) -> (Result<u64, Errno>, Effect) {
 #[test]
 fn an_operation_cancelled_before_its_start_has_effect_not_started() {
     let bench = bench();
-    let mut write = bench.file.write(pattern(1, 4096), 0);
+    let mut write = bench.file.write_at(pattern(1, 4096), 0);
     write.cancel();
     let outcome = bench.reactor.block_on(write.outcome());
     assert_eq!(result_of(&outcome), (Err(Errno::CANCELED), Effect::NotStarted));
@@ -99,11 +99,11 @@ fn an_operation_past_its_deadline_before_its_start_has_effect_not_started() {
     let bench = bench();
     for (length, offset) in [(4096, 0), (5000, 3), (200 << 10, 0)] {
         let (outcome, took) =
-            bench.until(bench.file.write(pattern(1, length), offset), Duration::ZERO);
+            bench.until(bench.file.write_at(pattern(1, length), offset), Duration::ZERO);
         assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Effect::NotStarted));
         assert_eq!(took, Duration::ZERO);
     }
-    let (outcome, _) = bench.until(bench.file.read(Buffer::zeroed(4096), 0), Duration::ZERO);
+    let (outcome, _) = bench.until(bench.file.read_at(Buffer::zeroed(4096), 0), Duration::ZERO);
     assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Effect::NotStarted));
     assert_eq!(bench.changes(), 0);
 }
@@ -113,18 +113,19 @@ fn an_operation_cancelled_in_flight_has_effect_unknown() {
     let bench = bench();
     let delay = LATENCY / 2;
     let ops = [
-        bench.file.write(pattern(1, 4096), 0),
-        bench.file.write(pattern(1, 5000), 100),
+        bench.file.write_at(pattern(1, 4096), 0),
+        bench.file.write_at(pattern(1, 5000), 100),
         bench.file.write_durably(pattern(1, 4096), 0),
-        bench.file.read(Buffer::zeroed(4096), 0),
-        bench.file.read(Buffer::zeroed(5000), 1),
+        bench.file.read_at(Buffer::zeroed(4096), 0),
+        bench.file.read_at(Buffer::zeroed(5000), 1),
     ];
     for op in ops {
         let (outcome, took) = bench.cancelled(op, delay);
         assert_eq!(result_of(&outcome), (Err(Errno::CANCELED), Effect::Unknown));
         assert_eq!(took, delay, "it does not wait for the device");
     }
-    for op in [bench.file.sync(), bench.file.discard(0, 8192), bench.file.write_zeroes(0, 8192)] {
+    for op in [bench.file.sync_all(), bench.file.discard(0, 8192), bench.file.write_zeroes(0, 8192)]
+    {
         let (outcome, took) = bench.cancelled(op, delay);
         assert_eq!(result_of(&outcome), (Err(Errno::CANCELED), Effect::Unknown));
         assert_eq!(took, delay, "it does not wait for the device");
@@ -134,7 +135,7 @@ fn an_operation_cancelled_in_flight_has_effect_unknown() {
 #[test]
 fn an_operation_past_its_deadline_in_flight_has_effect_unknown() {
     let bench = bench();
-    let (outcome, took) = bench.until(bench.file.write(pattern(1, 4096), 0), LATENCY / 2);
+    let (outcome, took) = bench.until(bench.file.write_at(pattern(1, 4096), 0), LATENCY / 2);
     assert_eq!(result_of(&outcome), (Err(Errno::TIMEDOUT), Effect::Unknown));
     assert_eq!(took, LATENCY / 2);
     // The write ends after 10 ms, the flush would after 20.
@@ -150,14 +151,14 @@ fn an_operation_past_its_deadline_in_flight_has_effect_unknown() {
 #[test]
 fn an_operation_that_ends_in_time_is_done() {
     let bench = bench();
-    let (outcome, took) = bench.until(bench.file.write(pattern(1, 4096), 0), LATENCY * 2);
+    let (outcome, took) = bench.until(bench.file.write_at(pattern(1, 4096), 0), LATENCY * 2);
     assert_eq!(result_of(&outcome), (Ok(4096), Effect::Done));
     assert_eq!(took, LATENCY);
-    let (outcome, took) = bench.until(bench.file.read(Buffer::zeroed(4096), 0), LATENCY * 2);
+    let (outcome, took) = bench.until(bench.file.read_at(Buffer::zeroed(4096), 0), LATENCY * 2);
     assert_eq!(result_of(&outcome), (Ok(4096), Effect::Done));
     assert_eq!(took, LATENCY);
     // A cancel after the end changes nothing.
-    let mut op = bench.file.write(pattern(3, 4096), 4096);
+    let mut op = bench.file.write_at(pattern(3, 4096), 4096);
     let outcome = bench.reactor.block_on(async {
         started(&mut op).await;
         bench.reactor.sleep(LATENCY * 2).await;
@@ -167,7 +168,7 @@ fn an_operation_that_ends_in_time_is_done() {
     assert_eq!(result_of(&outcome), (Ok(4096), Effect::Done));
     // A passed deadline does not affect another operation.
     bench.reactor.block_on(bench.reactor.sleep(LATENCY * 10));
-    let (_, result) = bench.reactor.block_on(bench.file.read(Buffer::zeroed(4096), 0));
+    let (result, _) = bench.reactor.block_on(bench.file.read_at(Buffer::zeroed(4096), 0));
     assert_eq!(result, Ok(4096));
 }
 
@@ -176,7 +177,10 @@ fn a_cancel_by_token_cancels_only_that_token() {
     let bench = bench();
     for token in 0..6 {
         let offset = token * 16_384;
-        bench.reactor.write(&bench.file, pattern(token, 8192), offset, Token::new(token)).unwrap();
+        bench
+            .reactor
+            .write_at(&bench.file, pattern(token, 8192), offset, Token::new(token))
+            .unwrap();
     }
     let mut completed = Vec::new();
     bench.reactor.reap(6, Some(LATENCY / 2), &mut completed).unwrap();
@@ -203,11 +207,11 @@ fn a_cancelled_lock_waiter_is_not_started() {
     let file = &bench.file;
     bench.reactor.block_on(async {
         // It holds its blocks for three requests.
-        let mut first = file.write(pattern(1, 9000), 100);
+        let mut first = file.write_at(pattern(1, 9000), 100);
         started(&mut first).await;
         bench.reactor.sleep(LATENCY / 2).await;
-        let mut second = file.write(pattern(2, 1000), 5000);
-        let mut third = file.write(pattern(3, 8192), 0);
+        let mut second = file.write_at(pattern(2, 1000), 5000);
+        let mut third = file.write_at(pattern(3, 8192), 0);
         started(&mut second).await;
         started(&mut third).await;
         bench.reactor.sleep(LATENCY / 10).await;
@@ -218,7 +222,7 @@ fn a_cancelled_lock_waiter_is_not_started() {
         assert_eq!(result_of(&third), (Err(Errno::CANCELED), Effect::NotStarted));
         let first = first.outcome().await;
         assert_eq!(result_of(&first), (Ok(9000), Effect::Done));
-        let (found, _) = file.read(Buffer::zeroed(9000), 100).await;
+        let (_, found) = file.read_at(Buffer::zeroed(9000), 100).await;
         assert_eq!(found[..], pattern(1, 9000)[..]);
     });
 }
@@ -232,10 +236,10 @@ fn ten_thousand_cancels(name: &str, reactor: &Reactor, file: &File, seed: u64) {
         let token = Token::new(issued);
         let offset = random.below(SIZE / 8192) * 8192;
         let refused = match random.below(4) {
-            0 => reactor.read(file, Buffer::zeroed(4096), offset, token),
-            1 => reactor.read(file, Buffer::zeroed(3000), offset + 5, token),
-            2 => reactor.write(file, Buffer::zeroed(4096), offset, token),
-            _ => reactor.start(file.datasync(), token),
+            0 => reactor.read_at(file, Buffer::zeroed(4096), offset, token),
+            1 => reactor.read_at(file, Buffer::zeroed(3000), offset + 5, token),
+            2 => reactor.write_at(file, Buffer::zeroed(4096), offset, token),
+            _ => reactor.start(file.sync_data(), token),
         };
         match refused {
             Ok(()) => issued += 1,
@@ -298,9 +302,9 @@ fn awaited_operations_are_cancelled_one_by_one() {
         .map(|number| {
             let offset = number * 1024;
             match number % 3 {
-                0 => bench.file.read(Buffer::zeroed(512), offset),
-                1 => bench.file.read(Buffer::zeroed(700), offset + 1),
-                _ => bench.file.write(pattern(number, 512), offset),
+                0 => bench.file.read_at(Buffer::zeroed(512), offset),
+                1 => bench.file.read_at(Buffer::zeroed(700), offset + 1),
+                _ => bench.file.write_at(pattern(number, 512), offset),
             }
         })
         .collect();
@@ -337,7 +341,7 @@ fn a_cancel_reaches_the_reactor_of_its_operation() {
     let file = file_over(&slow(&clock));
     let (_first, second) = (reactor_by(&clock), reactor_by(&clock));
     for length in [4096, 5000] {
-        let mut op = file.read(Buffer::zeroed(length), 0);
+        let mut op = file.read_at(Buffer::zeroed(length), 0);
         let mut completed = Vec::new();
         second.block_on(started(&mut op));
         second.reap(1, Some(LATENCY / 2), &mut completed).unwrap();

@@ -30,7 +30,7 @@ fn write(offset: u64, length: usize) -> Job {
     Box::new(move |reactor: &Reactor, file: &File, round: u8| {
         let mut buffer = Buffer::zeroed(length);
         buffer.fill(round);
-        let (_, written) = reactor.block_on(file.write(buffer, offset));
+        let (written, _) = reactor.block_on(file.write_at(buffer, offset));
         assert_eq!(written, Ok(length));
     })
 }
@@ -71,7 +71,7 @@ fn at_once(name: &str, back_end: BackEnd, jobs: Vec<Job>, check: impl Fn(&[u8], 
         for round in 0..rounds {
             gate.wait();
             gate.wait();
-            let (found, read) = reactor.block_on(file.read(Buffer::zeroed(4 * BLOCK), 0));
+            let (read, found) = reactor.block_on(file.read_at(Buffer::zeroed(4 * BLOCK), 0));
             assert_eq!(read, Ok(4 * BLOCK));
             let what = format!("{name} on {back_end:?}, round {round}");
             check(&found, (round % 250) as u8 + 1, &what);
@@ -179,12 +179,12 @@ fn writers_of_disjoint_bytes_undo_nothing() {
                             let byte = (round as u8) | 1;
                             let mut buffer = Buffer::zeroed(length);
                             buffer.fill(byte);
-                            let op = file.write(buffer, at as u64);
-                            assert_eq!(reactor.block_on(op).1, Ok(length));
+                            let op = file.write_at(buffer, at as u64);
+                            assert_eq!(reactor.block_on(op).0, Ok(length));
                             model[at..at + length].fill(byte);
                         } else {
-                            let op = file.read(Buffer::zeroed(length), at as u64);
-                            let (found, read) = reactor.block_on(op);
+                            let op = file.read_at(Buffer::zeroed(length), at as u64);
+                            let (read, found) = reactor.block_on(op);
                             assert_eq!(read, Ok(length));
                             assert!(found[..] == model[at..at + length], "{back_end:?} at {at}");
                         }

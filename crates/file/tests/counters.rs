@@ -68,7 +68,7 @@ fn read_blocks(reactor: &Reactor, file: &File, pool: &BufferPool) {
         for place in 0..32 {
             let offset = (batch * 32 + place) * 4096 % SIZE;
             let buffer = pool.get().expect("as many as in a batch");
-            reactor.read(file, buffer, offset, Token::new(place)).unwrap();
+            reactor.read_at(file, buffer, offset, Token::new(place)).unwrap();
         }
         for completed in reap(reactor, 32) {
             assert_eq!(completed.result(), Ok(4096));
@@ -115,7 +115,7 @@ fn registered_files_and_buffers_follow_their_switches() {
     // Memory outside a pool is not registered.
     let reactor = ring(|_| {});
     let counts = added(&reactor, counted, || {
-        reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
+        reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
         reap(&reactor, 1);
     });
     assert_eq!(counts, [1, 0, 0, 1]);
@@ -124,7 +124,7 @@ fn registered_files_and_buffers_follow_their_switches() {
     let counts = added(&reactor, counted, || {
         for place in 0..8 {
             let buffer = pool.get().unwrap();
-            reactor.write(&file, buffer, place * 4096, Token::new(place)).unwrap();
+            reactor.write_at(&file, buffer, place * 4096, Token::new(place)).unwrap();
         }
         reap(&reactor, 8);
     });
@@ -142,7 +142,9 @@ fn the_worker_finishes_all_completions() {
         assert_eq!(counts, [READS, 0, READS], "{file:?}");
         let counts = added(&reactor, counted, || {
             for place in 0..8 {
-                reactor.write(&file, pool.get().unwrap(), place * 4096, Token::new(place)).unwrap();
+                reactor
+                    .write_at(&file, pool.get().unwrap(), place * 4096, Token::new(place))
+                    .unwrap();
             }
             reap(&reactor, 8);
         });
@@ -164,13 +166,13 @@ fn plain_overwrites_complete_inline() {
     ];
     let counts = added(&reactor, counted, || {
         for place in 0..32 {
-            reactor.write(&file, pool.get().unwrap(), place * 4096, Token::new(place)).unwrap();
+            reactor.write_at(&file, pool.get().unwrap(), place * 4096, Token::new(place)).unwrap();
         }
         reap(&reactor, 32);
     });
     assert_eq!(counts, [32, 0, 32, 0, 0, 0]);
     let counts = added(&reactor, counted, || {
-        reactor.write(&file, Buffer::zeroed(100), 5, Token::new(1)).unwrap();
+        reactor.write_at(&file, Buffer::zeroed(100), 5, Token::new(1)).unwrap();
         reap(&reactor, 1);
     });
     assert_eq!(counts, [1, 0, 0, 0, 1, 0]);
@@ -193,14 +195,16 @@ fn exclusive_write_lock_is_taken_by_all_writers() {
                     for token in 0..WRITES {
                         let buffer = Buffer::copy_of(&[thread as u8 + 1; 4096]);
                         let offset = (2 * token + thread) % 256 * 4096;
-                        reactor.write(&file, buffer, offset, Token::new(token)).unwrap();
-                        reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(WRITES)).unwrap();
+                        reactor.write_at(&file, buffer, offset, Token::new(token)).unwrap();
+                        reactor
+                            .read_at(&file, Buffer::zeroed(4096), 0, Token::new(WRITES))
+                            .unwrap();
                     }
                     reap(&reactor, 2 * WRITES as usize);
                 });
                 assert_eq!(counts, [WRITES, 0, WRITES]);
-                let (bytes, read) =
-                    reactor.block_on(file.read(Buffer::zeroed(4096), 4096 * thread));
+                let (read, bytes) =
+                    reactor.block_on(file.read_at(Buffer::zeroed(4096), 4096 * thread));
                 assert_eq!(read, Ok(4096));
                 assert!(bytes.iter().all(|byte| *byte == thread as u8 + 1));
             });
@@ -281,17 +285,17 @@ fn each_refusal_is_counted_by_its_reason() {
         let what = format!("{} bytes at {offset}: {}", buffer.len(), expected.name());
         let only = READ_PATHS.map(|counter| (counter == expected) as u64);
         let counts = added(&reactor, READ_PATHS, || {
-            reactor.read(file, copy(), offset, Token::new(1)).unwrap();
+            reactor.read_at(file, copy(), offset, Token::new(1)).unwrap();
             reap(&reactor, 1);
         });
         assert_eq!(counts, only, "by token, {what}");
         let counts = added(&reactor, READ_PATHS, || {
-            reactor.start(file.read(copy(), offset), Token::new(1)).unwrap();
+            reactor.start(file.read_at(copy(), offset), Token::new(1)).unwrap();
             reap(&reactor, 1);
         });
         assert_eq!(counts, only, "started by token, {what}");
         let counts = added(&reactor, READ_PATHS, || {
-            let _ = reactor.block_on(file.read(copy(), offset));
+            let _ = reactor.block_on(file.read_at(copy(), offset));
         });
         assert_eq!(counts, only, "awaited, {what}");
     }
@@ -305,22 +309,22 @@ fn vectored_reads_and_deadlines_take_the_slow_path() {
     let later = || Instant::now() + Duration::from_secs(20);
     let only = |expected| READ_PATHS.map(|counter| (counter == expected) as u64);
     let counts = added(&reactor, READ_PATHS, || {
-        reactor.start(file.read_vectored(pieces(), 0), Token::new(1)).unwrap();
+        reactor.start(file.read_vectored_at(pieces(), 0), Token::new(1)).unwrap();
         reap(&reactor, 1);
     });
     assert_eq!(counts, only(Counter::FastPathVectored));
     let counts = added(&reactor, READ_PATHS, || {
-        let _ = reactor.block_on(file.read_vectored(pieces(), 0));
+        let _ = reactor.block_on(file.read_vectored_at(pieces(), 0));
     });
     assert_eq!(counts, only(Counter::FastPathVectored));
     let counts = added(&reactor, READ_PATHS, || {
-        let op = file.read(Buffer::zeroed(4096), 0).deadline(later());
+        let op = file.read_at(Buffer::zeroed(4096), 0).deadline(later());
         reactor.start(op, Token::new(1)).unwrap();
         reap(&reactor, 1);
     });
     assert_eq!(counts, only(Counter::FastPathDeadline));
     let counts = added(&reactor, READ_PATHS, || {
-        let _ = reactor.block_on(file.read(Buffer::zeroed(4096), 0).deadline(later()));
+        let _ = reactor.block_on(file.read_at(Buffer::zeroed(4096), 0).deadline(later()));
     });
     assert_eq!(counts, only(Counter::FastPathDeadline));
 }
@@ -336,18 +340,18 @@ fn a_full_queue_refuses_tokens_and_delays_awaited_reads() {
     let reactor = Reactor::new(options).unwrap();
     let counts = added(&reactor, READ_PATHS, || {
         for token in 0..DEPTH as u64 {
-            reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(token)).unwrap();
+            reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(token)).unwrap();
         }
         for token in 0..5 {
-            let refused = reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(token));
+            let refused = reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(token));
             assert_eq!(refused.unwrap_err().error, uringfs_device::Errno::AGAIN);
         }
         let reads: Vec<std::pin::Pin<Box<dyn Future<Output = _>>>> = (0..4)
             .map(|_| -> std::pin::Pin<Box<dyn Future<Output = _>>> {
-                Box::pin(file.read(Buffer::zeroed(4096), 0))
+                Box::pin(file.read_at(Buffer::zeroed(4096), 0))
             })
             .collect();
-        for (_, read) in reactor.block_on(join_all(reads)) {
+        for (read, _) in reactor.block_on(join_all(reads)) {
             assert_eq!(read, Ok(4096));
         }
         reap(&reactor, DEPTH as usize);
@@ -364,13 +368,13 @@ fn fills_and_write_back_use_registered_memory() {
     let (reactor, whole) = (ring(|_| {}), SIZE as usize);
     let buffers = [Counter::FixedBuffers, Counter::PlainBuffers];
     let written = added(&reactor, buffers, || {
-        assert_eq!(reactor.block_on(file.write(Buffer::zeroed(whole), 0)).1, Ok(whole));
-        reactor.block_on(file.datasync()).unwrap();
+        assert_eq!(reactor.block_on(file.write_at(Buffer::zeroed(whole), 0)).0, Ok(whole));
+        reactor.block_on(file.sync_data()).unwrap();
     });
     assert_eq!(written, [1, 0]);
     assert_eq!(reactor.block_on(file.advise(Advice::DoNotNeed, 0, SIZE)), Ok(()));
     let read = added(&reactor, buffers, || {
-        assert_eq!(reactor.block_on(file.read(Buffer::zeroed(whole), 0)).1, Ok(whole));
+        assert_eq!(reactor.block_on(file.read_at(Buffer::zeroed(whole), 0)).0, Ok(whole));
     });
     assert!(read[0] > 0 && read[1] == 0, "{read:?}");
 }

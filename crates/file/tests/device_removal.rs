@@ -60,18 +60,18 @@ fn a_removal_waits_only_for_its_own_requests() {
     for token in 0..LEAVING {
         let (buffer, offset) = (Buffer::zeroed(4096), token * 4096);
         match token % 2 {
-            0 => reactor.read(&leaving, buffer, offset, Token::new(token)).unwrap(),
-            _ => reactor.write(&leaving, buffer, offset, Token::new(token)).unwrap(),
+            0 => reactor.read_at(&leaving, buffer, offset, Token::new(token)).unwrap(),
+            _ => reactor.write_at(&leaving, buffer, offset, Token::new(token)).unwrap(),
         }
     }
     turn(&reactor);
     leaving.device().remove();
 
-    let later = reactor.read(&leaving, Buffer::zeroed(4096), 0, Token::new(1));
+    let later = reactor.read_at(&leaving, Buffer::zeroed(4096), 0, Token::new(1));
     assert_eq!(later.unwrap_err().error, Errno::NODEV);
-    let later = reactor.write(&leaving, Buffer::zeroed(4096), 0, Token::new(1));
+    let later = reactor.write_at(&leaving, Buffer::zeroed(4096), 0, Token::new(1));
     assert_eq!(later.unwrap_err().error, Errno::NODEV);
-    let later = reactor.block_on(leaving.read(Buffer::zeroed(4096), 0).outcome());
+    let later = reactor.block_on(leaving.read_at(Buffer::zeroed(4096), 0).outcome());
     assert_eq!((later.result, later.effect), (Err(Errno::NODEV), Effect::NotStarted));
     drop(leaving);
 
@@ -80,7 +80,7 @@ fn a_removal_waits_only_for_its_own_requests() {
     let mut held = 0;
     while gone < LEAVING {
         while held < 8 {
-            reactor.read(&staying, Buffer::zeroed(4096), 0, Token::new(next)).unwrap();
+            reactor.read_at(&staying, Buffer::zeroed(4096), 0, Token::new(next)).unwrap();
             (held, next) = (held + 1, next + 1);
         }
         assert_ne!(next_index(), index, "reused with {} requests in flight", LEAVING - gone);
@@ -113,7 +113,7 @@ fn multi_step_operations_end_once_when_their_device_goes() {
         for token in 0..COUNT {
             let buffer = pattern(token, 20_000);
             let offset = token * 64_000 + 17;
-            reactor.write(&file, buffer, offset, Token::new(token)).unwrap();
+            reactor.write_at(&file, buffer, offset, Token::new(token)).unwrap();
         }
         let mut ended = Vec::new();
         for _ in 0..steps / 2 {
@@ -141,8 +141,8 @@ fn an_index_is_reused_after_the_last_reactor() {
     let (one, other) = (reactor_by(&clock), reactor_by(&clock));
     let file = file_over(&slow(&clock, Duration::from_millis(1)));
     let index = file.device().index().get();
-    one.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
-    other.read(&file, Buffer::zeroed(4096), 0, Token::new(2)).unwrap();
+    one.read_at(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
+    other.read_at(&file, Buffer::zeroed(4096), 0, Token::new(2)).unwrap();
     drop(file);
     assert_eq!(reap(&one, 1)[0].result(), Ok(4096));
     turn(&one);
@@ -159,7 +159,7 @@ fn a_reactor_that_ends_releases_its_devices() {
     let reactor = reactor_by(&clock);
     let file = file_over(&slow(&clock, Duration::from_millis(1)));
     let index = file.device().index().get();
-    reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
+    reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
     drop(file);
     assert_ne!(next_index(), index);
     drop(reactor);
@@ -175,7 +175,7 @@ fn completions_at_the_worker_hold_their_device() {
         ReactorOptions { completion: CompletionMode::Worker, ..ReactorOptions::default() };
     let reactor = Reactor::new(options).unwrap();
     let file = file_over(&sim);
-    reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
+    reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
     reactor.submit().unwrap();
     drop(file);
     // Its first step ends short; the rest needs the device.
@@ -202,7 +202,7 @@ fn a_reused_fixed_file_slot_names_the_new_file() {
             for token in 0..8u64 {
                 let (of, offset) =
                     if token.is_multiple_of(2) { (&file, 4096) } else { (&busy, 8192) };
-                reactor.read(of, Buffer::zeroed(4096), offset, Token::new(token)).unwrap();
+                reactor.read_at(of, Buffer::zeroed(4096), offset, Token::new(token)).unwrap();
             }
             drop(file);
             for completed in reap(&reactor, 8) {
@@ -255,7 +255,7 @@ fn a_queue_with_a_reused_descriptor_wakes_its_reactor() {
         let memory = Memory::new(SIZE).unwrap();
         let device = Device::new(EndsInSleep { memory, sleeps: total(Counter::Sleeps) }).unwrap();
         let file = File::over(device, FileOptions::default());
-        reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(round)).unwrap();
+        reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(round)).unwrap();
         assert_eq!(reap(&reactor, 1)[0].result(), Ok(4096), "round {round}");
         drop(file);
         turn(&reactor);
@@ -281,17 +281,17 @@ fn a_slow_device_with_a_full_queue_delays_no_other() {
         let buffer = Buffer::zeroed(16 << 10);
         let pieces = Device::geometry(slow.device()).max_transfer as usize / buffer.len();
         assert!(pieces > 0);
-        reactor.write(&slow, buffer, token * 65536, Token::new(token)).unwrap();
+        reactor.write_at(&slow, buffer, token * 65536, Token::new(token)).unwrap();
     }
     for token in 2..18 {
-        let issued = reactor.read(&slow, Buffer::zeroed(4096), 0, Token::new(token));
+        let issued = reactor.read_at(&slow, Buffer::zeroed(4096), 0, Token::new(token));
         if issued.is_err() {
             break;
         }
     }
     let begin = Clock::Virtual(clock.clone()).now();
     for token in 100..104 {
-        reactor.read(&shaky, Buffer::zeroed(4096), 0, Token::new(token)).unwrap();
+        reactor.read_at(&shaky, Buffer::zeroed(4096), 0, Token::new(token)).unwrap();
     }
     let mut completed = Vec::new();
     while completed.iter().filter(|one: &&Completion| one.token() >= Token::new(100)).count() < 4 {
@@ -312,7 +312,7 @@ fn ended_reactors_leak_nothing_in_a_device() {
     let read_once = || {
         let options = ReactorOptions { queue: QueueKind::Ring, ..ReactorOptions::default() };
         let reactor = Reactor::new(options).unwrap();
-        reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
+        reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
         assert_eq!(reap(&reactor, 1)[0].result(), Ok(4096));
     };
     read_once();
@@ -356,11 +356,11 @@ fn removal_under_load_from_another_thread_loses_nothing() {
                         if refused {
                             break;
                         }
-                        reactor.read(&staying, buffer, offset + odd, token).unwrap();
+                        reactor.read_at(&staying, buffer, offset + odd, token).unwrap();
                         issued += 1;
                         continue;
                     }
-                    match reactor.read(&leaving, buffer, offset + odd, token) {
+                    match reactor.read_at(&leaving, buffer, offset + odd, token) {
                         Ok(()) => issued += 1,
                         Err(error) => {
                             assert_eq!(error.error, Errno::NODEV, "{queue}");

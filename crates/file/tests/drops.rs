@@ -49,16 +49,16 @@ fn operation(number: usize, file: &File, pool: &BufferPool) -> Option<(&'static 
         vec![head, tail]
     };
     Some(match number {
-        0 => ("simple read", erased(file.read(small(), 4096))),
-        1 => ("read", erased(file.read(get(), 0))),
-        2 => ("unaligned read", erased(file.read(get(), 100))),
-        3 => ("vectored read", erased(file.read_vectored(pieces(), 512))),
-        4 => ("write", erased(file.write(get(), 0))),
-        5 => ("unaligned write", erased(file.write(get(), 333))),
-        6 => ("vectored write", erased(file.write_vectored(pieces(), 512))),
+        0 => ("simple read", erased(file.read_at(small(), 4096))),
+        1 => ("read", erased(file.read_at(get(), 0))),
+        2 => ("unaligned read", erased(file.read_at(get(), 100))),
+        3 => ("vectored read", erased(file.read_vectored_at(pieces(), 512))),
+        4 => ("write", erased(file.write_at(get(), 0))),
+        5 => ("unaligned write", erased(file.write_at(get(), 333))),
+        6 => ("vectored write", erased(file.write_vectored_at(pieces(), 512))),
         7 => ("durable write", erased(file.write_durably(get(), 4096))),
         8 => ("unaligned durable write", erased(file.write_durably(get(), 4097))),
-        9 => ("sync", erased(file.sync())),
+        9 => ("sync", erased(file.sync_all())),
         10 => ("discard", erased(file.discard(0, 100_000))),
         11 => ("write zeroes", erased(file.write_zeroes(3, 70_000))),
         _ => return None,
@@ -87,9 +87,9 @@ fn check_balance(reactor: &Reactor, file: &File, pool: &BufferPool, what: &str) 
     );
     // With a range or the bias still held, these writes would hang.
     let outcome = reactor.block_on(async {
-        let (_, part) = file.write(Buffer::copy_of(&[1; 100]), 50).await;
+        let (part, _) = file.write_at(Buffer::copy_of(&[1; 100]), 50).await;
         assert_eq!(part, Ok(100), "{what}");
-        file.write(Buffer::zeroed(SIZE as usize), 0).outcome().await
+        file.write_at(Buffer::zeroed(SIZE as usize), 0).outcome().await
     });
     assert_eq!((outcome.result, outcome.effect), (Ok(SIZE), Effect::Done), "{what}");
 }
@@ -161,7 +161,7 @@ fn operations_of_spawned_futures_end_with_the_reactor() {
             reactor.spawn(async move {
                 let mut buffer = buffer;
                 loop {
-                    (buffer, _) = file.write(buffer, place * (BUFFER as u64 + 100) + 7).await;
+                    (_, buffer) = file.write_at(buffer, place * (BUFFER as u64 + 100) + 7).await;
                 }
             });
         }
@@ -204,10 +204,10 @@ fn drop_under_load(back_end: BackEnd, queue: QueueKind, completion: CompletionMo
     for place in 0..COUNT {
         let offset = place * SPAN + unaligned(place);
         if place.is_multiple_of(2) {
-            reactor.write(&file, filled(place), offset, Token::new(place)).unwrap();
+            reactor.write_at(&file, filled(place), offset, Token::new(place)).unwrap();
         } else {
             let mut future: Pin<Box<dyn Future<Output = OpResult>>> =
-                Box::pin(file.write(filled(place), offset).outcome());
+                Box::pin(file.write_at(filled(place), offset).outcome());
             assert!(poll_once(future.as_mut()).is_pending(), "{name}");
             awaited.push(future);
         }
@@ -224,7 +224,7 @@ fn drop_under_load(back_end: BackEnd, queue: QueueKind, completion: CompletionMo
     let reactor = Reactor::new(options()).unwrap();
     for place in 0..COUNT {
         reactor
-            .read(&file, Buffer::zeroed(SPAN as usize), place * SPAN, Token::new(place))
+            .read_at(&file, Buffer::zeroed(SPAN as usize), place * SPAN, Token::new(place))
             .unwrap();
     }
     for completed in reap_within(&reactor, COUNT as usize, back_end.timeout()) {
@@ -264,7 +264,7 @@ fn a_message_during_the_drop_is_finished() {
         // The message is posted before the drop and handled during it: the operation that it starts is
         // finished. Later senders do not keep the reactor alive; their send fails.
         let sent = remote.run(move |_| {
-            let mut future = Box::pin(file.write(pattern(1, 5000), 100).outcome());
+            let mut future = Box::pin(file.write_at(pattern(1, 5000), 100).outcome());
             assert!(poll_once(future.as_mut()).is_pending());
             assert!(!again.run(|_| panic!("nothing handles this")), "the reactor is about to go");
             send.send(future).unwrap();

@@ -22,10 +22,10 @@ fn an_operation_refused_by_a_full_queue_gets_its_turn() {
     let reactor = Reactor::new(options).unwrap();
     let file = File::over(Device::new(Null::new(1 << 20)).unwrap(), FileOptions::default());
     let pieces = Token::new(1);
-    let fill = || while reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(0)).is_ok() {};
+    let fill = || while reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(0)).is_ok() {};
     fill();
     let buffers = vec![Buffer::zeroed(4096), Buffer::zeroed(4096)];
-    reactor.start(file.read_vectored(buffers, 0), pieces).unwrap();
+    reactor.start(file.read_vectored_at(buffers, 0), pieces).unwrap();
     let mut completed = Vec::new();
     for _ in 0..100 {
         reactor.reap(1, None, &mut completed).unwrap();
@@ -44,7 +44,7 @@ fn a_read_that_ended_at_once_blocks_no_quiescence() {
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
         let file = File::over(device, FileOptions::default());
         // Beyond the end: it ends in this call, and no reap follows.
-        reactor.read(&file, Buffer::zeroed(4096), 1 << 20, Token::new(0)).unwrap();
+        reactor.read_at(&file, Buffer::zeroed(4096), 1 << 20, Token::new(0)).unwrap();
         let domain = quiescence(file.device().index());
         let epoch = domain.retire();
         assert!(domain.passed(epoch), "{queue}: {:?}", domain.holders(epoch));
@@ -69,10 +69,11 @@ fn a_task_that_wakes_itself_does_not_starve_requests() {
         let device = Device::open(file.path(), Access::ReadWrite).unwrap();
         let file = File::over(device, FileOptions::default());
         let read = || {
-            let (is_read, read) = (Rc::new(Cell::new(false)), file.read(Buffer::zeroed(4096), 0));
+            let (is_read, read) =
+                (Rc::new(Cell::new(false)), file.read_at(Buffer::zeroed(4096), 0));
             let done = is_read.clone();
             reactor.spawn(async move {
-                assert_eq!(read.await.1, Ok(4096));
+                assert_eq!(read.await.0, Ok(4096));
                 done.set(true);
             });
             is_read
@@ -95,12 +96,12 @@ fn excluding_overwriters_times_out_on_a_stuck_reactor() {
     let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
     let file = File::over(device, FileOptions::default());
     let (late, own) = (reactor_by(&VirtualClock::default()), reactor_by(&VirtualClock::default()));
-    late.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
+    late.read_at(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
     late.submit().unwrap();
-    let write = || own.block_on(file.write(Buffer::zeroed(100), 7)).1;
+    let write = || own.block_on(file.write_at(Buffer::zeroed(100), 7)).0;
     assert_eq!(write(), Err(Errno::BUSY));
     // Overwrites of whole blocks wait for no other reactor.
-    assert_eq!(own.block_on(file.write(Buffer::zeroed(4096), 4096)).1, Ok(4096));
+    assert_eq!(own.block_on(file.write_at(Buffer::zeroed(4096), 4096)).0, Ok(4096));
     assert_eq!(reap(&late, 1)[0].result(), Ok(4096));
     assert_eq!(write(), Ok(100));
 }

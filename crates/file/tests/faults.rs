@@ -58,17 +58,17 @@ impl Task {
         let at = self.place();
         let fill = |length| pattern(at, length);
         match self {
-            Task::SimpleRead => Box::pin(file.read(Buffer::zeroed(4096), at).outcome()),
-            Task::Read => Box::pin(file.read(Buffer::zeroed(48 << 10), at).outcome()),
-            Task::UnalignedRead => Box::pin(file.read(Buffer::zeroed(5000), at + 77).outcome()),
-            Task::Write => Box::pin(file.write(fill(40 << 10), at).outcome()),
+            Task::SimpleRead => Box::pin(file.read_at(Buffer::zeroed(4096), at).outcome()),
+            Task::Read => Box::pin(file.read_at(Buffer::zeroed(48 << 10), at).outcome()),
+            Task::UnalignedRead => Box::pin(file.read_at(Buffer::zeroed(5000), at + 77).outcome()),
+            Task::Write => Box::pin(file.write_at(fill(40 << 10), at).outcome()),
             Task::VectoredWrite => {
                 let pieces = vec![fill(8192), fill(20 << 10), fill(512)];
-                Box::pin(file.write_vectored(pieces, at).outcome())
+                Box::pin(file.write_vectored_at(pieces, at).outcome())
             }
-            Task::UnalignedWrite => Box::pin(file.write(fill(20_000), at + 100).outcome()),
+            Task::UnalignedWrite => Box::pin(file.write_at(fill(20_000), at + 100).outcome()),
             Task::DurableWrite => Box::pin(file.write_durably(fill(8192), at).outcome()),
-            Task::Sync => Box::pin(file.sync().outcome()),
+            Task::Sync => Box::pin(file.sync_all().outcome()),
             Task::Discard => Box::pin(file.discard(at, 8192).outcome()),
             Task::WriteZeroes => Box::pin(file.write_zeroes(at + 10, 10_000).outcome()),
         }
@@ -253,8 +253,8 @@ fn a_durable_write_awaits_its_flush_and_reports_its_failure() {
         assert_eq!((failed.result(), failed.effect()), (Err(Errno::IO), Effect::Unknown), "{mode}");
 
         sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
-        assert_eq!(reactor.block_on(file.datasync()), Err(Errno::IO), "{mode}");
-        assert_eq!(reactor.block_on(file.datasync()), Ok(()), "{mode}");
+        assert_eq!(reactor.block_on(file.sync_data()), Err(Errno::IO), "{mode}");
+        assert_eq!(reactor.block_on(file.sync_data()), Ok(()), "{mode}");
     }
 }
 
@@ -291,8 +291,8 @@ fn failed_operations_return_their_memory() {
                 let buffer = pool.get().expect("all have come back");
                 let offset = if round.is_multiple_of(2) { 0 } else { 13 };
                 let started = match token % 2 {
-                    0 => reactor.read(&file, buffer, offset, Token::new(token)),
-                    _ => reactor.write(&file, buffer, offset, Token::new(token)),
+                    0 => reactor.read_at(&file, buffer, offset, Token::new(token)),
+                    _ => reactor.write_at(&file, buffer, offset, Token::new(token)),
                 };
                 started.unwrap();
             }

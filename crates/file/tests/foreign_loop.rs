@@ -98,7 +98,7 @@ fn tokens_complete_over_every_queue() {
                     // Whole blocks and parts of them.
                     let offset = token * 32_768 + round % 2 * 3;
                     let buffer = pattern(token, 8192);
-                    outer.reactor.write(&file, buffer, offset, Token::new(token)).unwrap();
+                    outer.reactor.write_at(&file, buffer, offset, Token::new(token)).unwrap();
                 }
                 for completed in outer.reap_until(&what, 16) {
                     assert_eq!(completed.result(), Ok(8192), "{what}");
@@ -106,7 +106,7 @@ fn tokens_complete_over_every_queue() {
                 for token in 0..16 {
                     let offset = token * 32_768 + round % 2 * 3;
                     let buffer = Buffer::zeroed(8192);
-                    outer.reactor.read(&file, buffer, offset, Token::new(token)).unwrap();
+                    outer.reactor.read_at(&file, buffer, offset, Token::new(token)).unwrap();
                 }
                 for completed in outer.reap_until(&what, 16) {
                     let expected = pattern(completed.token().get(), 8192);
@@ -127,7 +127,7 @@ fn retried_requests_need_no_further_push() {
         let file = file_over(&sim);
         let outer = Loop::new(ReactorOptions::default());
         for token in 0..50 {
-            outer.reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(token)).unwrap();
+            outer.reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(token)).unwrap();
             let completed = outer.reap_until(&format!("{fault:?}, {token}"), 1);
             assert_eq!(completed[0].result(), Ok(4096));
         }
@@ -178,7 +178,7 @@ fn an_idle_reactor_is_not_readable() {
         outer.reactor.turn().unwrap();
         assert!(!outer.is_readable(), "{what}: new");
         for _ in 0..5 {
-            outer.reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
+            outer.reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
             assert_eq!(outer.reap_until(&what, 1)[0].result(), Ok(4096));
             outer.reactor.turn().unwrap();
             assert!(!outer.is_readable(), "{what}: after a read");

@@ -23,7 +23,7 @@ const FINE: i32 = 0;
 /// Uses the inherited reactor, step by step. Returns the number of the first step that went wrong.
 fn child(reactor: Reactor, file: &File, queue: QueueKind) -> i32 {
     let refused = |result: Result<(), Errno>| result == Err(Errno::CHILD);
-    let read = |offset| reactor.read(file, Buffer::zeroed(4096), offset, Token::new(7));
+    let read = |offset| reactor.read_at(file, Buffer::zeroed(4096), offset, Token::new(7));
     if read(0).map_err(|refused| refused.error) != Err(Errno::CHILD) {
         return 1;
     }
@@ -52,8 +52,8 @@ fn child(reactor: Reactor, file: &File, queue: QueueKind) -> i32 {
     }
     // A reactor of its own works.
     let Ok(own) = Reactor::new(ReactorOptions::default()) else { return 7 };
-    match own.block_on(file.read(Buffer::zeroed(4096), 8192)) {
-        (buffer, Ok(4096)) if buffer.iter().all(|byte| *byte == 9) => FINE,
+    match own.block_on(file.read_at(Buffer::zeroed(4096), 8192)) {
+        (Ok(4096), buffer) if buffer.iter().all(|byte| *byte == 9) => FINE,
         _ => 8,
     }
 }
@@ -87,13 +87,13 @@ fn a_child_gets_errors_and_its_parent_is_unharmed() {
         let reactor = Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() }).unwrap();
         let mut nine = Buffer::zeroed(65536);
         nine.fill(9);
-        assert_eq!(reactor.block_on(file.write(nine, 0)).1, Ok(65536));
+        assert_eq!(reactor.block_on(file.write_at(nine, 0)).0, Ok(65536));
         const COUNT: u64 = 32;
         let pool = BufferPool::new(4096, COUNT as usize).unwrap();
         for token in 0..COUNT {
             let buffer = pool.get().unwrap();
             let offset = token % 15 * 4096 + token % 2;
-            reactor.read(&file, buffer, offset, Token::new(token)).unwrap();
+            reactor.read_at(&file, buffer, offset, Token::new(token)).unwrap();
         }
         reactor.submit().unwrap();
         match fork::fork().unwrap() {
@@ -108,7 +108,7 @@ fn a_child_gets_errors_and_its_parent_is_unharmed() {
                     assert!(completed.into_buffer().iter().all(|byte| *byte == 9), "{queue}");
                 }
                 assert_eq!(pool.available(), COUNT as usize, "{queue}");
-                assert_eq!(reactor.block_on(file.datasync()), Ok(()), "{queue}");
+                assert_eq!(reactor.block_on(file.sync_data()), Ok(()), "{queue}");
             }
         }
     }

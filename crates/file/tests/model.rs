@@ -144,18 +144,18 @@ fn begin<'a>(
     let (offset, length) = (step.offset, step.length);
     match step.kind {
         Kind::Read if start == Start::Token => {
-            reactor.read(file, step.buffer(), offset, token).unwrap();
+            reactor.read_at(file, step.buffer(), offset, token).unwrap();
         }
         Kind::Write if start == Start::Token => {
-            reactor.write(file, step.buffer(), offset, token).unwrap();
+            reactor.write_at(file, step.buffer(), offset, token).unwrap();
         }
-        Kind::Read => by!(file.read(step.buffer(), offset)),
-        Kind::Write => by!(file.write(step.buffer(), offset)),
-        Kind::ReadVectored => by!(file.read_vectored(step.buffers(), offset)),
-        Kind::WriteVectored => by!(file.write_vectored(step.buffers(), offset)),
+        Kind::Read => by!(file.read_at(step.buffer(), offset)),
+        Kind::Write => by!(file.write_at(step.buffer(), offset)),
+        Kind::ReadVectored => by!(file.read_vectored_at(step.buffers(), offset)),
+        Kind::WriteVectored => by!(file.write_vectored_at(step.buffers(), offset)),
         Kind::WriteDurably => by!(file.write_durably(step.buffer(), offset)),
-        Kind::Sync => by!(file.sync()),
-        Kind::Datasync => by!(file.datasync()),
+        Kind::Sync => by!(file.sync_all()),
+        Kind::Datasync => by!(file.sync_data()),
         Kind::Discard => by!(file.discard(offset, length)),
         Kind::WriteZeroes => by!(file.write_zeroes(offset, length)),
     }
@@ -353,7 +353,7 @@ fn every_queue_agrees(start: Start, seed: u64) {
             let reactor = Reactor::new(options).unwrap();
             let name = format!("{start:?}, {queue} on {back_end:?}");
             if !serves(queue, back_end) {
-                let refused = reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(0));
+                let refused = reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(0));
                 assert_eq!(refused.unwrap_err().payload.length(), 4096, "{name}");
                 let why = reactor.queue_of(file.device()).unwrap_err().to_string();
                 assert!(!why.is_empty() && !why.contains('\n'), "{name}: {why}");
@@ -422,20 +422,20 @@ fn an_image_of_odd_length_keeps_its_length() {
     for queue in QueueKind::ALL {
         std::fs::write(&path, vec![1; ODD as usize]).unwrap();
         let file = File::open(&path, uringfs_device::Access::ReadWrite).unwrap();
-        assert_eq!(file.size(), ODD);
+        assert_eq!(file.len(), ODD);
         let options = ReactorOptions { queue, ..ReactorOptions::default() };
         let reactor = Reactor::new(options).unwrap();
         reactor.block_on(async {
             // Whole blocks up to the end, then a part of the last, then zeros across the end.
-            let (_, written) = file.write(Buffer::copy_of(&[2; 8192]), ODD - 4196).await;
+            let (written, _) = file.write_at(Buffer::copy_of(&[2; 8192]), ODD - 4196).await;
             assert_eq!(written, Ok(4196), "{queue}");
-            let (_, written) = file.write(Buffer::copy_of(&[3; 10]), ODD - 50).await;
+            let (written, _) = file.write_at(Buffer::copy_of(&[3; 10]), ODD - 50).await;
             assert_eq!(written, Ok(10), "{queue}");
             assert_eq!(file.write_zeroes(ODD - 20, 100).await, Ok(()), "{queue}");
-            let (tail, read) = file.read(Buffer::copy_of(&[9; 4096]), ODD - 4200).await;
+            let (read, tail) = file.read_at(Buffer::copy_of(&[9; 4096]), ODD - 4200).await;
             assert_eq!(read, Ok(4096), "{queue}");
             assert_eq!((&tail[..4], &tail[4..]), (&[1; 4][..], &[2; 4092][..]), "{queue}");
-            let (tail, read) = file.read(Buffer::copy_of(&[9; 200]), ODD - 100).await;
+            let (read, tail) = file.read_at(Buffer::copy_of(&[9; 200]), ODD - 100).await;
             assert_eq!(read, Ok(100), "{queue}");
             let expected = [&[2; 50][..], &[3; 10], &[2; 20], &[0; 20], &[9; 100]].concat();
             assert_eq!(tail[..], expected, "{queue}");

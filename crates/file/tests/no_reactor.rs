@@ -65,12 +65,12 @@ fn threads_without_a_reactor_use_the_background_reactor() {
                         let odd = if round % 3 == 0 { 17 } else { 0 };
                         let offset = thread * 65536 + odd;
                         let bytes = pattern(round, 4096);
-                        let (_, written) = block_on(file.write(bytes, offset));
+                        let (written, _) = block_on(file.write_at(bytes, offset));
                         assert_eq!(written, Ok(4096));
-                        let (found, read) = block_on(file.read(Buffer::zeroed(4096), offset));
+                        let (read, found) = block_on(file.read_at(Buffer::zeroed(4096), offset));
                         assert_eq!(read, Ok(4096));
                         assert!(found[..] == pattern(round, 4096)[..]);
-                        assert_eq!(block_on(file.datasync()), Ok(()));
+                        assert_eq!(block_on(file.sync_data()), Ok(()));
                     }
                 });
             }
@@ -86,7 +86,7 @@ fn a_thread_with_a_reactor_uses_its_own() {
     let before = total(Counter::Remote);
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     reactor.block_on(async {
-        let (_, read) = file.read(Buffer::zeroed(4096), 0).await;
+        let (read, _) = file.read_at(Buffer::zeroed(4096), 0).await;
         assert_eq!(read, Ok(4096));
     });
     assert_eq!(total(Counter::Remote), before);
@@ -102,10 +102,10 @@ fn dropped_and_cancelled_operations_return_their_memory() {
             // Memory of a dropped operation comes back when the reactor has finished it.
             match pool.get() {
                 Some(buffer) => break buffer,
-                None => assert_eq!(block_on(file.datasync()), Ok(())),
+                None => assert_eq!(block_on(file.sync_data()), Ok(())),
             }
         };
-        let mut op = file.write(buffer, if round.is_multiple_of(2) { 0 } else { 5 });
+        let mut op = file.write_at(buffer, if round.is_multiple_of(2) { 0 } else { 5 });
         let polled = pin!(&mut op).poll(&mut Context::from_waker(std::task::Waker::noop()));
         if polled.is_ready() {
             continue;
@@ -126,7 +126,7 @@ fn dropped_and_cancelled_operations_return_their_memory() {
     let deadline = Instant::now() + Duration::from_secs(20);
     while pool.available() < 4 {
         assert!(Instant::now() < deadline, "only {} of 4 have come back", pool.available());
-        assert_eq!(block_on(file.datasync()), Ok(()));
+        assert_eq!(block_on(file.sync_data()), Ok(()));
     }
 }
 
@@ -136,10 +136,10 @@ fn errors_are_returned_and_a_removed_device_refuses() {
     let sim = Sim::new(SimOptions::new(1 << 20));
     let file = file_over(&sim);
     sim.fail_nth(Op::Write, 1, Errno::IO);
-    let outcome = block_on(file.write(pattern(1, 4096), 0).outcome());
+    let outcome = block_on(file.write_at(pattern(1, 4096), 0).outcome());
     assert_eq!((outcome.result, outcome.effect), (Err(Errno::IO), Effect::Unknown));
     file.device().remove();
-    let outcome = block_on(file.write(pattern(1, 4096), 0).outcome());
+    let outcome = block_on(file.write_at(pattern(1, 4096), 0).outcome());
     assert_eq!((outcome.result, outcome.effect), (Err(Errno::NODEV), Effect::NotStarted));
 }
 
@@ -149,7 +149,8 @@ fn a_future_may_move_between_threads() {
     let file = memory();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     // Started on this thread's reactor, awaited on another thread.
-    let mut ops: Vec<_> = (0..20).map(|at| file.write(pattern(at, 5000), at * 8192 + 1)).collect();
+    let mut ops: Vec<_> =
+        (0..20).map(|at| file.write_at(pattern(at, 5000), at * 8192 + 1)).collect();
     reactor.block_on(std::future::poll_fn(|context| {
         for op in &mut ops {
             let _ = std::pin::Pin::new(op).poll(context).map(|(_, written)| {
@@ -160,7 +161,7 @@ fn a_future_may_move_between_threads() {
     }));
     let waiter = std::thread::spawn(move || {
         for op in ops {
-            assert_eq!(block_on(op).1, Ok(5000));
+            assert_eq!(block_on(op).0, Ok(5000));
         }
     });
     while !waiter.is_finished() {

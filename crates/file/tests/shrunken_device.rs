@@ -82,8 +82,8 @@ impl Shrinking {
         let memory = Memory::new(SIZE).unwrap();
         let device = Device::new(Ending { memory, end: end.clone() }).unwrap();
         let made = Shrinking::new(device, End::Memory(end), QueueKind::Sync, "memory".into());
-        let written = made.reactor.block_on(made.file.write(pattern(0, SIZE as usize), 0));
-        assert_eq!(written.1, Ok(SIZE as usize));
+        let written = made.reactor.block_on(made.file.write_at(pattern(0, SIZE as usize), 0));
+        assert_eq!(written.0, Ok(SIZE as usize));
         made
     }
 
@@ -104,7 +104,7 @@ impl Shrinking {
     }
 
     fn read(&self, file: &File, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
-        let (buffer, result) = self.reactor.block_on(file.read(Buffer::zeroed(length), offset));
+        let (result, buffer) = self.reactor.block_on(file.read_at(Buffer::zeroed(length), offset));
         result.map(|read| buffer[..read].to_vec())
     }
 }
@@ -121,8 +121,8 @@ fn direct_reads_beyond_the_new_end_fail() {
         let (file, name) = (&made.file, &made.name);
         made.end_at(END);
         // The fast path by token and awaited, long reads, unaligned reads, vectored reads.
-        made.reactor.read(file, Buffer::zeroed(512), SIZE / 2, Token::new(1)).unwrap();
-        made.reactor.read(file, Buffer::zeroed(4096), SIZE - 4096, Token::new(2)).unwrap();
+        made.reactor.read_at(file, Buffer::zeroed(512), SIZE / 2, Token::new(1)).unwrap();
+        made.reactor.read_at(file, Buffer::zeroed(4096), SIZE - 4096, Token::new(2)).unwrap();
         for done in reap(&made.reactor, 2) {
             let expected = if done.token() == Token::new(1) { Ok(512) } else { Err(Errno::IO) };
             assert_eq!(done.result(), expected, "{name}");
@@ -139,7 +139,7 @@ fn direct_reads_beyond_the_new_end_fail() {
         }
         for pieces in [[4096, 4096, 4096], [100, 9000, 77]] {
             let buffers = pieces.map(Buffer::zeroed).into();
-            let read = made.reactor.block_on(file.read_vectored(buffers, SIZE / 2 - 4096)).1;
+            let read = made.reactor.block_on(file.read_vectored_at(buffers, SIZE / 2 - 4096)).0;
             assert_eq!(read, Err(Errno::IO), "{name}: {pieces:?}");
         }
         assert_eq!(made.read(file, 100, 5000), Ok(bytes(100, 5100)), "{name}");
@@ -182,13 +182,13 @@ fn partial_writes_beyond_the_new_end_fail_and_keep_other_bytes() {
         made.end_at(END);
         let mut written = Vec::new();
         for (offset, length) in [(SIZE - 1000, 100), (END - 100, 200), (SIZE / 2 - 50, 2000)] {
-            let write = file.write(Buffer::copy_of(&vec![0xee; length]), offset);
-            let result = made.reactor.block_on(write).1;
+            let write = file.write_at(Buffer::copy_of(&vec![0xee; length]), offset);
+            let result = made.reactor.block_on(write).0;
             assert!(result != Ok(length), "{length} at {offset}");
             written.push(offset..offset + result.unwrap_or(0) as u64);
         }
         made.end_at(SIZE);
-        assert_eq!(made.reactor.block_on(file.sync()), Ok(()));
+        assert_eq!(made.reactor.block_on(file.sync_all()), Ok(()));
         let found = made.read(&made.file, 0, SIZE as usize).unwrap();
         let mut expected = bytes(0, SIZE);
         for range in written {
@@ -196,10 +196,10 @@ fn partial_writes_beyond_the_new_end_fail_and_keep_other_bytes() {
         }
         assert!(found == expected, "unwritten bytes have changed");
         assert_eq!(
-            made.reactor.block_on(file.write(pattern(0, SIZE as usize), 0)).1,
+            made.reactor.block_on(file.write_at(pattern(0, SIZE as usize), 0)).0,
             Ok(SIZE as usize)
         );
-        assert_eq!(made.reactor.block_on(file.sync()), Ok(()));
+        assert_eq!(made.reactor.block_on(file.sync_all()), Ok(()));
     }
 }
 
@@ -208,15 +208,15 @@ fn a_write_that_makes_no_progress_fails() {
     let made = Shrinking::in_memory();
     made.end_at(END);
     let write = |file: &File, length| {
-        made.reactor.block_on(file.write(Buffer::zeroed(length), END / 4096 * 4096)).1
+        made.reactor.block_on(file.write_at(Buffer::zeroed(length), END / 4096 * 4096)).0
     };
     assert_eq!(write(&made.file, 4096), Err(Errno::IO));
     assert_eq!(write(&made.file, 64 << 10), Err(Errno::IO));
     let durably = made.file.write_durably(Buffer::zeroed(4096), SIZE - 4096);
-    assert_eq!(made.reactor.block_on(durably).1, Err(Errno::IO));
+    assert_eq!(made.reactor.block_on(durably).0, Err(Errno::IO));
     let file = made.file.buffered(&Cache::new(SIZE));
     assert_eq!(write(&file, 64 << 10), Ok(64 << 10));
-    assert_eq!(made.reactor.block_on(file.sync()), Err(Errno::IO));
+    assert_eq!(made.reactor.block_on(file.sync_all()), Err(Errno::IO));
     made.end_at(SIZE);
-    assert_eq!(made.reactor.block_on(file.sync()), Ok(()));
+    assert_eq!(made.reactor.block_on(file.sync_all()), Ok(()));
 }

@@ -44,8 +44,8 @@ impl Made {
     /// Writes; the result is empty.
     fn write<'m>(&'m self, file: &'m File, byte: u8, length: usize, offset: u64) -> Task<'m> {
         Box::pin(async move {
-            let write = file.write(Buffer::copy_of(&vec![byte; length]), offset);
-            assert_eq!(write.await.1, Ok(length));
+            let write = file.write_at(Buffer::copy_of(&vec![byte; length]), offset);
+            assert_eq!(write.await.0, Ok(length));
             Vec::new()
         })
     }
@@ -57,7 +57,7 @@ impl Made {
 
     fn read_at(&self, offset: u64) -> Task<'_> {
         Box::pin(async move {
-            let (found, read) = self.file.read(Buffer::zeroed(30_000), offset).await;
+            let (read, found) = self.file.read_at(Buffer::zeroed(30_000), offset).await;
             found[..read.unwrap()].to_vec()
         })
     }
@@ -103,8 +103,8 @@ fn a_write_during_a_truncation_is_whole_or_absent() {
             let is_right = |found: &Vec<u8>| found.is_empty() || *found == whole;
             let found = made.reactor.block_on(made.read());
             assert!(is_right(&found), "{moment:?}, {is_read}: {} bytes", found.len());
-            assert_eq!(made.reactor.block_on(made.file.sync()), Ok(()));
-            assert_eq!(made.direct.size(), found.len() as u64);
+            assert_eq!(made.reactor.block_on(made.file.sync_all()), Ok(()));
+            assert_eq!(made.direct.len(), found.len() as u64);
             assert_eq!(made.reactor.block_on(made.read()), found);
         }
     }
@@ -130,8 +130,8 @@ fn a_late_write_from_before_a_truncation_keeps_newer_writes() {
     let found = made.reactor.block_on(made.read_at(20_000));
     assert!(found[100..] == [3; 100], "{found:?}");
     assert!(found[..100] == [2; 100] || found[..100] == [0; 100], "{found:?}");
-    assert_eq!(made.reactor.block_on(made.file.sync()), Ok(()));
-    assert_eq!(made.direct.size(), 20_200);
+    assert_eq!(made.reactor.block_on(made.file.sync_all()), Ok(()));
+    assert_eq!(made.direct.len(), 20_200);
 }
 
 /// The writer wakes first and changes a copy: the readers have the old folio of a file that has grown.
@@ -155,9 +155,9 @@ fn during_a_truncation_the_size_is_the_old_or_the_new() {
         made.reactor.block_on(made.write(&made.direct, 1, 100, 0));
         made.reactor.block_on(made.write(&made.file, 2, 10, 20_000));
         made.blocks.observe(&made.direct.direct());
-        assert_eq!(made.reactor.block_on(made.file.set_size(size)), Ok(()));
+        assert_eq!(made.reactor.block_on(made.file.set_len(size)), Ok(()));
         let sizes = made.blocks.sizes_seen();
         assert!(sizes.iter().all(|found| seen.contains(found)), "{sizes:?} for {size}");
-        assert_eq!((made.file.size(), sizes.len()), (size, 2));
+        assert_eq!((made.file.len(), sizes.len()), (size, 2));
     }
 }

@@ -29,15 +29,15 @@ fn readers_of_one_folio_wait_for_one_fill_without_threads() {
     let options = ReactorOptions { clock, depth: 16384, ..ReactorOptions::default() };
     let reactor = Reactor::new(options).unwrap();
     let content = pattern(7, SIZE as usize);
-    assert!(reactor.block_on(direct.write(pattern(7, SIZE as usize), 0)).1.is_ok());
+    assert!(reactor.block_on(direct.write_at(pattern(7, SIZE as usize), 0)).0.is_ok());
     let file = direct.buffered(&Cache::new(SIZE));
-    let read = reactor.block_on(file.read(Buffer::zeroed(1), 65536)).1;
+    let read = reactor.block_on(file.read_at(Buffer::zeroed(1), 65536)).0;
     assert_eq!(read, Ok(1), "what every read takes is there from then on");
 
     let (before, mut most) = (threads(), 0);
     let reads = (0..READERS).map(|_| -> Pin<Box<dyn Future<Output = bool>>> {
         Box::pin(async {
-            let (buffer, read) = file.read(Buffer::zeroed(100), 8192).await;
+            let (read, buffer) = file.read_at(Buffer::zeroed(100), 8192).await;
             read == Ok(100) && buffer[..] == content[8192..8292]
         })
     });

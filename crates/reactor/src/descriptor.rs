@@ -62,26 +62,26 @@ impl Reactor {
         }
     }
 
-    /// Receives bytes of a socket into `buffer`. Returns the buffer and the number of bytes, which is 0 at the end of
+    /// Receives bytes of a socket into `buffer`. Returns the number of bytes, which is 0 at the end of
     /// the stream. Errors: ETIMEDOUT and EAGAIN as in [`Self::poll`]; those of `recv(2)`.
     pub async fn receive(
         &self,
         socket: &Arc<OwnedFd>,
         buffer: Buffer,
         deadline: Option<Instant>,
-    ) -> (Buffer, Result<usize, Errno>) {
+    ) -> (Result<usize, Errno>, Buffer) {
         let wait = Wait::Receive { file: socket.clone(), buffer };
         bytes_moved(wait_until(self.inner(), wait, deadline).await)
     }
 
-    /// Sends bytes of `buffer`. Returns the buffer and the number of bytes sent, which may be less than its length.
+    /// Sends bytes of `buffer`. Returns the number of bytes sent, which may be less than its length.
     /// Errors: ETIMEDOUT and EAGAIN as in [`Self::poll`]; those of `send(2)`.
     pub async fn send(
         &self,
         socket: &Arc<OwnedFd>,
         buffer: Buffer,
         deadline: Option<Instant>,
-    ) -> (Buffer, Result<usize, Errno>) {
+    ) -> (Result<usize, Errno>, Buffer) {
         let wait = Wait::Send { file: socket.clone(), buffer };
         bytes_moved(wait_until(self.inner(), wait, deadline).await)
     }
@@ -89,7 +89,7 @@ impl Reactor {
 
 fn bytes_moved(
     (wait, result): (Wait, Result<WaitOutput, Errno>),
-) -> (Buffer, Result<usize, Errno>) {
+) -> (Result<usize, Errno>, Buffer) {
     let (Wait::Receive { buffer, .. } | Wait::Send { buffer, .. }) = wait else {
         unreachable!("only a receive and a send move bytes")
     };
@@ -97,7 +97,7 @@ fn bytes_moved(
         WaitOutput::Moved(bytes) => bytes as usize,
         other => unreachable!("the result of a transfer is a byte count, not {other:?}"),
     });
-    (buffer, result)
+    (result, buffer)
 }
 
 async fn wait_until(

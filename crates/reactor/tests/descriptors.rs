@@ -125,17 +125,17 @@ fn a_connection_is_accepted_and_moves_bytes_both_ways() {
             let mut bytes = Vec::new();
             let mut buffer = Buffer::zeroed(100_000);
             while bytes.len() < LENGTH {
-                let (back, received) = reactor.receive(&socket, buffer, test_deadline()).await;
+                let (received, back) = reactor.receive(&socket, buffer, test_deadline()).await;
                 bytes.extend_from_slice(&back[..received.unwrap()]);
                 assert_eq!(back.len(), 100_000);
                 buffer = back;
             }
             let mut rest = Buffer::copy_of(&bytes);
             while !rest.is_empty() {
-                let (mut back, sent) = reactor.send(&socket, rest, test_deadline()).await;
+                let (sent, mut back) = reactor.send(&socket, rest, test_deadline()).await;
                 rest = back.split_off(sent.unwrap());
             }
-            let (_, end) = reactor.receive(&socket, Buffer::zeroed(10), test_deadline()).await;
+            let (end, _) = reactor.receive(&socket, Buffer::zeroed(10), test_deadline()).await;
             assert_eq!(end, Ok(0));
         });
         client.join().unwrap();
@@ -149,7 +149,7 @@ fn socket_errors_return_the_buffer() {
         let (one, other) = UnixStream::pair().unwrap();
         let one = shared(one);
         drop(other);
-        let (buffer, sent) =
+        let (sent, buffer) =
             reactor.block_on(reactor.send(&one, Buffer::zeroed(100), test_deadline()));
         assert_eq!((buffer.len(), sent), (100, Err(Errno::PIPE)));
         let (reading, _writing) = std::io::pipe().unwrap();
@@ -158,7 +158,7 @@ fn socket_errors_return_the_buffer() {
             reactor.block_on(reactor.accept(&pipe, test_deadline())).err(),
             Some(Errno::NOTSOCK)
         );
-        let (buffer, received) =
+        let (received, buffer) =
             reactor.block_on(reactor.receive(&pipe, Buffer::zeroed(100), test_deadline()));
         assert_eq!((buffer.len(), received), (100, Err(Errno::NOTSOCK)));
     });
@@ -177,7 +177,7 @@ fn a_deadline_ends_a_wait_and_returns_its_buffer() {
             let polled = reactor.poll(&one, PollFlags::IN, soon()).await;
             assert_eq!(polled, Err(Errno::TIMEDOUT));
             assert_eq!(reactor.accept(&listener, soon()).await.err(), Some(Errno::TIMEDOUT));
-            let (buffer, received) = reactor.receive(&one, Buffer::zeroed(64), soon()).await;
+            let (received, buffer) = reactor.receive(&one, Buffer::zeroed(64), soon()).await;
             assert_eq!((buffer.len(), received), (64, Err(Errno::TIMEDOUT)));
             assert!(before.elapsed() >= Duration::from_millis(15));
             // A deadline in the past ends the wait at once.
@@ -185,7 +185,7 @@ fn a_deadline_ends_a_wait_and_returns_its_buffer() {
             assert_eq!(reactor.poll(&one, PollFlags::IN, past).await, Err(Errno::TIMEDOUT));
             // The waits that timed out have consumed nothing.
             other.write_all(b"hello").unwrap();
-            let (buffer, received) = reactor.receive(&one, buffer, test_deadline()).await;
+            let (received, buffer) = reactor.receive(&one, buffer, test_deadline()).await;
             assert_eq!((received, &buffer[..5]), (Ok(5), &b"hello"[..]));
         });
     });
@@ -216,7 +216,7 @@ fn a_dropped_wait_is_cancelled_and_consumes_nothing() {
                 }
                 other.write_all(&[round]).unwrap();
                 let buffer = Buffer::zeroed(64);
-                let (buffer, received) = reactor.receive(&one, buffer, test_deadline()).await;
+                let (received, buffer) = reactor.receive(&one, buffer, test_deadline()).await;
                 assert_eq!((received, buffer[0]), (Ok(1), round));
             }
         });
@@ -305,7 +305,7 @@ fn a_reactor_dropped_with_waits_in_flight_releases_everything() {
                 let buffer = pool.get().expect("all buffers are back in the pool");
                 owner.spawn(async move {
                     begun.set(begun.get() + 1);
-                    let (_, received) = waiting.receive(&one, buffer, None).await;
+                    let (received, _) = waiting.receive(&one, buffer, None).await;
                     panic!("no peer sends anything: {received:?}");
                 });
             }

@@ -1,5 +1,5 @@
 //! Synchronization primitives: [`Oneshot`], a value that one side sets and the other awaits; [`SeqCount`], the counter
-//! of a sequence lock; and the atomics and locks below them. With `--cfg loom` all of them are loom's, so that loom can
+//! of a sequence lock; [`park_on`]; and the atomics and locks below them. With `--cfg loom` all of them are loom's, so that loom can
 //! search the interleavings of the crates above.
 //!
 //! ```
@@ -14,6 +14,8 @@
 
 // A value that is awaited.
 mod oneshot;
+// A thread that waits for a future.
+mod park;
 // Lock-free reads of several words as one state.
 mod seq_count;
 // Atomics.
@@ -23,4 +25,5 @@ mod lock;
 
 pub use lock::{Condvar, Mutex, MutexGuard};
 pub use oneshot::Oneshot;
+pub use park::park_on;
 pub use seq_count::SeqCount;

@@ -58,7 +58,7 @@ fn measure(path: &PathBuf, size: usize, rounds: usize, as_json: bool) -> Result<
     for offset in (0..size).step_by(1 << 20) {
         let end = size.min(offset + (1 << 20));
         kernel.read_exact_at(&mut memory[offset..end], offset as u64)?;
-        reactor.block_on(file.read(Buffer::zeroed(end - offset), offset as u64)).1?;
+        reactor.block_on(file.read_at(Buffer::zeroed(end - offset), offset as u64)).0?;
     }
     let mut bytes = Buffer::zeroed(PAGE);
     let mut token_buffer = Some(Buffer::zeroed(PAGE));
@@ -88,14 +88,14 @@ fn measure(path: &PathBuf, size: usize, rounds: usize, as_json: bool) -> Result<
         (
             "try_read",
             Box::new(|offset| {
-                assert_eq!(file.try_read(&mut bytes, offset), Ok(PAGE));
+                assert_eq!(file.try_read_at(&mut bytes, offset), Ok(PAGE));
             }),
         ),
         (
             "token",
             Box::new(|offset| {
                 let buffer = token_buffer.take().expect("the buffer was returned");
-                reactor.read(&file, buffer, offset, Token::new(1)).expect("one at a time");
+                reactor.read_at(&file, buffer, offset, Token::new(1)).expect("one at a time");
                 reactor.reap(1, None, &mut completed).expect("the page is cached");
                 token_buffer = completed.pop().map(|read| read.into_buffer());
             }),
@@ -165,7 +165,7 @@ fn concurrent_reads(file: &File, pages: u64, threads: u64, round: u64) -> f64 {
                 let mut state = 2 * round + thread + 1;
                 for _ in 0..READS {
                     assert_eq!(
-                        file.try_read(&mut bytes, next(&mut state) % pages * PAGE as u64),
+                        file.try_read_at(&mut bytes, next(&mut state) % pages * PAGE as u64),
                         Ok(PAGE)
                     );
                 }

@@ -54,7 +54,7 @@ fn append_forever(image: &Path) -> Result<(), Box<dyn Error>> {
         let mut record = Buffer::zeroed(RECORD);
         for number in 1u64.. {
             record[..8].copy_from_slice(&number.to_le_bytes());
-            let (buffer, appended) = log.append_durably(record).await;
+            let (appended, buffer) = log.append_durably(record).await;
             appended?;
             println!("{number}");
             std::io::stdout().flush()?;
@@ -69,8 +69,8 @@ fn records(image: &Path) -> Result<u64, Box<dyn Error>> {
     let volume = Volume::open_on(Device::open(image, Access::Read)?)?;
     let log = volume.open("/log", OpenOptions::direct())?;
     let reactor = Reactor::new(ReactorOptions::default())?;
-    let buffer = Buffer::zeroed(log.size() as usize);
-    let (bytes, read) = reactor.block_on(log.read(buffer, 0));
+    let buffer = Buffer::zeroed(log.len() as usize);
+    let (read, bytes) = reactor.block_on(log.read_at(buffer, 0));
     read?;
     let mut count = 0;
     for record in bytes.chunks_exact(RECORD) {

@@ -93,7 +93,7 @@ impl Log for uringfs::File {
         reactor.block_on(async {
             let (mut record, mut count) = (Buffer::copy_of(&[7; RECORD]), 0);
             while Instant::now() < end {
-                let (buffer, appended) = self.append_durably(record).await;
+                let (appended, buffer) = self.append_durably(record).await;
                 appended?;
                 (record, count) = (buffer, count + 1);
             }
@@ -102,7 +102,7 @@ impl Log for uringfs::File {
     }
 
     fn size(&self) -> Result<u64> {
-        Ok(uringfs::File::size(self))
+        Ok(self.len())
     }
 }
 

@@ -71,18 +71,18 @@ fn fill(path: &Path, text: &Text) -> Result<()> {
     let file = File::open(path, Access::ReadWrite)?;
     let reactor = Reactor::new(ReactorOptions::default())?;
     let pool = BufferPool::new(CHUNK, WRITES)?;
-    let progress = Progress::new("writing", file.size());
+    let progress = Progress::new("writing", file.len());
     let begin = Instant::now();
     let (mut offset, mut done) = (0, 0);
     let mut completed = Vec::new();
-    while done < file.size() {
-        while offset < file.size() {
+    while done < file.len() {
+        while offset < file.len() {
             let Some(mut buffer) = pool.get() else { break };
-            let length = buffer.len().min((file.size() - offset) as usize);
+            let length = buffer.len().min((file.len() - offset) as usize);
             // The tail of a short last chunk goes back to the pool together with its head.
             drop(buffer.split_off(length));
             text.copy(offset, &mut buffer);
-            reactor.write(&file, buffer, offset, Token::new(offset))?;
+            reactor.write_at(&file, buffer, offset, Token::new(offset))?;
             offset += length as u64;
         }
         reactor.reap(1, None, &mut completed)?;
@@ -91,25 +91,25 @@ fn fill(path: &Path, text: &Text) -> Result<()> {
         }
         progress.show(done);
     }
-    reactor.block_on(file.datasync())?;
+    reactor.block_on(file.sync_data())?;
     progress.clear();
-    let rate = file.size() as f64 / begin.elapsed().as_secs_f64();
+    let rate = file.len() as f64 / begin.elapsed().as_secs_f64();
     println!("written and flushed: {:.0} MiB/s", rate / f64::from(1 << 20));
     Ok(())
 }
 
 /// Reads the whole image in order, `depth` blocks at a time, and compares.
 fn check(reactor: &Reactor, file: &File, text: &Text, block: usize, depth: usize) -> Result<()> {
-    let blocks = file.size().div_ceil(block as u64);
+    let blocks = file.len().div_ceil(block as u64);
     let pool = BufferPool::new(block, depth)?;
-    let progress = Progress::new(&format!("reading at depth {depth}"), file.size());
+    let progress = Progress::new(&format!("reading at depth {depth}"), file.len());
     let begin = Instant::now();
     let (mut next, mut done) = (0, 0);
     let mut completed = Vec::with_capacity(depth);
     while done < blocks {
         while next < blocks {
             let Some(buffer) = pool.get() else { break };
-            reactor.read(file, buffer, next * block as u64, Token::new(next))?;
+            reactor.read_at(file, buffer, next * block as u64, Token::new(next))?;
             next += 1;
         }
         // Reap half of them, so that the other half keeps the device busy.
@@ -117,7 +117,7 @@ fn check(reactor: &Reactor, file: &File, text: &Text, block: usize, depth: usize
         for completion in completed.drain(..) {
             let offset = completion.token().get() * block as u64;
             let length = completion.result()?;
-            if length != (file.size() - offset).min(block as u64) {
+            if length != (file.len() - offset).min(block as u64) {
                 return Err(format!("the read at {offset} returned {length} bytes").into());
             }
             text.compare(offset, &completion.into_buffer()[..length as usize])?;
@@ -137,14 +137,14 @@ fn check(reactor: &Reactor, file: &File, text: &Text, block: usize, depth: usize
 
 /// [`BLOCK`], or the larger size that it takes to read everything within [`MAX_PASS`] at depth 1.
 fn choose_block_size(reactor: &Reactor, file: &File) -> Result<usize> {
-    let reads = (file.size() / BLOCK as u64).clamp(1, 64);
+    let reads = (file.len() / BLOCK as u64).clamp(1, 64);
     let begin = Instant::now();
     reactor.block_on(async {
         let mut buffer = Buffer::zeroed(BLOCK);
         for read in 0..reads {
-            let offset = file.size() / reads * read / BLOCK as u64 * BLOCK as u64;
+            let offset = file.len() / reads * read / BLOCK as u64 * BLOCK as u64;
             let result;
-            (buffer, result) = file.read(buffer, offset).await;
+            (result, buffer) = file.read_at(buffer, offset).await;
             result?;
         }
         Ok::<_, uringfs::Errno>(())
@@ -152,7 +152,7 @@ fn choose_block_size(reactor: &Reactor, file: &File) -> Result<usize> {
     let per_read = begin.elapsed() / reads as u32;
     let mut block = BLOCK;
     while block < CHUNK
-        && per_read.as_secs_f64() * file.size() as f64 / block as f64 > MAX_PASS.as_secs_f64()
+        && per_read.as_secs_f64() * file.len() as f64 / block as f64 > MAX_PASS.as_secs_f64()
     {
         block *= 2;
     }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use uringfs::Target;
-use uringfs::{Access, FileKind, Follow, FormatOptions, Inode, Volume};
+use uringfs::{Access, FileType, FormatOptions, Inode, Volume};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -54,7 +54,7 @@ fn open(target: &str) -> Result<()> {
     let target: Target = target.parse()?;
     let begin = Instant::now();
     let volume = Volume::open_on(target.open(Access::ReadWrite)?)?;
-    volume.entries("/", b"")?;
+    volume.read_dir("/")?.next().transpose()?;
     report("open", begin);
     let begin = Instant::now();
     let found = look_up_all(&volume)?;
@@ -70,20 +70,14 @@ fn open(target: &str) -> Result<()> {
 
 /// Looks up every name; returns how many there are.
 fn look_up_all(volume: &Volume) -> Result<usize> {
-    let (mut found, mut directories) = (0, vec![String::new()]);
+    let (mut found, mut directories) = (0, vec![PathBuf::from("/")]);
     while let Some(path) = directories.pop() {
-        let mut after = Vec::new();
-        loop {
-            let entries = volume.entries(format!("{path}/"), &after)?;
-            let Some(last) = entries.last() else { break };
-            after.clone_from(&last.name);
-            for entry in entries {
-                let path = format!("{path}/{}", String::from_utf8(entry.name)?);
-                volume.inode(&path, Follow::No)?;
-                found += 1;
-                if entry.kind == FileKind::Directory {
-                    directories.push(path);
-                }
+        for entry in volume.read_dir(path)? {
+            let entry = entry?;
+            volume.symlink_metadata(entry.path())?;
+            found += 1;
+            if entry.file_type().is_dir() {
+                directories.push(entry.path());
             }
         }
     }
@@ -149,31 +143,30 @@ fn report(name: &str, begin: Instant) {
 
 impl Names for Volume {
     fn make_directory(&self, path: &str) -> Result<()> {
-        Ok(Volume::make_directory(self, path, 0o755)?)
+        Ok(self.create_dir(path)?)
     }
 
     fn make(&self, path: &str) -> Result<()> {
-        Volume::make(self, path, Inode::new(FileKind::File, 0o644))?;
+        self.mknod(path, &Inode::new(FileType::File, 0o644))?;
         Ok(())
     }
 
     fn look_up(&self, path: &str) -> Result<()> {
-        self.inode(path, Follow::No)?;
+        self.symlink_metadata(path)?;
         Ok(())
     }
 
     fn count(&self, path: &str) -> Result<usize> {
-        let (mut count, mut after) = (0, Vec::new());
-        loop {
-            let mut entries = self.entries(path, &after)?;
-            count += entries.len();
-            let Some(last) = entries.pop() else { return Ok(count) };
-            after = last.name;
+        let mut count = 0;
+        for entry in self.read_dir(path)? {
+            entry?;
+            count += 1;
         }
+        Ok(count)
     }
 
     fn remove(&self, path: &str) -> Result<()> {
-        Ok(Volume::remove(self, path)?)
+        Ok(self.remove_file(path)?)
     }
 
     fn sync(&self) -> Result<()> {

@@ -39,9 +39,9 @@ fn serve(file: &File, mut client: UnixStream) -> Result<(), Box<dyn Error>> {
     reactor.block_on(async {
         for block in 0..BLOCKS {
             let bytes = Buffer::copy_of(&[block as u8; BLOCK]);
-            file.write(bytes, block * BLOCK as u64).await.1?;
+            file.write_at(bytes, block * BLOCK as u64).await.0?;
         }
-        file.datasync().await
+        file.sync_data().await
     })?;
 
     client.set_nonblocking(true)?;
@@ -81,7 +81,7 @@ fn serve(file: &File, mut client: UnixStream) -> Result<(), Box<dyn Error>> {
                     for number in requests[..length].chunks_exact(8) {
                         let block = u64::from_le_bytes(number.try_into()?);
                         let buffer = Buffer::zeroed(BLOCK);
-                        reactor.read(file, buffer, block * BLOCK as u64, Token::new(block))?;
+                        reactor.read_at(file, buffer, block * BLOCK as u64, Token::new(block))?;
                         in_flight += 1;
                     }
                 }

@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = File::open(&path, Access::Read)?;
     let reactor = Reactor::new(ReactorOptions::default())?;
     let checksum = reactor.block_on(checksum(&file))?;
-    println!("{checksum:05} {:5} {}", file.size().div_ceil(1024), path.display());
+    println!("{checksum:05} {:5} {}", file.len().div_ceil(1024), path.display());
     Ok(())
 }
 
@@ -30,7 +30,7 @@ async fn checksum(file: &File) -> Result<u16, Errno> {
     let mut offset = 0;
     loop {
         // The operation owns the buffer while it runs, and returns it with the result.
-        let (filled, result) = file.read(buffer, offset).await;
+        let (result, filled) = file.read_at(buffer, offset).await;
         let length = result?;
         if length == 0 {
             return Ok(checksum);
@@ -50,8 +50,8 @@ fn create_sample(path: PathBuf) -> Result<PathBuf, Box<dyn Error>> {
     let reactor = Reactor::new(ReactorOptions::default())?;
     reactor.block_on(async {
         let text = b"uringfs\n".repeat(1000);
-        file.write(Buffer::copy_of(&text), 12345).await.1?;
-        file.datasync().await
+        file.write_at(Buffer::copy_of(&text), 12345).await.0?;
+        file.sync_data().await
     })?;
     Ok(path)
 }

@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     reactor.block_on(async {
         write(&file, 0, b'A').await?;
         done("A written to block 0");
-        file.datasync().await?;
+        file.sync_data().await?;
         done("flushed");
         write(&file, 0, b'B').await?;
         done("B written over it");
@@ -59,12 +59,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 async fn write(file: &File, block: u64, letter: u8) -> Result<(), Errno> {
     let bytes = Buffer::copy_of(&[letter; BLOCK]);
-    file.write(bytes, block * BLOCK as u64).await.1.map(drop)
+    file.write_at(bytes, block * BLOCK as u64).await.0.map(drop)
 }
 
 /// A block as text: one letter for each sector.
 async fn block(file: &File, block: u64) -> Result<String, Errno> {
-    let (bytes, length) = file.read(Buffer::zeroed(BLOCK), block * BLOCK as u64).await;
+    let (length, bytes) = file.read_at(Buffer::zeroed(BLOCK), block * BLOCK as u64).await;
     assert_eq!(length?, BLOCK);
     let letter = |sector: &[u8]| match sector[0] {
         0 => '.',

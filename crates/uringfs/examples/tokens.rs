@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let file = File::open(&path, Access::Read)?;
     let reactor = Reactor::new(ReactorOptions::default())?;
-    let blocks = file.size() / BLOCK as u64;
+    let blocks = file.len() / BLOCK as u64;
     if blocks == 0 {
         return Err(format!("{} is shorter than a block", path.display()).into());
     }
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut state = 0x2545_f491_4f6c_dd1d;
     let mut start = |token| {
         let buffer = pool.get().expect("as many buffers as reads in flight");
-        reactor.read(&file, buffer, random(&mut state) % blocks * BLOCK as u64, token)
+        reactor.read_at(&file, buffer, random(&mut state) % blocks * BLOCK as u64, token)
     };
 
     let begin = Instant::now();

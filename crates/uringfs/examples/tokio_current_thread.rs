@@ -38,10 +38,10 @@ async fn work(file: File) -> io::Result<u64> {
         let file = file.clone();
         tasks.push(spawn_local(async move {
             let offset = block * BLOCK as u64;
-            let (buffer, written) =
-                file.write(Buffer::copy_of(&[block as u8; BLOCK]), offset).await;
+            let (written, buffer) =
+                file.write_at(Buffer::copy_of(&[block as u8; BLOCK]), offset).await;
             written?;
-            let (buffer, read) = file.read(buffer, offset).await;
+            let (read, buffer) = file.read_at(buffer, offset).await;
             assert_eq!(read?, BLOCK);
             assert!(buffer.iter().all(|byte| *byte == block as u8));
             io::Result::Ok(())
@@ -50,7 +50,7 @@ async fn work(file: File) -> io::Result<u64> {
     for task in tasks {
         task.await??;
     }
-    file.datasync().await?;
+    file.sync_data().await?;
     Ok(BLOCKS)
 }
 

@@ -16,14 +16,14 @@
 //!
 //! // By awaiting:
 //! let buffer = reactor.block_on(async {
-//!     let (buffer, written) = file.write(Buffer::copy_of(&[7; 4096]), 8192).await;
+//!     let (written, buffer) = file.write_at(Buffer::copy_of(&[7; 4096]), 8192).await;
 //!     assert_eq!(written?, 4096);
-//!     file.datasync().await?;
+//!     file.sync_data().await?;
 //!     Ok::<_, uringfs::Errno>(buffer)
 //! })?;
 //!
 //! // By token:
-//! reactor.read(&file, buffer, 8192, Token::new(1))?;
+//! reactor.read_at(&file, buffer, 8192, Token::new(1))?;
 //! let mut completed = Vec::new();
 //! reactor.reap(1, None, &mut completed)?;
 //! let completion = completed.remove(0);
@@ -55,10 +55,10 @@ pub use uringfs_reactor::{
 };
 pub use uringfs_ring::{Feature, Features};
 pub use uringfs_volume::{
-    AsyncVolume, AtimePolicy, BlockOwner, CheckOptions, CheckReport, CheckStep, Credentials,
-    DirectoryEntry, Error as VolumeError, ErrorEvent, ErrorKind as VolumeErrorKind, EventStream,
-    FileKind, Finding, Follow, FormatOptions, Inode, InodeNumber, OpenOptions, Rename, SetXattr,
-    Statistics, Time, Volume, VolumeOptions,
+    AsyncReadDir, AsyncVolume, AtimePolicy, BlockOwner, CheckOptions, CheckReport, CheckStep,
+    Credentials, DirEntry, Error as VolumeError, ErrorEvent, ErrorKind as VolumeErrorKind,
+    EventStream, FileTimes, FileType, Finding, Follow, FormatOptions, Inode, InodeNumber, Metadata,
+    OpenOptions, ReadDir, Rename, SetXattr, Statistics, Time, Volume, VolumeOptions,
 };
 
 /// Creates an image: an ordinary file of `size` bytes, filled with zeros, so that every later write is a plain

@@ -28,7 +28,7 @@ fn the_descriptor_wakes_the_loop_for_each_step_of_an_operation() {
         for round in 0..50 {
             // An unaligned write: reads a block, then writes it.
             let bytes = Buffer::copy_of(&[round; 100]);
-            reactor.write(&file, bytes, 1000 + u64::from(round), Token::new(1)).unwrap();
+            reactor.write_at(&file, bytes, 1000 + u64::from(round), Token::new(1)).unwrap();
             let mut completed = Vec::new();
             while completed.is_empty() {
                 reactor.turn().unwrap();
@@ -57,7 +57,7 @@ fn reads_awaited_one_by_one_all_end() {
         let mut buffer = Buffer::zeroed(4096);
         for round in 0..2000 {
             let result;
-            (buffer, result) = reactor.block_on(file.read(buffer, round % 256 * 4096));
+            (result, buffer) = reactor.block_on(file.read_at(buffer, round % 256 * 4096));
             assert_eq!(result, Ok(4096), "queue {queue}");
         }
     }

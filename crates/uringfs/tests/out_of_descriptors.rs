@@ -41,7 +41,7 @@ fn without_descriptors_errors_are_clear_and_do_not_last() {
         let path = folder.path().join("image");
         uringfs::create_image(&path, 1 << 20).unwrap();
         let file = File::open(&path, Access::ReadWrite).unwrap();
-        let read = |reactor: &Reactor| reactor.block_on(file.read(Buffer::zeroed(4096), 0)).1;
+        let read = |reactor: &Reactor| reactor.block_on(file.read_at(Buffer::zeroed(4096), 0)).0;
         for queue in QueueKind::ALL.into_iter().filter(|queue| queue.serves(tier)) {
             let new = || Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() });
             for left in 0..12 {
@@ -95,7 +95,7 @@ fn a_pool_thread_without_descriptors_returns_the_error_and_tries_again() {
         let device = Device::open(&path, Access::Read).unwrap();
         let file = File::over(device, options).buffered(&Cache::new(1 << 20));
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-        let read = |offset| reactor.block_on(file.read(Buffer::zeroed(4096), offset)).1;
+        let read = |offset| reactor.block_on(file.read_at(Buffer::zeroed(4096), offset)).0;
         let held = exhaust_but(0);
         assert_eq!(read(0), Err(Errno::MFILE));
         drop(held);

@@ -37,17 +37,17 @@ fn use_file(reactor: &Reactor, file: &File, pool: &BufferPool) {
         let mut buffer = pool.get().unwrap();
         drop(buffer.split_off(length));
         buffer.fill(fill);
-        reactor.write(file, buffer, offset, Token::new(1)).unwrap();
+        reactor.write_at(file, buffer, offset, Token::new(1)).unwrap();
         let mut completed = Vec::new();
         reactor.reap(1, None, &mut completed).unwrap();
         assert_eq!(completed.remove(0).result(), Ok(length as u64));
-        assert_eq!(reactor.block_on(file.datasync()), Ok(()));
-        let (found, read) = reactor.block_on(file.read(Buffer::zeroed(length), offset));
+        assert_eq!(reactor.block_on(file.sync_data()), Ok(()));
+        let (read, found) = reactor.block_on(file.read_at(Buffer::zeroed(length), offset));
         assert_eq!(read, Ok(length));
         assert!(found.iter().all(|byte| *byte == fill));
     }
     assert_eq!(reactor.block_on(file.write_zeroes(100, 5000)), Ok(()));
-    let (found, _) = reactor.block_on(file.read(Buffer::zeroed(5000), 100));
+    let (_, found) = reactor.block_on(file.read_at(Buffer::zeroed(5000), 100));
     assert!(found.iter().all(|byte| *byte == 0));
 }
 
@@ -70,7 +70,7 @@ fn every_tier_works_alike_and_names_its_reason() {
             if queue == QueueKind::Ring && tier != Tier::Ring {
                 let why = reactor.queue_of(file.device()).unwrap_err().to_string();
                 assert!(why.contains(tier.reason()), "{why}");
-                assert!(reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).is_err());
+                assert!(reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(1)).is_err());
                 continue;
             }
             use_file(&reactor, &file, &pool);
@@ -140,7 +140,7 @@ fn read_with(reactor: &Reactor, file: &File, pool: &BufferPool, count: u64) -> (
     };
     let before = counts();
     for token in 0..count {
-        reactor.read(file, pool.get().unwrap(), token * 4096, Token::new(token)).unwrap();
+        reactor.read_at(file, pool.get().unwrap(), token * 4096, Token::new(token)).unwrap();
     }
     let mut completed = Vec::new();
     while completed.len() < count as usize {

@@ -42,10 +42,10 @@ pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
 pub use error::{Error, ErrorKind};
 pub use namespace::credentials::{AtimePolicy, Credentials};
-pub use namespace::directory::{DirectoryEntry, MAX_NAME_BYTES, Rename};
+pub use namespace::directory::{MAX_NAME_BYTES, Rename};
 pub use namespace::open_options::OpenOptions;
 pub use namespace::path::Follow;
-pub use records::inode::{FileKind, Inode, InodeNumber, Time};
+pub use records::inode::{FileType, Inode, InodeNumber, Time};
 pub use space::allocator::{
     AllocationRequest, Allocator, ChangedRegion, InvalidRegion, REGION_BLOCKS, RegionSummary,
     SpaceUsage,
@@ -54,5 +54,7 @@ pub use space::extent::{Extent, ExtentRecord, ExtentState, FILE_BLOCKS, InvalidE
 pub use space::extent_map::{ExtentMap, ExtentOrHole, Iter};
 pub use volume::async_volume::AsyncVolume;
 pub use volume::format::{FormatOptions, VolumeOptions};
+pub use volume::metadata::{FileTimes, Metadata};
+pub use volume::read_dir::{AsyncReadDir, DirEntry, ReadDir};
 pub use volume::volume::{Statistics, Volume};
 pub use volume::xattr::SetXattr;

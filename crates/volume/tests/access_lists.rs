@@ -7,7 +7,7 @@ use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_volume::{Credentials, FileKind, Follow, Inode, OpenOptions, SetXattr, Volume};
+use uringfs_volume::{Credentials, FileType, Follow, Inode, OpenOptions, SetXattr, Volume};
 
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
@@ -42,7 +42,7 @@ fn plain(owner: u16, group: u16, others: u16) -> Vec<u8> {
 fn volume() -> Volume {
     let volume = formatted(&Sim::new(SimOptions::new(16 << 20)));
     create(&volume, "/f");
-    volume.make_directory("/d", 0o755).unwrap();
+    volume.create_dir("/d").unwrap();
     volume
 }
 
@@ -52,7 +52,7 @@ fn set(volume: &Volume, path: &str, name: &str, value: &[u8]) -> Result<(), Errn
 }
 
 fn get(volume: &Volume, path: &str, name: &str) -> Option<Vec<u8>> {
-    volume.xattr(path, Follow::Yes, name).ok()
+    volume.get_xattr(path, Follow::Yes, name).ok()
 }
 
 fn remove(volume: &Volume, path: &str, name: &str) -> Result<(), Errno> {
@@ -65,7 +65,7 @@ fn chmod(volume: &Volume, path: &str, mode: u16) {
 }
 
 fn mode(volume: &Volume, path: &str) -> u16 {
-    volume.inode(path, Follow::Yes).unwrap().1.permissions
+    volume.metadata(path).unwrap().inode().permissions
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_minimal_list_becomes_the_mode() {
     assert_eq!(set(&volume, "/f", ACCESS, &named([6, 7, 0, 7, 0])), Ok(()));
     assert_eq!(set(&volume, "/f", ACCESS, &plain(7, 4, 4)), Ok(()));
     assert_eq!((mode(&volume, "/f"), get(&volume, "/f", ACCESS)), (0o744, None));
-    assert_eq!(volume.xattrs("/f", Follow::No).unwrap(), [b""; 0]);
+    assert_eq!(volume.list_xattrs("/f", Follow::No).unwrap(), [b""; 0]);
     // A mask needs a list, even without named entries.
     let masked = list(&[(1, 6, NO_ID), (4, 7, NO_ID), (16, 4, NO_ID), (32, 0, NO_ID)]);
     assert_eq!(set(&volume, "/f", ACCESS, &masked), Ok(()));
@@ -171,7 +171,7 @@ fn a_write_by_an_older_handle_clears_set_group_id() {
     chmod(&volume, "/f", 0o2644);
     let credentials = Credentials::User { user: 1000, group: 100 };
     let theirs = volume.open("/f", OpenOptions { credentials, ..OpenOptions::direct() }).unwrap();
-    let write = || assert_eq!(here.block_on(theirs.write(Buffer::copy_of(b"1"), 0)).1, Ok(1));
+    let write = || assert_eq!(here.block_on(theirs.write_at(Buffer::copy_of(b"1"), 0)).0, Ok(1));
     write();
     assert_eq!(mode(&volume, "/f"), 0o2644);
     assert_eq!(set(&volume, "/f", ACCESS, &named([6, 7, 0, 7, 0])), Ok(()));
@@ -183,7 +183,7 @@ fn a_write_by_an_older_handle_clears_set_group_id() {
 fn a_list_and_its_mode_survive_closing_the_volume() {
     let sim = Sim::new(SimOptions::new(16 << 20));
     let volume = formatted(&sim);
-    volume.make("/p", Inode::new(FileKind::Fifo, 0o600)).unwrap();
+    volume.mknod("/p", &Inode::new(FileType::Fifo, 0o600)).unwrap();
     assert_eq!(set(&volume, "/p", ACCESS, &named([6, 7, 0, 4, 1])), Ok(()));
     drop(volume);
     let volume = Volume::open_on(Device::new(sim).unwrap()).unwrap();

@@ -25,7 +25,7 @@ fn new_volume() -> (Sim, Volume) {
 }
 
 fn content(reactor: &Reactor, file: &File) -> Vec<u8> {
-    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
+    let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(file.len() as usize), 0));
     assert_eq!(read, Ok(bytes.len()));
     bytes.to_vec()
 }
@@ -46,7 +46,7 @@ fn appends_of_many_threads_leave_no_gap() {
                     // Parts of blocks, whole blocks, and more than one block.
                     let length = [100, 4096, 4097, 512, 8192, 12_000, 1][(n + thread as usize) % 7];
                     let bytes = Buffer::copy_of(&vec![thread + 1; length]);
-                    let (_, offset) = reactor.block_on(file.append(bytes));
+                    let (offset, _) = reactor.block_on(file.append(bytes));
                     appended.lock().unwrap().insert(offset.unwrap(), (length, thread + 1));
                 }
             });
@@ -71,12 +71,12 @@ fn appends_during_truncation_are_whole_and_at_an_end() {
             for n in 0..400_u64 {
                 let bytes = Buffer::copy_of(&[(n % 250) as u8 + 1; 700]);
                 // At one of the ends: a multiple of the common length, or 0.
-                assert_eq!(reactor.block_on(file.append(bytes)).1.unwrap() % 700, 0);
+                assert_eq!(reactor.block_on(file.append(bytes)).0.unwrap() % 700, 0);
             }
         });
         let reactor = reactor();
         while !appending.is_finished() {
-            assert_eq!(reactor.block_on(file.set_size(0)), Ok(()));
+            assert_eq!(reactor.block_on(file.set_len(0)), Ok(()));
         }
     });
     let bytes = content(&reactor(), &file);
@@ -167,7 +167,7 @@ fn durable_appends_survive_a_power_cut_and_share_commits() {
             .await;
             gate.open();
             for one in all {
-                assert_eq!(one.await.1, Ok(u64::from(round) * 512));
+                assert_eq!(one.await.0, Ok(u64::from(round) * 512));
             }
         });
         let commits = volume.statistics().commits - commits;
@@ -214,7 +214,7 @@ fn queued_appends_share_a_write_and_a_commit() {
             let mut all: Vec<_> = appends.collect();
             begin(&mut all).await;
             for (n, one) in (0..).zip(all) {
-                let (bytes, offset) = one.await;
+                let (offset, bytes) = one.await;
                 assert_eq!(offset, Ok((round * APPENDS + n) * 300));
                 assert!(bytes.len() == 300 && bytes.iter().all(|byte| *byte == n as u8 + 1));
             }
@@ -244,7 +244,7 @@ fn a_cancelled_append_does_not_cancel_others() {
             begin(&mut all).await;
             all[cancelled].cancel();
             for (n, one) in all.into_iter().enumerate() {
-                let (back, result) = one.await;
+                let (result, back) = one.await;
                 assert!(back.len() == 700 && back.iter().all(|byte| usize::from(*byte) == n));
                 match result {
                     Ok(_) => {}
@@ -258,7 +258,7 @@ fn a_cancelled_append_does_not_cancel_others() {
         for n in (0..6).filter(|n| usize::from(*n) != cancelled) {
             assert_eq!(found.iter().filter(|found| **found == n).count(), 1, "{found:?}");
         }
-        reactor.block_on(file.set_size(0)).unwrap();
+        reactor.block_on(file.set_len(0)).unwrap();
     }
 }
 
@@ -273,7 +273,7 @@ fn an_append_without_space_does_not_fail_others() {
             lengths.iter().map(|length| file.append(Buffer::zeroed(*length))).collect();
         begin(&mut all).await;
         for (length, one) in lengths.into_iter().zip(all) {
-            let (back, result) = one.await;
+            let (result, back) = one.await;
             assert_eq!(back.len(), length);
             match result {
                 Ok(_) => assert!(length < free),
@@ -281,20 +281,20 @@ fn an_append_without_space_does_not_fail_others() {
             }
         }
     });
-    assert_eq!(file.size(), lengths.iter().sum::<usize>() as u64 - free as u64);
+    assert_eq!(file.len(), lengths.iter().sum::<usize>() as u64 - free as u64);
 }
 
 #[test]
 fn a_raw_device_takes_no_append_and_an_empty_append_adds_nothing() {
     let reactor = reactor();
     let image = File::over(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default());
-    let appended = reactor.block_on(image.append(Buffer::zeroed(100))).1;
+    let appended = reactor.block_on(image.append(Buffer::zeroed(100))).0;
     assert_eq!(appended, Err(Errno::OPNOTSUPP));
     let (_sim, volume) = new_volume();
     let file = create(&volume, "/a");
-    assert_eq!(reactor.block_on(file.append(Buffer::zeroed(100))).1, Ok(0));
-    assert_eq!(reactor.block_on(file.append(Buffer::zeroed(0))).1, Ok(100));
-    assert_eq!(reactor.block_on(file.set_size(i64::MAX as u64)), Ok(()));
-    assert_eq!(reactor.block_on(file.append(Buffer::zeroed(1))).1, Err(Errno::FBIG));
-    assert_eq!(file.size(), i64::MAX as u64);
+    assert_eq!(reactor.block_on(file.append(Buffer::zeroed(100))).0, Ok(0));
+    assert_eq!(reactor.block_on(file.append(Buffer::zeroed(0))).0, Ok(100));
+    assert_eq!(reactor.block_on(file.set_len(i64::MAX as u64)), Ok(()));
+    assert_eq!(reactor.block_on(file.append(Buffer::zeroed(1))).0, Err(Errno::FBIG));
+    assert_eq!(file.len(), i64::MAX as u64);
 }

@@ -31,10 +31,10 @@ fn file_of_ones(volume: &Volume, reactor: &Reactor) -> File {
     for block in 0..BLOCKS {
         for file in [&file, &other] {
             let bytes = Buffer::copy_of(&[1; BLOCK]);
-            assert!(reactor.block_on(file.write(bytes, (block * BLOCK) as u64)).1.is_ok());
+            assert!(reactor.block_on(file.write_at(bytes, (block * BLOCK) as u64)).0.is_ok());
         }
     }
-    assert_eq!(reactor.block_on(file.sync()), Ok(()));
+    assert_eq!(reactor.block_on(file.sync_all()), Ok(()));
     file
 }
 
@@ -46,12 +46,12 @@ fn atomic(
     blocks: usize,
 ) -> Result<usize, Errno> {
     let bytes = Buffer::copy_of(&vec![byte; blocks * BLOCK]);
-    reactor.block_on(file.write_atomic(bytes, (block * BLOCK) as u64)).1
+    reactor.block_on(file.write_atomic(bytes, (block * BLOCK) as u64)).0
 }
 
 /// The byte that fills each block of the file.
 fn bytes_of(reactor: &Reactor, file: &File) -> Vec<u8> {
-    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
+    let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(file.len() as usize), 0));
     assert_eq!(read, Ok(bytes.len()));
     let of = |block: &[u8]| {
         assert!(block.iter().all(|byte| *byte == block[0]));
@@ -110,7 +110,7 @@ fn an_atomic_write_counts_as_one_lock_acquisition() {
     let exclusive = [Counter::WriteUnaligned, Counter::WriteGap, Counter::WriteFallocate];
     let count = |counter| reactor.counters().get(counter);
     let before = exclusive.map(count);
-    let refused = reactor.block_on(file.write_atomic(Buffer::zeroed(BLOCK), 1)).1;
+    let refused = reactor.block_on(file.write_atomic(Buffer::zeroed(BLOCK), 1)).0;
     assert_eq!(refused, Err(Errno::INVAL));
     for round in 0..10 {
         assert_eq!(atomic(&reactor, &file, round, 4, 4), Ok(4 * BLOCK));
@@ -124,7 +124,7 @@ fn invalid_atomic_writes_are_refused_and_change_nothing() {
     let (_sim, volume) = new_volume();
     let file = file_of_ones(&volume, &reactor);
     let write_atomic = |length: usize, offset: u64| {
-        reactor.block_on(file.write_atomic(Buffer::zeroed(length), offset)).1
+        reactor.block_on(file.write_atomic(Buffer::zeroed(length), offset)).0
     };
     assert_eq!(write_atomic(100, 0), Err(Errno::INVAL));
     assert_eq!(write_atomic(BLOCK, 512), Err(Errno::INVAL));
@@ -134,11 +134,11 @@ fn invalid_atomic_writes_are_refused_and_change_nothing() {
     assert_eq!(write_atomic(0, 0), Ok(0));
     assert_eq!(bytes_of(&reactor, &file), vec![1; BLOCKS]);
     let image = File::over(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default());
-    let written = reactor.block_on(image.write_atomic(Buffer::zeroed(BLOCK), 0)).1;
+    let written = reactor.block_on(image.write_atomic(Buffer::zeroed(BLOCK), 0)).0;
     assert_eq!(written, Err(Errno::OPNOTSUPP));
     // Memory of any alignment works.
     let bytes = Buffer::copy_of(&[9; 3 * BLOCK + 5]).split_off(5);
-    assert_eq!(reactor.block_on(file.write_atomic(bytes, 0)).1, Ok(3 * BLOCK));
+    assert_eq!(reactor.block_on(file.write_atomic(bytes, 0)).0, Ok(3 * BLOCK));
     assert_eq!(bytes_of(&reactor, &file), with(9, 0, 3));
     assert_eq!(
         write_atomic(MAX_ATOMIC_WRITE_BYTES as usize, 0),
@@ -154,7 +154,7 @@ fn an_atomic_write_to_a_full_volume_changes_nothing() {
     let filler = create(&volume, "/filler");
     for piece in [1 << 20, BLOCK] {
         while let Ok(written) =
-            reactor.block_on(filler.write(Buffer::zeroed(piece), filler.size())).1
+            reactor.block_on(filler.write_at(Buffer::zeroed(piece), filler.len())).0
         {
             assert_eq!(written, piece);
         }
@@ -165,7 +165,7 @@ fn an_atomic_write_to_a_full_volume_changes_nothing() {
     }
     assert_eq!(bytes_of(&reactor, &file), vec![1; BLOCKS]);
     // As many as the file has: the blocks that the previous write freed suffice for the next.
-    assert_eq!(reactor.block_on(filler.set_size(filler.size() - 8 * BLOCK as u64)), Ok(()));
+    assert_eq!(reactor.block_on(filler.set_len(filler.len() - 8 * BLOCK as u64)), Ok(()));
     for round in 2..30 {
         assert_eq!(atomic(&reactor, &file, round, 3, 8), Ok(8 * BLOCK), "{round}");
     }
@@ -228,9 +228,9 @@ fn concurrent_writes_happen_before_or_after_an_atomic_write() {
                 // In place, whole blocks and partial ones: after the range, and at its end.
                 let bytes = Buffer::copy_of(&vec![1; 2 * BLOCK]);
                 let at = (12 * BLOCK) as u64;
-                assert!(reactor.block_on(file.write(bytes, at)).1.is_ok());
+                assert!(reactor.block_on(file.write_at(bytes, at)).0.is_ok());
                 let part = Buffer::copy_of(&[1; 700]);
-                assert!(reactor.block_on(file.write(part, at + u64::from(round))).1.is_ok());
+                assert!(reactor.block_on(file.write_at(part, at + u64::from(round))).0.is_ok());
             }
         });
         for thread in writers {

@@ -7,7 +7,7 @@ use uringfs_device::{Device, Errno};
 use uringfs_file::{FallocateSize, File, Tokens};
 use uringfs_reactor::{Counter, Reactor, ReactorOptions, Token};
 use uringfs_volume::{
-    AtimePolicy, Credentials, Error, FileKind, Follow, FormatOptions, Inode, OpenOptions, SetXattr,
+    AtimePolicy, Credentials, Error, FileType, Follow, FormatOptions, Inode, OpenOptions, SetXattr,
     Time, Volume,
 };
 
@@ -40,12 +40,12 @@ impl Machine {
 
     /// Writes by token, on the fast path where possible.
     fn write(&self, file: &File, length: usize) {
-        self.reactor.write(file, Buffer::aligned(length, 4096), 0, Token::new(1)).unwrap();
+        self.reactor.write_at(file, Buffer::aligned(length, 4096), 0, Token::new(1)).unwrap();
         self.reap(length);
     }
 
     fn read(&self, file: &File) {
-        self.reactor.read(file, Buffer::aligned(4096, 4096), 0, Token::new(1)).unwrap();
+        self.reactor.read_at(file, Buffer::aligned(4096, 4096), 0, Token::new(1)).unwrap();
         self.reap(4096);
     }
 
@@ -65,7 +65,7 @@ fn create() -> OpenOptions {
 }
 
 fn inode(volume: &Volume, path: &str) -> Inode {
-    volume.inode(path, Follow::No).unwrap().1
+    volume.symlink_metadata(path).unwrap().into_inode()
 }
 
 fn errno<T>(result: Result<T, Error>) -> Errno {
@@ -95,7 +95,7 @@ fn an_overwrite_updates_the_change_time_and_sync_keeps_it() {
             && moved.changed >= moved.modified
             && moved.accessed == Time::from_nanoseconds(1)
     );
-    machine.reactor.block_on(file.sync()).unwrap();
+    machine.reactor.block_on(file.sync_all()).unwrap();
     // No sync follows: the volume stays as a power cut would leave it.
     let modified = inode(&volume, "/a").modified;
     drop((file, volume));
@@ -114,10 +114,10 @@ fn sync_keeps_attributes_of_a_file_without_writes() {
         inode(&Volume::open_on(Device::new(image).unwrap()).unwrap(), "/a").permissions
     };
     let file = volume.open("/a", create()).unwrap();
-    reactor.block_on(file.sync()).unwrap();
+    reactor.block_on(file.sync_all()).unwrap();
     assert_eq!(left(), 0o644);
     volume.set_attributes("/a", Follow::No, |inode| inode.permissions = 0o600).unwrap();
-    reactor.block_on(file.sync()).unwrap();
+    reactor.block_on(file.sync_all()).unwrap();
     assert_eq!(left(), 0o600);
 }
 
@@ -182,7 +182,7 @@ fn every_change_by_a_user_clears_the_set_id_bits() {
     machine.write(&theirs, 4096);
     assert_eq!(permissions(), 0o755);
     for operation in [
-        theirs.set_size(5000),
+        theirs.set_len(5000),
         theirs.allocate(0, 9000, FallocateSize::Keep),
         theirs.punch_hole(0, 100),
         theirs.zero_range(0, 100, FallocateSize::Keep),
@@ -193,7 +193,7 @@ fn every_change_by_a_user_clears_the_set_id_bits() {
     }
     set();
     volume.open("/a", OpenOptions { truncate: true, ..options }).unwrap();
-    assert_eq!((permissions(), mine.size()), (0o755, 0));
+    assert_eq!((permissions(), mine.len()), (0o755, 0));
     // They own what they create.
     volume.open("/b", OpenOptions { create: Some(0o600), ..options }).unwrap();
     let made = inode(&volume, "/b");
@@ -218,18 +218,18 @@ fn block_counts_are_right_for_open_and_closed_files() {
 #[test]
 fn type_bits_in_permissions_do_not_change_the_kind() {
     let volume = Machine::new().volume();
-    let mut new = Inode::new(FileKind::Directory, 0o755);
+    let mut new = Inode::new(FileType::Directory, 0o755);
     new.permissions |= 0o100_000;
-    volume.make("/d", new).unwrap();
+    volume.mknod("/d", &new).unwrap();
     assert_eq!(
         (inode(&volume, "/d").kind, inode(&volume, "/d").permissions),
-        (FileKind::Directory, 0o755)
+        (FileType::Directory, 0o755)
     );
     let set = |inode: &mut Inode| inode.permissions = 0o140_700;
     volume.set_attributes("/d", Follow::No, set).unwrap();
     assert_eq!(
         (inode(&volume, "/d").kind, inode(&volume, "/d").permissions),
-        (FileKind::Directory, 0o700)
+        (FileType::Directory, 0o700)
     );
 }
 
@@ -237,14 +237,14 @@ fn type_bits_in_permissions_do_not_change_the_kind() {
 fn devices_sockets_and_fifos_exist_without_content() {
     let machine = Machine::new();
     let kinds = [
-        FileKind::BlockDevice(0x801),
-        FileKind::CharacterDevice(0x10_0005),
-        FileKind::Fifo,
-        FileKind::Socket,
+        FileType::BlockDevice(0x801),
+        FileType::CharacterDevice(0x10_0005),
+        FileType::Fifo,
+        FileType::Socket,
     ];
     let volume = machine.volume();
     for (index, kind) in kinds.into_iter().enumerate() {
-        volume.make(format!("/{index}"), Inode::new(kind, 0o640)).unwrap();
+        volume.mknod(format!("/{index}"), &Inode::new(kind, 0o640)).unwrap();
     }
     drop(volume);
     let volume = machine.volume();
@@ -262,11 +262,11 @@ fn extended_attributes_are_set_read_listed_and_removed() {
     let create_file = |path: &str| drop(volume.open(path, create()).unwrap());
     create_file("/a");
     create_file("/ab");
-    volume.make_symlink(b"a", "/s").unwrap();
+    volume.symlink("a", "/s").unwrap();
     let set = |path: &str, name: &str, value: &[u8], how| {
         volume.set_xattr(path, Follow::No, name, value, how)
     };
-    let get = |path: &str, name: &str| volume.xattr(path, Follow::Yes, name);
+    let get = |path: &str, name: &str| volume.get_xattr(path, Follow::Yes, name);
     set("/a", "user.one", b"1", SetXattr::Create).unwrap();
     set("/a", "trusted.two", b"", SetXattr::Either).unwrap();
     set("/a", "security.three", &[3; 65_536], SetXattr::Either).unwrap();
@@ -281,14 +281,14 @@ fn extended_attributes_are_set_read_listed_and_removed() {
     volume.remove_xattr("/a", Follow::No, "trusted.two").unwrap();
     drop(volume);
     let volume = machine.volume();
-    let names = volume.xattrs("/a", Follow::No).unwrap();
+    let names = volume.list_xattrs("/a", Follow::No).unwrap();
     assert_eq!(names, [&b"security.three"[..], b"system.posix_acl_access", b"user.one"]);
-    assert_eq!(volume.xattr("/a", Follow::No, "user.one").unwrap(), b"2");
-    assert!(volume.xattr("/a", Follow::No, "security.three").unwrap() == [3; 65_536]);
-    assert_eq!(volume.xattrs("/s", Follow::No).unwrap(), Vec::<Vec<u8>>::new());
+    assert_eq!(volume.get_xattr("/a", Follow::No, "user.one").unwrap(), b"2");
+    assert!(volume.get_xattr("/a", Follow::No, "security.three").unwrap() == [3; 65_536]);
+    assert_eq!(volume.list_xattrs("/s", Follow::No).unwrap(), Vec::<Vec<u8>>::new());
     // Removing the file removes them.
-    volume.remove("/a").unwrap();
-    assert_eq!(errno(volume.xattrs("/a", Follow::No)), Errno::NOENT);
+    volume.remove_file("/a").unwrap();
+    assert_eq!(errno(volume.list_xattrs("/a", Follow::No)), Errno::NOENT);
 }
 
 #[test]
@@ -296,9 +296,9 @@ fn extended_attributes_have_the_limits_of_linux() {
     let machine = Machine::new();
     let volume = machine.volume();
     volume.open("/a", create()).unwrap();
-    volume.make_directory("/d", 0o755).unwrap();
-    volume.make_symlink(b"a", "/s").unwrap();
-    volume.make("/p", Inode::new(FileKind::Fifo, 0o600)).unwrap();
+    volume.create_dir("/d").unwrap();
+    volume.symlink("a", "/s").unwrap();
+    volume.mknod("/p", &Inode::new(FileType::Fifo, 0o600)).unwrap();
     let set = |path: &str, name: &str, value: &[u8]| {
         volume.set_xattr(path, Follow::No, name, value, SetXattr::Either)
     };
@@ -321,6 +321,6 @@ fn extended_attributes_have_the_limits_of_linux() {
     let refused = (0..).find_map(|n| set("/d", &format!("user.{n:0245}"), b"").err()).unwrap();
     assert_eq!(refused.errno(), Errno::NOSPC);
     let listed: usize =
-        volume.xattrs("/d", Follow::No).unwrap().iter().map(|name| name.len() + 1).sum();
+        volume.list_xattrs("/d", Follow::No).unwrap().iter().map(|name| name.len() + 1).sum();
     assert!(listed <= 65_536 && listed > 65_000, "{listed}");
 }

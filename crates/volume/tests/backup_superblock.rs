@@ -9,7 +9,7 @@ use uringfs_device::backend::sim::{CrashPlan, Fault, Rule, Sim, SimOptions, When
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{FallocateSize, File, FileOptions};
 use uringfs_reactor::Reactor;
-use uringfs_volume::{CheckOptions, Error, ErrorKind, Follow, FormatOptions, OpenOptions, Volume};
+use uringfs_volume::{CheckOptions, Error, ErrorKind, FormatOptions, OpenOptions, Volume};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
@@ -46,11 +46,11 @@ impl TestVolume {
         let volume = self.open().unwrap();
         for number in 0..count {
             if number % 100 == 0 {
-                volume.make_directory(format!("/{}", number / 100), 0o755).unwrap();
+                volume.create_dir(format!("/{}", number / 100)).unwrap();
             }
             let file = create(&volume, &path_of(number));
             let written =
-                self.reactor.block_on(file.write(Buffer::copy_of(&bytes_of(number)), 0)).1;
+                self.reactor.block_on(file.write_at(Buffer::copy_of(&bytes_of(number)), 0)).0;
             assert_eq!(written, Ok(bytes_of(number).len()));
         }
     }
@@ -59,10 +59,10 @@ impl TestVolume {
         let volume = self.open().unwrap_or_else(|error| panic!("{place}: {error}"));
         for number in 0..count {
             let file = volume.open(path_of(number), OpenOptions::direct()).unwrap();
-            let (bytes, read) = self.reactor.block_on(file.read(Buffer::zeroed(100), 0));
+            let (read, bytes) = self.reactor.block_on(file.read_at(Buffer::zeroed(100), 0));
             assert_eq!(&bytes[..read.unwrap()], &bytes_of(number)[..], "{place}: {number}");
         }
-        assert_eq!(volume.entries("/0", b"").unwrap().len(), count.min(100) as usize, "{place}");
+        assert_eq!(volume.read_dir("/0").unwrap().count(), count.min(100) as usize, "{place}");
     }
 
     fn check(&self, repair: bool) -> Result<Vec<String>, Error> {
@@ -78,9 +78,9 @@ impl TestVolume {
 
     fn write(&self, at: u64, bytes: &[u8]) {
         let whole = File::over(self.device.clone(), FileOptions::default());
-        let written = self.reactor.block_on(whole.write(Buffer::copy_of(bytes), at)).1;
+        let written = self.reactor.block_on(whole.write_at(Buffer::copy_of(bytes), at)).0;
         assert_eq!(written, Ok(bytes.len()));
-        self.reactor.block_on(whole.sync()).unwrap();
+        self.reactor.block_on(whole.sync_all()).unwrap();
     }
 
     fn block(&self, block: u64) -> Vec<u8> {
@@ -161,7 +161,7 @@ fn nothing_else_uses_the_block_of_the_backup() {
         assert_eq!(test_volume.reactor.block_on(allocated), Ok(()));
         for number in 0.. {
             // The catalog takes the reserve.
-            if volume.make_directory(format!("/{number:0200}"), 0o755).is_err() {
+            if volume.create_dir(format!("/{number:0200}")).is_err() {
                 break;
             }
         }
@@ -181,7 +181,7 @@ fn grown_catalog() -> (TestVolume, Vec<u8>) {
     test_volume.make_files(FILES);
     let volume = test_volume.open().unwrap();
     for number in 0..6000 {
-        volume.make_directory(format!("/{number:0250}"), 0o755).unwrap();
+        volume.create_dir(format!("/{number:0250}")).unwrap();
     }
     assert!(volume.statistics().catalog_blocks > had);
     drop(volume);
@@ -317,7 +317,7 @@ fn a_failed_write_while_growing_loses_nothing() {
                 let volume = test_volume.open().unwrap();
                 assert_eq!(volume.flaws(), Vec::<String>::new(), "{place}");
                 volume.resize(new).unwrap();
-                assert!(volume.inode("/0/7", Follow::No).is_ok());
+                assert!(volume.symlink_metadata("/0/7").is_ok());
                 drop(volume);
                 test_volume.assert_sound(&place);
                 test_volume.erase_slots();

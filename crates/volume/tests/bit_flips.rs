@@ -10,7 +10,9 @@
 //! or more tries all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
@@ -18,7 +20,7 @@ use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
 use uringfs_file::{File, FileOptions};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
-    CheckOptions, CheckReport, Error, ErrorKind, FileKind, Follow, FormatOptions, Inode,
+    CheckOptions, CheckReport, Error, ErrorKind, FileType, Follow, FormatOptions, Inode,
     OpenOptions, SetXattr, Volume,
 };
 
@@ -34,7 +36,7 @@ type Tree = BTreeMap<Vec<u8>, Node>;
 /// The file, directory or link at a path.
 #[derive(Debug, PartialEq, Eq)]
 struct Node {
-    kind: FileKind,
+    kind: FileType,
     links: u32,
     /// The target of a symbolic link.
     bytes: Vec<u8>,
@@ -43,7 +45,7 @@ struct Node {
 
 fn write(reactor: &Reactor, file: &File, byte: usize, offset: u64, length: usize) {
     let bytes = Buffer::copy_of(&vec![byte as u8; length]);
-    assert_eq!(reactor.block_on(file.write(bytes, offset)).1, Ok(length));
+    assert_eq!(reactor.block_on(file.write_at(bytes, offset)).0, Ok(length));
 }
 
 /// Many files, links, extents, attributes, and a file that was removed while it was open, as a kill
@@ -55,25 +57,25 @@ fn population(reactor: &Reactor) -> Sim {
     let volume = Volume::open_on(device).unwrap();
     let create = OpenOptions { create: Some(0o640), ..OpenOptions::direct() };
     for directory in 0..6 {
-        volume.make_directory(format!("/{directory}"), 0o755).unwrap();
+        volume.create_dir(format!("/{directory}")).unwrap();
         for n in 0..60 {
             let path = format!("/{directory}/a file of some length {n}");
             let file = volume.open(&path, create).unwrap();
             write(reactor, &file, n, 0, 100 + 40 * n);
             if n % 10 == 0 {
-                volume.link(&path, format!("/{directory}/link {n}")).unwrap();
-                volume.make_symlink(path.as_bytes(), format!("/{directory}/to {n}")).unwrap();
+                volume.hard_link(&path, format!("/{directory}/link {n}")).unwrap();
+                volume.symlink(&path, format!("/{directory}/to {n}")).unwrap();
             }
         }
     }
-    let other = |path: &str, kind| volume.make(path, Inode::new(kind, 0o600)).unwrap();
-    other("/pipe", FileKind::Fifo);
-    other("/socket", FileKind::Socket);
-    other("/block", FileKind::BlockDevice(7 << 8 | 3));
-    other("/character", FileKind::CharacterDevice(1 << 8 | 9));
+    let other = |path: &str, kind| volume.mknod(path, &Inode::new(kind, 0o600)).unwrap();
+    other("/pipe", FileType::Fifo);
+    other("/socket", FileType::Socket);
+    other("/block", FileType::BlockDevice(7 << 8 | 3));
+    other("/character", FileType::CharacterDevice(1 << 8 | 9));
     for n in 0..8 {
-        let target = [b'a' + n; 4000];
-        volume.make_symlink(&target, format!("/to somewhere far {n}")).unwrap();
+        let target = char::from(b'a' + n).to_string().repeat(4000);
+        volume.symlink(&target, format!("/to somewhere far {n}")).unwrap();
         let path = format!("/{}/a file of some length {n}", n % 6);
         let set = |name: &str, value: &[u8]| {
             volume.set_xattr(&path, Follow::No, name, value, SetXattr::Create).unwrap();
@@ -91,7 +93,7 @@ fn population(reactor: &Reactor) -> Sim {
     volume.sync().unwrap();
     // These are only in the log.
     let before = volume.statistics();
-    volume.remove("/orphan").unwrap();
+    volume.remove_file("/orphan").unwrap();
     volume.sync().unwrap();
     volume.set_xattr("/pieces", Follow::No, "user.late", &[9; 5000], SetXattr::Create).unwrap();
     volume.sync().unwrap();
@@ -130,30 +132,29 @@ fn readable(volume: &Volume, reactor: &Reactor, mut failed: impl FnMut(&[u8], Er
     let mut tree = Tree::new();
     let mut left = vec![Vec::new()];
     while let Some(directory) = left.pop() {
-        let mut after = Vec::new();
-        loop {
-            let path = if directory.is_empty() { b"/".to_vec() } else { directory.clone() };
-            let entries = match volume.entries(&path, &after) {
-                Ok(entries) => entries,
+        let path = if directory.is_empty() { b"/".to_vec() } else { directory.clone() };
+        let entries = match volume.read_dir(OsStr::from_bytes(&path)) {
+            Ok(entries) => entries,
+            Err(error) => {
+                failed(&path, error);
+                continue;
+            }
+        };
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
                 Err(error) => {
-                    let next = error.damaged_name().map(<[u8]>::to_vec);
                     failed(&path, error);
-                    let Some(next) = next else { break };
-                    after = next;
                     continue;
                 }
             };
-            let Some(last) = entries.last() else { break };
-            after = last.name.clone();
-            for entry in entries {
-                let path = [&directory[..], b"/", &entry.name].concat();
-                if entry.kind == FileKind::Directory {
-                    left.push(path.clone());
-                }
-                match node(volume, reactor, &path) {
-                    Ok(node) => drop(tree.insert(path, node)),
-                    Err(error) => failed(&path, error),
-                }
+            let path = [&directory[..], b"/", entry.name().as_bytes()].concat();
+            if entry.file_type().is_dir() {
+                left.push(path.clone());
+            }
+            match node(volume, reactor, &path) {
+                Ok(node) => drop(tree.insert(path, node)),
+                Err(error) => failed(&path, error),
             }
         }
     }
@@ -161,20 +162,21 @@ fn readable(volume: &Volume, reactor: &Reactor, mut failed: impl FnMut(&[u8], Er
 }
 
 fn node(volume: &Volume, reactor: &Reactor, path: &[u8]) -> Result<Node, Error> {
-    let (_, inode) = volume.inode(path, Follow::No)?;
+    let path = OsStr::from_bytes(path);
+    let inode = volume.symlink_metadata(path)?.into_inode();
     let bytes = match inode.kind {
-        FileKind::File => {
+        FileType::File => {
             let file = volume.open(path, OpenOptions::direct())?;
-            let buffer = Buffer::zeroed(file.size() as usize);
-            let (bytes, read) = reactor.block_on(file.read(buffer, 0));
+            let buffer = Buffer::zeroed(file.len() as usize);
+            let (read, bytes) = reactor.block_on(file.read_at(buffer, 0));
             assert_eq!(read, Ok(bytes.len()));
             bytes.to_vec()
         }
         _ => inode.target.to_vec(),
     };
-    let names = volume.xattrs(path, Follow::No)?.into_iter();
+    let names = volume.list_xattrs(path, Follow::No)?.into_iter();
     let xattrs = names.map(|name| {
-        let value = volume.xattr(path, Follow::No, &name)?;
+        let value = volume.get_xattr(path, Follow::No, &name)?;
         Ok((name, value))
     });
     let xattrs = xattrs.collect::<Result<_, Error>>()?;
@@ -305,9 +307,9 @@ fn check(device: &Device, repair: bool) -> CheckReport {
 
 /// Overwrites a sector.
 fn spoil(device: &Device, reactor: &Reactor, sector: u64, spoilt: Spoilt) {
-    let (mut bytes, read) = reactor.block_on(async {
+    let (read, mut bytes) = reactor.block_on(async {
         let whole = File::over(device.clone(), FileOptions::default());
-        whole.read(Buffer::zeroed(SECTOR as usize), sector).await
+        whole.read_at(Buffer::zeroed(SECTOR as usize), sector).await
     });
     assert_eq!(read, Ok(bytes.len()));
     match spoilt {
@@ -318,9 +320,9 @@ fn spoil(device: &Device, reactor: &Reactor, sector: u64, spoilt: Spoilt) {
             }
         }
     }
-    let (_, written) = reactor.block_on(async {
+    let (written, _) = reactor.block_on(async {
         let whole = File::over(device.clone(), FileOptions::default());
-        whole.write(bytes, sector).await
+        whole.write_at(bytes, sector).await
     });
     assert_eq!(written, Ok(SECTOR as usize));
 }

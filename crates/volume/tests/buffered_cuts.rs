@@ -88,8 +88,8 @@ impl Run<'_> {
         let (file, range) = (past.file.clone(), offset..offset + length);
         match kind {
             0..10 => {
-                let write = file.write(Buffer::copy_of(&vec![byte; length]), offset as u64);
-                assert_eq!(reactor.block_on(write).1, Ok(length));
+                let write = file.write_at(Buffer::copy_of(&vec![byte; length]), offset as u64);
+                assert_eq!(reactor.block_on(write).0, Ok(length));
                 past.change(|bytes| {
                     bytes.resize(bytes.len().max(range.end), 0);
                     bytes[range].fill(byte);
@@ -97,11 +97,11 @@ impl Run<'_> {
             }
             10 => {
                 let bytes = vec![byte; length];
-                assert!(reactor.block_on(file.append(Buffer::copy_of(&bytes))).1.is_ok());
+                assert!(reactor.block_on(file.append(Buffer::copy_of(&bytes))).0.is_ok());
                 past.change(|now| now.extend(bytes));
             }
             11 | 12 => {
-                assert_eq!(reactor.block_on(file.set_size(offset as u64)), Ok(()));
+                assert_eq!(reactor.block_on(file.set_len(offset as u64)), Ok(()));
                 past.change(|bytes| bytes.resize(offset, 0));
             }
             13 => {
@@ -121,7 +121,7 @@ impl Run<'_> {
                 });
             }
             15..17 => {
-                let sync = if kind == 15 { file.sync() } else { file.datasync() };
+                let sync = if kind == 15 { file.sync_all() } else { file.sync_data() };
                 assert_eq!(reactor.block_on(sync), Ok(()));
                 self.mark_durable(&[one]);
             }
@@ -130,8 +130,8 @@ impl Run<'_> {
                 self.mark_durable(&[0, 1]);
             }
             _ => {
-                let read = file.read(Buffer::zeroed(MAX_LENGTH), 0);
-                let (found, read) = reactor.block_on(read);
+                let read = file.read_at(Buffer::zeroed(MAX_LENGTH), 0);
+                let (read, found) = reactor.block_on(read);
                 assert_eq!(found[..read.unwrap()], past.now()[..]);
             }
         }
@@ -147,8 +147,8 @@ impl Run<'_> {
     /// Writes both files from their beginning on.
     fn write_each(&mut self, byte: u8, length: usize) {
         for past in &mut self.files {
-            let write = past.file.write(Buffer::copy_of(&vec![byte; length]), 0);
-            assert_eq!(self.reactor.block_on(write).1, Ok(length));
+            let write = past.file.write_at(Buffer::copy_of(&vec![byte; length]), 0);
+            assert_eq!(self.reactor.block_on(write).0, Ok(length));
             past.change(|bytes| {
                 bytes.resize(bytes.len().max(length), 0);
                 bytes[..length].fill(byte);
@@ -172,7 +172,7 @@ impl Run<'_> {
 
 fn content_of(volume: &Volume, path: &str, reactor: &Reactor) -> Vec<u8> {
     let file = volume.open(path, OpenOptions::direct()).unwrap();
-    let (found, read) = reactor.block_on(file.read(Buffer::zeroed(MAX_LENGTH), 0));
+    let (read, found) = reactor.block_on(file.read_at(Buffer::zeroed(MAX_LENGTH), 0));
     found[..read.unwrap()].to_vec()
 }
 
@@ -184,9 +184,9 @@ fn begin<'r>(seed: u64, cache: &Cache, reactor: &'r Reactor) -> Run<'r> {
     let volume = formatted(&sim);
     let foreign = create(&volume, "/foreign");
     let bytes = Buffer::copy_of(&vec![0xee; 1 << 20]);
-    assert!(reactor.block_on(foreign.write(bytes, 0)).1.is_ok());
+    assert!(reactor.block_on(foreign.write_at(bytes, 0)).0.is_ok());
     volume.sync().unwrap();
-    volume.remove("/foreign").unwrap();
+    volume.remove_file("/foreign").unwrap();
     drop(foreign);
     let files = PATHS.map(|path| Past::new(create(&volume, path).buffered(cache)));
     volume.sync().unwrap();
@@ -249,9 +249,8 @@ fn written_data_can_be_synced_after_the_volume_filled_up() {
         reactor.block_on(big.allocate(0, blocks * 4096, FallocateSize::Extend)).unwrap();
         (0..STEPS / 2).for_each(|step| run.step(step as u8 + 1));
         run.write_each(0xbb, MAX_LENGTH / 2);
-        let target = [b't'; 4000];
-        let refused =
-            (0..).find_map(|n| run.volume.make_symlink(&target, format!("/name {n}")).err());
+        let target = "t".repeat(4000);
+        let refused = (0..).find_map(|n| run.volume.symlink(&target, format!("/name {n}")).err());
         assert_eq!(refused.unwrap().errno(), Errno::NOSPC);
         // Cuts begin here.
         run.sim.restart_record();

@@ -11,7 +11,7 @@ use uringfs_device::backend::memory::Memory;
 use uringfs_device::{Device, Errno};
 use uringfs_file::{FallocateSize, File};
 use uringfs_reactor::{Reactor, ReactorOptions};
-use uringfs_volume::{FileKind, Follow, FormatOptions, Inode, OpenOptions, Volume};
+use uringfs_volume::{FileType, FormatOptions, Inode, OpenOptions, Volume};
 
 fn formatted(bytes: u64) -> Device {
     let device = Device::new(Memory::new(bytes).unwrap()).unwrap();
@@ -20,7 +20,7 @@ fn formatted(bytes: u64) -> Device {
 }
 
 fn make(volume: &Volume, path: &str) -> Result<(), Errno> {
-    let made = volume.make(path, Inode::new(FileKind::File, 0o644));
+    let made = volume.mknod(path, &Inode::new(FileType::File, 0o644));
     made.map(drop).map_err(|error| error.errno())
 }
 
@@ -30,13 +30,7 @@ fn create(volume: &Volume, path: &str) -> File {
 }
 
 fn count(volume: &Volume, path: &str) -> usize {
-    let (mut count, mut after) = (0, Vec::new());
-    loop {
-        let entries = volume.entries(path, &after).unwrap();
-        let Some(last) = entries.last() else { return count };
-        after.clone_from(&last.name);
-        count += entries.len();
-    }
+    volume.read_dir(path).unwrap().map(|entry| entry.unwrap()).count()
 }
 
 #[test]
@@ -44,7 +38,7 @@ fn a_huge_commit_gets_the_catalog_pages_it_needs() {
     let device = formatted(256 << 20);
     let volume = Volume::open_on(device.clone()).unwrap();
     for directory in 0..10 {
-        volume.make_directory(format!("/d{directory}"), 0o755).unwrap();
+        volume.create_dir(format!("/d{directory}")).unwrap();
     }
     // The catalog begins with 4 MiB. These names take 20 MiB.
     for file in 0..100_000 {
@@ -62,8 +56,8 @@ fn a_huge_commit_gets_the_catalog_pages_it_needs() {
 fn fill_with_bytes(volume: &Volume, reactor: &Reactor) -> File {
     let file = create(volume, "/bytes");
     let full = (0..).find_map(|part| {
-        let write = file.write(Buffer::copy_of(&[7; 4096]), part * 4096);
-        reactor.block_on(write).1.err()
+        let write = file.write_at(Buffer::copy_of(&[7; 4096]), part * 4096);
+        reactor.block_on(write).0.err()
     });
     assert_eq!(full, Some(Errno::NOSPC));
     volume.sync().unwrap();
@@ -100,7 +94,7 @@ fn a_full_catalog_refuses_names_and_allows_removals() {
         volume.sync().unwrap();
         assert_eq!(count(&volume, "/"), made + 1);
         for number in made / 2..made {
-            volume.remove(path(number)).unwrap();
+            volume.remove_file(path(number)).unwrap();
         }
         volume.sync().unwrap();
         let again = fill(made / 2);
@@ -110,7 +104,7 @@ fn a_full_catalog_refuses_names_and_allows_removals() {
     drop(volume);
     let volume = Volume::open_on(device).unwrap();
     assert_eq!(count(&volume, "/"), made + 1);
-    assert_eq!(volume.inode("/bytes", Follow::No).unwrap().1.kind, FileKind::File);
+    assert_eq!(volume.symlink_metadata("/bytes").unwrap().inode().kind, FileType::File);
     assert_eq!(volume.flaws(), Vec::<String>::new());
 }
 
@@ -125,11 +119,11 @@ fn a_commit_has_pages_for_writes_to_preallocated_blocks() {
     // Every other block: each write adds two extents.
     let mut buffer = Buffer::copy_of(&[7; 4096]);
     for block in (0..SIZE / 2 / 4096).step_by(2) {
-        let (back, written) = reactor.block_on(file.write(buffer, block * 4096));
+        let (written, back) = reactor.block_on(file.write_at(buffer, block * 4096));
         assert_eq!(written, Ok(4096));
         buffer = back;
     }
-    assert_eq!(reactor.block_on(file.sync()), Ok(()));
+    assert_eq!(reactor.block_on(file.sync_all()), Ok(()));
 }
 
 #[test]
@@ -172,12 +166,12 @@ fn created_names_can_be_committed_with_few_usable_free_blocks() {
     assert!(made > 1000, "{made}");
     volume.sync().unwrap();
     for number in made / 2..made {
-        volume.remove(path(number)).unwrap();
+        volume.remove_file(path(number)).unwrap();
     }
     volume.sync().unwrap();
     // A file that takes all remaining blocks is removed, too.
     drop(file);
-    volume.remove("/f").unwrap();
+    volume.remove_file("/f").unwrap();
     volume.sync().unwrap();
     drop(volume);
     let volume = Volume::open_on(device).unwrap();
@@ -201,12 +195,13 @@ fn creating_a_name_in_a_full_catalog_ends_with_enospc_despite_concurrent_commits
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let file = fill_with_bytes(&volume, &reactor);
     let next = fill_with_names(&volume, 0);
-    let tasks = volume.in_tasks();
-    let mut making = pin!(tasks.make(path(next), Inode::new(FileKind::File, 0o644)));
+    let tasks = volume.as_async();
+    let new = Inode::new(FileType::File, 0o644);
+    let mut making = pin!(tasks.mknod(path(next), &new));
     let (sender, receiver) = channel();
     let waker = Arc::new(ChannelWaker(sender)).into();
     let made = (1..20).find_map(|round| {
-        reactor.block_on(file.set_size(file.size() - round)).unwrap();
+        reactor.block_on(file.set_len(file.len() - round)).unwrap();
         match making.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(made) => Some(made),
             Poll::Pending => {

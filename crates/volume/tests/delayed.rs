@@ -35,7 +35,7 @@ impl Delayed {
     }
 
     fn write(&self, file: &File, block: u64, byte: u8) -> Result<usize, Errno> {
-        self.reactor.block_on(file.write(Buffer::copy_of(&[byte; 4096]), block * BLOCK)).1
+        self.reactor.block_on(file.write_at(Buffer::copy_of(&[byte; 4096]), block * BLOCK)).0
     }
 
     fn free(&self) -> u64 {
@@ -73,7 +73,7 @@ fn interleaved_writes_are_written_back_in_long_runs() {
     assert_eq!((before - it.free(), files[0].allocated()), (128, 64 * BLOCK));
     it.sim.restart_record();
     for file in &files {
-        it.reactor.block_on(file.sync()).unwrap();
+        it.reactor.block_on(file.sync_all()).unwrap();
         assert_eq!(file.allocated(), 64 * BLOCK);
     }
     assert_eq!((it.written(0xaa), it.written(0xbb)), (vec![64 << 12], vec![64 << 12]));
@@ -92,7 +92,7 @@ fn a_full_volume_refuses_the_write_not_the_sync() {
     let other = create(&it.volume, "/b");
     let asked = other.allocate(0, (it.free() + 1) * BLOCK, FallocateSize::Extend);
     assert_eq!(it.reactor.block_on(asked), Err(Errno::NOSPC));
-    it.reactor.block_on(file.sync()).unwrap();
+    it.reactor.block_on(file.sync_all()).unwrap();
     assert_eq!(file.allocated(), written * BLOCK);
     // Overwrites in place still work.
     assert_eq!(it.write(&file, 7, 2), Ok(4096));
@@ -106,15 +106,15 @@ fn truncation_releases_the_reserved_space() {
     let file = it.file("/a");
     (0..8).for_each(|block| assert_eq!(it.write(&file, block, 1), Ok(4096)));
     assert_eq!(before - it.free(), 8);
-    it.reactor.block_on(file.set_size(3 * BLOCK)).unwrap();
+    it.reactor.block_on(file.set_len(3 * BLOCK)).unwrap();
     // The rest was written back before.
-    assert_eq!((file.size(), file.allocated(), before - it.free()), (3 * BLOCK, 3 * BLOCK, 3));
+    assert_eq!((file.len(), file.allocated(), before - it.free()), (3 * BLOCK, 3 * BLOCK, 3));
     (4..8).for_each(|block| assert_eq!(it.write(&file, block, 1), Ok(4096)));
     let truncate = OpenOptions { truncate: true, ..OpenOptions::direct() };
     let emptied = it.volume.open("/a", truncate).unwrap().buffered(&it.cache);
     // The next request through the cache sees the truncation.
-    assert_eq!(it.reactor.block_on(emptied.read(Buffer::zeroed(1), 0)).1, Ok(0));
-    assert_eq!((emptied.size(), emptied.allocated()), (0, 0));
+    assert_eq!(it.reactor.block_on(emptied.read_at(Buffer::zeroed(1), 0)).0, Ok(0));
+    assert_eq!((emptied.len(), emptied.allocated()), (0, 0));
     it.volume.sync().unwrap();
     assert_eq!(it.free(), before);
     it.is_sound();
@@ -128,9 +128,9 @@ fn a_file_without_blocks_can_be_truncated() {
     assert_eq!(it.write(&file, 0, 1), Ok(4096));
     let truncate = OpenOptions { truncate: true, ..OpenOptions::direct() };
     let emptied = it.volume.open("/a", truncate).unwrap();
-    assert_eq!((emptied.size(), file.size()), (0, 0));
+    assert_eq!((emptied.len(), file.len()), (0, 0));
     for file in [&emptied, &file] {
-        assert_eq!(it.reactor.block_on(file.read(Buffer::zeroed(1), 0)).1, Ok(0));
+        assert_eq!(it.reactor.block_on(file.read_at(Buffer::zeroed(1), 0)).0, Ok(0));
     }
     assert_eq!((file.allocated(), it.free()), (0, before));
     it.is_sound();
@@ -142,7 +142,7 @@ fn a_removed_and_closed_file_is_not_written_back() {
     let (kept, file) = (it.file("/kept"), it.file("/a"));
     let before = it.free();
     (0..8).for_each(|block| assert_eq!(it.write(&file, block, 0xaa), Ok(4096)));
-    it.volume.remove("/a").unwrap();
+    it.volume.remove_file("/a").unwrap();
     it.sim.restart_record();
     drop(file);
     // The flusher drops them on its own thread. The space is free after the folios are.
@@ -164,8 +164,8 @@ fn an_open_file_is_written_back_although_it_is_removed() {
     let file = it.file("/a");
     let direct = file.direct();
     assert_eq!(it.write(&file, 0, 0xaa), Ok(4096));
-    it.volume.remove("/a").unwrap();
+    it.volume.remove_file("/a").unwrap();
     drop(file);
-    let (found, read) = it.reactor.block_on(direct.read(Buffer::zeroed(4096), 0));
+    let (read, found) = it.reactor.block_on(direct.read_at(Buffer::zeroed(4096), 0));
     assert_eq!((read, &found[..]), (Ok(4096), &[0xaa; 4096][..]));
 }

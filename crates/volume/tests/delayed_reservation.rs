@@ -42,29 +42,28 @@ impl Full {
 
     /// Writes a block through the page cache. Its content is its number.
     fn write(&self, file: &File, block: u64) {
-        let write = file.write(Buffer::copy_of(&[block as u8 | 1; 4096]), block * BLOCK);
-        assert_eq!(self.reactor.block_on(write).1, Ok(4096), "block {block}");
+        let write = file.write_at(Buffer::copy_of(&[block as u8 | 1; 4096]), block * BLOCK);
+        assert_eq!(self.reactor.block_on(write).0, Ok(4096), "block {block}");
     }
 
     /// Makes names until the catalog refuses one.
     fn fill_catalog(&self) {
-        let target = [b't'; 4000];
-        let refused =
-            (0..).find_map(|n| self.volume.make_symlink(&target, format!("/name {n}")).err());
+        let target = "t".repeat(4000);
+        let refused = (0..).find_map(|n| self.volume.symlink(&target, format!("/name {n}")).err());
         assert_eq!(refused.unwrap().errno(), Errno::NOSPC);
     }
 
     /// Syncs a file and cuts the power: these blocks are there, and the volume is sound.
     fn assert_survives_power_cut(&self, file: &File, blocks: impl Iterator<Item = u64>) {
-        assert_eq!(self.reactor.block_on(file.sync()), Ok(()));
+        assert_eq!(self.reactor.block_on(file.sync_all()), Ok(()));
         let image = Device::new(self.sim.crash_image(Crash::LoseAll)).unwrap();
         let checked = Volume::check(&image, CheckOptions::default(), &mut |_, _| {}).unwrap();
         assert!(checked.findings.is_empty(), "{:?}", checked.findings);
         let volume = Volume::open_on(image).unwrap();
         let file = volume.open("/a", OpenOptions::direct()).unwrap();
         for block in blocks {
-            let read = file.read(Buffer::zeroed(4096), block * BLOCK);
-            let (bytes, read) = self.reactor.block_on(read);
+            let read = file.read_at(Buffer::zeroed(4096), block * BLOCK);
+            let (read, bytes) = self.reactor.block_on(read);
             assert_eq!((read, &bytes[..]), (Ok(4096), &[block as u8 | 1; 4096][..]), "{block}");
         }
     }

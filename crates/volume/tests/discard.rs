@@ -26,8 +26,8 @@ fn create(volume: &Volume, reactor: &Reactor, path: &str, byte: u8) -> File {
     let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
     let file = volume.open(path, create).unwrap();
     let bytes = Buffer::copy_of(&[byte; 64 * BLOCK]);
-    assert!(reactor.block_on(file.write(bytes, 0)).1.is_ok());
-    assert_eq!(reactor.block_on(file.sync()), Ok(()));
+    assert!(reactor.block_on(file.write_at(bytes, 0)).0.is_ok());
+    assert_eq!(reactor.block_on(file.sync_all()), Ok(()));
     file
 }
 
@@ -49,12 +49,12 @@ fn removed_blocks_are_discarded_after_the_last_read() {
         (create(&volume, &reactor, "/removed", 1), create(&volume, &reactor, "/kept", 2));
     assert_eq!((blocks_of(&sim, 1), blocks_of(&sim, 2)), (64, 64));
     // The first read keeps the file open, to update the access time.
-    assert!(reactor.block_on(removed.read(Buffer::zeroed(BLOCK), 0)).1.is_ok());
+    assert!(reactor.block_on(removed.read_at(Buffer::zeroed(BLOCK), 0)).0.is_ok());
     volume.sync().unwrap();
     // In flight until its reactor runs.
-    reading.read(&removed, Buffer::zeroed(BLOCK), 0, Token::new(1)).unwrap();
+    reading.read_at(&removed, Buffer::zeroed(BLOCK), 0, Token::new(1)).unwrap();
     drop(removed);
-    volume.remove("/removed").unwrap();
+    volume.remove_file("/removed").unwrap();
     volume.sync().unwrap();
     volume.sync().unwrap();
     assert_eq!(blocks_of(&sim, 1), 64);
@@ -73,7 +73,7 @@ fn nothing_is_discarded_by_default() {
     let sim = Sim::new(SimOptions::new(SIZE));
     let (volume, reactor) = (new_volume(&sim, false), reactor());
     drop(create(&volume, &reactor, "/removed", 1));
-    volume.remove("/removed").unwrap();
+    volume.remove_file("/removed").unwrap();
     drop(volume);
     assert_eq!(blocks_of(&sim, 1), 64);
 }
@@ -86,7 +86,7 @@ fn a_failed_discard_is_reported_once_and_frees_the_blocks() {
     let free = volume.statistics().free_blocks;
     for _ in 0..3 {
         drop(create(&volume, &reactor, "/removed", 1));
-        volume.remove("/removed").unwrap();
+        volume.remove_file("/removed").unwrap();
         volume.sync().unwrap();
         volume.sync().unwrap();
         assert_eq!(volume.statistics().free_blocks, free);

@@ -9,7 +9,9 @@ use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{File, FileOptions, Tokens, WriteLocking};
 use uringfs_reactor::{CompletionMode, Reactor, ReactorOptions, Token};
-use uringfs_volume::{BlockOwner, ErrorEvent, ErrorKind, EventStream, Follow, OpenOptions, Volume};
+use uringfs_volume::{
+    BlockOwner, ErrorEvent, ErrorKind, EventStream, InodeNumber, OpenOptions, Volume,
+};
 
 const SIZE: u64 = 16 << 20;
 const BLOCK: usize = 4096;
@@ -28,8 +30,8 @@ fn reactor(completion: CompletionMode) -> Reactor {
 fn create(volume: &Volume, reactor: &Reactor, path: &str, file: FileOptions) -> File {
     let create = OpenOptions { create: Some(0o600), file, ..OpenOptions::direct() };
     let file = volume.open(path, create).unwrap();
-    assert!(reactor.block_on(file.write(Buffer::zeroed(BLOCKS * BLOCK), 0)).1.is_ok());
-    assert_eq!(reactor.block_on(file.sync()), Ok(()));
+    assert!(reactor.block_on(file.write_at(Buffer::zeroed(BLOCKS * BLOCK), 0)).0.is_ok());
+    assert_eq!(reactor.block_on(file.sync_all()), Ok(()));
     file
 }
 
@@ -65,21 +67,21 @@ fn each_error_of_a_file_is_reported_once_with_its_range() {
             let options = FileOptions { write_lock, ..FileOptions::default() };
             let others = create(&volume, &reactor, "/others", options);
             let file = create(&volume, &reactor, "/file", options);
-            let inode = volume.inode("/file", Follow::Yes).unwrap().0;
+            let inode = InodeNumber(volume.metadata("/file").unwrap().ino());
             let at = |block: usize| BlockOwner::File { inode, offset: (block * BLOCK) as u64 };
             let offset = |block: usize| (block * BLOCK) as u64;
             let length = BLOCK as u64;
 
             let events = failing(&sim, &volume, Op::Read, || {
-                let read = file.read(Buffer::zeroed(BLOCK), offset(5));
-                assert_eq!(reactor.block_on(read).1, Err(Errno::IO));
+                let read = file.read_at(Buffer::zeroed(BLOCK), offset(5));
+                assert_eq!(reactor.block_on(read).0, Err(Errno::IO));
             });
             let expected = vec![(at(5), Op::Read, length, Errno::IO)];
             assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
             assert!(events[0].to_string().contains("reading 4096 bytes of inode"), "{}", events[0]);
 
             let events = failing(&sim, &volume, Op::Read, || {
-                reactor.read(&file, Buffer::zeroed(BLOCK), offset(6), Token::new(1)).unwrap();
+                reactor.read_at(&file, Buffer::zeroed(BLOCK), offset(6), Token::new(1)).unwrap();
                 let mut completed = Vec::new();
                 reactor.reap(1, None, &mut completed).unwrap();
                 assert_eq!(completed[0].result(), Err(Errno::IO));
@@ -88,26 +90,26 @@ fn each_error_of_a_file_is_reported_once_with_its_range() {
             assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
 
             let events = failing(&sim, &volume, Op::Write, || {
-                let write = file.write(Buffer::zeroed(2 * BLOCK), offset(7));
-                assert_eq!(reactor.block_on(write).1, Err(Errno::IO));
+                let write = file.write_at(Buffer::zeroed(2 * BLOCK), offset(7));
+                assert_eq!(reactor.block_on(write).0, Err(Errno::IO));
             });
             let expected = vec![(at(7), Op::Write, 2 * length, Errno::IO)];
             assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
 
             // The block is read, and the write of it fails.
             let events = failing(&sim, &volume, Op::Write, || {
-                let write = file.write(Buffer::zeroed(10), offset(9) + 100);
-                assert_eq!(reactor.block_on(write).1, Err(Errno::IO));
+                let write = file.write_at(Buffer::zeroed(10), offset(9) + 100);
+                assert_eq!(reactor.block_on(write).0, Err(Errno::IO));
             });
             let expected = vec![(at(9), Op::Write, length, Errno::IO)];
             assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
 
             // A sync of a range does not report errors of others.
-            assert!(reactor.block_on(others.read(Buffer::zeroed(BLOCK), 0)).1.is_ok());
+            assert!(reactor.block_on(others.read_at(Buffer::zeroed(BLOCK), 0)).0.is_ok());
             assert_eq!(taken(&volume.errors()), []);
 
             let events = failing(&sim, &volume, Op::Flush, || {
-                assert_eq!(reactor.block_on(file.datasync()), Err(Errno::IO));
+                assert_eq!(reactor.block_on(file.sync_data()), Err(Errno::IO));
             });
             let expected = vec![(BlockOwner::Device, Op::Flush, 0, Errno::IO)];
             assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
@@ -118,7 +120,7 @@ fn each_error_of_a_file_is_reported_once_with_its_range() {
 #[test]
 fn failed_flushes_of_a_commit_are_reported() {
     let (sim, volume) = made();
-    volume.make_directory("/a", 0o755).unwrap();
+    volume.create_dir("/a").unwrap();
     let events = failing(&sim, &volume, Op::Flush, || {
         assert_eq!(volume.sync().unwrap_err().errno(), Errno::IO);
     });
@@ -126,7 +128,7 @@ fn failed_flushes_of_a_commit_are_reported() {
     assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), expected);
 
     let (sim, volume) = made();
-    volume.make_directory("/a", 0o755).unwrap();
+    volume.create_dir("/a").unwrap();
     let events = failing(&sim, &volume, Op::Write, || {
         assert_eq!(volume.sync().unwrap_err().errno(), Errno::IO);
     });
@@ -144,8 +146,8 @@ fn a_slow_listener_gets_the_last_events_and_a_count() {
     sim.inject(Rule::new(Op::Read, When::From(1), Fault::Error(Errno::IO)));
     for read in 0..READS {
         let offset = read % BLOCKS as u64 * BLOCK as u64;
-        let read = reactor.block_on(file.read(Buffer::zeroed(BLOCK), offset));
-        assert_eq!(read.1, Err(Errno::IO));
+        let read = reactor.block_on(file.read_at(Buffer::zeroed(BLOCK), offset));
+        assert_eq!(read.0, Err(Errno::IO));
     }
     sim.clear_faults();
     let events = taken(&errors);
@@ -157,7 +159,7 @@ fn a_slow_listener_gets_the_last_events_and_a_count() {
     assert_eq!(offset, (READS - 1) % BLOCKS as u64 * BLOCK as u64);
     // For a removed file nothing is known.
     sim.inject(Rule::new(Op::Read, When::Nth(1), Fault::Error(Errno::IO)));
-    assert!(reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0)).1.is_err());
+    assert!(reactor.block_on(file.read_at(Buffer::zeroed(BLOCK), 0)).0.is_err());
     drop(file);
     volume.sync().unwrap();
     assert_eq!(summary(&errors.try_next().unwrap()).0, BlockOwner::Unknown);
@@ -175,7 +177,7 @@ fn a_waiting_listener_is_woken() {
             let reactor = self::reactor(CompletionMode::Inline);
             reactor.block_on(errors.next())
         });
-        assert!(reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0)).1.is_err());
+        assert!(reactor.block_on(file.read_at(Buffer::zeroed(BLOCK), 0)).0.is_err());
         waiting.join().unwrap()
     });
     assert_eq!(summary(&waited).1, Op::Read);
@@ -185,7 +187,7 @@ fn a_waiting_listener_is_woken() {
 fn damage_found_by_an_operation_is_reported() {
     let (sim, volume) = made();
     for n in 0..200 {
-        volume.make_directory(format!("/{n}"), 0o755).unwrap();
+        volume.create_dir(format!("/{n}")).unwrap();
     }
     drop(volume);
     // The catalog without its beginning and its end. An eighth of so small a volume lies before it.
@@ -199,7 +201,7 @@ fn damage_found_by_an_operation_is_reported() {
         }
     }
     let damaged: Vec<String> = (0..200)
-        .filter_map(|n| volume.inode(format!("/{n}"), Follow::Yes).err())
+        .filter_map(|n| volume.metadata(format!("/{n}")).err())
         .filter(|error| error.kind() == ErrorKind::Damaged)
         .map(|error| error.to_string())
         .collect();
@@ -213,13 +215,13 @@ fn damage_found_by_an_operation_is_reported() {
 fn data_lost_at_close_is_reported() {
     let (sim, volume) = made();
     let errors = volume.errors();
-    volume.make_directory("/d", 0o700).unwrap();
+    volume.create_dir_with_mode("/d", 0o700).unwrap();
     sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
     drop(volume);
     assert_eq!(taken(&errors).last(), Some(&ErrorEvent::Lost(Errno::IO)));
     let (_, volume) = made();
     let errors = volume.errors();
-    volume.make_directory("/d", 0o700).unwrap();
+    volume.create_dir_with_mode("/d", 0o700).unwrap();
     drop(volume);
     assert_eq!(taken(&errors), []);
 }
@@ -232,13 +234,13 @@ fn a_full_device_differs_from_a_full_volume() {
     assert!(volume.shortage().to_string().starts_with("the volume is full"));
     let errors = volume.errors();
     sim.inject(Rule::new(Op::Write, When::OneIn(1), Fault::Error(Errno::NOSPC)));
-    let written = reactor.block_on(file.write(Buffer::zeroed(BLOCK), 0)).1;
+    let written = reactor.block_on(file.write_at(Buffer::zeroed(BLOCK), 0)).0;
     assert_eq!(written, Err(Errno::NOSPC));
     let event = errors.try_next().expect("the error is reported");
     let full = "the device or file system below the volume is full, not the volume";
     assert!(event.is_device_full() && event.to_string().contains(full), "{event}");
     assert!(volume.shortage().to_string().contains(full));
-    volume.make_directory("/d", 0o755).unwrap();
+    volume.create_dir("/d").unwrap();
     let error = volume.sync().expect_err("a full device takes no write");
     assert!(
         matches!(error.kind(), ErrorKind::Io(_)) && error.to_string().contains(full),
@@ -246,7 +248,7 @@ fn a_full_device_differs_from_a_full_volume() {
     );
     sim.clear_faults();
     let other = failing(&sim, &volume, Op::Read, || {
-        assert!(reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0)).1.is_err());
+        assert!(reactor.block_on(file.read_at(Buffer::zeroed(BLOCK), 0)).0.is_err());
     });
     assert!(!other[0].is_device_full());
 }

@@ -19,7 +19,7 @@ use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{FallocateSize, File};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
-    CheckOptions, Error, ErrorEvent, EventStream, FormatOptions, OpenOptions, Rename, Volume,
+    CheckOptions, Error, ErrorEvent, EventStream, FormatOptions, OpenOptions, Volume,
 };
 
 const SIZE: u64 = 16 << 20;
@@ -156,8 +156,8 @@ impl Worker<'_> {
         content.resize(content.len().max(offset + bytes.len()), 0);
         content[offset..][..bytes.len()].copy_from_slice(bytes);
         self.set_content(path, Some(content), |it| {
-            let write = file.write(Buffer::copy_of(bytes), offset as u64);
-            it.reactor.block_on(write).1.map(drop)
+            let write = file.write_at(Buffer::copy_of(bytes), offset as u64);
+            it.reactor.block_on(write).0.map(drop)
         })
     }
 
@@ -190,7 +190,7 @@ fn create() -> OpenOptions {
 }
 
 fn content_of(reactor: &Reactor, file: &File) -> Result<Vec<u8>, Errno> {
-    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
+    let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(file.len() as usize), 0));
     read.map(|read| bytes[..read].to_vec())
 }
 
@@ -205,7 +205,7 @@ fn log(it: &mut Worker<'_>) -> Result<(), GaveUp> {
         let before = it.expected.now("/log").unwrap();
         it.expected.begin("/log", Some([&before[..], &bytes[..]].concat()));
         let append = file.append_durably(Buffer::copy_of(&bytes));
-        let appended = it.reactor.block_on(append).1;
+        let appended = it.reactor.block_on(append).0;
         match it.note(appended) {
             Ok(at) => {
                 assert_eq!(at as usize, before.len());
@@ -214,7 +214,7 @@ fn log(it: &mut Worker<'_>) -> Result<(), GaveUp> {
                 it.expected.acknowledge("/log");
             }
             // The record is not there, and the next one takes its place.
-            Err(_) if file.size() as usize == before.len() => {
+            Err(_) if file.len() as usize == before.len() => {
                 it.expected.begin("/log", Some(before))
             }
             Err(_) => return Err(GaveUp),
@@ -230,7 +230,7 @@ fn log(it: &mut Worker<'_>) -> Result<(), GaveUp> {
 fn tree(it: &mut Worker<'_>) -> Result<(), GaveUp> {
     for directory in 0..2 {
         let directory = format!("/{directory}");
-        it.retry_once(|it| match it.volume.make_directory(&directory, 0o700) {
+        it.retry_once(|it| match it.volume.create_dir_with_mode(&directory, 0o700) {
             Err(error) if error.errno() == Errno::EXIST => Ok(()),
             made => made,
         })?;
@@ -243,14 +243,14 @@ fn tree(it: &mut Worker<'_>) -> Result<(), GaveUp> {
             let content = it.expected.now(&path);
             it.expected.begin(&new, content);
             it.expected.begin(&path, None);
-            it.retry_once(|it| it.volume.rename(&path, &new, Rename::Replace))?;
+            it.retry_once(|it| it.volume.rename(&path, &new))?;
         }
         if n % 4 == 3 {
             it.sync_all()?;
             let old = format!("/{}/{}", (n - 3) % 2, n - 3);
             if it.expected.now(&old).is_some() {
                 it.expected.begin(&old, None);
-                it.retry_once(|it| it.volume.remove(&old))?;
+                it.retry_once(|it| it.volume.remove_file(&old))?;
             }
         }
     }
@@ -280,12 +280,12 @@ fn overwrites(it: &mut Worker<'_>) -> Result<(), GaveUp> {
             content[block * BLOCK..][..bytes.len()].copy_from_slice(&bytes);
             it.expected.begin(path, Some(content));
             tasks.push(Some(Box::pin(async move {
-                let write = || file.write(Buffer::copy_of(&bytes), (block * BLOCK) as u64);
+                let write = || file.write_at(Buffer::copy_of(&bytes), (block * BLOCK) as u64);
                 // Tried twice.
-                if write().await.1.is_err() {
-                    write().await.1?;
+                if write().await.0.is_err() {
+                    write().await.0?;
                 }
-                file.datasync().await
+                file.sync_data().await
             })));
         }
         let mut ended = vec![Ok(()); TASKS];
@@ -330,7 +330,7 @@ fn atomic_writes(it: &mut Worker<'_>) -> Result<(), GaveUp> {
         it.expected.begin("/atomic", Some(content));
         it.durable(|it| {
             let write = file.write_atomic(Buffer::copy_of(&bytes), (block * BLOCK) as u64);
-            it.reactor.block_on(write).1
+            it.reactor.block_on(write).0
         })?;
         it.expected.acknowledge("/atomic");
         if round % 3 == 2 {
@@ -350,14 +350,14 @@ fn space(it: &mut Worker<'_>) -> Result<(), GaveUp> {
              content: Vec<u8>,
              what: &dyn Fn(&File) -> uringfs_file::FileOp<Result<(), Errno>>| {
                 it.set_content(&path, Some(content), |it| it.reactor.block_on(what(&file)))?;
-                it.durable(|it| it.reactor.block_on(file.sync()))?;
+                it.durable(|it| it.reactor.block_on(file.sync_all()))?;
                 it.expected.acknowledge_all();
                 Ok(())
             };
         it.write(&path, 0, &vec![round as u8 + 1; 5 * BLOCK + 700])?;
         let mut content = it.expected.now(&path).unwrap();
         content.resize(9 * BLOCK, 0);
-        operation(it, content.clone(), &|file| file.set_size(9 * BLOCK as u64))?;
+        operation(it, content.clone(), &|file| file.set_len(9 * BLOCK as u64))?;
         content[1000..3 * BLOCK].fill(0);
         operation(it, content.clone(), &|file| file.punch_hole(1000, 3 * BLOCK as u64 - 1000))?;
         it.write(&path, BLOCK, &vec![round as u8 + 11; BLOCK + 100])?;
@@ -368,14 +368,14 @@ fn space(it: &mut Worker<'_>) -> Result<(), GaveUp> {
             file.zero_range(4 * BLOCK as u64, zeroed, FallocateSize::Keep)
         })?;
         content.truncate(BLOCK + 50);
-        operation(it, content.clone(), &|file| file.set_size(BLOCK as u64 + 50))?;
+        operation(it, content.clone(), &|file| file.set_len(BLOCK as u64 + 50))?;
         content.resize(12 * BLOCK, 0);
         operation(it, content, &|file| file.allocate(0, 12 * BLOCK as u64, FallocateSize::Extend))?;
         it.compare(&path)?;
         drop(file);
         if round < 2 {
             it.expected.begin(&path, None);
-            it.retry_once(|it| it.volume.remove(&path))?;
+            it.retry_once(|it| it.volume.remove_file(&path))?;
             it.sync_all()?;
         }
     }
@@ -441,7 +441,7 @@ fn compare(sim: &Sim, expected: &ExpectedFiles, reactor: &Reactor) -> Result<(),
             return Err(format!("{path} holds {:?} bytes", found.map(|found| found.len())));
         }
     }
-    volume.make_directory("/after", 0o700).map_err(|error| error.to_string())?;
+    volume.create_dir_with_mode("/after", 0o700).map_err(|error| error.to_string())?;
     volume.sync().map_err(|error| error.to_string())
 }
 
@@ -450,7 +450,7 @@ fn stays(sim: &Sim, expected: &ExpectedFiles) -> Result<(), String> {
     let found = |sim: Sim| {
         let volume =
             Volume::open_on(Device::new(sim.clone()).unwrap()).map_err(|e| e.to_string())?;
-        let size = |path: &String| volume.open(path, OpenOptions::direct()).map(|file| file.size());
+        let size = |path: &String| volume.open(path, OpenOptions::direct()).map(|file| file.len());
         let sizes: Vec<_> =
             expected.files.keys().map(|path| (path.clone(), size(path).ok())).collect();
         let image = sim.crash_image(Crash::LoseAll);

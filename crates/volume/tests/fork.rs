@@ -68,7 +68,7 @@ fn use_writer(volume: Volume, buffered: File, direct: File) -> i32 {
     if !is_refused(volume.sync()) {
         return 1;
     }
-    if !is_refused(volume.make_directory("/d", 0o755)) || !is_refused(volume.remove("/direct")) {
+    if !is_refused(volume.create_dir("/d")) || !is_refused(volume.remove_file("/direct")) {
         return 2;
     }
     if !is_refused(volume.open("/new", made()).map(drop)) {
@@ -76,20 +76,20 @@ fn use_writer(volume: Volume, buffered: File, direct: File) -> i32 {
     }
     let own = reactor();
     for file in [&buffered, &direct] {
-        if own.block_on(file.write(filled(9), 0)).1 != Err(Errno::CHILD) {
+        if own.block_on(file.write_at(filled(9), 0)).0 != Err(Errno::CHILD) {
             return 4;
         }
-        if own.block_on(file.append(filled(9))).1 != Err(Errno::CHILD) {
+        if own.block_on(file.append(filled(9))).0 != Err(Errno::CHILD) {
             return 5;
         }
-        if own.block_on(file.set_size(1)) != Err(Errno::CHILD) {
+        if own.block_on(file.set_len(1)) != Err(Errno::CHILD) {
             return 6;
         }
-        if own.block_on(file.sync()) != Err(Errno::CHILD) {
+        if own.block_on(file.sync_all()) != Err(Errno::CHILD) {
             return 7;
         }
     }
-    if !is_refused(own.block_on(volume.in_tasks().sync())) {
+    if !is_refused(own.block_on(volume.as_async().sync())) {
         return 8;
     }
     drop((buffered, direct));
@@ -114,9 +114,9 @@ fn a_forked_child_gets_errors_and_the_parent_keeps_its_lock() {
         let direct = volume.open("/direct", OpenOptions { direct: true, ..made() }).unwrap();
         let own = reactor();
         for file in [&buffered, &direct] {
-            assert_eq!(own.block_on(file.write(filled(7), 0)).1, Ok(8192));
+            assert_eq!(own.block_on(file.write_at(filled(7), 0)).0, Ok(8192));
         }
-        assert_eq!(own.block_on(direct.sync()), Ok(()));
+        assert_eq!(own.block_on(direct.sync_all()), Ok(()));
         match fork::fork().unwrap() {
             Fork::Child => run(|| use_writer(volume, buffered, direct)),
             Fork::Parent(child) => assert_eq!(status_of(child), 0, "the child's first wrong step"),
@@ -124,7 +124,7 @@ fn a_forked_child_gets_errors_and_the_parent_keeps_its_lock() {
         assert!(is_locked(&path), "by the writer");
         volume.sync().unwrap();
         for file in [&buffered, &direct] {
-            let (bytes, read) = own.block_on(file.read(Buffer::zeroed(8192), 0));
+            let (read, bytes) = own.block_on(file.read_at(Buffer::zeroed(8192), 0));
             assert_eq!(read, Ok(8192));
             assert!(bytes.iter().all(|byte| *byte == 7));
         }

@@ -149,19 +149,19 @@ impl Worker<'_> {
         let on = |operation| self.reactor.block_on(operation);
         match self.random.below(40) {
             0..12 => {
-                let write = file.write(Buffer::copy_of(&bytes), at);
-                let written = self.reactor.block_on(write).1;
+                let write = file.write_at(Buffer::copy_of(&bytes), at);
+                let written = self.reactor.block_on(write).0;
                 self.wrote(offset, &bytes, written);
             }
             12 => {
                 let write = file.write_durably(Buffer::copy_of(&bytes), at);
-                let written = self.reactor.block_on(write).1;
+                let written = self.reactor.block_on(write).0;
                 self.wrote(offset, &bytes, written);
             }
             13 => {
                 let (at, bytes) = (self.block_around(at), vec![byte; BLOCK as usize]);
                 let write = file.write_atomic(Buffer::copy_of(&bytes), at);
-                let written = self.reactor.block_on(write).1;
+                let written = self.reactor.block_on(write).0;
                 self.wrote(at - self.part.start, &bytes, written);
             }
             14 => {
@@ -180,19 +180,19 @@ impl Worker<'_> {
             17 => self.ended(on(file.allocate(at, length as u64, FallocateSize::Keep))),
             18 => {
                 let behind = self.random.below(3 * BLOCK);
-                self.ended(on(file.set_size(self.end + behind)));
+                self.ended(on(file.set_len(self.end + behind)));
             }
             19 => {
                 // Copies from one place to another, as a program does.
-                let (read, found) = self.reactor.block_on(file.read(Buffer::zeroed(length), at));
-                let bytes = read[..self.found(offset, &read, found, length)].to_vec();
+                let (read, found) = self.reactor.block_on(file.read_at(Buffer::zeroed(length), at));
+                let bytes = found[..self.found(offset, &found, read, length)].to_vec();
                 let to = self.range().0.min(PART - length as u64);
-                let write = file.write(Buffer::copy_of(&bytes), self.part.start + to);
-                let written = self.reactor.block_on(write).1;
+                let write = file.write_at(Buffer::copy_of(&bytes), self.part.start + to);
+                let written = self.reactor.block_on(write).0;
                 self.wrote(to, &bytes, written);
             }
-            20 => self.ended(on(file.sync())),
-            21 => self.ended(on(file.datasync())),
+            20 => self.ended(on(file.sync_all())),
+            21 => self.ended(on(file.sync_data())),
             22 => self.ended(on(file.sync_range(at, length as u64))),
             23 => self.ended(self.volume.sync().map_err(|error| error.errno())),
             24 => self.ended(on(file.advise(Advice::DoNotNeed, at, length as u64))),
@@ -212,7 +212,7 @@ impl Worker<'_> {
             }
             29 => {
                 let mut found = zeros;
-                match file.try_read(&mut found, at) {
+                match file.try_read_at(&mut found, at) {
                     Ok(read) => self.look(offset, &found[..read], length),
                     Err(error) => assert_eq!(error, Errno::AGAIN),
                 }
@@ -228,7 +228,7 @@ impl Worker<'_> {
                 assert_eq!(on(file.advise(advice, 0, 0)), Ok(()));
             }
             _ => {
-                let (found, read) = self.reactor.block_on(file.read(Buffer::zeroed(length), at));
+                let (read, found) = self.reactor.block_on(file.read_at(Buffer::zeroed(length), at));
                 self.found(offset, &found, read, length);
             }
         }
@@ -261,12 +261,12 @@ impl Worker<'_> {
     /// Faults are off.
     fn look_at_all(&self) {
         for file in &self.files {
-            let read = file.read(Buffer::zeroed(PART as usize), self.part.start);
-            let (found, read) = self.reactor.block_on(read);
+            let read = file.read_at(Buffer::zeroed(PART as usize), self.part.start);
+            let (read, found) = self.reactor.block_on(read);
             self.look(0, &found[..read.unwrap()], PART as usize);
             // Each handle reports an earlier failure once.
-            self.ended(self.reactor.block_on(file.datasync()));
-            assert_eq!(self.reactor.block_on(file.datasync()), Ok(()));
+            self.ended(self.reactor.block_on(file.sync_data()));
+            assert_eq!(self.reactor.block_on(file.sync_data()), Ok(()));
         }
     }
 }
@@ -293,7 +293,7 @@ impl Run<'_> {
         // Parts of whole folios, and parts that share folios.
         let skew = [0, 100][(seed + threads) as usize % 2];
         let end = skew + threads * PART;
-        assert_eq!(reactor.block_on(file.set_size(end)), Ok(()));
+        assert_eq!(reactor.block_on(file.set_len(end)), Ok(()));
         let barrier = Barrier::new(threads as usize);
         let left = std::thread::scope(|scope| {
             let work = |thread| {
@@ -337,8 +337,8 @@ fn judge(sim: &Sim, left: &[Part], seed: u64) {
         let after = Device::new(sim.crash_image(crash)).unwrap();
         let file = Volume::open_on(after).unwrap().open("/file", OpenOptions::direct()).unwrap();
         for part in left {
-            let read = file.read(Buffer::zeroed(part.bytes.len()), part.start);
-            let (found, read) = reactor.block_on(read);
+            let read = file.read_at(Buffer::zeroed(part.bytes.len()), part.start);
+            let (read, found) = reactor.block_on(read);
             assert_eq!(read, Ok(part.bytes.len()), "seed {seed}, {crash:?}");
             assert_eq!(part.wrong(0, &found), None, "seed {seed}, {crash:?}");
         }
@@ -391,7 +391,7 @@ fn failing_requests_lose_no_successful_write() {
 fn first_address(sim: &Sim, volume: &Volume) -> u64 {
     const BYTES: [u8; 16] = *b"the first bytes.";
     let (reactor, file) = (fixture::reactor(), create(volume, "/first"));
-    assert!(reactor.block_on(file.write(Buffer::copy_of(&BYTES), 0)).1.is_ok());
+    assert!(reactor.block_on(file.write_at(Buffer::copy_of(&BYTES), 0)).0.is_ok());
     let mut found = [0; 16];
     let is_there = |address: &u64| {
         sim.peek(*address, &mut found);
@@ -417,11 +417,11 @@ fn unsynced_data_are_there_after_the_volume_is_closed() {
             }
         };
         let file = create(&volume, "/file").buffered(&Cache::new(1 << 20));
-        let (found, read) = reactor.block_on(file.read(Buffer::zeroed(5000), 100));
+        let (read, found) = reactor.block_on(file.read_at(Buffer::zeroed(5000), 100));
         let expected = if round == 0 { 0 } else { 4900 };
         assert!(read == Ok(expected) && found[..expected].iter().all(|byte| *byte == round));
-        let write = file.write(Buffer::copy_of(&[round + 1; 5000]), 0);
-        assert_eq!(reactor.block_on(write).1, Ok(5000));
+        let write = file.write_at(Buffer::copy_of(&[round + 1; 5000]), 0);
+        assert_eq!(reactor.block_on(write).0, Ok(5000));
     }
 }
 
@@ -430,13 +430,13 @@ fn write_back_keeps_a_time_that_was_set_after_the_write() {
     let volume = formatted(&Sim::new(SimOptions::new(16 << 20)));
     let (cache, reactor) = (Cache::new(1 << 20), fixture::reactor());
     let file = create(&volume, "/file").buffered(&cache);
-    assert_eq!(reactor.block_on(file.write(Buffer::copy_of(&[1; 5000]), 0)).1, Ok(5000));
+    assert_eq!(reactor.block_on(file.write_at(Buffer::copy_of(&[1; 5000]), 0)).0, Ok(5000));
     let set = |inode: &mut Inode| inode.modified = Time::from_nanoseconds(7);
     volume.set_attributes("/file", Follow::Yes, set).unwrap();
-    let found = || volume.inode("/file", Follow::Yes).unwrap().1;
+    let found = || volume.metadata("/file").unwrap().into_inode();
     assert_eq!((found().modified, found().size), (Time::from_nanoseconds(7), 5000));
-    assert_eq!(reactor.block_on(file.sync()), Ok(()));
+    assert_eq!(reactor.block_on(file.sync_all()), Ok(()));
     assert_eq!((found().modified, found().size), (Time::from_nanoseconds(7), 5000));
-    assert_eq!(reactor.block_on(file.write(Buffer::copy_of(&[2]), 0)).1, Ok(1));
+    assert_eq!(reactor.block_on(file.write_at(Buffer::copy_of(&[2]), 0)).0, Ok(1));
     assert!(found().modified > Time::from_nanoseconds(7));
 }

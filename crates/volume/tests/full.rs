@@ -28,7 +28,7 @@ fn fill(reactor: &Reactor, file: &File, byte: u8) -> u64 {
     for piece in [1 << 20, 16 * BLOCK, BLOCK] {
         loop {
             let bytes = Buffer::copy_of(&vec![byte; piece]);
-            match reactor.block_on(file.write(bytes, offset)).1 {
+            match reactor.block_on(file.write_at(bytes, offset)).0 {
                 Ok(written) => offset += written as u64,
                 Err(error) => break assert_eq!(error, Errno::NOSPC),
             }
@@ -38,7 +38,7 @@ fn fill(reactor: &Reactor, file: &File, byte: u8) -> u64 {
 }
 
 fn is_all(reactor: &Reactor, file: &File, byte: u8) -> bool {
-    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
+    let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(file.len() as usize), 0));
     assert_eq!(read, Ok(bytes.len()));
     bytes.iter().all(|found| *found == byte)
 }
@@ -55,12 +55,12 @@ fn removed_blocks_are_reused_without_a_sync() {
         assert_eq!(volume.statistics().free_blocks, 0);
         assert!(is_all(&reactor, &file, round + 1));
         // A full volume still makes and removes names.
-        volume.make_directory("/d", 0o700).unwrap();
-        volume.remove_directory("/d").unwrap();
+        volume.create_dir_with_mode("/d", 0o700).unwrap();
+        volume.remove_dir("/d").unwrap();
         drop(file);
         match round % 3 {
-            0 => volume.remove("/a").unwrap(),
-            1 => reactor.block_on(create(&volume, "/a").set_size(0)).unwrap(),
+            0 => volume.remove_file("/a").unwrap(),
+            1 => reactor.block_on(create(&volume, "/a").set_len(0)).unwrap(),
             _ => reactor.block_on(create(&volume, "/a").punch_hole(0, SIZE)).unwrap(),
         }
     }
@@ -78,14 +78,14 @@ fn an_allocation_waits_for_reads_and_reports_them() {
     fill(&reactor, &file, 1);
     assert_eq!(volume.shortage().kind(), ErrorKind::NoSpace);
     // The first read updates the access time, as an operation that keeps the file open.
-    assert!(reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0)).1.is_ok());
+    assert!(reactor.block_on(file.read_at(Buffer::zeroed(BLOCK), 0)).0.is_ok());
     // It counts as in flight until its reactor runs, which it does not.
-    reading.read(&file, Buffer::zeroed(BLOCK), 0, Token::new(1)).unwrap();
+    reading.read_at(&file, Buffer::zeroed(BLOCK), 0, Token::new(1)).unwrap();
     drop(file);
-    volume.remove("/a").unwrap();
+    volume.remove_file("/a").unwrap();
     let next = create(&volume, "/b");
-    let write = next.write(Buffer::zeroed(BLOCK), 0);
-    assert_eq!(reactor.block_on(write).1, Err(Errno::NOSPC));
+    let write = next.write_at(Buffer::zeroed(BLOCK), 0);
+    assert_eq!(reactor.block_on(write).0, Err(Errno::NOSPC));
     let message = volume.shortage().to_string();
     assert!(message.contains("bytes more when") && message.contains("in flight"), "{message}");
     reading.reap(1, None, &mut Vec::new()).unwrap();
@@ -107,7 +107,7 @@ fn threads_fill_the_volume_and_free_space_for_each_other() {
                     fill(&reactor, &file, thread);
                     assert!(is_all(&reactor, &file, thread), "{path}");
                     drop(file);
-                    volume.remove(&path).unwrap();
+                    volume.remove_file(&path).unwrap();
                 }
             });
         }
@@ -133,16 +133,16 @@ fn removed_blocks_are_reused_while_a_commit_reclaims_orphans() {
             let reactor = Reactor::new(ReactorOptions::default()).unwrap();
             let write = |path: &str, blocks: usize| {
                 let bytes = Buffer::zeroed(blocks * BLOCK);
-                let (_, written) = reactor.block_on(create(&volume, path).write(bytes, 0));
+                let (written, _) = reactor.block_on(create(&volume, path).write_at(bytes, 0));
                 assert_eq!(written, Ok(blocks * BLOCK), "{path}: {}", volume.shortage());
             };
             let all_fits = || {
                 for _ in 0..25 {
                     (0..FILES).for_each(|n| write(&format!("/{n}"), blocks));
-                    (0..FILES).for_each(|n| volume.remove(format!("/{n}")).unwrap());
+                    (0..FILES).for_each(|n| volume.remove_file(format!("/{n}")).unwrap());
                     // Nearly all blocks at once.
                     write("/all", FILES * blocks);
-                    volume.remove("/all").unwrap();
+                    volume.remove_file("/all").unwrap();
                 }
             };
             let result = catch_unwind(AssertUnwindSafe(all_fits));
@@ -161,7 +161,7 @@ fn a_full_volume_can_be_filled_again_after_a_power_cut() {
     volume.sync().unwrap();
     sim.restart_record();
     // In the blocks of the files just removed.
-    volume.remove("/a").unwrap();
+    volume.remove_file("/a").unwrap();
     fill(&reactor, &create(&volume, "/b"), 2);
     volume.sync().unwrap();
     drop(volume);
@@ -178,12 +178,12 @@ fn a_full_volume_can_be_filled_again_after_a_power_cut() {
                 }
             };
             found_so_often[usize::from(byte) - 1] += 1;
-            let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(SIZE as usize), 0));
+            let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(SIZE as usize), 0));
             let is_whole = path == "/b" || read == Ok(first as usize);
             let found = &bytes[..read.unwrap()];
             assert!(is_whole && found.iter().all(|found| *found == byte), "{path}, image {index}");
             drop(file);
-            volume.remove(path).unwrap();
+            volume.remove_file(path).unwrap();
         }
         if index % 16 == 0 {
             assert!(fill(&reactor, &create(&volume, "/c"), 3) >= first, "image {index}");

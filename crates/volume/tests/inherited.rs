@@ -7,7 +7,7 @@ use uringfs_device::backend::memory::Memory;
 use uringfs_file::{FallocateSize, File};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
-    Credentials, FileKind, Follow, FormatOptions, Inode, OpenOptions, SetXattr, Volume,
+    Credentials, FileType, Follow, FormatOptions, Inode, OpenOptions, SetXattr, Volume,
 };
 
 const USER: Credentials = Credentials::User { user: 1000, group: 100 };
@@ -27,11 +27,11 @@ fn open(volume: &Volume, path: &str, permissions: u16, credentials: Credentials)
 }
 
 fn inode(volume: &Volume, path: &str) -> Inode {
-    volume.inode(path, Follow::No).unwrap().1
+    volume.symlink_metadata(path).unwrap().into_inode()
 }
 
 fn xattr(volume: &Volume, path: &str, name: &str) -> Option<Vec<u8>> {
-    volume.xattr(path, Follow::No, name).ok()
+    volume.get_xattr(path, Follow::No, name).ok()
 }
 
 /// A list with permissions for the owner, user 7, the group, the mask and others.
@@ -47,15 +47,15 @@ fn list([owner, named, group, mask, others]: [u8; 5]) -> Vec<u8> {
 #[test]
 fn files_inherit_the_group_of_a_set_group_id_directory() {
     let (_, volume) = volume();
-    volume.make_directory("/d", 0o755).unwrap();
+    volume.create_dir("/d").unwrap();
     let set = |inode: &mut Inode| (inode.group, inode.permissions) = (50, 0o2775);
     volume.set_attributes("/d", Follow::No, set).unwrap();
     open(&volume, "/d/file", 0o2755, Credentials::Superuser);
     open(&volume, "/d/theirs", 0o2755, USER);
     open(&volume, "/d/locked", 0o2745, USER);
-    volume.make_directory("/d/directory", 0o700).unwrap();
-    volume.make("/d/directory/fifo", Inode::new(FileKind::Fifo, 0o600)).unwrap();
-    volume.make_symlink(b"file", "/d/link").unwrap();
+    volume.create_dir_with_mode("/d/directory", 0o700).unwrap();
+    volume.mknod("/d/directory/fifo", &Inode::new(FileType::Fifo, 0o600)).unwrap();
+    volume.symlink("file", "/d/link").unwrap();
     let found = |path| (inode(&volume, path).group, inode(&volume, path).permissions);
     assert_eq!(found("/d/file"), (50, 0o2755));
     // A user outside the group cannot create a program that runs with it.
@@ -71,12 +71,12 @@ fn files_inherit_the_group_of_a_set_group_id_directory() {
 #[test]
 fn files_inherit_the_default_list_of_a_directory() {
     let (device, volume) = volume();
-    volume.make_directory("/d", 0o755).unwrap();
+    volume.create_dir("/d").unwrap();
     let handed_on = list([7, 6, 5, 7, 1]);
     volume.set_xattr("/d", Follow::No, DEFAULT, &handed_on, SetXattr::Either).unwrap();
     open(&volume, "/d/file", 0o640, Credentials::Superuser);
-    volume.make_directory("/d/directory", 0o777).unwrap();
-    volume.make_symlink(b"file", "/d/link").unwrap();
+    volume.create_dir_with_mode("/d/directory", 0o777).unwrap();
+    volume.symlink("file", "/d/link").unwrap();
     drop(volume);
     let volume = Volume::open_on(device).unwrap();
     open(&volume, "/d/directory/below", 0o600, USER);
@@ -107,7 +107,7 @@ fn changing_a_file_removes_its_capability() {
     drop(volume);
     let volume = Volume::open_on(device).unwrap();
     let write = |file: &File| {
-        let (_, written) = reactor.block_on(file.write(Buffer::zeroed(8192), 0));
+        let (written, _) = reactor.block_on(file.write_at(Buffer::zeroed(8192), 0));
         assert_eq!(written, Ok(8192));
     };
     let give = || {
@@ -126,7 +126,7 @@ fn changing_a_file_removes_its_capability() {
         write(&file);
         is_gone();
         for operation in [
-            file.set_size(5000),
+            file.set_len(5000),
             file.allocate(0, 9000, FallocateSize::Keep),
             file.punch_hole(0, 100),
             file.zero_range(0, 100, FallocateSize::Keep),

@@ -44,13 +44,13 @@ fn writer() {
     for n in from.parse::<u64>().unwrap().. {
         let file = file_of(&volume, n);
         let bytes = n.to_le_bytes().repeat(length_of(n) / 8);
-        let offset = file.size();
-        let (_, written) = reactor.block_on(file.write(Buffer::copy_of(&bytes), offset));
+        let offset = file.len();
+        let (written, _) = reactor.block_on(file.write_at(Buffer::copy_of(&bytes), offset));
         assert_eq!(written, Ok(bytes.len()));
         match n % 3 {
             0 => volume.sync().unwrap(),
-            1 => reactor.block_on(file.sync()).unwrap(),
-            _ => reactor.block_on(file.datasync()).unwrap(),
+            1 => reactor.block_on(file.sync_all()).unwrap(),
+            _ => reactor.block_on(file.sync_data()).unwrap(),
         }
         writeln!(output, "{n}").unwrap();
     }
@@ -80,7 +80,7 @@ fn killed_after(image: &Path, from: u64, count: u64) -> u64 {
 
 /// The numbers of the complete writes in a file. The last write may be cut short.
 fn found(reactor: &Reactor, file: &File) -> Vec<u64> {
-    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
+    let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(file.len() as usize), 0));
     let mut rest = &bytes[..read.unwrap()];
     let mut numbers = Vec::new();
     while let Some(first) = rest.first_chunk() {
@@ -119,7 +119,7 @@ fn acknowledged_writes_survive_a_kill() {
             assert_eq!(missing, None, "kill {kill}, file {residue}: {there:?}");
             // Truncates a partial write, so that the next one begins after a complete one.
             let whole: usize = there.iter().map(|n| length_of(*n)).sum();
-            assert_eq!(file.size(), whole as u64, "a file ends with a partial write");
+            assert_eq!(file.len(), whole as u64, "a file ends with a partial write");
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Files, directories and links by name, through the public API.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Access, Device, Errno, Op};
 use uringfs_file::File;
 use uringfs_reactor::{Reactor, ReactorOptions};
-use uringfs_volume::{Error, FileKind, Follow, FormatOptions, OpenOptions, Rename, Time, Volume};
+use uringfs_volume::{Error, FileType, Follow, FormatOptions, OpenOptions, Rename, Time, Volume};
 
 const SIZE: u64 = 64 << 20;
 
@@ -43,13 +45,13 @@ impl Machine {
     }
 
     fn write(&self, file: &File, bytes: &[u8], offset: u64) {
-        let (_, written) = self.reactor.block_on(file.write(Buffer::copy_of(bytes), offset));
+        let (written, _) = self.reactor.block_on(file.write_at(Buffer::copy_of(bytes), offset));
         assert_eq!(written, Ok(bytes.len()));
     }
 
     fn read(&self, file: &File) -> Vec<u8> {
-        let buffer = Buffer::zeroed(file.size() as usize + 100);
-        let (buffer, read) = self.reactor.block_on(file.read(buffer, 0));
+        let buffer = Buffer::zeroed(file.len() as usize + 100);
+        let (read, buffer) = self.reactor.block_on(file.read_at(buffer, 0));
         buffer[..read.unwrap()].to_vec()
     }
 
@@ -67,13 +69,8 @@ fn create() -> OpenOptions {
 }
 
 fn names(volume: &Volume, path: &str) -> Vec<String> {
-    let (mut all, mut after) = (Vec::new(), Vec::new());
-    loop {
-        let some = volume.entries(path, &after).unwrap();
-        let Some(last) = some.last() else { return all };
-        after = last.name.clone();
-        all.extend(some.into_iter().map(|entry| String::from_utf8(entry.name).unwrap()));
-    }
+    let entries = volume.read_dir(path).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
 fn errno<T>(result: Result<T, Error>) -> Errno {
@@ -88,14 +85,14 @@ fn a_file_is_found_again_with_its_content() {
     let bytes: Vec<u8> = (0..100_000u32).map(|n| n as u8).collect();
     {
         let volume = machine.volume();
-        volume.make_directory("/logs", 0o755).unwrap();
+        volume.create_dir("/logs").unwrap();
         machine.make(&volume, "/logs/today", &bytes);
         assert!(machine.contents(&volume, "/logs/today") == bytes);
     }
     let volume = machine.volume();
     assert!(machine.contents(&volume, "logs//./today") == bytes);
-    let (_, inode) = volume.inode("/logs/today", Follow::Yes).unwrap();
-    assert_eq!((inode.kind, inode.size, inode.links), (FileKind::File, 100_000, 1));
+    let inode = volume.metadata("/logs/today").unwrap().into_inode();
+    assert_eq!((inode.kind, inode.size, inode.links), (FileType::File, 100_000, 1));
     assert_eq!(inode.permissions, 0o644);
 }
 
@@ -105,7 +102,7 @@ fn synced_data_survive_without_closing() {
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
     machine.write(&file, b"first", 0);
-    machine.reactor.block_on(file.sync()).unwrap();
+    machine.reactor.block_on(file.sync_all()).unwrap();
     let machine = Machine::after_power_cut(&sim);
     assert_eq!(machine.contents(&machine.volume(), "/a"), b"first");
 }
@@ -116,7 +113,7 @@ fn holes_and_bytes_past_the_end_read_as_zeros() {
     let volume = machine.volume();
     // Foreign bytes in blocks that are freed and reused.
     machine.make(&volume, "/before", &[0xee; 40_000]);
-    volume.remove("/before").unwrap();
+    volume.remove_file("/before").unwrap();
     volume.sync().unwrap();
     let file = volume.open("/a", create()).unwrap();
     machine.write(&file, &[1; 10], 20_000);
@@ -133,45 +130,45 @@ fn holes_and_bytes_past_the_end_read_as_zeros() {
 fn names_behave_as_with_system_calls() {
     let machine = Machine::new();
     let volume = &machine.volume();
-    volume.make_directory("/d", 0o700).unwrap();
-    volume.make_directory("/d/e", 0o700).unwrap();
+    volume.create_dir_with_mode("/d", 0o700).unwrap();
+    volume.create_dir_with_mode("/d/e", 0o700).unwrap();
     machine.make(volume, "/d/f", b"f");
     machine.make(volume, "/g", b"g");
 
-    assert_eq!(errno(volume.make_directory("/d", 0o700)), Errno::EXIST);
-    assert_eq!(errno(volume.make_directory("/x/y", 0o700)), Errno::NOENT);
-    assert_eq!(errno(volume.make_directory("/g/y", 0o700)), Errno::NOTDIR);
-    assert_eq!(errno(volume.remove("/d")), Errno::ISDIR);
-    assert_eq!(errno(volume.remove_directory("/d")), Errno::NOTEMPTY);
-    assert_eq!(errno(volume.remove_directory("/g")), Errno::NOTDIR);
-    assert_eq!(errno(volume.remove("/h")), Errno::NOENT);
-    assert_eq!(errno(volume.link("/d", "/h")), Errno::PERM);
+    assert_eq!(errno(volume.create_dir_with_mode("/d", 0o700)), Errno::EXIST);
+    assert_eq!(errno(volume.create_dir_with_mode("/x/y", 0o700)), Errno::NOENT);
+    assert_eq!(errno(volume.create_dir_with_mode("/g/y", 0o700)), Errno::NOTDIR);
+    assert_eq!(errno(volume.remove_file("/d")), Errno::ISDIR);
+    assert_eq!(errno(volume.remove_dir("/d")), Errno::NOTEMPTY);
+    assert_eq!(errno(volume.remove_dir("/g")), Errno::NOTDIR);
+    assert_eq!(errno(volume.remove_file("/h")), Errno::NOENT);
+    assert_eq!(errno(volume.hard_link("/d", "/h")), Errno::PERM);
     assert_eq!(errno(volume.open("/d", OpenOptions::direct())), Errno::ISDIR);
     let exclusive = OpenOptions { exclusive: true, ..create() };
     assert_eq!(errno(volume.open("/g", exclusive)), Errno::EXIST);
-    assert_eq!(errno(volume.rename("/d", "/d/e/d", Rename::Replace)), Errno::INVAL);
-    assert_eq!(errno(volume.rename("/g", "/d/f", Rename::NoReplace)), Errno::EXIST);
-    assert_eq!(errno(volume.rename("/g", "/d/e", Rename::Replace)), Errno::ISDIR);
-    assert_eq!(errno(volume.rename("/d/e", "/g", Rename::Replace)), Errno::NOTDIR);
-    assert_eq!(errno(volume.rename("/g", "/h", Rename::Exchange)), Errno::NOENT);
+    assert_eq!(errno(volume.rename("/d", "/d/e/d")), Errno::INVAL);
+    assert_eq!(errno(volume.rename_with("/g", "/d/f", Rename::NoReplace)), Errno::EXIST);
+    assert_eq!(errno(volume.rename("/g", "/d/e")), Errno::ISDIR);
+    assert_eq!(errno(volume.rename("/d/e", "/g")), Errno::NOTDIR);
+    assert_eq!(errno(volume.rename_with("/g", "/h", Rename::Exchange)), Errno::NOENT);
 
-    volume.link("/g", "/d/e/same").unwrap();
-    assert_eq!(volume.inode("/g", Follow::Yes).unwrap().1.links, 2);
-    volume.rename("/g", "/d/e/same", Rename::Replace).unwrap();
-    assert_eq!(volume.inode("/g", Follow::Yes).unwrap().1.links, 2, "two names of one file stay");
-    volume.remove("/g").unwrap();
-    volume.rename("/d/e/same", "/d/f", Rename::Exchange).unwrap();
+    volume.hard_link("/g", "/d/e/same").unwrap();
+    assert_eq!(volume.metadata("/g").unwrap().inode().links, 2);
+    volume.rename("/g", "/d/e/same").unwrap();
+    assert_eq!(volume.metadata("/g").unwrap().inode().links, 2, "two names of one file stay");
+    volume.remove_file("/g").unwrap();
+    volume.rename_with("/d/e/same", "/d/f", Rename::Exchange).unwrap();
     assert_eq!(machine.contents(volume, "/d/f"), b"g");
     assert_eq!(machine.contents(volume, "/d/e/same"), b"f");
-    volume.rename("/d/e", "/moved", Rename::Replace).unwrap();
+    volume.rename("/d/e", "/moved").unwrap();
     assert_eq!(machine.contents(volume, "/moved/same"), b"f");
     assert_eq!(names(volume, "/"), ["d", "moved"]);
-    assert_eq!(volume.inode("/d", Follow::Yes).unwrap().1.links, 2);
-    assert_eq!(volume.inode("/", Follow::Yes).unwrap().1.links, 4);
-    volume.rename("/d/f", "/moved/same", Rename::Replace).unwrap();
-    volume.rename("/d", "/moved/d", Rename::Replace).unwrap();
+    assert_eq!(volume.metadata("/d").unwrap().inode().links, 2);
+    assert_eq!(volume.metadata("/").unwrap().inode().links, 4);
+    volume.rename("/d/f", "/moved/same").unwrap();
+    volume.rename("/d", "/moved/d").unwrap();
     assert_eq!(machine.contents(volume, "/moved/d/../same"), b"g");
-    volume.remove_directory("/moved/d").unwrap();
+    volume.remove_dir("/moved/d").unwrap();
     assert_eq!(names(volume, "/moved"), ["same"]);
 }
 
@@ -179,18 +176,18 @@ fn names_behave_as_with_system_calls() {
 fn symbolic_links_are_followed_and_loops_detected() {
     let machine = Machine::new();
     let volume = &machine.volume();
-    volume.make_directory("/d", 0o700).unwrap();
+    volume.create_dir_with_mode("/d", 0o700).unwrap();
     machine.make(volume, "/d/f", b"there");
-    volume.make_symlink(b"d/f", "/near").unwrap();
-    volume.make_symlink(b"/near", "/d/far").unwrap();
-    volume.make_symlink(b"circle", "/circle").unwrap();
-    volume.make_symlink(b"nowhere", "/broken").unwrap();
+    volume.symlink("d/f", "/near").unwrap();
+    volume.symlink("/near", "/d/far").unwrap();
+    volume.symlink("circle", "/circle").unwrap();
+    volume.symlink("nowhere", "/broken").unwrap();
     assert_eq!(machine.contents(volume, "/d/far"), b"there");
-    let (_, link) = volume.inode("/d/far", Follow::No).unwrap();
+    let link = volume.symlink_metadata("/d/far").unwrap().into_inode();
     assert_eq!((&link.target[..], link.size), (&b"/near"[..], 5));
-    assert_eq!(errno(volume.inode("/circle", Follow::Yes)), Errno::LOOP);
-    assert_eq!(errno(volume.inode("/broken", Follow::Yes)), Errno::NOENT);
-    assert_eq!(errno(volume.make_symlink(b"", "/empty")), Errno::INVAL);
+    assert_eq!(errno(volume.metadata("/circle")), Errno::LOOP);
+    assert_eq!(errno(volume.metadata("/broken")), Errno::NOENT);
+    assert_eq!(errno(volume.symlink("", "/empty")), Errno::INVAL);
 }
 
 #[test]
@@ -200,11 +197,11 @@ fn names_have_the_limits_of_linux() {
     let (longest, longer) = (format!("/{}", "n".repeat(255)), "n".repeat(256));
     machine.make(volume, &longest, b"x");
     assert_eq!(errno(volume.open(&longer, create())), Errno::NAMETOOLONG);
-    volume.open([b'/', 0xff, 0xfe], create()).unwrap();
-    assert_eq!(errno(volume.open(b"/a\0b", create())), Errno::INVAL);
-    assert_eq!(errno(volume.make_directory("/", 0o700)), Errno::EXIST);
-    assert_eq!(errno(volume.make_directory("/.", 0o700)), Errno::EXIST);
-    assert_eq!(errno(volume.inode("a/".repeat(3000), Follow::Yes)), Errno::NAMETOOLONG);
+    volume.open(OsStr::from_bytes(&[b'/', 0xff, 0xfe]), create()).unwrap();
+    assert_eq!(errno(volume.open("/a\0b", create())), Errno::INVAL);
+    assert_eq!(errno(volume.create_dir_with_mode("/", 0o700)), Errno::EXIST);
+    assert_eq!(errno(volume.create_dir_with_mode("/.", 0o700)), Errno::EXIST);
+    assert_eq!(errno(volume.metadata("a/".repeat(3000))), Errno::NAMETOOLONG);
 }
 
 #[test]
@@ -222,7 +219,7 @@ fn a_changing_directory_is_listed_in_order() {
     volume.sync().unwrap();
     // A batch of the catalog's names, all of which are removed.
     for name in &all[10..3000] {
-        volume.remove(format!("/{name}")).unwrap();
+        volume.remove_file(format!("/{name}")).unwrap();
     }
     let left: Vec<String> = [&all[..10], &all[3000..]].concat();
     assert!(names(volume, "/") == left);
@@ -236,7 +233,7 @@ fn a_removed_open_file_lives_until_it_is_closed() {
     let before = volume.statistics().free_blocks;
     machine.make(&volume, "/a", &[7; 1 << 20]);
     let file = volume.open("/a", OpenOptions::direct()).unwrap();
-    volume.remove("/a").unwrap();
+    volume.remove_file("/a").unwrap();
     volume.sync().unwrap();
     assert!(machine.read(&file) == [7; 1 << 20]);
     assert_eq!(volume.statistics().free_blocks, before - 256);
@@ -255,7 +252,7 @@ fn orphans_of_a_crash_are_reclaimed_at_open() {
     let before = volume.statistics().free_blocks;
     machine.make(&volume, "/a", &[7; 1 << 20]);
     let _open = volume.open("/a", OpenOptions::direct()).unwrap();
-    volume.remove("/a").unwrap();
+    volume.remove_file("/a").unwrap();
     volume.sync().unwrap();
     let machine = Machine::after_power_cut(&sim);
     let volume = machine.volume();
@@ -271,8 +268,8 @@ fn a_full_volume_refuses_and_remains_usable() {
     let file = volume.open("/big", create()).unwrap();
     let mut offset = 0;
     let refused = loop {
-        let write = file.write(Buffer::zeroed(1 << 20), offset);
-        match machine.reactor.block_on(write).1 {
+        let write = file.write_at(Buffer::zeroed(1 << 20), offset);
+        match machine.reactor.block_on(write).0 {
             Ok(bytes) => offset += bytes as u64,
             Err(error) => break error,
         }
@@ -282,9 +279,9 @@ fn a_full_volume_refuses_and_remains_usable() {
     assert!(offset > (SIZE - (4 << 20)) * 9 / 10);
     volume.sync().unwrap();
     // Names can still be made, and removing frees blocks.
-    volume.make_directory("/d", 0o700).unwrap();
+    volume.create_dir_with_mode("/d", 0o700).unwrap();
     drop(file);
-    volume.remove("/big").unwrap();
+    volume.remove_file("/big").unwrap();
     volume.sync().unwrap();
     volume.sync().unwrap();
     machine.make(&volume, "/next", &[1; 1 << 20]);
@@ -305,11 +302,11 @@ fn threads_make_and_write_files_concurrently() {
                     let file = volume.open(format!("/{thread}-{n}"), create()).unwrap();
                     for part in 0..5 {
                         let bytes = Buffer::copy_of(&[thread * 20 + n; 3000]);
-                        let (_, written) = reactor.block_on(file.write(bytes, part * 3000));
+                        let (written, _) = reactor.block_on(file.write_at(bytes, part * 3000));
                         assert_eq!(written, Ok(3000));
                     }
                     if n % 5 == 0 {
-                        reactor.block_on(file.sync()).unwrap();
+                        reactor.block_on(file.sync_all()).unwrap();
                     }
                 }
             });
@@ -327,7 +324,7 @@ fn threads_make_and_write_files_concurrently() {
 fn times_are_the_last_ones_set() {
     let machine = Machine::new();
     let volume = machine.volume();
-    let modified = || volume.inode("/a", Follow::Yes).unwrap().1.modified;
+    let modified = || volume.metadata("/a").unwrap().inode().modified;
     machine.make(&volume, "/a", b"first");
     assert!(modified() > Time::from_nanoseconds(0));
     volume
@@ -347,14 +344,14 @@ fn a_volume_acknowledges_nothing_after_its_device_failed() {
     let device = Device::new(sim.clone()).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
     let volume = Volume::open_on(device).unwrap();
-    volume.make_directory("/kept", 0o700).unwrap();
+    volume.create_dir_with_mode("/kept", 0o700).unwrap();
     volume.sync().unwrap();
-    volume.make_directory("/lost", 0o700).unwrap();
+    volume.create_dir_with_mode("/lost", 0o700).unwrap();
     sim.inject(Rule::new(Op::Flush, When::From(1), Fault::Error(Errno::IO)));
     assert_eq!(errno(volume.sync()), Errno::IO);
     sim.clear_faults();
     assert_eq!(errno(volume.sync()), Errno::IO);
-    assert_eq!(errno(volume.make_directory("/more", 0o700)), Errno::IO);
+    assert_eq!(errno(volume.create_dir_with_mode("/more", 0o700)), Errno::IO);
     drop(volume);
     let volume = Volume::open_on(Device::new(sim.crash_image(Crash::LoseAll)).unwrap()).unwrap();
     assert_eq!(names(&volume, "/"), ["kept"]);
@@ -375,7 +372,7 @@ fn a_volume_has_one_writer_or_many_readers() {
     drop(writer);
     let readers = [open(Access::Read).unwrap(), open(Access::Read).unwrap()];
     assert_eq!(errno(open(Access::ReadWrite)), Errno::BUSY);
-    assert_eq!(errno(readers[0].make_directory("/d", 0o700)), Errno::ROFS);
+    assert_eq!(errno(readers[0].create_dir_with_mode("/d", 0o700)), Errno::ROFS);
     drop(readers);
     open(Access::ReadWrite).unwrap();
 }
@@ -396,7 +393,7 @@ fn a_process_opens_a_volume_for_writing_once_by_any_path() {
             assert_eq!(errno(Volume::open_on(device.clone())), Errno::BUSY);
             assert_eq!(errno(Volume::format(&device, &FormatOptions::default())), Errno::BUSY);
         }
-        volume.make_directory("/d", 0o700).unwrap();
+        volume.create_dir_with_mode("/d", 0o700).unwrap();
         drop(volume);
         Volume::open_on(device).unwrap();
     }
@@ -430,7 +427,7 @@ fn is_locked(path: &std::path::Path) -> bool {
 fn an_emptied_large_directory_is_removed_without_a_commit() {
     let (machine, sim) = Machine::simulated();
     let volume = machine.volume();
-    volume.make_directory("/d", 0o700).unwrap();
+    volume.create_dir_with_mode("/d", 0o700).unwrap();
     let paths: Vec<_> = (0..3000).map(|number| format!("/d/{number}")).collect();
     for path in &paths {
         volume.open(path, create()).unwrap();
@@ -438,10 +435,10 @@ fn an_emptied_large_directory_is_removed_without_a_commit() {
     volume.sync().unwrap();
     sim.restart_record();
     for path in &paths {
-        volume.remove(path).unwrap();
+        volume.remove_file(path).unwrap();
     }
-    assert_eq!(volume.entries("/d", b"").unwrap(), []);
-    volume.remove_directory("/d").unwrap();
+    assert_eq!(volume.read_dir("/d").unwrap().count(), 0);
+    volume.remove_dir("/d").unwrap();
     assert!(sim.record().is_empty());
 }
 
@@ -451,11 +448,11 @@ fn a_trailing_slash_requires_a_directory() {
     let volume = machine.volume();
     machine.make(&volume, "/f", b"of f");
     machine.make(&volume, "/g", b"of g");
-    volume.make_directory("/d/", 0o755).unwrap();
-    volume.make_symlink(b"f", "/to_f").unwrap();
-    volume.make_symlink(b"d", "/to_d").unwrap();
-    volume.make_symlink(b"f/", "/to_f_slash").unwrap();
-    volume.make_symlink(b"none", "/to_none").unwrap();
+    volume.create_dir("/d/").unwrap();
+    volume.symlink("f", "/to_f").unwrap();
+    volume.symlink("d", "/to_d").unwrap();
+    volume.symlink("f/", "/to_f_slash").unwrap();
+    volume.symlink("none", "/to_none").unwrap();
 
     // Missing names, and names that are not directories.
     for (path, expected) in [
@@ -466,45 +463,44 @@ fn a_trailing_slash_requires_a_directory() {
         ("/none/", Errno::NOENT),
         ("/to_none/", Errno::NOENT),
     ] {
-        assert_eq!(errno(volume.inode(path, Follow::Yes)), expected, "{path}");
+        assert_eq!(errno(volume.metadata(path)), expected, "{path}");
         assert_eq!(errno(volume.open(path, OpenOptions::direct())), expected, "{path}");
-        assert_eq!(errno(volume.entries(path, b"")), expected, "{path}");
-        assert_eq!(errno(volume.xattrs(path, Follow::Yes)), expected, "{path}");
+        assert_eq!(errno(volume.read_dir(path)), expected, "{path}");
+        assert_eq!(errno(volume.list_xattrs(path, Follow::Yes)), expected, "{path}");
         let set = volume.set_attributes(path, Follow::Yes, |inode| inode.permissions = 0);
         assert_eq!(errno(set), expected, "{path}");
     }
-    let is_link = |(_, inode): (_, uringfs_volume::Inode)| inode.kind == FileKind::Symlink;
-    assert!(volume.inode("/to_f_slash", Follow::No).is_ok_and(is_link));
-    assert!(!volume.inode("/to_d/", Follow::No).is_ok_and(is_link));
+    assert!(volume.symlink_metadata("/to_f_slash").unwrap().is_symlink());
+    assert!(!volume.symlink_metadata("/to_d/").unwrap().is_symlink());
 
     // Names to be created.
     assert_eq!(errno(volume.open("/none/", create())), Errno::ISDIR);
     assert_eq!(errno(volume.open("/f/", create())), Errno::NOTDIR);
     assert_eq!(errno(volume.open("/d/", create())), Errno::ISDIR);
-    assert_eq!(errno(volume.make_symlink(b"x", "/none/")), Errno::NOENT);
-    assert_eq!(errno(volume.link("/f", "/none/")), Errno::NOENT);
-    assert_eq!(errno(volume.link("/f/", "/new")), Errno::NOTDIR);
-    assert_eq!(errno(volume.link("/f", "/g/")), Errno::EXIST);
+    assert_eq!(errno(volume.symlink("x", "/none/")), Errno::NOENT);
+    assert_eq!(errno(volume.hard_link("/f", "/none/")), Errno::NOENT);
+    assert_eq!(errno(volume.hard_link("/f/", "/new")), Errno::NOTDIR);
+    assert_eq!(errno(volume.hard_link("/f", "/g/")), Errno::EXIST);
 
     // Names to be removed or renamed.
-    assert_eq!(errno(volume.remove("/f/")), Errno::NOTDIR);
-    assert_eq!(errno(volume.remove("/to_d/")), Errno::NOTDIR);
-    assert_eq!(errno(volume.remove("/d/")), Errno::ISDIR);
-    assert_eq!(errno(volume.remove("/none/")), Errno::NOENT);
-    assert_eq!(errno(volume.remove_directory("/to_d/")), Errno::NOTDIR);
+    assert_eq!(errno(volume.remove_file("/f/")), Errno::NOTDIR);
+    assert_eq!(errno(volume.remove_file("/to_d/")), Errno::NOTDIR);
+    assert_eq!(errno(volume.remove_file("/d/")), Errno::ISDIR);
+    assert_eq!(errno(volume.remove_file("/none/")), Errno::NOENT);
+    assert_eq!(errno(volume.remove_dir("/to_d/")), Errno::NOTDIR);
     for how in [Rename::Replace, Rename::NoReplace] {
-        assert_eq!(errno(volume.rename("/f", "/none/", how)), Errno::NOTDIR);
-        assert_eq!(errno(volume.rename("/f/", "/new", how)), Errno::NOTDIR);
-        assert_eq!(errno(volume.rename("/to_d/", "/new", how)), Errno::NOTDIR);
-        assert_eq!(errno(volume.rename("/none/", "/new", how)), Errno::NOENT);
+        assert_eq!(errno(volume.rename_with("/f", "/none/", how)), Errno::NOTDIR);
+        assert_eq!(errno(volume.rename_with("/f/", "/new", how)), Errno::NOTDIR);
+        assert_eq!(errno(volume.rename_with("/to_d/", "/new", how)), Errno::NOTDIR);
+        assert_eq!(errno(volume.rename_with("/none/", "/new", how)), Errno::NOENT);
     }
-    assert_eq!(errno(volume.rename("/f", "/d/", Rename::Replace)), Errno::NOTDIR);
-    assert_eq!(errno(volume.rename("/d", "/g/", Rename::Exchange)), Errno::NOTDIR);
-    volume.rename("/f", "/d", Rename::Exchange).unwrap();
-    volume.rename("/f/", "/d", Rename::Exchange).unwrap();
-    volume.rename("/d/", "/e/", Rename::Replace).unwrap();
-    volume.rename("/e", "/d/", Rename::NoReplace).unwrap();
+    assert_eq!(errno(volume.rename("/f", "/d/")), Errno::NOTDIR);
+    assert_eq!(errno(volume.rename_with("/d", "/g/", Rename::Exchange)), Errno::NOTDIR);
+    volume.rename_with("/f", "/d", Rename::Exchange).unwrap();
+    volume.rename_with("/f/", "/d", Rename::Exchange).unwrap();
+    volume.rename("/d/", "/e/").unwrap();
+    volume.rename_with("/e", "/d/", Rename::NoReplace).unwrap();
     assert_eq!(names(&volume, "/"), ["d", "f", "g", "to_d", "to_f", "to_f_slash", "to_none"]);
     assert_eq!(machine.contents(&volume, "/f"), b"of f");
-    volume.remove_directory("/d//").unwrap();
+    volume.remove_dir("/d//").unwrap();
 }

@@ -8,7 +8,7 @@ use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno};
 use uringfs_reactor::Counter;
-use uringfs_volume::{FileKind, OpenOptions, Volume, VolumeOptions};
+use uringfs_volume::{OpenOptions, Volume, VolumeOptions};
 
 #[test]
 fn a_file_is_opened_buffered_unless_direct_is_requested() {
@@ -22,18 +22,18 @@ fn a_file_is_opened_buffered_unless_direct_is_requested() {
     let file = volume.open("/a", create).unwrap();
     let direct = volume.open("/a", OpenOptions::direct()).unwrap();
 
-    reactor.block_on(file.write(Buffer::copy_of(b"hello"), 3)).1.unwrap();
+    reactor.block_on(file.write_at(Buffer::copy_of(b"hello"), 3)).0.unwrap();
     assert_eq!(reactor.counters().get(Counter::CacheDirtied), 1);
     assert_eq!(cache.statistics().dirty_bytes, 4096);
     let mut found = [0; 5];
-    assert_eq!((file.try_read(&mut found, 3), &found), (Ok(5), b"hello"));
+    assert_eq!((file.try_read_at(&mut found, 3), &found), (Ok(5), b"hello"));
     // One file for both kinds of handle, each of which gives access to the other kind.
-    assert_eq!(direct.try_read(&mut found, 3), Err(Errno::AGAIN));
+    assert_eq!(direct.try_read_at(&mut found, 3), Err(Errno::AGAIN));
     for other in [&direct, &file.direct()] {
-        assert_eq!(&reactor.block_on(other.read(Buffer::zeroed(5), 3)).0[..], b"hello");
+        assert_eq!(&reactor.block_on(other.read_at(Buffer::zeroed(5), 3)).1[..], b"hello");
     }
     assert_eq!(cache.statistics().dirty_bytes, 0);
-    assert_eq!(direct.buffered(&cache).try_read(&mut found, 3), Ok(5));
+    assert_eq!(direct.buffered(&cache).try_read_at(&mut found, 3), Ok(5));
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_volume_without_its_own_page_cache_uses_the_process_wide_one() {
     let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
     let file = volume.open("/a", create).unwrap();
     let before = Cache::of_process().statistics().used_bytes;
-    reactor().block_on(file.write(Buffer::copy_of(&[7; 8192]), 0)).1.unwrap();
+    reactor().block_on(file.write_at(Buffer::copy_of(&[7; 8192]), 0)).0.unwrap();
     assert_eq!(Cache::of_process().statistics().used_bytes, before + 8192);
 }
 
@@ -62,16 +62,16 @@ const LINKS: [(&str, &str); 8] = [
 fn create_in_volume(link: &str, exclusive: bool) -> (Option<Errno>, Vec<String>) {
     let volume = formatted(&Sim::new(SimOptions::new(32 << 20)));
     let create = |exclusive| OpenOptions { create: Some(0o600), exclusive, ..Default::default() };
-    volume.make_directory("/d", 0o755).unwrap();
+    volume.create_dir("/d").unwrap();
     volume.open("/f", create(true)).unwrap();
     for (link, target) in LINKS {
-        volume.make_symlink(target.as_bytes(), format!("/{link}")).unwrap();
+        volume.symlink(target, format!("/{link}")).unwrap();
     }
     let error = volume.open(link, create(exclusive)).err().map(|error| error.errno());
-    let names = |directory: &str| volume.entries(directory, b"").unwrap();
-    let all = names("/").into_iter().chain(names("/d"));
-    let files = all.filter(|entry| entry.kind == FileKind::File);
-    (error, files.map(|entry| String::from_utf8(entry.name).unwrap()).collect())
+    let names = |directory: &str| volume.read_dir(directory).unwrap().map(|entry| entry.unwrap());
+    let all = names("/").chain(names("/d"));
+    let files = all.filter(|entry| entry.file_type().is_file());
+    (error, files.map(|entry| entry.file_name().into_string().unwrap()).collect())
 }
 
 /// The same in a directory of the kernel's file system.

@@ -51,7 +51,7 @@ fn overwrite(reactor: &Reactor, file: &File, byte: u8, count: u64, stop: &Atomic
         for _ in 0..16 {
             let bytes = Buffer::copy_of(&[byte; BLOCK]);
             let offset = random.below(BLOCKS) * BLOCK as u64;
-            reactor.write(file, bytes, offset, Token::new(asked)).unwrap();
+            reactor.write_at(file, bytes, offset, Token::new(asked)).unwrap();
             asked += 1;
         }
         reactor.reap(16, None, &mut completed).unwrap();
@@ -72,7 +72,7 @@ fn counted(write_lock: WriteLocking, is_written: bool) -> ([u64; 8], u64) {
         let bytes = BLOCKS * BLOCK as u64;
         assert_eq!(reactor.block_on(file.allocate(0, bytes, FallocateSize::Extend)), Ok(()));
         let written = if is_written { bytes as usize } else { BLOCK };
-        assert!(reactor.block_on(file.write(Buffer::zeroed(written), 0)).1.is_ok());
+        assert!(reactor.block_on(file.write_at(Buffer::zeroed(written), 0)).0.is_ok());
     }
     let never = AtomicBool::new(false);
     let counts = std::thread::scope(|scope| {
@@ -115,9 +115,9 @@ fn exclusive_operations_get_their_turn_among_busy_writers() {
             }
             let reactor = reactor();
             for round in 0..20 {
-                assert_eq!(reactor.block_on(file.set_size(round * 1000)), Ok(()));
+                assert_eq!(reactor.block_on(file.set_len(round * 1000)), Ok(()));
                 let part = Buffer::copy_of(&[9; 100]);
-                assert_eq!(reactor.block_on(file.write(part, 5000 + round)).1, Ok(100));
+                assert_eq!(reactor.block_on(file.write_at(part, 5000 + round)).0, Ok(100));
                 assert_eq!(reactor.block_on(file.punch_hole(8192, 8192)), Ok(()));
             }
             stop.store(true, Ordering::Relaxed);
@@ -144,11 +144,11 @@ fn no_block_shows_data_of_another_file() {
             while !stop.load(Ordering::Relaxed) {
                 let other = open(&volume, "/other", FileOptions::default());
                 let bytes = Buffer::copy_of(&[FOREIGN; 64 * BLOCK]);
-                assert!(reactor.block_on(other.write(bytes, 0)).1.is_ok());
-                let (bytes, read) = reactor.block_on(other.read(Buffer::zeroed(64 * BLOCK), 0));
+                assert!(reactor.block_on(other.write_at(bytes, 0)).0.is_ok());
+                let (read, bytes) = reactor.block_on(other.read_at(Buffer::zeroed(64 * BLOCK), 0));
                 assert!(read == Ok(64 * BLOCK) && bytes.iter().all(|byte| *byte == FOREIGN));
                 drop(other);
-                volume.remove("/other").unwrap();
+                volume.remove_file("/other").unwrap();
                 volume.sync().unwrap();
             }
         });
@@ -157,20 +157,20 @@ fn no_block_shows_data_of_another_file() {
         for _ in 0..rounds {
             let at = random.below(BLOCKS) * BLOCK as u64;
             let done = match random.below(5) {
-                0 => reactor.block_on(file.set_size(at + 77)),
+                0 => reactor.block_on(file.set_len(at + 77)),
                 1 => reactor.block_on(file.punch_hole(at, 20_000)),
                 2 => reactor.block_on(file.zero_range(at + 5, 9000, FallocateSize::Keep)),
                 3 => {
                     let part = Buffer::copy_of(&[3; 5000]);
-                    reactor.block_on(file.write(part, at + 33)).1.map(drop)
+                    reactor.block_on(file.write_at(part, at + 33)).0.map(drop)
                 }
                 _ => {
                     let bytes = Buffer::copy_of(&[4; 3 * BLOCK]);
-                    reactor.block_on(file.write_atomic(bytes, at)).1.map(drop)
+                    reactor.block_on(file.write_atomic(bytes, at)).0.map(drop)
                 }
             };
             assert_eq!(done, Ok(()));
-            let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(64 * BLOCK), at));
+            let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(64 * BLOCK), at));
             assert!(is_own(&bytes[..read.unwrap()]));
         }
         stop.store(true, Ordering::Relaxed);
@@ -186,13 +186,13 @@ fn an_opened_file_without_set_id_bits_takes_no_lock() {
     let (device, volume) = new_volume();
     let reactor = reactor();
     let file = open(&volume, "/a", FileOptions::default());
-    assert!(reactor.block_on(file.write(Buffer::zeroed(64 * BLOCK), 0)).1.is_ok());
+    assert!(reactor.block_on(file.write_at(Buffer::zeroed(64 * BLOCK), 0)).0.is_ok());
     drop((file, volume));
     let volume = Volume::open_on(device).unwrap();
     let file = open(&volume, "/a", FileOptions::default());
     for number in 0..64 {
         let bytes = Buffer::zeroed(BLOCK);
-        reactor.write(&file, bytes, number * BLOCK as u64, Token::new(number)).unwrap();
+        reactor.write_at(&file, bytes, number * BLOCK as u64, Token::new(number)).unwrap();
     }
     let mut completed = Vec::new();
     reactor.reap(64, None, &mut completed).unwrap();

@@ -13,7 +13,7 @@ use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Errno, Op};
 use uringfs_file::{Advice, FallocateSize, File};
 use uringfs_reactor::Reactor;
-use uringfs_volume::{Follow, OpenOptions, Volume};
+use uringfs_volume::{OpenOptions, Volume};
 
 const BLOCK: u64 = 4096;
 /// The logical block of the device: aligned writes of this size go in place.
@@ -51,7 +51,7 @@ impl Pair<'_> {
             0..=3 => {
                 let part = vec![byte; 1 + random.below(900) as usize];
                 if self.bytes.len() as u64 + 900 < MAX_LENGTH {
-                    let (_, offset) = self.reactor.block_on(file.append(Buffer::copy_of(&part)));
+                    let (offset, _) = self.reactor.block_on(file.append(Buffer::copy_of(&part)));
                     assert_eq!(offset, Ok(self.bytes.len() as u64));
                     self.put(self.bytes.len() as u64, &part);
                 }
@@ -59,8 +59,8 @@ impl Pair<'_> {
             4..=6 => {
                 let (offset, part) = (random.below(MAX_LENGTH - 900), 1 + random.below(900));
                 let part = vec![byte; part as usize];
-                let (_, written) =
-                    self.reactor.block_on(file.write(Buffer::copy_of(&part), offset));
+                let (written, _) =
+                    self.reactor.block_on(file.write_at(Buffer::copy_of(&part), offset));
                 assert_eq!(written, Ok(part.len()));
                 self.put(offset, &part);
             }
@@ -72,30 +72,30 @@ impl Pair<'_> {
                 let whole = vec![byte; length as usize];
                 // Sometimes enough in a row to make overwriters lock-free again.
                 for _ in 0..1 + random.below(12) {
-                    let write = file.write(Buffer::copy_of(&whole), offset);
-                    assert_eq!(self.reactor.block_on(write).1, Ok(whole.len()));
+                    let write = file.write_at(Buffer::copy_of(&whole), offset);
+                    assert_eq!(self.reactor.block_on(write).0, Ok(whole.len()));
                 }
                 self.put(offset, &whole);
             }
             9 => {
                 let write = file.write_atomic(Buffer::copy_of(&whole), blocks.start);
-                assert_eq!(self.reactor.block_on(write).1, Ok(whole.len()));
+                assert_eq!(self.reactor.block_on(write).0, Ok(whole.len()));
                 self.put(blocks.start, &whole);
             }
             10 => {
                 let size = random.below(MAX_LENGTH);
-                assert_eq!(on(file.set_size(size)), Ok(()));
+                assert_eq!(on(file.set_len(size)), Ok(()));
                 self.bytes.resize(size as usize, 0);
             }
             11 => match random.below(5) {
-                0 => assert_eq!(on(file.sync()), Ok(())),
+                0 => assert_eq!(on(file.sync_all()), Ok(())),
                 1 => assert_eq!(on(file.sync_range(blocks.start, length)), Ok(())),
                 2 => self.volume.sync().unwrap(),
                 3 => assert_eq!(on(file.advise(Advice::DoNotNeed, blocks.start, length)), Ok(())),
                 _ => {
                     let size = self.bytes.len() as u64;
-                    assert_eq!((file.size(), self.files[1].size()), (size, size));
-                    let (_, inode) = self.volume.inode("/file", Follow::Yes).unwrap();
+                    assert_eq!((file.len(), self.files[1].len()), (size, size));
+                    let inode = self.volume.metadata("/file").unwrap().into_inode();
                     assert_eq!(inode.size, size);
                 }
             },
@@ -103,7 +103,7 @@ impl Pair<'_> {
                 let (offset, part) = (random.below(MAX_LENGTH - 900), 1 + random.below(900));
                 let part = vec![byte; part as usize];
                 let write = file.write_durably(Buffer::copy_of(&part), offset);
-                assert_eq!(self.reactor.block_on(write).1, Ok(part.len()));
+                assert_eq!(self.reactor.block_on(write).0, Ok(part.len()));
                 self.put(offset, &part);
             }
             _ => match random.below(3) {
@@ -138,8 +138,8 @@ impl Pair<'_> {
             0 => (0, MAX_LENGTH),
             _ => (random.below(MAX_LENGTH), 1 + random.below(MAX_LENGTH)),
         };
-        let read = file.read(Buffer::zeroed(length as usize), start);
-        let (found, read) = self.reactor.block_on(read);
+        let read = file.read_at(Buffer::zeroed(length as usize), start);
+        let (read, found) = self.reactor.block_on(read);
         let inside = self.bytes.len() as u64;
         let expected =
             &self.bytes[start.min(inside) as usize..(start + length).min(inside) as usize];
@@ -178,12 +178,12 @@ fn an_append_keeps_overwritten_sectors_of_its_block() {
     let (volume, reactor) = (formatted(&Sim::new(SimOptions::new(16 << 20))), reactor());
     for sector in 0..SIZE as u64 / SECTOR {
         let file = create(&volume, &format!("/{sector}"));
-        assert_eq!(reactor.block_on(file.append(Buffer::copy_of(&[1; SIZE]))).1, Ok(0));
+        assert_eq!(reactor.block_on(file.append(Buffer::copy_of(&[1; SIZE]))).0, Ok(0));
         let (start, end) = ((sector * SECTOR) as usize, ((sector + 1) * SECTOR) as usize);
         let overwrite = file.write_durably(Buffer::copy_of(&[2; SECTOR as usize]), start as u64);
-        assert_eq!(reactor.block_on(overwrite).1, Ok(SECTOR as usize));
-        assert_eq!(reactor.block_on(file.append(Buffer::copy_of(&[3; 50]))).1, Ok(SIZE as u64));
-        let (found, read) = reactor.block_on(file.read(Buffer::zeroed(SIZE + 50), 0));
+        assert_eq!(reactor.block_on(overwrite).0, Ok(SECTOR as usize));
+        assert_eq!(reactor.block_on(file.append(Buffer::copy_of(&[3; 50]))).0, Ok(SIZE as u64));
+        let (read, found) = reactor.block_on(file.read_at(Buffer::zeroed(SIZE + 50), 0));
         assert_eq!(read, Ok(SIZE + 50));
         let mut expected = vec![1; SIZE];
         expected[start..end].fill(2);
@@ -197,13 +197,13 @@ fn a_failed_partial_write_is_not_cached() {
     let sim = Sim::new(SimOptions::new(16 << 20));
     let (volume, reactor) = (formatted(&sim), reactor());
     let file = create(&volume, "/file");
-    let append = |byte| reactor.block_on(file.append(Buffer::copy_of(&[byte; 100]))).1;
+    let append = |byte| reactor.block_on(file.append(Buffer::copy_of(&[byte; 100]))).0;
     assert_eq!(append(1), Ok(0));
     sim.inject(Rule::new(Op::Write, When::Nth(1), Fault::Error(Errno::IO)));
     assert!(append(2).is_err());
     sim.clear_faults();
     assert_eq!(append(3), Ok(100));
-    let (found, read) = reactor.block_on(file.read(Buffer::zeroed(4096), 0));
+    let (read, found) = reactor.block_on(file.read_at(Buffer::zeroed(4096), 0));
     assert_eq!(read, Ok(200));
     assert!(found[..100] == [1; 100] && found[100..200] == [3; 100]);
 }
@@ -216,7 +216,7 @@ fn small_appends_read_nothing() {
     sim.inject(Rule::new(Op::Read, When::From(1), Fault::Error(Errno::IO)));
     for n in 0..100 {
         assert_eq!(
-            reactor.block_on(file.append(Buffer::copy_of(&[n; 100]))).1,
+            reactor.block_on(file.append(Buffer::copy_of(&[n; 100]))).0,
             Ok(u64::from(n) * 100)
         );
     }
@@ -234,14 +234,14 @@ fn truncated_bytes_never_reappear_in_the_cache() {
             let on = |operation| assert_eq!(reactor.block_on(operation), Ok(()));
             let write = |file: &File, length: usize, offset| {
                 let bytes = Buffer::copy_of(&vec![7; length]);
-                assert_eq!(reactor.block_on(file.write(bytes, offset)).1, Ok(length));
+                assert_eq!(reactor.block_on(file.write_at(bytes, offset)).0, Ok(length));
             };
             on(direct.allocate(0, 16 * BLOCK, FallocateSize::Keep));
             write(&direct, 4 * BLOCK as usize, 0);
-            on(direct.set_size(size));
+            on(direct.set_len(size));
             let cache = Cache::new(64 * BLOCK);
             let file = direct.buffered(&cache);
-            let read = reactor.block_on(file.read(Buffer::zeroed(10_000), 0)).1;
+            let read = reactor.block_on(file.read_at(Buffer::zeroed(10_000), 0)).0;
             assert_eq!(read, Ok(size as usize));
             // A snapshot of the folio shows no truncated bytes, even past the file's end.
             let page = file.page(size).unwrap();
@@ -254,8 +254,8 @@ fn truncated_bytes_never_reappear_in_the_cache() {
             match way {
                 0 => write(&file, 10, size + 20),
                 1 => write(&file, 10, 3 * BLOCK),
-                2 => on(file.set_size(size + 700)),
-                3 => on(direct.set_size(3 * BLOCK)),
+                2 => on(file.set_len(size + 700)),
+                3 => on(direct.set_len(3 * BLOCK)),
                 4 => write(&direct, 10, size + 20),
                 5 => write(&direct, BLOCK as usize, 3 * BLOCK),
                 6 => on(file.allocate(size, BLOCK, FallocateSize::Extend)),
@@ -263,12 +263,12 @@ fn truncated_bytes_never_reappear_in_the_cache() {
                 _ => {
                     let operation =
                         direct.write_atomic(Buffer::copy_of(&[7; BLOCK as usize]), 3 * BLOCK);
-                    assert_eq!(reactor.block_on(operation).1, Ok(BLOCK as usize));
+                    assert_eq!(reactor.block_on(operation).0, Ok(BLOCK as usize));
                 }
             }
             for file in [&file, &direct] {
-                let read = reactor.block_on(file.read(Buffer::zeroed(20_000), 0));
-                let (found, length) = (read.0, read.1.unwrap());
+                let read = reactor.block_on(file.read_at(Buffer::zeroed(20_000), 0));
+                let (found, length) = (read.1, read.0.unwrap());
                 assert!(length > size as usize);
                 let gap = &found[size as usize..(size as usize + 20).min(length)];
                 assert!(gap.iter().all(|byte| *byte == 0), "{block_size}, {way}, {size}: {gap:?}");

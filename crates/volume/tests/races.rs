@@ -197,19 +197,19 @@ impl Race {
         };
         let begun = match kind {
             Kind::Read => {
-                reactor.read(file, Buffer::zeroed(length as usize), offset, token).map_err(drop)
+                reactor.read_at(file, Buffer::zeroed(length as usize), offset, token).map_err(drop)
             }
-            Kind::Write => reactor.write(file, bytes(), offset, token).map_err(drop),
+            Kind::Write => reactor.write_at(file, bytes(), offset, token).map_err(drop),
             Kind::WriteAtomic => {
                 reactor.start(file.write_atomic(bytes(), offset), token).map_err(drop)
             }
-            Kind::SetSize => reactor.start(file.set_size(offset), token).map_err(drop),
+            Kind::SetSize => reactor.start(file.set_len(offset), token).map_err(drop),
             Kind::PunchHole => reactor.start(file.punch_hole(offset, length), token).map_err(drop),
             Kind::ZeroRange => reactor
                 .start(file.zero_range(offset, length, FallocateSize::Extend), token)
                 .map_err(drop),
-            Kind::Sync => reactor.start(file.sync(), token).map_err(drop),
-            Kind::Datasync => reactor.start(file.datasync(), token).map_err(drop),
+            Kind::Sync => reactor.start(file.sync_all(), token).map_err(drop),
+            Kind::Datasync => reactor.start(file.sync_data(), token).map_err(drop),
         };
         assert!(begun.is_ok(), "{}: {kind:?} was refused", self.what);
         self.in_flight += 1;
@@ -217,7 +217,7 @@ impl Race {
 
     /// Removes the second file while it is in use, and makes another.
     fn replace(&mut self) {
-        self.volume.remove("/b").unwrap();
+        self.volume.remove_file("/b").unwrap();
         self.second += 1;
         self.history.make(self.second);
         self.files[1] = create(&self.volume, "/b");
@@ -287,7 +287,7 @@ impl Race {
 fn check_all(volume: &Volume, reactor: &Reactor, (history, second): (&History, usize), what: &str) {
     for (number, path) in [(0, "/a"), (second, "/b")] {
         let file = volume.open(path, OpenOptions::direct()).unwrap();
-        let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
+        let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(file.len() as usize), 0));
         assert_eq!(read, Ok(bytes.len()), "{what}");
         let place = Place { file: number, sectors: 0..MAX_SECTORS };
         let after = history.now + 1..history.now + 2;

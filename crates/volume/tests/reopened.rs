@@ -22,15 +22,15 @@ fn open(sim: &Sim) -> Volume {
 }
 
 fn fill(reactor: &Reactor, file: &File, byte: u8, bytes: usize) {
-    let write = file.write(Buffer::copy_of(&vec![byte; bytes]), 0);
-    assert_eq!(reactor.block_on(write).1, Ok(bytes));
+    let write = file.write_at(Buffer::copy_of(&vec![byte; bytes]), 0);
+    assert_eq!(reactor.block_on(write).0, Ok(bytes));
 }
 
 /// The number of bytes of `/f`, if it exists, that are not its own.
 fn foreign_bytes(image: Sim, reactor: &Reactor) -> usize {
     let Ok(file) = open(&image).open("/f", OpenOptions::direct()) else { return 0 };
-    let size = file.size() as usize;
-    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(size), 0));
+    let size = file.len() as usize;
+    let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(size), 0));
     assert_eq!(read, Ok(size));
     bytes.iter().filter(|byte| **byte != 0xaa).count()
 }
@@ -61,7 +61,7 @@ fn nothing_of_g_is_in_f(sim: &Sim, bytes: usize, reactor: &Reactor) {
 fn blocks_freed_by_a_commit_with_a_failed_flush_are_not_reused() {
     let reactor = reactor();
     let (sim, volume, bytes) = filled(&reactor);
-    volume.remove("/f").unwrap();
+    volume.remove_file("/f").unwrap();
     // The first flush is that of the data, the second that of the log.
     sim.fail_nth(Op::Flush, 2, Errno::IO);
     volume.sync().unwrap_err();
@@ -75,7 +75,7 @@ fn blocks_freed_by_the_commit_of_a_killed_writer_are_not_reused() {
     let (sim, volume, bytes) = filled(&reactor);
     let killed = sim.crash_image(Crash::KeepAll);
     sim.restart_record();
-    volume.remove("/f").unwrap();
+    volume.remove_file("/f").unwrap();
     volume.sync().unwrap();
     drop(volume);
     // The writes between the first flush, that of the data, and the second.
@@ -87,7 +87,7 @@ fn blocks_freed_by_the_commit_of_a_killed_writer_are_not_reused() {
     let raw = File::over(Device::new(killed.clone()).unwrap(), FileOptions::default());
     for action in writes.take_while(|action| !matches!(action, Action::Flush)) {
         let Action::Write { address, bytes } = action else { panic!("{action:?}") };
-        let wrote = reactor.block_on(raw.write(Buffer::copy_of(&bytes), address)).1;
+        let wrote = reactor.block_on(raw.write_at(Buffer::copy_of(&bytes), address)).0;
         assert_eq!(wrote, Ok(bytes.len()));
     }
     drop(raw);
@@ -104,7 +104,7 @@ fn a_sync_after_reopening_covers_a_commit_with_a_failed_flush() {
         let volume = formatted(&sim);
         create(&volume, "/old");
         volume.sync().unwrap();
-        volume.rename("/old", "/new", Rename::NoReplace).unwrap();
+        volume.rename_with("/old", "/new", Rename::NoReplace).unwrap();
         sim.fail_nth(Op::Flush, nth, Errno::IO);
         let synced = volume.sync();
         drop(volume);
@@ -112,7 +112,7 @@ fn a_sync_after_reopening_covers_a_commit_with_a_failed_flush() {
         let volume = open(&sim);
         let path = ["/new", "/old"].into_iter().find(|path| {
             let opened = volume.open(path, OpenOptions::direct());
-            opened.is_ok_and(|file| reactor.block_on(file.sync()).is_ok())
+            opened.is_ok_and(|file| reactor.block_on(file.sync_all()).is_ok())
         });
         let path = path.expect("the file has one of its names");
         assert!(synced.is_err() || path == "/new", "flush {nth}");

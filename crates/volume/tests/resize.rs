@@ -31,12 +31,12 @@ fn write(volume: &Volume, reactor: &Reactor, path: &str, byte: u8, length: usize
     let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
     let file = volume.open(path, create).unwrap();
     let bytes = Buffer::copy_of(&vec![byte; length]);
-    assert_eq!(reactor.block_on(file.write(bytes, 0)).1, Ok(length));
+    assert_eq!(reactor.block_on(file.write_at(bytes, 0)).0, Ok(length));
 }
 
 fn holds(volume: &Volume, reactor: &Reactor, path: &str, byte: u8, length: usize) -> bool {
     let file = volume.open(path, OpenOptions::direct()).unwrap();
-    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(length), 0));
+    let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(length), 0));
     read == Ok(length) && bytes.iter().all(|found| *found == byte)
 }
 
@@ -78,7 +78,7 @@ fn a_full_catalog_has_space_as_soon_as_the_volume_grows() {
     let file = volume.open("/full", create).unwrap();
     let free = volume.statistics().free_blocks;
     assert_eq!(reactor.block_on(file.allocate(0, free * BLOCK, FallocateSize::Extend)), Ok(()));
-    let make = |number: u64| volume.make_directory(format!("/{number:0200}"), 0o700);
+    let make = |number: u64| volume.create_dir_with_mode(format!("/{number:0200}"), 0o700);
     let refused = (0..).find_map(|number| make(number).err().map(|error| (number, error)));
     let (number, error) = refused.unwrap();
     assert_eq!(error.kind(), ErrorKind::NoSpace);

@@ -11,7 +11,7 @@ use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{FallocateSize, File, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
-use uringfs_volume::{CheckOptions, Follow, FormatOptions, OpenOptions, Volume};
+use uringfs_volume::{CheckOptions, FormatOptions, OpenOptions, Volume};
 
 const SIZE: u64 = 16 << 20;
 const BLOCK: u64 = 4096;
@@ -36,7 +36,7 @@ impl Machine {
             machine.write(&file, &[0xee; 1 << 20], offset);
         }
         drop(file);
-        volume.remove("/foreign").unwrap();
+        volume.remove_file("/foreign").unwrap();
         volume.sync().unwrap();
         drop(volume);
         machine
@@ -47,7 +47,7 @@ impl Machine {
     }
 
     fn write(&self, file: &File, bytes: &[u8], offset: u64) {
-        let (_, written) = self.reactor.block_on(file.write(Buffer::copy_of(bytes), offset));
+        let (written, _) = self.reactor.block_on(file.write_at(Buffer::copy_of(bytes), offset));
         assert_eq!(written, Ok(bytes.len()));
     }
 
@@ -60,8 +60,8 @@ impl Machine {
     }
 
     fn read(&self, file: &File) -> Vec<u8> {
-        let buffer = Buffer::zeroed(file.size() as usize + 100);
-        let (buffer, read) = self.reactor.block_on(file.read(buffer, 0));
+        let buffer = Buffer::zeroed(file.len() as usize + 100);
+        let (read, buffer) = self.reactor.block_on(file.read_at(buffer, 0));
         buffer[..read.unwrap()].to_vec()
     }
 }
@@ -116,7 +116,7 @@ fn step(machine: &Machine, file: &File, model: &mut Vec<u8>, random: &mut Random
             format!("write {start}..{end}")
         }
         3 => {
-            machine.done(file.set_size(start));
+            machine.done(file.set_len(start));
             model.resize(from, 0);
             format!("size {start}")
         }
@@ -129,7 +129,7 @@ fn step(machine: &Machine, file: &File, model: &mut Vec<u8>, random: &mut Random
         5 => {
             machine.done(file.punch_hole(start, end - start));
             clear(model);
-            let whole = start.next_multiple_of(BLOCK)..(end / BLOCK * BLOCK).min(file.size());
+            let whole = start.next_multiple_of(BLOCK)..(end / BLOCK * BLOCK).min(file.len());
             assert!(
                 whole.is_empty() || file.seek_data(whole.start).unwrap_or(u64::MAX) >= whole.end
             );
@@ -148,17 +148,17 @@ fn step(machine: &Machine, file: &File, model: &mut Vec<u8>, random: &mut Random
             format!("zeroes {start}..{end}")
         }
         _ => {
-            machine.done(file.sync());
+            machine.done(file.sync_all());
             "sync".into()
         }
     }
 }
 
 fn compare(machine: &Machine, file: &File, model: &[u8]) {
-    assert_eq!(file.size(), model.len() as u64);
+    assert_eq!(file.len(), model.len() as u64);
     assert!(machine.read(file) == model, "the file differs from its model");
     let mut at = 0;
-    let ends = (file.size(), file.size());
+    let ends = (file.len(), file.len());
     for (start, end) in data(file).into_iter().map(|data| (data.start, data.end)).chain([ends]) {
         assert!(model[at..start as usize].iter().all(|byte| *byte == 0), "a hole holds data");
         at = end as usize;
@@ -185,7 +185,7 @@ fn a_file_equals_its_model_and_removal_frees_its_blocks() {
             }
         }
         let volume = machine.volume();
-        volume.remove("/a").unwrap();
+        volume.remove_file("/a").unwrap();
         volume.sync().unwrap();
         drop(volume);
         assert_eq!(free_blocks(&machine.volume()), free, "seed {seed}: {done:?}");
@@ -197,7 +197,7 @@ fn truncated_bytes_do_not_reappear_when_the_file_grows() {
     let machine = Machine::new(SimOptions::new(SIZE).block_size(512));
     type How = fn(&Machine, &File);
     let longer: [(&str, How); 6] = [
-        ("set_size", |machine, file| machine.done(file.set_size(5000))),
+        ("set_size", |machine, file| machine.done(file.set_len(5000))),
         ("a write far past the end", |machine, file| machine.write(file, &[7; 512], 8192)),
         ("a write of a block", |machine, file| machine.write(file, &[7; 4096], 4096)),
         ("a write in the same block", |machine, file| machine.write(file, &[7; 8], 3000)),
@@ -211,7 +211,7 @@ fn truncated_bytes_do_not_reappear_when_the_file_grows() {
             let volume = machine.volume();
             let mut file = volume.open(format!("/{name}{reopened}"), create()).unwrap();
             machine.write(&file, &[1; 5000], 0);
-            machine.done(file.set_size(50));
+            machine.done(file.set_len(50));
             if reopened {
                 drop(file);
                 drop(volume);
@@ -232,7 +232,7 @@ fn concurrent_changes_of_one_extent_are_all_kept() {
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
     machine.done(file.allocate(0, 100 * BLOCK, FallocateSize::Extend));
-    machine.done(file.sync());
+    machine.done(file.sync_all());
     for block in [0, 50, 70] {
         machine.write(&file, &[1; 4096], block * BLOCK);
     }
@@ -248,8 +248,8 @@ fn holes_and_preallocation_take_the_expected_blocks() {
     let machine = Machine::new(SimOptions::new(SIZE));
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
-    machine.done(file.set_size(10 * BLOCK));
-    assert_eq!((file.size(), file.allocated()), (10 * BLOCK, 0));
+    machine.done(file.set_len(10 * BLOCK));
+    assert_eq!((file.len(), file.allocated()), (10 * BLOCK, 0));
     assert_eq!(file.seek_data(0), Err(Errno::NXIO));
     assert_eq!(file.seek_hole(0), Ok(0));
     machine.write(&file, &[1; 4096], 3 * BLOCK);
@@ -259,15 +259,15 @@ fn holes_and_preallocation_take_the_expected_blocks() {
     machine.done(file.zero_range(3 * BLOCK, BLOCK, FallocateSize::Keep));
     assert_eq!((file.allocated(), file.seek_data(0)), (3 * BLOCK, Err(Errno::NXIO)));
     machine.done(file.allocate(20 * BLOCK, BLOCK, FallocateSize::Keep));
-    assert_eq!((file.size(), file.allocated()), (10 * BLOCK, 4 * BLOCK));
+    assert_eq!((file.len(), file.allocated()), (10 * BLOCK, 4 * BLOCK));
     // Growing keeps preallocated blocks; truncation frees them.
-    machine.done(file.set_size(11 * BLOCK));
+    machine.done(file.set_len(11 * BLOCK));
     assert_eq!(file.allocated(), 4 * BLOCK);
     machine.done(file.punch_hole(0, 5 * BLOCK));
     assert_eq!(file.allocated(), 2 * BLOCK);
-    machine.done(file.set_size(11 * BLOCK));
+    machine.done(file.set_len(11 * BLOCK));
     assert_eq!(file.allocated(), BLOCK);
-    machine.done(file.set_size(0));
+    machine.done(file.set_len(0));
     assert_eq!(file.allocated(), 0);
     assert_eq!(file.seek_hole(0), Err(Errno::NXIO));
 }
@@ -277,26 +277,26 @@ fn offsets_are_below_2_to_the_63() {
     let machine = Machine::new(SimOptions::new(SIZE));
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
-    machine.done(file.set_size(MAX_SIZE));
-    assert_eq!(machine.refused(file.set_size(MAX_SIZE + 1)), Errno::FBIG);
+    machine.done(file.set_len(MAX_SIZE));
+    assert_eq!(machine.refused(file.set_len(MAX_SIZE + 1)), Errno::FBIG);
     assert_eq!(machine.refused(file.allocate(MAX_SIZE, 1, FallocateSize::Keep)), Errno::FBIG);
     assert_eq!(machine.refused(file.punch_hole(1, u64::MAX)), Errno::FBIG);
     assert_eq!(machine.refused(file.allocate(0, 0, FallocateSize::Keep)), Errno::INVAL);
     machine.write(&file, &[1; 10], MAX_SIZE - 10);
     assert_eq!(file.seek_data(0), Ok(MAX_SIZE - (BLOCK - 1)));
     assert_eq!(file.seek_hole(MAX_SIZE - 1), Ok(MAX_SIZE));
-    let (last, read) = machine.reactor.block_on(file.read(Buffer::zeroed(20), MAX_SIZE - 12));
+    let (read, last) = machine.reactor.block_on(file.read_at(Buffer::zeroed(20), MAX_SIZE - 12));
     assert_eq!((read, &last[..12]), (Ok(12), &[0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1][..]));
     machine.done(file.zero_range(MAX_SIZE - 1, 1, FallocateSize::Extend));
     machine.done(file.punch_hole(0, MAX_SIZE));
-    assert_eq!((file.size(), file.allocated()), (MAX_SIZE, 0));
+    assert_eq!((file.len(), file.allocated()), (MAX_SIZE, 0));
     // More than the volume has: refused at once, and nothing is allocated.
     let free = volume.statistics();
     assert_eq!(machine.refused(file.allocate(0, MAX_SIZE, FallocateSize::Keep)), Errno::NOSPC);
     assert_eq!(volume.statistics(), free);
     drop((file, volume));
     let file = machine.volume().open("/a", create()).unwrap();
-    assert_eq!((file.size(), file.allocated()), (MAX_SIZE, 0));
+    assert_eq!((file.len(), file.allocated()), (MAX_SIZE, 0));
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn two_handles_of_a_file_keep_each_others_bytes() {
         // Parts of one block: each write reads the block and writes it back.
         for (half, file) in files.iter().enumerate() {
             let (bytes, offset) = (Buffer::copy_of(&[n as u8; 16]), n * 32 + half as u64 * 16);
-            machine.reactor.write(file, bytes, offset, Token::new(offset)).unwrap();
+            machine.reactor.write_at(file, bytes, offset, Token::new(offset)).unwrap();
         }
         let mut completed = Vec::new();
         while completed.len() < 2 {
@@ -328,11 +328,11 @@ fn a_failed_write_exposes_no_old_bytes_of_its_blocks() {
     machine.write(&file, &[1; 5000], 0);
     for (length, offset) in [(3 << 20, 4096), (100, 9000), (8192, 40 * BLOCK)] {
         machine.sim.fail_nth(Op::Write, 1, Errno::IO);
-        let write = file.write(Buffer::zeroed(length), offset);
-        assert_eq!(machine.reactor.block_on(write).1, Err(Errno::IO));
+        let write = file.write_at(Buffer::zeroed(length), offset);
+        assert_eq!(machine.reactor.block_on(write).0, Err(Errno::IO));
         machine.sim.clear_faults();
     }
-    machine.done(file.set_size(60 * BLOCK));
+    machine.done(file.set_len(60 * BLOCK));
     let found = machine.read(&file);
     assert!(found[..4096] == [1; 4096]);
     assert!(found.iter().all(|byte| *byte < 2));
@@ -350,10 +350,10 @@ fn truncated_dirty_folios_have_no_blocks() {
         machine.write(&direct, &[1; 100], 0);
         machine.done(file.allocate(2 << 20, BLOCK, FallocateSize::Keep));
         machine.write(&file, &[2; 5000], 1 << 20);
-        assert_eq!((file.size(), file.allocated()), ((1 << 20) + 5000, 4 * BLOCK));
-        machine.done(file.set_size(size));
-        assert_eq!((file.size(), direct.size()), (size, size));
-        let (_, inode) = volume.inode(&path, Follow::Yes).unwrap();
+        assert_eq!((file.len(), file.allocated()), ((1 << 20) + 5000, 4 * BLOCK));
+        machine.done(file.set_len(size));
+        assert_eq!((file.len(), direct.len()), (size, size));
+        let inode = volume.metadata(&path).unwrap().into_inode();
         assert_eq!((file.allocated(), inode.blocks), (BLOCK, 1), "cut off at {size}");
         let mut expected = vec![0; size as usize];
         expected[..100].fill(1);

@@ -16,7 +16,7 @@ use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When, Wr
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::File;
 use uringfs_reactor::Reactor;
-use uringfs_volume::{BlockOwner, ErrorEvent, Follow, OpenOptions, Rename, Volume};
+use uringfs_volume::{BlockOwner, ErrorEvent, InodeNumber, OpenOptions, Volume};
 
 const BLOCK: usize = 4096;
 
@@ -30,7 +30,7 @@ fn new_volume_on(sim: Sim) -> (Sim, Volume) {
 }
 
 fn write(reactor: &Reactor, file: &File, byte: u8, offset: u64) {
-    let (_, written) = reactor.block_on(file.write(Buffer::copy_of(&[byte; BLOCK]), offset));
+    let (written, _) = reactor.block_on(file.write_at(Buffer::copy_of(&[byte; BLOCK]), offset));
     assert_eq!(written, Ok(BLOCK));
 }
 
@@ -42,7 +42,7 @@ fn after_a_cut(sim: &Sim) -> Volume {
 /// The first byte of a file.
 fn first_byte(reactor: &Reactor, volume: &Volume, path: &str) -> Result<u8, Errno> {
     let file = volume.open(path, OpenOptions::direct()).map_err(|error| error.errno())?;
-    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0));
+    let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(BLOCK), 0));
     assert_eq!(read, Ok(BLOCK), "{path}");
     assert!(bytes.iter().all(|byte| *byte == bytes[0]));
     Ok(bytes[0])
@@ -61,7 +61,7 @@ fn while_others_commit(volume: &Volume, what: impl FnOnce()) {
                 block = block % 64 + 1;
                 reactor.block_on(log.punch_hole(block * BLOCK as u64, BLOCK as u64)).unwrap();
                 write(&reactor, &log, 0xff, block * BLOCK as u64);
-                reactor.block_on(log.datasync()).unwrap();
+                reactor.block_on(log.sync_data()).unwrap();
             }
         });
         struct Done<'d>(&'d AtomicBool);
@@ -86,7 +86,7 @@ fn an_overwrite_is_durable_after_its_datasync() {
         for round in 0..600u32 {
             let byte = (round % 250) as u8 + 1;
             write(&reactor, &file, byte, 0);
-            reactor.block_on(file.datasync()).unwrap();
+            reactor.block_on(file.sync_data()).unwrap();
             let found = first_byte(&reading, &after_a_cut(&sim), "/f");
             assert_eq!(found, Ok(byte), "round {round}");
         }
@@ -102,9 +102,9 @@ fn a_rename_is_durable_after_a_sync_of_the_file() {
             let byte = (round % 250) as u8 + 1;
             let file = create(&volume, "/new");
             write(&reactor, &file, byte, 0);
-            reactor.block_on(file.sync()).unwrap();
-            volume.rename("/new", "/named", Rename::Replace).unwrap();
-            reactor.block_on(file.sync()).unwrap();
+            reactor.block_on(file.sync_all()).unwrap();
+            volume.rename("/new", "/named").unwrap();
+            reactor.block_on(file.sync_all()).unwrap();
             let found = first_byte(&reading, &after_a_cut(&sim), "/named");
             assert_eq!(found, Ok(byte), "round {round}");
         }
@@ -120,11 +120,11 @@ fn a_datasync_covers_writes_of_a_closed_handle() {
             let byte = (round % 250) as u8 + 1;
             let path = format!("/{}", round % 8);
             if volume.open(&path, OpenOptions::direct()).is_ok() {
-                volume.remove(&path).unwrap();
+                volume.remove_file(&path).unwrap();
             }
             write(&reactor, &create(&volume, &path), byte, 0);
             let again = volume.open(&path, OpenOptions::direct()).unwrap();
-            reactor.block_on(again.datasync()).unwrap();
+            reactor.block_on(again.sync_data()).unwrap();
             let found = first_byte(&reading, &after_a_cut(&sim), &path);
             assert_eq!(found, Ok(byte), "round {round}");
         }
@@ -139,7 +139,7 @@ fn a_durable_write_over_an_uncommitted_one_is_durable() {
         let file = create(&volume, "/f");
         write(&reactor, &file, 1, 0);
         let durable = file.write_durably(Buffer::copy_of(&[2; BLOCK]), 0);
-        assert_eq!(reactor.block_on(durable).1, Ok(BLOCK));
+        assert_eq!(reactor.block_on(durable).0, Ok(BLOCK));
         let found = first_byte(&reactor, &after_a_cut(&sim), "/f");
         assert_eq!(found, Ok(2), "{cache:?}");
     }
@@ -158,11 +158,11 @@ fn a_failed_flush_stops_the_volume_for_all() {
         write(&reactor, file, 2, 0);
     }
     sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
-    assert_eq!(reactor.block_on(one.datasync()), Err(Errno::IO));
+    assert_eq!(reactor.block_on(one.sync_data()), Err(Errno::IO));
     // The other file's data may have been lost with the same cache.
-    assert_eq!(reactor.block_on(other.datasync()), Err(Errno::IO));
+    assert_eq!(reactor.block_on(other.sync_data()), Err(Errno::IO));
     assert!(volume.sync().is_err());
-    assert!(volume.make_directory("/d", 0o700).is_err());
+    assert!(volume.create_dir_with_mode("/d", 0o700).is_err());
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_flush_concurrent_with_a_failed_one_fails() {
     sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
     // Both are in flight before the first is awaited.
     let synced = reactor.block_on(async {
-        let [mut one, mut other] = files.each_ref().map(File::datasync);
+        let [mut one, mut other] = files.each_ref().map(File::sync_data);
         poll_fn(|context| {
             assert!(Pin::new(&mut one).poll(context).is_pending());
             assert!(Pin::new(&mut other).poll(context).is_pending());
@@ -201,9 +201,9 @@ fn a_cancelled_flush_is_no_failure() {
             volume.sync().unwrap();
         }
     }
-    let synced = reactor.block_on(file.datasync().deadline(Instant::now()));
+    let synced = reactor.block_on(file.sync_data().deadline(Instant::now()));
     assert_eq!(synced, Err(Errno::TIMEDOUT));
-    assert_eq!(reactor.block_on(file.datasync()), Ok(()));
+    assert_eq!(reactor.block_on(file.sync_data()), Ok(()));
     volume.sync().unwrap();
 }
 
@@ -219,9 +219,9 @@ fn a_failed_flush_fails_every_kind_of_sync() {
             }
         }
         sim.inject(Rule::new(Op::Flush, When::From(1), Fault::Error(errno)));
-        assert_eq!(reactor.block_on(file.datasync()), Err(errno));
+        assert_eq!(reactor.block_on(file.sync_data()), Err(errno));
         sim.clear_faults();
-        assert_eq!(reactor.block_on(file.datasync()), Err(Errno::IO), "{errno}");
+        assert_eq!(reactor.block_on(file.sync_data()), Err(Errno::IO), "{errno}");
     }
 }
 
@@ -237,7 +237,7 @@ fn opening_a_file_while_it_is_replaced_gives_one_of_the_two() {
                 let file = create(&volume, "/new");
                 write(&reactor, &file, (round % 250) as u8 + 1, 0);
                 drop(file);
-                volume.rename("/new", "/f", Rename::Replace).unwrap();
+                volume.rename("/new", "/f").unwrap();
                 volume.sync().unwrap();
             }
             is_done.store(true, Ordering::Relaxed);
@@ -251,7 +251,7 @@ fn opening_a_file_while_it_is_replaced_gives_one_of_the_two() {
                     continue;
                 }
             };
-            let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0));
+            let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(BLOCK), 0));
             let bytes = &bytes[..read.unwrap()];
             assert!(bytes.iter().all(|byte| *byte == bytes[0] && *byte != 0));
         }
@@ -280,13 +280,13 @@ fn a_loss_of_a_closed_file_is_reported_by_volume_and_handles() {
     let late = volume.open("/file", OpenOptions::default()).unwrap();
     let synced = || volume.sync().map_err(|error| error.errno());
     assert_eq!([synced(), synced()], [Err(Errno::IO), Ok(())]);
-    let sync = |file: &File| reactor.block_on(file.datasync());
+    let sync = |file: &File| reactor.block_on(file.sync_data());
     assert_eq!([sync(&direct), sync(&direct)], [Err(Errno::IO), Ok(())]);
     // It was opened before any handle was notified.
     assert_eq!([sync(&late), sync(&late)], [Err(Errno::IO), Ok(())]);
     assert_eq!(sync(&volume.open("/file", OpenOptions::default()).unwrap()), Ok(()));
     assert_eq!(first_byte(&reactor, &volume, "/file"), Ok(1));
-    let inode = volume.inode("/file", Follow::Yes).unwrap().0;
+    let inode = InodeNumber(volume.metadata("/file").unwrap().ino());
     let of = BlockOwner::File { inode, offset: 0 };
     let events: Vec<_> = std::iter::from_fn(|| errors.try_next()).collect();
     let is_that = |event: &ErrorEvent| matches!(event, ErrorEvent::Request { owner: found, op: Op::Write, .. } if *found == of);
@@ -313,7 +313,7 @@ fn a_loss_of_a_closed_file_is_reported_to_its_next_sync_once() {
     let synced = || volume.sync().map_err(|error| error.errno());
     assert_eq!([synced(), synced()], [Err(Errno::IO), Ok(())]);
     let open = |path| volume.open(path, OpenOptions::default()).unwrap();
-    let sync = |file: &File| reactor.block_on(file.datasync());
+    let sync = |file: &File| reactor.block_on(file.sync_data());
     assert_eq!(sync(&open("/other")), Ok(()));
     // This handle has not synced.
     drop(open("/lost"));

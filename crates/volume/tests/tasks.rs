@@ -11,7 +11,7 @@ use uringfs_device::backend::memory::Memory;
 use uringfs_device::{Backend, Device, Errno, Geometry, KernelTarget, Op, Request};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
-    AsyncVolume, FileKind, Follow, FormatOptions, Inode, OpenOptions, Rename, SetXattr, Volume,
+    AsyncVolume, FileType, Follow, FormatOptions, Inode, OpenOptions, SetXattr, Volume,
     VolumeOptions,
 };
 
@@ -84,9 +84,9 @@ fn cold_on_device() -> (AsyncVolume, Device, Arc<Gate>) {
     let smaller = FormatOptions { blocks: Some(12_288), ..FormatOptions::default() };
     Volume::format(&device, &smaller).unwrap();
     let volume = Volume::open_on(device.clone()).unwrap();
-    volume.make_directory("/d", 0o755).unwrap();
+    volume.create_dir("/d").unwrap();
     for number in 0..3000 {
-        volume.make(format!("/d/{number}"), Inode::new(FileKind::File, 0o644)).unwrap();
+        volume.mknod(format!("/d/{number}"), &Inode::new(FileType::File, 0o644)).unwrap();
     }
     drop(volume);
     let options = VolumeOptions { catalog_cache_bytes: 20_000, ..VolumeOptions::default() };
@@ -94,7 +94,7 @@ fn cold_on_device() -> (AsyncVolume, Device, Arc<Gate>) {
     let open = || Volume::open_with(device.clone(), &options).unwrap();
     let volume = std::thread::scope(|scope| scope.spawn(open).join().unwrap());
     gate.state.lock().unwrap().served.clear();
-    (volume.in_tasks(), device, gate)
+    (volume.as_async(), device, gate)
 }
 
 struct ChannelWaker(Sender<()>);
@@ -129,38 +129,35 @@ async fn is_pending<T>(mut future: Pin<&mut impl Future<Output = T>>) -> bool {
 fn no_call_does_device_io_in_the_thread_of_its_task() {
     let (volume, gate) = cold();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-    let file = || Inode::new(FileKind::File, 0o644);
+    let file = || Inode::new(FileType::File, 0o644);
     reactor.block_on(async {
-        volume.inode("/d/7", Follow::No).await.unwrap();
+        volume.symlink_metadata("/d/7").await.unwrap();
         volume.open("/d/8", OpenOptions::direct()).await.unwrap();
-        volume.make("/d/new", file()).await.unwrap();
-        assert_eq!(volume.make("/d/9", file()).await.unwrap_err().errno(), Errno::EXIST);
-        volume.link("/d/10", "/linked").await.unwrap();
-        volume.rename("/d/11", "/d/12", Rename::Replace).await.unwrap();
-        volume.remove("/d/13").await.unwrap();
+        volume.mknod("/d/new", &file()).await.unwrap();
+        assert_eq!(volume.mknod("/d/9", &file()).await.unwrap_err().errno(), Errno::EXIST);
+        volume.hard_link("/d/10", "/linked").await.unwrap();
+        volume.rename("/d/11", "/d/12").await.unwrap();
+        volume.remove_file("/d/13").await.unwrap();
         volume.set_attributes("/d/14", Follow::No, |inode| inode.user = 7).await.unwrap();
-        volume.make_directory("/made", 0o700).await.unwrap();
-        volume.make_symlink(b"/d", "/made/link").await.unwrap();
+        volume.create_dir_with_mode("/made", 0o700).await.unwrap();
+        volume.symlink("/d", "/made/link").await.unwrap();
         let (follow, name) = (Follow::Yes, "user.x");
         volume.set_xattr("/made/link/15", follow, name, b"1", SetXattr::Create).await.unwrap();
         volume.set_xattr("/d/16", follow, name, b"2", SetXattr::Either).await.unwrap();
         volume.remove_xattr("/d/16", follow, name).await.unwrap();
         volume.resize(64 << 20).await.unwrap();
         assert_eq!(volume.volume().statistics().blocks, 16_384);
-        assert_eq!(volume.remove_directory("/d").await.unwrap_err().errno(), Errno::NOTEMPTY);
+        assert_eq!(volume.remove_dir("/d").await.unwrap_err().errno(), Errno::NOTEMPTY);
         volume.sync().await.unwrap();
-        let (mut names, mut after) = (0, Vec::new());
-        loop {
-            let entries = volume.entries("/d", &after).await.unwrap();
-            let Some(last) = entries.last() else { break };
-            after.clone_from(&last.name);
-            names += entries.len();
+        let (mut names, mut entries) = (0, volume.read_dir("/d").await.unwrap());
+        while entries.next_entry().await.unwrap().is_some() {
+            names += 1;
         }
         assert_eq!(names, 3000 + 1 - 2);
-        assert_eq!(volume.inode("/d/14", Follow::No).await.unwrap().1.user, 7);
-        assert_eq!(volume.xattr("/d/15", follow, name).await.unwrap(), b"1");
-        assert_eq!(volume.xattrs("/d/15", follow).await.unwrap(), [name.as_bytes()]);
-        assert_eq!(volume.xattrs("/d/16", follow).await.unwrap(), [b""; 0]);
+        assert_eq!(volume.symlink_metadata("/d/14").await.unwrap().uid(), 7);
+        assert_eq!(volume.get_xattr("/d/15", follow, name).await.unwrap(), b"1");
+        assert_eq!(volume.list_xattrs("/d/15", follow).await.unwrap(), [name.as_bytes()]);
+        assert_eq!(volume.list_xattrs("/d/16", follow).await.unwrap(), [b""; 0]);
     });
     assert!(!gate.has_served_this_thread());
 }
@@ -170,11 +167,11 @@ fn cached_records_are_served_while_a_lookup_waits_for_the_device() {
     let (volume, gate) = cold();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     reactor.block_on(async {
-        volume.inode("/", Follow::No).await.unwrap();
+        volume.symlink_metadata("/").await.unwrap();
         gate.set(true);
-        let mut look_up = pin!(volume.inode("/d/2999", Follow::No));
+        let mut look_up = pin!(volume.symlink_metadata("/d/2999"));
         assert!(is_pending(look_up.as_mut()).await);
-        volume.inode("/", Follow::No).await.unwrap();
+        volume.symlink_metadata("/").await.unwrap();
         assert!(is_pending(look_up.as_mut()).await);
         gate.set(false);
         look_up.await.unwrap();
@@ -185,25 +182,30 @@ fn cached_records_are_served_while_a_lookup_waits_for_the_device() {
 fn operations_complete_despite_a_commit_during_each_read() {
     let (volume, _) = cold();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-    let file = || Inode::new(FileKind::File, 0o644);
+    let file = || Inode::new(FileType::File, 0o644);
     // Sorted before the existing names.
     let made = std::cell::Cell::new(0);
     let commit = |_: usize| {
         reactor.block_on(async {
-            volume.make(format!("/d/!{:03}", made.get()), file()).await.unwrap();
+            volume.mknod(format!("/d/!{:03}", made.get()), &file()).await.unwrap();
             volume.sync().await.unwrap();
         });
         made.set(made.get() + 1);
     };
-    assert_eq!(overtaken(volume.open("/d/77", OpenOptions::direct()), commit).unwrap().size(), 0);
-    overtaken(volume.rename("/d/78", "/d/79", Rename::Replace), commit).unwrap();
-    let refused = overtaken(volume.remove_directory("/d"), commit).unwrap_err();
+    assert_eq!(overtaken(volume.open("/d/77", OpenOptions::direct()), commit).unwrap().len(), 0);
+    overtaken(volume.rename("/d/78", "/d/79"), commit).unwrap();
+    let refused = overtaken(volume.remove_dir("/d"), commit).unwrap_err();
     assert_eq!(refused.errno(), Errno::NOTEMPTY);
-    let entries = overtaken(volume.entries("/d", b""), commit).unwrap();
-    let found = entries.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned());
-    let expected: Vec<_> = (0..made.get()).map(|number| format!("!{number:03}")).collect();
-    assert_eq!(found.take(made.get()).collect::<Vec<_>>(), expected);
-    assert!(entries.len() > made.get());
+    let mut entries = overtaken(volume.read_dir("/d"), commit).unwrap();
+    let first = overtaken(entries.next_entry(), commit).unwrap().unwrap();
+    assert_eq!(first.file_name(), "!000");
+    reactor.block_on(async {
+        for number in 1..made.get() {
+            let entry = entries.next_entry().await.unwrap().unwrap();
+            assert_eq!(entry.file_name().into_string().unwrap(), format!("!{number:03}"));
+        }
+        assert!(entries.next_entry().await.unwrap().is_some());
+    });
 }
 
 #[test]
@@ -218,12 +220,12 @@ fn opening_a_name_that_is_replaced_opens_the_new_file() {
             let (path, other) = (of(0), of(1500));
             let replace = |round| {
                 if round as u64 == when {
-                    reactor.block_on(volume.rename(&other, &path, Rename::Replace)).unwrap();
+                    reactor.block_on(volume.rename(&other, &path)).unwrap();
                 }
             };
             let file = overtaken(volume.open(&path, options), replace).unwrap();
-            reactor.block_on(file.set_size(100)).unwrap();
-            let (_, inode) = reactor.block_on(volume.inode(&path, Follow::No)).unwrap();
+            reactor.block_on(file.set_len(100)).unwrap();
+            let inode = reactor.block_on(volume.symlink_metadata(&path)).unwrap().into_inode();
             assert_eq!(inode.size, 100, "{when}");
         }
     }
@@ -238,13 +240,13 @@ fn opening_with_create_recreates_a_concurrently_removed_name() {
         let path = format!("/d/{when}");
         let remove = |round| {
             if round == when {
-                reactor.block_on(volume.remove(&path)).unwrap();
+                reactor.block_on(volume.remove_file(&path)).unwrap();
             }
         };
         let file = overtaken(volume.open(&path, create), remove).unwrap();
-        reactor.block_on(file.set_size(100)).unwrap();
-        let found = reactor.block_on(volume.inode(&path, Follow::No));
-        assert_eq!(found.unwrap().1.size, 100, "{when}");
+        reactor.block_on(file.set_len(100)).unwrap();
+        let found = reactor.block_on(volume.symlink_metadata(&path));
+        assert_eq!(found.unwrap().len(), 100, "{when}");
     }
 }
 
@@ -254,7 +256,7 @@ fn a_dropped_volume_releases_its_lock_despite_pending_lookups() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     gate.set(true);
     reactor.block_on(async {
-        let mut look_ups = ["/d/1", "/d/2"].map(|path| Box::pin(volume.inode(path, Follow::No)));
+        let mut look_ups = ["/d/1", "/d/2"].map(|path| Box::pin(volume.symlink_metadata(path)));
         for look_up in &mut look_ups {
             assert!(is_pending(look_up.as_mut()).await);
         }

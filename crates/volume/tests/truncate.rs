@@ -33,18 +33,18 @@ fn changes_of_a_file_do_not_fail_when_it_is_truncated() {
     const TOKEN: Token = Token::new(1);
     let changes: [(&str, Start); 9] = [
         ("overwrite", |reactor, file| {
-            reactor.write(file, Buffer::aligned(4096, 4096), 0, TOKEN).unwrap();
+            reactor.write_at(file, Buffer::aligned(4096, 4096), 0, TOKEN).unwrap();
         }),
         ("overwrite of parts", |reactor, file| {
-            reactor.write(file, Buffer::copy_of(&[1; 9000]), 700, TOKEN).unwrap();
+            reactor.write_at(file, Buffer::copy_of(&[1; 9000]), 700, TOKEN).unwrap();
         }),
         ("write past the end", |reactor, file| {
-            reactor.write(file, Buffer::aligned(8192, 4096), 40_960, TOKEN).unwrap();
+            reactor.write_at(file, Buffer::aligned(8192, 4096), 40_960, TOKEN).unwrap();
         }),
         ("append", |reactor, file| {
-            reactor.write(file, Buffer::copy_of(&[1; 100]), file.size(), TOKEN).unwrap();
+            reactor.write_at(file, Buffer::copy_of(&[1; 100]), file.len(), TOKEN).unwrap();
         }),
-        ("set_size", |reactor, file| reactor.start(file.set_size(50_000), TOKEN).unwrap()),
+        ("set_size", |reactor, file| reactor.start(file.set_len(50_000), TOKEN).unwrap()),
         ("allocate", |reactor, file| {
             reactor.start(file.allocate(0, 50_000, FallocateSize::Extend), TOKEN).unwrap();
         }),
@@ -63,7 +63,7 @@ fn changes_of_a_file_do_not_fail_when_it_is_truncated() {
         for steps in 0.. {
             let (volume, reactor) = slow();
             let file = volume.open("/a", create()).unwrap();
-            let (_, written) = reactor.block_on(file.write(Buffer::copy_of(&[7; 13_000]), 0));
+            let (written, _) = reactor.block_on(file.write_at(Buffer::copy_of(&[7; 13_000]), 0));
             assert_eq!(written, Ok(13_000));
             let mut completed = Vec::new();
             start(&reactor, &file);

@@ -14,7 +14,7 @@ use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 use uringfs_device::{Access, Device, Errno, Op};
 use uringfs_file::{File, FileOptions};
 use uringfs_volume::{
-    AtimePolicy, CheckOptions, ErrorKind, FileKind, Follow, Inode, OpenOptions, Time, Volume,
+    AtimePolicy, CheckOptions, ErrorKind, FileType, Follow, Inode, OpenOptions, Time, Volume,
 };
 
 const BLOCK: u64 = 4096;
@@ -42,10 +42,10 @@ fn device_of(image: &[u8]) -> (Sim, Device) {
     let whole = File::over(device.clone(), FileOptions::default());
     let reactor = reactor();
     for (block, bytes) in blocks {
-        let written = reactor.block_on(whole.write(Buffer::copy_of(&bytes), block * BLOCK)).1;
+        let written = reactor.block_on(whole.write_at(Buffer::copy_of(&bytes), block * BLOCK)).0;
         assert_eq!(written, Ok(BLOCK as usize));
     }
-    reactor.block_on(whole.sync()).unwrap();
+    reactor.block_on(whole.sync_all()).unwrap();
     sim.restart_record();
     (sim, device)
 }
@@ -67,12 +67,12 @@ fn assert_whole(device: &Device, image: &str, place: &str) {
     assert_contents(&volume, image, place);
     let time = Time::new(1 << 40, 999_999_999).unwrap();
     volume.set_attributes("/one", Follow::No, |inode| inode.modified = time).unwrap();
-    volume.make_directory("/new", 0o755).unwrap();
+    volume.create_dir("/new").unwrap();
     drop(volume);
     assert_sound(device, place);
     let volume = Volume::open_on(device.clone()).unwrap();
-    assert_eq!(volume.inode("/one", Follow::No).unwrap().1.modified, time, "{place}");
-    volume.remove_directory("/new").unwrap();
+    assert_eq!(volume.symlink_metadata("/one").unwrap().inode().modified, time, "{place}");
+    volume.remove_dir("/new").unwrap();
 }
 
 fn assert_contents(volume: &Volume, image: &str, place: &str) {
@@ -81,7 +81,7 @@ fn assert_contents(volume: &Volume, image: &str, place: &str) {
     let kept = OpenOptions { access_time: AtimePolicy::Never, ..OpenOptions::direct() };
     let holds = |path: &str, offset: u64, length: usize| {
         let file = volume.open(path, kept).unwrap();
-        let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(length), offset));
+        let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(length), offset));
         let is_right = bytes.iter().all(|byte| usize::from(*byte) == path.len());
         assert!(read == Ok(length) && is_right, "{place}: {path}");
     };
@@ -93,24 +93,24 @@ fn assert_contents(volume: &Volume, image: &str, place: &str) {
     if image == FULL.0 {
         // The content of its last 200 blocks is their number.
         let file = volume.open("/last", kept).unwrap();
-        let first = file.size() / BLOCK - 200;
+        let first = file.len() / BLOCK - 200;
         for block in 0..200 {
             let offset = (first + block) * BLOCK;
-            let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(4096), offset));
+            let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(4096), offset));
             let is_right = bytes.iter().all(|byte| u64::from(*byte) == block + 1);
             assert!(read == Ok(4096) && is_right, "{place}: block {block}");
         }
     }
-    let inode = |path: &str| -> Inode { volume.inode(path, Follow::No).unwrap().1 };
+    let inode = |path: &str| -> Inode { volume.symlink_metadata(path).unwrap().into_inode() };
     let two = inode("/a/two");
     assert_eq!((two.user, two.group, two.permissions), (1000, 100, 0o4751), "{place}");
     assert_eq!(two.modified, Time::from_nanoseconds(-5), "{place}");
     assert_eq!(two.accessed, Time::from_nanoseconds(1_000_000_007), "{place}");
-    assert_eq!(inode("/a/pipe").kind, FileKind::Fifo, "{place}");
+    assert_eq!(inode("/a/pipe").kind, FileType::Fifo, "{place}");
     assert_eq!(&inode("/a/link").target[..], b"../one", "{place}");
     assert_eq!(inode("/one").links, 2, "{place}");
-    assert_eq!(volume.xattr("/one", Follow::No, b"user.colour").unwrap(), b"red", "{place}");
-    assert_eq!(volume.inode("/removed", Follow::No).is_ok(), image == LARGE.0, "{place}");
+    assert_eq!(volume.get_xattr("/one", Follow::No, b"user.colour").unwrap(), b"red", "{place}");
+    assert_eq!(volume.symlink_metadata("/removed").is_ok(), image == LARGE.0, "{place}");
 }
 
 #[test]

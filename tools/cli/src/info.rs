@@ -255,7 +255,7 @@ fn probe_registered_memory(
     let buffer = pool.get().unwrap_or_else(|| Buffer::zeroed(block));
     let file = File::over(device, FileOptions::default());
     reactor
-        .read(&file, buffer, 0, Token::new(0))
+        .read_at(&file, buffer, 0, Token::new(0))
         .map_err(|refused| read_error(refused.error.into()))?;
     let mut completed = Vec::new();
     reactor.reap(1, None, &mut completed).map_err(|error| read_error(error.into()))?;

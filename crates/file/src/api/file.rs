@@ -42,7 +42,7 @@ impl File {
     /// A buffered handle to the same file. All buffered handles share its cached folios, until the last of them
     /// closes.
     ///
-    /// Writes wait in the cache: they are durable after [`Self::sync`] and its like, and go to the device after
+    /// Writes wait in the cache: they are durable after [`Self::sync_all`] and its like, and go to the device after
     /// some seconds, when many folios are dirty, or when a handle closes. Direct handles made from the same
     /// [`File`] or volume stay coherent with the cache. Writes by others to the same image or device (another
     /// process, another [`File::open`]) are not seen.
@@ -92,7 +92,7 @@ impl File {
     /// # Errors
     /// ENXIO at or beyond the end of the file, and when there is no more data.
     pub fn seek_data(&self, offset: u64) -> Result<u64, Errno> {
-        let size = self.size();
+        let size = self.len();
         let mut at = offset;
         let dirty = if offset < size { self.handle.state.dirty().next_dirty(offset) } else { None };
         while at < size {
@@ -113,7 +113,7 @@ impl File {
     /// # Errors
     /// ENXIO at or beyond the end of the file.
     pub fn seek_hole(&self, offset: u64) -> Result<u64, Errno> {
-        let size = self.size();
+        let size = self.len();
         if offset >= size {
             return Err(Errno::NXIO);
         }
@@ -136,7 +136,7 @@ impl File {
     ///
     /// # Errors
     /// EAGAIN when some of it is not cached, or the handle is direct.
-    pub fn try_read(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    pub fn try_read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
         buffered::read_now(&self.handle, into, offset).ok_or(Errno::AGAIN)
     }
 
@@ -146,7 +146,7 @@ impl File {
     ///
     /// # Errors
     /// EAGAIN when it is not cached, or the handle is direct. ENOBUFS when snapshots hold half of the cache already:
-    /// use [`Self::try_read`], which copies.
+    /// use [`Self::try_read_at`], which copies.
     pub fn page(&self, offset: u64) -> Result<FolioSnapshot, Errno> {
         let Some(buffered_handle) = &self.handle.cache else { return Err(Errno::AGAIN) };
         let cached = self.handle.file_cache(buffered_handle);
@@ -162,7 +162,7 @@ impl File {
     /// The cached parts of a range, in order (compare `cachestat`). Empty for a direct handle.
     pub fn cached(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let Some(buffered_handle) = &self.handle.cache else { return Vec::new() };
-        let end = range.end.min(self.size());
+        let end = range.end.min(self.len());
         self.handle.file_cache(buffered_handle).file_folios().cached(range.start.min(end)..end)
     }
 }

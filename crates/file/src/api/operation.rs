@@ -11,6 +11,7 @@ use uringfs_device::{Durability, Payload};
 use uringfs_reactor::{
     Counter, Effect, OpResult, ReactorHandle, ResultReceiver, background_reactor, current,
 };
+use uringfs_sync::park_on;
 
 use crate::api::request::{FileRequest, OpKind};
 use crate::buffered::read as buffered;
@@ -33,56 +34,55 @@ pub struct FileOp<R> {
     output: PhantomData<fn() -> R>,
 }
 
+/// The result of an operation, and the memory that it had.
+pub type BufResult<T, B = Buffer> = (Result<T, Errno>, B);
+
 impl File {
     /// Reads into `buffer` at `offset`: fewer bytes at the end of the file.
-    pub fn read(&self, buffer: Buffer, offset: u64) -> FileOp<(Buffer, Result<usize, Errno>)> {
+    pub fn read_at(&self, buffer: Buffer, offset: u64) -> FileOp<BufResult<usize>> {
         self.op(OpKind::Read, Payload::Buffer(buffer), offset)
     }
 
     /// Reads into several buffers, one after the other.
-    pub fn read_vectored(
+    pub fn read_vectored_at(
         &self,
         buffers: Vec<Buffer>,
         offset: u64,
-    ) -> FileOp<(Vec<Buffer>, Result<usize, Errno>)> {
+    ) -> FileOp<BufResult<usize, Vec<Buffer>>> {
         self.op(OpKind::Read, Payload::Buffers(buffers.into()), offset)
     }
 
     /// Writes `buffer` at `offset`. An image or a device has a fixed size: at its end the write is short,
     /// beyond it the error is ENOSPC.
-    pub fn write(&self, buffer: Buffer, offset: u64) -> FileOp<(Buffer, Result<usize, Errno>)> {
+    pub fn write_at(&self, buffer: Buffer, offset: u64) -> FileOp<BufResult<usize>> {
         self.op(OpKind::Write(Durability::Volatile), Payload::Buffer(buffer), offset)
     }
 
     /// Writes several buffers, one after the other.
-    pub fn write_vectored(
+    pub fn write_vectored_at(
         &self,
         buffers: Vec<Buffer>,
         offset: u64,
-    ) -> FileOp<(Vec<Buffer>, Result<usize, Errno>)> {
+    ) -> FileOp<BufResult<usize, Vec<Buffer>>> {
         self.op(OpKind::Write(Durability::Volatile), Payload::Buffers(buffers.into()), offset)
     }
 
     /// Writes `buffer`, durable on completion (O_DSYNC): by FUA where the device has it, else by a flush after
     /// the write.
-    pub fn write_durably(
-        &self,
-        buffer: Buffer,
-        offset: u64,
-    ) -> FileOp<(Buffer, Result<usize, Errno>)> {
+    pub fn write_durably(&self, buffer: Buffer, offset: u64) -> FileOp<BufResult<usize>> {
         self.op(OpKind::Write(Durability::Durable), Payload::Buffer(buffer), offset)
     }
 
     /// Appends `buffer` to a volume's file (`O_APPEND`). The result is its offset. Concurrent appends never
-    /// overlap and leave no gap. Durable with the next [`Self::datasync`].
+    /// overlap and leave no gap. Durable with the next [`Self::sync_data`].
     ///
     /// Errors: EOPNOTSUPP for an image or a device; ENOSPC; EFBIG.
-    pub fn append(&self, buffer: Buffer) -> FileOp<(Buffer, Result<u64, Errno>)> {
+    pub fn append(&self, buffer: Buffer) -> FileOp<BufResult<u64>> {
         self.op(OpKind::Append(Durability::Volatile), Payload::Buffer(buffer), 0)
     }
 
     /// As [`Self::append`], durable on completion. Concurrent appends of many files and threads share a commit.
-    pub fn append_durably(&self, buffer: Buffer) -> FileOp<(Buffer, Result<u64, Errno>)> {
+    pub fn append_durably(&self, buffer: Buffer) -> FileOp<BufResult<u64>> {
         self.op(OpKind::Append(Durability::Durable), Payload::Buffer(buffer), 0)
     }
 
@@ -93,23 +93,19 @@ impl File {
     ///
     /// Errors: EINVAL for partial blocks and for more bytes; ENOSPC, with nothing changed; EOPNOTSUPP for an
     /// image or a device.
-    pub fn write_atomic(
-        &self,
-        buffer: Buffer,
-        offset: u64,
-    ) -> FileOp<(Buffer, Result<usize, Errno>)> {
+    pub fn write_atomic(&self, buffer: Buffer, offset: u64) -> FileOp<BufResult<usize>> {
         self.op(OpKind::WriteAtomic, Payload::Buffer(buffer), offset)
     }
 
     /// Makes all completed writes durable, with the file's size, times and attributes (`fsync`). For an image
-    /// or a device this is [`Self::datasync`].
-    pub fn sync(&self) -> FileOp<Result<(), Errno>> {
+    /// or a device this is [`Self::sync_data`].
+    pub fn sync_all(&self) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::Sync(SyncScope::Everything), Payload::Length(0), 0)
     }
 
     /// Makes all completed writes durable, with the file's size (`fdatasync`). Times that overwrites in place
     /// have changed follow with the next commit.
-    pub fn datasync(&self) -> FileOp<Result<(), Errno>> {
+    pub fn sync_data(&self) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::Sync(SyncScope::Data), Payload::Length(0), 0)
     }
 
@@ -137,17 +133,17 @@ impl File {
     }
 
     /// Truncates the file to `bytes`, or extends it to that size by a hole (`ftruncate`). Durable with the next
-    /// [`Self::datasync`]; after a power cut before that the file has one size or the other.
+    /// [`Self::sync_data`]; after a power cut before that the file has one size or the other.
     ///
     /// Errors: EOPNOTSUPP for an image or a device; EFBIG from 2^63 on.
-    pub fn set_size(&self, bytes: u64) -> FileOp<Result<(), Errno>> {
-        self.op(OpKind::SetSize, Payload::Length(0), bytes)
+    pub fn set_len(&self, bytes: u64) -> FileOp<Result<(), Errno>> {
+        self.op(OpKind::SetLen, Payload::Length(0), bytes)
     }
 
     /// Allocates blocks for the holes of a range (`fallocate`), so that writes to it need no more space.
     /// Existing bytes stay; new blocks read as zeros.
     ///
-    /// Errors: ENOSPC, with nothing allocated; EINVAL for an empty range; else as [`Self::set_size`].
+    /// Errors: ENOSPC, with nothing allocated; EINVAL for an empty range; else as [`Self::set_len`].
     pub fn allocate(
         &self,
         offset: u64,
@@ -298,6 +294,22 @@ impl<R> FileOp<R> {
         self
     }
 
+    /// Blocks the thread until the operation has ended, and returns its output. The process's background reactor runs
+    /// it, so it ends whether or not this thread has a reactor of its own. But that one does not turn meanwhile: the
+    /// wait does not end if one of its operations holds a lock that this one needs.
+    pub fn wait(mut self) -> R
+    where
+        R: OpOutput,
+    {
+        if let Some(outcome) = self.answer_from_cache() {
+            return R::from_outcome(outcome);
+        }
+        if self.started.is_none() {
+            self.start_in_background();
+        }
+        park_on(self)
+    }
+
     /// The full outcome: the result, the effect and the memory.
     pub async fn outcome(mut self) -> OpResult {
         std::future::poll_fn(move |context| self.poll_outcome(context)).await
@@ -310,35 +322,34 @@ pub trait OpOutput {
     fn from_outcome(outcome: OpResult) -> Self;
 }
 
-impl OpOutput for (Buffer, Result<usize, Errno>) {
+impl OpOutput for BufResult<usize> {
     fn from_outcome(outcome: OpResult) -> Self {
-        match outcome.payload {
-            Payload::Buffer(buffer) => (buffer, outcome.result.map(|bytes| bytes as usize)),
-            Payload::Length(_) => (Buffer::zeroed(0), outcome.result.map(|bytes| bytes as usize)),
-            other => unreachable!("one buffer went in, {other:?} came out"),
-        }
+        (outcome.result.map(|bytes| bytes as usize), one_buffer(outcome.payload))
     }
 }
 
-impl OpOutput for (Buffer, Result<u64, Errno>) {
+impl OpOutput for BufResult<u64> {
     fn from_outcome(outcome: OpResult) -> Self {
-        match outcome.payload {
-            Payload::Buffer(buffer) => (buffer, outcome.result),
-            Payload::Length(_) => (Buffer::zeroed(0), outcome.result),
-            other => unreachable!("one buffer went in, {other:?} came out"),
-        }
+        (outcome.result, one_buffer(outcome.payload))
     }
 }
 
-impl OpOutput for (Vec<Buffer>, Result<usize, Errno>) {
+fn one_buffer(payload: Payload) -> Buffer {
+    match payload {
+        Payload::Buffer(buffer) => buffer,
+        Payload::Length(_) => Buffer::zeroed(0),
+        other => unreachable!("one buffer went in, {other:?} came out"),
+    }
+}
+
+impl OpOutput for BufResult<usize, Vec<Buffer>> {
     fn from_outcome(outcome: OpResult) -> Self {
-        match outcome.payload {
-            Payload::Buffers(buffers) => {
-                (buffers.into_vec(), outcome.result.map(|bytes| bytes as usize))
-            }
-            Payload::Length(_) => (Vec::new(), outcome.result.map(|bytes| bytes as usize)),
+        let buffers = match outcome.payload {
+            Payload::Buffers(buffers) => buffers.into_vec(),
+            Payload::Length(_) => Vec::new(),
             other => unreachable!("several buffers went in, {other:?} came out"),
-        }
+        };
+        (outcome.result.map(|bytes| bytes as usize), buffers)
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) enum OpKind {
     WriteBack,
     Discard,
     WriteZeroes,
-    SetSize,
+    SetLen,
     Fallocate(FallocateMode),
     Advise(Advice),
 }
@@ -52,7 +52,7 @@ pub(crate) struct FileRequest {
     pub(crate) file: File,
     pub(crate) kind: OpKind,
     pub(crate) payload: Payload,
-    /// In bytes; the new size for [`OpKind::SetSize`].
+    /// In bytes; the new size for [`OpKind::SetLen`].
     pub(crate) offset: u64,
     pub(crate) deadline: Option<Instant>,
 }
@@ -185,7 +185,7 @@ impl FileRequest {
             OpKind::Advise(advice) => {
                 task.start(|operation| buffered::advise(operation, file, advice, offset, length));
             }
-            OpKind::SetSize => task.start(|operation| fallocate::set_size(operation, file, offset)),
+            OpKind::SetLen => task.start(|operation| fallocate::set_len(operation, file, offset)),
             OpKind::Fallocate(mode) => {
                 task.start(|operation| fallocate::fallocate(operation, file, mode, offset, length));
             }

@@ -24,7 +24,7 @@ pub trait Tokens {
     /// EAGAIN when as much is in flight as the reactor's depth allows, or when
     /// the kernel takes no more before something is reaped; ENODEV when the
     /// device is gone. Each gives the buffer back.
-    fn read(
+    fn read_at(
         &self,
         file: &File,
         buffer: Buffer,
@@ -35,8 +35,8 @@ pub trait Tokens {
     /// Writes `buffer` at `offset`.
     ///
     /// # Errors
-    /// As [`Self::read`].
-    fn write(
+    /// As [`Self::read_at`].
+    fn write_at(
         &self,
         file: &File,
         buffer: Buffer,
@@ -44,16 +44,16 @@ pub trait Tokens {
         token: Token,
     ) -> Result<(), SubmitError>;
 
-    /// Starts any operation of a file.
+    /// Starts any operation of a file: `reactor.start(file.sync_all(), token)`.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// As [`Self::read_at`].
     fn start<R>(&self, op: FileOp<R>, token: Token) -> Result<(), SubmitError>;
 }
 
 impl Tokens for Reactor {
     #[inline(always)]
-    fn read(
+    fn read_at(
         &self,
         file: &File,
         buffer: Buffer,
@@ -77,7 +77,7 @@ impl Tokens for Reactor {
     }
 
     #[inline(always)]
-    fn write(
+    fn write_at(
         &self,
         file: &File,
         buffer: Buffer,
@@ -104,10 +104,10 @@ impl Tokens for Reactor {
         let FileRequest { file, kind, payload, offset, deadline } = op.into_request();
         match (kind, payload, deadline) {
             (OpKind::Read, Payload::Buffer(buffer), None) => {
-                self.read(&file, buffer, offset, token)
+                self.read_at(&file, buffer, offset, token)
             }
             (OpKind::Write(Durability::Volatile), Payload::Buffer(buffer), None) => {
-                self.write(&file, buffer, offset, token)
+                self.write_at(&file, buffer, offset, token)
             }
             (kind, payload, deadline) => {
                 let request = FileRequest { file, kind, payload, offset, deadline };
@@ -130,7 +130,7 @@ fn read_unpushed(
         PushError::NotEligible(buffer) => buffer,
         PushError::QueueFull(buffer) => {
             return attach_and_retry(reactor, file, buffer, |buffer| {
-                reactor.read(file, buffer, offset, token)
+                reactor.read_at(file, buffer, offset, token)
             });
         }
     };
@@ -157,7 +157,7 @@ fn write_unpushed(
             start_task(reactor, file, kind, buffer, offset, token)
         }
         PushError::QueueFull(buffer) => attach_and_retry(reactor, file, buffer, |buffer| {
-            reactor.write(file, buffer, offset, token)
+            reactor.write_at(file, buffer, offset, token)
         }),
     }
 }

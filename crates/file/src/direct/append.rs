@@ -3,7 +3,7 @@
 //! 1. The first append excludes other writers ([`begin_append`]) and takes the end of the file as its offset.
 //! 2. Appends that arrive meanwhile wait in the queue; then one of them leads, writes for all in one allocating
 //!    write, and, if any of them is durable, requests one commit. One that finds no space or is cancelled fails alone.
-//! 3. Blocks, extents and size are in memory then. `datasync`, or `append_durably`, requests the commit, which
+//! 3. Blocks, extents and size are in memory then. `sync_data`, or `append_durably`, requests the commit, which
 //!    all files and threads that wait share.
 //!
 //! So a log with many appenders costs one write for many appends.

@@ -36,7 +36,7 @@ pub(crate) enum FallocateMode {
 }
 
 /// Truncates a file, or extends it by a hole.
-pub(crate) async fn set_size(mut operation: Operation, file: File, size: u64) {
+pub(crate) async fn set_len(mut operation: Operation, file: File, size: u64) {
     let result = truncate_or_extend(&mut operation, &file.handle, size).await;
     operation.end(Payload::Length(0), result.map(|()| 0));
 }

@@ -188,8 +188,13 @@ impl File {
     }
 
     /// Size in bytes.
-    pub fn size(&self) -> u64 {
+    pub fn len(&self) -> u64 {
         self.handle.size()
+    }
+
+    /// True if the size is 0.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The device of the file.

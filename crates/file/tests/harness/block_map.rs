@@ -64,7 +64,7 @@ impl BlockMap {
 
     fn record_size(&self) {
         if let Some(file) = &*self.observed.lock() {
-            let size = file.size();
+            let size = file.len();
             self.state.lock().sizes_seen.push(size);
         }
     }

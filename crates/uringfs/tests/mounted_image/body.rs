@@ -11,12 +11,13 @@
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use uringfs::backend::sim::{Action, Crash, Event, Sim, SimOptions};
 use uringfs::{
-    Buffer, CheckOptions, Device, FallocateSize, FileKind, Follow, FormatOptions, Inode,
-    OpenOptions, Reactor, ReactorOptions, Rename, SetXattr, Volume,
+    Buffer, CheckOptions, Device, FallocateSize, Follow, FormatOptions, Inode, OpenOptions,
+    Reactor, ReactorOptions, Rename, SetXattr, Volume,
 };
 
 const BLOCK: u64 = 4096;
@@ -32,8 +33,8 @@ const FILES: usize = 6;
 const BYSTANDERS: usize = 3;
 /// Blocks in each file.
 const BLOCKS: u64 = 3;
-/// Bound for the listings of one walk: far more than there can be directories.
-const MAX_LISTINGS: usize = 5000;
+/// Bound for the entries_read of one walk: far more than there can be directories.
+const MAX_ENTRIES: usize = 100_000;
 
 /// The volume that each input gets a copy of.
 struct Good {
@@ -354,7 +355,7 @@ impl Good {
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let volume = Volume::open_on(device.clone()).unwrap();
         for directory in ["/d", "/d/e", "/k", "/o"] {
-            volume.make_directory(directory, 0o755).unwrap();
+            volume.create_dir(directory).unwrap();
         }
         let directories = ["/", "/d", "/d/e", "/k", "/o"].map(str::to_owned).to_vec();
         let bystanders = (0..BYSTANDERS).map(|file| format!("/k/{file}")).collect::<Vec<_>>();
@@ -362,12 +363,12 @@ impl Good {
         for (path, index) in files.iter().zip(1..) {
             let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
             let file = volume.open(path, create).unwrap();
-            let (_, written) =
-                REACTOR.with(|reactor| reactor.block_on(file.write(content(index, BLOCKS), 0)));
+            let (written, _) =
+                REACTOR.with(|reactor| reactor.block_on(file.write_at(content(index, BLOCKS), 0)));
             assert_eq!(written, Ok((BLOCKS * BLOCK) as usize));
         }
         let paths = [directories, files].concat();
-        let number = |path: &String| volume.inode(path, Follow::No).unwrap().0.0;
+        let number = |path: &String| volume.symlink_metadata(path).unwrap().ino();
         let inodes = paths.iter().map(number).collect();
         drop(volume);
         sim.restart_record();
@@ -406,49 +407,32 @@ impl Good {
 
 /// Lists every directory, and reads some of each file.
 fn walk(volume: &Volume) {
-    let (mut pending, mut listings) = (vec![b"/".to_vec()], 0);
+    let (mut pending, mut entries_read) = (vec![PathBuf::from("/")], 0);
     while let Some(directory) = pending.pop() {
-        let mut after = Vec::new();
-        loop {
-            listings += 1;
-            assert!(
-                listings < MAX_LISTINGS,
-                "the listing of {} does not end",
-                directory.escape_ascii()
-            );
-            match volume.entries(&directory, &after) {
-                Ok(entries) => {
-                    let Some(last) = entries.last() else { break };
-                    after.clone_from(&last.name);
-                    for entry in entries {
-                        let slash: &[u8] = if directory.ends_with(b"/") { b"" } else { b"/" };
-                        let path = [&directory[..], slash, &entry.name].concat();
-                        inspect(volume, &path);
-                        if entry.kind == FileKind::Directory {
-                            pending.push(path);
-                        }
-                    }
-                }
-                Err(error) => match error.damaged_name() {
-                    Some(name) => after = name.to_vec(),
-                    None => break,
-                },
+        let Ok(entries) = volume.read_dir(&directory) else { continue };
+        for entry in entries {
+            entries_read += 1;
+            assert!(entries_read < MAX_ENTRIES, "the listing of {directory:?} does not end");
+            let Ok(entry) = entry else { continue };
+            inspect(volume, &entry.path());
+            if entry.file_type().is_dir() {
+                pending.push(entry.path());
             }
         }
     }
 }
 
-fn inspect(volume: &Volume, path: &[u8]) {
-    if let Ok((_, inode)) = volume.inode(path, Follow::No) {
-        let _ = (inode.allocated(), inode.kind);
+fn inspect(volume: &Volume, path: &Path) {
+    if let Ok(metadata) = volume.symlink_metadata(path) {
+        let _ = (metadata.blocks(), metadata.file_type());
     }
-    for name in volume.xattrs(path, Follow::No).unwrap_or_default() {
-        let _ = volume.xattr(path, Follow::No, name);
+    for name in volume.list_xattrs(path, Follow::No).unwrap_or_default() {
+        let _ = volume.get_xattr(path, Follow::No, name);
     }
     if let Ok(file) = volume.open(path, OpenOptions::direct()) {
-        for offset in [0, 3 * BLOCK, file.size().saturating_sub(BLOCK) / 512 * 512] {
-            let _ =
-                REACTOR.with(|reactor| reactor.block_on(file.read(Buffer::zeroed(8192), offset)));
+        for offset in [0, 3 * BLOCK, file.len().saturating_sub(BLOCK) / 512 * 512] {
+            let _ = REACTOR
+                .with(|reactor| reactor.block_on(file.read_at(Buffer::zeroed(8192), offset)));
         }
         let _ = (file.seek_data(0), file.seek_hole(0), file.allocated());
     }
@@ -458,7 +442,7 @@ fn inspect(volume: &Volume, path: &[u8]) {
 fn write(volume: &Volume, path: &str, offset: u64, blocks: u64) {
     if let Ok(file) = volume.open(path, OpenOptions::direct()) {
         let bytes = content(0xee, blocks);
-        let _ = REACTOR.with(|reactor| reactor.block_on(file.write(bytes, offset)));
+        let _ = REACTOR.with(|reactor| reactor.block_on(file.write_at(bytes, offset)));
     }
 }
 
@@ -476,20 +460,20 @@ fn operate(volume: &Volume, input: &mut Input<'_>) {
             if let Ok(file) = volume.open(&path, options) {
                 let (bytes, offset) = (content(0xdd, 1), u64::from(input.byte()) * 512);
                 REACTOR.with(|reactor| {
-                    let _ = reactor.block_on(file.write(bytes, offset));
-                    let _ = reactor.block_on(file.sync());
+                    let _ = reactor.block_on(file.write_at(bytes, offset));
+                    let _ = reactor.block_on(file.sync_all());
                 });
             }
         }
         2 => {
             let how = input.one_of(&[Rename::Replace, Rename::NoReplace, Rename::Exchange]);
-            let _ = volume.rename(&path, &other, how);
+            let _ = volume.rename_with(&path, &other, how);
         }
-        3 => drop(volume.remove(&path)),
-        4 => drop(volume.remove_directory(&path)),
-        5 => drop(volume.make_directory(&path, 0o755)),
-        6 => drop(volume.link(&path, &other)),
-        7 => drop(volume.make_symlink(other.as_bytes(), &path)),
+        3 => drop(volume.remove_file(&path)),
+        4 => drop(volume.remove_dir(&path)),
+        5 => drop(volume.create_dir(&path)),
+        6 => drop(volume.hard_link(&path, &other)),
+        7 => drop(volume.symlink(&other, &path)),
         8 => {
             let name = input.one_of(&["user.a", "user.b", "system.posix_acl_access"]);
             let value = vec![input.byte(); input.below(60)];
@@ -502,13 +486,13 @@ fn operate(volume: &Volume, input: &mut Input<'_>) {
             let set = |inode: &mut Inode| inode.set_owner(Some(owner), None);
             let _ = volume.set_attributes(&path, Follow::Yes, set);
         }
-        12 => drop(volume.inode(&path, Follow::Yes)),
+        12 => drop(volume.metadata(&path)),
         _ => {
             let Ok(file) = volume.open(&path, OpenOptions::direct()) else { return };
             let (offset, length) = (u64::from(input.byte()) * 512, input.number() >> 1);
             REACTOR.with(|reactor| {
                 let _ = match input.below(4) {
-                    0 => reactor.block_on(file.set_size(offset)),
+                    0 => reactor.block_on(file.set_len(offset)),
                     1 => reactor.block_on(file.punch_hole(offset, length)),
                     2 => reactor.block_on(file.zero_range(offset, length, FallocateSize::Keep)),
                     _ => reactor.block_on(file.allocate(offset, length, FallocateSize::Extend)),

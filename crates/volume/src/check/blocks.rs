@@ -12,7 +12,7 @@ use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Catalog, Key, Table};
 use crate::core::state::{encode_region, parse_region};
 use crate::error::{Error, ErrorKind};
-use crate::records::inode::{FileKind, Inode};
+use crate::records::inode::{FileType, Inode};
 use crate::space::allocator::{
     ChangedRegion, FreeBits, InvalidRegion, REGION_BLOCKS, encode_free_bits, free_bits,
     region_length,
@@ -181,7 +181,7 @@ impl Round<'_> {
                 if is_first && kind.is_none() && !self.findings.changes_inode(number) {
                     self.recreate_inode(number, FindingTarget::Inode(number))?;
                 }
-                holds_bytes = kind.is_none_or(|kind| kind == FileKind::File);
+                holds_bytes = kind.is_none_or(|kind| kind == FileType::File);
             }
             let flaw = if !holds_bytes {
                 Some("it has blocks, but is not a regular file")
@@ -236,7 +236,7 @@ impl Round<'_> {
     /// Compares a file's count of blocks with its extents. If the extents have fewer, the file has lost blocks.
     fn compare_blocks(&mut self, inode: Option<(u64, Inode)>, has: u64) -> Result<(), Error> {
         let Some((number, mut inode)) = inode else { return Ok(()) };
-        if inode.kind != FileKind::File || inode.blocks == has {
+        if inode.kind != FileType::File || inode.blocks == has {
             return Ok(());
         }
         // An orphan loses its extents in several commits.

@@ -11,7 +11,7 @@ use crate::catalog::{Key, Table};
 use crate::core::state::NEXT_INODE_KEY;
 use crate::error::Error;
 use crate::namespace::directory::{encode_entry, parse_entry};
-use crate::records::inode::{FileKind, Inode, InodeNumber};
+use crate::records::inode::{FileType, Inode, InodeNumber};
 
 const ROOT: u64 = InodeNumber::ROOT.0;
 /// The directory in the root for inodes without a name.
@@ -22,7 +22,7 @@ impl Round<'_> {
         let number = counts.number;
         let is_root = number == ROOT;
         if is_root && (counts.parent != ROOT || !counts.is_directory()) {
-            let mut root = Inode::new(FileKind::Directory, 0o755);
+            let mut root = Inode::new(FileType::Directory, 0o755);
             root.parent = InodeNumber::ROOT;
             let changes = vec![put(Key::Inode(ROOT), root.to_record())];
             let what = "the root is not a directory, or not its own parent";
@@ -79,7 +79,7 @@ impl Round<'_> {
             return Ok(());
         };
         let mut inode = self.inode(number)?;
-        if inode.kind == FileKind::Directory {
+        if inode.kind == FileType::Directory {
             (inode.links, inode.parent) = (2 + counts.directories, parent);
         } else {
             inode.links = 1;
@@ -105,7 +105,7 @@ impl Round<'_> {
             return Ok(Some((number, Vec::new())));
         }
         let there = self.get_sound(Key::Name(ROOT, LOST_AND_FOUND))?;
-        if let Some((number, FileKind::Directory)) =
+        if let Some((number, FileType::Directory)) =
             there.and_then(|record| parse_entry(&record).ok())
         {
             return Ok(Some((number, Vec::new())));
@@ -119,7 +119,7 @@ impl Round<'_> {
             return Ok(None);
         };
         root.links += 1;
-        let mut inode = Inode::new(FileKind::Directory, 0o700);
+        let mut inode = Inode::new(FileType::Directory, 0o700);
         inode.parent = InodeNumber::ROOT;
         let changes = vec![
             put(Key::State(NEXT_INODE_KEY), next.to_be_bytes().to_vec()),
@@ -127,7 +127,7 @@ impl Round<'_> {
             put(Key::Inode(ROOT), root.to_record()),
             put(
                 Key::Name(ROOT, LOST_AND_FOUND),
-                encode_entry(InodeNumber(number), FileKind::Directory),
+                encode_entry(InodeNumber(number), FileType::Directory),
             ),
         ];
         Ok(Some((InodeNumber(number), changes)))
@@ -139,7 +139,7 @@ impl Round<'_> {
         number: u64,
         target: FindingTarget,
     ) -> Result<(), Error> {
-        let mut inode = Inode::new(FileKind::File, 0o600);
+        let mut inode = Inode::new(FileType::File, 0o600);
         for found in RecordIter::for_inode(self.catalog, Table::Extents, number) {
             if let Some((_, extent)) = extent_of(&found?, self.total) {
                 inode.size = inode.size.max(extent.end().saturating_mul(BLOCK));

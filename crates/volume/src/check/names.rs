@@ -10,7 +10,7 @@ use super::round::Round;
 use crate::catalog::{Key, Table};
 use crate::error::Error;
 use crate::namespace::directory::encode_entry;
-use crate::records::inode::{FileKind, Inode, InodeNumber};
+use crate::records::inode::{FileType, Inode, InodeNumber};
 
 const ROOT: u64 = InodeNumber::ROOT.0;
 /// Misplaced names of directories that one round repairs.
@@ -46,7 +46,7 @@ impl InodeCounts {
     }
 
     pub(super) fn is_directory(&self) -> bool {
-        self.kind == FileKind::Directory.mode_bits().0
+        self.kind == FileType::Directory.mode_bits().0
     }
 }
 
@@ -141,7 +141,7 @@ impl Round<'_> {
 
     /// Counts a name for its directory and for its inode.
     fn count(&mut self, window: &mut InodeWindow, name: Name) -> Result<(), Error> {
-        let is_directory = name.kind == FileKind::Directory;
+        let is_directory = name.kind == FileType::Directory;
         if window.numbers.contains(&name.directory) {
             match window.find(name.directory) {
                 Some(counts) if counts.is_directory() => {
@@ -162,7 +162,7 @@ impl Round<'_> {
         let Some(counts) = window.find(name.inode) else { return self.restore_inode(&name) };
         if counts.kind != name.kind.mode_bits().0 {
             let target = FindingTarget::Name(name.directory, name.name.clone());
-            let Some(kind) = FileKind::from_mode(counts.kind, 0) else { return Ok(()) };
+            let Some(kind) = FileType::from_mode(counts.kind, 0) else { return Ok(()) };
             let record = encode_entry(InodeNumber(name.inode), kind);
             let changes = vec![put(Key::Name(name.directory, &name.name), record)];
             self.findings.fixable(
@@ -187,7 +187,7 @@ impl Round<'_> {
         if number == ROOT {
             return;
         }
-        let mut inode = Inode::new(FileKind::Directory, 0o700);
+        let mut inode = Inode::new(FileType::Directory, 0o700);
         inode.parent = InodeNumber::ROOT;
         let changes = vec![put(Key::Inode(number), inode.to_record())];
         let what = "it is a directory with names in it, but its inode is lost";
@@ -206,14 +206,14 @@ impl Round<'_> {
         }
         let target = FindingTarget::Name(name.directory, name.name.clone());
         match name.kind {
-            FileKind::Directory => {
-                let mut inode = Inode::new(FileKind::Directory, 0o700);
+            FileType::Directory => {
+                let mut inode = Inode::new(FileType::Directory, 0o700);
                 inode.parent = InodeNumber(name.directory);
                 let changes = vec![put(Key::Inode(name.inode), inode.to_record())];
                 let cure = "recreated, with mode 0700";
                 self.findings.fixable(target, "the directory's inode is lost", cure, changes);
             }
-            FileKind::File if self.has_extents(name.inode)? => {
+            FileType::File if self.has_extents(name.inode)? => {
                 self.recreate_inode(name.inode, target)?
             }
             _ => {
@@ -260,7 +260,7 @@ impl Round<'_> {
 
     fn check_window(&mut self, window: &InodeWindow) -> Result<(), Error> {
         if window.numbers.contains(&ROOT) && !window.inodes.iter().any(|one| one.number == ROOT) {
-            let mut root = Inode::new(FileKind::Directory, 0o755);
+            let mut root = Inode::new(FileType::Directory, 0o755);
             root.parent = InodeNumber::ROOT;
             let changes = vec![put(Key::Inode(ROOT), root.to_record())];
             let what = "the inode of the root is lost";

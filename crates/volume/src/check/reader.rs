@@ -3,7 +3,7 @@
 use crate::catalog::{Catalog, MAX_RECORDS, ScanEntry, Table};
 use crate::error::Error;
 use crate::namespace::directory::{check_name, parse_entry};
-use crate::records::inode::{FileKind, Inode, InodeNumber};
+use crate::records::inode::{FileType, Inode, InodeNumber};
 use crate::space::extent::{Extent, ExtentRecord};
 
 /// All records of a table, in order.
@@ -118,7 +118,7 @@ pub(super) struct Name {
     pub(super) directory: u64,
     pub(super) name: Vec<u8>,
     pub(super) inode: u64,
-    pub(super) kind: FileKind,
+    pub(super) kind: FileType,
 }
 
 pub(super) fn name_of(found: ScanEntry) -> Option<Name> {

@@ -1,9 +1,10 @@
 //! Two ways to wait: a thread blocks, a task yields.
 
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll, Waker};
+
+use uringfs_file::{FileOp, OpOutput};
+use uringfs_sync::park_on;
 
 /// The way in which a call may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,29 +20,16 @@ impl WaitMode {
     pub(crate) async fn wait<T>(self, future: impl Future<Output = T>) -> T {
         match self {
             WaitMode::Async => future.await,
-            WaitMode::Blocking => {
-                let parked = Arc::new(ThreadWaker(thread::current()));
-                let waker = Waker::from(parked);
-                let mut future = pin!(future);
-                loop {
-                    if let Poll::Ready(ended) =
-                        future.as_mut().poll(&mut Context::from_waker(&waker))
-                    {
-                        return ended;
-                    }
-                    thread::park();
-                }
-            }
+            WaitMode::Blocking => park_on(future),
         }
     }
-}
 
-/// Unparks a blocked thread.
-struct ThreadWaker(Thread);
-
-impl Wake for ThreadWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
+    /// Runs an operation of a file. A thread that blocks leaves it to the background reactor.
+    pub(crate) async fn run<R: OpOutput>(self, operation: FileOp<R>) -> R {
+        match self {
+            WaitMode::Async => operation.await,
+            WaitMode::Blocking => operation.wait(),
+        }
     }
 }
 

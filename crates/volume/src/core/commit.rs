@@ -386,9 +386,9 @@ mod tests {
         let volume = Volume::open_on(device.clone()).unwrap();
         let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
         let file = volume.open("/f", create).unwrap();
-        assert_eq!(reactor.block_on(file.write(Buffer::zeroed(1 << 20), 0)).1, Ok(1 << 20));
+        assert_eq!(reactor.block_on(file.write_at(Buffer::zeroed(1 << 20), 0)).0, Ok(1 << 20));
         let held = volume.shared.state.lock().dirty.values().next().unwrap().clone();
-        volume.remove("/f").unwrap();
+        volume.remove_file("/f").unwrap();
         drop(file);
         assert!(volume.shared.retire_if_unlinked(&held));
         volume.sync().unwrap();
@@ -417,13 +417,13 @@ mod tests {
         // Written and unwritten blocks alternate, so that each is an extent.
         let mut buffer = Buffer::copy_of(&[7; BLOCK as usize]);
         for block in (0..extents).step_by(2) {
-            let (back, written) = reactor.block_on(file.write(buffer, block * BLOCK));
+            let (written, back) = reactor.block_on(file.write_at(buffer, block * BLOCK));
             assert_eq!(written, Ok(BLOCK as usize));
             buffer = back;
         }
         volume.sync().unwrap();
         drop(file);
-        volume.remove("/f").unwrap();
+        volume.remove_file("/f").unwrap();
         assert_eq!(volume.shared.reclaim_orphans().unwrap(), Reclaimed::Partial);
         let waiting = volume.shared.state.lock().overlay.current_size().changes;
         assert!(waiting <= COMMIT_THRESHOLD_RECORDS + 2 * CHUNK_RECORDS as u64, "{waiting}");
@@ -445,7 +445,7 @@ mod tests {
         let size = || {
             volume.set_attributes("/f", Follow::No, |inode| inode.permissions ^= 1).unwrap();
             volume.sync().unwrap();
-            let number = volume.inode("/f", Follow::No).unwrap().0;
+            let number = InodeNumber(volume.symlink_metadata("/f").unwrap().ino());
             let record = volume.shared.catalog.get(Key::Inode(number.0)).unwrap().unwrap();
             Inode::from_record(&record).unwrap().size
         };

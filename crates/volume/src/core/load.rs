@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::namespace::directory::quoted;
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::open_file::open_file::OpenFile;
-use crate::records::inode::{FileKind, InodeNumber};
+use crate::records::inode::{FileType, InodeNumber};
 use crate::records::overlay::CommitNumber;
 use crate::space::extent_map::ExtentMap;
 use crate::space::system_zone::SystemZone;
@@ -68,8 +68,8 @@ impl Transaction<'_> {
         let of_file = |error: Error| Retry::from(error.context(format!("inode {}", number.0)));
         let inode = self.inode(number)?;
         match inode.kind {
-            FileKind::File => {}
-            FileKind::Directory => {
+            FileType::File => {}
+            FileType::Directory => {
                 let what = format!("{} is a directory", quoted(path));
                 return Err(Error::refused(Errno::ISDIR, what).into());
             }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::catalog::{Key, Table};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{Orphan, Retry, Transaction};
-use crate::records::inode::{FileKind, Inode, InodeNumber, MAX_TARGET_BYTES, Time};
+use crate::records::inode::{FileType, Inode, InodeNumber, MAX_TARGET_BYTES, Time};
 
 /// The longest name.
 pub const MAX_NAME_BYTES: usize = 255;
@@ -24,7 +24,7 @@ pub struct DirectoryEntry {
     /// The inode that it names.
     pub inode: InodeNumber,
     /// The kind of the inode; a device's number is 0 here.
-    pub kind: FileKind,
+    pub kind: FileType,
 }
 
 /// The behaviour of a rename if the new name exists.
@@ -71,7 +71,7 @@ impl Transaction<'_> {
     fn child_inode(&self, directory: InodeNumber, number: InodeNumber) -> Result<Inode, Retry> {
         let inode = self.inode(number)?;
         let is_elsewhere = number == InodeNumber::ROOT || inode.parent != directory;
-        if inode.kind == FileKind::Directory && is_elsewhere {
+        if inode.kind == FileType::Directory && is_elsewhere {
             let (named_in, is_in) = (directory.0, inode.parent.0);
             let what = format!(
                 "directory {} has a name in {named_in}, but its parent is {is_in}",
@@ -142,7 +142,7 @@ impl Transaction<'_> {
                 Error::refused(Errno::NAMETOOLONG, "the target is longer than 4095 bytes").into()
             );
         }
-        if inode.kind == FileKind::Directory {
+        if inode.kind == FileType::Directory {
             inode.parent = directory;
             parent.links = parent.links.saturating_add(1);
         }
@@ -170,7 +170,7 @@ impl Transaction<'_> {
     ) -> Result<(), Retry> {
         let mut parent = self.parent_inode(directory, name)?;
         let mut inode = self.inode(number)?;
-        if inode.kind == FileKind::Directory {
+        if inode.kind == FileType::Directory {
             return Err(Error::refused(Errno::PERM, "a directory has one name only").into());
         }
         if inode.links == 0 {
@@ -197,7 +197,7 @@ impl Transaction<'_> {
     pub(crate) fn unlink(&mut self, directory: InodeNumber, name: &[u8]) -> Result<(), Retry> {
         let mut parent = self.parent_inode(directory, name)?;
         let (number, inode) = self.lookup(directory, name)?;
-        if inode.kind == FileKind::Directory {
+        if inode.kind == FileType::Directory {
             return Err(
                 Error::refused(Errno::ISDIR, format!("{} is a directory", quoted(name))).into()
             );
@@ -244,7 +244,7 @@ impl Transaction<'_> {
             Some(there) => Some((there, self.child_inode(target.0, there)?)),
             None => None,
         };
-        if moved_kind == FileKind::Directory {
+        if moved_kind == FileType::Directory {
             self.refuse_cycle(moved, target.0)?;
         }
         match (there, how) {
@@ -253,7 +253,7 @@ impl Transaction<'_> {
             // Two names of one file: POSIX says to do nothing.
             (Some((there, _)), _) if there == moved => return Ok(()),
             (Some((there, Inode { kind: there_kind, .. })), Rename::Exchange) => {
-                if there_kind == FileKind::Directory {
+                if there_kind == FileType::Directory {
                     self.refuse_cycle(there, source.0)?;
                 }
                 self.replace_entry(source, moved_kind, Some((there, there_kind)))?;
@@ -263,10 +263,10 @@ impl Transaction<'_> {
                 return Ok(());
             }
             (Some((there, inode)), Rename::Replace) => {
-                if moved_kind == FileKind::Directory {
+                if moved_kind == FileType::Directory {
                     self.require_empty_directory(there, &inode, target.1)?;
                 }
-                if inode.kind == FileKind::Directory && moved_kind != FileKind::Directory {
+                if inode.kind == FileType::Directory && moved_kind != FileType::Directory {
                     let what = format!("{} is a directory", quoted(target.1));
                     return Err(Error::refused(Errno::ISDIR, what).into());
                 }
@@ -277,7 +277,7 @@ impl Transaction<'_> {
         }
         self.replace_entry(source, moved_kind, None)?;
         let mut parent = self.inode(target.0)?;
-        let more = u32::from(moved_kind == FileKind::Directory);
+        let more = u32::from(moved_kind == FileType::Directory);
         parent.links = parent.links.saturating_add(more);
         self.add_entry(target.0, &mut parent, target.1, moved, moved_kind);
         self.put_inode(target.0, &parent);
@@ -288,7 +288,7 @@ impl Transaction<'_> {
     fn parent_inode(&self, directory: InodeNumber, name: &[u8]) -> Result<Inode, Retry> {
         check_name(name)?;
         let inode = self.inode(directory)?;
-        if inode.kind != FileKind::Directory {
+        if inode.kind != FileType::Directory {
             let what = format!("the parent of {} is not a directory", quoted(name));
             return Err(Error::refused(Errno::NOTDIR, what).into());
         }
@@ -304,7 +304,7 @@ impl Transaction<'_> {
         inode: &Inode,
         name: &[u8],
     ) -> Result<(), Retry> {
-        if inode.kind != FileKind::Directory {
+        if inode.kind != FileType::Directory {
             let what = format!("{} is not a directory", quoted(name));
             return Err(Error::refused(Errno::NOTDIR, what).into());
         }
@@ -342,16 +342,16 @@ impl Transaction<'_> {
     fn replace_entry(
         &mut self,
         (directory, name): (InodeNumber, &[u8]),
-        was: FileKind,
-        becomes: Option<(InodeNumber, FileKind)>,
+        was: FileType,
+        becomes: Option<(InodeNumber, FileType)>,
     ) -> Result<(), Retry> {
         let mut parent = self.inode(directory)?;
-        let fewer = u32::from(was == FileKind::Directory);
+        let fewer = u32::from(was == FileType::Directory);
         parent.links = parent.links.saturating_sub(fewer);
         match becomes {
             None => self.remove_entry(directory, &mut parent, name),
             Some((number, kind)) => {
-                let more = u32::from(kind == FileKind::Directory);
+                let more = u32::from(kind == FileType::Directory);
                 parent.links = parent.links.saturating_add(more);
                 self.add_entry(directory, &mut parent, name, number, kind);
             }
@@ -364,7 +364,7 @@ impl Transaction<'_> {
     fn set_parent(&mut self, number: InodeNumber, directory: InodeNumber) -> Result<(), Retry> {
         let mut inode = self.inode(number)?;
         inode.changed = Time::now();
-        if inode.kind == FileKind::Directory {
+        if inode.kind == FileType::Directory {
             inode.parent = directory;
         }
         self.put_inode(number, &inode);
@@ -377,7 +377,7 @@ impl Transaction<'_> {
         parent: &mut Inode,
         name: &[u8],
         number: InodeNumber,
-        kind: FileKind,
+        kind: FileType,
     ) {
         self.put(Key::Name(directory.0, name), encode_entry(number, kind));
         (parent.modified, parent.changed) = (Time::now(), Time::now());
@@ -391,7 +391,7 @@ impl Transaction<'_> {
     /// Decrements the link count. At 0 the inode becomes an orphan, with a record by which it is found after a crash.
     fn drop_link(&mut self, number: InodeNumber, mut inode: Inode) {
         inode.links = match inode.kind {
-            FileKind::Directory => 0,
+            FileType::Directory => 0,
             _ => inode.links.saturating_sub(1),
         };
         inode.changed = Time::now();
@@ -417,15 +417,15 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
 }
 
 /// The record of an entry.
-pub(crate) fn encode_entry(number: InodeNumber, kind: FileKind) -> Vec<u8> {
+pub(crate) fn encode_entry(number: InodeNumber, kind: FileType) -> Vec<u8> {
     let (bits, _) = kind.mode_bits();
     [&number.0.to_be_bytes()[..], &bits.to_be_bytes()].concat()
 }
 
-pub(crate) fn parse_entry(record: &[u8]) -> Result<(InodeNumber, FileKind), Error> {
+pub(crate) fn parse_entry(record: &[u8]) -> Result<(InodeNumber, FileType), Error> {
     let parsed = record.split_first_chunk::<8>().and_then(|(number, bits)| {
         let bits = u16::from_be_bytes(bits.try_into().ok()?);
-        Some((InodeNumber::new(u64::from_be_bytes(*number))?, FileKind::from_mode(bits, 0)?))
+        Some((InodeNumber::new(u64::from_be_bytes(*number))?, FileType::from_mode(bits, 0)?))
     });
     parsed.ok_or_else(|| Error::damaged("a name's record cannot be read"))
 }
@@ -465,7 +465,7 @@ mod tests {
         let (mut overlay, mut changes) = (Overlay::new(0), ChangeSet::default());
         // 2 is inside 3, 3 inside 4, and 4 inside 3.
         for (number, parent) in [(2, 3), (3, 4), (4, 3)] {
-            let mut inode = Inode::new(FileKind::Directory, 0o755);
+            let mut inode = Inode::new(FileType::Directory, 0o755);
             inode.parent = InodeNumber(parent);
             changes.put(Key::Inode(number), inode.to_record());
         }
@@ -483,7 +483,7 @@ mod tests {
         for (number, is_possible) in
             [(0, false), (1, true), (u64::MAX - 1, true), (u64::MAX, false)]
         {
-            let found = parse_entry(&encode_entry(InodeNumber(number), FileKind::File));
+            let found = parse_entry(&encode_entry(InodeNumber(number), FileType::File));
             assert_eq!(found.is_ok(), is_possible, "{number}");
         }
     }

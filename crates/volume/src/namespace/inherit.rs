@@ -5,7 +5,7 @@ use crate::catalog::Key;
 use crate::error::Error;
 use crate::namespace::acl::{ACCESS_ACL, DEFAULT_ACL, PosixAcl};
 use crate::namespace::transaction::{Retry, Transaction};
-use crate::records::inode::{FileKind, Inode, InodeNumber};
+use crate::records::inode::{FileType, Inode, InodeNumber};
 
 /// The set-group-ID bit. On a directory: new files inherit its group. On a file: it runs as its group.
 pub(crate) const SET_GROUP: u16 = 0o2000;
@@ -20,11 +20,11 @@ impl Transaction<'_> {
     ) -> Result<(), Retry> {
         if parent.permissions & SET_GROUP != 0 {
             new.group = parent.group;
-            if new.kind == FileKind::Directory {
+            if new.kind == FileType::Directory {
                 new.permissions |= SET_GROUP;
             }
         }
-        if new.kind == FileKind::Symlink {
+        if new.kind == FileType::Symlink {
             return Ok(());
         }
         let Some(value) = self.get(Key::Xattr(directory.0, DEFAULT_ACL))? else { return Ok(()) };
@@ -32,7 +32,7 @@ impl Transaction<'_> {
             let what = "the directory's default access control list is damaged; set it again, or remove it";
             return Err(Error::damaged(what).into());
         };
-        if new.kind == FileKind::Directory {
+        if new.kind == FileType::Directory {
             self.put(Key::Xattr(number.0, DEFAULT_ACL), value);
         }
         acl.intersect_mode(&mut new.permissions);

@@ -24,7 +24,7 @@ use crate::namespace::open_options::OpenOptions;
 use crate::namespace::path::{Follow, Parent};
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::open_file::open_file::OpenFile;
-use crate::records::inode::{FileKind, Inode, InodeNumber, Time};
+use crate::records::inode::{FileType, Inode, InodeNumber, Time};
 
 type Outcome<T> = Result<T, Retry>;
 
@@ -57,7 +57,7 @@ fn make_in(
     if parent.name.is_empty() {
         return Err(already_exists(path).into());
     }
-    let is_directory = new.kind == FileKind::Directory;
+    let is_directory = new.kind == FileType::Directory;
     require_no_slash(transaction, parent, is_directory)?;
     let mut new = new.clone();
     (new.size, new.blocks) = (new.target.len() as u64, 0);
@@ -123,6 +123,37 @@ pub(crate) fn remove_directory(path: &[u8]) -> impl FnMut(&mut Transaction<'_>) 
     }
 }
 
+/// The parent, the name and the number of a directory. Follows no link at the path's end.
+pub(crate) fn name_of_directory(
+    path: &[u8],
+) -> impl FnMut(&mut Transaction<'_>) -> Outcome<(InodeNumber, Vec<u8>, InodeNumber)> {
+    move |transaction| {
+        let Parent { directory, name, .. } = transaction.parent(path)?;
+        if name.is_empty() {
+            return Err(Error::refused(Errno::BUSY, "the path has no name to remove").into());
+        }
+        let (number, inode) = transaction.lookup(directory, &name)?;
+        match inode.kind {
+            FileType::Directory => Ok((directory, name, number)),
+            _ => Err(Error::refused(Errno::NOTDIR, "it is not a directory").into()),
+        }
+    }
+}
+
+pub(crate) fn remove_in(
+    directory: InodeNumber,
+    name: &[u8],
+) -> impl FnMut(&mut Transaction<'_>) -> Outcome<()> {
+    move |transaction| transaction.unlink(directory, name)
+}
+
+pub(crate) fn remove_directory_in(
+    directory: InodeNumber,
+    name: &[u8],
+) -> impl FnMut(&mut Transaction<'_>) -> Outcome<()> {
+    move |transaction| transaction.remove_directory(directory, name)
+}
+
 pub(crate) fn rename(
     path: &[u8],
     new: &[u8],
@@ -183,7 +214,7 @@ pub(crate) fn set_attributes(
             inode.is_staging = was.is_staging;
             inode.permissions &= 0o7777;
             new_mode = (inode.permissions != was.permissions).then_some(inode.permissions);
-            has_new_owner = inode.kind != FileKind::Directory
+            has_new_owner = inode.kind != FileType::Directory
                 && (inode.user, inode.group) != (was.user, was.group);
         })?;
         if let Some(mode) = new_mode {
@@ -220,16 +251,21 @@ pub(crate) fn strip_privileges(
     }
 }
 
-pub(crate) fn entries(
-    path: &[u8],
-    after: &[u8],
-) -> impl FnMut(&mut Transaction<'_>) -> Outcome<Vec<DirectoryEntry>> {
+/// The number of the directory that a path leads to.
+pub(crate) fn directory(path: &[u8]) -> impl FnMut(&mut Transaction<'_>) -> Outcome<InodeNumber> {
     move |transaction| {
         let number = transaction.resolve(path, Follow::Yes)?;
-        if transaction.inode(number)?.kind != FileKind::Directory {
+        if transaction.inode(number)?.kind != FileType::Directory {
             let what = format!("{} is not a directory", quoted(path));
             return Err(Error::refused(Errno::NOTDIR, what).into());
         }
-        transaction.entries(number, after)
+        Ok(number)
     }
+}
+
+pub(crate) fn entries(
+    directory: InodeNumber,
+    after: &[u8],
+) -> impl FnMut(&mut Transaction<'_>) -> Outcome<Vec<DirectoryEntry>> {
+    move |transaction| transaction.entries(directory, after)
 }

@@ -1,12 +1,15 @@
 //! Paths: names between slashes, from the root, with symbolic links. A path that ends in a slash, or in a link whose
 //! target does, must lead to a directory (POSIX 4.16, Linux fs/namei.c).
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::namespace::directory::quoted;
 use crate::namespace::transaction::{Retry, Transaction};
-use crate::records::inode::{FileKind, InodeNumber};
+use crate::records::inode::{FileType, InodeNumber};
 
 /// Symbolic links that one path may contain, as on Linux.
 const MAX_SYMLINKS: u32 = 40;
@@ -20,6 +23,11 @@ pub enum Follow {
     Yes,
     /// Use the link itself.
     No,
+}
+
+/// The bytes of a path.
+pub(crate) fn bytes<P: AsRef<Path> + ?Sized>(path: &P) -> &[u8] {
+    path.as_ref().as_os_str().as_bytes()
 }
 
 /// A path without its last name: the directory, and that name.
@@ -79,7 +87,7 @@ impl Transaction<'_> {
     pub(crate) fn require_directory(&self, parent: &Parent) -> Result<(), Retry> {
         let (_, inode) = self.lookup(parent.directory, &parent.name)?;
         match inode.kind {
-            FileKind::Directory => Ok(()),
+            FileType::Directory => Ok(()),
             _ => Err(not_a_directory(&parent.name).into()),
         }
     }
@@ -92,7 +100,7 @@ impl Transaction<'_> {
         follow: Follow,
     ) -> Result<InodeNumber, Retry> {
         let directory = self.inode(at)?;
-        if directory.kind != FileKind::Directory {
+        if directory.kind != FileType::Directory {
             let what = format!("the parent of {} is not a directory", quoted(name));
             return Err(Error::refused(Errno::NOTDIR, what).into());
         }
@@ -106,8 +114,8 @@ impl Transaction<'_> {
             return Ok(found);
         }
         match inode.kind {
-            FileKind::Symlink => {}
-            FileKind::Directory => return Ok(found),
+            FileType::Symlink => {}
+            FileType::Directory => return Ok(found),
             _ if walk.rest.is_empty() && walk.ends_in_slash => {
                 return Err(not_a_directory(name).into());
             }

@@ -475,14 +475,14 @@ impl OpenFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::inode::FileKind;
+    use crate::records::inode::FileType;
 
     const BLOCKS: u64 = 64;
 
     /// Device blocks are never reused here, so an address identifies the extent it came from.
     #[test]
     fn addresses_match_the_map_after_any_change() {
-        let inode = Inode::new(FileKind::File, 0o644);
+        let inode = Inode::new(FileType::File, 0o644);
         let file = OpenFile::new(InodeNumber(7), ExtentMap::new(), &inode, false, 0);
         let (mut random, mut next, mut found) = (1_u64, 1 << 20, 0);
         let mut below = |most: u64| {
@@ -539,7 +539,7 @@ mod tests {
 
     #[test]
     fn generation_and_size_are_consistent_during_truncation() {
-        let file = open(&Inode::new(FileKind::File, 0o644));
+        let file = open(&Inode::new(FileType::File, 0o644));
         let is_done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -559,7 +559,7 @@ mod tests {
 
     #[test]
     fn a_write_during_set_attributes_still_updates_its_times() {
-        let mut inode = Inode::new(FileKind::File, 0o644);
+        let mut inode = Inode::new(FileType::File, 0o644);
         let file = open(&inode);
         let delta = file.inode_delta();
         delta.apply_to(&mut inode);
@@ -577,7 +577,7 @@ mod tests {
 
     #[test]
     fn a_read_in_the_clock_tick_of_a_write_updates_no_access_time() {
-        let file = open(&Inode::new(FileKind::File, 0o644));
+        let file = open(&Inode::new(FileType::File, 0o644));
         let is_due = std::iter::repeat_with(|| {
             let before = Time::now();
             wrote(&file);
@@ -590,7 +590,7 @@ mod tests {
 
     #[test]
     fn a_read_after_a_write_updates_the_access_time_in_the_next_tick() {
-        let file = open(&Inode::new(FileKind::File, 0o644));
+        let file = open(&Inode::new(FileType::File, 0o644));
         wrote(&file);
         assert!(file.update_atime());
         let before = Time::now();

@@ -29,7 +29,7 @@ impl InodeNumber {
 
 /// The kind of a file, as the type bits of `st_mode` name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileKind {
+pub enum FileType {
     /// A regular file.
     File,
     /// A directory.
@@ -46,30 +46,45 @@ pub enum FileKind {
     Socket,
 }
 
-impl FileKind {
+impl FileType {
+    /// True for a regular file.
+    pub fn is_file(self) -> bool {
+        self == FileType::File
+    }
+
+    /// True for a directory.
+    pub fn is_dir(self) -> bool {
+        self == FileType::Directory
+    }
+
+    /// True for a symbolic link.
+    pub fn is_symlink(self) -> bool {
+        self == FileType::Symlink
+    }
+
     /// The type bits of `st_mode` (`S_IFMT`), and the device's number.
     pub fn mode_bits(self) -> (u16, u64) {
         match self {
-            FileKind::Fifo => (0o010_000, 0),
-            FileKind::CharacterDevice(number) => (0o020_000, number),
-            FileKind::Directory => (0o040_000, 0),
-            FileKind::BlockDevice(number) => (0o060_000, number),
-            FileKind::File => (0o100_000, 0),
-            FileKind::Symlink => (0o120_000, 0),
-            FileKind::Socket => (0o140_000, 0),
+            FileType::Fifo => (0o010_000, 0),
+            FileType::CharacterDevice(number) => (0o020_000, number),
+            FileType::Directory => (0o040_000, 0),
+            FileType::BlockDevice(number) => (0o060_000, number),
+            FileType::File => (0o100_000, 0),
+            FileType::Symlink => (0o120_000, 0),
+            FileType::Socket => (0o140_000, 0),
         }
     }
 
     /// The kind in the type bits of `st_mode`, if they name one.
-    pub fn from_mode(mode: u16, device: u64) -> Option<FileKind> {
+    pub fn from_mode(mode: u16, device: u64) -> Option<FileType> {
         Some(match mode & 0o170_000 {
-            0o010_000 => FileKind::Fifo,
-            0o020_000 => FileKind::CharacterDevice(device),
-            0o040_000 => FileKind::Directory,
-            0o060_000 => FileKind::BlockDevice(device),
-            0o100_000 => FileKind::File,
-            0o120_000 => FileKind::Symlink,
-            0o140_000 => FileKind::Socket,
+            0o010_000 => FileType::Fifo,
+            0o020_000 => FileType::CharacterDevice(device),
+            0o040_000 => FileType::Directory,
+            0o060_000 => FileType::BlockDevice(device),
+            0o100_000 => FileType::File,
+            0o120_000 => FileType::Symlink,
+            0o140_000 => FileType::Socket,
             _ => return None,
         })
     }
@@ -139,7 +154,7 @@ impl From<SystemTime> for Time {
                 Time { seconds, nanoseconds }
             }
             Err(before) => match whole(before) {
-                (seconds, 0) => Time { seconds: -seconds, nanoseconds: 0 },
+                (seconds, 0) => Time { seconds: seconds.wrapping_neg(), nanoseconds: 0 },
                 (seconds, part) => {
                     Time { seconds: -seconds - 1, nanoseconds: NANOSECONDS_PER_SECOND - part }
                 }
@@ -148,11 +163,22 @@ impl From<SystemTime> for Time {
     }
 }
 
+impl From<Time> for SystemTime {
+    fn from(time: Time) -> SystemTime {
+        let (seconds, part) = (time.seconds, Duration::from_nanos(time.nanoseconds.into()));
+        let second = Duration::from_secs(seconds.unsigned_abs());
+        match seconds < 0 {
+            true => SystemTime::UNIX_EPOCH - second + part,
+            false => SystemTime::UNIX_EPOCH + second + part,
+        }
+    }
+}
+
 /// Attributes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
     /// The kind of file.
-    pub kind: FileKind,
+    pub kind: FileType,
     /// Permissions, with set-ID and sticky bits: the lower twelve bits of `st_mode`.
     pub permissions: u16,
     /// The owner's user ID.
@@ -232,14 +258,14 @@ impl RawInode {
 
 impl Inode {
     /// A new inode of size 0, with the current time.
-    pub fn new(kind: FileKind, permissions: u16) -> Inode {
+    pub fn new(kind: FileType, permissions: u16) -> Inode {
         let now = Time::now();
         Inode {
             kind,
             permissions: permissions & PERMISSION_BITS,
             user: 0,
             group: 0,
-            links: if kind == FileKind::Directory { 2 } else { 1 },
+            links: if kind == FileType::Directory { 2 } else { 1 },
             size: 0,
             blocks: 0,
             accessed: now,
@@ -263,7 +289,7 @@ impl Inode {
                 "the target of a symbolic link is empty or contains a zero byte",
             ));
         }
-        let mut inode = Inode::new(FileKind::Symlink, 0o777);
+        let mut inode = Inode::new(FileType::Symlink, 0o777);
         (inode.size, inode.target) = (target.len() as u64, target.into());
         Ok(inode)
     }
@@ -288,7 +314,7 @@ impl Inode {
     /// without group execute permission has another meaning.
     pub(crate) fn set_id_bits(&self) -> u16 {
         match self.kind {
-            FileKind::Directory => 0,
+            FileType::Directory => 0,
             _ if self.permissions & 0o010 != 0 => self.permissions & 0o6000,
             _ => self.permissions & 0o4000,
         }
@@ -351,23 +377,23 @@ impl Inode {
             _ => return Err(damaged("has an unknown version")),
         };
         let [accessed, modified, changed, created] = times;
-        let kind = FileKind::from_mode(record.mode.get(), record.device.get())
+        let kind = FileType::from_mode(record.mode.get(), record.device.get())
             .ok_or_else(|| damaged("has an unknown kind"))?;
-        let is_symlink = kind == FileKind::Symlink;
+        let is_symlink = kind == FileType::Symlink;
         if is_symlink == target.is_empty() || target.len() > MAX_TARGET_BYTES {
             return Err(damaged("has an invalid target"));
         }
         if is_symlink && record.size.get() != target.len() as u64 || record.size.get() >> 63 != 0 {
             return Err(damaged("has an invalid size"));
         }
-        if kind == FileKind::Directory && InodeNumber::new(record.parent.get()).is_none() {
+        if kind == FileType::Directory && InodeNumber::new(record.parent.get()).is_none() {
             return Err(damaged("has an invalid parent"));
         }
         let is_staging = record.flags & STAGING_FLAG != 0;
-        if is_staging && kind != FileKind::Directory {
+        if is_staging && kind != FileType::Directory {
             return Err(damaged("has an invalid flag"));
         }
-        if record.blocks.get() > if kind == FileKind::File { FILE_BLOCKS } else { 0 } {
+        if record.blocks.get() > if kind == FileType::File { FILE_BLOCKS } else { 0 } {
             return Err(damaged("has an invalid number of blocks"));
         }
         Ok(Inode {
@@ -393,26 +419,26 @@ impl Inode {
 mod tests {
     use super::*;
 
-    const KINDS: [FileKind; 7] = [
-        FileKind::File,
-        FileKind::Directory,
-        FileKind::Symlink,
-        FileKind::BlockDevice(0x801),
-        FileKind::CharacterDevice(5),
-        FileKind::Fifo,
-        FileKind::Socket,
+    const KINDS: [FileType; 7] = [
+        FileType::File,
+        FileType::Directory,
+        FileType::Symlink,
+        FileType::BlockDevice(0x801),
+        FileType::CharacterDevice(5),
+        FileType::Fifo,
+        FileType::Socket,
     ];
 
-    fn of(kind: FileKind) -> Inode {
+    fn of(kind: FileType) -> Inode {
         let mut inode = Inode::new(kind, 0o7644);
         (inode.user, inode.group, inode.parent) = (1000, 100, InodeNumber(7));
         inode.modified = Time::from_nanoseconds(-5);
         inode.created = Time::new(i64::MIN, 999_999_999).unwrap();
         inode.accessed = Time::new(i64::MAX, 7).unwrap();
         match kind {
-            FileKind::Symlink => (inode.target, inode.size) = (b"../a".as_slice().into(), 4),
-            FileKind::File => (inode.size, inode.blocks) = (1 << 40, 7),
-            FileKind::Directory => inode.is_staging = true,
+            FileType::Symlink => (inode.target, inode.size) = (b"../a".as_slice().into(), 4),
+            FileType::File => (inode.size, inode.blocks) = (1 << 40, 7),
+            FileType::Directory => inode.is_staging = true,
             _ => inode.size = 1 << 40,
         }
         inode
@@ -431,7 +457,7 @@ mod tests {
     #[test]
     fn invalid_records_are_refused() {
         let spoilt = |at: usize, byte: u8| {
-            let mut record = of(FileKind::File).to_record();
+            let mut record = of(FileType::File).to_record();
             record[at] = byte;
             Inode::from_record(&record).unwrap_err().to_string()
         };
@@ -442,7 +468,7 @@ mod tests {
         assert!(spoilt(23, 0x80).contains("size"));
         assert!(spoilt(79, 0x80).contains("blocks"));
         assert!(spoilt(83, 0x40).contains("time"));
-        let record = of(FileKind::Symlink).to_record();
+        let record = of(FileType::Symlink).to_record();
         for length in 0..record.len() {
             assert!(Inode::from_record(&record[..length]).is_err(), "{length}");
         }
@@ -457,15 +483,15 @@ mod tests {
             assert_eq!((inode.user, inode.group), (0, 7));
             inode.permissions
         };
-        assert_eq!(left(FileKind::File, 0o6755), 0o755);
-        assert_eq!(left(FileKind::File, 0o6745), 0o2745);
-        assert_eq!(left(FileKind::File, 0o1755), 0o1755);
-        assert_eq!(left(FileKind::Directory, 0o7777), 0o7777);
+        assert_eq!(left(FileType::File, 0o6755), 0o755);
+        assert_eq!(left(FileType::File, 0o6745), 0o2745);
+        assert_eq!(left(FileType::File, 0o1755), 0o1755);
+        assert_eq!(left(FileType::Directory, 0o7777), 0o7777);
     }
 
     #[test]
     fn the_access_time_is_due_after_a_change_and_once_a_day() {
-        let mut inode = Inode::new(FileKind::File, 0o644);
+        let mut inode = Inode::new(FileType::File, 0o644);
         let now = inode.modified;
         assert!(inode.atime_due(now));
         let later =
@@ -479,7 +505,7 @@ mod tests {
 
     #[test]
     fn a_record_of_the_previous_version_is_read() {
-        let inode = of(FileKind::Symlink);
+        let inode = of(FileType::Symlink);
         let record = inode.to_record();
         let mut old = [&record[..80], &inode.target].concat();
         old[0] = PREVIOUS_VERSION;
@@ -506,6 +532,10 @@ mod tests {
         assert_eq!(of(epoch - Duration::from_nanos(5)), (-1, 999_999_995));
         assert_eq!(of(epoch - year * 1000), (-1000 * 365 * 24 * 3600, 0));
         assert_eq!(of(epoch + year * 1000), (1000 * 365 * 24 * 3600, 0));
+        for (seconds, nanoseconds) in [(i64::MIN, 0), (i64::MAX, 999_999_999), (-1, 5), (0, 1)] {
+            let time = Time::new(seconds, nanoseconds).unwrap();
+            assert_eq!(Time::from(SystemTime::from(time)), time);
+        }
         assert_eq!(Time::new(0, 1_000_000_000), None);
         assert!(Time::from_nanoseconds(-1) < Time::default());
         assert!(Time::new(5, 1) < Time::new(5, 2));

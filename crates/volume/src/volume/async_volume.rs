@@ -1,21 +1,27 @@
 //! [`AsyncVolume`]: the calls of a volume as futures, for tasks.
 
+use std::fs::Permissions;
+use std::path::{Path, PathBuf};
+
 use uringfs_file::File;
 
 use crate::core::blocking::WaitMode;
 use crate::error::Error;
-use crate::namespace::directory::{DirectoryEntry, Rename};
+use crate::namespace::directory::Rename;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations;
-use crate::namespace::path::Follow;
-use crate::records::inode::{FileKind, Inode, InodeNumber};
+use crate::namespace::path::{Follow, bytes};
+use crate::records::inode::{FileType, Inode, InodeNumber};
+use crate::volume::metadata::{FileTimes, Metadata};
+use crate::volume::names::{exists, new_directory, permissions_setter};
+use crate::volume::read_dir::{AsyncReadDir, ReadDir};
 use crate::volume::volume::Volume;
 use crate::volume::xattr::{self, SetXattr};
 
 /// A [`Volume`] whose calls are futures, on a reactor or any other executor. They do not block their thread: a
 /// thread of the volume reads from the device, and the commit thread wakes tasks that wait for a commit. A dropped
-/// future has done all of its work or none. Two exceptions: a dropped resize may still happen, with a later commit,
-/// and a dropped sync may have written back some files.
+/// future has done all of its work or none. Exceptions: a dropped resize may still happen, with a later commit; a dropped
+/// sync may have written back some files; and `create_dir_all`, `remove_dir_all`, `write` and `copy` are several steps.
 ///
 /// Each call does what the call of [`Volume`] with its name does, with the same errors.
 #[derive(Clone)]
@@ -25,7 +31,7 @@ pub struct AsyncVolume {
 
 impl Volume {
     /// The same volume with async calls, which do not block their thread.
-    pub fn in_tasks(&self) -> AsyncVolume {
+    pub fn as_async(&self) -> AsyncVolume {
         AsyncVolume { volume: self.clone() }
     }
 }
@@ -38,135 +44,215 @@ impl AsyncVolume {
     }
 
     /// See [`Volume::open`].
-    pub async fn open(&self, path: impl AsRef<[u8]>, options: OpenOptions) -> Result<File, Error> {
-        self.volume.open_in_mode(WaitMode::Async, path.as_ref(), options).await
+    pub async fn open(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File, Error> {
+        self.volume.open_in_mode(WaitMode::Async, bytes(&path), options).await
     }
 
-    /// See [`Volume::make`].
-    pub async fn make(&self, path: impl AsRef<[u8]>, inode: Inode) -> Result<InodeNumber, Error> {
-        self.volume.change(WaitMode::Async, operations::make(path.as_ref(), &inode)).await
+    /// See [`Volume::read`].
+    pub async fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
+        self.volume.read_in_mode(WaitMode::Async, bytes(&path)).await
     }
 
-    /// See [`Volume::make_directory`].
-    pub async fn make_directory(
+    /// See [`Volume::write`].
+    pub async fn write(
         &self,
-        path: impl AsRef<[u8]>,
-        permissions: u16,
+        path: impl AsRef<Path>,
+        content: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        self.make(path, Inode::new(FileKind::Directory, permissions)).await.map(drop)
+        self.volume.write_in_mode(WaitMode::Async, bytes(&path), content.as_ref()).await
     }
 
-    /// See [`Volume::make_symlink`].
-    pub async fn make_symlink(&self, target: &[u8], path: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.make(path, Inode::symlink(target)?).await.map(drop)
+    /// See [`Volume::copy`].
+    pub async fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64, Error> {
+        self.volume.copy_in_mode(WaitMode::Async, bytes(&from), bytes(&to)).await
     }
 
-    /// See [`Volume::link`].
-    pub async fn link(&self, path: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.volume.change(WaitMode::Async, operations::link(path.as_ref(), new.as_ref())).await
+    /// See [`Volume::create_dir`].
+    pub async fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.mknod(path, &new_directory()).await.map(drop)
     }
 
-    /// See [`Volume::remove`].
-    pub async fn remove(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.volume.change(WaitMode::Async, operations::remove(path.as_ref())).await
+    /// See [`Volume::create_dir_with_mode`].
+    pub async fn create_dir_with_mode(
+        &self,
+        path: impl AsRef<Path>,
+        mode: u32,
+    ) -> Result<(), Error> {
+        self.mknod(path, &Inode::new(FileType::Directory, mode as u16)).await.map(drop)
     }
 
-    /// See [`Volume::remove_directory`].
-    pub async fn remove_directory(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.volume.change(WaitMode::Async, operations::remove_directory(path.as_ref())).await
+    /// See [`Volume::create_dir_all`].
+    pub async fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.volume.create_dir_all_in_mode(WaitMode::Async, path.as_ref()).await
+    }
+
+    /// See [`Volume::mknod`].
+    pub async fn mknod(&self, path: impl AsRef<Path>, inode: &Inode) -> Result<InodeNumber, Error> {
+        self.volume.change(WaitMode::Async, operations::make(bytes(&path), inode)).await
+    }
+
+    /// See [`Volume::symlink`].
+    pub async fn symlink(
+        &self,
+        original: impl AsRef<Path>,
+        link: impl AsRef<Path>,
+    ) -> Result<(), Error> {
+        self.mknod(link, &Inode::symlink(bytes(&original))?).await.map(drop)
+    }
+
+    /// See [`Volume::read_link`].
+    pub async fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
+        self.symlink_metadata(path).await?.into_link()
+    }
+
+    /// See [`Volume::hard_link`].
+    pub async fn hard_link(
+        &self,
+        original: impl AsRef<Path>,
+        link: impl AsRef<Path>,
+    ) -> Result<(), Error> {
+        let operation = operations::link(bytes(&original), bytes(&link));
+        self.volume.change(WaitMode::Async, operation).await
+    }
+
+    /// See [`Volume::remove_file`].
+    pub async fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.volume.change(WaitMode::Async, operations::remove(bytes(&path))).await
+    }
+
+    /// See [`Volume::remove_dir`].
+    pub async fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.volume.change(WaitMode::Async, operations::remove_directory(bytes(&path))).await
+    }
+
+    /// See [`Volume::remove_dir_all`].
+    pub async fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.volume.remove_dir_all_in_mode(WaitMode::Async, bytes(&path)).await
     }
 
     /// See [`Volume::rename`].
-    pub async fn rename(
-        &self,
-        path: impl AsRef<[u8]>,
-        new: impl AsRef<[u8]>,
-        how: Rename,
-    ) -> Result<(), Error> {
-        self.volume
-            .change(WaitMode::Async, operations::rename(path.as_ref(), new.as_ref(), how))
-            .await
+    pub async fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Error> {
+        self.rename_with(from, to, Rename::Replace).await
     }
 
-    /// See [`Volume::inode`].
-    pub async fn inode(
+    /// See [`Volume::rename_with`].
+    pub async fn rename_with(
         &self,
-        path: impl AsRef<[u8]>,
-        follow: Follow,
-    ) -> Result<(InodeNumber, Inode), Error> {
-        self.volume
-            .shared
-            .run_transaction(WaitMode::Async, operations::inode(path.as_ref(), follow))
-            .await
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        how: Rename,
+    ) -> Result<(), Error> {
+        let operation = operations::rename(bytes(&from), bytes(&to), how);
+        self.volume.change(WaitMode::Async, operation).await
+    }
+
+    /// See [`Volume::read_dir`].
+    pub async fn read_dir(&self, path: impl AsRef<Path>) -> Result<AsyncReadDir, Error> {
+        let opened = ReadDir::open(&self.volume, WaitMode::Async, path.as_ref()).await;
+        opened.map(ReadDir::into_async)
+    }
+
+    /// See [`Volume::exists`].
+    pub async fn exists(&self, path: impl AsRef<Path>) -> Result<bool, Error> {
+        exists(self.metadata(path).await)
+    }
+
+    /// See [`Volume::metadata`].
+    pub async fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
+        self.volume.metadata_in_mode(WaitMode::Async, bytes(&path), Follow::Yes).await
+    }
+
+    /// See [`Volume::symlink_metadata`].
+    pub async fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
+        self.volume.metadata_in_mode(WaitMode::Async, bytes(&path), Follow::No).await
+    }
+
+    /// See [`Volume::set_permissions`].
+    pub async fn set_permissions(
+        &self,
+        path: impl AsRef<Path>,
+        permissions: Permissions,
+    ) -> Result<(), Error> {
+        self.set_attributes(path, Follow::Yes, permissions_setter(&permissions)).await
+    }
+
+    /// See [`Volume::set_times`].
+    pub async fn set_times(&self, path: impl AsRef<Path>, times: FileTimes) -> Result<(), Error> {
+        self.set_attributes(path, Follow::Yes, |inode| times.apply(inode)).await
+    }
+
+    /// See [`Volume::chown`].
+    pub async fn chown(
+        &self,
+        path: impl AsRef<Path>,
+        user: Option<u32>,
+        group: Option<u32>,
+    ) -> Result<(), Error> {
+        self.set_attributes(path, Follow::Yes, |inode| inode.set_owner(user, group)).await
+    }
+
+    /// See [`Volume::lchown`].
+    pub async fn lchown(
+        &self,
+        path: impl AsRef<Path>,
+        user: Option<u32>,
+        group: Option<u32>,
+    ) -> Result<(), Error> {
+        self.set_attributes(path, Follow::No, |inode| inode.set_owner(user, group)).await
     }
 
     /// See [`Volume::set_attributes`].
     pub async fn set_attributes(
         &self,
-        path: impl AsRef<[u8]>,
+        path: impl AsRef<Path>,
         follow: Follow,
         set: impl Fn(&mut Inode),
     ) -> Result<(), Error> {
-        let operation = operations::set_attributes(path.as_ref(), follow, set);
+        let operation = operations::set_attributes(bytes(&path), follow, set);
         self.volume.change(WaitMode::Async, operation).await
     }
 
-    /// See [`Volume::entries`].
-    pub async fn entries(
+    /// See [`Volume::get_xattr`].
+    pub async fn get_xattr(
         &self,
-        path: impl AsRef<[u8]>,
-        after: &[u8],
-    ) -> Result<Vec<DirectoryEntry>, Error> {
-        self.volume
-            .shared
-            .run_transaction(WaitMode::Async, operations::entries(path.as_ref(), after))
-            .await
-    }
-
-    /// See [`Volume::xattr`].
-    pub async fn xattr(
-        &self,
-        path: impl AsRef<[u8]>,
+        path: impl AsRef<Path>,
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<Vec<u8>, Error> {
-        let operation = xattr::get(path.as_ref(), follow, name.as_ref());
+        let operation = xattr::get(bytes(&path), follow, name.as_ref());
         self.volume.shared.run_transaction(WaitMode::Async, operation).await
     }
 
-    /// See [`Volume::xattrs`].
-    pub async fn xattrs(
+    /// See [`Volume::list_xattrs`].
+    pub async fn list_xattrs(
         &self,
-        path: impl AsRef<[u8]>,
+        path: impl AsRef<Path>,
         follow: Follow,
     ) -> Result<Vec<Vec<u8>>, Error> {
-        self.volume
-            .shared
-            .run_transaction(WaitMode::Async, xattr::list(path.as_ref(), follow))
-            .await
+        self.volume.shared.run_transaction(WaitMode::Async, xattr::list(bytes(&path), follow)).await
     }
 
     /// See [`Volume::set_xattr`].
     pub async fn set_xattr(
         &self,
-        path: impl AsRef<[u8]>,
+        path: impl AsRef<Path>,
         follow: Follow,
         name: impl AsRef<[u8]>,
         value: &[u8],
         how: SetXattr,
     ) -> Result<(), Error> {
-        let operation = xattr::set(path.as_ref(), follow, name.as_ref(), value, how);
+        let operation = xattr::set(bytes(&path), follow, name.as_ref(), value, how);
         self.volume.change(WaitMode::Async, operation).await
     }
 
     /// See [`Volume::remove_xattr`].
     pub async fn remove_xattr(
         &self,
-        path: impl AsRef<[u8]>,
+        path: impl AsRef<Path>,
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        let operation = xattr::remove(path.as_ref(), follow, name.as_ref());
+        let operation = xattr::remove(bytes(&path), follow, name.as_ref());
         self.volume.change(WaitMode::Async, operation).await
     }
 

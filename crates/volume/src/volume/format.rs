@@ -25,7 +25,7 @@ use crate::core::state::{
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::Orphan;
 use crate::records::catalog_thread::CatalogThread;
-use crate::records::inode::{FileKind, Inode, InodeNumber};
+use crate::records::inode::{FileType, Inode, InodeNumber};
 use crate::records::overlay::{ChangeSet, Overlay};
 use crate::space::allocator::{Allocator, RegionSummary, region_length};
 use crate::space::system_zone::SystemZone;
@@ -90,7 +90,7 @@ impl Volume {
         let mut superblock = Superblock::new(total, &options.label, runs.clone(), log)?;
         superblock.erase(&blocks)?;
         let catalog = Catalog::create(&blocks, &runs, log, CatalogOptions::default())?;
-        let mut root = Inode::new(FileKind::Directory, 0o755);
+        let mut root = Inode::new(FileType::Directory, 0o755);
         root.parent = InodeNumber::ROOT;
         let mut batch = Batch::default();
         batch.put(Key::Inode(InodeNumber::ROOT.0), &root.to_record());

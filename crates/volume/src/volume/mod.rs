@@ -3,6 +3,21 @@
 // Format and open.
 pub(crate) mod format;
 
+// Calls on names, as those of `std::fs`.
+pub(crate) mod names;
+
+// Whole files: read, write, copy.
+mod content;
+
+// Whole trees: create and remove.
+mod tree;
+
+// The entries of a directory, in batches.
+pub(crate) mod read_dir;
+
+// The attributes of a file.
+pub(crate) mod metadata;
+
 // Extended attributes.
 pub(crate) mod xattr;
 

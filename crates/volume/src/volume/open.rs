@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::namespace::credentials::Credentials;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations::{find, find_or_make, strip_privileges};
-use crate::records::inode::{FileKind, Inode};
+use crate::records::inode::{FileType, Inode};
 use crate::volume::file_map::VolumeMap;
 use crate::volume::volume::{Volume, read_only};
 
@@ -23,7 +23,7 @@ impl Volume {
         let open = match options.create {
             Some(permissions) => {
                 self.check_changeable()?;
-                let mut new = Inode::new(FileKind::File, permissions);
+                let mut new = Inode::new(FileType::File, permissions);
                 if let Credentials::User { user, group } = options.credentials {
                     (new.user, new.group) = (user, group);
                 }

@@ -7,7 +7,9 @@ use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use uringfs_device::Device;
-use uringfs_file::{CommitFuture, File, SyncScope, TruncateGeneration, WriteOrigin};
+#[cfg(doc)]
+use uringfs_file::File;
+use uringfs_file::{CommitFuture, SyncScope, TruncateGeneration, WriteOrigin};
 use uringfs_reactor::quiescence;
 
 use crate::blocks::BLOCK;
@@ -17,15 +19,8 @@ use crate::core::events::{DEVICE_FULL, ErrorEvent, EventStream};
 use crate::core::group_commit::CommitThread;
 use crate::core::state::{COMMIT_THRESHOLD_RECORDS, VolumeShared, VolumeState};
 use crate::error::{Error, ErrorKind};
-use crate::namespace::directory::{DirectoryEntry, Rename};
-use crate::namespace::open_options::OpenOptions;
-use crate::namespace::operations::{
-    entries, inode, link, make, remove, remove_directory, rename, set_attributes,
-};
-use crate::namespace::path::Follow;
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::open_file::open_file::OpenFile;
-use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::records::overlay::CommitNumber;
 use crate::superblock::SLOTS;
 
@@ -33,7 +28,7 @@ use crate::superblock::SLOTS;
 /// thread.
 ///
 /// Names and attributes come from memory. Those evicted from it are read from the device, and the calling thread
-/// blocks meanwhile. Tasks use [`Self::in_tasks`]. Changes are durable after [`Volume::sync`], after [`File::sync`] of
+/// blocks meanwhile. Tasks use [`Self::as_async`]. Changes are durable after [`Volume::sync`], after [`File::sync`] of
 /// the file, or when the last clone and the last open file are dropped. Bytes that are still in a page cache at that
 /// drop become durable a moment later.
 ///
@@ -176,125 +171,9 @@ impl Volume {
         }
     }
 
-    /// Opens a file. Follows a symbolic link at the end of the path. Reads and writes go through the page cache, and
-    /// unsynced writes are lost with the process, unless the file is opened [`direct`](OpenOptions::direct).
-    /// [`File::direct`] and [`File::buffered`] return a handle of the other kind to the same file. A program may
-    /// make such a handle just for one request.
-    ///
-    /// # Errors
-    /// ENOENT, EEXIST, EISDIR and other errors of paths; errors of the catalog.
-    pub fn open(&self, path: impl AsRef<[u8]>, options: OpenOptions) -> Result<File, Error> {
-        run_blocking(self.open_in_mode(WaitMode::Blocking, path.as_ref(), options))
-    }
-
-    /// Creates a file of any kind, including a directory or a symbolic link. It has no bytes yet. It inherits from its
-    /// directory as on Linux: the group, if the directory's set-group-ID bit is set, and the default access control
-    /// list.
-    ///
-    /// # Errors
-    /// EEXIST, ENOENT and other errors of paths; ENOSPC when the catalog has no room for one more name; errors of the
-    /// catalog.
-    pub fn make(&self, path: impl AsRef<[u8]>, inode: Inode) -> Result<InodeNumber, Error> {
-        run_blocking(self.change(WaitMode::Blocking, make(path.as_ref(), &inode)))
-    }
-
-    /// Creates a directory.
-    ///
-    /// # Errors
-    /// As [`Self::make`].
-    pub fn make_directory(&self, path: impl AsRef<[u8]>, permissions: u16) -> Result<(), Error> {
-        self.make(path, Inode::new(FileKind::Directory, permissions)).map(drop)
-    }
-
-    /// Creates a symbolic link.
-    ///
-    /// # Errors
-    /// As [`Self::make`]; EINVAL for an empty target.
-    pub fn make_symlink(&self, target: &[u8], path: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.make(path, Inode::symlink(target)?).map(drop)
-    }
-
-    /// Adds a hard link: one more name for a file.
-    ///
-    /// # Errors
-    /// EEXIST, EPERM for a directory, and other errors of paths; ENOSPC as [`Self::make`].
-    pub fn link(&self, path: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<(), Error> {
-        run_blocking(self.change(WaitMode::Blocking, link(path.as_ref(), new.as_ref())))
-    }
-
-    /// Removes a name. A file whose last name is removed stays until its last handle closes.
-    ///
-    /// # Errors
-    /// ENOENT, EISDIR, and other errors of paths.
-    pub fn remove(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        run_blocking(self.change(WaitMode::Blocking, remove(path.as_ref())))
-    }
-
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// ENOENT, ENOTDIR, ENOTEMPTY, and other errors of paths.
-    pub fn remove_directory(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        run_blocking(self.change(WaitMode::Blocking, remove_directory(path.as_ref())))
-    }
-
-    /// Renames a file or directory.
-    ///
-    /// # Errors
-    /// As [`Self::make`] and [`Self::remove_directory`]; EINVAL when a directory would move into itself.
-    pub fn rename(
-        &self,
-        path: impl AsRef<[u8]>,
-        new: impl AsRef<[u8]>,
-        how: Rename,
-    ) -> Result<(), Error> {
-        run_blocking(self.change(WaitMode::Blocking, rename(path.as_ref(), new.as_ref(), how)))
-    }
-
-    /// The inode of a path, and its number.
-    ///
-    /// # Errors
-    /// ENOENT and other errors of paths.
-    pub fn inode(
-        &self,
-        path: impl AsRef<[u8]>,
-        follow: Follow,
-    ) -> Result<(InodeNumber, Inode), Error> {
-        run_blocking(self.shared.run_transaction(WaitMode::Blocking, inode(path.as_ref(), follow)))
-    }
-
-    /// Changes the attributes of a file: permissions, owner, times. Kind, size, links and target stay as they are, and
-    /// so does the mark of a staging directory. `set` may be called more than once. A change of owner or group removes
-    /// `security.capability`, as every write does. An access control list (`system.posix_acl_access`) follows the new
-    /// permissions: its entries for owner and others, and its mask or, without a mask, its group.
-    ///
-    /// # Errors
-    /// ENOENT and other errors of paths.
-    pub fn set_attributes(
-        &self,
-        path: impl AsRef<[u8]>,
-        follow: Follow,
-        set: impl Fn(&mut Inode),
-    ) -> Result<(), Error> {
-        run_blocking(self.change(WaitMode::Blocking, set_attributes(path.as_ref(), follow, set)))
-    }
-
-    /// The names of a directory after `after`, in the order of their bytes: some of them, or none at the end.
-    ///
-    /// # Errors
-    /// `Damaged` if the next name is damaged; [`Error::damaged_name`] returns the name to continue after. ENOENT,
-    /// ENOTDIR, and other errors of paths.
-    pub fn entries(
-        &self,
-        path: impl AsRef<[u8]>,
-        after: &[u8],
-    ) -> Result<Vec<DirectoryEntry>, Error> {
-        run_blocking(self.shared.run_transaction(WaitMode::Blocking, entries(path.as_ref(), after)))
-    }
-
     /// Makes all changes and writes durable, including those in page caches. Blocks the thread, so its own reactors do
     /// not run: if one of them has a write-back in flight, this does not return. In that case sync the file by
-    /// [`File::sync`] on that reactor, or use [`Self::in_tasks`].
+    /// [`File::sync_all`] on that reactor, or use [`Self::as_async`].
     ///
     /// # Errors
     /// ENOSPC when the catalog is full: remove something, then sync again. EIO when the device or the catalog failed,

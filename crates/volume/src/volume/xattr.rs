@@ -1,5 +1,7 @@
 //! Extended attributes: values under names that begin with a namespace (`xattr(7)`).
 
+use std::path::Path;
+
 use rustix::io::Errno;
 
 use crate::catalog::{Key, Table};
@@ -7,9 +9,9 @@ use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::Error;
 use crate::namespace::acl::{ACCESS_ACL, DEFAULT_ACL};
 use crate::namespace::directory::quoted;
-use crate::namespace::path::Follow;
+use crate::namespace::path::{Follow, bytes};
 use crate::namespace::transaction::{Retry, Transaction};
-use crate::records::inode::{FileKind, Inode, InodeNumber, Time};
+use crate::records::inode::{FileType, Inode, InodeNumber, Time};
 use crate::volume::volume::Volume;
 
 /// The longest name, with its namespace (`XATTR_NAME_MAX`).
@@ -41,15 +43,15 @@ impl Volume {
     /// ENODATA when the file has no attribute of this name; EOPNOTSUPP for a name outside `user.`, `trusted.`,
     /// `security.` and `system.posix_acl_*`; ERANGE for an empty name or one of more than 255 bytes; other errors of
     /// paths.
-    pub fn xattr(
+    pub fn get_xattr(
         &self,
-        path: impl AsRef<[u8]>,
+        path: impl AsRef<Path>,
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<Vec<u8>, Error> {
         run_blocking(
             self.shared
-                .run_transaction(WaitMode::Blocking, get(path.as_ref(), follow, name.as_ref())),
+                .run_transaction(WaitMode::Blocking, get(bytes(&path), follow, name.as_ref())),
         )
     }
 
@@ -57,8 +59,12 @@ impl Volume {
     ///
     /// # Errors
     /// Errors of paths.
-    pub fn xattrs(&self, path: impl AsRef<[u8]>, follow: Follow) -> Result<Vec<Vec<u8>>, Error> {
-        run_blocking(self.shared.run_transaction(WaitMode::Blocking, list(path.as_ref(), follow)))
+    pub fn list_xattrs(
+        &self,
+        path: impl AsRef<Path>,
+        follow: Follow,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        run_blocking(self.shared.run_transaction(WaitMode::Blocking, list(bytes(&path), follow)))
     }
 
     /// Sets an extended attribute.
@@ -69,20 +75,20 @@ impl Volume {
     /// group use [`Volume::set_attributes`].
     ///
     /// # Errors
-    /// As [`Self::xattr`]; EEXIST and ENODATA as `how` says; E2BIG for a value of more than 65536 bytes; ENOSPC when
+    /// As [`Self::get_xattr`]; EEXIST and ENODATA as `how` says; E2BIG for a value of more than 65536 bytes; ENOSPC when
     /// the file's attribute names would together exceed 65536 bytes; EINVAL for a malformed access control list; EPERM
     /// for `user.` on anything but files and directories, EACCES for a default list on anything but a directory,
     /// EOPNOTSUPP for a list on a symbolic link.
     pub fn set_xattr(
         &self,
-        path: impl AsRef<[u8]>,
+        path: impl AsRef<Path>,
         follow: Follow,
         name: impl AsRef<[u8]>,
         value: &[u8],
         how: SetXattr,
     ) -> Result<(), Error> {
         run_blocking(
-            self.change(WaitMode::Blocking, set(path.as_ref(), follow, name.as_ref(), value, how)),
+            self.change(WaitMode::Blocking, set(bytes(&path), follow, name.as_ref(), value, how)),
         )
     }
 
@@ -90,14 +96,14 @@ impl Volume {
     /// is none.
     ///
     /// # Errors
-    /// As [`Self::xattr`] and [`Self::set_xattr`].
+    /// As [`Self::get_xattr`] and [`Self::set_xattr`].
     pub fn remove_xattr(
         &self,
-        path: impl AsRef<[u8]>,
+        path: impl AsRef<Path>,
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        run_blocking(self.change(WaitMode::Blocking, remove(path.as_ref(), follow, name.as_ref())))
+        run_blocking(self.change(WaitMode::Blocking, remove(bytes(&path), follow, name.as_ref())))
     }
 }
 
@@ -260,11 +266,11 @@ fn is_acl(name: &[u8]) -> bool {
 fn check_kind(name: &[u8], inode: &Inode) -> Result<(), Error> {
     let refuse = |errno, what: &str| Err(Error::refused(errno, what));
     match inode.kind {
-        FileKind::File | FileKind::Directory if !is_acl(name) => Ok(()),
-        FileKind::Symlink if is_acl(name) => {
+        FileType::File | FileType::Directory if !is_acl(name) => Ok(()),
+        FileType::Symlink if is_acl(name) => {
             refuse(Errno::OPNOTSUPP, "a symbolic link has no access control list")
         }
-        FileKind::Directory => Ok(()),
+        FileType::Directory => Ok(()),
         _ if name == DEFAULT_ACL => {
             refuse(Errno::ACCESS, "only a directory has a default access control list")
         }

@@ -100,7 +100,9 @@ impl Campaign {
         reactor: &Reactor,
     ) -> Result<(), String> {
         let (volume, _) = self.open(sim, reactor)?;
-        volume.make_directory(format!("/recovered {depth}"), 0o700).map_err(|e| e.to_string())?;
+        volume
+            .create_dir_with_mode(format!("/recovered {depth}"), 0o700)
+            .map_err(|e| e.to_string())?;
         volume.sync().map_err(|error| error.to_string())?;
         let durable_at = sim.record().len() as u64;
         let with_directory = Found::read(&volume, reactor)?;
@@ -163,14 +165,14 @@ fn use_volume(volume: &Volume, found: &Found, reactor: &Reactor) -> Result<(), S
     for (path, _) in found.files() {
         let file = volume.open(path, OpenOptions::direct()).map_err(|error| error.to_string())?;
         // A file with two names grows twice.
-        let size = file.size();
-        reactor.block_on(file.set_size(size + 10_000)).map_err(|error| error.to_string())?;
-        let (tail, read) = reactor.block_on(file.read(Buffer::zeroed(20_000), size));
+        let size = file.len();
+        reactor.block_on(file.set_len(size + 10_000)).map_err(|error| error.to_string())?;
+        let (read, tail) = reactor.block_on(file.read_at(Buffer::zeroed(20_000), size));
         if read != Ok(10_000) || tail.iter().any(|byte| *byte != 0) {
             return Err(format!("{path}: bytes past the end are not zero: {read:?}"));
         }
     }
-    volume.make_directory("/after", 0o700).map_err(|error| error.to_string())?;
+    volume.create_dir_with_mode("/after", 0o700).map_err(|error| error.to_string())?;
     volume.sync().map_err(|error| error.to_string())
 }
 

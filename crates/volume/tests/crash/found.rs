@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use uringfs_buffer::Buffer;
 use uringfs_reactor::Reactor;
-use uringfs_volume::{FileKind, Follow, InodeNumber, OpenOptions, Time, Volume};
+use uringfs_volume::{FileType, Follow, InodeNumber, OpenOptions, Time, Volume};
 
 /// Everything in the volume, by path.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,25 +45,21 @@ impl Found {
     }
 
     fn walk(&mut self, volume: &Volume, reactor: &Reactor, directory: &str) -> Result<(), String> {
-        let mut after = Vec::new();
-        loop {
-            let path = if directory.is_empty() { "/" } else { directory };
-            let entries =
-                volume.entries(path, &after).map_err(|error| format!("{path}: {error}"))?;
-            let Some(last) = entries.last() else { return Ok(()) };
-            after = last.name.clone();
-            for entry in entries {
-                let name = String::from_utf8(entry.name).map_err(|error| error.to_string())?;
-                let path = format!("{directory}/{name}");
-                let entry = read_entry(volume, reactor, &path)
-                    .map_err(|error| format!("{path}: {error}"))?;
-                let is_directory = entry.content == Content::Directory;
-                self.0.insert(path.clone(), entry);
-                if is_directory {
-                    self.walk(volume, reactor, &path)?;
-                }
+        let path = if directory.is_empty() { "/" } else { directory };
+        let listed = |error| format!("{path}: {error}");
+        for entry in volume.read_dir(path).map_err(listed)? {
+            let name = entry.map_err(listed)?.file_name();
+            let name = name.into_string().map_err(|name| format!("{path}: {name:?}"))?;
+            let path = format!("{directory}/{name}");
+            let entry =
+                read_entry(volume, reactor, &path).map_err(|error| format!("{path}: {error}"))?;
+            let is_directory = entry.content == Content::Directory;
+            self.0.insert(path.clone(), entry);
+            if is_directory {
+                self.walk(volume, reactor, &path)?;
             }
         }
+        Ok(())
     }
 
     /// The regular files, with their sizes.
@@ -80,14 +76,15 @@ fn read_entry(
     reactor: &Reactor,
     path: &str,
 ) -> Result<Entry, Box<dyn std::error::Error>> {
-    let (number, inode) = volume.inode(path, Follow::No)?;
+    let metadata = volume.symlink_metadata(path)?;
+    let (number, inode) = (InodeNumber(metadata.ino()), metadata.into_inode());
     let content = match inode.kind {
-        FileKind::Directory => Content::Directory,
-        FileKind::Symlink => Content::Symlink(inode.target.to_vec()),
+        FileType::Directory => Content::Directory,
+        FileType::Symlink => Content::Symlink(inode.target.to_vec()),
         _ => {
             let file = volume.open(path, OpenOptions::direct())?;
-            let size = file.size() as usize;
-            let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(size), 0));
+            let size = file.len() as usize;
+            let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(size), 0));
             match read? == size {
                 true => Content::File(bytes.to_vec()),
                 false => return Err("the file is shorter than its size".into()),
@@ -95,8 +92,8 @@ fn read_entry(
         }
     };
     let mut xattrs = BTreeMap::new();
-    for name in volume.xattrs(path, Follow::No)? {
-        let value = volume.xattr(path, Follow::No, &name)?;
+    for name in volume.list_xattrs(path, Follow::No)? {
+        let value = volume.get_xattr(path, Follow::No, &name)?;
         xattrs.insert(name, value);
     }
     let (owner, permissions) = ((inode.user, inode.group), inode.permissions);

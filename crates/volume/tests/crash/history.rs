@@ -1,7 +1,9 @@
 //! A sequence of operations on a recording device, and the states that a power cut at each of its
 //! events may leave: the state after some operation, never one before the last durable one.
 
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
@@ -28,9 +30,9 @@ pub fn with_foreign_bytes(options: impl FnOnce(SimOptions) -> SimOptions) -> Sim
     let volume = Volume::open_on(device).unwrap();
     let reactor = Reactor::new(Default::default()).unwrap();
     let file = volume.open("/foreign", create()).unwrap();
-    assert!(reactor.block_on(file.write(Buffer::copy_of(&[0xee; 1 << 20]), 0)).1.is_ok());
+    assert!(reactor.block_on(file.write_at(Buffer::copy_of(&[0xee; 1 << 20]), 0)).0.is_ok());
     volume.sync().unwrap();
-    volume.remove("/foreign").unwrap();
+    volume.remove_file("/foreign").unwrap();
     drop((file, volume));
     sim
 }
@@ -109,8 +111,8 @@ impl<'r> Run<'r> {
     /// Removes a file, and overwrites its first block before the removal is committed.
     pub fn remove_and_reuse(&mut self, path: &'static str) {
         let (_, file) = self.target(path).expect("the path is a file");
-        let read = file.read(Buffer::zeroed(BLOCK), 0);
-        let (bytes, _) = self.reactor.block_on(read);
+        let read = file.read_at(Buffer::zeroed(BLOCK), 0);
+        let (_, bytes) = self.reactor.block_on(read);
         drop(file);
         self.perform(Operation::Remove { path });
         reuse_block(&self.history.sim, self.volume.device(), &bytes);
@@ -129,19 +131,19 @@ impl<'r> Run<'r> {
         model.step = step;
         let (done, expected) = match operation {
             Operation::Move { path, new, how } => {
-                (volume.rename(path, new, how), model.rename(path, new, how))
+                (volume.rename_with(path, new, how), model.rename(path, new, how))
             }
-            Operation::Link { path, new } => (volume.link(path, new), model.link(path, new)),
-            Operation::Remove { path } => (volume.remove(path), model.remove(path)),
+            Operation::Link { path, new } => (volume.hard_link(path, new), model.link(path, new)),
+            Operation::Remove { path } => (volume.remove_file(path), model.remove(path)),
             Operation::MakeDirectory { path } => {
-                (volume.make_directory(path, 0o700), model.make(path, Kind::Directory, 0o700))
+                (volume.create_dir_with_mode(path, 0o700), model.make(path, Kind::Directory, 0o700))
             }
             Operation::RemoveDirectory { path } => {
-                (volume.remove_directory(path), model.remove_directory(path))
+                (volume.remove_dir(path), model.remove_directory(path))
             }
             Operation::Symlink { path } => {
                 let link = Kind::Symlink(NOWHERE.into());
-                (volume.make_symlink(NOWHERE, path), model.make(path, link, 0o777))
+                (volume.symlink(OsStr::from_bytes(NOWHERE), path), model.make(path, link, 0o777))
             }
             Operation::SetAttributes { path } => {
                 let (owner, permissions) =
@@ -220,11 +222,11 @@ impl<'r> Run<'r> {
                 let bytes = pattern(step, length);
                 let (buffer, at) = (Buffer::copy_of(&bytes), offset as u64);
                 let write = match ends {
-                    Ends::Volatile => file.write(buffer, at),
+                    Ends::Volatile => file.write_at(buffer, at),
                     Ends::Durable => file.write_durably(buffer, at),
                     Ends::Atomic => file.write_atomic(buffer, at),
                 };
-                assert_eq!(reactor.block_on(write).1, Ok(length));
+                assert_eq!(reactor.block_on(write).0, Ok(length));
                 match ends {
                     Ends::Atomic => model.replace(id, offset, &bytes),
                     _ => model.write(id, offset, &bytes),
@@ -237,12 +239,12 @@ impl<'r> Run<'r> {
                     Ends::Volatile => file.append(Buffer::copy_of(&bytes)),
                     _ => file.append_durably(Buffer::copy_of(&bytes)),
                 };
-                assert_eq!(reactor.block_on(append).1, Ok(size as u64));
+                assert_eq!(reactor.block_on(append).0, Ok(size as u64));
                 model.write(id, size, &bytes);
                 durable = (ends != Ends::Volatile).then_some(size..size + length);
             }
             Operation::SetSize { size, .. } => {
-                wait(file.set_size(size as u64));
+                wait(file.set_len(size as u64));
                 model.set_size(id, size);
             }
             Operation::Truncate { .. } => {
@@ -263,11 +265,11 @@ impl<'r> Run<'r> {
                 model.zero_range(id, offset..offset + length, size);
             }
             Operation::Datasync { .. } => {
-                wait(file.datasync());
+                wait(file.sync_data());
                 durable = Some(WHOLE);
             }
             _ => {
-                wait(file.sync());
+                wait(file.sync_all());
                 durable = Some(WHOLE);
             }
         }

@@ -5,7 +5,7 @@ use super::glob;
 use super::image::ImageFiles;
 use super::open_volume::open;
 use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, Pipeline};
-use super::volume_path::{VolumePath, with_path};
+use super::volume_path::{VolumePath, as_path, with_path};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
@@ -66,10 +66,10 @@ fn print_file(volume: &Volume, path: &VolumePath, out: &mut impl Write) -> Resul
     let unreadable = |error: std::io::Error| {
         Failed::Input(Error::run(format!("{path}: cannot be read")).because(error))
     };
-    let file = volume.open(&path.bytes, OpenOptions::direct());
+    let file = volume.open(as_path(&path.bytes), OpenOptions::direct());
     let file = file.map_err(|error| Failed::Input(with_path(path, error)))?;
     let mut pipeline = Pipeline::new().map_err(Failed::Input)?;
-    let size = file.size();
+    let size = file.len();
     let (mut requested, mut printed) = (0, 0);
     let mut chunks = BTreeMap::new();
     while printed < size {

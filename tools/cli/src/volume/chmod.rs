@@ -3,7 +3,7 @@
 use super::error_sink::ErrorSink;
 use super::glob;
 use super::open_volume::{open, sync};
-use super::volume_path::{VolumePath, with_path};
+use super::volume_path::{VolumePath, as_path, with_path};
 use std::ffi::OsString;
 use uringfs::{Access, Follow};
 use uringfs_lab::Error;
@@ -33,7 +33,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let volume = open(&paths[0].target, Access::ReadWrite)?;
     let errors = ErrorSink::default();
     for path in glob::expand_each(&volume, &paths, &errors) {
-        let set = volume.set_attributes(&path.bytes, Follow::Yes, |inode| {
+        let set = volume.set_attributes(as_path(&path.bytes), Follow::Yes, |inode| {
             inode.permissions = arguments.mode;
         });
         errors.record(set.map_err(|error| with_path(&path, error)));

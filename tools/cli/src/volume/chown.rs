@@ -3,12 +3,12 @@
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::glob;
-use super::open_volume::{open, sync};
+use super::open_volume::{lookup, open, sync};
 use super::visited::VisitedDirectories;
-use super::volume_path::{VolumePath, with_path};
+use super::volume_path::{VolumePath, as_path, with_path};
 use nix::unistd::{Group, User};
 use std::ffi::OsString;
-use uringfs::{Access, FileKind, Follow, Volume};
+use uringfs::{Access, FileType, Follow, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -82,7 +82,8 @@ fn set_owner(
     owner: Owner,
 ) -> Result<(), Error> {
     let Owner { user, group } = owner;
-    let set = volume.set_attributes(&path.bytes, follow, |inode| inode.set_owner(user, group));
+    let set =
+        volume.set_attributes(as_path(&path.bytes), follow, |inode| inode.set_owner(user, group));
     set.map_err(|error| with_path(path, error))
 }
 
@@ -93,13 +94,13 @@ fn set_recursive(
     owner: Owner,
     errors: &ErrorSink,
 ) -> Result<(), Error> {
-    let found = volume.inode(&top.bytes, Follow::No).map_err(|error| with_path(top, error))?;
+    let found = lookup(volume, &top.bytes).map_err(|error| with_path(top, error))?;
     let mut visited = VisitedDirectories::default();
-    let mut left = Vec::from_iter((found.1.kind == FileKind::Directory).then(|| top.clone()));
+    let mut left = Vec::from_iter((found.1.kind == FileType::Directory).then(|| top.clone()));
     while let Some(directory) = left.pop() {
         for (path, entry) in Entries::new(volume, &directory.bytes).with_paths(&directory, errors) {
             errors.record(set_owner(volume, &path, Follow::No, owner));
-            if entry.kind == FileKind::Directory
+            if entry.kind == FileType::Directory
                 && errors.record(visited.visit(&path, entry.inode)).is_some()
             {
                 left.push(path);

@@ -2,7 +2,7 @@
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
-use super::open_volume::open;
+use super::open_volume::{lookup, open};
 use super::size_options::SizeOptions;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, with_path};
@@ -10,7 +10,7 @@ use super::{format, glob};
 use crate::output::print_bytes;
 use std::collections::HashSet;
 use std::ffi::OsString;
-use uringfs::{Access, FileKind, Follow, InodeNumber, Volume};
+use uringfs::{Access, FileType, InodeNumber, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -40,7 +40,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let errors = ErrorSink::default();
     for path in glob::expand_each(&volume, &paths, &errors) {
         counter.visited = VisitedDirectories::default();
-        let mut stack: Vec<Directory<'_>> = Vec::new();
+        let mut stack: Vec<Directory> = Vec::new();
         let mut next = Some(path.clone());
         // Uses no recursion, as trees may be deep.
         loop {
@@ -80,14 +80,14 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 /// A directory that is being counted.
-struct Directory<'v> {
+struct Directory {
     path: VolumePath,
-    entries: Entries<'v>,
+    entries: Entries,
     bytes: u64,
 }
 
-impl<'v> Directory<'v> {
-    fn new(volume: &'v Volume, path: VolumePath) -> Self {
+impl Directory {
+    fn new(volume: &Volume, path: VolumePath) -> Self {
         let entries = Entries::new(volume, &path.bytes);
         Self { path, entries, bytes: 0 }
     }
@@ -108,10 +108,10 @@ struct UsageCounter<'v> {
 
 impl UsageCounter<'_> {
     fn measure(&mut self, path: &VolumePath) -> Result<Usage, Error> {
-        let found = self.volume.inode(&path.bytes, Follow::No);
+        let found = lookup(self.volume, &path.bytes);
         let (number, inode) = found.map_err(|error| with_path(path, error))?;
         Ok(match inode.kind {
-            FileKind::Directory => {
+            FileType::Directory => {
                 self.visited.visit(path, number)?;
                 Usage::Directory
             }

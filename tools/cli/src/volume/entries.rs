@@ -1,23 +1,27 @@
 //! The entries of a directory in a volume.
 
 use super::error_sink::ErrorSink;
-use super::volume_path::{VolumePath, join, with_path};
-use uringfs::{DirectoryEntry, Volume, VolumeError};
+use super::volume_path::{VolumePath, as_path, join, with_path};
+use std::os::unix::ffi::OsStrExt;
+use uringfs::{FileType, InodeNumber, ReadDir, Volume, VolumeError};
 
-/// Iterates over the entries of a directory, sorted by the bytes of their names, and holds a batch of them in memory.
-/// After a damaged entry the iteration continues; after any other error it ends.
-pub(super) struct Entries<'v> {
-    volume: &'v Volume,
-    directory: Vec<u8>,
-    /// The last name returned: the next batch starts after it. None after the end.
-    after: Option<Vec<u8>>,
-    batch: std::vec::IntoIter<DirectoryEntry>,
+/// An entry of a directory.
+pub(super) struct Entry {
+    pub(super) name: Vec<u8>,
+    pub(super) inode: InodeNumber,
+    pub(super) kind: FileType,
 }
 
-impl<'v> Entries<'v> {
-    pub(super) fn new(volume: &'v Volume, directory: &[u8]) -> Self {
-        let batch = Vec::new().into_iter();
-        Self { volume, directory: directory.to_vec(), after: Some(Vec::new()), batch }
+/// Iterates over the entries of a directory, sorted by the bytes of their names. After a damaged entry the iteration
+/// continues; after any other error it ends.
+pub(super) struct Entries {
+    /// An error if the directory cannot be opened; then none.
+    entries: Result<ReadDir, Option<VolumeError>>,
+}
+
+impl Entries {
+    pub(super) fn new(volume: &Volume, directory: &[u8]) -> Self {
+        Self { entries: volume.read_dir(as_path(directory)).map_err(Some) }
     }
 
     /// The entries with their paths, where `path` is the path of the directory. Reports unreadable entries to `errors`.
@@ -25,7 +29,7 @@ impl<'v> Entries<'v> {
         mut self,
         path: &VolumePath,
         errors: &ErrorSink,
-    ) -> impl Iterator<Item = (VolumePath, DirectoryEntry)> {
+    ) -> impl Iterator<Item = (VolumePath, Entry)> {
         std::iter::from_fn(move || self.next_with_path(path, errors))
     }
 
@@ -33,7 +37,7 @@ impl<'v> Entries<'v> {
         &mut self,
         path: &VolumePath,
         errors: &ErrorSink,
-    ) -> Option<(VolumePath, DirectoryEntry)> {
+    ) -> Option<(VolumePath, Entry)> {
         self.find_map(|entry| {
             let entry = entry.map_err(|error| match error.damaged_name() {
                 Some(name) => with_path(path.in_same_volume(join(&path.bytes, name)), error),
@@ -46,21 +50,18 @@ impl<'v> Entries<'v> {
     }
 }
 
-impl Iterator for Entries<'_> {
-    type Item = Result<DirectoryEntry, VolumeError>;
+impl Iterator for Entries {
+    type Item = Result<Entry, VolumeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.batch.len() == 0 {
-            match self.volume.entries(&self.directory, self.after.as_ref()?) {
-                Ok(batch) => self.batch = batch.into_iter(),
-                Err(error) => {
-                    self.after = error.damaged_name().map(<[u8]>::to_vec);
-                    return Some(Err(error));
-                }
-            }
-        }
-        let entry = self.batch.next()?;
-        self.after = Some(entry.name.clone());
-        Some(Ok(entry))
+        let next = match &mut self.entries {
+            Ok(entries) => entries.next()?,
+            Err(error) => return error.take().map(Err),
+        };
+        Some(next.map(|entry| Entry {
+            name: entry.name().as_bytes().to_vec(),
+            inode: InodeNumber(entry.ino()),
+            kind: entry.file_type(),
+        }))
     }
 }

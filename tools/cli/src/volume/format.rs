@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use std::io::IsTerminal;
-use uringfs::{FileKind, Inode, Time};
+use uringfs::{FileType, Inode, Time};
 
 /// A name for standard output: its bytes; on a terminal, as text with control characters escaped.
 pub fn printable(name: &[u8]) -> Vec<u8> {
@@ -39,28 +39,28 @@ pub fn mode(inode: &Inode) -> String {
     text
 }
 
-fn letter(kind: FileKind) -> char {
+fn letter(kind: FileType) -> char {
     match kind {
-        FileKind::File => '-',
-        FileKind::Directory => 'd',
-        FileKind::Symlink => 'l',
-        FileKind::BlockDevice(_) => 'b',
-        FileKind::CharacterDevice(_) => 'c',
-        FileKind::Fifo => 'p',
-        FileKind::Socket => 's',
+        FileType::File => '-',
+        FileType::Directory => 'd',
+        FileType::Symlink => 'l',
+        FileType::BlockDevice(_) => 'b',
+        FileType::CharacterDevice(_) => 'c',
+        FileType::Fifo => 'p',
+        FileType::Socket => 's',
     }
 }
 
 /// The name of a file type.
-pub fn kind(kind: FileKind) -> &'static str {
+pub fn kind(kind: FileType) -> &'static str {
     match kind {
-        FileKind::File => "file",
-        FileKind::Directory => "directory",
-        FileKind::Symlink => "symlink",
-        FileKind::BlockDevice(_) => "block device",
-        FileKind::CharacterDevice(_) => "character device",
-        FileKind::Fifo => "fifo",
-        FileKind::Socket => "socket",
+        FileType::File => "file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symlink",
+        FileType::BlockDevice(_) => "block device",
+        FileType::CharacterDevice(_) => "character device",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
     }
 }
 
@@ -141,10 +141,10 @@ mod tests {
     #[test]
     fn modes_are_printed_as_in_ls() {
         let text = |kind, permissions| mode(&Inode::new(kind, permissions));
-        assert_eq!(text(FileKind::File, 0o644), "-rw-r--r--");
-        assert_eq!(text(FileKind::Directory, 0o1777), "drwxrwxrwt");
-        assert_eq!(text(FileKind::Fifo, 0o6750), "prwsr-s---");
-        assert_eq!(text(FileKind::File, 0o4600), "-rwS------");
+        assert_eq!(text(FileType::File, 0o644), "-rw-r--r--");
+        assert_eq!(text(FileType::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(text(FileType::Fifo, 0o6750), "prwsr-s---");
+        assert_eq!(text(FileType::File, 0o4600), "-rwS------");
     }
 
     #[test]

@@ -9,16 +9,16 @@ use super::get_staging::StagedEntry;
 use super::hard_links::{HardLinks, LinkAction};
 use super::host::{self, FileId, HostTree, PathHandle, file_id};
 use super::image::ImageFiles;
-use super::open_volume::open;
+use super::open_volume::{lookup, open};
 use super::overwrite::{NameAction, OverwriteOptions};
 use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, FinishedChunk, Pipeline};
 use super::visited::VisitedDirectories;
-use super::volume_path::{VolumePath, last_name, with_path};
+use super::volume_path::{VolumePath, as_path, last_name, with_path};
 use super::{cat, glob};
 use crate::output::print;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags, chmodat, linkat,
-    mkdirat, mknodat, openat, setxattr, symlinkat, utimensat,
+    AtFlags, CWD, FileType as HostType, Mode, OFlags, Timespec, Timestamps, XattrFlags, chmodat,
+    linkat, mkdirat, mknodat, openat, setxattr, symlinkat, utimensat,
 };
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
@@ -29,7 +29,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use uringfs::{
-    Access, Buffer, File, FileKind, Follow, Inode, InodeNumber, OpenOptions, Time, Volume,
+    Access, Buffer, File, FileType, Follow, Inode, InodeNumber, OpenOptions, Time, Volume,
 };
 use uringfs_lab::Error;
 
@@ -176,15 +176,15 @@ struct Attributes {
 }
 
 /// A source directory whose entries are copied one after the other.
-struct OpenDirectory<'v> {
+struct OpenDirectory {
     path: VolumePath,
     target: PathBuf,
     /// Created by this command: names in it cannot exist yet.
     is_new: bool,
-    entries: Entries<'v>,
+    entries: Entries,
 }
 
-impl<'v> GetJob<'v> {
+impl GetJob<'_> {
     fn run(&mut self, paths: &[VolumePath], targets: Vec<PathBuf>) -> Result<(), Error> {
         for (path, target) in paths.iter().zip(targets) {
             self.get_tree(path.clone(), target)?;
@@ -229,18 +229,17 @@ impl<'v> GetJob<'v> {
         path: VolumePath,
         target: PathBuf,
         is_new: bool,
-    ) -> Result<Option<OpenDirectory<'v>>, Error> {
+    ) -> Result<Option<OpenDirectory>, Error> {
         self.progress.check_stop()?;
-        let found =
-            self.volume.inode(&path.bytes, Follow::No).map_err(|error| with_path(&path, error));
+        let found = lookup(self.volume, &path.bytes).map_err(|error| with_path(&path, error));
         let Some((number, inode)) = self.errors.record(found) else { return Ok(None) };
-        if inode.kind == FileKind::Directory
+        if inode.kind == FileType::Directory
             && self.errors.record(self.visited.visit(&path, number)).is_none()
         {
             return Ok(None);
         }
         let is_device =
-            matches!(inode.kind, FileKind::BlockDevice(_) | FileKind::CharacterDevice(_));
+            matches!(inode.kind, FileType::BlockDevice(_) | FileType::CharacterDevice(_));
         if self.no_privileges && is_device {
             return Ok(None);
         }
@@ -248,7 +247,7 @@ impl<'v> GetJob<'v> {
         let Some(action) = self.errors.record(action) else { return Ok(None) };
         match (inode.kind, action) {
             (_, NameAction::Skip) => return Ok(None),
-            (FileKind::Directory, _) => {
+            (FileType::Directory, _) => {
                 let attributes = self.attributes(&path, inode);
                 return Ok(self.get_directory(path, target, attributes, action));
             }
@@ -259,7 +258,7 @@ impl<'v> GetJob<'v> {
             LinkAction::Copy => {
                 let attributes = self.attributes(&path, inode);
                 match attributes.inode.kind {
-                    FileKind::File => self.get_file(path, number, name, attributes)?,
+                    FileType::File => self.get_file(path, number, name, attributes)?,
                     _ => self.get_special(number, name, attributes),
                 }
             }
@@ -271,7 +270,7 @@ impl<'v> GetJob<'v> {
     }
 
     /// The action for a new file of this kind at a path that may exist.
-    fn action(&self, target: &Path, kind: FileKind) -> Result<NameAction, Error> {
+    fn action(&self, target: &Path, kind: FileType) -> Result<NameAction, Error> {
         let cannot = |why: &str| self.create_error(target, why);
         if self.files.values().any(|partial| partial.name.target == target) {
             return Err(cannot(JUST_CREATED));
@@ -298,9 +297,12 @@ impl<'v> GetJob<'v> {
     fn attributes(&self, path: &VolumePath, inode: Inode) -> Attributes {
         let source = &path.bytes;
         let ok = |result| self.errors.record(result).into_iter();
-        let names = self.volume.xattrs(source, Follow::No).map_err(|error| with_path(path, error));
+        let names = self
+            .volume
+            .list_xattrs(as_path(source), Follow::No)
+            .map_err(|error| with_path(path, error));
         let value = |name: Vec<u8>| {
-            let value = self.volume.xattr(source, Follow::No, &name);
+            let value = self.volume.get_xattr(as_path(source), Follow::No, &name);
             value.map(|value| (name, value)).map_err(|error| with_path(path, error))
         };
         let xattrs = self.errors.record(names).into_iter().flatten();
@@ -313,7 +315,7 @@ impl<'v> GetJob<'v> {
         target: PathBuf,
         attributes: Attributes,
         action: NameAction,
-    ) -> Option<OpenDirectory<'v>> {
+    ) -> Option<OpenDirectory> {
         let is_new = action == NameAction::Create;
         if is_new {
             let created = self
@@ -403,7 +405,7 @@ impl<'v> GetJob<'v> {
         name: NewName,
         attributes: Attributes,
     ) -> Result<(), Error> {
-        let opened = self.volume.open(&path.bytes, OpenOptions::direct());
+        let opened = self.volume.open(as_path(&path.bytes), OpenOptions::direct());
         let begun = opened.map_err(|error| with_path(&path, error)).and_then(|file| {
             // Only the owner can open the partial file, so no other user reads it before its mode is set.
             let mode = Mode::from_raw_mode(u32::from(attributes.inode.permissions) & 0o600);
@@ -560,7 +562,7 @@ impl<'v> GetJob<'v> {
                 }
             }
         }
-        if inode.kind != FileKind::Symlink {
+        if inode.kind != FileType::Symlink {
             // After the owner: a change of the owner clears the set-ID bits.
             let set = handle.metadata().and_then(|found| {
                 let mode = Mode::from_raw_mode(self.permissions(inode, &found).into());
@@ -608,8 +610,8 @@ fn create_error(path: &Path) -> Error {
     Error::run(format!("{}: cannot be created", path.display()))
 }
 
-fn kind_of(found: &Metadata) -> Option<FileKind> {
-    FileKind::from_mode(found.mode() as u16, found.rdev())
+fn kind_of(found: &Metadata) -> Option<FileType> {
+    FileType::from_mode(found.mode() as u16, found.rdev())
 }
 
 /// Whether an extended attribute can grant privileges.
@@ -620,11 +622,11 @@ fn grants_privileges(name: &[u8]) -> bool {
 /// Creates a link, device, FIFO or socket.
 fn create_special(at: &PathHandle, name: &str, inode: &Inode) -> rustix::io::Result<()> {
     let (kind, device) = match inode.kind {
-        FileKind::Symlink => return symlinkat(&inode.target[..], at, name),
-        FileKind::BlockDevice(device) => (FileType::BlockDevice, device),
-        FileKind::CharacterDevice(device) => (FileType::CharacterDevice, device),
-        FileKind::Socket => (FileType::Socket, 0),
-        _ => (FileType::Fifo, 0),
+        FileType::Symlink => return symlinkat(&inode.target[..], at, name),
+        FileType::BlockDevice(device) => (HostType::BlockDevice, device),
+        FileType::CharacterDevice(device) => (HostType::CharacterDevice, device),
+        FileType::Socket => (HostType::Socket, 0),
+        _ => (HostType::Fifo, 0),
     };
     mknodat(at, name, kind, Mode::RUSR | Mode::WUSR, device)
 }

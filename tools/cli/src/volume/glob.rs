@@ -3,8 +3,8 @@
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
-use super::volume_path::{VolumePath, join, with_path};
-use uringfs::{FileKind, Follow, Volume, VolumeError, VolumeErrorKind};
+use super::volume_path::{VolumePath, as_path, join, with_path};
+use uringfs::{Volume, VolumeError, VolumeErrorKind};
 use uringfs_lab::Error;
 
 /// The paths that match `path`, sorted; `path` itself if it has no wildcards. An error if none matches.
@@ -18,7 +18,7 @@ pub fn expand(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Err
 
 /// As [`expand`]; no paths if none matches.
 pub fn expand_or_none(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Error> {
-    let exists = |path: &[u8]| match volume.inode(path, Follow::No) {
+    let exists = |path: &[u8]| match volume.symlink_metadata(as_path(path)) {
         Ok(_) => true,
         // A damaged file exists: the caller gets its path, and the error when it uses the path.
         Err(error) => !is_not_found(&error),
@@ -34,8 +34,8 @@ pub fn expand_or_none(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePa
                 next.push(join(directory, name));
                 continue;
             }
-            match volume.inode(directory, Follow::Yes) {
-                Ok((_, inode)) if inode.kind != FileKind::Directory => continue,
+            match volume.metadata(as_path(directory)) {
+                Ok(metadata) if !metadata.is_dir() => continue,
                 Err(error) if is_not_found(&error) => continue,
                 // The directory cannot be read: return the pattern, so that the caller gets the error when it uses it.
                 Err(_) => {

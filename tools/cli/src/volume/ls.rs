@@ -2,14 +2,14 @@
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
-use super::open_volume::{is_directory, open};
+use super::open_volume::{is_directory, lookup, open};
 use super::size_options::SizeOptions;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, with_path};
 use super::{format, glob};
 use crate::output::print_bytes;
 use std::ffi::OsString;
-use uringfs::{Access, FileKind, Follow, Volume};
+use uringfs::{Access, FileType, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -41,8 +41,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let is_listed = |path: &VolumePath| match arguments.long {
         // The long format shows a link itself.
         true => {
-            let found = volume.inode(&path.bytes, Follow::No);
-            found.is_ok_and(|(_, inode)| inode.kind == FileKind::Directory)
+            let found = lookup(&volume, &path.bytes);
+            found.is_ok_and(|(_, inode)| inode.kind == FileType::Directory)
         }
         false => is_directory(&volume, &path.bytes),
     };
@@ -72,7 +72,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
                 let line = line(&volume, &path, &entry.name, &arguments);
                 text.extend(errors.record(line).unwrap_or_default());
                 if arguments.recursive
-                    && entry.kind == FileKind::Directory
+                    && entry.kind == FileType::Directory
                     && errors.record(visited.visit(&path, entry.inode)).is_some()
                 {
                     left.push(path);
@@ -95,7 +95,7 @@ fn line(
     let Arguments { long, sizes, .. } = *arguments;
     let mut line = Vec::new();
     if long || name == path.bytes {
-        let found = volume.inode(&path.bytes, Follow::No);
+        let found = lookup(volume, &path.bytes);
         let (_, inode) = found.map_err(|error| with_path(path, error))?;
         if long {
             let size_width = if sizes.human_readable { 5 } else { 12 };
@@ -111,7 +111,7 @@ fn line(
             .into_bytes();
         }
         line.extend(format::printable(name));
-        if long && inode.kind == FileKind::Symlink {
+        if long && inode.kind == FileType::Symlink {
             line.extend_from_slice(b" -> ");
             line.extend(format::printable(&inode.target));
         }

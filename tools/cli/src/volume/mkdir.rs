@@ -3,7 +3,7 @@
 use super::error_sink::ErrorSink;
 use super::open_volume::{is_directory, open, sync};
 use super::verbose::VerboseOptions;
-use super::volume_path::{VolumePath, join, with_path};
+use super::volume_path::{VolumePath, as_path, join, with_path};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use uringfs::{Access, Volume};
@@ -40,7 +40,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 fn make(volume: &Volume, path: &VolumePath, verbose: VerboseOptions) -> Result<(), Error> {
-    volume.make_directory(&path.bytes, 0o755).map_err(|error| with_path(path, error))?;
+    volume.create_dir(as_path(&path.bytes)).map_err(|error| with_path(path, error))?;
     verbose.report("mkdir: created directory", &[path])
 }
 
@@ -48,7 +48,7 @@ fn make_parents(volume: &Volume, path: &VolumePath, verbose: VerboseOptions) -> 
     let mut parent = b"/".to_vec();
     for name in path.bytes.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         parent = join(&parent, name);
-        match volume.make_directory(&parent, 0o755) {
+        match volume.create_dir(as_path(&parent)) {
             Err(error) if error.errno() == Errno::EXIST && is_directory(volume, &parent) => {}
             created => {
                 let made = path.in_same_volume(parent.clone());

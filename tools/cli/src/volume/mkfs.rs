@@ -193,7 +193,7 @@ fn format_target(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
                     whole.write_zeroes(unused.start, unused.end - unused.start).await?;
                 }
             }
-            whole.sync().await
+            whole.sync_all().await
         })
         .map_err(|errno| failed(errno.into()))?;
     Ok(volume.statistics().blocks * BLOCK)

@@ -1,12 +1,12 @@
 //! `uringfs mv`: moves and renames files in a volume.
 
-use super::open_volume::{open, sync};
+use super::open_volume::{lookup, open, sync};
 use super::overwrite::{NameAction, OverwriteOptions};
 use super::two_paths::{target_path, with_both_paths};
 use super::verbose::VerboseOptions;
-use super::volume_path::VolumePath;
+use super::volume_path::{VolumePath, as_path};
 use std::ffi::OsString;
-use uringfs::{Access, Follow, Rename};
+use uringfs::{Access, Rename};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -33,7 +33,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let volume = open(&paths[0].target, Access::ReadWrite)?;
     let to = target_path(&volume, &paths[0], &paths[1]);
     let keeps_existing = arguments.overwrite.skips_existing();
-    let found = [&paths[0], &to].map(|path| volume.inode(&path.bytes, Follow::No));
+    let found = [&paths[0], &to].map(|path| lookup(&volume, &path.bytes));
     if let [Ok((_, moved)), Ok((_, existing))] = found {
         let action = arguments.overwrite.action(existing.kind, moved.kind);
         match action.map_err(|why| Error::input(format!("{to}: {why}")))? {
@@ -45,7 +45,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     }
     // Also keeps an existing file that could not be read above.
     let how = if keeps_existing { Rename::NoReplace } else { Rename::Replace };
-    let moved = volume.rename(&paths[0].bytes, &to.bytes, how);
+    let moved = volume.rename_with(as_path(&paths[0].bytes), as_path(&to.bytes), how);
     moved.map_err(|error| with_both_paths(&paths[0], &to, error))?;
     arguments.verbose.report("renamed", &[&paths[0], &to])?;
     sync(&volume, &paths[0].target)?;

@@ -1,10 +1,10 @@
 //! Opens the volume of a command and makes its changes durable.
 
 use super::put_staging::remove_leftovers;
-use super::volume_path::with_path;
+use super::volume_path::{as_path, with_path};
 use std::ffi::OsStr;
 use std::path::Path;
-use uringfs::{Access, Device, FileKind, Follow, Volume};
+use uringfs::{Access, Device, Inode, InodeNumber, Volume, VolumeError};
 use uringfs_lab::Error;
 
 /// Opens the volume in a file or on a block device. Fails if another program has it open for writing, or for
@@ -28,6 +28,12 @@ pub(super) fn sync(volume: &Volume, target: &OsStr) -> Result<(), Error> {
 
 /// Whether the path is a directory or a link to one.
 pub(super) fn is_directory(volume: &Volume, path: &[u8]) -> bool {
-    let found = volume.inode(path, Follow::Yes);
-    found.is_ok_and(|(_, inode)| inode.kind == FileKind::Directory)
+    let found = volume.metadata(as_path(path));
+    found.is_ok_and(|metadata| metadata.is_dir())
+}
+
+/// The inode of a path, and its number. Follows no link at the path's end.
+pub(super) fn lookup(volume: &Volume, path: &[u8]) -> Result<(InodeNumber, Inode), VolumeError> {
+    let metadata = volume.symlink_metadata(as_path(path))?;
+    Ok((InodeNumber(metadata.ino()), metadata.into_inode()))
 }

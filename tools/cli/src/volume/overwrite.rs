@@ -1,6 +1,6 @@
 //! The rule of `put`, `get` and `mv` for names that exist already.
 
-use uringfs::FileKind;
+use uringfs::FileType;
 
 /// The options about existing files.
 #[derive(clap::Args, Clone, Copy)]
@@ -32,12 +32,12 @@ impl OverwriteOptions {
     ///
     /// # Errors
     /// Why the existing file must not be replaced.
-    pub fn action(self, existing: FileKind, new: FileKind) -> Result<NameAction, &'static str> {
-        let is_special = !matches!(existing, FileKind::File | FileKind::Symlink);
+    pub fn action(self, existing: FileType, new: FileType) -> Result<NameAction, &'static str> {
+        let is_special = !matches!(existing, FileType::File | FileType::Symlink);
         match (existing, new) {
-            (FileKind::Directory, FileKind::Directory) => Ok(NameAction::Merge),
-            (FileKind::Directory, _) => Err("the existing file is a directory"),
-            (_, FileKind::Directory) => Err("the existing file is not a directory"),
+            (FileType::Directory, FileType::Directory) => Ok(NameAction::Merge),
+            (FileType::Directory, _) => Err("the existing file is a directory"),
+            (_, FileType::Directory) => Err("the existing file is not a directory"),
             _ if self.no_clobber => Ok(NameAction::Skip),
             _ if is_special && !self.force && !is_like(existing, new) => {
                 Err("the existing file is a device, FIFO or socket; use -f to replace it")
@@ -52,7 +52,7 @@ impl OverwriteOptions {
     }
 }
 
-fn is_like(one: FileKind, other: FileKind) -> bool {
+fn is_like(one: FileType, other: FileType) -> bool {
     std::mem::discriminant(&one) == std::mem::discriminant(&other)
 }
 
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn existing_files_are_replaced_by_the_rule() {
-        use FileKind::*;
+        use FileType::*;
         let rule = |no_clobber, force| OverwriteOptions { no_clobber, force };
         let plain = rule(false, false);
         for new in [File, Symlink, Fifo, BlockDevice(1)] {

@@ -66,8 +66,8 @@ impl<C> Pipeline<C> {
         let token = Token::new(self.next);
         loop {
             let started = match direction {
-                Direction::Read => self.reactor.read(file, buffer, offset, token),
-                Direction::Write => self.reactor.write(file, buffer, offset, token),
+                Direction::Read => self.reactor.read_at(file, buffer, offset, token),
+                Direction::Write => self.reactor.write_at(file, buffer, offset, token),
             };
             let Err(refused) = started else { break };
             match (refused.error, refused.payload) {

@@ -1,9 +1,9 @@
 //! The staging directory of `put` in a volume: files stay there until they are complete.
 
 use super::entries::Entries;
-use super::volume_path::join;
+use super::volume_path::{as_path, join};
 use rustix::io::Errno;
-use uringfs::{FileKind, Follow, Volume, VolumeError};
+use uringfs::{FileType, Volume, VolumeError};
 
 /// The usual name of the staging directory. A flag in its inode marks it as one.
 pub(super) const STAGING: &str = "/.uringfs-put";
@@ -12,8 +12,8 @@ pub(super) const STAGING: &str = "/.uringfs-put";
 /// the user and stays.
 pub(super) fn remove_leftovers(volume: &Volume) -> Result<(), VolumeError> {
     for path in staging_names() {
-        match volume.inode(&path, Follow::No) {
-            Ok((_, inode)) if inode.is_staging => remove_staging_directory(volume, &path)?,
+        match volume.symlink_metadata(as_path(&path)) {
+            Ok(found) if found.inode().is_staging => remove_staging_directory(volume, &path)?,
             Ok(_) => {}
             Err(error) if error.errno() == Errno::NOENT => break,
             Err(error) => return Err(error),
@@ -28,17 +28,17 @@ pub(super) fn remove_staging_directory(volume: &Volume, staging: &[u8]) -> Resul
         let entry = entry?;
         let path = join(staging, &entry.name);
         match entry.kind {
-            FileKind::Directory => volume.remove_directory(path)?,
-            _ => volume.remove(path)?,
+            FileType::Directory => volume.remove_dir(as_path(&path))?,
+            _ => volume.remove_file(as_path(&path))?,
         }
     }
-    volume.remove_directory(staging)
+    volume.remove_dir(as_path(staging))
 }
 
 /// The first free name for a staging directory.
 pub(super) fn unused_staging_name(volume: &Volume) -> Result<Vec<u8>, VolumeError> {
     for path in staging_names() {
-        match volume.inode(&path, Follow::No) {
+        match volume.symlink_metadata(as_path(&path)) {
             Ok(_) => {}
             Err(error) if error.errno() == Errno::NOENT => return Ok(path),
             Err(error) => return Err(error),

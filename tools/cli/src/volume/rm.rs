@@ -3,13 +3,13 @@
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::glob;
-use super::open_volume::{open, sync};
+use super::open_volume::{lookup, open, sync};
 use super::verbose::VerboseOptions;
 use super::visited::VisitedDirectories;
-use super::volume_path::{VolumePath, last_name, with_path};
+use super::volume_path::{VolumePath, as_path, last_name, with_path};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use uringfs::{Access, FileKind, Follow, Volume, VolumeError};
+use uringfs::{Access, FileType, Volume, VolumeError};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -55,12 +55,12 @@ fn remove(
     errors: &ErrorSink,
 ) -> Result<(), Error> {
     // Slashes at the end would follow a link, but rm must never remove the target of a link.
-    let inode = match volume.inode(without_slashes(&path.bytes), Follow::No) {
+    let inode = match lookup(volume, without_slashes(&path.bytes)) {
         Err(error) if arguments.force && is_missing(&error) => return Ok(()),
         found => found.map_err(|error| with_path(path, error))?.1,
     };
-    if inode.kind != FileKind::Directory {
-        volume.remove(&path.bytes).map_err(|error| with_path(path, error))?;
+    if inode.kind != FileType::Directory {
+        volume.remove_file(as_path(&path.bytes)).map_err(|error| with_path(path, error))?;
         arguments.verbose.report("removed", &[path])?;
     } else if !arguments.recursive {
         return Err(Error::input(format!("{path}: is a directory; use rm -r to remove it")));
@@ -92,7 +92,7 @@ fn remove_tree(volume: &Volume, top: &VolumePath, verbose: VerboseOptions, error
     let mut left = vec![(top.clone(), false)];
     while let Some((path, is_done)) = left.pop() {
         if is_done {
-            let removed = volume.remove_directory(&path.bytes);
+            let removed = volume.remove_dir(as_path(&path.bytes));
             let is_left = |error: &VolumeError| error.errno() == Errno::NOTEMPTY;
             // The errors of the entries that are left were already reported.
             if errors.exit_code() == 0 || !removed.as_ref().is_err_and(is_left) {
@@ -104,12 +104,12 @@ fn remove_tree(volume: &Volume, top: &VolumePath, verbose: VerboseOptions, error
         left.push((path.clone(), true));
         for (inner, entry) in Entries::new(volume, &path.bytes).with_paths(&path, errors) {
             match entry.kind {
-                FileKind::Directory => {
+                FileType::Directory => {
                     let is_new = errors.record(visited.visit(&inner, entry.inode)).is_some();
                     left.extend(is_new.then_some((inner, false)));
                 }
                 _ => {
-                    let removed = volume.remove(&inner.bytes);
+                    let removed = volume.remove_file(as_path(&inner.bytes));
                     let removed = removed.map_err(|error| with_path(&inner, error));
                     errors.record(removed.and_then(|()| verbose.report("removed", &[&inner])));
                 }

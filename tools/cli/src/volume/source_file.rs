@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use uringfs::{FileKind, Inode, Time};
+use uringfs::{FileType, Inode, Time};
 use uringfs_lab::Error;
 
 /// Limits of Linux for the names of all extended attributes of a file, and for one value.
@@ -61,7 +61,7 @@ impl SourceFile {
     /// The inode that the file gets in a volume.
     pub fn attributes(&self) -> Result<Inode, Error> {
         let metadata = &self.metadata;
-        let kind = FileKind::from_mode(metadata.mode() as u16, metadata.rdev())
+        let kind = FileType::from_mode(metadata.mode() as u16, metadata.rdev())
             .ok_or_else(|| Error::input(format!("{}: unknown file type", self.path.display())))?;
         let mut inode = Inode::new(kind, metadata.mode() as u16 & 0o7777);
         (inode.user, inode.group) = (metadata.uid(), metadata.gid());
@@ -72,7 +72,7 @@ impl SourceFile {
         };
         inode.accessed = time(metadata.atime(), metadata.atime_nsec())?;
         inode.modified = time(metadata.mtime(), metadata.mtime_nsec())?;
-        if kind == FileKind::Symlink {
+        if kind == FileType::Symlink {
             let target = readlinkat(&self.handle, "", Vec::new());
             let target = target.map_err(|errno| self.cannot_read(errno.into()))?.into_bytes();
             (inode.size, inode.target) = (target.len() as u64, target.into());

@@ -1,14 +1,14 @@
 //! `uringfs stat`: shows the attributes of files in a volume.
 
 use super::error_sink::ErrorSink;
-use super::open_volume::open;
+use super::open_volume::{lookup, open};
 use super::volume_path::{VolumePath, with_path};
 use super::{format, glob};
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use uringfs::{Access, FileKind, Follow, Inode, InodeNumber, Time};
+use uringfs::{Access, FileType, Inode, InodeNumber, Time};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -30,7 +30,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let errors = ErrorSink::default();
     let mut found = Vec::new();
     for path in glob::expand_each(&volume, &paths, &errors) {
-        let inode = volume.inode(&path.bytes, Follow::No);
+        let inode = lookup(&volume, &path.bytes);
         if let Some(inode) = errors.record(inode.map_err(|error| with_path(&path, error))) {
             found.push((inode, path));
         }
@@ -47,7 +47,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 
 fn text(path: &VolumePath, (number, inode): &(InodeNumber, Inode)) -> Vec<u8> {
     let mut text = format::printable(&path.bytes);
-    if inode.kind == FileKind::Symlink {
+    if inode.kind == FileType::Symlink {
         text.extend_from_slice(b" -> ");
         text.extend(format::printable(&inode.target));
     }
@@ -93,6 +93,6 @@ fn json(path: &VolumePath, (number, inode): &(InodeNumber, Inode)) -> Value {
         "modified": time(inode.modified),
         "changed": time(inode.changed),
         "created": time(inode.created),
-        "target": (inode.kind == FileKind::Symlink).then(|| lossy(&inode.target)),
+        "target": (inode.kind == FileType::Symlink).then(|| lossy(&inode.target)),
     })
 }

@@ -1,6 +1,6 @@
 //! `uringfs tree`: shows a directory of a volume as a tree.
 
-use super::entries::Entries;
+use super::entries::{Entries, Entry};
 use super::error_sink::ErrorSink;
 use super::format;
 use super::open_volume::open;
@@ -8,7 +8,7 @@ use super::visited::VisitedDirectories;
 use super::volume_path::VolumePath;
 use crate::output::print_bytes;
 use std::ffi::OsString;
-use uringfs::{Access, DirectoryEntry, FileKind, Volume};
+use uringfs::{Access, FileType, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -38,7 +38,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         text.extend_from_slice(knot.as_bytes());
         text.extend(format::printable(&entry.name));
         text.push(b'\n');
-        if entry.kind == FileKind::Directory {
+        if entry.kind == FileType::Directory {
             if errors.record(visited.visit(&path, entry.inode)).is_some() {
                 directories += 1;
                 left.extend(branches(&path, &(lead + line)).into_iter().rev());
@@ -55,7 +55,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 /// An entry, with the lines of the tree that precede it.
 struct Branch {
     path: VolumePath,
-    entry: DirectoryEntry,
+    entry: Entry,
     lead: String,
     is_last: bool,
 }

@@ -4,7 +4,7 @@ use super::error_sink::ErrorSink;
 use super::glob;
 use super::open_volume::{open, sync};
 use super::size_change::SizeChange;
-use super::volume_path::{VolumePath, with_path};
+use super::volume_path::{VolumePath, as_path, with_path};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use uringfs::{Access, OpenOptions, Reactor, ReactorOptions, Volume};
@@ -48,12 +48,13 @@ fn set_size(
     arguments: &Arguments,
 ) -> Result<(), Error> {
     let create = (!arguments.no_create).then_some(0o644);
-    let file = match volume.open(&path.bytes, OpenOptions { create, ..OpenOptions::direct() }) {
-        Err(error) if arguments.no_create && error.errno() == Errno::NOENT => return Ok(()),
-        opened => opened.map_err(|error| with_path(path, error))?,
-    };
+    let file =
+        match volume.open(as_path(&path.bytes), OpenOptions { create, ..OpenOptions::direct() }) {
+            Err(error) if arguments.no_create && error.errno() == Errno::NOENT => return Ok(()),
+            opened => opened.map_err(|error| with_path(path, error))?,
+        };
     let too_long = || Error::input(format!("{path}: the new size is too large"));
-    let size = arguments.size.apply(file.size()).ok_or_else(too_long)?;
-    let cut = reactor.block_on(file.set_size(size));
+    let size = arguments.size.apply(file.len()).ok_or_else(too_long)?;
+    let cut = reactor.block_on(file.set_len(size));
     cut.map_err(|errno| Error::run(format!("{path}: cannot change the size")).because(errno))
 }

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use uringfs::{VolumeError, VolumeErrorKind};
 use uringfs_lab::Error;
 
@@ -53,6 +54,11 @@ impl fmt::Display for VolumePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.target.display(), OsStr::from_bytes(&self.bytes).display())
     }
+}
+
+/// A path in a volume, for its calls.
+pub(super) fn as_path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
 }
 
 /// The error of a volume with the path that it concerns. An error that the user can correct is an input error,

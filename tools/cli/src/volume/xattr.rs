@@ -2,7 +2,7 @@
 
 use super::error_sink::ErrorSink;
 use super::open_volume::{open, sync};
-use super::volume_path::{VolumePath, with_path};
+use super::volume_path::{VolumePath, as_path, with_path};
 use super::{format, glob};
 use crate::output::print_bytes;
 use clap::Subcommand;
@@ -55,16 +55,16 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         Arguments::Get { name, path } => {
             let path = VolumePath::parse(&path)?;
             let volume = open(&path.target, Access::Read)?;
-            let value = volume.xattr(&path.bytes, Follow::No, name.as_bytes());
+            let value = volume.get_xattr(as_path(&path.bytes), Follow::No, name.as_bytes());
             print_bytes(&value.map_err(|error| with_path(&path, error))?)?;
             Ok(0)
         }
         Arguments::Set { name, value, paths } => change_all(&paths, |volume, path| {
             let (name, value) = (name.as_bytes(), value.as_bytes());
-            volume.set_xattr(path, Follow::No, name, value, SetXattr::Either)
+            volume.set_xattr(as_path(path), Follow::No, name, value, SetXattr::Either)
         }),
         Arguments::Remove { name, paths } => change_all(&paths, |volume, path| {
-            volume.remove_xattr(path, Follow::No, name.as_bytes())
+            volume.remove_xattr(as_path(path), Follow::No, name.as_bytes())
         }),
     }
 }
@@ -76,7 +76,9 @@ fn list(paths: &[OsString]) -> Result<u8, Error> {
     let errors = ErrorSink::default();
     let paths = glob::expand_each(&volume, &paths, &errors);
     for path in &paths {
-        let names = volume.xattrs(&path.bytes, Follow::No).map_err(|error| with_path(path, error));
+        let names = volume
+            .list_xattrs(as_path(&path.bytes), Follow::No)
+            .map_err(|error| with_path(path, error));
         let Some(names) = errors.record(names) else { continue };
         let mut text = Vec::new();
         if paths.len() > 1 {

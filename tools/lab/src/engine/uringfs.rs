@@ -119,11 +119,11 @@ impl Engine for Uringfs {
         let buffer = self.buffers.take(io.slot, io.length);
         // A return in each arm: if they were joined, the result would go through memory.
         match io.op {
-            IoOp::Read => match self.reactor.read(file, buffer, io.offset, token) {
+            IoOp::Read => match self.reactor.read_at(file, buffer, io.offset, token) {
                 Ok(()) => Ok(()),
                 Err(refused) => Err(self.buffers.restore(io.slot, refused)),
             },
-            IoOp::Write => match self.reactor.write(file, buffer, io.offset, token) {
+            IoOp::Write => match self.reactor.write_at(file, buffer, io.offset, token) {
                 Ok(()) => Ok(()),
                 Err(refused) => Err(self.buffers.restore(io.slot, refused)),
             },
@@ -165,8 +165,8 @@ impl Engine for Uringfs {
     fn sync(&mut self, file: u32, kind: SyncKind) -> Result<(), Errno> {
         let file = &self.files[file as usize];
         self.reactor.block_on(match kind {
-            SyncKind::Full => file.sync(),
-            SyncKind::Data => file.datasync(),
+            SyncKind::Full => file.sync_all(),
+            SyncKind::Data => file.sync_data(),
         })
     }
 
@@ -293,7 +293,7 @@ struct SharedDevice {
 
 /// Drops the cached data of a file, if it has a cache.
 fn drop_cached(reactor: &Reactor, file: &File) -> Result<(), Errno> {
-    reactor.block_on(file.advise(Advice::DoNotNeed, 0, file.size().next_multiple_of(1 << 20)))
+    reactor.block_on(file.advise(Advice::DoNotNeed, 0, file.len().next_multiple_of(1 << 20)))
 }
 
 /// The page cache that all threads of a run share, with its size.

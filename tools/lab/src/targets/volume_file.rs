@@ -3,7 +3,6 @@
 use super::signature;
 use crate::Error;
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uringfs::{VolumeError, VolumeErrorKind};
 
@@ -20,10 +19,6 @@ impl VolumeFile {
     /// A file in a volume. A relative path begins at the root.
     pub fn new(volume: impl Into<PathBuf>, path: impl AsRef<Path>) -> Self {
         Self { volume: volume.into(), path: Path::new("/").join(path) }
-    }
-
-    pub(super) fn path_bytes(&self) -> &[u8] {
-        self.path.as_os_str().as_bytes()
     }
 
     /// The error of a volume operation on this file: bad input if the volume refused it, else a failed run.

@@ -7,12 +7,11 @@ use super::volume_file::VolumeFile;
 use crate::Error;
 use crate::random::Random;
 use std::collections::BTreeMap;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use uringfs::{
-    Access, AtimePolicy, Buffer, Device, Errno, FallocateSize, File, FileKind, FileOptions, Follow,
-    OpenOptions, Reactor, ReactorOptions, Volume, VolumeErrorKind,
+    Access, AtimePolicy, Buffer, Device, Errno, FallocateSize, File, FileOptions, OpenOptions,
+    Reactor, ReactorOptions, Volume, VolumeErrorKind,
 };
 
 /// The open volumes, by canonical path.
@@ -55,11 +54,11 @@ impl Volumes {
     /// It is not a regular file, or its directory does not exist.
     pub fn inspect(&self, file: &VolumeFile) -> Result<TargetInfo, Error> {
         let volume = self.volume_of(file);
-        match volume.inode(file.path_bytes(), Follow::Yes) {
-            Ok((_, inode)) if inode.kind == FileKind::File => {
-                Ok(TargetInfo::File { size: inode.size, alignment: 1 })
+        match volume.metadata(&file.path) {
+            Ok(metadata) if metadata.is_file() => {
+                Ok(TargetInfo::File { size: metadata.len(), alignment: 1 })
             }
-            Ok((_, inode)) if inode.kind == FileKind::Directory => Err(Error::input(format!(
+            Ok(metadata) if metadata.is_dir() => Err(Error::input(format!(
                 "{file}: is a directory; name a file (or use directory=)"
             ))),
             Ok(_) => Err(Error::input(format!("{file}: is not a file"))),
@@ -72,9 +71,9 @@ impl Volumes {
     fn inspect_parent(&self, file: &VolumeFile) -> Result<TargetInfo, Error> {
         let directory = file.path.parent().unwrap_or(Path::new("/"));
         let shown = VolumeFile::new(&file.volume, directory);
-        let found = self.volume_of(file).inode(directory.as_os_str().as_bytes(), Follow::Yes);
+        let found = self.volume_of(file).metadata(directory);
         match found {
-            Ok((_, inode)) if inode.kind == FileKind::Directory => Ok(TargetInfo::Missing),
+            Ok(metadata) if metadata.is_dir() => Ok(TargetInfo::Missing),
             Ok(_) => Err(Error::input(format!("{file}: {shown} is not a directory"))),
             Err(error) if error.errno() == Errno::NOENT => Err(Error::input(format!(
                 "{file}: the directory {shown} does not exist; create it with uringfs mkdir"
@@ -91,7 +90,7 @@ impl Volumes {
         // As with fio, which opens with O_NOATIME.
         let access_time = AtimePolicy::Never;
         let options = OpenOptions { file: options, access_time, ..OpenOptions::direct() };
-        self.volume_of(file).open(file.path_bytes(), options).map_err(|error| file.to_error(error))
+        self.volume_of(file).open(&file.path, options).map_err(|error| file.to_error(error))
     }
 
     /// Creates a file with its initial content. Calls `on_created` as soon as there is a file to remove, should
@@ -108,10 +107,8 @@ impl Volumes {
         on_created: impl FnOnce(),
     ) -> Result<(), Error> {
         let options = OpenOptions { create: Some(0o644), exclusive: true, ..OpenOptions::direct() };
-        let created = self
-            .volume_of(file)
-            .open(file.path_bytes(), options)
-            .map_err(|error| file.to_error(error))?;
+        let created =
+            self.volume_of(file).open(&file.path, options).map_err(|error| file.to_error(error))?;
         on_created();
         let failed = |error: std::io::Error| {
             Error::run(format!("cannot lay out {file} of {size} bytes")).because(error)
@@ -126,7 +123,7 @@ impl Volumes {
     /// # Errors
     /// Those of the volume.
     pub fn remove(&self, file: &VolumeFile) -> Result<(), Error> {
-        self.volume_of(file).remove(file.path_bytes()).map_err(|error| file.to_error(error))
+        self.volume_of(file).remove_file(&file.path).map_err(|error| file.to_error(error))
     }
 }
 
@@ -138,7 +135,7 @@ async fn lay_out(
 ) -> Result<(), Errno> {
     match content {
         InitialContent::Empty => Ok(()),
-        InitialContent::Hole => file.set_size(size).await,
+        InitialContent::Hole => file.set_len(size).await,
         InitialContent::Reserved => file.allocate(0, size, FallocateSize::Keep).await,
         InitialContent::Allocated | InitialContent::AllocatedIfPossible => {
             file.allocate(0, size, FallocateSize::Extend).await
@@ -162,9 +159,9 @@ async fn fill(
         if content == InitialContent::Random {
             random.fill(&mut chunk);
         }
-        at += file.write(chunk, at).await.1? as u64;
+        at += file.write_at(chunk, at).await.0? as u64;
     }
-    file.sync().await
+    file.sync_all().await
 }
 
 /// The canonical path, which identifies a volume.

@@ -5,8 +5,10 @@ use super::*;
 use crate::blocks::Run;
 use crate::core::state::NEXT_INODE_KEY;
 use crate::error::Error;
-use crate::namespace::directory::{DirectoryEntry, Rename};
+use crate::namespace::directory::Rename;
 use crate::space::system_zone::SystemZone;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 impl TestVolume {
     /// Adds an extent after the only one of `/d/five`.
@@ -21,7 +23,7 @@ impl TestVolume {
     }
 
     /// Adds an entry that no call would make.
-    fn plant_name(&self, directory: u64, name: &[u8], number: u64, kind: FileKind) {
+    fn plant_name(&self, directory: u64, name: &[u8], number: u64, kind: FileType) {
         self.plant(|_, batch| {
             batch.put(Key::Name(directory, name), &encode_entry(InodeNumber(number), kind));
         });
@@ -30,23 +32,18 @@ impl TestVolume {
 
 /// The valid names of a directory, and the errors of the damaged ones.
 fn list(volume: &Volume, path: &str) -> (Vec<Vec<u8>>, Vec<Error>) {
-    let (mut names, mut damaged, mut after) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..1000 {
-        match volume.entries(path, &after) {
-            Ok(entries) => {
-                let Some(DirectoryEntry { name, .. }) = entries.last() else {
-                    return (names, damaged);
-                };
-                after.clone_from(name);
-                names.extend(entries.into_iter().map(|entry| entry.name));
-            }
+    let (mut names, mut damaged) = (Vec::new(), Vec::new());
+    for entry in volume.read_dir(path).unwrap() {
+        match entry {
+            Ok(entry) => names.push(entry.file_name().into_vec()),
             Err(error) => {
-                after = error.damaged_name().expect("the listing goes on").to_vec();
+                assert!(error.damaged_name().is_some(), "the listing goes on");
                 damaged.push(error);
             }
         }
+        assert!(names.len() + damaged.len() < 1000, "the names of {path} do not end");
     }
-    panic!("the names of {path} do not end");
+    (names, damaged)
 }
 
 #[test]
@@ -68,10 +65,10 @@ fn an_extent_in_the_system_zone_is_damage_and_not_written_to() {
         let volume = fixture.open();
         let error = volume.open("/d/five", OpenOptions::direct()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{start}: {error}");
-        let number = volume.inode("/d/five", Follow::No).unwrap().0.0;
+        let number = volume.symlink_metadata("/d/five").unwrap().ino();
         assert!(error.to_string().contains(&format!("inode {number}")), "{error}");
         // Removing the file does not free the blocks.
-        volume.remove("/d/five").unwrap();
+        volume.remove_file("/d/five").unwrap();
         fixture.write(&volume, "/new", 0, 9000);
         drop(volume);
         let volume = fixture.open();
@@ -127,14 +124,14 @@ fn a_listing_with_an_invalid_name_ends() {
     for name in names {
         let fixture = TestVolume::new();
         let number = fixture.number("/d");
-        fixture.plant_name(number, name, number, FileKind::Directory);
+        fixture.plant_name(number, name, number, FileType::Directory);
         let volume = fixture.open();
         let (listed, damaged) = list(&volume, "/d");
         assert_eq!(listed, [b"five".to_vec(), b"one".to_vec()], "{name:?}");
         let [error] = &damaged[..] else { panic!("{name:?}: {damaged:?}") };
         assert_eq!(error.kind(), ErrorKind::Damaged, "{name:?}: {error}");
         for path in [&b"/d/"[..], b"/d/x/../"] {
-            let found = volume.inode([path, name].concat(), Follow::No);
+            let found = volume.symlink_metadata(OsStr::from_bytes(&[path, name].concat()));
             assert!(found.is_err() || matches!(name, b"" | b"." | b".." | b"/"), "{name:?}");
         }
         drop(volume);
@@ -147,7 +144,7 @@ fn a_listing_of_only_invalid_names_ends() {
     let fixture = TestVolume::new();
     let number = fixture.number("/d");
     for name in [&b""[..], b".", b".."] {
-        fixture.plant_name(number, name, number, FileKind::Directory);
+        fixture.plant_name(number, name, number, FileType::Directory);
     }
     fixture.plant(|_, batch| {
         batch.delete(Key::Name(number, b"five"));
@@ -157,7 +154,7 @@ fn a_listing_of_only_invalid_names_ends() {
     let (listed, damaged) = list(&volume, "/d");
     assert_eq!((listed.len(), damaged.len()), (0, 3));
     // It is not empty, though its entries are damaged.
-    assert!(volume.remove_directory("/d").is_err());
+    assert!(volume.remove_dir("/d").is_err());
 }
 
 #[test]
@@ -166,21 +163,21 @@ fn a_directory_in_a_cycle_is_damage_for_every_call() {
     for inner in ["/", "/a/b/c", "/a", "/d"] {
         let fixture = TestVolume::new();
         let (directory, number) = (fixture.number("/a/b/c"), fixture.number(inner));
-        fixture.plant_name(directory, b"x", number, FileKind::Directory);
+        fixture.plant_name(directory, b"x", number, FileType::Directory);
         let volume = fixture.open();
         let is_damaged = |what: &str, result: Result<(), Error>| {
             let error = result.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Damaged, "{what} of {inner}: {error}");
         };
-        is_damaged("entries", volume.entries("/a/b/c/x", b"").map(drop));
-        is_damaged("inode", volume.inode("/a/b/c/x", Follow::No).map(drop));
-        is_damaged("deeper", volume.inode("/a/b/c/x/b", Follow::No).map(drop));
-        is_damaged("remove", volume.remove("/a/b/c/x"));
-        is_damaged("remove_directory", volume.remove_directory("/a/b/c/x"));
-        is_damaged("rename", volume.rename("/a/b/c/x", "/y", Rename::Replace));
-        is_damaged("rename onto", volume.rename("/d", "/a/b/c/x", Rename::Replace));
-        is_damaged("exchange", volume.rename("/one", "/a/b/c/x", Rename::Exchange));
-        assert!(volume.inode("/a/b/c/..", Follow::No).is_ok());
+        is_damaged("entries", volume.read_dir("/a/b/c/x").map(drop));
+        is_damaged("inode", volume.symlink_metadata("/a/b/c/x").map(drop));
+        is_damaged("deeper", volume.symlink_metadata("/a/b/c/x/b").map(drop));
+        is_damaged("remove", volume.remove_file("/a/b/c/x"));
+        is_damaged("remove_directory", volume.remove_dir("/a/b/c/x"));
+        is_damaged("rename", volume.rename("/a/b/c/x", "/y"));
+        is_damaged("rename onto", volume.rename("/d", "/a/b/c/x"));
+        is_damaged("exchange", volume.rename_with("/one", "/a/b/c/x", Rename::Exchange));
+        assert!(volume.symlink_metadata("/a/b/c/..").is_ok());
         assert_eq!(list(&volume, "/a/b/c").0, [b"four".to_vec(), b"x".to_vec()]);
         drop(volume);
         let repaired = fixture.check(REPAIR);
@@ -188,20 +185,20 @@ fn a_directory_in_a_cycle_is_damage_for_every_call() {
         fixture.assert_sound();
     }
     let fixture = TestVolume::new();
-    fixture.plant_name(InodeNumber::ROOT.0, b"x", InodeNumber::ROOT.0, FileKind::Directory);
-    let error = fixture.open().entries("/x", b"").unwrap_err();
+    fixture.plant_name(InodeNumber::ROOT.0, b"x", InodeNumber::ROOT.0, FileType::Directory);
+    let error = fixture.open().read_dir("/x").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
 }
 
 #[test]
 fn invalid_inode_numbers_are_damage_in_every_table() {
     for number in [0, u64::MAX] {
-        let file = Inode::new(FileKind::File, 0o600).to_record();
-        let mut directory = Inode::new(FileKind::Directory, 0o700);
+        let file = Inode::new(FileType::File, 0o600).to_record();
+        let mut directory = Inode::new(FileType::Directory, 0o700);
         directory.parent = InodeNumber(number);
         let directory = directory.to_record();
         let extent = Extent { offset: 0, start: 10_000, length: 1, state: ExtentState::Written };
-        let name = encode_entry(InodeNumber(2), FileKind::Directory);
+        let name = encode_entry(InodeNumber(2), FileType::Directory);
         let records: [(Key<'_>, Vec<u8>); 6] = [
             (Key::Inode(number), file),
             (Key::Inode(number), directory),
@@ -214,7 +211,7 @@ fn invalid_inode_numbers_are_damage_in_every_table() {
             let fixture = TestVolume::new();
             fixture.plant(|_, batch| batch.put(key, &record));
             let volume = fixture.open();
-            volume.make_directory("/new", 0o700).unwrap();
+            volume.create_dir_with_mode("/new", 0o700).unwrap();
             volume.sync().unwrap();
             drop(volume);
             fixture.assert_repairs("inode number is invalid");
@@ -233,7 +230,7 @@ fn a_directory_with_an_invalid_parent_is_damage() {
     });
     let volume = fixture.open();
     for path in ["/d", "/d/..", "/d/five"] {
-        let error = volume.inode(path, Follow::No).unwrap_err();
+        let error = volume.symlink_metadata(path).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{path}: {error}");
     }
 }
@@ -246,8 +243,8 @@ fn a_new_file_gets_an_unused_number_whatever_the_catalog_says() {
         fixture.plant(|_, batch| batch.put(Key::State(NEXT_INODE_KEY), &u64::to_be_bytes(next)));
         let volume = fixture.open();
         assert!(!volume.flaws().is_empty());
-        volume.make_directory("/new", 0o700).unwrap();
-        assert!(volume.inode("/new", Follow::No).unwrap().0.0 > highest);
+        volume.create_dir_with_mode("/new", 0o700).unwrap();
+        assert!(volume.symlink_metadata("/new").unwrap().ino() > highest);
         assert!(fixture.is_whole(&volume, "/d/five", "/d/five"));
         drop(volume);
         fixture.assert_sound();
@@ -258,10 +255,10 @@ fn a_new_file_gets_an_unused_number_whatever_the_catalog_says() {
 fn a_volume_without_inode_numbers_left_is_repaired() {
     let fixture = TestVolume::new();
     fixture.plant(|_, batch| batch.put(Key::State(NEXT_INODE_KEY), &u64::MAX.to_be_bytes()));
-    let error = fixture.open().make_directory("/new", 0o700).unwrap_err();
+    let error = fixture.open().create_dir_with_mode("/new", 0o700).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     fixture.assert_repairs("the number of the next inode");
-    fixture.open().make_directory("/new", 0o700).unwrap();
+    fixture.open().create_dir_with_mode("/new", 0o700).unwrap();
 }
 
 #[test]
@@ -278,11 +275,11 @@ fn wrong_link_counts_do_not_panic() {
         });
         let volume = fixture.open();
         for name in ["/a/new", "/a/newer", "/a/b/new"] {
-            let _ = volume.make_directory(name, 0o700);
+            let _ = volume.create_dir_with_mode(name, 0o700);
         }
-        let _ = volume.rename("/a/new", "/a/newer", Rename::Replace);
-        let _ = volume.rename("/a/b", "/b", Rename::Replace);
-        let _ = volume.remove_directory("/a/newer");
+        let _ = volume.rename("/a/new", "/a/newer");
+        let _ = volume.rename("/a/b", "/b");
+        let _ = volume.remove_dir("/a/newer");
         let _ = volume.sync();
         drop(volume);
         let repaired = fixture.check(REPAIR);

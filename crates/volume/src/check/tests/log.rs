@@ -12,7 +12,7 @@ impl TestVolume {
     fn killed(&self) -> TestVolume {
         let volume = self.open();
         for n in 0..5 {
-            volume.make_directory(format!("/logged {n}"), 0o755).unwrap();
+            volume.create_dir(format!("/logged {n}")).unwrap();
             volume.sync().unwrap();
         }
         self.image()
@@ -21,7 +21,7 @@ impl TestVolume {
     /// The volume after a kill, with one new directory in the log.
     fn killed_after(&self, path: &str) -> TestVolume {
         let volume = self.open();
-        volume.make_directory(path, 0o755).unwrap();
+        volume.create_dir(path).unwrap();
         volume.sync().unwrap();
         self.image()
     }
@@ -42,7 +42,7 @@ impl TestVolume {
     /// The numbers of the logged directories that exist.
     fn directories(&self) -> Vec<u64> {
         let volume = self.open();
-        let is_there = |n: &u64| volume.inode(format!("/logged {n}"), Follow::No).is_ok();
+        let is_there = |n: &u64| volume.symlink_metadata(format!("/logged {n}")).is_ok();
         (0..10).filter(is_there).collect()
     }
 
@@ -95,7 +95,7 @@ fn a_lost_log_record_before_others_is_reported_and_cut_off_by_repair() {
     // New records come after the lost one.
     let volume = fixture.open();
     for n in 5..8 {
-        volume.make_directory(format!("/logged {n}"), 0o755).unwrap();
+        volume.create_dir(format!("/logged {n}")).unwrap();
         volume.sync().unwrap();
     }
     let again = fixture.image();
@@ -168,13 +168,13 @@ fn a_new_volume_ignores_the_log_of_an_old_one() {
     Volume::format(&fixture.device, &FormatOptions::default()).unwrap();
     assert_eq!(fixture.logged(), BatchSize::default());
     let volume = fixture.open();
-    volume.make_directory("/new", 0o755).unwrap();
+    volume.create_dir("/new").unwrap();
     volume.sync().unwrap();
     let again = fixture.image();
     assert!(again.logged() != BatchSize::default());
     again.assert_sound();
     assert_eq!(again.directories(), [] as [u64; 0]);
-    assert!(again.open().inode("/new", Follow::No).is_ok());
+    assert!(again.open().symlink_metadata("/new").is_ok());
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_read_only_volume_shows_its_log_and_keeps_it() {
     let device = Device::open(&path, uringfs_device::Access::Read).unwrap();
     let volume = Volume::open_on(device).unwrap();
     assert_eq!(volume.flaws(), Vec::<String>::new());
-    assert!((0..5).all(|n| volume.inode(format!("/logged {n}"), Follow::No).is_ok()));
+    assert!((0..5).all(|n| volume.symlink_metadata(format!("/logged {n}")).is_ok()));
     drop(volume);
     assert!(std::fs::read(&path).unwrap() == bytes);
 }
@@ -197,7 +197,7 @@ fn a_read_only_volume_shows_its_log_and_keeps_it() {
 fn closing_moves_the_log_into_the_pages() {
     let fixture = TestVolume::new().killed();
     let volume = fixture.open();
-    volume.make_directory("/logged 5", 0o755).unwrap();
+    volume.create_dir("/logged 5").unwrap();
     drop(volume);
     assert_eq!(fixture.logged(), BatchSize::default());
     assert_eq!(fixture.directories(), [0, 1, 2, 3, 4, 5]);
@@ -216,7 +216,7 @@ fn a_volume_grows_through_its_log() {
     Volume::format(&fixture.device, &options).unwrap();
     let volume = fixture.open();
     for n in 0..3 {
-        volume.make_directory(format!("/logged {n}"), 0o755).unwrap();
+        volume.create_dir(format!("/logged {n}")).unwrap();
         volume.sync().unwrap();
     }
     volume.resize(SIZE).unwrap();

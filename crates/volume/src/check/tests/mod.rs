@@ -23,8 +23,7 @@ use crate::catalog::{Batch, Catalog, Key, LostPages, Table};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::directory::encode_entry;
 use crate::namespace::open_options::OpenOptions;
-use crate::namespace::path::Follow;
-use crate::records::inode::{FileKind, Inode, InodeNumber};
+use crate::records::inode::{FileType, Inode, InodeNumber};
 use crate::space::extent::{Extent, ExtentRecord, ExtentState};
 use crate::superblock::Superblock;
 use crate::volume::format::FormatOptions;
@@ -53,14 +52,14 @@ impl TestVolume {
         let fixture = TestVolume { sim, device, reactor };
         let volume = fixture.open();
         for directory in ["/a", "/a/b", "/a/b/c", "/d"] {
-            volume.make_directory(directory, 0o755).unwrap();
+            volume.create_dir(directory).unwrap();
         }
         for path in ["/one", "/a/two", "/a/b/three", "/a/b/c/four", "/d/five"] {
             fixture.write(&volume, path, 0, 9000);
         }
-        volume.link("/one", "/d/one").unwrap();
-        volume.make_symlink(b"../one", "/a/link").unwrap();
-        volume.make("/a/pipe", Inode::new(FileKind::Fifo, 0o600)).unwrap();
+        volume.hard_link("/one", "/d/one").unwrap();
+        volume.symlink("../one", "/a/link").unwrap();
+        volume.mknod("/a/pipe", &Inode::new(FileType::Fifo, 0o600)).unwrap();
         fixture.write(&volume, "/a/two", 40 * BLOCK, 5000);
         drop(volume);
         fixture
@@ -74,19 +73,19 @@ impl TestVolume {
         let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
         let file = volume.open(path, create).unwrap();
         let bytes = Buffer::copy_of(&vec![path.len() as u8; length]);
-        let (_, written) = self.reactor.block_on(file.write(bytes, offset));
+        let (written, _) = self.reactor.block_on(file.write_at(bytes, offset));
         assert_eq!(written, Ok(length));
     }
 
     /// True if the first 9000 bytes of a file are those written to the path `was`.
     fn is_whole(&self, volume: &Volume, path: &str, was: &str) -> bool {
         let file = volume.open(path, OpenOptions::direct()).unwrap();
-        let (bytes, read) = self.reactor.block_on(file.read(Buffer::zeroed(9000), 0));
+        let (read, bytes) = self.reactor.block_on(file.read_at(Buffer::zeroed(9000), 0));
         read == Ok(9000) && bytes.iter().all(|byte| *byte == was.len() as u8)
     }
 
     fn number(&self, path: &str) -> u64 {
-        self.open().inode(path, Follow::No).unwrap().0.0
+        self.open().symlink_metadata(path).unwrap().ino()
     }
 
     fn superblock(&self) -> Superblock {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::core::state::SUPERBLOCK_KEY;
+use std::os::unix::ffi::OsStringExt;
 
 #[test]
 fn wrong_link_counts_are_set() {
@@ -18,7 +19,7 @@ fn wrong_link_counts_are_set() {
     assert!(lines.contains(&format!("(inode {}): it has 8 links, and should have 3", numbers[1])));
     assert!(lines.contains("/ (inode 1): it has 9 links, and should have 4"), "{lines}");
     let volume = fixture.open();
-    assert_eq!(volume.inode("/one", Follow::No).unwrap().1.links, 2);
+    assert_eq!(volume.symlink_metadata("/one").unwrap().inode().links, 2);
 }
 
 #[test]
@@ -26,12 +27,12 @@ fn a_name_without_an_inode_is_removed() {
     let fixture = TestVolume::new();
     let number = fixture.number("/a");
     fixture.plant(|_, batch| {
-        let record = encode_entry(InodeNumber(999), FileKind::File);
+        let record = encode_entry(InodeNumber(999), FileType::File);
         batch.put(Key::Name(number, b"ghost"), &record);
         batch.put(Key::State(crate::core::state::NEXT_INODE_KEY), &2000u64.to_be_bytes());
     });
     fixture.assert_repairs("/a/ghost: its inode does not exist");
-    assert!(fixture.open().inode("/a/ghost", Follow::No).is_err());
+    assert!(fixture.open().symlink_metadata("/a/ghost").is_err());
 }
 
 #[test]
@@ -54,7 +55,7 @@ fn files_and_directories_without_a_name_go_to_lost_and_found() {
     // The next ones go into the same directory.
     fixture.plant(|_, batch| batch.delete(Key::Name(root, b"a")));
     fixture.assert_repairs(&format!("inode {a}: it has no name"));
-    assert!(fixture.open().inode(format!("/lost+found/#{a}/link"), Follow::No).is_ok());
+    assert!(fixture.open().symlink_metadata(format!("/lost+found/#{a}/link")).is_ok());
 }
 
 #[test]
@@ -62,7 +63,7 @@ fn a_name_of_another_kind_is_set() {
     let fixture = TestVolume::new();
     let (root, one) = (fixture.number("/"), fixture.number("/one"));
     fixture.plant(|_, batch| {
-        let record = encode_entry(InodeNumber(one), FileKind::Socket);
+        let record = encode_entry(InodeNumber(one), FileType::Socket);
         batch.put(Key::Name(root, b"one"), &record);
     });
     fixture.assert_repairs("/one: its inode is of another kind than its entry says");
@@ -74,7 +75,7 @@ fn a_name_inside_a_file_is_removed() {
     let fixture = TestVolume::new();
     let (one, five) = (fixture.number("/one"), fixture.number("/d/five"));
     fixture.plant(|catalog, batch| {
-        let record = encode_entry(InodeNumber(five), FileKind::File);
+        let record = encode_entry(InodeNumber(five), FileType::File);
         batch.put(Key::Name(one, b"inside"), &record);
         let mut inode = inode_of(catalog, five);
         inode.links = 2;
@@ -89,10 +90,10 @@ fn a_directory_has_one_name_and_the_right_parent() {
     let fixture = TestVolume::new();
     let [root, a, b, d] = ["/", "/a", "/a/b", "/d"].map(|path| fixture.number(path));
     fixture.plant(|catalog, batch| {
-        let record = encode_entry(InodeNumber(b), FileKind::Directory);
+        let record = encode_entry(InodeNumber(b), FileType::Directory);
         batch.put(Key::Name(d, b"again"), &record);
         batch.put(Key::Name(a, b"twice"), &record);
-        batch.put(Key::Name(a, b"root"), &encode_entry(InodeNumber(root), FileKind::Directory));
+        batch.put(Key::Name(a, b"root"), &encode_entry(InodeNumber(root), FileType::Directory));
         let mut inode = inode_of(catalog, d);
         inode.parent = InodeNumber(a);
         batch.put(Key::Inode(d), &inode.to_record());
@@ -102,7 +103,7 @@ fn a_directory_has_one_name_and_the_right_parent() {
     assert!(lines.contains("/a/root: the directory has a second name"), "{lines}");
     assert!(lines.contains("/d: the directory's inode has another parent"), "{lines}");
     let volume = fixture.open();
-    assert_eq!(volume.inode("/d/..", Follow::No).unwrap().0, InodeNumber::ROOT);
+    assert_eq!(volume.symlink_metadata("/d/..").unwrap().ino(), InodeNumber::ROOT.0);
     assert!(fixture.is_whole(&volume, "/a/b/three", "/a/b/three"));
 }
 
@@ -112,7 +113,7 @@ fn directories_inside_themselves_go_to_lost_and_found() {
     let [a, b, c] = ["/a", "/a/b", "/a/b/c"].map(|path| fixture.number(path));
     fixture.plant(|catalog, batch| {
         batch.delete(Key::Name(a, b"b"));
-        batch.put(Key::Name(c, b"b"), &encode_entry(InodeNumber(b), FileKind::Directory));
+        batch.put(Key::Name(c, b"b"), &encode_entry(InodeNumber(b), FileType::Directory));
         for (number, parent, links) in [(a, 1, 2), (b, c, 3), (c, b, 3)] {
             let mut inode = inode_of(catalog, number);
             (inode.parent, inode.links) = (InodeNumber(parent), links);
@@ -152,7 +153,7 @@ fn an_orphan_after_a_crash_is_no_damage() {
     let fixture = TestVolume::new();
     let volume = fixture.open();
     let file = volume.open("/d/five", OpenOptions::direct()).unwrap();
-    volume.remove("/d/five").unwrap();
+    volume.remove_file("/d/five").unwrap();
     volume.sync().unwrap();
     // The image after a kill.
     let image = fixture.sim.crash_image(uringfs_device::backend::sim::Crash::KeepAll);
@@ -201,7 +202,7 @@ fn the_next_inode_number_is_above_the_last() {
         });
         fixture.assert_repairs("the number of the next inode is not above");
         let before = fixture.number("/one");
-        fixture.open().make_directory(format!("/new{before}"), 0o700).err();
+        fixture.open().create_dir_with_mode(format!("/new{before}"), 0o700).err();
         fixture.assert_sound();
     }
 }
@@ -234,33 +235,26 @@ fn a_damaged_record_costs_one_file_and_no_other() {
     corrupt(&fixture, Key::Name(a, b"pipe"));
     corrupt(&fixture, Key::Inode(two));
     let volume = fixture.open();
-    let (mut listed, mut damaged, mut after) = (Vec::new(), Vec::new(), Vec::new());
-    loop {
-        match volume.entries("/a", &after) {
-            Ok(entries) => {
-                let Some(last) = entries.last() else { break };
-                after.clone_from(&last.name);
-                listed.extend(entries.into_iter().map(|entry| entry.name));
-            }
-            Err(error) => {
-                after = error.damaged_name().unwrap().to_vec();
-                damaged.push(after.clone());
-            }
+    let (mut listed, mut damaged) = (Vec::new(), Vec::new());
+    for entry in volume.read_dir("/a").unwrap() {
+        match entry {
+            Ok(entry) => listed.push(entry.file_name().into_vec()),
+            Err(error) => damaged.push(error.damaged_name().unwrap().to_vec()),
         }
     }
     assert_eq!(listed, [b"b".to_vec(), b"two".to_vec()]);
     assert_eq!(damaged, [b"link".to_vec(), b"pipe".to_vec()]);
     for bad in ["/a/link", "/a/two"] {
-        let error = volume.inode(bad, Follow::No).unwrap_err();
+        let error = volume.symlink_metadata(bad).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{bad}: {error}");
     }
     assert!(fixture.is_whole(&volume, "/a/b/three", "/a/b/three"));
     fixture.write(&volume, "/a/new", 0, 9000);
-    volume.remove("/d/five").unwrap();
+    volume.remove_file("/d/five").unwrap();
     drop(volume);
     let volume = fixture.open();
     assert!(fixture.is_whole(&volume, "/a/new", "/a/new"));
-    assert!(volume.inode("/d/five", Follow::No).is_err());
+    assert!(volume.symlink_metadata("/d/five").is_err());
     drop(volume);
     fixture.assert_repairs(&format!("/a/two (inode {two}): its inode cannot be read"));
     assert_eq!(fixture.number("/d"), d);
@@ -286,7 +280,7 @@ fn damaged_records_are_dropped_and_their_file_named() {
     // A symbolic link's inode: nothing is left of it.
     corrupt(&fixture, Key::Inode(link));
     fixture.assert_repairs(&format!("/a/link (inode {link}): its inode cannot be read"));
-    assert!(fixture.open().inode("/a/link", Follow::No).is_err());
+    assert!(fixture.open().symlink_metadata("/a/link").is_err());
     // Blocks: a hole.
     corrupt(&fixture, Key::Extent(two, 40));
     fixture
@@ -296,7 +290,7 @@ fn damaged_records_are_dropped_and_their_file_named() {
     corrupt(&fixture, Key::Inode(root));
     fixture.assert_repairs("(inode 1): its inode cannot be read");
     assert!(fixture.is_whole(&fixture.open(), "/a/b/three", "/a/b/three"));
-    assert_eq!(fixture.open().inode("/", Follow::No).unwrap().1.permissions, 0o755);
+    assert_eq!(fixture.open().symlink_metadata("/").unwrap().inode().permissions, 0o755);
     corrupt(&fixture, Key::Name(root, b"a"));
     fixture.assert_repairs("/a: the record of this name cannot be read");
     assert!(fixture.is_whole(&fixture.open(), &format!("/lost+found/#{a}/two"), "/a/two"));
@@ -335,7 +329,7 @@ fn lost_and_found_is_repaired_before_it_takes_lost_files() {
         let (number, _) = crate::namespace::directory::parse_entry(&found).unwrap();
         batch.delete(Key::Name(root, b"lost+found"));
         batch.delete(Key::Inode(number.0));
-        let last = Inode::new(FileKind::File, 0o600);
+        let last = Inode::new(FileType::File, 0o600);
         batch.put(Key::Inode(u64::MAX - 1), &last.to_record());
         batch.put(Key::State(crate::core::state::NEXT_INODE_KEY), &u64::MAX.to_be_bytes());
     });
@@ -350,7 +344,7 @@ fn malformed_records_are_dropped() {
         for table in Table::ALL.into_iter().filter(|table| *table != Table::State) {
             batch.change(table, b"odd", Some(b"odd"));
         }
-        batch.put(Key::Name(a, b"../x"), &encode_entry(InodeNumber(a), FileKind::Directory));
+        batch.put(Key::Name(a, b"../x"), &encode_entry(InodeNumber(a), FileType::Directory));
         batch.put(Key::Inode(5000), b"short");
         batch.put(Key::Extent(6000, 1), &[9; 24]);
         batch.put(Key::Region(70_000), b"");

@@ -36,7 +36,7 @@ fn files_that_lost_blocks_are_named() {
     let expected =
         format!("(inode {two}): its inode counts 1 blocks, its extents have 5; corrected");
     assert!(lines.contains(&expected), "{lines}");
-    assert_eq!(fixture.open().inode("/a/two", Follow::No).unwrap().1.blocks, 5);
+    assert_eq!(fixture.open().symlink_metadata("/a/two").unwrap().inode().blocks, 5);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_block_of_two_files_is_reported_for_both_and_left() {
     // The advice in the finding helps.
     for path in ["/d/five", "/a/b/c/four"] {
         // The second removal frees blocks that are free already: it is refused if that is noticed.
-        let _ = fixture.open().remove(path);
+        let _ = fixture.open().remove_file(path);
     }
     assert!(fixture.check(REPAIR).is_repaired());
     fixture.assert_sound();
@@ -187,7 +187,10 @@ fn a_file_without_an_inode_is_recreated_from_its_extents() {
     fixture.assert_repairs(&format!("inode {five}: the file's inode is lost"));
     let volume = fixture.open();
     assert!(fixture.is_whole(&volume, &format!("/lost+found/#{five}"), "/d/five"));
-    assert_eq!(volume.inode(format!("/lost+found/#{five}"), Follow::No).unwrap().1.size, 12288);
+    assert_eq!(
+        volume.symlink_metadata(format!("/lost+found/#{five}")).unwrap().inode().size,
+        12288
+    );
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn accepted_unreadable_blocks_cost_their_records_and_no_file_blocks() {
             let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
             let Ok(file) = volume.open(format!("/full{n}"), create) else { break };
             let bytes = Buffer::copy_of(&vec![0xff; 1 << 20]);
-            if copy.reactor.block_on(file.write(bytes, 0)).1.is_err() {
+            if copy.reactor.block_on(file.write_at(bytes, 0)).0.is_err() {
                 break;
             }
         }
@@ -128,7 +128,7 @@ fn killed() -> TestVolume {
     let fixture = TestVolume::new();
     let volume = fixture.open();
     for n in 0..4 {
-        volume.make_directory(format!("/later{n}"), 0o755).unwrap();
+        volume.create_dir(format!("/later{n}")).unwrap();
         volume.sync().unwrap();
     }
     let copy = fixture.copy();
@@ -144,7 +144,7 @@ fn an_unreadable_block_at_open_is_a_device_error_and_not_damage() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{what}: {error}"),
             Ok(volume) => {
                 for n in 0..4 {
-                    let found = volume.inode(format!("/later{n}"), Follow::No);
+                    let found = volume.symlink_metadata(format!("/later{n}"));
                     if let Err(error) = found {
                         assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{what}: {error}");
                     }
@@ -153,7 +153,7 @@ fn an_unreadable_block_at_open_is_a_device_error_and_not_damage() {
         }
         copy.sim.clear_faults();
         let volume = copy.open();
-        assert!((0..4).all(|n| volume.inode(format!("/later{n}"), Follow::No).is_ok()), "{what}");
+        assert!((0..4).all(|n| volume.symlink_metadata(format!("/later{n}")).is_ok()), "{what}");
     };
     for nth in 1.. {
         let copy = fixture.copy();
@@ -205,6 +205,6 @@ fn a_log_record_with_a_damaged_and_an_unreadable_copy_is_not_lost() {
         }
         copy.sim.clear_faults();
         let volume = copy.open();
-        assert!((0..4).all(|n| volume.inode(format!("/later{n}"), Follow::No).is_ok()));
+        assert!((0..4).all(|n| volume.symlink_metadata(format!("/later{n}")).is_ok()));
     }
 }

@@ -6,13 +6,13 @@ use crate::volume::overwrite::NameAction;
 use crate::volume::pipeline::{CHUNK_BYTES, FinishedChunk};
 use crate::volume::put_staging::remove_leftovers;
 use crate::volume::source_file::{SourceFile, data_ranges};
-use crate::volume::volume_path::join;
+use crate::volume::volume_path::{as_path, join};
 use rustix::io::Errno;
 use std::fs::File as HostFile;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use uringfs::{Buffer, FileKind, Follow, Inode, OpenOptions, Rename, VolumeError};
+use uringfs::{Buffer, FileType, Follow, Inode, OpenOptions, Rename, VolumeError};
 use uringfs_lab::Error;
 
 use super::job::{Chunk, NewName, PartialFile, PutJob, refuse_image};
@@ -98,11 +98,11 @@ impl PutJob<'_> {
         if self.image.contains_open_file(&input).map_err(unreadable)? {
             return Err(refuse_image("standard input"));
         }
-        let action = self.action(&target, FileKind::File)?;
+        let action = self.action(&target, FileType::File)?;
         if action == NameAction::Skip {
             return Ok(());
         }
-        let inode = Inode::new(FileKind::File, 0o644);
+        let inode = Inode::new(FileType::File, 0o644);
         let (id, mut at) = (self.begin_file(None, NewName { target, action }, inode)?, 0);
         loop {
             let mut buffer = Buffer::zeroed(CHUNK_BYTES);
@@ -130,9 +130,9 @@ impl PutJob<'_> {
         inode: Inode,
     ) -> Result<u64, Error> {
         let (staged, id) = (self.new_staged_path(), self.next);
-        let number = self.with_path(&name.target, self.volume.make(&staged, inode.clone()))?;
-        let file =
-            self.with_path(&name.target, self.volume.open(&staged, OpenOptions::direct()))?;
+        let number = self.with_path(&name.target, self.volume.mknod(as_path(&staged), &inode))?;
+        let file = self
+            .with_path(&name.target, self.volume.open(as_path(&staged), OpenOptions::direct()))?;
         let partial = PartialFile {
             file,
             number,
@@ -209,7 +209,7 @@ impl PutJob<'_> {
             }
             self.continue_after(done)?;
         } else {
-            self.with_path(&name.target, self.volume.remove(&partial.staged))?;
+            self.with_path(&name.target, self.volume.remove_file(as_path(&partial.staged)))?;
         }
         source.map_or(Ok(()), |source| self.copy_failed(source, &name))
     }
@@ -217,17 +217,17 @@ impl PutJob<'_> {
     fn finish_file(&mut self, partial: PartialFile) -> Result<(), Error> {
         let PartialFile { file, number, source, staged, name, inode, size, xattrs, .. } = partial;
         let target = &name.target;
-        if file.size() < size {
-            let longer = self.pipeline.block_on(file.set_size(size));
+        if file.len() < size {
+            let longer = self.pipeline.block_on(file.set_len(size));
             longer.map_err(|errno| self.write_error(errno.into()))?;
         }
-        if file.size() > 0 {
+        if file.len() > 0 {
             // Writes have changed the times.
             self.with_path(target, self.set_attributes(&staged, &inode))?;
         }
         self.set_xattrs(&xattrs, &staged, Follow::No, target)?;
         self.rename_into_place(&staged, &name)?;
-        self.progress.add_file(file.size());
+        self.progress.add_file(file.len());
         self.copy_done(number, source, &name)
     }
 
@@ -235,12 +235,15 @@ impl PutJob<'_> {
     pub(super) fn rename_into_place(&mut self, staged: &[u8], name: &NewName) -> Result<(), Error> {
         let how =
             if name.action == NameAction::Create { Rename::NoReplace } else { Rename::Replace };
-        self.with_path(&name.target, self.volume.rename(staged, &name.target, how))
+        self.with_path(
+            &name.target,
+            self.volume.rename_with(as_path(staged), as_path(&name.target), how),
+        )
     }
 
     /// Sets the attributes of a file, or of a directory, which may exist as a link to one.
     pub(super) fn set_attributes(&self, path: &[u8], inode: &Inode) -> Result<(), VolumeError> {
-        self.volume.set_attributes(path, Follow::Yes, |its| {
+        self.volume.set_attributes(as_path(path), Follow::Yes, |its| {
             its.permissions = inode.permissions;
             (its.user, its.group) = (inode.user, inode.group);
             (its.accessed, its.modified) = (inode.accessed, inode.modified);

@@ -4,18 +4,18 @@
 use crate::volume::copy_progress::Xattr;
 use crate::volume::hard_links::LinkAction;
 use crate::volume::host::{FileId, HostTree, file_id};
-use crate::volume::open_volume::is_directory;
+use crate::volume::open_volume::{is_directory, lookup};
 use crate::volume::overwrite::NameAction;
 use crate::volume::put_staging::unused_staging_name;
 use crate::volume::source_file::{SourceFile, cannot_read};
-use crate::volume::volume_path::join;
+use crate::volume::volume_path::{as_path, join};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use uringfs::{FileKind, Follow, Inode, InodeNumber, Rename, SetXattr, VolumeError};
+use uringfs::{FileType, Follow, Inode, InodeNumber, Rename, SetXattr, VolumeError};
 use uringfs_lab::{Error, ErrorKind};
 
 use super::job::{NewName, OpenDirectory, PutJob, refuse_image};
@@ -46,10 +46,10 @@ impl PutJob<'_> {
     /// attributes come from the sources.
     fn make_staging(&self) -> Result<Vec<u8>, VolumeError> {
         let path = unused_staging_name(self.volume)?;
-        let inode = Inode { is_staging: true, ..Inode::new(FileKind::Directory, 0o700) };
-        self.volume.make(&path, inode)?;
-        self.volume.set_attributes(&path, Follow::No, |its| its.permissions = 0o700)?;
-        match self.volume.remove_xattr(&path, Follow::No, DEFAULT_ACL_XATTR) {
+        let inode = Inode { is_staging: true, ..Inode::new(FileType::Directory, 0o700) };
+        self.volume.mknod(as_path(&path), &inode)?;
+        self.volume.set_attributes(as_path(&path), Follow::No, |its| its.permissions = 0o700)?;
+        match self.volume.remove_xattr(as_path(&path), Follow::No, DEFAULT_ACL_XATTR) {
             Err(error) if error.errno() != Errno::NODATA => Err(error),
             _ => Ok(path),
         }
@@ -95,13 +95,13 @@ impl PutJob<'_> {
         self.progress.check_stop()?;
         let source = SourceFile::find(tree, &below)?;
         let inode = source.attributes()?;
-        if inode.kind == FileKind::File && self.image.contains(&source.metadata) {
+        if inode.kind == FileType::File && self.image.contains(&source.metadata) {
             return Err(refuse_image(&source.path.display().to_string()));
         }
         let action = if is_new { NameAction::Create } else { self.action(&target, inode.kind)? };
         match (inode.kind, action) {
             (_, NameAction::Skip) => return Ok(None),
-            (FileKind::Directory, _) => {
+            (FileType::Directory, _) => {
                 return self.put_directory(&source, below, target, inode, action).map(Some);
             }
             _ => {}
@@ -111,7 +111,7 @@ impl PutJob<'_> {
         match self.links.add_name(file, u32::try_from(names).unwrap_or(u32::MAX), &name) {
             LinkAction::Copy => {
                 let done = match inode.kind {
-                    FileKind::File => self.put_file(&source, name.clone(), inode),
+                    FileType::File => self.put_file(&source, name.clone(), inode),
                     _ => self.put_special(&source, &name, inode),
                 };
                 if done.is_err() {
@@ -127,14 +127,14 @@ impl PutJob<'_> {
     }
 
     /// The action for a new file of this kind at a path that may exist.
-    pub(super) fn action(&self, target: &[u8], kind: FileKind) -> Result<NameAction, Error> {
+    pub(super) fn action(&self, target: &[u8], kind: FileType) -> Result<NameAction, Error> {
         let path = || self.destination.in_same_volume(target.to_vec());
         let already_written =
             || Error::input(format!("{}: was already written by this command", path()));
         if self.files.values().any(|partial| partial.name.target == target) {
             return Err(already_written());
         }
-        let (number, existing) = match self.volume.inode(target, Follow::No) {
+        let (number, existing) = match lookup(self.volume, target) {
             Err(error) if error.errno() == Errno::NOENT => return Ok(NameAction::Create),
             found => self.with_path(target, found)?,
         };
@@ -142,7 +142,7 @@ impl PutJob<'_> {
             return Err(already_written());
         }
         // A directory is merged into the target of an existing link.
-        if kind == FileKind::Directory && is_directory(self.volume, target) {
+        if kind == FileType::Directory && is_directory(self.volume, target) {
             return Ok(NameAction::Merge);
         }
         let action = self.overwrite.action(existing.kind, kind);
@@ -161,8 +161,11 @@ impl PutJob<'_> {
         let is_new = action == NameAction::Create;
         if is_new {
             let staged = self.new_staged_path();
-            self.with_path(&target, self.volume.make_directory(&staged, 0o700))?;
-            self.with_path(&target, self.volume.rename(&staged, &target, Rename::NoReplace))?;
+            self.with_path(&target, self.volume.create_dir_with_mode(as_path(&staged), 0o700))?;
+            self.with_path(
+                &target,
+                self.volume.rename_with(as_path(&staged), as_path(&target), Rename::NoReplace),
+            )?;
         }
         if is_new || !self.overwrite.skips_existing() {
             self.set_xattrs(&xattrs, &target, Follow::Yes, &target)?;
@@ -181,7 +184,7 @@ impl PutJob<'_> {
     ) -> Result<(), Error> {
         let xattrs = source.xattrs()?;
         let staged = self.new_staged_path();
-        let number = self.with_path(&name.target, self.volume.make(&staged, inode))?;
+        let number = self.with_path(&name.target, self.volume.mknod(as_path(&staged), &inode))?;
         self.set_xattrs(&xattrs, &staged, Follow::No, &name.target)?;
         self.rename_into_place(&staged, name)?;
         self.progress.counts.others += 1;
@@ -220,7 +223,10 @@ impl PutJob<'_> {
     /// Creates a hard link to a file that this command has created.
     fn put_link(&mut self, first: &NewName, name: &NewName) -> Result<(), Error> {
         let staged = self.new_staged_path();
-        self.with_path(&name.target, self.volume.link(&first.target, &staged))?;
+        self.with_path(
+            &name.target,
+            self.volume.hard_link(as_path(&first.target), as_path(&staged)),
+        )?;
         self.rename_into_place(&staged, name)?;
         self.progress.counts.links += 1;
         Ok(())
@@ -235,7 +241,7 @@ impl PutJob<'_> {
         target: &[u8],
     ) -> Result<(), Error> {
         for (name, value) in xattrs {
-            match self.volume.set_xattr(path, follow, name, value, SetXattr::Either) {
+            match self.volume.set_xattr(as_path(path), follow, name, value, SetXattr::Either) {
                 Err(error) if error.errno() == Errno::OPNOTSUPP => {}
                 set => self.with_path(target, set)?,
             }

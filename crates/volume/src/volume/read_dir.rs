@@ -1,0 +1,200 @@
+//! [`ReadDir`] and [`AsyncReadDir`]: the entries of a directory, read in batches.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+
+use crate::core::blocking::{WaitMode, run_blocking};
+use crate::error::Error;
+use crate::namespace::directory::DirectoryEntry;
+use crate::namespace::operations;
+use crate::namespace::path::bytes;
+use crate::records::inode::{FileType, InodeNumber};
+use crate::volume::volume::Volume;
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    directory: Arc<Path>,
+    entry: DirectoryEntry,
+}
+
+impl DirEntry {
+    /// The name: any bytes but `/` and 0.
+    pub fn file_name(&self) -> OsString {
+        OsString::from_vec(self.entry.name.clone())
+    }
+
+    /// The name, borrowed.
+    pub fn name(&self) -> &OsStr {
+        OsStr::from_bytes(&self.entry.name)
+    }
+
+    /// The path of the directory as it was given, and the name.
+    pub fn path(&self) -> PathBuf {
+        self.directory.join(self.name())
+    }
+
+    /// The kind of the file; a device's number is 0 here.
+    pub fn file_type(&self) -> FileType {
+        self.entry.kind
+    }
+
+    /// The inode's number.
+    pub fn ino(&self) -> u64 {
+        self.entry.inode.0
+    }
+}
+
+/// The place of a listing in its directory, and the entries that were read ahead.
+#[derive(Debug)]
+struct Listing {
+    directory: Arc<Path>,
+    number: InodeNumber,
+    batch: VecDeque<DirectoryEntry>,
+    /// The next batch begins after this name. `None` after the end.
+    after: Option<Vec<u8>>,
+}
+
+impl Listing {
+    fn pop(&mut self) -> Option<DirEntry> {
+        let entry = self.batch.pop_front()?;
+        Some(DirEntry { directory: self.directory.clone(), entry })
+    }
+
+    /// Takes the next batch, or the error in its place.
+    fn fill(&mut self, batch: Result<Vec<DirectoryEntry>, Error>) -> Result<(), Error> {
+        match batch {
+            Ok(batch) => {
+                self.after = batch.last().map(|last| last.name.clone());
+                self.batch = batch.into();
+                Ok(())
+            }
+            Err(error) => {
+                self.after = error.damaged_name().map(<[u8]>::to_vec);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Iterates over the entries of a directory, in the order of their names' bytes. Holds one batch of them in memory. An
+/// entry that is created or removed meanwhile may or may not be returned; each other one is returned once.
+///
+/// An item may be an error of the catalog. After a damaged name ([`Error::damaged_name`]) the iteration continues,
+/// after any other error it ends.
+pub struct ReadDir {
+    volume: Volume,
+    listing: Listing,
+}
+
+impl ReadDir {
+    pub(crate) async fn open(
+        volume: &Volume,
+        mode: WaitMode,
+        path: &Path,
+    ) -> Result<ReadDir, Error> {
+        let operation = operations::directory(bytes(path));
+        let number = volume.shared.run_transaction(mode, operation).await?;
+        let (batch, after) = (VecDeque::new(), Some(Vec::new()));
+        let listing = Listing { directory: path.into(), number, batch, after };
+        Ok(ReadDir { volume: volume.clone(), listing })
+    }
+
+    pub(crate) fn into_async(self) -> AsyncReadDir {
+        AsyncReadDir { read_dir: self, next: None }
+    }
+}
+
+impl Iterator for ReadDir {
+    type Item = Result<DirEntry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(entry) = self.listing.pop() {
+                return Some(Ok(entry));
+            }
+            let after = self.listing.after.clone()?;
+            let batch = self.volume.entries(WaitMode::Blocking, self.listing.number, after);
+            if let Err(error) = self.listing.fill(run_blocking(batch)) {
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for ReadDir {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_tuple("ReadDir").field(&self.listing.directory).finish()
+    }
+}
+
+type NextBatch = Pin<Box<dyn Future<Output = Result<Vec<DirectoryEntry>, Error>> + Send>>;
+
+/// The entries of a directory as a stream; see [`ReadDir`].
+pub struct AsyncReadDir {
+    read_dir: ReadDir,
+    /// The next batch, if it is being read.
+    next: Option<NextBatch>,
+}
+
+impl AsyncReadDir {
+    /// The next entry, or `None` after the last.
+    ///
+    /// # Errors
+    /// As the items of [`ReadDir`].
+    pub async fn next_entry(&mut self) -> Result<Option<DirEntry>, Error> {
+        let next = std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context));
+        next.await.transpose()
+    }
+}
+
+impl Stream for AsyncReadDir {
+    type Item = Result<DirEntry, Error>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<DirEntry, Error>>> {
+        let AsyncReadDir { read_dir: ReadDir { volume, listing }, next } = &mut *self;
+        loop {
+            if let Some(entry) = listing.pop() {
+                return Poll::Ready(Some(Ok(entry)));
+            }
+            let Some(after) = listing.after.clone() else { return Poll::Ready(None) };
+            let reading = next.get_or_insert_with(|| {
+                let (volume, number) = (volume.clone(), listing.number);
+                Box::pin(async move { volume.entries(WaitMode::Async, number, after).await })
+            });
+            let batch = ready!(reading.as_mut().poll(context));
+            *next = None;
+            if let Err(error) = listing.fill(batch) {
+                return Poll::Ready(Some(Err(error)));
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for AsyncReadDir {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_tuple("AsyncReadDir").field(&self.read_dir.listing.directory).finish()
+    }
+}
+
+impl Volume {
+    /// The names of a directory after `after`: some of them, or none at the end.
+    pub(crate) async fn entries(
+        &self,
+        mode: WaitMode,
+        directory: InodeNumber,
+        after: Vec<u8>,
+    ) -> Result<Vec<DirectoryEntry>, Error> {
+        self.shared.run_transaction(mode, operations::entries(directory, &after)).await
+    }
+}
