@@ -1,6 +1,6 @@
 # The project's commands. `make demo` and `make test` set up what they need by themselves.
 
-.PHONY: demo test soak check bench-check vm setup
+.PHONY: demo test soak check bench-check vm docs setup
 
 # Fills a volume and an image, reads both back, kills a writer, and runs the example jobs and the experiments.
 demo:
@@ -33,6 +33,11 @@ vm:
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked \
 		--target x86_64-unknown-linux-gnu --bin uringfs
 	target/x86_64-unknown-linux-gnu/release/uringfs bench vm
+
+# Builds a site of docs/ into target/docs.
+docs:
+	scripts/setup docs
+	PATH=$(CURDIR)/target/tools/bin:$$PATH mdbook build
 
 # Only installs the required packages.
 setup:
