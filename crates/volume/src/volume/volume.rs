@@ -91,6 +91,12 @@ impl Volume {
         &self.shared.label
     }
 
+    /// True if nothing in the volume can be changed: the device is read-only or was opened for reading only, or the
+    /// volume is of an older version.
+    pub fn is_read_only(&self) -> bool {
+        self.shared.access == Access::ReadOnly
+    }
+
     /// Damage that was found so far, one line each; the last line is the reason if the volume has stopped.
     pub fn flaws(&self) -> Vec<String> {
         let failure = self.shared.catalog.failure().map(|error| error.to_string());
@@ -238,10 +244,6 @@ impl Volume {
     /// True if the device was out of space lately.
     pub(crate) fn is_device_full(&self) -> bool {
         self.recent_errors().iter().any(ErrorEvent::is_device_full)
-    }
-
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.shared.access == Access::ReadOnly
     }
 
     /// Queues a file for the next commit; requests the commit when many are queued.
