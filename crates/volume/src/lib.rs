@@ -40,7 +40,7 @@ mod error;
 pub use crate::core::events::{BlockOwner, ErrorEvent, EventStream};
 pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
-pub use error::{Error, ErrorKind};
+pub use error::{Error, ErrorKind, Result};
 pub use namespace::credentials::{AtimePolicy, Credentials};
 pub use namespace::directory::{MAX_NAME_BYTES, Rename};
 pub use namespace::open_options::OpenOptions;

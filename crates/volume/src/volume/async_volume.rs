@@ -25,7 +25,7 @@ use crate::volume::xattr::{self, SetXattr};
 /// sync may have written back some files; and `create_dir_all`, `remove_dir_all`, `write` and `copy` are several steps.
 ///
 /// Each call does what the call of [`Volume`] with its name does, with the same errors.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct AsyncVolume {
     pub(crate) volume: Volume,
 }

@@ -1,6 +1,5 @@
 //! A volume from its creation to its end: by path, and on a device.
 
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ impl Volume {
     pub fn create(path: impl AsRef<Path>, options: &FormatOptions) -> Result<Volume, Error> {
         let path = path.as_ref();
         if options.overwrite && path.exists() {
-            let device = Device::open(path, Access::ReadWrite).map_err(device_error)?;
+            let device = Device::open(path, Access::ReadWrite)?;
             return Volume::create_on(device, options);
         }
         let Some(size) = options.size else {
@@ -35,7 +34,7 @@ impl Volume {
             return Err(Error::new(ErrorKind::Input, what));
         };
         let file = ImageFile::create(path, size / BLOCK * BLOCK, Allocation::Written);
-        let device = file.and_then(Device::new).map_err(device_error)?;
+        let device = file.and_then(Device::new)?;
         Volume::create_on(device, options).inspect_err(|_| {
             // The file was just created, so it has no other user.
             let _ = std::fs::remove_file(path);
@@ -102,26 +101,6 @@ impl VolumeOptions {
     /// ENOENT and other errors of opening the path; as [`Self::open_on`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume, Error> {
         let access = if self.read_only { Access::Read } else { Access::ReadWrite };
-        self.open_on(Device::open(path.as_ref(), access).map_err(device_error)?)
-    }
-}
-
-/// The error of opening or creating the file or device of a volume. Its message has the path.
-fn device_error(error: io::Error) -> Error {
-    let errno = Errno::from_io_error(&error).unwrap_or(match error.kind() {
-        io::ErrorKind::NotFound => Errno::NOENT,
-        io::ErrorKind::PermissionDenied => Errno::ACCESS,
-        io::ErrorKind::AlreadyExists => Errno::EXIST,
-        io::ErrorKind::ResourceBusy => Errno::BUSY,
-        io::ErrorKind::IsADirectory => Errno::ISDIR,
-        io::ErrorKind::ReadOnlyFilesystem => Errno::ROFS,
-        io::ErrorKind::StorageFull => Errno::NOSPC,
-        io::ErrorKind::InvalidInput => Errno::INVAL,
-        _ => Errno::IO,
-    });
-    match errno {
-        Errno::IO => Error::new(ErrorKind::Io(errno), error.to_string()),
-        Errno::NOSPC => Error::new(ErrorKind::NoSpace, error.to_string()),
-        errno => Error::refused(errno, error.to_string()),
+        self.open_on(Device::open(path.as_ref(), access)?)
     }
 }

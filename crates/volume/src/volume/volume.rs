@@ -1,6 +1,7 @@
 //! [`Volume`]: files under names, on a device. `format` formats and opens it, `core::state` has the state that its
 //! clones share, `namespace::operations` has its operations.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -78,6 +79,12 @@ pub struct Statistics {
     pub commits: u64,
     /// Commits that were checkpoints: they went into the catalog's pages, with everything in its log.
     pub checkpoints: u64,
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Volume {:?} on {:?}", self.shared.label, self.shared.device)
+    }
 }
 
 impl Volume {
