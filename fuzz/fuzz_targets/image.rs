@@ -45,9 +45,9 @@ fn create_volume() -> (Sim, Volume) {
         volume.create_dir(directory).unwrap();
     }
     for n in 0..40 {
-        let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
+        let create = OpenOptions::new().write(true).create(true).direct(true);
         let path = format!("{}/{n}", ["", "/d", "/d/e"][n % 3]);
-        let file = volume.open(path, create).unwrap();
+        let file = volume.open_with(path, create).unwrap();
         let bytes = Buffer::copy_of(&vec![n as u8; 5000]);
         assert!(reactor.block_on(file.write_at(bytes, n as u64 * 9000)).0.is_ok());
     }
@@ -125,7 +125,7 @@ pub fn inspect(sim: &Sim) {
                     if let Err(error) = volume.symlink_metadata(&path) {
                         assert_one_line(&error.to_string());
                     }
-                    let _ = volume.open(&path, OpenOptions::direct());
+                    let _ = volume.open_with(&path, OpenOptions::new().direct(true));
                 }
             }
         }

@@ -10,8 +10,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use uringfs::backend::sim::{Crash, Sim, SimOptions};
 use uringfs::{
-    Buffer, CheckOptions, Device, FormatOptions, OpenOptions, Reactor, ReactorOptions, Rename,
-    Volume,
+    Buffer, CheckOptions, Device, FormatOptions, OpenOptions, Reactor, ReactorOptions, Volume,
 };
 
 const SIZE: u64 = 16 << 20;
@@ -67,13 +66,13 @@ fn path_of(byte: u8) -> String {
 fn perform(volume: &Volume, model: &mut Model, operation: &[u8]) {
     let (path, other) = (path_of(operation[1]), path_of(operation[2]));
     let node = model.names.get(&path).copied();
-    let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
+    let create = OpenOptions::new().write(true).create(true).direct(true);
     match operation[0] % 6 {
         0 => {
             let offset = u64::from(operation[2]) * 700;
             let bytes = vec![operation[3]; usize::from(operation[3]) * 50 + 1];
             let is_possible = model.has_directory(&path) && node != Some(Node::Directory);
-            let opened = volume.open(&path, create);
+            let opened = volume.open_with(&path, create);
             assert_eq!(opened.is_ok(), is_possible, "open {path}");
             let Ok(file) = opened else { return };
             let (written, _) = REACTOR
@@ -153,7 +152,7 @@ fn compare(volume: &Volume, model: &Model) {
                     let found = found.unwrap_or_else(|| panic!("{path} does not exist"));
                     let links = model.names.values().filter(|node| **node == Node::File(*index));
                     assert_eq!(found.nlink() as usize, links.count(), "{path}");
-                    let file = volume.open(&path, OpenOptions::direct()).unwrap();
+                    let file = volume.open_with(&path, OpenOptions::new().direct(true)).unwrap();
                     let buffer = Buffer::zeroed(found.len() as usize);
                     let (read, bytes) =
                         REACTOR.with(|reactor| reactor.block_on(file.read_at(buffer, 0)));

@@ -8,9 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use uringfs::{
-    Access, Buffer, Device, FormatOptions, OpenOptions, Reactor, ReactorOptions, Volume,
-};
+use uringfs::{Buffer, FormatOptions, OpenOptions, Reactor, ReactorOptions, Volume, VolumeOptions};
 
 /// Bytes of a record: its number, little-endian, and room for the payload of a database.
 const RECORD: usize = 100;
@@ -23,8 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let folder = tempfile::tempdir()?;
     let image = folder.path().join("image");
-    uringfs::create_image(&image, 64 << 20)?;
-    Volume::format(&Device::open(&image, Access::ReadWrite)?, &FormatOptions::default())?;
+    Volume::create(&image, &FormatOptions::new().size(64 << 20))?.close()?;
 
     let mut writer =
         Command::new(std::env::current_exe()?).arg(&image).stdout(Stdio::piped()).spawn()?;
@@ -47,8 +44,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Appends records, and prints the number of each once it is durable, until it is killed.
 fn append_forever(image: &Path) -> Result<(), Box<dyn Error>> {
-    let volume = Volume::open_on(Device::open(image, Access::ReadWrite)?)?;
-    let log = volume.open("/log", OpenOptions { create: Some(0o600), ..OpenOptions::direct() })?;
+    let volume = Volume::open(image)?;
+    let log = volume
+        .open_with("/log", OpenOptions::new().write(true).create(true).mode(0o600).direct(true))?;
     let reactor = Reactor::new(ReactorOptions::default())?;
     reactor.block_on(async {
         let mut record = Buffer::zeroed(RECORD);
@@ -66,8 +64,8 @@ fn append_forever(image: &Path) -> Result<(), Box<dyn Error>> {
 
 /// The number of records in the log. Their numbers must be consecutive.
 fn records(image: &Path) -> Result<u64, Box<dyn Error>> {
-    let volume = Volume::open_on(Device::open(image, Access::Read)?)?;
-    let log = volume.open("/log", OpenOptions::direct())?;
+    let volume = VolumeOptions::new().read_only(true).open(image)?;
+    let log = volume.open_with("/log", OpenOptions::new().direct(true))?;
     let reactor = Reactor::new(ReactorOptions::default())?;
     let buffer = Buffer::zeroed(log.len() as usize);
     let (read, bytes) = reactor.block_on(log.read_at(buffer, 0));

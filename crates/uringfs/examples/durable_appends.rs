@@ -40,8 +40,8 @@ fn main() -> Result<()> {
         return run(&names.iter().map(open).collect::<Result<Vec<_>>>()?, files, time);
     }
     let volume = open_volume(target)?;
-    let options = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
-    let open = |name: &String| Ok(volume.open(format!("/{name}"), options)?);
+    let options = OpenOptions::new().write(true).create(true).direct(true);
+    let open = |name: &String| Ok(volume.open_with(format!("/{name}"), options)?);
     run(&names.iter().map(open).collect::<Result<Vec<_>>>()?, files, time)
 }
 

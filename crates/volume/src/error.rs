@@ -2,8 +2,13 @@
 //! return an errno instead.
 
 use std::fmt;
+use std::io;
 
 use rustix::io::Errno;
+use uringfs_reactor::SubmitError;
+
+/// The result of a call that may fail with an [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The kind of an error, as far as a program acts on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +97,16 @@ impl Error {
         }
     }
 
+    /// The errno as a number, as of [`io::Error::raw_os_error`].
+    pub fn raw_os_error(&self) -> i32 {
+        self.errno().raw_os_error()
+    }
+
+    /// The kind that std gives the errno: `NotFound`, `AlreadyExists`, `StorageFull` and so on.
+    pub fn io_kind(&self) -> io::ErrorKind {
+        io::Error::from(self.errno()).kind()
+    }
+
     /// The kind, by which a program can act.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -114,6 +129,50 @@ impl std::error::Error for Error {
     }
 }
 
+/// The error of an operation on a file's data.
+impl From<Errno> for Error {
+    fn from(errno: Errno) -> Error {
+        let kind = match errno {
+            Errno::IO => ErrorKind::Io(errno),
+            Errno::NOSPC => ErrorKind::NoSpace,
+            errno => ErrorKind::Refused(errno),
+        };
+        Error::new(kind, errno.to_string())
+    }
+}
+
+/// The error of opening a device or making a reactor. Its message says what happened to what.
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        let errno = Errno::from_io_error(&error).unwrap_or(match error.kind() {
+            io::ErrorKind::NotFound => Errno::NOENT,
+            io::ErrorKind::PermissionDenied => Errno::ACCESS,
+            io::ErrorKind::AlreadyExists => Errno::EXIST,
+            io::ErrorKind::ResourceBusy => Errno::BUSY,
+            io::ErrorKind::IsADirectory => Errno::ISDIR,
+            io::ErrorKind::ReadOnlyFilesystem => Errno::ROFS,
+            io::ErrorKind::StorageFull => Errno::NOSPC,
+            io::ErrorKind::InvalidInput => Errno::INVAL,
+            io::ErrorKind::Unsupported => Errno::OPNOTSUPP,
+            _ => Errno::IO,
+        });
+        Error { context: error.to_string(), ..Error::from(errno) }
+    }
+}
+
+impl From<SubmitError> for Error {
+    fn from(refused: SubmitError) -> Error {
+        Error { context: refused.to_string(), ..Error::from(refused.error) }
+    }
+}
+
+/// Keeps kind and message. The [`Error`] is what [`io::Error::get_ref`] returns.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        io::Error::new(error.io_kind(), error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,5 +183,18 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Io(Errno::IO));
         assert_eq!(error.to_string(), format!("reading block 7: {}", Errno::IO));
         assert!(std::error::Error::source(&error).is_some());
+    }
+
+    #[test]
+    fn errors_convert_to_those_of_std_and_back() {
+        let error = Error::refused(Errno::NOENT, "there is no \"a\"");
+        let (raw, message) = (error.raw_os_error(), error.to_string());
+        assert_eq!(error.io_kind(), io::ErrorKind::NotFound);
+        let of_std = io::Error::from(error);
+        assert_eq!((of_std.kind(), of_std.to_string()), (io::ErrorKind::NotFound, message.clone()));
+        let back = Error::from(of_std);
+        assert_eq!((back.raw_os_error(), back.to_string()), (raw, message));
+        assert_eq!(Error::from(Errno::NOSPC).kind(), ErrorKind::NoSpace);
+        assert_eq!(Error::from(io::Error::from(Errno::IO)).kind(), ErrorKind::Io(Errno::IO));
     }
 }

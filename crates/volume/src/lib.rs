@@ -40,7 +40,7 @@ mod error;
 pub use crate::core::events::{BlockOwner, ErrorEvent, EventStream};
 pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
-pub use error::{Error, ErrorKind};
+pub use error::{Error, ErrorKind, Result};
 pub use namespace::credentials::{AtimePolicy, Credentials};
 pub use namespace::directory::{MAX_NAME_BYTES, Rename};
 pub use namespace::open_options::OpenOptions;
@@ -53,8 +53,8 @@ pub use space::allocator::{
 pub use space::extent::{Extent, ExtentRecord, ExtentState, FILE_BLOCKS, InvalidExtent};
 pub use space::extent_map::{ExtentMap, ExtentOrHole, Iter};
 pub use volume::async_volume::AsyncVolume;
-pub use volume::format::{FormatOptions, VolumeOptions};
 pub use volume::metadata::{FileTimes, Metadata};
+pub use volume::options::{FormatOptions, VolumeOptions};
 pub use volume::read_dir::{AsyncReadDir, DirEntry, ReadDir};
 pub use volume::volume::{Statistics, Volume};
 pub use volume::xattr::SetXattr;

@@ -61,7 +61,7 @@ impl Machine {
 }
 
 fn create() -> OpenOptions {
-    OpenOptions { create: Some(0o644), ..OpenOptions::direct() }
+    OpenOptions::new().write(true).create(true).direct(true)
 }
 
 fn inode(volume: &Volume, path: &str) -> Inode {
@@ -84,7 +84,7 @@ fn set_times(volume: &Volume, path: &str, accessed: Time, modified: Time) {
 fn an_overwrite_updates_the_change_time_and_sync_keeps_it() {
     let machine = Machine::new();
     let volume = machine.volume();
-    let file = volume.open("/a", create()).unwrap();
+    let file = volume.open_with("/a", create()).unwrap();
     machine.write(&file, 4096);
     volume.sync().unwrap();
     set_times(&volume, "/a", Time::from_nanoseconds(1), Time::from_nanoseconds(2));
@@ -113,7 +113,7 @@ fn sync_keeps_attributes_of_a_file_without_writes() {
         let image = sim.crash_image(Crash::LoseAll);
         inode(&Volume::open_on(Device::new(image).unwrap()).unwrap(), "/a").permissions
     };
-    let file = volume.open("/a", create()).unwrap();
+    let file = volume.open_with("/a", create()).unwrap();
     reactor.block_on(file.sync_all()).unwrap();
     assert_eq!(left(), 0o644);
     volume.set_attributes("/a", Follow::No, |inode| inode.permissions = 0o600).unwrap();
@@ -125,7 +125,7 @@ fn sync_keeps_attributes_of_a_file_without_writes() {
 fn overwrites_within_a_clock_tick_take_the_fast_path() {
     let machine = Machine::new();
     let volume = machine.volume();
-    let file = volume.open("/a", create()).unwrap();
+    let file = volume.open_with("/a", create()).unwrap();
     machine.write(&file, 4096);
     let (before, shared) =
         (machine.count(Counter::SlowPath), machine.count(Counter::WriteUnlocked));
@@ -141,11 +141,11 @@ fn overwrites_within_a_clock_tick_take_the_fast_path() {
 fn reads_update_the_access_time_by_relatime() {
     let machine = Machine::new();
     let volume = machine.volume();
-    let file = volume.open("/a", create()).unwrap();
+    let file = volume.open_with("/a", create()).unwrap();
     machine.write(&file, 4096);
     set_times(&volume, "/a", Time::from_nanoseconds(1), Time::from_nanoseconds(2));
-    let kept = OpenOptions { access_time: AtimePolicy::Never, ..OpenOptions::direct() };
-    machine.read(&volume.open("/a", kept).unwrap());
+    let kept = OpenOptions::new().write(true).access_time(AtimePolicy::Never).direct(true);
+    machine.read(&volume.open_with("/a", kept).unwrap());
     assert_eq!(inode(&volume, "/a").accessed, Time::from_nanoseconds(1));
     let refused = machine.count(Counter::FastPathAtime);
     machine.read(&file);
@@ -166,15 +166,15 @@ fn reads_update_the_access_time_by_relatime() {
 fn every_change_by_a_user_clears_the_set_id_bits() {
     let machine = Machine::new();
     let volume = machine.volume();
-    let mine = volume.open("/a", create()).unwrap();
+    let mine = volume.open_with("/a", create()).unwrap();
     machine.write(&mine, 8192);
     let set = || {
         let set = |inode: &mut Inode| inode.permissions = 0o6755;
         volume.set_attributes("/a", Follow::No, set).unwrap();
     };
     let permissions = || inode(&volume, "/a").permissions;
-    let options = OpenOptions { credentials: USER, ..OpenOptions::direct() };
-    let theirs = volume.open("/a", options).unwrap();
+    let options = OpenOptions::new().write(true).credentials(USER).direct(true);
+    let theirs = volume.open_with("/a", options).unwrap();
     set();
     machine.write(&mine, 4096);
     machine.read(&theirs);
@@ -192,10 +192,10 @@ fn every_change_by_a_user_clears_the_set_id_bits() {
         assert_eq!(permissions(), 0o755);
     }
     set();
-    volume.open("/a", OpenOptions { truncate: true, ..options }).unwrap();
+    volume.open_with("/a", options.truncate(true)).unwrap();
     assert_eq!((permissions(), mine.len()), (0o755, 0));
     // They own what they create.
-    volume.open("/b", OpenOptions { create: Some(0o600), ..options }).unwrap();
+    volume.open_with("/b", options.create(true).mode(0o600)).unwrap();
     let made = inode(&volume, "/b");
     assert_eq!((made.user, made.group), (1000, 100));
 }
@@ -204,14 +204,14 @@ fn every_change_by_a_user_clears_the_set_id_bits() {
 fn block_counts_are_right_for_open_and_closed_files() {
     let machine = Machine::new();
     let volume = machine.volume();
-    let file = volume.open("/a", create()).unwrap();
+    let file = volume.open_with("/a", create()).unwrap();
     machine.write(&file, 8192);
     machine.reactor.block_on(file.allocate(1 << 20, 4096, FallocateSize::Extend)).unwrap();
     assert_eq!((inode(&volume, "/a").blocks, file.allocated()), (3, 3 * 4096));
     drop((file, volume));
     let volume = machine.volume();
     assert_eq!(inode(&volume, "/a").blocks, 3);
-    volume.open("/a", OpenOptions { truncate: true, ..create() }).unwrap();
+    volume.open_with("/a", create().truncate(true)).unwrap();
     assert_eq!(inode(&volume, "/a").blocks, 0);
 }
 
@@ -251,7 +251,10 @@ fn devices_sockets_and_fifos_exist_without_content() {
     for (index, kind) in kinds.into_iter().enumerate() {
         let path = format!("/{index}");
         assert_eq!(inode(&volume, &path).kind, kind);
-        assert_eq!(errno(volume.open(&path, OpenOptions::direct())), Errno::NXIO);
+        assert_eq!(
+            errno(volume.open_with(&path, OpenOptions::new().write(true).direct(true))),
+            Errno::NXIO
+        );
     }
 }
 
@@ -259,7 +262,7 @@ fn devices_sockets_and_fifos_exist_without_content() {
 fn extended_attributes_are_set_read_listed_and_removed() {
     let machine = Machine::new();
     let volume = machine.volume();
-    let create_file = |path: &str| drop(volume.open(path, create()).unwrap());
+    let create_file = |path: &str| drop(volume.open_with(path, create()).unwrap());
     create_file("/a");
     create_file("/ab");
     volume.symlink("a", "/s").unwrap();
@@ -295,7 +298,7 @@ fn extended_attributes_are_set_read_listed_and_removed() {
 fn extended_attributes_have_the_limits_of_linux() {
     let machine = Machine::new();
     let volume = machine.volume();
-    volume.open("/a", create()).unwrap();
+    volume.open_with("/a", create()).unwrap();
     volume.create_dir("/d").unwrap();
     volume.symlink("a", "/s").unwrap();
     volume.mknod("/p", &Inode::new(FileType::Fifo, 0o600)).unwrap();

@@ -27,7 +27,7 @@ impl TestVolume {
     fn new(device_size: u64, size: u64) -> TestVolume {
         let sim = Sim::new(SimOptions::new(device_size));
         let device = Device::new(sim.clone()).unwrap();
-        let options = FormatOptions { blocks: Some(size / BLOCK), ..FormatOptions::default() };
+        let options = FormatOptions::new().size(size);
         Volume::format(&device, &options).unwrap();
         TestVolume { sim, device, reactor: reactor() }
     }
@@ -58,7 +58,9 @@ impl TestVolume {
     fn assert_has_files(&self, count: u32, place: &str) {
         let volume = self.open().unwrap_or_else(|error| panic!("{place}: {error}"));
         for number in 0..count {
-            let file = volume.open(path_of(number), OpenOptions::direct()).unwrap();
+            let file = volume
+                .open_with(path_of(number), OpenOptions::new().write(true).direct(true))
+                .unwrap();
             let (read, bytes) = self.reactor.block_on(file.read_at(Buffer::zeroed(100), 0));
             assert_eq!(&bytes[..read.unwrap()], &bytes_of(number)[..], "{place}: {number}");
         }
@@ -239,7 +241,7 @@ fn formatting_erases_the_backup_of_the_previous_volume() {
     for (old, new) in [(40 * MIB, 200 * MIB), (200 * MIB, 40 * MIB), (50 * MIB, 40 * MIB)] {
         let test_volume = TestVolume::new(256 * MIB, old);
         test_volume.make_files(10);
-        let options = FormatOptions { blocks: Some(new / BLOCK), ..FormatOptions::default() };
+        let options = FormatOptions::new().size(new);
         Volume::format(&test_volume.device, &options).unwrap();
         test_volume.make_files(20);
         test_volume.erase_slots();

@@ -55,12 +55,12 @@ fn population(reactor: &Reactor) -> Sim {
     let device = Device::new(sim.clone()).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
     let volume = Volume::open_on(device).unwrap();
-    let create = OpenOptions { create: Some(0o640), ..OpenOptions::direct() };
+    let create = OpenOptions::new().write(true).create(true).mode(0o640).direct(true);
     for directory in 0..6 {
         volume.create_dir(format!("/{directory}")).unwrap();
         for n in 0..60 {
             let path = format!("/{directory}/a file of some length {n}");
-            let file = volume.open(&path, create).unwrap();
+            let file = volume.open_with(&path, create).unwrap();
             write(reactor, &file, n, 0, 100 + 40 * n);
             if n % 10 == 0 {
                 volume.hard_link(&path, format!("/{directory}/link {n}")).unwrap();
@@ -84,11 +84,11 @@ fn population(reactor: &Reactor) -> Sim {
         set("user.long", &[n; 3000]);
         set("system.posix_acl_access", &access_list(u32::from(n)));
     }
-    let pieces = volume.open("/pieces", create).unwrap();
+    let pieces = volume.open_with("/pieces", create).unwrap();
     for n in 0..300 {
         write(reactor, &pieces, n, (n as u64 * 7919 % 1000) * 2 * BLOCK, 3000);
     }
-    let orphan = volume.open("/orphan", create).unwrap();
+    let orphan = volume.open_with("/orphan", create).unwrap();
     write(reactor, &orphan, 1, 0, 9000);
     volume.sync().unwrap();
     // These are only in the log.
@@ -97,7 +97,7 @@ fn population(reactor: &Reactor) -> Sim {
     volume.sync().unwrap();
     volume.set_xattr("/pieces", Follow::No, "user.late", &[9; 5000], SetXattr::Create).unwrap();
     volume.sync().unwrap();
-    write(reactor, &volume.open("/late", create).unwrap(), 7, 0, 700);
+    write(reactor, &volume.open_with("/late", create).unwrap(), 7, 0, 700);
     volume.sync().unwrap();
     let after = volume.statistics();
     assert!(after.commits >= before.commits + 3 && after.checkpoints == before.checkpoints);
@@ -166,7 +166,7 @@ fn node(volume: &Volume, reactor: &Reactor, path: &[u8]) -> Result<Node, Error> 
     let inode = volume.symlink_metadata(path)?.into_inode();
     let bytes = match inode.kind {
         FileType::File => {
-            let file = volume.open(path, OpenOptions::direct())?;
+            let file = volume.open_with(path, OpenOptions::new().write(true).direct(true))?;
             let buffer = Buffer::zeroed(file.len() as usize);
             let (read, bytes) = reactor.block_on(file.read_at(buffer, 0));
             assert_eq!(read, Ok(bytes.len()));

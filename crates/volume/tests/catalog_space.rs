@@ -25,8 +25,8 @@ fn make(volume: &Volume, path: &str) -> Result<(), Errno> {
 }
 
 fn create(volume: &Volume, path: &str) -> File {
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
-    volume.open(path, create).unwrap()
+    let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+    volume.open_with(path, create).unwrap()
 }
 
 fn count(volume: &Volume, path: &str) -> usize {

@@ -14,7 +14,7 @@ const BLOCK: usize = 4096;
 fn new_volume(sim: &Sim, discard: bool) -> Volume {
     let device = Device::new(sim.clone()).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
-    Volume::open_with(device, &VolumeOptions { discard, ..VolumeOptions::default() }).unwrap()
+    VolumeOptions::new().discard(discard).open_on(device).unwrap()
 }
 
 fn reactor() -> Reactor {
@@ -23,8 +23,8 @@ fn reactor() -> Reactor {
 
 /// A file of 64 blocks filled with a byte.
 fn create(volume: &Volume, reactor: &Reactor, path: &str, byte: u8) -> File {
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
-    let file = volume.open(path, create).unwrap();
+    let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+    let file = volume.open_with(path, create).unwrap();
     let bytes = Buffer::copy_of(&[byte; 64 * BLOCK]);
     assert!(reactor.block_on(file.write_at(bytes, 0)).0.is_ok());
     assert_eq!(reactor.block_on(file.sync_all()), Ok(()));

@@ -136,7 +136,7 @@ impl Worker<'_> {
     }
 
     fn open(&mut self, path: &str) -> Result<File, GaveUp> {
-        self.retry_once(|it| it.volume.open(path, create()))
+        self.retry_once(|it| it.volume.open_with(path, create()))
     }
 
     /// An operation that gives a file this content.
@@ -186,7 +186,7 @@ impl From<Error> for Failed {
 }
 
 fn create() -> OpenOptions {
-    OpenOptions { create: Some(0o600), ..OpenOptions::direct() }
+    OpenOptions::new().write(true).create(true).mode(0o600).direct(true)
 }
 
 fn content_of(reactor: &Reactor, file: &File) -> Result<Vec<u8>, Errno> {
@@ -432,7 +432,7 @@ fn compare(sim: &Sim, expected: &ExpectedFiles, reactor: &Reactor) -> Result<(),
     }
     let volume = Volume::open_on(device).map_err(|error| error.to_string())?;
     for path in expected.files.keys() {
-        let found = match volume.open(path, OpenOptions::direct()) {
+        let found = match volume.open_with(path, OpenOptions::new().write(true).direct(true)) {
             Ok(file) => Some(content_of(reactor, &file).map_err(|errno| errno.to_string())?),
             Err(error) if error.errno() == Errno::NOENT => None,
             Err(error) => return Err(error.to_string()),
@@ -450,7 +450,11 @@ fn stays(sim: &Sim, expected: &ExpectedFiles) -> Result<(), String> {
     let found = |sim: Sim| {
         let volume =
             Volume::open_on(Device::new(sim.clone()).unwrap()).map_err(|e| e.to_string())?;
-        let size = |path: &String| volume.open(path, OpenOptions::direct()).map(|file| file.len());
+        let size = |path: &String| {
+            volume
+                .open_with(path, OpenOptions::new().write(true).direct(true))
+                .map(|file| file.len())
+        };
         let sizes: Vec<_> =
             expected.files.keys().map(|path| (path.clone(), size(path).ok())).collect();
         let image = sim.crash_image(Crash::LoseAll);

@@ -23,7 +23,7 @@ fn reactor() -> Reactor {
 }
 
 fn made() -> OpenOptions {
-    OpenOptions { create: Some(0o644), ..OpenOptions::default() }
+    OpenOptions::new().write(true).create(true)
 }
 
 fn filled(value: u8) -> Buffer {
@@ -71,7 +71,7 @@ fn use_writer(volume: Volume, buffered: File, direct: File) -> i32 {
     if !is_refused(volume.create_dir("/d")) || !is_refused(volume.remove_file("/direct")) {
         return 2;
     }
-    if !is_refused(volume.open("/new", made()).map(drop)) {
+    if !is_refused(volume.open_with("/new", made()).map(drop)) {
         return 3;
     }
     let own = reactor();
@@ -110,8 +110,8 @@ fn a_forked_child_gets_errors_and_the_parent_keeps_its_lock() {
     let path = formatted(folder.path(), "written");
     {
         let volume = Volume::open_on(Device::open(&path, Access::ReadWrite).unwrap()).unwrap();
-        let buffered = volume.open("/buffered", made()).unwrap();
-        let direct = volume.open("/direct", OpenOptions { direct: true, ..made() }).unwrap();
+        let buffered = volume.open_with("/buffered", made()).unwrap();
+        let direct = volume.open_with("/direct", made().direct(true)).unwrap();
         let own = reactor();
         for file in [&buffered, &direct] {
             assert_eq!(own.block_on(file.write_at(filled(7), 0)).0, Ok(8192));
@@ -134,7 +134,7 @@ fn a_forked_child_gets_errors_and_the_parent_keeps_its_lock() {
     assert!(is_locked(&path), "by the reader");
     match fork::fork().unwrap() {
         Fork::Child => run(|| {
-            let opened = reader.open("/direct", OpenOptions::direct());
+            let opened = reader.open_with("/direct", OpenOptions::new().write(true).direct(true));
             drop(reader);
             i32::from(!opened.is_err_and(|error| error.errno() == Errno::CHILD))
         }),

@@ -199,7 +199,10 @@ impl Worker<'_> {
             25 => self.ended(on(file.advise(Advice::WillNeed, at, length as u64))),
             26 => drop(self.cache.shrink(self.random.below(8) * BLOCK)),
             27 => {
-                let opened = self.volume.open("/file", OpenOptions::direct()).unwrap();
+                let opened = self
+                    .volume
+                    .open_with("/file", OpenOptions::new().write(true).direct(true))
+                    .unwrap();
                 let one = self.random.below(3) as usize;
                 self.files[one] = if one == 0 { opened } else { opened.buffered(self.cache) };
             }
@@ -335,7 +338,10 @@ fn judge(sim: &Sim, left: &[Part], seed: u64) {
     let reactor = fixture::reactor();
     for crash in [Crash::LoseAll, Crash::KeepAll] {
         let after = Device::new(sim.crash_image(crash)).unwrap();
-        let file = Volume::open_on(after).unwrap().open("/file", OpenOptions::direct()).unwrap();
+        let file = Volume::open_on(after)
+            .unwrap()
+            .open_with("/file", OpenOptions::new().write(true).direct(true))
+            .unwrap();
         for part in left {
             let read = file.read_at(Buffer::zeroed(part.bytes.len()), part.start);
             let (read, found) = reactor.block_on(read);

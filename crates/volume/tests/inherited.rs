@@ -22,8 +22,17 @@ fn volume() -> (Device, Volume) {
 }
 
 fn open(volume: &Volume, path: &str, permissions: u16, credentials: Credentials) -> File {
-    let create = Some(permissions);
-    volume.open(path, OpenOptions { create, credentials, ..OpenOptions::direct() }).unwrap()
+    volume
+        .open_with(
+            path,
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .mode(permissions.into())
+                .credentials(credentials)
+                .direct(true),
+        )
+        .unwrap()
 }
 
 fn inode(volume: &Volume, path: &str) -> Inode {
@@ -118,7 +127,9 @@ fn changing_a_file_removes_its_capability() {
         // Found in the catalog at open, then set while the file is open.
         give();
         volume.sync().unwrap();
-        let file = volume.open("/a", OpenOptions { credentials, ..OpenOptions::direct() }).unwrap();
+        let file = volume
+            .open_with("/a", OpenOptions::new().write(true).credentials(credentials).direct(true))
+            .unwrap();
         write(&file);
         is_gone();
         write(&file);
@@ -136,8 +147,9 @@ fn changing_a_file_removes_its_capability() {
             is_gone();
         }
         give();
-        let truncate = OpenOptions { truncate: true, credentials, ..OpenOptions::direct() };
-        volume.open("/a", truncate).unwrap();
+        let truncate =
+            OpenOptions::new().write(true).truncate(true).credentials(credentials).direct(true);
+        volume.open_with("/a", truncate).unwrap();
         is_gone();
     }
     give();

@@ -24,8 +24,8 @@ fn open(image: &Path, access: Access) -> Volume {
 }
 
 fn file_of(volume: &Volume, n: u64) -> File {
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
-    volume.open(format!("/{}", n % FILES), create).unwrap()
+    let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+    volume.open_with(format!("/{}", n % FILES), create).unwrap()
 }
 
 /// The length of the n-th write. Its content is n, and it is appended to its file.

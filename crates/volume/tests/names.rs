@@ -56,16 +56,16 @@ impl Machine {
     }
 
     fn make(&self, volume: &Volume, path: &str, bytes: &[u8]) {
-        self.write(&volume.open(path, create()).unwrap(), bytes, 0);
+        self.write(&volume.open_with(path, create()).unwrap(), bytes, 0);
     }
 
     fn contents(&self, volume: &Volume, path: &str) -> Vec<u8> {
-        self.read(&volume.open(path, OpenOptions::direct()).unwrap())
+        self.read(&volume.open_with(path, OpenOptions::new().write(true).direct(true)).unwrap())
     }
 }
 
 fn create() -> OpenOptions {
-    OpenOptions { create: Some(0o644), ..OpenOptions::direct() }
+    OpenOptions::new().write(true).create(true).direct(true)
 }
 
 fn names(volume: &Volume, path: &str) -> Vec<String> {
@@ -100,7 +100,7 @@ fn a_file_is_found_again_with_its_content() {
 fn synced_data_survive_without_closing() {
     let (machine, sim) = Machine::simulated();
     let volume = machine.volume();
-    let file = volume.open("/a", create()).unwrap();
+    let file = volume.open_with("/a", create()).unwrap();
     machine.write(&file, b"first", 0);
     machine.reactor.block_on(file.sync_all()).unwrap();
     let machine = Machine::after_power_cut(&sim);
@@ -115,7 +115,7 @@ fn holes_and_bytes_past_the_end_read_as_zeros() {
     machine.make(&volume, "/before", &[0xee; 40_000]);
     volume.remove_file("/before").unwrap();
     volume.sync().unwrap();
-    let file = volume.open("/a", create()).unwrap();
+    let file = volume.open_with("/a", create()).unwrap();
     machine.write(&file, &[1; 10], 20_000);
     machine.write(&file, &[2; 10], 5);
     let mut expected = vec![0; 20_010];
@@ -143,9 +143,12 @@ fn names_behave_as_with_system_calls() {
     assert_eq!(errno(volume.remove_dir("/g")), Errno::NOTDIR);
     assert_eq!(errno(volume.remove_file("/h")), Errno::NOENT);
     assert_eq!(errno(volume.hard_link("/d", "/h")), Errno::PERM);
-    assert_eq!(errno(volume.open("/d", OpenOptions::direct())), Errno::ISDIR);
-    let exclusive = OpenOptions { exclusive: true, ..create() };
-    assert_eq!(errno(volume.open("/g", exclusive)), Errno::EXIST);
+    assert_eq!(
+        errno(volume.open_with("/d", OpenOptions::new().write(true).direct(true))),
+        Errno::ISDIR
+    );
+    let exclusive = create().create_new(true);
+    assert_eq!(errno(volume.open_with("/g", exclusive)), Errno::EXIST);
     assert_eq!(errno(volume.rename("/d", "/d/e/d")), Errno::INVAL);
     assert_eq!(errno(volume.rename_with("/g", "/d/f", Rename::NoReplace)), Errno::EXIST);
     assert_eq!(errno(volume.rename("/g", "/d/e")), Errno::ISDIR);
@@ -196,9 +199,9 @@ fn names_have_the_limits_of_linux() {
     let volume = &machine.volume();
     let (longest, longer) = (format!("/{}", "n".repeat(255)), "n".repeat(256));
     machine.make(volume, &longest, b"x");
-    assert_eq!(errno(volume.open(&longer, create())), Errno::NAMETOOLONG);
-    volume.open(OsStr::from_bytes(&[b'/', 0xff, 0xfe]), create()).unwrap();
-    assert_eq!(errno(volume.open("/a\0b", create())), Errno::INVAL);
+    assert_eq!(errno(volume.open_with(&longer, create())), Errno::NAMETOOLONG);
+    volume.open_with(OsStr::from_bytes(&[b'/', 0xff, 0xfe]), create()).unwrap();
+    assert_eq!(errno(volume.open_with("/a\0b", create())), Errno::INVAL);
     assert_eq!(errno(volume.create_dir_with_mode("/", 0o700)), Errno::EXIST);
     assert_eq!(errno(volume.create_dir_with_mode("/.", 0o700)), Errno::EXIST);
     assert_eq!(errno(volume.metadata("a/".repeat(3000))), Errno::NAMETOOLONG);
@@ -210,7 +213,7 @@ fn a_changing_directory_is_listed_in_order() {
     let volume = &machine.volume();
     let all: Vec<String> = (0..5000).map(|n| format!("name-{n:05}")).collect();
     for (index, name) in all.iter().enumerate() {
-        volume.open(format!("/{name}"), create()).unwrap();
+        volume.open_with(format!("/{name}"), create()).unwrap();
         if index % 1500 == 0 {
             volume.sync().unwrap();
         }
@@ -232,7 +235,7 @@ fn a_removed_open_file_lives_until_it_is_closed() {
     volume.sync().unwrap();
     let before = volume.statistics().free_blocks;
     machine.make(&volume, "/a", &[7; 1 << 20]);
-    let file = volume.open("/a", OpenOptions::direct()).unwrap();
+    let file = volume.open_with("/a", OpenOptions::new().write(true).direct(true)).unwrap();
     volume.remove_file("/a").unwrap();
     volume.sync().unwrap();
     assert!(machine.read(&file) == [7; 1 << 20]);
@@ -251,7 +254,7 @@ fn orphans_of_a_crash_are_reclaimed_at_open() {
     volume.sync().unwrap();
     let before = volume.statistics().free_blocks;
     machine.make(&volume, "/a", &[7; 1 << 20]);
-    let _open = volume.open("/a", OpenOptions::direct()).unwrap();
+    let _open = volume.open_with("/a", OpenOptions::new().write(true).direct(true)).unwrap();
     volume.remove_file("/a").unwrap();
     volume.sync().unwrap();
     let machine = Machine::after_power_cut(&sim);
@@ -265,7 +268,7 @@ fn orphans_of_a_crash_are_reclaimed_at_open() {
 fn a_full_volume_refuses_and_remains_usable() {
     let machine = Machine::new();
     let volume = machine.volume();
-    let file = volume.open("/big", create()).unwrap();
+    let file = volume.open_with("/big", create()).unwrap();
     let mut offset = 0;
     let refused = loop {
         let write = file.write_at(Buffer::zeroed(1 << 20), offset);
@@ -299,7 +302,7 @@ fn threads_make_and_write_files_concurrently() {
             scope.spawn(move || {
                 let reactor = Reactor::new(ReactorOptions::default()).unwrap();
                 for n in 0..20u8 {
-                    let file = volume.open(format!("/{thread}-{n}"), create()).unwrap();
+                    let file = volume.open_with(format!("/{thread}-{n}"), create()).unwrap();
                     for part in 0..5 {
                         let bytes = Buffer::copy_of(&[thread * 20 + n; 3000]);
                         let (written, _) = reactor.block_on(file.write_at(bytes, part * 3000));
@@ -430,7 +433,7 @@ fn an_emptied_large_directory_is_removed_without_a_commit() {
     volume.create_dir_with_mode("/d", 0o700).unwrap();
     let paths: Vec<_> = (0..3000).map(|number| format!("/d/{number}")).collect();
     for path in &paths {
-        volume.open(path, create()).unwrap();
+        volume.open_with(path, create()).unwrap();
     }
     volume.sync().unwrap();
     sim.restart_record();
@@ -464,7 +467,11 @@ fn a_trailing_slash_requires_a_directory() {
         ("/to_none/", Errno::NOENT),
     ] {
         assert_eq!(errno(volume.metadata(path)), expected, "{path}");
-        assert_eq!(errno(volume.open(path, OpenOptions::direct())), expected, "{path}");
+        assert_eq!(
+            errno(volume.open_with(path, OpenOptions::new().write(true).direct(true))),
+            expected,
+            "{path}"
+        );
         assert_eq!(errno(volume.read_dir(path)), expected, "{path}");
         assert_eq!(errno(volume.list_xattrs(path, Follow::Yes)), expected, "{path}");
         let set = volume.set_attributes(path, Follow::Yes, |inode| inode.permissions = 0);
@@ -474,9 +481,9 @@ fn a_trailing_slash_requires_a_directory() {
     assert!(!volume.symlink_metadata("/to_d/").unwrap().is_symlink());
 
     // Names to be created.
-    assert_eq!(errno(volume.open("/none/", create())), Errno::ISDIR);
-    assert_eq!(errno(volume.open("/f/", create())), Errno::NOTDIR);
-    assert_eq!(errno(volume.open("/d/", create())), Errno::ISDIR);
+    assert_eq!(errno(volume.open_with("/none/", create())), Errno::ISDIR);
+    assert_eq!(errno(volume.open_with("/f/", create())), Errno::NOTDIR);
+    assert_eq!(errno(volume.open_with("/d/", create())), Errno::ISDIR);
     assert_eq!(errno(volume.symlink("x", "/none/")), Errno::NOENT);
     assert_eq!(errno(volume.hard_link("/f", "/none/")), Errno::NOENT);
     assert_eq!(errno(volume.hard_link("/f/", "/new")), Errno::NOTDIR);

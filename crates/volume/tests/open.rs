@@ -6,21 +6,22 @@ use fixture::{formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Sim, SimOptions};
-use uringfs_device::{Device, Errno};
+use uringfs_device::{Device, Errno, Op};
+use uringfs_file::File;
 use uringfs_reactor::Counter;
-use uringfs_volume::{OpenOptions, Volume, VolumeOptions};
+use uringfs_volume::{Error, FormatOptions, OpenOptions, Volume, VolumeOptions};
 
 #[test]
 fn a_file_is_opened_buffered_unless_direct_is_requested() {
     let sim = Sim::new(SimOptions::new(32 << 20));
     drop(formatted(&sim));
     let cache = Cache::new(1 << 20);
-    let options = VolumeOptions { page_cache: Some(cache.clone()), ..VolumeOptions::default() };
-    let volume = Volume::open_with(Device::new(sim).unwrap(), &options).unwrap();
+    let options = VolumeOptions::new().page_cache(cache.clone());
+    let volume = options.open_on(Device::new(sim).unwrap()).unwrap();
     let reactor = reactor();
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
-    let file = volume.open("/a", create).unwrap();
-    let direct = volume.open("/a", OpenOptions::direct()).unwrap();
+    let create = OpenOptions::new().write(true).create(true).mode(0o600);
+    let file = volume.open_with("/a", create).unwrap();
+    let direct = volume.open_with("/a", OpenOptions::new().write(true).direct(true)).unwrap();
 
     reactor.block_on(file.write_at(Buffer::copy_of(b"hello"), 3)).0.unwrap();
     assert_eq!(reactor.counters().get(Counter::CacheDirtied), 1);
@@ -39,8 +40,8 @@ fn a_file_is_opened_buffered_unless_direct_is_requested() {
 #[test]
 fn a_volume_without_its_own_page_cache_uses_the_process_wide_one() {
     let volume = formatted(&Sim::new(SimOptions::new(32 << 20)));
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
-    let file = volume.open("/a", create).unwrap();
+    let create = OpenOptions::new().write(true).create(true).mode(0o600);
+    let file = volume.open_with("/a", create).unwrap();
     let before = Cache::of_process().statistics().used_bytes;
     reactor().block_on(file.write_at(Buffer::copy_of(&[7; 8192]), 0)).0.unwrap();
     assert_eq!(Cache::of_process().statistics().used_bytes, before + 8192);
@@ -61,13 +62,14 @@ const LINKS: [(&str, &str); 8] = [
 /// Opens a link with create in a new volume. Returns the error, and the names of files afterwards.
 fn create_in_volume(link: &str, exclusive: bool) -> (Option<Errno>, Vec<String>) {
     let volume = formatted(&Sim::new(SimOptions::new(32 << 20)));
-    let create = |exclusive| OpenOptions { create: Some(0o600), exclusive, ..Default::default() };
+    let create =
+        |exclusive| OpenOptions::new().write(true).create(true).mode(0o600).create_new(exclusive);
     volume.create_dir("/d").unwrap();
-    volume.open("/f", create(true)).unwrap();
+    volume.open_with("/f", create(true)).unwrap();
     for (link, target) in LINKS {
         volume.symlink(target, format!("/{link}")).unwrap();
     }
-    let error = volume.open(link, create(exclusive)).err().map(|error| error.errno());
+    let error = volume.open_with(link, create(exclusive)).err().map(|error| error.errno());
     let names = |directory: &str| volume.read_dir(directory).unwrap().map(|entry| entry.unwrap());
     let all = names("/").chain(names("/d"));
     let files = all.filter(|entry| entry.file_type().is_file());
@@ -105,4 +107,81 @@ fn create_follows_dangling_links_as_the_kernel_does() {
             assert_eq!(ours, kernels, "{link} -> {target}, exclusive: {exclusive}");
         }
     }
+}
+
+#[test]
+fn a_handle_writes_only_if_it_was_opened_for_writing() {
+    let volume = fixture::formatted(&Sim::new(SimOptions::new(16 << 20)));
+    volume.write("/a", "text").unwrap();
+    let refused = |error: Result<File, Error>| error.err().unwrap().errno();
+    for options in [OpenOptions::new(), OpenOptions::new().direct(true)] {
+        let file = options.open(&volume, "/a").unwrap();
+        assert_eq!(file.read_at(Buffer::zeroed(10), 0).wait().0, Ok(4));
+        for file in [file.direct(), file.buffered(&Cache::new(1 << 20)), file] {
+            let bytes = || Buffer::copy_of(&[1; 4096]);
+            assert_eq!(file.write_at(bytes(), 0).wait().0, Err(Errno::BADF));
+            assert_eq!(file.write_atomic(bytes(), 0).wait().0, Err(Errno::BADF));
+            assert_eq!(file.append(bytes()).wait().0, Err(Errno::BADF));
+            assert_eq!(file.set_len(0).wait(), Err(Errno::BADF));
+            assert_eq!(file.discard(0, 4).wait(), Err(Errno::BADF));
+            assert_eq!(file.write_zeroes(0, 4).wait(), Err(Errno::BADF));
+            assert_eq!(file.sync_all().wait(), Ok(()));
+        }
+        for options in [options.create(true), options.create_new(true), options.truncate(true)] {
+            assert_eq!(refused(options.open(&volume, "/b")), Errno::INVAL);
+        }
+    }
+    assert_eq!(
+        refused(OpenOptions::new().write(true).create_new(true).open(&volume, "/a")),
+        Errno::EXIST
+    );
+    assert_eq!(volume.read("/a").unwrap(), b"text");
+    let created = volume.create_file("/a").unwrap();
+    assert_eq!((created.len(), volume.metadata("/a").unwrap().mode()), (0, 0o100_644));
+    assert_eq!(created.write_at(Buffer::copy_of(b"new"), 0).wait().0, Ok(3));
+    assert_eq!(volume.open_file("/a").unwrap().len(), 3);
+}
+
+#[test]
+fn a_volume_is_created_opened_and_closed_by_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let errno = |result: Result<Volume, Error>| result.err().unwrap().errno();
+    assert_eq!(errno(Volume::open(&path)), Errno::NOENT);
+    assert_eq!(errno(Volume::create(&path, &FormatOptions::new())), Errno::INVAL);
+    assert_eq!(errno(Volume::create(&path, &FormatOptions::new().size(4096))), Errno::INVAL);
+    assert!(!path.exists());
+    let options = FormatOptions::new().size(16 << 20).label("new");
+    let volume = Volume::create(&path, &options).unwrap();
+    assert_eq!(errno(Volume::create(&path, &options)), Errno::EXIST);
+    assert_eq!(errno(Volume::open(&path)), Errno::BUSY);
+    volume.write("/a", "text").unwrap();
+    volume.close().unwrap();
+
+    let readers = [(); 2].map(|()| VolumeOptions::new().read_only(true).open(&path).unwrap());
+    for volume in readers {
+        assert!(volume.is_read_only());
+        assert_eq!((volume.label(), volume.read("/a").unwrap()), ("new", b"text".to_vec()));
+        let refused = OpenOptions::new().write(true).open(&volume, "/a").err().unwrap();
+        assert_eq!(refused.errno(), Errno::ROFS);
+        volume.close().unwrap();
+    }
+    let volume = Volume::open(&path).unwrap();
+    let file = volume.open_file("/a").unwrap();
+    assert_eq!(volume.clone().close().unwrap_err().errno(), Errno::BUSY);
+    assert_eq!(volume.close().unwrap_err().errno(), Errno::BUSY);
+    assert_eq!(file.read_at(Buffer::zeroed(4), 0).wait().0, Ok(4));
+    drop(file);
+    let volume = Volume::create(&path, &FormatOptions::new().overwrite(true)).unwrap();
+    assert!(!volume.exists("/a").unwrap());
+    volume.close().unwrap();
+}
+
+#[test]
+fn close_reports_a_commit_that_failed() {
+    let sim = Sim::new(SimOptions::new(16 << 20));
+    let volume = fixture::formatted(&sim);
+    volume.create_dir("/d").unwrap();
+    sim.fail_nth(Op::Flush, 1, Errno::IO);
+    assert_eq!(volume.close().unwrap_err().errno(), Errno::IO);
 }

@@ -39,8 +39,9 @@ fn new_volume() -> (Device, Volume) {
 }
 
 fn open(volume: &Volume, path: &str, file: FileOptions) -> File {
-    let create = OpenOptions { create: Some(0o600), file, ..OpenOptions::direct() };
-    volume.open(path, create).unwrap()
+    let create =
+        OpenOptions::new().write(true).create(true).mode(0o600).switches(file).direct(true);
+    volume.open_with(path, create).unwrap()
 }
 
 /// Overwrites whole blocks with a byte by token, 16 at a time, `count` times or until `stop`.

@@ -28,7 +28,9 @@ fn fill(reactor: &Reactor, file: &File, byte: u8, bytes: usize) {
 
 /// The number of bytes of `/f`, if it exists, that are not its own.
 fn foreign_bytes(image: Sim, reactor: &Reactor) -> usize {
-    let Ok(file) = open(&image).open("/f", OpenOptions::direct()) else { return 0 };
+    let Ok(file) = open(&image).open_with("/f", OpenOptions::new().write(true).direct(true)) else {
+        return 0;
+    };
     let size = file.len() as usize;
     let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(size), 0));
     assert_eq!(read, Ok(size));
@@ -49,7 +51,10 @@ fn filled(reactor: &Reactor) -> (Sim, Volume, usize) {
 /// Writes `/g` to a reopened volume, into former blocks of `/f`, and cuts the power.
 fn nothing_of_g_is_in_f(sim: &Sim, bytes: usize, reactor: &Reactor) {
     let volume = open(sim);
-    assert_eq!(volume.open("/f", OpenOptions::direct()).unwrap_err().errno(), Errno::NOENT);
+    assert_eq!(
+        volume.open_with("/f", OpenOptions::new().write(true).direct(true)).unwrap_err().errno(),
+        Errno::NOENT
+    );
     fill(reactor, &create(&volume, "/g"), 0xbb, bytes / 2);
     for seed in 0..SEEDS {
         let image = sim.crash_image(Crash::Seeded(seed));
@@ -111,14 +116,14 @@ fn a_sync_after_reopening_covers_a_commit_with_a_failed_flush() {
         sim.clear_faults();
         let volume = open(&sim);
         let path = ["/new", "/old"].into_iter().find(|path| {
-            let opened = volume.open(path, OpenOptions::direct());
+            let opened = volume.open_with(path, OpenOptions::new().write(true).direct(true));
             opened.is_ok_and(|file| reactor.block_on(file.sync_all()).is_ok())
         });
         let path = path.expect("the file has one of its names");
         assert!(synced.is_err() || path == "/new", "flush {nth}");
         for seed in 0..SEEDS {
             let volume = open(&sim.crash_image(Crash::Seeded(seed)));
-            volume.open(path, OpenOptions::direct()).unwrap();
+            volume.open_with(path, OpenOptions::new().write(true).direct(true)).unwrap();
         }
     }
 }
@@ -143,7 +148,7 @@ fn a_power_cut_after_reopening_keeps_one_superblock() {
     for (op, nth) in (1..8).flat_map(|nth| [(Op::Flush, nth), (Op::Write, nth)]) {
         let sim = Sim::new(SimOptions::new(2 * SIZE));
         let device = Device::new(sim.clone()).unwrap();
-        let options = FormatOptions { blocks: Some(SIZE / 4096), ..FormatOptions::default() };
+        let options = FormatOptions::new().size(SIZE);
         Volume::format(&device, &options).unwrap();
         let volume = Volume::open_on(device.clone()).unwrap();
         sim.inject(Rule::new(op, When::Nth(nth), Fault::Error(Errno::IO)));

@@ -18,7 +18,7 @@ const NEW: u64 = 300 * MIB;
 fn small_volume() -> (Sim, Device) {
     let sim = Sim::new(SimOptions::new(NEW));
     let device = Device::new(sim.clone()).unwrap();
-    let options = FormatOptions { blocks: Some(OLD / BLOCK), ..FormatOptions::default() };
+    let options = FormatOptions::new().size(OLD);
     Volume::format(&device, &options).unwrap();
     (sim, device)
 }
@@ -28,14 +28,14 @@ fn reactor() -> Reactor {
 }
 
 fn write(volume: &Volume, reactor: &Reactor, path: &str, byte: u8, length: usize) {
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
-    let file = volume.open(path, create).unwrap();
+    let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+    let file = volume.open_with(path, create).unwrap();
     let bytes = Buffer::copy_of(&vec![byte; length]);
     assert_eq!(reactor.block_on(file.write_at(bytes, 0)).0, Ok(length));
 }
 
 fn holds(volume: &Volume, reactor: &Reactor, path: &str, byte: u8, length: usize) -> bool {
-    let file = volume.open(path, OpenOptions::direct()).unwrap();
+    let file = volume.open_with(path, OpenOptions::new().write(true).direct(true)).unwrap();
     let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(length), 0));
     read == Ok(length) && bytes.iter().all(|found| *found == byte)
 }
@@ -74,8 +74,8 @@ fn a_full_catalog_has_space_as_soon_as_the_volume_grows() {
     let (_, device) = small_volume();
     let reactor = reactor();
     let volume = Volume::open_on(device).unwrap();
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
-    let file = volume.open("/full", create).unwrap();
+    let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+    let file = volume.open_with("/full", create).unwrap();
     let free = volume.statistics().free_blocks;
     assert_eq!(reactor.block_on(file.allocate(0, free * BLOCK, FallocateSize::Extend)), Ok(()));
     let make = |number: u64| volume.create_dir_with_mode(format!("/{number:0200}"), 0o700);

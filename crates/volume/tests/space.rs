@@ -31,7 +31,7 @@ impl Machine {
         let device = Device::new(machine.sim.clone()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let volume = Volume::open_on(device).unwrap();
-        let file = volume.open("/foreign", create()).unwrap();
+        let file = volume.open_with("/foreign", create()).unwrap();
         for offset in (0..SIZE / 2).step_by(1 << 20) {
             machine.write(&file, &[0xee; 1 << 20], offset);
         }
@@ -67,7 +67,7 @@ impl Machine {
 }
 
 fn create() -> OpenOptions {
-    OpenOptions { create: Some(0o644), ..OpenOptions::direct() }
+    OpenOptions::new().write(true).create(true).direct(true)
 }
 
 /// Blocks available to files, including those that the catalog has taken since.
@@ -176,7 +176,7 @@ fn a_file_equals_its_model_and_removal_frees_its_blocks() {
         let (mut random, mut model, mut done) = (Random(seed), Vec::new(), Vec::new());
         for _ in 0..3 {
             let volume = machine.volume();
-            let file = volume.open("/a", create()).unwrap();
+            let file = volume.open_with("/a", create()).unwrap();
             compare(&machine, &file, &model);
             for _ in 0..12 {
                 done.push(step(&machine, &file, &mut model, &mut random));
@@ -209,13 +209,13 @@ fn truncated_bytes_do_not_reappear_when_the_file_grows() {
     for reopened in [false, true] {
         for (name, how) in longer {
             let volume = machine.volume();
-            let mut file = volume.open(format!("/{name}{reopened}"), create()).unwrap();
+            let mut file = volume.open_with(format!("/{name}{reopened}"), create()).unwrap();
             machine.write(&file, &[1; 5000], 0);
             machine.done(file.set_len(50));
             if reopened {
                 drop(file);
                 drop(volume);
-                file = machine.volume().open(format!("/{name}{reopened}"), create()).unwrap();
+                file = machine.volume().open_with(format!("/{name}{reopened}"), create()).unwrap();
             }
             how(&machine, &file);
             let found = machine.read(&file);
@@ -230,7 +230,7 @@ fn truncated_bytes_do_not_reappear_when_the_file_grows() {
 fn concurrent_changes_of_one_extent_are_all_kept() {
     let machine = Machine::new(SimOptions::new(SIZE));
     let volume = machine.volume();
-    let file = volume.open("/a", create()).unwrap();
+    let file = volume.open_with("/a", create()).unwrap();
     machine.done(file.allocate(0, 100 * BLOCK, FallocateSize::Extend));
     machine.done(file.sync_all());
     for block in [0, 50, 70] {
@@ -238,7 +238,7 @@ fn concurrent_changes_of_one_extent_are_all_kept() {
     }
     let expected = machine.read(&file);
     drop((file, volume));
-    let file = machine.volume().open("/a", create()).unwrap();
+    let file = machine.volume().open_with("/a", create()).unwrap();
     assert!(machine.read(&file) == expected && expected[..4096] == [1; 4096]);
     assert_eq!(file.allocated(), 100 * BLOCK);
 }
@@ -247,7 +247,7 @@ fn concurrent_changes_of_one_extent_are_all_kept() {
 fn holes_and_preallocation_take_the_expected_blocks() {
     let machine = Machine::new(SimOptions::new(SIZE));
     let volume = machine.volume();
-    let file = volume.open("/a", create()).unwrap();
+    let file = volume.open_with("/a", create()).unwrap();
     machine.done(file.set_len(10 * BLOCK));
     assert_eq!((file.len(), file.allocated()), (10 * BLOCK, 0));
     assert_eq!(file.seek_data(0), Err(Errno::NXIO));
@@ -276,7 +276,7 @@ fn holes_and_preallocation_take_the_expected_blocks() {
 fn offsets_are_below_2_to_the_63() {
     let machine = Machine::new(SimOptions::new(SIZE));
     let volume = machine.volume();
-    let file = volume.open("/a", create()).unwrap();
+    let file = volume.open_with("/a", create()).unwrap();
     machine.done(file.set_len(MAX_SIZE));
     assert_eq!(machine.refused(file.set_len(MAX_SIZE + 1)), Errno::FBIG);
     assert_eq!(machine.refused(file.allocate(MAX_SIZE, 1, FallocateSize::Keep)), Errno::FBIG);
@@ -295,7 +295,7 @@ fn offsets_are_below_2_to_the_63() {
     assert_eq!(machine.refused(file.allocate(0, MAX_SIZE, FallocateSize::Keep)), Errno::NOSPC);
     assert_eq!(volume.statistics(), free);
     drop((file, volume));
-    let file = machine.volume().open("/a", create()).unwrap();
+    let file = machine.volume().open_with("/a", create()).unwrap();
     assert_eq!((file.len(), file.allocated()), (MAX_SIZE, 0));
 }
 
@@ -303,7 +303,7 @@ fn offsets_are_below_2_to_the_63() {
 fn two_handles_of_a_file_keep_each_others_bytes() {
     let machine = Machine::new(SimOptions::new(SIZE));
     let volume = machine.volume();
-    let files: Vec<File> = (0..2).map(|_| volume.open("/a", create()).unwrap()).collect();
+    let files: Vec<File> = (0..2).map(|_| volume.open_with("/a", create()).unwrap()).collect();
     for n in 0..200u64 {
         // Parts of one block: each write reads the block and writes it back.
         for (half, file) in files.iter().enumerate() {
@@ -324,7 +324,7 @@ fn two_handles_of_a_file_keep_each_others_bytes() {
 fn a_failed_write_exposes_no_old_bytes_of_its_blocks() {
     let machine = Machine::new(SimOptions::new(SIZE));
     let volume = machine.volume();
-    let file = volume.open("/a", create()).unwrap();
+    let file = volume.open_with("/a", create()).unwrap();
     machine.write(&file, &[1; 5000], 0);
     for (length, offset) in [(3 << 20, 4096), (100, 9000), (8192, 40 * BLOCK)] {
         machine.sim.fail_nth(Op::Write, 1, Errno::IO);
@@ -345,7 +345,7 @@ fn truncated_dirty_folios_have_no_blocks() {
     let volume = machine.volume();
     for (number, size) in [BLOCK, 2 * BLOCK, 2 * BLOCK + 100].into_iter().enumerate() {
         let path = format!("/{number}");
-        let direct = volume.open(&path, create()).unwrap();
+        let direct = volume.open_with(&path, create()).unwrap();
         let file = direct.buffered(&Cache::new(SIZE));
         machine.write(&direct, &[1; 100], 0);
         machine.done(file.allocate(2 << 20, BLOCK, FallocateSize::Keep));

@@ -52,8 +52,8 @@ fn whole_files_are_written_read_and_copied() {
 #[test]
 fn a_copy_keeps_holes() {
     let volume = volume();
-    let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
-    let file = volume.open("/sparse", create).unwrap();
+    let create = OpenOptions::new().write(true).create(true).direct(true);
+    let file = volume.open_with("/sparse", create).unwrap();
     file.write_at(Buffer::copy_of(&[1; 4096]), 8 << 20).wait().0.unwrap();
     file.set_len(32 << 20).wait().unwrap();
     assert_eq!(volume.copy("/sparse", "/copy").unwrap(), 32 << 20);

@@ -81,7 +81,7 @@ fn cold_on_device() -> (AsyncVolume, Device, Arc<Gate>) {
     let gate = Arc::new(Gate::default());
     let memory = Memory::new(64 << 20).unwrap();
     let device = Device::new(Gated { memory, gate: gate.clone() }).unwrap();
-    let smaller = FormatOptions { blocks: Some(12_288), ..FormatOptions::default() };
+    let smaller = FormatOptions::new().size(48 << 20);
     Volume::format(&device, &smaller).unwrap();
     let volume = Volume::open_on(device.clone()).unwrap();
     volume.create_dir("/d").unwrap();
@@ -89,9 +89,9 @@ fn cold_on_device() -> (AsyncVolume, Device, Arc<Gate>) {
         volume.mknod(format!("/d/{number}"), &Inode::new(FileType::File, 0o644)).unwrap();
     }
     drop(volume);
-    let options = VolumeOptions { catalog_cache_bytes: 20_000, ..VolumeOptions::default() };
+    let options = VolumeOptions::new().catalog_cache_bytes(20_000);
     // Another thread opens it, so that this thread was not served.
-    let open = || Volume::open_with(device.clone(), &options).unwrap();
+    let open = || options.open_on(device.clone()).unwrap();
     let volume = std::thread::scope(|scope| scope.spawn(open).join().unwrap());
     gate.state.lock().unwrap().served.clear();
     (volume.as_async(), device, gate)
@@ -132,7 +132,7 @@ fn no_call_does_device_io_in_the_thread_of_its_task() {
     let file = || Inode::new(FileType::File, 0o644);
     reactor.block_on(async {
         volume.symlink_metadata("/d/7").await.unwrap();
-        volume.open("/d/8", OpenOptions::direct()).await.unwrap();
+        volume.open_with("/d/8", OpenOptions::new().write(true).direct(true)).await.unwrap();
         volume.mknod("/d/new", &file()).await.unwrap();
         assert_eq!(volume.mknod("/d/9", &file()).await.unwrap_err().errno(), Errno::EXIST);
         volume.hard_link("/d/10", "/linked").await.unwrap();
@@ -192,7 +192,12 @@ fn operations_complete_despite_a_commit_during_each_read() {
         });
         made.set(made.get() + 1);
     };
-    assert_eq!(overtaken(volume.open("/d/77", OpenOptions::direct()), commit).unwrap().len(), 0);
+    assert_eq!(
+        overtaken(volume.open_with("/d/77", OpenOptions::new().write(true).direct(true)), commit)
+            .unwrap()
+            .len(),
+        0
+    );
     overtaken(volume.rename("/d/78", "/d/79"), commit).unwrap();
     let refused = overtaken(volume.remove_dir("/d"), commit).unwrap_err();
     assert_eq!(refused.errno(), Errno::NOTEMPTY);
@@ -212,18 +217,17 @@ fn operations_complete_despite_a_commit_during_each_read() {
 fn opening_a_name_that_is_replaced_opens_the_new_file() {
     let (volume, _) = cold();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
-    for options in [OpenOptions::direct(), create] {
+    let existing = OpenOptions::new().write(true).direct(true);
+    for (options, first) in [(existing, 0), (existing.create(true), 384)] {
         for when in 0..6 {
-            let of =
-                |number: u64| format!("/d/{}", number + when + options.create.unwrap_or(0) as u64);
+            let of = |number: u64| format!("/d/{}", number + when + first);
             let (path, other) = (of(0), of(1500));
             let replace = |round| {
                 if round as u64 == when {
                     reactor.block_on(volume.rename(&other, &path)).unwrap();
                 }
             };
-            let file = overtaken(volume.open(&path, options), replace).unwrap();
+            let file = overtaken(volume.open_with(&path, options), replace).unwrap();
             reactor.block_on(file.set_len(100)).unwrap();
             let inode = reactor.block_on(volume.symlink_metadata(&path)).unwrap().into_inode();
             assert_eq!(inode.size, 100, "{when}");
@@ -235,7 +239,7 @@ fn opening_a_name_that_is_replaced_opens_the_new_file() {
 fn opening_with_create_recreates_a_concurrently_removed_name() {
     let (volume, _) = cold();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
+    let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
     for when in 0..4 {
         let path = format!("/d/{when}");
         let remove = |round| {
@@ -243,7 +247,7 @@ fn opening_with_create_recreates_a_concurrently_removed_name() {
                 reactor.block_on(volume.remove_file(&path)).unwrap();
             }
         };
-        let file = overtaken(volume.open(&path, create), remove).unwrap();
+        let file = overtaken(volume.open_with(&path, create), remove).unwrap();
         reactor.block_on(file.set_len(100)).unwrap();
         let found = reactor.block_on(volume.symlink_metadata(&path));
         assert_eq!(found.unwrap().len(), 100, "{when}");

@@ -13,7 +13,7 @@ use uringfs_volume::{FormatOptions, OpenOptions, Volume};
 const LATENCY: Duration = Duration::from_millis(1);
 
 fn create() -> OpenOptions {
-    OpenOptions { create: Some(0o644), ..OpenOptions::direct() }
+    OpenOptions::new().write(true).create(true).direct(true)
 }
 
 /// A reactor on a slow device, whose clock the reactor advances.
@@ -62,7 +62,7 @@ fn changes_of_a_file_do_not_fail_when_it_is_truncated() {
         // Truncate after each number of steps, until the change has completed before.
         for steps in 0.. {
             let (volume, reactor) = slow();
-            let file = volume.open("/a", create()).unwrap();
+            let file = volume.open_with("/a", create()).unwrap();
             let (written, _) = reactor.block_on(file.write_at(Buffer::copy_of(&[7; 13_000]), 0));
             assert_eq!(written, Ok(13_000));
             let mut completed = Vec::new();
@@ -71,7 +71,7 @@ fn changes_of_a_file_do_not_fail_when_it_is_truncated() {
                 reactor.reap(1, Some(LATENCY / 3), &mut completed).unwrap();
             }
             let was_done = !completed.is_empty();
-            volume.open("/a", OpenOptions { truncate: true, ..create() }).unwrap();
+            volume.open_with("/a", create().truncate(true)).unwrap();
             while completed.is_empty() {
                 reactor.reap(1, None, &mut completed).unwrap();
             }

@@ -31,6 +31,7 @@ const MAX_TRANSFER: u32 = 512 << 10;
 const MAX_ZEROED: u64 = 1 << 30;
 
 /// A block device.
+#[derive(Debug)]
 pub struct Block {
     fd: OwnedFd,
     path: PathBuf,

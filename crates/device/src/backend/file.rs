@@ -46,6 +46,7 @@ pub enum Allocation {
 }
 
 /// An ordinary file.
+#[derive(Debug)]
 pub struct File {
     fd: OwnedFd,
     path: PathBuf,

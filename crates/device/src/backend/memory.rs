@@ -26,6 +26,12 @@ pub struct Memory {
     geometry: Geometry,
 }
 
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Memory of {} bytes", self.geometry.size)
+    }
+}
+
 impl Memory {
     /// `size` bytes of zeros, at most 1 TiB, a multiple of 512.
     ///

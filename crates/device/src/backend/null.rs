@@ -8,6 +8,7 @@ use crate::interface::backend::{Backend, KernelTarget};
 use crate::request::Request;
 
 /// A device without bytes: a read leaves its memory unchanged.
+#[derive(Debug)]
 pub struct Null {
     geometry: Geometry,
 }

@@ -1,5 +1,6 @@
 //! The operations of a file as futures. [`Tokens`](crate::Tokens) starts the same ones by token.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -313,6 +314,15 @@ impl<R> FileOp<R> {
     /// The full outcome: the result, the effect and the memory.
     pub async fn outcome(mut self) -> OpResult {
         std::future::poll_fn(move |context| self.poll_outcome(context)).await
+    }
+}
+
+impl<R> fmt::Debug for FileOp<R> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.request {
+            Some(request) => write!(out, "{:?} of {:?}", request.kind, request.file),
+            None => out.write_str("an operation that has started"),
+        }
     }
 }
 

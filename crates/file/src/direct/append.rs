@@ -67,8 +67,8 @@ async fn commit(
 
 async fn check_append(operation: &mut Operation, handle: &FileHandle) -> Result<(), Errno> {
     handle.map.require_resizable()?;
-    if handle.read_only {
-        return Err(Errno::ROFS);
+    if let Some(errno) = handle.write_refusal {
+        return Err(errno);
     }
     prepare_write(operation, handle).await
 }

@@ -49,8 +49,8 @@ fn check<'s>(
     let map = handle.map.require_resizable()?;
     let length = payload.length();
     let is_whole = (offset | length) & (block_size_of(handle) - 1) == 0;
-    if handle.read_only {
-        Err(Errno::ROFS)
+    if let Some(errno) = handle.write_refusal {
+        Err(errno)
     } else if !is_whole || length > MAX_ATOMIC_WRITE_BYTES {
         Err(Errno::INVAL)
     } else if offset.checked_add(length).is_none_or(|end| end > MAX_FILE_SIZE) {

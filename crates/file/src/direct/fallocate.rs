@@ -127,9 +127,9 @@ async fn fallocate_range(
 }
 
 fn writable(handle: &FileHandle) -> Result<&dyn ResizableMap, Errno> {
-    match handle.read_only {
-        true => Err(Errno::ROFS),
-        false => handle.map.require_resizable(),
+    match handle.write_refusal {
+        Some(errno) => Err(errno),
+        None => handle.map.require_resizable(),
     }
 }
 
@@ -168,8 +168,8 @@ async fn discard_range(
     offset: u64,
     length: u64,
 ) -> Result<(), Errno> {
-    if handle.read_only {
-        return Err(Errno::ROFS);
+    if let Some(errno) = handle.write_refusal {
+        return Err(errno);
     }
     let range = clamp_to_size(handle, offset, length);
     let whole = |block| range.start.next_multiple_of(block)..range.end / block * block;
@@ -194,8 +194,8 @@ async fn discard_range(
 pub(crate) async fn write_zeroes(mut operation: Operation, file: File, offset: u64, length: u64) {
     let handle = &*file.handle;
     let range = clamp_to_size(handle, offset, length);
-    let result = if handle.read_only {
-        Err(Errno::ROFS)
+    let result = if let Some(errno) = handle.write_refusal {
+        Err(errno)
     } else if range.is_empty() {
         Ok(())
     } else if handle.map.resizable().is_some() {

@@ -47,8 +47,8 @@ pub(crate) async fn writable_range(
     let length = handle.map.writable_length(offset..end);
     if whole == 0 {
         return Ok(offset..offset);
-    } else if handle.read_only {
-        return Err(Errno::ROFS);
+    } else if let Some(errno) = handle.write_refusal {
+        return Err(errno);
     } else if length == 0 {
         return Err(Errno::NOSPC);
     }

@@ -98,9 +98,9 @@ impl FileMap {
         self.resizable().ok_or(Errno::OPNOTSUPP)
     }
 
-    /// See [`ResizableMap::is_read_only`].
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.resizable().is_some_and(ResizableMap::is_read_only)
+    /// See [`ResizableMap::write_refusal`].
+    pub(crate) fn write_refusal(&self) -> Option<Errno> {
+        self.resizable().and_then(ResizableMap::write_refusal)
     }
 
     /// See [`ResizableMap::block_size`]; 1 where nothing is allocated.

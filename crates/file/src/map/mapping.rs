@@ -195,8 +195,8 @@ pub trait ResizableMap: Map {
     /// Allocated space in bytes.
     fn allocated(&self) -> u64;
 
-    /// True when writes are refused even though the device accepts them.
-    fn is_read_only(&self) -> bool;
+    /// The error of every write, when writes are refused even though the device accepts them.
+    fn write_refusal(&self) -> Option<Errno>;
 
     /// Incremented by each truncation to 0 that does not exclude writers. Such a truncation discards the data
     /// of writes in flight. But if another write allocates blocks for the same range after it, the rest of an

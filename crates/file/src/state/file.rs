@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::io::Errno;
 use uringfs_cache::FOLIO;
 use uringfs_device::{Device, DeviceIndex, DeviceInner, Geometry};
 use uringfs_reactor::SubmissionLock;
@@ -45,7 +46,8 @@ pub(crate) struct FileHandle {
     pub(crate) fast_read_limit: u32,
     /// Longest write of the fast path in bytes; 0 when writes are refused or need a lock.
     pub(crate) fast_write_limit: u32,
-    pub(crate) read_only: bool,
+    /// The error of every write, if writes are refused.
+    pub(crate) write_refusal: Option<Errno>,
     /// With `direct.write_lock=exclusive`: held while a write is submitted.
     pub(crate) submission: Option<SubmissionLock>,
     /// Write-back failures that this handle has reported or need not report (a sample of `errseq_t`).
@@ -156,7 +158,10 @@ impl File {
         // Folios are filled in whole device blocks. A device with larger blocks has direct handles only.
         let cache = cache.filter(|_| u64::from(geometry.block_size) <= FOLIO);
         let limit = MAX_FAST_PATH_BYTES.max(geometry.block_size);
-        let read_only = geometry.read_only || map.is_read_only();
+        let write_refusal = match geometry.read_only {
+            true => Some(Errno::ROFS),
+            false => map.write_refusal(),
+        };
         let submission = match options.write_lock {
             WriteLocking::Shared => None,
             WriteLocking::Exclusive => Some(state.submission().clone()),
@@ -169,14 +174,17 @@ impl File {
             block_mask: geometry.block_size as u64 - 1,
             memory_mask: geometry.memory_alignment as u64 - 1,
             fast_read_limit: if options.simple_read && cache.is_none() { limit } else { 0 },
-            fast_write_limit: match read_only || submission.is_some() || cache.is_some() {
+            fast_write_limit: match write_refusal.is_some()
+                || submission.is_some()
+                || cache.is_some()
+            {
                 true => 0,
                 false => limit,
             },
             failures_seen: AtomicU64::new(state.dirty().failures_reported()),
             device_inner: device.core().clone(),
             index: device.index(),
-            read_only,
+            write_refusal,
             submission,
             cache,
             map,

@@ -96,8 +96,8 @@ impl ResizableMap for BlockMap {
         self.state.lock().blocks.len() as u64 * BLOCK
     }
 
-    fn is_read_only(&self) -> bool {
-        false
+    fn write_refusal(&self) -> Option<Errno> {
+        None
     }
 
     fn generation(&self) -> TruncateGeneration {

@@ -15,6 +15,12 @@ pub struct ReactorHandle {
     forks: u32,
 }
 
+impl std::fmt::Debug for ReactorHandle {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("ReactorHandle")
+    }
+}
+
 impl ReactorHandle {
     /// True in the child of a fork: the reactor belongs to the parent.
     pub fn is_forked(&self) -> bool {

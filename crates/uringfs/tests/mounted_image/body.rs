@@ -361,8 +361,8 @@ impl Good {
         let bystanders = (0..BYSTANDERS).map(|file| format!("/k/{file}")).collect::<Vec<_>>();
         let files = [(0..FILES).map(path_of).collect(), bystanders].concat();
         for (path, index) in files.iter().zip(1..) {
-            let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
-            let file = volume.open(path, create).unwrap();
+            let create = OpenOptions::new().write(true).create(true).direct(true);
+            let file = volume.open_with(path, create).unwrap();
             let (written, _) =
                 REACTOR.with(|reactor| reactor.block_on(file.write_at(content(index, BLOCKS), 0)));
             assert_eq!(written, Ok((BLOCKS * BLOCK) as usize));
@@ -429,7 +429,7 @@ fn inspect(volume: &Volume, path: &Path) {
     for name in volume.list_xattrs(path, Follow::No).unwrap_or_default() {
         let _ = volume.get_xattr(path, Follow::No, name);
     }
-    if let Ok(file) = volume.open(path, OpenOptions::direct()) {
+    if let Ok(file) = volume.open_with(path, OpenOptions::new().write(true).direct(true)) {
         for offset in [0, 3 * BLOCK, file.len().saturating_sub(BLOCK) / 512 * 512] {
             let _ = REACTOR
                 .with(|reactor| reactor.block_on(file.read_at(Buffer::zeroed(8192), offset)));
@@ -440,7 +440,7 @@ fn inspect(volume: &Volume, path: &Path) {
 
 /// Writes whole blocks of a file, if the file opens.
 fn write(volume: &Volume, path: &str, offset: u64, blocks: u64) {
-    if let Ok(file) = volume.open(path, OpenOptions::direct()) {
+    if let Ok(file) = volume.open_with(path, OpenOptions::new().write(true).direct(true)) {
         let bytes = content(0xee, blocks);
         let _ = REACTOR.with(|reactor| reactor.block_on(file.write_at(bytes, offset)));
     }
@@ -456,8 +456,8 @@ fn operate(volume: &Volume, input: &mut Input<'_>) {
     match input.below(14) {
         0 => write(volume, &path, u64::from(input.byte()) * 512, 1 + input.below(3) as u64),
         1 => {
-            let options = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
-            if let Ok(file) = volume.open(&path, options) {
+            let options = OpenOptions::new().write(true).create(true).mode(0o600);
+            if let Ok(file) = volume.open_with(&path, options) {
                 let (bytes, offset) = (content(0xdd, 1), u64::from(input.byte()) * 512);
                 REACTOR.with(|reactor| {
                     let _ = reactor.block_on(file.write_at(bytes, offset));
@@ -488,7 +488,10 @@ fn operate(volume: &Volume, input: &mut Input<'_>) {
         }
         12 => drop(volume.metadata(&path)),
         _ => {
-            let Ok(file) = volume.open(&path, OpenOptions::direct()) else { return };
+            let Ok(file) = volume.open_with(&path, OpenOptions::new().write(true).direct(true))
+            else {
+                return;
+            };
             let (offset, length) = (u64::from(input.byte()) * 512, input.number() >> 1);
             REACTOR.with(|reactor| {
                 let _ = match input.below(4) {

@@ -457,7 +457,7 @@ mod tests {
 
     use super::*;
     use crate::namespace::open_options::OpenOptions;
-    use crate::volume::format::FormatOptions;
+    use crate::volume::options::FormatOptions;
     use crate::volume::volume::Volume;
 
     #[test]
@@ -465,8 +465,8 @@ mod tests {
         let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let volume = Volume::open_on(device).unwrap();
-        let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
-        let _file = volume.open("/f", create).unwrap();
+        let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+        let _file = volume.open_with("/f", create).unwrap();
         let shared = &volume.shared;
         let open = shared.state.lock().open.values().find_map(Weak::upgrade).unwrap();
         let space = || shared.state.lock().allocator.space();

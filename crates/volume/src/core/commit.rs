@@ -374,7 +374,7 @@ mod tests {
     use crate::namespace::open_options::OpenOptions;
     use crate::namespace::path::Follow;
     use crate::namespace::transaction::CHUNK_RECORDS;
-    use crate::volume::format::FormatOptions;
+    use crate::volume::options::FormatOptions;
     use crate::volume::volume::Volume;
     use uringfs_file::WriteOrigin;
 
@@ -384,8 +384,8 @@ mod tests {
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
         let volume = Volume::open_on(device.clone()).unwrap();
-        let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
-        let file = volume.open("/f", create).unwrap();
+        let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+        let file = volume.open_with("/f", create).unwrap();
         assert_eq!(reactor.block_on(file.write_at(Buffer::zeroed(1 << 20), 0)).0, Ok(1 << 20));
         let held = volume.shared.state.lock().dirty.values().next().unwrap().clone();
         volume.remove_file("/f").unwrap();
@@ -410,8 +410,8 @@ mod tests {
         };
         let volume = open();
         let before = blocks_of(&volume);
-        let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
-        let file = volume.open("/f", create).unwrap();
+        let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+        let file = volume.open_with("/f", create).unwrap();
         let extents = COMMIT_THRESHOLD_RECORDS + 10 * CHUNK_RECORDS as u64;
         reactor.block_on(file.allocate(0, extents * BLOCK, Length::Extend)).unwrap();
         // Written and unwritten blocks alternate, so that each is an extent.
@@ -438,8 +438,8 @@ mod tests {
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
         let volume = Volume::open_on(device).unwrap();
-        let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
-        let file = volume.open("/f", create).unwrap();
+        let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+        let file = volume.open_with("/f", create).unwrap();
         reactor.block_on(file.allocate(0, 2 * BLOCK, Length::Keep)).unwrap();
         volume.sync().unwrap();
         let size = || {

@@ -27,6 +27,9 @@ pub(crate) mod events;
 // One commit for all waiters.
 pub(crate) mod group_commit;
 
+// The end of the volume.
+pub(crate) mod closed;
+
 // The lock that excludes other processes from the device.
 pub(crate) mod device_lock;
 

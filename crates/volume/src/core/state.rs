@@ -12,6 +12,7 @@ use uringfs_reactor::Epoch;
 
 use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::catalog::{Access, BatchSize, Catalog, Key, PageBudget, Record};
+use crate::core::closed::{Closed, ClosedGuard};
 use crate::core::device_lock::DeviceLock;
 use crate::core::events::{BlockOwner, OwnerLookup, Publisher, Warnings};
 use crate::core::group_commit::GroupCommit;
@@ -56,8 +57,10 @@ pub(crate) struct VolumeShared {
     pub(crate) access: Access,
     /// The cache of files that are opened without one of their own; `None` is the process's cache.
     pub(crate) page_cache: Option<Cache>,
-    /// Dropped last.
+    /// Dropped after everything that uses the device.
     pub(crate) _lock: DeviceLock,
+    /// Dropped last.
+    pub(crate) closed_guard: ClosedGuard,
 }
 
 /// The mutable state, under one lock.
@@ -105,6 +108,11 @@ pub(crate) struct VolumeState {
 }
 
 impl VolumeShared {
+    /// The end of the volume, to wait for.
+    pub(crate) fn closed(&self) -> Closed {
+        self.closed_guard.0.clone()
+    }
+
     /// Forgets an open file if it has neither a name nor another handle, so that nothing can find it. True if so.
     pub(crate) fn retire_if_unlinked(&self, file: &Arc<OpenFile>) -> bool {
         let state = &mut *self.state.lock();
@@ -235,7 +243,7 @@ mod tests {
 
     use super::*;
     use crate::namespace::open_options::OpenOptions;
-    use crate::volume::format::FormatOptions;
+    use crate::volume::options::FormatOptions;
     use crate::volume::volume::Volume;
 
     #[test]
@@ -243,10 +251,10 @@ mod tests {
         let device = Device::new(Memory::new(16 << 20).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let volume = Volume::open_on(device).unwrap();
-        let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
-        let kept: Vec<_> = (0..100).map(|n| volume.open(format!("/{n}"), create)).collect();
+        let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+        let kept: Vec<_> = (0..100).map(|n| volume.open_with(format!("/{n}"), create)).collect();
         for number in 100..3000 {
-            volume.open(format!("/{number}"), create).unwrap();
+            volume.open_with(format!("/{number}"), create).unwrap();
             let known = volume.shared.state.lock().open.len();
             assert!(known <= 500, "{known} after {number}");
         }

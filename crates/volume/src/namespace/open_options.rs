@@ -6,28 +6,103 @@ use uringfs_file::FileOptions;
 
 use crate::namespace::credentials::{AtimePolicy, Credentials};
 
-/// Options for opening a file. The default opens an existing file through the page cache.
-#[derive(Clone, Copy, Debug, Default)]
+/// Options for opening a file of a volume, set one after the other as with `std::fs::OpenOptions`. Without any, an
+/// existing file is opened for reading, through the page cache.
+///
+/// Every handle can read. There is no `append`: [`File::append`] appends through any handle for writing.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct OpenOptions {
-    /// Creates the file with these permissions, if it does not exist.
-    pub create: Option<u16>,
-    /// Fails with EEXIST if the file exists.
-    pub exclusive: bool,
-    /// Truncates the file to zero.
-    pub truncate: bool,
-    /// Bypasses the page cache (`O_DIRECT`, but with any offset and length), as [`File::direct`].
-    pub direct: bool,
-    /// The user that opens the file.
-    pub credentials: Credentials,
-    /// When reads update the access time.
-    pub access_time: AtimePolicy,
-    /// Switches of the file.
-    pub file: FileOptions,
+    pub(crate) write: bool,
+    pub(crate) create: bool,
+    pub(crate) create_new: bool,
+    pub(crate) truncate: bool,
+    pub(crate) direct: bool,
+    pub(crate) mode: u16,
+    pub(crate) credentials: Credentials,
+    pub(crate) access_time: AtimePolicy,
+    pub(crate) file: FileOptions,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions::new()
+    }
 }
 
 impl OpenOptions {
-    /// Opens an existing file with direct I/O.
-    pub fn direct() -> OpenOptions {
-        OpenOptions { direct: true, ..OpenOptions::default() }
+    /// Opens an existing file for reading, through the page cache.
+    pub fn new() -> OpenOptions {
+        OpenOptions {
+            write: false,
+            create: false,
+            create_new: false,
+            truncate: false,
+            direct: false,
+            // There is no umask.
+            mode: 0o644,
+            credentials: Credentials::default(),
+            access_time: AtimePolicy::default(),
+            file: FileOptions::default(),
+        }
+    }
+
+    /// Also allows writes and all other changes. Without it they fail with EBADF.
+    pub fn write(mut self, write: bool) -> OpenOptions {
+        self.write = write;
+        self
+    }
+
+    /// Creates the file if it does not exist. Needs [`Self::write`].
+    pub fn create(mut self, create: bool) -> OpenOptions {
+        self.create = create;
+        self
+    }
+
+    /// Creates the file, and fails with EEXIST if it exists. Needs [`Self::write`].
+    pub fn create_new(mut self, create_new: bool) -> OpenOptions {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Truncates the file to zero. Needs [`Self::write`].
+    pub fn truncate(mut self, truncate: bool) -> OpenOptions {
+        self.truncate = truncate;
+        self
+    }
+
+    /// The permissions of a new file; 0o644 if none are given. There is no umask.
+    pub fn mode(mut self, mode: u32) -> OpenOptions {
+        self.mode = mode as u16;
+        self
+    }
+
+    /// Bypasses the page cache (`O_DIRECT`, but with any offset and length), as [`File::direct`].
+    pub fn direct(mut self, direct: bool) -> OpenOptions {
+        self.direct = direct;
+        self
+    }
+
+    /// The user that opens the file.
+    pub fn credentials(mut self, credentials: Credentials) -> OpenOptions {
+        self.credentials = credentials;
+        self
+    }
+
+    /// When reads update the access time.
+    pub fn access_time(mut self, access_time: AtimePolicy) -> OpenOptions {
+        self.access_time = access_time;
+        self
+    }
+
+    /// Switches of the file.
+    pub fn switches(mut self, switches: FileOptions) -> OpenOptions {
+        self.file = switches;
+        self
+    }
+
+    /// True if it changes the volume.
+    pub(crate) fn needs_write(&self) -> bool {
+        self.create || self.create_new || self.truncate
     }
 }

@@ -76,9 +76,9 @@ pub(crate) fn find_or_make(
     options: OpenOptions,
 ) -> impl FnMut(&mut Transaction<'_>) -> Outcome<InodeNumber> {
     // A file that must be new is not made behind a link.
-    let follow = if options.exclusive { Follow::No } else { Follow::Yes };
+    let follow = if options.create_new { Follow::No } else { Follow::Yes };
     move |transaction| match transaction.resolve(path, follow) {
-        Ok(_) if options.exclusive => Err(already_exists(path).into()),
+        Ok(_) if options.create_new => Err(already_exists(path).into()),
         Err(Retry::Fail(error)) if error.errno() == Errno::NOENT => {
             let parent = transaction.parent_following(path, follow)?;
             if parent.ends_in_slash {

@@ -14,6 +14,7 @@ use crate::namespace::path::{Follow, bytes};
 use crate::records::inode::{FileType, Inode, InodeNumber};
 use crate::volume::metadata::{FileTimes, Metadata};
 use crate::volume::names::{exists, new_directory, permissions_setter};
+use crate::volume::open::created;
 use crate::volume::read_dir::{AsyncReadDir, ReadDir};
 use crate::volume::volume::Volume;
 use crate::volume::xattr::{self, SetXattr};
@@ -24,7 +25,7 @@ use crate::volume::xattr::{self, SetXattr};
 /// sync may have written back some files; and `create_dir_all`, `remove_dir_all`, `write` and `copy` are several steps.
 ///
 /// Each call does what the call of [`Volume`] with its name does, with the same errors.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct AsyncVolume {
     pub(crate) volume: Volume,
 }
@@ -43,8 +44,22 @@ impl AsyncVolume {
         &self.volume
     }
 
-    /// See [`Volume::open`].
-    pub async fn open(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File, Error> {
+    /// See [`Volume::open_file`].
+    pub async fn open_file(&self, path: impl AsRef<Path>) -> Result<File, Error> {
+        self.open_with(path, OpenOptions::new()).await
+    }
+
+    /// See [`Volume::create_file`].
+    pub async fn create_file(&self, path: impl AsRef<Path>) -> Result<File, Error> {
+        self.open_with(path, created()).await
+    }
+
+    /// See [`Volume::open_with`].
+    pub async fn open_with(
+        &self,
+        path: impl AsRef<Path>,
+        options: OpenOptions,
+    ) -> Result<File, Error> {
         self.volume.open_in_mode(WaitMode::Async, bytes(&path), options).await
     }
 

@@ -12,10 +12,9 @@ use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations::set_attributes;
 use crate::namespace::path::{Follow, bytes};
 use crate::records::inode::Inode;
+use crate::volume::open::created;
 use crate::volume::volume::Volume;
 
-/// The permissions of a file for which the caller names none: there is no umask.
-const FILE_MODE: u16 = 0o644;
 /// Bytes that one request moves.
 const CHUNK: usize = 1 << 20;
 
@@ -23,7 +22,7 @@ impl Volume {
     /// The content of a file. Blocks as [`FileOp::wait`](uringfs_file::FileOp::wait) says.
     ///
     /// # Errors
-    /// As [`Self::open`]; ENOMEM if memory has no room for the file; errors of reads.
+    /// As [`Self::open_with`]; ENOMEM if memory has no room for the file; errors of reads.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
         run_blocking(self.read_in_mode(WaitMode::Blocking, bytes(&path)))
     }
@@ -33,7 +32,7 @@ impl Volume {
     /// [`FileOp::wait`](uringfs_file::FileOp::wait) says.
     ///
     /// # Errors
-    /// As [`Self::open`]; ENOSPC; errors of writes.
+    /// As [`Self::open_with`]; ENOSPC; errors of writes.
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<(), Error> {
         run_blocking(self.write_in_mode(WaitMode::Blocking, bytes(&path), content.as_ref()))
     }
@@ -42,13 +41,13 @@ impl Volume {
     /// the target. Durable and blocking as [`Self::write`].
     ///
     /// # Errors
-    /// EINVAL if both paths lead to one file; as [`Self::open`]; ENOSPC; errors of reads and writes.
+    /// EINVAL if both paths lead to one file; as [`Self::open_with`]; ENOSPC; errors of reads and writes.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64, Error> {
         run_blocking(self.copy_in_mode(WaitMode::Blocking, bytes(&from), bytes(&to)))
     }
 
     pub(crate) async fn read_in_mode(&self, mode: WaitMode, path: &[u8]) -> Result<Vec<u8>, Error> {
-        let file = self.open_in_mode(mode, path, OpenOptions::default()).await?;
+        let file = self.open_in_mode(mode, path, OpenOptions::new()).await?;
         let mut content = Vec::new();
         let reserve = |content: &mut Vec<u8>, more: u64| {
             let more = usize::try_from(more).map_err(|_| reading(Errno::NOMEM))?;
@@ -74,7 +73,7 @@ impl Volume {
         path: &[u8],
         content: &[u8],
     ) -> Result<(), Error> {
-        let file = self.open_in_mode(mode, path, new_file(FILE_MODE)).await?;
+        let file = self.open_in_mode(mode, path, created()).await?;
         for (n, chunk) in (0..).zip(content.chunks(CHUNK)) {
             let buffer = Buffer::copy_of(chunk);
             self.write_chunk(mode, &file, buffer, n * CHUNK as u64).await?;
@@ -88,7 +87,7 @@ impl Volume {
         from: &[u8],
         to: &[u8],
     ) -> Result<u64, Error> {
-        let source = self.open_in_mode(mode, from, OpenOptions::default()).await?;
+        let source = self.open_in_mode(mode, from, OpenOptions::new()).await?;
         let metadata = self.metadata_in_mode(mode, from, Follow::Yes).await?;
         match self.metadata_in_mode(mode, to, Follow::Yes).await {
             Ok(target) if target.ino() == metadata.ino() => {
@@ -97,7 +96,7 @@ impl Volume {
             _ => {}
         }
         let permissions = metadata.inode().permissions;
-        let target = self.open_in_mode(mode, to, new_file(permissions)).await?;
+        let target = self.open_in_mode(mode, to, created().mode(permissions.into())).await?;
         let size = source.len();
         let mut at = 0;
         while let Some(begin) = source.seek_data(at).ok().filter(|begin| *begin < size) {
@@ -153,9 +152,4 @@ fn reading(errno: Errno) -> Error {
         Errno::NOMEM => Error::refused(errno, "the file does not fit into memory"),
         errno => Error::new(ErrorKind::Io(errno), "reading a file").with_source(errno),
     }
-}
-
-/// Creates or truncates a file.
-fn new_file(permissions: u16) -> OpenOptions {
-    OpenOptions { create: Some(permissions), truncate: true, ..OpenOptions::default() }
 }

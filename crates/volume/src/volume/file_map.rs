@@ -32,6 +32,8 @@ pub(crate) struct VolumeMap {
     /// The handle was opened by the superuser, whose writes keep set-ID bits.
     pub(crate) is_superuser: bool,
     pub(crate) access_time: AtimePolicy,
+    /// The handle was opened for writing.
+    pub(crate) is_writable: bool,
     /// In the child of a fork nothing is written: the blocks may belong to other files by then.
     pub(crate) fork: ForkDetector,
 }
@@ -107,8 +109,12 @@ impl ResizableMap for VolumeMap {
         BLOCK
     }
 
-    fn is_read_only(&self) -> bool {
-        self.volume.is_read_only()
+    fn write_refusal(&self) -> Option<Errno> {
+        match (self.volume.is_read_only(), self.is_writable) {
+            (true, _) => Some(Errno::ROFS),
+            (false, false) => Some(Errno::BADF),
+            (false, true) => None,
+        }
     }
 
     fn allocate(

@@ -7,13 +7,13 @@ use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use uringfs_cache::Cache;
 use uringfs_device::Device;
 
 use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::catalog::{
     Access, Batch, Catalog, CatalogOptions, Key, MAX_RECORDS, MIN_BLOCKS, ScanEntry, Table,
 };
+use crate::core::closed::ClosedGuard;
 use crate::core::device_lock::{DeviceLock, LockKind};
 use crate::core::events::{Publisher, Warnings};
 use crate::core::group_commit::{CommitThread, GroupCommit};
@@ -30,38 +30,8 @@ use crate::records::overlay::{ChangeSet, Overlay};
 use crate::space::allocator::{Allocator, RegionSummary, region_length};
 use crate::space::system_zone::SystemZone;
 use crate::superblock::{self, MAX_LOG_BLOCKS, RESERVED_BLOCKS, SlotDefect, Superblock};
+use crate::volume::options::{FormatOptions, VolumeOptions};
 use crate::volume::volume::{Threads, Volume};
-
-/// Options for formatting a volume.
-#[derive(Clone, Debug, Default)]
-pub struct FormatOptions {
-    /// A name for people, at most 64 bytes.
-    pub label: String,
-    /// The size in blocks of 4096 bytes; `None` is the whole device.
-    pub blocks: Option<u64>,
-}
-
-/// Options for opening a volume.
-#[derive(Clone, Debug)]
-pub struct VolumeOptions {
-    /// Memory for clean metadata: half for pages of the catalog, half for single records. What is evicted is read
-    /// from the device again.
-    pub catalog_cache_bytes: usize,
-    /// The page cache of files that are not opened [`direct`](crate::OpenOptions::direct). `None` is the cache of the
-    /// process ([`Cache::of_process`]).
-    pub page_cache: Option<Cache>,
-    /// Discards freed blocks on the device, as a file system mounted with `discard` does: after their commit, when no
-    /// read of them is in flight. In a volume in a file this punches holes, and the host's file system allocates
-    /// again when the blocks are reused.
-    pub discard: bool,
-}
-
-impl Default for VolumeOptions {
-    /// 32 MiB for the catalog, the page cache of the process, no discards.
-    fn default() -> VolumeOptions {
-        VolumeOptions { catalog_cache_bytes: 32 << 20, page_cache: None, discard: false }
-    }
-}
 
 /// The share of blocks that stays free for the catalog, and for removing files, when the volume is full. It has a
 /// lower and an upper bound.
@@ -76,7 +46,7 @@ impl Volume {
     pub fn format(device: &Device, options: &FormatOptions) -> Result<(), Error> {
         let blocks = BlockIo::new(device);
         let _lock = DeviceLock::acquire(device, LockKind::Exclusive)?;
-        let total = options.blocks.unwrap_or(blocks.count());
+        let total = options.size.map_or(blocks.count(), |size| size / BLOCK);
         if total > blocks.count() || total < RESERVED_BLOCKS + 2 * MIN_BLOCKS {
             let (least, there) =
                 ((RESERVED_BLOCKS + 2 * MIN_BLOCKS) * BLOCK, blocks.count() * BLOCK);
@@ -116,21 +86,16 @@ impl Volume {
     pub fn require_closed(path: &Path) -> Result<(), Error> {
         crate::core::device_lock::require_closed(path)
     }
+}
 
+impl VolumeOptions {
     /// Opens the volume on a device. It is read-only if the device is.
     ///
     /// # Errors
     /// `NotAVolume`, `Damaged`, `Unsupported`; EBUSY when any process has it open for writing, or for reading if
     /// this call opens it for writing; errors of the device.
-    pub fn open_on(device: Device) -> Result<Volume, Error> {
-        Volume::open_with(device, &VolumeOptions::default())
-    }
-
-    /// Opens the volume on a device, with options.
-    ///
-    /// # Errors
-    /// As [`Self::open_on`].
-    pub fn open_with(device: Device, options: &VolumeOptions) -> Result<Volume, Error> {
+    pub fn open_on(&self, device: Device) -> Result<Volume, Error> {
+        let options = self;
         let (blocks, publisher) = (BlockIo::new(&device), Publisher::new(&device));
         let lock_kind =
             if device.geometry().read_only { LockKind::Shared } else { LockKind::Exclusive };
@@ -235,6 +200,7 @@ impl Volume {
             access,
             page_cache: options.page_cache.clone(),
             _lock: lock,
+            closed_guard: ClosedGuard::default(),
         });
         let commit_thread = match access {
             Access::ReadOnly => None,
@@ -242,7 +208,11 @@ impl Volume {
                 let committing = shared.clone();
                 let commit = move |group_commit: &GroupCommit| committing.commit(group_commit);
                 let publisher = shared.publisher.clone();
-                let lost = move |errno| publisher.publish_lost(errno);
+                let closed = shared.closed();
+                let lost = move |errno| {
+                    closed.set_lost(errno);
+                    publisher.publish_lost(errno);
+                };
                 let started = CommitThread::start(shared.group_commit.clone(), commit, lost);
                 let started = started.map_err(|error| {
                     Error::io("starting the commit thread", Errno::AGAIN).with_source(error)

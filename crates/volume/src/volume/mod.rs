@@ -1,7 +1,13 @@
 //! The public volume.
 
-// Format and open.
+// Create, open and close.
+mod lifecycle;
+
+// Format, and open on a device.
 pub(crate) mod format;
+
+// Options of both.
+pub(crate) mod options;
 
 // Calls on names, as those of `std::fs`.
 pub(crate) mod names;
@@ -18,14 +24,14 @@ pub(crate) mod read_dir;
 // The attributes of a file.
 pub(crate) mod metadata;
 
+// Opening a file by path.
+pub(crate) mod open;
+
 // Extended attributes.
 pub(crate) mod xattr;
 
 // Enlarging a volume in use.
 pub(crate) mod resize;
-
-// Opening a file by path.
-mod open;
 
 // The calls as futures.
 pub(crate) mod async_volume;

@@ -5,12 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use uringfs_file::File;
 
 use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::Error;
 use crate::namespace::directory::Rename;
-use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations as operation;
 use crate::namespace::path::{Follow, bytes};
 use crate::records::inode::{FileType, Inode, InodeNumber};
@@ -33,17 +31,6 @@ pub(crate) fn permissions_setter(permissions: &Permissions) -> impl Fn(&mut Inod
 }
 
 impl Volume {
-    /// Opens a file. Follows a symbolic link at the end of the path. Reads and writes go through the page cache, and
-    /// unsynced writes are lost with the process, unless the file is opened [`direct`](OpenOptions::direct).
-    /// [`File::direct`] and [`File::buffered`] return a handle of the other kind to the same file. A program may make
-    /// such a handle just for one request.
-    ///
-    /// # Errors
-    /// ENOENT, EEXIST, EISDIR and other errors of paths; errors of the catalog.
-    pub fn open(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File, Error> {
-        run_blocking(self.open_in_mode(WaitMode::Blocking, bytes(&path), options))
-    }
-
     /// Creates a directory, with permissions 0o755. It inherits from its directory as [`Self::mknod`] says.
     ///
     /// # Errors

@@ -1,17 +1,67 @@
 //! Opens a file by path.
 
+use std::path::Path;
+
+use rustix::io::Errno;
 use uringfs_cache::Cache;
 use uringfs_file::File;
 use uringfs_reactor::ForkDetector;
 
-use crate::core::blocking::WaitMode;
+use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::Error;
 use crate::namespace::credentials::Credentials;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations::{find, find_or_make, strip_privileges};
+use crate::namespace::path::bytes;
 use crate::records::inode::{FileType, Inode};
 use crate::volume::file_map::VolumeMap;
 use crate::volume::volume::{Volume, read_only};
+
+impl Volume {
+    /// Opens a file for reading, through the page cache. Follows a symbolic link at the end of the path. You may use it
+    /// for a single request.
+    ///
+    /// # Errors
+    /// ENOENT, EISDIR and other errors of paths; errors of the catalog.
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File, Error> {
+        self.open_with(path, OpenOptions::new())
+    }
+
+    /// Creates a file, or truncates it, and opens it for reading and writing, through the page cache. The permissions of
+    /// a new one are 0o644.
+    ///
+    /// # Errors
+    /// As [`Self::open_with`].
+    pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File, Error> {
+        self.open_with(path, created())
+    }
+
+    /// Opens a file with options. Follows a symbolic link at the end of the path. Reads and writes go through the page
+    /// cache, and unsynced writes are lost with the process, unless it is opened [`direct`](OpenOptions::direct).
+    /// [`File::direct`] and [`File::buffered`] return a handle of the other kind to the same file.
+    ///
+    /// # Errors
+    /// ENOENT, EEXIST, EISDIR and other errors of paths; EROFS for writing in a volume that is read-only; EINVAL if it
+    /// may create or truncate, but not write; errors of the catalog.
+    pub fn open_with(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File, Error> {
+        run_blocking(self.open_in_mode(WaitMode::Blocking, bytes(&path), options))
+    }
+}
+
+impl OpenOptions {
+    /// Opens a file: [`Volume::open_with`].
+    ///
+    /// # Errors
+    /// As [`Volume::open_with`].
+    pub fn open(self, volume: &Volume, path: impl AsRef<Path>) -> Result<File, Error> {
+        volume.open_with(path, self)
+    }
+}
+
+/// As `std::fs::File::create` opens a file.
+pub(crate) fn created() -> OpenOptions {
+    OpenOptions::new().write(true).create(true).truncate(true)
+}
 
 impl Volume {
     pub(crate) async fn open_in_mode(
@@ -20,16 +70,23 @@ impl Volume {
         path: &[u8],
         options: OpenOptions,
     ) -> Result<File, Error> {
-        let open = match options.create {
-            Some(permissions) => {
+        if options.needs_write() && !options.write {
+            let what = "a file is created or truncated only if it is opened for writing";
+            return Err(Error::refused(Errno::INVAL, what));
+        }
+        if options.write && self.is_read_only() {
+            return Err(read_only());
+        }
+        let open = match options.create || options.create_new {
+            true => {
                 self.check_changeable()?;
-                let mut new = Inode::new(FileType::File, permissions);
+                let mut new = Inode::new(FileType::File, options.mode);
                 if let Credentials::User { user, group } = options.credentials {
                     (new.user, new.group) = (user, group);
                 }
                 self.shared.open(mode, path, find_or_make(path, &new, options)).await?
             }
-            None => self.shared.open(mode, path, find(path)).await?,
+            false => self.shared.open(mode, path, find(path)).await?,
         };
         let (device, lock) = (self.shared.device.clone(), open.lock.clone());
         let map = VolumeMap {
@@ -37,12 +94,10 @@ impl Volume {
             volume: self.clone(),
             is_superuser: options.credentials == Credentials::Superuser,
             access_time: options.access_time,
+            is_writable: options.write,
             fork: ForkDetector::default(),
         };
         if options.truncate {
-            if self.is_read_only() {
-                return Err(read_only());
-            }
             if map.must_strip_privileges() {
                 self.change(mode, strip_privileges(&map.file, map.is_superuser)).await?;
             }

@@ -1,6 +1,7 @@
 //! [`Volume`]: files under names, on a device. `format` formats and opens it, `core::state` has the state that its
 //! clones share, `namespace::operations` has its operations.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -80,6 +81,12 @@ pub struct Statistics {
     pub checkpoints: u64,
 }
 
+impl fmt::Debug for Volume {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Volume {:?} on {:?}", self.shared.label, self.shared.device)
+    }
+}
+
 impl Volume {
     /// The 16 bytes that identify the volume.
     pub fn uuid(&self) -> [u8; 16] {
@@ -89,6 +96,12 @@ impl Volume {
     /// The name that it was formatted with.
     pub fn label(&self) -> &str {
         &self.shared.label
+    }
+
+    /// True if nothing in the volume can be changed: the device is read-only or was opened for reading only, or the
+    /// volume is of an older version.
+    pub fn is_read_only(&self) -> bool {
+        self.shared.access == Access::ReadOnly
     }
 
     /// Damage that was found so far, one line each; the last line is the reason if the volume has stopped.
@@ -240,10 +253,6 @@ impl Volume {
     /// True if the device was out of space lately.
     pub(crate) fn is_device_full(&self) -> bool {
         self.recent_errors().iter().any(ErrorEvent::is_device_full)
-    }
-
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.shared.access == Access::ReadOnly
     }
 
     /// Queues a file for the next commit; requests the commit when many are queued.

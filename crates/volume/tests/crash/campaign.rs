@@ -163,7 +163,9 @@ impl Campaign {
 /// Uses a recovered volume: no old bytes appear when a file grows, and new names are kept.
 fn use_volume(volume: &Volume, found: &Found, reactor: &Reactor) -> Result<(), String> {
     for (path, _) in found.files() {
-        let file = volume.open(path, OpenOptions::direct()).map_err(|error| error.to_string())?;
+        let file = volume
+            .open_with(path, OpenOptions::new().write(true).direct(true))
+            .map_err(|error| error.to_string())?;
         // A file with two names grows twice.
         let size = file.len();
         reactor.block_on(file.set_len(size + 10_000)).map_err(|error| error.to_string())?;

@@ -82,7 +82,7 @@ fn read_entry(
         FileType::Directory => Content::Directory,
         FileType::Symlink => Content::Symlink(inode.target.to_vec()),
         _ => {
-            let file = volume.open(path, OpenOptions::direct())?;
+            let file = volume.open_with(path, OpenOptions::new().write(true).direct(true))?;
             let size = file.len() as usize;
             let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(size), 0));
             match read? == size {

@@ -29,7 +29,7 @@ pub fn with_foreign_bytes(options: impl FnOnce(SimOptions) -> SimOptions) -> Sim
     Volume::format(&device, &FormatOptions::default()).unwrap();
     let volume = Volume::open_on(device).unwrap();
     let reactor = Reactor::new(Default::default()).unwrap();
-    let file = volume.open("/foreign", create()).unwrap();
+    let file = volume.open_with("/foreign", create()).unwrap();
     assert!(reactor.block_on(file.write_at(Buffer::copy_of(&[0xee; 1 << 20]), 0)).0.is_ok());
     volume.sync().unwrap();
     volume.remove_file("/foreign").unwrap();
@@ -50,7 +50,7 @@ fn pattern(step: Step, length: usize) -> Vec<u8> {
 }
 
 fn create() -> OpenOptions {
-    OpenOptions { create: Some(0o600), ..OpenOptions::direct() }
+    OpenOptions::new().write(true).create(true).mode(0o600).direct(true)
 }
 
 /// The operations on a volume, and their durable states.
@@ -93,8 +93,8 @@ impl<'r> Run<'r> {
         device: impl FnOnce(Sim) -> Device,
     ) -> Run<'r> {
         let sim = base.crash_image(Crash::KeepAll);
-        let options = VolumeOptions { discard, ..VolumeOptions::default() };
-        let volume = Volume::open_with(device(sim.clone()), &options).unwrap();
+        let options = VolumeOptions::new().discard(discard);
+        let volume = options.open_on(device(sim.clone())).unwrap();
         let (model, steps, durable) = (Model::default(), Vec::new(), Vec::new());
         let history = History { sim, model, steps, durable };
         let mut run = Run { history, volume, reactor, held: None };
@@ -248,8 +248,8 @@ impl<'r> Run<'r> {
                 model.set_size(id, size);
             }
             Operation::Truncate { .. } => {
-                let truncate = OpenOptions { truncate: true, ..OpenOptions::direct() };
-                self.volume.open(path, truncate).unwrap();
+                let truncate = OpenOptions::new().write(true).truncate(true).direct(true);
+                self.volume.open_with(path, truncate).unwrap();
                 model.empty(id);
             }
             Operation::Allocate { offset, length, size, .. } => {
@@ -295,14 +295,17 @@ impl<'r> Run<'r> {
         }
         let state = &self.history.model.now;
         let id = state.find(path).filter(|id| state.layout(*id).is_some())?;
-        Some((id, self.volume.open(path, OpenOptions::direct()).unwrap()))
+        Some((
+            id,
+            self.volume.open_with(path, OpenOptions::new().write(true).direct(true)).unwrap(),
+        ))
     }
 
     /// Makes a file if it does not exist and can be made. A step of its own.
     fn make_file(&mut self, path: &str) {
         let model = &mut self.history.model;
         if path != HELD && model.make(path, Kind::File(Layout::default()), 0o600) {
-            self.volume.open(path, create()).unwrap();
+            self.volume.open_with(path, create()).unwrap();
             self.done();
         }
     }

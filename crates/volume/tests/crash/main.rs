@@ -213,8 +213,8 @@ fn no_block_has_two_owners_while_the_catalog_grows() {
         let device = Device::new(image.sim.clone()).unwrap();
         let volume = Volume::open_on(device.clone()).unwrap();
         // Overwrites every block that counts as free.
-        let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
-        let file = volume.open("/all", create).unwrap();
+        let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+        let file = volume.open_with("/all", create).unwrap();
         let full = (0..).find_map(|part| {
             let bytes = Buffer::copy_of(&[0xee; 64 << 10]);
             reactor.block_on(file.write_at(bytes, part * (64 << 10))).0.err()

@@ -62,7 +62,10 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = path.display();
     let blocks = arguments.size.map(|size| size / arguments.block_size);
-    let options = FormatOptions { label: arguments.label.clone(), blocks };
+    let mut options = FormatOptions::new().label(&arguments.label);
+    if let Some(size) = arguments.size {
+        options = options.size(size / arguments.block_size * arguments.block_size);
+    }
     let found = inspect(&Target::Path(path.to_owned()), true, &mut Volumes::default())?;
     let (text, size_bytes) = if found == TargetInfo::Missing {
         let blocks = blocks.ok_or_else(|| {

@@ -47,12 +47,13 @@ fn set_size(
     path: &VolumePath,
     arguments: &Arguments,
 ) -> Result<(), Error> {
-    let create = (!arguments.no_create).then_some(0o644);
-    let file =
-        match volume.open(as_path(&path.bytes), OpenOptions { create, ..OpenOptions::direct() }) {
-            Err(error) if arguments.no_create && error.errno() == Errno::NOENT => return Ok(()),
-            opened => opened.map_err(|error| with_path(path, error))?,
-        };
+    let file = match volume.open_with(
+        as_path(&path.bytes),
+        OpenOptions::new().write(true).create(!arguments.no_create).direct(true),
+    ) {
+        Err(error) if arguments.no_create && error.errno() == Errno::NOENT => return Ok(()),
+        opened => opened.map_err(|error| with_path(path, error))?,
+    };
     let too_long = || Error::input(format!("{path}: the new size is too large"));
     let size = arguments.size.apply(file.len()).ok_or_else(too_long)?;
     let cut = reactor.block_on(file.set_len(size));

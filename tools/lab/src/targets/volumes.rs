@@ -89,8 +89,13 @@ impl Volumes {
     pub fn file(&self, file: &VolumeFile, options: FileOptions) -> Result<File, Error> {
         // As with fio, which opens with O_NOATIME.
         let access_time = AtimePolicy::Never;
-        let options = OpenOptions { file: options, access_time, ..OpenOptions::direct() };
-        self.volume_of(file).open(&file.path, options).map_err(|error| file.to_error(error))
+        let volume = self.volume_of(file);
+        let options = OpenOptions::new()
+            .write(!volume.is_read_only())
+            .switches(options)
+            .access_time(access_time)
+            .direct(true);
+        volume.open_with(&file.path, options).map_err(|error| file.to_error(error))
     }
 
     /// Creates a file with its initial content. Calls `on_created` as soon as there is a file to remove, should
@@ -106,9 +111,11 @@ impl Volumes {
         stop: &AtomicBool,
         on_created: impl FnOnce(),
     ) -> Result<(), Error> {
-        let options = OpenOptions { create: Some(0o644), exclusive: true, ..OpenOptions::direct() };
-        let created =
-            self.volume_of(file).open(&file.path, options).map_err(|error| file.to_error(error))?;
+        let options = OpenOptions::new().write(true).create(true).create_new(true).direct(true);
+        let created = self
+            .volume_of(file)
+            .open_with(&file.path, options)
+            .map_err(|error| file.to_error(error))?;
         on_created();
         let failed = |error: std::io::Error| {
             Error::run(format!("cannot lay out {file} of {size} bytes")).because(error)

@@ -211,8 +211,7 @@ fn closing_moves_the_log_into_the_pages() {
 #[test]
 fn a_volume_grows_through_its_log() {
     let fixture = TestVolume::new();
-    let blocks = Some(SIZE / BLOCK / 2);
-    let options = FormatOptions { blocks, ..FormatOptions::default() };
+    let options = FormatOptions::new().size(SIZE / 2);
     Volume::format(&fixture.device, &options).unwrap();
     let volume = fixture.open();
     for n in 0..3 {

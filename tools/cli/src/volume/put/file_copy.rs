@@ -131,8 +131,10 @@ impl PutJob<'_> {
     ) -> Result<u64, Error> {
         let (staged, id) = (self.new_staged_path(), self.next);
         let number = self.with_path(&name.target, self.volume.mknod(as_path(&staged), &inode))?;
-        let file = self
-            .with_path(&name.target, self.volume.open(as_path(&staged), OpenOptions::direct()))?;
+        let file = self.with_path(
+            &name.target,
+            self.volume.open_with(as_path(&staged), OpenOptions::new().write(true).direct(true)),
+        )?;
         let partial = PartialFile {
             file,
             number,

@@ -1,0 +1,106 @@
+//! A volume from its creation to its end: by path, and on a device.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use uringfs_device::backend::file::{Allocation, File as ImageFile};
+use uringfs_device::{Access, Device};
+
+use crate::blocks::BLOCK;
+use crate::error::{Error, ErrorKind};
+use crate::volume::options::{FormatOptions, VolumeOptions};
+use crate::volume::volume::Volume;
+
+/// How long [`Volume::close`] waits for work in the background that still has the volume open.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Volume {
+    /// Creates a volume in a new file of [`FormatOptions::size`], and opens it. The file is filled with zeros, so that
+    /// every later write is a plain overwrite; this takes as long as writing its size. With
+    /// [`FormatOptions::overwrite`] the volume can also be on a block device, or in a file that exists.
+    ///
+    /// # Errors
+    /// EEXIST if the path exists; `Input` without a size for a new file, and as [`Self::format`]; ENOSPC and other errors
+    /// of the file system and of the device.
+    pub fn create(path: impl AsRef<Path>, options: &FormatOptions) -> Result<Volume, Error> {
+        let path = path.as_ref();
+        if options.overwrite && path.exists() {
+            let device = Device::open(path, Access::ReadWrite)?;
+            return Volume::create_on(device, options);
+        }
+        let Some(size) = options.size else {
+            let what = format!("{}: the size of the new file is missing", path.display());
+            return Err(Error::new(ErrorKind::Input, what));
+        };
+        let file = ImageFile::create(path, size / BLOCK * BLOCK, Allocation::Written);
+        let device = file.and_then(Device::new)?;
+        Volume::create_on(device, options).inspect_err(|_| {
+            // The file was just created, so it has no other user.
+            let _ = std::fs::remove_file(path);
+        })
+    }
+
+    /// Opens the volume in a file or on a block device, for reading and writing.
+    ///
+    /// # Errors
+    /// As [`VolumeOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Volume, Error> {
+        VolumeOptions::new().open(path)
+    }
+
+    /// Formats a device, such as a simulated one, and opens the volume on it.
+    ///
+    /// # Errors
+    /// As [`Self::format`] and [`Self::open_on`].
+    pub fn create_on(device: Device, options: &FormatOptions) -> Result<Volume, Error> {
+        Volume::format(&device, options)?;
+        Volume::open_on(device)
+    }
+
+    /// Opens the volume on a device. It is read-only if the device is.
+    ///
+    /// # Errors
+    /// As [`VolumeOptions::open_on`].
+    pub fn open_on(device: Device) -> Result<Volume, Error> {
+        VolumeOptions::new().open_on(device)
+    }
+
+    /// Closes the volume: makes all changes durable, ends it with its last commit, and reports what failed. After
+    /// success the file or the device is free for another program. A drop does the same, but reports failures only to
+    /// [`Self::errors`].
+    ///
+    /// All clones and files must be closed before. If one is still open, the changes are durable nevertheless, and the
+    /// volume stays open until the last of them is dropped. Blocks as [`Self::sync`].
+    ///
+    /// # Errors
+    /// EBUSY if a clone or a file is still open, after a second in which work in the background may end; as
+    /// [`Self::sync`]; EIO if the last commit failed.
+    pub fn close(self) -> Result<(), Error> {
+        let synced = self.sync();
+        let closed = self.shared.closed();
+        drop(self);
+        let ended = closed.wait(CLOSE_TIMEOUT);
+        synced?;
+        match ended {
+            Some(committed) => {
+                committed.map_err(|errno| Error::io("the last commit of the volume", errno))
+            }
+            None => {
+                let what = "the volume is still open: close its files and drop its other handles";
+                Err(Error::refused(Errno::BUSY, what))
+            }
+        }
+    }
+}
+
+impl VolumeOptions {
+    /// Opens the volume in a file or on a block device.
+    ///
+    /// # Errors
+    /// ENOENT and other errors of opening the path; as [`Self::open_on`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume, Error> {
+        let access = if self.read_only { Access::Read } else { Access::ReadWrite };
+        self.open_on(Device::open(path.as_ref(), access)?)
+    }
+}

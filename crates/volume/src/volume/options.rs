@@ -1,0 +1,99 @@
+//! [`FormatOptions`] and [`VolumeOptions`]: how a volume is created, and how it is opened.
+
+use uringfs_cache::Cache;
+
+#[cfg(doc)]
+use crate::OpenOptions;
+#[cfg(doc)]
+use crate::volume::volume::Volume;
+
+/// Options for creating a volume.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct FormatOptions {
+    pub(crate) label: String,
+    pub(crate) size: Option<u64>,
+    pub(crate) overwrite: bool,
+}
+
+impl FormatOptions {
+    /// A volume without a label, of the device's size.
+    pub fn new() -> FormatOptions {
+        FormatOptions::default()
+    }
+
+    /// The size in bytes, rounded down to blocks of 4096; else the volume takes the whole device. [`Volume::create`] needs
+    /// it for a new file.
+    pub fn size(mut self, bytes: u64) -> FormatOptions {
+        self.size = Some(bytes);
+        self
+    }
+
+    /// A name for people, at most 64 bytes.
+    pub fn label(mut self, label: impl Into<String>) -> FormatOptions {
+        self.label = label.into();
+        self
+    }
+
+    /// Allows [`Volume::create`] to format a file or a block device that exists. Everything on it is lost.
+    pub fn overwrite(mut self, overwrite: bool) -> FormatOptions {
+        self.overwrite = overwrite;
+        self
+    }
+}
+
+/// Options for opening a volume.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct VolumeOptions {
+    pub(crate) read_only: bool,
+    pub(crate) catalog_cache_bytes: usize,
+    pub(crate) page_cache: Option<Cache>,
+    pub(crate) discard: bool,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> VolumeOptions {
+        VolumeOptions::new()
+    }
+}
+
+impl VolumeOptions {
+    /// For reading and writing, with 32 MiB for the catalog, the page cache of the process, no discards.
+    pub fn new() -> VolumeOptions {
+        VolumeOptions {
+            read_only: false,
+            catalog_cache_bytes: 32 << 20,
+            page_cache: None,
+            discard: false,
+        }
+    }
+
+    /// Opens the file or the block device for reading only. Readers share a volume.
+    pub fn read_only(mut self, read_only: bool) -> VolumeOptions {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Memory for clean metadata: half for pages of the catalog, half for single records. What is evicted is read from
+    /// the device again.
+    pub fn catalog_cache_bytes(mut self, bytes: usize) -> VolumeOptions {
+        self.catalog_cache_bytes = bytes;
+        self
+    }
+
+    /// The page cache of files that are not opened [`direct`](OpenOptions::direct). Without this it is the cache of the
+    /// process ([`Cache::of_process`]).
+    pub fn page_cache(mut self, cache: Cache) -> VolumeOptions {
+        self.page_cache = Some(cache);
+        self
+    }
+
+    /// Discards freed blocks on the device, as a file system mounted with `discard` does: after their commit, when no
+    /// read of them is in flight. In a volume in a file this punches holes, and the host's file system allocates again
+    /// when the blocks are reused.
+    pub fn discard(mut self, discard: bool) -> VolumeOptions {
+        self.discard = discard;
+        self
+    }
+}
