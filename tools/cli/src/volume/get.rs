@@ -97,9 +97,9 @@ fn targets(
 ) -> Result<(HostTree, Vec<PathBuf>), Error> {
     if let Ok(tree) = HostTree::open(destination) {
         let name = |path: &VolumePath| match last_name(&path.bytes) {
-            Some(name) => PathBuf::from(OsStr::from_bytes(name)),
-            // The entries of the root go into the directory itself.
-            None => PathBuf::new(),
+            Some(name) if !path.bytes.ends_with(b"/.") => PathBuf::from(OsStr::from_bytes(name)),
+            // The entries of the root and of `/directory/.` go into the directory itself.
+            _ => PathBuf::new(),
         };
         return Ok((tree, paths.iter().map(name).collect()));
     }

@@ -1,5 +1,5 @@
-//! Wildcards in paths of a volume: `*`, `?`, `[a-z]` and `[!a-z]`, as in a shell. A path that exists
-//! literally stands for itself.
+//! Wildcards in paths of a volume: `*`, `?`, `[a-z]` and `[!a-z]`, as in a shell. In a name with wildcards, `\` takes
+//! the special meaning from the character after it. A path that exists literally stands for itself.
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
@@ -111,13 +111,15 @@ fn is_not_found(error: &VolumeError) -> bool {
     matches!(error.kind(), VolumeErrorKind::Refused(_))
 }
 
+/// A name without wildcards is no pattern, whatever backslashes it has: names of systemd's units contain them.
 fn is_pattern(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
 /// Whether a name matches a pattern. A leading dot is matched only by a literal dot.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    if name.first() == Some(&b'.') && pattern.first() != Some(&b'.') {
+pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let has_dot = matches!(pattern, [b'.', ..] | [b'\\', b'.', ..]);
+    if name.first() == Some(&b'.') && !has_dot {
         return false;
     }
     // The rest of the pattern and of the name after the last star. It is enough to backtrack to the last
@@ -148,6 +150,7 @@ fn match_one(pattern: &[u8], byte: Option<u8>) -> Option<&[u8]> {
     let (first, rest) = pattern.split_first()?;
     match first {
         b'?' => Some(rest),
+        b'\\' if !rest.is_empty() => (rest[0] == byte).then_some(&rest[1..]),
         b'[' => match match_class(rest, byte) {
             Some((true, behind)) => Some(behind),
             Some((false, _)) => None,
@@ -170,7 +173,7 @@ fn match_class(text: &[u8], byte: u8) -> Option<(bool, &[u8])> {
                 is_in |= (*from..=*to).contains(&byte);
                 rest = behind;
             }
-            [one, behind @ ..] => {
+            [b'\\', one, behind @ ..] | [one, behind @ ..] => {
                 is_in |= *one == byte;
                 rest = behind;
             }
@@ -200,6 +203,10 @@ mod tests {
             ("[a", "[a"),
             (".*", ".x"),
             ("a**", "a"),
+            (r"a\*?", "a*b"),
+            (r"\.*", ".x"),
+            (r"[\]x]", "]"),
+            (r"*\", r"a\"),
         ] {
             assert!(is_match(pattern, name), "{pattern} {name}");
         }
@@ -212,6 +219,8 @@ mod tests {
             ("[!a-c]", "b"),
             ("a", "ab"),
             ("*a", "ab"),
+            (r"a\**", "ab"),
+            (r"\[a]", "a"),
         ] {
             assert!(!is_match(pattern, name), "{pattern} {name}");
         }

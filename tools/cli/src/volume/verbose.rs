@@ -1,4 +1,4 @@
-//! The option `-v` of `rm`, `mv` and `mkdir`.
+//! The option `-v` of commands that change a volume.
 
 use super::format;
 use super::volume_path::VolumePath;
@@ -17,14 +17,21 @@ pub struct VerboseOptions {
 impl VerboseOptions {
     /// With -v, prints a change as coreutils does: `removed 'v:/a'`, `renamed 'v:/a' -> 'v:/b'`.
     pub fn report(self, change: &str, paths: &[&VolumePath]) -> Result<(), Error> {
-        if !self.verbose {
-            return Ok(());
-        }
-        let quoted = |path: &&VolumePath| {
-            let target = format::printable(path.target.as_bytes());
-            [b"'", &target[..], b":", &format::printable(&path.bytes), b"'"].concat()
-        };
-        let paths: Vec<Vec<u8>> = paths.iter().map(quoted).collect();
-        print_bytes(&[change.as_bytes(), b" ", &paths.join(&b" -> "[..]), b"\n"].concat())
+        let paths: Vec<Vec<u8>> = paths.iter().map(|path| quoted(path)).collect();
+        self.print(&[change.as_bytes(), b" ", &paths.join(&b" -> "[..])])
     }
+
+    /// With -v, prints a line of these parts.
+    pub fn print(self, parts: &[&[u8]]) -> Result<(), Error> {
+        match self.verbose {
+            true => print_bytes(&[&parts.concat(), &b"\n"[..]].concat()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A path in quotes: `'v:/a'`.
+pub fn quoted(path: &VolumePath) -> Vec<u8> {
+    let target = format::printable(path.target.as_bytes());
+    [b"'", &target[..], b":", &format::printable(&path.bytes), b"'"].concat()
 }

@@ -16,6 +16,7 @@ use uringfs::{Access, Volume};
 use uringfs_lab::Error;
 
 use super::job::{PutErrors, PutJob};
+use super::tree::names_contents;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
@@ -69,7 +70,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     Ok(code)
 }
 
-/// The path in the volume for each source: a name in the destination if that is a directory, else the destination.
+/// The path in the volume for each source: a name in the destination if that is a directory, else the destination. As
+/// in `cp -r`, the contents of `dir/.` go into the destination itself.
 fn targets(
     volume: &Volume,
     sources: &[OsString],
@@ -88,18 +90,10 @@ fn targets(
                 format!("{destination}: is a directory; give a file name for standard input");
             return Err(Error::input(what));
         }
-        let path = Path::new(source);
-        let named = path.file_name().map(ToOwned::to_owned).or_else(|| {
-            let whole = path.canonicalize().ok()?;
-            Some(whole.file_name()?.to_owned())
-        });
-        match named {
-            Some(name) => Ok(join(&destination.bytes, name.as_bytes())),
-            None => {
-                let what = "cannot derive a name; give the destination name";
-                Err(Error::input(format!("{}: {what}", path.display())))
-            }
-        }
+        Ok(match Path::new(source).file_name() {
+            Some(name) if !names_contents(source) => join(&destination.bytes, name.as_bytes()),
+            _ => destination.bytes.clone(),
+        })
     };
     sources.iter().map(name).collect()
 }

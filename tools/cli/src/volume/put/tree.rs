@@ -10,7 +10,7 @@ use crate::volume::put_staging::unused_staging_name;
 use crate::volume::source_file::{SourceFile, cannot_read};
 use crate::volume::volume_path::join;
 use rustix::io::Errno;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -246,8 +246,9 @@ impl PutJob<'_> {
 
 /// The directory of a source, and its name there. A source without a name is the directory itself.
 fn open_tree(source: &Path) -> io::Result<(HostTree, PathBuf)> {
-    // A path with a slash at the end follows a link.
-    let is_directory = source.as_os_str().as_bytes().ends_with(b"/");
+    // A path with a slash or a dot at the end follows a link.
+    let is_directory =
+        source.as_os_str().as_bytes().ends_with(b"/") || names_contents(source.as_os_str());
     match source.file_name() {
         Some(name) if !is_directory => {
             let parent = source.parent().unwrap_or(Path::new(""));
@@ -255,4 +256,9 @@ fn open_tree(source: &Path) -> io::Result<(HostTree, PathBuf)> {
         }
         _ => Ok((HostTree::open(source)?, PathBuf::new())),
     }
+}
+
+/// Whether a source ends in `.`: it names the contents of a directory.
+pub(super) fn names_contents(source: &OsStr) -> bool {
+    source == "." || source.as_bytes().ends_with(b"/.")
 }
