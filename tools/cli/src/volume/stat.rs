@@ -2,6 +2,7 @@
 
 use super::error_sink::ErrorSink;
 use super::open_volume::open;
+use super::times::TimeFormat;
 use super::volume_path::{VolumePath, with_path};
 use super::{format, glob};
 use crate::output::{print, print_bytes};
@@ -39,19 +40,21 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         let all: Vec<Value> = found.iter().map(|(inode, path)| json(path, inode)).collect();
         print(&format!("{:#}\n", Value::from(all)))?;
     } else {
-        let text: Vec<Vec<u8>> = found.iter().map(|(inode, path)| text(path, inode)).collect();
+        let times = TimeFormat::new();
+        let text: Vec<Vec<u8>> =
+            found.iter().map(|(inode, path)| text(path, inode, &times)).collect();
         print_bytes(&text.concat())?;
     }
     Ok(errors.exit_code())
 }
 
-fn text(path: &VolumePath, (number, inode): &(InodeNumber, Inode)) -> Vec<u8> {
+fn text(path: &VolumePath, (number, inode): &(InodeNumber, Inode), times: &TimeFormat) -> Vec<u8> {
     let mut text = format::printable(&path.bytes);
     if inode.kind == FileKind::Symlink {
         text.extend_from_slice(b" -> ");
         text.extend(format::printable(&inode.target));
     }
-    let time = |time: Time| format!("{}.{:09}", format::time(time), time.nanoseconds());
+    let time = |time: Time| times.full(time);
     text.extend_from_slice(
         format!(
             "\n  {}, {} bytes, {} blocks of 512, inode {}, links {}\n  mode {:04o} ({}), user {}, group {}\n  \

@@ -15,6 +15,10 @@ pub struct VerboseOptions {
 }
 
 impl VerboseOptions {
+    pub fn is_on(self) -> bool {
+        self.verbose
+    }
+
     /// With -v, prints a change as coreutils does: `removed 'v:/a'`, `renamed 'v:/a' -> 'v:/b'`.
     pub fn report(self, change: &str, paths: &[&VolumePath]) -> Result<(), Error> {
         let paths: Vec<Vec<u8>> = paths.iter().map(|path| quoted(path)).collect();

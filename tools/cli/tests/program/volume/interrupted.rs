@@ -156,7 +156,7 @@ fn user_files_with_staging_names_are_left_alone() {
             run_ok(folder, ["cat", "v:/important/b", "v:/.uringfs-put/b"]),
             "preciousprecious"
         );
-        assert_eq!(run_ok(folder, ["ls", "v:/"]), ".uringfs-put\na\nimportant\nnew\n");
+        assert_eq!(run_ok(folder, ["ls", "-A", "v:/"]), ".uringfs-put\na\nimportant\nnew\n");
         run_ok(folder, ["rm", "-r", "v:/.uringfs-put"]);
         run_ok(folder, ["mkdir", "v:/.uringfs-put"]);
         run_ok(folder, ["put", "b", "v:/.uringfs-put"]);

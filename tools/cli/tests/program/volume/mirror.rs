@@ -66,7 +66,7 @@ impl Mirror {
             text(&ours.stderr),
             text(&theirs.stderr)
         );
-        (text(&theirs.stdout), text(&ours.stdout).replace("v:/", ""))
+        (text(&theirs.stdout), relative(&text(&ours.stdout)))
     }
 
     fn assert_same_trees(&self, arguments: &[&str]) {
@@ -74,6 +74,16 @@ impl Mirror {
         run_ok(self.folder(), ["get", "v:/.", back.path().to_str().unwrap()]);
         assert_eq!(listing(back.path()), listing(&self.tree()), "{arguments:?}");
     }
+}
+
+/// The output with paths relative to the root of the volume.
+fn relative(text: &str) -> String {
+    let lines = text.replace("v:/", "").replace(" /files/", " files/").replace(" /dirs/", " dirs/");
+    lines
+        .split('\n')
+        .map(|line| line.strip_prefix('/').unwrap_or(line))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn sorted(text: &str) -> Vec<&str> {
