@@ -6,6 +6,7 @@ use super::format;
 use super::size_change::BLOCK;
 use super::volume_path::with_path;
 use crate::output::print;
+use clap::{Arg, ArgAction};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use uringfs_lab::Error;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
+#[command(arg = no_changes())]
 pub struct Arguments {
     /// A file or a block device with a volume that no program writes to
     target: OsString,
@@ -28,7 +30,7 @@ pub struct Arguments {
     deep: bool,
 
     /// Repair errors; no program may have the volume open
-    #[arg(long)]
+    #[arg(short = 'y', long)]
     repair: bool,
 
     /// Repair even if blocks of the catalog cannot be read. Their records are lost, and blocks that may belong to files
@@ -45,6 +47,16 @@ pub struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// The option of `fsck` for a check without repair, which is the default here.
+fn no_changes() -> Arg {
+    Arg::new("no_changes")
+        .short('n')
+        .long("no-changes")
+        .help("Change nothing, as without --repair and --upgrade")
+        .action(ArgAction::SetTrue)
+        .conflicts_with_all(["repair", "upgrade"])
 }
 
 const EXIT_REPAIRED: u8 = 1;

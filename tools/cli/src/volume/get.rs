@@ -5,6 +5,7 @@
 use super::copy_progress::{CopyProgress, Xattr};
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
+use super::exclude::ExcludeOptions;
 use super::get_staging::StagedEntry;
 use super::hard_links::{HardLinks, LinkAction};
 use super::host::{self, FileId, HostTree, PathHandle, file_id};
@@ -12,6 +13,7 @@ use super::image::ImageFiles;
 use super::open_volume::open;
 use super::overwrite::{NameAction, OverwriteOptions};
 use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, FinishedChunk, Pipeline};
+use super::verbose::{VerboseOptions, quoted, quoted_host};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, last_name, with_path};
 use super::{cat, glob};
@@ -47,6 +49,12 @@ pub struct Arguments {
     #[command(flatten)]
     overwrite: OverwriteOptions,
 
+    #[command(flatten)]
+    exclude: ExcludeOptions,
+
+    #[command(flatten)]
+    verbose: VerboseOptions,
+
     /// Do not copy what grants privileges: set-ID bits, devices, security.* and trusted.* attributes
     #[arg(long)]
     no_privileges: bool,
@@ -71,6 +79,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         image: ImageFiles::of_volume(&paths[0].target)?,
         tree,
         overwrite: arguments.overwrite,
+        exclude: arguments.exclude,
+        verbose: arguments.verbose,
         no_privileges: arguments.no_privileges,
         is_root: nix::unistd::geteuid().is_root(),
         pipeline: Pipeline::new()?,
@@ -126,6 +136,8 @@ struct GetJob<'v> {
     image: ImageFiles,
     tree: HostTree,
     overwrite: OverwriteOptions,
+    exclude: ExcludeOptions,
+    verbose: VerboseOptions,
     no_privileges: bool,
     is_root: bool,
     pipeline: Pipeline<Chunk>,
@@ -231,6 +243,9 @@ impl<'v> GetJob<'v> {
         is_new: bool,
     ) -> Result<Option<OpenDirectory<'v>>, Error> {
         self.progress.check_stop()?;
+        if self.exclude.excludes(&path.bytes) {
+            return Ok(None);
+        }
         let found =
             self.volume.inode(&path.bytes, Follow::No).map_err(|error| with_path(&path, error));
         let Some((number, inode)) = self.errors.record(found) else { return Ok(None) };
@@ -246,6 +261,10 @@ impl<'v> GetJob<'v> {
         }
         let action = if is_new { Ok(NameAction::Create) } else { self.action(&target, inode.kind) };
         let Some(action) = self.errors.record(action) else { return Ok(None) };
+        if !matches!(action, NameAction::Skip | NameAction::Merge) {
+            let to = quoted_host(&self.tree.display_path(&target));
+            self.verbose.print(&[&quoted(&path), b" -> ", &to])?;
+        }
         match (inode.kind, action) {
             (_, NameAction::Skip) => return Ok(None),
             (FileKind::Directory, _) => {

@@ -54,7 +54,7 @@ pub fn expand_or_none(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePa
                         }
                     },
                 };
-                if matches(name, &found) {
+                if matches_visible(name, &found) {
                     next.push(join(directory, &found));
                 }
             }
@@ -116,12 +116,14 @@ fn is_pattern(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
-/// Whether a name matches a pattern. A leading dot is matched only by a literal dot.
-pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
+/// Whether a name matches a pattern, as [`matches`]; but a leading dot is matched only by a literal dot.
+fn matches_visible(pattern: &[u8], name: &[u8]) -> bool {
     let has_dot = matches!(pattern, [b'.', ..] | [b'\\', b'.', ..]);
-    if name.first() == Some(&b'.') && !has_dot {
-        return false;
-    }
+    (has_dot || name.first() != Some(&b'.')) && matches(pattern, name)
+}
+
+/// Whether a name matches a pattern.
+pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     // The rest of the pattern and of the name after the last star. It is enough to backtrack to the last
     // star, so no pattern takes long.
     let (mut pattern_rest, mut name_rest) = (pattern, name);
@@ -189,7 +191,8 @@ mod tests {
 
     #[test]
     fn patterns_match_as_in_a_shell() {
-        let is_match = |pattern: &str, name: &str| matches(pattern.as_bytes(), name.as_bytes());
+        let is_match =
+            |pattern: &str, name: &str| matches_visible(pattern.as_bytes(), name.as_bytes());
         for (pattern, name) in [
             ("*", "abc"),
             ("*", ""),
@@ -224,6 +227,7 @@ mod tests {
         ] {
             assert!(!is_match(pattern, name), "{pattern} {name}");
         }
+        assert!(matches(b"*.x", b".a.x"), "hidden names match elsewhere");
     }
 
     #[test]

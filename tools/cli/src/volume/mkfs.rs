@@ -38,17 +38,27 @@ pub struct Arguments {
     block_size: u64,
 
     /// Volume label, at most 64 bytes
-    #[arg(long, default_value = "")]
+    #[arg(short = 'L', long, default_value = "")]
     label: String,
 
     /// Overwrite existing data on the target
-    #[arg(long)]
+    #[arg(short, long)]
     force: bool,
+
+    /// Leave a new file sparse: its blocks are reserved only when they are written, and writes fail if the disk is full
+    #[arg(long)]
+    sparse: bool,
+
+    /// Check whether the volume can be created, and change nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
 }
 
 /// The part at the end of a target to zero. Other formats keep signatures or backup copies there: the copy of a GUID
 /// partition table, superblocks of RAID members, ZFS labels.
 const TAIL_BYTES: u64 = 1 << 20;
+/// The unit of the sizes of devices.
+const SECTOR_BYTES: u64 = 512;
 
 fn parse_block_size(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
@@ -64,22 +74,69 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let blocks = arguments.size.map(|size| size / arguments.block_size);
     let options = FormatOptions { label: arguments.label.clone(), blocks };
     let found = inspect(&Target::Path(path.to_owned()), true, &mut Volumes::default())?;
-    let (text, size_bytes) = if found == TargetInfo::Missing {
-        let blocks = blocks.ok_or_else(|| {
-            Error::input(format!("{shown} does not exist; give --size, as in 4G, to create it"))
-        })?;
-        let stop = stop_on_interrupt()?;
-        create_image(path, 0).map_err(|error| Error::input(error.to_string()))?;
-        format_new_file(path, blocks * arguments.block_size, &options, &stop).inspect_err(|_| {
-            // This command has created the file, and it holds no volume.
-            let _ = std::fs::remove_file(path);
-        })?
-    } else {
+    let is_new = found == TargetInfo::Missing;
+    let size = match (blocks, is_new) {
+        (None, true) => {
+            let what = format!("{shown} does not exist; give --size, as in 4G, to create it");
+            return Err(Error::input(what));
+        }
+        (blocks, _) => blocks.map_or(found.size(), |blocks| blocks * arguments.block_size),
+    };
+    if !is_new {
         refuse_data(path, &found, arguments.force)?;
-        (String::new(), format_target(path, &options)?)
+    }
+    let (text, size_bytes) = match is_new {
+        _ if arguments.dry_run => {
+            let size_bytes = try_format(path, is_new, size, &options)?;
+            print(&format!("{shown}: would create a volume of {}\n", format::size(size_bytes)))?;
+            return Ok(0);
+        }
+        true => {
+            let stop = stop_on_interrupt()?;
+            create_image(path, 0).map_err(|error| Error::input(error.to_string()))?;
+            let formatted = match arguments.sparse {
+                true => format_sparse_file(path, size, &options),
+                false => format_new_file(path, size, &options, &stop),
+            };
+            formatted.inspect_err(|_| {
+                // This command has created the file, and it holds no volume.
+                let _ = std::fs::remove_file(path);
+            })?
+        }
+        false => (String::new(), format_target(path, &options)?),
     };
     print(&format!("{text}{shown}: created a volume of {}\n", format::size(size_bytes)))?;
     Ok(0)
+}
+
+/// Formats memory of the target's size instead of the target. Returns the size of the volume in bytes.
+fn try_format(path: &Path, is_new: bool, size: u64, options: &FormatOptions) -> Result<u64, Error> {
+    /// The largest device in memory. A volume that fits into it fits into a larger device, too.
+    const MAX_BYTES: u64 = 1 << 40;
+    let input_error = |error: io::Error| Error::input(error.to_string());
+    if !is_new {
+        Device::open(path, Access::ReadWrite).map_err(input_error)?;
+    }
+    let size = size.min(MAX_BYTES) / SECTOR_BYTES * SECTOR_BYTES;
+    let device = uringfs::Target::Memory(size).open(Access::ReadWrite).map_err(input_error)?;
+    let options =
+        FormatOptions { blocks: options.blocks.min(Some(size / BLOCK)), ..options.clone() };
+    Volume::format(&device, &options).map_err(|error| with_path(path.display(), error))?;
+    let volume = Volume::open_on(device).map_err(|error| with_path(path.display(), error))?;
+    Ok(volume.statistics().blocks * BLOCK)
+}
+
+/// Creates a volume in an empty file without writing the rest of the file.
+fn format_sparse_file(
+    path: &Path,
+    size: u64,
+    options: &FormatOptions,
+) -> Result<(String, u64), Error> {
+    let extended = HostFile::options().write(true).open(path).and_then(|file| file.set_len(size));
+    extended.map_err(|error| {
+        Error::input(format!("{}: cannot be created", path.display())).because(error)
+    })?;
+    Ok((String::new(), format_target(path, options)?))
 }
 
 /// Creates a volume in an empty file. Fills the file with zeros first: this reserves its blocks, so later writes

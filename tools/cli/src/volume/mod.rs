@@ -11,6 +11,7 @@ pub mod df;
 pub mod du;
 mod entries;
 mod error_sink;
+mod exclude;
 mod format;
 pub mod get;
 mod get_staging;

@@ -4,12 +4,13 @@ use super::format;
 use super::volume_path::VolumePath;
 use crate::output::print_bytes;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use uringfs_lab::Error;
 
 /// Whether a command prints its changes.
 #[derive(clap::Args, Clone, Copy)]
 pub struct VerboseOptions {
-    /// Print a line for each change
+    /// Print a line for each file that is changed
     #[arg(short, long)]
     verbose: bool,
 }
@@ -38,4 +39,9 @@ impl VerboseOptions {
 pub fn quoted(path: &VolumePath) -> Vec<u8> {
     let target = format::printable(path.target.as_bytes());
     [b"'", &target[..], b":", &format::printable(&path.bytes), b"'"].concat()
+}
+
+/// A path of the host in quotes.
+pub fn quoted_host(path: &Path) -> Vec<u8> {
+    [b"'", &format::printable(path.as_os_str().as_bytes())[..], b"'"].concat()
 }

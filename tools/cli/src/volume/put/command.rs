@@ -2,11 +2,13 @@
 
 use crate::output::print;
 use crate::volume::copy_progress::CopyProgress;
+use crate::volume::exclude::ExcludeOptions;
 use crate::volume::hard_links::HardLinks;
 use crate::volume::image::ImageFiles;
 use crate::volume::open_volume::{is_directory, open, sync};
 use crate::volume::overwrite::OverwriteOptions;
 use crate::volume::pipeline::Pipeline;
+use crate::volume::verbose::VerboseOptions;
 use crate::volume::volume_path::{VolumePath, join};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -32,6 +34,12 @@ pub struct Arguments {
     #[command(flatten)]
     overwrite: OverwriteOptions,
 
+    #[command(flatten)]
+    exclude: ExcludeOptions,
+
+    #[command(flatten)]
+    verbose: VerboseOptions,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -47,6 +55,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         destination: &path,
         image: ImageFiles::of_volume(&path.target)?,
         overwrite: arguments.overwrite,
+        exclude: arguments.exclude,
+        verbose: arguments.verbose,
         staging: Vec::new(),
         pipeline: Pipeline::new()?,
         progress: CopyProgress::start()?,

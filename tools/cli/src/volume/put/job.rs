@@ -1,11 +1,13 @@
 //! The state of a copy into a volume, and the errors of its files.
 
 use crate::volume::copy_progress::{CopyProgress, Xattr};
+use crate::volume::exclude::ExcludeOptions;
 use crate::volume::hard_links::HardLinks;
 use crate::volume::host::FileId;
 use crate::volume::image::ImageFiles;
 use crate::volume::overwrite::{NameAction, OverwriteOptions};
 use crate::volume::pipeline::Pipeline;
+use crate::volume::verbose::VerboseOptions;
 use crate::volume::volume_path::{VolumePath, with_path};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -51,6 +53,8 @@ pub(super) struct PutJob<'v> {
     pub(super) destination: &'v VolumePath,
     pub(super) image: ImageFiles,
     pub(super) overwrite: OverwriteOptions,
+    pub(super) exclude: ExcludeOptions,
+    pub(super) verbose: VerboseOptions,
     /// The directory for files until they are complete.
     pub(super) staging: Vec<u8>,
     pub(super) pipeline: Pipeline<Chunk>,

@@ -8,6 +8,7 @@ use crate::volume::open_volume::is_directory;
 use crate::volume::overwrite::NameAction;
 use crate::volume::put_staging::unused_staging_name;
 use crate::volume::source_file::{SourceFile, cannot_read};
+use crate::volume::verbose::{quoted, quoted_host};
 use crate::volume::volume_path::join;
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -93,12 +94,19 @@ impl PutJob<'_> {
         is_new: bool,
     ) -> Result<Option<OpenDirectory>, Error> {
         self.progress.check_stop()?;
+        if self.exclude.excludes(below.as_os_str().as_bytes()) {
+            return Ok(None);
+        }
         let source = SourceFile::find(tree, &below)?;
         let inode = source.attributes()?;
         if inode.kind == FileKind::File && self.image.contains(&source.metadata) {
             return Err(refuse_image(&source.path.display().to_string()));
         }
         let action = if is_new { NameAction::Create } else { self.action(&target, inode.kind)? };
+        if !matches!(action, NameAction::Skip | NameAction::Merge) {
+            let to = quoted(&self.destination.in_same_volume(target.clone()));
+            self.verbose.print(&[&quoted_host(&source.path), b" -> ", &to])?;
+        }
         match (inode.kind, action) {
             (_, NameAction::Skip) => return Ok(None),
             (FileKind::Directory, _) => {

@@ -146,7 +146,7 @@ fn files_are_allocated_as_fallocate_says() {
     let free = || -> u64 {
         let df: Value =
             serde_json::from_str(&uringfs(folder.path(), &["df", "--json", "v"])).unwrap();
-        df["free"].as_u64().unwrap()
+        df["volumes"][0]["free"].as_u64().unwrap()
     };
     const SIZE: u64 = 8 << 20;
     for (fallocate, length, allocated) in [

@@ -86,7 +86,7 @@ fn names_are_created_moved_and_removed() {
     assert!(long[2].starts_with("-rwsr-x--x 2 ") && long[2].ends_with(" same"), "{long:?}");
     assert!(long[3].starts_with("lrwxrwxrwx 1 ") && long[3].ends_with(" there -> d/e"), "{long:?}");
     assert_eq!(run_ok(folder, ["ls", "-R", "v:/d"]), "/d:\na\ne\n\n/d/e:\nb\n");
-    let tree = "/\n|-- d\n|   |-- a\n|   `-- e\n|       `-- b\n|-- same\n`-- there\n\n\
+    let tree = "/\n|-- d\n|   |-- a\n|   `-- e\n|       `-- b\n|-- same\n`-- there -> d/e\n\n\
                 2 directories, 4 files\n";
     assert_eq!(run_ok(folder, ["tree", "v:/"]), tree);
     let stat: serde_json::Value =

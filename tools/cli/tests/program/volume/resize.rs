@@ -17,7 +17,7 @@ fn resize_extends_the_file_and_the_volume() {
     assert_eq!(status.len(), 48 << 20);
     assert!(status.blocks() * 512 >= 48 << 20, "its blocks are reserved");
     let df: Value = serde_json::from_str(&run_ok(folder, ["df", "v", "--json"])).unwrap();
-    assert_eq!(df["size"], 48 << 20);
+    assert_eq!(df["volumes"][0]["size"], 48 << 20);
     run_ok(folder, ["put", "a", "v:/b"]);
     assert!(run_ok(folder, ["check", "v", "--deep"]).contains("clean"));
     run_ok(folder, ["resize", "v", "48M"]);
