@@ -1,5 +1,6 @@
 //! The program `uringfs`: one file per command. Exit codes: 0 success, 1 the run failed, 2 the
-//! arguments cannot be used, 130 stopped by Ctrl-C. `check` has exit codes of its own.
+//! arguments cannot be used, 130 stopped by Ctrl-C. The commands on volumes tell more causes apart
+//! (`volume::exit_codes`); `check` has exit codes of its own.
 
 mod info;
 mod volume;
@@ -10,7 +11,7 @@ mod fio_keys;
 mod output;
 mod progress;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 use uringfs_lab::Error;
 
@@ -37,8 +38,9 @@ enum Command {
     /// each other. With --deep it also reads every block that files use. It does not verify the contents of
     /// files: there are no checksums of file data.
     ///
-    /// Exit codes: 0 no errors; 1 all errors were repaired; 4 errors are left; 8 the device failed; 2 the
-    /// arguments cannot be used.
+    /// Exit codes, as those of fsck: 0 no errors; 1 all errors were repaired; 4 errors are left, or there is no volume;
+    /// 8 the device failed; 2 the arguments cannot be used; 3 the target does not exist; 5 a permission is missing; 6
+    /// another program has the volume open.
     Check(volume::check::Arguments),
     /// Enlarge a volume.
     Resize(volume::resize::Arguments),
@@ -52,8 +54,8 @@ enum Command {
     /// socket is replaced only by one of the same type, or with -f. With -n, nothing that exists is changed. A command
     /// never replaces a file that it has written itself, and never copies the volume's own image into the volume.
     ///
-    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1. It exits
-    /// with 2 if nothing was copied and the only error is in the arguments, such as a source that does not exist.
+    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1. If nothing
+    /// was copied and there is only one error, the exit code tells its cause.
     Put(volume::put::Arguments),
     /// Copy files and directories out of a volume.
     ///
@@ -67,8 +69,8 @@ enum Command {
     /// kept if the copy has the same user, the set-group-ID bit if it has the same group. Use --no-privileges
     /// for images that you do not trust.
     ///
-    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1, or with 2
-    /// if the only path does not exist. If a pattern matches nothing, it copies nothing and exits with 2.
+    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1. If the
+    /// only path fails, the exit code tells its cause. If a pattern matches nothing, it copies nothing.
     Get(volume::get::Arguments),
     /// List directories of a volume.
     Ls(volume::ls::Arguments),
@@ -82,15 +84,32 @@ enum Command {
     Mkdir(volume::mkdir::Arguments),
     /// Remove files from a volume, and directories with -r.
     Rm(volume::rm::Arguments),
-    /// Move or rename a file in a volume.
+    /// Move or rename files in a volume.
     ///
     /// Existing names: a directory replaces an empty directory. Otherwise a directory is never replaced, and never
     /// replaces anything. A file or a symbolic link (the link itself, not its target) is replaced. A device, FIFO
     /// or socket is replaced only by one of the same type, or with -f. With -n, nothing is moved if the new name
     /// exists.
     Mv(volume::mv::Arguments),
-    /// Create a hard link or a symbolic link in a volume.
+    /// Copy files and directories inside a volume, or from one volume to another.
+    ///
+    /// Existing names: a directory is merged into an existing directory, or into the directory that an existing
+    /// symbolic link leads to. Otherwise a directory is never replaced, and never replaces anything. A file or a
+    /// symbolic link (the link itself, not its target) is replaced once the new file is complete. A device, FIFO or
+    /// socket is replaced only by one of the same type, or with -f. With -n, nothing that exists is changed.
+    ///
+    /// Without -p, a new file has the mode of its source without set-ID bits and what the umask forbids; a file that
+    /// replaces another one has the owner and the mode of that.
+    Cp(volume::cp::Arguments),
+    /// Create hard links or symbolic links in a volume.
     Ln(volume::ln::Arguments),
+    /// Change the times of files in a volume, or create empty files.
+    Touch(volume::touch::Arguments),
+    /// Remove empty directories from a volume.
+    Rmdir(volume::rmdir::Arguments),
+    /// Find files in a volume.
+    #[command(after_help = volume::find_tests::HELP)]
+    Find(volume::find::Arguments),
     /// Change the permissions of files in a volume.
     Chmod(volume::chmod::Arguments),
     /// Change the owner of files in a volume.
@@ -123,11 +142,13 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
-    let arguments = match fio_keys::wrap_keys(&Arguments::command(), std::env::args_os().collect())
-    {
-        Ok(arguments) => Arguments::parse_from(arguments),
+    let command = command();
+    let arguments = match fio_keys::wrap_keys(&command, std::env::args_os().collect()) {
+        Ok(arguments) => command.get_matches_from(arguments),
         Err(error) => return fail(&error),
     };
+    // The same definition has parsed them.
+    let arguments = Arguments::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
     let result = match arguments.command {
         Command::Info(arguments) => info::run(arguments),
         Command::Bench(Bench::Run(arguments)) => bench_run::run(arguments),
@@ -146,7 +167,11 @@ fn main() -> ExitCode {
         Command::Mkdir(arguments) => volume::mkdir::run(arguments),
         Command::Rm(arguments) => volume::rm::run(arguments),
         Command::Mv(arguments) => volume::mv::run(arguments),
+        Command::Cp(arguments) => volume::cp::run(arguments),
         Command::Ln(arguments) => volume::ln::run(arguments),
+        Command::Touch(arguments) => volume::touch::run(arguments),
+        Command::Rmdir(arguments) => volume::rmdir::run(arguments),
+        Command::Find(arguments) => volume::find::run(arguments),
         Command::Chmod(arguments) => volume::chmod::run(arguments),
         Command::Chown(arguments) => volume::chown::run(arguments),
         Command::Xattr(arguments) => volume::xattr::run(arguments),
@@ -158,6 +183,26 @@ fn main() -> ExitCode {
         Err(error) => fail(&error),
     }
 }
+
+/// The command line, with the exit codes in the help of each command on volumes.
+fn command() -> clap::Command {
+    let mut command = Arguments::command();
+    let names: Vec<String> =
+        command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
+    for name in names.iter().filter(|name| !OTHER_EXIT_CODES.contains(&name.as_str())) {
+        command = command.mut_subcommand(name, |inner| {
+            let help = match inner.get_after_help() {
+                Some(help) => format!("{help}\n\n{}", volume::exit_codes::HELP),
+                None => volume::exit_codes::HELP.to_owned(),
+            };
+            inner.after_help(help)
+        });
+    }
+    command
+}
+
+/// The commands that describe their own exit codes.
+const OTHER_EXIT_CODES: [&str; 3] = ["info", "bench", "check"];
 
 fn fail(error: &Error) -> ExitCode {
     output::print_error(&error.to_string());

@@ -2,6 +2,7 @@
 //! `--upgrade`. The exit codes follow `e2fsck`: 0 no errors, 1 all errors repaired, 4 errors are left, 8 the device
 //! failed.
 
+use super::exit_codes::open_error;
 use super::format;
 use super::size_change::BLOCK;
 use super::volume_path::with_path;
@@ -69,7 +70,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let shown = path.display();
     let writes = arguments.repair || arguments.upgrade;
     let access = if writes { Access::ReadWrite } else { Access::Read };
-    let device = Device::open(path, access).map_err(|error| Error::input(error.to_string()))?;
+    let device = Device::open(path, access).map_err(|error| open_error(&error))?;
     let options = CheckOptions {
         repair: arguments.repair,
         deep: arguments.deep,

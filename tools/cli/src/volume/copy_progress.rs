@@ -1,4 +1,4 @@
-//! Progress of `put` and `get`: counters, the progress line, and Ctrl-C.
+//! Progress of `put`, `get` and `cp`: counters, the progress line, and Ctrl-C.
 
 use super::format;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -85,9 +85,14 @@ impl CopyProgress {
         }
     }
 
+    /// Removes the progress line.
+    pub fn finish(&self) {
+        self.line.finish_and_clear();
+    }
+
     /// The report to print at the end.
     pub fn report(self, as_json: bool) -> String {
-        self.line.finish_and_clear();
+        self.finish();
         let seconds = self.began.elapsed().as_secs_f64();
         let counts = self.counts;
         if !as_json {

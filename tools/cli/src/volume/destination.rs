@@ -1,6 +1,7 @@
 //! The sources and the destination of `mv`, `ln` and `cp`, as in coreutils: the destination is the last path or that
 //! of `-t`.
 
+use super::exit_codes::refused;
 use super::open_volume::is_directory;
 use super::volume_path::{VolumePath, join, last_name, parent, with_path};
 use std::collections::HashSet;
@@ -71,7 +72,7 @@ impl Destination {
     pub fn check(&self, volume: &Volume, sources: usize) -> Result<(), Error> {
         let is_for_several = self.kind == DestinationKind::Directory || sources > 1;
         match is_for_several && !is_directory(volume, &self.path.bytes) {
-            true => Err(Error::input(format!("{}: is not a directory", self.path))),
+            true => Err(refused(format!("{}: is not a directory", self.path))),
             false => Ok(()),
         }
     }
@@ -100,7 +101,7 @@ impl CreatedFiles {
     /// Checks that the existing file at a path was not created by this command.
     pub fn check(&self, path: &VolumePath, existing: InodeNumber) -> Result<(), Error> {
         match self.0.contains(&existing) {
-            true => Err(Error::input(format!("{path}: was already created by this command"))),
+            true => Err(refused(format!("{path}: was already created by this command"))),
             false => Ok(()),
         }
     }

@@ -6,6 +6,7 @@ use super::copy_progress::{CopyProgress, Xattr};
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::exclude::ExcludeOptions;
+use super::exit_codes::refused;
 use super::get_staging::StagedEntry;
 use super::hard_links::{HardLinks, LinkAction};
 use super::host::{self, FileId, HostTree, PathHandle, file_id};
@@ -113,9 +114,8 @@ fn targets(
         };
         return Ok((tree, paths.iter().map(name).collect()));
     }
-    let not_a_directory = |what: &str| {
-        Err(Error::input(format!("{}: is not a directory; {what}", destination.display())))
-    };
+    let not_a_directory =
+        |what: &str| Err(refused(format!("{}: is not a directory; {what}", destination.display())));
     let [path] = paths else { return not_a_directory("create it to copy several files") };
     let is_for_directories = destination.as_os_str().as_bytes().ends_with(b"/");
     if is_for_directories && !super::open_volume::is_directory(volume, &path.bytes) {
@@ -261,7 +261,7 @@ impl<'v> GetJob<'v> {
         }
         let action = if is_new { Ok(NameAction::Create) } else { self.action(&target, inode.kind) };
         let Some(action) = self.errors.record(action) else { return Ok(None) };
-        if !matches!(action, NameAction::Skip | NameAction::Merge) {
+        if self.verbose.is_on() && !matches!(action, NameAction::Skip | NameAction::Merge) {
             let to = quoted_host(&self.tree.display_path(&target));
             self.verbose.print(&[&quoted(&path), b" -> ", &to])?;
         }

@@ -3,6 +3,7 @@
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
+use super::exit_codes::not_found;
 use super::volume_path::{VolumePath, join, with_path};
 use uringfs::{FileKind, Follow, Volume, VolumeError, VolumeErrorKind};
 use uringfs_lab::Error;
@@ -11,7 +12,7 @@ use uringfs_lab::Error;
 pub fn expand(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Error> {
     let found = expand_or_none(volume, path)?;
     match found.is_empty() {
-        true => Err(Error::input(format!("{path}: no name matches this pattern"))),
+        true => Err(not_found(format!("{path}: no name matches this pattern"))),
         false => Ok(found),
     }
 }

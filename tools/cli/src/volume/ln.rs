@@ -2,6 +2,7 @@
 
 use super::destination::{CreatedFiles, Destination, PathArguments, is_same_name, with_both_paths};
 use super::error_sink::ErrorSink;
+use super::exit_codes::refused;
 use super::open_volume::{open, sync};
 use super::verbose::{VerboseOptions, quoted};
 use super::volume_path::{VolumePath, join, parent, with_path};
@@ -124,7 +125,7 @@ impl LinkJob<'_> {
             && number(&source.bytes).map_err(error)? == existing
         {
             return match is_same_name(volume, &source.bytes, &to.bytes) {
-                true => Err(Error::input(format!("{source} and {to} are the same file"))),
+                true => Err(refused(format!("{source} and {to} are the same file"))),
                 // It is this link already.
                 false => Ok(()),
             };

@@ -1,6 +1,7 @@
 //! `uringfs mkfs`: creates an empty volume on a block device or in a file. Creates the file if it does
 //! not exist. Refuses a target that holds data or is in use.
 
+use super::exit_codes::{open_error, refused, with_io_code};
 use super::format;
 use super::resize::append_zeros;
 use super::size_change::BLOCK;
@@ -93,7 +94,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         }
         true => {
             let stop = stop_on_interrupt()?;
-            create_image(path, 0).map_err(|error| Error::input(error.to_string()))?;
+            create_image(path, 0).map_err(|error| open_error(&error))?;
             let formatted = match arguments.sparse {
                 true => format_sparse_file(path, size, &options),
                 false => format_new_file(path, size, &options, &stop),
@@ -113,7 +114,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 fn try_format(path: &Path, is_new: bool, size: u64, options: &FormatOptions) -> Result<u64, Error> {
     /// The largest device in memory. A volume that fits into it fits into a larger device, too.
     const MAX_BYTES: u64 = 1 << 40;
-    let input_error = |error: io::Error| Error::input(error.to_string());
+    let input_error = |error: io::Error| open_error(&error);
     if !is_new {
         Device::open(path, Access::ReadWrite).map_err(input_error)?;
     }
@@ -134,7 +135,8 @@ fn format_sparse_file(
 ) -> Result<(String, u64), Error> {
     let extended = HostFile::options().write(true).open(path).and_then(|file| file.set_len(size));
     extended.map_err(|error| {
-        Error::input(format!("{}: cannot be created", path.display())).because(error)
+        let failed = Error::input(format!("{}: cannot be created", path.display()));
+        with_io_code(failed, &error).because(error)
     })?;
     Ok((String::new(), format_target(path, options)?))
 }
@@ -150,7 +152,10 @@ fn format_new_file(
     let shown = path.display();
     let failed = |error: io::Error| match stop.load(Ordering::Relaxed) {
         true => Error::interrupted(),
-        false => Error::input(format!("{shown}: cannot be created")).because(error),
+        false => {
+            let failed = Error::input(format!("{shown}: cannot be created"));
+            with_io_code(failed, &error).because(error)
+        }
     };
     let file = HostFile::options().write(true).open(path).map_err(failed)?;
     // Format a sparse file first, so that errors are found before zeros are written for minutes.
@@ -175,7 +180,7 @@ fn refuse_data(path: &Path, found: &TargetInfo, force: bool) -> Result<(), Error
             TargetInfo::File { .. } => "is empty; remove it: mkfs with --size creates the file",
             _ => "has no space: its size is 0",
         };
-        return Err(Error::input(format!("{shown}: {why}")));
+        return Err(refused(format!("{shown}: {why}")));
     }
     if force {
         return Ok(());
@@ -195,7 +200,7 @@ fn refuse_data(path: &Path, found: &TargetInfo, force: bool) -> Result<(), Error
         _ => None,
     };
     match holds {
-        Some(what) => Err(Error::input(format!("{shown}: holds {what}; --force destroys it"))),
+        Some(what) => Err(refused(format!("{shown}: holds {what}; --force destroys it"))),
         None => Ok(()),
     }
 }
@@ -231,8 +236,7 @@ fn gaps_between(range: Range<u64>, superblocks: &[u64]) -> Vec<Range<u64>> {
 
 /// Creates the volume. Returns its size in bytes.
 fn format_target(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
-    let device =
-        Device::open(path, Access::ReadWrite).map_err(|error| Error::input(error.to_string()))?;
+    let device = Device::open(path, Access::ReadWrite).map_err(|error| open_error(&error))?;
     Volume::format(&device, options).map_err(|error| with_path(path.display(), error))?;
     let volume =
         Volume::open_on(device.clone()).map_err(|error| with_path(path.display(), error))?;

@@ -2,6 +2,7 @@
 
 use super::destination::{CreatedFiles, Destination, PathArguments, with_both_paths};
 use super::error_sink::ErrorSink;
+use super::exit_codes::refused;
 use super::glob;
 use super::open_volume::{open, sync};
 use super::overwrite::{NameAction, OverwriteOptions};
@@ -64,14 +65,14 @@ impl MoveJob<'_> {
         if let [Ok((moved, inode)), Ok((number, existing))] = &found {
             self.moved.check(&to, *number)?;
             let action = self.overwrite.action(existing.kind, inode.kind);
-            match action.map_err(|why| Error::input(format!("{to}: {why}")))? {
+            match action.map_err(|why| refused(format!("{to}: {why}")))? {
                 NameAction::Skip => return Ok(()),
                 // Directories are not merged: the existing one would be replaced.
                 NameAction::Merge if keeps_existing => return Ok(()),
                 _ => {}
             }
             if moved == number {
-                return Err(Error::input(format!("{source} and {to} are the same file")));
+                return Err(refused(format!("{source} and {to} are the same file")));
             }
         }
         // Also keeps an existing file that could not be read above.

@@ -1,6 +1,7 @@
 //! `uringfs resize`: enlarges a volume. If the volume is in a file, the file grows first, and its blocks are
 //! reserved as in `mkfs`.
 
+use super::exit_codes::{refused, with_io_code};
 use super::format;
 use super::open_volume::open;
 use super::size_change::{BLOCK, SizeChange};
@@ -39,7 +40,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let size = size.ok_or_else(|| Error::input(format!("{shown}: the new size is too large")))?;
     if size < current {
         let what = format!("{shown}: has {current} bytes, and a volume cannot shrink to {size}");
-        return Err(Error::input(what));
+        return Err(refused(what));
     }
     // Fails if another program has the volume open. Checked before the file grows.
     drop(open(&arguments.target, Access::ReadWrite)?);
@@ -55,15 +56,17 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 /// Extends a file to at least `size`, or leaves it as it was. Meanwhile no program can open the volume in it.
 fn extend_file(path: &Path, size: u64) -> Result<(), Error> {
     let shown = path.display();
-    let failed =
-        |error: io::Error| Error::run(format!("{shown}: cannot be enlarged")).because(error);
+    let failed = |error: io::Error| {
+        let failed = Error::run(format!("{shown}: cannot be enlarged"));
+        with_io_code(failed, &error).because(error)
+    };
     let stop = stop_on_interrupt()?;
     let file = HostFile::options().write(true).open(path).map_err(failed)?;
     // The lock that a writer of the volume holds. Closing `file` releases it.
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => {
             let what = "another program has the volume open; close it there first";
-            return Err(Error::input(format!("{shown}: {what}")));
+            return Err(Error::in_use(format!("{shown}: {what}")));
         }
         locked => locked.map_err(|errno| failed(errno.into()))?,
     }

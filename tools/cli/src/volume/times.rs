@@ -1,7 +1,8 @@
 //! Formats of times, in the time zone of the machine or of `TZ`. Month names are English in every locale.
 
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, ZonedDateTime};
+use jiff::{Span, Timestamp, ZonedDateTime};
 use uringfs::Time;
 
 /// Half of the mean year, in seconds: for this long, `ls -l` prints the time of day.
@@ -50,9 +51,81 @@ impl TimeFormat {
     }
 }
 
+/// Parses a date in the time zone of the machine, unless it has its own.
+pub fn parse_date(text: &str) -> Result<Time, String> {
+    let now = Timestamp::now().to_zoned_datetime(TimeZone::system());
+    date_from(text.trim(), &now).ok_or_else(|| {
+        format!("invalid date '{text}': expected a date, as in '2026-11-22 07:40:05', @SECONDS, or '3 days ago'")
+    })
+}
+
+fn date_from(text: &str, now: &ZonedDateTime) -> Option<Time> {
+    if let Some(seconds) = text.strip_prefix('@') {
+        return seconds_from(seconds);
+    }
+    let in_days = |days: i64| now.checked_add(Span::new().days(days)).ok();
+    let civil = |date: DateTime| date.to_zoned_datetime(now.time_zone().clone()).ok();
+    let moment = match text {
+        "now" | "today" => Some(now.timestamp()),
+        "yesterday" => Some(in_days(-1)?.timestamp()),
+        "tomorrow" => Some(in_days(1)?.timestamp()),
+        _ => None,
+    };
+    let moment = moment
+        .or_else(|| text.parse().ok())
+        // The form that `stat` and `ls --full-time` print.
+        .or_else(|| Timestamp::strptime("%Y-%m-%d %H:%M:%S%.f %z", text).ok())
+        .or_else(|| Some(civil(text.parse().ok()?)?.timestamp()))
+        .or_else(|| Some(now.checked_add(text.parse::<Span>().ok()?).ok()?.timestamp()))?;
+    Time::new(
+        moment.as_nanosecond().div_euclid(1_000_000_000) as i64,
+        moment.as_nanosecond().rem_euclid(1_000_000_000) as u32,
+    )
+}
+
+/// Seconds since 1970, negative before, with up to nine decimals.
+fn seconds_from(text: &str) -> Option<Time> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+    let is_digits = decimals.bytes().all(|digit| digit.is_ascii_digit());
+    if decimals.is_empty() || decimals.len() > 9 || !is_digits {
+        return None;
+    }
+    let seconds: i64 = whole.parse().ok()?;
+    let nanoseconds: u32 = format!("{decimals:0<9}").parse().ok()?;
+    match whole.starts_with('-') && nanoseconds > 0 {
+        true => Time::new(seconds.checked_sub(1)?, 1_000_000_000 - nanoseconds),
+        false => Time::new(seconds, nanoseconds),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_are_in_the_time_zone_unless_they_have_one() {
+        let zone = TimeZone::get("Europe/Paris").unwrap();
+        let now = Timestamp::from_second(1_795_333_265).unwrap().to_zoned_datetime(zone);
+        let is = |text: &str, seconds: i64, nanoseconds: u32| {
+            assert_eq!(date_from(text, &now), Time::new(seconds, nanoseconds), "{text}");
+        };
+        is("2026-11-22 08:41:05", 1_795_333_265, 0);
+        is("2026-11-22T08:41:05.25", 1_795_333_265, 250_000_000);
+        is("2026-11-22 08:41", 1_795_333_260, 0);
+        is("2026-11-22", 1_795_302_000, 0);
+        is("2026-11-22T07:41:05Z", 1_795_333_265, 0);
+        is("2026-11-22 07:41:05.123456789 +0000", 1_795_333_265, 123_456_789);
+        is("1904-01-01T00:00:00Z", -2_082_844_800, 0);
+        is("@-1.5", -2, 500_000_000);
+        is("@1795333265.5", 1_795_333_265, 500_000_000);
+        is("now", 1_795_333_265, 0);
+        is("yesterday", 1_795_333_265 - 86_400, 0);
+        is("3 days ago", 1_795_333_265 - 3 * 86_400, 0);
+        is("2 hours", 1_795_333_265 + 7200, 0);
+        for bad in ["", "never", "2026-13-01", "@", "@1.", "@x", "@1.0000000001"] {
+            assert_eq!(date_from(bad, &now), None, "{bad}");
+        }
+    }
 
     fn in_zone(zone: &str, now: i64) -> TimeFormat {
         TimeFormat { zone: TimeZone::get(zone).unwrap(), now: Time::new(now, 5).unwrap() }

@@ -37,8 +37,13 @@ impl VerboseOptions {
 
 /// A path in quotes: `'v:/a'`.
 pub fn quoted(path: &VolumePath) -> Vec<u8> {
+    [b"'", &printable_path(path)[..], b"'"].concat()
+}
+
+/// A path as the user would write it: `v:/a`.
+pub fn printable_path(path: &VolumePath) -> Vec<u8> {
     let target = format::printable(path.target.as_bytes());
-    [b"'", &target[..], b":", &format::printable(&path.bytes), b"'"].concat()
+    [&target[..], b":", &format::printable(&path.bytes)].concat()
 }
 
 /// A path of the host in quotes.

@@ -1,5 +1,6 @@
 //! Paths in volumes, written `TARGET:/path`, and errors about them.
 
+use super::exit_codes::of_volume_error;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -71,16 +72,18 @@ impl fmt::Display for VolumePath {
 /// The error of a volume with the path that it concerns. An error that the user can correct is an input error,
 /// any other a run error.
 pub(super) fn with_path(path: impl fmt::Display, error: VolumeError) -> Error {
+    let code = of_volume_error(&error);
     let wrapped = match error.kind() {
         VolumeErrorKind::NotAVolume => {
-            return Error::input(path.to_string()).because(format!("{error}; check the path"));
+            let why = format!("{error}; check the path");
+            return Error::input(path.to_string()).because(why).exiting_with(code);
         }
         VolumeErrorKind::Refused(_) | VolumeErrorKind::Input | VolumeErrorKind::Unsupported => {
             Error::input(path.to_string())
         }
         _ => Error::run(path.to_string()),
     };
-    wrapped.because(error)
+    wrapped.because(error).exiting_with(code)
 }
 
 /// Whether two targets are one file or device, by any of its names.

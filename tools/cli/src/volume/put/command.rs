@@ -3,6 +3,7 @@
 use crate::output::print;
 use crate::volume::copy_progress::CopyProgress;
 use crate::volume::exclude::ExcludeOptions;
+use crate::volume::exit_codes::refused;
 use crate::volume::hard_links::HardLinks;
 use crate::volume::image::ImageFiles;
 use crate::volume::open_volume::{is_directory, open, sync};
@@ -90,7 +91,7 @@ fn targets(
     if !is_directory(volume, &destination.bytes) {
         if sources.len() > 1 || destination.bytes.ends_with(b"/") {
             let what = format!("{destination}: is not a directory; create it with uringfs mkdir");
-            return Err(Error::input(what));
+            return Err(refused(what));
         }
         return Ok(vec![destination.bytes.clone()]);
     }

@@ -2,6 +2,7 @@
 
 use crate::volume::copy_progress::{CopyProgress, Xattr};
 use crate::volume::exclude::ExcludeOptions;
+use crate::volume::exit_codes::{of_volume_error, refused};
 use crate::volume::hard_links::HardLinks;
 use crate::volume::host::FileId;
 use crate::volume::image::ImageFiles;
@@ -121,7 +122,10 @@ impl PutJob<'_> {
             let path = self.destination.in_same_volume(path.to_vec());
             match error.kind() {
                 // Only this file is affected; others can still be copied.
-                VolumeErrorKind::Damaged => Error::input(path.to_string()).because(error),
+                VolumeErrorKind::Damaged => {
+                    let code = of_volume_error(&error);
+                    Error::input(path.to_string()).because(error).exiting_with(code)
+                }
                 _ => with_path(&path, error),
             }
         })
@@ -134,5 +138,5 @@ impl PutJob<'_> {
 }
 
 pub(super) fn refuse_image(source: &str) -> Error {
-    Error::input(format!("{source}: is the volume's own image, and cannot be copied into it"))
+    refused(format!("{source}: is the volume's own image, and cannot be copied into it"))
 }
