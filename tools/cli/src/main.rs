@@ -8,6 +8,9 @@ mod bench_experiment;
 mod bench_run;
 mod bench_vm;
 mod fio_keys;
+mod generate;
+mod help;
+mod json;
 mod output;
 mod progress;
 
@@ -44,7 +47,7 @@ enum Command {
     Check(volume::check::Arguments),
     /// Enlarge a volume.
     Resize(volume::resize::Arguments),
-    /// Show the size of a volume and its free space.
+    /// Show the sizes of volumes and their free space.
     Df(volume::df::Arguments),
     /// Copy files and directories into a volume.
     ///
@@ -73,8 +76,11 @@ enum Command {
     /// only path fails, the exit code tells its cause. If a pattern matches nothing, it copies nothing.
     Get(volume::get::Arguments),
     /// List directories of a volume.
+    ///
+    /// As ls of coreutils in the C locale, except that it prints one name per line on a terminal, too, and paths without
+    /// the target.
     Ls(volume::ls::Arguments),
-    /// Show a directory of a volume as a tree.
+    /// Show directories of a volume as trees.
     Tree(volume::tree::Arguments),
     /// Write files of a volume to standard output.
     Cat(volume::cat::Arguments),
@@ -98,16 +104,23 @@ enum Command {
     /// symbolic link (the link itself, not its target) is replaced once the new file is complete. A device, FIFO or
     /// socket is replaced only by one of the same type, or with -f. With -n, nothing that exists is changed.
     ///
-    /// Without -p, a new file has the mode of its source without set-ID bits and what the umask forbids; a file that
+    /// As cp of coreutils, except that an existing file is replaced by a new one, not overwritten: its other hard links
+    /// keep the old data. Without -p, a new file has the mode of its source without set-ID bits and what the umask forbids; a file that
     /// replaces another one has the owner and the mode of that.
     Cp(volume::cp::Arguments),
     /// Create hard links or symbolic links in a volume.
     Ln(volume::ln::Arguments),
     /// Change the times of files in a volume, or create empty files.
+    ///
+    /// As touch of coreutils, except that it reads fewer forms of dates, and creates no file for a pattern without a
+    /// match.
     Touch(volume::touch::Arguments),
     /// Remove empty directories from a volume.
     Rmdir(volume::rmdir::Arguments),
     /// Find files in a volume.
+    ///
+    /// As find of findutils, with the tests below. It follows no links, and has no -o and no -exec: use -print0 and
+    /// xargs -0.
     #[command(after_help = volume::find_tests::HELP)]
     Find(volume::find::Arguments),
     /// Change the permissions of files in a volume.
@@ -121,6 +134,13 @@ enum Command {
     Truncate(volume::truncate::Arguments),
     /// Show the space that files in a volume use.
     Du(volume::du::Arguments),
+    /// Print completions for a shell.
+    ///
+    /// For bash: uringfs completions bash > /usr/share/bash-completion/completions/uringfs
+    Completions(generate::CompletionArguments),
+    /// Write man pages into a folder.
+    #[command(hide = true)]
+    Man(generate::ManArguments),
 }
 
 #[derive(Subcommand)]
@@ -142,9 +162,9 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
-    let command = command();
-    let arguments = match fio_keys::wrap_keys(&command, std::env::args_os().collect()) {
-        Ok(arguments) => command.get_matches_from(arguments),
+    let definition = command();
+    let arguments = match fio_keys::wrap_keys(&definition, std::env::args_os().collect()) {
+        Ok(arguments) => definition.get_matches_from(arguments),
         Err(error) => return fail(&error),
     };
     // The same definition has parsed them.
@@ -177,6 +197,8 @@ fn main() -> ExitCode {
         Command::Xattr(arguments) => volume::xattr::run(arguments),
         Command::Truncate(arguments) => volume::truncate::run(arguments),
         Command::Du(arguments) => volume::du::run(arguments),
+        Command::Completions(arguments) => generate::completions(&arguments, command()),
+        Command::Man(arguments) => generate::man(&arguments, command()),
     };
     match result {
         Ok(code) => ExitCode::from(code),
@@ -198,11 +220,11 @@ fn command() -> clap::Command {
             inner.after_help(help)
         });
     }
-    command
+    help::group(command)
 }
 
 /// The commands that describe their own exit codes.
-const OTHER_EXIT_CODES: [&str; 3] = ["info", "bench", "check"];
+const OTHER_EXIT_CODES: [&str; 5] = ["info", "bench", "check", "completions", "man"];
 
 fn fail(error: &Error) -> ExitCode {
     output::print_error(&error.to_string());

@@ -46,7 +46,7 @@ impl Error {
 
     /// The user stopped the run, and there is nothing to report.
     pub fn interrupted() -> Self {
-        Self::new(ErrorKind::Interrupted, "stopped by Ctrl-C")
+        Self::new(ErrorKind::Interrupted, "stopped by Ctrl-C or SIGTERM")
     }
 
     /// Puts a place in front of the message: a file and line, a job, a target.
@@ -59,6 +59,14 @@ impl Error {
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// Adds the state that an interrupt has left; changes no other error.
+    pub fn when_interrupted(self, state: &'static str) -> Self {
+        match self.kind {
+            ErrorKind::Interrupted => self.because(state),
+            _ => self,
+        }
     }
 
     /// Sets the exit code, where programs tell causes of one kind apart.

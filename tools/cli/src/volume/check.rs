@@ -3,15 +3,17 @@
 //! failed.
 
 use super::exit_codes::open_error;
-use super::format;
+use super::open_volume::open;
+use super::quiet::QuietOptions;
 use super::size_change::BLOCK;
 use super::volume_path::with_path;
+use super::{byte_progress, format};
+use crate::json::{document, with_bytes};
 use crate::output::print;
 use clap::{Arg, ArgAction};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::path::Path;
 use uringfs::{
     Access, CheckOptions, CheckReport, CheckStep, Device, Finding, Volume, VolumeErrorKind,
@@ -45,6 +47,9 @@ pub struct Arguments {
     #[arg(long)]
     upgrade: bool,
 
+    #[command(flatten)]
+    quiet: QuietOptions,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -76,7 +81,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         deep: arguments.deep,
         accept_unreadable: arguments.accept_unreadable,
     };
-    let line = ProgressLine::start();
+    let line = ProgressLine::start(&arguments);
     let mut progress = |step, done| line.update(step, done);
     let upgraded = match arguments.upgrade {
         true => Volume::upgrade(&device, &mut progress),
@@ -98,11 +103,11 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         }
     };
     match arguments.json {
-        true => print(&format!("{:#}\n", json(&report, options, upgraded)))?,
+        true => print(&document(json(&report, options, upgraded)))?,
         false => {
             let upgraded = if upgraded { format!("{shown}: upgraded\n") } else { String::new() };
             let verdict = verdict(&report, options);
-            print(&format!("{upgraded}{}{shown}: {verdict}\n", lines(&report)))?;
+            arguments.quiet.print(&format!("{upgraded}{}{shown}: {verdict}\n", lines(&report)))?;
         }
     }
     Ok(match report {
@@ -154,12 +159,15 @@ fn verdict(report: &CheckReport, options: CheckOptions) -> String {
 
 fn json(report: &CheckReport, options: CheckOptions, upgraded: bool) -> Value {
     let finding = |finding: &Finding| {
-        json!({
-            "path": finding.path.as_ref().map(|path| String::from_utf8_lossy(path)),
+        let fields = json!({
             "inode": finding.inode.map(|inode| inode.0),
             "what": finding.what,
             "repaired": finding.is_repaired,
-        })
+        });
+        match &finding.path {
+            Some(path) => with_bytes("path", path, fields),
+            None => fields,
+        }
     };
     json!({
         "upgraded": upgraded,
@@ -175,14 +183,25 @@ fn json(report: &CheckReport, options: CheckOptions, upgraded: bool) -> Value {
     })
 }
 
-/// The progress line on the terminal. Draws nothing if standard error is not a terminal.
+/// The progress line on the terminal. Draws nothing if standard error is not a terminal, and with -q.
 struct ProgressLine(Option<ProgressBar>);
 
 impl ProgressLine {
-    fn start() -> Self {
-        Self(std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{spinner} {wide_msg}");
-            ProgressBar::new_spinner().with_style(style.expect("the template is a constant"))
+    fn start(arguments: &Arguments) -> Self {
+        if !byte_progress::is_drawn(arguments.quiet) {
+            return Self(None);
+        }
+        // With --deep, the time is that of reading the blocks in use.
+        let used = || {
+            let found = open(&arguments.target, Access::Read).ok()?.statistics();
+            Some((found.blocks - found.free_blocks) * BLOCK)
+        };
+        Self(Some(match arguments.deep.then(used).flatten() {
+            Some(bytes) => byte_progress::bar(bytes),
+            None => {
+                let style = ProgressStyle::with_template("{spinner} {wide_msg}");
+                ProgressBar::new_spinner().with_style(style.expect("the template is a constant"))
+            }
         }))
     }
 
@@ -193,7 +212,10 @@ impl ProgressLine {
             CheckStep::Records => format!("records: {done}"),
             CheckStep::Names => format!("names: {done}"),
             CheckStep::Blocks => format!("extents: {done}"),
-            CheckStep::Data => format!("file data: {}", format::size(done * BLOCK)),
+            CheckStep::Data => {
+                bar.set_position(done * BLOCK);
+                format!("file data: {}", format::size(done * BLOCK))
+            }
         });
         bar.tick();
     }

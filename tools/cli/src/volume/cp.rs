@@ -7,14 +7,15 @@ use super::destination::{CreatedFiles, Destination, PathArguments};
 use super::error_sink::ErrorSink;
 use super::exclude::ExcludeOptions;
 use super::file_data::FileData;
-use super::glob;
 use super::hard_links::HardLinks;
 use super::mode_change::umask;
 use super::open_volume::{open, sync};
 use super::overwrite::OverwriteOptions;
 use super::put_staging::{make_staging_directory, remove_leftovers};
+use super::quiet::QuietOptions;
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, is_same_target, with_path};
+use super::{glob, total_bytes};
 use uringfs::{Access, Volume};
 use uringfs_lab::Error;
 
@@ -35,6 +36,9 @@ pub struct Arguments {
 
     #[command(flatten)]
     verbose: VerboseOptions,
+
+    #[command(flatten)]
+    quiet: QuietOptions,
 }
 
 /// Returns the exit code.
@@ -63,7 +67,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         staging: Vec::new(),
         next: 0,
         data: FileData::new()?,
-        progress: CopyProgress::start()?,
+        progress: CopyProgress::start(arguments.quiet, || {
+            total_bytes::of_volume(source, &sources)
+        })?,
         created: CreatedFiles::default(),
         links: HardLinks::new(),
         directories: Vec::new(),
@@ -74,7 +80,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let cleaned_up = remove_leftovers(&volume).map_err(|error| with_path(&destination.path, error));
     job.progress.finish();
     let synced = sync(&volume, &to);
-    done.and(cleaned_up).and(synced)?;
+    let stopped = "the files copied so far stay, and no file is incomplete";
+    done.map_err(|error| error.when_interrupted(stopped)).and(cleaned_up).and(synced)?;
     Ok(errors.exit_code())
 }
 

@@ -4,9 +4,11 @@ use super::error_sink::ErrorSink;
 use super::open_volume::open;
 use super::size_change::BLOCK;
 use super::size_options::SizeOptions;
+use crate::json::{document, with_bytes};
 use crate::output::print;
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use uringfs::{Access, Volume};
 use uringfs_lab::Error;
 
@@ -35,7 +37,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         .filter_map(|target| Some((target.clone(), errors.record(space(target))?)))
         .collect();
     match (arguments.json, volumes.is_empty()) {
-        (true, _) => print(&format!("{:#}\n", json(&volumes)))?,
+        (true, _) => print(&document(json(&volumes)))?,
         (false, true) => {}
         (false, false) => print(&table(&volumes, arguments.sizes))?,
     }
@@ -44,12 +46,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 
 fn json(volumes: &[(OsString, SpaceUsage)]) -> Value {
     let volume = |(target, space): &(OsString, SpaceUsage)| {
-        json!({
-            "target": target.to_string_lossy(),
-            "size": space.size,
-            "used": space.size - space.free,
-            "free": space.free,
-        })
+        let used = space.size - space.free;
+        let fields = json!({"size": space.size, "used": used, "free": space.free});
+        with_bytes("target", target.as_bytes(), fields)
     };
     json!({ "volumes": volumes.iter().map(volume).collect::<Vec<_>>() })
 }

@@ -83,6 +83,7 @@ impl FileData {
                 let finished = self.0.wait_for_slot().map_err(Failed::Source)?;
                 self.on_finished(finished, copy)?;
                 let buffer = Buffer::zeroed((at - offset).min(CHUNK_BYTES as u64) as usize);
+                progress.add_chunk(buffer.len() as u64);
                 let started = self.0.read(file, buffer, offset, Step::Read { offset });
                 started.map_err(Failed::Source)?;
             }

@@ -3,12 +3,14 @@
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::find_tests::{Candidate, FindTests};
-use super::glob;
 use super::open_volume::open;
 use super::verbose::printable_path;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, with_path};
-use crate::output::print_bytes;
+use super::{file_json, glob};
+use crate::json::document;
+use crate::output::{print, print_bytes};
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use uringfs::{Access, FileKind, Follow, Volume};
@@ -39,8 +41,12 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let volume = open(&paths[0].target, Access::Read)?;
     let tests = FindTests::parse(tests, &volume, &paths[0].target)?;
     let errors = ErrorSink::default();
+    let mut find = Find { volume: &volume, tests: &tests, errors: &errors, files: Vec::new() };
     for path in glob::expand_each(&volume, &paths, &errors) {
-        Find { volume: &volume, tests: &tests, errors: &errors }.walk(path)?;
+        find.walk(path)?;
+    }
+    if tests.prints_json {
+        print(&document(json!({ "files": find.files })))?;
     }
     Ok(errors.exit_code())
 }
@@ -49,11 +55,13 @@ struct Find<'f> {
     volume: &'f Volume,
     tests: &'f FindTests,
     errors: &'f ErrorSink,
+    /// The files for the JSON document.
+    files: Vec<Value>,
 }
 
 impl Find<'_> {
     /// Prints a path and what is below it. Uses no recursion, as trees may be deep.
-    fn walk(&self, top: VolumePath) -> Result<(), Error> {
+    fn walk(&mut self, top: VolumePath) -> Result<(), Error> {
         let found =
             self.volume.inode(&top.bytes, Follow::No).map_err(|error| with_path(&top, error));
         let Some((_, inode)) = self.errors.record(found) else { return Ok(()) };
@@ -81,12 +89,20 @@ impl Find<'_> {
     }
 
     /// Prints a path that all tests accept.
-    fn print(&self, path: &VolumePath, kind: FileKind, depth: u64) -> Result<(), Error> {
+    fn print(&mut self, path: &VolumePath, kind: FileKind, depth: u64) -> Result<(), Error> {
         if depth < self.tests.min_depth {
             return Ok(());
         }
         let candidate = Candidate { volume: self.volume, path, kind };
         if self.errors.record(self.tests.accept(&candidate)) != Some(true) {
+            return Ok(());
+        }
+        if self.tests.prints_json {
+            let found = self.volume.inode(&path.bytes, Follow::No);
+            let found = found.map_err(|error| with_path(path, error));
+            if let Some((number, inode)) = self.errors.record(found) {
+                self.files.push(file_json::file(&path.bytes, number, &inode).into());
+            }
             return Ok(());
         }
         match self.tests.ends_in_zero {

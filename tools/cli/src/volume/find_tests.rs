@@ -14,7 +14,7 @@ Tests; all must accept a file, and ! before a test negates it:
   -name GLOB, -iname GLOB  the name matches; -iname ignores the case of ASCII letters
   -path GLOB               the path in the volume matches; * also matches slashes
   -type LETTERS            f file, d directory, l link, b and c device, p FIFO, s socket; as in f,l
-  -size [+-]N[cwbkMG]      the size in bytes, or in units of 2, 512 (default), 1024.. bytes, rounded up;
+  -size [+-]N[cwbkMG]      the size, rounded up to the unit: c bytes, w 2 bytes, b 512 bytes (the default), k, M, G;
                            + more than, - less than
   -mtime [+-]DAYS          modified so many days ago; -mmin the same in minutes
   -newer TARGET:/path      modified after this file
@@ -23,6 +23,7 @@ Tests; all must accept a file, and ! before a test negates it:
   -uid N, -gid N, -inum N, -links N   with [+-]
 Options:
   -maxdepth N, -mindepth N levels of directories below the path
+  -json                    print JSON, with the attributes of each file
   -print0                  end each path with a zero byte, as xargs -0 reads them";
 
 /// The tests and options of a command line.
@@ -31,6 +32,7 @@ pub struct FindTests {
     pub min_depth: u64,
     pub max_depth: u64,
     pub ends_in_zero: bool,
+    pub prints_json: bool,
 }
 
 type IsNegated = bool;
@@ -83,8 +85,13 @@ pub struct Candidate<'c> {
 impl FindTests {
     /// Parses the arguments after the paths.
     pub fn parse(arguments: &[OsString], volume: &Volume, target: &OsStr) -> Result<Self, Error> {
-        let mut found =
-            Self { tests: Vec::new(), min_depth: 0, max_depth: u64::MAX, ends_in_zero: false };
+        let mut found = Self {
+            tests: Vec::new(),
+            min_depth: 0,
+            max_depth: u64::MAX,
+            ends_in_zero: false,
+            prints_json: false,
+        };
         let mut left = arguments.iter();
         let mut is_negated = false;
         while let Some(name) = left.next() {
@@ -99,6 +106,7 @@ impl FindTests {
                     continue;
                 }
                 "-print0" => found.ends_in_zero = true,
+                "-json" | "--json" => found.prints_json = true,
                 "-print" | "-a" | "-and" => {}
                 "-maxdepth" => found.max_depth = number(&name, value()?)?,
                 "-mindepth" => found.min_depth = number(&name, value()?)?,

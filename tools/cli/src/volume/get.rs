@@ -14,11 +14,11 @@ use super::image::ImageFiles;
 use super::open_volume::open;
 use super::overwrite::{NameAction, OverwriteOptions};
 use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, FinishedChunk, Pipeline};
+use super::quiet::QuietOptions;
 use super::verbose::{VerboseOptions, quoted, quoted_host};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, last_name, with_path};
-use super::{cat, glob};
-use crate::output::print;
+use super::{cat, glob, total_bytes};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags, chmodat, linkat,
     mkdirat, mknodat, openat, setxattr, symlinkat, utimensat,
@@ -60,6 +60,9 @@ pub struct Arguments {
     #[arg(long)]
     no_privileges: bool,
 
+    #[command(flatten)]
+    quiet: QuietOptions,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -85,7 +88,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         no_privileges: arguments.no_privileges,
         is_root: nix::unistd::geteuid().is_root(),
         pipeline: Pipeline::new()?,
-        progress: CopyProgress::start()?,
+        progress: CopyProgress::start(arguments.quiet, || total_bytes::of_volume(&volume, &paths))?,
         files: HashMap::new(),
         next: 0,
         created: HashSet::new(),
@@ -94,10 +97,14 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         directories: Vec::new(),
         errors: ErrorSink::default(),
     };
-    get.run(&paths, targets)?;
-    print(&get.progress.report(arguments.json))?;
+    let done = get.run(&paths, targets);
+    done.map_err(|error| error.when_interrupted(STOPPED))?;
+    arguments.quiet.print(&get.progress.report(arguments.json))?;
     Ok(get.errors.exit_code())
 }
+
+/// The state after Ctrl-C.
+const STOPPED: &str = "the files copied so far stay, and no file is incomplete";
 
 /// The destination directory, and the path in it for each source: a name in the destination if that is a directory,
 /// else the destination itself in its parent.
@@ -496,6 +503,7 @@ impl<'v> GetJob<'v> {
         {
             let partial = self.files.get_mut(&chunk.file).expect("the file has chunks in flight");
             partial.chunks -= 1;
+            self.progress.add_chunk(buffer.len() as u64);
             match result {
                 Ok(read) if read == buffer.len() as u64 => {
                     if let Err(error) = partial.host.write_all_at(&buffer, chunk.offset) {

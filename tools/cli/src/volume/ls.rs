@@ -6,9 +6,11 @@ use super::ls_rows::{ListedFile, RowFormat, RowOptions};
 use super::open_volume::{is_directory, open};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, join, with_path};
-use super::{format, glob};
-use crate::output::print_bytes;
+use super::{file_json, format, glob};
+use crate::json::{document, with_bytes};
+use crate::output::{print, print_bytes};
 use clap::{Arg, ArgAction};
+use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::ffi::OsString;
 use uringfs::{Access, DirectoryEntry, FileKind, Follow, Volume};
@@ -52,6 +54,10 @@ pub struct Arguments {
 
     #[command(flatten)]
     rows: RowOptions,
+
+    /// Print JSON, with all attributes
+    #[arg(long)]
+    json: bool,
 }
 
 /// Returns the exit code.
@@ -60,7 +66,12 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let volume = open(&paths[0].target, Access::Read)?;
     let errors = ErrorSink::default();
     let found = glob::expand_each(&volume, &paths, &errors);
-    Listing::new(&volume, arguments, &errors).print(&found)?;
+    let as_json = arguments.json;
+    let mut listing = Listing::new(&volume, arguments, &errors);
+    listing.print(&found)?;
+    if as_json {
+        print(&document(json!({ "listings": listing.listings })))?;
+    }
     Ok(errors.exit_code())
 }
 
@@ -76,6 +87,8 @@ struct Listing<'l> {
     needs_inodes: bool,
     is_long: bool,
     format: RowFormat,
+    /// The listings for the JSON document; None for text.
+    listings: Option<Vec<Value>>,
 }
 
 /// The names with a dot at the beginning that are listed.
@@ -110,13 +123,17 @@ impl<'l> Listing<'l> {
                 (false, true) => Hidden::Listed,
                 (false, false) => Hidden::Omitted,
             },
-            needs_inodes: is_long || order != Order::Name,
+            needs_inodes: is_long
+                || arguments.rows.has_colors()
+                || order != Order::Name
+                || arguments.json,
             order,
             is_reversed: arguments.reverse,
             is_recursive: arguments.recursive && !arguments.directory,
             lists_directories: !arguments.directory,
             is_long,
             format: RowFormat::new(arguments.rows),
+            listings: arguments.json.then(Vec::new),
         }
     }
 
@@ -135,32 +152,49 @@ impl<'l> Listing<'l> {
         }
         self.sort(&mut directories);
         self.sort(&mut files);
-        print_bytes(&self.format.lines(&files))?;
+        match &mut self.listings {
+            Some(listings) if !files.is_empty() => {
+                listings.push(json!({ "files": objects(&files) }))
+            }
+            Some(_) => {}
+            None => print_bytes(&self.format.lines(&files))?,
+        }
         let mut is_first = files.is_empty();
         for top in directories {
             let mut visited = VisitedDirectories::default();
             // The directories to list, the next one last.
             let mut left = vec![paths[0].in_same_volume(top.name)];
             while let Some(directory) = left.pop() {
-                let mut text = Vec::new();
-                if !is_alone {
-                    text.extend_from_slice(if is_first { b"" } else { b"\n" });
-                    text.extend(format::printable(&directory.bytes));
-                    text.extend_from_slice(b":\n");
+                let files = self.entries(&directory);
+                if let Some(listings) = &mut self.listings {
+                    let fields = json!({ "files": objects(&files) });
+                    listings.push(with_bytes("directory", &directory.bytes, fields));
+                } else {
+                    let header = (!is_alone).then_some(&directory.bytes[..]);
+                    print_bytes(&self.text(&files, header, is_first))?;
                 }
                 is_first = false;
-                let files = self.entries(&directory);
-                if self.is_long {
-                    text.extend_from_slice(self.format.total(&files).as_bytes());
-                }
-                text.extend(self.format.lines(&files));
-                print_bytes(&text)?;
                 if self.is_recursive {
                     left.extend(self.directories(&directory, files, &mut visited));
                 }
             }
         }
         Ok(())
+    }
+
+    /// The text of a directory, below a line with its path if it is not the only one.
+    fn text(&mut self, files: &[ListedFile], header: Option<&[u8]>, is_first: bool) -> Vec<u8> {
+        let mut text = Vec::new();
+        if let Some(directory) = header {
+            text.extend_from_slice(if is_first { b"" } else { b"\n" });
+            text.extend(format::printable(directory));
+            text.extend_from_slice(b":\n");
+        }
+        if self.is_long {
+            text.extend_from_slice(self.format.total(files).as_bytes());
+        }
+        text.extend(self.format.lines(files));
+        text
     }
 
     /// Whether a path is a directory; without the long format also a link to one.
@@ -241,4 +275,12 @@ impl<'l> Listing<'l> {
         found.reverse();
         found
     }
+}
+
+fn objects(files: &[ListedFile]) -> Vec<Value> {
+    let object = |file: &ListedFile| {
+        let inode = file.inode.as_ref()?;
+        Some(file_json::file(&file.name, file.number, inode).into())
+    };
+    files.iter().filter_map(object).collect()
 }

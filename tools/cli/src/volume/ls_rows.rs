@@ -1,5 +1,6 @@
 //! The lines of `ls`: names, and in the long format columns that are aligned within one listing.
 
+use super::colors::{ColorWhen, paint};
 use super::format;
 use super::owners::OwnerNames;
 use super::size_options::SizeOptions;
@@ -25,6 +26,17 @@ pub struct RowOptions {
     #[arg(short, long)]
     inode: bool,
 
+    /// Colour names by the kinds of files
+    #[arg(
+        long,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "auto",
+        default_missing_value = "always"
+    )]
+    color: ColorWhen,
+
     #[command(flatten)]
     sizes: SizeOptions,
 }
@@ -32,6 +44,10 @@ pub struct RowOptions {
 impl RowOptions {
     pub fn is_long(&self) -> bool {
         self.long || self.numeric_uid_gid || self.full_time
+    }
+
+    pub fn has_colors(&self) -> bool {
+        self.color.is_on()
     }
 }
 
@@ -47,6 +63,7 @@ pub struct ListedFile {
 /// Formats the lines of listings.
 pub struct RowFormat {
     options: RowOptions,
+    has_colors: bool,
     owners: OwnerNames,
     times: TimeFormat,
 }
@@ -59,7 +76,8 @@ enum Cell {
 
 impl RowFormat {
     pub fn new(options: RowOptions) -> Self {
-        Self { options, owners: OwnerNames::default(), times: TimeFormat::new() }
+        let has_colors = options.has_colors();
+        Self { options, has_colors, owners: OwnerNames::default(), times: TimeFormat::new() }
     }
 
     /// The first line of a directory in the long format: the space of all files.
@@ -86,7 +104,11 @@ impl RowFormat {
                 };
                 text.extend_from_slice(cell.as_bytes());
             }
-            text.extend(format::printable(&file.name));
+            let name = format::printable(&file.name);
+            text.extend(match &file.inode {
+                Some(inode) if self.has_colors => paint(name, inode),
+                _ => name,
+            });
             match &file.inode {
                 Some(inode) if self.options.is_long() && inode.kind == FileKind::Symlink => {
                     text.extend_from_slice(b" -> ");

@@ -1,8 +1,10 @@
 //! `uringfs mkfs`: creates an empty volume on a block device or in a file. Creates the file if it does
 //! not exist. Refuses a target that holds data or is in use.
 
+use super::byte_progress::ByteProgress;
 use super::exit_codes::{open_error, refused, with_io_code};
 use super::format;
+use super::quiet::QuietOptions;
 use super::resize::append_zeros;
 use super::size_change::BLOCK;
 use super::volume_path::with_path;
@@ -53,6 +55,9 @@ pub struct Arguments {
     /// Check whether the volume can be created, and change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
+
+    #[command(flatten)]
+    quiet: QuietOptions,
 }
 
 /// The part at the end of a target to zero. Other formats keep signatures or backup copies there: the copy of a GUID
@@ -97,7 +102,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             create_image(path, 0).map_err(|error| open_error(&error))?;
             let formatted = match arguments.sparse {
                 true => format_sparse_file(path, size, &options),
-                false => format_new_file(path, size, &options, &stop),
+                false => format_new_file(path, size, &options, &stop, arguments.quiet),
             };
             formatted.inspect_err(|_| {
                 // This command has created the file, and it holds no volume.
@@ -106,7 +111,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         }
         false => (String::new(), format_target(path, &options)?),
     };
-    print(&format!("{text}{shown}: created a volume of {}\n", format::size(size_bytes)))?;
+    arguments
+        .quiet
+        .print(&format!("{text}{shown}: created a volume of {}\n", format::size(size_bytes)))?;
     Ok(0)
 }
 
@@ -148,10 +155,11 @@ fn format_new_file(
     size: u64,
     options: &FormatOptions,
     stop: &AtomicBool,
+    quiet: QuietOptions,
 ) -> Result<(String, u64), Error> {
     let shown = path.display();
     let failed = |error: io::Error| match stop.load(Ordering::Relaxed) {
-        true => Error::interrupted(),
+        true => Error::interrupted().because("the new file was removed"),
         false => {
             let failed = Error::input(format!("{shown}: cannot be created"));
             with_io_code(failed, &error).because(error)
@@ -163,7 +171,9 @@ fn format_new_file(
     format_target(path, options)?;
     file.set_len(0).map_err(failed)?;
     let began = Instant::now();
-    append_zeros(&file, 0, size, stop).map_err(failed)?;
+    let progress = ByteProgress::start(size, quiet);
+    append_zeros(&file, 0, size, stop, &progress).map_err(failed)?;
+    drop(progress);
     let text = format!(
         "{shown}: wrote {} of zeros in {:.1} s to reserve its blocks\n",
         format::size(size),

@@ -1,10 +1,12 @@
 //! The commands on volumes, one file each, and what they share: paths in volumes, opening,
 //! errors, formats.
 
+mod byte_progress;
 pub mod cat;
 pub mod check;
 pub mod chmod;
 pub mod chown;
+mod colors;
 mod copy_progress;
 pub mod cp;
 mod cp_tree;
@@ -16,6 +18,7 @@ mod error_sink;
 mod exclude;
 pub mod exit_codes;
 mod file_data;
+mod file_json;
 pub mod find;
 pub mod find_tests;
 mod format;
@@ -41,11 +44,13 @@ mod put_staging;
 pub mod resize;
 pub mod rm;
 pub mod rmdir;
+mod quiet;
 mod size_change;
 mod size_options;
 mod source_file;
 pub mod stat;
 mod times;
+mod total_bytes;
 pub mod touch;
 pub mod tree;
 pub mod truncate;

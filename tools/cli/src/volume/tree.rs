@@ -6,7 +6,9 @@ use super::open_volume::open;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, with_path};
 use super::{format, glob};
-use crate::output::print_bytes;
+use crate::json::{document, with_bytes};
+use crate::output::{print, print_bytes};
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use uringfs::{Access, DirectoryEntry, FileKind, Follow, Volume};
@@ -30,6 +32,10 @@ pub struct Arguments {
     /// Levels of directories to show
     #[arg(short = 'L', long, value_name = "LEVELS", value_parser = clap::value_parser!(u32).range(1..))]
     level: Option<u32>,
+
+    /// Print JSON: a flat list of files with their levels
+    #[arg(long)]
+    json: bool,
 }
 
 /// Returns the exit code.
@@ -39,11 +45,23 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let errors = ErrorSink::default();
     let is_terminal = std::io::stdout().is_terminal();
     let lines = if is_terminal { TERMINAL_LINES } else { ASCII_LINES };
-    let mut tree = Tree { volume: &volume, errors: &errors, arguments, lines, counts: [0, 0] };
+    let as_json = arguments.json;
+    let (counts, files) = ([0, 0], Vec::new());
+    let mut tree = Tree { volume: &volume, errors: &errors, arguments, lines, counts, files };
     for path in glob::expand_each(&volume, &paths, &errors) {
-        print_bytes(&tree.text(&path))?;
+        let text = tree.text(&path);
+        if !as_json {
+            print_bytes(&text)?;
+        }
     }
-    print_bytes(tree.summary().as_bytes())?;
+    let [directories, others] = tree.counts;
+    let summary = match as_json {
+        true => {
+            document(json!({"files": tree.files, "directories": directories, "others": others}))
+        }
+        false => tree.summary(),
+    };
+    print(&summary)?;
     Ok(errors.exit_code())
 }
 
@@ -64,6 +82,8 @@ struct Tree<'t> {
     lines: Lines,
     /// The directories and the other files shown.
     counts: [u64; 2],
+    /// The files for the JSON document.
+    files: Vec<Value>,
 }
 
 /// An entry, with the lines of the tree that precede it.
@@ -84,6 +104,10 @@ impl Tree<'_> {
         // The entries to show, the next one last.
         let mut left = self.branches(top, "", 1);
         while let Some(Branch { path, entry, lead, level, is_last }) = left.pop() {
+            if self.arguments.json {
+                let fields = json!({"kind": format::kind(entry.kind), "level": level});
+                self.files.push(with_bytes("path", &path.bytes, fields));
+            }
             let [knot, line] = if is_last { self.lines.last } else { self.lines.middle };
             text.extend_from_slice(lead.as_bytes());
             text.extend_from_slice(knot.as_bytes());

@@ -1,6 +1,5 @@
 //! `uringfs put`: copies files and trees of the host into a volume.
 
-use crate::output::print;
 use crate::volume::copy_progress::CopyProgress;
 use crate::volume::exclude::ExcludeOptions;
 use crate::volume::exit_codes::refused;
@@ -9,6 +8,8 @@ use crate::volume::image::ImageFiles;
 use crate::volume::open_volume::{is_directory, open, sync};
 use crate::volume::overwrite::OverwriteOptions;
 use crate::volume::pipeline::Pipeline;
+use crate::volume::quiet::QuietOptions;
+use crate::volume::total_bytes;
 use crate::volume::verbose::VerboseOptions;
 use crate::volume::volume_path::{VolumePath, join};
 use std::collections::{HashMap, HashSet};
@@ -41,6 +42,9 @@ pub struct Arguments {
     #[command(flatten)]
     verbose: VerboseOptions,
 
+    #[command(flatten)]
+    quiet: QuietOptions,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -60,7 +64,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         verbose: arguments.verbose,
         staging: Vec::new(),
         pipeline: Pipeline::new()?,
-        progress: CopyProgress::start()?,
+        progress: CopyProgress::start(arguments.quiet, || {
+            total_bytes::of_host(&arguments.sources)
+        })?,
         files: HashMap::new(),
         next: 0,
         created: HashSet::new(),
@@ -75,11 +81,14 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let synced = sync(&volume, &path.target);
     let done = done.and(cleaned_up).and(synced);
     let code = errors.finish(done.is_ok() && progress.counts.is_empty());
-    done?;
+    done.map_err(|error| error.when_interrupted(STOPPED))?;
     let code = code?;
-    print(&progress.report(arguments.json))?;
+    arguments.quiet.print(&progress.report(arguments.json))?;
     Ok(code)
 }
+
+/// The state after Ctrl-C.
+const STOPPED: &str = "the files copied so far stay, and no file is incomplete";
 
 /// The path in the volume for each source: a name in the destination if that is a directory, else the destination. As
 /// in `cp -r`, the contents of `dir/.` go into the destination itself.

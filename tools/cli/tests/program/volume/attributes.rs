@@ -13,7 +13,7 @@ use std::path::Path;
 fn stat(folder: &Path, path: &str) -> serde_json::Value {
     let all: serde_json::Value =
         serde_json::from_str(&run_ok(folder, ["stat", "--json", path])).unwrap();
-    all[0].clone()
+    all["files"][0].clone()
 }
 
 #[test]

@@ -67,10 +67,10 @@ fn cp_copies_inside_a_volume_as_coreutils_does() {
     let stat = |path: &str| -> serde_json::Value {
         serde_json::from_str(&run_ok(mirror.folder(), ["stat", "--json", path])).unwrap()
     };
-    assert_eq!(stat("v:/to/holes")[0]["blocks"], stat("v:/holes")[0]["blocks"]);
-    assert_eq!(stat("v:/to/kept")[0]["modified"], stat("v:/b")[0]["modified"]);
-    assert_ne!(stat("v:/copy")[0]["modified"], stat("v:/a")[0]["modified"]);
-    assert_eq!(stat("v:/all/c")[0]["inode"], stat("v:/all/e/same")[0]["inode"]);
+    assert_eq!(stat("v:/to/holes")["files"][0]["blocks"], stat("v:/holes")["files"][0]["blocks"]);
+    assert_eq!(stat("v:/to/kept")["files"][0]["modified"], stat("v:/b")["files"][0]["modified"]);
+    assert_ne!(stat("v:/copy")["files"][0]["modified"], stat("v:/a")["files"][0]["modified"]);
+    assert_eq!(stat("v:/all/c")["files"][0]["inode"], stat("v:/all/e/same")["files"][0]["inode"]);
     assert!(run_ok(mirror.folder(), ["check", "v", "--deep"]).contains("clean"));
 }
 
@@ -138,10 +138,16 @@ fn ctrl_c_ends_a_copy_and_removes_the_partial_file() {
     if !cp.has_ended() {
         cp.signal(Signal::SIGINT);
     }
-    let code = cp.end().status.code();
+    let output = cp.end();
+    let line = String::from_utf8(output.stderr).unwrap();
+    let code = output.status.code();
     let names = run_ok(folder, ["ls", "-A", "v"]);
     match code {
-        Some(130) => assert_eq!(names, "big\n"),
+        Some(130) => {
+            assert_eq!(names, "big\n");
+            assert!(line.contains("SIGTERM: the files copied so far stay"), "{line}");
+            assert_eq!(line.lines().count(), 1, "{line}");
+        }
         code => assert_eq!((code, &*names), (Some(0), "big\ncopy\n")),
     }
 }

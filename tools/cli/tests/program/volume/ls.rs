@@ -5,6 +5,7 @@ use super::{run_ok, volume, write};
 use rustix::fs::{CWD, FileType, Mode, Timespec, Timestamps, makedev, mknodat, utimensat};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 fn set_modified(path: &Path, seconds: i64) {
@@ -76,6 +77,32 @@ fn the_long_format_has_the_columns_of_coreutils() {
 }
 
 #[test]
+fn colors_are_those_of_coreutils() {
+    let mirror = mirror();
+    // Of devices and FIFOs, releases of coreutils have different ones.
+    for paths in [&["files/four", "files/future", "files/link", "files/two"][..], &["-d", "dirs"]] {
+        let theirs = Command::new("ls")
+            .arg("--color=always")
+            .args(paths)
+            .current_dir(mirror.tree())
+            .env_remove("LS_COLORS")
+            .envs([("LC_ALL", "C"), ("TERM", "xterm")])
+            .output()
+            .unwrap();
+        // coreutils begins with a reset.
+        let theirs = String::from_utf8(theirs.stdout).unwrap().replacen("\x1b[0m", "", 1);
+        let in_volume = paths.iter().map(|path| match path.starts_with('-') {
+            true => (*path).to_owned(),
+            false => format!("v:/{path}"),
+        });
+        let arguments = ["ls".to_owned(), "--color".to_owned()].into_iter().chain(in_volume);
+        let ours = run_ok(mirror.folder(), arguments).replace("m/", "m").replace("\n/", "\n");
+        assert_eq!(ours, theirs);
+    }
+    assert!(!run_ok(mirror.folder(), ["ls", "v:/files"]).contains('\x1b'), "no terminal");
+}
+
+#[test]
 fn inode_numbers_are_those_of_stat() {
     let folder = volume();
     let folder = folder.path();
@@ -85,7 +112,7 @@ fn inode_numbers_are_those_of_stat() {
     let number = |path: &str| {
         let stat: serde_json::Value =
             serde_json::from_str(&run_ok(folder, ["stat", "--json", path])).unwrap();
-        stat[0]["inode"].as_u64().unwrap()
+        stat["files"][0]["inode"].as_u64().unwrap()
     };
     let (a, d) = (number("v:/a"), number("v:/d"));
     assert_eq!(run_ok(folder, ["ls", "-i", "v:/"]), format!("{a} a\n{d} d\n"));

@@ -10,6 +10,7 @@ mod find;
 mod full;
 mod in_use;
 mod interrupted;
+mod json;
 mod ls;
 mod mirror;
 mod mkfs;
@@ -17,6 +18,7 @@ mod modes;
 mod overwrite;
 mod paths;
 mod privileges;
+mod quiet;
 mod resize;
 mod round_trip;
 mod sizes;
@@ -95,7 +97,10 @@ fn names_are_created_moved_and_removed() {
     assert_eq!(run_ok(folder, ["tree", "v:/"]), tree);
     let stat: serde_json::Value =
         serde_json::from_str(&run_ok(folder, ["stat", "--json", "v:/d/a"])).unwrap();
-    assert_eq!((&stat[0]["links"], &stat[0]["mode"]), (&2.into(), &"4751".into()));
+    assert_eq!(
+        (&stat["files"][0]["links"], &stat["files"][0]["mode"]),
+        (&2.into(), &"4751".into())
+    );
     run_ok(folder, ["rm", "-r", "v:/d", "v:/there"]);
     assert_eq!(run_ok(folder, ["ls", "v:/"]), "same\n");
 }
@@ -178,7 +183,7 @@ fn an_error_of_one_path_does_not_stop_the_others() {
     }
     let stat: serde_json::Value =
         serde_json::from_str(&run_ok(folder, ["stat", "--json", "v:/a", "v:/b"])).unwrap();
-    for found in [&stat[0], &stat[1]] {
+    for found in [&stat["files"][0], &stat["files"][1]] {
         let changed = [&found["mode"], &found["user"], &found["group"], &found["size"]];
         assert_eq!(changed, [&"0640".into(), &7.into(), &8.into(), &serde_json::json!(7)]);
     }

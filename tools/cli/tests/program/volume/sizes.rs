@@ -43,7 +43,7 @@ fn mkfs_and_resize_take_units_and_round_to_blocks() {
 fn truncate_takes_the_sizes_of_coreutils() {
     let folder = volume();
     let folder = folder.path();
-    let size = || json(folder, &["stat", "--json", "v:/f"])[0]["size"].as_u64().unwrap();
+    let size = || json(folder, &["stat", "--json", "v:/f"])["files"][0]["size"].as_u64().unwrap();
     let system = folder.join("f");
     write(folder, "f", "");
     for text in

@@ -39,7 +39,7 @@ fn dates_are_read_as_in_coreutils() {
                 ("modified", found.mtime(), found.mtime_nsec()),
                 ("accessed", found.atime(), found.atime_nsec()),
             ] {
-                let time = &stat[0][name];
+                let time = &stat["files"][0][name];
                 let time = (time["seconds"].as_i64(), time["nanoseconds"].as_i64());
                 assert_eq!(time, (Some(seconds), Some(nanoseconds)), "{date} in {zone}");
             }
@@ -77,8 +77,8 @@ fn one_time_is_changed_alone_or_copied() {
     for path in ["v:/a", "v:/b"] {
         let stat: serde_json::Value =
             serde_json::from_str(&run_ok(folder, ["stat", "--json", path])).unwrap();
-        assert_eq!(stat[0]["modified"]["seconds"], 2000);
-        assert_eq!(stat[0]["accessed"]["seconds"], 3000);
+        assert_eq!(stat["files"][0]["modified"]["seconds"], 2000);
+        assert_eq!(stat["files"][0]["accessed"]["seconds"], 3000);
     }
     refused(folder, ["touch", "-r", "w:/a", "v:/b"], "name paths of one volume");
 }
