@@ -1,6 +1,7 @@
 //! `uringfs info`: the properties of a target, how this machine can access it, and the volume that
 //! it holds. Writes nothing.
 
+use crate::json::document;
 use crate::output::print;
 use crate::volume::volume_info::VolumeInfo;
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let report = TargetReport::probe(&arguments.target)?;
     if arguments.json {
-        print(&format!("{:#}\n", report.json()))?;
+        print(&document(report.json()))?;
     } else {
         print(&report.text())?;
     }

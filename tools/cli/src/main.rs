@@ -1,5 +1,6 @@
 //! The program `uringfs`: one file per command. Exit codes: 0 success, 1 the run failed, 2 the
-//! arguments cannot be used, 130 stopped by Ctrl-C. `check` has exit codes of its own.
+//! arguments cannot be used, 130 stopped by Ctrl-C. The commands on volumes tell more causes apart
+//! (`volume::exit_codes`); `check` has exit codes of its own.
 
 mod info;
 mod volume;
@@ -7,10 +8,13 @@ mod bench_experiment;
 mod bench_run;
 mod bench_vm;
 mod fio_keys;
+mod generate;
+mod help;
+mod json;
 mod output;
 mod progress;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 use uringfs_lab::Error;
 
@@ -37,12 +41,13 @@ enum Command {
     /// each other. With --deep it also reads every block that files use. It does not verify the contents of
     /// files: there are no checksums of file data.
     ///
-    /// Exit codes: 0 no errors; 1 all errors were repaired; 4 errors are left; 8 the device failed; 2 the
-    /// arguments cannot be used.
+    /// Exit codes, as those of fsck: 0 no errors; 1 all errors were repaired; 4 errors are left, or there is no volume;
+    /// 8 the device failed; 2 the arguments cannot be used; 3 the target does not exist; 5 a permission is missing; 6
+    /// another program has the volume open.
     Check(volume::check::Arguments),
     /// Enlarge a volume.
     Resize(volume::resize::Arguments),
-    /// Show the size of a volume and its free space.
+    /// Show the sizes of volumes and their free space.
     Df(volume::df::Arguments),
     /// Copy files and directories into a volume.
     ///
@@ -52,8 +57,8 @@ enum Command {
     /// socket is replaced only by one of the same type, or with -f. With -n, nothing that exists is changed. A command
     /// never replaces a file that it has written itself, and never copies the volume's own image into the volume.
     ///
-    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1. It exits
-    /// with 2 if nothing was copied and the only error is in the arguments, such as a source that does not exist.
+    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1. If nothing
+    /// was copied and there is only one error, the exit code tells its cause.
     Put(volume::put::Arguments),
     /// Copy files and directories out of a volume.
     ///
@@ -67,12 +72,15 @@ enum Command {
     /// kept if the copy has the same user, the set-group-ID bit if it has the same group. Use --no-privileges
     /// for images that you do not trust.
     ///
-    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1, or with 2
-    /// if the only path does not exist. If a pattern matches nothing, it copies nothing and exits with 2.
+    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1. If the
+    /// only path fails, the exit code tells its cause. If a pattern matches nothing, it copies nothing.
     Get(volume::get::Arguments),
     /// List directories of a volume.
+    ///
+    /// As ls of coreutils in the C locale, except that it prints one name per line on a terminal, too, and paths without
+    /// the target.
     Ls(volume::ls::Arguments),
-    /// Show a directory of a volume as a tree.
+    /// Show directories of a volume as trees.
     Tree(volume::tree::Arguments),
     /// Write files of a volume to standard output.
     Cat(volume::cat::Arguments),
@@ -82,15 +90,39 @@ enum Command {
     Mkdir(volume::mkdir::Arguments),
     /// Remove files from a volume, and directories with -r.
     Rm(volume::rm::Arguments),
-    /// Move or rename a file in a volume.
+    /// Move or rename files in a volume.
     ///
     /// Existing names: a directory replaces an empty directory. Otherwise a directory is never replaced, and never
     /// replaces anything. A file or a symbolic link (the link itself, not its target) is replaced. A device, FIFO
     /// or socket is replaced only by one of the same type, or with -f. With -n, nothing is moved if the new name
     /// exists.
     Mv(volume::mv::Arguments),
-    /// Create a hard link or a symbolic link in a volume.
+    /// Copy files and directories inside a volume, or from one volume to another.
+    ///
+    /// Existing names: a directory is merged into an existing directory, or into the directory that an existing
+    /// symbolic link leads to. Otherwise a directory is never replaced, and never replaces anything. A file or a
+    /// symbolic link (the link itself, not its target) is replaced once the new file is complete. A device, FIFO or
+    /// socket is replaced only by one of the same type, or with -f. With -n, nothing that exists is changed.
+    ///
+    /// As cp of coreutils, except that an existing file is replaced by a new one, not overwritten: its other hard links
+    /// keep the old data. Without -p, a new file has the mode of its source without set-ID bits and what the umask forbids; a file that
+    /// replaces another one has the owner and the mode of that.
+    Cp(volume::cp::Arguments),
+    /// Create hard links or symbolic links in a volume.
     Ln(volume::ln::Arguments),
+    /// Change the times of files in a volume, or create empty files.
+    ///
+    /// As touch of coreutils, except that it reads fewer forms of dates, and creates no file for a pattern without a
+    /// match.
+    Touch(volume::touch::Arguments),
+    /// Remove empty directories from a volume.
+    Rmdir(volume::rmdir::Arguments),
+    /// Find files in a volume.
+    ///
+    /// As find of findutils, with the tests below. It follows no links, and has no -o and no -exec: use -print0 and
+    /// xargs -0.
+    #[command(after_help = volume::find_tests::HELP)]
+    Find(volume::find::Arguments),
     /// Change the permissions of files in a volume.
     Chmod(volume::chmod::Arguments),
     /// Change the owner of files in a volume.
@@ -102,6 +134,13 @@ enum Command {
     Truncate(volume::truncate::Arguments),
     /// Show the space that files in a volume use.
     Du(volume::du::Arguments),
+    /// Print completions for a shell.
+    ///
+    /// For bash: uringfs completions bash > /usr/share/bash-completion/completions/uringfs
+    Completions(generate::CompletionArguments),
+    /// Write man pages into a folder.
+    #[command(hide = true)]
+    Man(generate::ManArguments),
 }
 
 #[derive(Subcommand)]
@@ -123,11 +162,13 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
-    let arguments = match fio_keys::wrap_keys(&Arguments::command(), std::env::args_os().collect())
-    {
-        Ok(arguments) => Arguments::parse_from(arguments),
+    let definition = command();
+    let arguments = match fio_keys::wrap_keys(&definition, std::env::args_os().collect()) {
+        Ok(arguments) => definition.get_matches_from(arguments),
         Err(error) => return fail(&error),
     };
+    // The same definition has parsed them.
+    let arguments = Arguments::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
     let result = match arguments.command {
         Command::Info(arguments) => info::run(arguments),
         Command::Bench(Bench::Run(arguments)) => bench_run::run(arguments),
@@ -146,18 +187,44 @@ fn main() -> ExitCode {
         Command::Mkdir(arguments) => volume::mkdir::run(arguments),
         Command::Rm(arguments) => volume::rm::run(arguments),
         Command::Mv(arguments) => volume::mv::run(arguments),
+        Command::Cp(arguments) => volume::cp::run(arguments),
         Command::Ln(arguments) => volume::ln::run(arguments),
+        Command::Touch(arguments) => volume::touch::run(arguments),
+        Command::Rmdir(arguments) => volume::rmdir::run(arguments),
+        Command::Find(arguments) => volume::find::run(arguments),
         Command::Chmod(arguments) => volume::chmod::run(arguments),
         Command::Chown(arguments) => volume::chown::run(arguments),
         Command::Xattr(arguments) => volume::xattr::run(arguments),
         Command::Truncate(arguments) => volume::truncate::run(arguments),
         Command::Du(arguments) => volume::du::run(arguments),
+        Command::Completions(arguments) => generate::completions(&arguments, command()),
+        Command::Man(arguments) => generate::man(&arguments, command()),
     };
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => fail(&error),
     }
 }
+
+/// The command line, with the exit codes in the help of each command on volumes.
+fn command() -> clap::Command {
+    let mut command = Arguments::command();
+    let names: Vec<String> =
+        command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
+    for name in names.iter().filter(|name| !OTHER_EXIT_CODES.contains(&name.as_str())) {
+        command = command.mut_subcommand(name, |inner| {
+            let help = match inner.get_after_help() {
+                Some(help) => format!("{help}\n\n{}", volume::exit_codes::HELP),
+                None => volume::exit_codes::HELP.to_owned(),
+            };
+            inner.after_help(help)
+        });
+    }
+    help::group(command)
+}
+
+/// The commands that describe their own exit codes.
+const OTHER_EXIT_CODES: [&str; 5] = ["info", "bench", "check", "completions", "man"];
 
 fn fail(error: &Error) -> ExitCode {
     output::print_error(&error.to_string());

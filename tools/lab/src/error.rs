@@ -19,22 +19,34 @@ pub struct Error {
     kind: ErrorKind,
     context: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// Replaces the exit code of the kind.
+    exit_code: Option<u8>,
 }
 
 impl Error {
+    fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        Self { kind, context: context.into(), source: None, exit_code: None }
+    }
+
     /// An error in the user's input.
     pub fn input(context: impl Into<String>) -> Self {
-        Self { kind: ErrorKind::Input, context: context.into(), source: None }
+        Self::new(ErrorKind::Input, context)
+    }
+
+    /// The target is in use.
+    pub fn in_use(context: impl Into<String>) -> Self {
+        const EXIT_CODE: u8 = 6;
+        Self::input(context).exiting_with(EXIT_CODE)
     }
 
     /// A failure during the run.
     pub fn run(context: impl Into<String>) -> Self {
-        Self { kind: ErrorKind::Run, context: context.into(), source: None }
+        Self::new(ErrorKind::Run, context)
     }
 
     /// The user stopped the run, and there is nothing to report.
     pub fn interrupted() -> Self {
-        Self { kind: ErrorKind::Interrupted, context: "stopped by Ctrl-C".into(), source: None }
+        Self::new(ErrorKind::Interrupted, "stopped by Ctrl-C or SIGTERM")
     }
 
     /// Puts a place in front of the message: a file and line, a job, a target.
@@ -49,18 +61,32 @@ impl Error {
         self
     }
 
+    /// Adds the state that an interrupt has left; changes no other error.
+    pub fn when_interrupted(self, state: &'static str) -> Self {
+        match self.kind {
+            ErrorKind::Interrupted => self.because(state),
+            _ => self,
+        }
+    }
+
+    /// Sets the exit code, where programs tell causes of one kind apart.
+    pub fn exiting_with(mut self, exit_code: u8) -> Self {
+        self.exit_code = Some(exit_code);
+        self
+    }
+
     /// The cause.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The program's exit code: 1 for a failed run, 2 for bad input, 130 for an interrupt.
+    /// The program's exit code: unless one was set, 1 for a failed run, 2 for bad input, 130 for an interrupt.
     pub fn exit_code(&self) -> u8 {
-        match self.kind {
+        self.exit_code.unwrap_or(match self.kind {
             ErrorKind::Run => 1,
             ErrorKind::Input => 2,
             ErrorKind::Interrupted => 130,
-        }
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! `uringfs cat`: writes the contents of files to standard output.
 
 use super::error_sink::ErrorSink;
+use super::exit_codes::refused;
 use super::glob;
 use super::image::ImageFiles;
 use super::open_volume::open;
@@ -42,7 +43,7 @@ fn print_each(volume: &Volume, paths: &[VolumePath], errors: &ErrorSink) -> Resu
     let output_error = |error| Error::run("cannot write to standard output").because(error);
     let Some(first) = paths.first() else { return Ok(()) };
     if ImageFiles::of_volume(&first.target)?.contains_open_file(&out).map_err(output_error)? {
-        return Err(Error::input("standard output is the image that is being read"));
+        return Err(refused("standard output is the image that is being read"));
     }
     for path in paths {
         match print_file(volume, path, &mut out) {

@@ -2,14 +2,18 @@
 //! `--upgrade`. The exit codes follow `e2fsck`: 0 no errors, 1 all errors repaired, 4 errors are left, 8 the device
 //! failed.
 
-use super::format;
+use super::exit_codes::open_error;
+use super::open_volume::open;
+use super::quiet::QuietOptions;
 use super::size_change::BLOCK;
 use super::volume_path::with_path;
+use super::{byte_progress, format};
+use crate::json::{document, with_bytes};
 use crate::output::print;
+use clap::{Arg, ArgAction};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::path::Path;
 use uringfs::{
     Access, CheckOptions, CheckReport, CheckStep, Device, Finding, Volume, VolumeErrorKind,
@@ -18,6 +22,7 @@ use uringfs_lab::Error;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
+#[command(arg = no_changes())]
 pub struct Arguments {
     /// A file or a block device with a volume that no program writes to
     target: OsString,
@@ -28,7 +33,7 @@ pub struct Arguments {
     deep: bool,
 
     /// Repair errors; no program may have the volume open
-    #[arg(long)]
+    #[arg(short = 'y', long)]
     repair: bool,
 
     /// Repair even if blocks of the catalog cannot be read. Their records are lost, and blocks that may belong to files
@@ -42,9 +47,22 @@ pub struct Arguments {
     #[arg(long)]
     upgrade: bool,
 
+    #[command(flatten)]
+    quiet: QuietOptions,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// The option of `fsck` for a check without repair, which is the default here.
+fn no_changes() -> Arg {
+    Arg::new("no_changes")
+        .short('n')
+        .long("no-changes")
+        .help("Change nothing, as without --repair and --upgrade")
+        .action(ArgAction::SetTrue)
+        .conflicts_with_all(["repair", "upgrade"])
 }
 
 const EXIT_REPAIRED: u8 = 1;
@@ -57,13 +75,13 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let shown = path.display();
     let writes = arguments.repair || arguments.upgrade;
     let access = if writes { Access::ReadWrite } else { Access::Read };
-    let device = Device::open(path, access).map_err(|error| Error::input(error.to_string()))?;
+    let device = Device::open(path, access).map_err(|error| open_error(&error))?;
     let options = CheckOptions {
         repair: arguments.repair,
         deep: arguments.deep,
         accept_unreadable: arguments.accept_unreadable,
     };
-    let line = ProgressLine::start();
+    let line = ProgressLine::start(&arguments);
     let mut progress = |step, done| line.update(step, done);
     let upgraded = match arguments.upgrade {
         true => Volume::upgrade(&device, &mut progress),
@@ -85,11 +103,11 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         }
     };
     match arguments.json {
-        true => print(&format!("{:#}\n", json(&report, options, upgraded)))?,
+        true => print(&document(json(&report, options, upgraded)))?,
         false => {
             let upgraded = if upgraded { format!("{shown}: upgraded\n") } else { String::new() };
             let verdict = verdict(&report, options);
-            print(&format!("{upgraded}{}{shown}: {verdict}\n", lines(&report)))?;
+            arguments.quiet.print(&format!("{upgraded}{}{shown}: {verdict}\n", lines(&report)))?;
         }
     }
     Ok(match report {
@@ -141,12 +159,15 @@ fn verdict(report: &CheckReport, options: CheckOptions) -> String {
 
 fn json(report: &CheckReport, options: CheckOptions, upgraded: bool) -> Value {
     let finding = |finding: &Finding| {
-        json!({
-            "path": finding.path.as_ref().map(|path| String::from_utf8_lossy(path)),
+        let fields = json!({
             "inode": finding.inode.map(|inode| inode.0),
             "what": finding.what,
             "repaired": finding.is_repaired,
-        })
+        });
+        match &finding.path {
+            Some(path) => with_bytes("path", path, fields),
+            None => fields,
+        }
     };
     json!({
         "upgraded": upgraded,
@@ -162,14 +183,25 @@ fn json(report: &CheckReport, options: CheckOptions, upgraded: bool) -> Value {
     })
 }
 
-/// The progress line on the terminal. Draws nothing if standard error is not a terminal.
+/// The progress line on the terminal. Draws nothing if standard error is not a terminal, and with -q.
 struct ProgressLine(Option<ProgressBar>);
 
 impl ProgressLine {
-    fn start() -> Self {
-        Self(std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{spinner} {wide_msg}");
-            ProgressBar::new_spinner().with_style(style.expect("the template is a constant"))
+    fn start(arguments: &Arguments) -> Self {
+        if !byte_progress::is_drawn(arguments.quiet) {
+            return Self(None);
+        }
+        // With --deep, the time is that of reading the blocks in use.
+        let used = || {
+            let found = open(&arguments.target, Access::Read).ok()?.statistics();
+            Some((found.blocks - found.free_blocks) * BLOCK)
+        };
+        Self(Some(match arguments.deep.then(used).flatten() {
+            Some(bytes) => byte_progress::bar(bytes),
+            None => {
+                let style = ProgressStyle::with_template("{spinner} {wide_msg}");
+                ProgressBar::new_spinner().with_style(style.expect("the template is a constant"))
+            }
         }))
     }
 
@@ -180,7 +212,10 @@ impl ProgressLine {
             CheckStep::Records => format!("records: {done}"),
             CheckStep::Names => format!("names: {done}"),
             CheckStep::Blocks => format!("extents: {done}"),
-            CheckStep::Data => format!("file data: {}", format::size(done * BLOCK)),
+            CheckStep::Data => {
+                bar.set_position(done * BLOCK);
+                format!("file data: {}", format::size(done * BLOCK))
+            }
         });
         bar.tick();
     }

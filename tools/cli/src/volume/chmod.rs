@@ -1,30 +1,38 @@
 //! `uringfs chmod`: changes the permissions of files in a volume.
 
+use super::entries::Entries;
 use super::error_sink::ErrorSink;
-use super::glob;
+use super::mode_change::{ModeChange, umask};
 use super::open_volume::{open, sync};
-use super::volume_path::{VolumePath, as_path, with_path};
+use super::verbose::{VerboseOptions, quoted};
+use super::visited::VisitedDirectories;
+use super::volume_path::{VolumePath, with_path};
+use super::{format, glob};
 use std::ffi::OsString;
-use uringfs::{Access, Follow};
+use uringfs::{Access, FileKind, Follow, Inode, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Permissions in octal, as in 644
-    #[arg(value_parser = parse_mode)]
-    mode: u16,
+    /// Permissions in octal, as in 644, or changes, as in u+x,go-w or a=rX
+    #[arg(value_parser = ModeChange::parse, allow_hyphen_values = true)]
+    mode: ModeChange,
 
     /// TARGET:/path, with wildcards
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
-}
 
-fn parse_mode(text: &str) -> Result<u16, String> {
-    match u16::from_str_radix(text, 8) {
-        Ok(mode @ 0..=0o7777) => Ok(mode),
-        _ => Err("expected octal digits up to 7777, as in 644".into()),
-    }
+    /// Change directories recursively. Symbolic links in them are left alone
+    #[arg(short = 'R', long)]
+    recursive: bool,
+
+    /// Print a line for each file whose mode changes
+    #[arg(short, long)]
+    changes: bool,
+
+    #[command(flatten)]
+    verbose: VerboseOptions,
 }
 
 /// Returns the exit code.
@@ -32,12 +40,75 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::ReadWrite)?;
     let errors = ErrorSink::default();
+    let job = ChmodJob { volume: &volume, arguments: &arguments, umask: umask(), errors: &errors };
     for path in glob::expand_each(&volume, &paths, &errors) {
-        let set = volume.set_attributes(as_path(&path.bytes), Follow::Yes, |inode| {
-            inode.permissions = arguments.mode;
-        });
-        errors.record(set.map_err(|error| with_path(&path, error)));
+        match arguments.recursive {
+            true => job.change_tree(&path),
+            false => _ = errors.record(job.change(&path, Follow::Yes)),
+        }
     }
     sync(&volume, &paths[0].target)?;
     Ok(errors.exit_code())
+}
+
+struct ChmodJob<'c> {
+    volume: &'c Volume,
+    arguments: &'c Arguments,
+    umask: u16,
+    errors: &'c ErrorSink,
+}
+
+impl ChmodJob<'_> {
+    /// Changes a file. Returns its kind.
+    fn change(&self, path: &VolumePath, follow: Follow) -> Result<FileKind, Error> {
+        let find =
+            || self.volume.inode(&path.bytes, follow).map_err(|error| with_path(path, error));
+        let (_, before) = find()?;
+        if before.kind == FileKind::Symlink {
+            return Ok(before.kind);
+        }
+        let set = self.volume.set_attributes(&path.bytes, follow, |inode| {
+            let is_directory = inode.kind == FileKind::Directory;
+            inode.permissions =
+                self.arguments.mode.apply(inode.permissions, is_directory, self.umask);
+        });
+        set.map_err(|error| with_path(path, error))?;
+        if self.arguments.changes || self.arguments.verbose.is_on() {
+            self.report(path, &before, &find()?.1)?;
+        }
+        Ok(before.kind)
+    }
+
+    /// Prints the lines of coreutils.
+    fn report(&self, path: &VolumePath, before: &Inode, after: &Inode) -> Result<(), Error> {
+        let mode =
+            |inode: &Inode| format!("{:04o} ({})", inode.permissions, &format::mode(inode)[1..]);
+        let text = match before.permissions == after.permissions {
+            true if self.arguments.changes => return Ok(()),
+            true => format!(" retained as {}\n", mode(after)),
+            false => format!(" changed from {} to {}\n", mode(before), mode(after)),
+        };
+        crate::output::print_bytes(&[b"mode of ", &quoted(path)[..], text.as_bytes()].concat())
+    }
+
+    /// Changes a file and everything below it. Uses no recursion, as trees may be deep.
+    fn change_tree(&self, top: &VolumePath) {
+        // A link that the user has named leads to its target.
+        if self.errors.record(self.change(top, Follow::Yes)) != Some(FileKind::Directory) {
+            return;
+        }
+        let mut visited = VisitedDirectories::default();
+        let mut left = vec![top.clone()];
+        while let Some(directory) = left.pop() {
+            let entries = Entries::new(self.volume, &directory.bytes);
+            for (path, entry) in entries.with_paths(&directory, self.errors) {
+                self.errors.record(self.change(&path, Follow::No));
+                if entry.kind == FileKind::Directory
+                    && self.errors.record(visited.visit(&path, entry.inode)).is_some()
+                {
+                    left.push(path);
+                }
+            }
+        }
+    }
 }

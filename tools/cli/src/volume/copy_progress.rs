@@ -1,7 +1,9 @@
-//! Progress of `put` and `get`: counters, the progress line, and Ctrl-C.
+//! Progress of `put`, `get` and `cp`: counters, the progress line, and Ctrl-C.
 
-use super::format;
-use indicatif::{ProgressBar, ProgressStyle};
+use super::quiet::QuietOptions;
+use super::{byte_progress, format};
+use crate::json::document;
+use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
 use std::io;
@@ -40,14 +42,16 @@ pub struct CopyCounts {
 }
 
 impl CopyProgress {
-    pub fn start() -> Result<Self, Error> {
-        let line = ProgressBar::new_spinner();
-        let style = ProgressStyle::with_template("{spinner} {wide_msg}");
-        line.set_style(style.expect("the template is a constant"));
+    /// Starts to watch for Ctrl-C, and to draw the progress of a copy of `total_bytes`, which is asked for only if it
+    /// is drawn.
+    pub fn start(quiet: QuietOptions, total_bytes: impl FnOnce() -> u64) -> Result<Self, Error> {
         Ok(Self {
             stop: stop_on_interrupt()?,
             stop_event: readable_on_interrupt()?,
-            line,
+            line: match byte_progress::is_drawn(quiet) {
+                true => byte_progress::bar(total_bytes()),
+                false => ProgressBar::hidden(),
+            },
             began: Instant::now(),
             counts: CopyCounts::default(),
         })
@@ -81,13 +85,26 @@ impl CopyProgress {
         self.counts.bytes += bytes;
         if !self.line.is_hidden() {
             self.line.set_message(self.counts.text());
-            self.line.tick();
+            // A file with holes has fewer bytes in chunks.
+            self.line.set_position(self.line.position().max(self.counts.bytes));
         }
+    }
+
+    /// Draws the progress of a chunk of a file that is not complete yet.
+    pub fn add_chunk(&self, bytes: u64) {
+        if !self.line.is_hidden() {
+            self.line.inc(bytes);
+        }
+    }
+
+    /// Removes the progress line.
+    pub fn finish(&self) {
+        self.line.finish_and_clear();
     }
 
     /// The report to print at the end.
     pub fn report(self, as_json: bool) -> String {
-        self.line.finish_and_clear();
+        self.finish();
         let seconds = self.began.elapsed().as_secs_f64();
         let counts = self.counts;
         if !as_json {
@@ -101,7 +118,7 @@ impl CopyProgress {
             "bytes": counts.bytes,
             "seconds": seconds,
         });
-        format!("{json:#}\n")
+        document(json)
     }
 }
 

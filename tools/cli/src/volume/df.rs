@@ -1,19 +1,23 @@
-//! `uringfs df`: the size of a volume and its free space.
+//! `uringfs df`: the sizes of volumes and their free space.
 
+use super::error_sink::ErrorSink;
 use super::open_volume::open;
 use super::size_change::BLOCK;
 use super::size_options::SizeOptions;
+use crate::json::{document, with_bytes};
 use crate::output::print;
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use uringfs::{Access, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// A file or a block device with a volume
-    target: OsString,
+    /// Files or block devices with volumes
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<OsString>,
 
     #[command(flatten)]
     sizes: SizeOptions,
@@ -25,35 +29,45 @@ pub struct Arguments {
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let volume = open(&arguments.target, Access::Read)?;
-    let space = SpaceUsage::new(&volume);
-    let text = match arguments.json {
-        true => format!("{:#}\n", space.json()),
-        false => table(&arguments.target, &space, arguments.sizes),
+    let errors = ErrorSink::default();
+    let space = |target: &OsStr| Ok(SpaceUsage::new(&open(target, Access::Read)?));
+    let volumes: Vec<(OsString, SpaceUsage)> = arguments
+        .targets
+        .iter()
+        .filter_map(|target| Some((target.clone(), errors.record(space(target))?)))
+        .collect();
+    match (arguments.json, volumes.is_empty()) {
+        (true, _) => print(&document(json(&volumes)))?,
+        (false, true) => {}
+        (false, false) => print(&table(&volumes, arguments.sizes))?,
+    }
+    Ok(errors.exit_code())
+}
+
+fn json(volumes: &[(OsString, SpaceUsage)]) -> Value {
+    let volume = |(target, space): &(OsString, SpaceUsage)| {
+        let used = space.size - space.free;
+        let fields = json!({"size": space.size, "used": used, "free": space.free});
+        with_bytes("target", target.as_bytes(), fields)
     };
-    print(&text)?;
-    Ok(0)
+    json!({ "volumes": volumes.iter().map(volume).collect::<Vec<_>>() })
 }
 
 /// The columns of `df` of coreutils, except for the mount point: a volume has none.
-fn table(target: &OsStr, space: &SpaceUsage, sizes: SizeOptions) -> String {
+fn table(volumes: &[(OsString, SpaceUsage)], sizes: SizeOptions) -> String {
     let (size, available) = match sizes.human_readable {
         true => ("Size", "Avail"),
         false => ("1K-blocks", "Available"),
     };
     let text = |bytes| sizes.text(bytes, 1024);
-    let used = space.size - space.free;
-    let percent = (u128::from(used) * 100).div_ceil(u128::from(space.size));
-    let rows = [
-        ["Filesystem", size, "Used", available, "Use%"].map(str::to_owned),
-        [
-            target.display().to_string(),
-            text(space.size),
-            text(used),
-            text(space.free),
-            format!("{percent}%"),
-        ],
-    ];
+    let row = |(target, space): &(OsString, SpaceUsage)| {
+        let used = space.size - space.free;
+        let percent = (u128::from(used) * 100).div_ceil(u128::from(space.size));
+        let target = target.display().to_string();
+        [target, text(space.size), text(used), text(space.free), format!("{percent}%")]
+    };
+    let mut rows = vec![["Filesystem", size, "Used", available, "Use%"].map(str::to_owned)];
+    rows.extend(volumes.iter().map(row));
     let mut widths = [14, 5, 5, 5, 4];
     for (at, width) in widths.iter_mut().enumerate() {
         *width = rows.iter().map(|row| row[at].chars().count()).fold(*width, usize::max);
@@ -76,9 +90,5 @@ impl SpaceUsage {
     pub fn new(volume: &Volume) -> Self {
         let found = volume.statistics();
         Self { size: found.blocks * BLOCK, free: found.free_blocks * BLOCK }
-    }
-
-    fn json(&self) -> Value {
-        json!({"size": self.size, "used": self.size - self.free, "free": self.free})
     }
 }

@@ -7,7 +7,9 @@ use super::size_options::SizeOptions;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, with_path};
 use super::{format, glob};
-use crate::output::print_bytes;
+use crate::json::{document, with_bytes};
+use crate::output::{print, print_bytes};
+use serde_json::json;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use uringfs::{Access, FileType, InodeNumber, Volume};
@@ -22,6 +24,10 @@ pub struct Arguments {
 
     #[command(flatten)]
     sizes: SizeOptions,
+
+    /// Print JSON, with sizes in bytes
+    #[arg(long)]
+    json: bool,
 
     /// TARGET:/path, with wildcards; directories are counted recursively
     #[arg(required = true, value_name = "TARGET:/path")]
@@ -38,6 +44,14 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         visited: VisitedDirectories::default(),
     };
     let errors = ErrorSink::default();
+    let mut usage = Vec::new();
+    let mut report = |bytes: u64, path: &VolumePath| match arguments.json {
+        true => {
+            usage.push(with_bytes("path", &path.bytes, json!({ "bytes": bytes })));
+            Ok(())
+        }
+        false => print_bytes(&line(bytes, path, arguments.sizes)),
+    };
     for path in glob::expand_each(&volume, &paths, &errors) {
         counter.visited = VisitedDirectories::default();
         let mut stack: Vec<Directory> = Vec::new();
@@ -50,7 +64,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
                 Some(inner) => match errors.record(counter.measure(&inner)) {
                     Some(Usage::Directory) => stack.push(Directory::new(&volume, inner)),
                     Some(Usage::Bytes(found)) if stack.is_empty() => {
-                        print_bytes(&line(found, &path, arguments.sizes))?;
+                        report(found, &path)?;
                         break;
                     }
                     Some(Usage::Bytes(found)) => bytes = found,
@@ -66,7 +80,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
                     let Directory { path, bytes, .. } =
                         stack.pop().expect("the stack is not empty");
                     if !arguments.summarize || stack.is_empty() {
-                        print_bytes(&line(bytes, &path, arguments.sizes))?;
+                        report(bytes, &path)?;
                     }
                     match stack.last_mut() {
                         Some(last) => last.bytes += bytes,
@@ -75,6 +89,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
                 }
             }
         }
+    }
+    if arguments.json {
+        print(&document(json!({ "usage": usage })))?;
     }
     Ok(errors.exit_code())
 }

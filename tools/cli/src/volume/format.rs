@@ -1,8 +1,7 @@
-//! Formats of names, modes, times and sizes in output.
+//! Formats of names, modes and sizes in output.
 
-use jiff::Timestamp;
 use std::io::IsTerminal;
-use uringfs::{FileType, Inode, Time};
+use uringfs::{FileKind, Inode};
 
 /// A name for standard output: its bytes; on a terminal, as text with control characters escaped.
 pub fn printable(name: &[u8]) -> Vec<u8> {
@@ -64,15 +63,6 @@ pub fn kind(kind: FileType) -> &'static str {
     }
 }
 
-/// A time in UTC, in whole seconds: `2026-11-22 07:40:00`. A time outside the range of the calendar is printed in
-/// seconds since 1970, in the form that `date` reads: `@1099511627776000`.
-pub fn time(time: Time) -> String {
-    match Timestamp::from_second(time.seconds()) {
-        Ok(moment) => moment.strftime("%Y-%m-%d %H:%M:%S").to_string(),
-        Err(_) => format!("@{}", time.seconds()),
-    }
-}
-
 /// A size in binary units: `1.5 GiB`.
 pub fn size(bytes: u64) -> String {
     let mut scaled = bytes as f64;
@@ -120,23 +110,6 @@ pub fn uuid(bytes: [u8; 16]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_calendar_dates_in_utc() {
-        let text = |seconds: i64| time(Time::new(seconds, 999_999_999).unwrap());
-        assert_eq!(text(0), "1970-01-01 00:00:00");
-        assert_eq!(text(-1), "1969-12-31 23:59:59");
-        assert_eq!(text(951_782_400), "2000-02-29 00:00:00");
-        assert_eq!(text(1_795_333_265), "2026-11-22 07:41:05");
-        assert_eq!(text(4_102_444_799), "2099-12-31 23:59:59");
-        assert_eq!(text(-2_082_844_800), "1904-01-01 00:00:00");
-        assert_eq!(text(-315_619_200), "1960-01-01 00:00:00");
-        assert_eq!(text(-63_158_400), "1968-01-01 00:00:00");
-        assert_eq!(text(-9_223_372_037), "1677-09-21 00:12:43");
-        assert_eq!(text(9_223_372_037), "2262-04-11 23:47:17");
-        assert_eq!(text(13_569_465_600), "2400-01-01 00:00:00");
-        assert_eq!(text(i64::MIN), "@-9223372036854775808");
-    }
 
     #[test]
     fn modes_are_printed_as_in_ls() {

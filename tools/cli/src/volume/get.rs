@@ -5,6 +5,8 @@
 use super::copy_progress::{CopyProgress, Xattr};
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
+use super::exclude::ExcludeOptions;
+use super::exit_codes::refused;
 use super::get_staging::StagedEntry;
 use super::hard_links::{HardLinks, LinkAction};
 use super::host::{self, FileId, HostTree, PathHandle, file_id};
@@ -12,10 +14,11 @@ use super::image::ImageFiles;
 use super::open_volume::{lookup, open};
 use super::overwrite::{NameAction, OverwriteOptions};
 use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, FinishedChunk, Pipeline};
+use super::quiet::QuietOptions;
+use super::verbose::{VerboseOptions, quoted, quoted_host};
 use super::visited::VisitedDirectories;
-use super::volume_path::{VolumePath, as_path, last_name, with_path};
-use super::{cat, glob};
-use crate::output::print;
+use super::volume_path::{VolumePath, last_name, with_path};
+use super::{cat, glob, total_bytes};
 use rustix::fs::{
     AtFlags, CWD, FileType as HostType, Mode, OFlags, Timespec, Timestamps, XattrFlags, chmodat,
     linkat, mkdirat, mknodat, openat, setxattr, symlinkat, utimensat,
@@ -47,9 +50,18 @@ pub struct Arguments {
     #[command(flatten)]
     overwrite: OverwriteOptions,
 
+    #[command(flatten)]
+    exclude: ExcludeOptions,
+
+    #[command(flatten)]
+    verbose: VerboseOptions,
+
     /// Do not copy what grants privileges: set-ID bits, devices, security.* and trusted.* attributes
     #[arg(long)]
     no_privileges: bool,
+
+    #[command(flatten)]
+    quiet: QuietOptions,
 
     /// Print JSON
     #[arg(long)]
@@ -71,10 +83,12 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         image: ImageFiles::of_volume(&paths[0].target)?,
         tree,
         overwrite: arguments.overwrite,
+        exclude: arguments.exclude,
+        verbose: arguments.verbose,
         no_privileges: arguments.no_privileges,
         is_root: nix::unistd::geteuid().is_root(),
         pipeline: Pipeline::new()?,
-        progress: CopyProgress::start()?,
+        progress: CopyProgress::start(arguments.quiet, || total_bytes::of_volume(&volume, &paths))?,
         files: HashMap::new(),
         next: 0,
         created: HashSet::new(),
@@ -83,10 +97,14 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         directories: Vec::new(),
         errors: ErrorSink::default(),
     };
-    get.run(&paths, targets)?;
-    print(&get.progress.report(arguments.json))?;
+    let done = get.run(&paths, targets);
+    done.map_err(|error| error.when_interrupted(STOPPED))?;
+    arguments.quiet.print(&get.progress.report(arguments.json))?;
     Ok(get.errors.exit_code())
 }
+
+/// The state after Ctrl-C.
+const STOPPED: &str = "the files copied so far stay, and no file is incomplete";
 
 /// The destination directory, and the path in it for each source: a name in the destination if that is a directory,
 /// else the destination itself in its parent.
@@ -97,15 +115,14 @@ fn targets(
 ) -> Result<(HostTree, Vec<PathBuf>), Error> {
     if let Ok(tree) = HostTree::open(destination) {
         let name = |path: &VolumePath| match last_name(&path.bytes) {
-            Some(name) => PathBuf::from(OsStr::from_bytes(name)),
-            // The entries of the root go into the directory itself.
-            None => PathBuf::new(),
+            Some(name) if !path.bytes.ends_with(b"/.") => PathBuf::from(OsStr::from_bytes(name)),
+            // The entries of the root and of `/directory/.` go into the directory itself.
+            _ => PathBuf::new(),
         };
         return Ok((tree, paths.iter().map(name).collect()));
     }
-    let not_a_directory = |what: &str| {
-        Err(Error::input(format!("{}: is not a directory; {what}", destination.display())))
-    };
+    let not_a_directory =
+        |what: &str| Err(refused(format!("{}: is not a directory; {what}", destination.display())));
     let [path] = paths else { return not_a_directory("create it to copy several files") };
     let is_for_directories = destination.as_os_str().as_bytes().ends_with(b"/");
     if is_for_directories && !super::open_volume::is_directory(volume, &path.bytes) {
@@ -126,6 +143,8 @@ struct GetJob<'v> {
     image: ImageFiles,
     tree: HostTree,
     overwrite: OverwriteOptions,
+    exclude: ExcludeOptions,
+    verbose: VerboseOptions,
     no_privileges: bool,
     is_root: bool,
     pipeline: Pipeline<Chunk>,
@@ -231,7 +250,11 @@ impl GetJob<'_> {
         is_new: bool,
     ) -> Result<Option<OpenDirectory>, Error> {
         self.progress.check_stop()?;
-        let found = lookup(self.volume, &path.bytes).map_err(|error| with_path(&path, error));
+        if self.exclude.excludes(&path.bytes) {
+            return Ok(None);
+        }
+        let found =
+            self.volume.inode(&path.bytes, Follow::No).map_err(|error| with_path(&path, error));
         let Some((number, inode)) = self.errors.record(found) else { return Ok(None) };
         if inode.kind == FileType::Directory
             && self.errors.record(self.visited.visit(&path, number)).is_none()
@@ -245,6 +268,10 @@ impl GetJob<'_> {
         }
         let action = if is_new { Ok(NameAction::Create) } else { self.action(&target, inode.kind) };
         let Some(action) = self.errors.record(action) else { return Ok(None) };
+        if self.verbose.is_on() && !matches!(action, NameAction::Skip | NameAction::Merge) {
+            let to = quoted_host(&self.tree.display_path(&target));
+            self.verbose.print(&[&quoted(&path), b" -> ", &to])?;
+        }
         match (inode.kind, action) {
             (_, NameAction::Skip) => return Ok(None),
             (FileType::Directory, _) => {
@@ -479,6 +506,7 @@ impl GetJob<'_> {
         {
             let partial = self.files.get_mut(&chunk.file).expect("the file has chunks in flight");
             partial.chunks -= 1;
+            self.progress.add_chunk(buffer.len() as u64);
             match result {
                 Ok(read) if read == buffer.len() as u64 => {
                     if let Err(error) = partial.host.write_all_at(&buffer, chunk.offset) {

@@ -1,17 +1,18 @@
-//! Wildcards in paths of a volume: `*`, `?`, `[a-z]` and `[!a-z]`, as in a shell. A path that exists
-//! literally stands for itself.
+//! Wildcards in paths of a volume: `*`, `?`, `[a-z]` and `[!a-z]`, as in a shell. In a name with wildcards, `\` takes
+//! the special meaning from the character after it. A path that exists literally stands for itself.
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
-use super::volume_path::{VolumePath, as_path, join, with_path};
-use uringfs::{Volume, VolumeError, VolumeErrorKind};
+use super::exit_codes::not_found;
+use super::volume_path::{VolumePath, join, with_path};
+use uringfs::{FileKind, Follow, Volume, VolumeError, VolumeErrorKind};
 use uringfs_lab::Error;
 
 /// The paths that match `path`, sorted; `path` itself if it has no wildcards. An error if none matches.
 pub fn expand(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Error> {
     let found = expand_or_none(volume, path)?;
     match found.is_empty() {
-        true => Err(Error::input(format!("{path}: no name matches this pattern"))),
+        true => Err(not_found(format!("{path}: no name matches this pattern"))),
         false => Ok(found),
     }
 }
@@ -54,7 +55,7 @@ pub fn expand_or_none(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePa
                         }
                     },
                 };
-                if matches(name, &found) {
+                if matches_visible(name, &found) {
                     next.push(join(directory, &found));
                 }
             }
@@ -111,15 +112,19 @@ fn is_not_found(error: &VolumeError) -> bool {
     matches!(error.kind(), VolumeErrorKind::Refused(_))
 }
 
+/// A name without wildcards is no pattern, whatever backslashes it has: names of systemd's units contain them.
 fn is_pattern(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
-/// Whether a name matches a pattern. A leading dot is matched only by a literal dot.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    if name.first() == Some(&b'.') && pattern.first() != Some(&b'.') {
-        return false;
-    }
+/// Whether a name matches a pattern, as [`matches`]; but a leading dot is matched only by a literal dot.
+fn matches_visible(pattern: &[u8], name: &[u8]) -> bool {
+    let has_dot = matches!(pattern, [b'.', ..] | [b'\\', b'.', ..]);
+    (has_dot || name.first() != Some(&b'.')) && matches(pattern, name)
+}
+
+/// Whether a name matches a pattern.
+pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     // The rest of the pattern and of the name after the last star. It is enough to backtrack to the last
     // star, so no pattern takes long.
     let (mut pattern_rest, mut name_rest) = (pattern, name);
@@ -148,6 +153,7 @@ fn match_one(pattern: &[u8], byte: Option<u8>) -> Option<&[u8]> {
     let (first, rest) = pattern.split_first()?;
     match first {
         b'?' => Some(rest),
+        b'\\' if !rest.is_empty() => (rest[0] == byte).then_some(&rest[1..]),
         b'[' => match match_class(rest, byte) {
             Some((true, behind)) => Some(behind),
             Some((false, _)) => None,
@@ -170,7 +176,7 @@ fn match_class(text: &[u8], byte: u8) -> Option<(bool, &[u8])> {
                 is_in |= (*from..=*to).contains(&byte);
                 rest = behind;
             }
-            [one, behind @ ..] => {
+            [b'\\', one, behind @ ..] | [one, behind @ ..] => {
                 is_in |= *one == byte;
                 rest = behind;
             }
@@ -186,7 +192,8 @@ mod tests {
 
     #[test]
     fn patterns_match_as_in_a_shell() {
-        let is_match = |pattern: &str, name: &str| matches(pattern.as_bytes(), name.as_bytes());
+        let is_match =
+            |pattern: &str, name: &str| matches_visible(pattern.as_bytes(), name.as_bytes());
         for (pattern, name) in [
             ("*", "abc"),
             ("*", ""),
@@ -200,6 +207,10 @@ mod tests {
             ("[a", "[a"),
             (".*", ".x"),
             ("a**", "a"),
+            (r"a\*?", "a*b"),
+            (r"\.*", ".x"),
+            (r"[\]x]", "]"),
+            (r"*\", r"a\"),
         ] {
             assert!(is_match(pattern, name), "{pattern} {name}");
         }
@@ -212,9 +223,12 @@ mod tests {
             ("[!a-c]", "b"),
             ("a", "ab"),
             ("*a", "ab"),
+            (r"a\**", "ab"),
+            (r"\[a]", "a"),
         ] {
             assert!(!is_match(pattern, name), "{pattern} {name}");
         }
+        assert!(matches(b"*.x", b".a.x"), "hidden names match elsewhere");
     }
 
     #[test]

@@ -1,45 +1,142 @@
 //! `uringfs ln`: creates hard and symbolic links in a volume.
 
+use super::destination::{CreatedFiles, Destination, PathArguments, is_same_name, with_both_paths};
+use super::error_sink::ErrorSink;
+use super::exit_codes::refused;
 use super::open_volume::{open, sync};
-use super::two_paths::{target_path, with_both_paths};
-use super::volume_path::{VolumePath, as_path, with_path};
+use super::verbose::{VerboseOptions, quoted};
+use super::volume_path::{VolumePath, join, parent, with_path};
+use super::{format, glob};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use uringfs::Access;
+use uringfs::{Access, Follow, Rename, Volume, VolumeError};
 use uringfs_lab::Error;
 
-/// The arguments of the command.
+/// The arguments of the command. With -s the sources are the targets of the links, stored as given.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// TARGET:/path of an existing file; with -s, the target of the link, stored as given
-    source: OsString,
+    #[command(flatten)]
+    paths: PathArguments,
 
-    /// TARGET:/path of the link, or of a directory to create it in
-    #[arg(value_name = "TARGET:/new")]
-    destination: OsString,
-
-    /// Create a symbolic link
-    #[arg(short)]
+    /// Create symbolic links; their targets are stored as given
+    #[arg(short, long)]
     symbolic: bool,
+
+    /// Replace existing files
+    #[arg(short, long)]
+    force: bool,
+
+    #[command(flatten)]
+    verbose: VerboseOptions,
 }
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    if arguments.symbolic {
-        let path = VolumePath::parse(&arguments.destination)?;
-        let volume = open(&path.target, Access::ReadWrite)?;
-        let link_target = arguments.source.as_bytes();
-        let path = target_path(&volume, &path.in_same_volume(link_target.to_vec()), &path);
-        let created = volume.symlink(as_path(link_target), as_path(&path.bytes));
-        created.map_err(|error| with_path(&path, error))?;
-        sync(&volume, &path.target)?;
-    } else {
-        let paths = VolumePath::parse_all(&[arguments.source, arguments.destination])?;
-        let volume = open(&paths[0].target, Access::ReadWrite)?;
-        let to = target_path(&volume, &paths[0], &paths[1]);
-        let linked = volume.hard_link(as_path(&paths[0].bytes), as_path(&to.bytes));
-        linked.map_err(|error| with_both_paths(&paths[0], &to, error))?;
-        sync(&volume, &paths[0].target)?;
+    let Arguments { paths, symbolic, force, verbose } = arguments;
+    let (sources, destination) = paths.split()?;
+    let target = destination.path.target.clone();
+    let errors = ErrorSink::default();
+    let (volume, links): (Volume, Vec<Link>) = match symbolic {
+        true => {
+            let links = sources.into_iter().map(Link::Symbolic).collect();
+            (open(&target, Access::ReadWrite)?, links)
+        }
+        false => {
+            let paths = VolumePath::parse_in(&target, &sources)?;
+            let volume = open(&target, Access::ReadWrite)?;
+            let paths = glob::expand_each(&volume, &paths, &errors);
+            (volume, paths.into_iter().map(Link::Hard).collect())
+        }
+    };
+    destination.check(&volume, links.len())?;
+    let created = CreatedFiles::default();
+    let mut job = LinkJob { volume: &volume, destination, force, verbose, created };
+    for link in links {
+        errors.record(job.create(&link));
     }
-    Ok(0)
+    sync(&volume, &target)?;
+    Ok(errors.exit_code())
+}
+
+/// A link to create.
+enum Link {
+    /// A name for an existing file.
+    Hard(VolumePath),
+    /// A symbolic link with this target.
+    Symbolic(OsString),
+}
+
+impl Link {
+    fn create(&self, volume: &Volume, path: &[u8]) -> Result<(), VolumeError> {
+        match self {
+            Link::Hard(source) => volume.link(&source.bytes, path),
+            Link::Symbolic(target) => volume.make_symlink(target.as_bytes(), path),
+        }
+    }
+
+    /// The error with the paths that it concerns.
+    fn error(&self, to: &VolumePath, error: VolumeError) -> Error {
+        match self {
+            Link::Hard(source) => with_both_paths(source, to, error),
+            Link::Symbolic(_) => with_path(to, error),
+        }
+    }
+}
+
+struct LinkJob<'v> {
+    volume: &'v Volume,
+    destination: Destination,
+    force: bool,
+    verbose: VerboseOptions,
+    created: CreatedFiles,
+}
+
+impl LinkJob<'_> {
+    fn create(&mut self, link: &Link) -> Result<(), Error> {
+        let source = match link {
+            Link::Hard(path) => &path.bytes[..],
+            Link::Symbolic(target) => target.as_bytes(),
+        };
+        let to = self.destination.target_path(self.volume, source);
+        match link.create(self.volume, &to.bytes) {
+            Err(error) if self.force && error.errno() == Errno::EXIST => self.replace(link, &to)?,
+            created => created.map_err(|error| link.error(&to, error))?,
+        }
+        let created = self.volume.inode(&to.bytes, Follow::No);
+        self.created.insert(created.map_err(|error| with_path(&to, error))?.0);
+        let to = quoted(&to);
+        match link {
+            Link::Hard(path) => self.verbose.print(&[&to, b" => ", &quoted(path)]),
+            Link::Symbolic(target) => {
+                let target = format::printable(target.as_bytes());
+                self.verbose.print(&[&to, b" -> '", &target, b"'"])
+            }
+        }
+    }
+
+    /// Replaces an existing file in one step: creates the link under a temporary name and renames it.
+    fn replace(&self, link: &Link, to: &VolumePath) -> Result<(), Error> {
+        let (volume, error) = (self.volume, |error| link.error(to, error));
+        let number = |path: &[u8]| volume.inode(path, Follow::No).map(|(number, _)| number);
+        let existing = number(&to.bytes).map_err(error)?;
+        self.created.check(to, existing)?;
+        if let Link::Hard(source) = link
+            && number(&source.bytes).map_err(error)? == existing
+        {
+            return match is_same_name(volume, &source.bytes, &to.bytes) {
+                true => Err(refused(format!("{source} and {to} are the same file"))),
+                // It is this link already.
+                false => Ok(()),
+            };
+        }
+        let name = format!(".uringfs-ln-{}", std::process::id());
+        let temporary = join(parent(&to.bytes), name.as_bytes());
+        link.create(volume, &temporary).map_err(error)?;
+        volume.rename(&temporary, &to.bytes, Rename::Replace).map_err(|failed| {
+            // The cause of a failure here is the error that is reported.
+            let _ = volume.remove(&temporary);
+            error(failed)
+        })
+    }
 }

@@ -1,34 +1,63 @@
-//! `uringfs ls`: lists directories of a volume.
+//! `uringfs ls`: lists directories of a volume. Prints one name per line, on a terminal too.
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
-use super::open_volume::{is_directory, lookup, open};
-use super::size_options::SizeOptions;
+use super::ls_rows::{ListedFile, RowFormat, RowOptions};
+use super::open_volume::{is_directory, open};
 use super::visited::VisitedDirectories;
-use super::volume_path::{VolumePath, with_path};
-use super::{format, glob};
-use crate::output::print_bytes;
+use super::volume_path::{VolumePath, join, with_path};
+use super::{file_json, format, glob};
+use crate::json::{document, with_bytes};
+use crate::output::{print, print_bytes};
+use clap::{Arg, ArgAction};
+use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::ffi::OsString;
-use uringfs::{Access, FileType, Volume};
+use uringfs::{Access, DirectoryEntry, FileKind, Follow, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
+#[command(arg = Arg::new("one").short('1').help("List one name per line, as always").action(ArgAction::SetTrue))]
 pub struct Arguments {
     /// TARGET:/path, with wildcards
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
 
-    /// Long format: mode, links, user, group, size and modification time (UTC)
-    #[arg(short)]
-    long: bool,
+    /// Also list names that begin with a dot, and . and ..
+    #[arg(short, long, overrides_with = "almost_all")]
+    all: bool,
 
-    #[command(flatten)]
-    sizes: SizeOptions,
+    /// Also list names that begin with a dot
+    #[arg(short = 'A', long, overrides_with = "all")]
+    almost_all: bool,
+
+    /// List directories themselves, not their contents
+    #[arg(short, long)]
+    directory: bool,
 
     /// List directories recursively
-    #[arg(short = 'R')]
+    #[arg(short = 'R', long)]
     recursive: bool,
+
+    /// Sort by modification time, newest first
+    #[arg(short = 't', overrides_with = "by_size")]
+    by_time: bool,
+
+    /// Sort by size, largest first
+    #[arg(short = 'S', overrides_with = "by_time")]
+    by_size: bool,
+
+    /// Reverse the order
+    #[arg(short, long)]
+    reverse: bool,
+
+    #[command(flatten)]
+    rows: RowOptions,
+
+    /// Print JSON, with all attributes
+    #[arg(long)]
+    json: bool,
 }
 
 /// Returns the exit code.
@@ -37,87 +66,221 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let volume = open(&paths[0].target, Access::Read)?;
     let errors = ErrorSink::default();
     let found = glob::expand_each(&volume, &paths, &errors);
-    let is_alone = found.len() == 1 && !arguments.recursive;
-    let is_listed = |path: &VolumePath| match arguments.long {
-        // The long format shows a link itself.
-        true => {
-            let found = lookup(&volume, &path.bytes);
-            found.is_ok_and(|(_, inode)| inode.kind == FileType::Directory)
-        }
-        false => is_directory(&volume, &path.bytes),
-    };
-    let (directories, files): (Vec<VolumePath>, Vec<VolumePath>) =
-        found.into_iter().partition(is_listed);
-    for path in &files {
-        if let Some(line) = errors.record(line(&volume, path, &path.bytes, &arguments)) {
-            print_bytes(&line)?;
-        }
-    }
-    let mut is_first = files.is_empty();
-    for top in directories {
-        let mut visited = VisitedDirectories::default();
-        // The directories to list, the next one last.
-        let mut left = vec![top];
-        while let Some(directory) = left.pop() {
-            let mut text = Vec::new();
-            if !is_alone {
-                text.extend_from_slice(if is_first { b"" } else { b"\n" });
-                text.extend(format::printable(&directory.bytes));
-                text.extend_from_slice(b":\n");
-            }
-            is_first = false;
-            let first = left.len();
-            let entries = Entries::new(&volume, &directory.bytes);
-            for (path, entry) in entries.with_paths(&directory, &errors) {
-                let line = line(&volume, &path, &entry.name, &arguments);
-                text.extend(errors.record(line).unwrap_or_default());
-                if arguments.recursive
-                    && entry.kind == FileType::Directory
-                    && errors.record(visited.visit(&path, entry.inode)).is_some()
-                {
-                    left.push(path);
-                }
-            }
-            left[first..].reverse();
-            print_bytes(&text)?;
-        }
+    let as_json = arguments.json;
+    let mut listing = Listing::new(&volume, arguments, &errors);
+    listing.print(&found)?;
+    if as_json {
+        print(&document(json!({ "listings": listing.listings })))?;
     }
     Ok(errors.exit_code())
 }
 
-/// One line of output: a name, in the long format with its attributes.
-fn line(
-    volume: &Volume,
-    path: &VolumePath,
-    name: &[u8],
-    arguments: &Arguments,
-) -> Result<Vec<u8>, Error> {
-    let Arguments { long, sizes, .. } = *arguments;
-    let mut line = Vec::new();
-    if long || name == path.bytes {
-        let found = lookup(volume, &path.bytes);
-        let (_, inode) = found.map_err(|error| with_path(path, error))?;
-        if long {
-            let size_width = if sizes.human_readable { 5 } else { 12 };
-            line = format!(
-                "{} {:>3} {:>5} {:>5} {:>size_width$} {} ",
-                format::mode(&inode),
-                inode.links,
-                inode.user,
-                inode.group,
-                sizes.text(inode.size, 1),
-                format::time(inode.modified),
-            )
-            .into_bytes();
+struct Listing<'l> {
+    volume: &'l Volume,
+    errors: &'l ErrorSink,
+    hidden: Hidden,
+    order: Order,
+    is_reversed: bool,
+    is_recursive: bool,
+    lists_directories: bool,
+    /// Whether the output or its order needs the attributes of files.
+    needs_inodes: bool,
+    is_long: bool,
+    format: RowFormat,
+    /// The listings for the JSON document; None for text.
+    listings: Option<Vec<Value>>,
+}
+
+/// The names with a dot at the beginning that are listed.
+#[derive(PartialEq, Eq)]
+enum Hidden {
+    Omitted,
+    Listed,
+    /// With `.` and `..`.
+    ListedWithDots,
+}
+
+#[derive(PartialEq, Eq)]
+enum Order {
+    Name,
+    Time,
+    Size,
+}
+
+impl<'l> Listing<'l> {
+    fn new(volume: &'l Volume, arguments: Arguments, errors: &'l ErrorSink) -> Self {
+        let order = match (arguments.by_time, arguments.by_size) {
+            (true, _) => Order::Time,
+            (false, true) => Order::Size,
+            (false, false) => Order::Name,
+        };
+        let is_long = arguments.rows.is_long();
+        Self {
+            volume,
+            errors,
+            hidden: match (arguments.all, arguments.almost_all) {
+                (true, _) => Hidden::ListedWithDots,
+                (false, true) => Hidden::Listed,
+                (false, false) => Hidden::Omitted,
+            },
+            needs_inodes: is_long
+                || arguments.rows.has_colors()
+                || order != Order::Name
+                || arguments.json,
+            order,
+            is_reversed: arguments.reverse,
+            is_recursive: arguments.recursive && !arguments.directory,
+            lists_directories: !arguments.directory,
+            is_long,
+            format: RowFormat::new(arguments.rows),
+            listings: arguments.json.then(Vec::new),
         }
-        line.extend(format::printable(name));
-        if long && inode.kind == FileType::Symlink {
-            line.extend_from_slice(b" -> ");
-            line.extend(format::printable(&inode.target));
-        }
-    } else {
-        line.extend(format::printable(name));
     }
-    line.push(b'\n');
-    Ok(line)
+
+    /// Prints the paths that are not listed as directories, and then the contents of directories.
+    fn print(&mut self, paths: &[VolumePath]) -> Result<(), Error> {
+        let is_alone = paths.len() == 1 && !self.is_recursive;
+        let (mut directories, mut files) = (Vec::new(), Vec::new());
+        for path in paths {
+            let found = self.volume.inode(&path.bytes, Follow::No);
+            let found = found.map_err(|error| with_path(path, error));
+            let Some((number, inode)) = self.errors.record(found) else { continue };
+            let is_listed = self.lists_directories && self.is_directory(path, inode.kind);
+            let name = path.bytes.clone();
+            let file = ListedFile { name, number, kind: inode.kind, inode: Some(inode) };
+            if is_listed { &mut directories } else { &mut files }.push(file);
+        }
+        self.sort(&mut directories);
+        self.sort(&mut files);
+        match &mut self.listings {
+            Some(listings) if !files.is_empty() => {
+                listings.push(json!({ "files": objects(&files) }))
+            }
+            Some(_) => {}
+            None => print_bytes(&self.format.lines(&files))?,
+        }
+        let mut is_first = files.is_empty();
+        for top in directories {
+            let mut visited = VisitedDirectories::default();
+            // The directories to list, the next one last.
+            let mut left = vec![paths[0].in_same_volume(top.name)];
+            while let Some(directory) = left.pop() {
+                let files = self.entries(&directory);
+                if let Some(listings) = &mut self.listings {
+                    let fields = json!({ "files": objects(&files) });
+                    listings.push(with_bytes("directory", &directory.bytes, fields));
+                } else {
+                    let header = (!is_alone).then_some(&directory.bytes[..]);
+                    print_bytes(&self.text(&files, header, is_first))?;
+                }
+                is_first = false;
+                if self.is_recursive {
+                    left.extend(self.directories(&directory, files, &mut visited));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The text of a directory, below a line with its path if it is not the only one.
+    fn text(&mut self, files: &[ListedFile], header: Option<&[u8]>, is_first: bool) -> Vec<u8> {
+        let mut text = Vec::new();
+        if let Some(directory) = header {
+            text.extend_from_slice(if is_first { b"" } else { b"\n" });
+            text.extend(format::printable(directory));
+            text.extend_from_slice(b":\n");
+        }
+        if self.is_long {
+            text.extend_from_slice(self.format.total(files).as_bytes());
+        }
+        text.extend(self.format.lines(files));
+        text
+    }
+
+    /// Whether a path is a directory; without the long format also a link to one.
+    fn is_directory(&self, path: &VolumePath, kind: FileKind) -> bool {
+        match kind {
+            FileKind::Symlink => !self.is_long && is_directory(self.volume, &path.bytes),
+            kind => kind == FileKind::Directory,
+        }
+    }
+
+    /// The entries of a directory to print, in their order.
+    fn entries(&self, directory: &VolumePath) -> Vec<ListedFile> {
+        let mut files = Vec::new();
+        if self.hidden == Hidden::ListedWithDots {
+            files.extend([&b"."[..], b".."].into_iter().filter_map(|name| {
+                let path = directory.in_same_volume(join(&directory.bytes, name));
+                let found = self.volume.inode(&path.bytes, Follow::No);
+                let found = found.map_err(|error| with_path(&path, error));
+                let (number, inode) = self.errors.record(found)?;
+                let name = name.to_vec();
+                Some(ListedFile { name, number, kind: inode.kind, inode: Some(inode) })
+            }));
+        }
+        let entries = Entries::new(self.volume, &directory.bytes);
+        for (path, entry) in entries.with_paths(directory, self.errors) {
+            if self.hidden == Hidden::Omitted && entry.name.starts_with(b".") {
+                continue;
+            }
+            let inode = match self.needs_inodes {
+                true => {
+                    let found = self.volume.inode(&path.bytes, Follow::No);
+                    let found = found.map_err(|error| with_path(&path, error));
+                    let Some((_, inode)) = self.errors.record(found) else { continue };
+                    Some(inode)
+                }
+                false => None,
+            };
+            let DirectoryEntry { name, kind, inode: number, .. } = entry;
+            files.push(ListedFile { name, number, kind, inode });
+        }
+        self.sort(&mut files);
+        files
+    }
+
+    /// Sorts files. They stay in the order of their names where the order is equal.
+    fn sort(&self, files: &mut [ListedFile]) {
+        files.sort_by(|one, other| one.name.cmp(&other.name));
+        match self.order {
+            Order::Name => {}
+            Order::Time => {
+                files.sort_by_key(|file| Reverse(file.inode.as_ref().map(|its| its.modified)));
+            }
+            Order::Size => {
+                files.sort_by_key(|file| Reverse(file.inode.as_ref().map(|its| its.size)));
+            }
+        }
+        if self.is_reversed {
+            files.reverse();
+        }
+    }
+
+    /// The directories among the entries of a directory, the first one last.
+    fn directories(
+        &self,
+        parent: &VolumePath,
+        files: Vec<ListedFile>,
+        visited: &mut VisitedDirectories,
+    ) -> Vec<VolumePath> {
+        let mut found = Vec::new();
+        let is_entry = |name: &[u8]| !matches!(name, b"." | b"..");
+        for file in files {
+            if file.kind == FileKind::Directory && is_entry(&file.name) {
+                let path = parent.in_same_volume(join(&parent.bytes, &file.name));
+                let is_new = self.errors.record(visited.visit(&path, file.number)).is_some();
+                found.extend(is_new.then_some(path));
+            }
+        }
+        found.reverse();
+        found
+    }
+}
+
+fn objects(files: &[ListedFile]) -> Vec<Value> {
+    let object = |file: &ListedFile| {
+        let inode = file.inode.as_ref()?;
+        Some(file_json::file(&file.name, file.number, inode).into())
+    };
+    files.iter().filter_map(object).collect()
 }

@@ -1,7 +1,10 @@
 //! `uringfs mkfs`: creates an empty volume on a block device or in a file. Creates the file if it does
 //! not exist. Refuses a target that holds data or is in use.
 
+use super::byte_progress::ByteProgress;
+use super::exit_codes::{open_error, refused, with_io_code};
 use super::format;
+use super::quiet::QuietOptions;
 use super::resize::append_zeros;
 use super::size_change::BLOCK;
 use super::volume_path::with_path;
@@ -38,17 +41,30 @@ pub struct Arguments {
     block_size: u64,
 
     /// Volume label, at most 64 bytes
-    #[arg(long, default_value = "")]
+    #[arg(short = 'L', long, default_value = "")]
     label: String,
 
     /// Overwrite existing data on the target
-    #[arg(long)]
+    #[arg(short, long)]
     force: bool,
+
+    /// Leave a new file sparse: its blocks are reserved only when they are written, and writes fail if the disk is full
+    #[arg(long)]
+    sparse: bool,
+
+    /// Check whether the volume can be created, and change nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    quiet: QuietOptions,
 }
 
 /// The part at the end of a target to zero. Other formats keep signatures or backup copies there: the copy of a GUID
 /// partition table, superblocks of RAID members, ZFS labels.
 const TAIL_BYTES: u64 = 1 << 20;
+/// The unit of the sizes of devices.
+const SECTOR_BYTES: u64 = 512;
 
 fn parse_block_size(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
@@ -67,22 +83,72 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         options = options.size(size / arguments.block_size * arguments.block_size);
     }
     let found = inspect(&Target::Path(path.to_owned()), true, &mut Volumes::default())?;
-    let (text, size_bytes) = if found == TargetInfo::Missing {
-        let blocks = blocks.ok_or_else(|| {
-            Error::input(format!("{shown} does not exist; give --size, as in 4G, to create it"))
-        })?;
-        let stop = stop_on_interrupt()?;
-        create_image(path, 0).map_err(|error| Error::input(error.to_string()))?;
-        format_new_file(path, blocks * arguments.block_size, &options, &stop).inspect_err(|_| {
-            // This command has created the file, and it holds no volume.
-            let _ = std::fs::remove_file(path);
-        })?
-    } else {
-        refuse_data(path, &found, arguments.force)?;
-        (String::new(), format_target(path, &options)?)
+    let is_new = found == TargetInfo::Missing;
+    let size = match (blocks, is_new) {
+        (None, true) => {
+            let what = format!("{shown} does not exist; give --size, as in 4G, to create it");
+            return Err(Error::input(what));
+        }
+        (blocks, _) => blocks.map_or(found.size(), |blocks| blocks * arguments.block_size),
     };
-    print(&format!("{text}{shown}: created a volume of {}\n", format::size(size_bytes)))?;
+    if !is_new {
+        refuse_data(path, &found, arguments.force)?;
+    }
+    let (text, size_bytes) = match is_new {
+        _ if arguments.dry_run => {
+            let size_bytes = try_format(path, is_new, size, &options)?;
+            print(&format!("{shown}: would create a volume of {}\n", format::size(size_bytes)))?;
+            return Ok(0);
+        }
+        true => {
+            let stop = stop_on_interrupt()?;
+            create_image(path, 0).map_err(|error| open_error(&error))?;
+            let formatted = match arguments.sparse {
+                true => format_sparse_file(path, size, &options),
+                false => format_new_file(path, size, &options, &stop, arguments.quiet),
+            };
+            formatted.inspect_err(|_| {
+                // This command has created the file, and it holds no volume.
+                let _ = std::fs::remove_file(path);
+            })?
+        }
+        false => (String::new(), format_target(path, &options)?),
+    };
+    arguments
+        .quiet
+        .print(&format!("{text}{shown}: created a volume of {}\n", format::size(size_bytes)))?;
     Ok(0)
+}
+
+/// Formats memory of the target's size instead of the target. Returns the size of the volume in bytes.
+fn try_format(path: &Path, is_new: bool, size: u64, options: &FormatOptions) -> Result<u64, Error> {
+    /// The largest device in memory. A volume that fits into it fits into a larger device, too.
+    const MAX_BYTES: u64 = 1 << 40;
+    let input_error = |error: io::Error| open_error(&error);
+    if !is_new {
+        Device::open(path, Access::ReadWrite).map_err(input_error)?;
+    }
+    let size = size.min(MAX_BYTES) / SECTOR_BYTES * SECTOR_BYTES;
+    let device = uringfs::Target::Memory(size).open(Access::ReadWrite).map_err(input_error)?;
+    let options =
+        FormatOptions { blocks: options.blocks.min(Some(size / BLOCK)), ..options.clone() };
+    Volume::format(&device, &options).map_err(|error| with_path(path.display(), error))?;
+    let volume = Volume::open_on(device).map_err(|error| with_path(path.display(), error))?;
+    Ok(volume.statistics().blocks * BLOCK)
+}
+
+/// Creates a volume in an empty file without writing the rest of the file.
+fn format_sparse_file(
+    path: &Path,
+    size: u64,
+    options: &FormatOptions,
+) -> Result<(String, u64), Error> {
+    let extended = HostFile::options().write(true).open(path).and_then(|file| file.set_len(size));
+    extended.map_err(|error| {
+        let failed = Error::input(format!("{}: cannot be created", path.display()));
+        with_io_code(failed, &error).because(error)
+    })?;
+    Ok((String::new(), format_target(path, options)?))
 }
 
 /// Creates a volume in an empty file. Fills the file with zeros first: this reserves its blocks, so later writes
@@ -92,11 +158,15 @@ fn format_new_file(
     size: u64,
     options: &FormatOptions,
     stop: &AtomicBool,
+    quiet: QuietOptions,
 ) -> Result<(String, u64), Error> {
     let shown = path.display();
     let failed = |error: io::Error| match stop.load(Ordering::Relaxed) {
-        true => Error::interrupted(),
-        false => Error::input(format!("{shown}: cannot be created")).because(error),
+        true => Error::interrupted().because("the new file was removed"),
+        false => {
+            let failed = Error::input(format!("{shown}: cannot be created"));
+            with_io_code(failed, &error).because(error)
+        }
     };
     let file = HostFile::options().write(true).open(path).map_err(failed)?;
     // Format a sparse file first, so that errors are found before zeros are written for minutes.
@@ -104,7 +174,9 @@ fn format_new_file(
     format_target(path, options)?;
     file.set_len(0).map_err(failed)?;
     let began = Instant::now();
-    append_zeros(&file, 0, size, stop).map_err(failed)?;
+    let progress = ByteProgress::start(size, quiet);
+    append_zeros(&file, 0, size, stop, &progress).map_err(failed)?;
+    drop(progress);
     let text = format!(
         "{shown}: wrote {} of zeros in {:.1} s to reserve its blocks\n",
         format::size(size),
@@ -121,7 +193,7 @@ fn refuse_data(path: &Path, found: &TargetInfo, force: bool) -> Result<(), Error
             TargetInfo::File { .. } => "is empty; remove it: mkfs with --size creates the file",
             _ => "has no space: its size is 0",
         };
-        return Err(Error::input(format!("{shown}: {why}")));
+        return Err(refused(format!("{shown}: {why}")));
     }
     if force {
         return Ok(());
@@ -141,7 +213,7 @@ fn refuse_data(path: &Path, found: &TargetInfo, force: bool) -> Result<(), Error
         _ => None,
     };
     match holds {
-        Some(what) => Err(Error::input(format!("{shown}: holds {what}; --force destroys it"))),
+        Some(what) => Err(refused(format!("{shown}: holds {what}; --force destroys it"))),
         None => Ok(()),
     }
 }
@@ -177,8 +249,7 @@ fn gaps_between(range: Range<u64>, superblocks: &[u64]) -> Vec<Range<u64>> {
 
 /// Creates the volume. Returns its size in bytes.
 fn format_target(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
-    let device =
-        Device::open(path, Access::ReadWrite).map_err(|error| Error::input(error.to_string()))?;
+    let device = Device::open(path, Access::ReadWrite).map_err(|error| open_error(&error))?;
     Volume::format(&device, options).map_err(|error| with_path(path.display(), error))?;
     let volume =
         Volume::open_on(device.clone()).map_err(|error| with_path(path.display(), error))?;

@@ -1,24 +1,21 @@
 //! `uringfs mv`: moves and renames files in a volume.
 
-use super::open_volume::{lookup, open, sync};
+use super::destination::{CreatedFiles, Destination, PathArguments, with_both_paths};
+use super::error_sink::ErrorSink;
+use super::exit_codes::refused;
+use super::glob;
+use super::open_volume::{open, sync};
 use super::overwrite::{NameAction, OverwriteOptions};
-use super::two_paths::{target_path, with_both_paths};
 use super::verbose::VerboseOptions;
-use super::volume_path::{VolumePath, as_path};
-use std::ffi::OsString;
-use uringfs::{Access, Rename};
+use super::volume_path::VolumePath;
+use uringfs::{Access, Follow, Rename, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// TARGET:/path
-    #[arg(value_name = "TARGET:/path")]
-    source: OsString,
-
-    /// TARGET:/path of the new name, or of a directory to move the source into
-    #[arg(value_name = "TARGET:/new")]
-    destination: OsString,
+    #[command(flatten)]
+    paths: PathArguments,
 
     #[command(flatten)]
     overwrite: OverwriteOptions,
@@ -29,25 +26,62 @@ pub struct Arguments {
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let paths = VolumePath::parse_all(&[arguments.source, arguments.destination])?;
-    let volume = open(&paths[0].target, Access::ReadWrite)?;
-    let to = target_path(&volume, &paths[0], &paths[1]);
-    let keeps_existing = arguments.overwrite.skips_existing();
-    let found = [&paths[0], &to].map(|path| lookup(&volume, &path.bytes));
-    if let [Ok((_, moved)), Ok((_, existing))] = found {
-        let action = arguments.overwrite.action(existing.kind, moved.kind);
-        match action.map_err(|why| Error::input(format!("{to}: {why}")))? {
-            NameAction::Skip => return Ok(0),
-            // Directories are not merged: the existing one would be replaced.
-            NameAction::Merge if keeps_existing => return Ok(0),
-            _ => {}
-        }
+    let Arguments { paths, overwrite, verbose } = arguments;
+    let (sources, destination) = paths.split()?;
+    let sources = VolumePath::parse_in(&destination.path.target, &sources)?;
+    let volume = open(&destination.path.target, Access::ReadWrite)?;
+    let errors = ErrorSink::default();
+    let sources = glob::expand_each(&volume, &sources, &errors);
+    destination.check(&volume, sources.len())?;
+    let mut mv = MoveJob {
+        volume: &volume,
+        destination,
+        overwrite,
+        verbose,
+        moved: CreatedFiles::default(),
+    };
+    for source in &sources {
+        errors.record(mv.move_one(source));
     }
-    // Also keeps an existing file that could not be read above.
-    let how = if keeps_existing { Rename::NoReplace } else { Rename::Replace };
-    let moved = volume.rename_with(as_path(&paths[0].bytes), as_path(&to.bytes), how);
-    moved.map_err(|error| with_both_paths(&paths[0], &to, error))?;
-    arguments.verbose.report("renamed", &[&paths[0], &to])?;
-    sync(&volume, &paths[0].target)?;
-    Ok(0)
+    sync(&volume, &mv.destination.path.target)?;
+    Ok(errors.exit_code())
+}
+
+struct MoveJob<'v> {
+    volume: &'v Volume,
+    destination: Destination,
+    overwrite: OverwriteOptions,
+    verbose: VerboseOptions,
+    /// Files that got their new name already.
+    moved: CreatedFiles,
+}
+
+impl MoveJob<'_> {
+    fn move_one(&mut self, source: &VolumePath) -> Result<(), Error> {
+        let volume = self.volume;
+        let to = self.destination.target_path(volume, &source.bytes);
+        let keeps_existing = self.overwrite.skips_existing();
+        let found = [source, &to].map(|path| volume.inode(&path.bytes, Follow::No));
+        if let [Ok((moved, inode)), Ok((number, existing))] = &found {
+            self.moved.check(&to, *number)?;
+            let action = self.overwrite.action(existing.kind, inode.kind);
+            match action.map_err(|why| refused(format!("{to}: {why}")))? {
+                NameAction::Skip => return Ok(()),
+                // Directories are not merged: the existing one would be replaced.
+                NameAction::Merge if keeps_existing => return Ok(()),
+                _ => {}
+            }
+            if moved == number {
+                return Err(refused(format!("{source} and {to} are the same file")));
+            }
+        }
+        // Also keeps an existing file that could not be read above.
+        let how = if keeps_existing { Rename::NoReplace } else { Rename::Replace };
+        let moved = volume.rename(&source.bytes, &to.bytes, how);
+        moved.map_err(|error| with_both_paths(source, &to, error))?;
+        if let [Ok((moved, _)), _] = found {
+            self.moved.insert(moved);
+        }
+        self.verbose.report("renamed", &[source, &to])
+    }
 }

@@ -1,8 +1,11 @@
 //! Opens the volume of a command and makes its changes durable.
 
+use super::exit_codes::{not_found, open_error};
 use super::put_staging::remove_leftovers;
 use super::volume_path::{as_path, with_path};
 use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use uringfs::{Access, Device, Inode, InodeNumber, Volume, VolumeError};
 use uringfs_lab::Error;
@@ -11,7 +14,7 @@ use uringfs_lab::Error;
 /// `ReadWrite` if another program has it open at all. `ReadWrite` also removes files that a killed `put` has left.
 pub(super) fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
     let path = Path::new(target);
-    let device = Device::open(path, access).map_err(|error| Error::input(error.to_string()))?;
+    let device = Device::open(path, access).map_err(|error| missing_path_hint(target, &error))?;
     let opened = Volume::open_on(device).and_then(|volume| {
         if access == Access::ReadWrite {
             remove_leftovers(&volume)?;
@@ -19,6 +22,15 @@ pub(super) fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
         Ok(volume)
     });
     opened.map_err(|error| with_path(path.display(), error))
+}
+
+/// The error of opening a target. A target that does not exist and has a colon may be meant as a path in a volume.
+fn missing_path_hint(target: &OsStr, error: &io::Error) -> Error {
+    let has_colon = target.as_bytes().contains(&b':');
+    match error.kind() == io::ErrorKind::NotFound && has_colon {
+        true => not_found(format!("{error}; a path in a volume is written TARGET:/path")),
+        false => open_error(error),
+    }
 }
 
 /// Makes all changes durable.

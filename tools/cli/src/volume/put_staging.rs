@@ -1,12 +1,15 @@
-//! The staging directory of `put` in a volume: files stay there until they are complete.
+//! The staging directory of `put` and `cp` in a volume: files stay there until they are complete.
 
 use super::entries::Entries;
 use super::volume_path::{as_path, join};
 use rustix::io::Errno;
-use uringfs::{FileType, Volume, VolumeError};
+use uringfs::{FileKind, Follow, Inode, Volume, VolumeError};
 
 /// The usual name of the staging directory. A flag in its inode marks it as one.
 pub(super) const STAGING: &str = "/.uringfs-put";
+
+/// The attribute for the ACL that new files in a directory inherit.
+const DEFAULT_ACL_XATTR: &str = "system.posix_acl_default";
 
 /// Removes staging directories that a killed `put` has left. A file of such a name without the flag belongs to
 /// the user and stays.
@@ -35,8 +38,21 @@ pub(super) fn remove_staging_directory(volume: &Volume, staging: &[u8]) -> Resul
     volume.remove_dir(as_path(staging))
 }
 
+/// Creates the staging directory, so that files in it inherit no group and no ACL from the root directory: all
+/// attributes come from the sources.
+pub(super) fn make_staging_directory(volume: &Volume) -> Result<Vec<u8>, VolumeError> {
+    let path = unused_staging_name(volume)?;
+    let inode = Inode { is_staging: true, ..Inode::new(FileKind::Directory, 0o700) };
+    volume.make(&path, inode)?;
+    volume.set_attributes(&path, Follow::No, |its| its.permissions = 0o700)?;
+    match volume.remove_xattr(&path, Follow::No, DEFAULT_ACL_XATTR) {
+        Err(error) if error.errno() != Errno::NODATA => Err(error),
+        _ => Ok(path),
+    }
+}
+
 /// The first free name for a staging directory.
-pub(super) fn unused_staging_name(volume: &Volume) -> Result<Vec<u8>, VolumeError> {
+fn unused_staging_name(volume: &Volume) -> Result<Vec<u8>, VolumeError> {
     for path in staging_names() {
         match volume.symlink_metadata(as_path(&path)) {
             Ok(_) => {}

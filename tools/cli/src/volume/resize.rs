@@ -1,11 +1,13 @@
 //! `uringfs resize`: enlarges a volume. If the volume is in a file, the file grows first, and its blocks are
 //! reserved as in `mkfs`.
 
+use super::byte_progress::ByteProgress;
+use super::exit_codes::{refused, with_io_code};
 use super::format;
 use super::open_volume::open;
+use super::quiet::QuietOptions;
 use super::size_change::{BLOCK, SizeChange};
 use super::volume_path::with_path;
-use crate::output::print;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -28,6 +30,9 @@ pub struct Arguments {
     /// and not larger than the device. K and KiB are 1024 bytes, KB is 1000; M, G and T likewise
     #[arg(value_parser = SizeChange::parse_larger)]
     size: SizeChange,
+
+    #[command(flatten)]
+    quiet: QuietOptions,
 }
 
 /// Returns the exit code.
@@ -39,40 +44,43 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let size = size.ok_or_else(|| Error::input(format!("{shown}: the new size is too large")))?;
     if size < current {
         let what = format!("{shown}: has {current} bytes, and a volume cannot shrink to {size}");
-        return Err(Error::input(what));
+        return Err(refused(what));
     }
     // Fails if another program has the volume open. Checked before the file grows.
     drop(open(&arguments.target, Access::ReadWrite)?);
     if path.is_file() {
-        extend_file(path, size)?;
+        extend_file(path, size, arguments.quiet)?;
     }
     let volume = open(&arguments.target, Access::ReadWrite)?;
     volume.resize(size).map_err(|error| with_path(&shown, error))?;
-    print(&format!("{shown}: resized to {}\n", format::size(size)))?;
+    arguments.quiet.print(&format!("{shown}: resized to {}\n", format::size(size)))?;
     Ok(0)
 }
 
 /// Extends a file to at least `size`, or leaves it as it was. Meanwhile no program can open the volume in it.
-fn extend_file(path: &Path, size: u64) -> Result<(), Error> {
+fn extend_file(path: &Path, size: u64, quiet: QuietOptions) -> Result<(), Error> {
     let shown = path.display();
-    let failed =
-        |error: io::Error| Error::run(format!("{shown}: cannot be enlarged")).because(error);
+    let failed = |error: io::Error| {
+        let failed = Error::run(format!("{shown}: cannot be enlarged"));
+        with_io_code(failed, &error).because(error)
+    };
     let stop = stop_on_interrupt()?;
     let file = HostFile::options().write(true).open(path).map_err(failed)?;
     // The lock that a writer of the volume holds. Closing `file` releases it.
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => {
             let what = "another program has the volume open; close it there first";
-            return Err(Error::input(format!("{shown}: {what}")));
+            return Err(Error::in_use(format!("{shown}: {what}")));
         }
         locked => locked.map_err(|errno| failed(errno.into()))?,
     }
     let length = file.metadata().map_err(failed)?.len();
-    if let Err(error) = append_zeros(&file, length, size, &stop) {
+    let progress = ByteProgress::start(size.saturating_sub(length), quiet);
+    if let Err(error) = append_zeros(&file, length, size, &stop, &progress) {
         // The volume does not use the new part yet.
         file.set_len(length).map_err(failed)?;
         return Err(match stop.load(Ordering::Relaxed) {
-            true => Error::interrupted(),
+            true => Error::interrupted().because("the volume is as it was"),
             false => failed(error),
         });
     }
@@ -80,7 +88,13 @@ fn extend_file(path: &Path, size: u64) -> Result<(), Error> {
 }
 
 /// Extends a file with written zeros. Fails with `Interrupted` once `stop` is set.
-pub fn append_zeros(file: &HostFile, from: u64, to: u64, stop: &AtomicBool) -> io::Result<()> {
+pub fn append_zeros(
+    file: &HostFile,
+    from: u64,
+    to: u64,
+    stop: &AtomicBool,
+    progress: &ByteProgress,
+) -> io::Result<()> {
     if from < to {
         // Detects a full disk before anything is written. Not every file system supports it.
         match fallocate(file, FallocateFlags::empty(), from, to - from) {
@@ -99,6 +113,7 @@ pub fn append_zeros(file: &HostFile, from: u64, to: u64, stop: &AtomicBool) -> i
         let length = (to - at).min(zeros.len() as u64);
         file.write_all_at(&zeros[..length as usize], at)?;
         at += length;
+        progress.add(length);
     }
     file.sync_all()?;
     check_stop()

@@ -2,6 +2,7 @@
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
+use super::exit_codes::refused;
 use super::glob;
 use super::open_volume::{lookup, open, sync};
 use super::verbose::VerboseOptions;
@@ -63,9 +64,9 @@ fn remove(
         volume.remove_file(as_path(&path.bytes)).map_err(|error| with_path(path, error))?;
         arguments.verbose.report("removed", &[path])?;
     } else if !arguments.recursive {
-        return Err(Error::input(format!("{path}: is a directory; use rm -r to remove it")));
+        return Err(refused(format!("{path}: is a directory; use rm -r to remove it")));
     } else if last_name(&path.bytes).is_none() {
-        return Err(Error::input(format!("{path}: cannot be removed; name its entries instead")));
+        return Err(refused(format!("{path}: cannot be removed; name its entries instead")));
     } else {
         remove_tree(volume, path, arguments.verbose, errors);
     }

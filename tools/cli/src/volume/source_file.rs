@@ -1,6 +1,7 @@
 //! Files of the host that `put` reads: attributes, extended attributes, and data ranges.
 
 use super::copy_progress::Xattr;
+use super::exit_codes::with_io_code;
 use super::host::{HostTree, PathHandle};
 use rustix::fs::{Dir, SeekFrom, getxattr, listxattr, readlinkat, seek};
 use rustix::io::Errno;
@@ -86,7 +87,8 @@ impl SourceFile {
 }
 
 pub fn cannot_read(path: &Path, error: io::Error) -> Error {
-    Error::input(format!("{}: cannot be read", path.display())).because(error)
+    let failed = Error::input(format!("{}: cannot be read", path.display()));
+    with_io_code(failed, &error).because(error)
 }
 
 /// The ranges of a file that have data. Without holes, the whole file.

@@ -1,14 +1,15 @@
 //! `uringfs stat`: shows the attributes of files in a volume.
 
 use super::error_sink::ErrorSink;
-use super::open_volume::{lookup, open};
+use super::open_volume::open;
+use super::times::TimeFormat;
 use super::volume_path::{VolumePath, with_path};
-use super::{format, glob};
+use super::{file_json, format, glob};
+use crate::json::document;
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
-use uringfs::{Access, FileType, Inode, InodeNumber, Time};
+use std::ffi::OsString;
+use uringfs::{Access, FileKind, Follow, Inode, InodeNumber, Time};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -36,22 +37,27 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         }
     }
     if arguments.json {
-        let all: Vec<Value> = found.iter().map(|(inode, path)| json(path, inode)).collect();
-        print(&format!("{:#}\n", Value::from(all)))?;
+        let file = |((number, inode), path): &((InodeNumber, Inode), VolumePath)| {
+            Value::from(file_json::file(&path.bytes, *number, inode))
+        };
+        let files: Vec<Value> = found.iter().map(file).collect();
+        print(&document(json!({ "files": files })))?;
     } else {
-        let text: Vec<Vec<u8>> = found.iter().map(|(inode, path)| text(path, inode)).collect();
+        let times = TimeFormat::new();
+        let text: Vec<Vec<u8>> =
+            found.iter().map(|(inode, path)| text(path, inode, &times)).collect();
         print_bytes(&text.concat())?;
     }
     Ok(errors.exit_code())
 }
 
-fn text(path: &VolumePath, (number, inode): &(InodeNumber, Inode)) -> Vec<u8> {
+fn text(path: &VolumePath, (number, inode): &(InodeNumber, Inode), times: &TimeFormat) -> Vec<u8> {
     let mut text = format::printable(&path.bytes);
     if inode.kind == FileType::Symlink {
         text.extend_from_slice(b" -> ");
         text.extend(format::printable(&inode.target));
     }
-    let time = |time: Time| format!("{}.{:09}", format::time(time), time.nanoseconds());
+    let time = |time: Time| times.full(time);
     text.extend_from_slice(
         format!(
             "\n  {}, {} bytes, {} blocks of 512, inode {}, links {}\n  mode {:04o} ({}), user {}, group {}\n  \
@@ -73,26 +79,4 @@ fn text(path: &VolumePath, (number, inode): &(InodeNumber, Inode)) -> Vec<u8> {
         .as_bytes(),
     );
     text
-}
-
-/// Times are seconds since 1970, and nanoseconds. Names that are not UTF-8 are converted lossily.
-fn json(path: &VolumePath, (number, inode): &(InodeNumber, Inode)) -> Value {
-    let lossy = |bytes: &[u8]| OsStr::from_bytes(bytes).to_string_lossy().into_owned();
-    let time = |time: Time| json!({ "seconds": time.seconds(), "nanoseconds": time.nanoseconds() });
-    json!({
-        "path": lossy(&path.bytes),
-        "kind": format::kind(inode.kind),
-        "size": inode.size,
-        "blocks": inode.allocated() / 512,
-        "inode": number.0,
-        "links": inode.links,
-        "mode": format!("{:04o}", inode.permissions),
-        "user": inode.user,
-        "group": inode.group,
-        "accessed": time(inode.accessed),
-        "modified": time(inode.modified),
-        "changed": time(inode.changed),
-        "created": time(inode.created),
-        "target": (inode.kind == FileType::Symlink).then(|| lossy(&inode.target)),
-    })
 }

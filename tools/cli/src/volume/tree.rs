@@ -1,55 +1,89 @@
-//! `uringfs tree`: shows a directory of a volume as a tree.
+//! `uringfs tree`: shows directories of a volume as trees. Draws lines on a terminal, and ASCII elsewhere.
 
 use super::entries::{Entries, Entry};
 use super::error_sink::ErrorSink;
-use super::format;
 use super::open_volume::open;
 use super::visited::VisitedDirectories;
-use super::volume_path::VolumePath;
-use crate::output::print_bytes;
+use super::volume_path::{VolumePath, with_path};
+use super::{format, glob};
+use crate::json::{document, with_bytes};
+use crate::output::{print, print_bytes};
+use serde_json::{Value, json};
 use std::ffi::OsString;
-use uringfs::{Access, FileType, Volume};
+use std::io::IsTerminal;
+use uringfs::{Access, DirectoryEntry, FileKind, Follow, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// TARGET:/path
-    #[arg(value_name = "TARGET:/path")]
-    path: OsString,
+    /// TARGET:/path, with wildcards
+    #[arg(required = true, value_name = "TARGET:/path")]
+    paths: Vec<OsString>,
+
+    /// Also show names that begin with a dot
+    #[arg(short, long)]
+    all: bool,
+
+    /// Show directories only
+    #[arg(short, long)]
+    directories: bool,
+
+    /// Levels of directories to show
+    #[arg(short = 'L', long, value_name = "LEVELS", value_parser = clap::value_parser!(u32).range(1..))]
+    level: Option<u32>,
+
+    /// Print JSON: a flat list of files with their levels
+    #[arg(long)]
+    json: bool,
 }
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let path = VolumePath::parse(&arguments.path)?;
-    let volume = open(&path.target, Access::Read)?;
-    let mut text = format::printable(&path.bytes);
-    text.push(b'\n');
-    let (mut directories, mut others) = (0u64, 0u64);
-    let mut visited = VisitedDirectories::default();
+    let paths = VolumePath::parse_all(&arguments.paths)?;
+    let volume = open(&paths[0].target, Access::Read)?;
     let errors = ErrorSink::default();
-    let branches = |directory: &VolumePath, lead: &str| branches(&volume, directory, lead, &errors);
-    // The entries to show, the next one last.
-    let mut left = branches(&path, "");
-    left.reverse();
-    while let Some(Branch { path, entry, lead, is_last }) = left.pop() {
-        let (knot, line) = if is_last { ("`-- ", "    ") } else { ("|-- ", "|   ") };
-        text.extend_from_slice(lead.as_bytes());
-        text.extend_from_slice(knot.as_bytes());
-        text.extend(format::printable(&entry.name));
-        text.push(b'\n');
-        if entry.kind == FileType::Directory {
-            if errors.record(visited.visit(&path, entry.inode)).is_some() {
-                directories += 1;
-                left.extend(branches(&path, &(lead + line)).into_iter().rev());
-            }
-        } else {
-            others += 1;
+    let is_terminal = std::io::stdout().is_terminal();
+    let lines = if is_terminal { TERMINAL_LINES } else { ASCII_LINES };
+    let as_json = arguments.json;
+    let (counts, files) = ([0, 0], Vec::new());
+    let mut tree = Tree { volume: &volume, errors: &errors, arguments, lines, counts, files };
+    for path in glob::expand_each(&volume, &paths, &errors) {
+        let text = tree.text(&path);
+        if !as_json {
+            print_bytes(&text)?;
         }
     }
-    text.extend_from_slice(format!("\n{directories} directories, {others} files\n").as_bytes());
-    print_bytes(&text)?;
+    let [directories, others] = tree.counts;
+    let summary = match as_json {
+        true => {
+            document(json!({"files": tree.files, "directories": directories, "others": others}))
+        }
+        false => tree.summary(),
+    };
+    print(&summary)?;
     Ok(errors.exit_code())
+}
+
+/// What stands before a name, and before the names below it.
+struct Lines {
+    middle: [&'static str; 2],
+    last: [&'static str; 2],
+}
+
+const TERMINAL_LINES: Lines =
+    Lines { middle: ["├── ", "│   "], last: ["└── ", "    "] };
+const ASCII_LINES: Lines = Lines { middle: ["|-- ", "|   "], last: ["`-- ", "    "] };
+
+struct Tree<'t> {
+    volume: &'t Volume,
+    errors: &'t ErrorSink,
+    arguments: Arguments,
+    lines: Lines,
+    /// The directories and the other files shown.
+    counts: [u64; 2],
+    /// The files for the JSON document.
+    files: Vec<Value>,
 }
 
 /// An entry, with the lines of the tree that precede it.
@@ -57,20 +91,80 @@ struct Branch {
     path: VolumePath,
     entry: Entry,
     lead: String,
+    level: u32,
     is_last: bool,
 }
 
-fn branches(
-    volume: &Volume,
-    directory: &VolumePath,
-    lead: &str,
-    errors: &ErrorSink,
-) -> Vec<Branch> {
-    let found = Entries::new(volume, &directory.bytes).with_paths(directory, errors);
-    let branch = |(path, entry)| Branch { path, entry, lead: lead.to_owned(), is_last: false };
-    let mut all: Vec<Branch> = found.map(branch).collect();
-    if let Some(last) = all.last_mut() {
-        last.is_last = true;
+impl Tree<'_> {
+    /// A directory and everything below it.
+    fn text(&mut self, top: &VolumePath) -> Vec<u8> {
+        let mut text = format::printable(&top.bytes);
+        text.push(b'\n');
+        let mut visited = VisitedDirectories::default();
+        // The entries to show, the next one last.
+        let mut left = self.branches(top, "", 1);
+        while let Some(Branch { path, entry, lead, level, is_last }) = left.pop() {
+            if self.arguments.json {
+                let fields = json!({"kind": format::kind(entry.kind), "level": level});
+                self.files.push(with_bytes("path", &path.bytes, fields));
+            }
+            let [knot, line] = if is_last { self.lines.last } else { self.lines.middle };
+            text.extend_from_slice(lead.as_bytes());
+            text.extend_from_slice(knot.as_bytes());
+            text.extend(self.name(&path, &entry));
+            text.push(b'\n');
+            if entry.kind != FileKind::Directory {
+                self.counts[1] += 1;
+            } else if self.errors.record(visited.visit(&path, entry.inode)).is_some() {
+                self.counts[0] += 1;
+                if self.arguments.level.is_none_or(|levels| level < levels) {
+                    left.extend(self.branches(&path, &(lead + line), level + 1));
+                }
+            }
+        }
+        text
     }
-    all
+
+    /// The name of an entry; of a link with its target.
+    fn name(&self, path: &VolumePath, entry: &DirectoryEntry) -> Vec<u8> {
+        let mut name = format::printable(&entry.name);
+        if entry.kind == FileKind::Symlink {
+            let found = self.volume.inode(&path.bytes, Follow::No);
+            let found = found.map_err(|error| with_path(path, error));
+            if let Some((_, inode)) = self.errors.record(found) {
+                name.extend_from_slice(b" -> ");
+                name.extend(format::printable(&inode.target));
+            }
+        }
+        name
+    }
+
+    /// The entries of a directory to show, the first one last.
+    fn branches(&self, directory: &VolumePath, lead: &str, level: u32) -> Vec<Branch> {
+        let found = Entries::new(self.volume, &directory.bytes).with_paths(directory, self.errors);
+        let is_shown = |entry: &DirectoryEntry| {
+            (self.arguments.all || !entry.name.starts_with(b"."))
+                && (!self.arguments.directories || entry.kind == FileKind::Directory)
+        };
+        let branch =
+            |(path, entry)| Branch { path, entry, lead: lead.to_owned(), level, is_last: false };
+        let mut all: Vec<Branch> = found.filter(|(_, entry)| is_shown(entry)).map(branch).collect();
+        if let Some(last) = all.last_mut() {
+            last.is_last = true;
+        }
+        all.reverse();
+        all
+    }
+
+    fn summary(&self) -> String {
+        let [directories, files] = self.counts;
+        let count = |count: u64, one: &str, several: &str| {
+            format!("{count} {}", if count == 1 { one } else { several })
+        };
+        let directories = count(directories, "directory", "directories");
+        match self.arguments.directories {
+            true => format!("\n{directories}\n"),
+            false => format!("\n{directories}, {}\n", count(files, "file", "files")),
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Paths in volumes, written `TARGET:/path`, and errors about them.
 
+use super::exit_codes::of_volume_error;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -16,15 +17,19 @@ pub struct VolumePath {
 }
 
 impl VolumePath {
-    /// Splits the argument at the last `:/`.
+    /// Splits the argument at the last `:/`. An argument without it is a target, with or without a colon at its end,
+    /// and means the root directory of its volume.
     pub fn parse(argument: &OsStr) -> Result<Self, Error> {
         let bytes = argument.as_bytes();
-        match bytes.windows(2).rposition(|pair| pair == b":/") {
-            Some(at) if at > 0 => Ok(Self {
-                target: OsStr::from_bytes(&bytes[..at]).to_owned(),
-                bytes: bytes[at + 1..].to_vec(),
-            }),
-            _ => Err(Error::input(format!(
+        let (target, path) = match bytes.windows(2).rposition(|pair| pair == b":/") {
+            Some(at) => (&bytes[..at], &bytes[at + 1..]),
+            None => (bytes.strip_suffix(b":").unwrap_or(bytes), &b"/"[..]),
+        };
+        match target.is_empty() {
+            false => {
+                Ok(Self { target: OsStr::from_bytes(target).to_owned(), bytes: path.to_vec() })
+            }
+            true => Err(Error::input(format!(
                 "{}: expected a path in a volume, as in TARGET:/path",
                 argument.display()
             ))),
@@ -33,12 +38,20 @@ impl VolumePath {
 
     /// Parses paths that must all be in the same volume.
     pub fn parse_all(arguments: &[OsString]) -> Result<Vec<Self>, Error> {
+        match arguments.first() {
+            Some(first) => Self::parse_in(&Self::parse(first)?.target, arguments),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Parses paths that must all be in the volume of this target.
+    pub fn parse_in(target: &OsStr, arguments: &[OsString]) -> Result<Vec<Self>, Error> {
         let paths =
             arguments.iter().map(|one| Self::parse(one)).collect::<Result<Vec<_>, Error>>()?;
-        match paths.iter().find(|path| path.target != paths[0].target) {
+        match paths.iter().find(|path| !is_same_target(&path.target, target)) {
             Some(other) => Err(Error::input(format!(
                 "{other}: not in the same volume as the other paths ({}); name paths of one volume",
-                paths[0].target.display()
+                target.display()
             ))),
             None => Ok(paths),
         }
@@ -64,16 +77,24 @@ pub(super) fn as_path(bytes: &[u8]) -> &Path {
 /// The error of a volume with the path that it concerns. An error that the user can correct is an input error,
 /// any other a run error.
 pub(super) fn with_path(path: impl fmt::Display, error: VolumeError) -> Error {
+    let code = of_volume_error(&error);
     let wrapped = match error.kind() {
         VolumeErrorKind::NotAVolume => {
-            return Error::input(path.to_string()).because(format!("{error}; check the path"));
+            let why = format!("{error}; check the path");
+            return Error::input(path.to_string()).because(why).exiting_with(code);
         }
         VolumeErrorKind::Refused(_) | VolumeErrorKind::Input | VolumeErrorKind::Unsupported => {
             Error::input(path.to_string())
         }
         _ => Error::run(path.to_string()),
     };
-    wrapped.because(error)
+    wrapped.because(error).exiting_with(code)
+}
+
+/// Whether two targets are one file or device, by any of its names.
+pub(super) fn is_same_target(one: &OsStr, other: &OsStr) -> bool {
+    let resolved = |target: &OsStr| Path::new(target).canonicalize().ok();
+    one == other || resolved(one).is_some_and(|one| Some(one) == resolved(other))
 }
 
 /// The path of a name in a directory.
@@ -88,12 +109,19 @@ pub(super) fn last_name(path: &[u8]) -> Option<&[u8]> {
     (name != b"..").then_some(name)
 }
 
+/// The path of the directory that holds the last name of a path.
+pub(super) fn parent(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let slash = path[..end].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    &path[..slash + 1]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_place_splits_at_the_last_colon_and_slash() {
+    fn a_path_splits_at_the_last_colon_and_slash() {
         let parse = |text: &str| VolumePath::parse(OsStr::new(text));
         let is = |text, target: &str, path: &str| {
             let found = parse(text).unwrap();
@@ -103,7 +131,12 @@ mod tests {
         is("v:/a/b", "v", "/a/b");
         is("a:/b:/c", "a:/b", "/c");
         is("./x:y:/", "./x:y", "/");
-        for bad in ["v", "v:a", ":/a", ""] {
+        for root in ["v", "v:"] {
+            assert_eq!(parse(root).unwrap(), parse("v:/").unwrap());
+        }
+        let device = "/dev/disk/by-path/pci-0000:00:1f.2";
+        assert_eq!(parse(device).unwrap().target, device);
+        for bad in [":/a", ":", ""] {
             assert!(parse(bad).unwrap_err().to_string().contains("TARGET:/path"), "{bad}");
         }
     }
@@ -118,5 +151,16 @@ mod tests {
         is("/a/.", Some("a"));
         is("/a/..", None);
         is("/", None);
+    }
+
+    #[test]
+    fn the_parent_is_the_path_before_the_last_name() {
+        let is = |path: &str, directory: &str| {
+            assert_eq!(parent(path.as_bytes()), directory.as_bytes(), "{path}");
+        };
+        is("/a/b", "/a/");
+        is("/a/b//", "/a/");
+        is("/a", "/");
+        is("/", "/");
     }
 }

@@ -4,8 +4,10 @@ use super::error_sink::ErrorSink;
 use super::open_volume::{open, sync};
 use super::volume_path::{VolumePath, as_path, with_path};
 use super::{format, glob};
-use crate::output::print_bytes;
+use crate::json::{document, with_bytes};
+use crate::output::{print, print_bytes};
 use clap::Subcommand;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use uringfs::{Access, Follow, SetXattr};
@@ -19,6 +21,9 @@ pub enum Arguments {
         /// TARGET:/path, with wildcards
         #[arg(required = true, value_name = "TARGET:/path")]
         paths: Vec<OsString>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Print the value of an attribute
     Get {
@@ -51,7 +56,7 @@ pub enum Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     match arguments {
-        Arguments::List { paths } => list(&paths),
+        Arguments::List { paths, json } => list(&paths, json),
         Arguments::Get { name, path } => {
             let path = VolumePath::parse(&path)?;
             let volume = open(&path.target, Access::Read)?;
@@ -70,16 +75,23 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 /// Prints one name per line; with several files, below the path of each.
-fn list(paths: &[OsString]) -> Result<u8, Error> {
+fn list(paths: &[OsString], as_json: bool) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(paths)?;
     let volume = open(&paths[0].target, Access::Read)?;
     let errors = ErrorSink::default();
     let paths = glob::expand_each(&volume, &paths, &errors);
+    let mut files = Vec::new();
     for path in &paths {
         let names = volume
             .list_xattrs(as_path(&path.bytes), Follow::No)
             .map_err(|error| with_path(path, error));
         let Some(names) = errors.record(names) else { continue };
+        if as_json {
+            let name = |name: &Vec<u8>| with_bytes("name", name, json!({}));
+            let names: Vec<Value> = names.iter().map(name).collect();
+            files.push(with_bytes("path", &path.bytes, json!({ "attributes": names })));
+            continue;
+        }
         let mut text = Vec::new();
         if paths.len() > 1 {
             text.extend(format::printable(&path.bytes));
@@ -90,6 +102,9 @@ fn list(paths: &[OsString]) -> Result<u8, Error> {
             text.push(b'\n');
         }
         print_bytes(&text)?;
+    }
+    if as_json {
+        print(&document(json!({ "files": files })))?;
     }
     Ok(errors.exit_code())
 }

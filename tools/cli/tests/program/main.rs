@@ -2,6 +2,7 @@
 
 mod bench_run;
 mod bench_vm;
+mod generate;
 mod info;
 mod process;
 mod root;

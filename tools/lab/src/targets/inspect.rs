@@ -27,8 +27,10 @@ pub fn inspect(target: &Target, writes: bool, volumes: &mut Volumes) -> Result<T
         Target::Path(path) => {
             let found = inspect_path(target, path, writes)?;
             if writes {
-                let refused = |error| Error::input(target.to_string()).because(error);
-                Volume::require_closed(path).map_err(refused)?;
+                Volume::require_closed(path).map_err(|error| match error.errno() {
+                    Errno::BUSY => Error::in_use(target.to_string()).because(error),
+                    _ => Error::input(target.to_string()).because(error),
+                })?;
             }
             Ok(found)
         }
@@ -66,10 +68,12 @@ fn inspect_path(target: &Target, path: &Path, writes: bool) -> Result<TargetInfo
     }
     if writes {
         if let Some(user) = in_use::find_user(path) {
-            return Err(bad(&format!("{user}; end that use first, or choose another target")));
+            let what = format!("{user}; end that use first, or choose another target");
+            return Err(Error::in_use(format!("{target}: {what}")));
         }
         if kind == FileType::BlockDevice && is_held_exclusively(path) {
-            return Err(bad("is in use, or a partition of it is (see lsblk, swapon --show)"));
+            let what = "is in use, or a partition of it is (see lsblk, swapon --show)";
+            return Err(Error::in_use(format!("{target}: {what}")));
         }
     }
     let access = Access { writes, direct: false, sync: SyncWrites::No };

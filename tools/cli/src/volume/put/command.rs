@@ -1,12 +1,16 @@
 //! `uringfs put`: copies files and trees of the host into a volume.
 
-use crate::output::print;
 use crate::volume::copy_progress::CopyProgress;
+use crate::volume::exclude::ExcludeOptions;
+use crate::volume::exit_codes::refused;
 use crate::volume::hard_links::HardLinks;
 use crate::volume::image::ImageFiles;
 use crate::volume::open_volume::{is_directory, open, sync};
 use crate::volume::overwrite::OverwriteOptions;
 use crate::volume::pipeline::Pipeline;
+use crate::volume::quiet::QuietOptions;
+use crate::volume::total_bytes;
+use crate::volume::verbose::VerboseOptions;
 use crate::volume::volume_path::{VolumePath, join};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -16,6 +20,7 @@ use uringfs::{Access, Volume};
 use uringfs_lab::Error;
 
 use super::job::{PutErrors, PutJob};
+use super::tree::names_contents;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
@@ -30,6 +35,15 @@ pub struct Arguments {
 
     #[command(flatten)]
     overwrite: OverwriteOptions,
+
+    #[command(flatten)]
+    exclude: ExcludeOptions,
+
+    #[command(flatten)]
+    verbose: VerboseOptions,
+
+    #[command(flatten)]
+    quiet: QuietOptions,
 
     /// Print JSON
     #[arg(long)]
@@ -46,9 +60,13 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         destination: &path,
         image: ImageFiles::of_volume(&path.target)?,
         overwrite: arguments.overwrite,
+        exclude: arguments.exclude,
+        verbose: arguments.verbose,
         staging: Vec::new(),
         pipeline: Pipeline::new()?,
-        progress: CopyProgress::start()?,
+        progress: CopyProgress::start(arguments.quiet, || {
+            total_bytes::of_host(&arguments.sources)
+        })?,
         files: HashMap::new(),
         next: 0,
         created: HashSet::new(),
@@ -63,13 +81,17 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let synced = sync(&volume, &path.target);
     let done = done.and(cleaned_up).and(synced);
     let code = errors.finish(done.is_ok() && progress.counts.is_empty());
-    done?;
+    done.map_err(|error| error.when_interrupted(STOPPED))?;
     let code = code?;
-    print(&progress.report(arguments.json))?;
+    arguments.quiet.print(&progress.report(arguments.json))?;
     Ok(code)
 }
 
-/// The path in the volume for each source: a name in the destination if that is a directory, else the destination.
+/// The state after Ctrl-C.
+const STOPPED: &str = "the files copied so far stay, and no file is incomplete";
+
+/// The path in the volume for each source: a name in the destination if that is a directory, else the destination. As
+/// in `cp -r`, the contents of `dir/.` go into the destination itself.
 fn targets(
     volume: &Volume,
     sources: &[OsString],
@@ -78,7 +100,7 @@ fn targets(
     if !is_directory(volume, &destination.bytes) {
         if sources.len() > 1 || destination.bytes.ends_with(b"/") {
             let what = format!("{destination}: is not a directory; create it with uringfs mkdir");
-            return Err(Error::input(what));
+            return Err(refused(what));
         }
         return Ok(vec![destination.bytes.clone()]);
     }
@@ -88,18 +110,10 @@ fn targets(
                 format!("{destination}: is a directory; give a file name for standard input");
             return Err(Error::input(what));
         }
-        let path = Path::new(source);
-        let named = path.file_name().map(ToOwned::to_owned).or_else(|| {
-            let whole = path.canonicalize().ok()?;
-            Some(whole.file_name()?.to_owned())
-        });
-        match named {
-            Some(name) => Ok(join(&destination.bytes, name.as_bytes())),
-            None => {
-                let what = "cannot derive a name; give the destination name";
-                Err(Error::input(format!("{}: {what}", path.display())))
-            }
-        }
+        Ok(match Path::new(source).file_name() {
+            Some(name) if !names_contents(source) => join(&destination.bytes, name.as_bytes()),
+            _ => destination.bytes.clone(),
+        })
     };
     sources.iter().map(name).collect()
 }

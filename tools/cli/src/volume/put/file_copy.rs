@@ -179,6 +179,7 @@ impl PutJob<'_> {
         {
             let partial = self.files.get_mut(&chunk.file).expect("the file has chunks in flight");
             partial.chunks -= 1;
+            self.progress.add_chunk(chunk.length);
             if result != Ok(chunk.length) && !partial.has_failed {
                 partial.has_failed = true;
                 let path = self.destination.in_same_volume(partial.name.target.clone());

@@ -1,11 +1,14 @@
 //! The state of a copy into a volume, and the errors of its files.
 
 use crate::volume::copy_progress::{CopyProgress, Xattr};
+use crate::volume::exclude::ExcludeOptions;
+use crate::volume::exit_codes::{of_volume_error, refused};
 use crate::volume::hard_links::HardLinks;
 use crate::volume::host::FileId;
 use crate::volume::image::ImageFiles;
 use crate::volume::overwrite::{NameAction, OverwriteOptions};
 use crate::volume::pipeline::Pipeline;
+use crate::volume::verbose::VerboseOptions;
 use crate::volume::volume_path::{VolumePath, with_path};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -51,6 +54,8 @@ pub(super) struct PutJob<'v> {
     pub(super) destination: &'v VolumePath,
     pub(super) image: ImageFiles,
     pub(super) overwrite: OverwriteOptions,
+    pub(super) exclude: ExcludeOptions,
+    pub(super) verbose: VerboseOptions,
     /// The directory for files until they are complete.
     pub(super) staging: Vec<u8>,
     pub(super) pipeline: Pipeline<Chunk>,
@@ -117,7 +122,10 @@ impl PutJob<'_> {
             let path = self.destination.in_same_volume(path.to_vec());
             match error.kind() {
                 // Only this file is affected; others can still be copied.
-                VolumeErrorKind::Damaged => Error::input(path.to_string()).because(error),
+                VolumeErrorKind::Damaged => {
+                    let code = of_volume_error(&error);
+                    Error::input(path.to_string()).because(error).exiting_with(code)
+                }
                 _ => with_path(&path, error),
             }
         })
@@ -130,5 +138,5 @@ impl PutJob<'_> {
 }
 
 pub(super) fn refuse_image(source: &str) -> Error {
-    Error::input(format!("{source}: is the volume's own image, and cannot be copied into it"))
+    refused(format!("{source}: is the volume's own image, and cannot be copied into it"))
 }

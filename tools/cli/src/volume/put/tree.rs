@@ -2,30 +2,29 @@
 //! copy continues with the others.
 
 use crate::volume::copy_progress::Xattr;
+use crate::volume::exit_codes::refused;
 use crate::volume::hard_links::LinkAction;
 use crate::volume::host::{FileId, HostTree, file_id};
 use crate::volume::open_volume::{is_directory, lookup};
 use crate::volume::overwrite::NameAction;
-use crate::volume::put_staging::unused_staging_name;
+use crate::volume::put_staging::make_staging_directory;
 use crate::volume::source_file::{SourceFile, cannot_read};
-use crate::volume::volume_path::{as_path, join};
+use crate::volume::verbose::{quoted, quoted_host};
+use crate::volume::volume_path::join;
 use rustix::io::Errno;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use uringfs::{FileType, Follow, Inode, InodeNumber, Rename, SetXattr, VolumeError};
+use uringfs::{FileKind, Follow, Inode, InodeNumber, Rename, SetXattr};
 use uringfs_lab::{Error, ErrorKind};
 
 use super::job::{NewName, OpenDirectory, PutJob, refuse_image};
 
-/// The attribute for the ACL that new files in a directory inherit.
-const DEFAULT_ACL_XATTR: &str = "system.posix_acl_default";
-
 impl PutJob<'_> {
     pub(super) fn run(&mut self, sources: &[OsString], targets: Vec<Vec<u8>>) -> Result<(), Error> {
-        self.staging = self.with_path(b"/", self.make_staging())?;
+        self.staging = self.with_path(b"/", make_staging_directory(self.volume))?;
         for (source, target) in sources.iter().zip(targets) {
             let done = match source == "-" {
                 true => self.put_stdin(target),
@@ -40,19 +39,6 @@ impl PutJob<'_> {
             self.continue_after(done)?;
         }
         Ok(())
-    }
-
-    /// Creates the staging directory, so that files in it inherit no group and no ACL from the root directory: all
-    /// attributes come from the sources.
-    fn make_staging(&self) -> Result<Vec<u8>, VolumeError> {
-        let path = unused_staging_name(self.volume)?;
-        let inode = Inode { is_staging: true, ..Inode::new(FileType::Directory, 0o700) };
-        self.volume.mknod(as_path(&path), &inode)?;
-        self.volume.set_attributes(as_path(&path), Follow::No, |its| its.permissions = 0o700)?;
-        match self.volume.remove_xattr(as_path(&path), Follow::No, DEFAULT_ACL_XATTR) {
-            Err(error) if error.errno() != Errno::NODATA => Err(error),
-            _ => Ok(path),
-        }
     }
 
     /// Reports the error of one file, so that the copy continues. An error of the volume or the machine, or a
@@ -93,12 +79,19 @@ impl PutJob<'_> {
         is_new: bool,
     ) -> Result<Option<OpenDirectory>, Error> {
         self.progress.check_stop()?;
+        if self.exclude.excludes(below.as_os_str().as_bytes()) {
+            return Ok(None);
+        }
         let source = SourceFile::find(tree, &below)?;
         let inode = source.attributes()?;
         if inode.kind == FileType::File && self.image.contains(&source.metadata) {
             return Err(refuse_image(&source.path.display().to_string()));
         }
         let action = if is_new { NameAction::Create } else { self.action(&target, inode.kind)? };
+        if self.verbose.is_on() && !matches!(action, NameAction::Skip | NameAction::Merge) {
+            let to = quoted(&self.destination.in_same_volume(target.clone()));
+            self.verbose.print(&[&quoted_host(&source.path), b" -> ", &to])?;
+        }
         match (inode.kind, action) {
             (_, NameAction::Skip) => return Ok(None),
             (FileType::Directory, _) => {
@@ -130,7 +123,7 @@ impl PutJob<'_> {
     pub(super) fn action(&self, target: &[u8], kind: FileType) -> Result<NameAction, Error> {
         let path = || self.destination.in_same_volume(target.to_vec());
         let already_written =
-            || Error::input(format!("{}: was already written by this command", path()));
+            || refused(format!("{}: was already written by this command", path()));
         if self.files.values().any(|partial| partial.name.target == target) {
             return Err(already_written());
         }
@@ -146,7 +139,7 @@ impl PutJob<'_> {
             return Ok(NameAction::Merge);
         }
         let action = self.overwrite.action(existing.kind, kind);
-        action.map_err(|why| Error::input(format!("{}: {why}", path())))
+        action.map_err(|why| refused(format!("{}: {why}", path())))
     }
 
     fn put_directory(
@@ -217,7 +210,7 @@ impl PutJob<'_> {
     fn first_name_failed(&self, first: &NewName, name: &NewName) -> Error {
         let [name, first] =
             [name, first].map(|name| self.destination.in_same_volume(name.target.clone()));
-        Error::input(format!("{name}: is a hard link to {first}, which could not be copied"))
+        refused(format!("{name}: is a hard link to {first}, which could not be copied"))
     }
 
     /// Creates a hard link to a file that this command has created.
@@ -252,8 +245,9 @@ impl PutJob<'_> {
 
 /// The directory of a source, and its name there. A source without a name is the directory itself.
 fn open_tree(source: &Path) -> io::Result<(HostTree, PathBuf)> {
-    // A path with a slash at the end follows a link.
-    let is_directory = source.as_os_str().as_bytes().ends_with(b"/");
+    // A path with a slash or a dot at the end follows a link.
+    let is_directory =
+        source.as_os_str().as_bytes().ends_with(b"/") || names_contents(source.as_os_str());
     match source.file_name() {
         Some(name) if !is_directory => {
             let parent = source.parent().unwrap_or(Path::new(""));
@@ -261,4 +255,9 @@ fn open_tree(source: &Path) -> io::Result<(HostTree, PathBuf)> {
         }
         _ => Ok((HostTree::open(source)?, PathBuf::new())),
     }
+}
+
+/// Whether a source ends in `.`: it names the contents of a directory.
+pub(super) fn names_contents(source: &OsStr) -> bool {
+    source == "." || source.as_bytes().ends_with(b"/.")
 }

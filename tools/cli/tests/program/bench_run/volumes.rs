@@ -136,7 +136,7 @@ fn every_kind_of_sync_keeps_the_written_size() {
         let file = format!("v:/{name}.0.0");
         let stat: Value =
             serde_json::from_str(&uringfs(folder.path(), &["stat", "--json", &file])).unwrap();
-        assert_eq!(stat[0]["size"], 100 << 10, "{keys}");
+        assert_eq!(stat["files"][0]["size"], 100 << 10, "{keys}");
     }
 }
 
@@ -146,7 +146,7 @@ fn files_are_allocated_as_fallocate_says() {
     let free = || -> u64 {
         let df: Value =
             serde_json::from_str(&uringfs(folder.path(), &["df", "--json", "v"])).unwrap();
-        df["free"].as_u64().unwrap()
+        df["volumes"][0]["free"].as_u64().unwrap()
     };
     const SIZE: u64 = 8 << 20;
     for (fallocate, length, allocated) in [
@@ -161,7 +161,7 @@ fn files_are_allocated_as_fallocate_says() {
         report(folder.path(), &format!("{keys} --fallocate={fallocate}"));
         let stat = uringfs(folder.path(), &["stat", "--json", "v:/f"]);
         let stat: Value = serde_json::from_str(&stat).unwrap();
-        assert_eq!(stat[0]["size"], length, "{fallocate}");
+        assert_eq!(stat["files"][0]["size"], length, "{fallocate}");
         assert_eq!(before - free() >= SIZE, allocated, "{fallocate}");
         uringfs(folder.path(), &["rm", "v:/f"]);
     }

@@ -1,6 +1,7 @@
 //! Owners, extended attributes, sizes and space of files in a volume; and a `put` that fails for some files.
 
 use super::{command, refused, run, run_ok, volume, write};
+use crate::process::ChildProcess;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
@@ -12,7 +13,7 @@ use std::path::Path;
 fn stat(folder: &Path, path: &str) -> serde_json::Value {
     let all: serde_json::Value =
         serde_json::from_str(&run_ok(folder, ["stat", "--json", path])).unwrap();
-    all[0].clone()
+    all["files"][0].clone()
 }
 
 #[test]
@@ -43,6 +44,13 @@ fn chown_changes_a_tree_recursively() {
     refused(folder, ["chown", "1", "v:/none"], "v:/none: ");
 }
 
+/// The output of a command in the time zone UTC.
+fn in_utc<const N: usize>(folder: &Path, arguments: [&str; N]) -> String {
+    let output = ChildProcess::start(command(folder, arguments).env("TZ", "UTC")).end();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 #[test]
 fn times_before_1970_and_after_2262_are_kept_and_printed() {
     let folder = volume();
@@ -62,9 +70,10 @@ fn times_before_1970_and_after_2262_are_kept_and_printed() {
         file.set_modified(time).unwrap();
         assert_eq!(folder.join("a").metadata().unwrap().modified().unwrap(), time, "of the host");
         run_ok(folder, ["put", "a", "v:/"]);
-        assert!(run_ok(folder, ["ls", "-l", "v:/"]).ends_with(&format!(" {date} a\n")));
-        let text = run_ok(folder, ["stat", "v:/a"]);
-        assert!(text.contains(&format!("modified {date}.123456789\n")), "{text}");
+        let text = in_utc(folder, ["ls", "--full-time", "v:/"]);
+        assert!(text.ends_with(&format!(" {date}.123456789 +0000 a\n")), "{text}");
+        let text = in_utc(folder, ["stat", "v:/a"]);
+        assert!(text.contains(&format!("modified {date}.123456789 +0000\n")), "{text}");
         let json = &stat(folder, "v:/a")["modified"];
         assert_eq!(
             (json["seconds"].as_i64(), json["nanoseconds"].as_u64()),

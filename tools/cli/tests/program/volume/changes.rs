@@ -1,42 +1,12 @@
 //! `rm`, `mv`, `mkdir` and `ln` take the options of coreutils, and print what coreutils prints.
 
+use super::mirror::Mirror;
 use super::{command, incomplete, refused, run_ok, volume, write};
-use crate::process::ChildProcess;
-use std::path::Path;
-use std::process::Command;
-
-/// The output of coreutils in a folder.
-fn system(folder: &Path, program: &str, arguments: &[&str]) -> String {
-    let mut command = Command::new(program);
-    command.args(arguments).current_dir(folder).env("LC_ALL", "C");
-    let output = ChildProcess::start(&mut command).end();
-    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Runs a command in a folder and in the volume, with the paths in the place of each `@`. Expects the same output.
-fn prints_the_same(folder: &Path, arguments: &[&str]) {
-    let place = |lead: &str| -> Vec<String> {
-        arguments.iter().map(|argument| argument.replace('@', lead)).collect()
-    };
-    let theirs = place("");
-    let theirs: Vec<&str> = theirs.iter().map(String::as_str).collect();
-    let theirs = system(&folder.join("t"), theirs[0], &theirs[1..]);
-    let ours = run_ok(folder, place("v:/")).replace("v:/", "");
-    // coreutils removes in the order of the directory.
-    let sorted = |text: &str| {
-        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        lines.sort_unstable();
-        lines
-    };
-    assert_eq!(sorted(&ours), sorted(&theirs), "{arguments:?}");
-}
 
 #[test]
 fn verbose_commands_print_the_lines_of_coreutils() {
-    let folder = volume();
-    let folder = folder.path();
-    std::fs::create_dir(folder.join("t")).unwrap();
+    let mirror = Mirror::new();
+    let folder = mirror.folder();
     for arguments in [
         &["mkdir", "-v", "@d", "@e"][..],
         &["mkdir", "-pv", "@d/x/y", "@d/x"],
@@ -49,7 +19,7 @@ fn verbose_commands_print_the_lines_of_coreutils() {
         &["rm", "-rv", "@f"],
         &["rm", "--recursive", "--verbose", "--force", "@quiet"],
     ] {
-        prints_the_same(folder, arguments);
+        mirror.run(arguments);
     }
     assert_eq!(run_ok(folder, ["ls", "v:/"]), "");
     for name in ["a", "b"] {

@@ -173,3 +173,12 @@ fn check_refuses_a_target_without_volume_or_in_use() {
     drop(reader.stdout.take());
     reader.wait().unwrap();
 }
+
+#[test]
+fn check_takes_the_options_of_fsck() {
+    let folder = volume();
+    let folder = folder.path();
+    assert!(run_ok(folder, ["check", "-n", "v"]).contains("clean"));
+    assert!(run_ok(folder, ["check", "-y", "v"]).contains("clean"));
+    assert_eq!(run(folder, ["check", "-n", "-y", "v"]).status.code(), Some(2));
+}

@@ -79,7 +79,7 @@ fn doubled(kind: u16) -> tempfile::TempDir {
     let stat = ["stat", "--json"].into_iter().chain(levels.iter().map(String::as_str));
     let stat: Value = serde_json::from_str(&run_ok(path, stat)).unwrap();
     let number = |one: &Value| one["inode"].as_u64().unwrap();
-    let numbers: Vec<u64> = stat.as_array().unwrap().iter().map(number).collect();
+    let numbers: Vec<u64> = stat["files"].as_array().unwrap().iter().map(number).collect();
     let changes = numbers.windows(2).flat_map(|pair| change(pair[0], pair[1], kind));
     commit(&path.join("v"), &Vec::from_iter(changes));
     folder

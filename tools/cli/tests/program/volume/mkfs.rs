@@ -5,6 +5,7 @@ use crate::process::{ChildProcess, tool, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 
 #[test]
 fn mkfs_refuses_a_target_with_data_and_names_it() {
@@ -104,7 +105,10 @@ fn ctrl_c_ends_mkfs_and_leaves_no_file() {
             status.contains("State:\tZ")
         });
         assert!(written() < 1 << 30, "mkfs has written everything");
-        assert_eq!(mkfs.end().status.code(), Some(130));
+        let output = mkfs.end();
+        assert_eq!(output.status.code(), Some(130));
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(line, "uringfs: stopped by Ctrl-C or SIGTERM: the new file was removed\n");
         assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     }
 }
@@ -122,9 +126,44 @@ fn info_and_df_describe_the_volume() {
     );
     assert_eq!(info["volume"]["uuid"].as_str().unwrap().len(), 36);
     assert!(run_ok(folder.path(), ["info", "v"]).contains("of a test"));
-    let free = |df: Value| df["free"].as_u64().unwrap();
+    let free = |df: Value| df["volumes"][0]["free"].as_u64().unwrap();
     let before = free(json(&["df", "v", "--json"]));
     write(folder.path(), "a", vec![1; 1 << 20]);
     run_ok(folder.path(), ["put", "a", "v:/"]);
     assert_eq!(free(json(&["df", "v", "--json"])), before - (1 << 20));
+}
+
+#[test]
+fn a_dry_run_checks_everything_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    assert_eq!(
+        run_ok(folder, ["mkfs", "-n", "v", "--size", "16M"]),
+        "v: would create a volume of 16.0 MiB\n"
+    );
+    refused(folder, ["mkfs", "-n", "v"], "v does not exist; give --size");
+    refused(folder, ["mkfs", "--dry-run", "v", "--size", "1M"], "a volume needs at least");
+    refused(folder, ["mkfs", "-n", "v", "--size", "16M", "-L", &"x".repeat(65)], "label");
+    refused(folder, ["mkfs", "-n", "no/v", "--size", "16M"], "the directory no does not exist");
+    assert_eq!(folder.read_dir().unwrap().count(), 0);
+    write(folder, "text", vec![b'x'; 16 << 20]);
+    refused(folder, ["mkfs", "-n", "text"], "text: holds data");
+    run_ok(folder, ["mkfs", "-nf", "text"]);
+    assert!(std::fs::read(folder.join("text")).unwrap() == vec![b'x'; 16 << 20]);
+}
+
+#[test]
+fn a_sparse_volume_takes_space_only_for_its_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    run_ok(folder, ["mkfs", "--sparse", "v", "--size", "1G", "-L", "thin"]);
+    let found = std::fs::metadata(folder.join("v")).unwrap();
+    assert_eq!(found.len(), 1 << 30);
+    assert!(found.blocks() * 512 < 64 << 20, "{} blocks", found.blocks());
+    write(folder, "a", "of a");
+    run_ok(folder, ["put", "a", "v"]);
+    assert_eq!(run_ok(folder, ["cat", "v:/a"]), "of a");
+    assert!(run_ok(folder, ["info", "v"]).contains("thin"));
+    refused(folder, ["mkfs", "--sparse", "w", "--size", "1M"], "a volume needs at least");
+    assert!(!folder.join("w").exists());
 }

@@ -315,7 +315,7 @@ fn no_clobber_leaves_existing_directories_unchanged() {
     set_mode("out/t/d", 0o755);
     write(folder, "t/d/new", "of new");
     run_ok(folder, ["put", "-n", "t", "v:/"]);
-    assert!(run_ok(folder, ["ls", "-l", "v:/t"]).starts_with("drwx------ "));
+    assert!(run_ok(folder, ["ls", "-ld", "v:/t/d"]).starts_with("drwx------ "));
     run_ok(folder, ["get", "-n", "v:/t", "out"]);
     let mode = folder.join("out/t/d").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o755);

@@ -17,7 +17,7 @@ fn resize_extends_the_file_and_the_volume() {
     assert_eq!(status.len(), 48 << 20);
     assert!(status.blocks() * 512 >= 48 << 20, "its blocks are reserved");
     let df: Value = serde_json::from_str(&run_ok(folder, ["df", "v", "--json"])).unwrap();
-    assert_eq!(df["size"], 48 << 20);
+    assert_eq!(df["volumes"][0]["size"], 48 << 20);
     run_ok(folder, ["put", "a", "v:/b"]);
     assert!(run_ok(folder, ["check", "v", "--deep"]).contains("clean"));
     run_ok(folder, ["resize", "v", "48M"]);
@@ -49,7 +49,10 @@ fn other_programs_are_refused_during_a_resize() {
     refused(folder, ["mkdir", "v:/d"], "another program has the volume open");
     resize.signal(Signal::SIGINT);
     resize.signal(Signal::SIGCONT);
-    assert_eq!(resize.end().status.code(), Some(130));
+    let output = resize.end();
+    assert_eq!(output.status.code(), Some(130));
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(line, "uringfs: stopped by Ctrl-C or SIGTERM: the volume is as it was\n");
     assert_eq!(length(), 32 << 20);
     assert!(run_ok(folder, ["check", "v"]).contains("clean"));
 }

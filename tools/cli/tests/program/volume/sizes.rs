@@ -13,7 +13,7 @@ fn json(folder: &Path, arguments: &[&str]) -> Value {
 fn mkfs_and_resize_take_units_and_round_to_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let size = || json(folder, &["df", "v", "--json"])["size"].as_u64().unwrap();
+    let size = || json(folder, &["df", "v", "--json"])["volumes"][0]["size"].as_u64().unwrap();
     for (text, bytes) in [
         ("16MiB", 16 << 20),
         ("16M", 16 << 20),
@@ -43,7 +43,7 @@ fn mkfs_and_resize_take_units_and_round_to_blocks() {
 fn truncate_takes_the_sizes_of_coreutils() {
     let folder = volume();
     let folder = folder.path();
-    let size = || json(folder, &["stat", "--json", "v:/f"])[0]["size"].as_u64().unwrap();
+    let size = || json(folder, &["stat", "--json", "v:/f"])["files"][0]["size"].as_u64().unwrap();
     let system = folder.join("f");
     write(folder, "f", "");
     for text in
@@ -142,7 +142,7 @@ fn df_prints_the_columns_of_coreutils() {
     let folder = folder.path();
     write(folder, "a", vec![1; 3 << 20]);
     run_ok(folder, ["put", "a", "v:/"]);
-    let space = json(folder, &["df", "v", "--json"]);
+    let space = json(folder, &["df", "v", "--json"])["volumes"][0].clone();
     let kilobytes = |name: &str| (space[name].as_u64().unwrap() / 1024).to_string();
     let words = |text: &str| -> Vec<Vec<String>> {
         let line = |line: &str| line.split_whitespace().map(str::to_owned).collect();
@@ -165,6 +165,19 @@ fn df_prints_the_columns_of_coreutils() {
         let percent = used.div_ceil(space["size"].as_u64().unwrap());
         assert_eq!(ours[1][4], format!("{percent}%"));
     }
+}
+
+#[test]
+fn df_lists_several_volumes() {
+    let folder = volume();
+    let folder = folder.path();
+    run_ok(folder, ["mkfs", "w", "--size", "16M"]);
+    let text = run_ok(folder, ["df", "-h", "v", "w"]);
+    let sizes: Vec<&str> =
+        text.lines().skip(1).map(|line| line.split_whitespace().nth(1).unwrap()).collect();
+    assert_eq!(sizes, ["32M", "16M"]);
+    let (text, stderr) = super::incomplete(folder, ["df", "none", "w"]);
+    assert_eq!((text.lines().count(), stderr.lines().count()), (2, 1), "{text} {stderr}");
 }
 
 #[test]

@@ -1,0 +1,184 @@
+//! The lines of `ls`: names, and in the long format columns that are aligned within one listing.
+
+use super::colors::{ColorWhen, paint};
+use super::format;
+use super::owners::OwnerNames;
+use super::size_options::SizeOptions;
+use super::times::TimeFormat;
+use uringfs::{FileKind, Inode, InodeNumber};
+
+/// The options that decide what a line shows.
+#[derive(clap::Args)]
+pub struct RowOptions {
+    /// Long format: mode, links, user, group, size, modification time
+    #[arg(short, long)]
+    long: bool,
+
+    /// Long format with numbers of users and groups
+    #[arg(short, long)]
+    numeric_uid_gid: bool,
+
+    /// Long format with the full modification time
+    #[arg(long)]
+    full_time: bool,
+
+    /// Print the inode number of each file
+    #[arg(short, long)]
+    inode: bool,
+
+    /// Colour names by the kinds of files
+    #[arg(
+        long,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "auto",
+        default_missing_value = "always"
+    )]
+    color: ColorWhen,
+
+    #[command(flatten)]
+    sizes: SizeOptions,
+}
+
+impl RowOptions {
+    pub fn is_long(&self) -> bool {
+        self.long || self.numeric_uid_gid || self.full_time
+    }
+
+    pub fn has_colors(&self) -> bool {
+        self.color.is_on()
+    }
+}
+
+/// A file to print.
+pub struct ListedFile {
+    pub name: Vec<u8>,
+    pub number: InodeNumber,
+    pub kind: FileKind,
+    /// Read only if the output or its order needs it.
+    pub inode: Option<Inode>,
+}
+
+/// Formats the lines of listings.
+pub struct RowFormat {
+    options: RowOptions,
+    has_colors: bool,
+    owners: OwnerNames,
+    times: TimeFormat,
+}
+
+/// A cell of a column.
+enum Cell {
+    Left(String),
+    Right(String),
+}
+
+impl RowFormat {
+    pub fn new(options: RowOptions) -> Self {
+        let has_colors = options.has_colors();
+        Self { options, has_colors, owners: OwnerNames::default(), times: TimeFormat::new() }
+    }
+
+    /// The first line of a directory in the long format: the space of all files.
+    pub fn total(&self, files: &[ListedFile]) -> String {
+        let allocated = |file: &ListedFile| file.inode.as_ref().map_or(0, Inode::allocated);
+        let bytes = files.iter().map(allocated).sum();
+        format!("total {}\n", self.options.sizes.text(bytes, 1024))
+    }
+
+    /// The lines of a listing.
+    pub fn lines(&mut self, files: &[ListedFile]) -> Vec<u8> {
+        let device_widths = device_widths(files);
+        let rows: Vec<Vec<Cell>> =
+            files.iter().map(|file| self.cells(file, device_widths)).collect();
+        let columns = rows.first().map_or(0, Vec::len);
+        let width = |column: usize| rows.iter().map(|row| row[column].text().len()).max();
+        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+        let mut text = Vec::new();
+        for (file, row) in files.iter().zip(&rows) {
+            for (cell, width) in row.iter().zip(&widths) {
+                let cell = match cell {
+                    Cell::Left(text) => format!("{text:<width$} "),
+                    Cell::Right(text) => format!("{text:>width$} "),
+                };
+                text.extend_from_slice(cell.as_bytes());
+            }
+            let name = format::printable(&file.name);
+            text.extend(match &file.inode {
+                Some(inode) if self.has_colors => paint(name, inode),
+                _ => name,
+            });
+            match &file.inode {
+                Some(inode) if self.options.is_long() && inode.kind == FileKind::Symlink => {
+                    text.extend_from_slice(b" -> ");
+                    text.extend(format::printable(&inode.target));
+                }
+                _ => {}
+            }
+            text.push(b'\n');
+        }
+        text
+    }
+
+    /// The columns before the name.
+    fn cells(&mut self, file: &ListedFile, device_widths: [usize; 2]) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        if self.options.inode {
+            cells.push(Cell::Right(file.number.0.to_string()));
+        }
+        let Some(inode) = file.inode.as_ref().filter(|_| self.options.is_long()) else {
+            return cells;
+        };
+        let owner = |name: Option<&str>, number: u32| match name {
+            Some(name) => Cell::Left(name.to_owned()),
+            None => Cell::Right(number.to_string()),
+        };
+        let (user, group) = match self.options.numeric_uid_gid {
+            true => (owner(None, inode.user), owner(None, inode.group)),
+            false => (
+                owner(self.owners.user(inode.user), inode.user),
+                owner(self.owners.group(inode.group), inode.group),
+            ),
+        };
+        let size = match device(inode.kind) {
+            Some([major, minor]) => {
+                let [majors, minors] = device_widths;
+                format!("{major:>majors$}, {minor:>minors$}")
+            }
+            None => self.options.sizes.text(inode.size, 1),
+        };
+        let time = match self.options.full_time {
+            true => self.times.full(inode.modified),
+            false => self.times.listed(inode.modified),
+        };
+        cells.extend([Cell::Left(format::mode(inode)), Cell::Right(inode.links.to_string())]);
+        cells.extend([user, group, Cell::Right(size), Cell::Right(time)]);
+        cells
+    }
+}
+
+impl Cell {
+    fn text(&self) -> &str {
+        let (Cell::Left(text) | Cell::Right(text)) = self;
+        text
+    }
+}
+
+/// The widths of the major and minor numbers of devices.
+fn device_widths(files: &[ListedFile]) -> [usize; 2] {
+    let devices = files.iter().filter_map(|file| device(file.inode.as_ref()?.kind));
+    devices.fold([0, 0], |widths, numbers| {
+        [0, 1].map(|at| widths[at].max(numbers[at].to_string().len()))
+    })
+}
+
+/// The major and minor number of a device.
+fn device(kind: FileKind) -> Option<[u32; 2]> {
+    match kind {
+        FileKind::BlockDevice(number) | FileKind::CharacterDevice(number) => {
+            Some([rustix::fs::major(number), rustix::fs::minor(number)])
+        }
+        _ => None,
+    }
+}

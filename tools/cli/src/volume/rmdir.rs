@@ -1,0 +1,50 @@
+//! `uringfs rmdir`: removes empty directories from a volume.
+
+use super::error_sink::ErrorSink;
+use super::glob;
+use super::open_volume::{open, sync};
+use super::verbose::VerboseOptions;
+use super::volume_path::{VolumePath, last_name, parent, with_path};
+use std::ffi::OsString;
+use uringfs::{Access, Volume};
+use uringfs_lab::Error;
+
+/// The arguments of the command.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// TARGET:/path, with wildcards
+    #[arg(required = true, value_name = "TARGET:/path")]
+    paths: Vec<OsString>,
+
+    /// Also remove the parents, up to the root: rmdir -p v:/a/b is like rmdir v:/a/b v:/a
+    #[arg(short, long)]
+    parents: bool,
+
+    #[command(flatten)]
+    verbose: VerboseOptions,
+}
+
+/// Returns the exit code.
+pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    let paths = VolumePath::parse_all(&arguments.paths)?;
+    let volume = open(&paths[0].target, Access::ReadWrite)?;
+    let errors = ErrorSink::default();
+    for path in glob::expand_each(&volume, &paths, &errors) {
+        errors.record(remove(&volume, path, &arguments));
+    }
+    sync(&volume, &paths[0].target)?;
+    Ok(errors.exit_code())
+}
+
+fn remove(volume: &Volume, path: VolumePath, arguments: &Arguments) -> Result<(), Error> {
+    let mut next = Some(path);
+    while let Some(path) = next {
+        arguments.verbose.report("rmdir: removing directory,", &[&path])?;
+        volume.remove_directory(&path.bytes).map_err(|error| with_path(&path, error))?;
+        let above = parent(&path.bytes);
+        let above = above.strip_suffix(b"/").unwrap_or(above);
+        let goes_on = arguments.parents && last_name(above).is_some();
+        next = goes_on.then(|| path.in_same_volume(above.to_vec()));
+    }
+    Ok(())
+}

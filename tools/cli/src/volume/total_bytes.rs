@@ -1,0 +1,44 @@
+//! The bytes of all files below some paths, for the progress of a copy. What cannot be read is left out: the copy
+//! reports it.
+
+use super::entries::Entries;
+use super::volume_path::{VolumePath, join};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use uringfs::{FileKind, Follow, Volume};
+
+/// The bytes of files on the host.
+pub fn of_host(paths: &[OsString]) -> u64 {
+    let mut left: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+    let mut bytes = 0;
+    while let Some(path) = left.pop() {
+        let Ok(found) = path.symlink_metadata() else { continue };
+        if found.is_dir() {
+            let entries = path.read_dir().into_iter().flatten().flatten();
+            left.extend(entries.map(|entry| entry.path()));
+        } else if found.is_file() {
+            bytes += found.len();
+        }
+    }
+    bytes
+}
+
+/// The bytes of files in a volume. A directory with two names in a damaged volume counts up to a bound.
+pub fn of_volume(volume: &Volume, paths: &[VolumePath]) -> u64 {
+    const MAX_DIRECTORIES: u64 = 1 << 20;
+    let mut left: Vec<Vec<u8>> = paths.iter().map(|path| path.bytes.clone()).collect();
+    let (mut bytes, mut directories) = (0_u64, 0);
+    while let Some(path) = left.pop() {
+        let Ok((_, inode)) = volume.inode(&path, Follow::No) else { continue };
+        match inode.kind {
+            FileKind::Directory if directories < MAX_DIRECTORIES => {
+                directories += 1;
+                let entries = Entries::new(volume, &path).flatten();
+                left.extend(entries.map(|entry| join(&path, &entry.name)));
+            }
+            FileKind::File => bytes = bytes.saturating_add(inode.size),
+            _ => {}
+        }
+    }
+    bytes
+}

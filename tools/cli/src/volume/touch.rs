@@ -1,0 +1,109 @@
+//! `uringfs touch`: changes the times of files in a volume, and creates those that do not exist.
+
+use super::error_sink::ErrorSink;
+use super::glob;
+use super::mode_change::umask;
+use super::open_volume::{open, sync};
+use super::times::parse_date;
+use super::volume_path::{VolumePath, with_path};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use uringfs::{Access, Follow, OpenOptions, Time, Volume};
+use uringfs_lab::Error;
+
+/// The arguments of the command.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// TARGET:/path, with wildcards
+    #[arg(required = true, value_name = "TARGET:/path")]
+    paths: Vec<OsString>,
+
+    /// Do not create files that do not exist
+    #[arg(short = 'c', long)]
+    no_create: bool,
+
+    /// Change only the access time
+    #[arg(short = 'a')]
+    access: bool,
+
+    /// Change only the modification time
+    #[arg(short = 'm')]
+    modification: bool,
+
+    /// This time instead of now: 2026-11-22, '2026-11-22 07:40:05', with Z or +01:00 at the end for a time zone,
+    /// @SECONDS since 1970, yesterday, or '3 days ago'
+    #[arg(short, long, value_parser = parse_date, conflicts_with = "reference", allow_hyphen_values = true)]
+    date: Option<Time>,
+
+    /// The times of this file instead of now
+    #[arg(short, long, value_name = "TARGET:/path")]
+    reference: Option<OsString>,
+}
+
+/// The access time and the modification time to set.
+#[derive(Clone, Copy)]
+struct Times {
+    accessed: Option<Time>,
+    modified: Option<Time>,
+}
+
+/// Returns the exit code.
+pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    let paths = VolumePath::parse_all(&arguments.paths)?;
+    let target = &paths[0].target;
+    let reference = match &arguments.reference {
+        Some(path) => VolumePath::parse_in(target, std::slice::from_ref(path))?.pop(),
+        None => None,
+    };
+    let volume = open(target, Access::ReadWrite)?;
+    let times = times(&volume, &arguments, reference.as_ref())?;
+    let errors = ErrorSink::default();
+    for path in glob::expand_each(&volume, &paths, &errors) {
+        errors.record(touch(&volume, &path, times, arguments.no_create));
+    }
+    sync(&volume, target)?;
+    Ok(errors.exit_code())
+}
+
+fn times(
+    volume: &Volume,
+    arguments: &Arguments,
+    reference: Option<&VolumePath>,
+) -> Result<Times, Error> {
+    let [accessed, modified] = match (reference, arguments.date) {
+        (Some(path), _) => {
+            let found = volume.inode(&path.bytes, Follow::Yes);
+            let (_, inode) = found.map_err(|error| with_path(path, error))?;
+            [inode.accessed, inode.modified]
+        }
+        (None, date) => [date.unwrap_or_else(Time::now); 2],
+    };
+    // Without either option, both times change.
+    let is_chosen = |option| option || !(arguments.access || arguments.modification);
+    Ok(Times {
+        accessed: is_chosen(arguments.access).then_some(accessed),
+        modified: is_chosen(arguments.modification).then_some(modified),
+    })
+}
+
+fn touch(volume: &Volume, path: &VolumePath, times: Times, no_create: bool) -> Result<(), Error> {
+    let set = || {
+        volume.set_attributes(&path.bytes, Follow::Yes, |inode| {
+            inode.accessed = times.accessed.unwrap_or(inode.accessed);
+            inode.modified = times.modified.unwrap_or(inode.modified);
+        })
+    };
+    let create = || {
+        let create = Some(0o666 & !umask());
+        let opened = volume.open(&path.bytes, OpenOptions { create, ..OpenOptions::direct() });
+        opened.map(drop).and_then(|()| set())
+    };
+    let done = match set() {
+        Err(error) if error.errno() == Errno::NOENT => match no_create {
+            true => Ok(()),
+            false => create(),
+        },
+        done => done,
+    };
+    done.map_err(|error| with_path(path, error))
+}
