@@ -3,13 +3,13 @@
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::mode_change::{ModeChange, umask};
-use super::open_volume::{open, sync};
+use super::open_volume::{lookup_with, open, sync};
 use super::verbose::{VerboseOptions, quoted};
 use super::visited::VisitedDirectories;
-use super::volume_path::{VolumePath, with_path};
+use super::volume_path::{VolumePath, as_path, with_path};
 use super::{format, glob};
 use std::ffi::OsString;
-use uringfs::{Access, FileKind, Follow, Inode, Volume};
+use uringfs::{Access, FileType, Follow, Inode, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -60,15 +60,16 @@ struct ChmodJob<'c> {
 
 impl ChmodJob<'_> {
     /// Changes a file. Returns its kind.
-    fn change(&self, path: &VolumePath, follow: Follow) -> Result<FileKind, Error> {
-        let find =
-            || self.volume.inode(&path.bytes, follow).map_err(|error| with_path(path, error));
+    fn change(&self, path: &VolumePath, follow: Follow) -> Result<FileType, Error> {
+        let find = || {
+            lookup_with(self.volume, &path.bytes, follow).map_err(|error| with_path(path, error))
+        };
         let (_, before) = find()?;
-        if before.kind == FileKind::Symlink {
+        if before.kind == FileType::Symlink {
             return Ok(before.kind);
         }
-        let set = self.volume.set_attributes(&path.bytes, follow, |inode| {
-            let is_directory = inode.kind == FileKind::Directory;
+        let set = self.volume.set_attributes(as_path(&path.bytes), follow, |inode| {
+            let is_directory = inode.kind == FileType::Directory;
             inode.permissions =
                 self.arguments.mode.apply(inode.permissions, is_directory, self.umask);
         });
@@ -94,7 +95,7 @@ impl ChmodJob<'_> {
     /// Changes a file and everything below it. Uses no recursion, as trees may be deep.
     fn change_tree(&self, top: &VolumePath) {
         // A link that the user has named leads to its target.
-        if self.errors.record(self.change(top, Follow::Yes)) != Some(FileKind::Directory) {
+        if self.errors.record(self.change(top, Follow::Yes)) != Some(FileType::Directory) {
             return;
         }
         let mut visited = VisitedDirectories::default();
@@ -103,7 +104,7 @@ impl ChmodJob<'_> {
             let entries = Entries::new(self.volume, &directory.bytes);
             for (path, entry) in entries.with_paths(&directory, self.errors) {
                 self.errors.record(self.change(&path, Follow::No));
-                if entry.kind == FileKind::Directory
+                if entry.kind == FileType::Directory
                     && self.errors.record(visited.visit(&path, entry.inode)).is_some()
                 {
                     left.push(path);

@@ -3,7 +3,7 @@
 
 use clap::ValueEnum;
 use std::io::IsTerminal;
-use uringfs::{FileKind, Inode};
+use uringfs::{FileType, Inode};
 
 /// The option `--color`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,17 +38,17 @@ pub fn paint(name: Vec<u8>, inode: &Inode) -> Vec<u8> {
 fn code(inode: &Inode) -> Option<&'static str> {
     let has = |bits: u16| inode.permissions & bits == bits;
     Some(match inode.kind {
-        FileKind::File if has(0o4000) => "37;41",
-        FileKind::File if has(0o2000) => "30;43",
-        FileKind::File if inode.permissions & 0o111 != 0 => "01;32",
-        FileKind::File => return None,
-        FileKind::Directory if has(0o1002) => "30;42",
-        FileKind::Directory if has(0o0002) => "34;42",
-        FileKind::Directory if has(0o1000) => "37;44",
-        FileKind::Directory => "01;34",
-        FileKind::Symlink => "01;36",
-        FileKind::Fifo => "33",
-        FileKind::Socket => "01;35",
-        FileKind::BlockDevice(_) | FileKind::CharacterDevice(_) => "01;33",
+        FileType::File if has(0o4000) => "37;41",
+        FileType::File if has(0o2000) => "30;43",
+        FileType::File if inode.permissions & 0o111 != 0 => "01;32",
+        FileType::File => return None,
+        FileType::Directory if has(0o1002) => "30;42",
+        FileType::Directory if has(0o0002) => "34;42",
+        FileType::Directory if has(0o1000) => "37;44",
+        FileType::Directory => "01;34",
+        FileType::Symlink => "01;36",
+        FileType::Fifo => "33",
+        FileType::Socket => "01;35",
+        FileType::BlockDevice(_) | FileType::CharacterDevice(_) => "01;33",
     })
 }

@@ -9,13 +9,13 @@ use super::exclude::ExcludeOptions;
 use super::exit_codes::refused;
 use super::file_data::FileData;
 use super::hard_links::{HardLinks, LinkAction};
-use super::open_volume::is_directory;
+use super::open_volume::{is_directory, lookup, lookup_with};
 use super::overwrite::{NameAction, OverwriteOptions};
 use super::verbose::{VerboseOptions, quoted};
 use super::visited::VisitedDirectories;
-use super::volume_path::{VolumePath, join, parent, with_path};
+use super::volume_path::{VolumePath, as_path, join, parent, with_path};
 use rustix::io::Errno;
-use uringfs::{FileKind, Follow, Inode, InodeNumber, Rename, SetXattr, Volume, VolumeError};
+use uringfs::{FileType, Follow, Inode, InodeNumber, Rename, SetXattr, Volume, VolumeError};
 use uringfs_lab::{Error, ErrorKind};
 
 /// What is copied besides the data of files.
@@ -90,8 +90,8 @@ struct Copy<'p> {
 }
 
 /// A source directory whose entries are copied one after the other.
-struct OpenDirectory<'c> {
-    entries: Entries<'c>,
+struct OpenDirectory {
+    entries: Entries,
     from: VolumePath,
     to: VolumePath,
 }
@@ -112,7 +112,7 @@ impl<'c> CopyJob<'c> {
                 stack.pop();
                 continue;
             };
-            if entry.kind == FileKind::Directory
+            if entry.kind == FileType::Directory
                 && self.errors.record(visited.visit(&from, entry.inode)).is_none()
             {
                 continue;
@@ -138,14 +138,14 @@ impl<'c> CopyJob<'c> {
         from: &VolumePath,
         to: VolumePath,
         follow: Follow,
-    ) -> Result<Option<OpenDirectory<'c>>, Error> {
+    ) -> Result<Option<OpenDirectory>, Error> {
         self.progress.check_stop()?;
         if self.exclude.excludes(&from.bytes) {
             return Ok(None);
         }
-        let found = self.source.inode(&from.bytes, follow);
+        let found = lookup_with(self.source, &from.bytes, follow);
         let (number, inode) = found.map_err(|error| with_path(from, error))?;
-        let is_directory = inode.kind == FileKind::Directory;
+        let is_directory = inode.kind == FileType::Directory;
         if !self.attributes.is_recursive() && is_directory {
             return Err(refused(format!("{from}: is a directory; use cp -r to copy it")));
         }
@@ -172,17 +172,17 @@ impl<'c> CopyJob<'c> {
         from: &VolumePath,
         number: InodeNumber,
         to: &VolumePath,
-        kind: FileKind,
+        kind: FileType,
     ) -> Result<NameAction, Error> {
-        if self.is_one_volume && kind == FileKind::Directory && self.is_inside(number, to)? {
+        if self.is_one_volume && kind == FileType::Directory && self.is_inside(number, to)? {
             return Err(refused(format!("{from}: cannot be copied into itself, {to}")));
         }
-        let (existing, inode) = match self.volume.inode(&to.bytes, Follow::No) {
+        let (existing, inode) = match lookup(self.volume, &to.bytes) {
             Err(error) if error.errno() == Errno::NOENT => return Ok(NameAction::Create),
             found => found.map_err(|error| with_path(to, error))?,
         };
         self.created.check(to, existing)?;
-        if kind == FileKind::Directory && is_directory(self.volume, &to.bytes) {
+        if kind == FileType::Directory && is_directory(self.volume, &to.bytes) {
             return Ok(NameAction::Merge);
         }
         let is_same = self.is_one_volume
@@ -197,7 +197,7 @@ impl<'c> CopyJob<'c> {
     fn is_inside(&self, directory: InodeNumber, path: &VolumePath) -> Result<bool, Error> {
         let mut at = parent(&path.bytes).to_vec();
         loop {
-            let found = self.volume.inode(&at, Follow::Yes);
+            let found = lookup_with(self.volume, &at, Follow::Yes);
             let (number, inode) = found.map_err(|error| with_path(path, error))?;
             if number == directory {
                 return Ok(true);
@@ -209,11 +209,14 @@ impl<'c> CopyJob<'c> {
         }
     }
 
-    fn copy_directory(&mut self, copy: Copy<'_>) -> Result<OpenDirectory<'c>, Error> {
+    fn copy_directory(&mut self, copy: Copy<'_>) -> Result<OpenDirectory, Error> {
         let Copy { from, inode, to, action, .. } = copy;
         if action == NameAction::Create {
             // Accessible to its user, whatever its mode will be.
-            let made = self.volume.make_directory(&to.bytes, inode.permissions & 0o777 | 0o700);
+            let made = self.volume.create_dir_with_mode(
+                as_path(&to.bytes),
+                u32::from(inode.permissions & 0o777 | 0o700),
+            );
             made.map_err(|error| with_path(&to, error))?;
             self.directories.push((from.clone(), to.clone()));
         } else if self.attributes.preserves() && !self.overwrite.skips_existing() {
@@ -229,7 +232,7 @@ impl<'c> CopyJob<'c> {
         match self.links.add_name(copy.number, names, &copy.to) {
             LinkAction::Link(first) => {
                 let staged = self.new_staged_path();
-                let linked = self.volume.link(&first.bytes, &staged);
+                let linked = self.volume.hard_link(as_path(&first.bytes), as_path(&staged));
                 linked.map_err(|error| with_path(&copy.to, error))?;
                 self.progress.counts.links += 1;
                 return self.rename_into_place(&staged, &copy.to, copy.action);
@@ -254,12 +257,13 @@ impl<'c> CopyJob<'c> {
         let Copy { from, inode, to, action, .. } = copy;
         let staged = self.new_staged_path();
         let mut new = Inode::new(inode.kind, 0o600);
-        if inode.kind == FileKind::Symlink {
+        if inode.kind == FileType::Symlink {
             (new.size, new.target) = (inode.size, inode.target.clone());
         }
-        let made = self.volume.make(&staged, new).map_err(|error| with_path(to, error))?;
+        let made =
+            self.volume.mknod(as_path(&staged), &new).map_err(|error| with_path(to, error))?;
         let copied = match inode.kind {
-            FileKind::File => {
+            FileType::File => {
                 self.data.copy((self.source, from), (self.volume, &staged, to), &self.progress)
             }
             _ => Ok(()),
@@ -269,12 +273,12 @@ impl<'c> CopyJob<'c> {
             .and_then(|()| self.rename_into_place(&staged, to, *action));
         if done.is_err() {
             // The staging directory is removed at the end, too.
-            let _ = self.volume.remove(&staged);
+            let _ = self.volume.remove_file(as_path(&staged));
             return done;
         }
         self.created.insert(made);
         match inode.kind {
-            FileKind::File => self.progress.add_file(inode.size),
+            FileType::File => self.progress.add_file(inode.size),
             _ => self.progress.counts.others += 1,
         }
         Ok(())
@@ -283,7 +287,7 @@ impl<'c> CopyJob<'c> {
     /// Gives new directories their attributes.
     pub fn finish_directories(&mut self) {
         for (from, to) in std::mem::take(&mut self.directories).iter().rev() {
-            let found = self.source.inode(&from.bytes, Follow::No);
+            let found = lookup(self.source, &from.bytes);
             let done = found.map_err(|error| with_path(from, error)).and_then(|(_, inode)| {
                 self.set_attributes(from, &inode, (&to.bytes, to), NameAction::Create)
             });
@@ -308,32 +312,39 @@ impl<'c> CopyJob<'c> {
                     (inode.permissions, inode.user, inode.group);
                 (its.accessed, its.modified) = (inode.accessed, inode.modified);
             };
-            return self.volume.set_attributes(path, Follow::No, set).map_err(error);
+            return self.volume.set_attributes(as_path(path), Follow::No, set).map_err(error);
         }
-        if inode.kind == FileKind::Symlink {
+        if inode.kind == FileType::Symlink {
             let set = |its: &mut Inode| its.permissions = inode.permissions;
-            return self.volume.set_attributes(path, Follow::No, set).map_err(error);
+            return self.volume.set_attributes(as_path(path), Follow::No, set).map_err(error);
         }
         let mut model = Inode::new(inode.kind, inode.permissions & 0o777 & !self.umask);
         if action == NameAction::Replace {
-            let existing = self.volume.inode(&to.bytes, Follow::No).map_err(error)?.1;
-            if existing.kind == FileKind::File {
+            let existing = lookup(self.volume, &to.bytes).map_err(error)?.1;
+            if existing.kind == FileType::File {
                 model = existing;
             }
         }
         let set = |its: &mut Inode| {
             (its.permissions, its.user, its.group) = (model.permissions, model.user, model.group);
         };
-        self.volume.set_attributes(path, Follow::No, set).map_err(error)
+        self.volume.set_attributes(as_path(path), Follow::No, set).map_err(error)
     }
 
     /// Copies extended attributes: all with -a, and ACLs with -p.
     fn copy_xattrs(&self, from: &VolumePath, path: &[u8], to: &VolumePath) -> Result<(), Error> {
         let read = |error| with_path(from, error);
-        for name in self.source.xattrs(&from.bytes, Follow::No).map_err(read)? {
+        for name in self.source.list_xattrs(as_path(&from.bytes), Follow::No).map_err(read)? {
             if self.attributes.is_archive() || name.starts_with(b"system.posix_acl_") {
-                let value = self.source.xattr(&from.bytes, Follow::No, &name).map_err(read)?;
-                let set = self.volume.set_xattr(path, Follow::No, &name, &value, SetXattr::Either);
+                let value =
+                    self.source.get_xattr(as_path(&from.bytes), Follow::No, &name).map_err(read)?;
+                let set = self.volume.set_xattr(
+                    as_path(path),
+                    Follow::No,
+                    &name,
+                    &value,
+                    SetXattr::Either,
+                );
                 set.map_err(|error| with_path(to, error))?;
             }
         }
@@ -348,7 +359,7 @@ impl<'c> CopyJob<'c> {
     ) -> Result<(), Error> {
         let how = if action == NameAction::Create { Rename::NoReplace } else { Rename::Replace };
         let with_path = |error: VolumeError| with_path(to, error);
-        self.volume.rename(staged, &to.bytes, how).map_err(with_path)
+        self.volume.rename_with(as_path(staged), as_path(&to.bytes), how).map_err(with_path)
     }
 
     fn new_staged_path(&mut self) -> Vec<u8> {
@@ -357,6 +368,6 @@ impl<'c> CopyJob<'c> {
     }
 }
 
-fn is_file_or_link(kind: FileKind) -> bool {
-    matches!(kind, FileKind::File | FileKind::Symlink)
+fn is_file_or_link(kind: FileType) -> bool {
+    matches!(kind, FileType::File | FileType::Symlink)
 }

@@ -2,7 +2,7 @@
 //! of `-t`.
 
 use super::exit_codes::refused;
-use super::open_volume::is_directory;
+use super::open_volume::{is_directory, lookup_with};
 use super::volume_path::{VolumePath, join, last_name, parent, with_path};
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -110,7 +110,7 @@ impl CreatedFiles {
 /// Whether two paths lead to the same name in the same directory.
 pub fn is_same_name(volume: &Volume, one: &[u8], other: &[u8]) -> bool {
     let name = |path| {
-        let (directory, _) = volume.inode(parent(path), Follow::Yes).ok()?;
+        let (directory, _) = lookup_with(volume, parent(path), Follow::Yes).ok()?;
         Some((directory, last_name(path)?.to_vec()))
     };
     name(one).is_some_and(|one| Some(one) == name(other))

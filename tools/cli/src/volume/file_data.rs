@@ -2,7 +2,7 @@
 
 use super::copy_progress::CopyProgress;
 use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, FinishedChunk, Pipeline};
-use super::volume_path::{VolumePath, with_path};
+use super::volume_path::{VolumePath, as_path, with_path};
 use rustix::io::Errno;
 use std::io;
 use uringfs::{Buffer, File, OpenOptions, Volume};
@@ -35,17 +35,17 @@ impl FileData {
         (volume, path, to): (&Volume, &[u8], &VolumePath),
         progress: &CopyProgress,
     ) -> Result<(), Error> {
-        let file = source.open(&from.bytes, OpenOptions::direct());
+        let file = source.open_with(as_path(&from.bytes), OpenOptions::new().direct(true));
         let file = file.map_err(|error| with_path(from, error))?;
-        let copy = volume.open(path, OpenOptions::direct());
+        let copy = volume.open_with(as_path(path), OpenOptions::new().write(true).direct(true));
         let copy = copy.map_err(|error| with_path(to, error))?;
         let copied = self.request_all(&file, &copy, progress);
         // In any case, so that no write is in flight when the file is removed.
         let drained = self.drain(&copy);
-        let size = || self.0.block_on(copy.set_size(file.size())).map_err(Failed::Copy);
+        let size = || self.0.block_on(copy.set_len(file.len())).map_err(Failed::Copy);
         let done = copied.and_then(|is_stopped| {
             drained?;
-            if !is_stopped && copy.size() < file.size() {
+            if !is_stopped && copy.len() < file.len() {
                 size()?;
             }
             Ok(())

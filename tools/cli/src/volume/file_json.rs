@@ -3,7 +3,7 @@
 use super::format;
 use crate::json::insert_bytes;
 use serde_json::{Map, Value, json};
-use uringfs::{FileKind, Inode, InodeNumber, Time};
+use uringfs::{FileType, Inode, InodeNumber, Time};
 
 /// A file with its attributes. Times are seconds since 1970, and nanoseconds.
 pub fn file(path: &[u8], number: InodeNumber, inode: &Inode) -> Map<String, Value> {
@@ -26,8 +26,8 @@ pub fn file(path: &[u8], number: InodeNumber, inode: &Inode) -> Map<String, Valu
     });
     object.extend(fields.as_object().cloned().unwrap_or_default());
     match inode.kind {
-        FileKind::Symlink => insert_bytes(&mut object, "target", &inode.target),
-        FileKind::BlockDevice(number) | FileKind::CharacterDevice(number) => {
+        FileType::Symlink => insert_bytes(&mut object, "target", &inode.target),
+        FileType::BlockDevice(number) | FileType::CharacterDevice(number) => {
             let numbers = [rustix::fs::major(number), rustix::fs::minor(number)];
             object.insert("device".into(), json!(numbers));
         }

@@ -3,7 +3,7 @@
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::find_tests::{Candidate, FindTests};
-use super::open_volume::open;
+use super::open_volume::{lookup, open};
 use super::verbose::printable_path;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, with_path};
@@ -13,7 +13,7 @@ use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use uringfs::{Access, FileKind, Follow, Volume};
+use uringfs::{Access, FileType, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -62,13 +62,12 @@ struct Find<'f> {
 impl Find<'_> {
     /// Prints a path and what is below it. Uses no recursion, as trees may be deep.
     fn walk(&mut self, top: VolumePath) -> Result<(), Error> {
-        let found =
-            self.volume.inode(&top.bytes, Follow::No).map_err(|error| with_path(&top, error));
+        let found = lookup(self.volume, &top.bytes).map_err(|error| with_path(&top, error));
         let Some((_, inode)) = self.errors.record(found) else { return Ok(()) };
         self.print(&top, inode.kind, 0)?;
         let mut visited = VisitedDirectories::default();
         let mut stack = Vec::new();
-        if inode.kind == FileKind::Directory && self.tests.max_depth > 0 {
+        if inode.kind == FileType::Directory && self.tests.max_depth > 0 {
             stack.push((Entries::new(self.volume, &top.bytes), top));
         }
         while let Some((entries, directory)) = stack.last_mut() {
@@ -78,7 +77,7 @@ impl Find<'_> {
             };
             let depth = stack.len() as u64;
             self.print(&path, entry.kind, depth)?;
-            if entry.kind == FileKind::Directory
+            if entry.kind == FileType::Directory
                 && depth < self.tests.max_depth
                 && self.errors.record(visited.visit(&path, entry.inode)).is_some()
             {
@@ -89,7 +88,7 @@ impl Find<'_> {
     }
 
     /// Prints a path that all tests accept.
-    fn print(&mut self, path: &VolumePath, kind: FileKind, depth: u64) -> Result<(), Error> {
+    fn print(&mut self, path: &VolumePath, kind: FileType, depth: u64) -> Result<(), Error> {
         if depth < self.tests.min_depth {
             return Ok(());
         }
@@ -98,7 +97,7 @@ impl Find<'_> {
             return Ok(());
         }
         if self.tests.prints_json {
-            let found = self.volume.inode(&path.bytes, Follow::No);
+            let found = lookup(self.volume, &path.bytes);
             let found = found.map_err(|error| with_path(path, error));
             if let Some((number, inode)) = self.errors.record(found) {
                 self.files.push(file_json::file(&path.bytes, number, &inode).into());

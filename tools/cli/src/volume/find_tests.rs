@@ -2,10 +2,11 @@
 
 use super::entries::Entries;
 use super::glob;
+use super::open_volume::lookup;
 use super::volume_path::{VolumePath, last_name, with_path};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use uringfs::{FileKind, Follow, Inode, Time, Volume};
+use uringfs::{FileType, Inode, Time, Volume};
 use uringfs_lab::Error;
 
 /// The help about the tests.
@@ -79,7 +80,7 @@ enum Matched {
 pub struct Candidate<'c> {
     pub volume: &'c Volume,
     pub path: &'c VolumePath,
-    pub kind: FileKind,
+    pub kind: FileType,
 }
 
 impl FindTests {
@@ -113,7 +114,7 @@ impl FindTests {
                 "-empty" => found.tests.push((is_negated, Test::Empty)),
                 "-newer" => {
                     let path = VolumePath::parse_in(target, &[value()?.to_owned()])?.remove(0);
-                    let inode = volume.inode(&path.bytes, Follow::No);
+                    let inode = lookup(volume, &path.bytes);
                     let (_, inode) = inode.map_err(|error| with_path(&path, error))?;
                     found.tests.push((is_negated, Test::NewerThan(inode.modified)));
                 }
@@ -181,7 +182,7 @@ impl Test {
             }
             Test::Path(pattern) => return Ok(glob::matches(pattern, &file.path.bytes)),
             Test::Kinds(letters) => return Ok(letters.contains(&letter(file.kind))),
-            Test::Empty if file.kind == FileKind::Directory => {
+            Test::Empty if file.kind == FileType::Directory => {
                 let first = Entries::new(file.volume, &file.path.bytes).next().transpose();
                 let first = first.map_err(|error| with_path(file.path, error))?;
                 return Ok(first.is_none());
@@ -189,13 +190,13 @@ impl Test {
             _ => {}
         }
         if read.is_none() {
-            let found = file.volume.inode(&file.path.bytes, Follow::No);
+            let found = lookup(file.volume, &file.path.bytes);
             let (number, inode) = found.map_err(|error| with_path(file.path, error))?;
             *read = Some((number.0, inode));
         }
         let (number, inode) = read.as_ref().expect("it was read above");
         Ok(match self {
-            Test::Empty => inode.kind == FileKind::File && inode.size == 0,
+            Test::Empty => inode.kind == FileType::File && inode.size == 0,
             Test::NewerThan(time) => inode.modified > *time,
             Test::Permissions(Matched::Exactly, bits) => inode.permissions == *bits,
             Test::Permissions(Matched::All, bits) => inode.permissions & bits == *bits,
@@ -233,15 +234,15 @@ impl Attribute {
     }
 }
 
-fn letter(kind: FileKind) -> u8 {
+fn letter(kind: FileType) -> u8 {
     match kind {
-        FileKind::File => b'f',
-        FileKind::Directory => b'd',
-        FileKind::Symlink => b'l',
-        FileKind::BlockDevice(_) => b'b',
-        FileKind::CharacterDevice(_) => b'c',
-        FileKind::Fifo => b'p',
-        FileKind::Socket => b's',
+        FileType::File => b'f',
+        FileType::Directory => b'd',
+        FileType::Symlink => b'l',
+        FileType::BlockDevice(_) => b'b',
+        FileType::CharacterDevice(_) => b'c',
+        FileType::Fifo => b'p',
+        FileType::Socket => b's',
     }
 }
 

@@ -17,7 +17,7 @@ use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, FinishedChunk, Pipeline};
 use super::quiet::QuietOptions;
 use super::verbose::{VerboseOptions, quoted, quoted_host};
 use super::visited::VisitedDirectories;
-use super::volume_path::{VolumePath, last_name, with_path};
+use super::volume_path::{VolumePath, as_path, last_name, with_path};
 use super::{cat, glob, total_bytes};
 use rustix::fs::{
     AtFlags, CWD, FileType as HostType, Mode, OFlags, Timespec, Timestamps, XattrFlags, chmodat,
@@ -253,8 +253,7 @@ impl GetJob<'_> {
         if self.exclude.excludes(&path.bytes) {
             return Ok(None);
         }
-        let found =
-            self.volume.inode(&path.bytes, Follow::No).map_err(|error| with_path(&path, error));
+        let found = lookup(self.volume, &path.bytes).map_err(|error| with_path(&path, error));
         let Some((number, inode)) = self.errors.record(found) else { return Ok(None) };
         if inode.kind == FileType::Directory
             && self.errors.record(self.visited.visit(&path, number)).is_none()

@@ -4,8 +4,8 @@
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::exit_codes::not_found;
-use super::volume_path::{VolumePath, join, with_path};
-use uringfs::{FileKind, Follow, Volume, VolumeError, VolumeErrorKind};
+use super::volume_path::{VolumePath, as_path, join, with_path};
+use uringfs::{Volume, VolumeError, VolumeErrorKind};
 use uringfs_lab::Error;
 
 /// The paths that match `path`, sorted; `path` itself if it has no wildcards. An error if none matches.

@@ -3,14 +3,14 @@
 use super::destination::{CreatedFiles, Destination, PathArguments, is_same_name, with_both_paths};
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
-use super::open_volume::{open, sync};
+use super::open_volume::{lookup, open, sync};
 use super::verbose::{VerboseOptions, quoted};
-use super::volume_path::{VolumePath, join, parent, with_path};
+use super::volume_path::{VolumePath, as_path, join, parent, with_path};
 use super::{format, glob};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use uringfs::{Access, Follow, Rename, Volume, VolumeError};
+use uringfs::{Access, Rename, Volume, VolumeError};
 use uringfs_lab::Error;
 
 /// The arguments of the command. With -s the sources are the targets of the links, stored as given.
@@ -70,8 +70,8 @@ enum Link {
 impl Link {
     fn create(&self, volume: &Volume, path: &[u8]) -> Result<(), VolumeError> {
         match self {
-            Link::Hard(source) => volume.link(&source.bytes, path),
-            Link::Symbolic(target) => volume.make_symlink(target.as_bytes(), path),
+            Link::Hard(source) => volume.hard_link(as_path(&source.bytes), as_path(path)),
+            Link::Symbolic(target) => volume.symlink(as_path(target.as_bytes()), as_path(path)),
         }
     }
 
@@ -103,7 +103,7 @@ impl LinkJob<'_> {
             Err(error) if self.force && error.errno() == Errno::EXIST => self.replace(link, &to)?,
             created => created.map_err(|error| link.error(&to, error))?,
         }
-        let created = self.volume.inode(&to.bytes, Follow::No);
+        let created = lookup(self.volume, &to.bytes);
         self.created.insert(created.map_err(|error| with_path(&to, error))?.0);
         let to = quoted(&to);
         match link {
@@ -118,7 +118,7 @@ impl LinkJob<'_> {
     /// Replaces an existing file in one step: creates the link under a temporary name and renames it.
     fn replace(&self, link: &Link, to: &VolumePath) -> Result<(), Error> {
         let (volume, error) = (self.volume, |error| link.error(to, error));
-        let number = |path: &[u8]| volume.inode(path, Follow::No).map(|(number, _)| number);
+        let number = |path: &[u8]| lookup(volume, path).map(|(number, _)| number);
         let existing = number(&to.bytes).map_err(error)?;
         self.created.check(to, existing)?;
         if let Link::Hard(source) = link
@@ -133,10 +133,12 @@ impl LinkJob<'_> {
         let name = format!(".uringfs-ln-{}", std::process::id());
         let temporary = join(parent(&to.bytes), name.as_bytes());
         link.create(volume, &temporary).map_err(error)?;
-        volume.rename(&temporary, &to.bytes, Rename::Replace).map_err(|failed| {
-            // The cause of a failure here is the error that is reported.
-            let _ = volume.remove(&temporary);
-            error(failed)
-        })
+        volume.rename_with(as_path(&temporary), as_path(&to.bytes), Rename::Replace).map_err(
+            |failed| {
+                // The cause of a failure here is the error that is reported.
+                let _ = volume.remove_file(as_path(&temporary));
+                error(failed)
+            },
+        )
     }
 }

@@ -1,9 +1,9 @@
 //! `uringfs ls`: lists directories of a volume. Prints one name per line, on a terminal too.
 
-use super::entries::Entries;
+use super::entries::{Entries, Entry};
 use super::error_sink::ErrorSink;
 use super::ls_rows::{ListedFile, RowFormat, RowOptions};
-use super::open_volume::{is_directory, open};
+use super::open_volume::{is_directory, lookup, open};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, join, with_path};
 use super::{file_json, format, glob};
@@ -13,7 +13,7 @@ use clap::{Arg, ArgAction};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::ffi::OsString;
-use uringfs::{Access, DirectoryEntry, FileKind, Follow, Volume};
+use uringfs::{Access, FileType, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -142,7 +142,7 @@ impl<'l> Listing<'l> {
         let is_alone = paths.len() == 1 && !self.is_recursive;
         let (mut directories, mut files) = (Vec::new(), Vec::new());
         for path in paths {
-            let found = self.volume.inode(&path.bytes, Follow::No);
+            let found = lookup(self.volume, &path.bytes);
             let found = found.map_err(|error| with_path(path, error));
             let Some((number, inode)) = self.errors.record(found) else { continue };
             let is_listed = self.lists_directories && self.is_directory(path, inode.kind);
@@ -198,10 +198,10 @@ impl<'l> Listing<'l> {
     }
 
     /// Whether a path is a directory; without the long format also a link to one.
-    fn is_directory(&self, path: &VolumePath, kind: FileKind) -> bool {
+    fn is_directory(&self, path: &VolumePath, kind: FileType) -> bool {
         match kind {
-            FileKind::Symlink => !self.is_long && is_directory(self.volume, &path.bytes),
-            kind => kind == FileKind::Directory,
+            FileType::Symlink => !self.is_long && is_directory(self.volume, &path.bytes),
+            kind => kind == FileType::Directory,
         }
     }
 
@@ -211,7 +211,7 @@ impl<'l> Listing<'l> {
         if self.hidden == Hidden::ListedWithDots {
             files.extend([&b"."[..], b".."].into_iter().filter_map(|name| {
                 let path = directory.in_same_volume(join(&directory.bytes, name));
-                let found = self.volume.inode(&path.bytes, Follow::No);
+                let found = lookup(self.volume, &path.bytes);
                 let found = found.map_err(|error| with_path(&path, error));
                 let (number, inode) = self.errors.record(found)?;
                 let name = name.to_vec();
@@ -225,14 +225,14 @@ impl<'l> Listing<'l> {
             }
             let inode = match self.needs_inodes {
                 true => {
-                    let found = self.volume.inode(&path.bytes, Follow::No);
+                    let found = lookup(self.volume, &path.bytes);
                     let found = found.map_err(|error| with_path(&path, error));
                     let Some((_, inode)) = self.errors.record(found) else { continue };
                     Some(inode)
                 }
                 false => None,
             };
-            let DirectoryEntry { name, kind, inode: number, .. } = entry;
+            let Entry { name, kind, inode: number, .. } = entry;
             files.push(ListedFile { name, number, kind, inode });
         }
         self.sort(&mut files);
@@ -266,7 +266,7 @@ impl<'l> Listing<'l> {
         let mut found = Vec::new();
         let is_entry = |name: &[u8]| !matches!(name, b"." | b"..");
         for file in files {
-            if file.kind == FileKind::Directory && is_entry(&file.name) {
+            if file.kind == FileType::Directory && is_entry(&file.name) {
                 let path = parent.in_same_volume(join(&parent.bytes, &file.name));
                 let is_new = self.errors.record(visited.visit(&path, file.number)).is_some();
                 found.extend(is_new.then_some(path));

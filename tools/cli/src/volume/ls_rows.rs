@@ -5,7 +5,7 @@ use super::format;
 use super::owners::OwnerNames;
 use super::size_options::SizeOptions;
 use super::times::TimeFormat;
-use uringfs::{FileKind, Inode, InodeNumber};
+use uringfs::{FileType, Inode, InodeNumber};
 
 /// The options that decide what a line shows.
 #[derive(clap::Args)]
@@ -55,7 +55,7 @@ impl RowOptions {
 pub struct ListedFile {
     pub name: Vec<u8>,
     pub number: InodeNumber,
-    pub kind: FileKind,
+    pub kind: FileType,
     /// Read only if the output or its order needs it.
     pub inode: Option<Inode>,
 }
@@ -110,7 +110,7 @@ impl RowFormat {
                 _ => name,
             });
             match &file.inode {
-                Some(inode) if self.options.is_long() && inode.kind == FileKind::Symlink => {
+                Some(inode) if self.options.is_long() && inode.kind == FileType::Symlink => {
                     text.extend_from_slice(b" -> ");
                     text.extend(format::printable(&inode.target));
                 }
@@ -174,9 +174,9 @@ fn device_widths(files: &[ListedFile]) -> [usize; 2] {
 }
 
 /// The major and minor number of a device.
-fn device(kind: FileKind) -> Option<[u32; 2]> {
+fn device(kind: FileType) -> Option<[u32; 2]> {
     match kind {
-        FileKind::BlockDevice(number) | FileKind::CharacterDevice(number) => {
+        FileType::BlockDevice(number) | FileType::CharacterDevice(number) => {
             Some([rustix::fs::major(number), rustix::fs::minor(number)])
         }
         _ => None,

@@ -4,7 +4,7 @@ use super::error_sink::ErrorSink;
 use super::mode_change::{ModeChange, umask};
 use super::open_volume::{is_directory, open, sync};
 use super::verbose::VerboseOptions;
-use super::volume_path::{VolumePath, join, with_path};
+use super::volume_path::{VolumePath, as_path, join, with_path};
 use std::ffi::OsString;
 use uringfs::{Access, Follow, Volume};
 use uringfs_lab::Error;
@@ -53,10 +53,12 @@ struct MkdirJob<'m> {
 impl MkdirJob<'_> {
     fn create(&self, path: &VolumePath) -> Result<(), Error> {
         let with_path = |error| with_path(path, error);
-        self.volume.make_directory(&path.bytes, 0o777 & !self.umask).map_err(with_path)?;
+        self.volume
+            .create_dir_with_mode(as_path(&path.bytes), u32::from(0o777 & !self.umask))
+            .map_err(with_path)?;
         if let Some(mode) = &self.arguments.mode {
             // The new directory may have inherited the set-group-ID bit, which stays.
-            let set = self.volume.set_attributes(&path.bytes, Follow::No, |inode| {
+            let set = self.volume.set_attributes(as_path(&path.bytes), Follow::No, |inode| {
                 let inherited = inode.permissions & !0o777;
                 inode.permissions = mode.apply(0o777 | inherited, true, self.umask);
             });
@@ -85,7 +87,9 @@ impl MkdirJob<'_> {
 
     /// A parent is accessible to its user, so that the next directory can be created in it.
     fn create_parent(&self, path: &VolumePath) -> Result<(), Error> {
-        let made = self.volume.make_directory(&path.bytes, 0o777 & !self.umask | 0o300);
+        let made = self
+            .volume
+            .create_dir_with_mode(as_path(&path.bytes), u32::from(0o777 & !self.umask | 0o300));
         made.map_err(|error| with_path(path, error))?;
         self.arguments.verbose.report("mkdir: created directory", &[path])
     }

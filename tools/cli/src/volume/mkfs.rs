@@ -130,9 +130,8 @@ fn try_format(path: &Path, is_new: bool, size: u64, options: &FormatOptions) -> 
     }
     let size = size.min(MAX_BYTES) / SECTOR_BYTES * SECTOR_BYTES;
     let device = uringfs::Target::Memory(size).open(Access::ReadWrite).map_err(input_error)?;
-    let options =
-        FormatOptions { blocks: options.blocks.min(Some(size / BLOCK)), ..options.clone() };
-    Volume::format(&device, &options).map_err(|error| with_path(path.display(), error))?;
+    Volume::format(&device, &options.clone().size(size))
+        .map_err(|error| with_path(path.display(), error))?;
     let volume = Volume::open_on(device).map_err(|error| with_path(path.display(), error))?;
     Ok(volume.statistics().blocks * BLOCK)
 }

@@ -4,11 +4,11 @@ use super::destination::{CreatedFiles, Destination, PathArguments, with_both_pat
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
 use super::glob;
-use super::open_volume::{open, sync};
+use super::open_volume::{lookup, open, sync};
 use super::overwrite::{NameAction, OverwriteOptions};
 use super::verbose::VerboseOptions;
-use super::volume_path::VolumePath;
-use uringfs::{Access, Follow, Rename, Volume};
+use super::volume_path::{VolumePath, as_path};
+use uringfs::{Access, Rename, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -61,7 +61,7 @@ impl MoveJob<'_> {
         let volume = self.volume;
         let to = self.destination.target_path(volume, &source.bytes);
         let keeps_existing = self.overwrite.skips_existing();
-        let found = [source, &to].map(|path| volume.inode(&path.bytes, Follow::No));
+        let found = [source, &to].map(|path| lookup(volume, &path.bytes));
         if let [Ok((moved, inode)), Ok((number, existing))] = &found {
             self.moved.check(&to, *number)?;
             let action = self.overwrite.action(existing.kind, inode.kind);
@@ -77,7 +77,7 @@ impl MoveJob<'_> {
         }
         // Also keeps an existing file that could not be read above.
         let how = if keeps_existing { Rename::NoReplace } else { Rename::Replace };
-        let moved = volume.rename(&source.bytes, &to.bytes, how);
+        let moved = volume.rename_with(as_path(&source.bytes), as_path(&to.bytes), how);
         moved.map_err(|error| with_both_paths(source, &to, error))?;
         if let [Ok((moved, _)), _] = found {
             self.moved.insert(moved);

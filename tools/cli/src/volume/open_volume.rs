@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use uringfs::{Access, Device, Inode, InodeNumber, Volume, VolumeError};
+use uringfs::{Access, Device, Follow, Inode, InodeNumber, Volume, VolumeError};
 use uringfs_lab::Error;
 
 /// Opens the volume in a file or on a block device. Fails if another program has it open for writing, or for
@@ -46,6 +46,18 @@ pub(super) fn is_directory(volume: &Volume, path: &[u8]) -> bool {
 
 /// The inode of a path, and its number. Follows no link at the path's end.
 pub(super) fn lookup(volume: &Volume, path: &[u8]) -> Result<(InodeNumber, Inode), VolumeError> {
-    let metadata = volume.symlink_metadata(as_path(path))?;
+    lookup_with(volume, path, Follow::No)
+}
+
+/// The same, with a choice whether it follows a link at the path's end.
+pub(super) fn lookup_with(
+    volume: &Volume,
+    path: &[u8],
+    follow: Follow,
+) -> Result<(InodeNumber, Inode), VolumeError> {
+    let metadata = match follow {
+        Follow::Yes => volume.metadata(as_path(path)),
+        Follow::No => volume.symlink_metadata(as_path(path)),
+    }?;
     Ok((InodeNumber(metadata.ino()), metadata.into_inode()))
 }

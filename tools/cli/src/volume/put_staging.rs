@@ -3,7 +3,7 @@
 use super::entries::Entries;
 use super::volume_path::{as_path, join};
 use rustix::io::Errno;
-use uringfs::{FileKind, Follow, Inode, Volume, VolumeError};
+use uringfs::{FileType, Follow, Inode, Volume, VolumeError};
 
 /// The usual name of the staging directory. A flag in its inode marks it as one.
 pub(super) const STAGING: &str = "/.uringfs-put";
@@ -42,10 +42,10 @@ pub(super) fn remove_staging_directory(volume: &Volume, staging: &[u8]) -> Resul
 /// attributes come from the sources.
 pub(super) fn make_staging_directory(volume: &Volume) -> Result<Vec<u8>, VolumeError> {
     let path = unused_staging_name(volume)?;
-    let inode = Inode { is_staging: true, ..Inode::new(FileKind::Directory, 0o700) };
-    volume.make(&path, inode)?;
-    volume.set_attributes(&path, Follow::No, |its| its.permissions = 0o700)?;
-    match volume.remove_xattr(&path, Follow::No, DEFAULT_ACL_XATTR) {
+    let inode = Inode { is_staging: true, ..Inode::new(FileType::Directory, 0o700) };
+    volume.mknod(as_path(&path), &inode)?;
+    volume.set_attributes(as_path(&path), Follow::No, |its| its.permissions = 0o700)?;
+    match volume.remove_xattr(as_path(&path), Follow::No, DEFAULT_ACL_XATTR) {
         Err(error) if error.errno() != Errno::NODATA => Err(error),
         _ => Ok(path),
     }

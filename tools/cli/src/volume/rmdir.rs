@@ -4,7 +4,7 @@ use super::error_sink::ErrorSink;
 use super::glob;
 use super::open_volume::{open, sync};
 use super::verbose::VerboseOptions;
-use super::volume_path::{VolumePath, last_name, parent, with_path};
+use super::volume_path::{VolumePath, as_path, last_name, parent, with_path};
 use std::ffi::OsString;
 use uringfs::{Access, Volume};
 use uringfs_lab::Error;
@@ -40,7 +40,7 @@ fn remove(volume: &Volume, path: VolumePath, arguments: &Arguments) -> Result<()
     let mut next = Some(path);
     while let Some(path) = next {
         arguments.verbose.report("rmdir: removing directory,", &[&path])?;
-        volume.remove_directory(&path.bytes).map_err(|error| with_path(&path, error))?;
+        volume.remove_dir(as_path(&path.bytes)).map_err(|error| with_path(&path, error))?;
         let above = parent(&path.bytes);
         let above = above.strip_suffix(b"/").unwrap_or(above);
         let goes_on = arguments.parents && last_name(above).is_some();

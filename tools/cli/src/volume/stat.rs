@@ -1,7 +1,7 @@
 //! `uringfs stat`: shows the attributes of files in a volume.
 
 use super::error_sink::ErrorSink;
-use super::open_volume::open;
+use super::open_volume::{lookup, open};
 use super::times::TimeFormat;
 use super::volume_path::{VolumePath, with_path};
 use super::{file_json, format, glob};
@@ -9,7 +9,7 @@ use crate::json::document;
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use uringfs::{Access, FileKind, Follow, Inode, InodeNumber, Time};
+use uringfs::{Access, FileType, Inode, InodeNumber, Time};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

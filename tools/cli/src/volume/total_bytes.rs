@@ -2,10 +2,11 @@
 //! reports it.
 
 use super::entries::Entries;
+use super::open_volume::lookup;
 use super::volume_path::{VolumePath, join};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use uringfs::{FileKind, Follow, Volume};
+use uringfs::{FileType, Volume};
 
 /// The bytes of files on the host.
 pub fn of_host(paths: &[OsString]) -> u64 {
@@ -29,14 +30,14 @@ pub fn of_volume(volume: &Volume, paths: &[VolumePath]) -> u64 {
     let mut left: Vec<Vec<u8>> = paths.iter().map(|path| path.bytes.clone()).collect();
     let (mut bytes, mut directories) = (0_u64, 0);
     while let Some(path) = left.pop() {
-        let Ok((_, inode)) = volume.inode(&path, Follow::No) else { continue };
+        let Ok((_, inode)) = lookup(volume, &path) else { continue };
         match inode.kind {
-            FileKind::Directory if directories < MAX_DIRECTORIES => {
+            FileType::Directory if directories < MAX_DIRECTORIES => {
                 directories += 1;
                 let entries = Entries::new(volume, &path).flatten();
                 left.extend(entries.map(|entry| join(&path, &entry.name)));
             }
-            FileKind::File => bytes = bytes.saturating_add(inode.size),
+            FileType::File => bytes = bytes.saturating_add(inode.size),
             _ => {}
         }
     }

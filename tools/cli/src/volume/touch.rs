@@ -3,9 +3,9 @@
 use super::error_sink::ErrorSink;
 use super::glob;
 use super::mode_change::umask;
-use super::open_volume::{open, sync};
+use super::open_volume::{lookup_with, open, sync};
 use super::times::parse_date;
-use super::volume_path::{VolumePath, with_path};
+use super::volume_path::{VolumePath, as_path, with_path};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use uringfs::{Access, Follow, OpenOptions, Time, Volume};
@@ -72,7 +72,7 @@ fn times(
 ) -> Result<Times, Error> {
     let [accessed, modified] = match (reference, arguments.date) {
         (Some(path), _) => {
-            let found = volume.inode(&path.bytes, Follow::Yes);
+            let found = lookup_with(volume, &path.bytes, Follow::Yes);
             let (_, inode) = found.map_err(|error| with_path(path, error))?;
             [inode.accessed, inode.modified]
         }
@@ -88,14 +88,15 @@ fn times(
 
 fn touch(volume: &Volume, path: &VolumePath, times: Times, no_create: bool) -> Result<(), Error> {
     let set = || {
-        volume.set_attributes(&path.bytes, Follow::Yes, |inode| {
+        volume.set_attributes(as_path(&path.bytes), Follow::Yes, |inode| {
             inode.accessed = times.accessed.unwrap_or(inode.accessed);
             inode.modified = times.modified.unwrap_or(inode.modified);
         })
     };
     let create = || {
-        let create = Some(0o666 & !umask());
-        let opened = volume.open(&path.bytes, OpenOptions { create, ..OpenOptions::direct() });
+        let mode = u32::from(0o666 & !umask());
+        let options = OpenOptions::new().write(true).create(true).mode(mode).direct(true);
+        let opened = volume.open_with(as_path(&path.bytes), options);
         opened.map(drop).and_then(|()| set())
     };
     let done = match set() {

@@ -2,7 +2,7 @@
 
 use super::entries::{Entries, Entry};
 use super::error_sink::ErrorSink;
-use super::open_volume::open;
+use super::open_volume::{lookup, open};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, with_path};
 use super::{format, glob};
@@ -11,7 +11,7 @@ use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use uringfs::{Access, DirectoryEntry, FileKind, Follow, Volume};
+use uringfs::{Access, FileType, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -113,7 +113,7 @@ impl Tree<'_> {
             text.extend_from_slice(knot.as_bytes());
             text.extend(self.name(&path, &entry));
             text.push(b'\n');
-            if entry.kind != FileKind::Directory {
+            if entry.kind != FileType::Directory {
                 self.counts[1] += 1;
             } else if self.errors.record(visited.visit(&path, entry.inode)).is_some() {
                 self.counts[0] += 1;
@@ -126,10 +126,10 @@ impl Tree<'_> {
     }
 
     /// The name of an entry; of a link with its target.
-    fn name(&self, path: &VolumePath, entry: &DirectoryEntry) -> Vec<u8> {
+    fn name(&self, path: &VolumePath, entry: &Entry) -> Vec<u8> {
         let mut name = format::printable(&entry.name);
-        if entry.kind == FileKind::Symlink {
-            let found = self.volume.inode(&path.bytes, Follow::No);
+        if entry.kind == FileType::Symlink {
+            let found = lookup(self.volume, &path.bytes);
             let found = found.map_err(|error| with_path(path, error));
             if let Some((_, inode)) = self.errors.record(found) {
                 name.extend_from_slice(b" -> ");
@@ -142,9 +142,9 @@ impl Tree<'_> {
     /// The entries of a directory to show, the first one last.
     fn branches(&self, directory: &VolumePath, lead: &str, level: u32) -> Vec<Branch> {
         let found = Entries::new(self.volume, &directory.bytes).with_paths(directory, self.errors);
-        let is_shown = |entry: &DirectoryEntry| {
+        let is_shown = |entry: &Entry| {
             (self.arguments.all || !entry.name.starts_with(b"."))
-                && (!self.arguments.directories || entry.kind == FileKind::Directory)
+                && (!self.arguments.directories || entry.kind == FileType::Directory)
         };
         let branch =
             |(path, entry)| Branch { path, entry, lead: lead.to_owned(), level, is_last: false };
