@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::Path;
-use uringfs::{
-    Access, CheckOptions, CheckReport, CheckStep, Device, Finding, Volume, VolumeErrorKind,
-};
+use uringfs::device::{Access, Device};
+use uringfs::volume::{CheckOptions, CheckReport, CheckStep, Finding};
+use uringfs::{ErrorKind as VolumeErrorKind, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -5,7 +5,8 @@ use super::glob;
 use super::open_volume::{open, sync};
 use super::volume_path::{VolumePath, as_path, with_path};
 use std::ffi::OsString;
-use uringfs::{Access, Follow};
+use uringfs::device::Access;
+use uringfs::volume::Follow;
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -6,7 +6,8 @@ use super::size_options::SizeOptions;
 use crate::output::print;
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
-use uringfs::{Access, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
 use uringfs_lab::Error;
 
 /// The arguments of the command.

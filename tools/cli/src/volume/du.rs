@@ -10,7 +10,9 @@ use super::{format, glob};
 use crate::output::print_bytes;
 use std::collections::HashSet;
 use std::ffi::OsString;
-use uringfs::{Access, FileType, InodeNumber, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
+use uringfs::volume::{FileType, InodeNumber};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use std::io::IsTerminal;
-use uringfs::{FileType, Inode, Time};
+use uringfs::volume::{FileType, Inode, Time};
 
 /// A name for standard output: its bytes; on a terminal, as text with control characters escaped.
 pub fn printable(name: &[u8]) -> Vec<u8> {

@@ -5,7 +5,7 @@ use super::two_paths::{target_path, with_both_paths};
 use super::volume_path::{VolumePath, as_path, with_path};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use uringfs::Access;
+use uringfs::device::Access;
 use uringfs_lab::Error;
 
 /// The arguments of the command.

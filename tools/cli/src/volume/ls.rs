@@ -9,7 +9,9 @@ use super::volume_path::{VolumePath, with_path};
 use super::{format, glob};
 use crate::output::print_bytes;
 use std::ffi::OsString;
-use uringfs::{Access, FileType, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
+use uringfs::volume::FileType;
 use uringfs_lab::Error;
 
 /// The arguments of the command.

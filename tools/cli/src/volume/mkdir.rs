@@ -6,7 +6,8 @@ use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, as_path, join, with_path};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use uringfs::{Access, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -14,10 +14,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use uringfs::backend::parse_size;
-use uringfs::{
-    Access, Device, File, FileOptions, FormatOptions, Reactor, ReactorOptions, Volume, create_image,
-};
+use uringfs::device::backend::parse_size;
+use uringfs::device::{Access, Device};
+use uringfs::file::FileOptions;
+use uringfs::{File, FormatOptions, Reactor, ReactorOptions, Volume, create_image};
 use uringfs_lab::Error;
 use uringfs_lab::run::stop_on_interrupt;
 use uringfs_lab::targets::{Target, TargetInfo, Volumes, inspect, probe};

@@ -6,7 +6,8 @@ use super::two_paths::{target_path, with_both_paths};
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, as_path};
 use std::ffi::OsString;
-use uringfs::{Access, Rename};
+use uringfs::device::Access;
+use uringfs::volume::Rename;
 use uringfs_lab::Error;
 
 /// The arguments of the command.

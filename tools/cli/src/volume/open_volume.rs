@@ -4,7 +4,9 @@ use super::put_staging::remove_leftovers;
 use super::volume_path::{as_path, with_path};
 use std::ffi::OsStr;
 use std::path::Path;
-use uringfs::{Access, Device, Inode, InodeNumber, Volume, VolumeError};
+use uringfs::device::{Access, Device};
+use uringfs::volume::{Inode, InodeNumber};
+use uringfs::{Error as VolumeError, Volume};
 use uringfs_lab::Error;
 
 /// Opens the volume in a file or on a block device. Fails if another program has it open for writing, or for

@@ -8,7 +8,8 @@ use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use uringfs::{Access, FileType, Inode, InodeNumber, Time};
+use uringfs::device::Access;
+use uringfs::volume::{FileType, Inode, InodeNumber, Time};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

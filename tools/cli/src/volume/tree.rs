@@ -8,7 +8,9 @@ use super::visited::VisitedDirectories;
 use super::volume_path::VolumePath;
 use crate::output::print_bytes;
 use std::ffi::OsString;
-use uringfs::{Access, FileType, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
+use uringfs::volume::FileType;
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -2,7 +2,7 @@
 
 use super::open_volume::is_directory;
 use super::volume_path::{VolumePath, join, last_name, with_path};
-use uringfs::{Volume, VolumeError};
+use uringfs::{Error as VolumeError, Volume};
 use uringfs_lab::Error;
 
 /// The destination itself; if it is a directory, the last name of `source` in it.
