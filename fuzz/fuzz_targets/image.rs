@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use uringfs::backend::sim::{Crash, Sim, SimOptions};
+use uringfs::device::Device;
+use uringfs::device::backend::sim::{Crash, Sim, SimOptions};
+use uringfs::volume::{CheckOptions, CheckReport};
 use uringfs::{
-    Buffer, CheckOptions, CheckReport, Device, FormatOptions, OpenOptions, Reactor, ReactorOptions,
-    Volume, VolumeError, VolumeErrorKind,
+    Buffer, Error as VolumeError, ErrorKind as VolumeErrorKind, FormatOptions, OpenOptions,
+    Reactor, ReactorOptions, Volume,
 };
 
 pub const BLOCK: u64 = 4096;

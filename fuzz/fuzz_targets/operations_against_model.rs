@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use uringfs::backend::sim::{Crash, Sim, SimOptions};
-use uringfs::{
-    Buffer, CheckOptions, Device, FormatOptions, OpenOptions, Reactor, ReactorOptions, Volume,
-};
+use uringfs::device::Device;
+use uringfs::device::backend::sim::{Crash, Sim, SimOptions};
+use uringfs::volume::CheckOptions;
+use uringfs::{Buffer, FormatOptions, OpenOptions, Reactor, ReactorOptions, Volume};
 
 const SIZE: u64 = 16 << 20;
 /// Directories, and names in each of them.

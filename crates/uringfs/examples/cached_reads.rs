@@ -15,7 +15,9 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use uringfs::{Access, Buffer, Cache, File, Reactor, ReactorOptions, Token, Tokens};
+use uringfs::cache::Cache;
+use uringfs::device::Access;
+use uringfs::{Buffer, File, Reactor, ReactorOptions, Token, Tokens};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -12,8 +12,9 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uringfs::Target;
-use uringfs::{Access, Buffer, FormatOptions, OpenOptions, Reactor, ReactorOptions, Volume};
+use uringfs::device::Access;
+use uringfs::device::Target;
+use uringfs::{Buffer, FormatOptions, OpenOptions, Reactor, ReactorOptions, Volume};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use uringfs::backend::parse_size;
-use uringfs::{Access, Buffer, BufferPool, File, Reactor, ReactorOptions, Token, Tokens};
+use uringfs::device::Access;
+use uringfs::device::backend::parse_size;
+use uringfs::{Buffer, BufferPool, File, Reactor, ReactorOptions, Token, Tokens};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -13,8 +13,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use uringfs::Target;
-use uringfs::{Access, FileType, FormatOptions, Inode, Volume};
+use uringfs::device::Access;
+use uringfs::device::Target;
+use uringfs::volume::{FileType, Inode};
+use uringfs::{FormatOptions, Volume};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -11,7 +11,8 @@ use std::os::unix::net::UnixStream;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use uringfs::{Access, Buffer, File, Reactor, ReactorOptions, Token, Tokens};
+use uringfs::device::Access;
+use uringfs::{Buffer, File, Reactor, ReactorOptions, Token, Tokens};
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 256;

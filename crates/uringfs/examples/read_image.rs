@@ -6,7 +6,8 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use uringfs::{Access, Buffer, Errno, File, Reactor, ReactorOptions};
+use uringfs::device::Access;
+use uringfs::{Buffer, Errno, File, Reactor, ReactorOptions};
 
 /// Bytes of a read.
 const CHUNK: usize = 1 << 20;

@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use uringfs::backend::sim::{CrashPlan, Sim, SimOptions};
-use uringfs::{Buffer, Device, Errno, File, FileOptions, Reactor, ReactorOptions};
+use uringfs::device::Device;
+use uringfs::device::backend::sim::{CrashPlan, Sim, SimOptions};
+use uringfs::file::FileOptions;
+use uringfs::{Buffer, Errno, File, Reactor, ReactorOptions};
 
 const BLOCK: usize = 4096;
 

@@ -7,7 +7,9 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use uringfs::{Access, BufferPool, Counter, File, Reactor, ReactorOptions, Token, Tokens};
+use uringfs::device::Access;
+use uringfs::reactor::Counter;
+use uringfs::{BufferPool, File, Reactor, ReactorOptions, Token, Tokens};
 
 const DEPTH: usize = 64;
 const BATCH: usize = 16;

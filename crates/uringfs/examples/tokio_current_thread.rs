@@ -11,7 +11,8 @@ use std::task::{Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Builder;
 use tokio::task::{LocalSet, spawn_local};
-use uringfs::{Access, Buffer, File, Reactor, ReactorOptions};
+use uringfs::device::Access;
+use uringfs::{Buffer, File, Reactor, ReactorOptions};
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 64;

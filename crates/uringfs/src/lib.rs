@@ -1,11 +1,60 @@
-//! Files at a raw device's own speed, from user space, over plain io_uring.
+//! Named files on a block device or in one ordinary file, at the device's own speed, from user space, over io_uring.
 //!
-//! A [`Volume`] is a block device or an ordinary file that holds many named files. An image or a device can also be a
-//! single [`File`], as below. You use a file with `async`/`await` on any executor, or by token on a [`Reactor`], which
-//! is one thread's event loop.
+//! A [`Volume`] holds files under names. Its calls have the names of `std::fs`:
 //!
 //! ```
-//! use uringfs::{Access, Buffer, File, Reactor, ReactorOptions, Token, Tokens};
+//! use uringfs::{FormatOptions, Volume};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("image");
+//! let volume = Volume::create(&path, &FormatOptions::new().size(64 << 20))?;
+//! volume.create_dir_all("/logs/2026")?;
+//! volume.write("/logs/2026/first", "hello")?;
+//! assert_eq!(volume.read("/logs/2026/first")?, b"hello");
+//! for entry in volume.read_dir("/logs")? {
+//!     println!("{}", entry?.path().display());
+//! }
+//! volume.close()?;
+//! assert!(Volume::open(&path)?.exists("/logs/2026")?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`File`] reads and writes at offsets. An operation owns its [`Buffer`] while it runs, and gives it back with the
+//! result. Await it on any executor, or block the thread with [`FileOp::wait`]:
+//!
+//! ```
+//! use uringfs::{Buffer, FormatOptions, OpenOptions, Reactor, ReactorOptions, Volume};
+//!
+//! # fn main() -> uringfs::Result<()> {
+//! # let folder = tempfile::tempdir()?;
+//! # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+//! let file = OpenOptions::new().write(true).create(true).open(&volume, "/data")?;
+//!
+//! let (written, buffer) = file.write_at(Buffer::copy_of(b"blocking"), 0).wait();
+//! assert_eq!(written?, buffer.len());
+//!
+//! let reactor = Reactor::new(ReactorOptions::default())?;
+//! reactor.block_on(async {
+//!     let (read, buffer) = file.read_exact_at(Buffer::zeroed(8), 0).await;
+//!     read?;
+//!     assert_eq!(&buffer[..], b"blocking");
+//!     file.sync_all().await?;
+//!     // The calls on names, without blocking the thread:
+//!     volume.as_async().rename("/data", "/renamed").await
+//! })?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Servers and databases start operations by [`Token`] on a [`Reactor`], one thread's event loop, and reap them in
+//! batches. An image or a device can also be a single file, as here. A small aligned read of a direct file is one
+//! request to the device:
+//!
+//! ```
+//! use uringfs::device::Access;
+//! use uringfs::{Buffer, File, Reactor, ReactorOptions, Token, Tokens};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
@@ -13,53 +62,84 @@
 //! uringfs::create_image(&path, 1 << 20)?;
 //! let file = File::open(&path, Access::ReadWrite)?;
 //! let reactor = Reactor::new(ReactorOptions::default())?;
-//!
-//! // By awaiting:
-//! let buffer = reactor.block_on(async {
-//!     let (written, buffer) = file.write_at(Buffer::copy_of(&[7; 4096]), 8192).await;
-//!     assert_eq!(written?, 4096);
-//!     file.sync_data().await?;
-//!     Ok::<_, uringfs::Errno>(buffer)
-//! })?;
-//!
-//! // By token:
-//! reactor.read_at(&file, buffer, 8192, Token::new(1))?;
+//! for number in 0..8 {
+//!     reactor.read_at(&file, Buffer::zeroed(4096), number * 4096, Token::new(number))?;
+//! }
 //! let mut completed = Vec::new();
-//! reactor.reap(1, None, &mut completed)?;
-//! let completion = completed.remove(0);
-//! assert_eq!(completion.result(), Ok(4096));
-//! assert!(completion.into_buffer().iter().all(|byte| *byte == 7));
+//! while completed.len() < 8 {
+//!     reactor.reap(1, None, &mut completed)?;
+//! }
+//! assert!(completed.iter().all(|completion| completion.result() == Ok(4096)));
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Where to go next:
+//!
+//! - [`OpenOptions`]: direct I/O or the page cache; [`File`]: durable, atomic and appending writes, holes, advice.
+//! - [`volume`]: attributes, listings, checks and events; [`AsyncVolume`]: its calls in tasks.
+//! - [`reactor`]: options, counters, and the tier of this machine; [`Reactor::fd`] for a loop of your own.
+//! - [`device::backend`]: memory, and simulated devices with faults and power cuts.
+//! - `crates/uringfs/examples` in the repository: programs to start from.
 
 use std::io;
 use std::path::Path;
 
-pub use uringfs_buffer::{Backing, Buffer, BufferPool};
-pub use uringfs_cache::{Cache, CacheStatistics, FOLIO, FolioSnapshot};
-pub use uringfs_device::backend;
-pub use uringfs_device::queue::QueueKind;
-pub use uringfs_device::{
-    Access, Clock, Device, Discard, Errno, Geometry, Payload, Target, VirtualClock,
-};
-pub use uringfs_file::{
-    Advice, AllocOutcome, AtimeUpdates, BufferedWait, CommitFuture, ExtentWindow, FallocateSize,
-    File, FileExtent, FileOp, FileOptions, FileState, HotExtent, HotExtentReader, LinearMap, Map,
-    Mapping, MappingState, OpOutput, OutOfPlaceExtents, Refusal, ResizableMap, SpaceReservation,
-    SyncScope, Tokens, TruncateGeneration, WriteLocking, WriteOrigin,
-};
-pub use uringfs_reactor::{
-    Completion, CompletionMode, Counter, Counters, Domain, Effect, Epoch, OpResult, Reactor,
-    ReactorHandle, ReactorOptions, Require, SubmitError, Token, quiescence, total,
-};
-pub use uringfs_ring::{Feature, Features};
+pub use uringfs_buffer::{Buffer, BufferPool};
+pub use uringfs_device::Errno;
+pub use uringfs_file::{BufResult, File, FileOp, Tokens};
+pub use uringfs_reactor::{Completion, Reactor, ReactorOptions, SubmitError, Token};
 pub use uringfs_volume::{
-    AsyncReadDir, AsyncVolume, AtimePolicy, BlockOwner, CheckOptions, CheckReport, CheckStep,
-    Credentials, DirEntry, Error as VolumeError, ErrorEvent, ErrorKind as VolumeErrorKind,
-    EventStream, FileTimes, FileType, Finding, Follow, FormatOptions, Inode, InodeNumber, Metadata,
-    OpenOptions, ReadDir, Rename, SetXattr, Statistics, Time, Volume, VolumeOptions,
+    AsyncVolume, Error, ErrorKind, FormatOptions, OpenOptions, Result, Volume, VolumeOptions,
 };
+
+/// Volumes: what their calls take and return, checks, and events.
+pub mod volume {
+    pub use uringfs_volume::{
+        AsyncReadDir, AtimePolicy, BlockOwner, CheckOptions, CheckReport, CheckStep, Credentials,
+        DirEntry, ErrorEvent, EventStream, FileTimes, FileType, Finding, Follow, Inode,
+        InodeNumber, Metadata, ReadDir, Rename, SetXattr, Statistics, Time,
+    };
+}
+
+/// What the operations of a [`File`] take and return, and its switches.
+pub mod file {
+    pub use uringfs_file::{
+        Advice, BufferedWait, FallocateSize, FileOptions, FileState, MAX_ATOMIC_WRITE_BYTES,
+        OpOutput, WriteLocking,
+    };
+}
+
+/// The options, counters and results of a [`Reactor`], and what the kernel offers to it.
+pub mod reactor {
+    pub use uringfs_device::queue::QueueKind;
+    pub use uringfs_reactor::{
+        CompletionMode, Counter, Counters, Effect, OpResult, ReactorHandle, Require, total,
+    };
+    pub use uringfs_ring::{Feature, Features};
+}
+
+/// Devices below files and volumes: files and block devices, memory, and simulated ones.
+pub mod device {
+    pub use uringfs_device::backend;
+    pub use uringfs_device::{
+        Access, Clock, Device, Discard, Geometry, Payload, Target, VirtualClock,
+    };
+}
+
+/// The page cache.
+pub mod cache {
+    pub use uringfs_cache::{Cache, CacheStatistics, FOLIO, FolioSnapshot};
+}
+
+/// Memory of buffers.
+pub mod buffer {
+    pub use uringfs_buffer::Backing;
+}
+
+use cache::Cache;
+use device::backend::file::{Allocation, File as ImageFile};
+use file::FileOptions;
 
 /// Creates an image: an ordinary file of `size` bytes, filled with zeros, so that every later write is a plain
 /// overwrite. This takes as long as writing `size` bytes.
@@ -67,7 +147,7 @@ pub use uringfs_volume::{
 /// # Errors
 /// When `path` exists, or the file system has no room.
 pub fn create_image(path: impl AsRef<Path>, size: u64) -> io::Result<()> {
-    backend::file::File::create(path.as_ref(), size, backend::file::Allocation::Written).map(drop)
+    ImageFile::create(path.as_ref(), size, Allocation::Written).map(drop)
 }
 
 const CACHE_BYTES: (&str, &str) = ("buffered.cache_bytes", "a number of bytes");

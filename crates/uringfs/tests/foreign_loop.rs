@@ -2,7 +2,8 @@
 //! whatever the operation needs.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use uringfs::{Access, Buffer, File, Options, Reactor, Token, Tokens};
+use uringfs::device::Access;
+use uringfs::{Buffer, File, Options, Reactor, Token, Tokens};
 
 const QUEUES: [&str; 5] = ["ring", "aio", "sync", "threads", "auto"];
 

@@ -6,10 +6,11 @@ mod tier;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tier::{Tier, on_every_tier};
-use uringfs::{
-    Access, Buffer, BufferedWait, Cache, Device, Errno, File, FileOptions, QueueKind, Reactor,
-    ReactorOptions,
-};
+use uringfs::cache::Cache;
+use uringfs::device::{Access, Device};
+use uringfs::file::{BufferedWait, FileOptions};
+use uringfs::reactor::QueueKind;
+use uringfs::{Buffer, Errno, File, Reactor, ReactorOptions};
 
 /// Uses up all descriptors but `count`, until the result is dropped.
 fn exhaust_but(count: usize) -> Vec<std::fs::File> {

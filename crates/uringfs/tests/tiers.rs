@@ -9,11 +9,11 @@ use std::process::Command;
 
 use rustix::process::{Resource, getrlimit};
 use tier::{Tier, on_every_tier};
-use uringfs::backend::memory::Memory;
-use uringfs::{
-    Access, Buffer, BufferPool, Counter, Device, File, FileOptions, QueueKind, Reactor,
-    ReactorOptions, Require, Token, Tokens,
-};
+use uringfs::device::backend::memory::Memory;
+use uringfs::device::{Access, Device};
+use uringfs::file::FileOptions;
+use uringfs::reactor::{Counter, QueueKind, Require};
+use uringfs::{Buffer, BufferPool, File, Reactor, ReactorOptions, Token, Tokens};
 
 const SIZE: u64 = 1 << 20;
 /// The environment variable that marks a run under limits.

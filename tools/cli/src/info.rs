@@ -6,11 +6,11 @@ use crate::output::print;
 use crate::volume::volume_info::VolumeInfo;
 use serde_json::{Value, json};
 use std::io;
-use uringfs::Target;
-use uringfs::{
-    Access, Buffer, BufferPool, Device, Features, File, FileOptions, Geometry, Reactor,
-    ReactorOptions, Token, Tokens,
-};
+use uringfs::device::Target;
+use uringfs::device::{Access, Device, Geometry};
+use uringfs::file::FileOptions;
+use uringfs::reactor::Features;
+use uringfs::{Buffer, BufferPool, File, Reactor, ReactorOptions, Token, Tokens};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

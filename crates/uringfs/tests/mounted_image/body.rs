@@ -14,11 +14,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use uringfs::backend::sim::{Action, Crash, Event, Sim, SimOptions};
-use uringfs::{
-    Buffer, CheckOptions, Device, FallocateSize, Follow, FormatOptions, Inode, OpenOptions,
-    Reactor, ReactorOptions, Rename, SetXattr, Volume,
-};
+use uringfs::device::Device;
+use uringfs::device::backend::sim::{Action, Crash, Event, Sim, SimOptions};
+use uringfs::file::FallocateSize;
+use uringfs::volume::{CheckOptions, Follow, Inode, Rename, SetXattr};
+use uringfs::{Buffer, FormatOptions, OpenOptions, Reactor, ReactorOptions, Volume};
 
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 16 << 20;

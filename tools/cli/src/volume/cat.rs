@@ -10,7 +10,8 @@ use super::volume_path::{VolumePath, as_path, with_path};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
-use uringfs::{Access, Buffer, OpenOptions, Volume};
+use uringfs::device::Access;
+use uringfs::{Buffer, OpenOptions, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -15,9 +15,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::Path;
-use uringfs::{
-    Access, CheckOptions, CheckReport, CheckStep, Device, Finding, Volume, VolumeErrorKind,
-};
+use uringfs::device::{Access, Device};
+use uringfs::volume::{CheckOptions, CheckReport, CheckStep, Finding};
+use uringfs::{ErrorKind as VolumeErrorKind, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

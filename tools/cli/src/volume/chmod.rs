@@ -9,7 +9,9 @@ use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, with_path};
 use super::{format, glob};
 use std::ffi::OsString;
-use uringfs::{Access, FileType, Follow, Inode, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
+use uringfs::volume::{FileType, Follow, Inode};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -8,7 +8,9 @@ use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, with_path};
 use nix::unistd::{Group, User};
 use std::ffi::OsString;
-use uringfs::{Access, FileType, Follow, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
+use uringfs::volume::{FileType, Follow};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

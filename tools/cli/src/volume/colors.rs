@@ -3,7 +3,7 @@
 
 use clap::ValueEnum;
 use std::io::IsTerminal;
-use uringfs::{FileType, Inode};
+use uringfs::volume::{FileType, Inode};
 
 /// The option `--color`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

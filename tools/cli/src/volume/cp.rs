@@ -16,7 +16,8 @@ use super::quiet::QuietOptions;
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, is_same_target, with_path};
 use super::{glob, total_bytes};
-use uringfs::{Access, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -6,7 +6,8 @@ use super::open_volume::{is_directory, lookup_with};
 use super::volume_path::{VolumePath, join, last_name, parent, with_path};
 use std::collections::HashSet;
 use std::ffi::OsString;
-use uringfs::{Follow, InodeNumber, Volume, VolumeError};
+use uringfs::volume::{Follow, InodeNumber};
+use uringfs::{Error as VolumeError, Volume};
 use uringfs_lab::Error;
 
 /// The paths of the command line.

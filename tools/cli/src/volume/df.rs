@@ -9,7 +9,8 @@ use crate::output::print;
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use uringfs::{Access, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
 use uringfs_lab::Error;
 
 /// The arguments of the command.

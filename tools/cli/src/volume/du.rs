@@ -12,7 +12,9 @@ use crate::output::{print, print_bytes};
 use serde_json::json;
 use std::collections::HashSet;
 use std::ffi::OsString;
-use uringfs::{Access, FileType, InodeNumber, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
+use uringfs::volume::{FileType, InodeNumber};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

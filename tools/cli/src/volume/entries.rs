@@ -3,7 +3,8 @@
 use super::error_sink::ErrorSink;
 use super::volume_path::{VolumePath, as_path, join, with_path};
 use std::os::unix::ffi::OsStrExt;
-use uringfs::{FileType, InodeNumber, ReadDir, Volume, VolumeError};
+use uringfs::volume::{FileType, InodeNumber, ReadDir};
+use uringfs::{Error as VolumeError, Volume};
 
 /// An entry of a directory.
 pub(super) struct Entry {

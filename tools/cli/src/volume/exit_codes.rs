@@ -1,7 +1,7 @@
 //! The exit codes of the commands on volumes, which tell causes apart, and errors that have them.
 
 use std::io;
-use uringfs::{Errno, VolumeError, VolumeErrorKind};
+use uringfs::{Errno, Error as VolumeError, ErrorKind as VolumeErrorKind};
 use uringfs_lab::Error;
 
 /// A target, a file or an attribute does not exist.

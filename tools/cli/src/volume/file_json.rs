@@ -3,7 +3,7 @@
 use super::format;
 use crate::json::insert_bytes;
 use serde_json::{Map, Value, json};
-use uringfs::{FileType, Inode, InodeNumber, Time};
+use uringfs::volume::{FileType, Inode, InodeNumber, Time};
 
 /// A file with its attributes. Times are seconds since 1970, and nanoseconds.
 pub fn file(path: &[u8], number: InodeNumber, inode: &Inode) -> Map<String, Value> {

@@ -13,7 +13,9 @@ use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use uringfs::{Access, FileType, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
+use uringfs::volume::FileType;
 use uringfs_lab::Error;
 
 /// The arguments of the command.

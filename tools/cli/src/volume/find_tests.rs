@@ -6,7 +6,8 @@ use super::open_volume::lookup;
 use super::volume_path::{VolumePath, last_name, with_path};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use uringfs::{FileType, Inode, Time, Volume};
+use uringfs::Volume;
+use uringfs::volume::{FileType, Inode, Time};
 use uringfs_lab::Error;
 
 /// The help about the tests.

@@ -1,7 +1,7 @@
 //! Formats of names, modes and sizes in output.
 
 use std::io::IsTerminal;
-use uringfs::{FileType, Inode};
+use uringfs::volume::{FileType, Inode};
 
 /// A name for standard output: its bytes; on a terminal, as text with control characters escaped.
 pub fn printable(name: &[u8]) -> Vec<u8> {

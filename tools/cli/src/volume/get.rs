@@ -31,9 +31,9 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use uringfs::{
-    Access, Buffer, File, FileType, Follow, Inode, InodeNumber, OpenOptions, Time, Volume,
-};
+use uringfs::device::Access;
+use uringfs::volume::{FileType, Follow, Inode, InodeNumber, Time};
+use uringfs::{Buffer, File, OpenOptions, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

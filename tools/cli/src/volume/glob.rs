@@ -5,7 +5,7 @@ use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::exit_codes::not_found;
 use super::volume_path::{VolumePath, as_path, join, with_path};
-use uringfs::{Volume, VolumeError, VolumeErrorKind};
+use uringfs::{Error as VolumeError, ErrorKind as VolumeErrorKind, Volume};
 use uringfs_lab::Error;
 
 /// The paths that match `path`, sorted; `path` itself if it has no wildcards. An error if none matches.

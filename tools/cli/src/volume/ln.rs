@@ -10,7 +10,9 @@ use super::{format, glob};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use uringfs::{Access, Rename, Volume, VolumeError};
+use uringfs::device::Access;
+use uringfs::volume::Rename;
+use uringfs::{Error as VolumeError, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command. With -s the sources are the targets of the links, stored as given.

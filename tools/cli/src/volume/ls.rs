@@ -13,7 +13,9 @@ use clap::{Arg, ArgAction};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::ffi::OsString;
-use uringfs::{Access, FileType, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
+use uringfs::volume::FileType;
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -5,7 +5,7 @@ use super::format;
 use super::owners::OwnerNames;
 use super::size_options::SizeOptions;
 use super::times::TimeFormat;
-use uringfs::{FileType, Inode, InodeNumber};
+use uringfs::volume::{FileType, Inode, InodeNumber};
 
 /// The options that decide what a line shows.
 #[derive(clap::Args)]

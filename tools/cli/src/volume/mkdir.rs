@@ -6,7 +6,9 @@ use super::open_volume::{is_directory, open, sync};
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, as_path, join, with_path};
 use std::ffi::OsString;
-use uringfs::{Access, Follow, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
+use uringfs::volume::Follow;
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -17,10 +17,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use uringfs::backend::parse_size;
-use uringfs::{
-    Access, Device, File, FileOptions, FormatOptions, Reactor, ReactorOptions, Volume, create_image,
-};
+use uringfs::device::backend::parse_size;
+use uringfs::device::{Access, Device};
+use uringfs::file::FileOptions;
+use uringfs::{File, FormatOptions, Reactor, ReactorOptions, Volume, create_image};
 use uringfs_lab::Error;
 use uringfs_lab::run::stop_on_interrupt;
 use uringfs_lab::targets::{Target, TargetInfo, Volumes, inspect, probe};
@@ -129,7 +129,8 @@ fn try_format(path: &Path, is_new: bool, size: u64, options: &FormatOptions) -> 
         Device::open(path, Access::ReadWrite).map_err(input_error)?;
     }
     let size = size.min(MAX_BYTES) / SECTOR_BYTES * SECTOR_BYTES;
-    let device = uringfs::Target::Memory(size).open(Access::ReadWrite).map_err(input_error)?;
+    let device =
+        uringfs::device::Target::Memory(size).open(Access::ReadWrite).map_err(input_error)?;
     Volume::format(&device, &options.clone().size(size))
         .map_err(|error| with_path(path.display(), error))?;
     let volume = Volume::open_on(device).map_err(|error| with_path(path.display(), error))?;

@@ -8,7 +8,9 @@ use super::open_volume::{lookup, open, sync};
 use super::overwrite::{NameAction, OverwriteOptions};
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, as_path};
-use uringfs::{Access, Rename, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
+use uringfs::volume::Rename;
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -7,7 +7,9 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use uringfs::{Access, Device, Follow, Inode, InodeNumber, Volume, VolumeError};
+use uringfs::device::{Access, Device};
+use uringfs::volume::{Follow, Inode, InodeNumber};
+use uringfs::{Error as VolumeError, Volume};
 use uringfs_lab::Error;
 
 /// Opens the volume in a file or on a block device. Fails if another program has it open for writing, or for

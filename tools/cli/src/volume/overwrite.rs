@@ -1,6 +1,6 @@
 //! The rule of `put`, `get` and `mv` for names that exist already.
 
-use uringfs::FileType;
+use uringfs::volume::FileType;
 
 /// The options about existing files.
 #[derive(clap::Args, Clone, Copy)]

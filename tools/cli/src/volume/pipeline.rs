@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::io;
-use uringfs::{Buffer, Completion, Errno, File, Payload, Reactor, ReactorOptions, Token, Tokens};
+use uringfs::device::Payload;
+use uringfs::{Buffer, Completion, Errno, File, Reactor, ReactorOptions, Token, Tokens};
 use uringfs_lab::Error;
 
 /// The size of a chunk: large enough that a few of them in flight use the full speed of a device.

@@ -3,7 +3,8 @@
 use super::entries::Entries;
 use super::volume_path::{as_path, join};
 use rustix::io::Errno;
-use uringfs::{FileType, Follow, Inode, Volume, VolumeError};
+use uringfs::volume::{FileType, Follow, Inode};
+use uringfs::{Error as VolumeError, Volume};
 
 /// The usual name of the staging directory. A flag in its inode marks it as one.
 pub(super) const STAGING: &str = "/.uringfs-put";

@@ -16,7 +16,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use uringfs::Access;
+use uringfs::device::Access;
 use uringfs_lab::Error;
 use uringfs_lab::run::stop_on_interrupt;
 

@@ -10,7 +10,9 @@ use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, last_name, with_path};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use uringfs::{Access, FileType, Volume, VolumeError};
+use uringfs::device::Access;
+use uringfs::volume::FileType;
+use uringfs::{Error as VolumeError, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -6,7 +6,8 @@ use super::open_volume::{open, sync};
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, as_path, last_name, parent, with_path};
 use std::ffi::OsString;
-use uringfs::{Access, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -1,6 +1,6 @@
 //! Sizes as `truncate` of coreutils takes them: an absolute size, or a change of the current size.
 
-use uringfs::backend::parse_size;
+use uringfs::device::backend::parse_size;
 
 /// The block size of volumes, in bytes.
 pub const BLOCK: u64 = 4096;

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use uringfs::{FileType, Inode, Time};
+use uringfs::volume::{FileType, Inode, Time};
 use uringfs_lab::Error;
 
 /// Limits of Linux for the names of all extended attributes of a file, and for one value.

@@ -9,7 +9,8 @@ use crate::json::document;
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use uringfs::{Access, FileType, Inode, InodeNumber, Time};
+use uringfs::device::Access;
+use uringfs::volume::{FileType, Inode, InodeNumber, Time};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -3,7 +3,7 @@
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, ZonedDateTime};
-use uringfs::Time;
+use uringfs::volume::Time;
 
 /// Half of the mean year, in seconds: for this long, `ls -l` prints the time of day.
 const RECENT_SECONDS: i64 = 31_556_952 / 2;

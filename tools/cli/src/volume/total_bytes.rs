@@ -6,7 +6,8 @@ use super::open_volume::lookup;
 use super::volume_path::{VolumePath, join};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use uringfs::{FileType, Volume};
+use uringfs::Volume;
+use uringfs::volume::FileType;
 
 /// The bytes of files on the host.
 pub fn of_host(paths: &[OsString]) -> u64 {

@@ -8,7 +8,9 @@ use super::times::parse_date;
 use super::volume_path::{VolumePath, as_path, with_path};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use uringfs::{Access, Follow, OpenOptions, Time, Volume};
+use uringfs::device::Access;
+use uringfs::volume::{Follow, Time};
+use uringfs::{OpenOptions, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

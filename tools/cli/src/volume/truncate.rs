@@ -7,7 +7,8 @@ use super::size_change::SizeChange;
 use super::volume_path::{VolumePath, as_path, with_path};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use uringfs::{Access, OpenOptions, Reactor, ReactorOptions, Volume};
+use uringfs::device::Access;
+use uringfs::{OpenOptions, Reactor, ReactorOptions, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -3,7 +3,7 @@
 
 use super::volume_path::VolumePath;
 use std::collections::HashSet;
-use uringfs::InodeNumber;
+use uringfs::volume::InodeNumber;
 use uringfs_lab::Error;
 
 /// The visited directories of one walk, which starts at one path. A walk from another path starts with an empty

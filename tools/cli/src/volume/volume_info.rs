@@ -6,7 +6,7 @@ use super::open_volume::open;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs::File as HostFile;
-use uringfs::Access;
+use uringfs::device::Access;
 use uringfs_lab::targets::probe;
 
 /// The properties of a volume.

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use uringfs::{VolumeError, VolumeErrorKind};
+use uringfs::{Error as VolumeError, ErrorKind as VolumeErrorKind};
 use uringfs_lab::Error;
 
 /// A path in a volume, written `TARGET:/path`.

@@ -10,7 +10,8 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use uringfs::{Access, Follow, SetXattr};
+use uringfs::device::Access;
+use uringfs::volume::{Follow, SetXattr};
 use uringfs_lab::Error;
 
 /// The subcommands.
@@ -111,7 +112,7 @@ fn list(paths: &[OsString], as_json: bool) -> Result<u8, Error> {
 
 fn change_all(
     paths: &[OsString],
-    change_one: impl Fn(&uringfs::Volume, &[u8]) -> Result<(), uringfs::VolumeError>,
+    change_one: impl Fn(&uringfs::Volume, &[u8]) -> Result<(), uringfs::Error>,
 ) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(paths)?;
     let volume = open(&paths[0].target, Access::ReadWrite)?;

@@ -7,10 +7,12 @@ use crate::Error;
 use crate::job::SyncWrites;
 use crate::targets::Target;
 use crate::workload::IoOp;
-use ::uringfs::Target as DeviceTarget;
+use ::uringfs::cache::Cache;
+use ::uringfs::device::{Access, Device, Payload, Target as DeviceTarget};
+use ::uringfs::file::{Advice, BufferedWait, FileState};
+use ::uringfs::reactor::Counter;
 use ::uringfs::{
-    Access, Advice, Buffer, BufferPool, BufferedWait, Cache, Completion, Counter, Device, Errno,
-    File, FileState, Options, Payload, Reactor, SubmitError, Token, Tokens,
+    Buffer, BufferPool, Completion, Errno, File, Options, Reactor, SubmitError, Token, Tokens,
 };
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -10,7 +10,7 @@ use crate::workload::{Amount, Region};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use uringfs::Access as VolumeAccess;
+use uringfs::device::Access as VolumeAccess;
 
 /// Whether the run may overwrite files and devices that it did not create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -12,8 +12,9 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::path::Path;
-use uringfs::backend::in_use;
-use uringfs::{Target as DeviceTarget, Volume};
+use uringfs::Volume;
+use uringfs::device::Target as DeviceTarget;
+use uringfs::device::backend::in_use;
 
 /// Inspects a target. The volume of a file in a volume is opened for reading and stays in `volumes`.
 ///
@@ -46,7 +47,7 @@ fn inspect_in_volume(
     if inspect_path(&volume, &file.volume, writes)? == TargetInfo::Missing {
         return Err(Error::input(format!("{volume} does not exist; create it with uringfs mkfs")));
     }
-    volumes.open(&file.volume, uringfs::Access::Read)?;
+    volumes.open(&file.volume, uringfs::device::Access::Read)?;
     volumes.inspect(file)
 }
 

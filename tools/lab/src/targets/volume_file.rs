@@ -4,7 +4,7 @@ use super::signature;
 use crate::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use uringfs::{VolumeError, VolumeErrorKind};
+use uringfs::{Error as VolumeError, ErrorKind as VolumeErrorKind};
 
 /// A file in a volume, written `TARGET:/path`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,9 +9,11 @@ use crate::random::Random;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use uringfs::device::{Access, Device};
+use uringfs::file::{FallocateSize, FileOptions};
+use uringfs::volume::AtimePolicy;
 use uringfs::{
-    Access, AtimePolicy, Buffer, Device, Errno, FallocateSize, File, FileOptions, OpenOptions,
-    Reactor, ReactorOptions, Volume, VolumeErrorKind,
+    Buffer, Errno, ErrorKind as VolumeErrorKind, File, OpenOptions, Reactor, ReactorOptions, Volume,
 };
 
 /// The open volumes, by canonical path.

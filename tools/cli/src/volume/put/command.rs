@@ -16,7 +16,8 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use uringfs::{Access, Volume};
+use uringfs::Volume;
+use uringfs::device::Access;
 use uringfs_lab::Error;
 
 use super::job::{PutErrors, PutJob};

@@ -12,7 +12,8 @@ use std::fs::File as HostFile;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use uringfs::{Buffer, FileType, Follow, Inode, OpenOptions, Rename, VolumeError};
+use uringfs::volume::{FileType, Follow, Inode, Rename};
+use uringfs::{Buffer, Error as VolumeError, OpenOptions};
 use uringfs_lab::Error;
 
 use super::job::{Chunk, NewName, PartialFile, PutJob, refuse_image};

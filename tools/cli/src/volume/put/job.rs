@@ -14,7 +14,8 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
-use uringfs::{File, Inode, InodeNumber, Volume, VolumeError, VolumeErrorKind};
+use uringfs::volume::{Inode, InodeNumber};
+use uringfs::{Error as VolumeError, ErrorKind as VolumeErrorKind, File, Volume};
 use uringfs_lab::Error;
 
 /// The errors of files that could not be copied.

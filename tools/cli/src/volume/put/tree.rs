@@ -17,7 +17,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use uringfs::{FileType, Follow, Inode, InodeNumber, Rename, SetXattr};
+use uringfs::volume::{FileType, Follow, Inode, InodeNumber, Rename, SetXattr};
 use uringfs_lab::{Error, ErrorKind};
 
 use super::job::{NewName, OpenDirectory, PutJob, refuse_image};

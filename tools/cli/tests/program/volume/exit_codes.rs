@@ -2,7 +2,8 @@
 
 use super::{command, run, run_ok, volume, write};
 use crate::process::ChildProcess;
-use uringfs::{Access, Device, Volume};
+use uringfs::Volume;
+use uringfs::device::{Access, Device};
 
 #[test]
 fn causes_have_exit_codes() {

@@ -7,7 +7,8 @@ use crate::bench_run::folder;
 use crate::process::tool;
 use crate::root::as_root;
 use std::path::Path;
-use uringfs::{Access, Device, FormatOptions, Volume};
+use uringfs::device::{Access, Device};
+use uringfs::{FormatOptions, Volume};
 
 /// Every command that would overwrite the target refuses it and does not change it.
 fn assert_never_overwritten(target: &str, part: &str) {
