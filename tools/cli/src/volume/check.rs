@@ -51,7 +51,7 @@ pub struct Arguments {
     quiet: QuietOptions,
 
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["quiet"])]
     json: bool,
 }
 

@@ -64,7 +64,7 @@ pub struct Arguments {
     quiet: QuietOptions,
 
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["verbose", "quiet"])]
     json: bool,
 }
 

@@ -18,11 +18,11 @@ mod modes;
 mod overwrite;
 mod paths;
 mod privileges;
-mod quiet;
 mod resize;
 mod round_trip;
 mod sizes;
 mod sources;
+mod terminal;
 mod touch;
 mod truncated_image;
 
