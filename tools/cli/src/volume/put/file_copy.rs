@@ -224,7 +224,7 @@ impl PutJob<'_> {
             let longer = self.pipeline.block_on(file.set_len(size));
             longer.map_err(|errno| self.write_error(errno.into()))?;
         }
-        if file.len() > 0 {
+        if !file.is_empty() {
             // Writes have changed the times.
             self.with_path(target, self.set_attributes(&staged, &inode))?;
         }
