@@ -52,7 +52,7 @@ fn a_disk_in_use_is_refused_for_writing_only() {
     let folder = tempfile::tempdir().unwrap();
     let disk = LoopDevice::new(folder.path(), 1 << 20, &[]);
     let owner = Block::open(&disk.path, Access::ReadWrite).unwrap();
-    let error = Block::open(&disk.path, Access::ReadWrite).err().expect("refused");
+    let error = Block::open(&disk.path, Access::ReadWrite).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::ResourceBusy);
     let text = error.to_string();
     assert!(text.contains(disk.path.to_str().unwrap()) && text.contains("unmount"), "{text}");
@@ -92,7 +92,7 @@ fn a_write_protected_disk_is_refused_for_writing_only() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let disk = LoopDevice::new(folder.path(), 1 << 20, &["--read-only"]);
-    let error = Block::open(&disk.path, Access::ReadWrite).err().expect("refused").to_string();
+    let error = Block::open(&disk.path, Access::ReadWrite).expect_err("refused").to_string();
     assert!(error.contains(disk.path.to_str().unwrap()), "{error}");
     assert!(error.contains("for reading only") || error.contains("permission"), "{error}");
     assert!(Block::open(&disk.path, Access::Read).unwrap().geometry().read_only);
