@@ -1,0 +1,16 @@
+//! Compiles the code in the pages of `docs/guide` as documentation tests. There is nothing else here.
+
+/// A page of `docs/guide`.
+macro_rules! page {
+    ($name:ident, $path:literal) => {
+        #[cfg(doctest)]
+        #[doc = include_str!($path)]
+        mod $name {}
+    };
+}
+
+page!(files, "../../../docs/guide/files.md");
+page!(log, "../../../docs/guide/log.md");
+page!(cache, "../../../docs/guide/cache.md");
+page!(tokio_service, "../../../docs/guide/tokio.md");
+page!(thread_per_core, "../../../docs/guide/thread-per-core.md");
