@@ -304,7 +304,7 @@ fn an_input_error_is_one_line_with_the_path() {
     run_ok(folder, ["mkdir", "v:/d"]);
     run_ok(folder, ["put", "a", "v:/d"]);
     refused(folder, ["cat", "v:/none"], "v:/none: ");
-    refused(folder, ["cat", "v:/d"], "v:/d: it is a directory");
+    refused(folder, ["cat", "v:/d"], "v:/d: '/d' is a directory");
     refused(folder, ["ls", ":/a"], ":/a: expected a path in a volume, as in TARGET:/path");
     refused(folder, ["ls", "none:/"], "none does not exist");
     write(folder, "text", vec![b'x'; 1 << 20]);
