@@ -47,7 +47,7 @@ fn create_volume() -> (Sim, Volume) {
         volume.create_dir(directory).unwrap();
     }
     for n in 0..40 {
-        let create = OpenOptions::new().write(true).create(true).direct(true);
+        let create = OpenOptions::new().read(true).write(true).create(true).direct(true);
         let path = format!("{}/{n}", ["", "/d", "/d/e"][n % 3]);
         let file = volume.open_with(path, create).unwrap();
         let bytes = Buffer::copy_of(&vec![n as u8; 5000]);
@@ -127,7 +127,7 @@ pub fn inspect(sim: &Sim) {
                     if let Err(error) = volume.symlink_metadata(&path) {
                         assert_one_line(&error.to_string());
                     }
-                    let _ = volume.open_with(&path, OpenOptions::new().direct(true));
+                    let _ = volume.open_with(&path, OpenOptions::new().read(true).direct(true));
                 }
             }
         }

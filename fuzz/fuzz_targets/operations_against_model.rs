@@ -66,7 +66,7 @@ fn path_of(byte: u8) -> String {
 fn perform(volume: &Volume, model: &mut Model, operation: &[u8]) {
     let (path, other) = (path_of(operation[1]), path_of(operation[2]));
     let node = model.names.get(&path).copied();
-    let create = OpenOptions::new().write(true).create(true).direct(true);
+    let create = OpenOptions::new().read(true).write(true).create(true).direct(true);
     match operation[0] % 6 {
         0 => {
             let offset = u64::from(operation[2]) * 700;
@@ -152,7 +152,7 @@ fn compare(volume: &Volume, model: &Model) {
                     let found = found.unwrap_or_else(|| panic!("{path} does not exist"));
                     let links = model.names.values().filter(|node| **node == Node::File(*index));
                     assert_eq!(found.nlink() as usize, links.count(), "{path}");
-                    let file = volume.open_with(&path, OpenOptions::new().direct(true)).unwrap();
+                    let file = volume.open_with(&path, OpenOptions::new().read(true).direct(true)).unwrap();
                     let buffer = Buffer::zeroed(found.len() as usize);
                     let (read, bytes) =
                         REACTOR.with(|reactor| reactor.block_on(file.read_at(buffer, 0)));

@@ -43,6 +43,7 @@ pub use sync::domains::quiescence;
 pub use sync::quiescence::{Domain, Epoch};
 pub use sync::writer_bias::WriterBias;
 pub use tasks::completion::{Completion, Effect, SubmitError, Token};
+pub use tasks::join::{JoinError, JoinHandle};
 pub use tasks::op_result::{OpResult, ResultReceiver, ResultSender};
 pub use tasks::operation_state::Requester;
 pub use uringfs_ring::ForkDetector;

@@ -30,6 +30,7 @@ use crate::io::rings::make_rings;
 use crate::io::route::QueueRoute;
 use crate::options::{CompletionMode, ReactorOptions, Require};
 use crate::tasks::completion::{Completion, Token};
+use crate::tasks::join::{JoinHandle, joinable};
 use crate::tasks::operation_state::Requester;
 use crate::tasks::task::{ROOT, Tasks};
 use crate::tasks::timer::Timers;
@@ -254,13 +255,18 @@ impl Reactor {
         self.inner.cancel_operations(is, Errno::CANCELED);
     }
 
-    /// Runs a future on this reactor, beside its other work. It is dropped with the reactor, finished or not. When it
-    /// panics, the caller that turns the reactor panics; other tasks continue with the next turn.
-    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+    /// Runs a future on this reactor, beside its other work. Await the handle for its output, or drop the handle: the
+    /// task continues. The future is dropped with the reactor, finished or not.
+    ///
+    /// When the future panics, the caller that turns the reactor panics, with the handle or without it. Other tasks
+    /// continue with the next turn, and the handle then returns [`JoinError::Panicked`](crate::JoinError::Panicked).
+    pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
+        let (handle, future) = joinable(future);
         let task = self.inner.tasks.borrow_mut().allocate(None);
         let _current = Current::set(&self.inner);
         let _running = self.inner.enter_user_code();
         self.inner.poll_task(task.with_future(future));
+        handle
     }
 
     /// This reactor's counters, up to date.

@@ -20,7 +20,8 @@ use uringfs_device::backend::memory::Memory;
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Device, Durability, Op, Payload};
 use uringfs_reactor::{
-    Operation, Reactor, ReactorOptions, RequestSpec, Requester, Token, current, quiescence,
+    JoinError, Operation, Reactor, ReactorOptions, RequestSpec, Requester, Token, current,
+    quiescence,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -152,6 +153,61 @@ fn a_panicking_task_is_dropped_and_the_others_continue() {
         reactor.block_on(reactor.sleep(MS));
         assert_eq!(ended.get(), 3);
     });
+}
+
+#[test]
+fn a_join_handle_returns_the_output_of_its_task() {
+    let reactor = reactor();
+    let at_once = reactor.spawn(async { "at once".to_owned() });
+    let later = reactor.spawn(async {
+        wake_once().await;
+        7
+    });
+    let handle = reactor.spawn(async move { later.await.map(|number| number + 1) });
+    assert_eq!(reactor.block_on(at_once).unwrap(), "at once");
+    assert_eq!(reactor.block_on(handle), Ok(Ok(8)));
+}
+
+#[test]
+fn another_thread_may_await_a_task() {
+    let reactor = reactor();
+    let handle = reactor.spawn(async {
+        wake_once().await;
+        7
+    });
+    let waiting = std::thread::spawn(move || uringfs_sync::park_on(handle));
+    reactor.block_on(reactor.sleep(MS));
+    assert_eq!(waiting.join().unwrap(), Ok(7));
+}
+
+#[test]
+fn a_task_continues_without_its_handle() {
+    let reactor = reactor();
+    let output = Rc::new(Cell::new(0));
+    let its = output.clone();
+    drop(reactor.spawn(async move {
+        wake_once().await;
+        its.set(7);
+        its
+    }));
+    reactor.block_on(reactor.sleep(MS));
+    assert_eq!((output.get(), Rc::strong_count(&output)), (7, 1));
+}
+
+#[test]
+fn a_join_handle_says_why_there_is_no_output() {
+    let reactor = reactor();
+    let panicking = reactor.spawn(async {
+        wake_once().await;
+        if true {
+            panic!("a planted panic");
+        }
+    });
+    let endless = reactor.spawn(wake_forever());
+    assert_eq!(panic_of(|| reactor.block_on(reactor.sleep(MS))), "a planted panic");
+    assert_eq!(reactor.block_on(panicking), Err(JoinError::Panicked));
+    drop(reactor);
+    assert_eq!(uringfs_sync::park_on(endless), Err(JoinError::ReactorDropped));
 }
 
 #[test]

@@ -45,8 +45,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Appends records, and prints the number of each once it is durable, until it is killed.
 fn append_forever(image: &Path) -> Result<(), Box<dyn Error>> {
     let volume = Volume::open(image)?;
-    let log = volume
-        .open_with("/log", OpenOptions::new().write(true).create(true).mode(0o600).direct(true))?;
+    let log = volume.open_with(
+        "/log",
+        OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true),
+    )?;
     let reactor = Reactor::new(ReactorOptions::default())?;
     reactor.block_on(async {
         let mut record = Buffer::zeroed(RECORD);
@@ -65,7 +67,7 @@ fn append_forever(image: &Path) -> Result<(), Box<dyn Error>> {
 /// The number of records in the log. Their numbers must be consecutive.
 fn records(image: &Path) -> Result<u64, Box<dyn Error>> {
     let volume = VolumeOptions::new().read_only(true).open(image)?;
-    let log = volume.open_with("/log", OpenOptions::new().direct(true))?;
+    let log = volume.open_with("/log", OpenOptions::new().read(true).direct(true))?;
     let reactor = Reactor::new(ReactorOptions::default())?;
     let buffer = Buffer::zeroed(log.len() as usize);
     let (read, bytes) = reactor.block_on(log.read_at(buffer, 0));

@@ -41,7 +41,7 @@ fn main() -> Result<()> {
         return run(&names.iter().map(open).collect::<Result<Vec<_>>>()?, files, time);
     }
     let volume = open_volume(target)?;
-    let options = OpenOptions::new().write(true).create(true).direct(true);
+    let options = OpenOptions::new().read(true).write(true).create(true).direct(true);
     let open = |name: &String| Ok(volume.open_with(format!("/{name}"), options)?);
     run(&names.iter().map(open).collect::<Result<Vec<_>>>()?, files, time)
 }

@@ -30,7 +30,7 @@
 //! # fn main() -> uringfs::Result<()> {
 //! # let folder = tempfile::tempdir()?;
 //! # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
-//! let file = OpenOptions::new().write(true).create(true).open(&volume, "/data")?;
+//! let file = OpenOptions::new().read(true).write(true).create(true).open(&volume, "/data")?;
 //!
 //! let (written, buffer) = file.write_at(Buffer::copy_of(b"blocking"), 0).wait();
 //! assert_eq!(written?, buffer.len());
@@ -114,7 +114,8 @@ pub mod file {
 pub mod reactor {
     pub use uringfs_device::queue::QueueKind;
     pub use uringfs_reactor::{
-        CompletionMode, Counter, Counters, Effect, OpResult, ReactorHandle, Require, total,
+        CompletionMode, Counter, Counters, Effect, JoinError, JoinHandle, OpResult, ReactorHandle,
+        Require, total,
     };
     pub use uringfs_ring::{Feature, Features};
 }

@@ -171,7 +171,10 @@ fn a_write_by_an_older_handle_clears_set_group_id() {
     chmod(&volume, "/f", 0o2644);
     let credentials = Credentials::User { user: 1000, group: 100 };
     let theirs = volume
-        .open_with("/f", OpenOptions::new().write(true).credentials(credentials).direct(true))
+        .open_with(
+            "/f",
+            OpenOptions::new().read(true).write(true).credentials(credentials).direct(true),
+        )
         .unwrap();
     let write = || assert_eq!(here.block_on(theirs.write_at(Buffer::copy_of(b"1"), 0)).0, Ok(1));
     write();

@@ -61,7 +61,7 @@ impl Machine {
 }
 
 fn create() -> OpenOptions {
-    OpenOptions::new().write(true).create(true).direct(true)
+    OpenOptions::new().read(true).write(true).create(true).direct(true)
 }
 
 fn inode(volume: &Volume, path: &str) -> Inode {
@@ -144,7 +144,8 @@ fn reads_update_the_access_time_by_relatime() {
     let file = volume.open_with("/a", create()).unwrap();
     machine.write(&file, 4096);
     set_times(&volume, "/a", Time::from_nanoseconds(1), Time::from_nanoseconds(2));
-    let kept = OpenOptions::new().write(true).access_time(AtimePolicy::Never).direct(true);
+    let kept =
+        OpenOptions::new().read(true).write(true).access_time(AtimePolicy::Never).direct(true);
     machine.read(&volume.open_with("/a", kept).unwrap());
     assert_eq!(inode(&volume, "/a").accessed, Time::from_nanoseconds(1));
     let refused = machine.count(Counter::FastPathAtime);
@@ -173,7 +174,7 @@ fn every_change_by_a_user_clears_the_set_id_bits() {
         volume.set_attributes("/a", Follow::No, set).unwrap();
     };
     let permissions = || inode(&volume, "/a").permissions;
-    let options = OpenOptions::new().write(true).credentials(USER).direct(true);
+    let options = OpenOptions::new().read(true).write(true).credentials(USER).direct(true);
     let theirs = volume.open_with("/a", options).unwrap();
     set();
     machine.write(&mine, 4096);
@@ -252,7 +253,7 @@ fn devices_sockets_and_fifos_exist_without_content() {
         let path = format!("/{index}");
         assert_eq!(inode(&volume, &path).kind, kind);
         assert_eq!(
-            errno(volume.open_with(&path, OpenOptions::new().write(true).direct(true))),
+            errno(volume.open_with(&path, OpenOptions::new().read(true).write(true).direct(true))),
             Errno::NXIO
         );
     }

@@ -59,7 +59,7 @@ impl TestVolume {
         let volume = self.open().unwrap_or_else(|error| panic!("{place}: {error}"));
         for number in 0..count {
             let file = volume
-                .open_with(path_of(number), OpenOptions::new().write(true).direct(true))
+                .open_with(path_of(number), OpenOptions::new().read(true).write(true).direct(true))
                 .unwrap();
             let (read, bytes) = self.reactor.block_on(file.read_at(Buffer::zeroed(100), 0));
             assert_eq!(&bytes[..read.unwrap()], &bytes_of(number)[..], "{place}: {number}");

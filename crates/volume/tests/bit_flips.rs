@@ -55,7 +55,7 @@ fn population(reactor: &Reactor) -> Sim {
     let device = Device::new(sim.clone()).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
     let volume = Volume::open_on(device).unwrap();
-    let create = OpenOptions::new().write(true).create(true).mode(0o640).direct(true);
+    let create = OpenOptions::new().read(true).write(true).create(true).mode(0o640).direct(true);
     for directory in 0..6 {
         volume.create_dir(format!("/{directory}")).unwrap();
         for n in 0..60 {
@@ -166,7 +166,8 @@ fn node(volume: &Volume, reactor: &Reactor, path: &[u8]) -> Result<Node, Error> 
     let inode = volume.symlink_metadata(path)?.into_inode();
     let bytes = match inode.kind {
         FileType::File => {
-            let file = volume.open_with(path, OpenOptions::new().write(true).direct(true))?;
+            let file =
+                volume.open_with(path, OpenOptions::new().read(true).write(true).direct(true))?;
             let buffer = Buffer::zeroed(file.len() as usize);
             let (read, bytes) = reactor.block_on(file.read_at(buffer, 0));
             assert_eq!(read, Ok(bytes.len()));

@@ -171,7 +171,8 @@ impl Run<'_> {
 }
 
 fn content_of(volume: &Volume, path: &str, reactor: &Reactor) -> Vec<u8> {
-    let file = volume.open_with(path, OpenOptions::new().write(true).direct(true)).unwrap();
+    let file =
+        volume.open_with(path, OpenOptions::new().read(true).write(true).direct(true)).unwrap();
     let (read, found) = reactor.block_on(file.read_at(Buffer::zeroed(MAX_LENGTH), 0));
     found[..read.unwrap()].to_vec()
 }

@@ -25,7 +25,7 @@ fn make(volume: &Volume, path: &str) -> Result<(), Errno> {
 }
 
 fn create(volume: &Volume, path: &str) -> File {
-    let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+    let create = OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true);
     volume.open_with(path, create).unwrap()
 }
 

@@ -110,7 +110,7 @@ fn truncation_releases_the_reserved_space() {
     // The rest was written back before.
     assert_eq!((file.len(), file.allocated(), before - it.free()), (3 * BLOCK, 3 * BLOCK, 3));
     (4..8).for_each(|block| assert_eq!(it.write(&file, block, 1), Ok(4096)));
-    let truncate = OpenOptions::new().write(true).truncate(true).direct(true);
+    let truncate = OpenOptions::new().read(true).write(true).truncate(true).direct(true);
     let emptied = it.volume.open_with("/a", truncate).unwrap().buffered(&it.cache);
     // The next request through the cache sees the truncation.
     assert_eq!(it.reactor.block_on(emptied.read_at(Buffer::zeroed(1), 0)).0, Ok(0));
@@ -126,7 +126,7 @@ fn a_file_without_blocks_can_be_truncated() {
     let before = it.free();
     let file = it.file("/a");
     assert_eq!(it.write(&file, 0, 1), Ok(4096));
-    let truncate = OpenOptions::new().write(true).truncate(true).direct(true);
+    let truncate = OpenOptions::new().read(true).write(true).truncate(true).direct(true);
     let emptied = it.volume.open_with("/a", truncate).unwrap();
     assert_eq!((emptied.len(), file.len()), (0, 0));
     for file in [&emptied, &file] {

@@ -60,7 +60,8 @@ impl Full {
         let checked = Volume::check(&image, CheckOptions::default(), &mut |_, _| {}).unwrap();
         assert!(checked.findings.is_empty(), "{:?}", checked.findings);
         let volume = Volume::open_on(image).unwrap();
-        let file = volume.open_with("/a", OpenOptions::new().write(true).direct(true)).unwrap();
+        let file =
+            volume.open_with("/a", OpenOptions::new().read(true).write(true).direct(true)).unwrap();
         for block in blocks {
             let read = file.read_at(Buffer::zeroed(4096), block * BLOCK);
             let (read, bytes) = self.reactor.block_on(read);

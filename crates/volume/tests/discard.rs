@@ -23,7 +23,7 @@ fn reactor() -> Reactor {
 
 /// A file of 64 blocks filled with a byte.
 fn create(volume: &Volume, reactor: &Reactor, path: &str, byte: u8) -> File {
-    let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+    let create = OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true);
     let file = volume.open_with(path, create).unwrap();
     let bytes = Buffer::copy_of(&[byte; 64 * BLOCK]);
     assert!(reactor.block_on(file.write_at(bytes, 0)).0.is_ok());

@@ -28,8 +28,13 @@ fn reactor(completion: CompletionMode) -> Reactor {
 }
 
 fn create(volume: &Volume, reactor: &Reactor, path: &str, file: FileOptions) -> File {
-    let create =
-        OpenOptions::new().write(true).create(true).mode(0o600).switches(file).direct(true);
+    let create = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .mode(0o600)
+        .switches(file)
+        .direct(true);
     let file = volume.open_with(path, create).unwrap();
     assert!(reactor.block_on(file.write_at(Buffer::zeroed(BLOCKS * BLOCK), 0)).0.is_ok());
     assert_eq!(reactor.block_on(file.sync_all()), Ok(()));

@@ -186,7 +186,7 @@ impl From<Error> for Failed {
 }
 
 fn create() -> OpenOptions {
-    OpenOptions::new().write(true).create(true).mode(0o600).direct(true)
+    OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true)
 }
 
 fn content_of(reactor: &Reactor, file: &File) -> Result<Vec<u8>, Errno> {
@@ -432,11 +432,12 @@ fn compare(sim: &Sim, expected: &ExpectedFiles, reactor: &Reactor) -> Result<(),
     }
     let volume = Volume::open_on(device).map_err(|error| error.to_string())?;
     for path in expected.files.keys() {
-        let found = match volume.open_with(path, OpenOptions::new().write(true).direct(true)) {
-            Ok(file) => Some(content_of(reactor, &file).map_err(|errno| errno.to_string())?),
-            Err(error) if error.errno() == Errno::NOENT => None,
-            Err(error) => return Err(error.to_string()),
-        };
+        let found =
+            match volume.open_with(path, OpenOptions::new().read(true).write(true).direct(true)) {
+                Ok(file) => Some(content_of(reactor, &file).map_err(|errno| errno.to_string())?),
+                Err(error) if error.errno() == Errno::NOENT => None,
+                Err(error) => return Err(error.to_string()),
+            };
         if !expected.allows(path, &found) {
             return Err(format!("{path} holds {:?} bytes", found.map(|found| found.len())));
         }
@@ -452,7 +453,7 @@ fn stays(sim: &Sim, expected: &ExpectedFiles) -> Result<(), String> {
             Volume::open_on(Device::new(sim.clone()).unwrap()).map_err(|e| e.to_string())?;
         let size = |path: &String| {
             volume
-                .open_with(path, OpenOptions::new().write(true).direct(true))
+                .open_with(path, OpenOptions::new().read(true).write(true).direct(true))
                 .map(|file| file.len())
         };
         let sizes: Vec<_> =

@@ -23,7 +23,7 @@ fn reactor() -> Reactor {
 }
 
 fn made() -> OpenOptions {
-    OpenOptions::new().write(true).create(true)
+    OpenOptions::new().read(true).write(true).create(true)
 }
 
 fn filled(value: u8) -> Buffer {
@@ -134,7 +134,7 @@ fn a_forked_child_gets_errors_and_the_parent_keeps_its_lock() {
     assert!(is_locked(&path), "by the reader");
     match fork::fork().unwrap() {
         Fork::Child => run(|| {
-            let opened = reader.open_with("/direct", OpenOptions::new().direct(true));
+            let opened = reader.open_with("/direct", OpenOptions::new().read(true).direct(true));
             drop(reader);
             i32::from(!opened.is_err_and(|error| error.errno() == Errno::CHILD))
         }),

@@ -201,7 +201,7 @@ impl Worker<'_> {
             27 => {
                 let opened = self
                     .volume
-                    .open_with("/file", OpenOptions::new().write(true).direct(true))
+                    .open_with("/file", OpenOptions::new().read(true).write(true).direct(true))
                     .unwrap();
                 let one = self.random.below(3) as usize;
                 self.files[one] = if one == 0 { opened } else { opened.buffered(self.cache) };
@@ -340,7 +340,7 @@ fn judge(sim: &Sim, left: &[Part], seed: u64) {
         let after = Device::new(sim.crash_image(crash)).unwrap();
         let file = Volume::open_on(after)
             .unwrap()
-            .open_with("/file", OpenOptions::new().write(true).direct(true))
+            .open_with("/file", OpenOptions::new().read(true).write(true).direct(true))
             .unwrap();
         for part in left {
             let read = file.read_at(Buffer::zeroed(part.bytes.len()), part.start);

@@ -170,7 +170,9 @@ fn a_full_volume_can_be_filled_again_after_a_power_cut() {
     for (index, image) in images.enumerate() {
         let volume = Volume::open_on(Device::new(image.sim).unwrap()).unwrap();
         for (path, byte) in [("/a", 1), ("/b", 2)] {
-            let file = match volume.open_with(path, OpenOptions::new().write(true).direct(true)) {
+            let file = match volume
+                .open_with(path, OpenOptions::new().read(true).write(true).direct(true))
+            {
                 Ok(file) => file,
                 Err(error) => {
                     assert_eq!(error.errno(), Errno::NOENT, "{path}, image {index}: {error}");

@@ -26,6 +26,7 @@ fn open(volume: &Volume, path: &str, permissions: u16, credentials: Credentials)
         .open_with(
             path,
             OpenOptions::new()
+                .read(true)
                 .write(true)
                 .create(true)
                 .mode(permissions.into())
@@ -128,7 +129,10 @@ fn changing_a_file_removes_its_capability() {
         give();
         volume.sync().unwrap();
         let file = volume
-            .open_with("/a", OpenOptions::new().write(true).credentials(credentials).direct(true))
+            .open_with(
+                "/a",
+                OpenOptions::new().read(true).write(true).credentials(credentials).direct(true),
+            )
             .unwrap();
         write(&file);
         is_gone();
@@ -147,8 +151,12 @@ fn changing_a_file_removes_its_capability() {
             is_gone();
         }
         give();
-        let truncate =
-            OpenOptions::new().write(true).truncate(true).credentials(credentials).direct(true);
+        let truncate = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .truncate(true)
+            .credentials(credentials)
+            .direct(true);
         volume.open_with("/a", truncate).unwrap();
         is_gone();
     }

@@ -24,7 +24,7 @@ fn open(image: &Path, access: Access) -> Volume {
 }
 
 fn file_of(volume: &Volume, n: u64) -> File {
-    let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+    let create = OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true);
     volume.open_with(format!("/{}", n % FILES), create).unwrap()
 }
 

@@ -60,12 +60,16 @@ impl Machine {
     }
 
     fn contents(&self, volume: &Volume, path: &str) -> Vec<u8> {
-        self.read(&volume.open_with(path, OpenOptions::new().write(true).direct(true)).unwrap())
+        self.read(
+            &volume
+                .open_with(path, OpenOptions::new().read(true).write(true).direct(true))
+                .unwrap(),
+        )
     }
 }
 
 fn create() -> OpenOptions {
-    OpenOptions::new().write(true).create(true).direct(true)
+    OpenOptions::new().read(true).write(true).create(true).direct(true)
 }
 
 fn names(volume: &Volume, path: &str) -> Vec<String> {
@@ -144,7 +148,7 @@ fn names_behave_as_with_system_calls() {
     assert_eq!(errno(volume.remove_file("/h")), Errno::NOENT);
     assert_eq!(errno(volume.hard_link("/d", "/h")), Errno::PERM);
     assert_eq!(
-        errno(volume.open_with("/d", OpenOptions::new().write(true).direct(true))),
+        errno(volume.open_with("/d", OpenOptions::new().read(true).write(true).direct(true))),
         Errno::ISDIR
     );
     let exclusive = create().create_new(true);
@@ -235,7 +239,8 @@ fn a_removed_open_file_lives_until_it_is_closed() {
     volume.sync().unwrap();
     let before = volume.statistics().free_blocks;
     machine.make(&volume, "/a", &[7; 1 << 20]);
-    let file = volume.open_with("/a", OpenOptions::new().write(true).direct(true)).unwrap();
+    let file =
+        volume.open_with("/a", OpenOptions::new().read(true).write(true).direct(true)).unwrap();
     volume.remove_file("/a").unwrap();
     volume.sync().unwrap();
     assert!(machine.read(&file) == [7; 1 << 20]);
@@ -254,7 +259,8 @@ fn orphans_of_a_crash_are_reclaimed_at_open() {
     volume.sync().unwrap();
     let before = volume.statistics().free_blocks;
     machine.make(&volume, "/a", &[7; 1 << 20]);
-    let _open = volume.open_with("/a", OpenOptions::new().write(true).direct(true)).unwrap();
+    let _open =
+        volume.open_with("/a", OpenOptions::new().read(true).write(true).direct(true)).unwrap();
     volume.remove_file("/a").unwrap();
     volume.sync().unwrap();
     let machine = Machine::after_power_cut(&sim);
@@ -468,7 +474,7 @@ fn a_trailing_slash_requires_a_directory() {
     ] {
         assert_eq!(errno(volume.metadata(path)), expected, "{path}");
         assert_eq!(
-            errno(volume.open_with(path, OpenOptions::new().write(true).direct(true))),
+            errno(volume.open_with(path, OpenOptions::new().read(true).write(true).direct(true))),
             expected,
             "{path}"
         );

@@ -7,8 +7,8 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno, Op};
-use uringfs_file::File;
-use uringfs_reactor::Counter;
+use uringfs_file::{File, Tokens};
+use uringfs_reactor::{Counter, Token};
 use uringfs_volume::{Error, FormatOptions, OpenOptions, Volume, VolumeOptions};
 
 #[test]
@@ -19,9 +19,10 @@ fn a_file_is_opened_buffered_unless_direct_is_requested() {
     let options = VolumeOptions::new().page_cache(cache.clone());
     let volume = options.open_on(Device::new(sim).unwrap()).unwrap();
     let reactor = reactor();
-    let create = OpenOptions::new().write(true).create(true).mode(0o600);
+    let create = OpenOptions::new().read(true).write(true).create(true).mode(0o600);
     let file = volume.open_with("/a", create).unwrap();
-    let direct = volume.open_with("/a", OpenOptions::new().write(true).direct(true)).unwrap();
+    let direct =
+        volume.open_with("/a", OpenOptions::new().read(true).write(true).direct(true)).unwrap();
 
     reactor.block_on(file.write_at(Buffer::copy_of(b"hello"), 3)).0.unwrap();
     assert_eq!(reactor.counters().get(Counter::CacheDirtied), 1);
@@ -40,7 +41,7 @@ fn a_file_is_opened_buffered_unless_direct_is_requested() {
 #[test]
 fn a_volume_without_its_own_page_cache_uses_the_process_wide_one() {
     let volume = formatted(&Sim::new(SimOptions::new(32 << 20)));
-    let create = OpenOptions::new().write(true).create(true).mode(0o600);
+    let create = OpenOptions::new().read(true).write(true).create(true).mode(0o600);
     let file = volume.open_with("/a", create).unwrap();
     let before = Cache::of_process().statistics().used_bytes;
     reactor().block_on(file.write_at(Buffer::copy_of(&[7; 8192]), 0)).0.unwrap();
@@ -62,8 +63,9 @@ const LINKS: [(&str, &str); 8] = [
 /// Opens a link with create in a new volume. Returns the error, and the names of files afterwards.
 fn create_in_volume(link: &str, exclusive: bool) -> (Option<Errno>, Vec<String>) {
     let volume = formatted(&Sim::new(SimOptions::new(32 << 20)));
-    let create =
-        |exclusive| OpenOptions::new().write(true).create(true).mode(0o600).create_new(exclusive);
+    let create = |exclusive| {
+        OpenOptions::new().read(true).write(true).create(true).mode(0o600).create_new(exclusive)
+    };
     volume.create_dir("/d").unwrap();
     volume.open_with("/f", create(true)).unwrap();
     for (link, target) in LINKS {
@@ -114,7 +116,7 @@ fn a_handle_writes_only_if_it_was_opened_for_writing() {
     let volume = fixture::formatted(&Sim::new(SimOptions::new(16 << 20)));
     volume.write("/a", "text").unwrap();
     let refused = |error: Result<File, Error>| error.err().unwrap().errno();
-    for options in [OpenOptions::new(), OpenOptions::new().direct(true)] {
+    for options in [OpenOptions::new().read(true), OpenOptions::new().read(true).direct(true)] {
         let file = options.open(&volume, "/a").unwrap();
         assert_eq!(file.read_at(Buffer::zeroed(10), 0).wait().0, Ok(4));
         for file in [file.direct(), file.buffered(&Cache::new(1 << 20)), file] {
@@ -132,7 +134,7 @@ fn a_handle_writes_only_if_it_was_opened_for_writing() {
         }
     }
     assert_eq!(
-        refused(OpenOptions::new().write(true).create_new(true).open(&volume, "/a")),
+        refused(OpenOptions::new().read(true).write(true).create_new(true).open(&volume, "/a")),
         Errno::EXIST
     );
     assert_eq!(volume.read("/a").unwrap(), b"text");
@@ -140,6 +142,48 @@ fn a_handle_writes_only_if_it_was_opened_for_writing() {
     assert_eq!((created.len(), volume.metadata("/a").unwrap().mode()), (0, 0o100_644));
     assert_eq!(created.write_at(Buffer::copy_of(b"new"), 0).wait().0, Ok(3));
     assert_eq!(volume.open_file("/a").unwrap().len(), 3);
+}
+
+#[test]
+fn a_handle_without_read_refuses_all_reads() {
+    let volume = formatted(&Sim::new(SimOptions::new(32 << 20)));
+    volume.write("/a", [7; 8192]).unwrap();
+    let reactor = reactor();
+    for direct in [false, true] {
+        let file = OpenOptions::new().write(true).direct(direct).open(&volume, "/a").unwrap();
+        // A write of part of a block reads the rest of it, with or without the permission to read.
+        assert_eq!(reactor.block_on(file.write_at(Buffer::copy_of(b"part"), 100)).0, Ok(4));
+        file.sync_all().wait().unwrap();
+        for file in [file.clone(), file.direct(), file.buffered(&Cache::of_process())] {
+            for length in [0, 3, 4096] {
+                let read = file.read_at(Buffer::zeroed(length), 0);
+                assert_eq!(reactor.block_on(read).0, Err(Errno::BADF), "{length} bytes");
+                assert_eq!(file.read_at(Buffer::zeroed(length), 0).wait().0, Err(Errno::BADF));
+            }
+            let read = file.read_vectored_at(vec![Buffer::zeroed(4096), Buffer::zeroed(8)], 0);
+            assert_eq!(reactor.block_on(read).0, Err(Errno::BADF));
+            reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
+            let mut completed = Vec::new();
+            reactor.reap(1, None, &mut completed).unwrap();
+            assert_eq!(completed[0].result(), Err(Errno::BADF));
+            assert_eq!(file.try_read_at(&mut [0; 4], 0), Err(Errno::BADF));
+            assert_eq!(file.page(0).err(), Some(Errno::BADF));
+        }
+    }
+    let content = volume.read("/a").unwrap();
+    assert_eq!(
+        (&content[96..108], content.len()),
+        (&b"\x07\x07\x07\x07part\x07\x07\x07\x07"[..], 8192)
+    );
+}
+
+#[test]
+fn without_read_and_write_nothing_is_opened() {
+    let volume = formatted(&Sim::new(SimOptions::new(32 << 20)));
+    volume.write("/a", b"text").unwrap();
+    for options in [OpenOptions::new(), OpenOptions::new().create(true)] {
+        assert_eq!(options.open(&volume, "/a").unwrap_err().errno(), Errno::INVAL);
+    }
 }
 
 #[test]
@@ -162,7 +206,7 @@ fn a_volume_is_created_opened_and_closed_by_path() {
     for volume in readers {
         assert!(volume.is_read_only());
         assert_eq!((volume.label(), volume.read("/a").unwrap()), ("new", b"text".to_vec()));
-        let refused = OpenOptions::new().write(true).open(&volume, "/a").err().unwrap();
+        let refused = OpenOptions::new().read(true).write(true).open(&volume, "/a").err().unwrap();
         assert_eq!(refused.errno(), Errno::ROFS);
         volume.close().unwrap();
     }

@@ -39,8 +39,13 @@ fn new_volume() -> (Device, Volume) {
 }
 
 fn open(volume: &Volume, path: &str, file: FileOptions) -> File {
-    let create =
-        OpenOptions::new().write(true).create(true).mode(0o600).switches(file).direct(true);
+    let create = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .mode(0o600)
+        .switches(file)
+        .direct(true);
     volume.open_with(path, create).unwrap()
 }
 

@@ -108,7 +108,8 @@ impl Pair<'_> {
             }
             _ => match random.below(3) {
                 0 => {
-                    let options = OpenOptions::new().write(true).truncate(true).direct(true);
+                    let options =
+                        OpenOptions::new().read(true).write(true).truncate(true).direct(true);
                     self.files[0] = self.volume.open_with("/file", options).unwrap();
                     self.bytes.clear();
                 }

@@ -286,7 +286,8 @@ impl Race {
 /// Reads both files completely, with nothing in flight.
 fn check_all(volume: &Volume, reactor: &Reactor, (history, second): (&History, usize), what: &str) {
     for (number, path) in [(0, "/a"), (second, "/b")] {
-        let file = volume.open_with(path, OpenOptions::new().write(true).direct(true)).unwrap();
+        let file =
+            volume.open_with(path, OpenOptions::new().read(true).write(true).direct(true)).unwrap();
         let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(file.len() as usize), 0));
         assert_eq!(read, Ok(bytes.len()), "{what}");
         let place = Place { file: number, sectors: 0..MAX_SECTORS };

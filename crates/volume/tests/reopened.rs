@@ -28,7 +28,9 @@ fn fill(reactor: &Reactor, file: &File, byte: u8, bytes: usize) {
 
 /// The number of bytes of `/f`, if it exists, that are not its own.
 fn foreign_bytes(image: Sim, reactor: &Reactor) -> usize {
-    let Ok(file) = open(&image).open_with("/f", OpenOptions::new().write(true).direct(true)) else {
+    let Ok(file) =
+        open(&image).open_with("/f", OpenOptions::new().read(true).write(true).direct(true))
+    else {
         return 0;
     };
     let size = file.len() as usize;
@@ -52,7 +54,10 @@ fn filled(reactor: &Reactor) -> (Sim, Volume, usize) {
 fn nothing_of_g_is_in_f(sim: &Sim, bytes: usize, reactor: &Reactor) {
     let volume = open(sim);
     assert_eq!(
-        volume.open_with("/f", OpenOptions::new().write(true).direct(true)).unwrap_err().errno(),
+        volume
+            .open_with("/f", OpenOptions::new().read(true).write(true).direct(true))
+            .unwrap_err()
+            .errno(),
         Errno::NOENT
     );
     fill(reactor, &create(&volume, "/g"), 0xbb, bytes / 2);
@@ -116,14 +121,15 @@ fn a_sync_after_reopening_covers_a_commit_with_a_failed_flush() {
         sim.clear_faults();
         let volume = open(&sim);
         let path = ["/new", "/old"].into_iter().find(|path| {
-            let opened = volume.open_with(path, OpenOptions::new().write(true).direct(true));
+            let opened =
+                volume.open_with(path, OpenOptions::new().read(true).write(true).direct(true));
             opened.is_ok_and(|file| reactor.block_on(file.sync_all()).is_ok())
         });
         let path = path.expect("the file has one of its names");
         assert!(synced.is_err() || path == "/new", "flush {nth}");
         for seed in 0..SEEDS {
             let volume = open(&sim.crash_image(Crash::Seeded(seed)));
-            volume.open_with(path, OpenOptions::new().write(true).direct(true)).unwrap();
+            volume.open_with(path, OpenOptions::new().read(true).write(true).direct(true)).unwrap();
         }
     }
 }

@@ -28,14 +28,15 @@ fn reactor() -> Reactor {
 }
 
 fn write(volume: &Volume, reactor: &Reactor, path: &str, byte: u8, length: usize) {
-    let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+    let create = OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true);
     let file = volume.open_with(path, create).unwrap();
     let bytes = Buffer::copy_of(&vec![byte; length]);
     assert_eq!(reactor.block_on(file.write_at(bytes, 0)).0, Ok(length));
 }
 
 fn holds(volume: &Volume, reactor: &Reactor, path: &str, byte: u8, length: usize) -> bool {
-    let file = volume.open_with(path, OpenOptions::new().write(true).direct(true)).unwrap();
+    let file =
+        volume.open_with(path, OpenOptions::new().read(true).write(true).direct(true)).unwrap();
     let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(length), 0));
     read == Ok(length) && bytes.iter().all(|found| *found == byte)
 }
@@ -74,7 +75,7 @@ fn a_full_catalog_has_space_as_soon_as_the_volume_grows() {
     let (_, device) = small_volume();
     let reactor = reactor();
     let volume = Volume::open_on(device).unwrap();
-    let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+    let create = OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true);
     let file = volume.open_with("/full", create).unwrap();
     let free = volume.statistics().free_blocks;
     assert_eq!(reactor.block_on(file.allocate(0, free * BLOCK, FallocateSize::Extend)), Ok(()));

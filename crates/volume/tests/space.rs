@@ -67,7 +67,7 @@ impl Machine {
 }
 
 fn create() -> OpenOptions {
-    OpenOptions::new().write(true).create(true).direct(true)
+    OpenOptions::new().read(true).write(true).create(true).direct(true)
 }
 
 /// Blocks available to files, including those that the catalog has taken since.

@@ -52,7 +52,7 @@ fn whole_files_are_written_read_and_copied() {
 #[test]
 fn a_copy_keeps_holes() {
     let volume = volume();
-    let create = OpenOptions::new().write(true).create(true).direct(true);
+    let create = OpenOptions::new().read(true).write(true).create(true).direct(true);
     let file = volume.open_with("/sparse", create).unwrap();
     file.write_at(Buffer::copy_of(&[1; 4096]), 8 << 20).wait().0.unwrap();
     file.set_len(32 << 20).wait().unwrap();

@@ -42,7 +42,7 @@ fn after_a_cut(sim: &Sim) -> Volume {
 /// The first byte of a file.
 fn first_byte(reactor: &Reactor, volume: &Volume, path: &str) -> Result<u8, Errno> {
     let file = volume
-        .open_with(path, OpenOptions::new().write(true).direct(true))
+        .open_with(path, OpenOptions::new().read(true).write(true).direct(true))
         .map_err(|error| error.errno())?;
     let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(BLOCK), 0));
     assert_eq!(read, Ok(BLOCK), "{path}");
@@ -121,12 +121,16 @@ fn a_datasync_covers_writes_of_a_closed_handle() {
         for round in 0..400u32 {
             let byte = (round % 250) as u8 + 1;
             let path = format!("/{}", round % 8);
-            if volume.open_with(&path, OpenOptions::new().write(true).direct(true)).is_ok() {
+            if volume
+                .open_with(&path, OpenOptions::new().read(true).write(true).direct(true))
+                .is_ok()
+            {
                 volume.remove_file(&path).unwrap();
             }
             write(&reactor, &create(&volume, &path), byte, 0);
-            let again =
-                volume.open_with(&path, OpenOptions::new().write(true).direct(true)).unwrap();
+            let again = volume
+                .open_with(&path, OpenOptions::new().read(true).write(true).direct(true))
+                .unwrap();
             reactor.block_on(again.sync_data()).unwrap();
             let found = first_byte(&reading, &after_a_cut(&sim), &path);
             assert_eq!(found, Ok(byte), "round {round}");
@@ -247,7 +251,9 @@ fn opening_a_file_while_it_is_replaced_gives_one_of_the_two() {
         });
         let reactor = reactor();
         while !is_done.load(Ordering::Relaxed) {
-            let file = match volume.open_with("/f", OpenOptions::new().write(true).direct(true)) {
+            let file = match volume
+                .open_with("/f", OpenOptions::new().read(true).write(true).direct(true))
+            {
                 Ok(file) => file,
                 Err(error) => {
                     assert_eq!(error.errno(), Errno::NOENT, "{error}");
@@ -280,14 +286,17 @@ fn a_loss_of_a_closed_file_is_reported_by_volume_and_handles() {
         std::thread::yield_now();
     }
     sim.clear_faults();
-    let late = volume.open_with("/file", OpenOptions::new().write(true)).unwrap();
+    let late = volume.open_with("/file", OpenOptions::new().read(true).write(true)).unwrap();
     let synced = || volume.sync().map_err(|error| error.errno());
     assert_eq!([synced(), synced()], [Err(Errno::IO), Ok(())]);
     let sync = |file: &File| reactor.block_on(file.sync_data());
     assert_eq!([sync(&direct), sync(&direct)], [Err(Errno::IO), Ok(())]);
     // It was opened before any handle was notified.
     assert_eq!([sync(&late), sync(&late)], [Err(Errno::IO), Ok(())]);
-    assert_eq!(sync(&volume.open_with("/file", OpenOptions::new().write(true)).unwrap()), Ok(()));
+    assert_eq!(
+        sync(&volume.open_with("/file", OpenOptions::new().read(true).write(true)).unwrap()),
+        Ok(())
+    );
     assert_eq!(first_byte(&reactor, &volume, "/file"), Ok(1));
     let inode = InodeNumber(volume.metadata("/file").unwrap().ino());
     let of = BlockOwner::File { inode, offset: 0 };
@@ -306,7 +315,7 @@ fn a_loss_of_a_closed_file_is_reported_to_its_next_sync_once() {
     volume.sync().unwrap();
     sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
     let file = volume
-        .open_with("/lost", OpenOptions::new().write(true).direct(true))
+        .open_with("/lost", OpenOptions::new().read(true).write(true).direct(true))
         .unwrap()
         .buffered(&cache);
     write(&reactor, &file, 2, 0);
@@ -318,7 +327,7 @@ fn a_loss_of_a_closed_file_is_reported_to_its_next_sync_once() {
     // The file is not open, so its state is dropped. The volume remembers the loss.
     let synced = || volume.sync().map_err(|error| error.errno());
     assert_eq!([synced(), synced()], [Err(Errno::IO), Ok(())]);
-    let open = |path| volume.open_with(path, OpenOptions::new().write(true)).unwrap();
+    let open = |path| volume.open_with(path, OpenOptions::new().read(true).write(true)).unwrap();
     let sync = |file: &File| reactor.block_on(file.sync_data());
     assert_eq!(sync(&open("/other")), Ok(()));
     // This handle has not synced.

@@ -132,7 +132,10 @@ fn no_call_does_device_io_in_the_thread_of_its_task() {
     let file = || Inode::new(FileType::File, 0o644);
     reactor.block_on(async {
         volume.symlink_metadata("/d/7").await.unwrap();
-        volume.open_with("/d/8", OpenOptions::new().write(true).direct(true)).await.unwrap();
+        volume
+            .open_with("/d/8", OpenOptions::new().read(true).write(true).direct(true))
+            .await
+            .unwrap();
         volume.mknod("/d/new", &file()).await.unwrap();
         assert_eq!(volume.mknod("/d/9", &file()).await.unwrap_err().errno(), Errno::EXIST);
         volume.hard_link("/d/10", "/linked").await.unwrap();
@@ -193,9 +196,12 @@ fn operations_complete_despite_a_commit_during_each_read() {
         made.set(made.get() + 1);
     };
     assert_eq!(
-        overtaken(volume.open_with("/d/77", OpenOptions::new().write(true).direct(true)), commit)
-            .unwrap()
-            .len(),
+        overtaken(
+            volume.open_with("/d/77", OpenOptions::new().read(true).write(true).direct(true)),
+            commit
+        )
+        .unwrap()
+        .len(),
         0
     );
     overtaken(volume.rename("/d/78", "/d/79"), commit).unwrap();
@@ -217,7 +223,7 @@ fn operations_complete_despite_a_commit_during_each_read() {
 fn opening_a_name_that_is_replaced_opens_the_new_file() {
     let (volume, _) = cold();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-    let existing = OpenOptions::new().write(true).direct(true);
+    let existing = OpenOptions::new().read(true).write(true).direct(true);
     for (options, first) in [(existing, 0), (existing.create(true), 384)] {
         for when in 0..6 {
             let of = |number: u64| format!("/d/{}", number + when + first);
@@ -239,7 +245,7 @@ fn opening_a_name_that_is_replaced_opens_the_new_file() {
 fn opening_with_create_recreates_a_concurrently_removed_name() {
     let (volume, _) = cold();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-    let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+    let create = OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true);
     for when in 0..4 {
         let path = format!("/d/{when}");
         let remove = |round| {

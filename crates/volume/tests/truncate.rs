@@ -13,7 +13,7 @@ use uringfs_volume::{FormatOptions, OpenOptions, Volume};
 const LATENCY: Duration = Duration::from_millis(1);
 
 fn create() -> OpenOptions {
-    OpenOptions::new().write(true).create(true).direct(true)
+    OpenOptions::new().read(true).write(true).create(true).direct(true)
 }
 
 /// A reactor on a slow device, whose clock the reactor advances.

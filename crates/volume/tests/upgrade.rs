@@ -78,7 +78,7 @@ fn assert_whole(device: &Device, image: &str, place: &str) {
 fn assert_contents(volume: &Volume, image: &str, place: &str) {
     assert_eq!(volume.label(), "of version 2", "{place}");
     let reactor = reactor();
-    let kept = OpenOptions::new().access_time(AtimePolicy::Never).direct(true);
+    let kept = OpenOptions::new().read(true).access_time(AtimePolicy::Never).direct(true);
     let holds = |path: &str, offset: u64, length: usize| {
         let file = volume.open_with(path, kept).unwrap();
         let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(length), offset));

@@ -135,9 +135,10 @@ impl File {
     /// file.
     ///
     /// # Errors
-    /// EAGAIN when some of it is not cached, or the handle is direct.
+    /// EAGAIN when some of it is not cached, or the handle is direct. EBADF when the handle may not read.
     pub fn try_read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        buffered::read_now(&self.handle, into, offset).ok_or(Errno::AGAIN)
+        buffered::read_now(&self.handle, into, offset)
+            .ok_or_else(|| self.handle.read_refusal.unwrap_or(Errno::AGAIN))
     }
 
     /// A snapshot of the cached folio that contains `offset`, without a copy. It never blocks a writer and does
@@ -146,9 +147,11 @@ impl File {
     ///
     /// # Errors
     /// EAGAIN when it is not cached, or the handle is direct. ENOBUFS when snapshots hold half of the cache already:
-    /// use [`Self::try_read_at`], which copies.
+    /// use [`Self::try_read_at`], which copies. EBADF when the handle may not read.
     pub fn page(&self, offset: u64) -> Result<FolioSnapshot, Errno> {
-        let Some(buffered_handle) = &self.handle.cache else { return Err(Errno::AGAIN) };
+        let Some(buffered_handle) = self.handle.cache_for_reads() else {
+            return Err(self.handle.read_refusal.unwrap_or(Errno::AGAIN));
+        };
         let cached = self.handle.file_cache(buffered_handle);
         if !cached.is_current(self.handle.map.generation()) {
             return Err(Errno::AGAIN);
@@ -161,7 +164,7 @@ impl File {
 
     /// The cached parts of a range, in order (compare `cachestat`). Empty for a direct handle.
     pub fn cached(&self, range: Range<u64>) -> Vec<Range<u64>> {
-        let Some(buffered_handle) = &self.handle.cache else { return Vec::new() };
+        let Some(buffered_handle) = self.handle.cache() else { return Vec::new() };
         let end = range.end.min(self.len());
         self.handle.file_cache(buffered_handle).file_folios().cached(range.start.min(end)..end)
     }

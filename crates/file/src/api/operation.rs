@@ -39,7 +39,7 @@ pub struct FileOp<R> {
 pub type BufResult<T, B = Buffer> = (Result<T, Errno>, B);
 
 impl File {
-    /// Reads into `buffer` at `offset`: fewer bytes at the end of the file.
+    /// Reads into `buffer` at `offset`: fewer bytes at the end of the file. EBADF if the handle may not read.
     pub fn read_at(&self, buffer: Buffer, offset: u64) -> FileOp<BufResult<usize>> {
         self.op(OpKind::Read, Payload::Buffer(buffer), offset)
     }

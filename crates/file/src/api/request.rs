@@ -142,6 +142,9 @@ impl FileRequest {
         let FileRequest { file, kind, payload, offset, deadline } = self;
         let task = Task { reactor, permit, requester, deadline };
         let length = payload.length();
+        if let (OpKind::Read, Some(errno)) = (kind, file.handle.read_refusal) {
+            return task.start(|operation| async move { operation.end(payload, Err(errno)) });
+        }
         match kind {
             OpKind::Read if file.handle.waits_in_threads() => task.start(|operation| {
                 buffered::read_in_thread(operation, payload, move |reactor, payload| {
@@ -150,13 +153,13 @@ impl FileRequest {
                     reactor.block_on(read.run_here(reactor.inner().clone()))
                 })
             }),
-            OpKind::Read | OpKind::ReadOnReactor if file.handle.cache.is_some() => {
+            OpKind::Read | OpKind::ReadOnReactor if file.handle.cache().is_some() => {
                 task.start(|operation| buffered::read(operation, file, payload, offset));
             }
             OpKind::Read | OpKind::ReadOnReactor => {
                 task.start(|operation| direct_read::read(operation, file, payload, offset));
             }
-            OpKind::Write(Durability::Volatile) if file.handle.cache.is_some() => {
+            OpKind::Write(Durability::Volatile) if file.handle.cache().is_some() => {
                 task.start(|operation| buffered_write::write(operation, file, payload, offset));
             }
             OpKind::Write(durability) => {

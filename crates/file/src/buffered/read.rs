@@ -46,7 +46,7 @@ const MAX_ADVISED_FOLIOS: u64 = 256;
 /// bytes, fewer at the end of the file.
 #[inline]
 pub(crate) fn read_now(handle: &FileHandle, into: &mut [u8], offset: u64) -> Option<usize> {
-    let buffered_handle = handle.cache.as_ref()?;
+    let buffered_handle = handle.cache_for_reads()?;
     let cache = handle.file_cache(buffered_handle);
     if !cache.is_current(handle.map.generation()) {
         return None;
@@ -96,7 +96,7 @@ pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload,
     let mut payload = payload;
     let mut done = 0;
     let ended = read_all(&mut operation, &file, &mut payload, offset, &mut done).await;
-    if let Some(buffered_handle) = &file.handle.cache {
+    if let Some(buffered_handle) = file.handle.cache() {
         let end = offset.saturating_add(done);
         buffered_handle.note_end(end);
         if buffered_handle.is_dropbehind() {
@@ -129,7 +129,7 @@ async fn apply_advice(
 ) -> Result<(), Errno> {
     let handle = &*file.handle;
     // A direct handle ignores advice.
-    let Some(buffered_handle) = &handle.cache else { return Ok(()) };
+    let Some(buffered_handle) = handle.cache() else { return Ok(()) };
     buffered_handle.advise(advice);
     let cache = handle.file_cache(buffered_handle);
     let end = offset.saturating_add(length);
@@ -182,7 +182,7 @@ async fn read_all(
     done: &mut u64,
 ) -> Result<(), Errno> {
     let handle = &*file.handle;
-    let buffered_handle = handle.cache.as_ref().expect("a buffered read has a cache");
+    let buffered_handle = handle.cache().expect("a buffered read has a cache");
     let cache = handle.file_cache(buffered_handle);
     begin_buffered(cache, operation, handle).await?;
     handle.map.touch_atime();
@@ -362,7 +362,7 @@ fn begin_fills(
     let mut fills = cache.file_folios().begin_fill(folios, operation.reactor_number())?;
     for fill in &mut fills {
         let range = fill.range();
-        if file.handle.cache.as_ref().is_some_and(BufferedHandleState::is_dropbehind) {
+        if file.handle.cache().is_some_and(BufferedHandleState::is_dropbehind) {
             fill.set_dropbehind();
         }
         if let Some(mark) = window.marker.filter(|mark| range.contains(&(mark * FOLIO))) {
@@ -381,7 +381,7 @@ fn start_fill(operation: &Operation, file: &File, mut fill: Fill) {
     let file = file.clone();
     operation.spawn_detached(&file.handle.device_inner.clone(), async move |operation| {
         let handle = &*file.handle;
-        let buffered_handle = handle.cache.as_ref().expect("a buffered read has a cache");
+        let buffered_handle = handle.cache().expect("a buffered read has a cache");
         let result = fill_from_device(
             &operation,
             handle,

@@ -39,7 +39,7 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
         Ok(range) => range,
         Err(error) => return operation.end(payload, Err(error)),
     };
-    let buffered_handle = handle.cache.as_ref().expect("a buffered write has a cache");
+    let buffered_handle = handle.cache().expect("a buffered write has a cache");
     let cache = handle.file_cache(buffered_handle);
     let mut buffered = BufferedWrite {
         file: &file,

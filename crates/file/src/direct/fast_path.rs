@@ -66,11 +66,11 @@ fn eligible_length(
     Some(length)
 }
 
-/// Counts why a direct read was refused. A closed device is not counted.
+/// Counts why a direct read was refused. A closed device, and a handle that may not read, are not counted.
 #[cold]
 #[inline(never)]
 fn count_refusal(reactor: &ReactorCore, handle: &FileHandle, refusal: Refusal) {
-    if handle.cache.is_some() {
+    if handle.cache().is_some() || handle.read_refusal.is_some() {
         return;
     }
     reactor.count(match refusal {

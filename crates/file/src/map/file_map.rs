@@ -98,6 +98,11 @@ impl FileMap {
         self.resizable().ok_or(Errno::OPNOTSUPP)
     }
 
+    /// See [`ResizableMap::read_refusal`].
+    pub(crate) fn read_refusal(&self) -> Option<Errno> {
+        self.resizable().and_then(ResizableMap::read_refusal)
+    }
+
     /// See [`ResizableMap::write_refusal`].
     pub(crate) fn write_refusal(&self) -> Option<Errno> {
         self.resizable().and_then(ResizableMap::write_refusal)

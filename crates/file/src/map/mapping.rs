@@ -195,6 +195,9 @@ pub trait ResizableMap: Map {
     /// Allocated space in bytes.
     fn allocated(&self) -> u64;
 
+    /// The error of every read, when the handle may not read.
+    fn read_refusal(&self) -> Option<Errno>;
+
     /// The error of every write, when writes are refused even though the device accepts them.
     fn write_refusal(&self) -> Option<Errno>;
 

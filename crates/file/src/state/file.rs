@@ -36,16 +36,17 @@ pub(crate) struct FileHandle {
     pub(crate) map: FileMap,
     pub(crate) options: FileOptions,
     pub(crate) state: Arc<FileState>,
-    /// `None` for a direct handle.
-    pub(crate) cache: Option<BufferedHandleState>,
+    caching: Caching,
     /// Offsets, lengths and addresses of direct requests have none of these bits.
     pub(crate) block_mask: u64,
     /// The memory of direct requests has none of these address bits.
     pub(crate) memory_mask: u64,
-    /// Longest read of the fast path in bytes; 0 when it is switched off.
+    /// Longest read of the fast path in bytes; 0 when it is switched off, or reads are refused.
     pub(crate) fast_read_limit: u32,
     /// Longest write of the fast path in bytes; 0 when writes are refused or need a lock.
     pub(crate) fast_write_limit: u32,
+    /// The error of every read, if reads are refused.
+    pub(crate) read_refusal: Option<Errno>,
     /// The error of every write, if writes are refused.
     pub(crate) write_refusal: Option<Errno>,
     /// With `direct.write_lock=exclusive`: held while a write is submitted.
@@ -55,6 +56,16 @@ pub(crate) struct FileHandle {
     /// Of a buffered handle. The last field, so that it drops after the map: when the flusher starts, dirty folios
     /// may hold the only reference to the map.
     _buffered: Option<BufferedOpenGuard>,
+}
+
+/// How a handle uses the page cache.
+enum Caching {
+    /// Not at all.
+    Direct,
+    /// For writes: reads are refused. Its own variant, so that the check costs a cached read nothing.
+    Writes(BufferedHandleState),
+    /// For reads and writes.
+    Full(BufferedHandleState),
 }
 
 /// Starts the flusher of a file.
@@ -103,6 +114,24 @@ impl fmt::Debug for FileHandle {
 }
 
 impl FileHandle {
+    /// The page cache of a buffered handle.
+    #[inline]
+    pub(crate) fn cache(&self) -> Option<&BufferedHandleState> {
+        match &self.caching {
+            Caching::Direct => None,
+            Caching::Writes(cache) | Caching::Full(cache) => Some(cache),
+        }
+    }
+
+    /// The same if the handle may read.
+    #[inline(always)]
+    pub(crate) fn cache_for_reads(&self) -> Option<&BufferedHandleState> {
+        match &self.caching {
+            Caching::Full(cache) => Some(cache),
+            Caching::Direct | Caching::Writes(_) => None,
+        }
+    }
+
     /// The file's folios in the handle's cache.
     #[inline(always)]
     pub(crate) fn file_cache(&self, caching: &BufferedHandleState) -> &FileCache {
@@ -125,7 +154,7 @@ impl FileHandle {
 
     /// True if a read that misses the cache blocks a pool thread.
     pub(crate) fn waits_in_threads(&self) -> bool {
-        self.cache.is_some() && self.options.buffered_wait == BufferedWait::Thread
+        self.cache().is_some() && self.options.buffered_wait == BufferedWait::Thread
     }
 }
 
@@ -158,6 +187,7 @@ impl File {
         // Folios are filled in whole device blocks. A device with larger blocks has direct handles only.
         let cache = cache.filter(|_| u64::from(geometry.block_size) <= FOLIO);
         let limit = MAX_FAST_PATH_BYTES.max(geometry.block_size);
+        let read_refusal = map.read_refusal();
         let write_refusal = match geometry.read_only {
             true => Some(Errno::ROFS),
             false => map.write_refusal(),
@@ -173,7 +203,11 @@ impl File {
             _buffered: buffered,
             block_mask: geometry.block_size as u64 - 1,
             memory_mask: geometry.memory_alignment as u64 - 1,
-            fast_read_limit: if options.simple_read && cache.is_none() { limit } else { 0 },
+            fast_read_limit: match read_refusal.is_some() || !options.simple_read || cache.is_some()
+            {
+                true => 0,
+                false => limit,
+            },
             fast_write_limit: match write_refusal.is_some()
                 || submission.is_some()
                 || cache.is_some()
@@ -184,9 +218,14 @@ impl File {
             failures_seen: AtomicU64::new(state.dirty().failures_reported()),
             device_inner: device.core().clone(),
             index: device.index(),
+            read_refusal,
             write_refusal,
             submission,
-            cache,
+            caching: match (cache, read_refusal) {
+                (None, _) => Caching::Direct,
+                (Some(cache), Some(_)) => Caching::Writes(cache),
+                (Some(cache), None) => Caching::Full(cache),
+            },
             map,
             options,
             state,

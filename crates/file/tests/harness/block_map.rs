@@ -96,6 +96,10 @@ impl ResizableMap for BlockMap {
         self.state.lock().blocks.len() as u64 * BLOCK
     }
 
+    fn read_refusal(&self) -> Option<Errno> {
+        None
+    }
+
     fn write_refusal(&self) -> Option<Errno> {
         None
     }

@@ -2,6 +2,8 @@
 
 // The modules, top down: each imports only from those below it.
 
+// The handle to a spawned task.
+pub(crate) mod join;
 // The task table of one reactor.
 pub(crate) mod task;
 // The state of an operation that has not ended.

@@ -361,7 +361,7 @@ impl Good {
         let bystanders = (0..BYSTANDERS).map(|file| format!("/k/{file}")).collect::<Vec<_>>();
         let files = [(0..FILES).map(path_of).collect(), bystanders].concat();
         for (path, index) in files.iter().zip(1..) {
-            let create = OpenOptions::new().write(true).create(true).direct(true);
+            let create = OpenOptions::new().read(true).write(true).create(true).direct(true);
             let file = volume.open_with(path, create).unwrap();
             let (written, _) =
                 REACTOR.with(|reactor| reactor.block_on(file.write_at(content(index, BLOCKS), 0)));
@@ -429,7 +429,8 @@ fn inspect(volume: &Volume, path: &Path) {
     for name in volume.list_xattrs(path, Follow::No).unwrap_or_default() {
         let _ = volume.get_xattr(path, Follow::No, name);
     }
-    if let Ok(file) = volume.open_with(path, OpenOptions::new().write(true).direct(true)) {
+    if let Ok(file) = volume.open_with(path, OpenOptions::new().read(true).write(true).direct(true))
+    {
         for offset in [0, 3 * BLOCK, file.len().saturating_sub(BLOCK) / 512 * 512] {
             let _ = REACTOR
                 .with(|reactor| reactor.block_on(file.read_at(Buffer::zeroed(8192), offset)));
@@ -440,7 +441,8 @@ fn inspect(volume: &Volume, path: &Path) {
 
 /// Writes whole blocks of a file, if the file opens.
 fn write(volume: &Volume, path: &str, offset: u64, blocks: u64) {
-    if let Ok(file) = volume.open_with(path, OpenOptions::new().write(true).direct(true)) {
+    if let Ok(file) = volume.open_with(path, OpenOptions::new().read(true).write(true).direct(true))
+    {
         let bytes = content(0xee, blocks);
         let _ = REACTOR.with(|reactor| reactor.block_on(file.write_at(bytes, offset)));
     }
@@ -456,7 +458,7 @@ fn operate(volume: &Volume, input: &mut Input<'_>) {
     match input.below(14) {
         0 => write(volume, &path, u64::from(input.byte()) * 512, 1 + input.below(3) as u64),
         1 => {
-            let options = OpenOptions::new().write(true).create(true).mode(0o600);
+            let options = OpenOptions::new().read(true).write(true).create(true).mode(0o600);
             if let Ok(file) = volume.open_with(&path, options) {
                 let (bytes, offset) = (content(0xdd, 1), u64::from(input.byte()) * 512);
                 REACTOR.with(|reactor| {
@@ -488,7 +490,8 @@ fn operate(volume: &Volume, input: &mut Input<'_>) {
         }
         12 => drop(volume.metadata(&path)),
         _ => {
-            let Ok(file) = volume.open_with(&path, OpenOptions::new().write(true).direct(true))
+            let Ok(file) =
+                volume.open_with(&path, OpenOptions::new().read(true).write(true).direct(true))
             else {
                 return;
             };

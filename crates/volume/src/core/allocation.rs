@@ -465,7 +465,8 @@ mod tests {
         let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let volume = Volume::open_on(device).unwrap();
-        let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+        let create =
+            OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true);
         let _file = volume.open_with("/f", create).unwrap();
         let shared = &volume.shared;
         let open = shared.state.lock().open.values().find_map(Weak::upgrade).unwrap();

@@ -384,7 +384,8 @@ mod tests {
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
         let volume = Volume::open_on(device.clone()).unwrap();
-        let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+        let create =
+            OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true);
         let file = volume.open_with("/f", create).unwrap();
         assert_eq!(reactor.block_on(file.write_at(Buffer::zeroed(1 << 20), 0)).0, Ok(1 << 20));
         let held = volume.shared.state.lock().dirty.values().next().unwrap().clone();
@@ -410,7 +411,8 @@ mod tests {
         };
         let volume = open();
         let before = blocks_of(&volume);
-        let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+        let create =
+            OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true);
         let file = volume.open_with("/f", create).unwrap();
         let extents = COMMIT_THRESHOLD_RECORDS + 10 * CHUNK_RECORDS as u64;
         reactor.block_on(file.allocate(0, extents * BLOCK, Length::Extend)).unwrap();
@@ -438,7 +440,8 @@ mod tests {
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
         let volume = Volume::open_on(device).unwrap();
-        let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+        let create =
+            OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true);
         let file = volume.open_with("/f", create).unwrap();
         reactor.block_on(file.allocate(0, 2 * BLOCK, Length::Keep)).unwrap();
         volume.sync().unwrap();

@@ -251,7 +251,8 @@ mod tests {
         let device = Device::new(Memory::new(16 << 20).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let volume = Volume::open_on(device).unwrap();
-        let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+        let create =
+            OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true);
         let kept: Vec<_> = (0..100).map(|n| volume.open_with(format!("/{n}"), create)).collect();
         for number in 100..3000 {
             volume.open_with(format!("/{number}"), create).unwrap();

@@ -6,13 +6,27 @@ use uringfs_file::FileOptions;
 
 use crate::namespace::credentials::{AtimePolicy, Credentials};
 
-/// Options for opening a file of a volume, set one after the other as with `std::fs::OpenOptions`. Without any, an
-/// existing file is opened for reading, through the page cache.
+/// Options for opening a file of a volume, set one after the other as with `std::fs::OpenOptions`. Each file is opened
+/// for reading, for writing, or for both, through the page cache.
 ///
-/// Every handle can read. There is no `append`: [`File::append`] appends through any handle for writing.
+/// There is no `append`: [`File::append`] appends through any handle for writing.
+///
+/// ```
+/// use uringfs_volume::OpenOptions;
+/// # use uringfs_volume::{FormatOptions, Volume};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+///
+/// let file = OpenOptions::new().read(true).write(true).create(true).open(&volume, "/data")?;
+/// assert!(file.is_empty());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct OpenOptions {
+    pub(crate) read: bool,
     pub(crate) write: bool,
     pub(crate) create: bool,
     pub(crate) create_new: bool,
@@ -31,9 +45,10 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Opens an existing file for reading, through the page cache.
+    /// No options. At least [`Self::read`] or [`Self::write`] must be set.
     pub fn new() -> OpenOptions {
         OpenOptions {
+            read: false,
             write: false,
             create: false,
             create_new: false,
@@ -47,7 +62,13 @@ impl OpenOptions {
         }
     }
 
-    /// Also allows writes and all other changes. Without it they fail with EBADF.
+    /// Allows reads. Without it they fail with EBADF.
+    pub fn read(mut self, read: bool) -> OpenOptions {
+        self.read = read;
+        self
+    }
+
+    /// Allows writes and all other changes. Without it they fail with EBADF.
     pub fn write(mut self, write: bool) -> OpenOptions {
         self.write = write;
         self

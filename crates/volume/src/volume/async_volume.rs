@@ -46,7 +46,7 @@ impl AsyncVolume {
 
     /// See [`Volume::open_file`].
     pub async fn open_file(&self, path: impl AsRef<Path>) -> Result<File, Error> {
-        self.open_with(path, OpenOptions::new()).await
+        self.open_with(path, OpenOptions::new().read(true)).await
     }
 
     /// See [`Volume::create_file`].

@@ -47,7 +47,7 @@ impl Volume {
     }
 
     pub(crate) async fn read_in_mode(&self, mode: WaitMode, path: &[u8]) -> Result<Vec<u8>, Error> {
-        let file = self.open_in_mode(mode, path, OpenOptions::new()).await?;
+        let file = self.open_in_mode(mode, path, OpenOptions::new().read(true)).await?;
         let mut content = Vec::new();
         let reserve = |content: &mut Vec<u8>, more: u64| {
             let more = usize::try_from(more).map_err(|_| reading(Errno::NOMEM))?;
@@ -87,7 +87,7 @@ impl Volume {
         from: &[u8],
         to: &[u8],
     ) -> Result<u64, Error> {
-        let source = self.open_in_mode(mode, from, OpenOptions::new()).await?;
+        let source = self.open_in_mode(mode, from, OpenOptions::new().read(true)).await?;
         let metadata = self.metadata_in_mode(mode, from, Follow::Yes).await?;
         match self.metadata_in_mode(mode, to, Follow::Yes).await {
             Ok(target) if target.ino() == metadata.ino() => {

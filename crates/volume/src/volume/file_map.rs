@@ -32,6 +32,8 @@ pub(crate) struct VolumeMap {
     /// The handle was opened by the superuser, whose writes keep set-ID bits.
     pub(crate) is_superuser: bool,
     pub(crate) access_time: AtimePolicy,
+    /// The handle was opened for reading.
+    pub(crate) is_readable: bool,
     /// The handle was opened for writing.
     pub(crate) is_writable: bool,
     /// In the child of a fork nothing is written: the blocks may belong to other files by then.
@@ -107,6 +109,10 @@ impl Map for VolumeMap {
 impl ResizableMap for VolumeMap {
     fn block_size(&self) -> u64 {
         BLOCK
+    }
+
+    fn read_refusal(&self) -> Option<Errno> {
+        (!self.is_readable).then_some(Errno::BADF)
     }
 
     fn write_refusal(&self) -> Option<Errno> {

@@ -24,7 +24,7 @@ impl Volume {
     /// # Errors
     /// ENOENT, EISDIR and other errors of paths; errors of the catalog.
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File, Error> {
-        self.open_with(path, OpenOptions::new())
+        self.open_with(path, OpenOptions::new().read(true))
     }
 
     /// Creates a file, or truncates it, and opens it for reading and writing, through the page cache. The permissions of
@@ -42,7 +42,7 @@ impl Volume {
     ///
     /// # Errors
     /// ENOENT, EEXIST, EISDIR and other errors of paths; EROFS for writing in a volume that is read-only; EINVAL if it
-    /// may create or truncate, but not write; errors of the catalog.
+    /// may neither read nor write, and if it may create or truncate, but not write; errors of the catalog.
     pub fn open_with(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File, Error> {
         run_blocking(self.open_in_mode(WaitMode::Blocking, bytes(&path), options))
     }
@@ -58,9 +58,9 @@ impl OpenOptions {
     }
 }
 
-/// As `std::fs::File::create` opens a file.
+/// As `std::fs::File::create` opens a file, but also for reading.
 pub(crate) fn created() -> OpenOptions {
-    OpenOptions::new().write(true).create(true).truncate(true)
+    OpenOptions::new().read(true).write(true).create(true).truncate(true)
 }
 
 impl Volume {
@@ -70,6 +70,10 @@ impl Volume {
         path: &[u8],
         options: OpenOptions,
     ) -> Result<File, Error> {
+        if !options.read && !options.write {
+            let what = "a file is opened for reading, for writing, or for both";
+            return Err(Error::refused(Errno::INVAL, what));
+        }
         if options.needs_write() && !options.write {
             let what = "a file is created or truncated only if it is opened for writing";
             return Err(Error::refused(Errno::INVAL, what));
@@ -94,6 +98,7 @@ impl Volume {
             volume: self.clone(),
             is_superuser: options.credentials == Credentials::Superuser,
             access_time: options.access_time,
+            is_readable: options.read,
             is_writable: options.write,
             fork: ForkDetector::default(),
         };

@@ -164,7 +164,7 @@ impl Campaign {
 fn use_volume(volume: &Volume, found: &Found, reactor: &Reactor) -> Result<(), String> {
     for (path, _) in found.files() {
         let file = volume
-            .open_with(path, OpenOptions::new().write(true).direct(true))
+            .open_with(path, OpenOptions::new().read(true).write(true).direct(true))
             .map_err(|error| error.to_string())?;
         // A file with two names grows twice.
         let size = file.len();

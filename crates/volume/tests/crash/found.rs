@@ -82,7 +82,8 @@ fn read_entry(
         FileType::Directory => Content::Directory,
         FileType::Symlink => Content::Symlink(inode.target.to_vec()),
         _ => {
-            let file = volume.open_with(path, OpenOptions::new().write(true).direct(true))?;
+            let file =
+                volume.open_with(path, OpenOptions::new().read(true).write(true).direct(true))?;
             let size = file.len() as usize;
             let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(size), 0));
             match read? == size {

@@ -50,7 +50,7 @@ fn pattern(step: Step, length: usize) -> Vec<u8> {
 }
 
 fn create() -> OpenOptions {
-    OpenOptions::new().write(true).create(true).mode(0o600).direct(true)
+    OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true)
 }
 
 /// The operations on a volume, and their durable states.
@@ -248,7 +248,8 @@ impl<'r> Run<'r> {
                 model.set_size(id, size);
             }
             Operation::Truncate { .. } => {
-                let truncate = OpenOptions::new().write(true).truncate(true).direct(true);
+                let truncate =
+                    OpenOptions::new().read(true).write(true).truncate(true).direct(true);
                 self.volume.open_with(path, truncate).unwrap();
                 model.empty(id);
             }
@@ -297,7 +298,9 @@ impl<'r> Run<'r> {
         let id = state.find(path).filter(|id| state.layout(*id).is_some())?;
         Some((
             id,
-            self.volume.open_with(path, OpenOptions::new().write(true).direct(true)).unwrap(),
+            self.volume
+                .open_with(path, OpenOptions::new().read(true).write(true).direct(true))
+                .unwrap(),
         ))
     }
 

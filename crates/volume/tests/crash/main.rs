@@ -213,7 +213,8 @@ fn no_block_has_two_owners_while_the_catalog_grows() {
         let device = Device::new(image.sim.clone()).unwrap();
         let volume = Volume::open_on(device.clone()).unwrap();
         // Overwrites every block that counts as free.
-        let create = OpenOptions::new().write(true).create(true).mode(0o600).direct(true);
+        let create =
+            OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true);
         let file = volume.open_with("/all", create).unwrap();
         let full = (0..).find_map(|part| {
             let bytes = Buffer::copy_of(&[0xee; 64 << 10]);

@@ -68,7 +68,7 @@ fn print_file(volume: &Volume, path: &VolumePath, out: &mut impl Write) -> Resul
     let unreadable = |error: std::io::Error| {
         Failed::Input(Error::run(format!("{path}: cannot be read")).because(error))
     };
-    let file = volume.open_with(as_path(&path.bytes), OpenOptions::new().direct(true));
+    let file = volume.open_with(as_path(&path.bytes), OpenOptions::new().read(true).direct(true));
     let file = file.map_err(|error| Failed::Input(with_path(path, error)))?;
     let mut pipeline = Pipeline::new().map_err(Failed::Input)?;
     let size = file.len();

@@ -35,9 +35,11 @@ impl FileData {
         (volume, path, to): (&Volume, &[u8], &VolumePath),
         progress: &CopyProgress,
     ) -> Result<(), Error> {
-        let file = source.open_with(as_path(&from.bytes), OpenOptions::new().direct(true));
+        let file =
+            source.open_with(as_path(&from.bytes), OpenOptions::new().read(true).direct(true));
         let file = file.map_err(|error| with_path(from, error))?;
-        let copy = volume.open_with(as_path(path), OpenOptions::new().write(true).direct(true));
+        let copy =
+            volume.open_with(as_path(path), OpenOptions::new().read(true).write(true).direct(true));
         let copy = copy.map_err(|error| with_path(to, error))?;
         let copied = self.request_all(&file, &copy, progress);
         // In any case, so that no write is in flight when the file is removed.

@@ -431,7 +431,8 @@ impl GetJob<'_> {
         name: NewName,
         attributes: Attributes,
     ) -> Result<(), Error> {
-        let opened = self.volume.open_with(as_path(&path.bytes), OpenOptions::new().direct(true));
+        let opened =
+            self.volume.open_with(as_path(&path.bytes), OpenOptions::new().read(true).direct(true));
         let begun = opened.map_err(|error| with_path(&path, error)).and_then(|file| {
             // Only the owner can open the partial file, so no other user reads it before its mode is set.
             let mode = Mode::from_raw_mode(u32::from(attributes.inode.permissions) & 0o600);

@@ -93,6 +93,7 @@ impl Volumes {
         let access_time = AtimePolicy::Never;
         let volume = self.volume_of(file);
         let options = OpenOptions::new()
+            .read(true)
             .write(!volume.is_read_only())
             .switches(options)
             .access_time(access_time)
@@ -113,7 +114,8 @@ impl Volumes {
         stop: &AtomicBool,
         on_created: impl FnOnce(),
     ) -> Result<(), Error> {
-        let options = OpenOptions::new().write(true).create(true).create_new(true).direct(true);
+        let options =
+            OpenOptions::new().read(true).write(true).create(true).create_new(true).direct(true);
         let created = self
             .volume_of(file)
             .open_with(&file.path, options)

@@ -63,8 +63,9 @@ fn an_extent_in_the_system_zone_is_damage_and_not_written_to() {
         let fixture = TestVolume::new();
         fixture.plant_extent(Extent { offset: 8, start, length, state: ExtentState::Written });
         let volume = fixture.open();
-        let error =
-            volume.open_with("/d/five", OpenOptions::new().write(true).direct(true)).unwrap_err();
+        let error = volume
+            .open_with("/d/five", OpenOptions::new().read(true).write(true).direct(true))
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{start}: {error}");
         let number = volume.symlink_metadata("/d/five").unwrap().ino();
         assert!(error.to_string().contains(&format!("inode {number}")), "{error}");
@@ -113,8 +114,9 @@ fn an_extent_outside_the_volume_or_over_another_is_damage() {
         let fixture = TestVolume::new();
         fixture.plant_extent(extent);
         let volume = fixture.open();
-        let error =
-            volume.open_with("/d/five", OpenOptions::new().write(true).direct(true)).unwrap_err();
+        let error = volume
+            .open_with("/d/five", OpenOptions::new().read(true).write(true).direct(true))
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{extent:?}: {error}");
     }
 }

@@ -70,7 +70,7 @@ impl TestVolume {
     }
 
     fn write(&self, volume: &Volume, path: &str, offset: u64, length: usize) {
-        let create = OpenOptions::new().write(true).create(true).direct(true);
+        let create = OpenOptions::new().read(true).write(true).create(true).direct(true);
         let file = volume.open_with(path, create).unwrap();
         let bytes = Buffer::copy_of(&vec![path.len() as u8; length]);
         let (written, _) = self.reactor.block_on(file.write_at(bytes, offset));
@@ -79,7 +79,8 @@ impl TestVolume {
 
     /// True if the first 9000 bytes of a file are those written to the path `was`.
     fn is_whole(&self, volume: &Volume, path: &str, was: &str) -> bool {
-        let file = volume.open_with(path, OpenOptions::new().write(true).direct(true)).unwrap();
+        let file =
+            volume.open_with(path, OpenOptions::new().read(true).write(true).direct(true)).unwrap();
         let (read, bytes) = self.reactor.block_on(file.read_at(Buffer::zeroed(9000), 0));
         read == Ok(9000) && bytes.iter().all(|byte| *byte == was.len() as u8)
     }

@@ -152,7 +152,9 @@ fn orphan_records_match_orphans() {
 fn an_orphan_after_a_crash_is_no_damage() {
     let fixture = TestVolume::new();
     let volume = fixture.open();
-    let file = volume.open_with("/d/five", OpenOptions::new().write(true).direct(true)).unwrap();
+    let file = volume
+        .open_with("/d/five", OpenOptions::new().read(true).write(true).direct(true))
+        .unwrap();
     volume.remove_file("/d/five").unwrap();
     volume.sync().unwrap();
     // The image after a kill.

@@ -105,7 +105,7 @@ fn accepted_unreadable_blocks_cost_their_records_and_no_file_blocks() {
         // The blocks are not allocated either: fill the volume with another file.
         let volume = copy.open();
         for n in 0.. {
-            let create = OpenOptions::new().write(true).create(true).direct(true);
+            let create = OpenOptions::new().read(true).write(true).create(true).direct(true);
             let Ok(file) = volume.open_with(format!("/full{n}"), create) else { break };
             let bytes = Buffer::copy_of(&vec![0xff; 1 << 20]);
             if copy.reactor.block_on(file.write_at(bytes, 0)).0.is_err() {

@@ -134,7 +134,10 @@ impl PutJob<'_> {
         let number = self.with_path(&name.target, self.volume.mknod(as_path(&staged), &inode))?;
         let file = self.with_path(
             &name.target,
-            self.volume.open_with(as_path(&staged), OpenOptions::new().write(true).direct(true)),
+            self.volume.open_with(
+                as_path(&staged),
+                OpenOptions::new().read(true).write(true).direct(true),
+            ),
         )?;
         let partial = PartialFile {
             file,
