@@ -1,6 +1,6 @@
 # The project's commands. `make demo` and `make test` set up what they need by themselves.
 
-.PHONY: demo test soak check bench-check vm docs setup
+.PHONY: demo test soak check bench-check vm docs deb setup
 
 # Fills a volume and an image, reads both back, kills a writer, and runs the example jobs and the experiments.
 demo:
@@ -38,6 +38,11 @@ vm:
 docs:
 	scripts/setup docs
 	PATH=$(CURDIR)/target/tools/bin:$$PATH mdbook build
+
+# Builds Debian packages of the program, and of its debugging information, into target/deb.
+deb:
+	scripts/setup deb
+	scripts/deb
 
 # Only installs the required packages.
 setup:

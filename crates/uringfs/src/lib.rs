@@ -97,7 +97,7 @@ pub use uringfs_volume::{
 pub mod volume {
     pub use uringfs_volume::{
         AsyncReadDir, AtimePolicy, BlockOwner, CheckOptions, CheckReport, CheckStep, Credentials,
-        DirEntry, ErrorEvent, EventStream, FileTimes, FileType, Finding, Follow, Inode,
+        DirEntry, ErrorEvent, EventStream, FileTimes, FileType, Finding, Follow, Identity, Inode,
         InodeNumber, Metadata, ReadDir, Rename, SetXattr, Statistics, Time,
     };
 }

@@ -53,6 +53,7 @@ pub use space::allocator::{
 pub use space::extent::{Extent, ExtentRecord, ExtentState, FILE_BLOCKS, InvalidExtent};
 pub use space::extent_map::{ExtentMap, ExtentOrHole, Iter};
 pub use volume::async_volume::AsyncVolume;
+pub use volume::identity::Identity;
 pub use volume::metadata::{FileTimes, Metadata};
 pub use volume::options::{FormatOptions, VolumeOptions};
 pub use volume::read_dir::{AsyncReadDir, DirEntry, ReadDir};

@@ -1,7 +1,9 @@
 //! `uringfs completions` and the hidden `uringfs man`, by which packages get their files.
 
+use crate::other_names;
 use crate::output::print_bytes;
 use clap::{Command, ValueEnum};
+use clap_mangen::Man;
 use std::path::PathBuf;
 use uringfs_lab::Error;
 
@@ -39,11 +41,21 @@ pub fn completions(arguments: &CompletionArguments, mut command: Command) -> Res
     Ok(0)
 }
 
-/// Writes a page for each command: `uringfs.1`, `uringfs-ls.1`. Returns the exit code.
+/// Writes a page for each command and each other name of the program: `uringfs.1`, `uringfs-ls.1`, `fsck.uringfs.8`.
+/// Returns the exit code.
 pub fn man(arguments: &ManArguments, command: Command) -> Result<u8, Error> {
-    clap_mangen::generate_to(command, &arguments.folder).map_err(|error| {
-        let folder = arguments.folder.display();
-        Error::input(format!("{folder}: the pages cannot be written")).because(error)
-    })?;
+    let folder = &arguments.folder;
+    let mut others = other_names::commands(&command).into_iter();
+    clap_mangen::generate_to(command, folder)
+        .and_then(|()| {
+            others.try_for_each(|other| {
+                let page = Man::new(other.disable_help_subcommand(true)).section("8");
+                page.generate_to(folder).map(drop)
+            })
+        })
+        .map_err(|error| {
+            let what = format!("{}: the pages cannot be written", folder.display());
+            Error::input(what).because(error)
+        })?;
     Ok(0)
 }

@@ -3,6 +3,7 @@
 
 use crate::json::document;
 use crate::output::print;
+use crate::udev;
 use crate::volume::volume_info::VolumeInfo;
 use serde_json::{Value, json};
 use std::io;
@@ -22,10 +23,17 @@ pub struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    /// Print the volume's type, UUID and label as properties for udev; nothing, with exit code 2, if there is no volume
+    #[arg(long, conflicts_with = "json")]
+    udev: bool,
 }
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    if arguments.udev {
+        return udev::run(&arguments.target);
+    }
     let report = TargetReport::probe(&arguments.target)?;
     if arguments.json {
         print(&document(report.json()))?;

@@ -1,20 +1,23 @@
 //! The program `uringfs`: one file per command. Exit codes: 0 success, 1 the run failed, 2 the
 //! arguments cannot be used, 130 stopped by Ctrl-C. The commands on volumes tell more causes apart
-//! (`volume::exit_codes`); `check` has exit codes of its own.
+//! (`volume::exit_codes`); `check` has exit codes of its own, and so has the program under the name `fsck.uringfs`.
 
+mod generate;
+mod other_names;
 mod info;
+mod udev;
 mod volume;
 mod bench_experiment;
 mod bench_run;
 mod bench_vm;
 mod fio_keys;
-mod generate;
 mod help;
 mod json;
 mod output;
 mod progress;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use other_names::Request;
 use std::process::ExitCode;
 use uringfs_lab::Error;
 
@@ -162,8 +165,17 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
+    let arguments = match Request::parse(std::env::args_os().collect()) {
+        Ok(Request::Uringfs(arguments)) => arguments,
+        Ok(Request::Fsck(arguments)) => return ExitCode::from(volume::fsck::run(arguments)),
+        Err(error) => {
+            let _ = error.print();
+            let code = if error.use_stderr() { volume::fsck::EXIT_USAGE } else { 0 };
+            return ExitCode::from(code);
+        }
+    };
     let definition = command();
-    let arguments = match fio_keys::wrap_keys(&definition, std::env::args_os().collect()) {
+    let arguments = match fio_keys::wrap_keys(&definition, arguments) {
         Ok(arguments) => definition.get_matches_from(arguments),
         Err(error) => return fail(&error),
     };

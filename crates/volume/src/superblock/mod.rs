@@ -14,7 +14,7 @@ mod layout;
 
 pub(crate) use layout::MAX_CATALOG_RUNS;
 pub(crate) use slots::{LoadedSuperblock, SLOTS, SlotDefect, describe_backup};
-pub(crate) use superblock::{MAX_BLOCKS, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock};
+pub(crate) use superblock::{MAX_BLOCKS, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock, VERSION};
 
 #[cfg(test)]
 mod tests;

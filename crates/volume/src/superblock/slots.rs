@@ -103,20 +103,7 @@ impl Superblock {
             let what = "not a uringfs volume: the device is too short to hold one";
             return Err(Error::new(ErrorKind::NotAVolume, what));
         }
-        let (mut good, mut bad_slots) = (Vec::new(), Vec::new());
-        for (slot, &block) in SLOTS.iter().enumerate() {
-            match read_slot(blocks, block)? {
-                Ok(found) => good.push(Superblock { slot, ..found }),
-                Err(defect) => bad_slots.push(BadSlot { block, defect }),
-            }
-        }
-        good.sort_by_key(|superblock| std::cmp::Reverse(superblock.generation));
-        if let [newer, older] = &good[..]
-            && newer.uuid != older.uuid
-            && older.is_of_its_backup(blocks)
-        {
-            good.swap(0, 1);
-        }
+        let (good, mut bad_slots) = read_slots(blocks)?;
         let mut good = good.into_iter();
         let Some(superblock) = good.next() else {
             return Err(no_good_slot(blocks, &bad_slots));
@@ -148,6 +135,26 @@ impl Superblock {
             bad_slots.extend(defect.map(|defect| BadSlot { block, defect }));
         }
         Ok(LoadedSuperblock { superblock, bad_slots })
+    }
+
+    /// The newer of the valid slots. None if no slot is valid. Reads nothing but superblocks, and does not compare them
+    /// with the device.
+    ///
+    /// # Errors
+    /// `Unsupported` as [`Self::read`]; `Io` when no slot is valid and one cannot be read.
+    pub(crate) fn peek(blocks: &BlockIo) -> Result<Option<Superblock>, Error> {
+        if blocks.count() <= RESERVED_BLOCKS {
+            return Ok(None);
+        }
+        let (good, bad_slots) = read_slots(blocks)?;
+        let unreadable = bad_slots.iter().find_map(|slot| match slot.defect {
+            SlotDefect::Unreadable(errno) => Some(Error::io(slot.to_string(), errno)),
+            _ => None,
+        });
+        match (good.into_iter().next(), unreadable) {
+            (None, Some(error)) => Err(error),
+            (newest, _) => Ok(newest),
+        }
     }
 
     /// Whether the block of its backup holds a superblock of the same volume.
@@ -285,6 +292,28 @@ impl Superblock {
             });
         erased.map_err(|errno| Error::io("erasing the superblocks", errno))
     }
+}
+
+/// Reads both slots. Returns the valid ones, that of the volume on this device first, and the others.
+///
+/// # Errors
+/// As [`read_slot`].
+fn read_slots(blocks: &BlockIo) -> Result<(Vec<Superblock>, Vec<BadSlot>), Error> {
+    let (mut good, mut bad_slots) = (Vec::new(), Vec::new());
+    for (slot, &block) in SLOTS.iter().enumerate() {
+        match read_slot(blocks, block)? {
+            Ok(found) => good.push(Superblock { slot, ..found }),
+            Err(defect) => bad_slots.push(BadSlot { block, defect }),
+        }
+    }
+    good.sort_by_key(|superblock| std::cmp::Reverse(superblock.generation));
+    if let [newer, older] = &good[..]
+        && newer.uuid != older.uuid
+        && older.is_of_its_backup(blocks)
+    {
+        good.swap(0, 1);
+    }
+    Ok((good, bad_slots))
 }
 
 /// Reads the superblock in a block, or why it is unusable.

@@ -31,7 +31,7 @@ pub(crate) const MAX_LOG_BLOCKS: u64 = 512;
 pub(crate) const MAX_BLOCKS: u64 = (64 << 40) / BLOCK;
 
 /// The format version that this code reads and writes.
-pub(super) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 2;
 
 /// A backup superblock lies in block [`Superblock::backup_block`]. Each write of the slots must write it,
 /// too.

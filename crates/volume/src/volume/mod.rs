@@ -3,6 +3,9 @@
 // Create, open and close.
 mod lifecycle;
 
+// Which volume a device holds.
+pub(crate) mod identity;
+
 // Format, and open on a device.
 pub(crate) mod format;
 

@@ -55,6 +55,21 @@ pub struct Arguments {
     json: bool,
 }
 
+impl Arguments {
+    /// A check or a repair by `fsck.uringfs`.
+    pub(super) fn of_fsck(target: OsString, repair: bool) -> Self {
+        Self {
+            target,
+            deep: false,
+            repair,
+            accept_unreadable: false,
+            upgrade: false,
+            quiet: QuietOptions::default(),
+            json: false,
+        }
+    }
+}
+
 /// The option of `fsck` for a check without repair, which is the default here.
 fn no_changes() -> Arg {
     Arg::new("no_changes")

@@ -3,6 +3,7 @@
 
 mod byte_progress;
 pub mod cat;
+pub mod fsck;
 pub mod check;
 pub mod chmod;
 pub mod chown;
@@ -21,7 +22,7 @@ mod file_data;
 mod file_json;
 pub mod find;
 pub mod find_tests;
-mod format;
+pub mod format;
 pub mod get;
 mod get_staging;
 mod glob;

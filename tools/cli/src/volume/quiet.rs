@@ -4,7 +4,7 @@ use crate::output::print;
 use uringfs_lab::Error;
 
 /// Whether a command prints its report.
-#[derive(clap::Args, Clone, Copy)]
+#[derive(clap::Args, Clone, Copy, Default)]
 pub struct QuietOptions {
     /// Print errors only: no report and no progress
     #[arg(short, long)]

@@ -39,9 +39,13 @@ fn shells_accept_their_completions() {
 fn each_command_has_a_man_page() {
     let folder = tempfile::tempdir().unwrap();
     uringfs(&["man", folder.path().to_str().unwrap()]);
-    for (page, text) in
-        [("uringfs.1", "rmdir"), ("uringfs-ls.1", "Exit codes"), ("uringfs-xattr-set.1", "VALUE")]
-    {
+    for (page, text) in [
+        ("uringfs.1", "rmdir"),
+        ("uringfs-ls.1", "Exit codes"),
+        ("uringfs-xattr-set.1", "VALUE"),
+        ("mkfs.uringfs.8", "block device"),
+        ("fsck.uringfs.8", "Change nothing"),
+    ] {
         let page = std::fs::read_to_string(folder.path().join(page)).unwrap();
         assert!(page.contains(text), "{page}");
     }

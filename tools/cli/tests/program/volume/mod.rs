@@ -15,6 +15,7 @@ mod ls;
 mod mirror;
 mod mkfs;
 mod modes;
+mod other_names;
 mod overwrite;
 mod paths;
 mod privileges;
@@ -25,6 +26,7 @@ mod sources;
 mod terminal;
 mod touch;
 mod truncated_image;
+mod udev;
 
 use crate::process::ChildProcess;
 use std::ffi::OsStr;
