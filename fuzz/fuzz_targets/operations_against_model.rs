@@ -152,7 +152,9 @@ fn compare(volume: &Volume, model: &Model) {
                     let found = found.unwrap_or_else(|| panic!("{path} does not exist"));
                     let links = model.names.values().filter(|node| **node == Node::File(*index));
                     assert_eq!(found.nlink() as usize, links.count(), "{path}");
-                    let file = volume.open_with(&path, OpenOptions::new().read(true).direct(true)).unwrap();
+                    let file = volume
+                        .open_with(&path, OpenOptions::new().read(true).direct(true))
+                        .unwrap();
                     let buffer = Buffer::zeroed(found.len() as usize);
                     let (read, bytes) =
                         REACTOR.with(|reactor| reactor.block_on(file.read_at(buffer, 0)));
