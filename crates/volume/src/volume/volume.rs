@@ -29,7 +29,7 @@ use crate::superblock::SLOTS;
 /// thread.
 ///
 /// Names and attributes come from memory. Those evicted from it are read from the device, and the calling thread
-/// blocks meanwhile. Tasks use [`Self::as_async`]. Changes are durable after [`Volume::sync`], after [`File::sync`] of
+/// blocks meanwhile. Tasks use [`Self::as_async`]. Changes are durable after [`Volume::sync`], after [`File::sync_all`] of
 /// the file, or when the last clone and the last open file are dropped. Bytes that are still in a page cache at that
 /// drop become durable a moment later.
 ///
