@@ -6,6 +6,7 @@ use super::glob;
 use super::open_volume::{lookup, open, sync};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, with_path};
+use clap::{Arg, ArgAction};
 use nix::unistd::{Group, User};
 use std::ffi::OsString;
 use uringfs::Volume;
@@ -13,10 +14,15 @@ use uringfs::device::Access;
 use uringfs::volume::{FileType, Follow};
 use uringfs_lab::Error;
 
-/// The arguments of the command.
+/// The arguments of the command. As in coreutils, only `--help` prints help.
 #[derive(clap::Args)]
+#[command(
+    disable_help_flag = true,
+    arg = Arg::new("help").long("help").help("Print help").action(ArgAction::Help).display_order(1000)
+)]
 pub struct Arguments {
-    /// USER, USER:GROUP or :GROUP; numbers, or names of users and groups of this machine
+    /// USER, USER:GROUP, :GROUP, or USER: for the user's login group; numbers, or names of users and groups of this
+    /// machine
     #[arg(value_parser = parse_owner)]
     owner: Owner,
 
@@ -29,7 +35,7 @@ pub struct Arguments {
     recursive: bool,
 
     /// Change symbolic links themselves, not their targets
-    #[arg(long = "no-dereference")]
+    #[arg(short = 'h', long = "no-dereference")]
     no_dereference: bool,
 }
 
@@ -43,6 +49,12 @@ struct Owner {
 fn parse_owner(text: &str) -> Result<Owner, String> {
     let (user, group) = text.split_once(':').unwrap_or((text, ""));
     let is_named = |name: &&str| !name.is_empty();
+    if !user.is_empty() && text.ends_with(':') {
+        let known = User::from_name(user).ok().flatten();
+        let known =
+            known.ok_or_else(|| format!("unknown user {user}: give a group, as in {user}:100"))?;
+        return Ok(Owner { user: Some(known.uid.as_raw()), group: Some(known.gid.as_raw()) });
+    }
     let user = Some(user).filter(is_named).map(user_id).transpose()?;
     let group = Some(group).filter(is_named).map(group_id).transpose()?;
     match (user, group) {
@@ -123,7 +135,7 @@ mod tests {
         is("7", Some(7), None);
         is("7:8", Some(7), Some(8));
         is(":8", None, Some(8));
-        is("root:", Some(0), None);
+        is("root:", Some(0), Some(0));
         is("root:root", Some(0), Some(0));
         for bad in ["", ":", "no such user", "1:no such group", "-1", "4294967296"] {
             assert!(parse_owner(bad).is_err(), "{bad}");

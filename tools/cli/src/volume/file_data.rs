@@ -1,6 +1,7 @@
 //! Copies the data of a file in a volume to another file in a volume, many chunks at once. Holes stay holes.
 
 use super::copy_progress::CopyProgress;
+use super::exit_codes::with_io_code;
 use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, FinishedChunk, Pipeline};
 use super::volume_path::{VolumePath, as_path, with_path};
 use rustix::io::Errno;
@@ -56,7 +57,8 @@ impl FileData {
         done.map_err(|failed| match failed {
             Failed::Source(error) => Error::run(format!("{from}: cannot be read")).because(error),
             Failed::Copy(Errno::NOSPC) => {
-                Error::run(format!("{to}: cannot be written")).because(volume.shortage())
+                let full = Error::run(format!("{to}: cannot be written"));
+                with_io_code(full, &Errno::NOSPC.into()).because(volume.shortage())
             }
             Failed::Copy(errno) => Error::run(format!("{to}: cannot be written")).because(errno),
         })

@@ -1,6 +1,7 @@
 //! Copies the bytes of files. A file is written under a staging name and renamed when it is complete; a commit
 //! contains a name only together with the file's data.
 
+use super::super::exit_codes::with_io_code;
 use crate::volume::host::{FileId, file_id};
 use crate::volume::overwrite::NameAction;
 use crate::volume::pipeline::{CHUNK_BYTES, FinishedChunk};
@@ -193,7 +194,11 @@ impl PutJob<'_> {
                     Err(errno) => errno.to_string(),
                     Ok(written) => format!("short write: {written} of {} bytes", chunk.length),
                 };
-                self.errors.report(Error::run(format!("{path}: cannot be written: {why}")));
+                let failed = Error::run(format!("{path}: cannot be written: {why}"));
+                self.errors.report(match result {
+                    Err(errno) => with_io_code(failed, &errno.into()),
+                    Ok(_) => failed,
+                });
             }
             let done = self.finish_if_written(chunk.file);
             self.continue_after(done)?;

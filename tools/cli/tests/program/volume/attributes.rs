@@ -37,8 +37,13 @@ fn chown_changes_a_tree_recursively() {
     assert_eq!(stat(folder, "v:/d/e/a")["mode"], "0755");
     run_ok(folder, ["chown", ":9", "v:/s"]);
     assert_eq!(owners("v:/d"), (7, 9));
-    run_ok(folder, ["chown", "--no-dereference", "root", "v:/s"]);
+    run_ok(folder, ["chown", "-h", "root", "v:/s"]);
     assert_eq!((owners("v:/s").0, owners("v:/d")), (0, (7, 9)));
+    run_ok(folder, ["chown", "root:", "v:/d/e"]);
+    assert_eq!(owners("v:/d/e"), (0, 0));
+    let output = run(folder, ["chown", "1234:", "v:/d/e"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("give a group, as in 1234:100"), "{stderr}");
     let output = run(folder, ["chown", "no such user", "v:/d"]);
     assert_eq!(output.status.code(), Some(2));
     refused(folder, ["chown", "1", "v:/none"], "v:/none: ");
