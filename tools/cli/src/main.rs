@@ -76,7 +76,7 @@ enum Command {
     /// for images that you do not trust.
     ///
     /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1. If the
-    /// only path fails, the exit code tells its cause. If a pattern matches nothing, it copies nothing.
+    /// only path fails, the exit code tells its cause. If a pattern of --glob matches nothing, it copies nothing.
     Get(volume::get::Arguments),
     /// List directories of a volume.
     ///
@@ -115,8 +115,7 @@ enum Command {
     Ln(volume::ln::Arguments),
     /// Change the times of files in a volume, or create empty files.
     ///
-    /// As touch of coreutils, except that it reads fewer forms of dates, and creates no file for a pattern without a
-    /// match.
+    /// As touch of coreutils, except that it reads fewer forms of dates.
     Touch(volume::touch::Arguments),
     /// Remove empty directories from a volume.
     Rmdir(volume::rmdir::Arguments),

@@ -2,7 +2,7 @@
 
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
-use super::glob;
+use super::glob::{GlobOptions, Missing};
 use super::image::ImageFiles;
 use super::open_volume::open;
 use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, Pipeline};
@@ -17,9 +17,12 @@ use uringfs_lab::Error;
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// TARGET:/path, with wildcards
+    /// TARGET:/path
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
+
+    #[command(flatten)]
+    glob: GlobOptions,
 }
 
 /// Returns the exit code.
@@ -27,7 +30,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::Read)?;
     let errors = ErrorSink::default();
-    let paths = glob::expand_each(&volume, &paths, &errors);
+    let paths = arguments.glob.expand_each(&volume, &paths, Missing::Refused, &errors);
     print_each(&volume, &paths, &errors)?;
     Ok(errors.exit_code())
 }

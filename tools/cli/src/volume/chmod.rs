@@ -2,12 +2,13 @@
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
+use super::format;
+use super::glob::{GlobOptions, Missing};
 use super::mode_change::{ModeChange, umask};
 use super::open_volume::{lookup_with, open, sync};
 use super::verbose::{VerboseOptions, quoted};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, with_path};
-use super::{format, glob};
 use std::ffi::OsString;
 use uringfs::Volume;
 use uringfs::device::Access;
@@ -21,9 +22,12 @@ pub struct Arguments {
     #[arg(value_parser = ModeChange::parse, allow_hyphen_values = true)]
     mode: ModeChange,
 
-    /// TARGET:/path, with wildcards
+    /// TARGET:/path
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
+
+    #[command(flatten)]
+    glob: GlobOptions,
 
     /// Change directories recursively. Symbolic links in them are left alone
     #[arg(short = 'R', long)]
@@ -43,7 +47,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let volume = open(&paths[0].target, Access::ReadWrite)?;
     let errors = ErrorSink::default();
     let job = ChmodJob { volume: &volume, arguments: &arguments, umask: umask(), errors: &errors };
-    for path in glob::expand_each(&volume, &paths, &errors) {
+    for path in arguments.glob.expand_each(&volume, &paths, Missing::Refused, &errors) {
         match arguments.recursive {
             true => job.change_tree(&path),
             false => _ = errors.record(job.change(&path, Follow::Yes)),

@@ -2,7 +2,7 @@
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
-use super::glob;
+use super::glob::{GlobOptions, Missing};
 use super::open_volume::{lookup, open, sync};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, with_path};
@@ -26,9 +26,12 @@ pub struct Arguments {
     #[arg(value_parser = parse_owner)]
     owner: Owner,
 
-    /// TARGET:/path, with wildcards
+    /// TARGET:/path
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
+
+    #[command(flatten)]
+    glob: GlobOptions,
 
     /// Change directories recursively
     #[arg(short = 'R', long)]
@@ -79,7 +82,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let volume = open(&paths[0].target, Access::ReadWrite)?;
     let follow = if arguments.no_dereference { Follow::No } else { Follow::Yes };
     let errors = ErrorSink::default();
-    for path in glob::expand_each(&volume, &paths, &errors) {
+    for path in arguments.glob.expand_each(&volume, &paths, Missing::Refused, &errors) {
         let set = errors.record(set_owner(&volume, &path, follow, arguments.owner));
         if arguments.recursive && set.is_some() {
             errors.record(set_recursive(&volume, &path, arguments.owner, &errors));

@@ -7,15 +7,16 @@ use super::destination::{CreatedFiles, Destination, PathArguments};
 use super::error_sink::ErrorSink;
 use super::exclude::ExcludeOptions;
 use super::file_data::FileData;
+use super::glob::Missing;
 use super::hard_links::HardLinks;
 use super::mode_change::umask;
 use super::open_volume::{open, sync};
 use super::overwrite::OverwriteOptions;
 use super::put_staging::{make_staging_directory, remove_leftovers};
 use super::quiet::QuietOptions;
+use super::total_bytes;
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, is_same_target, with_path};
-use super::{glob, total_bytes};
 use uringfs::Volume;
 use uringfs::device::Access;
 use uringfs_lab::Error;
@@ -44,6 +45,7 @@ pub struct Arguments {
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    let glob = arguments.paths.glob;
     let (sources, destination) = arguments.paths.split()?;
     let sources = VolumePath::parse_all(&sources)?;
     let (from, to) = (sources[0].target.clone(), destination.path.target.clone());
@@ -54,7 +56,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     };
     let errors = ErrorSink::default();
     let source = other.as_ref().unwrap_or(&volume);
-    let sources = glob::expand_each(source, &sources, &errors);
+    let sources = glob.expand_each(source, &sources, Missing::Refused, &errors);
     destination.check(&volume, sources.len())?;
     let mut job = CopyJob {
         source,

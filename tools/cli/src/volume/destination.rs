@@ -2,6 +2,7 @@
 //! of `-t`.
 
 use super::exit_codes::refused;
+use super::glob::GlobOptions;
 use super::open_volume::{is_directory, lookup_with};
 use super::volume_path::{VolumePath, join, last_name, parent, with_path};
 use std::collections::HashSet;
@@ -24,6 +25,10 @@ pub struct PathArguments {
     /// The destination is the new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
+
+    /// For the sources.
+    #[command(flatten)]
+    pub glob: GlobOptions,
 }
 
 /// The destination of a command.

@@ -2,11 +2,12 @@
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
+use super::format;
+use super::glob::{GlobOptions, Missing};
 use super::open_volume::{lookup, open};
 use super::size_options::SizeOptions;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, with_path};
-use super::{format, glob};
 use crate::json::{document, with_bytes};
 use crate::output::{print, print_bytes};
 use serde_json::json;
@@ -31,9 +32,12 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// TARGET:/path, with wildcards; directories are counted recursively
+    /// TARGET:/path; directories are counted recursively
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
+
+    #[command(flatten)]
+    glob: GlobOptions,
 }
 
 /// Prints one line per directory, without -h in units of 1024 bytes, as `du` of coreutils. Returns the exit code.
@@ -54,7 +58,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         }
         false => print_bytes(&line(bytes, path, arguments.sizes)),
     };
-    for path in glob::expand_each(&volume, &paths, &errors) {
+    for path in arguments.glob.expand_each(&volume, &paths, Missing::Refused, &errors) {
         counter.visited = VisitedDirectories::default();
         let mut stack: Vec<Directory> = Vec::new();
         let mut next = Some(path.clone());

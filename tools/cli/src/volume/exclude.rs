@@ -1,6 +1,6 @@
 //! The option `--exclude` of `put`, `get` and `cp`.
 
-use super::glob;
+use super::wildcards::matches;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -25,7 +25,7 @@ fn ends_in(path: &[u8], pattern: &[u8]) -> bool {
     let mut is_empty = true;
     for pattern in pattern {
         is_empty = false;
-        if !path.next().is_some_and(|name| glob::matches(pattern, name)) {
+        if !path.next().is_some_and(|name| matches(pattern, name)) {
             return false;
         }
     }

@@ -2,12 +2,13 @@
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
+use super::file_json;
 use super::find_tests::{Candidate, FindTests};
+use super::glob::{GlobOptions, Missing};
 use super::open_volume::{lookup, open};
 use super::verbose::printable_path;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, with_path};
-use super::{file_json, glob};
 use crate::json::document;
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ use uringfs_lab::Error;
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// TARGET:/path with wildcards, and then tests
+    /// TARGET:/path, and then tests
     #[arg(
         required = true,
         value_name = "TARGET:/path | TEST",
@@ -29,11 +30,14 @@ pub struct Arguments {
         trailing_var_arg = true
     )]
     arguments: Vec<OsString>,
+
+    #[command(flatten)]
+    glob: GlobOptions,
 }
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let all = arguments.arguments;
+    let Arguments { arguments: all, glob } = arguments;
     let is_test = |argument: &OsString| argument.as_bytes().starts_with(b"-") || argument == "!";
     let (paths, tests) = all.split_at(all.iter().position(is_test).unwrap_or(all.len()));
     if paths.is_empty() {
@@ -42,9 +46,10 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(paths)?;
     let volume = open(&paths[0].target, Access::Read)?;
     let tests = FindTests::parse(tests, &volume, &paths[0].target)?;
+    let glob = glob.or(tests.expands_globs);
     let errors = ErrorSink::default();
     let mut find = Find { volume: &volume, tests: &tests, errors: &errors, files: Vec::new() };
-    for path in glob::expand_each(&volume, &paths, &errors) {
+    for path in glob.expand_each(&volume, &paths, Missing::Refused, &errors) {
         find.walk(path)?;
     }
     if tests.prints_json {

@@ -1,9 +1,9 @@
 //! The tests of `find`: all of them must accept a file.
 
 use super::entries::Entries;
-use super::glob;
 use super::open_volume::lookup;
 use super::volume_path::{VolumePath, last_name, with_path};
+use super::wildcards::matches;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use uringfs::Volume;
@@ -35,6 +35,7 @@ pub struct FindTests {
     pub max_depth: u64,
     pub ends_in_zero: bool,
     pub prints_json: bool,
+    pub expands_globs: bool,
 }
 
 type IsNegated = bool;
@@ -93,6 +94,7 @@ impl FindTests {
             max_depth: u64::MAX,
             ends_in_zero: false,
             prints_json: false,
+            expands_globs: false,
         };
         let mut left = arguments.iter();
         let mut is_negated = false;
@@ -109,6 +111,7 @@ impl FindTests {
                 }
                 "-print0" => found.ends_in_zero = true,
                 "-json" | "--json" => found.prints_json = true,
+                "--glob" => found.expands_globs = true,
                 "-print" | "-a" | "-and" => {}
                 "-maxdepth" => found.max_depth = number(&name, value()?)?,
                 "-mindepth" => found.min_depth = number(&name, value()?)?,
@@ -177,11 +180,11 @@ impl Test {
     ) -> Result<bool, Error> {
         let name = || last_name(&file.path.bytes).unwrap_or(b"/");
         match self {
-            Test::Name(pattern) => return Ok(glob::matches(pattern, name())),
+            Test::Name(pattern) => return Ok(matches(pattern, name())),
             Test::NameOfAnyCase(pattern) => {
-                return Ok(glob::matches(pattern, &name().to_ascii_lowercase()));
+                return Ok(matches(pattern, &name().to_ascii_lowercase()));
             }
-            Test::Path(pattern) => return Ok(glob::matches(pattern, &file.path.bytes)),
+            Test::Path(pattern) => return Ok(matches(pattern, &file.path.bytes)),
             Test::Kinds(letters) => return Ok(letters.contains(&letter(file.kind))),
             Test::Empty if file.kind == FileType::Directory => {
                 let first = Entries::new(file.volume, &file.path.bytes).next().transpose();

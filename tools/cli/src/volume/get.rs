@@ -8,6 +8,7 @@ use super::error_sink::ErrorSink;
 use super::exclude::ExcludeOptions;
 use super::exit_codes::refused;
 use super::get_staging::StagedEntry;
+use super::glob::GlobOptions;
 use super::hard_links::{HardLinks, LinkAction};
 use super::host::{self, FileId, HostTree, PathHandle, file_id};
 use super::image::ImageFiles;
@@ -18,7 +19,7 @@ use super::quiet::QuietOptions;
 use super::verbose::{VerboseOptions, quoted, quoted_host};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, last_name, with_path};
-use super::{cat, glob, total_bytes};
+use super::{cat, total_bytes};
 use rustix::fs::{
     AtFlags, CWD, FileType as HostType, Mode, OFlags, Timespec, Timestamps, XattrFlags, chmodat,
     linkat, mkdirat, mknodat, openat, setxattr, symlinkat, utimensat,
@@ -39,13 +40,16 @@ use uringfs_lab::Error;
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// TARGET:/path, with wildcards; directories are copied recursively
+    /// TARGET:/path; directories are copied recursively
     #[arg(required = true, value_name = "TARGET:/path")]
     sources: Vec<OsString>,
 
     /// A directory to copy into, the name of the new file or directory, or - for standard output
     #[arg(value_name = "DEST")]
     destination: PathBuf,
+
+    #[command(flatten)]
+    glob: GlobOptions,
 
     #[command(flatten)]
     overwrite: OverwriteOptions,
@@ -72,7 +76,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.sources)?;
     let volume = open(&paths[0].target, Access::Read)?;
-    let paths = glob::expand_all(&volume, &paths)?;
+    let paths = arguments.glob.expand_all(&volume, &paths)?;
     if arguments.destination == Path::new("-") {
         return cat::print_contents(&volume, &paths);
     }

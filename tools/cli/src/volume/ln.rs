@@ -3,10 +3,11 @@
 use super::destination::{CreatedFiles, Destination, PathArguments, is_same_name, with_both_paths};
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
+use super::format;
+use super::glob::Missing;
 use super::open_volume::{lookup, open, sync};
 use super::verbose::{VerboseOptions, quoted};
 use super::volume_path::{VolumePath, as_path, join, parent, with_path};
-use super::{format, glob};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -36,6 +37,7 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let Arguments { paths, symbolic, force, verbose } = arguments;
+    let glob = paths.glob;
     let (sources, destination) = paths.split()?;
     let target = destination.path.target.clone();
     let errors = ErrorSink::default();
@@ -47,7 +49,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         false => {
             let paths = VolumePath::parse_in(&target, &sources)?;
             let volume = open(&target, Access::ReadWrite)?;
-            let paths = glob::expand_each(&volume, &paths, &errors);
+            let paths = glob.expand_each(&volume, &paths, Missing::Refused, &errors);
             (volume, paths.into_iter().map(Link::Hard).collect())
         }
     };

@@ -2,11 +2,12 @@
 
 use super::entries::{Entries, Entry};
 use super::error_sink::ErrorSink;
+use super::glob::{GlobOptions, Missing};
 use super::ls_rows::{ListedFile, RowFormat, RowOptions};
 use super::open_volume::{is_directory, lookup, open};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, join, with_path};
-use super::{file_json, format, glob};
+use super::{file_json, format};
 use crate::json::{document, with_bytes};
 use crate::output::{print, print_bytes};
 use clap::{Arg, ArgAction};
@@ -22,9 +23,12 @@ use uringfs_lab::Error;
 #[derive(clap::Args)]
 #[command(arg = Arg::new("one").short('1').help("List one name per line, as always").action(ArgAction::SetTrue))]
 pub struct Arguments {
-    /// TARGET:/path, with wildcards
+    /// TARGET:/path
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
+
+    #[command(flatten)]
+    glob: GlobOptions,
 
     /// Also list names that begin with a dot, and . and ..
     #[arg(short, long, overrides_with = "almost_all")]
@@ -67,7 +71,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::Read)?;
     let errors = ErrorSink::default();
-    let found = glob::expand_each(&volume, &paths, &errors);
+    let found = arguments.glob.expand_each(&volume, &paths, Missing::Refused, &errors);
     let as_json = arguments.json;
     let mut listing = Listing::new(&volume, arguments, &errors);
     listing.print(&found)?;

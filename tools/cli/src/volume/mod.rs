@@ -59,4 +59,5 @@ mod verbose;
 mod visited;
 pub mod volume_info;
 mod volume_path;
+mod wildcards;
 pub mod xattr;

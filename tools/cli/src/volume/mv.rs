@@ -3,7 +3,7 @@
 use super::destination::{CreatedFiles, Destination, PathArguments, with_both_paths};
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
-use super::glob;
+use super::glob::Missing;
 use super::open_volume::{lookup, open, sync};
 use super::overwrite::{NameAction, OverwriteOptions};
 use super::verbose::VerboseOptions;
@@ -29,11 +29,12 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let Arguments { paths, overwrite, verbose } = arguments;
+    let glob = paths.glob;
     let (sources, destination) = paths.split()?;
     let sources = VolumePath::parse_in(&destination.path.target, &sources)?;
     let volume = open(&destination.path.target, Access::ReadWrite)?;
     let errors = ErrorSink::default();
-    let sources = glob::expand_each(&volume, &sources, &errors);
+    let sources = glob.expand_each(&volume, &sources, Missing::Refused, &errors);
     destination.check(&volume, sources.len())?;
     let mut mv = MoveJob {
         volume: &volume,

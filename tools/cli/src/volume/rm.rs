@@ -3,7 +3,7 @@
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
-use super::glob;
+use super::glob::{GlobOptions, Missing};
 use super::open_volume::{lookup, open, sync};
 use super::verbose::VerboseOptions;
 use super::visited::VisitedDirectories;
@@ -18,15 +18,18 @@ use uringfs_lab::Error;
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// TARGET:/path, with wildcards
+    /// TARGET:/path
     #[arg(required_unless_present = "force", value_name = "TARGET:/path")]
     paths: Vec<OsString>,
+
+    #[command(flatten)]
+    glob: GlobOptions,
 
     /// Remove directories and their contents recursively
     #[arg(short, long, short_alias = 'R')]
     recursive: bool,
 
-    /// No error for names that do not exist, for patterns without a match, and without paths
+    /// No error for names that do not exist, for patterns without a match, and without any path
     #[arg(short, long)]
     force: bool,
 
@@ -40,11 +43,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let Some(first) = paths.first() else { return Ok(0) };
     let volume = open(&first.target, Access::ReadWrite)?;
     let errors = ErrorSink::default();
-    let found = match arguments.force {
-        true => glob::expand_each_or_none(&volume, &paths, &errors),
-        false => glob::expand_each(&volume, &paths, &errors),
-    };
-    for path in found {
+    let missing = if arguments.force { Missing::Ignored } else { Missing::Refused };
+    for path in arguments.glob.expand_each(&volume, &paths, missing, &errors) {
         errors.record(remove(&volume, &path, &arguments, &errors));
     }
     sync(&volume, &first.target)?;

@@ -1,7 +1,7 @@
 //! `uringfs rmdir`: removes empty directories from a volume.
 
 use super::error_sink::ErrorSink;
-use super::glob;
+use super::glob::{GlobOptions, Missing};
 use super::open_volume::{open, sync};
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, as_path, last_name, parent, with_path};
@@ -13,9 +13,12 @@ use uringfs_lab::Error;
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// TARGET:/path, with wildcards
+    /// TARGET:/path
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
+
+    #[command(flatten)]
+    glob: GlobOptions,
 
     /// Also remove the parents, up to the root: rmdir -p v:/a/b is like rmdir v:/a/b v:/a
     #[arg(short, long)]
@@ -30,7 +33,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::ReadWrite)?;
     let errors = ErrorSink::default();
-    for path in glob::expand_each(&volume, &paths, &errors) {
+    for path in arguments.glob.expand_each(&volume, &paths, Missing::Refused, &errors) {
         errors.record(remove(&volume, path, &arguments));
     }
     sync(&volume, &paths[0].target)?;

@@ -1,10 +1,11 @@
 //! `uringfs stat`: shows the attributes of files in a volume.
 
 use super::error_sink::ErrorSink;
+use super::glob::{GlobOptions, Missing};
 use super::open_volume::{lookup, open};
 use super::times::TimeFormat;
 use super::volume_path::{VolumePath, with_path};
-use super::{file_json, format, glob};
+use super::{file_json, format};
 use crate::json::document;
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
@@ -16,9 +17,12 @@ use uringfs_lab::Error;
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// TARGET:/path, with wildcards
+    /// TARGET:/path
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
+
+    #[command(flatten)]
+    glob: GlobOptions,
 
     /// Print JSON
     #[arg(long)]
@@ -31,7 +35,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let volume = open(&paths[0].target, Access::Read)?;
     let errors = ErrorSink::default();
     let mut found = Vec::new();
-    for path in glob::expand_each(&volume, &paths, &errors) {
+    for path in arguments.glob.expand_each(&volume, &paths, Missing::Refused, &errors) {
         let inode = lookup(&volume, &path.bytes);
         if let Some(inode) = errors.record(inode.map_err(|error| with_path(&path, error))) {
             found.push((inode, path));

@@ -1,7 +1,7 @@
 //! `uringfs touch`: changes the times of files in a volume, and creates those that do not exist.
 
 use super::error_sink::ErrorSink;
-use super::glob;
+use super::glob::{GlobOptions, Missing};
 use super::mode_change::umask;
 use super::open_volume::{lookup_with, open, sync};
 use super::times::parse_date;
@@ -16,9 +16,12 @@ use uringfs_lab::Error;
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// TARGET:/path, with wildcards
+    /// TARGET:/path
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
+
+    #[command(flatten)]
+    glob: GlobOptions,
 
     /// Do not create files that do not exist
     #[arg(short = 'c', long)]
@@ -60,7 +63,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let volume = open(target, Access::ReadWrite)?;
     let times = times(&volume, &arguments, reference.as_ref())?;
     let errors = ErrorSink::default();
-    for path in glob::expand_each(&volume, &paths, &errors) {
+    for path in arguments.glob.expand_each(&volume, &paths, Missing::Created, &errors) {
         errors.record(touch(&volume, &path, times, arguments.no_create));
     }
     sync(&volume, target)?;

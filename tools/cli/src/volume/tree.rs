@@ -2,10 +2,11 @@
 
 use super::entries::{Entries, Entry};
 use super::error_sink::ErrorSink;
+use super::format;
+use super::glob::{GlobOptions, Missing};
 use super::open_volume::{lookup, open};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, with_path};
-use super::{format, glob};
 use crate::json::{document, with_bytes};
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
@@ -19,9 +20,12 @@ use uringfs_lab::Error;
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// TARGET:/path, with wildcards
+    /// TARGET:/path
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
+
+    #[command(flatten)]
+    glob: GlobOptions,
 
     /// Also show names that begin with a dot
     #[arg(short, long)]
@@ -47,10 +51,10 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let errors = ErrorSink::default();
     let is_terminal = std::io::stdout().is_terminal();
     let lines = if is_terminal { TERMINAL_LINES } else { ASCII_LINES };
-    let as_json = arguments.json;
+    let (as_json, glob) = (arguments.json, arguments.glob);
     let (counts, files) = ([0, 0], Vec::new());
     let mut tree = Tree { volume: &volume, errors: &errors, arguments, lines, counts, files };
-    for path in glob::expand_each(&volume, &paths, &errors) {
+    for path in glob.expand_each(&volume, &paths, Missing::Refused, &errors) {
         let text = tree.text(&path);
         if !as_json {
             print_bytes(&text)?;

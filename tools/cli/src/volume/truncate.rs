@@ -1,7 +1,7 @@
 //! `uringfs truncate`: shrinks files in a volume, or extends them by a hole.
 
 use super::error_sink::ErrorSink;
-use super::glob;
+use super::glob::{GlobOptions, Missing};
 use super::open_volume::{open, sync};
 use super::size_change::SizeChange;
 use super::volume_path::{VolumePath, as_path, with_path};
@@ -23,9 +23,12 @@ pub struct Arguments {
     #[arg(short = 'c', long)]
     no_create: bool,
 
-    /// TARGET:/path, with wildcards
+    /// TARGET:/path
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
+
+    #[command(flatten)]
+    glob: GlobOptions,
 }
 
 /// Returns the exit code.
@@ -35,7 +38,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let reactor = Reactor::new(ReactorOptions::default())
         .map_err(|error| Error::run("cannot start I/O").because(error))?;
     let errors = ErrorSink::default();
-    for path in glob::expand_each(&volume, &paths, &errors) {
+    for path in arguments.glob.expand_each(&volume, &paths, Missing::Created, &errors) {
         errors.record(set_size(&volume, &reactor, &path, &arguments));
     }
     sync(&volume, &paths[0].target)?;

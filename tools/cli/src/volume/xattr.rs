@@ -1,9 +1,10 @@
 //! `uringfs xattr`: lists, reads, sets and removes extended attributes in a volume.
 
 use super::error_sink::ErrorSink;
+use super::format;
+use super::glob::{GlobOptions, Missing};
 use super::open_volume::{open, sync};
 use super::volume_path::{VolumePath, as_path, with_path};
-use super::{format, glob};
 use crate::json::{document, with_bytes};
 use crate::output::{print, print_bytes};
 use clap::Subcommand;
@@ -19,9 +20,11 @@ use uringfs_lab::Error;
 pub enum Arguments {
     /// Print the names of a file's attributes
     List {
-        /// TARGET:/path, with wildcards
+        /// TARGET:/path
         #[arg(required = true, value_name = "TARGET:/path")]
         paths: Vec<OsString>,
+        #[command(flatten)]
+        glob: GlobOptions,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -40,24 +43,28 @@ pub enum Arguments {
         name: OsString,
         /// The value
         value: OsString,
-        /// TARGET:/path, with wildcards
+        /// TARGET:/path
         #[arg(required = true, value_name = "TARGET:/path")]
         paths: Vec<OsString>,
+        #[command(flatten)]
+        glob: GlobOptions,
     },
     /// Remove an attribute
     Remove {
         /// The name of the attribute, as in user.comment
         name: OsString,
-        /// TARGET:/path, with wildcards
+        /// TARGET:/path
         #[arg(required = true, value_name = "TARGET:/path")]
         paths: Vec<OsString>,
+        #[command(flatten)]
+        glob: GlobOptions,
     },
 }
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     match arguments {
-        Arguments::List { paths, json } => list(&paths, json),
+        Arguments::List { paths, glob, json } => list(&paths, glob, json),
         Arguments::Get { name, path } => {
             let path = VolumePath::parse(&path)?;
             let volume = open(&path.target, Access::Read)?;
@@ -65,22 +72,22 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             print_bytes(&value.map_err(|error| with_path(&path, error))?)?;
             Ok(0)
         }
-        Arguments::Set { name, value, paths } => change_all(&paths, |volume, path| {
+        Arguments::Set { name, value, paths, glob } => change_all(&paths, glob, |volume, path| {
             let (name, value) = (name.as_bytes(), value.as_bytes());
             volume.set_xattr(as_path(path), Follow::No, name, value, SetXattr::Either)
         }),
-        Arguments::Remove { name, paths } => change_all(&paths, |volume, path| {
+        Arguments::Remove { name, paths, glob } => change_all(&paths, glob, |volume, path| {
             volume.remove_xattr(as_path(path), Follow::No, name.as_bytes())
         }),
     }
 }
 
 /// Prints one name per line; with several files, below the path of each.
-fn list(paths: &[OsString], as_json: bool) -> Result<u8, Error> {
+fn list(paths: &[OsString], glob: GlobOptions, as_json: bool) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(paths)?;
     let volume = open(&paths[0].target, Access::Read)?;
     let errors = ErrorSink::default();
-    let paths = glob::expand_each(&volume, &paths, &errors);
+    let paths = glob.expand_each(&volume, &paths, Missing::Refused, &errors);
     let mut files = Vec::new();
     for path in &paths {
         let names = volume
@@ -112,12 +119,13 @@ fn list(paths: &[OsString], as_json: bool) -> Result<u8, Error> {
 
 fn change_all(
     paths: &[OsString],
+    glob: GlobOptions,
     change_one: impl Fn(&uringfs::Volume, &[u8]) -> Result<(), uringfs::Error>,
 ) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(paths)?;
     let volume = open(&paths[0].target, Access::ReadWrite)?;
     let errors = ErrorSink::default();
-    for path in glob::expand_each(&volume, &paths, &errors) {
+    for path in glob.expand_each(&volume, &paths, Missing::Refused, &errors) {
         errors.record(change_one(&volume, &path.bytes).map_err(|error| with_path(&path, error)));
     }
     sync(&volume, &paths[0].target)?;

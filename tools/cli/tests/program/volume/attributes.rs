@@ -97,12 +97,15 @@ fn extended_attributes_are_set_printed_and_removed() {
     write(folder, "a", "of a");
     run_ok(folder, ["put", "a", "v:/a"]);
     run_ok(folder, ["put", "a", "v:/b"]);
-    run_ok(folder, ["xattr", "set", "user.one", "1", "v:/?"]);
+    run_ok(folder, ["xattr", "set", "user.one", "1", "--glob", "v:/?"]);
     run_ok(folder, ["xattr", "set", "trusted.two", "2", "v:/a"]);
     assert_eq!(run_ok(folder, ["xattr", "get", "user.one", "v:/a"]), "1");
     assert_eq!(run_ok(folder, ["xattr", "list", "v:/a"]), "trusted.two\nuser.one\n");
     run_ok(folder, ["xattr", "remove", "user.one", "v:/a"]);
-    assert_eq!(run_ok(folder, ["xattr", "list", "v:/?"]), "/a:\ntrusted.two\n/b:\nuser.one\n");
+    assert_eq!(
+        run_ok(folder, ["xattr", "list", "--glob", "v:/?"]),
+        "/a:\ntrusted.two\n/b:\nuser.one\n"
+    );
     refused(folder, ["xattr", "get", "user.one", "v:/a"], "there is no attribute 'user.one'");
     refused(folder, ["xattr", "set", "one", "1", "v:/a"], "names begin with user.");
 }

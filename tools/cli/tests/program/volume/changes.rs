@@ -48,7 +48,10 @@ fn forced_removal_ignores_what_does_not_exist_and_nothing_else() {
     write(folder, "a", "of a");
     run_ok(folder, ["put", "a", "v:/a"]);
     run_ok(folder, ["mkdir", "v:/d"]);
-    assert_eq!(run_ok(folder, ["rm", "-f", "v:/none", "v:/no/ne", "v:/a/x", "v:/no*"]), "");
+    assert_eq!(
+        run_ok(folder, ["rm", "-f", "--glob", "v:/none", "v:/no/ne", "v:/a/x", "v:/no*"]),
+        ""
+    );
     assert_eq!(run_ok(folder, ["rm", "-f"]), "");
     assert_eq!(run_ok(folder, ["ls", "v:/"]), "a\nd\n");
     refused(folder, ["rm", "v:/none"], "v:/none: ");

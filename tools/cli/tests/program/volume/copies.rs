@@ -80,7 +80,7 @@ fn cp_copies_from_one_volume_to_another() {
     let folder = mirror.folder();
     run_ok(folder, ["mkfs", "w", "--size", "32M"]);
     run_ok(folder, ["xattr", "set", "user.x", "y", "v:/d/c"]);
-    run_ok(folder, ["cp", "-a", "v:/*", "w"]);
+    run_ok(folder, ["cp", "-a", "--glob", "v:/*", "w"]);
     run_ok(folder, ["get", "v", "of-v"]);
     run_ok(folder, ["get", "w", "of-w"]);
     crate::process::tool(

@@ -91,5 +91,5 @@ fn a_wrong_test_is_refused() {
         refused(folder, arguments, part);
     }
     assert!(run_ok(folder, ["find", "--help"]).contains("-maxdepth N"));
-    assert_eq!(run_ok(folder, ["find", "v:/*.log"]), "v:/a.log\n");
+    assert_eq!(run_ok(folder, ["find", "--glob", "v:/*.log"]), "v:/a.log\n");
 }

@@ -11,6 +11,7 @@ mod full;
 mod in_use;
 mod interrupted;
 mod json;
+mod literal_paths;
 mod ls;
 mod mirror;
 mod mkfs;
@@ -143,9 +144,9 @@ fn a_trailing_slash_requires_a_directory() {
         assert_eq!(run_ok(folder, ["ls", "-R", "v:/"]), before, "{arguments:?}");
     }
     assert_eq!(run_ok(folder, ["cat", "v:/m1", "v:/m2", "v:/link/m1"]), "of m1of m2of m1");
-    assert_eq!(run_ok(folder, ["ls", "v:/*/m1"]), "/d/m1\n/link/m1\n");
+    assert_eq!(run_ok(folder, ["ls", "--glob", "v:/*/m1"]), "/d/m1\n/link/m1\n");
     assert_eq!(
-        run_ok(folder, ["du", "-s", "v:/[dm]*/"]).lines().count(),
+        run_ok(folder, ["du", "-s", "--glob", "v:/[dm]*/"]).lines().count(),
         1,
         "only directories fit"
     );
@@ -162,7 +163,7 @@ fn an_error_of_one_path_does_not_stop_the_others() {
     write(folder, "a", "of a");
     write(folder, "b", "of b");
     run_ok(folder, ["put", "a", "b", "v:/"]);
-    let some = ["v:/a", "v:/none/x", "v:/no*", "v:/b"];
+    let some = ["--glob", "v:/a", "v:/none/x", "v:/no*", "v:/b"];
     for (command, stdout) in [
         (&["cat"][..], Some("of aof b")),
         (&["ls"], Some("/a\n/b\n")),
@@ -191,7 +192,7 @@ fn an_error_of_one_path_does_not_stop_the_others() {
     }
     incomplete(folder, ["mkdir", "v:/c", "v:/none/x", "v:/a", "v:/d"]);
     incomplete(folder, ["mkdir", "-p", "v:/e", "v:/a/x", "v:/f/g"]);
-    incomplete(folder, ["rm", "v:/a", "v:/none/x", "v:/no*", "v:/c", "v:/b"]);
+    incomplete(folder, ["rm", "--glob", "v:/a", "v:/none/x", "v:/no*", "v:/c", "v:/b"]);
     assert_eq!(run_ok(folder, ["ls", "v:/"]), "c\nd\ne\nf\n");
 }
 
@@ -203,14 +204,14 @@ fn wildcards_match_names() {
         write(folder, name, name);
         run_ok(folder, ["put", name, "v:/"]);
     }
-    assert_eq!(run_ok(folder, ["cat", "v:/a[12].h"]), "a1.ha2.h");
-    assert_eq!(run_ok(folder, ["cat", "v:/a*.h"]), "a*.h", "a name that is there means itself");
-    assert_eq!(run_ok(folder, ["ls", "v:/?1.h"]), "/a1.h\n/b1.h\n");
+    assert_eq!(run_ok(folder, ["cat", "--glob", "v:/a[12].h"]), "a1.ha2.h");
+    assert_eq!(run_ok(folder, ["cat", "v:/a*.h"]), "a*.h", "without --glob, a name is itself");
+    assert_eq!(run_ok(folder, ["ls", "--glob", "v:/?1.h"]), "/a1.h\n/b1.h\n");
     std::fs::create_dir(folder.join("out")).unwrap();
-    run_ok(folder, ["get", "v:/[!b]?.h", "out"]);
+    run_ok(folder, ["get", "--glob", "v:/[!b]?.h", "out"]);
     assert!(folder.join("out/a1.h").exists() && !folder.join("out/b1.h").exists());
-    refused(folder, ["rm", "v:/c*"], "v:/c*: no name matches this pattern");
-    run_ok(folder, ["rm", "v:/?1.*"]);
+    refused(folder, ["rm", "--glob", "v:/c*"], "v:/c*: no name matches this pattern");
+    run_ok(folder, ["rm", "--glob", "v:/?1.*"]);
     assert_eq!(run_ok(folder, ["ls", "-A", "v:/"]), ".a3.h\na*.h\na2.h\n");
 }
 
@@ -235,7 +236,7 @@ fn wildcards_match_damaged_files_too() {
     write(folder, "v", image);
     std::fs::create_dir(folder.join("out")).unwrap();
     for (pattern, fit) in [("v:/tree/d0/1*", 50), ("v:/tree/d0/150/*", 1), ("v:/tree/*/150/*", 1)] {
-        let stderr = incomplete(folder, ["get", pattern, "out"]).1;
+        let stderr = incomplete(folder, ["get", "--glob", pattern, "out"]).1;
         let got = folder.join("out").read_dir().unwrap().count();
         assert!(stderr.lines().all(|line| line.starts_with("uringfs: v:/tree/d0/1")), "{stderr}");
         assert_eq!(stderr.lines().count(), if fit == 1 { 1 } else { fit - got }, "{stderr}");

@@ -42,7 +42,7 @@ fn get_does_not_replace_the_image_it_reads() {
         }
     }
     // The same for a file in a tree.
-    let (_, stderr) = incomplete(folder, ["get", "v:/t/*", "."]);
+    let (_, stderr) = incomplete(folder, ["get", "--glob", "v:/t/*", "."]);
     assert!(stderr.contains("v: cannot be created: it is the image"), "{stderr}");
     assert_eq!(std::fs::read(folder.join("z")).unwrap(), b"of z");
     assert!(folder.join("soft").is_symlink());
@@ -145,7 +145,7 @@ fn sources_of_one_name_do_not_replace_each_other() {
 
     run_ok(folder, ["rm", "-r", "v:/x", "v:/d"]);
     run_ok(folder, ["put", "a", "b", "v:/"]);
-    let (_, stderr) = incomplete(folder, ["get", "v:/a/*", "v:/b/*", "out"]);
+    let (_, stderr) = incomplete(folder, ["get", "--glob", "v:/a/*", "v:/b/*", "out"]);
     let mut lines: Vec<&str> = stderr.lines().collect();
     lines.sort_unstable();
     let why = "cannot be created: it was already created by this command";
@@ -332,7 +332,7 @@ fn get_leaves_no_temporary_file_if_the_rename_fails() {
     symlink("a", folder.join("t/c")).unwrap();
     write(folder, "t/d", "of d");
     run_ok(folder, ["put", "t", "v:/"]);
-    let (_, stderr) = incomplete(folder, ["get", "v:/t/*", "out"]);
+    let (_, stderr) = incomplete(folder, ["get", "--glob", "v:/t/*", "out"]);
     assert_eq!(stderr.lines().count(), 2, "{stderr}");
     assert_eq!(std::fs::read(folder.join("out/d")).unwrap(), b"of d");
     assert_tidy(&folder.join("out"));

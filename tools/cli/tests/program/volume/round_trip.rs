@@ -133,17 +133,17 @@ fn get_does_not_follow_links_that_came_from_the_volume() {
     run_ok(folder, ["mkdir", "-p", "v:/1", "v:/2/a"]);
     run_ok(folder, ["ln", "-s", elsewhere.to_str().unwrap(), "v:/1/a"]);
     run_ok(folder, ["put", "a", "v:/2/a"]);
-    let fails = |arguments: [&str; 3]| {
+    let fails = |arguments: &[&str]| {
         let output = run(folder, arguments);
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains("/a: cannot be created"), "{stderr}");
         assert_eq!(elsewhere.read_dir().unwrap().count(), 0);
     };
-    fails(["get", "v:/*/a", "out"]);
+    fails(&["get", "--glob", "v:/*/a", "out"]);
     // The same if an earlier command created the link.
     run_ok(folder, ["get", "v:/1/a", "again"]);
-    fails(["get", "v:/2/a", "again"]);
+    fails(&["get", "v:/2/a", "again"]);
     // A link in the destination that the user names is followed.
     run_ok(folder, ["get", "v:/2/a", "again/a"]);
     assert_eq!(std::fs::read(elsewhere.join("a/a")).unwrap(), b"of a");
