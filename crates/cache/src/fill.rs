@@ -4,8 +4,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rustix::io::Errno;
 use uringfs_buffer::{Buffer, ExclusiveFrames};
+use uringfs_errno::Errno;
 
 use crate::core::CacheCore;
 use crate::folio::{DIRTY, DROPBEHIND, FOLIO, Folio, HAS_WAITERS, Key, READAHEAD_MARKER, STALE};

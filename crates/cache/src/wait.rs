@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use crate::core::CacheCore;
 use crate::folio::Key;

@@ -3,11 +3,11 @@
 
 use std::task::{Context, Poll, Waker};
 
-use rustix::io::Errno;
 use uringfs_buffer::Snapshot;
+use uringfs_errno::Errno;
+use uringfs_sync::Mutex;
 
 use crate::folio::Folio;
-use uringfs_sync::Mutex;
 
 /// How the wait for a folio ended.
 pub(crate) enum WaitOutcome {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use rustix::io::Errno;
 use uringfs_cache::{
     Cache, CacheFull, FOLIO, FileFolios, Fill, FolioWait, FolioWaitResult, LockForWrite, Lookup,
     SnapshotError, WRITER,
 };
+use uringfs_errno::Errno;
 
 fn fill_with(file: &FileFolios, index: u64, byte: u8) {
     for mut fill in file.begin_fill(index..index + 1, 0).unwrap() {

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use crate::request::{Op, Request};
 

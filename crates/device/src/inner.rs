@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, Weak};
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use crate::failure::{Failure, FailureListener, Listeners};
 use crate::geometry::Geometry;

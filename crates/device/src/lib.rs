@@ -40,5 +40,5 @@ pub use interface::backend::{Access, Backend, KernelTarget};
 pub use interface::kind::QueueKind;
 pub use interface::queue::{Queue, Ready};
 pub use request::{Durability, MAX_SEGMENTS, Op, Payload, Progress, Request, StepCompletion, Tag};
-pub use rustix::io::Errno;
 pub use target::Target;
+pub use uringfs_errno::Errno;

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
+use uringfs_errno::Errno;
 
 use crate::geometry::Bounds;
 use crate::index::DeviceIndex;

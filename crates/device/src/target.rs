@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use crate::backend::memory::Memory;
 use crate::backend::null::Null;

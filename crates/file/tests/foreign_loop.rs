@@ -16,7 +16,7 @@ use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Errno, VirtualClock};
 use uringfs_file::{File, FileOptions, Tokens};
-use uringfs_reactor::{Completion, CompletionMode, Reactor, ReactorOptions, Token};
+use uringfs_reactor::{Completion, CompletionMode, PollEvents, Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 1 << 20;
 
@@ -42,7 +42,7 @@ impl Loop {
             let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
             let mut events = Vec::with_capacity(4);
             let spare = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.epoll, spare, Some(&timeout)) {
+            match epoll::wait(&self.epoll, spare, Some(&timeout)).map_err(Errno::from) {
                 Err(Errno::INTR) => {}
                 woken => assert_eq!(woken, Ok(1), "{what}: nothing came in 20 seconds"),
             }
@@ -146,7 +146,7 @@ fn spawned_futures_run_on_timers_descriptors_and_messages() {
         let reactor = reactor.upgrade().expect("it runs this future");
         reactor.sleep(Duration::from_millis(3)).await;
         at.set(1);
-        assert_eq!(reactor.poll(&reading, PollFlags::IN, None).await, Ok(PollFlags::IN));
+        assert_eq!(reactor.poll(&reading, PollEvents::IN, None).await, Ok(PollEvents::IN));
         at.set(2);
     });
     outer.run_until("a timer", || steps.get() == 1);

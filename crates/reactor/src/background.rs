@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
+use uringfs_device::Errno;
 
 use crate::event_loop::handle::ReactorHandle;
 use crate::options::ReactorOptions;

@@ -11,10 +11,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_ring::{Wait, WaitOutput};
+use uringfs_device::Errno;
+use uringfs_ring::{PollEvents, Wait, WaitOutput};
 
 use crate::event_loop::core::{ReactorCore, TimerEvent};
 use crate::reactor::Reactor;
@@ -36,12 +35,12 @@ impl Reactor {
     pub async fn poll(
         &self,
         file: &Arc<OwnedFd>,
-        events: PollFlags,
+        events: PollEvents,
         deadline: Option<Instant>,
-    ) -> Result<PollFlags, Errno> {
+    ) -> Result<PollEvents, Errno> {
         let wait = Wait::Poll { file: file.clone(), events };
         match wait_until(self.inner(), wait, deadline).await.1? {
-            WaitOutput::Ready(events) => Ok(PollFlags::from_bits_truncate(events as u16)),
+            WaitOutput::Ready(events) => Ok(events),
             other => unreachable!("the result of a poll is readiness, not {other:?}"),
         }
     }

@@ -15,8 +15,7 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use uringfs_device::{Device, Tag};
+use uringfs_device::{Device, Errno, Tag};
 use uringfs_ring::{Features, fork_count, install_fork_handler};
 
 use crate::counters::{self, Counters};

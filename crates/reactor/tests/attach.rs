@@ -5,12 +5,11 @@ mod tier;
 use std::os::fd::AsRawFd;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tier::{Tier, on_every_tier};
-use uringfs_device::Device;
 use uringfs_device::backend::file::{Allocation, File as ImageFile};
 use uringfs_device::queue::QueueKind;
+use uringfs_device::{Device, Errno};
 use uringfs_reactor::{Reactor, ReactorOptions};
 
 #[test]

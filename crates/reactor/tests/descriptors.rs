@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFlags, eventfd};
-use rustix::io::Errno;
+use rustix::event::{EventfdFlags, eventfd};
 use tier::on_every_tier;
 use uringfs_buffer::{Buffer, BufferPool};
-use uringfs_reactor::{Reactor, ReactorOptions};
+use uringfs_device::Errno;
+use uringfs_reactor::{PollEvents, Reactor, ReactorOptions};
 
 fn reactor() -> Reactor {
     Reactor::new(ReactorOptions::default()).unwrap()
@@ -41,8 +41,8 @@ async fn begin<F: Future>(mut future: Pin<&mut F>) {
 
 /// Waits for a descriptor that is ready. On its way the reactor submits all waits that were begun before.
 async fn submit_waits(reactor: &Reactor, writable: &Arc<OwnedFd>) {
-    let ready = reactor.poll(writable, PollFlags::OUT, test_deadline()).await;
-    assert_eq!(ready, Ok(PollFlags::OUT));
+    let ready = reactor.poll(writable, PollEvents::OUT, test_deadline()).await;
+    assert_eq!(ready, Ok(PollEvents::OUT));
 }
 
 #[test]
@@ -52,17 +52,17 @@ fn a_poll_returns_the_ready_events() {
         let (reading, mut writing) = std::io::pipe().unwrap();
         let (reading, watched) = (shared(reading), shared(writing.try_clone().unwrap()));
         reactor.block_on(async {
-            let writable = reactor.poll(&watched, PollFlags::OUT, test_deadline()).await;
-            assert_eq!(writable, Ok(PollFlags::OUT));
-            let mut readable = pin!(reactor.poll(&reading, PollFlags::IN, test_deadline()));
+            let writable = reactor.poll(&watched, PollEvents::OUT, test_deadline()).await;
+            assert_eq!(writable, Ok(PollEvents::OUT));
+            let mut readable = pin!(reactor.poll(&reading, PollEvents::IN, test_deadline()));
             begin(readable.as_mut()).await;
             submit_waits(&reactor, &watched).await;
             begin(readable.as_mut()).await;
             writing.write_all(b"x").unwrap();
-            assert_eq!(readable.await, Ok(PollFlags::IN));
+            assert_eq!(readable.await, Ok(PollEvents::IN));
             drop((watched, writing));
-            let closed = reactor.poll(&reading, PollFlags::IN, test_deadline()).await;
-            assert_eq!(closed, Ok(PollFlags::IN | PollFlags::HUP));
+            let closed = reactor.poll(&reading, PollEvents::IN, test_deadline()).await;
+            assert_eq!(closed, Ok(PollEvents::IN | PollEvents::HUP));
         });
     });
 }
@@ -72,9 +72,9 @@ fn a_regular_file_is_always_ready() {
     on_every_tier("a_regular_file_is_always_ready", |_| {
         let reactor = reactor();
         let file = shared(tempfile::tempfile().unwrap());
-        let both = PollFlags::IN | PollFlags::OUT;
+        let both = PollEvents::IN | PollEvents::OUT;
         assert_eq!(reactor.block_on(reactor.poll(&file, both, test_deadline())), Ok(both));
-        let out = PollFlags::OUT;
+        let out = PollEvents::OUT;
         assert_eq!(reactor.block_on(reactor.poll(&file, out, test_deadline())), Ok(out));
     });
 }
@@ -86,7 +86,7 @@ fn an_eventfd_wakes_all_its_polls() {
         let event = shared(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         reactor.block_on(async {
             let mut polls: Vec<_> = (0..200)
-                .map(|_| Box::pin(reactor.poll(&event, PollFlags::IN, test_deadline())))
+                .map(|_| Box::pin(reactor.poll(&event, PollEvents::IN, test_deadline())))
                 .collect();
             for poll in &mut polls {
                 begin(poll.as_mut()).await;
@@ -96,7 +96,7 @@ fn an_eventfd_wakes_all_its_polls() {
                 rustix::io::write(&*other, &1u64.to_ne_bytes()).unwrap();
             });
             for poll in polls {
-                assert_eq!(poll.await, Ok(PollFlags::IN));
+                assert_eq!(poll.await, Ok(PollEvents::IN));
             }
             writer.join().unwrap();
         });
@@ -174,7 +174,7 @@ fn a_deadline_ends_a_wait_and_returns_its_buffer() {
         let soon = || Some(Instant::now() + Duration::from_millis(5));
         reactor.block_on(async {
             let before = Instant::now();
-            let polled = reactor.poll(&one, PollFlags::IN, soon()).await;
+            let polled = reactor.poll(&one, PollEvents::IN, soon()).await;
             assert_eq!(polled, Err(Errno::TIMEDOUT));
             assert_eq!(reactor.accept(&listener, soon()).await.err(), Some(Errno::TIMEDOUT));
             let (received, buffer) = reactor.receive(&one, Buffer::zeroed(64), soon()).await;
@@ -182,7 +182,7 @@ fn a_deadline_ends_a_wait_and_returns_its_buffer() {
             assert!(before.elapsed() >= Duration::from_millis(15));
             // A deadline in the past ends the wait at once.
             let past = Some(before);
-            assert_eq!(reactor.poll(&one, PollFlags::IN, past).await, Err(Errno::TIMEDOUT));
+            assert_eq!(reactor.poll(&one, PollEvents::IN, past).await, Err(Errno::TIMEDOUT));
             // The waits that timed out have consumed nothing.
             other.write_all(b"hello").unwrap();
             let (received, buffer) = reactor.receive(&one, buffer, test_deadline()).await;
@@ -234,26 +234,26 @@ fn the_deadline_of_a_dropped_wait_ends_no_other_wait() {
             let soon = Duration::from_millis(10);
             for _ in 0..10 {
                 let deadline = Some(Instant::now() + soon);
-                let mut dropped = pin!(reactor.poll(&reading, PollFlags::IN, deadline));
+                let mut dropped = pin!(reactor.poll(&reading, PollEvents::IN, deadline));
                 begin(dropped.as_mut()).await;
             }
             // Waits without a deadline reuse their cells.
             submit_waits(&reactor, &writable).await;
             let mut polls: Vec<_> =
-                (0..20).map(|_| Box::pin(reactor.poll(&reading, PollFlags::IN, None))).collect();
+                (0..20).map(|_| Box::pin(reactor.poll(&reading, PollEvents::IN, None))).collect();
             for poll in &mut polls {
                 begin(poll.as_mut()).await;
             }
             // Their deadlines came before this one.
             let later = Some(Instant::now() + soon);
-            let ended = reactor.poll(&reading, PollFlags::IN, later).await;
+            let ended = reactor.poll(&reading, PollEvents::IN, later).await;
             assert_eq!(ended, Err(Errno::TIMEDOUT));
             for poll in &mut polls {
                 begin(poll.as_mut()).await;
             }
             writing.write_all(b"x").unwrap();
             for poll in polls {
-                assert_eq!(poll.await, Ok(PollFlags::IN));
+                assert_eq!(poll.await, Ok(PollEvents::IN));
             }
         });
     });
@@ -268,20 +268,20 @@ fn a_wait_keeps_its_deadline_after_another_was_dropped_unread() {
         let reading = shared(reading);
         // Both end in the same turn, and only one result is taken.
         let end_one_unread = async || {
-            let mut unread = pin!(reactor.poll(&ready, PollFlags::IN, None));
+            let mut unread = pin!(reactor.poll(&ready, PollEvents::IN, None));
             begin(unread.as_mut()).await;
-            let taken = reactor.poll(&ready, PollFlags::IN, test_deadline()).await;
-            assert_eq!(taken, Ok(PollFlags::IN));
+            let taken = reactor.poll(&ready, PollEvents::IN, test_deadline()).await;
+            assert_eq!(taken, Ok(PollEvents::IN));
         };
         reactor.block_on(async {
             end_one_unread().await;
             let deadline = Some(Instant::now() + Duration::from_millis(1));
-            let late = reactor.poll(&reading, PollFlags::IN, deadline).await;
+            let late = reactor.poll(&reading, PollEvents::IN, deadline).await;
             assert_eq!(late, Err(Errno::TIMEDOUT));
 
             // The next wait is cancelled when it is dropped.
             end_one_unread().await;
-            begin(pin!(reactor.poll(&reading, PollFlags::IN, None))).await;
+            begin(pin!(reactor.poll(&reading, PollEvents::IN, None))).await;
             while Arc::strong_count(&reading) > 1 {
                 reactor.sleep(Duration::from_micros(100)).await;
             }

@@ -6,10 +6,9 @@ mod tier;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::PollFlags;
 use rustix::time::{ClockId, clock_gettime};
 use tier::on_every_tier;
-use uringfs_reactor::{CompletionMode, Reactor, ReactorOptions};
+use uringfs_reactor::{CompletionMode, PollEvents, Reactor, ReactorOptions};
 
 /// The duration of each idle wait.
 const IDLE: Duration = Duration::from_millis(300);
@@ -44,8 +43,8 @@ fn an_idle_reactor_uses_no_cpu() {
                     std::thread::sleep(IDLE);
                     drop(writing);
                 });
-                let polled = reactor.block_on(reactor.poll(&reading, PollFlags::IN, None));
-                assert_eq!(polled, Ok(PollFlags::HUP));
+                let polled = reactor.block_on(reactor.poll(&reading, PollEvents::IN, None));
+                assert_eq!(polled, Ok(PollEvents::HUP));
                 closer.join().unwrap();
             });
 

@@ -12,13 +12,12 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use tier::{Tier, on_every_tier};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::file::{Allocation, File as ImageFile};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::queue::QueueKind;
-use uringfs_device::{Device, Durability, Op, Payload};
+use uringfs_device::{Device, Durability, Errno, Op, Payload};
 use uringfs_reactor::{
     JoinError, Operation, Reactor, ReactorOptions, RequestSpec, Requester, Token, current,
     quiescence,

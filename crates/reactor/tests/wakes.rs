@@ -12,10 +12,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
-use rustix::io::Errno;
 use tier::on_every_tier;
-use uringfs_reactor::{Counter, MAX_WAITS, Reactor, ReactorCore, ReactorHandle, ReactorOptions};
+use uringfs_device::Errno;
+use uringfs_reactor::{
+    Counter, MAX_WAITS, PollEvents, Reactor, ReactorCore, ReactorHandle, ReactorOptions,
+};
 
 fn reactor() -> Reactor {
     Reactor::new(ReactorOptions::default()).unwrap()
@@ -148,7 +149,7 @@ fn a_message_is_read_when_no_wait_slot_is_free() {
         let reading = Arc::new(OwnedFd::from(reading));
         // More waits than the ring has slots, before it first watches its mailbox.
         let mut polls: Vec<_> =
-            (0..1100).map(|_| Box::pin(reactor.poll(&reading, PollFlags::IN, None))).collect();
+            (0..1100).map(|_| Box::pin(reactor.poll(&reading, PollEvents::IN, None))).collect();
         for poll in &mut polls {
             let _ = poll.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         }
@@ -165,10 +166,11 @@ fn max_waits_are_taken_and_one_more_gets_eagain() {
         let (reading, _writing) = std::io::pipe().unwrap();
         let reading = Arc::new(OwnedFd::from(reading));
         let mut context = Context::from_waker(Waker::noop());
-        let mut polls: Vec<_> =
-            (0..MAX_WAITS).map(|_| Box::pin(reactor.poll(&reading, PollFlags::IN, None))).collect();
+        let mut polls: Vec<_> = (0..MAX_WAITS)
+            .map(|_| Box::pin(reactor.poll(&reading, PollEvents::IN, None)))
+            .collect();
         assert!(polls.iter_mut().all(|poll| poll.as_mut().poll(&mut context).is_pending()));
-        let mut more = pin!(reactor.poll(&reading, PollFlags::IN, None));
+        let mut more = pin!(reactor.poll(&reading, PollEvents::IN, None));
         assert_eq!(more.as_mut().poll(&mut context), Poll::Ready(Err(Errno::AGAIN)));
     });
 }

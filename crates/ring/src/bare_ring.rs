@@ -9,8 +9,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use io_uring::IoUring;
 use io_uring::squeue::Entry;
-use rustix::io::Errno;
 use uringfs_buffer::{Buffer, BufferPool};
+use uringfs_errno::Errno;
 
 use crate::in_flight::RequestId;
 use crate::probe::Features;

@@ -1,6 +1,6 @@
 //! Completions of waits and messages.
 
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use crate::in_flight::{RequestId, RequestKind, Slots};
 use crate::message::Messages;

@@ -33,6 +33,8 @@ mod counters;
 mod registered;
 // Waits for descriptors, connections and bytes of a socket.
 mod wait;
+// The events of `poll(2)`.
+mod poll_events;
 // Messages to other rings.
 mod message;
 // The table of requests in flight.
@@ -53,6 +55,7 @@ pub use event::Event;
 pub use fork::{ForkDetector, fork_count, install_fork_handler};
 pub use in_flight::CompletedTransfer;
 pub use options::RingOptions;
+pub use poll_events::PollEvents;
 pub use probe::{Feature, Features};
 pub use registered::Registration;
 pub use ring::{Ring, SqeSlot};

@@ -7,9 +7,9 @@ use std::sync::Weak;
 
 use io_uring::IoUring;
 use io_uring::squeue::Flags;
-use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use uringfs_buffer::{Region, RegionId};
+use uringfs_errno::Errno;
 
 use crate::segment::IoSegment;
 

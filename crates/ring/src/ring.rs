@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use io_uring::squeue::Entry;
 use io_uring::{IoUring, opcode, types};
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use crate::counters::{RawCounters, RingCounters};
 use crate::event::{Event, decode};

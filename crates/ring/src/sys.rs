@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use libc::{c_int, c_long, c_uint};
 use rustix::fs::Timespec;
-use rustix::io::Errno;
 use rustix::io_uring::{
     IoringEnterFlags, io_uring_enter, io_uring_enter_arg, io_uring_getevents_arg, io_uring_ptr,
 };
+use uringfs_errno::Errno;
 
 const REGISTER_RING_FDS: c_uint = 20;
 
@@ -54,7 +54,7 @@ pub(crate) fn enter(
     // SAFETY: the ring's own descriptor, or an index among the thread's
     // registered rings, as the flag says; both last as long as the ring.
     let ring = unsafe { BorrowedFd::borrow_raw(number) };
-    match timeout {
+    let entered = match timeout {
         // SAFETY: the entries name memory that the ring's tables own.
         None => unsafe { io_uring_enter(ring, submit, wait, flags) },
         Some(timeout) => {
@@ -70,7 +70,8 @@ pub(crate) fn enter(
             // SAFETY: as above; the argument and the time outlive the call.
             unsafe { io_uring_enter_arg(ring, submit, wait, flags, Some(&argument)) }
         }
-    }
+    };
+    entered.map_err(Errno::from)
 }
 
 /// Registers the ring's own descriptor with the calling thread, and returns its index there.

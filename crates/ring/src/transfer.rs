@@ -1,7 +1,7 @@
 //! A transfer: an operation with its memory and its file.
-
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
+
+use uringfs_errno::Errno;
 
 use crate::segment::IoSegment;
 

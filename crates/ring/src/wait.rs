@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
-use rustix::event::PollFlags;
 use uringfs_buffer::Buffer;
 
 use crate::in_flight::RequestId;
+use crate::poll_events::PollEvents;
 
 /// An event to wait for. Owns its descriptor and its memory until the wait ends.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub enum Wait {
         /// The descriptor to poll.
         file: Arc<OwnedFd>,
         /// The events to poll for.
-        events: PollFlags,
+        events: PollEvents,
     },
     /// A connection arrives.
     Accept {
@@ -44,8 +44,8 @@ pub enum Wait {
 /// The output of a successful wait.
 #[derive(Debug)]
 pub enum WaitOutput {
-    /// Polled: the events, as `poll(2)` numbers them.
-    Ready(u32),
+    /// Polled: the events.
+    Ready(PollEvents),
     /// Accepted: the connection.
     Accepted(OwnedFd),
     /// Received or sent: the number of bytes.
@@ -71,7 +71,7 @@ impl Wait {
     /// takes ownership of an accepted descriptor.
     pub(crate) fn decode(&self, value: u32) -> WaitOutput {
         match self {
-            Wait::Poll { .. } => WaitOutput::Ready(value),
+            Wait::Poll { .. } => WaitOutput::Ready(PollEvents::from_bits(value as u16)),
             Wait::Accept { .. } => {
                 // SAFETY: the kernel has just opened this descriptor for the accept,
                 // and its completion is taken once.

@@ -114,8 +114,8 @@ pub mod file {
 pub mod reactor {
     pub use uringfs_device::queue::QueueKind;
     pub use uringfs_reactor::{
-        CompletionMode, Counter, Counters, Effect, JoinError, JoinHandle, OpResult, ReactorHandle,
-        Require, total,
+        CompletionMode, Counter, Counters, Effect, JoinError, JoinHandle, OpResult, PollEvents,
+        ReactorHandle, Require, total,
     };
     pub use uringfs_ring::{Feature, Features};
 }

@@ -3,9 +3,8 @@
 
 use std::fmt;
 
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Device, Durability, Failure, Op, Payload, Progress, Request, Tag};
+use uringfs_device::{Device, Durability, Errno, Failure, Op, Payload, Progress, Request, Tag};
 
 /// Size of a block, in bytes.
 pub const BLOCK: u64 = 4096;

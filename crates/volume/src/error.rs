@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io;
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 use uringfs_reactor::SubmitError;
 
 /// The result of a call that may fail with an [`Error`].
@@ -51,7 +51,8 @@ impl Error {
     }
 
     /// The device failed during an action, such as "reading block 7".
-    pub(crate) fn io(doing: impl Into<String>, errno: Errno) -> Error {
+    pub(crate) fn io(doing: impl Into<String>, errno: impl Into<Errno>) -> Error {
+        let errno = errno.into();
         Error::new(ErrorKind::Io(errno), doing).with_source(errno)
     }
 

@@ -3,9 +3,9 @@
 //!
 //! `cargo run --release -p uringfs-lab --example own_cost`
 
-use rustix::io::Errno;
 use std::hint::black_box;
 use std::sync::atomic::AtomicBool;
+use uringfs::Errno;
 use uringfs_lab::Error;
 use uringfs_lab::engine::{
     Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind,

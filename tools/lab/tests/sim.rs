@@ -1,9 +1,9 @@
 //! Tests the run loop on this stack's engine and the simulated device against a model: the blocks, their
 //! order and number, and the device's content afterwards.
 
-use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
+use uringfs::Errno;
 use uringfs_lab::Error;
 use uringfs_lab::engine::{
     Capabilities, Engine, EngineKind, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind,

@@ -15,7 +15,7 @@ use rustix::fs::{
     FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fstat, ioctl_blkpbszget, ioctl_blksszget,
     major, minor, seek,
 };
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use super::descriptor::{flush_if_durable, open_direct, range, transfer, write_zeros};
 use super::open_error::{IN_USE_TIMEOUT, open_error};
@@ -136,7 +136,8 @@ impl Backend for Block {
                 for (address, length) in split_range(range(request), MAX_ZEROED) {
                     // Like BLKZEROOUT: the kernel itself writes zeros if the device
                     // has no command for it (block/fops.c).
-                    match fallocate(fd, FallocateFlags::ZERO_RANGE, address, length) {
+                    let zeroed = fallocate(fd, FallocateFlags::ZERO_RANGE, address, length);
+                    match zeroed.map_err(Errno::from) {
                         Err(Errno::OPNOTSUPP) => write_zeros(fd, address, length)?,
                         zeroed => zeroed?,
                     }

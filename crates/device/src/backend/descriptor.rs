@@ -6,8 +6,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, fdatasync, open};
-use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
+use rustix::io::{ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
 use uringfs_buffer::Buffer;
+use uringfs_errno::Errno;
 
 use crate::request::{Durability, Op, Payload, Request};
 
@@ -21,7 +22,7 @@ pub(super) fn open_direct(
     mode: Mode,
 ) -> Result<(OwnedFd, bool), Errno> {
     let flags = flags | OFlags::CLOEXEC;
-    match open(path, flags | OFlags::DIRECT, mode) {
+    match open(path, flags | OFlags::DIRECT, mode).map_err(Errno::from) {
         Err(Errno::INVAL) => Ok((open(path, flags, mode)?, false)),
         fd => Ok((fd?, true)),
     }
@@ -48,7 +49,7 @@ pub(super) fn transfer(fd: BorrowedFd<'_>, request: &mut Request) -> Result<u32,
         }
         _ => return Err(Errno::INVAL),
     };
-    moved.map(|moved| moved as u32)
+    Ok(moved? as u32)
 }
 
 fn write_flags(durable: bool) -> ReadWriteFlags {
@@ -61,7 +62,7 @@ pub(super) fn write_zeros(fd: BorrowedFd<'_>, mut address: u64, length: u64) -> 
     let end = address.checked_add(length).ok_or(Errno::INVAL)?;
     while address < end {
         let chunk = (end - address).min(MAX_ZEROS) as usize;
-        match pwrite(fd, &zeros[..chunk], address) {
+        match pwrite(fd, &zeros[..chunk], address).map_err(Errno::from) {
             Ok(0) => return Err(Errno::IO),
             Ok(written) => address += written as u64,
             Err(Errno::INTR) => {}

@@ -5,8 +5,8 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+use uringfs_errno::Errno;
 
 /// `BLKDISCARD` of linux/fs.h.
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
@@ -20,5 +20,6 @@ pub(super) fn discard(fd: BorrowedFd<'_>, address: u64, length: u64) -> Result<(
     let request = unsafe { Setter::<BLKDISCARD, [u64; 2]>::new([address, length]) };
     // SAFETY: the request matches its opcode, see above. The call returns ENOTTY
     // for a descriptor that is no block device.
-    unsafe { ioctl(fd, request) }
+    let discarded = unsafe { ioctl(fd, request) };
+    Ok(discarded?)
 }

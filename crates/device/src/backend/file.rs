@@ -16,8 +16,9 @@ use rustix::fs::{
     AtFlags, FallocateFlags, Mode, OFlags, Statx, StatxFlags, fallocate, fdatasync, fstatfs,
     ftruncate, open, statx, unlink,
 };
-use rustix::io::{Errno, pread};
+use rustix::io::pread;
 use uringfs_buffer::Buffer;
+use uringfs_errno::Errno;
 
 use super::descriptor::{flush_if_durable, open_direct, range, transfer, write_zeros};
 use super::open_error::{create_error, open_error};
@@ -71,8 +72,9 @@ impl File {
     /// `AlreadyExists`; errors of the file system (`StorageFull` ...), with the path.
     pub fn create(path: &Path, size: u64, allocation: Allocation) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let with_path = |errno| create_error(path, errno);
-        let fd = open(path, flags, Mode::from_raw_mode(0o644)).map_err(with_path)?;
+        let with_path = |errno: Errno| create_error(path, errno);
+        let fd = open(path, flags, Mode::from_raw_mode(0o644))
+            .map_err(|errno| with_path(errno.into()))?;
         if let Err(errno) = allocate(fd.as_fd(), size, allocation) {
             // The file was just created, so it has no other user.
             let _ = unlink(path);
@@ -167,7 +169,7 @@ fn punches_holes(fd: BorrowedFd<'_>, size: u64) -> bool {
 }
 
 fn punch(fd: BorrowedFd<'_>, address: u64, length: u64) -> Result<(), Errno> {
-    fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, address, length)
+    Ok(fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, address, length)?)
 }
 
 fn allocate(fd: BorrowedFd<'_>, size: u64, allocation: Allocation) -> Result<(), Errno> {
@@ -177,16 +179,16 @@ fn allocate(fd: BorrowedFd<'_>, size: u64, allocation: Allocation) -> Result<(),
     }
     match allocation {
         Allocation::Sparse => Ok(()),
-        Allocation::Reserved => fallocate(fd, FallocateFlags::empty(), 0, size),
+        Allocation::Reserved => Ok(fallocate(fd, FallocateFlags::empty(), 0, size)?),
         Allocation::Written => {
             // Detects a full disk before anything is written. Not every file system
             // supports it.
-            match fallocate(fd, FallocateFlags::empty(), 0, size) {
+            match fallocate(fd, FallocateFlags::empty(), 0, size).map_err(Errno::from) {
                 Ok(()) | Err(Errno::OPNOTSUPP) => {}
                 Err(error) => return Err(error),
             }
             write_zeros(fd, 0, size)?;
-            fdatasync(fd)
+            Ok(fdatasync(fd)?)
         }
     }
 }
@@ -215,7 +217,8 @@ impl Backend for File {
             Op::WriteZeroes => {
                 let (address, length) = range(request);
                 let zeroed = match self.geometry.write_zeroes {
-                    true => fallocate(fd, FallocateFlags::ZERO_RANGE, address, length),
+                    true => fallocate(fd, FallocateFlags::ZERO_RANGE, address, length)
+                        .map_err(Errno::from),
                     false => Err(Errno::OPNOTSUPP),
                 };
                 match zeroed {

@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 /// The size of the kernel's sector in bytes.
 const SECTOR: u64 = 512;
@@ -179,7 +179,8 @@ impl Node {
     /// True if the kernel or a program has claimed it: it is part of an array, or mounted elsewhere.
     fn is_claimed(&self) -> bool {
         let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
-        self.folder.is_some() && open(&self.path, flags, Mode::empty()).err() == Some(Errno::BUSY)
+        let error = || open(&self.path, flags, Mode::empty()).err().map(Errno::from);
+        self.folder.is_some() && error() == Some(Errno::BUSY)
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 
 use crossbeam_utils::CachePadded;
 use parking_lot::RwLock;
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::{Backend, KernelTarget};

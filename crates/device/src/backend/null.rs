@@ -1,7 +1,7 @@
 //! A device without bytes: requests complete and move nothing. Measurements on it
 //! show the cost of the layers above.
 
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::{Backend, KernelTarget};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Instant;
 
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use super::open_error::{IN_USE_TIMEOUT, open_error};
 use super::{block, file, in_use};

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use crate::interface::backend::Access;
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use crate::geometry::Geometry;
 use crate::interface::queue::Queue;

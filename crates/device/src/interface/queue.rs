@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use crate::request::{Request, StepCompletion, Tag};
 

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use self::context::{Context, ControlBlock, RESFD};
 use crate::inner::DeviceInner;

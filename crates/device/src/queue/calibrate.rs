@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
+use rustix::io::{ReadWriteFlags, pread, preadv2};
 use uringfs_buffer::{Buffer, BufferPool};
+use uringfs_errno::Errno;
 
 use crate::clock::Clock;
 use crate::inner::DeviceInner;
@@ -72,7 +73,7 @@ pub fn probe_nowait(core: &DeviceInner) -> NowaitSupport {
         pread(fd, &mut buffer[..], address)?;
         preadv2(fd, &mut [IoSliceMut::new(&mut buffer)], address, ReadWriteFlags::NOWAIT)
     });
-    let refusal = |error: Errno| matches!(error, Errno::AGAIN | Errno::OPNOTSUPP);
+    let refusal = |error| matches!(Errno::from(error), Errno::AGAIN | Errno::OPNOTSUPP);
     match results.try_for_each(|result| match result {
         Err(error) if refusal(error) => Ok(()),
         result => Err(result.is_ok()),
@@ -249,7 +250,7 @@ fn wait(ready: Ready<'_>, clock: &Clock) -> bool {
         (Ready::Readable(fd), _) => {
             let timeout = Timespec { tv_sec: STALL_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
             let polled = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
-            matches!(polled, Ok(_) | Err(Errno::INTR))
+            matches!(polled.map_err(Errno::from), Ok(_) | Err(Errno::INTR))
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 use uringfs_ring::{IoSegment, NextOp, Ring, RingOptions, Transfer, TransferMemory};
 
 use crate::inner::DeviceInner;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use crate::inner::DeviceInner;
 use crate::interface::queue::{Queue, Ready};

@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use crate::inner::DeviceInner;
 use crate::interface::queue::{Queue, Ready};
@@ -190,7 +190,7 @@ impl SharedState {
         if self.notifier_state.load(Ordering::Acquire) == SIGNALLED {
             let mut count = [0; 8];
             self.count_calls(1);
-            while rustix::io::read(&self.notifier, &mut count) == Err(Errno::INTR) {}
+            while rustix::io::read(&self.notifier, &mut count) == Err(rustix::io::Errno::INTR) {}
             self.notifier_state.store(AWAKE, Ordering::Release);
         }
     }

@@ -5,9 +5,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::io::Errno;
 use uringfs_cache::{Cache, FOLIO, FolioSnapshot, SnapshotError};
-use uringfs_device::{Access, Device};
+use uringfs_device::{Access, Device, Errno};
 
 use crate::buffered::read as buffered;
 use crate::map::file_map::{FileMap, LinearMap};

@@ -6,9 +6,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Durability, Payload};
+use uringfs_device::{Durability, Errno, Payload};
 use uringfs_reactor::{
     Counter, Effect, OpResult, ReactorHandle, ResultReceiver, background_reactor, current,
 };

@@ -8,9 +8,8 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Instant;
 
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Durability, Op, Payload};
+use uringfs_device::{Durability, Errno, Op, Payload};
 use uringfs_reactor::{
     AdmissionPermit, Counter, OpResult, Operation, PushError, ReactorCore, Requester,
     ResultReceiver, ResultSender, SubmitError,

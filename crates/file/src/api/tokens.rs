@@ -4,10 +4,8 @@
 //! else starts as a task.
 
 use uringfs_buffer::Buffer;
-use uringfs_device::{Durability, Op, Payload, Tag};
+use uringfs_device::{Durability, Errno, Op, Payload, Tag};
 use uringfs_reactor::{Counter, PushError, Reactor, ReactorCore, Requester, SubmitError, Token};
-
-use rustix::io::Errno;
 
 use crate::api::operation::FileOp;
 use crate::api::request::{FileRequest, OpKind, ensure_attached};

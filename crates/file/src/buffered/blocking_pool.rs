@@ -5,9 +5,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::io::Errno;
-use uringfs_device::Payload;
 use uringfs_device::queue::QueueKind;
+use uringfs_device::{Errno, Payload};
 use uringfs_reactor::{OpResult, Reactor, ReactorOptions};
 use uringfs_sync::Oneshot;
 

@@ -1,6 +1,5 @@
 //! Coherence between buffered and direct I/O, checked at the start of each buffered operation.
-
-use rustix::io::Errno;
+use uringfs_device::Errno;
 use uringfs_reactor::Operation;
 
 use crate::state::file::FileHandle;

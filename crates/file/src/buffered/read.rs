@@ -24,10 +24,9 @@
 
 use std::ops::Range;
 
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_cache::{CacheFull, FOLIO, Fill, FolioWaitResult, Lookup, WRITER};
-use uringfs_device::{Durability, Op, Payload};
+use uringfs_device::{Durability, Errno, Op, Payload};
 use uringfs_reactor::{Counter, OpResult, Operation, Reactor};
 
 use crate::buffered::blocking_pool;

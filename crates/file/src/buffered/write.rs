@@ -6,9 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use uringfs_cache::{CacheFull, FOLIO, Fill, FolioWaitResult, LockForWrite, ThrottleWait, WRITER};
-use uringfs_device::{Durability, Payload};
+use uringfs_device::{Durability, Errno, Payload};
 use uringfs_reactor::{Counter, Operation};
 
 use crate::buffered::coherence::begin_buffered;

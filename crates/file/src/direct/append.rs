@@ -7,10 +7,8 @@
 //!    all files and threads that wait share.
 //!
 //! So a log with many appenders costs one write for many appends.
-
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Durability, Payload};
+use uringfs_device::{Durability, Errno, Payload};
 use uringfs_reactor::Operation;
 
 use crate::direct::write::write_locked;

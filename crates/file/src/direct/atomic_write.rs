@@ -10,9 +10,8 @@
 
 use std::ops::Range;
 
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Durability, Op, Payload};
+use uringfs_device::{Durability, Errno, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
 use crate::direct::write_guard::{lock_range, prepare_write};

@@ -8,8 +8,7 @@
 
 use std::ops::Range;
 
-use rustix::io::Errno;
-use uringfs_device::{Durability, Op, Payload};
+use uringfs_device::{Durability, Errno, Op, Payload};
 use uringfs_reactor::{Counter, Operation, RequestSpec};
 
 use crate::direct::write_guard::{begin_write, lock_exclusive, prepare_write, zero_tail};

@@ -1,7 +1,5 @@
 //! Direct reads on the slow path: any offset, length and memory.
-
-use rustix::io::Errno;
-use uringfs_device::{Durability, Op, Payload};
+use uringfs_device::{Durability, Errno, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
 use crate::io::bounce::{

@@ -17,8 +17,8 @@
 
 use std::ops::Range;
 
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
+use uringfs_device::Errno;
 use uringfs_reactor::{Counter, Operation};
 
 use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, blocks_around, merge_zeros};

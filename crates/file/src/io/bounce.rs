@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Durability, Op, Payload};
+use uringfs_device::{Durability, Errno, Op, Payload};
 use uringfs_reactor::Operation;
 
 use crate::io::transfer::transfer;

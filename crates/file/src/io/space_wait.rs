@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 use uringfs_reactor::Operation;
 
 use crate::map::mapping::{AllocOutcome, SpaceReservation, TruncateGeneration};

@@ -5,9 +5,8 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Durability, MAX_SEGMENTS, Op, Payload, Request, Tag};
+use uringfs_device::{Durability, Errno, MAX_SEGMENTS, Op, Payload, Request, Tag};
 use uringfs_reactor::{Operation, RequestFuture, RequestSpec};
 
 use crate::map::mapping::{Mapping, MappingState};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 
 use crate::map::hot_extent::HotExtentReader;
 use crate::map::mapping::{

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 use uringfs_reactor::Epoch;
 
 use crate::map::hot_extent::HotExtentReader;

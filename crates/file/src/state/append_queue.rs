@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::Durability;
+use uringfs_device::{Durability, Errno};
 
 /// Bytes that one group writes at most.
 const MAX_GROUP_BYTES: usize = 1 << 20;

@@ -6,9 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::io::Errno;
 use uringfs_cache::FOLIO;
-use uringfs_device::{Device, DeviceIndex, DeviceInner, Geometry};
+use uringfs_device::{Device, DeviceIndex, DeviceInner, Errno, Geometry};
 use uringfs_reactor::SubmissionLock;
 
 use crate::map::file_map::FileMap;

@@ -5,10 +5,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use rustix::io::Errno;
 use uringfs_buffer::{Buffer, BufferPool};
 use uringfs_cache::{FOLIO, Lookup};
-use uringfs_device::{Durability, Op, Payload};
+use uringfs_device::{Durability, Errno, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
 use crate::io::bounce::{block_size_of, bounce, single_buffer};

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use rustix::io::Errno;
-use uringfs_device::{Durability, Op, Payload};
+use uringfs_device::{Durability, Errno, Op, Payload};
 use uringfs_reactor::{Counter, Operation, RequestSpec};
 
 use crate::map::mapping::{CommitFuture, SyncScope, WriteKind};

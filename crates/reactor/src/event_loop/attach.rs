@@ -3,8 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use rustix::io::Errno;
-use uringfs_device::{DeviceIndex, DeviceInner, Request};
+use uringfs_device::{DeviceIndex, DeviceInner, Errno, Request};
 
 use crate::counters::Counter;
 use crate::event_loop::core::{CLOSING, Message, ReactorCore};

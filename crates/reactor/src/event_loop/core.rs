@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 use uringfs_ring::WaitHandle;
 
 use crate::counters::{Counter, Counters};

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
 use uringfs_device::queue::QueueKind;
-use uringfs_device::{Clock, DeviceIndex, DeviceInner, Durability, Op, Payload, Request, Tag};
+use uringfs_device::{
+    Clock, DeviceIndex, DeviceInner, Durability, Errno, Op, Payload, Request, Tag,
+};
 use uringfs_ring::Ring;
 
 use crate::counters::Counter;

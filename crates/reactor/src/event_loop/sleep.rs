@@ -5,9 +5,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use uringfs_device::{Clock, Ready, Request};
-use uringfs_ring::{Ring, Wait};
+use uringfs_device::{Clock, Errno, Ready, Request};
+use uringfs_ring::{PollEvents, Ring, Wait};
 
 use crate::counters::Counter;
 use crate::event_loop::core::ReactorCore;
@@ -199,7 +198,7 @@ impl ReactorCore {
     pub(crate) fn arm_mailbox(&self, ring: &mut Ring<Request>) {
         if !self.mailbox_armed.get() {
             let file = self.mailbox.notifier().event().clone();
-            let wait = Wait::Poll { file, events: rustix::event::PollFlags::IN };
+            let wait = Wait::Poll { file, events: PollEvents::IN };
             self.mailbox_armed.set(ring.push_wait(wait, MAILBOX_TAG).is_ok());
         }
     }

@@ -9,8 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 use std::vec::Drain;
 
-use rustix::io::Errno;
-use uringfs_device::{Ready, Request};
+use uringfs_device::{Errno, Ready, Request};
 use uringfs_ring::Ring;
 
 use crate::counters::Counter;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 use uringfs_ring::Wait;
 
 use crate::event_loop::core::{ReactorCore, TimerEvent};

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use rustix::io::Errno;
 use uringfs_device::queue::QueueKind;
 use uringfs_device::queue::threads::ThreadsQueue;
-use uringfs_device::{Bounds, DeviceInner, Queue};
+use uringfs_device::{Bounds, DeviceInner, Errno, Queue};
 
 use crate::io::choose::RoutedQueue;
 use crate::io::route::QueueRoute;

@@ -4,10 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rustix::io::Errno;
 use uringfs_device::queue::ring::{install, supports};
 use uringfs_device::{
-    Bounds, DeviceIndex, DeviceInner, Failure, Op, Payload, Progress, Ready, Request,
+    Bounds, DeviceIndex, DeviceInner, Errno, Failure, Op, Payload, Progress, Ready, Request,
     StepCompletion, Tag,
 };
 use uringfs_ring::{CompletedTransfer, Event, Ring, StepResult, fork_count};

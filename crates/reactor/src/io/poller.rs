@@ -8,10 +8,10 @@ use std::time::Duration;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFlags, Timespec};
-use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
-use uringfs_ring::{Wait, WaitOutput};
+use uringfs_device::Errno;
+use uringfs_ring::{PollEvents, Wait, WaitOutput};
 
 use crate::tasks::waiters::CellIndex;
 
@@ -54,7 +54,8 @@ impl Poller {
         let raw = descriptor.as_raw_fd();
         if !self.registered.contains(&raw) {
             let data = EventData::new_u64(NO_CELL);
-            match epoll::add(&self.epoll, descriptor, data, EventFlags::IN) {
+            let added = epoll::add(&self.epoll, descriptor, data, EventFlags::IN);
+            match added.map_err(Errno::from) {
                 Ok(()) | Err(Errno::EXIST) => self.registered.push(raw),
                 Err(error) => return Err(error),
             }
@@ -78,7 +79,7 @@ impl Poller {
         // A socket operation on any other descriptor fails at once: epoll may never report an event for it.
         let transfers = !matches!(wait, Wait::Poll { .. });
         if transfers && let Err(error) = rustix::net::sockopt::socket_type(wait.file()) {
-            return Err((wait, Err(error)));
+            return Err((wait, Err(error.into())));
         }
         let own = match wait.file().try_clone() {
             Ok(own) => own,
@@ -88,7 +89,7 @@ impl Poller {
             }
         };
         let data = EventData::new_u64(cell as u64);
-        match epoll::add(&self.epoll, &own, data, flags) {
+        match epoll::add(&self.epoll, &own, data, flags).map_err(Errno::from) {
             Ok(()) => {}
             // epoll(7): regular files and directories cannot be watched, because they are always ready.
             Err(Errno::PERM) => {
@@ -125,7 +126,8 @@ impl Poller {
         });
         self.events.clear();
         self.system_calls += 1;
-        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
+        let waited = epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref());
+        match waited.map_err(Errno::from) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
@@ -173,7 +175,7 @@ impl Poller {
     }
 }
 
-fn interest(events: PollFlags) -> EventFlags {
+fn interest(events: PollEvents) -> EventFlags {
     // The low bits of poll and epoll have the same values.
     EventFlags::from_bits_truncate(u32::from(events.bits()))
 }
@@ -181,7 +183,7 @@ fn interest(events: PollFlags) -> EventFlags {
 /// Performs the operation of a wait, without blocking.
 fn perform(wait: &mut Wait, own: &OwnedFd, ready: EventFlags) -> Result<WaitOutput, Errno> {
     match wait {
-        Wait::Poll { .. } => Ok(WaitOutput::Ready(ready.bits())),
+        Wait::Poll { .. } => Ok(WaitOutput::Ready(PollEvents::from_bits(ready.bits() as u16))),
         Wait::Accept { .. } => {
             // Another thread may have taken the connection by now, and a blocking listener must not block this thread.
             let ready = rustix::event::poll(
@@ -191,7 +193,7 @@ fn perform(wait: &mut Wait, own: &OwnedFd, ready: EventFlags) -> Result<WaitOutp
             if ready == 0 {
                 return Err(Errno::AGAIN);
             }
-            rustix::net::accept_with(own, SocketFlags::CLOEXEC).map(WaitOutput::Accepted)
+            Ok(WaitOutput::Accepted(rustix::net::accept_with(own, SocketFlags::CLOEXEC)?))
         }
         Wait::Receive { buffer, .. } => {
             let (received, _) = rustix::net::recv(own, &mut buffer[..], RecvFlags::DONTWAIT)?;

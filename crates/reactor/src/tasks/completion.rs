@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Payload, Request};
+use uringfs_device::{Errno, Payload, Request};
 
 /// The caller's name for an operation, by which it recognizes the completion. Below 2^63: larger values are the
 /// reactor's own.

@@ -3,8 +3,7 @@
 
 use std::task::{Context, Poll};
 
-use rustix::io::Errno;
-use uringfs_device::{Payload, Request};
+use uringfs_device::{Errno, Payload, Request};
 use uringfs_sync::Oneshot;
 
 use crate::tasks::completion::Effect;

@@ -1,6 +1,6 @@
 //! The state of an operation that has not ended.
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 
 use crate::tasks::completion::Token;
 use crate::tasks::op_result::ResultSender;

@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
-use rustix::io::Errno;
-use uringfs_device::{Request, Tag};
+use uringfs_device::{Errno, Request, Tag};
 
 use crate::tasks::operation_state::{OperationState, Requester};
 use crate::tasks::waiters::{EpochHold, OperationRequests, task_from_tag};

@@ -3,8 +3,7 @@
 
 use std::task::Waker;
 
-use rustix::io::Errno;
-use uringfs_device::{DeviceIndex, Request, Tag};
+use uringfs_device::{DeviceIndex, Errno, Request, Tag};
 use uringfs_ring::{Wait, WaitOutput};
 
 use crate::tasks::op_result::{OpResult, ResultReceiver, ResultSender};

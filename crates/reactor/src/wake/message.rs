@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
-use uringfs_device::{DeviceIndex, StepCompletion};
+use uringfs_device::{DeviceIndex, Errno, StepCompletion};
 
 use crate::wake::mailbox::{Mailbox, Notify};
 

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use rustix::io::Errno;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+use uringfs_device::Errno;
 
 /// The environment variable that names the tier of a run.
 const VARIABLE: &str = "URINGFS_TEST_TIER";

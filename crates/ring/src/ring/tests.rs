@@ -121,7 +121,7 @@ fn a_wait_can_be_cancelled_and_a_message_wakes() {
     let mut ring = ring(&RingOptions::default());
     let (reader, _writer) = std::io::pipe().unwrap();
     let file: Arc<std::os::fd::OwnedFd> = Arc::new(reader.into());
-    let wait = Wait::Poll { file, events: rustix::event::PollFlags::IN };
+    let wait = Wait::Poll { file, events: crate::PollEvents::IN };
     let handle = ring.push_wait(wait, 11).unwrap();
     ring.enter(0, None).unwrap();
     assert!(reap_all(&mut ring).1.is_empty());
@@ -207,7 +207,7 @@ fn thousands_of_cancels_all_complete() {
     for _ in 0..3 {
         let handles: Vec<_> = (0..4096)
             .map(|tag| {
-                let events = rustix::event::PollFlags::IN;
+                let events = crate::PollEvents::IN;
                 ring.push_wait(Wait::Poll { file: file.clone(), events }, tag).unwrap()
             })
             .collect();

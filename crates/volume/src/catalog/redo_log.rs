@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crc_fast::{CrcAlgorithm, checksum as crc_checksum};
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
+use uringfs_device::Errno;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -41,8 +41,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
+use uringfs_device::Errno;
 
 use super::bit_repair::{BadPage, FlippedBit, PageDamage, correct_flipped_bit};
 use super::checksum::{UNWRITTEN, checksum_entry};

@@ -1,7 +1,5 @@
 //! Runs the passes of a check, and repeats them until nothing is left to repair.
-
-use rustix::io::Errno;
-use uringfs_device::Device;
+use uringfs_device::{Device, Errno};
 
 use super::findings::Findings;
 use super::fixes::{Fixes, batches, put};

@@ -15,8 +15,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use rustix::io::Errno;
-use uringfs_device::Device;
+use uringfs_device::{Device, Errno};
 use uringfs_file::{
     AllocOutcome, FileExtent, OutOfPlaceExtents, SpaceReservation, TruncateGeneration,
 };

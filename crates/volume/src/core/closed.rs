@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rustix::io::Errno;
+use uringfs_device::Errno;
 
 /// The end of a volume: of its threads, and of its lock on the device.
 #[derive(Clone, Default)]

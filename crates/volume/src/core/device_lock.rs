@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, major, minor, open};
-use rustix::io::Errno;
 use uringfs_device::backend::in_use::backing_stores;
-use uringfs_device::{Device, DeviceIndex, KernelTarget};
+use uringfs_device::{Device, DeviceIndex, Errno, KernelTarget};
 use uringfs_reactor::ForkDetector;
 
 use crate::error::{Error, ErrorKind};
@@ -163,7 +162,7 @@ fn acquire_flock(descriptor: BorrowedFd<'_>, kind: LockKind) -> Result<(), Error
     };
     let until = Instant::now() + EXITED_HOLDER_TIMEOUT;
     loop {
-        match flock(descriptor, how) {
+        match flock(descriptor, how).map_err(Errno::from) {
             Ok(()) => return Ok(()),
             Err(Errno::AGAIN) => {}
             Err(errno) => return Err(Error::io("locking the volume", errno)),

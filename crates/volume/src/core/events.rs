@@ -8,8 +8,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
-use uringfs_device::{Device, Failure, FailureListener, Op};
+use uringfs_device::{Device, Errno, Failure, FailureListener, Op};
 
 use crate::records::inode::InodeNumber;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 use uringfs_file::CommitFuture;
 use uringfs_reactor::ForkDetector;
 use uringfs_sync::{Condvar, Mutex};

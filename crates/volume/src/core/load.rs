@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 
 use crate::catalog::Table;
 use crate::core::blocking::WaitMode;

@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 use uringfs_file::CommitFuture;
 
 use crate::catalog::{MAX_RECORDS, Record, Table};

@@ -1,9 +1,9 @@
 //! POSIX access control lists as on Linux (POSIX.1e draft 17): parses them, and keeps a file's list and its mode in
 //! step. Does not check access: the caller of this crate does that.
-
-use rustix::io::Errno;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use uringfs_device::Errno;
 
 use crate::catalog::Key;
 use crate::error::Error;

@@ -4,7 +4,7 @@
 //! Keys: an inode's key is its number, an entry's key is its directory's number and its name. Numbers are
 //! big-endian, so that the entries of a directory are adjacent and in order.
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 
 use crate::catalog::{Key, Table};
 use crate::error::{Error, ErrorKind};

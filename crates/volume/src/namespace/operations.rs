@@ -14,7 +14,7 @@
 //!    caller sees the file.
 //! 5. Nothing has been written. The next commit does that: at a sync, or when many records wait.
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 
 use crate::error::Error;
 use crate::namespace::credentials::Credentials;

@@ -4,7 +4,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 
 use crate::error::Error;
 use crate::namespace::directory::quoted;

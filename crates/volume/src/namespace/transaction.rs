@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 
 use crate::catalog::{Key, Record, Table};
 use crate::error::Error;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::io::Errno;
+use uringfs_device::Errno;
 use uringfs_reactor::ForkDetector;
 use uringfs_sync::Oneshot;
 

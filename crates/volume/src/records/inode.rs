@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
+use uringfs_device::Errno;
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -58,7 +58,7 @@ pub(crate) struct BadSlot {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SlotDefect {
-    Unreadable(rustix::io::Errno),
+    Unreadable(uringfs_device::Errno),
     NoMagic,
     Checksum,
     /// The checksum is right, but a field is invalid.

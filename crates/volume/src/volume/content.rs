@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
+use uringfs_device::Errno;
 use uringfs_file::File;
 
 use crate::core::blocking::{WaitMode, run_blocking};

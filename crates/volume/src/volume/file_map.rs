@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 use uringfs_file::{
     AllocOutcome, AtimeUpdates, CommitFuture, HotExtentReader, Map, Mapping, MappingState,
     OutOfPlaceExtents, Refusal, ResizableMap, SpaceReservation, SyncScope, TruncateGeneration,

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
-use uringfs_device::Device;
+use uringfs_device::{Device, Errno};
 
 use crate::blocks::{BLOCK, BlockIo, Run};
 use crate::catalog::{

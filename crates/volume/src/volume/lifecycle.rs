@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use uringfs_device::backend::file::{Allocation, File as ImageFile};
-use uringfs_device::{Access, Device};
+use uringfs_device::{Access, Device, Errno};
 
 use crate::blocks::BLOCK;
 use crate::error::{Error, ErrorKind};

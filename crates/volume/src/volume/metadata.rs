@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 
 use crate::error::Error;
 use crate::records::inode::{FileType, Inode, InodeNumber, Time};

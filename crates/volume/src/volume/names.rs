@@ -4,7 +4,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 
 use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::Error;

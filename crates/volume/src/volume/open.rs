@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use rustix::io::Errno;
 use uringfs_cache::Cache;
+use uringfs_device::Errno;
 use uringfs_file::File;
 use uringfs_reactor::ForkDetector;
 

@@ -1,6 +1,6 @@
 //! Enlarges a volume in use.
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 
 use crate::blocks::BLOCK;
 use crate::catalog::Access;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rustix::io::Errno;
+use uringfs_device::Errno;
 
 use crate::core::blocking::WaitMode;
 use crate::error::Error;

@@ -5,9 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-
-use rustix::io::Errno;
-use uringfs_device::Device;
+use uringfs_device::{Device, Errno};
 #[cfg(doc)]
 use uringfs_file::File;
 use uringfs_file::{CommitFuture, SyncScope, TruncateGeneration, WriteOrigin};

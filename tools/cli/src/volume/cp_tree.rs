@@ -14,9 +14,8 @@ use super::overwrite::{NameAction, OverwriteOptions};
 use super::verbose::{VerboseOptions, quoted};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, join, parent, with_path};
-use rustix::io::Errno;
 use uringfs::volume::{FileType, Follow, Inode, InodeNumber, Rename, SetXattr};
-use uringfs::{Error as VolumeError, Volume};
+use uringfs::{Errno, Error as VolumeError, Volume};
 use uringfs_lab::{Error, ErrorKind};
 
 /// What is copied besides the data of files.

@@ -4,9 +4,8 @@ use super::copy_progress::CopyProgress;
 use super::exit_codes::with_io_code;
 use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, FinishedChunk, Pipeline};
 use super::volume_path::{VolumePath, as_path, with_path};
-use rustix::io::Errno;
 use std::io;
-use uringfs::{Buffer, File, OpenOptions, Volume};
+use uringfs::{Buffer, Errno, File, OpenOptions, Volume};
 use uringfs_lab::Error;
 
 /// The chunks in flight of one copy at a time.

@@ -478,7 +478,7 @@ impl GetJob<'_> {
             let data = match data {
                 Ok(data) => data,
                 // The rest is a hole.
-                Err(Errno::NXIO) => return Ok(()),
+                Err(uringfs::Errno::NXIO) => return Ok(()),
                 Err(errno) => {
                     self.fail_read(id, errno);
                     return Ok(());

@@ -8,12 +8,11 @@ use super::glob::Missing;
 use super::open_volume::{lookup, open, sync};
 use super::verbose::{VerboseOptions, quoted};
 use super::volume_path::{VolumePath, as_path, join, parent, with_path};
-use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use uringfs::device::Access;
 use uringfs::volume::Rename;
-use uringfs::{Error as VolumeError, Volume};
+use uringfs::{Errno, Error as VolumeError, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command. With -s the sources are the targets of the links, stored as given.

@@ -2,9 +2,8 @@
 
 use super::entries::Entries;
 use super::volume_path::{as_path, join};
-use rustix::io::Errno;
 use uringfs::volume::{FileType, Follow, Inode};
-use uringfs::{Error as VolumeError, Volume};
+use uringfs::{Errno, Error as VolumeError, Volume};
 
 /// The usual name of the staging directory. A flag in its inode marks it as one.
 pub(super) const STAGING: &str = "/.uringfs-put";

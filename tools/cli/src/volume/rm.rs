@@ -8,11 +8,10 @@ use super::open_volume::{lookup, open, sync};
 use super::verbose::VerboseOptions;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, last_name, with_path};
-use rustix::io::Errno;
 use std::ffi::OsString;
 use uringfs::device::Access;
 use uringfs::volume::FileType;
-use uringfs::{Error as VolumeError, Volume};
+use uringfs::{Errno, Error as VolumeError, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -6,11 +6,10 @@ use super::mode_change::umask;
 use super::open_volume::{lookup_with, open, sync};
 use super::times::parse_date;
 use super::volume_path::{VolumePath, as_path, with_path};
-use rustix::io::Errno;
 use std::ffi::OsString;
 use uringfs::device::Access;
 use uringfs::volume::{Follow, Time};
-use uringfs::{OpenOptions, Volume};
+use uringfs::{Errno, OpenOptions, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

@@ -5,10 +5,9 @@ use super::glob::{GlobOptions, Missing};
 use super::open_volume::{open, sync};
 use super::size_change::SizeChange;
 use super::volume_path::{VolumePath, as_path, with_path};
-use rustix::io::Errno;
 use std::ffi::OsString;
 use uringfs::device::Access;
-use uringfs::{OpenOptions, Reactor, ReactorOptions, Volume};
+use uringfs::{Errno, OpenOptions, Reactor, ReactorOptions, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.

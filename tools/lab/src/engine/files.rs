@@ -1,10 +1,11 @@
 //! The open files of a job, for the engines that use the kernel's file layer.
 
+use uringfs::Errno;
+
 use super::{Io, Setup, SyncKind};
 use crate::Error;
 use crate::targets::{Target, drop_page_cache};
 use crate::workload::IoOp;
-use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -41,16 +42,17 @@ impl Files {
             IoOp::Read => rustix::io::pread(file, bytes, io.offset),
             IoOp::Write => rustix::io::pwrite(file, bytes, io.offset),
         };
-        moved.map(|bytes| bytes as u32)
+        Ok(moved? as u32)
     }
 
     /// One fsync or fdatasync. Without files it does nothing.
     pub fn sync(&self, file: u32, kind: SyncKind) -> Result<(), Errno> {
         let Some(file) = self.files.get(file as usize) else { return Ok(()) };
-        match kind {
+        let synced = match kind {
             SyncKind::Full => rustix::fs::fsync(file),
             SyncKind::Data => rustix::fs::fdatasync(file),
-        }
+        };
+        Ok(synced?)
     }
 
     /// Writes the cached pages of a file to its device and drops them.

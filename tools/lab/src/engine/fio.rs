@@ -5,7 +5,6 @@ use super::Capabilities;
 use crate::Error;
 use crate::job::{Job, JobSet, find_key, replaces};
 use crate::targets::Target;
-use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{Read, Seek};
@@ -13,6 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use uringfs::Errno;
 
 /// fio's capabilities depend on its `ioengine`. fio itself refuses keys that its engine does not support.
 pub(super) const CAPABILITIES: Capabilities = Capabilities {
@@ -159,7 +159,7 @@ fn wait(child: &mut Child, stop: &AtomicBool, timeout: Duration) -> std::io::Res
 
 fn signal(process: u32, signal: Signal) -> Result<(), Errno> {
     let process = Pid::from_raw(process as i32).ok_or(Errno::SRCH)?;
-    kill_process(process, signal)
+    Ok(kill_process(process, signal)?)
 }
 
 /// The processes that fio forked for its jobs. Each has its own session, so that no signal to a process

@@ -1,12 +1,13 @@
 //! The interface of engines to the run loop. An engine owns one buffer per slot. The loop pushes an I/O
 //! on a free slot, and the completion names the slot.
 
+use uringfs::Errno;
+
 use super::thread_cost::ThreadCost;
 use crate::Error;
 use crate::job::Options;
 use crate::targets::{Access, Target, Volumes};
 use crate::workload::IoOp;
-use rustix::io::Errno;
 
 /// One I/O of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

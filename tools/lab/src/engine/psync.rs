@@ -1,10 +1,11 @@
 //! pread and pwrite in the issuing thread. An I/O is complete when its push returns.
 
+use uringfs::Errno;
+
 use super::aligned_buffer::AlignedBuffer;
 use super::files::Files;
 use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind};
 use crate::Error;
-use rustix::io::Errno;
 
 /// The engine.
 pub struct Psync {

@@ -6,7 +6,7 @@ use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Se
 use crate::Error;
 use crate::targets::Target;
 use crate::workload::IoOp;
-use rustix::io::Errno;
+use uringfs::Errno;
 use uringfs_ring::bare_ring::{BareOptions, BareRing};
 
 /// The engine.

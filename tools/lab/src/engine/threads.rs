@@ -8,10 +8,10 @@ use super::{
 };
 use crate::Error;
 use parking_lot::{Condvar, Mutex};
-use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use uringfs::Errno;
 
 /// More threads than this do not serve a deeper queue better, and exhaust the machine.
 const MAX_THREADS: u32 = 1024;

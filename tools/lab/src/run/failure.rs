@@ -1,7 +1,8 @@
 //! The failure of a thread.
 
-use rustix::io::Errno;
 use std::fmt;
+
+use uringfs::Errno;
 
 /// The failure that ended a thread, or one wrong block.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 //! generic over the engine and over whether latencies are measured. Without latencies it reads only the
 //! coarse clock.
 
+use uringfs::Errno;
+
 use super::clock::{coarse_ns, exact_ns};
 use super::failure::Failure;
 use super::io_stats::{IoStats, batch_class};
@@ -13,7 +15,6 @@ use crate::engine::{Engine, EngineReport, Io, IoCompletion, ReapBounds, SyncKind
 use crate::fill_pattern::FillPattern;
 use crate::job::{Measure, Options};
 use crate::workload::{IoOp, NextIo, Workload};
-use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 

@@ -1,12 +1,13 @@
 //! Reads back the writes of each pass: which passes do so, their time, and the wrong blocks.
 
+use uringfs::Errno;
+
 use super::clock::exact_ns;
 use super::failure::Failure;
 use crate::engine::Io;
 use crate::fill_pattern::FillPattern;
 use crate::job::Options;
 use crate::workload::Workload;
-use rustix::io::Errno;
 
 /// Wrong blocks that are reported one by one.
 const MAX_REPORTED: usize = 16;

@@ -29,7 +29,7 @@ pub fn inspect(target: &Target, writes: bool, volumes: &mut Volumes) -> Result<T
             let found = inspect_path(target, path, writes)?;
             if writes {
                 Volume::require_closed(path).map_err(|error| match error.errno() {
-                    Errno::BUSY => Error::in_use(target.to_string()).because(error),
+                    uringfs::Errno::BUSY => Error::in_use(target.to_string()).because(error),
                     _ => Error::input(target.to_string()).because(error),
                 })?;
             }

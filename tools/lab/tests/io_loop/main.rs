@@ -5,8 +5,8 @@ mod recording_engine;
 mod verify;
 
 use recording_engine::{BLOCK, BLOCKS, RecordingEngine, run_job, whole};
-use rustix::io::Errno;
 use std::collections::HashSet;
+use uringfs::Errno;
 use uringfs_lab::engine::Io;
 use uringfs_lab::workload::IoOp;
 

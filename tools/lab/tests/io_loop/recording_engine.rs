@@ -1,8 +1,8 @@
 //! An engine over a file in memory, which records all requests.
 
-use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
+use uringfs::Errno;
 use uringfs_lab::Error;
 use uringfs_lab::engine::{
     Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind,

@@ -1,7 +1,7 @@
 //! Tests verification: writes are read back, and wrong blocks are found and named.
 
 use super::recording_engine::{BLOCK, BLOCKS, RecordingEngine, run_job, whole};
-use rustix::io::Errno;
+use uringfs::Errno;
 use uringfs_lab::engine::Io;
 use uringfs_lab::run::LoopResult;
 use uringfs_lab::workload::IoOp;

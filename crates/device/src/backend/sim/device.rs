@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use super::fault::{Fault, Rule, When};
 use super::image::Image;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use super::random::Random;
 use crate::request::Op;

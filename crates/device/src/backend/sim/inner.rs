@@ -4,7 +4,7 @@ use std::collections::BinaryHeap;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use super::fault::{Fault, Faults};
 use super::image::Image;

@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use super::inner::SimInner;
 use super::state::RequestPlan;

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 use super::fault::{Fault, Faults};
 use super::image::Image;

@@ -6,7 +6,7 @@ use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::io::Errno;
+use uringfs_errno::Errno;
 
 /// `IOCB_FLAG_RESFD`: each completion adds 1 to an eventfd.
 pub(super) const RESFD: u32 = 1;

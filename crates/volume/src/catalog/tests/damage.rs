@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use redb::StorageBackend;
-use rustix::io::Errno;
-use uringfs_device::Op;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, When};
+use uringfs_device::{Errno, Op};
 
 use super::*;
 use crate::catalog::backend::ReadWriteBackend;

@@ -2,10 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::Op;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, When};
+use uringfs_device::{Errno, Op};
 
 use super::*;
 

@@ -1,8 +1,6 @@
 //! Volumes with records in the catalog's log, and damage in the log.
-
-use rustix::io::Errno;
-use uringfs_device::Op;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, When};
+use uringfs_device::{Errno, Op};
 
 use super::*;
 use crate::catalog::BatchSize;

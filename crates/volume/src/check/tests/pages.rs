@@ -138,11 +138,11 @@ fn a_read_that_fails_once_costs_nothing() {
     let mut failed = 0;
     for nth in 1..60 {
         let fixture = TestVolume::new();
-        fixture.sim.fail_nth(uringfs_device::Op::Read, nth, rustix::io::Errno::IO);
+        fixture.sim.fail_nth(uringfs_device::Op::Read, nth, uringfs_device::Errno::IO);
         match Volume::check(&fixture.device, REPAIR, &mut |_, _| {}) {
             Ok(report) => assert!(report.is_repaired(), "read {nth}: {}", text(&report)),
             Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Io(rustix::io::Errno::IO), "{error}");
+                assert_eq!(error.kind(), ErrorKind::Io(uringfs_device::Errno::IO), "{error}");
                 failed += 1;
             }
         }

@@ -1,8 +1,6 @@
 //! Blocks that belong to two files or to none, and blocks that are in use and count as free.
-
-use rustix::io::Errno;
-use uringfs_device::Op;
 use uringfs_device::backend::sim::{Fault, Rule, When};
+use uringfs_device::{Errno, Op};
 
 use super::*;
 

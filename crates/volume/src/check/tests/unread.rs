@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rustix::io::Errno;
-use uringfs_device::Op;
 use uringfs_device::backend::sim::{Crash, Event, Fault, Rule, When};
+use uringfs_device::{Errno, Op};
 
 use super::pages::pages_in_use;
 use super::*;

@@ -8,13 +8,12 @@ use crate::volume::pipeline::{CHUNK_BYTES, FinishedChunk};
 use crate::volume::put_staging::remove_leftovers;
 use crate::volume::source_file::{SourceFile, data_ranges};
 use crate::volume::volume_path::{as_path, join};
-use rustix::io::Errno;
 use std::fs::File as HostFile;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use uringfs::volume::{FileType, Follow, Inode, Rename};
-use uringfs::{Buffer, Error as VolumeError, OpenOptions};
+use uringfs::{Buffer, Errno, Error as VolumeError, OpenOptions};
 use uringfs_lab::Error;
 
 use super::job::{Chunk, NewName, PartialFile, PutJob, refuse_image};

@@ -11,12 +11,12 @@ use crate::volume::put_staging::make_staging_directory;
 use crate::volume::source_file::{SourceFile, cannot_read};
 use crate::volume::verbose::{quoted, quoted_host};
 use crate::volume::volume_path::{as_path, join};
-use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use uringfs::Errno;
 use uringfs::volume::{FileType, Follow, Inode, InodeNumber, Rename, SetXattr};
 use uringfs_lab::{Error, ErrorKind};
 
