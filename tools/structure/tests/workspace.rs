@@ -1,10 +1,11 @@
-//! Tests that no crate of the workspace has import cycles between its files, or imports from a module above.
+//! Tests that no crate of the workspace has import cycles between its files, or imports from a module above, and that
+//! the library's public items name no type of a dependency.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use uringfs_structure::examine;
+use uringfs_structure::{examine, leaks};
 
 #[test]
 fn no_files_import_each_other_and_nothing_points_up() {
@@ -23,6 +24,43 @@ fn no_files_import_each_other_and_nothing_points_up() {
         "\n{violations}\nRemove the import from the lower file, move what both files need into a file below \
          them, or reorder the modules in the root file."
     );
+}
+
+/// Crates that may be in a public signature: futures_core's traits are made for that, and zerocopy's are bounds of what a
+/// folio's frame may hold, which `uringfs` does not re-export.
+const INTERFACES: [&str; 2] = ["futures_core", "zerocopy"];
+
+/// The crate `uringfs` re-exports types of all crates in `crates` but this one.
+const NOT_EXPORTED: &str = "crates/sync";
+
+#[test]
+fn no_public_item_names_a_type_of_a_dependency() {
+    let mut found = String::new();
+    for (name, root) in roots() {
+        if !name.starts_with("crates/") || name == NOT_EXPORTED {
+            continue;
+        }
+        let sources = root.parent().expect("a file has a parent");
+        let read = |path: &Path| fs::read_to_string(sources.join(path)).ok();
+        let manifest = fs::read_to_string(sources.join("../Cargo.toml")).expect("a crate has one");
+        let root = root.file_name().expect("the root is a file").as_ref();
+        let leaks = leaks(root, &read, &dependencies(&manifest))
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        for leak in leaks {
+            found +=
+                &format!("{name}/src/{}: {}, of {}\n", leak.file.display(), leak.path, leak.of);
+        }
+    }
+    assert!(found.is_empty(), "\n{found}\nUse a type of our own, or make the item `pub(crate)`.");
+}
+
+/// The crates of other projects in a manifest's dependencies, as code names them.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let (_, after) = manifest.split_once("[dependencies]\n").unwrap_or_default();
+    let names = after.lines().take_while(|line| !line.starts_with('['));
+    let names =
+        names.filter_map(|line| Some(line.split_once(['.', ' ', '='])?.0.replace('-', "_")));
+    names.filter(|name| !name.starts_with("uringfs") && !INTERFACES.contains(&&**name)).collect()
 }
 
 /// The root files of the workspace, keyed by the folders of their crates. The key of a program beside a library ends
