@@ -206,7 +206,13 @@ impl BareRing {
         let entered = if self.options.submission_thread {
             self.wake_and_wait(wait)
         } else {
-            sys::enter(self.fd, self.queued, wait, None).map(|taken| self.queued -= taken)
+            match sys::enter(self.fd, self.queued, wait, None) {
+                Ok(taken) => {
+                    self.queued -= taken;
+                    return Ok(());
+                }
+                Err(error) => Err(error),
+            }
         };
         // The kernel returns EINTR only if it consumed no entry.
         if entered == Err(Errno::INTR) { Ok(()) } else { entered }
