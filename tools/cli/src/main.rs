@@ -16,8 +16,10 @@ mod json;
 mod output;
 mod progress;
 
+use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use other_names::Request;
+use std::ffi::OsString;
 use std::process::ExitCode;
 use uringfs_lab::Error;
 
@@ -175,7 +177,7 @@ fn main() -> ExitCode {
     };
     let definition = command();
     let arguments = match fio_keys::wrap_keys(&definition, arguments) {
-        Ok(arguments) => definition.get_matches_from(arguments),
+        Ok(arguments) => matches(definition, arguments),
         Err(error) => return fail(&error),
     };
     // The same definition has parsed them.
@@ -215,6 +217,17 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => fail(&error),
     }
+}
+
+/// Parses the command line, or prints why it cannot be used and exits.
+fn matches(definition: clap::Command, arguments: Vec<OsString>) -> clap::ArgMatches {
+    definition.try_get_matches_from(arguments).unwrap_or_else(|mut error| {
+        // The tip to write `-- -X` if -X is a path: no path in a volume begins with a hyphen.
+        if error.kind() == ErrorKind::UnknownArgument {
+            error.remove(ContextKind::Suggested);
+        }
+        error.exit()
+    })
 }
 
 /// The command line, with the exit codes in the help of each command on volumes.

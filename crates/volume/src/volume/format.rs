@@ -50,7 +50,7 @@ impl Volume {
             let (least, there) =
                 ((RESERVED_BLOCKS + 2 * MIN_BLOCKS) * BLOCK, blocks.count() * BLOCK);
             let context = format!(
-                "cannot make a volume of {} bytes: a volume needs at least {least}, and the device has {there}",
+                "cannot make a volume of {} bytes: a volume needs at least {least} bytes, and the device has {there}",
                 total.saturating_mul(BLOCK)
             );
             return Err(Error::new(ErrorKind::Input, context));

@@ -102,9 +102,16 @@ impl CopyProgress {
         self.line.finish_and_clear();
     }
 
-    /// The report to print at the end.
-    pub fn report(self, as_json: bool) -> String {
+    /// Prints the report at the end. A command that has copied nothing, because of errors, prints none.
+    pub fn print_report(self, quiet: QuietOptions, as_json: bool, code: u8) -> Result<(), Error> {
         self.finish();
+        match !as_json && code != 0 && self.counts.is_empty() {
+            true => Ok(()),
+            false => quiet.print(&self.report(as_json)),
+        }
+    }
+
+    fn report(self, as_json: bool) -> String {
         let seconds = self.began.elapsed().as_secs_f64();
         let counts = self.counts;
         if !as_json {

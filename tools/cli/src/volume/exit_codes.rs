@@ -7,7 +7,7 @@ use uringfs_lab::Error;
 /// A target, a file or an attribute does not exist.
 const NOT_FOUND: u8 = 3;
 /// There is no volume, or it is damaged, or of an unknown version.
-const NO_SOUND_VOLUME: u8 = 4;
+pub const NO_SOUND_VOLUME: u8 = 4;
 /// The state of a file, or missing permission, forbids the operation.
 const REFUSED: u8 = 5;
 /// A target is in use, or its volume is open elsewhere.

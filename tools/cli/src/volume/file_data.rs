@@ -3,7 +3,7 @@
 use super::copy_progress::CopyProgress;
 use super::exit_codes::with_io_code;
 use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, FinishedChunk, Pipeline};
-use super::volume_path::{VolumePath, as_path, with_path};
+use super::volume_path::{VolumePath, as_path, message, with_path};
 use std::io;
 use uringfs::{Buffer, Errno, File, OpenOptions, Volume};
 use uringfs_lab::Error;
@@ -57,7 +57,7 @@ impl FileData {
             Failed::Source(error) => Error::run(format!("{from}: cannot be read")).because(error),
             Failed::Copy(Errno::NOSPC) => {
                 let full = Error::run(format!("{to}: cannot be written"));
-                with_io_code(full, &Errno::NOSPC.into()).because(volume.shortage())
+                with_io_code(full, &Errno::NOSPC.into()).because(message(&volume.shortage()))
             }
             Failed::Copy(errno) => Error::run(format!("{to}: cannot be written")).because(errno),
         })

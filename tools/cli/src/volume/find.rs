@@ -45,7 +45,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     }
     let paths = VolumePath::parse_all(paths)?;
     let volume = open(&paths[0].target, Access::Read)?;
-    let tests = FindTests::parse(tests, &volume, &paths[0].target)?;
+    let tests = FindTests::parse(tests, &volume, &paths[0])?;
     let glob = glob.or(tests.expands_globs);
     let errors = ErrorSink::default();
     let mut find = Find { volume: &volume, tests: &tests, errors: &errors, files: Vec::new() };

@@ -87,7 +87,7 @@ pub struct Candidate<'c> {
 
 impl FindTests {
     /// Parses the arguments after the paths.
-    pub fn parse(arguments: &[OsString], volume: &Volume, target: &OsStr) -> Result<Self, Error> {
+    pub fn parse(arguments: &[OsString], volume: &Volume, top: &VolumePath) -> Result<Self, Error> {
         let mut found = Self {
             tests: Vec::new(),
             min_depth: 0,
@@ -117,7 +117,8 @@ impl FindTests {
                 "-mindepth" => found.min_depth = number(&name, value()?)?,
                 "-empty" => found.tests.push((is_negated, Test::Empty)),
                 "-newer" => {
-                    let path = VolumePath::parse_in(target, &[value()?.to_owned()])?.remove(0);
+                    let path = VolumePath::parse(value()?)?;
+                    path.require_volume_of(top, "name paths of one volume")?;
                     let inode = lookup(volume, &path.bytes);
                     let (_, inode) = inode.map_err(|error| with_path(&path, error))?;
                     found.tests.push((is_negated, Test::NewerThan(inode.modified)));

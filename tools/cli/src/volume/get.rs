@@ -103,8 +103,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     };
     let done = get.run(&paths, targets);
     done.map_err(|error| error.when_interrupted(STOPPED))?;
-    arguments.quiet.print(&get.progress.report(arguments.json))?;
-    Ok(get.errors.exit_code())
+    let code = get.errors.exit_code();
+    get.progress.print_report(arguments.quiet, arguments.json, code)?;
+    Ok(code)
 }
 
 /// The state after Ctrl-C.

@@ -46,7 +46,10 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             (open(&target, Access::ReadWrite)?, links)
         }
         false => {
-            let paths = VolumePath::parse_in(&target, &sources)?;
+            let paths = VolumePath::parse_each(&sources)?;
+            for path in &paths {
+                destination.path.require_volume_of(path, "a hard link cannot lead there")?;
+            }
             let volume = open(&target, Access::ReadWrite)?;
             let paths = glob.expand_each(&volume, &paths, Missing::Refused, &errors);
             (volume, paths.into_iter().map(Link::Hard).collect())

@@ -6,7 +6,7 @@ use super::exit_codes::{open_error, refused, with_io_code};
 use super::format;
 use super::quiet::QuietOptions;
 use super::resize::append_zeros;
-use super::size_change::BLOCK;
+use super::size_change::{BLOCK, unit_hint};
 use super::volume_path::with_path;
 use crate::output::print;
 use std::ffi::OsString;
@@ -75,6 +75,13 @@ fn parse_block_size(text: &str) -> Result<u64, String> {
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    create(&arguments).map_err(|error| match arguments.size.map_or("", unit_hint) {
+        "" => error,
+        hint => Error::input(format!("{error}{hint}")).exiting_with(error.exit_code()),
+    })
+}
+
+fn create(arguments: &Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = path.display();
     let blocks = arguments.size.map(|size| size / arguments.block_size);

@@ -28,6 +28,7 @@ mod get_staging;
 mod glob;
 mod hard_links;
 mod host;
+mod host_arguments;
 mod image;
 pub mod ln;
 pub mod ls;

@@ -31,7 +31,10 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let Arguments { paths, overwrite, verbose } = arguments;
     let glob = paths.glob;
     let (sources, destination) = paths.split()?;
-    let sources = VolumePath::parse_in(&destination.path.target, &sources)?;
+    let sources = VolumePath::parse_each(&sources)?;
+    for source in &sources {
+        destination.path.require_volume_of(source, BETWEEN_VOLUMES)?;
+    }
     let volume = open(&destination.path.target, Access::ReadWrite)?;
     let errors = ErrorSink::default();
     let sources = glob.expand_each(&volume, &sources, Missing::Refused, &errors);
@@ -49,6 +52,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     sync(&volume, &mv.destination.path.target)?;
     Ok(errors.exit_code())
 }
+
+const BETWEEN_VOLUMES: &str = "copy with uringfs cp -a, and remove the original";
 
 struct MoveJob<'v> {
     volume: &'v Volume,

@@ -6,7 +6,7 @@ use super::exit_codes::{refused, with_io_code};
 use super::format;
 use super::open_volume::open;
 use super::quiet::QuietOptions;
-use super::size_change::{BLOCK, SizeChange};
+use super::size_change::{BLOCK, SizeChange, unit_hint};
 use super::volume_path::with_path;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
@@ -28,7 +28,7 @@ pub struct Arguments {
 
     /// New size, as in 8G, or +SIZE to grow by; rounded down to blocks of 4096 bytes. Not smaller than the volume,
     /// and not larger than the device. K and KiB are 1024 bytes, KB is 1000; M, G and T likewise
-    #[arg(value_parser = SizeChange::parse_larger)]
+    #[arg(value_parser = SizeChange::parse_larger, allow_hyphen_values = true)]
     size: SizeChange,
 
     #[command(flatten)]
@@ -43,8 +43,13 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let size = arguments.size.apply(current).map(|size| size / BLOCK * BLOCK);
     let size = size.ok_or_else(|| Error::input(format!("{shown}: the new size is too large")))?;
     if size < current {
-        let what = format!("{shown}: has {current} bytes, and a volume cannot shrink to {size}");
-        return Err(refused(what));
+        let has = format!("{shown}: has {} ({current} bytes)", format::size(current));
+        let hint = unit_hint(arguments.size.amount());
+        return Err(refused(format!("{has}, and a volume cannot shrink{hint}")));
+    }
+    if size == current {
+        let what = format!("{shown}: has {} already\n", format::size(size));
+        return arguments.quiet.print(&what).map(|()| 0);
     }
     // Fails if another program has the volume open. Checked before the file grows.
     drop(open(&arguments.target, Access::ReadWrite)?);

@@ -1,6 +1,7 @@
 //! `uringfs rmdir`: removes empty directories from a volume.
 
 use super::error_sink::ErrorSink;
+use super::exit_codes::refused;
 use super::glob::{GlobOptions, Missing};
 use super::open_volume::{open, sync};
 use super::verbose::VerboseOptions;
@@ -43,6 +44,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 fn remove(volume: &Volume, path: VolumePath, arguments: &Arguments) -> Result<(), Error> {
     let mut next = Some(path);
     while let Some(path) = next {
+        if last_name(&path.bytes).is_none() {
+            return Err(refused(format!("{path}: cannot be removed")));
+        }
         arguments.verbose.report("rmdir: removing directory,", &[&path])?;
         volume.remove_dir(as_path(&path.bytes)).map_err(|error| with_path(&path, error))?;
         let above = parent(&path.bytes);

@@ -40,7 +40,21 @@ impl SizeChange {
     pub fn parse_larger(text: &str) -> Result<Self, String> {
         match text.strip_prefix('+') {
             Some(more) => parse_size(more).map(Self::Grow),
+            None if text.len() > 1 && text.starts_with('-') => Err("a volume cannot shrink".into()),
             None => parse_size(text).map(Self::Set),
+        }
+    }
+
+    /// The number that was given, in bytes.
+    pub fn amount(self) -> u64 {
+        match self {
+            Self::Set(amount)
+            | Self::Grow(amount)
+            | Self::Shrink(amount)
+            | Self::AtMost(amount)
+            | Self::AtLeast(amount)
+            | Self::RoundDown(amount)
+            | Self::RoundUp(amount) => amount,
         }
     }
 
@@ -67,6 +81,14 @@ impl SizeChange {
             Self::RoundDown(unit) => size / unit * unit,
             Self::RoundUp(unit) => size.checked_next_multiple_of(unit)?,
         })
+    }
+}
+
+/// The end of a message about a size of a volume, for a size so small that its unit was probably forgotten.
+pub fn unit_hint(size: u64) -> &'static str {
+    match size {
+        0..BLOCK => "; a size without a unit is in bytes; write for example 64M or 4G",
+        _ => "",
     }
 }
 

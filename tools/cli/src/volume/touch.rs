@@ -56,7 +56,11 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let target = &paths[0].target;
     let reference = match &arguments.reference {
-        Some(path) => VolumePath::parse_in(target, std::slice::from_ref(path))?.pop(),
+        Some(path) => {
+            let path = VolumePath::parse(path)?;
+            path.require_volume_of(&paths[0], "name paths of one volume")?;
+            Some(path)
+        }
         None => None,
     };
     let volume = open(target, Access::ReadWrite)?;

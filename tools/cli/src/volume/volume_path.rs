@@ -1,6 +1,7 @@
 //! Paths in volumes, written `TARGET:/path`, and errors about them.
 
 use super::exit_codes::of_volume_error;
+use super::host_arguments::check_names_volume;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +20,18 @@ pub struct VolumePath {
 impl VolumePath {
     /// Splits the argument at the last `:/`. An argument without it is a target, with or without a colon at its end,
     /// and means the root directory of its volume.
+    ///
+    /// # Errors
+    /// There is no target, or an argument without a colon names no volume.
     pub fn parse(argument: &OsStr) -> Result<Self, Error> {
+        let found = Self::split(argument)?;
+        if found.target == argument {
+            check_names_volume(argument)?;
+        }
+        Ok(found)
+    }
+
+    fn split(argument: &OsStr) -> Result<Self, Error> {
         let bytes = argument.as_bytes();
         let (target, path) = match bytes.windows(2).rposition(|pair| pair == b":/") {
             Some(at) => (&bytes[..at], &bytes[at + 1..]),
@@ -38,22 +50,25 @@ impl VolumePath {
 
     /// Parses paths that must all be in the same volume.
     pub fn parse_all(arguments: &[OsString]) -> Result<Vec<Self>, Error> {
-        match arguments.first() {
-            Some(first) => Self::parse_in(&Self::parse(first)?.target, arguments),
-            None => Ok(Vec::new()),
+        let paths = Self::parse_each(arguments)?;
+        for path in paths.iter().skip(1) {
+            path.require_volume_of(&paths[0], "name paths of one volume")?;
         }
+        Ok(paths)
     }
 
-    /// Parses paths that must all be in the volume of this target.
-    pub fn parse_in(target: &OsStr, arguments: &[OsString]) -> Result<Vec<Self>, Error> {
-        let paths =
-            arguments.iter().map(|one| Self::parse(one)).collect::<Result<Vec<_>, Error>>()?;
-        match paths.iter().find(|path| !is_same_target(&path.target, target)) {
-            Some(other) => Err(Error::input(format!(
-                "{other}: not in the same volume as the other paths ({}); name paths of one volume",
-                target.display()
-            ))),
-            None => Ok(paths),
+    /// Parses paths, which may be in different volumes.
+    pub fn parse_each(arguments: &[OsString]) -> Result<Vec<Self>, Error> {
+        arguments.iter().map(|one| Self::parse(one)).collect()
+    }
+
+    /// Checks that the path is in the volume of another one. `advice` says what to do if not.
+    pub fn require_volume_of(&self, other: &Self, advice: &str) -> Result<(), Error> {
+        match is_same_target(&self.target, &other.target) {
+            true => Ok(()),
+            false => {
+                Err(Error::input(format!("{self} is in another volume than {other}; {advice}")))
+            }
         }
     }
 
@@ -78,17 +93,40 @@ pub(super) fn as_path(bytes: &[u8]) -> &Path {
 /// any other a run error.
 pub(super) fn with_path(path: impl fmt::Display, error: VolumeError) -> Error {
     let code = of_volume_error(&error);
+    let path = path.to_string();
+    let why = without_name(&path, message(&error));
     let wrapped = match error.kind() {
         VolumeErrorKind::NotAVolume => {
-            let why = format!("{error}; check the path");
-            return Error::input(path.to_string()).because(why).exiting_with(code);
+            return Error::input(path).because(format!("{why}; check the path")).exiting_with(code);
         }
         VolumeErrorKind::Refused(_) | VolumeErrorKind::Input | VolumeErrorKind::Unsupported => {
-            Error::input(path.to_string())
+            Error::input(path)
         }
-        _ => Error::run(path.to_string()),
+        _ => Error::run(path),
     };
-    wrapped.because(error).exiting_with(code)
+    wrapped.because(why).exiting_with(code)
+}
+
+/// The message of an error of a volume. For a full volume it names the command that enlarges it.
+pub(super) fn message(error: &VolumeError) -> String {
+    let text = error.to_string();
+    match text.starts_with("the volume is full") || text == "no free blocks" {
+        true => format!("{text}; uringfs resize enlarges it"),
+        false => text,
+    }
+}
+
+/// The message of an error that will follow its path: without the name of the file, if it begins with that.
+fn without_name(path: &str, message: String) -> String {
+    // In a message about two paths the name says which one is meant.
+    if path.contains(" to ") {
+        return message;
+    }
+    let (_, below) = path.rsplit_once(":/").unwrap_or(("", path));
+    let name = below.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let begins = [format!("'{name}' "), format!("'/{below}' ")];
+    let rest = begins.iter().find_map(|begin| message.strip_prefix(begin.as_str()));
+    rest.map_or(message.clone(), str::to_owned)
 }
 
 /// Whether two targets are one file or device, by any of its names.
@@ -122,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_path_splits_at_the_last_colon_and_slash() {
-        let parse = |text: &str| VolumePath::parse(OsStr::new(text));
+        let parse = |text: &str| VolumePath::split(OsStr::new(text));
         let is = |text, target: &str, path: &str| {
             let found = parse(text).unwrap();
             assert_eq!((found.target.to_str(), &found.bytes[..]), (Some(target), path.as_bytes()));
@@ -139,6 +177,19 @@ mod tests {
         for bad in [":/a", ":", ""] {
             assert!(parse(bad).unwrap_err().to_string().contains("TARGET:/path"), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_message_after_a_path_does_not_repeat_its_name() {
+        let is = |path, message: &str, rest| {
+            assert_eq!(without_name(path, message.to_owned()), rest);
+        };
+        is("v:/a/d", "'d' is a directory", "is a directory");
+        is("v:/a/d", "'/a/d' is a directory", "is a directory");
+        is("v:/a/d/", "'d' is a directory", "is a directory");
+        is("v:/", "'/' is a directory", "is a directory");
+        is("v:/a/d", "'a' does not exist", "'a' does not exist");
+        is("v:/a to v:/d", "'d' is a directory", "'d' is a directory");
     }
 
     #[test]

@@ -84,7 +84,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let code = errors.finish(done.is_ok() && progress.counts.is_empty());
     done.map_err(|error| error.when_interrupted(STOPPED))?;
     let code = code?;
-    arguments.quiet.print(&progress.report(arguments.json))?;
+    progress.print_report(arguments.quiet, arguments.json, code)?;
     Ok(code)
 }
 

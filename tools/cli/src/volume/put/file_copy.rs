@@ -7,7 +7,7 @@ use crate::volume::overwrite::NameAction;
 use crate::volume::pipeline::{CHUNK_BYTES, FinishedChunk};
 use crate::volume::put_staging::remove_leftovers;
 use crate::volume::source_file::{SourceFile, data_ranges};
-use crate::volume::volume_path::{as_path, join};
+use crate::volume::volume_path::{as_path, join, message};
 use std::fs::File as HostFile;
 use std::io;
 use std::ops::Range;
@@ -189,7 +189,7 @@ impl PutJob<'_> {
                 let path = self.destination.in_same_volume(partial.name.target.clone());
                 let why = match result {
                     // Other files may still fit.
-                    Err(Errno::NOSPC) => self.volume.shortage().to_string(),
+                    Err(Errno::NOSPC) => message(&self.volume.shortage()),
                     Err(errno) => errno.to_string(),
                     Ok(written) => format!("short write: {written} of {} bytes", chunk.length),
                 };

@@ -13,6 +13,7 @@ mod interrupted;
 mod json;
 mod literal_paths;
 mod ls;
+mod messages;
 mod mirror;
 mod mkfs;
 mod modes;
@@ -125,16 +126,16 @@ fn a_trailing_slash_requires_a_directory() {
         (&["ln", "v:/m1", "v:/archive/"], "there is no directory 'archive'"),
         (&["ln", "-s", "m1", "v:/archive/"], "there is no directory 'archive'"),
         (&["truncate", "-s", "1", "v:/archive/"], "there is no directory 'archive'"),
-        (&["truncate", "-s", "1", "v:/m1/"], "'m1' is not a directory"),
-        (&["rm", "v:/m1/"], "v:/m1/: 'm1' is not a directory"),
-        (&["rm", "-r", "v:/m1/"], "v:/m1/: 'm1' is not a directory"),
-        (&["rm", "-r", "v:/link/"], "v:/link/: 'link' is not a directory"),
-        (&["cat", "v:/m1/"], "v:/m1/: 'm1' is not a directory"),
-        (&["stat", "v:/m1/"], "'m1' is not a directory"),
-        (&["ls", "v:/m1/"], "'m1' is not a directory"),
-        (&["chmod", "600", "v:/m1/"], "'m1' is not a directory"),
-        (&["xattr", "set", "user.a", "b", "v:/m1/"], "'m1' is not a directory"),
-        (&["get", "v:/m1/", "out"], "'m1' is not a directory"),
+        (&["truncate", "-s", "1", "v:/m1/"], "m1/: is not a directory"),
+        (&["rm", "v:/m1/"], "v:/m1/: is not a directory"),
+        (&["rm", "-r", "v:/m1/"], "v:/m1/: is not a directory"),
+        (&["rm", "-r", "v:/link/"], "v:/link/: is not a directory"),
+        (&["cat", "v:/m1/"], "v:/m1/: is not a directory"),
+        (&["stat", "v:/m1/"], "m1/: is not a directory"),
+        (&["ls", "v:/m1/"], "m1/: is not a directory"),
+        (&["chmod", "600", "v:/m1/"], "m1/: is not a directory"),
+        (&["xattr", "set", "user.a", "b", "v:/m1/"], "m1/: is not a directory"),
+        (&["get", "v:/m1/", "out"], "m1/: is not a directory"),
         (&["put", "m1", "v:/archive/"], "v:/archive/: is not a directory"),
         (&["put", "m1", "v:/m2/"], "v:/m2/: is not a directory"),
     ] {
@@ -307,7 +308,7 @@ fn an_input_error_is_one_line_with_the_path() {
     run_ok(folder, ["mkdir", "v:/d"]);
     run_ok(folder, ["put", "a", "v:/d"]);
     refused(folder, ["cat", "v:/none"], "v:/none: ");
-    refused(folder, ["cat", "v:/d"], "v:/d: '/d' is a directory");
+    refused(folder, ["cat", "v:/d"], "v:/d: is a directory");
     refused(folder, ["ls", ":/a"], ":/a: expected a path in a volume, as in TARGET:/path");
     refused(folder, ["ls", "none:/"], "none does not exist");
     write(folder, "text", vec![b'x'; 1 << 20]);
@@ -315,7 +316,7 @@ fn an_input_error_is_one_line_with_the_path() {
     refused(folder, ["rm", "v:/d"], "v:/d: is a directory; use rm -r to remove it");
     refused(folder, ["rm", "-r", "v:/"], "v:/: cannot be removed");
     refused(folder, ["mv", "v:/d", "v:/d/e"], "v:/d to v:/d/e: ");
-    refused(folder, ["mv", "v:/d", "w:/e"], "name paths of one volume");
+    refused(folder, ["mv", "v:/d", "w:/e"], "w:/e is in another volume than v:/d; ");
     refused(folder, ["mkdir", "v:/d"], "v:/d: ");
     refused(folder, ["put", "none", "v:/"], "none: cannot be read");
     refused(folder, ["put", "a", "a", "v:/none"], "v:/none: is not a directory");

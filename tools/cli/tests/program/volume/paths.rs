@@ -15,7 +15,7 @@ fn a_target_without_a_path_is_its_root_directory() {
         assert_eq!(run_ok(folder, ["du", "-s", root]), "8\t/\n");
         assert_eq!(run_ok(folder, ["tree", root]), run_ok(folder, ["tree", "v:/"]));
         assert_eq!(run_ok(folder, ["stat", root]), run_ok(folder, ["stat", "v:/"]));
-        refused(folder, ["cat", root], "'/' is a directory");
+        refused(folder, ["cat", root], "/: is a directory");
         refused(folder, ["rm", "-r", root], "cannot be removed; name its entries instead");
         let out = format!("out{}", root.len());
         run_ok(folder, ["get", root, &out]);

@@ -29,7 +29,7 @@ fn a_refused_resize_changes_nothing() {
     let folder = folder.path();
     write(folder, "text", vec![b'x'; 1 << 20]);
     let before = std::fs::read(folder.join("v")).unwrap();
-    refused(folder, ["resize", "v", "16M"], "a volume cannot shrink to 16777216");
+    refused(folder, ["resize", "v", "16M"], "a volume cannot shrink");
     refused(folder, ["resize", "text", "16M"], "check the path");
     refused(folder, ["resize", "none", "16M"], "none does not exist");
     assert!(std::fs::read(folder.join("v")).unwrap() == before);

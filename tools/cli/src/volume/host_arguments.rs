@@ -1,0 +1,41 @@
+//! An argument without `:/` names a whole volume. If it cannot, a file of this machine was probably meant.
+
+use super::exit_codes::{NO_SOUND_VOLUME, not_found};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::Path;
+use uringfs_lab::Error;
+use uringfs_lab::targets::probe;
+
+const HINT: &str = "a path in a volume is written TARGET:/path; uringfs put copies into a volume, and uringfs get out \
+                    of it";
+
+/// Checks that an argument may name a volume. Any other failure is that of opening it.
+///
+/// # Errors
+/// It does not exist, is a directory, or an ordinary file without a signature of a volume.
+pub(super) fn check_names_volume(argument: &OsStr) -> Result<(), Error> {
+    let shown = argument.display();
+    let found = match Path::new(argument).metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(not_found(format!("{shown}: does not exist; {HINT}")));
+        }
+        Err(_) => return Ok(()),
+        Ok(found) => found,
+    };
+    if found.is_dir() {
+        return Err(Error::input(format!("{shown}: is a directory of this machine; {HINT}")));
+    }
+    let is_without_volume = found.is_file() && {
+        let content = File::open(argument).and_then(|file| probe(&file));
+        content.is_ok_and(|content| !content.is_some_and(|content| content.contains("uringfs")))
+    };
+    match is_without_volume {
+        true => {
+            let what = format!("{shown}: is a file without a volume; {HINT}");
+            Err(Error::input(what).exiting_with(NO_SOUND_VOLUME))
+        }
+        false => Ok(()),
+    }
+}
