@@ -77,7 +77,8 @@
 //! Where to go next:
 //!
 //! - [`OpenOptions`]: direct I/O or the page cache; [`File`]: durable, atomic and appending writes, holes, advice.
-//! - [`volume`]: attributes, listings, checks and events; [`AsyncVolume`]: its calls in tasks.
+//! - [`volume`]: attributes, listings, checks and events; [`AsyncVolume`]: its calls in tasks;
+//!   [`InodeRef`](volume::InodeRef): files by reference instead of by path, for file servers.
 //! - [`reactor`]: options, counters, and the tier of this machine; [`Reactor::fd`] for a loop of your own.
 //! - [`device::backend`]: memory, and simulated devices with faults and power cuts.
 //! - `crates/uringfs/examples` in the repository: programs to start from.
@@ -97,8 +98,9 @@ pub use uringfs_volume::{
 pub mod volume {
     pub use uringfs_volume::{
         AsyncReadDir, AtimePolicy, BlockOwner, CheckOptions, CheckReport, CheckStep, Credentials,
-        DirEntry, ErrorEvent, EventStream, FileTimes, FileType, Finding, Follow, Identity, Inode,
-        InodeNumber, Metadata, ReadDir, Rename, SetXattr, Statistics, Time,
+        DirEntry, DirectoryEntry, DirectoryStream, ErrorEvent, EventStream, FileTimes, FileType,
+        Finding, Follow, Identity, Inode, InodeNumber, InodeRef, Metadata, ReadDir, Rename,
+        SetXattr, Statistics, Time,
     };
 }
 

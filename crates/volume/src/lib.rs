@@ -42,7 +42,7 @@ pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
 pub use error::{Error, ErrorKind, Result};
 pub use namespace::credentials::{AtimePolicy, Credentials};
-pub use namespace::directory::{MAX_NAME_BYTES, Rename};
+pub use namespace::directory::{DirectoryEntry, MAX_NAME_BYTES, Rename};
 pub use namespace::open_options::OpenOptions;
 pub use namespace::path::Follow;
 pub use records::inode::{FileType, Inode, InodeNumber, Time};
@@ -53,7 +53,9 @@ pub use space::allocator::{
 pub use space::extent::{Extent, ExtentRecord, ExtentState, FILE_BLOCKS, InvalidExtent};
 pub use space::extent_map::{ExtentMap, ExtentOrHole, Iter};
 pub use volume::async_volume::AsyncVolume;
+pub use volume::directory_stream::DirectoryStream;
 pub use volume::identity::Identity;
+pub use volume::inode_ref::InodeRef;
 pub use volume::metadata::{FileTimes, Metadata};
 pub use volume::options::{FormatOptions, VolumeOptions};
 pub use volume::read_dir::{AsyncReadDir, DirEntry, ReadDir};

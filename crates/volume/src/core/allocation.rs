@@ -441,11 +441,13 @@ impl VolumeState {
         self.retired.iter().flat_map(|(_, runs)| runs).map(|run| run.length).sum()
     }
 
-    /// True if the next commit has orphans to reclaim: files without a name that no handle has open.
+    /// True if the next commit has orphans to reclaim: files without a name that no handle has open and
+    /// nothing pins.
     fn has_closed_orphans(&self) -> bool {
         self.orphans.iter().any(|orphan| {
             let holders = self.open.get(&orphan.0).map_or(0, Weak::strong_count);
-            holders <= usize::from(self.dirty.contains_key(&orphan.0))
+            !self.pins.contains(orphan.0)
+                && holders <= usize::from(self.dirty.contains_key(&orphan.0))
         })
     }
 }

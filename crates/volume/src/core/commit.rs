@@ -312,7 +312,7 @@ impl VolumeState {
         Ok(Some(CommitSet { changes, freed, catalog_growth, must_checkpoint }))
     }
 
-    /// Takes the orphans that no handle has open, and moves their uncommitted changes into the overlay.
+    /// Takes the orphans that no handle has open and nothing pins, and moves their uncommitted changes into the overlay.
     fn take_closed_orphans(&mut self) -> Vec<Orphan> {
         let mut changes = ChangeSet::default();
         for Orphan(number) in &self.orphans {
@@ -327,7 +327,8 @@ impl VolumeState {
         }
         self.overlay.apply(changes);
         let (open, closed) = self.orphans.drain(..).partition(|orphan| {
-            self.open.get(&orphan.0).is_some_and(|open| open.strong_count() > 0)
+            self.pins.contains(orphan.0)
+                || self.open.get(&orphan.0).is_some_and(|open| open.strong_count() > 0)
         });
         self.orphans = open;
         closed
@@ -391,6 +392,9 @@ mod tests {
         let held = volume.shared.state.lock().dirty.values().next().unwrap().clone();
         volume.remove_file("/f").unwrap();
         drop(file);
+        let pin = volume.shared.state.lock().pins.pin(held.number);
+        assert!(!volume.shared.retire_if_unlinked(&held), "it can still be found by number");
+        drop(pin);
         assert!(volume.shared.retire_if_unlinked(&held));
         volume.sync().unwrap();
         assert_eq!(volume.flaws(), [""; 0]);

@@ -1,4 +1,4 @@
-//! Opens a file: reads its extent map from the records, in the transaction that finds its name.
+//! Opens files and pins inodes, in the transaction that finds them. Opening a file reads its extent map from the records.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use crate::core::blocking::WaitMode;
 use crate::core::state::{VolumeShared, VolumeState, validated_extent};
 use crate::error::Error;
 use crate::namespace::directory::quoted;
+use crate::namespace::pins::Pin;
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{FileType, InodeNumber};
@@ -17,7 +18,7 @@ use crate::space::extent_map::ExtentMap;
 use crate::space::system_zone::SystemZone;
 
 impl VolumeShared {
-    /// Opens the file that `find` returns for `path`, in the same transaction: so a file cannot lose
+    /// Opens the file that `find` returns for `path` (of a file found by number, its number), in the same transaction: so a file cannot lose
     /// the name by which it was found before it is open.
     pub(crate) async fn open(
         self: &Arc<Self>,
@@ -35,6 +36,20 @@ impl VolumeShared {
             })?;
             state.register_open(&open);
             Ok(open)
+        })
+        .await
+    }
+
+    /// Runs a transaction that returns an inode, and pins the inode in the same step: so it cannot be reclaimed in
+    /// between.
+    pub(crate) async fn run_and_pin<T>(
+        self: &Arc<Self>,
+        mode: WaitMode,
+        mut operation: impl FnMut(&mut Transaction<'_>) -> Result<(InodeNumber, T), Retry>,
+    ) -> Result<(Arc<Pin>, T), Error> {
+        self.with_retries(mode, |state, results| {
+            let (number, found) = self.try_transaction(state, results, &mut operation)?;
+            Ok((state.pins.pin(number), found))
         })
         .await
     }
@@ -81,7 +96,7 @@ impl Transaction<'_> {
         if let Some(open) = self.find_open(number) {
             return Ok(open);
         }
-        if inode.links == 0 {
+        if inode.links == 0 && !self.pins.contains(number) {
             // Its blocks may be free already.
             return Err(of_file(Error::damaged("it has a name, and its link count is 0")));
         }

@@ -18,6 +18,7 @@ use crate::core::events::{BlockOwner, OwnerLookup, Publisher, Warnings};
 use crate::core::group_commit::GroupCommit;
 use crate::core::preallocated::Preallocated;
 use crate::error::Error;
+use crate::namespace::pins::Pins;
 use crate::namespace::transaction::{Orphan, ReadResults, Retry, Transaction, TransactionEffects};
 use crate::open_file::open_file::OpenFile;
 use crate::records::catalog_thread::CatalogThread;
@@ -80,6 +81,8 @@ pub(crate) struct VolumeState {
     /// [`Self::next_inode`] when the last commit began: the catalog has no inode from this one on.
     pub(crate) first_uncommitted_inode: u64,
     pub(crate) open: HashMap<InodeNumber, Weak<OpenFile>>,
+    /// References that keep an inode, whether its file is open or not.
+    pub(crate) pins: Pins,
     /// Files with uncommitted extents or sizes; they stay open until a commit takes those.
     pub(crate) dirty: HashMap<InodeNumber, Arc<OpenFile>>,
     /// Inodes without a name that are open or wait for the next commit.
@@ -113,11 +116,12 @@ impl VolumeShared {
         self.closed_guard.0.clone()
     }
 
-    /// Forgets an open file if it has neither a name nor another handle, so that nothing can find it. True if so.
+    /// Forgets an open file if it has neither a name, nor another handle, nor a reference to its inode, so that nothing
+    /// can find it. True if so.
     pub(crate) fn retire_if_unlinked(&self, file: &Arc<OpenFile>) -> bool {
         let state = &mut *self.state.lock();
         let holders = 1 + usize::from(state.dirty.contains_key(&file.number));
-        let is_alone = Arc::strong_count(file) == holders;
+        let is_alone = Arc::strong_count(file) == holders && !state.pins.contains(file.number);
         let is_orphan = state.orphans.iter().any(|orphan| orphan.0 == file.number);
         if is_alone && is_orphan {
             state.open.remove(&file.number);
@@ -161,6 +165,7 @@ impl VolumeState {
         Transaction::new(
             &self.overlay,
             &self.open,
+            &self.pins,
             results,
             self.first_uncommitted_inode,
             self.next_inode,
@@ -172,6 +177,10 @@ impl VolumeState {
         self.overlay.apply(effects.changes);
         self.next_inode = effects.next_inode;
         self.orphans.extend(effects.orphans);
+        if let Some(named) = effects.named {
+            self.orphans.retain(|orphan| *orphan != named);
+            self.pins.clear_linkable(named.0);
+        }
         if let Some((open, inode, delta)) = effects.delta_applied {
             open.delta_applied(&inode, &delta);
         }

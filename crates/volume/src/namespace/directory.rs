@@ -28,14 +28,26 @@ pub struct DirectoryEntry {
 }
 
 /// The behaviour of a rename if the new name exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rename {
     /// Replaces it.
+    #[default]
     Replace,
     /// Fails with EEXIST.
     NoReplace,
     /// Exchanges the two.
     Exchange,
+    /// Replaces it, and leaves a whiteout under the old name: a character device of number 0, by which an overlay file
+    /// system hides the name in the layers below (`RENAME_WHITEOUT`).
+    Whiteout,
+    /// As [`Rename::Whiteout`], but fails with EEXIST if the new name exists.
+    WhiteoutNoReplace,
+}
+
+impl Rename {
+    fn leaves_whiteout(self) -> bool {
+        matches!(self, Rename::Whiteout | Rename::WhiteoutNoReplace)
+    }
 }
 
 impl Transaction<'_> {
@@ -146,15 +158,38 @@ impl Transaction<'_> {
             inode.parent = directory;
             parent.links = parent.links.saturating_add(1);
         }
-        let Some(number) = InodeNumber::new(self.effects.next_inode) else {
-            let what = "no inode numbers are left: check the volume";
-            return Err(Error::new(ErrorKind::NoSpace, what).into());
-        };
-        self.effects.next_inode += 1;
+        let number = self.next_inode_number()?;
         self.inherit((directory, &parent), number, &mut inode)?;
         self.add_entry(directory, &mut parent, name, number, inode.kind);
         self.put_inode(directory, &parent);
         self.put_inode(number, &inode);
+        Ok(number)
+    }
+
+    /// Creates a file without a name, which inherits from a directory (`O_TMPFILE`).
+    ///
+    /// # Errors
+    /// ENOTDIR; ENOENT when the directory was removed.
+    pub(crate) fn create_unnamed(
+        &mut self,
+        directory: InodeNumber,
+        mut inode: Inode,
+    ) -> Result<InodeNumber, Retry> {
+        let parent = require_not_removed(self.directory(directory, b"a file without a name")?)?;
+        let number = self.next_inode_number()?;
+        self.inherit((directory, &parent), number, &mut inode)?;
+        inode.links = 0;
+        self.put_inode(number, &inode);
+        self.add_orphan(number);
+        Ok(number)
+    }
+
+    fn next_inode_number(&mut self) -> Result<InodeNumber, Error> {
+        let Some(number) = InodeNumber::new(self.effects.next_inode) else {
+            let what = "no inode numbers are left: check the volume";
+            return Err(Error::new(ErrorKind::NoSpace, what));
+        };
+        self.effects.next_inode += 1;
         Ok(number)
     }
 
@@ -174,7 +209,11 @@ impl Transaction<'_> {
             return Err(Error::refused(Errno::PERM, "a directory has one name only").into());
         }
         if inode.links == 0 {
-            return Err(Error::refused(Errno::NOENT, "the file has lost its last name").into());
+            if !self.pins.is_linkable(number) {
+                return Err(Error::refused(Errno::NOENT, "the file has lost its last name").into());
+            }
+            self.delete(Key::Orphan(number.0));
+            self.effects.named = Some(Orphan(number));
         }
         if inode.links >= MAX_LINKS {
             return Err(Error::refused(Errno::MLINK, "the file has 65000 names").into());
@@ -248,7 +287,9 @@ impl Transaction<'_> {
             self.refuse_cycle(moved, target.0)?;
         }
         match (there, how) {
-            (Some(_), Rename::NoReplace) => return Err(already_exists(target.1).into()),
+            (Some(_), Rename::NoReplace | Rename::WhiteoutNoReplace) => {
+                return Err(already_exists(target.1).into());
+            }
             (None, Rename::Exchange) => return Err(not_found(target.1).into()),
             // Two names of one file: POSIX says to do nothing.
             (Some((there, _)), _) if there == moved => return Ok(()),
@@ -262,7 +303,7 @@ impl Transaction<'_> {
                 self.set_parent(moved, target.0)?;
                 return Ok(());
             }
-            (Some((there, inode)), Rename::Replace) => {
+            (Some((there, inode)), Rename::Replace | Rename::Whiteout) => {
                 if moved_kind == FileType::Directory {
                     self.require_empty_directory(there, &inode, target.1)?;
                 }
@@ -281,21 +322,32 @@ impl Transaction<'_> {
         parent.links = parent.links.saturating_add(more);
         self.add_entry(target.0, &mut parent, target.1, moved, moved_kind);
         self.put_inode(target.0, &parent);
-        self.set_parent(moved, target.0)
+        self.set_parent(moved, target.0)?;
+        if how.leaves_whiteout() {
+            self.create(source.0, source.1, Inode::new(FileType::CharacterDevice(0), 0))?;
+        }
+        Ok(())
     }
 
     /// The inode of a directory that is to get the name or has it.
     fn parent_inode(&self, directory: InodeNumber, name: &[u8]) -> Result<Inode, Retry> {
         check_name(name)?;
-        let inode = self.inode(directory)?;
-        if inode.kind != FileType::Directory {
-            let what = format!("the parent of {} is not a directory", quoted(name));
-            return Err(Error::refused(Errno::NOTDIR, what).into());
+        require_not_removed(self.directory(directory, name)?)
+    }
+
+    /// The inode of the directory of a name.
+    ///
+    /// # Errors
+    /// ENOTDIR; as [`Self::inode`].
+    pub(crate) fn directory(&self, number: InodeNumber, name: &[u8]) -> Result<Inode, Retry> {
+        let inode = self.inode(number)?;
+        match inode.kind {
+            FileType::Directory => Ok(inode),
+            _ => {
+                let what = format!("the parent of {} is not a directory", quoted(name));
+                Err(Error::refused(Errno::NOTDIR, what).into())
+            }
         }
-        if inode.links == 0 {
-            return Err(Error::refused(Errno::NOENT, "the directory has been removed").into());
-        }
-        Ok(inode)
     }
 
     fn require_empty_directory(
@@ -397,9 +449,22 @@ impl Transaction<'_> {
         inode.changed = Time::now();
         self.put_inode(number, &inode);
         if inode.links == 0 {
-            self.put(Key::Orphan(number.0), Vec::new());
-            self.effects.orphans.push(Orphan(number));
+            self.add_orphan(number);
         }
+    }
+
+    /// Notes an inode without a name.
+    fn add_orphan(&mut self, number: InodeNumber) {
+        self.put(Key::Orphan(number.0), Vec::new());
+        self.effects.orphans.push(Orphan(number));
+    }
+}
+
+/// ENOENT for a directory that has been removed.
+fn require_not_removed(directory: Inode) -> Result<Inode, Retry> {
+    match directory.links {
+        0 => Err(Error::refused(Errno::NOENT, "the directory has been removed").into()),
+        _ => Ok(directory),
     }
 }
 
@@ -457,6 +522,7 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
+    use crate::namespace::pins::Pins;
     use crate::namespace::transaction::ReadResults;
     use crate::records::overlay::{ChangeSet, Overlay};
 
@@ -470,8 +536,9 @@ mod tests {
             changes.put(Key::Inode(number), inode.to_record());
         }
         overlay.apply(changes);
-        let (open, results) = (HashMap::new(), ReadResults::default());
-        let transaction = Transaction::new(&overlay, &open, &results, 10, 10);
+        let (open, pins) = (HashMap::new(), Pins::default());
+        let results = ReadResults::default();
+        let transaction = Transaction::new(&overlay, &open, &pins, &results, 10, 10);
         match transaction.refuse_cycle(InodeNumber(9), InodeNumber(2)) {
             Err(Retry::Fail(error)) => assert_eq!(error.kind(), ErrorKind::Damaged),
             other => panic!("{other:?}"),

@@ -21,5 +21,8 @@ pub(crate) mod directory;
 // The records that one operation reads and changes.
 pub(crate) mod transaction;
 
+// References that keep an inode without a name.
+pub(crate) mod pins;
+
 // The user of a handle, and its policy of access times.
 pub(crate) mod credentials;

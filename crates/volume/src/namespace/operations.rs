@@ -21,7 +21,7 @@ use crate::namespace::credentials::Credentials;
 use crate::namespace::directory::{DirectoryEntry, Rename, already_exists, quoted};
 use crate::namespace::inherit::SET_GROUP;
 use crate::namespace::open_options::OpenOptions;
-use crate::namespace::path::{Follow, Parent};
+use crate::namespace::path::{Follow, InodeAt, NameAt, Parent};
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{FileType, Inode, InodeNumber, Time};
@@ -29,22 +29,85 @@ use crate::records::inode::{FileType, Inode, InodeNumber, Time};
 type Outcome<T> = Result<T, Retry>;
 
 pub(crate) fn inode(
-    path: &[u8],
-    follow: Follow,
+    at: InodeAt<'_>,
 ) -> impl FnMut(&mut Transaction<'_>) -> Outcome<(InodeNumber, Inode)> {
     move |transaction| {
-        let number = transaction.resolve(path, follow)?;
+        let number = transaction.inode_at(at)?;
         Ok((number, transaction.current_inode(number)?))
     }
 }
 
+/// The inode of a name in a directory, and of `.` and `..`.
+pub(crate) fn lookup(
+    directory: InodeNumber,
+    name: &[u8],
+) -> impl FnMut(&mut Transaction<'_>) -> Outcome<(InodeNumber, Inode)> {
+    move |transaction| {
+        let parent = transaction.directory(directory, name)?.parent;
+        let number = match name {
+            b"." => directory,
+            b".." => parent,
+            _ => transaction.lookup(directory, name)?.0,
+        };
+        Ok((number, transaction.current_inode(number)?))
+    }
+}
+
+/// The inode of this number, which the caller has pinned.
+pub(crate) fn pinned(
+    number: InodeNumber,
+) -> impl FnMut(&mut Transaction<'_>) -> Outcome<InodeNumber> {
+    move |_| Ok(number)
+}
+
+/// As [`inode`], unless the inode is being reclaimed.
+pub(crate) fn live_inode(
+    number: InodeNumber,
+) -> impl FnMut(&mut Transaction<'_>) -> Outcome<(InodeNumber, Inode)> {
+    move |transaction| {
+        let inode = transaction.current_inode(number)?;
+        let is_kept =
+            || transaction.pins.contains(number) || transaction.find_open(number).is_some();
+        match inode.links > 0 || is_kept() {
+            true => Ok((number, inode)),
+            false => {
+                let what = format!("inode {} has lost its last name", number.0);
+                Err(Error::refused(Errno::NOENT, what).into())
+            }
+        }
+    }
+}
+
+/// Makes an inode, and returns its number and its attributes.
+pub(crate) fn make_inode(
+    at: NameAt<'_>,
+    new: &Inode,
+) -> impl FnMut(&mut Transaction<'_>) -> Outcome<(InodeNumber, Inode)> {
+    let mut make = make(at, new);
+    move |transaction| {
+        let number = make(transaction)?;
+        Ok((number, transaction.inode(number)?))
+    }
+}
+
+/// Makes a file without a name.
+pub(crate) fn make_unnamed(
+    directory: InodeNumber,
+    new: &Inode,
+) -> impl FnMut(&mut Transaction<'_>) -> Outcome<(InodeNumber, Inode)> {
+    move |transaction| {
+        let number = transaction.create_unnamed(directory, new.clone())?;
+        Ok((number, transaction.inode(number)?))
+    }
+}
+
 pub(crate) fn make(
-    path: &[u8],
+    at: NameAt<'_>,
     new: &Inode,
 ) -> impl FnMut(&mut Transaction<'_>) -> Outcome<InodeNumber> {
     move |transaction| {
-        let parent = transaction.parent(path)?;
-        make_in(transaction, path, &parent, new)
+        let parent = transaction.name_at(at)?;
+        make_in(transaction, at.bytes(), &parent, new)
     }
 }
 
@@ -97,18 +160,21 @@ pub(crate) fn find_or_make(
     }
 }
 
-pub(crate) fn link(path: &[u8], new: &[u8]) -> impl FnMut(&mut Transaction<'_>) -> Outcome<()> {
+pub(crate) fn link(
+    at: InodeAt<'_>,
+    new: NameAt<'_>,
+) -> impl FnMut(&mut Transaction<'_>) -> Outcome<()> {
     move |transaction| {
-        let number = transaction.resolve(path, Follow::No)?;
-        let parent = transaction.parent(new)?;
+        let number = transaction.inode_at(at)?;
+        let parent = transaction.name_at(new)?;
         require_no_slash(transaction, &parent, false)?;
         transaction.link(number, parent.directory, &parent.name)
     }
 }
 
-pub(crate) fn remove(path: &[u8]) -> impl FnMut(&mut Transaction<'_>) -> Outcome<()> {
+pub(crate) fn remove(at: NameAt<'_>) -> impl FnMut(&mut Transaction<'_>) -> Outcome<()> {
     move |transaction| {
-        let parent = transaction.parent(path)?;
+        let parent = transaction.name_at(at)?;
         if parent.ends_in_slash {
             transaction.require_directory(&parent)?;
         }
@@ -116,9 +182,9 @@ pub(crate) fn remove(path: &[u8]) -> impl FnMut(&mut Transaction<'_>) -> Outcome
     }
 }
 
-pub(crate) fn remove_directory(path: &[u8]) -> impl FnMut(&mut Transaction<'_>) -> Outcome<()> {
+pub(crate) fn remove_directory(at: NameAt<'_>) -> impl FnMut(&mut Transaction<'_>) -> Outcome<()> {
     move |transaction| {
-        let parent = transaction.parent(path)?;
+        let parent = transaction.name_at(at)?;
         transaction.remove_directory(parent.directory, &parent.name)
     }
 }
@@ -128,7 +194,7 @@ pub(crate) fn name_of_directory(
     path: &[u8],
 ) -> impl FnMut(&mut Transaction<'_>) -> Outcome<(InodeNumber, Vec<u8>, InodeNumber)> {
     move |transaction| {
-        let Parent { directory, name, .. } = transaction.parent(path)?;
+        let Parent { directory, name, .. } = transaction.name_at(NameAt::Path(path))?;
         if name.is_empty() {
             return Err(Error::refused(Errno::BUSY, "the path has no name to remove").into());
         }
@@ -140,28 +206,14 @@ pub(crate) fn name_of_directory(
     }
 }
 
-pub(crate) fn remove_in(
-    directory: InodeNumber,
-    name: &[u8],
-) -> impl FnMut(&mut Transaction<'_>) -> Outcome<()> {
-    move |transaction| transaction.unlink(directory, name)
-}
-
-pub(crate) fn remove_directory_in(
-    directory: InodeNumber,
-    name: &[u8],
-) -> impl FnMut(&mut Transaction<'_>) -> Outcome<()> {
-    move |transaction| transaction.remove_directory(directory, name)
-}
-
 pub(crate) fn rename(
-    path: &[u8],
-    new: &[u8],
+    at: NameAt<'_>,
+    new: NameAt<'_>,
     how: Rename,
 ) -> impl FnMut(&mut Transaction<'_>) -> Outcome<()> {
     move |transaction| {
-        let source = transaction.parent(path)?;
-        let target = transaction.parent(new)?;
+        let source = transaction.name_at(at)?;
+        let target = transaction.name_at(new)?;
         // The slash after a new name is about the inode that moves there.
         let is_new = how != Rename::Exchange;
         if source.ends_in_slash || (is_new && target.ends_in_slash) {
@@ -198,12 +250,11 @@ fn no_such_directory(parent: &Parent) -> String {
 }
 
 pub(crate) fn set_attributes(
-    path: &[u8],
-    follow: Follow,
+    at: InodeAt<'_>,
     set: impl Fn(&mut Inode),
 ) -> impl FnMut(&mut Transaction<'_>) -> Outcome<()> {
     move |transaction| {
-        let number = transaction.resolve(path, follow)?;
+        let number = transaction.inode_at(at)?;
         let (mut has_new_owner, mut new_mode) = (false, None);
         transaction.change_inode(number, |inode| {
             let was = inode.clone();

@@ -25,6 +25,33 @@ pub enum Follow {
     No,
 }
 
+/// The inode that an operation is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum InodeAt<'a> {
+    /// The inode that a path leads to.
+    Path(&'a [u8], Follow),
+    /// The inode of this number.
+    Number(InodeNumber),
+}
+
+/// The name that an operation is about; it need not exist.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NameAt<'a> {
+    /// The last name of a path.
+    Path(&'a [u8]),
+    /// A name in the directory of this number.
+    Entry(InodeNumber, &'a [u8]),
+}
+
+impl<'a> NameAt<'a> {
+    /// The path, or the name, for messages.
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        match self {
+            NameAt::Path(bytes) | NameAt::Entry(_, bytes) => bytes,
+        }
+    }
+}
+
 /// The bytes of a path.
 pub(crate) fn bytes<P: AsRef<Path> + ?Sized>(path: &P) -> &[u8] {
     path.as_ref().as_os_str().as_bytes()
@@ -41,6 +68,30 @@ pub(crate) struct Parent {
 }
 
 impl Transaction<'_> {
+    /// The number of an inode. It exists if it was found by path; a number is not looked up.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub(crate) fn inode_at(&self, at: InodeAt<'_>) -> Result<InodeNumber, Retry> {
+        match at {
+            InodeAt::Path(path, follow) => self.resolve(path, follow),
+            InodeAt::Number(number) => Ok(number),
+        }
+    }
+
+    /// The directory of a name.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub(crate) fn name_at(&self, at: NameAt<'_>) -> Result<Parent, Retry> {
+        match at {
+            NameAt::Path(path) => self.parent_following(path, Follow::No),
+            NameAt::Entry(directory, name) => {
+                Ok(Parent { directory, name: name.to_vec(), ends_in_slash: false })
+            }
+        }
+    }
+
     /// The inode that a path leads to.
     ///
     /// # Errors
@@ -54,16 +105,9 @@ impl Transaction<'_> {
         Ok(at)
     }
 
-    /// The directory of a path's last name. The name itself need not exist.
-    ///
-    /// # Errors
-    /// As [`Self::resolve`].
-    pub(crate) fn parent(&self, path: &[u8]) -> Result<Parent, Retry> {
-        self.parent_following(path, Follow::No)
-    }
-
-    /// As [`Self::parent`]. With [`Follow::Yes`] it also follows symbolic links at the path's end, and returns the
-    /// directory and name of the file that is missing there; the name is empty if the whole path exists.
+    /// The directory of a path's last name. The name itself need not exist. With [`Follow::Yes`] it also follows
+    /// symbolic links at the path's end, and returns the directory and name of the file that is missing there; the name
+    /// is empty if the whole path exists.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -99,11 +143,7 @@ impl Transaction<'_> {
         name: &[u8],
         follow: Follow,
     ) -> Result<InodeNumber, Retry> {
-        let directory = self.inode(at)?;
-        if directory.kind != FileType::Directory {
-            let what = format!("the parent of {} is not a directory", quoted(name));
-            return Err(Error::refused(Errno::NOTDIR, what).into());
-        }
+        let directory = self.directory(at, name)?;
         match name {
             b"." => return Ok(at),
             b".." => return Ok(directory.parent),

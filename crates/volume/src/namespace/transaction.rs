@@ -10,6 +10,7 @@ use uringfs_device::Errno;
 
 use crate::catalog::{Key, Record, Table};
 use crate::error::Error;
+use crate::namespace::pins::Pins;
 use crate::open_file::open_file::OpenFile;
 use crate::open_file::uncommitted::InodeDelta;
 use crate::records::inode::{Inode, InodeNumber};
@@ -92,6 +93,7 @@ pub(crate) struct Orphan(pub(crate) InodeNumber);
 pub(crate) struct Transaction<'v> {
     overlay: &'v Overlay,
     open: &'v HashMap<InodeNumber, Weak<OpenFile>>,
+    pub(crate) pins: &'v Pins,
     results: &'v ReadResults,
     /// The catalog has no inode from this number on.
     first_uncommitted_inode: u64,
@@ -105,6 +107,8 @@ pub(crate) struct TransactionEffects {
     /// The number of the next new inode.
     pub(crate) next_inode: u64,
     pub(crate) orphans: Vec<Orphan>,
+    /// An inode that was created without a name and gets its first one.
+    pub(crate) named: Option<Orphan>,
     /// An inode that was put with the delta of its open file applied.
     pub(crate) delta_applied: Option<(Arc<OpenFile>, Inode, InodeDelta)>,
 }
@@ -113,12 +117,13 @@ impl<'v> Transaction<'v> {
     pub(crate) fn new(
         overlay: &'v Overlay,
         open: &'v HashMap<InodeNumber, Weak<OpenFile>>,
+        pins: &'v Pins,
         results: &'v ReadResults,
         first_uncommitted_inode: u64,
         next_inode: u64,
     ) -> Transaction<'v> {
         let effects = TransactionEffects { next_inode, ..TransactionEffects::default() };
-        Transaction { overlay, open, results, first_uncommitted_inode, effects }
+        Transaction { overlay, open, pins, results, first_uncommitted_inode, effects }
     }
 
     /// The current value of a record.

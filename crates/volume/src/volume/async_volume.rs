@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::namespace::directory::Rename;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations;
-use crate::namespace::path::{Follow, bytes};
+use crate::namespace::path::{Follow, InodeAt, NameAt, bytes};
 use crate::records::inode::{FileType, Inode, InodeNumber};
 use crate::volume::metadata::{FileTimes, Metadata};
 use crate::volume::names::{exists, new_directory, permissions_setter};
@@ -103,7 +103,9 @@ impl AsyncVolume {
 
     /// See [`Volume::mknod`].
     pub async fn mknod(&self, path: impl AsRef<Path>, inode: &Inode) -> Result<InodeNumber, Error> {
-        self.volume.change(WaitMode::Async, operations::make(bytes(&path), inode)).await
+        self.volume
+            .change(WaitMode::Async, operations::make(NameAt::Path(bytes(&path)), inode))
+            .await
     }
 
     /// See [`Volume::symlink`].
@@ -126,18 +128,23 @@ impl AsyncVolume {
         original: impl AsRef<Path>,
         link: impl AsRef<Path>,
     ) -> Result<(), Error> {
-        let operation = operations::link(bytes(&original), bytes(&link));
+        let operation = operations::link(
+            InodeAt::Path(bytes(&original), Follow::No),
+            NameAt::Path(bytes(&link)),
+        );
         self.volume.change(WaitMode::Async, operation).await
     }
 
     /// See [`Volume::remove_file`].
     pub async fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        self.volume.change(WaitMode::Async, operations::remove(bytes(&path))).await
+        self.volume.change(WaitMode::Async, operations::remove(NameAt::Path(bytes(&path)))).await
     }
 
     /// See [`Volume::remove_dir`].
     pub async fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        self.volume.change(WaitMode::Async, operations::remove_directory(bytes(&path))).await
+        self.volume
+            .change(WaitMode::Async, operations::remove_directory(NameAt::Path(bytes(&path))))
+            .await
     }
 
     /// See [`Volume::remove_dir_all`].
@@ -157,7 +164,8 @@ impl AsyncVolume {
         to: impl AsRef<Path>,
         how: Rename,
     ) -> Result<(), Error> {
-        let operation = operations::rename(bytes(&from), bytes(&to), how);
+        let operation =
+            operations::rename(NameAt::Path(bytes(&from)), NameAt::Path(bytes(&to)), how);
         self.volume.change(WaitMode::Async, operation).await
     }
 
@@ -223,7 +231,7 @@ impl AsyncVolume {
         follow: Follow,
         set: impl Fn(&mut Inode),
     ) -> Result<(), Error> {
-        let operation = operations::set_attributes(bytes(&path), follow, set);
+        let operation = operations::set_attributes(InodeAt::Path(bytes(&path), follow), set);
         self.volume.change(WaitMode::Async, operation).await
     }
 
@@ -234,7 +242,7 @@ impl AsyncVolume {
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<Vec<u8>, Error> {
-        let operation = xattr::get(bytes(&path), follow, name.as_ref());
+        let operation = xattr::get(InodeAt::Path(bytes(&path), follow), name.as_ref());
         self.volume.shared.run_transaction(WaitMode::Async, operation).await
     }
 
@@ -244,7 +252,10 @@ impl AsyncVolume {
         path: impl AsRef<Path>,
         follow: Follow,
     ) -> Result<Vec<Vec<u8>>, Error> {
-        self.volume.shared.run_transaction(WaitMode::Async, xattr::list(bytes(&path), follow)).await
+        self.volume
+            .shared
+            .run_transaction(WaitMode::Async, xattr::list(InodeAt::Path(bytes(&path), follow)))
+            .await
     }
 
     /// See [`Volume::set_xattr`].
@@ -256,7 +267,7 @@ impl AsyncVolume {
         value: &[u8],
         how: SetXattr,
     ) -> Result<(), Error> {
-        let operation = xattr::set(bytes(&path), follow, name.as_ref(), value, how);
+        let operation = xattr::set(InodeAt::Path(bytes(&path), follow), name.as_ref(), value, how);
         self.volume.change(WaitMode::Async, operation).await
     }
 
@@ -267,7 +278,7 @@ impl AsyncVolume {
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        let operation = xattr::remove(bytes(&path), follow, name.as_ref());
+        let operation = xattr::remove(InodeAt::Path(bytes(&path), follow), name.as_ref());
         self.volume.change(WaitMode::Async, operation).await
     }
 

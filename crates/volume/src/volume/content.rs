@@ -10,7 +10,7 @@ use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations::set_attributes;
-use crate::namespace::path::{Follow, bytes};
+use crate::namespace::path::{Follow, InodeAt, bytes};
 use crate::records::inode::Inode;
 use crate::volume::open::created;
 use crate::volume::volume::Volume;
@@ -119,7 +119,7 @@ impl Volume {
         set.map_err(|errno| self.writing(errno))?;
         // Those of a target that existed are others.
         let set = |inode: &mut Inode| inode.permissions = permissions;
-        self.change(mode, set_attributes(to, Follow::Yes, set)).await?;
+        self.change(mode, set_attributes(InodeAt::Path(to, Follow::Yes), set)).await?;
         Ok(size)
     }
 

@@ -22,6 +22,7 @@ use crate::core::state::{
     parse_region,
 };
 use crate::error::{Error, ErrorKind};
+use crate::namespace::pins::Pins;
 use crate::namespace::transaction::Orphan;
 use crate::records::catalog_thread::CatalogThread;
 use crate::records::inode::{FileType, Inode, InodeNumber};
@@ -168,6 +169,7 @@ impl VolumeOptions {
             next_inode,
             first_uncommitted_inode: next_inode,
             open: HashMap::new(),
+            pins: Pins::default(),
             dirty: HashMap::new(),
             orphans,
             out_of_place_blocks: 0,

@@ -15,6 +15,12 @@ pub(crate) mod options;
 // Calls on names, as those of `std::fs`.
 pub(crate) mod names;
 
+// The entries of a directory, with positions to return to.
+pub(crate) mod directory_stream;
+
+// Files by reference instead of by path.
+pub(crate) mod inode_ref;
+
 // Whole files: read, write, copy.
 mod content;
 

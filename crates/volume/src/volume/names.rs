@@ -10,7 +10,7 @@ use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::Error;
 use crate::namespace::directory::Rename;
 use crate::namespace::operations as operation;
-use crate::namespace::path::{Follow, bytes};
+use crate::namespace::path::{Follow, InodeAt, NameAt, bytes};
 use crate::records::inode::{FileType, Inode, InodeNumber};
 use crate::volume::metadata::{FileTimes, Metadata};
 use crate::volume::read_dir::ReadDir;
@@ -64,7 +64,9 @@ impl Volume {
     /// EEXIST, ENOENT and other errors of paths; ENOSPC when the catalog has no room for one more name; errors of the
     /// catalog.
     pub fn mknod(&self, path: impl AsRef<Path>, inode: &Inode) -> Result<InodeNumber, Error> {
-        run_blocking(self.change(WaitMode::Blocking, operation::make(bytes(&path), inode)))
+        run_blocking(
+            self.change(WaitMode::Blocking, operation::make(NameAt::Path(bytes(&path)), inode)),
+        )
     }
 
     /// Creates a symbolic link to `original`, which need not exist.
@@ -92,7 +94,10 @@ impl Volume {
         original: impl AsRef<Path>,
         link: impl AsRef<Path>,
     ) -> Result<(), Error> {
-        let operation = operation::link(bytes(&original), bytes(&link));
+        let operation = operation::link(
+            InodeAt::Path(bytes(&original), Follow::No),
+            NameAt::Path(bytes(&link)),
+        );
         run_blocking(self.change(WaitMode::Blocking, operation))
     }
 
@@ -101,7 +106,7 @@ impl Volume {
     /// # Errors
     /// ENOENT, EISDIR, and other errors of paths.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        run_blocking(self.change(WaitMode::Blocking, operation::remove(bytes(&path))))
+        run_blocking(self.change(WaitMode::Blocking, operation::remove(NameAt::Path(bytes(&path)))))
     }
 
     /// Removes an empty directory.
@@ -109,7 +114,12 @@ impl Volume {
     /// # Errors
     /// ENOENT, ENOTDIR, ENOTEMPTY, and other errors of paths.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        run_blocking(self.change(WaitMode::Blocking, operation::remove_directory(bytes(&path))))
+        run_blocking(
+            self.change(
+                WaitMode::Blocking,
+                operation::remove_directory(NameAt::Path(bytes(&path))),
+            ),
+        )
     }
 
     /// Removes a directory with everything in it. Follows no symbolic link: links are removed. It is not atomic: after
@@ -139,7 +149,8 @@ impl Volume {
         to: impl AsRef<Path>,
         how: Rename,
     ) -> Result<(), Error> {
-        let operation = operation::rename(bytes(&from), bytes(&to), how);
+        let operation =
+            operation::rename(NameAt::Path(bytes(&from)), NameAt::Path(bytes(&to)), how);
         run_blocking(self.change(WaitMode::Blocking, operation))
     }
 
@@ -236,7 +247,7 @@ impl Volume {
         follow: Follow,
         set: impl Fn(&mut Inode),
     ) -> Result<(), Error> {
-        let operation = operation::set_attributes(bytes(&path), follow, set);
+        let operation = operation::set_attributes(InodeAt::Path(bytes(&path), follow), set);
         run_blocking(self.change(WaitMode::Blocking, operation))
     }
 }
@@ -248,7 +259,8 @@ impl Volume {
         path: &[u8],
         follow: Follow,
     ) -> Result<Metadata, Error> {
-        let found = self.shared.run_transaction(mode, operation::inode(path, follow)).await;
+        let found =
+            self.shared.run_transaction(mode, operation::inode(InodeAt::Path(path, follow))).await;
         found.map(|(number, inode)| Metadata::new(number, inode))
     }
 }

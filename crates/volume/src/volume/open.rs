@@ -13,7 +13,8 @@ use crate::namespace::credentials::Credentials;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations::{find, find_or_make, strip_privileges};
 use crate::namespace::path::bytes;
-use crate::records::inode::{FileType, Inode};
+use crate::namespace::transaction::{Retry, Transaction};
+use crate::records::inode::{FileType, Inode, InodeNumber};
 use crate::volume::file_map::VolumeMap;
 use crate::volume::volume::{Volume, read_only};
 
@@ -70,6 +71,20 @@ impl Volume {
         path: &[u8],
         options: OpenOptions,
     ) -> Result<File, Error> {
+        self.check_open_options(&options)?;
+        if !options.create && !options.create_new {
+            return self.open_found(mode, path, options, find(path)).await;
+        }
+        self.check_changeable()?;
+        let mut new = Inode::new(FileType::File, options.mode);
+        if let Credentials::User { user, group } = options.credentials {
+            (new.user, new.group) = (user, group);
+        }
+        self.open_found(mode, path, options, find_or_make(path, &new, options)).await
+    }
+
+    /// Checks that options fit together and to the volume.
+    pub(crate) fn check_open_options(&self, options: &OpenOptions) -> Result<(), Error> {
         if !options.read && !options.write {
             let what = "a file is opened for reading, for writing, or for both";
             return Err(Error::refused(Errno::INVAL, what));
@@ -81,17 +96,18 @@ impl Volume {
         if options.write && self.is_read_only() {
             return Err(read_only());
         }
-        let open = match options.create || options.create_new {
-            true => {
-                self.check_changeable()?;
-                let mut new = Inode::new(FileType::File, options.mode);
-                if let Credentials::User { user, group } = options.credentials {
-                    (new.user, new.group) = (user, group);
-                }
-                self.shared.open(mode, path, find_or_make(path, &new, options)).await?
-            }
-            false => self.shared.open(mode, path, find(path)).await?,
-        };
+        Ok(())
+    }
+
+    /// Opens the file that `find` returns for `path`.
+    pub(crate) async fn open_found(
+        &self,
+        mode: WaitMode,
+        path: &[u8],
+        options: OpenOptions,
+        find: impl FnMut(&mut Transaction<'_>) -> Result<InodeNumber, Retry>,
+    ) -> Result<File, Error> {
+        let open = self.shared.open(mode, path, find).await?;
         let (device, lock) = (self.shared.device.clone(), open.lock.clone());
         let map = VolumeMap {
             file: open,

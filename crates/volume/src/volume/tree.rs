@@ -8,7 +8,7 @@ use crate::core::blocking::WaitMode;
 use crate::error::Error;
 use crate::namespace::directory::DirectoryEntry;
 use crate::namespace::operations as operation;
-use crate::namespace::path::{Follow, bytes};
+use crate::namespace::path::{Follow, NameAt, bytes};
 use crate::records::inode::{FileType, InodeNumber};
 use crate::volume::names::new_directory;
 use crate::volume::volume::Volume;
@@ -23,7 +23,10 @@ impl Volume {
         // From the first that exists, or can be created, down to the last.
         let mut missing = Vec::new();
         for ancestor in path.ancestors().filter(|ancestor| !bytes(*ancestor).is_empty()) {
-            match self.change(mode, operation::make(bytes(ancestor), &directory)).await {
+            match self
+                .change(mode, operation::make(NameAt::Path(bytes(ancestor)), &directory))
+                .await
+            {
                 Err(error) if error.errno() == Errno::NOENT => missing.push(ancestor),
                 Err(error) if error.errno() == Errno::EXIST => {
                     let found = self.metadata_in_mode(mode, bytes(ancestor), Follow::Yes).await?;
@@ -40,7 +43,10 @@ impl Volume {
             }
         }
         for ancestor in missing.into_iter().rev() {
-            match self.change(mode, operation::make(bytes(ancestor), &directory)).await {
+            match self
+                .change(mode, operation::make(NameAt::Path(bytes(ancestor)), &directory))
+                .await
+            {
                 // Another caller has created it.
                 Err(error) if error.errno() == Errno::EXIST => {}
                 made => drop(made?),
@@ -63,7 +69,8 @@ impl Volume {
                 // From where the last batch ended: a listing from the start would pass all that was removed again.
                 let batch = self.entries(mode, last.number, last.after.clone()).await?;
                 let Some(end) = batch.last() else {
-                    let removal = operation::remove_directory_in(last.parent, &last.name);
+                    let name = NameAt::Entry(last.parent, &last.name);
+                    let removal = operation::remove_directory(name);
                     gone_or(self.change(mode, removal).await)?;
                     open.pop();
                     continue;
@@ -76,7 +83,8 @@ impl Volume {
                 let parent = last.number;
                 open.push(OpenDirectory::new(parent, entry.name, entry.inode));
             } else {
-                gone_or(self.change(mode, operation::remove_in(last.number, &entry.name)).await)?;
+                let name = NameAt::Entry(last.number, &entry.name);
+                gone_or(self.change(mode, operation::remove(name)).await)?;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::Error;
 use crate::namespace::acl::{ACCESS_ACL, DEFAULT_ACL};
 use crate::namespace::directory::quoted;
-use crate::namespace::path::{Follow, bytes};
+use crate::namespace::path::{Follow, InodeAt, bytes};
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::records::inode::{FileType, Inode, InodeNumber, Time};
 use crate::volume::volume::Volume;
@@ -49,10 +49,10 @@ impl Volume {
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<Vec<u8>, Error> {
-        run_blocking(
-            self.shared
-                .run_transaction(WaitMode::Blocking, get(bytes(&path), follow, name.as_ref())),
-        )
+        run_blocking(self.shared.run_transaction(
+            WaitMode::Blocking,
+            get(InodeAt::Path(bytes(&path), follow), name.as_ref()),
+        ))
     }
 
     /// The names of a file's extended attributes, in the order of their bytes.
@@ -64,7 +64,10 @@ impl Volume {
         path: impl AsRef<Path>,
         follow: Follow,
     ) -> Result<Vec<Vec<u8>>, Error> {
-        run_blocking(self.shared.run_transaction(WaitMode::Blocking, list(bytes(&path), follow)))
+        run_blocking(
+            self.shared
+                .run_transaction(WaitMode::Blocking, list(InodeAt::Path(bytes(&path), follow))),
+        )
     }
 
     /// Sets an extended attribute.
@@ -87,9 +90,10 @@ impl Volume {
         value: &[u8],
         how: SetXattr,
     ) -> Result<(), Error> {
-        run_blocking(
-            self.change(WaitMode::Blocking, set(bytes(&path), follow, name.as_ref(), value, how)),
-        )
+        run_blocking(self.change(
+            WaitMode::Blocking,
+            set(InodeAt::Path(bytes(&path), follow), name.as_ref(), value, how),
+        ))
     }
 
     /// Removes an extended attribute. Removing an access control list leaves the mode as it is, and succeeds if there
@@ -103,17 +107,21 @@ impl Volume {
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        run_blocking(self.change(WaitMode::Blocking, remove(bytes(&path), follow, name.as_ref())))
+        run_blocking(
+            self.change(
+                WaitMode::Blocking,
+                remove(InodeAt::Path(bytes(&path), follow), name.as_ref()),
+            ),
+        )
     }
 }
 
 pub(crate) fn get(
-    path: &[u8],
-    follow: Follow,
+    at: InodeAt<'_>,
     name: &[u8],
 ) -> impl FnMut(&mut Transaction<'_>) -> Result<Vec<u8>, Retry> {
     move |transaction| {
-        let number = transaction.resolve(path, follow)?;
+        let number = transaction.inode_at(at)?;
         let name = check_name(name)?;
         let value = transaction.get(Key::Xattr(number.0, name))?;
         value.ok_or_else(|| no_attribute(name))
@@ -121,24 +129,22 @@ pub(crate) fn get(
 }
 
 pub(crate) fn list(
-    path: &[u8],
-    follow: Follow,
+    at: InodeAt<'_>,
 ) -> impl FnMut(&mut Transaction<'_>) -> Result<Vec<Vec<u8>>, Retry> {
     move |transaction| {
-        let number = transaction.resolve(path, follow)?;
+        let number = transaction.inode_at(at)?;
         transaction.xattr_names(number)
     }
 }
 
 pub(crate) fn set(
-    path: &[u8],
-    follow: Follow,
+    at: InodeAt<'_>,
     name: &[u8],
     value: &[u8],
     how: SetXattr,
 ) -> impl FnMut(&mut Transaction<'_>) -> Result<(), Retry> {
     move |transaction| {
-        let number = transaction.resolve_for_change(path, follow, name)?;
+        let number = transaction.find_for_change(at, name)?;
         if value.len() > MAX_VALUE_BYTES {
             let what = format!("a value of {} bytes: the maximum is 65536", value.len());
             return Err(Error::refused(Errno::TOOBIG, what).into());
@@ -173,12 +179,11 @@ pub(crate) fn set(
 }
 
 pub(crate) fn remove(
-    path: &[u8],
-    follow: Follow,
+    at: InodeAt<'_>,
     name: &[u8],
 ) -> impl FnMut(&mut Transaction<'_>) -> Result<(), Retry> {
     move |transaction| {
-        let number = transaction.resolve_for_change(path, follow, name)?;
+        let number = transaction.find_for_change(at, name)?;
         match transaction.get(Key::Xattr(number.0, name))? {
             Some(_) => transaction.delete(Key::Xattr(number.0, name)),
             // The list may be in the mode alone.
@@ -206,14 +211,9 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Resolves a path to change one of its attributes; updates the inode's change time.
-    fn resolve_for_change(
-        &mut self,
-        path: &[u8],
-        follow: Follow,
-        name: &[u8],
-    ) -> Result<InodeNumber, Retry> {
-        let number = self.resolve(path, follow)?;
+    /// Finds an inode to change one of its attributes; updates the inode's change time.
+    fn find_for_change(&mut self, at: InodeAt<'_>, name: &[u8]) -> Result<InodeNumber, Retry> {
+        let number = self.inode_at(at)?;
         let mut inode = self.inode(number)?;
         check_kind(check_name(name)?, &inode)?;
         inode.changed = Time::now();
