@@ -12,6 +12,9 @@ use uringfs_lab::Error;
 pub struct CompletionArguments {
     /// The shell
     shell: Shell,
+    /// The program's name: uringfs, mkfs.uringfs or fsck.uringfs
+    #[arg(value_enum, default_value_t = Name::Uringfs)]
+    name: Name,
 }
 
 #[derive(ValueEnum, Clone, Copy)]
@@ -21,6 +24,16 @@ enum Shell {
     Fish,
 }
 
+#[derive(ValueEnum, Clone, Copy)]
+enum Name {
+    #[value(name = "uringfs")]
+    Uringfs,
+    #[value(name = other_names::MKFS)]
+    Mkfs,
+    #[value(name = other_names::FSCK)]
+    Fsck,
+}
+
 /// The arguments of `man`.
 #[derive(clap::Args)]
 pub struct ManArguments {
@@ -28,15 +41,21 @@ pub struct ManArguments {
     folder: PathBuf,
 }
 
-/// Prints the completions of a shell. Returns the exit code.
-pub fn completions(arguments: &CompletionArguments, mut command: Command) -> Result<u8, Error> {
+/// Prints a shell's completions of one of the program's names. Returns the exit code.
+pub fn completions(arguments: &CompletionArguments, command: Command) -> Result<u8, Error> {
     let shell = match arguments.shell {
         Shell::Bash => clap_complete::Shell::Bash,
         Shell::Zsh => clap_complete::Shell::Zsh,
         Shell::Fish => clap_complete::Shell::Fish,
     };
+    let [mkfs, fsck] = other_names::commands(&command);
+    let (mut command, name) = match arguments.name {
+        Name::Uringfs => (command, "uringfs"),
+        Name::Mkfs => (mkfs, other_names::MKFS),
+        Name::Fsck => (fsck, other_names::FSCK),
+    };
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut command, "uringfs", &mut text);
+    clap_complete::generate(shell, &mut command, name, &mut text);
     print_bytes(&text)?;
     Ok(0)
 }

@@ -23,9 +23,11 @@ fn the_help_lists_the_commands_in_groups() {
 #[test]
 fn shells_accept_their_completions() {
     let folder = tempfile::tempdir().unwrap();
-    for shell in ["bash", "zsh", "fish"] {
-        let text = uringfs(&["completions", shell]);
-        assert!(text.contains("rmdir") && text.contains("no-clobber"), "{shell}");
+    let shells = ["bash", "zsh", "fish"];
+    let names = [("uringfs", "no-clobber"), ("mkfs.uringfs", "block-size"), ("fsck.uringfs", "help")];
+    for (shell, (name, option)) in shells.iter().flat_map(|shell| names.map(|name| (shell, name))) {
+        let text = uringfs(&["completions", shell, name]);
+        assert!(text.contains(name) && text.contains(option), "{shell} {name}");
         let path = folder.path().join(shell);
         std::fs::write(&path, text).unwrap();
         // A shell that is installed also parses them.
