@@ -1,4 +1,7 @@
-//! Compiles the code in the pages of `docs/guide` as documentation tests. There is nothing else here.
+//! Compiles the code in the pages of `docs/guide` as documentation tests, and looks up the names in its tables
+//! ([`coming_from`]). There is nothing else here.
+
+pub mod coming_from;
 
 /// A page of `docs/guide`.
 macro_rules! page {
