@@ -1,6 +1,7 @@
 //! One owned range of bytes. Splitting makes two owners of disjoint ranges;
 //! joining adjacent ranges makes one again.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -127,6 +128,13 @@ impl Buffer {
         Ok(())
     }
 
+    /// The value whose memory this is, if no other buffer has a part of it.
+    pub(crate) fn into_value(self) -> Option<Box<dyn Any + Send>> {
+        let region = self.region.clone();
+        drop(self);
+        Arc::into_inner(region)?.into_value()
+    }
+
     fn offset_in_region(&self) -> usize {
         self.pointer.as_ptr() as usize - self.region.base().as_ptr() as usize
     }
@@ -146,7 +154,7 @@ impl Deref for Buffer {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the range is inside the region that this buffer keeps alive. It was
-        // zeroed when the region was made, and it belongs to this buffer alone.
+        // initialized when the region was made, and it belongs to this buffer alone.
         unsafe { slice::from_raw_parts(self.pointer.as_ptr(), self.length as usize) }
     }
 }
@@ -154,7 +162,13 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; the exclusive borrow makes this the only access.
+        // Only a back end or a queue could find such memory in a request, and only this crate makes it.
+        assert!(
+            self.region_id != RegionId::READ_ONLY,
+            "memory that is being written out is read only"
+        );
+        // SAFETY: as in `deref`; the exclusive borrow makes this the only access, and the value of a region that is
+        // not read only allows to write its bytes.
         unsafe { slice::from_raw_parts_mut(self.pointer.as_ptr(), self.length as usize) }
     }
 }

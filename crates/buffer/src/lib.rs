@@ -20,6 +20,8 @@
 //! assert_eq!(buffer.len(), 4096);
 //! ```
 //!
+//! An operation also takes values of other types ([`IoBuf`], [`IoBufMut`]), such as `Vec<u8>`.
+//!
 //! This crate does no I/O and does not depend on a ring.
 
 #![allow(unsafe_code)]
@@ -28,6 +30,9 @@
 
 // A fixed number of equal buffers out of one region.
 mod pool;
+
+// Values of other types as memory of requests.
+mod io_buf;
 
 // Frames with many readers, or one owner that may write or lend them.
 mod slab;
@@ -42,6 +47,7 @@ mod region;
 mod slots;
 
 pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
+pub use io_buf::{IoBuf, IoBufMut, OpMemory, TooLong};
 pub use pool::BufferPool;
 pub use region::{Backing, Region, RegionId};
 pub use slab::{

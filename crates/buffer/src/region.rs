@@ -2,7 +2,10 @@
 //! mapped as one, freed as one, and registered with a ring as one.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::any::Any;
 use std::io;
+use std::mem;
+use std::panic::RefUnwindSafe;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -38,6 +41,8 @@ impl RegionId {
     pub const NONE: RegionId = RegionId(u32::MAX);
     /// Marks an empty entry of a table: no region has this id.
     pub const EMPTY: RegionId = RegionId(u32::MAX - 1);
+    /// The id of memory that must not be written: that of a value which a write takes. Never registered.
+    pub const READ_ONLY: RegionId = RegionId(u32::MAX - 2);
     /// The number of indexes: [`RegionId::index`] is below it.
     pub const COUNT: u32 = MAX_IDS;
 
@@ -66,7 +71,7 @@ fn release_id(id: RegionId) {
     if id == RegionId::NONE {
         return;
     }
-    // Skips the largest generation: with the last index it would be NONE.
+    // Skips the largest generation: with the last indexes it would be one of the special ids.
     let generation = ((id.0 >> INDEX_BITS) + 1) % (u32::MAX >> INDEX_BITS);
     with_free_ids(|free| free.insert(0, (id.index(), generation)));
     DROPPED.fetch_add(1, Ordering::Release);
@@ -79,8 +84,7 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 pub struct Region {
     base: NonNull<u8>,
     length: usize,
-    backing: Backing,
-    alignment: usize,
+    owner: Owner,
     id: RegionId,
     /// Dangling for memory that is not registered.
     weak: Weak<Region>,
@@ -88,11 +92,21 @@ pub struct Region {
     pub(crate) slots: Option<Slots>,
 }
 
+/// The origin of the memory, which frees it.
+#[derive(Debug)]
+enum Owner {
+    Allocator { alignment: usize },
+    Mapping(Backing),
+    Value(Box<dyn Any + Send>),
+}
+
 // SAFETY: the region itself only hands out its address. Reads and writes go
 // through buffers, which own disjoint ranges of it, one owner a byte.
 unsafe impl Send for Region {}
 // SAFETY: as above; no method of Region touches the bytes.
 unsafe impl Sync for Region {}
+// As above: the value, too, is used only by the last owner.
+impl RefUnwindSafe for Region {}
 
 impl Region {
     /// `length` bytes from the allocator, aligned to `alignment`, never registered.
@@ -101,8 +115,26 @@ impl Region {
         // SAFETY: the caller requests at least one byte, so the layout is not empty.
         let base = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
-        let (backing, id) = (Backing::Heap, RegionId::NONE);
-        Region { base, length, backing, alignment, id, weak: Weak::new(), slots: None }
+        let (owner, id) = (Owner::Allocator { alignment }, RegionId::NONE);
+        Region { base, length, owner, id, weak: Weak::new(), slots: None }
+    }
+
+    /// The memory of `value`: `length` bytes at `base`, which keep their address as long as it exists.
+    pub(crate) fn of_value(
+        base: NonNull<u8>,
+        length: usize,
+        id: RegionId,
+        value: Box<dyn Any + Send>,
+    ) -> Region {
+        Region { base, length, owner: Owner::Value(value), id, weak: Weak::new(), slots: None }
+    }
+
+    /// The value whose memory this is.
+    pub(crate) fn into_value(mut self) -> Option<Box<dyn Any + Send>> {
+        match &mut self.owner {
+            Owner::Value(value) => Some(mem::replace(value, Box::new(()))),
+            Owner::Allocator { .. } | Owner::Mapping(_) => None,
+        }
     }
 
     /// At least `length` bytes of mapped memory, in huge pages if there are any free.
@@ -140,8 +172,7 @@ impl Region {
         Ok(Arc::new_cyclic(|weak| Region {
             base,
             length,
-            backing,
-            alignment: 0,
+            owner: Owner::Mapping(backing),
             id: allocate_id(),
             weak: weak.clone(),
             slots,
@@ -154,7 +185,7 @@ impl Region {
     }
 
     /// Length in bytes.
-    #[allow(clippy::len_without_is_empty)] // a region is never empty
+    #[allow(clippy::len_without_is_empty)] // only the region of an empty value is empty
     pub fn len(&self) -> usize {
         self.length
     }
@@ -171,9 +202,12 @@ impl Region {
         self.weak.clone()
     }
 
-    /// The kind of its pages.
+    /// The kind of its pages. Those of a value are taken to be the allocator's.
     pub fn backing(&self) -> Backing {
-        self.backing
+        match self.owner {
+            Owner::Mapping(backing) => backing,
+            Owner::Allocator { .. } | Owner::Value(_) => Backing::Heap,
+        }
     }
 
     /// The id of this region in rings.
@@ -184,18 +218,23 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if self.backing == Backing::Heap {
-            let layout = Layout::from_size_align(self.length, self.alignment)
-                .expect("the layout was valid when the region was made");
-            // SAFETY: allocated in `heap` with this same layout; the last buffer
-            // that could access it held this region and is gone.
-            unsafe { dealloc(self.base.as_ptr(), layout) };
-        } else {
-            // SAFETY: mapped in `mapped` with this base and length; no buffer
-            // is left. Pages that a ring still has registered stay pinned by the
-            // kernel and are not reused before the ring unregisters them.
-            let _ = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
-            release_id(self.id);
+        match self.owner {
+            Owner::Allocator { alignment } => {
+                let layout = Layout::from_size_align(self.length, alignment)
+                    .expect("the layout was valid when the region was made");
+                // SAFETY: allocated in `heap` with this same layout; the last buffer
+                // that could access it held this region and is gone.
+                unsafe { dealloc(self.base.as_ptr(), layout) };
+            }
+            Owner::Mapping(_) => {
+                // SAFETY: mapped in `mapped` with this base and length; no buffer
+                // is left. Pages that a ring still has registered stay pinned by the
+                // kernel and are not reused before the ring unregisters them.
+                let _ = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
+                release_id(self.id);
+            }
+            // Dropped with the region.
+            Owner::Value(_) => {}
         }
     }
 }

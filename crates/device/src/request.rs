@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use uringfs_buffer::Buffer;
+use uringfs_buffer::{Buffer, RegionId};
 use uringfs_errno::Errno;
 
 use crate::geometry::Bounds;
@@ -59,6 +59,16 @@ impl Payload {
             Payload::Buffer(buffer) => buffer.len() as u64,
             Payload::Buffers(buffers) => buffers.iter().map(|buffer| buffer.len() as u64).sum(),
             Payload::Length(length) => *length,
+        }
+    }
+
+    /// True if some of the memory must not be written: see [`RegionId::READ_ONLY`].
+    pub(crate) fn is_read_only(&self) -> bool {
+        let is_read_only = |buffer: &Buffer| buffer.region_id() == RegionId::READ_ONLY;
+        match self {
+            Payload::Buffer(buffer) => is_read_only(buffer),
+            Payload::Buffers(buffers) => buffers.iter().any(is_read_only),
+            Payload::Length(_) => false,
         }
     }
 }

@@ -15,7 +15,7 @@ use uringfs_device::backend::null::Null;
 use uringfs_device::backend::sim::{Sim, SimOptions, WriteCache};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Clock, Device, Errno, Payload, VirtualClock};
-use uringfs_file::{File, FileOp, FileOptions, OpOutput, Tokens, WriteLocking};
+use uringfs_file::{BufferOutput, File, FileOp, FileOptions, Tokens, WriteLocking};
 use uringfs_reactor::{Completion, Effect, OpResult, Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 1 << 20;
@@ -48,21 +48,25 @@ fn bench() -> Bench {
 }
 
 /// Starts an operation and returns while it is in flight.
-async fn started<R: OpOutput>(op: &mut FileOp<R>) {
+async fn started<R: BufferOutput>(op: &mut FileOp<R>) {
     let pending = poll_fn(|context| Poll::Ready(Pin::new(&mut *op).poll(context).is_pending()));
     assert!(pending.await, "it is in flight");
 }
 
 impl Bench {
     /// The outcome with a deadline this far away, and the time it took.
-    fn until<R>(&self, op: FileOp<R>, deadline: Duration) -> (OpResult, Duration) {
+    fn until<R: BufferOutput>(&self, op: FileOp<R>, deadline: Duration) -> (OpResult, Duration) {
         let begin = self.clock.now();
         let outcome = self.reactor.block_on(op.deadline(begin + deadline).outcome());
         (outcome, self.clock.now() - begin)
     }
 
     /// The outcome of an operation cancelled after `delay`, and the time it took.
-    fn cancelled<R: OpOutput>(&self, mut op: FileOp<R>, delay: Duration) -> (OpResult, Duration) {
+    fn cancelled<R: BufferOutput>(
+        &self,
+        mut op: FileOp<R>,
+        delay: Duration,
+    ) -> (OpResult, Duration) {
         let begin = self.clock.now();
         let outcome = self.reactor.block_on(async {
             started(&mut op).await;

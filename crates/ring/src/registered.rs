@@ -159,6 +159,16 @@ impl FileTable {
     }
 }
 
+/// How a request names its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemoryName {
+    /// By the index of its registered region.
+    Index(u16),
+    Address,
+    /// By address; the kernel must not write there.
+    ReadOnlyAddress,
+}
+
 /// The regions that a ring has registered, by the index in their id.
 pub(crate) struct RegionTable {
     enabled: bool,
@@ -196,23 +206,25 @@ impl RegionTable {
         self.refusal.as_deref()
     }
 
-    /// The index of the segment's region, which is registered at its first use. `None` if it cannot be.
+    /// How a request names the segment. Its region is registered at its first use, if it can be.
     #[inline(always)]
-    pub(crate) fn index_of(&mut self, ring: &IoUring, segment: &IoSegment) -> Option<u16> {
+    pub(crate) fn name_of(&mut self, ring: &IoUring, segment: &IoSegment) -> MemoryName {
         let id = segment.region_id;
-        let index = id.index();
-        if self.registered[index as usize] == id || self.register(ring, segment) {
-            return Some(index as u16);
+        if self.registered[id.index() as usize] == id {
+            return MemoryName::Index(id.index() as u16);
         }
-        None
+        self.register(ring, segment)
     }
 
     #[inline(never)]
-    fn register(&mut self, ring: &IoUring, segment: &IoSegment) -> bool {
+    fn register(&mut self, ring: &IoUring, segment: &IoSegment) -> MemoryName {
         let id = segment.region_id;
         let index = id.index() as usize;
+        if id == RegionId::READ_ONLY {
+            return MemoryName::ReadOnlyAddress;
+        }
         if id == RegionId::NONE || !self.enabled || self.refused[index] == id {
-            return false;
+            return MemoryName::Address;
         }
         // SAFETY: the segment's buffer holds the region; the transfer that owns
         // the buffer is in the ring's table.
@@ -228,13 +240,13 @@ impl RegionTable {
             Ok(()) => {
                 self.registered[index] = id;
                 self.regions[index] = region.downgrade();
-                true
+                MemoryName::Index(index as u16)
             }
             Err(error) => {
                 self.registered[index] = RegionId::EMPTY;
                 self.refused[index] = id;
                 self.refusal = Some(explain_refusal(bytes, &error));
-                false
+                MemoryName::Address
             }
         }
     }

@@ -22,8 +22,8 @@ use crate::message::Messages;
 use crate::notifier::Notifier;
 use crate::options::{RESERVE, RingOptions, build};
 use crate::probe::Features;
-use crate::registered::{FileSlot, FileTable, RegionTable, Registration};
-use crate::sqe::{Direction, Sqe, nop_sqe, slow_sqe};
+use crate::registered::{FileSlot, FileTable, MemoryName, RegionTable, Registration};
+use crate::sqe::{Direction, Sqe, file_for_read_only, nop_sqe, slow_sqe};
 use crate::sys::{self, RingFd};
 use crate::transfer::{NextOp, StepResult, Transfer, TransferMemory};
 use crate::wait::{Wait, WaitHandle};
@@ -445,14 +445,20 @@ impl<T: Transfer> SqeSlot<'_, T> {
             return push_sqe(io, queued, nop_sqe(id));
         }
         // Each branch pushes its own entry: with one common push the entry would be copied.
-        match regions.index_of(io, &segment) {
-            Some(index) => {
+        match regions.name_of(io, &segment) {
+            MemoryName::Index(index) => {
                 counters.count(file, true);
                 let entry = Sqe::fixed(direction, file, offset, &segment, index);
                 push_sqe(io, queued, entry.with_id(id));
             }
-            None => {
+            MemoryName::Address => {
                 counters.count(file, false);
+                let entry = Sqe::plain(direction, file, offset, &segment);
+                push_sqe(io, queued, entry.with_id(id));
+            }
+            MemoryName::ReadOnlyAddress => {
+                counters.count(file, false);
+                let file = file_for_read_only(direction, file);
                 let entry = Sqe::plain(direction, file, offset, &segment);
                 push_sqe(io, queued, entry.with_id(id));
             }

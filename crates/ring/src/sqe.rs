@@ -5,16 +5,16 @@ use std::mem;
 
 use io_uring::squeue::Entry;
 use io_uring::{IoUring, opcode, types};
-use uringfs_buffer::Buffer;
+use uringfs_buffer::{Buffer, RegionId};
 
 use crate::counters::RawCounters;
 use crate::in_flight::RequestId;
-use crate::registered::{FileSlot, RegionTable};
+use crate::registered::{FileSlot, MemoryName, RegionTable};
 use crate::segment::IoSegment;
 use crate::transfer::{NextOp, TransferMemory};
 
 /// The kernel's operation codes for one direction.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Direction {
     /// From or to one segment of memory.
     plain: u8,
@@ -120,6 +120,13 @@ pub(crate) fn nop_sqe(id: RequestId) -> Entry {
     Sqe::new(opcode::Nop::CODE, FileSlot::ABSENT, 0, 0, 0).with_id(id)
 }
 
+/// The file of a transfer with memory that must not be written. A read into it is the mistake of a back end that put
+/// the memory of a write into a read: it gets no file, so the kernel returns EBADF.
+#[cold]
+pub(crate) fn file_for_read_only(direction: Direction, file: FileSlot) -> FileSlot {
+    if direction == Direction::WRITE { file } else { FileSlot::ABSENT }
+}
+
 /// The entry of any transfer other than a read or a volatile write of one segment.
 #[cold]
 #[inline(never)]
@@ -145,16 +152,26 @@ pub(crate) fn slow_sqe(
         NextOp::Write(offset, memory) => (Direction::WRITE, offset, memory, 0),
         NextOp::WriteDurably(offset, memory) => (Direction::WRITE, offset, memory, libc::RWF_DSYNC),
     };
-    let index = match memory {
-        TransferMemory::Single(segment) => regions.index_of(io, &segment),
-        TransferMemory::Vectored { .. } => None,
+    let name = match memory {
+        TransferMemory::Single(segment) => regions.name_of(io, &segment),
+        TransferMemory::Vectored { buffers, .. } => {
+            let is_read_only = |buffer: &Buffer| buffer.region_id() == RegionId::READ_ONLY;
+            match buffers.iter().any(is_read_only) {
+                true => MemoryName::ReadOnlyAddress,
+                false => MemoryName::Address,
+            }
+        }
     };
-    counters.count(file, index.is_some());
-    let entry = match (memory, index) {
-        (TransferMemory::Single(segment), Some(index)) => {
+    let file = match name {
+        MemoryName::ReadOnlyAddress => file_for_read_only(direction, file),
+        MemoryName::Index(_) | MemoryName::Address => file,
+    };
+    counters.count(file, matches!(name, MemoryName::Index(_)));
+    let entry = match (memory, name) {
+        (TransferMemory::Single(segment), MemoryName::Index(index)) => {
             Sqe::fixed(direction, file, offset, &segment, index)
         }
-        (TransferMemory::Single(segment), None) => Sqe::plain(direction, file, offset, &segment),
+        (TransferMemory::Single(segment), _) => Sqe::plain(direction, file, offset, &segment),
         (TransferMemory::Vectored { buffers, skip, length }, _) => {
             let (iovecs, count) = build_iovecs(iovec_lists, buffers, skip, length);
             Sqe::new(direction.vectored, file, offset, iovecs as u64, count)

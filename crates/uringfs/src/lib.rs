@@ -86,7 +86,7 @@
 use std::io;
 use std::path::Path;
 
-pub use uringfs_buffer::{Buffer, BufferPool};
+pub use uringfs_buffer::{Buffer, BufferPool, IoBuf, IoBufMut};
 pub use uringfs_device::Errno;
 pub use uringfs_file::{BufResult, File, FileOp, Tokens};
 pub use uringfs_reactor::{Completion, Reactor, ReactorOptions, SubmitError, Token};
@@ -107,8 +107,8 @@ pub mod volume {
 /// What the operations of a [`File`] take and return, and its switches.
 pub mod file {
     pub use uringfs_file::{
-        Advice, BufferedWait, FallocateSize, FileOptions, FileState, MAX_ATOMIC_WRITE_BYTES,
-        OpOutput, WriteLocking,
+        Advice, BufferOutput, BufferedWait, FallocateSize, FileOptions, FileState,
+        MAX_ATOMIC_WRITE_BYTES, OpOutput, WriteLocking,
     };
 }
 
@@ -137,7 +137,7 @@ pub mod cache {
 
 /// Memory of buffers.
 pub mod buffer {
-    pub use uringfs_buffer::Backing;
+    pub use uringfs_buffer::{Backing, MAX_LENGTH, OpMemory};
 }
 
 use cache::Cache;

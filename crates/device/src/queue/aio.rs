@@ -158,7 +158,8 @@ impl AioQueue {
     }
 
     /// The control block of the next step of the request in `slot`. `None` for an
-    /// invalid request: one without memory that needs it, or at an invalid address.
+    /// invalid request: one without memory that needs it, a read into memory that must not be written, or one at an
+    /// invalid address.
     fn build_iocb(&mut self, slot: u32) -> Option<ControlBlock> {
         let request = self.slots[slot as usize].as_ref().expect("pushed");
         let KernelTarget::Descriptor(file) = self.core.backend().kernel_target() else {
@@ -176,6 +177,9 @@ impl AioQueue {
             return Some(iocb);
         }
         let write = request.op == Op::Write;
+        if !write && request.payload.is_read_only() {
+            return None;
+        }
         iocb.offset = i64::try_from(request.address.checked_add(request.done())?).ok()?;
         match &request.payload {
             Payload::Buffer(_) => {
@@ -317,7 +321,7 @@ mod tests {
     use super::*;
     use crate::backend::file::{Allocation, File};
     use crate::{Device, KernelTarget};
-    use uringfs_buffer::Buffer;
+    use uringfs_buffer::{Buffer, IoBuf};
 
     #[test]
     fn structures_have_the_kernels_sizes() {
@@ -409,6 +413,22 @@ mod tests {
         let mut ended = 0;
         while ended < 18 {
             ended += queue.reap().is_some() as usize;
+        }
+    }
+
+    #[test]
+    fn memory_that_is_read_only_is_not_read_into() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create(&folder.path().join("a"), 1 << 20, Allocation::Written).unwrap();
+        let device = Device::new(file).unwrap();
+        let mut queue = AioQueue::new(device.core().clone(), 1).unwrap();
+        let memory = || "read only".lend_for_write().unwrap();
+        for payload in [Payload::Buffer(memory()), Payload::Buffers(Box::new([memory()]))] {
+            queue.push(Request::new(device.index(), Op::Read, 0, payload, Tag(0))).unwrap();
+            queue.submit().unwrap();
+            let completion = queue.reap().expect("it was refused at once");
+            assert_eq!(completion.result, Err(Errno::INVAL));
+            assert!(completion.request.segments().eq([b"read only"]));
         }
     }
 

@@ -2,17 +2,21 @@
 
 use std::io;
 
-use uringfs_buffer::Buffer;
+use uringfs_buffer::{Buffer, IoBuf, IoBufMut, TooLong};
+use uringfs_device::Errno;
 
 use crate::state::file::File;
 
 impl File {
-    /// Reads at `offset` until `buffer` is full.
+    /// Reads at `offset` until `buffer` is full: a `Vec` up to its capacity.
     ///
     /// Errors: `UnexpectedEof` at the end of the file, with what there is at the front of the buffer; else as
     /// [`Self::read_at`].
-    pub async fn read_exact_at(&self, buffer: Buffer, offset: u64) -> (io::Result<()>, Buffer) {
-        let mut parts = Parts::new(buffer);
+    pub async fn read_exact_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> (io::Result<()>, B) {
+        let mut parts = match buffer.lend_for_read() {
+            Ok(buffer) => Parts::new(buffer),
+            Err(TooLong(buffer)) => return (Err(Errno::INVAL.into()), B::take_back(buffer, 0)),
+        };
         let result = loop {
             if parts.rest.is_empty() {
                 break Ok(());
@@ -26,15 +30,19 @@ impl File {
                 Err(errno) => break Err(errno.into()),
             }
         };
-        (result, parts.into_whole())
+        let done = parts.done() as usize;
+        (result, B::take_back(parts.into_whole(), done))
     }
 
     /// Writes all of `buffer` at `offset`.
     ///
     /// Errors: `WriteZero` if a write makes no progress; else as [`Self::write_at`]. After an error a front part of the
     /// bytes may have been written.
-    pub async fn write_all_at(&self, buffer: Buffer, offset: u64) -> (io::Result<()>, Buffer) {
-        let mut parts = Parts::new(buffer);
+    pub async fn write_all_at<B: IoBuf>(&self, buffer: B, offset: u64) -> (io::Result<()>, B) {
+        let mut parts = match buffer.lend_for_write() {
+            Ok(buffer) => Parts::new(buffer),
+            Err(TooLong(buffer)) => return (Err(Errno::INVAL.into()), B::take_back(buffer, 0)),
+        };
         let result = loop {
             if parts.rest.is_empty() {
                 break Ok(());
@@ -48,7 +56,8 @@ impl File {
                 Err(errno) => break Err(errno.into()),
             }
         };
-        (result, parts.into_whole())
+        let done = parts.done() as usize;
+        (result, B::take_back(parts.into_whole(), done))
     }
 }
 

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use uringfs_buffer::Buffer;
+use uringfs_buffer::{Buffer, IoBuf, IoBufMut, OpMemory, TooLong};
 use uringfs_device::{Durability, Errno, Payload};
 use uringfs_reactor::{
     Counter, Effect, OpResult, ReactorHandle, ResultReceiver, background_reactor, current,
@@ -39,51 +39,52 @@ pub type BufResult<T, B = Buffer> = (Result<T, Errno>, B);
 
 impl File {
     /// Reads into `buffer` at `offset`: fewer bytes at the end of the file. EBADF if the handle may not read.
-    pub fn read_at(&self, buffer: Buffer, offset: u64) -> FileOp<BufResult<usize>> {
-        self.op(OpKind::Read, Payload::Buffer(buffer), offset)
+    pub fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> FileOp<BufResult<usize, B>> {
+        self.op_with(OpKind::Read, buffer.lend_for_read(), offset)
     }
 
     /// Reads into several buffers, one after the other.
-    pub fn read_vectored_at(
+    pub fn read_vectored_at<B: IoBufMut>(
         &self,
-        buffers: Vec<Buffer>,
+        buffers: Vec<B>,
         offset: u64,
-    ) -> FileOp<BufResult<usize, Vec<Buffer>>> {
-        self.op(OpKind::Read, Payload::Buffers(buffers.into()), offset)
+    ) -> FileOp<BufResult<usize, Vec<B>>> {
+        self.vectored_op_with(OpKind::Read, buffers.into_iter().map(B::lend_for_read), offset)
     }
 
     /// Writes `buffer` at `offset`. An image or a device has a fixed size: at its end the write is short,
     /// beyond it the error is ENOSPC.
-    pub fn write_at(&self, buffer: Buffer, offset: u64) -> FileOp<BufResult<usize>> {
-        self.op(OpKind::Write(Durability::Volatile), Payload::Buffer(buffer), offset)
+    pub fn write_at<B: IoBuf>(&self, buffer: B, offset: u64) -> FileOp<BufResult<usize, B>> {
+        self.op_with(OpKind::Write(Durability::Volatile), buffer.lend_for_write(), offset)
     }
 
     /// Writes several buffers, one after the other.
-    pub fn write_vectored_at(
+    pub fn write_vectored_at<B: IoBuf>(
         &self,
-        buffers: Vec<Buffer>,
+        buffers: Vec<B>,
         offset: u64,
-    ) -> FileOp<BufResult<usize, Vec<Buffer>>> {
-        self.op(OpKind::Write(Durability::Volatile), Payload::Buffers(buffers.into()), offset)
+    ) -> FileOp<BufResult<usize, Vec<B>>> {
+        let buffers = buffers.into_iter().map(B::lend_for_write);
+        self.vectored_op_with(OpKind::Write(Durability::Volatile), buffers, offset)
     }
 
     /// Writes `buffer`, durable on completion (O_DSYNC): by FUA where the device has it, else by a flush after
     /// the write.
-    pub fn write_durably(&self, buffer: Buffer, offset: u64) -> FileOp<BufResult<usize>> {
-        self.op(OpKind::Write(Durability::Durable), Payload::Buffer(buffer), offset)
+    pub fn write_durably<B: IoBuf>(&self, buffer: B, offset: u64) -> FileOp<BufResult<usize, B>> {
+        self.op_with(OpKind::Write(Durability::Durable), buffer.lend_for_write(), offset)
     }
 
     /// Appends `buffer` to a volume's file (`O_APPEND`). The result is its offset. Concurrent appends never
     /// overlap and leave no gap. Durable with the next [`Self::sync_data`].
     ///
     /// Errors: EOPNOTSUPP for an image or a device; ENOSPC; EFBIG.
-    pub fn append(&self, buffer: Buffer) -> FileOp<BufResult<u64>> {
-        self.op(OpKind::Append(Durability::Volatile), Payload::Buffer(buffer), 0)
+    pub fn append<B: IoBuf>(&self, buffer: B) -> FileOp<BufResult<u64, B>> {
+        self.op_with(OpKind::Append(Durability::Volatile), buffer.lend_for_write(), 0)
     }
 
     /// As [`Self::append`], durable on completion. Concurrent appends of many files and threads share a commit.
-    pub fn append_durably(&self, buffer: Buffer) -> FileOp<BufResult<u64>> {
-        self.op(OpKind::Append(Durability::Durable), Payload::Buffer(buffer), 0)
+    pub fn append_durably<B: IoBuf>(&self, buffer: B) -> FileOp<BufResult<u64, B>> {
+        self.op_with(OpKind::Append(Durability::Durable), buffer.lend_for_write(), 0)
     }
 
     /// Writes `buffer` atomically: whole blocks of a volume's file, at most
@@ -93,8 +94,8 @@ impl File {
     ///
     /// Errors: EINVAL for partial blocks and for more bytes; ENOSPC, with nothing changed; EOPNOTSUPP for an
     /// image or a device.
-    pub fn write_atomic(&self, buffer: Buffer, offset: u64) -> FileOp<BufResult<usize>> {
-        self.op(OpKind::WriteAtomic, Payload::Buffer(buffer), offset)
+    pub fn write_atomic<B: IoBuf>(&self, buffer: B, offset: u64) -> FileOp<BufResult<usize, B>> {
+        self.op_with(OpKind::WriteAtomic, buffer.lend_for_write(), offset)
     }
 
     /// Makes all completed writes durable, with the file's size, times and attributes (`fsync`). For an image
@@ -179,6 +180,35 @@ impl File {
         self.op(OpKind::Advise(advice), Payload::Length(length), offset)
     }
 
+    /// An operation with the memory of a value. Refused if it is too long for a request.
+    #[inline]
+    fn op_with<R>(&self, kind: OpKind, lent: Result<Buffer, TooLong>, offset: u64) -> FileOp<R> {
+        match lent {
+            Ok(buffer) => self.op(kind, Payload::Buffer(buffer), offset),
+            Err(TooLong(buffer)) => FileOp::refused(Errno::INVAL, Payload::Buffer(buffer)),
+        }
+    }
+
+    /// The same for several values.
+    fn vectored_op_with<R>(
+        &self,
+        kind: OpKind,
+        lent: impl Iterator<Item = Result<Buffer, TooLong>>,
+        offset: u64,
+    ) -> FileOp<R> {
+        let mut is_too_long = false;
+        let mut keep_too_long = |TooLong(buffer)| {
+            is_too_long = true;
+            buffer
+        };
+        let buffers = lent.map(|lent| lent.unwrap_or_else(&mut keep_too_long)).collect();
+        let payload = Payload::Buffers(buffers);
+        if is_too_long {
+            return FileOp::refused(Errno::INVAL, payload);
+        }
+        self.op(kind, payload, offset)
+    }
+
     fn op<R>(&self, kind: OpKind, payload: Payload, offset: u64) -> FileOp<R> {
         let request = FileRequest { file: self.clone(), kind, payload, offset, deadline: None };
         FileOp { request: Some(request), started: None, output: PhantomData }
@@ -206,13 +236,18 @@ impl<R> FileOp<R> {
     /// outcome.
     pub fn cancel(&mut self) {
         if let Some(request) = self.request.take() {
-            let receiver = ResultReceiver::default();
-            receiver.sender().refuse(Errno::CANCELED, request.payload);
-            self.started = Some((receiver, None));
+            *self = FileOp::refused(Errno::CANCELED, request.payload);
         } else if let Some((receiver, Some(reactor))) = &self.started {
             let receiver = receiver.clone();
             reactor.run(move |reactor| reactor.cancel_awaited(&receiver));
         }
+    }
+
+    /// An operation that has ended without a start.
+    fn refused(error: Errno, payload: Payload) -> FileOp<R> {
+        let receiver = ResultReceiver::default();
+        receiver.sender().refuse(error, payload);
+        FileOp { request: None, started: Some((receiver, None)), output: PhantomData }
     }
 
     /// The request, to be started by token.
@@ -311,7 +346,10 @@ impl<R> FileOp<R> {
     }
 
     /// The full outcome: the result, the effect and the memory.
-    pub async fn outcome(mut self) -> OpResult {
+    pub async fn outcome(mut self) -> OpResult
+    where
+        R: BufferOutput,
+    {
         std::future::poll_fn(move |context| self.poll_outcome(context)).await
     }
 }
@@ -331,34 +369,25 @@ pub trait OpOutput {
     fn from_outcome(outcome: OpResult) -> Self;
 }
 
-impl OpOutput for BufResult<usize> {
+impl<M: OpMemory> OpOutput for BufResult<usize, M> {
     fn from_outcome(outcome: OpResult) -> Self {
-        (outcome.result.map(|bytes| bytes as usize), one_buffer(outcome.payload))
+        let result = outcome.result.map(|bytes| bytes as usize);
+        (result, memory(outcome.payload, result.unwrap_or(0)))
     }
 }
 
-impl OpOutput for BufResult<u64> {
+impl<M: OpMemory> OpOutput for BufResult<u64, M> {
     fn from_outcome(outcome: OpResult) -> Self {
-        (outcome.result, one_buffer(outcome.payload))
+        (outcome.result, memory(outcome.payload, 0))
     }
 }
 
-fn one_buffer(payload: Payload) -> Buffer {
+/// The caller's memory, after a read of so many bytes.
+fn memory<M: OpMemory>(payload: Payload, read: usize) -> M {
     match payload {
-        Payload::Buffer(buffer) => buffer,
-        Payload::Length(_) => Buffer::zeroed(0),
-        other => unreachable!("one buffer went in, {other:?} came out"),
-    }
-}
-
-impl OpOutput for BufResult<usize, Vec<Buffer>> {
-    fn from_outcome(outcome: OpResult) -> Self {
-        let buffers = match outcome.payload {
-            Payload::Buffers(buffers) => buffers.into_vec(),
-            Payload::Length(_) => Vec::new(),
-            other => unreachable!("several buffers went in, {other:?} came out"),
-        };
-        (outcome.result.map(|bytes| bytes as usize), buffers)
+        Payload::Buffer(buffer) => M::from_buffer(buffer, read),
+        Payload::Buffers(buffers) => M::from_buffers(buffers.into_vec(), read),
+        Payload::Length(_) => M::lost(),
     }
 }
 
@@ -367,6 +396,15 @@ impl OpOutput for Result<(), Errno> {
         outcome.result.map(drop)
     }
 }
+
+/// The output of an operation whose memory, if it has any, is [`Buffer`]s. Only such an operation can start by token
+/// or give its full outcome, which have no place for values of other types.
+pub trait BufferOutput: OpOutput {}
+
+impl BufferOutput for BufResult<usize> {}
+impl BufferOutput for BufResult<u64> {}
+impl BufferOutput for BufResult<usize, Vec<Buffer>> {}
+impl BufferOutput for Result<(), Errno> {}
 
 impl<R: OpOutput> Future for FileOp<R> {
     type Output = R;

@@ -7,7 +7,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Errno, Op, Payload, Tag};
 use uringfs_reactor::{Counter, PushError, Reactor, ReactorCore, Requester, SubmitError, Token};
 
-use crate::api::operation::FileOp;
+use crate::api::operation::{BufferOutput, FileOp};
 use crate::api::request::{FileRequest, OpKind, ensure_attached};
 use crate::buffered::read as buffered;
 use crate::direct::fast_path;
@@ -46,7 +46,7 @@ pub trait Tokens {
     ///
     /// # Errors
     /// As [`Self::read_at`].
-    fn start<R>(&self, op: FileOp<R>, token: Token) -> Result<(), SubmitError>;
+    fn start<R: BufferOutput>(&self, op: FileOp<R>, token: Token) -> Result<(), SubmitError>;
 }
 
 impl Tokens for Reactor {
@@ -98,7 +98,7 @@ impl Tokens for Reactor {
         }
     }
 
-    fn start<R>(&self, op: FileOp<R>, token: Token) -> Result<(), SubmitError> {
+    fn start<R: BufferOutput>(&self, op: FileOp<R>, token: Token) -> Result<(), SubmitError> {
         let FileRequest { file, kind, payload, offset, deadline } = op.into_request();
         match (kind, payload, deadline) {
             (OpKind::Read, Payload::Buffer(buffer), None) => {

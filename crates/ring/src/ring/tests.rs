@@ -7,7 +7,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use uringfs_buffer::{Buffer, BufferPool};
+use uringfs_buffer::{Buffer, BufferPool, IoBuf};
 
 struct Reading {
     offset: u64,
@@ -67,6 +67,14 @@ fn registered_and_plain_requests_read_the_same_bytes() {
         let (files, buffers) = (counters.fixed_files, counters.fixed_buffers);
         assert_eq!((files, buffers), if fixed { (1, 1) } else { (0, 0) });
     }
+}
+
+#[test]
+fn memory_that_is_read_only_is_not_read_into() {
+    let mut ring = ring(&RingOptions::default());
+    let buffer = "read only".lend_for_write().unwrap();
+    let (buffer, result) = read_one(&mut ring, buffer);
+    assert_eq!((&buffer[..], result), (&b"read only"[..], Err(Errno::BADF)));
 }
 
 #[test]
