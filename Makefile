@@ -17,9 +17,9 @@ soak:
 # The fast inner loop; under two minutes once things are built.
 check:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --workspace --all-features --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
-	cargo test --workspace --lib
+	cargo test --workspace --all-features --lib
 
 # Measures the promised figures on this machine. By hand, as root, on an idle machine.
 bench-check:

@@ -21,8 +21,9 @@
 //! # }
 //! ```
 //!
-//! A [`File`] reads and writes at offsets. An operation owns its [`Buffer`] while it runs, and gives it back with the
-//! result. Await it on any executor, or block the thread with [`FileOp::wait`]:
+//! A [`File`] reads and writes at offsets. An operation owns its memory while it runs, a [`Buffer`] or any other
+//! [`IoBuf`] such as `Vec<u8>`, and gives it back with the result. Await it on any executor, or block the thread with
+//! [`FileOp::wait`]:
 //!
 //! ```
 //! use uringfs::{Buffer, FormatOptions, OpenOptions, Reactor, ReactorOptions, Volume};

@@ -24,8 +24,11 @@ use crate::state::lock::FileState;
 /// An operation of a file that has not started: await it, or pass it to [`Tokens::start`](crate::Tokens::start). `R` is its output.
 ///
 /// If the reactor has to give the operation up (the kernel takes no requests at all), or the operation's own code
-/// panics, the result is EIO with an empty buffer. In the child of a fork, an operation that the parent started ends
-/// in the same way, with ECHILD.
+/// panics, the result is EIO, with an empty value ([`IoBuf::lost`]) in place of the memory. In the child of a fork, an
+/// operation that the parent started ends in the same way, with ECHILD.
+///
+/// The memory is a [`Buffer`] or any other [`IoBuf`]; it comes back with each result, also of an operation that is
+/// refused. The error is EINVAL for memory over [`MAX_LENGTH`](uringfs_buffer::MAX_LENGTH).
 #[must_use = "nothing happens until it is awaited or started"]
 pub struct FileOp<R> {
     /// `None` once it has started, or was answered from the cache.
@@ -38,7 +41,8 @@ pub struct FileOp<R> {
 pub type BufResult<T, B = Buffer> = (Result<T, Errno>, B);
 
 impl File {
-    /// Reads into `buffer` at `offset`: fewer bytes at the end of the file. EBADF if the handle may not read.
+    /// Reads into `buffer` at `offset`: fewer bytes at the end of the file. A `Vec` is filled up to its capacity, and
+    /// then has the length that was read. EBADF if the handle may not read.
     pub fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> FileOp<BufResult<usize, B>> {
         self.op_with(OpKind::Read, buffer.lend_for_read(), offset)
     }
