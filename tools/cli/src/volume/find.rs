@@ -113,7 +113,7 @@ impl Find<'_> {
         }
         match self.tests.ends_in_zero {
             // Not for a terminal: the exact bytes.
-            true => print_bytes(&[path.target.as_bytes(), b":", &path.bytes, b"\0"].concat()),
+            true => print_bytes(&[&path.argument()[..], b"\0"].concat()),
             false => print_bytes(&[&printable_path(path)[..], b"\n"].concat()),
         }
     }

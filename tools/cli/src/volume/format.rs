@@ -1,19 +1,26 @@
 //! Formats of names, modes and sizes in output.
 
+use super::quoting::quoted_if_needed;
 use std::io::IsTerminal;
 use uringfs::volume::{FileType, Inode};
 
-/// A name for standard output: its bytes; on a terminal, as text with control characters escaped.
+/// A name for standard output: its bytes; on a terminal in quotes if a shell needs them.
 pub fn printable(name: &[u8]) -> Vec<u8> {
+    match std::io::stdout().is_terminal() {
+        true => quoted_if_needed(name).into_bytes(),
+        false => name.to_vec(),
+    }
+}
+
+/// A name without quotes: its bytes; on a terminal with `?` for control characters and what is not UTF-8.
+pub fn unquoted(name: &[u8]) -> Vec<u8> {
     if !std::io::stdout().is_terminal() {
         return name.to_vec();
     }
     let mut text = String::new();
-    for character in String::from_utf8_lossy(name).chars() {
-        match character.is_control() {
-            true => text.extend(character.escape_default()),
-            false => text.push(character),
-        }
+    for chunk in name.utf8_chunks() {
+        text.extend(chunk.valid().chars().map(|one| if one.is_control() { '?' } else { one }));
+        text.extend(chunk.invalid().iter().map(|_| '?'));
     }
     text.into_bytes()
 }

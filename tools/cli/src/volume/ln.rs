@@ -3,9 +3,9 @@
 use super::destination::{CreatedFiles, Destination, PathArguments, is_same_name, with_both_paths};
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
-use super::format;
 use super::glob::Missing;
 use super::open_volume::{lookup, open, sync};
+use super::quoting;
 use super::verbose::{VerboseOptions, quoted};
 use super::volume_path::{VolumePath, as_path, join, parent, with_path};
 use std::ffi::OsString;
@@ -115,8 +115,8 @@ impl LinkJob<'_> {
         match link {
             Link::Hard(path) => self.verbose.print(&[&to, b" => ", &quoted(path)]),
             Link::Symbolic(target) => {
-                let target = format::printable(target.as_bytes());
-                self.verbose.print(&[&to, b" -> '", &target, b"'"])
+                let target = quoting::quoted(target.as_bytes());
+                self.verbose.print(&[&to, b" -> ", target.as_bytes()])
             }
         }
     }

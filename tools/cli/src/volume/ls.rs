@@ -2,12 +2,12 @@
 
 use super::entries::{Entries, Entry};
 use super::error_sink::ErrorSink;
+use super::file_json;
 use super::glob::{GlobOptions, Missing};
 use super::ls_rows::{ListedFile, RowFormat, RowOptions};
 use super::open_volume::{is_directory, lookup, open};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, join, with_path};
-use super::{file_json, format};
 use crate::json::{document, with_bytes};
 use crate::output::{print, print_bytes};
 use clap::{Arg, ArgAction};
@@ -193,7 +193,7 @@ impl<'l> Listing<'l> {
         let mut text = Vec::new();
         if let Some(directory) = header {
             text.extend_from_slice(if is_first { b"" } else { b"\n" });
-            text.extend(format::printable(directory));
+            text.extend(self.format.name(directory));
             text.extend_from_slice(b":\n");
         }
         if self.is_long {

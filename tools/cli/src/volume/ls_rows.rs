@@ -26,6 +26,10 @@ pub struct RowOptions {
     #[arg(short, long)]
     inode: bool,
 
+    /// Print names without quotes, on a terminal, too
+    #[arg(short = 'N', long)]
+    literal: bool,
+
     /// Colour names by the kinds of files
     #[arg(
         long,
@@ -95,6 +99,8 @@ impl RowFormat {
         let columns = rows.first().map_or(0, Vec::len);
         let width = |column: usize| rows.iter().map(|row| row[column].text().len()).max();
         let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+        let has_quotes =
+            self.options.is_long() && files.iter().any(|file| self.is_quoted(&file.name));
         let mut text = Vec::new();
         for (file, row) in files.iter().zip(&rows) {
             for (cell, width) in row.iter().zip(&widths) {
@@ -104,7 +110,10 @@ impl RowFormat {
                 };
                 text.extend_from_slice(cell.as_bytes());
             }
-            let name = format::printable(&file.name);
+            let name = self.name(&file.name);
+            // The first letters of names with and without quotes are below each other.
+            let is_indented = has_quotes && name == file.name;
+            text.extend_from_slice(if is_indented { b" " } else { b"" });
             text.extend(match &file.inode {
                 Some(inode) if self.has_colors => paint(name, inode),
                 _ => name,
@@ -112,13 +121,25 @@ impl RowFormat {
             match &file.inode {
                 Some(inode) if self.options.is_long() && inode.kind == FileType::Symlink => {
                     text.extend_from_slice(b" -> ");
-                    text.extend(format::printable(&inode.target));
+                    text.extend(self.name(&inode.target));
                 }
                 _ => {}
             }
             text.push(b'\n');
         }
         text
+    }
+
+    /// A name as it is printed.
+    pub fn name(&self, name: &[u8]) -> Vec<u8> {
+        match self.options.literal {
+            true => format::unquoted(name),
+            false => format::printable(name),
+        }
+    }
+
+    fn is_quoted(&self, name: &[u8]) -> bool {
+        !self.options.literal && format::printable(name) != name
     }
 
     /// The columns before the name.

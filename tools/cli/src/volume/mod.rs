@@ -47,6 +47,7 @@ pub mod resize;
 pub mod rm;
 pub mod rmdir;
 mod quiet;
+mod quoting;
 mod size_change;
 mod size_options;
 mod source_file;

@@ -1,7 +1,7 @@
 //! The option `-v` of commands that change a volume.
 
-use super::format;
 use super::volume_path::VolumePath;
+use super::{format, quoting};
 use crate::output::print_bytes;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -37,16 +37,15 @@ impl VerboseOptions {
 
 /// A path in quotes: `'v:/a'`.
 pub fn quoted(path: &VolumePath) -> Vec<u8> {
-    [b"'", &printable_path(path)[..], b"'"].concat()
+    quoting::quoted(&path.argument()).into_bytes()
 }
 
 /// A path as the user would write it: `v:/a`.
 pub fn printable_path(path: &VolumePath) -> Vec<u8> {
-    let target = format::printable(path.target.as_bytes());
-    [&target[..], b":", &format::printable(&path.bytes)].concat()
+    format::printable(&path.argument())
 }
 
 /// A path of the host in quotes.
 pub fn quoted_host(path: &Path) -> Vec<u8> {
-    [b"'", &format::printable(path.as_os_str().as_bytes())[..], b"'"].concat()
+    quoting::quoted(path.as_os_str().as_bytes()).into_bytes()
 }

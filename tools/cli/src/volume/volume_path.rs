@@ -2,6 +2,7 @@
 
 use super::exit_codes::of_volume_error;
 use super::host_arguments::check_names_volume;
+use super::quoting::quoted_if_needed;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -72,15 +73,21 @@ impl VolumePath {
         }
     }
 
+    /// The argument that means this path.
+    pub fn argument(&self) -> Vec<u8> {
+        [self.target.as_bytes(), b":", &self.bytes].concat()
+    }
+
     /// Another path in the same volume.
     pub(super) fn in_same_volume(&self, bytes: Vec<u8>) -> Self {
         Self { target: self.target.clone(), bytes }
     }
 }
 
+/// In quotes if a shell needs them.
 impl fmt::Display for VolumePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.target.display(), OsStr::from_bytes(&self.bytes).display())
+        f.write_str(&quoted_if_needed(&self.argument()))
     }
 }
 
@@ -122,7 +129,7 @@ fn without_name(path: &str, message: String) -> String {
     if path.contains(" to ") {
         return message;
     }
-    let (_, below) = path.rsplit_once(":/").unwrap_or(("", path));
+    let (_, below) = path.trim_matches('\'').rsplit_once(":/").unwrap_or(("", path));
     let name = below.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let begins = [format!("'{name}' "), format!("'/{below}' ")];
     let rest = begins.iter().find_map(|begin| message.strip_prefix(begin.as_str()));
@@ -187,6 +194,7 @@ mod tests {
         is("v:/a/d", "'d' is a directory", "is a directory");
         is("v:/a/d", "'/a/d' is a directory", "is a directory");
         is("v:/a/d/", "'d' is a directory", "is a directory");
+        is("'v:/a b'", "'a b' is a directory", "is a directory");
         is("v:/", "'/' is a directory", "is a directory");
         is("v:/a/d", "'a' does not exist", "'a' does not exist");
         is("v:/a to v:/d", "'d' is a directory", "'d' is a directory");

@@ -107,7 +107,7 @@ fn no_command_reads_a_name_that_is_gone_as_a_pattern() {
         run_ok(folder, ["rm", "-r", "v:/a*"]);
         assert_eq!(run_ok(folder, ["cat", "v:/ab"]), "of ab");
     }
-    refused(folder, ["rm", "v:/a*"], "v:/a*: no such file; --glob expands wildcards");
+    refused(folder, ["rm", "v:/a*"], "'v:/a*': no such file; --glob expands wildcards");
     refused(folder, ["rm", "v:/none"], "v:/none: ");
 }
 
@@ -124,7 +124,7 @@ fn glob_expands_wildcards_and_a_backslash_makes_them_literal() {
     for arguments in [["find", "--glob", "v:/a?"], ["find", "v:/a?", "--glob"]] {
         assert_eq!(run_ok(folder, arguments), "v:/a*\nv:/a?\nv:/ab\n");
     }
-    refused(folder, ["rm", "--glob", "v:/c*"], "v:/c*: no name matches this pattern");
+    refused(folder, ["rm", "--glob", "v:/c*"], "'v:/c*': no name matches this pattern");
     assert_eq!(run_ok(folder, ["rm", "-f", "--glob", "v:/c*"]), "");
     let mut rm = command(folder, ["rm", "--glob", "v:/*"]);
     assert!(ChildProcess::start(&mut rm).end().status.success());

@@ -3,10 +3,13 @@
 use super::{command, refused, run, run_ok, volume, write};
 use crate::process::{ChildProcess, Deadline};
 use nix::pty::openpty;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn quiet_commands_print_errors_only() {
@@ -73,6 +76,91 @@ fn a_terminal_gets_colors_and_lines() {
     assert_eq!(on_terminal(folder, &["ls", "--color=never", "v"], None), "d\nf\n");
     let tree = on_terminal(folder, &["tree", "v"], None);
     assert_eq!(tree, "/\n├── d\n│   └── e\n└── f\n\n2 directories, 1 file\n");
+}
+
+/// Names that a shell must not read as they are, or that a terminal must not get.
+const ODD_NAMES: [&[u8]; 30] = [
+    b"plain",
+    b"a b",
+    b"a'b",
+    b"a\"b",
+    b"a'\"b",
+    b"a\nb",
+    b"a'\nb",
+    b"\n'",
+    b"a\tb\x1b[31m",
+    b"\xff\xfe",
+    b"a\xffb",
+    "caf\u{e9}".as_bytes(),
+    "\u{e9}'".as_bytes(),
+    b"a*b",
+    b"a$b",
+    b"#x",
+    b"x#",
+    b"~x",
+    b"x~",
+    b"{",
+    b"{x",
+    b"a\\b",
+    b"a'=b",
+    b"a'@b",
+    b"a=b",
+    b"a'#b",
+    b"a'?b",
+    b"\xc2\x85",
+    b"'",
+    b" ",
+];
+
+#[test]
+fn a_terminal_gets_names_in_quotes_as_from_ls() {
+    let folder = volume();
+    let folder = folder.path();
+    std::fs::create_dir(folder.join("t")).unwrap();
+    for name in ODD_NAMES {
+        std::fs::write(folder.join("t").join(OsStr::from_bytes(name)), "").unwrap();
+    }
+    run_ok(folder, ["put", "-q", "t", "v:/"]);
+    let ls = |arguments: &[&str]| {
+        let mut ls = Command::new("ls");
+        ls.args(arguments).env("LC_ALL", "C.UTF-8").env_remove("QUOTING_STYLE").current_dir(folder);
+        let output = ChildProcess::start(&mut ls).end().stdout;
+        let mut lines: Vec<String> =
+            String::from_utf8(output).unwrap().lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let theirs = ls(&["-1", "--quoting-style=shell-escape", "t"]);
+    let sorted = |text: String| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(on_terminal(folder, &["ls", "v:/t"], None)), theirs);
+    let long = sorted(on_terminal(folder, &["ls", "-l", "v:/t"], None));
+    assert!(long.iter().any(|line| line.ends_with("  plain")), "{long:?}");
+    assert!(long.iter().any(|line| line.ends_with(" 'a b'")), "{long:?}");
+    // Raw where no terminal is.
+    assert!(run(folder, ["ls", "v:/t"]).stdout.windows(3).any(|part| part == b"a\xffb"));
+    for command in [
+        &["find", "v:/t"][..],
+        &["tree", "v:/t"],
+        &["du", "v:/t/a\tb\u{1b}[31m"],
+        &["stat", "v:/t/a\tb\u{1b}[31m"],
+    ] {
+        let shown = on_terminal(folder, command, None);
+        assert!(
+            !shown.contains(|shown: char| shown.is_control() && shown != '\n' && shown != '\t'),
+            "{shown:?}"
+        );
+    }
+    let literal = on_terminal(folder, &["ls", "-N", "v:/t"], None);
+    assert!(
+        literal.contains("\na b\n") && literal.contains("\na?b\n") && !literal.contains('\x1b'),
+        "{literal:?}"
+    );
+    let removed = run_ok(folder, ["rm", "-v", "v:/t/a\nb"]);
+    assert_eq!(removed, "removed 'v:/t/a'$'\\n''b'\n");
 }
 
 #[test]

@@ -1,0 +1,91 @@
+//! Names in quotes as GNU ls prints them on a terminal: a shell reads the text as the name. No two names have the same
+//! text, and no control character reaches the terminal.
+
+/// A name, in quotes if a shell needs them: `a`, `'a b'`, `'a'$'\n''b'`.
+pub fn quoted_if_needed(name: &[u8]) -> String {
+    let is_special = |at: usize, character: char| match character {
+        '#' | '~' => at == 0,
+        '{' | '}' => name.len() == 1,
+        ' ' | '!' | '"' | '$' | '&' | '\'' | '(' | ')' | '*' | ';' | '<' | '=' | '>' | '?'
+        | '[' | '\\' | '^' | '`' | '|' => true,
+        character => character.is_control(),
+    };
+    match std::str::from_utf8(name) {
+        Ok(text) if !text.is_empty() => {
+            match text.char_indices().any(|(at, character)| is_special(at, character)) {
+                true => quoted(name),
+                false => text.to_owned(),
+            }
+        }
+        _ => quoted(name),
+    }
+}
+
+/// A name in quotes.
+pub fn quoted(name: &[u8]) -> String {
+    let is_plain = |character: char| {
+        !character.is_ascii() && !character.is_control()
+            || character.is_ascii_alphanumeric()
+            || " '%+,-./:@]_".contains(character)
+    };
+    if let Ok(text) = std::str::from_utf8(name)
+        && text.contains('\'')
+        && text.chars().all(is_plain)
+    {
+        return format!("\"{text}\"");
+    }
+    let mut quoted = Quoted { text: "'".into(), is_escaping: false };
+    for chunk in name.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\'' => quoted.push_quote(),
+                character if character.is_control() => {
+                    let mut bytes = [0; 4];
+                    character.encode_utf8(&mut bytes).bytes().for_each(|byte| quoted.escape(byte));
+                }
+                character => quoted.push(character),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| quoted.escape(*byte));
+    }
+    quoted.text.push('\'');
+    quoted.text
+}
+
+/// A text that began with a quote.
+struct Quoted {
+    text: String,
+    /// Whether the quotes are those of `$'...'`.
+    is_escaping: bool,
+}
+
+impl Quoted {
+    fn push(&mut self, character: char) {
+        if std::mem::take(&mut self.is_escaping) {
+            self.text += "''";
+        }
+        self.text.push(character);
+    }
+
+    /// A quote in a name ends the quotes, and begins them again behind it.
+    fn push_quote(&mut self) {
+        self.is_escaping = false;
+        self.text += r"'\''";
+    }
+
+    fn escape(&mut self, byte: u8) {
+        if !std::mem::replace(&mut self.is_escaping, true) {
+            self.text += "'$'";
+        }
+        match byte {
+            b'\x07' => self.text += r"\a",
+            b'\x08' => self.text += r"\b",
+            b'\t' => self.text += r"\t",
+            b'\n' => self.text += r"\n",
+            b'\x0b' => self.text += r"\v",
+            b'\x0c' => self.text += r"\f",
+            b'\r' => self.text += r"\r",
+            byte => self.text += &format!(r"\{byte:03o}"),
+        }
+    }
+}
