@@ -239,7 +239,8 @@ fn wildcards_match_damaged_files_too() {
     for (pattern, fit) in [("v:/tree/d0/1*", 50), ("v:/tree/d0/150/*", 1), ("v:/tree/*/150/*", 1)] {
         let stderr = incomplete(folder, ["get", "--glob", pattern, "out"]).1;
         let got = folder.join("out").read_dir().unwrap().count();
-        assert!(stderr.lines().all(|line| line.starts_with("uringfs: v:/tree/d0/1")), "{stderr}");
+        let is_below = |line: &str| line.replace('\'', "").starts_with("uringfs: v:/tree/d0/1");
+        assert!(stderr.lines().all(is_below), "{stderr}");
         assert_eq!(stderr.lines().count(), if fit == 1 { 1 } else { fit - got }, "{stderr}");
         assert!(got > 0);
     }
