@@ -90,6 +90,9 @@ enum Command {
     /// Write files of a volume to standard output.
     Cat(volume::cat::Arguments),
     /// Show the attributes of files in a volume.
+    ///
+    /// As stat of coreutils, without the numbers of the device that a mounted file is on.
+    #[command(after_help = volume::stat_format::HELP)]
     Stat(volume::stat::Arguments),
     /// Create directories in a volume.
     Mkdir(volume::mkdir::Arguments),
@@ -123,9 +126,9 @@ enum Command {
     Rmdir(volume::rmdir::Arguments),
     /// Find files in a volume.
     ///
-    /// As find of findutils, with the tests below. It follows no links, and has no -o and no -exec: use -print0 and
+    /// As find of findutils, with the tests and actions below. It follows no links, and has no -exec: use -print0 and
     /// xargs -0.
-    #[command(after_help = volume::find_tests::HELP)]
+    #[command(after_help = volume::find_expression::HELP)]
     Find(volume::find::Arguments),
     /// Change the permissions of files in a volume.
     Chmod(volume::chmod::Arguments),

@@ -4,10 +4,11 @@ use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::glob::{GlobOptions, Missing};
 use super::open_volume::{lookup, open, sync};
+use super::owners::{group_id, user_id};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, with_path};
 use clap::{Arg, ArgAction};
-use nix::unistd::{Group, User};
+use nix::unistd::User;
 use std::ffi::OsString;
 use uringfs::Volume;
 use uringfs::device::Access;
@@ -64,16 +65,6 @@ fn parse_owner(text: &str) -> Result<Owner, String> {
         (None, None) => Err("expected USER, USER:GROUP or :GROUP, as in 1000:100".into()),
         (user, group) => Ok(Owner { user, group }),
     }
-}
-
-fn user_id(name: &str) -> Result<u32, String> {
-    let known = || User::from_name(name).ok().flatten().map(|user| user.uid.as_raw());
-    name.parse().ok().or_else(known).ok_or_else(|| format!("unknown user {name}"))
-}
-
-fn group_id(name: &str) -> Result<u32, String> {
-    let known = || Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw());
-    name.parse().ok().or_else(known).ok_or_else(|| format!("unknown group {name}"))
 }
 
 /// Returns the exit code.

@@ -1,14 +1,18 @@
-//! `uringfs find`: finds files below directories of a volume, with the tests of `find` that administrators use most.
+//! `uringfs find`: finds files below directories of a volume, with the tests and actions of `find` that administrators
+//! use most.
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
-use super::file_json;
-use super::find_tests::{Candidate, FindTests};
+use super::find_expression::{Action, Expression};
+use super::find_tests::Candidate;
 use super::glob::{GlobOptions, Missing};
-use super::open_volume::{lookup, open};
+use super::open_volume::{lookup, open, sync};
+use super::owners::OwnerNames;
+use super::times::TimeFormat;
 use super::verbose::printable_path;
 use super::visited::VisitedDirectories;
-use super::volume_path::{VolumePath, with_path};
+use super::volume_path::{VolumePath, as_path, last_name, with_path};
+use super::{file_json, format};
 use crate::json::document;
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
@@ -16,16 +20,16 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use uringfs::Volume;
 use uringfs::device::Access;
-use uringfs::volume::FileType;
+use uringfs::volume::{FileType, Time};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// TARGET:/path, and then tests
+    /// TARGET:/path, and then an expression
     #[arg(
         required = true,
-        value_name = "TARGET:/path | TEST",
+        value_name = "TARGET:/path | EXPRESSION",
         allow_hyphen_values = true,
         trailing_var_arg = true
     )]
@@ -38,83 +42,198 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let Arguments { arguments: all, glob } = arguments;
-    let is_test = |argument: &OsString| argument.as_bytes().starts_with(b"-") || argument == "!";
-    let (paths, tests) = all.split_at(all.iter().position(is_test).unwrap_or(all.len()));
+    let begins_expression = |argument: &OsString| {
+        argument.as_bytes().starts_with(b"-") || argument == "!" || argument == "("
+    };
+    let (paths, tests) = all.split_at(all.iter().position(begins_expression).unwrap_or(all.len()));
     if paths.is_empty() {
         return Err(Error::input("find: the path is missing; give it before the tests"));
     }
     let paths = VolumePath::parse_all(paths)?;
-    let volume = open(&paths[0].target, Access::Read)?;
-    let tests = FindTests::parse(tests, &volume, &paths[0])?;
-    let glob = glob.or(tests.expands_globs);
+    let expression = Expression::parse(tests, &paths[0])?;
+    let options = &expression.options;
+    let access = if options.deletes { Access::ReadWrite } else { Access::Read };
+    let volume = open(&paths[0].target, access)?;
+    let reference_time = |path: &VolumePath| {
+        let (_, inode) = lookup(&volume, &path.bytes).map_err(|error| with_path(path, error))?;
+        Ok(inode.modified)
+    };
+    let reference_times: Result<Vec<Time>, Error> =
+        expression.references.iter().map(reference_time).collect();
     let errors = ErrorSink::default();
-    let mut find = Find { volume: &volume, tests: &tests, errors: &errors, files: Vec::new() };
+    let mut find = Find {
+        volume: &volume,
+        expression: &expression,
+        reference_times: &reference_times?,
+        errors: &errors,
+        output: Output {
+            volume: &volume,
+            errors: &errors,
+            prints_json: options.prints_json,
+            files: Vec::new(),
+            owners: OwnerNames::default(),
+            times: TimeFormat::new(),
+        },
+    };
+    let glob = glob.or(options.expands_globs);
     for path in glob.expand_each(&volume, &paths, Missing::Refused, &errors) {
         find.walk(path)?;
     }
-    if tests.prints_json {
-        print(&document(json!({ "files": find.files })))?;
+    if options.prints_json {
+        print(&document(json!({ "files": find.output.files })))?;
+    }
+    if options.deletes {
+        sync(&volume, &paths[0].target)?;
     }
     Ok(errors.exit_code())
 }
 
 struct Find<'f> {
     volume: &'f Volume,
-    tests: &'f FindTests,
+    expression: &'f Expression,
+    reference_times: &'f [Time],
     errors: &'f ErrorSink,
-    /// The files for the JSON document.
-    files: Vec<Value>,
+    output: Output<'f>,
+}
+
+/// A directory whose entries are visited one after the other.
+struct OpenDirectory {
+    path: VolumePath,
+    entries: Entries,
 }
 
 impl Find<'_> {
-    /// Prints a path and what is below it. Uses no recursion, as trees may be deep.
+    /// Visits a path and what is below it. Uses no recursion, as trees may be deep.
     fn walk(&mut self, top: VolumePath) -> Result<(), Error> {
         let found = lookup(self.volume, &top.bytes).map_err(|error| with_path(&top, error));
         let Some((_, inode)) = self.errors.record(found) else { return Ok(()) };
-        self.print(&top, inode.kind, 0)?;
+        let options = &self.expression.options;
         let mut visited = VisitedDirectories::default();
-        let mut stack = Vec::new();
-        if inode.kind == FileType::Directory && self.tests.max_depth > 0 {
-            stack.push((Entries::new(self.volume, &top.bytes), top));
-        }
-        while let Some((entries, directory)) = stack.last_mut() {
-            let Some((path, entry)) = entries.next_with_path(directory, self.errors) else {
-                stack.pop();
-                continue;
-            };
-            let depth = stack.len() as u64;
-            self.print(&path, entry.kind, depth)?;
-            if entry.kind == FileType::Directory
-                && depth < self.tests.max_depth
-                && self.errors.record(visited.visit(&path, entry.inode)).is_some()
-            {
-                stack.push((Entries::new(self.volume, &path.bytes), path));
+        let mut stack: Vec<OpenDirectory> = Vec::new();
+        let mut next = Some((top, inode.kind, None));
+        loop {
+            if let Some((path, kind, number)) = next.take() {
+                let depth = stack.len() as u64;
+                let is_pruned = !options.is_contents_first && self.visit(&path, kind, depth)?;
+                let enters = kind == FileType::Directory
+                    && depth < options.max_depth
+                    && !is_pruned
+                    && number.is_none_or(|number| {
+                        self.errors.record(visited.visit(&path, number)).is_some()
+                    });
+                match enters {
+                    true => {
+                        let entries = Entries::new(self.volume, &path.bytes);
+                        stack.push(OpenDirectory { path, entries });
+                    }
+                    false if options.is_contents_first => _ = self.visit(&path, kind, depth)?,
+                    false => {}
+                }
+            }
+            let Some(directory) = stack.last_mut() else { return Ok(()) };
+            match directory.entries.next_with_path(&directory.path, self.errors) {
+                Some((path, entry)) => next = Some((path, entry.kind, Some(entry.inode))),
+                None => {
+                    let path = stack.pop().expect("the last one was used above").path;
+                    if options.is_contents_first {
+                        self.visit(&path, FileType::Directory, stack.len() as u64)?;
+                    }
+                }
             }
         }
-        Ok(())
     }
 
-    /// Prints a path that all tests accept.
-    fn print(&mut self, path: &VolumePath, kind: FileType, depth: u64) -> Result<(), Error> {
-        if depth < self.tests.min_depth {
-            return Ok(());
+    /// Evaluates the expression for a file. Returns whether it is pruned.
+    fn visit(&mut self, path: &VolumePath, kind: FileType, depth: u64) -> Result<bool, Error> {
+        if depth < self.expression.options.min_depth {
+            return Ok(false);
         }
-        let candidate = Candidate { volume: self.volume, path, kind };
-        if self.errors.record(self.tests.accept(&candidate)) != Some(true) {
-            return Ok(());
-        }
-        if self.tests.prints_json {
-            let found = lookup(self.volume, &path.bytes);
-            let found = found.map_err(|error| with_path(path, error));
-            if let Some((number, inode)) = self.errors.record(found) {
-                self.files.push(file_json::file(&path.bytes, number, &inode).into());
+        let file = Candidate::new(self.volume, path, kind, self.reference_times);
+        let (mut is_pruned, output) = (false, &mut self.output);
+        let mut failed = Ok(());
+        let evaluated = self.expression.evaluate(&file, &mut |action| {
+            match action {
+                Action::Prune => is_pruned = true,
+                Action::Delete => return Ok(output.delete(path, kind)),
+                action => failed = output.print(action, &file),
+            }
+            Ok(true)
+        });
+        self.errors.record(evaluated);
+        failed.map(|()| is_pruned)
+    }
+}
+
+/// The actions.
+struct Output<'f> {
+    volume: &'f Volume,
+    errors: &'f ErrorSink,
+    prints_json: bool,
+    /// The files for the JSON document.
+    files: Vec<Value>,
+    owners: OwnerNames,
+    times: TimeFormat,
+}
+
+impl Output<'_> {
+    fn print(&mut self, action: Action, file: &Candidate<'_>) -> Result<(), Error> {
+        if self.prints_json {
+            if let Some((number, inode)) = self.errors.record(file.inode()) {
+                self.files.push(file_json::file(&file.path.bytes, *number, inode).into());
             }
             return Ok(());
         }
-        match self.tests.ends_in_zero {
+        match action {
             // Not for a terminal: the exact bytes.
-            true => print_bytes(&[&path.argument()[..], b"\0"].concat()),
-            false => print_bytes(&[&printable_path(path)[..], b"\n"].concat()),
+            Action::PrintZero => print_bytes(&[&file.path.argument()[..], b"\0"].concat()),
+            Action::List => match self.errors.record(self.line(file)) {
+                Some(line) => print_bytes(&line),
+                None => Ok(()),
+            },
+            _ => print_bytes(&[&printable_path(file.path)[..], b"\n"].concat()),
         }
+    }
+
+    /// The line of `-ls`.
+    fn line(&mut self, file: &Candidate<'_>) -> Result<Vec<u8>, Error> {
+        let (number, inode) = file.inode()?;
+        let name = |name: Option<&str>, number: u32| {
+            name.map_or_else(|| number.to_string(), str::to_owned)
+        };
+        let size = match inode.kind {
+            FileType::BlockDevice(device) | FileType::CharacterDevice(device) => {
+                format!("{:>3}, {:>3}", rustix::fs::major(device), rustix::fs::minor(device))
+            }
+            _ => inode.size.to_string(),
+        };
+        let attributes = format!(
+            "{:>9} {:>6} {} {:>3} {:<8} {:<8} {size:>8} {} ",
+            number.0,
+            inode.allocated().div_ceil(1024),
+            format::mode(inode),
+            inode.links,
+            name(self.owners.user(inode.user), inode.user),
+            name(self.owners.group(inode.group), inode.group),
+            self.times.listed(inode.modified),
+        );
+        let mut line = [attributes.as_bytes(), &printable_path(file.path)].concat();
+        if inode.kind == FileType::Symlink {
+            line.extend_from_slice(b" -> ");
+            line.extend(format::printable(&inode.target));
+        }
+        line.push(b'\n');
+        Ok(line)
+    }
+
+    /// Removes a file or an empty directory, but never the root directory. Returns whether it is gone.
+    fn delete(&self, path: &VolumePath, kind: FileType) -> bool {
+        if last_name(&path.bytes).is_none() {
+            return true;
+        }
+        let removed = match kind {
+            FileType::Directory => self.volume.remove_dir(as_path(&path.bytes)),
+            _ => self.volume.remove_file(as_path(&path.bytes)),
+        };
+        self.errors.record(removed.map_err(|error| with_path(path, error))).is_some()
     }
 }

@@ -1,62 +1,43 @@
-//! The tests of `find`: all of them must accept a file.
+//! The tests of `find`.
 
 use super::entries::Entries;
 use super::open_volume::lookup;
+use super::owners::{group_id, user_id};
+use super::times::parse_date;
 use super::volume_path::{VolumePath, last_name, with_path};
 use super::wildcards::matches;
-use std::ffi::{OsStr, OsString};
+use std::cell::OnceCell;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use uringfs::Volume;
-use uringfs::volume::{FileType, Inode, Time};
+use uringfs::volume::{FileType, Inode, InodeNumber, Time};
 use uringfs_lab::Error;
 
-/// The help about the tests.
-pub const HELP: &str = "\
-Tests; all must accept a file, and ! before a test negates it:
-  -name GLOB, -iname GLOB  the name matches; -iname ignores the case of ASCII letters
-  -path GLOB               the path in the volume matches; * also matches slashes
-  -type LETTERS            f file, d directory, l link, b and c device, p FIFO, s socket; as in f,l
-  -size [+-]N[cwbkMG]      the size, rounded up to the unit: c bytes, w 2 bytes, b 512 bytes (the default), k, M, G;
-                           + more than, - less than
-  -mtime [+-]DAYS          modified so many days ago; -mmin the same in minutes
-  -newer TARGET:/path      modified after this file
-  -empty                   a file of size 0, or a directory without entries
-  -perm MODE               exactly this octal mode; -MODE all of these bits, /MODE any of them
-  -uid N, -gid N, -inum N, -links N   with [+-]
-Options:
-  -maxdepth N, -mindepth N levels of directories below the path
-  -json                    print JSON, with the attributes of each file
-  -print0                  end each path with a zero byte, as xargs -0 reads them";
+const MINUTE: i64 = 60;
+const DAY: i64 = 24 * 3600;
 
-/// The tests and options of a command line.
-pub struct FindTests {
-    tests: Vec<(IsNegated, Test)>,
-    pub min_depth: u64,
-    pub max_depth: u64,
-    pub ends_in_zero: bool,
-    pub prints_json: bool,
-    pub expands_globs: bool,
-}
-
-type IsNegated = bool;
-
-enum Test {
+/// A test of one attribute.
+pub enum Test {
     Name(Vec<u8>),
     NameOfAnyCase(Vec<u8>),
     Path(Vec<u8>),
+    PathOfAnyCase(Vec<u8>),
     Kinds(Vec<u8>),
     Empty,
     NewerThan(Time),
+    /// Newer than the file with this index among those of `-newer`.
+    NewerThanFile(usize),
     Permissions(Matched, u16),
     Number(Attribute, Comparison, u64),
 }
 
 /// A number of a file.
-enum Attribute {
+pub enum Attribute {
     /// The size in units of so many bytes, rounded up.
     Size(u64),
     /// The age in units of so many seconds, rounded down.
     Age {
+        of: fn(&Inode) -> Time,
         unit_seconds: i64,
         now: Time,
     },
@@ -66,13 +47,13 @@ enum Attribute {
     Inode,
 }
 
-enum Comparison {
+pub enum Comparison {
     Less,
     Equal,
     More,
 }
 
-enum Matched {
+pub enum Matched {
     Exactly,
     All,
     Any,
@@ -83,75 +64,36 @@ pub struct Candidate<'c> {
     pub volume: &'c Volume,
     pub path: &'c VolumePath,
     pub kind: FileType,
+    /// The times of the files of `-newer`.
+    pub reference_times: &'c [Time],
+    /// Number and inode, read at the first test that needs them.
+    read: OnceCell<(InodeNumber, Inode)>,
 }
 
-impl FindTests {
-    /// Parses the arguments after the paths.
-    pub fn parse(arguments: &[OsString], volume: &Volume, top: &VolumePath) -> Result<Self, Error> {
-        let mut found = Self {
-            tests: Vec::new(),
-            min_depth: 0,
-            max_depth: u64::MAX,
-            ends_in_zero: false,
-            prints_json: false,
-            expands_globs: false,
-        };
-        let mut left = arguments.iter();
-        let mut is_negated = false;
-        while let Some(name) = left.next() {
-            let name = name.to_string_lossy();
-            let mut value = || {
-                let missing = || Error::input(format!("find: {name}: the value is missing"));
-                left.next().map(OsString::as_os_str).ok_or_else(missing)
-            };
-            match &*name {
-                "!" | "-not" => {
-                    is_negated = !is_negated;
-                    continue;
-                }
-                "-print0" => found.ends_in_zero = true,
-                "-json" | "--json" => found.prints_json = true,
-                "--glob" => found.expands_globs = true,
-                "-print" | "-a" | "-and" => {}
-                "-maxdepth" => found.max_depth = number(&name, value()?)?,
-                "-mindepth" => found.min_depth = number(&name, value()?)?,
-                "-empty" => found.tests.push((is_negated, Test::Empty)),
-                "-newer" => {
-                    let path = VolumePath::parse(value()?)?;
-                    path.require_volume_of(top, "name paths of one volume")?;
-                    let inode = lookup(volume, &path.bytes);
-                    let (_, inode) = inode.map_err(|error| with_path(&path, error))?;
-                    found.tests.push((is_negated, Test::NewerThan(inode.modified)));
-                }
-                _ => {
-                    let unknown = || {
-                        let known = "see uringfs find --help for the known ones";
-                        Error::input(format!("find: {name}: unknown test; {known}"))
-                    };
-                    let test = Test::with_value(&name, &mut value).ok_or_else(unknown)??;
-                    found.tests.push((is_negated, test));
-                }
-            }
-            is_negated = false;
-        }
-        Ok(found)
+impl<'c> Candidate<'c> {
+    pub fn new(
+        volume: &'c Volume,
+        path: &'c VolumePath,
+        kind: FileType,
+        reference_times: &'c [Time],
+    ) -> Self {
+        Self { volume, path, kind, reference_times, read: OnceCell::new() }
     }
 
-    /// Whether all tests accept a file.
-    pub fn accept(&self, file: &Candidate<'_>) -> Result<bool, Error> {
-        let mut inode = None;
-        for (is_negated, test) in &self.tests {
-            if test.accepts(file, &mut inode)? == *is_negated {
-                return Ok(false);
-            }
+    /// The number and the inode of the file.
+    pub fn inode(&self) -> Result<&(InodeNumber, Inode), Error> {
+        if let Some(read) = self.read.get() {
+            return Ok(read);
         }
-        Ok(true)
+        let found = lookup(self.volume, &self.path.bytes);
+        let found = found.map_err(|error| with_path(self.path, error))?;
+        Ok(self.read.get_or_init(|| found))
     }
 }
 
 impl Test {
     /// A test that takes a value. None for an unknown test.
-    fn with_value<'v>(
+    pub fn with_value<'v>(
         name: &str,
         value: &mut impl FnMut() -> Result<&'v OsStr, Error>,
     ) -> Option<Result<Self, Error>> {
@@ -160,11 +102,25 @@ impl Test {
             "-name" => pattern().map(Test::Name),
             "-iname" => pattern().map(|it: Vec<u8>| Test::NameOfAnyCase(it.to_ascii_lowercase())),
             "-path" | "-wholename" => pattern().map(Test::Path),
+            "-ipath" | "-iwholename" => {
+                pattern().map(|it: Vec<u8>| Test::PathOfAnyCase(it.to_ascii_lowercase()))
+            }
             "-type" => pattern().and_then(kinds),
             "-perm" => value().and_then(permissions),
             "-size" => value().and_then(size),
-            "-mtime" => value().and_then(|value| age(name, value, 24 * 3600)),
-            "-mmin" => value().and_then(|value| age(name, value, 60)),
+            "-mtime" => value().and_then(|value| age(name, value, |its| its.modified, DAY)),
+            "-mmin" => value().and_then(|value| age(name, value, |its| its.modified, MINUTE)),
+            "-atime" => value().and_then(|value| age(name, value, |its| its.accessed, DAY)),
+            "-amin" => value().and_then(|value| age(name, value, |its| its.accessed, MINUTE)),
+            "-ctime" => value().and_then(|value| age(name, value, |its| its.changed, DAY)),
+            "-cmin" => value().and_then(|value| age(name, value, |its| its.changed, MINUTE)),
+            "-newermt" => value().and_then(|value| {
+                let time = parse_date(&value.to_string_lossy());
+                time.map(Test::NewerThan)
+                    .map_err(|why| Error::input(format!("find: {name}: {why}")))
+            }),
+            "-user" => value().and_then(|value| owner(name, value, Attribute::User, user_id)),
+            "-group" => value().and_then(|value| owner(name, value, Attribute::Group, group_id)),
             "-uid" => value().and_then(|value| compared(name, value, Attribute::User)),
             "-gid" => value().and_then(|value| compared(name, value, Attribute::Group)),
             "-links" => value().and_then(|value| compared(name, value, Attribute::Links)),
@@ -173,48 +129,39 @@ impl Test {
         })
     }
 
-    /// Whether the test accepts a file. Reads its inode at the first test that needs it.
-    fn accepts(
-        &self,
-        file: &Candidate<'_>,
-        read: &mut Option<(u64, Inode)>,
-    ) -> Result<bool, Error> {
+    /// Whether the test accepts a file.
+    pub fn accepts(&self, file: &Candidate<'_>) -> Result<bool, Error> {
         let name = || last_name(&file.path.bytes).unwrap_or(b"/");
-        match self {
-            Test::Name(pattern) => return Ok(matches(pattern, name())),
-            Test::NameOfAnyCase(pattern) => {
-                return Ok(matches(pattern, &name().to_ascii_lowercase()));
-            }
-            Test::Path(pattern) => return Ok(matches(pattern, &file.path.bytes)),
-            Test::Kinds(letters) => return Ok(letters.contains(&letter(file.kind))),
+        Ok(match self {
+            Test::Name(pattern) => matches(pattern, name()),
+            Test::NameOfAnyCase(pattern) => matches(pattern, &name().to_ascii_lowercase()),
+            Test::Path(pattern) => matches(pattern, &file.path.bytes),
+            Test::PathOfAnyCase(pattern) => matches(pattern, &file.path.bytes.to_ascii_lowercase()),
+            Test::Kinds(letters) => letters.contains(&letter(file.kind)),
             Test::Empty if file.kind == FileType::Directory => {
                 let first = Entries::new(file.volume, &file.path.bytes).next().transpose();
-                let first = first.map_err(|error| with_path(file.path, error))?;
-                return Ok(first.is_none());
+                first.map_err(|error| with_path(file.path, error))?.is_none()
             }
-            _ => {}
-        }
-        if read.is_none() {
-            let found = lookup(file.volume, &file.path.bytes);
-            let (number, inode) = found.map_err(|error| with_path(file.path, error))?;
-            *read = Some((number.0, inode));
-        }
-        let (number, inode) = read.as_ref().expect("it was read above");
-        Ok(match self {
-            Test::Empty => inode.kind == FileType::File && inode.size == 0,
-            Test::NewerThan(time) => inode.modified > *time,
-            Test::Permissions(Matched::Exactly, bits) => inode.permissions == *bits,
-            Test::Permissions(Matched::All, bits) => inode.permissions & bits == *bits,
-            Test::Permissions(Matched::Any, bits) => *bits == 0 || inode.permissions & bits != 0,
-            Test::Number(attribute, comparison, number_wanted) => {
-                let value = attribute.value(*number, inode);
-                match comparison {
-                    Comparison::Less => value < i128::from(*number_wanted),
-                    Comparison::Equal => value == i128::from(*number_wanted),
-                    Comparison::More => value > i128::from(*number_wanted),
+            Test::Empty => file.kind == FileType::File && file.inode()?.1.size == 0,
+            Test::NewerThan(time) => file.inode()?.1.modified > *time,
+            Test::NewerThanFile(index) => file.inode()?.1.modified > file.reference_times[*index],
+            Test::Permissions(matched, bits) => {
+                let permissions = file.inode()?.1.permissions;
+                match matched {
+                    Matched::Exactly => permissions == *bits,
+                    Matched::All => permissions & bits == *bits,
+                    Matched::Any => *bits == 0 || permissions & bits != 0,
                 }
             }
-            _ => unreachable!("these tests returned above"),
+            Test::Number(attribute, comparison, wanted) => {
+                let (number, inode) = file.inode()?;
+                let value = attribute.value(number.0, inode);
+                match comparison {
+                    Comparison::Less => value < i128::from(*wanted),
+                    Comparison::Equal => value == i128::from(*wanted),
+                    Comparison::More => value > i128::from(*wanted),
+                }
+            }
         })
     }
 }
@@ -223,11 +170,11 @@ impl Attribute {
     fn value(&self, number: u64, inode: &Inode) -> i128 {
         match self {
             Attribute::Size(unit) => inode.size.div_ceil(*unit).into(),
-            Attribute::Age { unit_seconds, now } => {
+            Attribute::Age { of, unit_seconds, now } => {
                 let nanoseconds = |time: Time| {
                     i128::from(time.seconds()) * 1_000_000_000 + i128::from(time.nanoseconds())
                 };
-                let age = nanoseconds(*now) - nanoseconds(inode.modified);
+                let age = nanoseconds(*now) - nanoseconds(of(inode));
                 // Rounded towards zero, as find does.
                 age / (i128::from(*unit_seconds) * 1_000_000_000)
             }
@@ -287,8 +234,24 @@ fn size(value: &OsStr) -> Result<Test, Error> {
     compared("-size", OsStr::new(digits), Attribute::Size(unit))
 }
 
-fn age(name: &str, value: &OsStr, unit_seconds: i64) -> Result<Test, Error> {
-    compared(name, value, Attribute::Age { unit_seconds, now: Time::now() })
+fn age(
+    name: &str,
+    value: &OsStr,
+    of: fn(&Inode) -> Time,
+    unit_seconds: i64,
+) -> Result<Test, Error> {
+    compared(name, value, Attribute::Age { of, unit_seconds, now: Time::now() })
+}
+
+fn owner(
+    name: &str,
+    value: &OsStr,
+    attribute: Attribute,
+    find: fn(&str) -> Result<u32, String>,
+) -> Result<Test, Error> {
+    let number = find(&value.to_string_lossy());
+    let number = number.map_err(|why| Error::input(format!("find: {name}: {why}")))?;
+    Ok(Test::Number(attribute, Comparison::Equal, number.into()))
 }
 
 /// `N`, `+N` or `-N`.
@@ -302,7 +265,8 @@ fn compared(name: &str, value: &OsStr, attribute: Attribute) -> Result<Test, Err
     Ok(Test::Number(attribute, comparison, number(name, OsStr::new(digits))?))
 }
 
-fn number(name: &str, value: &OsStr) -> Result<u64, Error> {
+/// A number without a sign.
+pub fn number(name: &str, value: &OsStr) -> Result<u64, Error> {
     let text = value.to_string_lossy();
     let is_digits = text.bytes().all(|digit| digit.is_ascii_digit());
     let invalid = || Error::input(format!("find: {name} {text}: expected a number"));

@@ -23,3 +23,15 @@ impl OwnerNames {
         self.groups.entry(number).or_insert_with(find).as_deref()
     }
 }
+
+/// The number of a user, by its name or as it is.
+pub fn user_id(name: &str) -> Result<u32, String> {
+    let known = || User::from_name(name).ok().flatten().map(|user| user.uid.as_raw());
+    name.parse().ok().or_else(known).ok_or_else(|| format!("unknown user {name}"))
+}
+
+/// The number of a group, by its name or as it is.
+pub fn group_id(name: &str) -> Result<u32, String> {
+    let known = || Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw());
+    name.parse().ok().or_else(known).ok_or_else(|| format!("unknown group {name}"))
+}

@@ -1,17 +1,18 @@
 //! `uringfs stat`: shows the attributes of files in a volume.
 
 use super::error_sink::ErrorSink;
+use super::file_json;
 use super::glob::{GlobOptions, Missing};
-use super::open_volume::{lookup, open};
-use super::times::TimeFormat;
+use super::open_volume::{lookup_with, open};
+use super::stat_format::{self, StatFormat};
 use super::volume_path::{VolumePath, with_path};
-use super::{file_json, format};
 use crate::json::document;
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use uringfs::device::Access;
-use uringfs::volume::{FileType, Inode, InodeNumber, Time};
+use uringfs::volume::{Follow, Inode, InodeNumber};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -24,8 +25,20 @@ pub struct Arguments {
     #[command(flatten)]
     glob: GlobOptions,
 
+    /// Print each file in this format, and a newline
+    #[arg(short = 'c', long, value_name = "FORMAT", conflicts_with = "printf")]
+    format: Option<OsString>,
+
+    /// Print each file in this format, in which \n is a newline, \t a tab and so on
+    #[arg(long, value_name = "FORMAT")]
+    printf: Option<OsString>,
+
+    /// Follow links
+    #[arg(short = 'L', long)]
+    dereference: bool,
+
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["format", "printf"])]
     json: bool,
 }
 
@@ -34,9 +47,10 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::Read)?;
     let errors = ErrorSink::default();
+    let follow = if arguments.dereference { Follow::Yes } else { Follow::No };
     let mut found = Vec::new();
     for path in arguments.glob.expand_each(&volume, &paths, Missing::Refused, &errors) {
-        let inode = lookup(&volume, &path.bytes);
+        let inode = lookup_with(&volume, &path.bytes, follow);
         if let Some(inode) = errors.record(inode.map_err(|error| with_path(&path, error))) {
             found.push((inode, path));
         }
@@ -47,41 +61,16 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         };
         let files: Vec<Value> = found.iter().map(file).collect();
         print(&document(json!({ "files": files })))?;
-    } else {
-        let times = TimeFormat::new();
-        let text: Vec<Vec<u8>> =
-            found.iter().map(|(inode, path)| text(path, inode, &times)).collect();
-        print_bytes(&text.concat())?;
+        return Ok(errors.exit_code());
+    }
+    let (format, has_escapes) = match (&arguments.format, &arguments.printf) {
+        (Some(format), _) => ([format.as_bytes(), b"\n"].concat(), false),
+        (None, Some(format)) => (format.as_bytes().to_vec(), true),
+        (None, None) => (stat_format::DEFAULT.as_bytes().to_vec(), false),
+    };
+    let mut formatter = StatFormat::new();
+    for (inode, path) in &found {
+        print_bytes(&formatter.text(&format, has_escapes, path, inode))?;
     }
     Ok(errors.exit_code())
-}
-
-fn text(path: &VolumePath, (number, inode): &(InodeNumber, Inode), times: &TimeFormat) -> Vec<u8> {
-    let mut text = format::printable(&path.bytes);
-    if inode.kind == FileType::Symlink {
-        text.extend_from_slice(b" -> ");
-        text.extend(format::printable(&inode.target));
-    }
-    let time = |time: Time| times.full(time);
-    text.extend_from_slice(
-        format!(
-            "\n  {}, {} bytes, {} blocks of 512, inode {}, links {}\n  mode {:04o} ({}), user {}, group {}\n  \
-             accessed {}\n  modified {}\n  changed  {}\n  created  {}\n",
-            format::kind(inode.kind),
-            inode.size,
-            inode.allocated() / 512,
-            number.0,
-            inode.links,
-            inode.permissions,
-            format::mode(inode),
-            inode.user,
-            inode.group,
-            time(inode.accessed),
-            time(inode.modified),
-            time(inode.changed),
-            time(inode.created),
-        )
-        .as_bytes(),
-    );
-    text
 }

@@ -78,7 +78,7 @@ fn times_before_1970_and_after_2262_are_kept_and_printed() {
         let text = in_utc(folder, ["ls", "--full-time", "v:/"]);
         assert!(text.ends_with(&format!(" {date}.123456789 +0000 a\n")), "{text}");
         let text = in_utc(folder, ["stat", "v:/a"]);
-        assert!(text.contains(&format!("modified {date}.123456789 +0000\n")), "{text}");
+        assert!(text.contains(&format!("Modify: {date}.123456789 +0000\n")), "{text}");
         let json = &stat(folder, "v:/a")["modified"];
         assert_eq!(
             (json["seconds"].as_i64(), json["nanoseconds"].as_u64()),

@@ -25,6 +25,7 @@ mod resize;
 mod round_trip;
 mod sizes;
 mod sources;
+mod stat;
 mod terminal;
 mod touch;
 mod truncated_image;
