@@ -1,8 +1,11 @@
 //! Errors of the control path: opening, formatting, names, commits. Reads and writes of file data
 //! return an errno instead.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
 use uringfs_device::Errno;
 use uringfs_reactor::SubmitError;
@@ -32,18 +35,36 @@ pub enum ErrorKind {
 }
 
 /// An error of the control path. `Display` is one line: what happened, to what, what to do.
+///
+/// The line ends with the text of the cause. So [`source`](std::error::Error::source) is what is below that cause, as in
+/// [`io::Error`]: a report that prints the whole chain repeats nothing.
+///
+/// ```
+/// use std::{io, path::Path};
+/// use uringfs_volume::{Error, FormatOptions, Volume};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+/// let error = volume.read("/logs/first").unwrap_err();
+/// assert_eq!(error.io_kind(), io::ErrorKind::NotFound);
+/// assert_eq!(error.path(), Some(Path::new("/logs/first")));
+/// assert_eq!(error.to_string(), "\"logs\" does not exist");
+/// # Ok::<_, Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
+    /// Empty if the cause says all.
     context: String,
+    path: Option<PathBuf>,
     /// The key of a damaged record.
-    at: Option<Vec<u8>>,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    key: Option<Vec<u8>>,
+    cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, context: impl Into<String>) -> Error {
-        Error { kind, context: context.into(), at: None, source: None }
+        Error { kind, context: context.into(), path: None, key: None, cause: None }
     }
 
     pub(crate) fn damaged(context: impl Into<String>) -> Error {
@@ -53,15 +74,21 @@ impl Error {
     /// The device failed during an action, such as "reading block 7".
     pub(crate) fn io(doing: impl Into<String>, errno: impl Into<Errno>) -> Error {
         let errno = errno.into();
-        Error::new(ErrorKind::Io(errno), doing).with_source(errno)
+        Error::new(ErrorKind::Io(errno), doing).with_cause(errno)
     }
 
     /// Adds the cause. `Display` prints it after the context.
-    pub(crate) fn with_source(
+    pub(crate) fn with_cause(
         mut self,
-        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Error {
-        self.source = Some(source.into());
+        self.cause = Some(cause.into());
+        self
+    }
+
+    /// Adds the path that the call was about, unless the error has one.
+    pub(crate) fn of_path(mut self, path: &[u8]) -> Error {
+        self.path.get_or_insert_with(|| OsString::from_vec(path.to_vec()).into());
         self
     }
 
@@ -71,20 +98,30 @@ impl Error {
 
     /// Prefixes the context, as with "inode 7".
     pub(crate) fn context(mut self, what: impl fmt::Display) -> Error {
-        self.context = format!("{what}: {}", self.context);
+        self.context = match self.context.is_empty() {
+            true => what.to_string(),
+            false => format!("{what}: {}", self.context),
+        };
         self
     }
 
     /// Adds the key of the damaged record.
     pub(crate) fn with_key(mut self, key: Vec<u8>) -> Error {
-        self.at = Some(key);
+        self.key = Some(key);
         self
     }
 
     /// The name of the damaged record at which a directory listing stopped. The listing can
     /// continue after it.
     pub fn damaged_name(&self) -> Option<&[u8]> {
-        self.at.as_ref()?.get(8..)
+        self.key.as_ref()?.get(8..)
+    }
+
+    /// The path that the failed call was about, as it was given: of a call with two paths, the one that is the reason.
+    /// Of a volume that cannot be opened or created: the path of its file or device. `None` for calls without a path. It
+    /// need not be in the message, which names only the part that matters.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     /// The errno that a system call would return.
@@ -116,17 +153,29 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.context)?;
-        match &self.source {
-            Some(source) => write!(out, ": {source}"),
-            None => Ok(()),
+        match &self.cause {
+            Some(cause) if self.context.is_empty() => write!(out, "{cause}"),
+            Some(cause) => write!(out, "{}: {cause}", self.context),
+            None => out.write_str(&self.context),
         }
+    }
+}
+
+/// Names the path in the error of a call.
+pub(crate) trait OfPath {
+    /// See [`Error::of_path`].
+    fn of_path(self, path: &[u8]) -> Self;
+}
+
+impl<T> OfPath for Result<T, Error> {
+    fn of_path(self, path: &[u8]) -> Self {
+        self.map_err(|error| error.of_path(path))
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|source| &**source as _)
+        self.cause.as_ref()?.source()
     }
 }
 
@@ -138,13 +187,17 @@ impl From<Errno> for Error {
             Errno::NOSPC => ErrorKind::NoSpace,
             errno => ErrorKind::Refused(errno),
         };
-        Error::new(kind, errno.to_string())
+        Error::new(kind, "").with_cause(errno)
     }
 }
 
-/// The error of opening a device or making a reactor. Its message says what happened to what.
+/// The error of opening a device or making a reactor, with its message, or the [`Error`] in it.
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {
+        let error = match error.downcast() {
+            Ok(error) => return error,
+            Err(error) => error,
+        };
         let errno = Errno::from_io_error(&error).unwrap_or(match error.kind() {
             io::ErrorKind::NotFound => Errno::NOENT,
             io::ErrorKind::PermissionDenied => Errno::ACCESS,
@@ -157,17 +210,17 @@ impl From<io::Error> for Error {
             io::ErrorKind::Unsupported => Errno::OPNOTSUPP,
             _ => Errno::IO,
         });
-        Error { context: error.to_string(), ..Error::from(errno) }
+        Error::from(errno).with_cause(error)
     }
 }
 
 impl From<SubmitError> for Error {
     fn from(refused: SubmitError) -> Error {
-        Error { context: refused.to_string(), ..Error::from(refused.error) }
+        Error::from(refused.error).with_cause(refused)
     }
 }
 
-/// Keeps kind and message. The [`Error`] is what [`io::Error::get_ref`] returns.
+/// Keeps kind, message and source. The [`Error`] is what [`io::Error::get_ref`] returns.
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         io::Error::new(error.io_kind(), error)
@@ -183,18 +236,48 @@ mod tests {
         let error = Error::io("reading block 7", Errno::IO);
         assert_eq!(error.kind(), ErrorKind::Io(Errno::IO));
         assert_eq!(error.to_string(), format!("reading block 7: {}", Errno::IO));
-        assert!(std::error::Error::source(&error).is_some());
+        let error = Error::from(io::Error::other("no such thing")).context("opening");
+        assert_eq!(error.to_string(), "opening: no such thing");
+    }
+
+    /// The chain as reports print it: each error, then its source.
+    fn chain(error: &dyn std::error::Error) -> Vec<String> {
+        std::iter::successors(Some(error), |error| error.source()).map(|e| e.to_string()).collect()
+    }
+
+    #[test]
+    fn a_report_of_the_chain_repeats_nothing() {
+        let error = Error::io("reading block 7", Errno::IO);
+        assert_eq!(chain(&error), [error.to_string()]);
+        // An error that does not show its source itself.
+        #[derive(Debug)]
+        struct Outer(Errno);
+        impl fmt::Display for Outer {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("outer")
+            }
+        }
+        impl std::error::Error for Outer {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let error = Error::damaged("the catalog").with_cause(Outer(Errno::IO));
+        let lines = ["the catalog: outer".to_owned(), Errno::IO.to_string()];
+        assert_eq!(chain(&error), lines);
+        assert_eq!(chain(&io::Error::from(error)), lines);
     }
 
     #[test]
     fn errors_convert_to_those_of_std_and_back() {
-        let error = Error::refused(Errno::NOENT, "there is no \"a\"");
+        let error = Error::refused(Errno::NOENT, "there is no \"a\"").of_path(b"/a").of_path(b"/b");
         let (raw, message) = (error.raw_os_error(), error.to_string());
         assert_eq!(error.io_kind(), io::ErrorKind::NotFound);
         let of_std = io::Error::from(error);
         assert_eq!((of_std.kind(), of_std.to_string()), (io::ErrorKind::NotFound, message.clone()));
         let back = Error::from(of_std);
         assert_eq!((back.raw_os_error(), back.to_string()), (raw, message));
+        assert_eq!(back.path(), Some(Path::new("/a")));
         assert_eq!(Error::from(Errno::NOSPC).kind(), ErrorKind::NoSpace);
         assert_eq!(Error::from(io::Error::from(Errno::IO)).kind(), ErrorKind::Io(Errno::IO));
     }

@@ -2,7 +2,9 @@
 
 mod fixture;
 
+use std::ffi::OsStr;
 use std::fs::Permissions;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -47,6 +49,59 @@ fn whole_files_are_written_read_and_copied() {
     volume.create_dir("/d").unwrap();
     assert_eq!(errno(volume.read("/d")), Errno::ISDIR);
     assert_eq!(errno(volume.write("/d", "x")), Errno::ISDIR);
+}
+
+#[test]
+fn an_error_has_the_path_that_it_is_about() {
+    let volume = volume();
+    volume.write("/file", "x").unwrap();
+    volume.create_dir("/directory").unwrap();
+    // Not UTF-8.
+    let odd = Path::new(OsStr::from_bytes(b"/none/\xff"));
+    let errors = [
+        (volume.read(odd).map(drop), odd),
+        (volume.write(odd, "x"), odd),
+        (volume.open_file(odd).map(drop), odd),
+        (volume.open_with("/file", OpenOptions::new()).map(drop), Path::new("/file")),
+        (volume.metadata(odd).map(drop), odd),
+        (volume.read_link("/file").map(drop), Path::new("/file")),
+        (volume.read_dir(odd).map(drop), odd),
+        (volume.create_dir("/file"), Path::new("/file")),
+        (volume.create_dir_all("/file/a/b"), Path::new("/file/a/b")),
+        (volume.remove_dir_all(odd), odd),
+        (volume.remove_file("/directory"), Path::new("/directory")),
+        (volume.remove_dir("/file"), Path::new("/file")),
+        (volume.set_times(odd, FileTimes::new()), odd),
+        (volume.get_xattr("/file", Follow::Yes, "user.a").map(drop), Path::new("/file")),
+        // Of two paths, the one that is the reason.
+        (volume.copy(odd, "/file").map(drop), odd),
+        (volume.copy("/file", odd).map(drop), odd),
+        (volume.hard_link(odd, "/new"), odd),
+        (volume.hard_link("/file", "/directory"), Path::new("/directory")),
+        (volume.rename(odd, "/new"), odd),
+        (volume.rename("/none", "/new"), Path::new("/none")),
+        (volume.rename("/file", odd), odd),
+        (volume.rename("/file", "/directory"), Path::new("/directory")),
+    ];
+    for (n, (result, path)) in errors.into_iter().enumerate() {
+        let error = result.unwrap_err();
+        assert_eq!(error.path(), Some(path), "{n}: {error}");
+        // The message names the part that matters, and not the path once more.
+        assert!(!error.to_string().contains("/none/"), "{n}: {error}");
+    }
+    let named = Volume::open("/none/image").unwrap_err();
+    assert_eq!(named.path(), Some(Path::new("/none/image")));
+    assert_eq!(named.to_string().matches("/none/image").count(), 1, "{named}");
+    assert_eq!(volume.resize(1).unwrap_err().path(), None);
+
+    let volume = volume.as_async();
+    Reactor::new(ReactorOptions::default()).unwrap().block_on(async {
+        assert_eq!(volume.rename(odd, "/new").await.unwrap_err().path(), Some(odd));
+        assert_eq!(
+            volume.mknod("/file", &Inode::symlink(b"a").unwrap()).await.unwrap_err().path(),
+            Some(Path::new("/file"))
+        );
+    });
 }
 
 #[test]

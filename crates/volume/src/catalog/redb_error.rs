@@ -45,7 +45,7 @@ impl From<redb::Error> for RedbError {
             // The store's own errors come back unchanged.
             Redb::Io(error) => RedbError::Storage(match error.downcast::<Error>() {
                 Ok(ours) => ours,
-                Err(theirs) => Error::damaged("the catalog is damaged").with_source(theirs),
+                Err(theirs) => Error::damaged("the catalog is damaged").with_cause(theirs),
             }),
             // All tables are created with the catalog.
             Redb::TableDoesNotExist(_) => RedbError::Ours(Error::damaged(
@@ -55,9 +55,7 @@ impl From<redb::Error> for RedbError {
                 ErrorKind::Input,
                 format!("a record of {bytes} bytes is too large for the catalog"),
             )),
-            other => {
-                RedbError::Storage(Error::damaged("the catalog is damaged").with_source(other))
-            }
+            other => RedbError::Storage(Error::damaged("the catalog is damaged").with_cause(other)),
         }
     }
 }

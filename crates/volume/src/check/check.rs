@@ -186,7 +186,7 @@ fn check_pages(
                 let what = format!("the catalog's records cannot be found: {unread}");
                 Error::new(ErrorKind::Io(Errno::IO), what)
             }
-            None => error.with_source(lines.join("; ")),
+            None => error.with_cause(lines.join("; ")),
         })?;
         let is_sound = lines.is_empty();
         lines.into_iter().for_each(|line| findings.fixed_in_place(line));

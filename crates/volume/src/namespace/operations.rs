@@ -224,7 +224,12 @@ pub(crate) fn rename(
         }
         let (source, target) =
             ((source.directory, &source.name[..]), (target.directory, &target.name[..]));
-        transaction.rename(source, target, how)
+        transaction.rename(source, target, how).map_err(|stop| {
+            match transaction.find(source.0, source.1) {
+                Ok(None) => stop.of_path(at.bytes()),
+                _ => stop.of_path(new.bytes()),
+            }
+        })
     }
 }
 

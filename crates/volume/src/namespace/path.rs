@@ -97,6 +97,10 @@ impl Transaction<'_> {
     /// # Errors
     /// ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG; errors of the catalog.
     pub(crate) fn resolve(&self, path: &[u8], follow: Follow) -> Result<InodeNumber, Retry> {
+        self.walk_to_end(path, follow).map_err(|stop| stop.of_path(path))
+    }
+
+    fn walk_to_end(&self, path: &[u8], follow: Follow) -> Result<InodeNumber, Retry> {
         let mut walk = Walk::new(path)?;
         let mut at = InodeNumber::ROOT;
         while let Some(name) = walk.next() {
@@ -112,6 +116,10 @@ impl Transaction<'_> {
     /// # Errors
     /// As [`Self::resolve`].
     pub(crate) fn parent_following(&self, path: &[u8], follow: Follow) -> Result<Parent, Retry> {
+        self.walk_to_parent(path, follow).map_err(|stop| stop.of_path(path))
+    }
+
+    fn walk_to_parent(&self, path: &[u8], follow: Follow) -> Result<Parent, Retry> {
         let mut walk = Walk::new(path)?;
         let mut at = InodeNumber::ROOT;
         while let Some(name) = walk.next() {

@@ -31,6 +31,16 @@ pub(crate) enum Retry {
     NeedsCommit,
 }
 
+impl Retry {
+    /// Adds the path that a failure is about.
+    pub(crate) fn of_path(self, path: &[u8]) -> Retry {
+        match self {
+            Retry::Fail(error) => Retry::Fail(error.of_path(path)),
+            again => again,
+        }
+    }
+}
+
 impl From<Error> for Retry {
     fn from(error: Error) -> Retry {
         Retry::Fail(error)

@@ -64,7 +64,7 @@ impl CatalogThread {
             let builder = std::thread::Builder::new().name("uringfs-catalog".into());
             let thread = builder.spawn(move || queue.run_jobs()).map_err(|error| {
                 Error::io("starting the thread that reads the catalog", Errno::AGAIN)
-                    .with_source(error)
+                    .with_cause(error)
             })?;
             state.thread = Some(thread);
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use uringfs_file::File;
 
 use crate::core::blocking::WaitMode;
-use crate::error::Error;
+use crate::error::{Error, OfPath};
 use crate::namespace::directory::Rename;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations;
@@ -106,6 +106,7 @@ impl AsyncVolume {
         self.volume
             .change(WaitMode::Async, operations::make(NameAt::Path(bytes(&path)), inode))
             .await
+            .of_path(bytes(&path))
     }
 
     /// See [`Volume::symlink`].
@@ -119,7 +120,7 @@ impl AsyncVolume {
 
     /// See [`Volume::read_link`].
     pub async fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
-        self.symlink_metadata(path).await?.into_link()
+        self.symlink_metadata(&path).await?.into_link().of_path(bytes(&path))
     }
 
     /// See [`Volume::hard_link`].
@@ -132,12 +133,15 @@ impl AsyncVolume {
             InodeAt::Path(bytes(&original), Follow::No),
             NameAt::Path(bytes(&link)),
         );
-        self.volume.change(WaitMode::Async, operation).await
+        self.volume.change(WaitMode::Async, operation).await.of_path(bytes(&link))
     }
 
     /// See [`Volume::remove_file`].
     pub async fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        self.volume.change(WaitMode::Async, operations::remove(NameAt::Path(bytes(&path)))).await
+        self.volume
+            .change(WaitMode::Async, operations::remove(NameAt::Path(bytes(&path))))
+            .await
+            .of_path(bytes(&path))
     }
 
     /// See [`Volume::remove_dir`].
@@ -145,6 +149,7 @@ impl AsyncVolume {
         self.volume
             .change(WaitMode::Async, operations::remove_directory(NameAt::Path(bytes(&path))))
             .await
+            .of_path(bytes(&path))
     }
 
     /// See [`Volume::remove_dir_all`].
@@ -166,7 +171,7 @@ impl AsyncVolume {
     ) -> Result<(), Error> {
         let operation =
             operations::rename(NameAt::Path(bytes(&from)), NameAt::Path(bytes(&to)), how);
-        self.volume.change(WaitMode::Async, operation).await
+        self.volume.change(WaitMode::Async, operation).await.of_path(bytes(&to))
     }
 
     /// See [`Volume::read_dir`].
@@ -232,7 +237,7 @@ impl AsyncVolume {
         set: impl Fn(&mut Inode),
     ) -> Result<(), Error> {
         let operation = operations::set_attributes(InodeAt::Path(bytes(&path), follow), set);
-        self.volume.change(WaitMode::Async, operation).await
+        self.volume.change(WaitMode::Async, operation).await.of_path(bytes(&path))
     }
 
     /// See [`Volume::get_xattr`].
@@ -243,7 +248,7 @@ impl AsyncVolume {
         name: impl AsRef<[u8]>,
     ) -> Result<Vec<u8>, Error> {
         let operation = xattr::get(InodeAt::Path(bytes(&path), follow), name.as_ref());
-        self.volume.shared.run_transaction(WaitMode::Async, operation).await
+        self.volume.shared.run_transaction(WaitMode::Async, operation).await.of_path(bytes(&path))
     }
 
     /// See [`Volume::list_xattrs`].
@@ -256,6 +261,7 @@ impl AsyncVolume {
             .shared
             .run_transaction(WaitMode::Async, xattr::list(InodeAt::Path(bytes(&path), follow)))
             .await
+            .of_path(bytes(&path))
     }
 
     /// See [`Volume::set_xattr`].
@@ -268,7 +274,7 @@ impl AsyncVolume {
         how: SetXattr,
     ) -> Result<(), Error> {
         let operation = xattr::set(InodeAt::Path(bytes(&path), follow), name.as_ref(), value, how);
-        self.volume.change(WaitMode::Async, operation).await
+        self.volume.change(WaitMode::Async, operation).await.of_path(bytes(&path))
     }
 
     /// See [`Volume::remove_xattr`].
@@ -279,7 +285,7 @@ impl AsyncVolume {
         name: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
         let operation = xattr::remove(InodeAt::Path(bytes(&path), follow), name.as_ref());
-        self.volume.change(WaitMode::Async, operation).await
+        self.volume.change(WaitMode::Async, operation).await.of_path(bytes(&path))
     }
 
     /// See [`Volume::resize`].

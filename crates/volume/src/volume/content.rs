@@ -7,7 +7,7 @@ use uringfs_device::Errno;
 use uringfs_file::File;
 
 use crate::core::blocking::{WaitMode, run_blocking};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, OfPath};
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations::set_attributes;
 use crate::namespace::path::{Follow, InodeAt, bytes};
@@ -50,14 +50,14 @@ impl Volume {
         let file = self.open_in_mode(mode, path, OpenOptions::new().read(true)).await?;
         let mut content = Vec::new();
         let reserve = |content: &mut Vec<u8>, more: u64| {
-            let more = usize::try_from(more).map_err(|_| reading(Errno::NOMEM))?;
-            content.try_reserve(more).map_err(|_| reading(Errno::NOMEM))
+            let more = usize::try_from(more).map_err(|_| reading(path, Errno::NOMEM))?;
+            content.try_reserve(more).map_err(|_| reading(path, Errno::NOMEM))
         };
         reserve(&mut content, file.len())?;
         let mut buffer = Buffer::zeroed(CHUNK.min(file.len().max(1) as usize));
         loop {
             let (read, back) = mode.run(file.read_at(buffer, content.len() as u64)).await;
-            let read = read.map_err(reading)?;
+            let read = read.map_err(|errno| reading(path, errno))?;
             if read == 0 {
                 return Ok(content);
             }
@@ -76,7 +76,7 @@ impl Volume {
         let file = self.open_in_mode(mode, path, created()).await?;
         for (n, chunk) in (0..).zip(content.chunks(CHUNK)) {
             let buffer = Buffer::copy_of(chunk);
-            self.write_chunk(mode, &file, buffer, n * CHUNK as u64).await?;
+            self.write_chunk(mode, &file, buffer, n * CHUNK as u64).await.of_path(path)?;
         }
         Ok(())
     }
@@ -91,7 +91,8 @@ impl Volume {
         let metadata = self.metadata_in_mode(mode, from, Follow::Yes).await?;
         match self.metadata_in_mode(mode, to, Follow::Yes).await {
             Ok(target) if target.ino() == metadata.ino() => {
-                return Err(Error::refused(Errno::INVAL, "both paths lead to one file"));
+                let error = Error::refused(Errno::INVAL, "both paths lead to one file");
+                return Err(error.of_path(to));
             }
             _ => {}
         }
@@ -105,21 +106,22 @@ impl Volume {
             while at < end {
                 let length = (end - at).min(CHUNK as u64) as usize;
                 let (read, mut buffer) = mode.run(source.read_at(Buffer::zeroed(length), at)).await;
-                let read = read.map_err(reading)?;
+                let read = read.map_err(|errno| reading(from, errno))?;
                 if read == 0 {
                     // The source was truncated meanwhile.
                     return Ok(at);
                 }
                 drop(buffer.split_off(read));
-                self.write_chunk(mode, &target, buffer, at).await?;
+                self.write_chunk(mode, &target, buffer, at).await.of_path(to)?;
                 at += read as u64;
             }
         }
         let set = mode.run(target.set_len(size)).await;
-        set.map_err(|errno| self.writing(errno))?;
+        set.map_err(|errno| self.writing(errno)).of_path(to)?;
         // Those of a target that existed are others.
         let set = |inode: &mut Inode| inode.permissions = permissions;
-        self.change(mode, set_attributes(InodeAt::Path(to, Follow::Yes), set)).await?;
+        let set = set_attributes(InodeAt::Path(to, Follow::Yes), set);
+        self.change(mode, set).await.of_path(to)?;
         Ok(size)
     }
 
@@ -147,9 +149,10 @@ impl Volume {
     }
 }
 
-fn reading(errno: Errno) -> Error {
-    match errno {
+fn reading(path: &[u8], errno: Errno) -> Error {
+    let error = match errno {
         Errno::NOMEM => Error::refused(errno, "the file does not fit into memory"),
-        errno => Error::new(ErrorKind::Io(errno), "reading a file").with_source(errno),
-    }
+        errno => Error::io("reading a file", errno),
+    };
+    error.of_path(path)
 }

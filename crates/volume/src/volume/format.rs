@@ -216,7 +216,7 @@ impl VolumeOptions {
                 };
                 let started = CommitThread::start(shared.group_commit.clone(), commit, lost);
                 let started = started.map_err(|error| {
-                    Error::io("starting the commit thread", Errno::AGAIN).with_source(error)
+                    Error::io("starting the commit thread", Errno::AGAIN).with_cause(error)
                 })?;
                 Some(started)
             }

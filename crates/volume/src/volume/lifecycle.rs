@@ -7,7 +7,8 @@ use uringfs_device::backend::file::{Allocation, File as ImageFile};
 use uringfs_device::{Access, Device, Errno};
 
 use crate::blocks::BLOCK;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, OfPath};
+use crate::namespace::path::bytes;
 use crate::volume::options::{FormatOptions, VolumeOptions};
 use crate::volume::volume::Volume;
 
@@ -23,7 +24,10 @@ impl Volume {
     /// EEXIST if the path exists; `Input` without a size for a new file, and as [`Self::format`]; ENOSPC and other errors
     /// of the file system and of the device.
     pub fn create(path: impl AsRef<Path>, options: &FormatOptions) -> Result<Volume, Error> {
-        let path = path.as_ref();
+        Volume::create_at(path.as_ref(), options).of_path(bytes(&path))
+    }
+
+    fn create_at(path: &Path, options: &FormatOptions) -> Result<Volume, Error> {
         if options.overwrite && path.exists() {
             let device = Device::open(path, Access::ReadWrite)?;
             return Volume::create_on(device, options);
@@ -100,6 +104,7 @@ impl VolumeOptions {
     /// ENOENT and other errors of opening the path; as [`Self::open_on`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume, Error> {
         let access = if self.read_only { Access::Read } else { Access::ReadWrite };
-        self.open_on(Device::open(path.as_ref(), access)?)
+        let device = Device::open(path.as_ref(), access).map_err(Error::from);
+        device.and_then(|device| self.open_on(device)).of_path(bytes(&path))
     }
 }

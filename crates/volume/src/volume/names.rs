@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use uringfs_device::Errno;
 
 use crate::core::blocking::{WaitMode, run_blocking};
-use crate::error::Error;
+use crate::error::{Error, OfPath};
 use crate::namespace::directory::Rename;
 use crate::namespace::operations as operation;
 use crate::namespace::path::{Follow, InodeAt, NameAt, bytes};
@@ -67,6 +67,7 @@ impl Volume {
         run_blocking(
             self.change(WaitMode::Blocking, operation::make(NameAt::Path(bytes(&path)), inode)),
         )
+        .of_path(bytes(&path))
     }
 
     /// Creates a symbolic link to `original`, which need not exist.
@@ -82,7 +83,7 @@ impl Volume {
     /// # Errors
     /// EINVAL if it is no symbolic link; ENOENT and other errors of paths.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
-        self.symlink_metadata(path)?.into_link()
+        self.symlink_metadata(&path)?.into_link().of_path(bytes(&path))
     }
 
     /// Adds a hard link: one more name for a file.
@@ -98,7 +99,7 @@ impl Volume {
             InodeAt::Path(bytes(&original), Follow::No),
             NameAt::Path(bytes(&link)),
         );
-        run_blocking(self.change(WaitMode::Blocking, operation))
+        run_blocking(self.change(WaitMode::Blocking, operation)).of_path(bytes(&link))
     }
 
     /// Removes a name that is no directory's. A file whose last name is removed stays until its last handle closes.
@@ -107,6 +108,7 @@ impl Volume {
     /// ENOENT, EISDIR, and other errors of paths.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         run_blocking(self.change(WaitMode::Blocking, operation::remove(NameAt::Path(bytes(&path)))))
+            .of_path(bytes(&path))
     }
 
     /// Removes an empty directory.
@@ -120,6 +122,7 @@ impl Volume {
                 operation::remove_directory(NameAt::Path(bytes(&path))),
             ),
         )
+        .of_path(bytes(&path))
     }
 
     /// Removes a directory with everything in it. Follows no symbolic link: links are removed. It is not atomic: after
@@ -151,7 +154,7 @@ impl Volume {
     ) -> Result<(), Error> {
         let operation =
             operation::rename(NameAt::Path(bytes(&from)), NameAt::Path(bytes(&to)), how);
-        run_blocking(self.change(WaitMode::Blocking, operation))
+        run_blocking(self.change(WaitMode::Blocking, operation)).of_path(bytes(&to))
     }
 
     /// The entries of a directory, in the order of their names' bytes, without `.` and `..`.
@@ -248,7 +251,7 @@ impl Volume {
         set: impl Fn(&mut Inode),
     ) -> Result<(), Error> {
         let operation = operation::set_attributes(InodeAt::Path(bytes(&path), follow), set);
-        run_blocking(self.change(WaitMode::Blocking, operation))
+        run_blocking(self.change(WaitMode::Blocking, operation)).of_path(bytes(&path))
     }
 }
 
@@ -261,7 +264,7 @@ impl Volume {
     ) -> Result<Metadata, Error> {
         let found =
             self.shared.run_transaction(mode, operation::inode(InodeAt::Path(path, follow))).await;
-        found.map(|(number, inode)| Metadata::new(number, inode))
+        found.map(|(number, inode)| Metadata::new(number, inode)).of_path(path)
     }
 }
 

@@ -8,7 +8,7 @@ use uringfs_file::File;
 use uringfs_reactor::ForkDetector;
 
 use crate::core::blocking::{WaitMode, run_blocking};
-use crate::error::Error;
+use crate::error::{Error, OfPath};
 use crate::namespace::credentials::Credentials;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations::{find, find_or_make, strip_privileges};
@@ -71,16 +71,17 @@ impl Volume {
         path: &[u8],
         options: OpenOptions,
     ) -> Result<File, Error> {
-        self.check_open_options(&options)?;
+        self.check_open_options(&options).of_path(path)?;
         if !options.create && !options.create_new {
-            return self.open_found(mode, path, options, find(path)).await;
+            return self.open_found(mode, path, options, find(path)).await.of_path(path);
         }
-        self.check_changeable()?;
+        self.check_changeable().of_path(path)?;
         let mut new = Inode::new(FileType::File, options.mode);
         if let Credentials::User { user, group } = options.credentials {
             (new.user, new.group) = (user, group);
         }
-        self.open_found(mode, path, options, find_or_make(path, &new, options)).await
+        let found = find_or_make(path, &new, options);
+        self.open_found(mode, path, options, found).await.of_path(path)
     }
 
     /// Checks that options fit together and to the volume.

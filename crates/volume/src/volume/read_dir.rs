@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 
 use crate::core::blocking::{WaitMode, run_blocking};
-use crate::error::Error;
+use crate::error::{Error, OfPath};
 use crate::namespace::directory::DirectoryEntry;
 use crate::namespace::operations;
 use crate::namespace::path::bytes;
@@ -78,7 +78,7 @@ impl Listing {
             }
             Err(error) => {
                 self.after = error.damaged_name().map(<[u8]>::to_vec);
-                Err(error)
+                Err(error.of_path(bytes(&*self.directory)))
             }
         }
     }
@@ -101,7 +101,7 @@ impl ReadDir {
         path: &Path,
     ) -> Result<ReadDir, Error> {
         let operation = operations::directory(bytes(path));
-        let number = volume.shared.run_transaction(mode, operation).await?;
+        let number = volume.shared.run_transaction(mode, operation).await.of_path(bytes(path))?;
         let (batch, after) = (VecDeque::new(), Some(Vec::new()));
         let listing = Listing { directory: path.into(), number, batch, after };
         Ok(ReadDir { volume: volume.clone(), listing })

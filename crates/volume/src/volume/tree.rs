@@ -5,7 +5,7 @@ use std::path::Path;
 use uringfs_device::Errno;
 
 use crate::core::blocking::WaitMode;
-use crate::error::Error;
+use crate::error::{Error, OfPath};
 use crate::namespace::directory::DirectoryEntry;
 use crate::namespace::operations as operation;
 use crate::namespace::path::{Follow, NameAt, bytes};
@@ -23,16 +23,14 @@ impl Volume {
         // From the first that exists, or can be created, down to the last.
         let mut missing = Vec::new();
         for ancestor in path.ancestors().filter(|ancestor| !bytes(*ancestor).is_empty()) {
-            match self
-                .change(mode, operation::make(NameAt::Path(bytes(ancestor)), &directory))
-                .await
-            {
+            let make = operation::make(NameAt::Path(bytes(ancestor)), &directory);
+            match self.change(mode, make).await.of_path(bytes(ancestor)) {
                 Err(error) if error.errno() == Errno::NOENT => missing.push(ancestor),
                 Err(error) if error.errno() == Errno::EXIST => {
                     let found = self.metadata_in_mode(mode, bytes(ancestor), Follow::Yes).await?;
                     if !found.is_dir() {
                         let what = format!("{} is not a directory", ancestor.display());
-                        return Err(Error::refused(Errno::NOTDIR, what));
+                        return Err(Error::refused(Errno::NOTDIR, what).of_path(bytes(ancestor)));
                     }
                     break;
                 }
@@ -43,10 +41,8 @@ impl Volume {
             }
         }
         for ancestor in missing.into_iter().rev() {
-            match self
-                .change(mode, operation::make(NameAt::Path(bytes(ancestor)), &directory))
-                .await
-            {
+            let make = operation::make(NameAt::Path(bytes(ancestor)), &directory);
+            match self.change(mode, make).await.of_path(bytes(ancestor)) {
                 // Another caller has created it.
                 Err(error) if error.errno() == Errno::EXIST => {}
                 made => drop(made?),
@@ -60,6 +56,10 @@ impl Volume {
         mode: WaitMode,
         path: &[u8],
     ) -> Result<(), Error> {
+        self.remove_tree(mode, path).await.of_path(path)
+    }
+
+    async fn remove_tree(&self, mode: WaitMode, path: &[u8]) -> Result<(), Error> {
         let (parent, name, number) =
             self.shared.run_transaction(mode, operation::name_of_directory(path)).await?;
         // From the directory itself down to the one that is being emptied.

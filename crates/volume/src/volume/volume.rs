@@ -223,7 +223,7 @@ impl Volume {
             return Ok(());
         }
         let failed = |doing: &str, errno| match self.is_device_full() {
-            true => Error::io(doing, errno).with_source(DEVICE_FULL),
+            true => Error::io(doing, errno).with_cause(DEVICE_FULL),
             false => Error::io(doing, errno),
         };
         self.write_back_files(mode).await.map_err(|errno| failed("writing back files", errno))?;

@@ -6,7 +6,7 @@ use uringfs_device::Errno;
 
 use crate::catalog::{Key, Table};
 use crate::core::blocking::{WaitMode, run_blocking};
-use crate::error::Error;
+use crate::error::{Error, OfPath};
 use crate::namespace::acl::{ACCESS_ACL, DEFAULT_ACL};
 use crate::namespace::directory::quoted;
 use crate::namespace::path::{Follow, InodeAt, bytes};
@@ -53,6 +53,7 @@ impl Volume {
             WaitMode::Blocking,
             get(InodeAt::Path(bytes(&path), follow), name.as_ref()),
         ))
+        .of_path(bytes(&path))
     }
 
     /// The names of a file's extended attributes, in the order of their bytes.
@@ -68,6 +69,7 @@ impl Volume {
             self.shared
                 .run_transaction(WaitMode::Blocking, list(InodeAt::Path(bytes(&path), follow))),
         )
+        .of_path(bytes(&path))
     }
 
     /// Sets an extended attribute.
@@ -94,6 +96,7 @@ impl Volume {
             WaitMode::Blocking,
             set(InodeAt::Path(bytes(&path), follow), name.as_ref(), value, how),
         ))
+        .of_path(bytes(&path))
     }
 
     /// Removes an extended attribute. Removing an access control list leaves the mode as it is, and succeeds if there
@@ -113,6 +116,7 @@ impl Volume {
                 remove(InodeAt::Path(bytes(&path), follow), name.as_ref()),
             ),
         )
+        .of_path(bytes(&path))
     }
 }
 

@@ -24,7 +24,8 @@ fn the_help_lists_the_commands_in_groups() {
 fn shells_accept_their_completions() {
     let folder = tempfile::tempdir().unwrap();
     let shells = ["bash", "zsh", "fish"];
-    let names = [("uringfs", "no-clobber"), ("mkfs.uringfs", "block-size"), ("fsck.uringfs", "help")];
+    let names =
+        [("uringfs", "no-clobber"), ("mkfs.uringfs", "block-size"), ("fsck.uringfs", "help")];
     for (shell, (name, option)) in shells.iter().flat_map(|shell| names.map(|name| (shell, name))) {
         let text = uringfs(&["completions", shell, name]);
         assert!(text.contains(name) && text.contains(option), "{shell} {name}");
