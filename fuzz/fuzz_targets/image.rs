@@ -139,7 +139,7 @@ pub fn inspect(sim: &Sim) {
 pub fn check_and_repair(sim: &Sim) {
     let device = Device::new(sim.clone()).unwrap();
     let check = |repair| -> Result<CheckReport, VolumeError> {
-        let options = CheckOptions { repair, deep: true, ..CheckOptions::default() };
+        let options = CheckOptions::new().repair(repair).deep(true);
         let checked = Volume::check(&device, options, &mut |_, _| {});
         match &checked {
             Ok(report) => {

@@ -185,7 +185,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     compare(&volume, &model);
     drop(volume);
-    let check = CheckOptions { deep: true, ..CheckOptions::default() };
+    let check = CheckOptions::new().deep(true);
     let report = Volume::check(&device, check, &mut |_, _| {}).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
 });

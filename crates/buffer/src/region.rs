@@ -22,6 +22,7 @@ const HUGE_PAGE: usize = 2 << 20;
 
 /// The kind of pages of a region, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Backing {
     /// Reserved huge pages (`vm.nr_hugepages`).
     HugePages,

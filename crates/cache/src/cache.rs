@@ -17,6 +17,7 @@ pub struct Cache {
 
 /// How large a cache is, and how many folios have come and gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CacheStatistics {
     /// Upper bound for the bytes of folios.
     pub bound_bytes: u64,

@@ -1,6 +1,7 @@
 //! The number of dirty folios of each device. The flusher wakes when it is time to write some back; writers wait while
 //! there are too many.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -180,6 +181,12 @@ pub struct ThrottleWait {
     id: Option<u64>,
 }
 
+impl fmt::Debug for ThrottleWait {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("ThrottleWait").finish_non_exhaustive()
+    }
+}
+
 impl ThrottleWait {
     /// Completes when fewer than `count` folios of all devices are dirty.
     pub(crate) fn new(dirty: &Arc<DirtyAccounting>, count: u32) -> ThrottleWait {
@@ -232,6 +239,12 @@ pub struct WritebackDue {
     dirty: Arc<DirtyAccounting>,
     device: u16,
     id: Option<u64>,
+}
+
+impl fmt::Debug for WritebackDue {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("WritebackDue").field("device", &self.device).finish_non_exhaustive()
+    }
 }
 
 impl WritebackDue {

@@ -19,6 +19,7 @@ use crate::wait::FolioWait;
 use uringfs_sync::atomic::{AtomicU64, Ordering};
 
 /// The result of looking up a folio.
+#[derive(Debug)]
 pub enum Lookup<'a> {
     /// The folio is cached.
     Found(FolioRef<'a>),
@@ -34,6 +35,7 @@ pub enum Lookup<'a> {
 }
 
 /// The result of locking a folio for a write.
+#[derive(Debug)]
 pub enum LockForWrite {
     /// The caller has the lock, and the folio its current bytes, until [`Fill::end_dirty`].
     Acquired(Fill),

@@ -1,6 +1,7 @@
 //! Locked folios. The holder of a [`Fill`] reads the bytes of new folios, or changes the bytes of one, and reports the
 //! result. Until then, readers of these folios wait.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,6 +23,15 @@ pub struct Fill {
     hold: Option<ExclusiveFrames<Folio>>,
     /// The bytes are lent to a buffer.
     is_lent: bool,
+}
+
+impl fmt::Debug for Fill {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("Fill")
+            .field("file", &self.file)
+            .field("first", &self.first)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Fill {

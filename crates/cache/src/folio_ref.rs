@@ -1,5 +1,6 @@
 //! Read access to a folio's bytes: briefly ([`FolioRef`]), or for any length of time ([`FolioSnapshot`]).
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -15,6 +16,12 @@ pub struct FolioRef<'a> {
     frame: u32,
     /// None once it has become a snapshot.
     share: Option<SharedFrame<'a, Folio>>,
+}
+
+impl fmt::Debug for FolioRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("FolioRef").field("frame", &self.frame).finish_non_exhaustive()
+    }
 }
 
 impl<'a> FolioRef<'a> {
@@ -85,6 +92,12 @@ pub struct FolioSnapshot {
     snapshot: Option<Snapshot<Folio>>,
     /// Counted in [`CacheCore::snapshots`]. False for the result of a wait, which lives only until it is copied.
     is_counted: bool,
+}
+
+impl fmt::Debug for FolioSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("FolioSnapshot").field("frame", &self.frame).finish_non_exhaustive()
+    }
 }
 
 impl FolioSnapshot {

@@ -1,5 +1,6 @@
 //! Waiting for a locked folio, without blocking a thread.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,6 +14,7 @@ use crate::index::Registration;
 use crate::waiter::{WaitOutcome, Waiter};
 
 /// The result of waiting for a folio.
+#[derive(Debug)]
 pub enum FolioWaitResult {
     /// The folio has its bytes: a snapshot of it.
     Ready(FolioSnapshot),
@@ -27,6 +29,12 @@ pub struct FolioWait {
     cache: Arc<CacheCore>,
     key: Key,
     waiter: Option<Arc<Waiter>>,
+}
+
+impl fmt::Debug for FolioWait {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("FolioWait").field("key", &self.key).finish_non_exhaustive()
+    }
 }
 
 impl FolioWait {

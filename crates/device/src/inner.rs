@@ -1,5 +1,6 @@
 //! The part of a device that its handles share with its reactors.
 
+use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,14 @@ pub struct DeviceInner {
     on_close: Mutex<Vec<OnClose>>,
     calibration: OnceLock<Calibration>,
     listeners: Listeners,
+}
+
+impl fmt::Debug for DeviceInner {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("DeviceInner")
+            .field("backend", &self.backend.description())
+            .finish_non_exhaustive()
+    }
 }
 
 impl DeviceInner {

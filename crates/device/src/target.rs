@@ -26,6 +26,7 @@ use crate::interface::backend::Access;
 
 /// The parsed name of a device, which can be opened.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Target {
     /// A file or a block device.
     Path(PathBuf),

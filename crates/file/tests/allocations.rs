@@ -26,7 +26,7 @@ fn fast_path_reads_by_token_allocate_nothing() {
 
 #[test]
 fn slow_path_reads_by_token_allocate_nothing() {
-    let options = FileOptions { simple_read: false, ..FileOptions::default() };
+    let options = FileOptions::new().simple_read(false);
     reads_allocate_nothing(options, Counter::SlowPath);
 }
 
@@ -41,7 +41,7 @@ fn reads_allocate_nothing(options: FileOptions, path: Counter) {
     ];
     for (name, device, queue) in cases {
         let file = File::over(device, options);
-        let reactor = Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() }).unwrap();
+        let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
         let pool = BufferPool::new(4096, BATCH as usize).unwrap();
         let mut completed = Vec::with_capacity(BATCH as usize);
         let mut batch = |number: u64| {

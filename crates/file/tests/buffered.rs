@@ -42,7 +42,7 @@ impl Slow {
         let sim = Sim::new(options.clock(Clock::Virtual(clock.clone())));
         let direct = file_over(&sim);
         let clock = Clock::Virtual(clock);
-        let options = ReactorOptions { clock, depth: 16384, ..ReactorOptions::default() };
+        let options = ReactorOptions::new().clock(clock).depth(16384);
         let reactor = Reactor::new(options).unwrap();
         let (written, _) = reactor.block_on(direct.write_at(pattern(7, SIZE as usize), 0));
         assert_eq!(written, Ok(SIZE as usize));
@@ -223,7 +223,7 @@ fn the_switch_limits_readahead() {
     let slow = Slow::new(SIZE);
     for longest in [0, 8, 32, 128] {
         slow.cache.shrink(0);
-        let options = FileOptions { readahead: longest, ..FileOptions::default() };
+        let options = FileOptions::new().readahead(longest);
         let file = File::over(Device::new(slow.sim.clone()).unwrap(), options);
         let file = file.buffered(&slow.cache);
         let mut furthest = 0;
@@ -310,7 +310,7 @@ fn buffered_and_direct_io_agree() {
             BackEnd::SlowSim => BufferedWait::Callback,
             _ => BufferedWait::Thread,
         };
-        let in_threads = file(FileOptions { buffered_wait, ..FileOptions::default() });
+        let in_threads = file(FileOptions::new().buffered_wait(buffered_wait));
         let files = [direct.clone(), direct.buffered(&cache), in_threads.buffered(&cache)];
         let mut model = vec![0_u8; SIZE as usize];
         let mut random = Random(11);

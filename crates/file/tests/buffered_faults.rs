@@ -41,11 +41,11 @@ impl Worker {
             true => {
                 let clock = Clock::Virtual(VirtualClock::default());
                 let options = options.latency(latency..=latency).clock(clock.clone());
-                (options, ReactorOptions { clock, ..ReactorOptions::default() })
+                (options, ReactorOptions::new().clock(clock))
             }
             false => {
                 let queue = QUEUES[seed as usize / 2 % 4];
-                (options, ReactorOptions { queue, ..ReactorOptions::default() })
+                (options, ReactorOptions::new().queue(queue))
             }
         };
         let sim = Sim::new(options);

@@ -36,11 +36,7 @@ impl Slow {
         let options = SimOptions::new(SIZE).latency(LATENCY..=LATENCY).units(4096);
         let sim = Sim::new(options.clock(Clock::Virtual(clock.clone())));
         let direct = file_over(&sim);
-        let options = ReactorOptions {
-            clock: Clock::Virtual(clock.clone()),
-            depth: 16384,
-            ..ReactorOptions::default()
-        };
+        let options = ReactorOptions::new().clock(Clock::Virtual(clock.clone())).depth(16384);
         let reactor = Reactor::new(options).unwrap();
         let cache = Cache::new(cache_bytes);
         Slow { sim, clock, file: direct.buffered(&cache), direct, cache, reactor }

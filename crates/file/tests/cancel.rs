@@ -284,18 +284,16 @@ fn operations_end_once_under_ten_thousand_cancels() {
     let path = folder.path().join("image");
     std::fs::write(&path, vec![1; SIZE as usize]).unwrap();
     for queue in [QueueKind::Ring, QueueKind::Aio, QueueKind::Sync, QueueKind::Threads] {
-        let reactor =
-            Reactor::new(ReactorOptions { queue, depth: 256, ..ReactorOptions::default() })
-                .unwrap();
+        let reactor = Reactor::new(ReactorOptions::new().queue(queue).depth(256)).unwrap();
         let file = File::open(&path, uringfs_device::Access::ReadWrite).unwrap();
         ten_thousand_cancels(queue.name(), &reactor, &file, 22);
     }
     let device = Device::new(Null::new(SIZE)).unwrap();
     let queue = QueueKind::Ring;
-    let reactor = Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() }).unwrap();
+    let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
     let file = File::over(device.clone(), FileOptions::default());
     ten_thousand_cancels("null", &reactor, &file, 23);
-    let options = FileOptions { write_lock: WriteLocking::Exclusive, ..FileOptions::default() };
+    let options = FileOptions::new().write_lock(WriteLocking::Exclusive);
     ten_thousand_cancels("null, locked", &reactor, &File::over(device, options), 24);
 }
 

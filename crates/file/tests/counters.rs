@@ -44,7 +44,7 @@ fn image() -> File {
 }
 
 fn ring(change: impl FnOnce(&mut ReactorOptions)) -> Reactor {
-    let mut options = ReactorOptions { queue: QueueKind::Ring, ..ReactorOptions::default() };
+    let mut options = ReactorOptions::new().queue(QueueKind::Ring);
     change(&mut options);
     Reactor::new(options).unwrap()
 }
@@ -182,7 +182,7 @@ fn plain_overwrites_complete_inline() {
 fn exclusive_write_lock_is_taken_by_all_writers() {
     const WRITES: u64 = 100;
     let device = image().device().clone();
-    let options = FileOptions { write_lock: WriteLocking::Exclusive, ..FileOptions::default() };
+    let options = FileOptions::new().write_lock(WriteLocking::Exclusive);
     let file = File::over(device, options);
     std::thread::scope(|scope| {
         for thread in 0..2 {
@@ -246,10 +246,7 @@ impl Map for Scattered {
 fn each_refusal_is_counted_by_its_reason() {
     let sim = Sim::new(SimOptions::new(SIZE));
     let plain = file_over(&sim);
-    let switched_off = File::over(
-        plain.device().clone(),
-        FileOptions { simple_read: false, ..FileOptions::default() },
-    );
+    let switched_off = File::over(plain.device().clone(), FileOptions::new().simple_read(false));
     let scattered = File::with_map(
         plain.device().clone(),
         Scattered,
@@ -336,7 +333,7 @@ fn a_full_queue_refuses_tokens_and_delays_awaited_reads() {
     let options = SimOptions::new(SIZE).latency(second..=second).units(64).clock(clock.clone());
     let file = file_over(&Sim::new(options));
     const DEPTH: u32 = 16;
-    let options = ReactorOptions { depth: DEPTH, clock, ..ReactorOptions::default() };
+    let options = ReactorOptions::new().depth(DEPTH).clock(clock);
     let reactor = Reactor::new(options).unwrap();
     let counts = added(&reactor, READ_PATHS, || {
         for token in 0..DEPTH as u64 {

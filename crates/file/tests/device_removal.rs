@@ -107,7 +107,7 @@ fn multi_step_operations_end_once_when_their_device_goes() {
         let reactor = reactor_by(&clock);
         let sim = slow(&clock, Duration::from_millis(1));
         let write_lock = [WriteLocking::Shared, WriteLocking::Exclusive][steps % 2];
-        let options = FileOptions { write_lock, ..FileOptions::default() };
+        let options = FileOptions::new().write_lock(write_lock);
         let file = File::over(Device::new(sim).unwrap(), options);
         const COUNT: u64 = 16;
         for token in 0..COUNT {
@@ -171,8 +171,7 @@ fn completions_at_the_worker_hold_their_device() {
     let _alone = alone();
     let sim = Sim::new(SimOptions::new(SIZE));
     sim.inject(Rule::new(Op::Read, When::Nth(1), Fault::Short));
-    let options =
-        ReactorOptions { completion: CompletionMode::Worker, ..ReactorOptions::default() };
+    let options = ReactorOptions::new().completion(CompletionMode::Worker);
     let reactor = Reactor::new(options).unwrap();
     let file = file_over(&sim);
     reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
@@ -188,8 +187,7 @@ fn a_reused_fixed_file_slot_names_the_new_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     for fixed_files in [true, false] {
-        let options =
-            ReactorOptions { queue: QueueKind::Ring, fixed_files, ..ReactorOptions::default() };
+        let options = ReactorOptions::new().queue(QueueKind::Ring).fixed_files(fixed_files);
         let reactor = Reactor::new(options).unwrap();
         let busy_path = folder.path().join("busy");
         std::fs::write(&busy_path, vec![0xbb; SIZE as usize]).unwrap();
@@ -249,7 +247,7 @@ impl Backend for EndsInSleep {
 #[test]
 fn a_queue_with_a_reused_descriptor_wakes_its_reactor() {
     let _alone = alone();
-    let options = ReactorOptions { queue: QueueKind::Threads, ..ReactorOptions::default() };
+    let options = ReactorOptions::new().queue(QueueKind::Threads);
     let reactor = Reactor::new(options).unwrap();
     for round in 0..5 {
         let memory = Memory::new(SIZE).unwrap();
@@ -266,11 +264,7 @@ fn a_queue_with_a_reused_descriptor_wakes_its_reactor() {
 fn a_slow_device_with_a_full_queue_delays_no_other() {
     let _alone = alone();
     let clock = VirtualClock::default();
-    let options = ReactorOptions {
-        depth: 16,
-        clock: Clock::Virtual(clock.clone()),
-        ..ReactorOptions::default()
-    };
+    let options = ReactorOptions::new().depth(16).clock(Clock::Virtual(clock.clone()));
     let reactor = Reactor::new(options).unwrap();
     let slow = slow(&clock, Duration::from_secs(50));
     let shaky = Sim::new(SimOptions::new(SIZE).clock(Clock::Virtual(clock.clone())));
@@ -310,7 +304,7 @@ fn ended_reactors_leak_nothing_in_a_device() {
     let file = File::open(&path, Access::Read).unwrap();
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let read_once = || {
-        let options = ReactorOptions { queue: QueueKind::Ring, ..ReactorOptions::default() };
+        let options = ReactorOptions::new().queue(QueueKind::Ring);
         let reactor = Reactor::new(options).unwrap();
         reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
         assert_eq!(reap(&reactor, 1)[0].result(), Ok(4096));
@@ -328,7 +322,7 @@ fn removal_under_load_from_another_thread_loses_nothing() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     for queue in [QueueKind::Ring, QueueKind::Aio, QueueKind::Sync, QueueKind::Threads] {
-        let reactor = Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() }).unwrap();
+        let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
         let path = folder.path().join(queue.name());
         std::fs::write(&path, vec![1; SIZE as usize]).unwrap();
         let staying = File::open(&path, Access::Read).unwrap();

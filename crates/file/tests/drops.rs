@@ -101,7 +101,7 @@ fn a_future_dropped_at_any_step_leaks_nothing() {
         let file = file_over(&slow(&clock));
         let pool = BufferPool::new(BUFFER, BUFFERS).unwrap();
         let clock = Clock::Virtual(clock);
-        let options = ReactorOptions { completion, clock, ..ReactorOptions::default() };
+        let options = ReactorOptions::new().completion(completion).clock(clock);
         let reactor = Reactor::new(options).unwrap();
         for number in 0.. {
             let mut steps = 0;
@@ -183,12 +183,8 @@ fn drop_under_load(back_end: BackEnd, queue: QueueKind, completion: CompletionMo
     let clock = VirtualClock::default();
     let made = back_end.make(folder.path(), SIZE, &clock);
     let file = File::over(made.device.clone(), FileOptions::default());
-    let options = || ReactorOptions {
-        queue,
-        completion,
-        clock: back_end.clock(&clock),
-        ..ReactorOptions::default()
-    };
+    let options =
+        || ReactorOptions::new().queue(queue).completion(completion).clock(back_end.clock(&clock));
     const SPAN: u64 = 8192;
     const COUNT: u64 = 60;
     let pool = BufferPool::new(SPAN as usize, COUNT as usize).unwrap();
@@ -254,8 +250,7 @@ fn a_dropped_reactor_finishes_its_requests() {
 #[test]
 fn a_message_during_the_drop_is_finished() {
     for completion in [CompletionMode::Inline, CompletionMode::Worker] {
-        let reactor =
-            Reactor::new(ReactorOptions { completion, ..ReactorOptions::default() }).unwrap();
+        let reactor = Reactor::new(ReactorOptions::new().completion(completion)).unwrap();
         let sim = Sim::new(SimOptions::new(SIZE));
         let file = file_over(&sim);
         let remote = reactor.inner().handle();

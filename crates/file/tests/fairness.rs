@@ -18,7 +18,7 @@ use uringfs_reactor::{Reactor, ReactorOptions, Token, quiescence};
 
 #[test]
 fn an_operation_refused_by_a_full_queue_gets_its_turn() {
-    let options = ReactorOptions { queue: QueueKind::Ring, depth: 4, ..Default::default() };
+    let options = ReactorOptions::new().queue(QueueKind::Ring).depth(4);
     let reactor = Reactor::new(options).unwrap();
     let file = File::over(Device::new(Null::new(1 << 20)).unwrap(), FileOptions::default());
     let pieces = Token::new(1);
@@ -40,7 +40,7 @@ fn an_operation_refused_by_a_full_queue_gets_its_turn() {
 #[test]
 fn a_read_that_ended_at_once_blocks_no_quiescence() {
     for queue in [QueueKind::Sync, QueueKind::Threads] {
-        let reactor = Reactor::new(ReactorOptions { queue, ..Default::default() }).unwrap();
+        let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
         let file = File::over(device, FileOptions::default());
         // Beyond the end: it ends in this call, and no reap follows.
@@ -63,7 +63,7 @@ async fn until(is_over: impl Fn() -> bool) {
 #[test]
 fn a_task_that_wakes_itself_does_not_starve_requests() {
     for queue in [QueueKind::Ring, QueueKind::Sync, QueueKind::Threads] {
-        let reactor = Reactor::new(ReactorOptions { queue, ..Default::default() }).unwrap();
+        let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 20).unwrap();
         let device = Device::open(file.path(), Access::ReadWrite).unwrap();

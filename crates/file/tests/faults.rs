@@ -111,7 +111,7 @@ fn reactors() -> Vec<(String, Reactor)> {
     [CompletionMode::Inline, CompletionMode::Worker]
         .into_iter()
         .map(|completion| {
-            let options = ReactorOptions { completion, ..ReactorOptions::default() };
+            let options = ReactorOptions::new().completion(completion);
             (format!("{completion:?}"), Reactor::new(options).unwrap())
         })
         .collect()

@@ -91,8 +91,7 @@ fn tokens_complete_over_every_queue() {
             let what = format!("{queue} on {back_end:?}, {completion:?}");
             let made = back_end.make(folder.path(), SIZE, &VirtualClock::default());
             let file = File::over(made.device.clone(), FileOptions::default());
-            let outer =
-                Loop::new(ReactorOptions { queue, completion, ..ReactorOptions::default() });
+            let outer = Loop::new(ReactorOptions::new().queue(queue).completion(completion));
             for round in 0..20 {
                 for token in 0..16 {
                     // Whole blocks and parts of them.
@@ -174,7 +173,7 @@ fn an_idle_reactor_is_not_readable() {
         let what = format!("{queue} on {back_end:?}");
         let made = back_end.make(folder.path(), SIZE, &VirtualClock::default());
         let file = File::over(made.device.clone(), FileOptions::default());
-        let outer = Loop::new(ReactorOptions { queue, ..ReactorOptions::default() });
+        let outer = Loop::new(ReactorOptions::new().queue(queue));
         outer.reactor.turn().unwrap();
         assert!(!outer.is_readable(), "{what}: new");
         for _ in 0..5 {

@@ -84,7 +84,7 @@ fn a_child_gets_errors_and_its_parent_is_unharmed() {
         let path = folder.path().join(queue.name());
         let made = ImageFile::create(&path, SIZE, Allocation::Written).unwrap();
         let file = File::over(Device::new(made).unwrap(), FileOptions::default());
-        let reactor = Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() }).unwrap();
+        let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
         let mut nine = Buffer::zeroed(65536);
         nine.fill(9);
         assert_eq!(reactor.block_on(file.write_at(nine, 0)).0, Ok(65536));

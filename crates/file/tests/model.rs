@@ -349,7 +349,7 @@ fn every_queue_agrees(start: Start, seed: u64) {
             let made = back_end.make(folder.path(), SIZE, &clock);
             let file = File::over(made.device.clone(), FileOptions::default());
             let clock = back_end.clock(&clock);
-            let options = ReactorOptions { queue, clock, ..ReactorOptions::default() };
+            let options = ReactorOptions::new().queue(queue).clock(clock);
             let reactor = Reactor::new(options).unwrap();
             let name = format!("{start:?}, {queue} on {back_end:?}");
             if !serves(queue, back_end) {
@@ -423,7 +423,7 @@ fn an_image_of_odd_length_keeps_its_length() {
         std::fs::write(&path, vec![1; ODD as usize]).unwrap();
         let file = File::open(&path, uringfs_device::Access::ReadWrite).unwrap();
         assert_eq!(file.len(), ODD);
-        let options = ReactorOptions { queue, ..ReactorOptions::default() };
+        let options = ReactorOptions::new().queue(queue);
         let reactor = Reactor::new(options).unwrap();
         reactor.block_on(async {
             // Whole blocks up to the end, then a part of the last, then zeros across the end.

@@ -28,7 +28,7 @@ fn every_type_is_written_and_read_over_every_queue() {
         let folder = tempfile::tempdir().unwrap();
         let made = BackEnd::Image.make(folder.path(), SIZE, &VirtualClock::default());
         let file = File::over(made.device, FileOptions::default());
-        let reactor = Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() }).unwrap();
+        let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
         for file in [file.direct(), file.buffered(&Cache::new(16 * FOLIO))] {
             reactor.block_on(async {
                 check_write(&file, || vec![1; 4096]).await;
@@ -172,7 +172,7 @@ fn the_memory_of_a_dropped_future_lives_until_the_kernel_is_done() {
         let folder = tempfile::tempdir().unwrap();
         let made = BackEnd::Image.make(folder.path(), SIZE, &VirtualClock::default());
         let file = File::over(made.device, FileOptions::default());
-        let reactor = Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() }).unwrap();
+        let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
         for offset in [0, 100] {
             let bytes = Arc::<[u8]>::from([7; 8192]);
             let mut op = Box::pin(file.write_at(bytes.clone(), offset));

@@ -88,7 +88,7 @@ impl Shrinking {
     }
 
     fn new(device: Device, end: End, queue: QueueKind, name: String) -> Shrinking {
-        let options = ReactorOptions { queue, ..ReactorOptions::default() };
+        let options = ReactorOptions::new().queue(queue);
         let reactor = Reactor::new(options).unwrap();
         Shrinking { file: File::over(device, FileOptions::default()), end, reactor, name }
     }

@@ -26,7 +26,7 @@ fn readers_of_one_folio_wait_for_one_fill_without_threads() {
     let clock = Clock::Virtual(VirtualClock::default());
     let options = SimOptions::new(SIZE).latency(LATENCY..=LATENCY).units(4096);
     let direct = file_over(&Sim::new(options.clock(clock.clone())));
-    let options = ReactorOptions { clock, depth: 16384, ..ReactorOptions::default() };
+    let options = ReactorOptions::new().clock(clock).depth(16384);
     let reactor = Reactor::new(options).unwrap();
     let content = pattern(7, SIZE as usize);
     assert!(reactor.block_on(direct.write_at(pattern(7, SIZE as usize), 0)).0.is_ok());

@@ -10,6 +10,7 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
         /// An event that reactors count.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
         #[repr(u8)]
         pub enum Counter {
             $($(#[$doc])* $variant,)*

@@ -7,6 +7,7 @@ use uringfs_device::queue::QueueKind;
 
 /// The thread that processes a request's completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CompletionMode {
     /// The thread that issued it, while it reaps.
     #[default]
@@ -17,6 +18,7 @@ pub enum CompletionMode {
 
 /// The lowest tier a reactor accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Require {
     /// Any tier. [`Reactor::tier`](crate::Reactor::tier) says which one it is and why.
     #[default]
@@ -27,8 +29,19 @@ pub enum Require {
     Full,
 }
 
-/// The options of a reactor. Each field but `clock` is a switch.
+/// The options of a reactor. Each but the clock is a switch.
+///
+/// ```
+/// use uringfs_device::queue::QueueKind;
+/// use uringfs_reactor::{Reactor, ReactorOptions};
+///
+/// let options = ReactorOptions::new().queue(QueueKind::Threads).depth(256);
+/// let reactor = Reactor::new(options)?;
+/// # Ok::<_, std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
+#[must_use]
 pub struct ReactorOptions {
     /// `device.queue`: the queue that carries requests to devices.
     pub queue: QueueKind,
@@ -68,6 +81,67 @@ impl Default for ReactorOptions {
 }
 
 impl ReactorOptions {
+    /// The defaults: the queue that calibration finds, completion in the issuing thread, files and buffers registered, a
+    /// depth of 1024.
+    pub fn new() -> ReactorOptions {
+        ReactorOptions::default()
+    }
+
+    /// The queue that carries requests to devices.
+    pub fn queue(mut self, queue: QueueKind) -> ReactorOptions {
+        self.queue = queue;
+        self
+    }
+
+    /// The thread that finishes operations.
+    pub fn completion(mut self, completion: CompletionMode) -> ReactorOptions {
+        self.completion = completion;
+        self
+    }
+
+    /// Registers devices, so that requests name them by index.
+    pub fn fixed_files(mut self, fixed_files: bool) -> ReactorOptions {
+        self.fixed_files = fixed_files;
+        self
+    }
+
+    /// Registers pools, so that requests name them by index.
+    pub fn fixed_buffers(mut self, fixed_buffers: bool) -> ReactorOptions {
+        self.fixed_buffers = fixed_buffers;
+        self
+    }
+
+    /// Polls for completions of reads and writes, on devices that support it.
+    pub fn polled(mut self, polled: bool) -> ReactorOptions {
+        self.polled = polled;
+        self
+    }
+
+    /// The lowest tier to start on.
+    pub fn require(mut self, require: Require) -> ReactorOptions {
+        self.require = require;
+        self
+    }
+
+    /// The maximum of requests in flight in each queue, and of operations that have not ended (EAGAIN beyond it), 1 to
+    /// 16384.
+    pub fn depth(mut self, depth: u32) -> ReactorOptions {
+        self.depth = depth;
+        self
+    }
+
+    /// How long to look for messages of the completion worker before sleeping, in microseconds.
+    pub fn spin_us(mut self, spin_us: u32) -> ReactorOptions {
+        self.spin_us = spin_us;
+        self
+    }
+
+    /// The source of time: the machine's clock, or a virtual one.
+    pub fn clock(mut self, clock: Clock) -> ReactorOptions {
+        self.clock = clock;
+        self
+    }
+
     /// Sets a switch by its dotted name. `Ok(false)` when no switch has this name.
     ///
     /// # Errors

@@ -22,12 +22,7 @@ fn a_device_refused_by_the_polled_ring_attaches_at_the_next_try() {
         let made = ImageFile::create(&folder.path().join("a"), 1 << 20, Allocation::Written);
         let device = Device::new(made.unwrap()).unwrap();
         // Without registered files each ring keeps a descriptor of its own.
-        let options = ReactorOptions {
-            queue: QueueKind::Ring,
-            polled: true,
-            fixed_files: false,
-            ..ReactorOptions::default()
-        };
+        let options = ReactorOptions::new().queue(QueueKind::Ring).polled(true).fixed_files(false);
         let reactor = Reactor::new(options).unwrap();
         let limits = getrlimit(Resource::Nofile);
         // The lowest free number is the only one below the limit: the main ring's descriptor takes it.

@@ -31,7 +31,7 @@ fn is_idle(what: &str, wait: impl FnOnce()) {
 fn an_idle_reactor_uses_no_cpu() {
     on_every_tier("an_idle_reactor_uses_no_cpu", |tier| {
         for completion in [CompletionMode::Inline, CompletionMode::Worker] {
-            let options = ReactorOptions { completion, ..ReactorOptions::default() };
+            let options = ReactorOptions::new().completion(completion);
             let reactor = Reactor::new(options).unwrap();
             let name = format!("{tier:?}, {completion:?}");
             is_idle(&format!("{name}, a timer"), || reactor.block_on(reactor.sleep(IDLE)));

@@ -479,7 +479,7 @@ fn requests_that_a_drop_cannot_finish_hold_their_epoch() {
         let folder = tempfile::tempdir().unwrap();
         let made = ImageFile::create(&folder.path().join("a"), 1 << 20, Allocation::Written);
         let device = Device::new(made.unwrap()).unwrap();
-        let options = ReactorOptions { queue: QueueKind::Ring, ..ReactorOptions::default() };
+        let options = ReactorOptions::new().queue(QueueKind::Ring);
         let reactor = Reactor::new(options).unwrap();
         start(&reactor, &device, 1, async move |operation, device| {
             read(&operation, &device, 0).await;
@@ -501,7 +501,7 @@ fn requests_that_a_drop_cannot_finish_hold_their_epoch() {
 #[test]
 fn a_reap_without_wait_submits_to_a_devices_own_queue() {
     let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
-    let options = ReactorOptions { queue: QueueKind::Sync, ..ReactorOptions::default() };
+    let options = ReactorOptions::new().queue(QueueKind::Sync);
     let reactor = Reactor::new(options).unwrap();
     start(&reactor, &device, 1, async move |operation, device| {
         read(&operation, &device, 0).await;
@@ -516,7 +516,7 @@ fn a_reap_without_wait_submits_to_a_devices_own_queue() {
 fn requests_of_a_panicked_operation_hold_their_epoch() {
     on_every_tier("requests_of_a_panicked_operation_hold_their_epoch", |_| {
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
-        let options = ReactorOptions { queue: QueueKind::Sync, ..ReactorOptions::default() };
+        let options = ReactorOptions::new().queue(QueueKind::Sync);
         let reactor = Reactor::new(options).unwrap();
         let text = panic_of(|| {
             start(&reactor, &device, 1, async move |operation, device| {

@@ -16,7 +16,7 @@ const MS: Duration = Duration::from_millis(1);
 
 fn by_virtual_clock() -> (Rc<Reactor>, Clock) {
     let clock = Clock::Virtual(VirtualClock::default());
-    let options = ReactorOptions { clock: clock.clone(), ..ReactorOptions::default() };
+    let options = ReactorOptions::new().clock(clock.clone());
     (Rc::new(Reactor::new(options).unwrap()), clock)
 }
 

@@ -4,6 +4,7 @@
 //! One buffer a slot, the slot's number as `user_data`, no table of requests in
 //! flight, no retries, no handling of short transfers.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -51,6 +52,15 @@ pub struct BareRing {
     /// Requests until the next one that goes to a worker.
     until_async: u32,
     enters: u64,
+}
+
+impl fmt::Debug for BareRing {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("BareRing")
+            .field("options", &self.options)
+            .field("queued", &self.queued)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The buffer of one request.

@@ -10,6 +10,7 @@ use rustix::process::{Resource, getrlimit};
 
 /// One feature: used, or dropped with the kernel's reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Feature {
     /// The kernel's name for it.
     pub name: &'static str,
@@ -28,6 +29,7 @@ impl Feature {
 
 /// Every feature that the ring can use, probed once a process.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Features {
     /// Only one thread submits.
     pub single_issuer: Feature,

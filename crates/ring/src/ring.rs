@@ -2,6 +2,7 @@
 //! the kernel has completed it.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::hint;
 use std::io;
 use std::marker::PhantomData;
@@ -55,6 +56,15 @@ pub struct Ring<T: Transfer> {
     events: VecDeque<Event>,
     counters: RawCounters,
     _owned_by_thread: PhantomData<*const ()>,
+}
+
+impl<T: Transfer> fmt::Debug for Ring<T> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("Ring")
+            .field("fd", &self.fd)
+            .field("queued", &self.queued)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<T: Transfer> Ring<T> {
@@ -417,6 +427,12 @@ impl<T: Transfer> Ring<T> {
 pub struct SqeSlot<'r, T: Transfer> {
     ring: &'r mut Ring<T>,
     slot: FreeSlot,
+}
+
+impl<T: Transfer> fmt::Debug for SqeSlot<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("SqeSlot").finish_non_exhaustive()
+    }
 }
 
 impl<T: Transfer> SqeSlot<'_, T> {

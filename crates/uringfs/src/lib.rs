@@ -158,6 +158,7 @@ const CACHE_BYTES: (&str, &str) = ("buffered.cache_bytes", "a number of bytes");
 
 /// Every switch of the stack, by its dotted name.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Options {
     /// Switches of reactors and their queues.
     pub reactor: ReactorOptions,

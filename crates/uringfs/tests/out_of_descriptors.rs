@@ -44,7 +44,7 @@ fn without_descriptors_errors_are_clear_and_do_not_last() {
         let file = File::open(&path, Access::ReadWrite).unwrap();
         let read = |reactor: &Reactor| reactor.block_on(file.read_at(Buffer::zeroed(4096), 0)).0;
         for queue in QueueKind::ALL.into_iter().filter(|queue| queue.serves(tier)) {
-            let new = || Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() });
+            let new = || Reactor::new(ReactorOptions::new().queue(queue));
             for left in 0..12 {
                 let what = format!("{queue}, {left} left");
                 let held = exhaust_but(left);
@@ -92,7 +92,7 @@ fn a_pool_thread_without_descriptors_returns_the_error_and_tries_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         uringfs::create_image(&path, 1 << 20).unwrap();
-        let options = FileOptions { buffered_wait: BufferedWait::Thread, ..Default::default() };
+        let options = FileOptions::new().buffered_wait(BufferedWait::Thread);
         let device = Device::open(&path, Access::Read).unwrap();
         let file = File::over(device, options).buffered(&Cache::new(1 << 20));
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();

@@ -57,8 +57,7 @@ fn every_tier_works_alike_and_names_its_reason() {
         let folder = tempfile::tempdir().unwrap();
         let pool = BufferPool::new(4096, 4).unwrap();
         for queue in QueueKind::ALL {
-            let reactor =
-                Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() }).unwrap();
+            let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
             let file = image(folder.path());
             if tier == Tier::Ring {
                 assert!(reactor.tier().starts_with("io_uring"), "{}", reactor.tier());
@@ -92,7 +91,7 @@ fn every_tier_works_alike_and_names_its_reason() {
 #[test]
 fn a_required_tier_is_present_or_refused_with_the_reason() {
     on_every_tier("a_required_tier_is_present_or_refused_with_the_reason", |tier| {
-        let new = |require| Reactor::new(ReactorOptions { require, ..ReactorOptions::default() });
+        let new = |require| Reactor::new(ReactorOptions::new().require(require));
         assert!(new(Require::Any).is_ok());
         for require in [Require::Ring, Require::Full] {
             match new(require) {
@@ -171,7 +170,7 @@ fn without_locked_memory_buffers_are_plain() {
         assert!(why.contains("RLIMIT_MEMLOCK") && why.contains(&limit.to_string()), "{why}");
         return use_file(&reactor, &file, &large);
     }
-    let options = ReactorOptions { queue: QueueKind::Ring, ..ReactorOptions::default() };
+    let options = ReactorOptions::new().queue(QueueKind::Ring);
     let reactor = Reactor::new(options).unwrap();
     assert!(reactor.tier().starts_with("io_uring"), "{}", reactor.tier());
     assert_eq!(reactor.registration_refused(), None, "nothing was registered yet");

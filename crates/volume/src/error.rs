@@ -48,7 +48,7 @@ pub enum ErrorKind {
 /// let error = volume.read("/logs/first").unwrap_err();
 /// assert_eq!(error.io_kind(), io::ErrorKind::NotFound);
 /// assert_eq!(error.path(), Some(Path::new("/logs/first")));
-/// assert_eq!(error.to_string(), "\"logs\" does not exist");
+/// assert_eq!(error.to_string(), "'logs' does not exist");
 /// # Ok::<_, Error>(())
 /// ```
 #[derive(Debug)]
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn errors_convert_to_those_of_std_and_back() {
-        let error = Error::refused(Errno::NOENT, "there is no \"a\"").of_path(b"/a").of_path(b"/b");
+        let error = Error::refused(Errno::NOENT, "there is no a").of_path(b"/a").of_path(b"/b");
         let (raw, message) = (error.raw_os_error(), error.to_string());
         assert_eq!(error.io_kind(), io::ErrorKind::NotFound);
         let of_std = io::Error::from(error);

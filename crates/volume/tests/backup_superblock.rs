@@ -68,7 +68,7 @@ impl TestVolume {
     }
 
     fn check(&self, repair: bool) -> Result<Vec<String>, Error> {
-        let options = CheckOptions { repair, ..CheckOptions::default() };
+        let options = CheckOptions::new().repair(repair);
         let report = Volume::check(&self.device, options, &mut |_, _| {})?;
         assert!(!repair || report.is_repaired(), "{:?}", report.findings);
         Ok(report.findings.iter().map(ToString::to_string).collect())
@@ -421,7 +421,7 @@ fn an_unreadable_slot_is_replaced_by_the_backup_if_that_is_accepted() {
         let says = "at 64 MiB is good: run uringfs check --repair --accept-unreadable";
         assert!(error.to_string().ends_with(says), "{error}");
     }
-    let options = CheckOptions { repair: true, accept_unreadable: true, ..Default::default() };
+    let options = CheckOptions::new().repair(true).accept_unreadable(true);
     let report = Volume::check(&test_volume.device, options, &mut |_, _| {}).unwrap();
     assert!(report.is_repaired(), "{:?}", report.findings);
     test_volume.sim.clear_faults();

@@ -299,7 +299,7 @@ fn drawn(sim: &Sim, seed: u64) -> Vec<u64> {
 }
 
 fn try_check(device: &Device, repair: bool) -> Result<CheckReport, Error> {
-    Volume::check(device, CheckOptions { repair, ..CheckOptions::default() }, &mut |_, _| {})
+    Volume::check(device, CheckOptions::new().repair(repair), &mut |_, _| {})
 }
 
 fn check(device: &Device, repair: bool) -> CheckReport {

@@ -24,7 +24,7 @@ fn made() -> (Sim, Volume) {
 }
 
 fn reactor(completion: CompletionMode) -> Reactor {
-    Reactor::new(ReactorOptions { completion, ..ReactorOptions::default() }).unwrap()
+    Reactor::new(ReactorOptions::new().completion(completion)).unwrap()
 }
 
 fn create(volume: &Volume, reactor: &Reactor, path: &str, file: FileOptions) -> File {
@@ -70,7 +70,7 @@ fn each_error_of_a_file_is_reported_once_with_its_range() {
         for write_lock in [WriteLocking::Shared, WriteLocking::Exclusive] {
             let (sim, volume) = made();
             let reactor = reactor(completion);
-            let options = FileOptions { write_lock, ..FileOptions::default() };
+            let options = FileOptions::new().write_lock(write_lock);
             let others = create(&volume, &reactor, "/others", options);
             let file = create(&volume, &reactor, "/file", options);
             let inode = InodeNumber(volume.metadata("/file").unwrap().ino());

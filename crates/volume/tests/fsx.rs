@@ -303,7 +303,7 @@ impl Run<'_> {
                 let (cache, barrier, file) = (&cache, &barrier, &file);
                 scope.spawn(move || {
                     let queue = QUEUES[(seed + thread) as usize % 4];
-                    let options = ReactorOptions { queue, ..ReactorOptions::default() };
+                    let options = ReactorOptions::new().queue(queue);
                     let (start, bytes) = (skew + thread * PART, vec![0; PART as usize]);
                     let mut worker = Worker {
                         volume,

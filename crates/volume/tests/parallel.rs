@@ -71,7 +71,7 @@ fn overwrite(reactor: &Reactor, file: &File, byte: u8, count: u64, stop: &Atomic
 fn counted(write_lock: WriteLocking, is_written: bool) -> ([u64; 8], u64) {
     const WRITES: u64 = 640;
     let (_device, volume) = new_volume();
-    let options = FileOptions { write_lock, ..FileOptions::default() };
+    let options = FileOptions::new().write_lock(write_lock);
     let file = open(&volume, "/a", options);
     {
         let reactor = reactor();
@@ -111,7 +111,7 @@ fn writers_of_whole_blocks_take_no_lock() {
 fn exclusive_operations_get_their_turn_among_busy_writers() {
     let (_device, volume) = new_volume();
     for write_lock in [WriteLocking::Shared, WriteLocking::Exclusive] {
-        let options = FileOptions { write_lock, ..FileOptions::default() };
+        let options = FileOptions::new().write_lock(write_lock);
         let file = open(&volume, "/a", options);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -182,7 +182,7 @@ fn no_block_shows_data_of_another_file() {
         stop.store(true, Ordering::Relaxed);
     });
     drop((file, volume));
-    let options = CheckOptions { deep: true, ..CheckOptions::default() };
+    let options = CheckOptions::new().deep(true);
     let report = Volume::check(&device, options, &mut |_, _| {}).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
 }

@@ -305,8 +305,7 @@ fn race(seed: u64) {
     let device = Device::new(sim).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
     let volume = Volume::open_on(device.clone()).unwrap();
-    let options =
-        ReactorOptions { clock: Clock::Virtual(clock.clone()), ..ReactorOptions::default() };
+    let options = ReactorOptions::new().clock(Clock::Virtual(clock.clone()));
     let reactor = || Reactor::new(options.clone()).unwrap();
     let last = reactor();
     let filler = create(&volume, "/filler");
@@ -350,7 +349,7 @@ fn race(seed: u64) {
     check_all(&volume, &last, (&history, second), &format!("seed {seed}, at the end"));
     // The device holds the same.
     drop((volume, filler));
-    let deep = CheckOptions { deep: true, ..CheckOptions::default() };
+    let deep = CheckOptions::new().deep(true);
     let report = Volume::check(&device, deep, &mut |_, _| {}).unwrap();
     assert_eq!(report.findings, [], "seed {seed}");
     let volume = Volume::open_on(device).unwrap();

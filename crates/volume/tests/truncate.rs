@@ -23,7 +23,7 @@ fn slow() -> (Volume, Reactor) {
     let device = Device::new(Sim::new(options)).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
     let volume = Volume::open_on(device).unwrap();
-    let reactor = Reactor::new(ReactorOptions { clock, ..ReactorOptions::default() }).unwrap();
+    let reactor = Reactor::new(ReactorOptions::new().clock(clock)).unwrap();
     (volume, reactor)
 }
 

@@ -56,7 +56,7 @@ fn findings(device: &Device, options: CheckOptions) -> Vec<String> {
 }
 
 fn assert_sound(device: &Device, place: &str) {
-    let lines = findings(device, CheckOptions { deep: true, ..CheckOptions::default() });
+    let lines = findings(device, CheckOptions::new().deep(true));
     assert!(lines.is_empty(), "{place}: {lines:?}");
 }
 
@@ -127,7 +127,7 @@ fn a_volume_of_the_previous_version_is_read_only() {
         let open = |access| Device::open(Path::new(&path), access).unwrap();
         assert_contents(&Volume::open_on(open(Access::Read)).unwrap(), name, name);
         assert_sound(&open(Access::Read), name);
-        let repair = CheckOptions { repair: true, ..CheckOptions::default() };
+        let repair = CheckOptions::new().repair(true);
         let device = open(Access::ReadWrite);
         let refusals = [
             Volume::open_on(device.clone()).map(drop),
@@ -153,7 +153,7 @@ fn an_upgraded_volume_keeps_its_content_and_gets_a_backup_superblock() {
         for block in [0, 16] {
             sim.flip_bit(block * BLOCK, 3);
         }
-        let repair = CheckOptions { repair: true, ..CheckOptions::default() };
+        let repair = CheckOptions::new().repair(true);
         assert_eq!(findings(&device, repair).len(), 2, "{name}");
         assert_whole(&device, name, name);
         // Nothing else uses the block of the backup.

@@ -1,5 +1,6 @@
 //! The table of frames, the memory of their chunks, and the atomic changes of a frame's state word.
 
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::ptr;
@@ -22,6 +23,12 @@ pub struct Slab<T> {
     chunks: Box<[Chunk]>,
     /// A frame's number, shifted right by this, is the number of its chunk.
     pub(super) chunk_shift: u32,
+}
+
+impl<T> fmt::Debug for Slab<T> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("Slab").field("frames", &self.frames.len()).finish_non_exhaustive()
+    }
 }
 
 /// The memory of adjacent frames.

@@ -62,6 +62,7 @@ impl<T> Slab<T> {
 }
 
 /// A share of a frame. The bytes do not change while it exists.
+#[derive(Debug)]
 pub struct SharedFrame<'a, T> {
     slab: &'a Slab<T>,
     frame: u32,
@@ -109,6 +110,7 @@ impl<T> Drop for SharedFrame<'_, T> {
 }
 
 /// A share of a frame that keeps the slab alive.
+#[derive(Debug)]
 pub struct Snapshot<T> {
     slab: Arc<Slab<T>>,
     frame: u32,
@@ -150,6 +152,7 @@ impl<T> Drop for Snapshot<T> {
 
 /// Adjacent frames with one exclusive owner, which either publishes each frame for sharing or frees them all. Frames
 /// are leaked if the guard is only dropped.
+#[derive(Debug)]
 #[must_use = "its frames are leaked when it is dropped"]
 pub struct ExclusiveFrames<T> {
     slab: Arc<Slab<T>>,
@@ -288,6 +291,7 @@ impl<T> ExclusiveFrames<T> {
 }
 
 /// Several shares of one frame, taken in one step.
+#[derive(Debug)]
 pub struct Snapshots<T> {
     slab: Arc<Slab<T>>,
     frame: u32,

@@ -11,6 +11,7 @@ mod context;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -59,6 +60,12 @@ pub struct AioQueue {
     unread_signals: Cell<i64>,
     /// All system calls except those that the context counts itself.
     system_calls: Cell<u64>,
+}
+
+impl fmt::Debug for AioQueue {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("AioQueue").field("in_kernel", &self.in_kernel).finish_non_exhaustive()
+    }
 }
 
 impl AioQueue {

@@ -3,6 +3,7 @@
 //!
 //! It only reads, since the device may contain data.
 
+use std::fmt;
 use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,12 @@ pub struct Candidate {
     pub kind: QueueKind,
     /// An empty queue of this kind, with a depth of at least 32.
     pub queue: Box<dyn Queue>,
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("Candidate").field("kind", &self.kind).finish_non_exhaustive()
+    }
 }
 
 /// Support of a device for `RWF_NOWAIT`, with which io_uring first tries each request.

@@ -73,6 +73,7 @@ pub fn install(ring: &mut Ring<Request>, core: &DeviceInner) -> io::Result<()> {
 }
 
 /// A queue with its own ring. Used only for calibration and tests.
+#[derive(Debug)]
 pub struct RingQueue {
     ring: Ring<Request>,
     core: Arc<DeviceInner>,

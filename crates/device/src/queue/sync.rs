@@ -11,6 +11,7 @@ use crate::interface::queue::{Queue, Ready};
 use crate::request::{Request, StepCompletion, Tag};
 
 /// A queue whose requests are all completed when `submit` returns.
+#[derive(Debug)]
 pub struct SyncQueue {
     core: Arc<DeviceInner>,
     depth: usize,

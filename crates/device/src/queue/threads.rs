@@ -7,6 +7,7 @@
 //! will sleep.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::hint;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,6 +45,12 @@ pub struct ThreadsQueue {
     /// Completed, and collected from the threads.
     ended: VecDeque<StepCompletion>,
     in_flight: usize,
+}
+
+impl fmt::Debug for ThreadsQueue {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("ThreadsQueue").field("in_flight", &self.in_flight).finish_non_exhaustive()
+    }
 }
 
 struct SharedState {

@@ -71,7 +71,7 @@ impl FileRequest {
                 self.start_admitted(reactor, permit, requester);
                 Ok(())
             }
-            Err(error) => Err(SubmitError { error, payload: self.payload }),
+            Err(error) => Err(SubmitError::new(error, self.payload)),
         }
     }
 

@@ -169,8 +169,8 @@ fn attach_and_retry(
 ) -> Result<(), SubmitError> {
     match ensure_attached(reactor.inner(), &file.handle) {
         Ok(true) => again(buffer),
-        Ok(false) => Err(SubmitError { error: Errno::AGAIN, payload: Payload::Buffer(buffer) }),
-        Err(error) => Err(SubmitError { error, payload: Payload::Buffer(buffer) }),
+        Ok(false) => Err(SubmitError::new(Errno::AGAIN, Payload::Buffer(buffer))),
+        Err(error) => Err(SubmitError::new(error, Payload::Buffer(buffer))),
     }
 }
 
@@ -193,6 +193,6 @@ fn start_task(
             request.start_admitted(reactor, permit, Requester::Token(token));
             Ok(())
         }
-        Err(error) => Err(SubmitError { error, payload }),
+        Err(error) => Err(SubmitError::new(error, payload)),
     }
 }

@@ -74,7 +74,7 @@ fn run_thread() {
     while let Some(Job { payload, read, queue, result }) = next_job() {
         let kept = current.take().filter(|(kind, _)| *kind == queue);
         let reactor = kept.map_or_else(
-            || Reactor::new(ReactorOptions { queue, depth: 64, ..ReactorOptions::default() }),
+            || Reactor::new(ReactorOptions::new().queue(queue).depth(64)),
             |(_, reactor)| Ok(reactor),
         );
         let outcome = match reactor {

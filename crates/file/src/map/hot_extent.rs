@@ -23,6 +23,7 @@ pub struct ExtentWindow {
 
 /// One window with many readers and one writer at a time. It has cache lines of its own, since every read loads
 /// it.
+#[derive(Debug)]
 #[repr(align(128))]
 pub struct HotExtent {
     /// The flag means: the next read has to update the access time.
@@ -99,7 +100,7 @@ pub enum AtimeUpdates {
 }
 
 /// A file's hot extent, as the reads of one handle see it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct HotExtentReader {
     hot_extent: Arc<HotExtent>,
     /// With any of these bits set, reads go to the map.

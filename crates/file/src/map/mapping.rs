@@ -44,6 +44,18 @@ pub enum AllocOutcome<T = ()> {
     AfterQuiescence(Epoch),
 }
 
+impl<T: fmt::Debug> fmt::Debug for AllocOutcome<T> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            AllocOutcome::Ready(space) => f.debug_tuple("Ready").field(space).finish(),
+            AllocOutcome::AfterCommit(_) => f.write_str("AfterCommit"),
+            AllocOutcome::AfterQuiescence(epoch) => {
+                f.debug_tuple("AfterQuiescence").field(epoch).finish()
+            }
+        }
+    }
+}
+
 /// A range of a file and its address on the device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileExtent {
@@ -70,6 +82,12 @@ type GiveBack = Box<dyn FnOnce(Vec<FileExtent>) + Send>;
 pub struct OutOfPlaceExtents {
     extents: Vec<FileExtent>,
     give_back: Option<GiveBack>,
+}
+
+impl fmt::Debug for OutOfPlaceExtents {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("OutOfPlaceExtents").field("extents", &self.extents).finish_non_exhaustive()
+    }
 }
 
 impl OutOfPlaceExtents {

@@ -24,6 +24,7 @@ pub(crate) struct BufferedHandleState {
 
 /// Advice on how a file will be read through the page cache (`posix_fadvise`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Advice {
     /// The default: earlier advice is dropped.
     Normal,

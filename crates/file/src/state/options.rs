@@ -8,7 +8,16 @@ use crate::state::readahead::DEFAULT_MAX_FOLIOS;
 const MAX_READAHEAD: u32 = 4096;
 
 /// Switches of one file handle.
+///
+/// ```
+/// use uringfs_file::{FileOptions, WriteLocking};
+///
+/// let options = FileOptions::new().readahead(0).write_lock(WriteLocking::Exclusive);
+/// assert_eq!(options.readahead, 0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use]
 pub struct FileOptions {
     /// `direct.simple_read`: small reads inside one extent go out as one request, without a task (the fast
     /// path).
@@ -23,6 +32,7 @@ pub struct FileOptions {
 
 /// Wait of a buffered read for a folio that is being filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BufferedWait {
     /// `callback`: it registers a callback on the folio, and its reactor continues.
     Callback,
@@ -32,6 +42,7 @@ pub enum BufferedWait {
 
 /// Locking of writers of whole blocks against other writers of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WriteLocking {
     /// `shared`: no lock, as long as no writer excludes overwriters.
     Shared,
@@ -52,6 +63,35 @@ impl Default for FileOptions {
 }
 
 impl FileOptions {
+    /// The defaults: the fast path, shared write locks, callbacks, and readahead.
+    pub fn new() -> FileOptions {
+        FileOptions::default()
+    }
+
+    /// Small reads inside one extent go out as one request, without a task (the fast path).
+    pub fn simple_read(mut self, simple_read: bool) -> FileOptions {
+        self.simple_read = simple_read;
+        self
+    }
+
+    /// See [`WriteLocking`].
+    pub fn write_lock(mut self, write_lock: WriteLocking) -> FileOptions {
+        self.write_lock = write_lock;
+        self
+    }
+
+    /// See [`BufferedWait`].
+    pub fn buffered_wait(mut self, buffered_wait: BufferedWait) -> FileOptions {
+        self.buffered_wait = buffered_wait;
+        self
+    }
+
+    /// The longest readahead window, in folios of 4 KiB. 0 disables readahead.
+    pub fn readahead(mut self, readahead: u32) -> FileOptions {
+        self.readahead = readahead;
+        self
+    }
+
     /// Sets a switch by its dotted name. `Ok(false)` when the name is not in [`Self::SWITCHES`].
     ///
     /// # Errors

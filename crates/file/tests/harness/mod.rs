@@ -110,7 +110,7 @@ pub fn file_over(sim: &Sim) -> File {
 /// A reactor with default options and a virtual clock.
 pub fn reactor_by(clock: &VirtualClock) -> Reactor {
     let clock = Clock::Virtual(clock.clone());
-    Reactor::new(ReactorOptions { clock, ..ReactorOptions::default() }).unwrap()
+    Reactor::new(ReactorOptions::new().clock(clock)).unwrap()
 }
 
 /// `length` bytes that differ by position and by seed.

@@ -1,6 +1,7 @@
 //! The state of a reactor, which its tasks and operations use, and the current reactor of a thread.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -68,6 +69,12 @@ pub struct ReactorCore {
     pub(crate) name: String,
     /// See [`Operation::reactor_number`](crate::Operation::reactor_number).
     pub(crate) number: u16,
+}
+
+impl fmt::Debug for ReactorCore {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("ReactorCore").field("options", &self.options).finish_non_exhaustive()
+    }
 }
 
 /// Set in [`ReactorCore::attention`] while closed devices are still attached.

@@ -46,6 +46,7 @@ pub struct RequestSpec {
 }
 
 /// The permit to start an operation, which is already in the epoch.
+#[derive(Debug)]
 #[must_use = "the operation is in the epoch until it has ended"]
 pub struct AdmissionPermit {
     device: DeviceIndex,
@@ -53,6 +54,7 @@ pub struct AdmissionPermit {
 }
 
 /// The interface of a running operation, which its `async fn` owns.
+#[derive(Debug)]
 pub struct Operation {
     reactor: Rc<ReactorCore>,
     task: u32,
@@ -580,6 +582,7 @@ impl Drop for Operation {
 }
 
 /// Resolves to an operation's request when that has ended.
+#[derive(Debug)]
 pub struct RequestFuture<'a> {
     operation: &'a Operation,
     tag: Tag,

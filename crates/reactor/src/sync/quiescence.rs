@@ -15,6 +15,7 @@
 //! bounded and holds are not: an exclusion fails with EBUSY after 30 s and a warning that names the reactor, an
 //! allocation with ENOSPC after a second.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -39,6 +40,12 @@ pub struct Epoch(u64);
 pub struct Domain {
     epoch: CachePadded<AtomicU64>,
     members: Mutex<Vec<Arc<Member>>>,
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("Domain").finish_non_exhaustive()
+    }
 }
 
 /// The cache line that one reactor publishes.

@@ -124,11 +124,19 @@ fn no_buffer(payload: Payload) -> ! {
 
 /// An operation that could not start. Nothing was done. Returns its memory.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct SubmitError {
     /// EAGAIN: the queue is full, reap first. ENODEV: the device was removed.
     pub error: Errno,
     /// The operation's memory, which the caller owns again.
     pub payload: Payload,
+}
+
+impl SubmitError {
+    /// The refusal of an operation with this memory.
+    pub fn new(error: Errno, payload: Payload) -> SubmitError {
+        SubmitError { error, payload }
+    }
 }
 
 impl fmt::Display for SubmitError {

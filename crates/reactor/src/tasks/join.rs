@@ -24,6 +24,7 @@ pub struct JoinHandle<T>(Oneshot<Result<T, JoinError>>);
 
 /// Why a task has no output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum JoinError {
     /// The task's future panicked. The panic itself went to the caller that turned the reactor.
     Panicked,

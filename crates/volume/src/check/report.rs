@@ -5,7 +5,23 @@ use std::fmt;
 use crate::records::inode::InodeNumber;
 
 /// Options of a check.
+///
+/// ```
+/// use uringfs_device::backend::memory::Memory;
+/// use uringfs_device::Device;
+/// use uringfs_volume::{CheckOptions, FormatOptions, Volume};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Device::new(Memory::new(64 << 20)?)?;
+/// Volume::format(&device, &FormatOptions::new())?;
+/// let report = Volume::check(&device, CheckOptions::new().repair(true).deep(true), &mut |_, _| {})?;
+/// assert!(report.is_sound() && report.directories == 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+#[must_use]
 pub struct CheckOptions {
     /// Repairs what can be repaired without losing more than is already lost.
     pub repair: bool,
@@ -16,8 +32,34 @@ pub struct CheckOptions {
     pub accept_unreadable: bool,
 }
 
+impl CheckOptions {
+    /// A check of the metadata that repairs nothing.
+    pub fn new() -> CheckOptions {
+        CheckOptions::default()
+    }
+
+    /// Repairs what can be repaired without losing more than is already lost.
+    pub fn repair(mut self, repair: bool) -> CheckOptions {
+        self.repair = repair;
+        self
+    }
+
+    /// Reads every block that files use.
+    pub fn deep(mut self, deep: bool) -> CheckOptions {
+        self.deep = deep;
+        self
+    }
+
+    /// Repairs even if the device fails to read blocks of the catalog: see the field.
+    pub fn accept_unreadable(mut self, accept_unreadable: bool) -> CheckOptions {
+        self.accept_unreadable = accept_unreadable;
+        self
+    }
+}
+
 /// The steps of a check, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CheckStep {
     /// The catalog's pages.
     Pages,
@@ -33,6 +75,7 @@ pub enum CheckStep {
 
 /// The report of a check.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct CheckReport {
     /// All findings, repaired or not, in the order in which they were found.
     pub findings: Vec<Finding>,
@@ -64,6 +107,7 @@ impl CheckReport {
 
 /// A fault that was found. `Display` is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// The path of the file concerned, from the root, if it is known. Any bytes but 0.
     pub path: Option<Vec<u8>>,

@@ -23,8 +23,10 @@ pub(crate) const DEVICE_FULL: &str =
 
 /// An error of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ErrorEvent {
     /// The device failed a request.
+    #[non_exhaustive]
     Request {
         /// The owner of the bytes that the request read or wrote.
         owner: BlockOwner,
@@ -46,6 +48,7 @@ pub enum ErrorEvent {
 
 /// The owner of a device address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BlockOwner {
     /// The whole device: the request was a flush.
     Device,

@@ -3,6 +3,7 @@
 /// The user for whom a file is opened. It decides the owner of a new file, and whether writes strip set-ID bits.
 /// This crate does not check permissions: its caller does that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Credentials {
     /// The superuser: writes keep set-ID bits, and new files belong to uid and gid 0.
     #[default]
@@ -18,6 +19,7 @@ pub enum Credentials {
 
 /// When the access time of a file is updated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AtimePolicy {
     /// By the first read after a change, and once a day (`relatime`).
     #[default]

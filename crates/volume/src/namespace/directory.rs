@@ -29,6 +29,7 @@ pub struct DirectoryEntry {
 
 /// The behaviour of a rename if the new name exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rename {
     /// Replaces it.
     #[default]

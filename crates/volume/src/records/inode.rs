@@ -176,6 +176,7 @@ impl From<Time> for SystemTime {
 
 /// Attributes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Inode {
     /// The kind of file.
     pub kind: FileType,

@@ -17,6 +17,7 @@ mod max_tree;
 mod region;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crate::blocks::Run;
 pub(crate) use free_map::{FreeBits, encode_free_bits, free_bits};
@@ -41,6 +42,12 @@ pub struct Allocator {
     caller_regions: [Option<u32>; CALLER_SLOTS],
     loaded: BTreeMap<u32, Region>,
     changed: BTreeSet<u32>,
+}
+
+impl fmt::Debug for Allocator {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("Allocator").field("free", &self.free).finish_non_exhaustive()
+    }
 }
 
 struct Region {

@@ -79,7 +79,7 @@ impl fmt::Debug for Extent {
 }
 
 /// An extent on disk: 24 bytes, little-endian, unaligned.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct ExtentRecord {
     offset: U64,

@@ -199,6 +199,12 @@ pub struct Iter<'a> {
     next: u64,
 }
 
+impl fmt::Debug for Iter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("Iter").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
 impl Iterator for Iter<'_> {
     type Item = Extent;
 

@@ -64,6 +64,7 @@ impl Drop for Threads {
 
 /// Space and commits of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Statistics {
     /// Blocks of 4096 bytes.
     pub blocks: u64,

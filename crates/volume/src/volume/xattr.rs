@@ -26,6 +26,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 
 /// Conditions for setting an attribute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SetXattr {
     /// Sets it in either case.
     #[default]

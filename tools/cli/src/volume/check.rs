@@ -91,11 +91,10 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let writes = arguments.repair || arguments.upgrade;
     let access = if writes { Access::ReadWrite } else { Access::Read };
     let device = Device::open(path, access).map_err(|error| open_error(&error))?;
-    let options = CheckOptions {
-        repair: arguments.repair,
-        deep: arguments.deep,
-        accept_unreadable: arguments.accept_unreadable,
-    };
+    let options = CheckOptions::new()
+        .repair(arguments.repair)
+        .deep(arguments.deep)
+        .accept_unreadable(arguments.accept_unreadable);
     let line = ProgressLine::start(&arguments);
     let mut progress = |step, done| line.update(step, done);
     let upgraded = match arguments.upgrade {
@@ -231,6 +230,7 @@ impl ProgressLine {
                 bar.set_position(done * BLOCK);
                 format!("file data: {}", format::size(done * BLOCK))
             }
+            step => format!("{step:?}: {done}"),
         });
         bar.tick();
     }

@@ -42,7 +42,8 @@ pub(super) fn remove_staging_directory(volume: &Volume, staging: &[u8]) -> Resul
 /// attributes come from the sources.
 pub(super) fn make_staging_directory(volume: &Volume) -> Result<Vec<u8>, VolumeError> {
     let path = unused_staging_name(volume)?;
-    let inode = Inode { is_staging: true, ..Inode::new(FileType::Directory, 0o700) };
+    let mut inode = Inode::new(FileType::Directory, 0o700);
+    inode.is_staging = true;
     volume.mknod(as_path(&path), &inode)?;
     volume.set_attributes(as_path(&path), Follow::No, |its| its.permissions = 0o700)?;
     match volume.remove_xattr(as_path(&path), Follow::No, DEFAULT_ACL_XATTR) {

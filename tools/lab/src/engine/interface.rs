@@ -71,6 +71,7 @@ pub struct Capabilities {
 }
 
 /// The arguments of [`Engine::open`], which runs in the thread that uses the engine.
+#[derive(Debug)]
 pub struct Setup<'a> {
     /// The job's files; `Io::file` is the index.
     pub targets: &'a [Target],

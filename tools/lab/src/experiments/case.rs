@@ -81,6 +81,7 @@ pub enum TargetChoice {
 }
 
 /// The conditions of an experiment: target, time, switches.
+#[derive(Debug)]
 pub struct Conditions<'a> {
     /// A file, a block device, or a virtual target such as `null:SIZE`.
     pub target: &'a str,

@@ -11,6 +11,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 /// One key of a job.
+#[derive(Debug)]
 pub struct Key {
     /// fio's name for it.
     pub name: &'static str,
@@ -23,6 +24,7 @@ pub struct Key {
 }
 
 /// The kind of a key's values, with the setter.
+#[derive(Debug)]
 pub enum ValueKind {
     /// No value, `=0` or `=1`.
     Flag(fn(&mut Options, bool)),

@@ -24,6 +24,7 @@ pub use value::SizeOrPercent;
 pub use variables::{VariableLookup, environment};
 
 use crate::Error;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use text::Line;
@@ -89,6 +90,12 @@ pub struct Parser<'a> {
     set: JobSet,
     /// The first job of another file waits for all jobs before it.
     stonewall_next: bool,
+}
+
+impl fmt::Debug for Parser<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("Parser").field("section", &self.section).finish_non_exhaustive()
+    }
 }
 
 impl<'a> Parser<'a> {

@@ -34,6 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 /// A run: jobs, engine and conditions.
+#[derive(Debug)]
 pub struct Run<'a> {
     /// The jobs.
     pub set: &'a JobSet,

@@ -17,7 +17,7 @@ use uringfs::{
 };
 
 /// The open volumes, by canonical path.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Volumes(BTreeMap<PathBuf, Volume>);
 
 impl Volumes {

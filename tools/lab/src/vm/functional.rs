@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// The results of one kernel.
+#[derive(Debug)]
 pub struct KernelTrial {
     /// Its release, and whether io_uring was forbidden.
     pub kernel: String,

@@ -124,6 +124,7 @@ pub struct StepResult {
 }
 
 /// The description of a guest.
+#[derive(Debug)]
 pub struct Guest<'a> {
     /// The kernels and tools.
     pub packages: &'a Packages,

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 /// The measurements of some jobs.
+#[derive(Debug)]
 pub struct Measurements {
     provenance: Value,
     device: GuestDevice,

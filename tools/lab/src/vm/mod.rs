@@ -34,6 +34,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The user's options for guests.
+#[derive(Debug)]
 pub struct GuestOptions<'a> {
     /// The cache directory of packages.
     pub cache: &'a Path,
@@ -48,6 +49,7 @@ pub struct GuestOptions<'a> {
 }
 
 /// Runs guests.
+#[derive(Debug)]
 pub struct GuestRunner<'a> {
     packages: Packages,
     program: PathBuf,

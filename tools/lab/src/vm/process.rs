@@ -35,7 +35,7 @@ impl ProcessResult {
 }
 
 /// The limits of a child.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct ProcessLimits<'a> {
     /// Set by Ctrl-C; kills the child.
     pub stop: &'a AtomicBool,

@@ -37,6 +37,7 @@ const ROWS: &[Row] = &[
 ];
 
 /// The measurements of a row, one per column.
+#[derive(Debug)]
 struct RowMeasurements {
     measurements: Vec<Measurement>,
     /// Interrupts of the device's queues during the row; `None` for a device without interrupts.
@@ -44,6 +45,7 @@ struct RowMeasurements {
 }
 
 /// The measurements of the table.
+#[derive(Debug)]
 pub struct Measurements {
     provenance: Value,
     /// Each device with its rows, in the order of [`ROWS`].

@@ -1,5 +1,7 @@
 //! The possible states of a simulated device after a power loss at any recorded moment.
 
+use std::fmt;
+
 use super::device::Sim;
 use super::media::{Crash, Media};
 use super::options::SimOptions;
@@ -25,6 +27,7 @@ impl Default for CrashPlan {
 }
 
 /// One legal state after a power loss.
+#[derive(Debug)]
 pub struct CrashImage {
     /// The number of recorded events before the power loss.
     pub cut: u64,
@@ -46,6 +49,12 @@ pub struct CrashImages {
     cut: usize,
     /// The remaining choices at this cut, last first.
     choices: Vec<Crash>,
+}
+
+impl fmt::Debug for CrashImages {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("CrashImages").field("cut", &self.cut).finish_non_exhaustive()
+    }
 }
 
 impl CrashImages {

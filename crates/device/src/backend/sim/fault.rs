@@ -12,6 +12,7 @@ pub const MAX_RULES: usize = 1024;
 
 /// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// It fails with this error and moves nothing (EIO, ENOSPC, EINTR, EAGAIN,
     /// ECANCELED ...). After a crash any part of a failed write may be present. No

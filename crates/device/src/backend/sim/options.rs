@@ -45,6 +45,7 @@ pub enum Recording {
 /// Options of a simulated device: [`SimOptions::new`] creates defaults, and each method changes
 /// one property.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct SimOptions {
     pub(super) size: u64,
     pub(super) seed: u64,
