@@ -9,7 +9,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
         "Files in volumes",
         &[
             "put", "get", "ls", "tree", "find", "cat", "stat", "du", "mkdir", "rmdir", "cp", "mv",
-            "ln", "rm", "touch", "truncate", "chmod", "chown", "xattr",
+            "ln", "rm", "touch", "truncate", "chmod", "chown", "chgrp", "xattr",
         ],
     ),
     ("Devices and benchmarks", &["info", "bench"]),

@@ -134,6 +134,8 @@ enum Command {
     Chmod(volume::chmod::Arguments),
     /// Change the owner of files in a volume.
     Chown(volume::chown::Arguments),
+    /// Change the group of files in a volume.
+    Chgrp(volume::chgrp::Arguments),
     /// List, read, set and remove extended attributes in a volume.
     #[command(subcommand)]
     Xattr(volume::xattr::Arguments),
@@ -210,6 +212,7 @@ fn main() -> ExitCode {
         Command::Find(arguments) => volume::find::run(arguments),
         Command::Chmod(arguments) => volume::chmod::run(arguments),
         Command::Chown(arguments) => volume::chown::run(arguments),
+        Command::Chgrp(arguments) => volume::chgrp::run(arguments),
         Command::Xattr(arguments) => volume::xattr::run(arguments),
         Command::Truncate(arguments) => volume::truncate::run(arguments),
         Command::Du(arguments) => volume::du::run(arguments),

@@ -14,6 +14,7 @@ use super::open_volume::{open, sync};
 use super::overwrite::OverwriteOptions;
 use super::put_staging::{make_staging_directory, remove_leftovers};
 use super::quiet::QuietOptions;
+use super::replace_options::ReplaceOptions;
 use super::total_bytes;
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, is_same_target, with_path};
@@ -32,6 +33,9 @@ pub struct Arguments {
 
     #[command(flatten)]
     overwrite: OverwriteOptions,
+
+    #[command(flatten)]
+    replace: ReplaceOptions,
 
     #[command(flatten)]
     exclude: ExcludeOptions,
@@ -64,6 +68,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         is_one_volume: other.is_none(),
         attributes: arguments.attributes,
         overwrite: arguments.overwrite,
+        replace: arguments.replace,
         exclude: arguments.exclude,
         verbose: arguments.verbose,
         umask: umask(),

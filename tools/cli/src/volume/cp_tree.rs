@@ -11,6 +11,7 @@ use super::file_data::FileData;
 use super::hard_links::{HardLinks, LinkAction};
 use super::open_volume::{is_directory, lookup, lookup_with};
 use super::overwrite::{NameAction, OverwriteOptions};
+use super::replace_options::ReplaceOptions;
 use super::verbose::{VerboseOptions, quoted};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, join, parent, with_path};
@@ -65,6 +66,7 @@ pub struct CopyJob<'c> {
     pub is_one_volume: bool,
     pub attributes: AttributeOptions,
     pub overwrite: OverwriteOptions,
+    pub replace: ReplaceOptions,
     pub exclude: ExcludeOptions,
     pub verbose: VerboseOptions,
     pub umask: u16,
@@ -152,7 +154,7 @@ impl<'c> CopyJob<'c> {
         if !self.attributes.is_recursive() && !is_file_or_link(inode.kind) {
             return Err(refused(format!("{from}: is not a regular file; use cp -r to copy it")));
         }
-        let action = self.action(from, number, &to, inode.kind)?;
+        let action = self.action(from, number, &to, &inode)?;
         if action == NameAction::Skip {
             return Ok(None);
         }
@@ -166,14 +168,15 @@ impl<'c> CopyJob<'c> {
         }
     }
 
-    /// The action for a new file of this kind at a path that may exist.
+    /// The action for a new file at a path that may exist.
     fn action(
         &self,
         from: &VolumePath,
         number: InodeNumber,
         to: &VolumePath,
-        kind: FileType,
+        new: &Inode,
     ) -> Result<NameAction, Error> {
+        let kind = new.kind;
         if self.is_one_volume && kind == FileType::Directory && self.is_inside(number, to)? {
             return Err(refused(format!("{from}: cannot be copied into itself, {to}")));
         }
@@ -190,7 +193,11 @@ impl<'c> CopyJob<'c> {
         if is_same && !self.overwrite.skips_existing() {
             return Err(refused(format!("{from} and {to} are the same file")));
         }
-        self.overwrite.action(inode.kind, kind).map_err(|why| refused(format!("{to}: {why}")))
+        let action = self.overwrite.action(inode.kind, kind);
+        match action.map_err(|why| refused(format!("{to}: {why}")))? {
+            NameAction::Replace if self.replace.keeps(to, &inode, new) => Ok(NameAction::Skip),
+            action => Ok(action),
+        }
     }
 
     /// Whether a path is in the tree of a directory.

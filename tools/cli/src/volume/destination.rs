@@ -3,11 +3,11 @@
 
 use super::exit_codes::refused;
 use super::glob::GlobOptions;
-use super::open_volume::{is_directory, lookup_with};
+use super::open_volume::lookup_with;
 use super::volume_path::{VolumePath, join, last_name, parent, with_path};
 use std::collections::HashSet;
 use std::ffi::OsString;
-use uringfs::volume::{Follow, InodeNumber};
+use uringfs::volume::{FileType, Follow, InodeNumber};
 use uringfs::{Error as VolumeError, Volume};
 use uringfs_lab::Error;
 
@@ -35,6 +35,8 @@ pub struct PathArguments {
 pub struct Destination {
     pub path: VolumePath,
     kind: DestinationKind,
+    /// Whether a link to a directory stands for the directory.
+    follow: Follow,
 }
 
 #[derive(PartialEq, Eq)]
@@ -53,7 +55,10 @@ impl PathArguments {
         let mut sources = self.paths;
         if let Some(directory) = self.target_directory {
             let path = VolumePath::parse(&directory)?;
-            return Ok((sources, Destination { path, kind: DestinationKind::Directory }));
+            return Ok((
+                sources,
+                Destination { path, kind: DestinationKind::Directory, follow: Follow::Yes },
+            ));
         }
         let last = sources.pop().expect("the command line has a path");
         let kind = match (&sources[..], self.no_target_directory) {
@@ -69,15 +74,25 @@ impl PathArguments {
             ([_], false) => DestinationKind::DirectoryOrName,
             (_, false) => DestinationKind::Directory,
         };
-        Ok((sources, Destination { path: VolumePath::parse(&last)?, kind }))
+        Ok((sources, Destination { path: VolumePath::parse(&last)?, kind, follow: Follow::Yes }))
     }
 }
 
 impl Destination {
+    /// A link to a directory is a name like any other.
+    pub fn without_following(self) -> Self {
+        Self { follow: Follow::No, ..self }
+    }
+
+    fn is_directory(&self, volume: &Volume) -> bool {
+        lookup_with(volume, &self.path.bytes, self.follow)
+            .is_ok_and(|(_, inode)| inode.kind == FileType::Directory)
+    }
+
     /// Checks that there is a directory for this number of sources.
     pub fn check(&self, volume: &Volume, sources: usize) -> Result<(), Error> {
         let is_for_several = self.kind == DestinationKind::Directory || sources > 1;
-        match is_for_several && !is_directory(volume, &self.path.bytes) {
+        match is_for_several && !self.is_directory(volume) {
             true => Err(refused(format!("{}: is not a directory", self.path))),
             false => Ok(()),
         }
@@ -87,7 +102,7 @@ impl Destination {
     pub fn target_path(&self, volume: &Volume, source: &[u8]) -> VolumePath {
         let is_name = self.kind == DestinationKind::Name;
         match last_name(source) {
-            Some(name) if !is_name && is_directory(volume, &self.path.bytes) => {
+            Some(name) if !is_name && self.is_directory(volume) => {
                 self.path.in_same_volume(join(&self.path.bytes, name))
             }
             _ => self.path.clone(),

@@ -1,13 +1,14 @@
 //! `uringfs df`: the sizes of volumes and their free space.
 
 use super::error_sink::ErrorSink;
-use super::open_volume::open;
+use super::open_volume::{lookup, open};
 use super::size_change::BLOCK;
 use super::size_options::SizeOptions;
+use super::volume_path::{VolumePath, with_path};
 use crate::json::{document, with_bytes};
 use crate::output::print;
 use serde_json::{Value, json};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use uringfs::Volume;
 use uringfs::device::Access;
@@ -16,7 +17,7 @@ use uringfs_lab::Error;
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Files or block devices with volumes
+    /// Files or block devices with volumes, or paths in them
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<OsString>,
 
@@ -31,12 +32,14 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let errors = ErrorSink::default();
-    let space = |target: &OsStr| Ok(SpaceUsage::new(&open(target, Access::Read)?));
-    let volumes: Vec<(OsString, SpaceUsage)> = arguments
-        .targets
-        .iter()
-        .filter_map(|target| Some((target.clone(), errors.record(space(target))?)))
-        .collect();
+    let space = |argument: &OsString| {
+        let path = VolumePath::parse(argument)?;
+        let volume = open(&path.target, Access::Read)?;
+        lookup(&volume, &path.bytes).map_err(|error| with_path(&path, error))?;
+        Ok((path.target, SpaceUsage::new(&volume)))
+    };
+    let volumes: Vec<(OsString, SpaceUsage)> =
+        arguments.targets.iter().filter_map(|target| errors.record(space(target))).collect();
     match (arguments.json, volumes.is_empty()) {
         (true, _) => print(&document(json(&volumes)))?,
         (false, true) => {}

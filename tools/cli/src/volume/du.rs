@@ -22,8 +22,20 @@ use uringfs_lab::Error;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Print only a total for each path
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with_all = ["all", "max_depth"])]
     summarize: bool,
+
+    /// Print a line for each file, too
+    #[arg(short, long)]
+    all: bool,
+
+    /// Print directories and files down to so many levels below each path
+    #[arg(short = 'd', long, value_name = "LEVELS")]
+    max_depth: Option<usize>,
+
+    /// Print the total of all paths
+    #[arg(short = 'c', long)]
+    total: bool,
 
     #[command(flatten)]
     sizes: SizeOptions,
@@ -56,8 +68,10 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             usage.push(with_bytes("path", &path.bytes, json!({ "bytes": bytes })));
             Ok(())
         }
-        false => print_bytes(&line(bytes, path, arguments.sizes)),
+        false => print_bytes(&line(bytes, &path.bytes, arguments.sizes)),
     };
+    let max_depth = if arguments.summarize { 0 } else { arguments.max_depth.unwrap_or(usize::MAX) };
+    let mut total = 0;
     for path in arguments.glob.expand_each(&volume, &paths, Missing::Refused, &errors) {
         counter.visited = VisitedDirectories::default();
         let mut stack: Vec<Directory> = Vec::new();
@@ -70,12 +84,18 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
                 Some(inner) => match errors.record(counter.measure(&inner)) {
                     Some(Usage::Directory) => stack.push(Directory::new(&volume, inner)),
                     Some(Usage::Bytes(found)) if stack.is_empty() => {
+                        total += found;
                         report(found, &path)?;
                         break;
                     }
-                    Some(Usage::Bytes(found)) => bytes = found,
-                    None if stack.is_empty() => break,
-                    None => {}
+                    Some(Usage::Bytes(found)) => {
+                        bytes = found;
+                        if arguments.all && stack.len() <= max_depth {
+                            report(found, &inner)?;
+                        }
+                    }
+                    Some(Usage::Counted) | None if stack.is_empty() => break,
+                    Some(Usage::Counted) | None => {}
                 },
             }
             let last = stack.last_mut().expect("the loop ends at a path that is not a directory");
@@ -85,19 +105,24 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
                 None => {
                     let Directory { path, bytes, .. } =
                         stack.pop().expect("the stack is not empty");
-                    if !arguments.summarize || stack.is_empty() {
+                    if stack.len() <= max_depth {
                         report(bytes, &path)?;
                     }
                     match stack.last_mut() {
                         Some(last) => last.bytes += bytes,
-                        None => break,
+                        None => {
+                            total += bytes;
+                            break;
+                        }
                     }
                 }
             }
         }
     }
     if arguments.json {
-        print(&document(json!({ "usage": usage })))?;
+        print(&document(json!({ "usage": usage, "total": total })))?;
+    } else if arguments.total {
+        print_bytes(&line(total, b"total", arguments.sizes))?;
     }
     Ok(errors.exit_code())
 }
@@ -119,6 +144,8 @@ impl Directory {
 enum Usage {
     Directory,
     Bytes(u64),
+    /// The file was counted under another name.
+    Counted,
 }
 
 struct UsageCounter<'v> {
@@ -138,15 +165,15 @@ impl UsageCounter<'_> {
                 self.visited.visit(path, number)?;
                 Usage::Directory
             }
-            _ if inode.links > 1 && !self.counted.insert(number) => Usage::Bytes(0),
+            _ if inode.links > 1 && !self.counted.insert(number) => Usage::Counted,
             _ => Usage::Bytes(inode.allocated()),
         })
     }
 }
 
-fn line(bytes: u64, path: &VolumePath, sizes: SizeOptions) -> Vec<u8> {
+fn line(bytes: u64, path: &[u8], sizes: SizeOptions) -> Vec<u8> {
     let mut line = format!("{}\t", sizes.text(bytes, 1024)).into_bytes();
-    line.extend(format::printable(&path.bytes));
+    line.extend(format::printable(path));
     line.push(b'\n');
     line
 }

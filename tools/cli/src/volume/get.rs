@@ -2,6 +2,7 @@
 //! directory and renamed when it is complete; holes stay holes. An error of one file is reported, and the copy
 //! continues with the others.
 
+use super::archive_options::archive_options;
 use super::copy_progress::{CopyProgress, Xattr};
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
@@ -39,6 +40,7 @@ use uringfs_lab::Error;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
+#[command(args = archive_options())]
 pub struct Arguments {
     /// TARGET:/path; directories are copied recursively
     #[arg(required = true, value_name = "TARGET:/path")]

@@ -25,6 +25,15 @@ pub struct Arguments {
     #[arg(short, long)]
     symbolic: bool,
 
+    /// With -s: sources are paths in the volume, and the links lead there relative to their own directory. Links in
+    /// the paths are not resolved
+    #[arg(short, long, requires = "symbolic")]
+    relative: bool,
+
+    /// A destination that is a link to a directory is a name, not the directory
+    #[arg(short, long)]
+    no_dereference: bool,
+
     /// Replace existing files
     #[arg(short, long)]
     force: bool,
@@ -35,24 +44,31 @@ pub struct Arguments {
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let Arguments { paths, symbolic, force, verbose } = arguments;
+    let Arguments { paths, symbolic, relative, no_dereference, force, verbose } = arguments;
     let glob = paths.glob;
     let (sources, destination) = paths.split()?;
+    let destination = match no_dereference {
+        true => destination.without_following(),
+        false => destination,
+    };
     let target = destination.path.target.clone();
     let errors = ErrorSink::default();
     let (volume, links): (Volume, Vec<Link>) = match symbolic {
-        true => {
+        true if !relative => {
             let links = sources.into_iter().map(Link::Symbolic).collect();
             (open(&target, Access::ReadWrite)?, links)
         }
-        false => {
+        _ => {
             let paths = VolumePath::parse_each(&sources)?;
             for path in &paths {
-                destination.path.require_volume_of(path, "a hard link cannot lead there")?;
+                destination.path.require_volume_of(path, "a link cannot lead there")?;
             }
             let volume = open(&target, Access::ReadWrite)?;
-            let paths = glob.expand_each(&volume, &paths, Missing::Refused, &errors);
-            (volume, paths.into_iter().map(Link::Hard).collect())
+            // A symbolic link may lead to a name that does not exist.
+            let missing = if relative { Missing::Created } else { Missing::Refused };
+            let paths = glob.expand_each(&volume, &paths, missing, &errors);
+            let kind = if relative { Link::Relative } else { Link::Hard };
+            (volume, paths.into_iter().map(kind).collect())
         }
     };
     destination.check(&volume, links.len())?;
@@ -71,6 +87,8 @@ enum Link {
     Hard(VolumePath),
     /// A symbolic link with this target.
     Symbolic(OsString),
+    /// A symbolic link to this path, relative to the link's directory.
+    Relative(VolumePath),
 }
 
 impl Link {
@@ -78,6 +96,10 @@ impl Link {
         match self {
             Link::Hard(source) => volume.hard_link(as_path(&source.bytes), as_path(path)),
             Link::Symbolic(target) => volume.symlink(as_path(target.as_bytes()), as_path(path)),
+            Link::Relative(source) => {
+                // At a temporary name in the same directory, too.
+                volume.symlink(as_path(&relative_path(parent(path), &source.bytes)), as_path(path))
+            }
         }
     }
 
@@ -85,7 +107,7 @@ impl Link {
     fn error(&self, to: &VolumePath, error: VolumeError) -> Error {
         match self {
             Link::Hard(source) => with_both_paths(source, to, error),
-            Link::Symbolic(_) => with_path(to, error),
+            Link::Symbolic(_) | Link::Relative(_) => with_path(to, error),
         }
     }
 }
@@ -101,7 +123,7 @@ struct LinkJob<'v> {
 impl LinkJob<'_> {
     fn create(&mut self, link: &Link) -> Result<(), Error> {
         let source = match link {
-            Link::Hard(path) => &path.bytes[..],
+            Link::Hard(path) | Link::Relative(path) => &path.bytes[..],
             Link::Symbolic(target) => target.as_bytes(),
         };
         let to = self.destination.target_path(self.volume, source);
@@ -111,13 +133,15 @@ impl LinkJob<'_> {
         }
         let created = lookup(self.volume, &to.bytes);
         self.created.insert(created.map_err(|error| with_path(&to, error))?.0);
-        let to = quoted(&to);
+        let (shown, to) = (quoted(&to), to.bytes);
+        let symbolic = |target: &[u8]| {
+            let target = quoting::quoted(target);
+            self.verbose.print(&[&shown, b" -> ", target.as_bytes()])
+        };
         match link {
-            Link::Hard(path) => self.verbose.print(&[&to, b" => ", &quoted(path)]),
-            Link::Symbolic(target) => {
-                let target = quoting::quoted(target.as_bytes());
-                self.verbose.print(&[&to, b" -> ", target.as_bytes()])
-            }
+            Link::Hard(path) => self.verbose.print(&[&shown, b" => ", &quoted(path)]),
+            Link::Symbolic(target) => symbolic(target.as_bytes()),
+            Link::Relative(source) => symbolic(&relative_path(parent(&to), &source.bytes)),
         }
     }
 
@@ -146,5 +170,46 @@ impl LinkJob<'_> {
                 error(failed)
             },
         )
+    }
+}
+
+/// The path from a directory to a file, both absolute. Resolves `.` and `..` without looking at links.
+fn relative_path(directory: &[u8], file: &[u8]) -> Vec<u8> {
+    let (directory, file) = (names(directory), names(file));
+    let shared = directory.iter().zip(&file).take_while(|(one, other)| one == other).count();
+    let up = std::iter::repeat_n(&b".."[..], directory.len() - shared);
+    let path = up.chain(file[shared..].iter().copied()).collect::<Vec<_>>().join(&b'/');
+    if path.is_empty() { b".".to_vec() } else { path }
+}
+
+fn names(path: &[u8]) -> Vec<&[u8]> {
+    let mut names = Vec::new();
+    for name in path.split(|byte| *byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => _ = names.pop(),
+            name => names.push(name),
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_paths_lead_from_the_directory_to_the_file() {
+        let is = |directory: &str, file: &str, path: &str| {
+            let found = relative_path(directory.as_bytes(), file.as_bytes());
+            assert_eq!(found, path.as_bytes(), "{directory} {file}");
+        };
+        is("/", "/a", "a");
+        is("/d/", "/a", "../a");
+        is("/d/e/", "/d/f/a", "../f/a");
+        is("/d/", "/d/a", "a");
+        is("/d/", "/d", ".");
+        is("/d/e/", "/", "../..");
+        is("/d/../e/", "/./e/a", "a");
     }
 }

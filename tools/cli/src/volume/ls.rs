@@ -5,18 +5,18 @@ use super::error_sink::ErrorSink;
 use super::file_json;
 use super::glob::{GlobOptions, Missing};
 use super::ls_rows::{ListedFile, RowFormat, RowOptions};
-use super::open_volume::{is_directory, lookup, open};
+use super::open_volume::{is_directory, lookup, lookup_with, open};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, join, with_path};
 use crate::json::{document, with_bytes};
 use crate::output::{print, print_bytes};
-use clap::{Arg, ArgAction};
+use clap::{Arg, ArgAction, ValueEnum};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::ffi::OsString;
 use uringfs::Volume;
 use uringfs::device::Access;
-use uringfs::volume::FileType;
+use uringfs::volume::{FileType, Follow, Inode};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -47,12 +47,16 @@ pub struct Arguments {
     recursive: bool,
 
     /// Sort by modification time, newest first
-    #[arg(short = 't', overrides_with = "by_size")]
+    #[arg(short = 't', overrides_with_all = ["by_size", "sort"])]
     by_time: bool,
 
     /// Sort by size, largest first
-    #[arg(short = 'S', overrides_with = "by_time")]
+    #[arg(short = 'S', overrides_with_all = ["by_time", "sort"])]
     by_size: bool,
+
+    /// Sort by this instead of the name
+    #[arg(long, value_name = "WORD", overrides_with_all = ["by_time", "by_size"])]
+    sort: Option<Order>,
 
     /// Reverse the order
     #[arg(short, long)]
@@ -92,6 +96,8 @@ struct Listing<'l> {
     /// Whether the output or its order needs the attributes of files.
     needs_inodes: bool,
     is_long: bool,
+    marks_targets: bool,
+    has_total: bool,
     format: RowFormat,
     /// The listings for the JSON document; None for text.
     listings: Option<Vec<Value>>,
@@ -106,11 +112,15 @@ enum Hidden {
     ListedWithDots,
 }
 
-#[derive(PartialEq, Eq)]
-enum Order {
+/// The order of files.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
     Name,
     Time,
     Size,
+    Extension,
+    /// The order of the directory, which is that of names
+    None,
 }
 
 impl<'l> Listing<'l> {
@@ -118,7 +128,7 @@ impl<'l> Listing<'l> {
         let order = match (arguments.by_time, arguments.by_size) {
             (true, _) => Order::Time,
             (false, true) => Order::Size,
-            (false, false) => Order::Name,
+            (false, false) => arguments.sort.unwrap_or(Order::Name),
         };
         let is_long = arguments.rows.is_long();
         Self {
@@ -129,10 +139,9 @@ impl<'l> Listing<'l> {
                 (false, true) => Hidden::Listed,
                 (false, false) => Hidden::Omitted,
             },
-            needs_inodes: is_long
-                || arguments.rows.has_colors()
-                || order != Order::Name
-                || arguments.json,
+            needs_inodes: arguments.rows.needs_inodes() || order != Order::Name || arguments.json,
+            marks_targets: arguments.rows.marks_targets(),
+            has_total: arguments.rows.has_total(),
             order,
             is_reversed: arguments.reverse,
             is_recursive: arguments.recursive && !arguments.directory,
@@ -153,7 +162,8 @@ impl<'l> Listing<'l> {
             let Some((number, inode)) = self.errors.record(found) else { continue };
             let is_listed = self.lists_directories && self.is_directory(path, inode.kind);
             let name = path.bytes.clone();
-            let file = ListedFile { name, number, kind: inode.kind, inode: Some(inode) };
+            let target = self.target(path, inode.kind);
+            let file = ListedFile { name, number, kind: inode.kind, inode: Some(inode), target };
             if is_listed { &mut directories } else { &mut files }.push(file);
         }
         self.sort(&mut directories);
@@ -196,7 +206,7 @@ impl<'l> Listing<'l> {
             text.extend(self.format.name(directory));
             text.extend_from_slice(b":\n");
         }
-        if self.is_long {
+        if self.has_total {
             text.extend_from_slice(self.format.total(files).as_bytes());
         }
         text.extend(self.format.lines(files));
@@ -211,6 +221,13 @@ impl<'l> Listing<'l> {
         }
     }
 
+    /// The inode that a link leads to, if its mark is printed.
+    fn target(&self, path: &VolumePath, kind: FileType) -> Option<Inode> {
+        let is_marked = self.marks_targets && kind == FileType::Symlink;
+        let found = is_marked.then(|| lookup_with(self.volume, &path.bytes, Follow::Yes).ok());
+        found.flatten().map(|(_, inode)| inode)
+    }
+
     /// The entries of a directory to print, in their order.
     fn entries(&self, directory: &VolumePath) -> Vec<ListedFile> {
         let mut files = Vec::new();
@@ -221,7 +238,8 @@ impl<'l> Listing<'l> {
                 let found = found.map_err(|error| with_path(&path, error));
                 let (number, inode) = self.errors.record(found)?;
                 let name = name.to_vec();
-                Some(ListedFile { name, number, kind: inode.kind, inode: Some(inode) })
+                let (kind, target) = (inode.kind, None);
+                Some(ListedFile { name, number, kind, inode: Some(inode), target })
             }));
         }
         let entries = Entries::new(self.volume, &directory.bytes);
@@ -239,7 +257,8 @@ impl<'l> Listing<'l> {
                 false => None,
             };
             let Entry { name, kind, inode: number, .. } = entry;
-            files.push(ListedFile { name, number, kind, inode });
+            let target = self.target(&path, kind);
+            files.push(ListedFile { name, number, kind, inode, target });
         }
         self.sort(&mut files);
         files
@@ -249,7 +268,10 @@ impl<'l> Listing<'l> {
     fn sort(&self, files: &mut [ListedFile]) {
         files.sort_by(|one, other| one.name.cmp(&other.name));
         match self.order {
-            Order::Name => {}
+            Order::Name | Order::None => {}
+            Order::Extension => {
+                files.sort_by(|one, other| extension(&one.name).cmp(extension(&other.name)))
+            }
             Order::Time => {
                 files.sort_by_key(|file| Reverse(file.inode.as_ref().map(|its| its.modified)));
             }
@@ -281,6 +303,11 @@ impl<'l> Listing<'l> {
         found.reverse();
         found
     }
+}
+
+/// The name from its last dot on; empty without a dot.
+fn extension(name: &[u8]) -> &[u8] {
+    name.iter().rposition(|byte| *byte == b'.').map_or(&[], |dot| &name[dot..])
 }
 
 fn objects(files: &[ListedFile]) -> Vec<Value> {

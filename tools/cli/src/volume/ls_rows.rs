@@ -30,6 +30,14 @@ pub struct RowOptions {
     #[arg(short = 'N', long)]
     literal: bool,
 
+    /// Print the space of each file in blocks of 1024 bytes
+    #[arg(short = 's', long)]
+    size: bool,
+
+    /// Mark kinds of files behind their names: / directory, * executable, @ link, | FIFO, = socket
+    #[arg(short = 'F', long)]
+    classify: bool,
+
     /// Colour names by the kinds of files
     #[arg(
         long,
@@ -50,8 +58,19 @@ impl RowOptions {
         self.long || self.numeric_uid_gid || self.full_time
     }
 
-    pub fn has_colors(&self) -> bool {
-        self.color.is_on()
+    /// Whether lines show more than names and inode numbers.
+    pub fn needs_inodes(&self) -> bool {
+        self.is_long() || self.size || self.classify || self.color.is_on()
+    }
+
+    /// Whether links are followed for the marks of their targets.
+    pub fn marks_targets(&self) -> bool {
+        self.classify && self.is_long()
+    }
+
+    /// Whether the total of a directory is printed.
+    pub fn has_total(&self) -> bool {
+        self.is_long() || self.size
     }
 }
 
@@ -62,6 +81,8 @@ pub struct ListedFile {
     pub kind: FileType,
     /// Read only if the output or its order needs it.
     pub inode: Option<Inode>,
+    /// The inode that a link leads to, if its mark is printed.
+    pub target: Option<Inode>,
 }
 
 /// Formats the lines of listings.
@@ -80,7 +101,7 @@ enum Cell {
 
 impl RowFormat {
     pub fn new(options: RowOptions) -> Self {
-        let has_colors = options.has_colors();
+        let has_colors = options.color.is_on();
         Self { options, has_colors, owners: OwnerNames::default(), times: TimeFormat::new() }
     }
 
@@ -122,7 +143,9 @@ impl RowFormat {
                 Some(inode) if self.options.is_long() && inode.kind == FileType::Symlink => {
                     text.extend_from_slice(b" -> ");
                     text.extend(self.name(&inode.target));
+                    text.extend(file.target.as_ref().and_then(mark));
                 }
+                Some(inode) if self.options.classify => text.extend(mark(inode)),
                 _ => {}
             }
             text.push(b'\n');
@@ -147,6 +170,9 @@ impl RowFormat {
         let mut cells = Vec::new();
         if self.options.inode {
             cells.push(Cell::Right(file.number.0.to_string()));
+        }
+        if let Some(inode) = file.inode.as_ref().filter(|_| self.options.size) {
+            cells.push(Cell::Right(self.options.sizes.text(inode.allocated(), 1024)));
         }
         let Some(inode) = file.inode.as_ref().filter(|_| self.options.is_long()) else {
             return cells;
@@ -183,6 +209,18 @@ impl Cell {
     fn text(&self) -> &str {
         let (Cell::Left(text) | Cell::Right(text)) = self;
         text
+    }
+}
+
+/// The mark behind a name, as `ls -F` prints it.
+fn mark(inode: &Inode) -> Option<u8> {
+    match inode.kind {
+        FileType::Directory => Some(b'/'),
+        FileType::File if inode.permissions & 0o111 != 0 => Some(b'*'),
+        FileType::Symlink => Some(b'@'),
+        FileType::Fifo => Some(b'|'),
+        FileType::Socket => Some(b'='),
+        _ => None,
     }
 }
 

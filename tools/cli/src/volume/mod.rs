@@ -1,10 +1,12 @@
 //! The commands on volumes, one file each, and what they share: paths in volumes, opening,
 //! errors, formats.
 
+mod archive_options;
 mod byte_progress;
 pub mod cat;
 pub mod fsck;
 pub mod check;
+pub mod chgrp;
 pub mod chmod;
 pub mod chown;
 mod colors;
@@ -44,6 +46,7 @@ mod owners;
 mod pipeline;
 pub mod put;
 mod put_staging;
+mod replace_options;
 pub mod resize;
 pub mod rm;
 pub mod rmdir;

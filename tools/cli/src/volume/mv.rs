@@ -6,6 +6,7 @@ use super::exit_codes::refused;
 use super::glob::Missing;
 use super::open_volume::{lookup, open, sync};
 use super::overwrite::{NameAction, OverwriteOptions};
+use super::replace_options::ReplaceOptions;
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, as_path};
 use uringfs::Volume;
@@ -23,12 +24,15 @@ pub struct Arguments {
     overwrite: OverwriteOptions,
 
     #[command(flatten)]
+    replace: ReplaceOptions,
+
+    #[command(flatten)]
     verbose: VerboseOptions,
 }
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let Arguments { paths, overwrite, verbose } = arguments;
+    let Arguments { paths, overwrite, replace, verbose } = arguments;
     let glob = paths.glob;
     let (sources, destination) = paths.split()?;
     let sources = VolumePath::parse_each(&sources)?;
@@ -43,6 +47,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         volume: &volume,
         destination,
         overwrite,
+        replace,
         verbose,
         moved: CreatedFiles::default(),
     };
@@ -59,6 +64,7 @@ struct MoveJob<'v> {
     volume: &'v Volume,
     destination: Destination,
     overwrite: OverwriteOptions,
+    replace: ReplaceOptions,
     verbose: VerboseOptions,
     /// Files that got their new name already.
     moved: CreatedFiles,
@@ -81,6 +87,9 @@ impl MoveJob<'_> {
             }
             if moved == number {
                 return Err(refused(format!("{source} and {to} are the same file")));
+            }
+            if self.replace.keeps(&to, existing, inode) {
+                return Ok(());
             }
         }
         // Also keeps an existing file that could not be read above.

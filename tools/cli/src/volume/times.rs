@@ -59,6 +59,37 @@ pub fn parse_date(text: &str) -> Result<Time, String> {
     })
 }
 
+/// Parses a time as `touch -t` takes it: `[[CC]YY]MMDDhhmm[.ss]`, in the time zone of the machine. Years without a
+/// century are those from 1969 to 2068.
+pub fn parse_stamp(text: &str) -> Result<Time, String> {
+    let now = Timestamp::now().to_zoned_datetime(TimeZone::system());
+    let expected = "expected MMDDhhmm, YYMMDDhhmm or CCYYMMDDhhmm, and .ss for seconds";
+    stamp_from(text, &now).ok_or_else(|| format!("invalid time '{text}': {expected}"))
+}
+
+fn stamp_from(text: &str, now: &ZonedDateTime) -> Option<Time> {
+    let (digits, seconds) = text.split_once('.').unwrap_or((text, "00"));
+    let is_digits = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit());
+    if !is_digits(digits) || !is_digits(seconds) || seconds.len() != 2 {
+        return None;
+    }
+    let number = |at: usize| digits.get(at..at + 2)?.parse::<i16>().ok();
+    let (year, rest) = match digits.len() {
+        8 => (now.year(), 0),
+        10 => match number(0)? {
+            year @ ..69 => (2000 + year, 2),
+            year => (1900 + year, 2),
+        },
+        12 => (number(0)? * 100 + number(2)?, 4),
+        _ => return None,
+    };
+    let part = |at: usize| number(rest + at).and_then(|part| i8::try_from(part).ok());
+    let seconds = seconds.parse().ok()?;
+    let date = DateTime::new(year, part(0)?, part(2)?, part(4)?, part(6)?, seconds, 0).ok()?;
+    let moment = date.to_zoned_datetime(now.time_zone().clone()).ok()?.timestamp();
+    Time::new(moment.as_second(), 0)
+}
+
 fn date_from(text: &str, now: &ZonedDateTime) -> Option<Time> {
     if let Some(seconds) = text.strip_prefix('@') {
         return seconds_from(seconds);
@@ -124,6 +155,32 @@ mod tests {
         is("2 hours", 1_795_333_265 + 7200, 0);
         for bad in ["", "never", "2026-13-01", "@", "@1.", "@x", "@1.0000000001"] {
             assert_eq!(date_from(bad, &now), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn stamps_are_those_of_touch() {
+        let zone = TimeZone::get("Europe/Paris").unwrap();
+        let now = Timestamp::from_second(1_795_333_265).unwrap().to_zoned_datetime(zone);
+        let is = |text: &str, seconds: i64| {
+            assert_eq!(stamp_from(text, &now), Time::new(seconds, 0), "{text}");
+        };
+        is("11220841", 1_795_333_260);
+        is("2611220841.05", 1_795_333_265);
+        is("202611220841.05", 1_795_333_265);
+        is("7001010100", 0);
+        is("6812312359", 3_124_220_340);
+        for bad in [
+            "",
+            "1122084",
+            "112208411",
+            "13220841",
+            "11220841.5",
+            "11220841.x5",
+            "+1220841",
+            "1é220841",
+        ] {
+            assert_eq!(stamp_from(bad, &now), None, "{bad}");
         }
     }
 

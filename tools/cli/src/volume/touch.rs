@@ -4,12 +4,13 @@ use super::error_sink::ErrorSink;
 use super::glob::{GlobOptions, Missing};
 use super::mode_change::umask;
 use super::open_volume::{lookup_with, open, sync};
-use super::times::parse_date;
+use super::times::{parse_date, parse_stamp};
+use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, as_path, with_path};
 use std::ffi::OsString;
 use uringfs::device::Access;
 use uringfs::volume::{Follow, Time};
-use uringfs::{Errno, OpenOptions, Volume};
+use uringfs::{Errno, Error as VolumeError, OpenOptions, Volume};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -39,9 +40,16 @@ pub struct Arguments {
     #[arg(short, long, value_parser = parse_date, conflicts_with = "reference", allow_hyphen_values = true)]
     date: Option<Time>,
 
+    /// This time instead of now, as MMDDhhmm, YYMMDDhhmm or CCYYMMDDhhmm, and .ss for seconds
+    #[arg(short = 't', value_name = "STAMP", value_parser = parse_stamp, conflicts_with_all = ["reference", "date"])]
+    stamp: Option<Time>,
+
     /// The times of this file instead of now
     #[arg(short, long, value_name = "TARGET:/path")]
     reference: Option<OsString>,
+
+    #[command(flatten)]
+    verbose: VerboseOptions,
 }
 
 /// The access time and the modification time to set.
@@ -67,7 +75,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let times = times(&volume, &arguments, reference.as_ref())?;
     let errors = ErrorSink::default();
     for path in arguments.glob.expand_each(&volume, &paths, Missing::Created, &errors) {
-        errors.record(touch(&volume, &path, times, arguments.no_create));
+        errors.record(touch(&volume, &path, times, &arguments));
     }
     sync(&volume, target)?;
     Ok(errors.exit_code())
@@ -84,7 +92,7 @@ fn times(
             let (_, inode) = found.map_err(|error| with_path(path, error))?;
             [inode.accessed, inode.modified]
         }
-        (None, date) => [date.unwrap_or_else(Time::now); 2],
+        (None, date) => [date.or(arguments.stamp).unwrap_or_else(Time::now); 2],
     };
     // Without either option, both times change.
     let is_chosen = |option| option || !(arguments.access || arguments.modification);
@@ -94,7 +102,12 @@ fn times(
     })
 }
 
-fn touch(volume: &Volume, path: &VolumePath, times: Times, no_create: bool) -> Result<(), Error> {
+fn touch(
+    volume: &Volume,
+    path: &VolumePath,
+    times: Times,
+    arguments: &Arguments,
+) -> Result<(), Error> {
     let set = || {
         volume.set_attributes(as_path(&path.bytes), Follow::Yes, |inode| {
             inode.accessed = times.accessed.unwrap_or(inode.accessed);
@@ -107,12 +120,12 @@ fn touch(volume: &Volume, path: &VolumePath, times: Times, no_create: bool) -> R
         let opened = volume.open_with(as_path(&path.bytes), options);
         opened.map(drop).and_then(|()| set())
     };
-    let done = match set() {
-        Err(error) if error.errno() == Errno::NOENT => match no_create {
-            true => Ok(()),
-            false => create(),
-        },
-        done => done,
+    let is_missing = |error: &VolumeError| error.errno() == Errno::NOENT;
+    let (done, what) = match set() {
+        Err(error) if is_missing(&error) && arguments.no_create => return Ok(()),
+        Err(error) if is_missing(&error) => (create(), "created"),
+        done => (done, "changed times of"),
     };
-    done.map_err(|error| with_path(path, error))
+    done.map_err(|error| with_path(path, error))?;
+    arguments.verbose.report(what, &[path])
 }

@@ -4,6 +4,7 @@ use super::error_sink::ErrorSink;
 use super::glob::{GlobOptions, Missing};
 use super::open_volume::{open, sync};
 use super::size_change::SizeChange;
+use super::verbose::{VerboseOptions, quoted};
 use super::volume_path::{VolumePath, as_path, with_path};
 use std::ffi::OsString;
 use uringfs::device::Access;
@@ -28,6 +29,9 @@ pub struct Arguments {
 
     #[command(flatten)]
     glob: GlobOptions,
+
+    #[command(flatten)]
+    verbose: VerboseOptions,
 }
 
 /// Returns the exit code.
@@ -60,5 +64,6 @@ fn set_size(
     let too_long = || Error::input(format!("{path}: the new size is too large"));
     let size = arguments.size.apply(file.len()).ok_or_else(too_long)?;
     let cut = reactor.block_on(file.set_len(size));
-    cut.map_err(|errno| Error::run(format!("{path}: cannot change the size")).because(errno))
+    cut.map_err(|errno| Error::run(format!("{path}: cannot change the size")).because(errno))?;
+    arguments.verbose.print(&[b"changed size of ", &quoted(path), format!(" to {size}").as_bytes()])
 }

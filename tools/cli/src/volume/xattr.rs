@@ -4,6 +4,7 @@ use super::error_sink::ErrorSink;
 use super::format;
 use super::glob::{GlobOptions, Missing};
 use super::open_volume::{open, sync};
+use super::verbose::{VerboseOptions, quoted};
 use super::volume_path::{VolumePath, as_path, with_path};
 use crate::json::{document, with_bytes};
 use crate::output::{print, print_bytes};
@@ -36,6 +37,9 @@ pub enum Arguments {
         /// TARGET:/path
         #[arg(value_name = "TARGET:/path")]
         path: OsString,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Set an attribute
     Set {
@@ -48,6 +52,8 @@ pub enum Arguments {
         paths: Vec<OsString>,
         #[command(flatten)]
         glob: GlobOptions,
+        #[command(flatten)]
+        verbose: VerboseOptions,
     },
     /// Remove an attribute
     Remove {
@@ -58,6 +64,8 @@ pub enum Arguments {
         paths: Vec<OsString>,
         #[command(flatten)]
         glob: GlobOptions,
+        #[command(flatten)]
+        verbose: VerboseOptions,
     },
 }
 
@@ -65,20 +73,42 @@ pub enum Arguments {
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     match arguments {
         Arguments::List { paths, glob, json } => list(&paths, glob, json),
-        Arguments::Get { name, path } => {
+        Arguments::Get { name, path, json } => {
             let path = VolumePath::parse(&path)?;
             let volume = open(&path.target, Access::Read)?;
             let value = volume.get_xattr(as_path(&path.bytes), Follow::No, name.as_bytes());
-            print_bytes(&value.map_err(|error| with_path(&path, error))?)?;
+            let value = value.map_err(|error| with_path(&path, error))?;
+            if json {
+                let fields = with_bytes("value", &value, json!({}));
+                let fields = with_bytes("name", name.as_bytes(), fields);
+                print(&document(with_bytes("path", &path.bytes, fields)))?;
+            } else {
+                print_bytes(&value)?;
+            }
             Ok(0)
         }
-        Arguments::Set { name, value, paths, glob } => change_all(&paths, glob, |volume, path| {
-            let (name, value) = (name.as_bytes(), value.as_bytes());
-            volume.set_xattr(as_path(path), Follow::No, name, value, SetXattr::Either)
-        }),
-        Arguments::Remove { name, paths, glob } => change_all(&paths, glob, |volume, path| {
-            volume.remove_xattr(as_path(path), Follow::No, name.as_bytes())
-        }),
+        Arguments::Set { name, value, paths, glob, verbose } => {
+            change_all(&paths, glob, |volume, path| {
+                let (name, value) = (name.as_bytes(), value.as_bytes());
+                let set = volume.set_xattr(
+                    as_path(&path.bytes),
+                    Follow::No,
+                    name,
+                    value,
+                    SetXattr::Either,
+                );
+                set.map_err(|error| with_path(path, error))?;
+                verbose.print(&[b"set ", &format::printable(name), b" of ", &quoted(path)])
+            })
+        }
+        Arguments::Remove { name, paths, glob, verbose } => {
+            change_all(&paths, glob, |volume, path| {
+                let name = name.as_bytes();
+                let removed = volume.remove_xattr(as_path(&path.bytes), Follow::No, name);
+                removed.map_err(|error| with_path(path, error))?;
+                verbose.print(&[b"removed ", &format::printable(name), b" of ", &quoted(path)])
+            })
+        }
     }
 }
 
@@ -120,13 +150,13 @@ fn list(paths: &[OsString], glob: GlobOptions, as_json: bool) -> Result<u8, Erro
 fn change_all(
     paths: &[OsString],
     glob: GlobOptions,
-    change_one: impl Fn(&uringfs::Volume, &[u8]) -> Result<(), uringfs::Error>,
+    change_one: impl Fn(&uringfs::Volume, &VolumePath) -> Result<(), Error>,
 ) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(paths)?;
     let volume = open(&paths[0].target, Access::ReadWrite)?;
     let errors = ErrorSink::default();
     for path in glob.expand_each(&volume, &paths, Missing::Refused, &errors) {
-        errors.record(change_one(&volume, &path.bytes).map_err(|error| with_path(&path, error)));
+        errors.record(change_one(&volume, &path));
     }
     sync(&volume, &paths[0].target)?;
     Ok(errors.exit_code())

@@ -1,5 +1,6 @@
 //! `uringfs put`: copies files and trees of the host into a volume.
 
+use crate::volume::archive_options::archive_options;
 use crate::volume::copy_progress::CopyProgress;
 use crate::volume::exclude::ExcludeOptions;
 use crate::volume::exit_codes::refused;
@@ -25,6 +26,7 @@ use super::tree::names_contents;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
+#[command(args = archive_options())]
 pub struct Arguments {
     /// Files and directories; - reads standard input
     #[arg(required = true, value_name = "SRC")]

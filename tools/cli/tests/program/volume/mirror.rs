@@ -78,7 +78,7 @@ impl Mirror {
 
 /// The output with paths relative to the root of the volume.
 fn relative(text: &str) -> String {
-    let lines = text.replace("v:/", "").replace(" /files/", " files/").replace(" /dirs/", " dirs/");
+    let lines = text.replace("v:/", "").replace("\t/", "\t").replace(" /", " ");
     lines
         .split('\n')
         .map(|line| line.strip_prefix('/').unwrap_or(line))

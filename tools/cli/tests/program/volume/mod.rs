@@ -3,6 +3,7 @@
 mod attributes;
 mod changes;
 mod check;
+mod common_options;
 mod copies;
 mod crafted_image;
 mod exit_codes;
