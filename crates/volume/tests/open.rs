@@ -222,6 +222,19 @@ fn a_volume_is_created_opened_and_closed_by_path() {
 }
 
 #[test]
+fn a_volume_closes_at_once_after_a_sync_of_a_buffered_file() {
+    let volume = fixture::formatted(&Sim::new(SimOptions::new(16 << 20)));
+    let file = volume.create_file("/a").unwrap();
+    // Two runs of write-back. The flusher of the file is still there when it is closed.
+    for offset in [0, 100_000] {
+        file.write_at(Buffer::copy_of(b"text"), offset).wait().0.unwrap();
+    }
+    file.sync_all().wait().unwrap();
+    drop(file);
+    volume.close().unwrap();
+}
+
+#[test]
 fn close_reports_a_commit_that_failed() {
     let sim = Sim::new(SimOptions::new(16 << 20));
     let volume = fixture::formatted(&sim);

@@ -121,13 +121,14 @@ impl Drop for OutOfPlaceExtents {
 #[derive(Default)]
 pub struct SpaceReservation {
     bytes: u64,
+    /// `None` once no bytes are left: it may hold the volume.
     give_back: Option<Arc<dyn Fn(u64) + Send + Sync>>,
 }
 
 impl SpaceReservation {
     /// Reserves this many bytes, whole blocks. `give_back` returns what is left on drop.
     pub fn new(bytes: u64, give_back: Arc<dyn Fn(u64) + Send + Sync>) -> SpaceReservation {
-        SpaceReservation { bytes, give_back: Some(give_back) }
+        SpaceReservation { bytes, give_back: (bytes > 0).then_some(give_back) }
     }
 
     /// Bytes left.
@@ -138,13 +139,18 @@ impl SpaceReservation {
     /// Uses up this many bytes, or all: drop no longer returns them.
     pub fn redeem(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
+        if self.bytes == 0 {
+            self.give_back = None;
+        }
     }
 
     /// Moves up to this many bytes into a reservation of their own.
     pub(crate) fn split_off(&mut self, bytes: u64) -> SpaceReservation {
-        let bytes = bytes.min(self.bytes);
+        if bytes >= self.bytes {
+            return std::mem::take(self);
+        }
         self.bytes -= bytes;
-        SpaceReservation { bytes, give_back: self.give_back.clone() }
+        SpaceReservation { bytes, give_back: self.give_back.clone().filter(|_| bytes > 0) }
     }
 
     /// Adds another reservation of the same file.
@@ -156,7 +162,7 @@ impl SpaceReservation {
 
 impl Drop for SpaceReservation {
     fn drop(&mut self) {
-        if let Some(give_back) = self.give_back.take().filter(|_| self.bytes > 0) {
+        if let Some(give_back) = self.give_back.take() {
             give_back(self.bytes);
         }
     }
