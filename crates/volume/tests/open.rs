@@ -8,8 +8,8 @@ use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{File, Tokens};
-use uringfs_reactor::{Counter, Token};
-use uringfs_volume::{Error, FormatOptions, OpenOptions, Volume, VolumeOptions};
+use uringfs_reactor::{Counter, Reactor, ReactorOptions, Token};
+use uringfs_volume::{AsyncVolume, Error, FormatOptions, OpenOptions, Volume, VolumeOptions};
 
 #[test]
 fn a_file_is_opened_buffered_unless_direct_is_requested() {
@@ -241,4 +241,32 @@ fn close_reports_a_commit_that_failed() {
     volume.create_dir("/d").unwrap();
     sim.fail_nth(Op::Flush, 1, Errno::IO);
     assert_eq!(volume.close().unwrap_err().errno(), Errno::IO);
+}
+
+#[test]
+fn a_volume_is_created_opened_and_closed_in_a_task() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    Reactor::new(ReactorOptions::new()).unwrap().block_on(async {
+        let missing = AsyncVolume::open(&path).await.unwrap_err();
+        assert_eq!((missing.errno(), missing.path()), (Errno::NOENT, Some(&*path)));
+        let options = FormatOptions::new().size(64 << 20);
+        let volume = AsyncVolume::create(&path, &options).await.unwrap();
+        let exists = AsyncVolume::create(&path, &options).await.unwrap_err();
+        assert_eq!((exists.errno(), exists.path()), (Errno::EXIST, Some(&*path)));
+        volume.write("/a", "text").await.unwrap();
+        let clone = volume.clone();
+        assert_eq!(clone.close().await.unwrap_err().errno(), Errno::BUSY);
+        volume.close().await.unwrap();
+
+        let volume = VolumeOptions::new().read_only(true).open_async(&path).await.unwrap();
+        assert_eq!(volume.read("/a").await.unwrap(), b"text");
+        volume.close().await.unwrap();
+        // The last commit fails.
+        let sim = Sim::new(SimOptions::new(16 << 20));
+        let volume = fixture::formatted(&sim).as_async();
+        volume.create_dir("/d").await.unwrap();
+        sim.fail_nth(Op::Flush, 1, Errno::IO);
+        assert_eq!(volume.close().await.unwrap_err().errno(), Errno::IO);
+    });
 }

@@ -24,7 +24,8 @@ use crate::volume::xattr::{self, SetXattr};
 /// future has done all of its work or none. Exceptions: a dropped resize may still happen, with a later commit; a dropped
 /// sync may have written back some files; and `create_dir_all`, `remove_dir_all`, `write` and `copy` are several steps.
 ///
-/// Each call does what the call of [`Volume`] with its name does, with the same errors.
+/// Each call does what the call of [`Volume`] with its name does, with the same errors. [`AsyncVolume::open`],
+/// [`AsyncVolume::create`] and [`AsyncVolume::close`] run it on a thread of their own.
 #[derive(Clone, Debug)]
 pub struct AsyncVolume {
     pub(crate) volume: Volume,
@@ -33,7 +34,7 @@ pub struct AsyncVolume {
 impl Volume {
     /// The same volume with async calls, which do not block their thread.
     pub fn as_async(&self) -> AsyncVolume {
-        AsyncVolume { volume: self.clone() }
+        self.clone().into()
     }
 }
 

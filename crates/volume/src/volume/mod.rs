@@ -42,6 +42,9 @@ pub(crate) mod xattr;
 // Enlarging a volume in use.
 pub(crate) mod resize;
 
+// Create, open and close in tasks.
+mod async_lifecycle;
+
 // The calls as futures.
 pub(crate) mod async_volume;
 
