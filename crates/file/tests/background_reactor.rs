@@ -1,5 +1,5 @@
-//! The process's background reactor: no failure on it leaves a caller waiting. Each test has a process of its
-//! own, since each process has one such reactor.
+//! Background reactors: no failure on one leaves a caller waiting. Each test has a process of its own, since a process
+//! shares them.
 
 mod gated;
 
@@ -14,8 +14,10 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::file::{Allocation, File as ImageFile};
+use uringfs_device::backend::memory::Memory;
 use uringfs_device::{Device, Errno};
 use uringfs_file::{File, FileOptions};
+use uringfs_reactor::set_background_reactors;
 
 /// Set in a process that is to run one test.
 const VARIABLE: &str = "URINGFS_TEST_ALONE";
@@ -145,6 +147,30 @@ fn in_a_forked_child_awaits_fail_and_the_parents_complete() {
                 assert_eq!(status.exit_status(), Some(0), "the child's first wrong step");
                 gate.open();
                 assert_eq!(gated::wait(started).0, Ok(4096));
+                assert_eq!(read(&file).0, Ok(4096));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_forked_child_starts_no_background_reactor_beside_its_parents() {
+    alone("a_forked_child_starts_no_background_reactor_beside_its_parents", || {
+        set_background_reactors(2);
+        let file = File::over(Device::new(Memory::new(SIZE).unwrap()).unwrap(), FileOptions::new());
+        // The first of them serves that thread. This one, the second, has not started any.
+        std::thread::scope(|scope| {
+            assert_eq!(scope.spawn(|| read(&file).0).join().unwrap(), Ok(4096));
+        });
+        match fork::fork().unwrap() {
+            Fork::Child => {
+                let run = AssertUnwindSafe(|| i32::from(read(&file).0 != Err(Errno::CHILD)));
+                std::process::exit(catch_unwind(run).unwrap_or(99));
+            }
+            Fork::Parent(child) => {
+                let (_, status) =
+                    waitpid(Pid::from_raw(child), WaitOptions::empty()).unwrap().unwrap();
+                assert_eq!(status.exit_status(), Some(0), "1: the child has read");
                 assert_eq!(read(&file).0, Ok(4096));
             }
         }

@@ -1,4 +1,4 @@
-//! Threads without a reactor: their operations run on the process's background reactor, on any executor.
+//! Threads without a reactor: their operations run on a background reactor of the process, on any executor.
 
 mod harness;
 

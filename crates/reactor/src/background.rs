@@ -1,35 +1,105 @@
-//! The background reactor of the process, for threads that have no reactor.
+//! The background reactors of the process, for threads that have no reactor.
+//!
+//! Each such thread has one of them, so its operations start in the order in which it started them.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
+use std::thread::available_parallelism;
 
 use parking_lot::Mutex;
 use uringfs_device::Errno;
+use uringfs_ring::ForkDetector;
 
 use crate::event_loop::handle::ReactorHandle;
 use crate::options::ReactorOptions;
 use crate::reactor::Reactor;
 
-/// A handle to the background reactor.
+/// The most background reactors of a process.
+const MAX_BACKGROUND_REACTORS: usize = 64;
+
+/// The most that a process has unless it sets their number.
+const MAX_DEFAULT: usize = 4;
+
+/// The number of background reactors; 0 until it is set or asked for.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The background reactors that have started, by number.
+static BACKGROUND: [Mutex<Option<ReactorHandle>>; MAX_BACKGROUND_REACTORS] =
+    [const { Mutex::new(None) }; MAX_BACKGROUND_REACTORS];
+
+/// Sets the number of background reactors of the process: the threads that serve files for threads without a
+/// [`Reactor`], and for tasks on other executors. Without this call there is one for each processor, at most 4.
+///
+/// The threads of the process are spread among them in the order of their first use. A background reactor starts when
+/// the first thread needs it, so more than there are threads cost nothing. A thread's later operations follow a changed
+/// number, and a reactor that has started stays.
+///
+/// ```
+/// // On a machine whose processors are needed for other work.
+/// uringfs_reactor::set_background_reactors(1);
+/// ```
+///
+/// # Panics
+/// When `count` is not from 1 to 64.
+pub fn set_background_reactors(count: usize) {
+    assert!(
+        (1..=MAX_BACKGROUND_REACTORS).contains(&count),
+        "a process has 1 to {MAX_BACKGROUND_REACTORS} background reactors, not {count}"
+    );
+    COUNT.store(count, Ordering::Relaxed);
+}
+
+fn count() -> usize {
+    match COUNT.load(Ordering::Relaxed) {
+        0 => {
+            let default = available_parallelism().map_or(1, |count| count.get().min(MAX_DEFAULT));
+            // A number that another thread sets meanwhile stays.
+            let _ = COUNT.compare_exchange(0, default, Ordering::Relaxed, Ordering::Relaxed);
+            COUNT.load(Ordering::Relaxed)
+        }
+        count => count,
+    }
+}
+
+/// A handle to the background reactor of this thread.
 ///
 /// The first call starts its thread. The thread sleeps while it has no work, and lives as long as the process.
 /// It also ends when the kernel takes no more requests from it, for example after the process has entered a sandbox.
 /// The next call then starts another one.
 ///
 /// # Errors
-/// The error of creating the thread or its reactor. ECHILD in the child of a fork whose parent has a background reactor.
+/// The error of creating the thread or its reactor. ECHILD in the child of a fork whose parent has background reactors.
 pub fn background_reactor() -> io::Result<ReactorHandle> {
-    static BACKGROUND: Mutex<Option<ReactorHandle>> = Mutex::new(None);
-    let mut background = BACKGROUND.lock();
+    // Set by the first that starts one.
+    static PROCESS: OnceLock<ForkDetector> = OnceLock::new();
+    // Only the parent's reactors have the current state of what they serve, above all of page caches.
+    if PROCESS.get_or_init(ForkDetector::default).is_forked() {
+        return Err(Errno::CHILD.into());
+    }
+    let mut background = BACKGROUND[number_of_thread() % count()].lock();
     match &*background {
-        // Only the parent's reactor has the current state of what it serves, above all of page caches.
-        Some(handle) if handle.is_forked() => Err(Errno::CHILD.into()),
         Some(handle) if !handle.is_gone() => Ok(handle.clone()),
         _ => Ok(background.insert(start_thread()?).clone()),
     }
+}
+
+/// The number of this thread among those that have used a background reactor.
+fn number_of_thread() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    NUMBER.with(|number| {
+        let found = number.get().unwrap_or_else(|| THREADS.fetch_add(1, Ordering::Relaxed));
+        number.set(Some(found));
+        found
+    })
 }
 
 fn start_thread() -> io::Result<ReactorHandle> {

@@ -8,7 +8,7 @@
 
 // The modules, top down: each imports only from those below it.
 
-// The background reactor, which serves threads that have no reactor.
+// The background reactors, which serve threads that have no reactor.
 mod background;
 // Waits for descriptors: readiness, connections, bytes of a socket.
 mod descriptor;
@@ -29,7 +29,7 @@ mod counters;
 // The switches of a reactor and its queues.
 mod options;
 
-pub use background::background_reactor;
+pub use background::{background_reactor, set_background_reactors};
 pub use counters::{Counter, Counters, total};
 pub use event_loop::core::{ReactorCore, current};
 pub use event_loop::handle::ReactorHandle;

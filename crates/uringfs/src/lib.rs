@@ -118,7 +118,7 @@ pub mod reactor {
     pub use uringfs_device::queue::QueueKind;
     pub use uringfs_reactor::{
         CompletionMode, Counter, Counters, Effect, JoinError, JoinHandle, OpResult, PollEvents,
-        ReactorHandle, Require, total,
+        ReactorHandle, Require, set_background_reactors, total,
     };
     pub use uringfs_ring::{Feature, Features};
 }

@@ -52,6 +52,15 @@ fn example_tokens_reads_only_on_the_fast_path() {
 }
 
 #[test]
+fn background_reads_compares_one_reactor_with_two() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = create_file(folder.path(), 64 << 20);
+    let output = output_of("background_reads", &[path.as_os_str(), OsStr::new("1")]);
+    let measured = output.lines().filter(|line| line.contains(" reads/s with 1, ")).count();
+    assert_eq!(measured, 9, "{output}");
+}
+
+#[test]
 fn own_event_loop_answers_its_client() {
     assert_eq!(output_of("own_event_loop", &NO_ARGUMENTS), "256 blocks requested and answered\n");
 }

@@ -220,7 +220,7 @@ impl File {
 }
 
 impl FileState {
-    /// Writes all dirty folios of the file back, on the process's background reactor. `None` when there are
+    /// Writes all dirty folios of the file back, on a background reactor. `None` when there are
     /// none.
     pub fn write_back(&self) -> Option<FileOp<Result<(), Errno>>> {
         self.dirty().file().map(|file| File::from_dirty(file).write_back().in_background())
@@ -295,7 +295,7 @@ impl<R> FileOp<R> {
         Some(OpResult { result: Ok(read as u64), effect: Effect::Done, payload })
     }
 
-    /// Starts the operation on this thread's reactor, else on the process's background reactor.
+    /// Starts the operation on this thread's reactor, else on its background reactor.
     fn start(&mut self) {
         let Some(reactor) = current() else { return self.start_in_background() };
         let receiver = ResultReceiver::default();
@@ -326,14 +326,14 @@ impl<R> FileOp<R> {
         self.started = Some((receiver, reactor));
     }
 
-    /// Starts the operation on the process's background reactor. It then ends even if the caller blocks this
+    /// Starts the operation on the background reactor of this thread. It then ends even if the caller blocks this
     /// thread, and with it this thread's reactor.
     fn in_background(mut self) -> FileOp<R> {
         self.start_in_background();
         self
     }
 
-    /// Blocks the thread until the operation has ended, and returns its output. The process's background reactor runs
+    /// Blocks the thread until the operation has ended, and returns its output. A background reactor runs
     /// it, so it ends whether or not this thread has a reactor of its own. But that one does not turn meanwhile: the
     /// wait does not end if one of its operations holds a lock that this one needs.
     pub fn wait(mut self) -> R

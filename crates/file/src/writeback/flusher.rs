@@ -1,5 +1,5 @@
 //! The flusher of a file: writes its dirty folios back at intervals, when they are many, when a writer is throttled,
-//! and when a handle closes. It runs on the process's background reactor.
+//! and when a handle closes. It runs on a background reactor.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -92,7 +92,7 @@ pub(crate) async fn run_flusher(mut operation: Operation, mut flusher: Flusher) 
     operation.end(Payload::Length(0), ended.map(|()| 0));
 }
 
-/// Starts the flusher of a file on the process's background reactor.
+/// Starts the flusher of a file on the background reactor of this thread.
 pub(crate) fn start_flusher(state: &Arc<FileState>, device_inner: &Arc<DeviceInner>) {
     let flusher = Flusher::new(state);
     if let Ok(reactor) = background_reactor() {

@@ -24,7 +24,7 @@ impl WaitMode {
         }
     }
 
-    /// Runs an operation of a file. A thread that blocks leaves it to the background reactor.
+    /// Runs an operation of a file. A thread that blocks leaves it to a background reactor.
     pub(crate) async fn run<R: OpOutput>(self, operation: FileOp<R>) -> R {
         match self {
             WaitMode::Async => operation.await,
