@@ -43,12 +43,12 @@ mod buffer;
 // Memory that is allocated or mapped as one, with an id for rings.
 mod region;
 
-// The free slots of a region that a pool divides.
+// The free slots of a region that a pool divides, and who waits for one.
 mod slots;
 
 pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 pub use io_buf::{IoBuf, IoBufMut, OpMemory, TooLong};
-pub use pool::BufferPool;
+pub use pool::{Acquire, BufferPool};
 pub use region::{Backing, Region, RegionId};
 pub use slab::{
     ExclusiveFrames, FrameState, SharedFrame, Slab, Snapshot, Snapshots, Zeroable,

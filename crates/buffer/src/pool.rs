@@ -1,12 +1,15 @@
-//! A fixed number of equal buffers out of one region. Getting and returning a
-//! buffer allocate nothing and take no lock; an empty pool returns `None` at once.
+//! A fixed number of equal buffers out of one region. Getting and returning a buffer allocate nothing, and take no lock
+//! while nobody waits; an empty pool returns `None` at once, or is awaited.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use crate::buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 use crate::region::{Backing, Region};
-use crate::slots::Slots;
+use crate::slots::{Slots, Ticket};
+use uringfs_sync::park_on;
 
 /// A fixed number of buffers of one size. A clone is another handle to the same pool.
 #[derive(Clone, Debug)]
@@ -38,12 +41,31 @@ impl BufferPool {
 
     /// A free buffer, or `None` while all are in use. It still contains the bytes of its last user.
     pub fn get(&self) -> Option<Buffer> {
-        let slots = self.slots();
-        let start = slots.allocate()?;
-        Some(Buffer::from_region(self.region.clone(), start, slots.length()))
+        self.slots().allocate().map(|start| self.buffer_at(start))
     }
 
-    /// Buffers free now.
+    /// A free buffer, as soon as there is one: await it, or block the thread with [`Acquire::wait`]. Those that wait
+    /// are served in the order of their first poll, each before any later [`Self::get`]. The buffer still contains the
+    /// bytes of its last user.
+    ///
+    /// Dropping the future leaves the queue. A task that holds buffers while it waits for more may wait for ever: take
+    /// the buffers of one operation in one go, or give each task a pool of its own.
+    ///
+    /// ```
+    /// # let pool = uringfs_buffer::BufferPool::new(4096, 1).unwrap();
+    /// let buffer = pool.get().unwrap();
+    /// let waiting = {
+    ///     let pool = pool.clone();
+    ///     std::thread::spawn(move || pool.acquire().wait().len())
+    /// };
+    /// drop(buffer);
+    /// assert_eq!(waiting.join().unwrap(), 4096);
+    /// ```
+    pub fn acquire(&self) -> Acquire {
+        Acquire { pool: self.clone(), ticket: None }
+    }
+
+    /// Buffers free now. Looks at each buffer's state.
     pub fn available(&self) -> usize {
         self.slots().available()
     }
@@ -58,13 +80,56 @@ impl BufferPool {
         self.region.backing()
     }
 
+    #[inline]
+    fn buffer_at(&self, start: usize) -> Buffer {
+        Buffer::from_region(self.region.clone(), start, self.slots().length())
+    }
+
     fn slots(&self) -> &Slots {
         self.region.slots.as_ref().expect("a pool's region is divided into slots")
     }
 }
 
-#[cfg(test)]
+/// A wait for a buffer of a pool: see [`BufferPool::acquire`].
+#[derive(Debug)]
+#[must_use = "nothing happens until it is awaited"]
+pub struct Acquire {
+    pool: BufferPool,
+    /// Present while it waits.
+    ticket: Option<Ticket>,
+}
+
+impl Acquire {
+    /// Blocks the thread until there is a buffer. Not on a thread whose reactor has the buffers in flight: it does not
+    /// turn meanwhile.
+    pub fn wait(self) -> Buffer {
+        park_on(self)
+    }
+}
+
+impl Future for Acquire {
+    type Output = Buffer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Buffer> {
+        let Acquire { pool, ticket } = &mut *self;
+        pool.slots().poll_allocate(ticket, context).map(|start| pool.buffer_at(start))
+    }
+}
+
+impl Drop for Acquire {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.pool.slots().give_up(ticket);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
     use super::*;
 
     #[test]
@@ -98,5 +163,95 @@ mod tests {
             });
             assert_eq!(pool.available(), 1);
         }
+    }
+
+    #[derive(Default)]
+    struct WakeCounter(AtomicUsize);
+
+    impl Wake for WakeCounter {
+        fn wake(self: Arc<WakeCounter>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Polls with a waker that counts.
+    fn poll(acquire: &mut Pin<&mut Acquire>, wakes: &Arc<WakeCounter>) -> Poll<Buffer> {
+        acquire.as_mut().poll(&mut Context::from_waker(&Waker::from(wakes.clone())))
+    }
+
+    #[test]
+    fn waiters_are_served_in_order_and_before_others() {
+        let pool = BufferPool::new(512, 1).unwrap();
+        let held = pool.get().unwrap();
+        let wakes = [(); 3].map(|()| Arc::<WakeCounter>::default());
+        let woken = || wakes.each_ref().map(|wakes| wakes.0.load(Ordering::Relaxed));
+        let mut first = pin!(pool.acquire());
+        let mut second = pin!(pool.acquire());
+        let mut third = pin!(pool.acquire());
+        assert!(poll(&mut first, &wakes[0]).is_pending());
+        assert!(poll(&mut second, &wakes[1]).is_pending());
+        assert!(poll(&mut third, &wakes[2]).is_pending());
+        drop(held);
+        assert_eq!(woken(), [1, 0, 0]);
+        assert!(pool.get().is_none(), "it belongs to the first");
+        assert!(poll(&mut second, &wakes[1]).is_pending());
+        let Poll::Ready(buffer) = poll(&mut first, &wakes[0]) else { panic!("its turn") };
+        drop(buffer);
+        assert_eq!(woken(), [1, 1, 0]);
+        let Poll::Ready(buffer) = poll(&mut second, &wakes[1]) else { panic!("its turn") };
+        drop(buffer);
+        let Poll::Ready(buffer) = poll(&mut third, &wakes[2]) else { panic!("its turn") };
+        drop(buffer);
+        assert_eq!((pool.available(), woken()), (1, [1, 1, 1]));
+    }
+
+    #[test]
+    fn a_waiter_that_goes_away_loses_no_buffer() {
+        let pool = BufferPool::new(512, 1).unwrap();
+        let wakes = Arc::default();
+        for granted in [false, true] {
+            let held = pool.get().unwrap();
+            let mut first = Box::pin(pool.acquire());
+            let mut second = pin!(pool.acquire());
+            assert!(poll(&mut first.as_mut(), &wakes).is_pending());
+            assert!(poll(&mut second, &wakes).is_pending());
+            if granted {
+                drop(held);
+                drop(first);
+            } else {
+                drop(first);
+                drop(held);
+            }
+            assert!(poll(&mut second, &wakes).is_ready());
+            assert_eq!(pool.available(), 1);
+        }
+        // The last that waited has gone: buffers are free for all again.
+        let held = pool.get().unwrap();
+        let mut only = Box::pin(pool.acquire());
+        assert!(poll(&mut only.as_mut(), &wakes).is_pending());
+        drop((only, held));
+        assert!(pool.get().is_some());
+    }
+
+    #[test]
+    fn many_threads_share_few_buffers() {
+        let pool = BufferPool::new(512, 3).unwrap();
+        let in_use = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for round in 0..500 {
+                        let buffer = match round % 3 {
+                            0 => pool.get().unwrap_or_else(|| pool.acquire().wait()),
+                            _ => pool.acquire().wait(),
+                        };
+                        assert!(in_use.fetch_add(1, Ordering::Relaxed) < 3);
+                        in_use.fetch_sub(1, Ordering::Relaxed);
+                        drop(buffer);
+                    }
+                });
+            }
+        });
+        assert_eq!(pool.available(), 3);
     }
 }

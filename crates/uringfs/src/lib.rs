@@ -138,7 +138,7 @@ pub mod cache {
 
 /// Memory of buffers.
 pub mod buffer {
-    pub use uringfs_buffer::{Backing, MAX_LENGTH, OpMemory};
+    pub use uringfs_buffer::{Acquire, Backing, MAX_LENGTH, OpMemory};
 }
 
 use cache::Cache;
