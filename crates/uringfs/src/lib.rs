@@ -141,6 +141,9 @@ pub mod buffer {
     pub use uringfs_buffer::{Acquire, Backing, MAX_LENGTH, OpMemory};
 }
 
+// Files with a cursor, for code that takes the traits of std, tokio or futures.
+pub mod compat;
+
 use cache::Cache;
 use device::backend::file::{Allocation, File as ImageFile};
 use file::FileOptions;

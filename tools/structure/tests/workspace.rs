@@ -26,9 +26,9 @@ fn no_files_import_each_other_and_nothing_points_up() {
     );
 }
 
-/// Crates that may be in a public signature: futures_core's traits are made for that, and zerocopy's are bounds of what a
-/// folio's frame may hold, which `uringfs` does not re-export.
-const INTERFACES: [&str; 2] = ["futures_core", "zerocopy"];
+/// Crates that may be in a public signature: the traits of futures_core, futures_io and tokio and the types of bytes are
+/// made for that, and zerocopy's traits are bounds of what a folio's frame may hold, which `uringfs` does not re-export.
+const INTERFACES: [&str; 5] = ["bytes", "futures_core", "futures_io", "tokio", "zerocopy"];
 
 /// The crate `uringfs` re-exports types of all crates in `crates` but this one.
 const NOT_EXPORTED: &str = "crates/sync";
