@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::backend::open::open;
+use crate::device_use::{DeviceUse, UseKind};
 use crate::geometry::Geometry;
 use crate::index::DeviceIndex;
 use crate::inner::DeviceInner;
@@ -26,6 +27,8 @@ pub struct Device {
 /// Closes the device for its reactors when the last handle is dropped.
 struct Handle {
     core: Arc<DeviceInner>,
+    /// Of a device that was opened to be written as a whole.
+    _raw_use: Option<DeviceUse>,
 }
 
 impl Drop for Handle {
@@ -43,6 +46,28 @@ impl Device {
         Device::from_backend(open(path, access)?)
     }
 
+    /// As [`Self::open`], to be read and written as a whole. With write access, this process opens no volume on it until
+    /// the last clone of the handle is dropped.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; `ResourceBusy` (EBUSY) with write access while this process has a volume on it open.
+    pub fn open_raw(path: &Path, access: Access) -> io::Result<Device> {
+        let core = Arc::new(DeviceInner::new(open(path, access)?)?);
+        let raw_use = match access {
+            Access::Read => None,
+            Access::ReadWrite => {
+                Some(DeviceUse::begin(&core, UseKind::RawWriter).map_err(|errno| {
+                    let text = format!(
+                        "{} has a volume that this program has open; write files of the volume, or close it first",
+                        path.display()
+                    );
+                    io::Error::new(errno.kind(), text)
+                })?)
+            }
+        };
+        Ok(Device { handle: Arc::new(Handle { core, _raw_use: raw_use }) })
+    }
+
     /// A device over a back end of any kind.
     ///
     /// # Errors
@@ -53,7 +78,7 @@ impl Device {
 
     fn from_backend(backend: Box<dyn Backend>) -> io::Result<Device> {
         let core = Arc::new(DeviceInner::new(backend)?);
-        Ok(Device { handle: Arc::new(Handle { core }) })
+        Ok(Device { handle: Arc::new(Handle { core, _raw_use: None }) })
     }
 
     /// Removes the device from every reactor's tables, without disturbing other

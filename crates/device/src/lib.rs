@@ -9,6 +9,8 @@
 mod target;
 // The user's handle on a device.
 mod device;
+// Uses of a device within this process that exclude each other.
+mod device_use;
 // The queues.
 pub mod queue;
 // The part of a device that its handles and reactors share.
@@ -32,6 +34,7 @@ mod clock;
 
 pub use clock::{Clock, VirtualClock};
 pub use device::Device;
+pub use device_use::{DeviceUse, UseKind};
 pub use failure::{Failure, FailureListener};
 pub use geometry::{Bounds, Discard, Geometry};
 pub use index::{DeviceIndex, MAX_DEVICES};

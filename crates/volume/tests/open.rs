@@ -6,7 +6,7 @@ use fixture::{formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Sim, SimOptions};
-use uringfs_device::{Device, Errno, Op};
+use uringfs_device::{Access, Device, Errno, Op};
 use uringfs_file::{File, Tokens};
 use uringfs_reactor::{Counter, Reactor, ReactorOptions, Token};
 use uringfs_volume::{AsyncVolume, Error, FormatOptions, OpenOptions, Volume, VolumeOptions};
@@ -269,4 +269,32 @@ fn a_volume_is_created_opened_and_closed_in_a_task() {
         sim.fail_nth(Op::Flush, 1, Errno::IO);
         assert_eq!(volume.close().await.unwrap_err().errno(), Errno::IO);
     });
+}
+
+#[test]
+fn a_raw_handle_for_writing_and_an_open_volume_exclude_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, other) = (folder.path().join("image"), folder.path().join("other"));
+    let volume = Volume::create(&path, &FormatOptions::new().size(16 << 20)).unwrap();
+    // By any name.
+    std::fs::hard_link(&path, &other).unwrap();
+    for path in [&path, &other] {
+        let refused = File::open(path, Access::ReadWrite).err().unwrap();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ResourceBusy, "{refused}");
+        assert_eq!(refused.to_string().matches(path.to_str().unwrap()).count(), 1, "{refused}");
+    }
+    let reader = File::open(&path, Access::Read).unwrap();
+    volume.close().unwrap();
+
+    let raw = [(); 2].map(|()| File::open(&path, Access::ReadWrite).unwrap());
+    let clone = raw[0].clone();
+    drop(raw);
+    for path in [&path, &other] {
+        assert_eq!(Volume::open(path).unwrap_err().errno(), Errno::BUSY);
+        let refused = VolumeOptions::new().read_only(true).open(path).unwrap_err();
+        assert_eq!(refused.errno(), Errno::BUSY);
+    }
+    drop(clone);
+    Volume::open(&path).unwrap().close().unwrap();
+    drop(reader);
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, major, minor, open};
 use uringfs_device::backend::in_use::backing_stores;
-use uringfs_device::{Device, DeviceIndex, Errno, KernelTarget};
+use uringfs_device::{Device, DeviceIndex, DeviceUse, Errno, KernelTarget, UseKind};
 use uringfs_reactor::ForkDetector;
 
 use crate::error::{Error, ErrorKind};
@@ -39,6 +39,7 @@ pub(crate) struct DeviceLock {
     /// Its entries in [`HELD`].
     held: Vec<HeldLock>,
     fork: ForkDetector,
+    _device_use: DeviceUse,
 }
 
 /// All locks that this process holds.
@@ -70,15 +71,27 @@ impl DeviceLock {
     /// Acquires the lock. Waits for the lock of a process that has exited.
     ///
     /// # Errors
-    /// `Refused` (EBUSY) when another process, or another `Volume` of this one, holds a conflicting lock.
+    /// `Refused` (EBUSY) when another process, or another `Volume` of this one, holds a conflicting lock, and while this
+    /// process has the device open for writing as a single file.
     pub(crate) fn acquire(device: &Device, kind: LockKind) -> Result<DeviceLock, Error> {
         let (index, fork) = (device.index(), ForkDetector::default());
+        let device_use = DeviceUse::begin(device.core(), UseKind::Volume).map_err(|errno| {
+            let what =
+                "this program has it open for writing as a single file; close that `File` first";
+            Error::refused(errno, what)
+        })?;
         let KernelTarget::Descriptor(descriptor) = device.core().backend().kernel_target() else {
             // Only this device reaches its memory: no `flock` is needed.
             let held = HeldLock { target: LockTarget::Memory(index), kind, device: index };
             register(&[held])?;
             let (below, held) = (Vec::new(), vec![held]);
-            return Ok(DeviceLock { device: device.clone(), below, held, fork });
+            return Ok(DeviceLock {
+                device: device.clone(),
+                below,
+                held,
+                fork,
+                _device_use: device_use,
+            });
         };
         let mut held = Vec::new();
         let mut note = |layer, kind| {
@@ -89,7 +102,13 @@ impl DeviceLock {
         note(descriptor, kind)?;
         below.iter().try_for_each(|(lower, kind)| note(lower.as_fd(), *kind))?;
         register(&held)?;
-        let mut lock = DeviceLock { device: device.clone(), below: Vec::new(), held, fork };
+        let mut lock = DeviceLock {
+            device: device.clone(),
+            below: Vec::new(),
+            held,
+            fork,
+            _device_use: device_use,
+        };
         acquire_flock(descriptor, kind)?;
         for (lower, kind) in below {
             acquire_flock(lower.as_fd(), kind)?;
