@@ -1,6 +1,6 @@
 # The project's commands. `make demo` and `make test` set up what they need by themselves.
 
-.PHONY: demo test soak check bench-check vm docs deb setup
+.PHONY: demo test soak check bench-build bench-check record vm static docs deb setup
 
 # Fills a volume and an image, reads both back, kills a writer, and runs the example jobs and the experiments.
 demo:
@@ -22,17 +22,27 @@ check:
 	cargo test --workspace --all-features --lib
 
 # Measures the promised figures on this machine. By hand, as root, on an idle machine.
-bench-check:
-	scripts/setup bench
-	cargo build --release --locked --bin uringfs --example durable_appends --example cached_reads
+bench-check: bench-build
 	scripts/bench/run
 
+# Records all figures of the documentation on this machine, and draws them. By hand, as root, on an idle machine.
+record: bench-build static
+	scripts/bench/record
+
+# Only builds what is measured.
+bench-build:
+	scripts/setup bench
+	cargo build --release --locked --bin uringfs --example durable_appends --example cached_reads --example many_files
+
 # Counts the instructions of a read in a guest: raw, through file systems, and through this stack.
-vm:
+vm: static
+	target/x86_64-unknown-linux-gnu/release/uringfs bench vm
+
+# Only builds the program for the guest.
+static:
 	scripts/setup demo
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked \
 		--target x86_64-unknown-linux-gnu --bin uringfs
-	target/x86_64-unknown-linux-gnu/release/uringfs bench vm
 
 # Builds a site of docs/ into target/docs.
 docs:

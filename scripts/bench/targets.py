@@ -17,6 +17,17 @@ VOLUME = 9 * GIB // 4
 FILE_SYSTEM = 3 * GIB // 2
 # The file systems of K, with their options.
 KERNEL = {"ext4": [], "xfs": [], "btrfs": ["-o", "nodatacow"]}
+# What the targets are, for a reader of recorded figures.
+KINDS = {
+    "F": "a file of 1 GiB of zeros on ext4 on a RAM disk (zram), only read",
+    "W": "a file like F, written",
+    "Z": "a raw RAM disk (zram) of zeros",
+    "V": "a volume in a file beside F",
+    "VZ": "a volume on a raw RAM disk (zram)",
+    "D": "a file of 4 GiB on the disk",
+    "null": "`null:1g`, which moves no data: only the cost of the path remains",
+    "sim": "`sim:1g,latency=80us,units=64`, which takes 80 us for a request and runs 64 at once",
+}
 
 
 class RamDisk:
@@ -93,9 +104,9 @@ class Targets:
         self.disk, self.folder = disk, None
         self.needed = {figure["on"] for figure in figures}
         self.disks = []
-        self.wants_kernel = any("of K" in figure["what"] for figure in figures)
-        # Files on the kernel's file systems, or the reason why there are none.
-        self.kernel, self.no_kernel = [], None
+        self.wants_kernel = any("of K" in figure["what"] or figure["name"] == "file-systems" for figure in figures)
+        # A file on each of the kernel's file systems, or the reason why there are none.
+        self.kernel, self.no_kernel = {}, None
         # The side compared with V is a file on the same file system.
         if any("on ext4" in figure["what"] for figure in figures):
             self.needed.add("W")
@@ -129,7 +140,15 @@ class Targets:
 
     def describe(self):
         paths = [f"{name} = {path}" for name, path in self.paths.items() if path]
-        return ", ".join([*paths, *([f"K = {' '.join(self.kernel)}"] if self.kernel else [])])
+        return ", ".join([*paths, *([f"K = {' '.join(self.kernel.values())}"] if self.kernel else [])])
+
+    def kinds(self, names):
+        """What these targets are."""
+        return {name: self.disk_kind() if name == "D" else KINDS[name] for name in sorted(names) if name in KINDS}
+
+    def disk_kind(self):
+        found = checked(["findmnt", "-no", "SOURCE,FSTYPE", "-T", self.disk]).split()
+        return "a file of 4 GiB on {1} on {0}".format(*found)
 
     def add(self, size):
         self.disks.append(RamDisk(size))
@@ -157,9 +176,9 @@ class Targets:
                 checked([f"mkfs.{system}", "-q", disk.device])
                 path = f"{disk.mount(system, *options)}/file"
                 write_zeros(path, GIB)
-                self.kernel.append(path)
+                self.kernel[system] = path
         except OSError as problem:
-            self.kernel, self.no_kernel = [], f"{problem} (scripts/setup bench installs mkfs.xfs and mkfs.btrfs)"
+            self.kernel, self.no_kernel = {}, f"{problem} (scripts/setup bench installs mkfs.xfs and mkfs.btrfs)"
 
     def make_volume(self, path, *options):
         """Creates a volume with two files. One is written in order and has one extent. The other is written in random
@@ -208,3 +227,4 @@ def checked(command):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
