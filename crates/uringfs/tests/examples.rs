@@ -72,6 +72,12 @@ fn tokio_awaits_files() {
 }
 
 #[test]
+fn tokio_serves_many_connections() {
+    let output = output_of("tokio_multi_thread", &NO_ARGUMENTS);
+    assert_eq!(output, "64 connections stored and fetched 19200000 bytes each way\n");
+}
+
+#[test]
 fn simulate_crash_keeps_what_was_flushed() {
     let output = output_of("simulate_crash", &["11"]);
     let flushed = output.split("after: ").find(|step| step.starts_with("flushed")).unwrap();

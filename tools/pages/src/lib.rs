@@ -16,4 +16,5 @@ page!(files, "../../../docs/guide/files.md");
 page!(log, "../../../docs/guide/log.md");
 page!(cache, "../../../docs/guide/cache.md");
 page!(tokio_service, "../../../docs/guide/tokio.md");
+page!(cancellation, "../../../docs/guide/cancellation.md");
 page!(thread_per_core, "../../../docs/guide/thread-per-core.md");

@@ -27,6 +27,13 @@ use crate::state::lock::FileState;
 /// panics, the result is EIO, with an empty value ([`IoBuf::lost`]) in place of the memory. In the child of a fork, an
 /// operation that the parent started ends in the same way, with ECHILD.
 ///
+/// # Cancellation
+/// Dropping it before its first poll does nothing to the file. Dropping it later gives up the result, not the operation,
+/// which runs to its end: a write is still done, and may reach the device after later writes of the same range; the
+/// memory is freed, or returns to its pool, when the kernel is done with it. To stop it and know what it did, keep it:
+/// [`Self::cancel`] or [`Self::deadline`], then await it. In a `select!` or a timeout use `&mut op`.
+///
+/// # Memory
 /// The memory is a [`Buffer`] or any other [`IoBuf`]; it comes back with each result, also of an operation that is
 /// refused. The error is EINVAL for memory over [`MAX_LENGTH`](uringfs_buffer::MAX_LENGTH).
 #[must_use = "nothing happens until it is awaited or started"]
