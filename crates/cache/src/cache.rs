@@ -10,6 +10,15 @@ use crate::folio::FOLIO;
 use uringfs_sync::atomic::Ordering;
 
 /// A page cache. Clones are the same cache; it can be used from any thread.
+///
+/// ```
+/// use uringfs_cache::Cache;
+///
+/// // Memory is mapped as it is needed.
+/// let cache = Cache::new(1 << 30);
+/// assert_eq!(cache.statistics().bound_bytes, 1 << 30);
+/// assert_eq!(cache.statistics().used_bytes, 0);
+/// ```
 #[derive(Clone)]
 pub struct Cache {
     core: Arc<CacheCore>,

@@ -19,6 +19,16 @@ use crate::inner::DeviceInner;
 use crate::interface::backend::{Access, Backend};
 
 /// The user's handle to an open device. Clones refer to the same device.
+///
+/// ```
+/// use uringfs_device::Device;
+/// use uringfs_device::backend::memory::Memory;
+///
+/// let device = Device::new(Memory::new(1 << 20)?)?;
+/// assert_eq!(device.geometry().size, 1 << 20);
+/// assert_eq!(device.description(), "memory, 1048576 bytes");
+/// # Ok::<_, std::io::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Device {
     handle: Arc<Handle>,

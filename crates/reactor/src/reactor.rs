@@ -48,6 +48,32 @@ const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 /// exception: it also turns the others, as often as needed. A drop inside a task, message or waker of another reactor
 /// cannot turn that reactor. Such a drop waits one second, and until none of its own requests is in flight. Then it
 /// cancels its remaining operations; those that wait for a lock end with ECANCELED.
+///
+/// ```
+/// use std::cell::Cell;
+/// use std::rc::Rc;
+/// use std::time::Duration;
+/// use uringfs_reactor::{Reactor, ReactorOptions};
+///
+/// let reactor = Reactor::new(ReactorOptions::new())?;
+/// println!("{}", reactor.tier());
+/// // Tasks run on this thread, so they may share what is not `Sync`.
+/// let sum = Rc::new(Cell::new(0));
+/// let tasks: Vec<_> = (1..=3)
+///     .map(|number| {
+///         let sum = sum.clone();
+///         reactor.spawn(async move { sum.set(sum.get() + number) })
+///     })
+///     .collect();
+/// reactor.block_on(async {
+///     reactor.sleep(Duration::from_millis(1)).await;
+///     for task in tasks {
+///         task.await.expect("no task panics");
+///     }
+/// });
+/// assert_eq!(sum.get(), 6);
+/// # Ok::<_, std::io::Error>(())
+/// ```
 pub struct Reactor {
     inner: Rc<ReactorCore>,
 }

@@ -47,17 +47,11 @@ fn main() -> Result<()> {
 }
 
 fn open_volume(target: &str) -> Result<Volume> {
-    let target: Target = target.parse()?;
-    let is_new = match &target {
-        Target::Path(path) if path.exists() => false,
-        Target::Path(path) => uringfs::create_image(path, 1 << 30).map(|()| true)?,
-        _ => true,
-    };
-    let device = target.open(Access::ReadWrite)?;
-    if is_new {
-        Volume::format(&device, &FormatOptions::default())?;
-    }
-    Ok(Volume::open_on(device)?)
+    Ok(match target.parse()? {
+        Target::Path(path) if path.exists() => Volume::open(path)?,
+        Target::Path(path) => Volume::create(path, &FormatOptions::new().size(1 << 30))?,
+        in_memory => Volume::create_on(in_memory.open(Access::ReadWrite)?, &FormatOptions::new())?,
+    })
 }
 
 /// A file that a writer appends to.

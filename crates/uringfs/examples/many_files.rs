@@ -39,17 +39,12 @@ fn main() -> Result<()> {
     if Path::new(target).is_dir() {
         return work.run(&Kernel { root: Path::new(target).join("many_files") }, kill);
     }
-    let target: Target = target.parse()?;
-    let is_new = match &target {
-        Target::Path(path) if path.exists() => false,
-        Target::Path(path) => uringfs::create_image(path, 4 << 30).map(|()| true)?,
-        _ => true,
+    let volume = match target.parse()? {
+        Target::Path(path) if path.exists() => Volume::open(path)?,
+        Target::Path(path) => Volume::create(path, &FormatOptions::new().size(4 << 30))?,
+        in_memory => Volume::create_on(in_memory.open(Access::ReadWrite)?, &FormatOptions::new())?,
     };
-    let device = target.open(Access::ReadWrite)?;
-    if is_new {
-        Volume::format(&device, &FormatOptions::default())?;
-    }
-    work.run(&Volume::open_on(device)?, kill)
+    work.run(&volume, kill)
 }
 
 fn open(target: &str) -> Result<()> {

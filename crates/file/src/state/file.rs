@@ -22,6 +22,28 @@ use crate::state::options::{BufferedWait, FileOptions, WriteLocking};
 const MAX_FAST_PATH_BYTES: u32 = 4096;
 
 /// A handle to a file. Clones are the same handle; any thread may use it.
+///
+/// ```
+/// use uringfs_buffer::Buffer;
+/// use uringfs_device::Device;
+/// use uringfs_device::backend::memory::Memory;
+/// use uringfs_file::{File, FileOptions};
+/// use uringfs_reactor::{Counter, Reactor, ReactorOptions};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let file = File::over(Device::new(Memory::new(1 << 20)?)?, FileOptions::new());
+/// // A thread without a reactor blocks.
+/// let (written, buffer) = file.write_at(Buffer::copy_of(b"hello"), 4096).wait();
+/// assert_eq!(written?, 5);
+/// // A task awaits.
+/// let reactor = Reactor::new(ReactorOptions::new())?;
+/// let (read, buffer) = reactor.block_on(file.read_at(buffer, 4096));
+/// assert_eq!((read?, &buffer[..]), (5, &b"hello"[..]));
+/// // Not a whole block, so it was not a read of the fast path.
+/// assert_eq!(reactor.counters().get(Counter::SlowPath), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct File {
     pub(crate) handle: Arc<FileHandle>,

@@ -26,6 +26,25 @@ use crate::volume::xattr::{self, SetXattr};
 ///
 /// Each call does what the call of [`Volume`] with its name does, with the same errors. [`AsyncVolume::open`],
 /// [`AsyncVolume::create`] and [`AsyncVolume::close`] run it on a thread of their own.
+///
+/// ```
+/// use uringfs_reactor::{Reactor, ReactorOptions};
+/// use uringfs_volume::{FormatOptions, Volume};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+/// let volume = volume.as_async();
+/// // Any executor will do.
+/// Reactor::new(ReactorOptions::new())?.block_on(async {
+///     volume.create_dir("/new").await?;
+///     volume.write("/new/file", "text").await?;
+///     assert_eq!(volume.metadata("/new/file").await?.len(), 4);
+///     volume.sync().await
+/// })?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct AsyncVolume {
     pub(crate) volume: Volume,

@@ -136,6 +136,21 @@ impl Metadata {
 }
 
 /// Times to set with [`Volume::set_times`](crate::Volume::set_times): those that are not given stay.
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use uringfs_volume::{FileTimes, FormatOptions, Volume};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+/// volume.write("/file", "x")?;
+/// let time = SystemTime::UNIX_EPOCH + Duration::from_secs(86_400);
+/// volume.set_times("/file", FileTimes::new().set_modified(time))?;
+/// assert_eq!(volume.metadata("/file")?.modified(), time);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileTimes {
     accessed: Option<Time>,

@@ -8,6 +8,21 @@ use crate::OpenOptions;
 use crate::volume::volume::Volume;
 
 /// Options for creating a volume.
+///
+/// ```
+/// use uringfs_volume::{FormatOptions, Volume};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("image");
+/// let options = FormatOptions::new().size(64 << 20).label("scratch");
+/// Volume::create(&path, &options)?.close()?;
+/// // A second time only if it may overwrite.
+/// assert!(Volume::create(&path, &options).is_err());
+/// Volume::create(&path, &options.overwrite(true))?.close()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct FormatOptions {
@@ -43,6 +58,25 @@ impl FormatOptions {
 }
 
 /// Options for opening a volume.
+///
+/// ```
+/// use uringfs_cache::Cache;
+/// use uringfs_volume::{FormatOptions, Volume, VolumeOptions};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("image");
+/// # let volume = Volume::create(&path, &FormatOptions::new().size(64 << 20))?;
+/// # volume.write("/data", "cached")?;
+/// # volume.close()?;
+/// let cache = Cache::new(16 << 20);
+/// let options = VolumeOptions::new().page_cache(cache.clone()).read_only(true);
+/// let volume = options.open(&path)?;
+/// assert_eq!(volume.read("/data")?, b"cached");
+/// assert_eq!(cache.statistics().filled, 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct VolumeOptions {

@@ -89,6 +89,24 @@ impl Listing {
 ///
 /// An item may be an error of the catalog. After a damaged name ([`Error::damaged_name`]) the iteration continues,
 /// after any other error it ends.
+///
+/// ```
+/// use uringfs_volume::{FormatOptions, Volume};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+/// volume.create_dir("/b")?;
+/// volume.write("/a", "")?;
+/// let mut names = Vec::new();
+/// for entry in volume.read_dir("/")? {
+///     let entry = entry?;
+///     names.push((entry.file_name().into_string().unwrap(), entry.file_type().is_dir()));
+/// }
+/// assert_eq!(names, [("a".to_owned(), false), ("b".to_owned(), true)]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct ReadDir {
     volume: Volume,
     listing: Listing,

@@ -33,6 +33,29 @@ use crate::superblock::SLOTS;
 ///
 /// In the child of a fork the volume stays the parent's: names, writes and syncs return ECHILD, and a drop changes
 /// nothing. In the child, reads of a file that was open before the fork may be stale.
+///
+/// ```
+/// use uringfs_volume::{FormatOptions, Volume};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("image");
+/// let volume = Volume::create(&path, &FormatOptions::new().size(64 << 20).label("photos"))?;
+/// volume.create_dir_all("/2026/june")?;
+/// volume.write("/2026/june/list", "one\ntwo\n")?;
+/// volume.hard_link("/2026/june/list", "/list")?;
+/// volume.rename("/2026/june/list", "/2026/june/names")?;
+/// assert_eq!(volume.metadata("/list")?.nlink(), 2);
+/// volume.remove_dir_all("/2026")?;
+/// volume.close()?;
+///
+/// let volume = Volume::open(&path)?;
+/// assert_eq!(volume.label(), "photos");
+/// assert_eq!(volume.read("/list")?, b"one\ntwo\n");
+/// assert!(volume.statistics().free_blocks > 1000);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Volume {
     pub(crate) shared: Arc<VolumeShared>,
@@ -114,6 +137,27 @@ impl Volume {
 
     /// A stream of errors from now on: failed requests, in either completion mode, damaged metadata, and the
     /// loss of the last changes when the volume closes. Each error comes once. The stream keeps the last 1024.
+    ///
+    /// ```
+    /// use uringfs_device::backend::sim::{Sim, SimOptions};
+    /// use uringfs_device::{Device, Errno, Op};
+    /// use uringfs_volume::{ErrorEvent, FormatOptions, Volume};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let sim = Sim::new(SimOptions::new(64 << 20));
+    /// let volume = Volume::create_on(Device::new(sim.clone())?, &FormatOptions::new())?;
+    /// let events = volume.errors();
+    /// // The device fails its next flush.
+    /// sim.fail_nth(Op::Flush, 1, Errno::IO);
+    /// volume.create_dir("/new")?;
+    /// assert!(volume.sync().is_err());
+    /// match events.try_next() {
+    ///     Some(ErrorEvent::Request { op, errno, .. }) => assert_eq!((op, errno), (Op::Flush, Errno::IO)),
+    ///     other => panic!("no failed request: {other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn errors(&self) -> EventStream {
         let volume: Weak<VolumeShared> = Arc::downgrade(&self.shared);
         self.shared.publisher.subscribe(volume)

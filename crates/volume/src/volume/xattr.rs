@@ -80,6 +80,20 @@ impl Volume {
     /// attribute, and `how` does not apply to lists. The set-group-ID bit stays: to clear it for a caller outside the
     /// group use [`Volume::set_attributes`].
     ///
+    /// ```
+    /// use uringfs_volume::{FormatOptions, Follow, SetXattr, Volume};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+    /// volume.write("/file", "x")?;
+    /// volume.set_xattr("/file", Follow::Yes, "user.origin", b"scanner", SetXattr::Create)?;
+    /// assert_eq!(volume.get_xattr("/file", Follow::Yes, "user.origin")?, b"scanner");
+    /// assert_eq!(volume.list_xattrs("/file", Follow::Yes)?, [b"user.origin"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Self::get_xattr`]; EEXIST and ENODATA as `how` says; E2BIG for a value of more than 65536 bytes; ENOSPC when
     /// the file's attribute names would together exceed 65536 bytes; EINVAL for a malformed access control list; EPERM
