@@ -52,6 +52,10 @@ enum Command {
     Check(volume::check::Arguments),
     /// Enlarge a volume.
     Resize(volume::resize::Arguments),
+    /// Show or change the label of a volume.
+    ///
+    /// As e2label. Without a new label it prints the current one, also of a volume that a program has open.
+    Label(volume::label::Arguments),
     /// Show the sizes of volumes and their free space.
     Df(volume::df::Arguments),
     /// Copy files and directories into a volume.
@@ -195,6 +199,7 @@ fn main() -> ExitCode {
         Command::Mkfs(arguments) => volume::mkfs::run(arguments),
         Command::Check(arguments) => volume::check::run(arguments),
         Command::Resize(arguments) => volume::resize::run(arguments),
+        Command::Label(arguments) => volume::label::run(arguments),
         Command::Df(arguments) => volume::df::run(arguments),
         Command::Put(arguments) => volume::put::run(arguments),
         Command::Get(arguments) => volume::get::run(arguments),

@@ -81,6 +81,16 @@ pub(crate) struct Superblock {
     pub(super) spare: [u8; SPARE_BYTES],
 }
 
+/// Checks that a superblock has room for a label.
+fn check_label(label: &str) -> Result<(), Error> {
+    if label.len() > MAX_LABEL_BYTES || label.contains('\0') {
+        let context =
+            format!("label {label:?}: at most {MAX_LABEL_BYTES} bytes, none of them zero");
+        return Err(Error::new(ErrorKind::Input, context));
+    }
+    Ok(())
+}
+
 impl Superblock {
     /// Creates the superblock of a new volume of `total_blocks`, with its catalog in `catalog` and
     /// the log in `log`. Does not write it. The blocks before both are reserved.
@@ -94,11 +104,7 @@ impl Superblock {
         catalog: Vec<Run>,
         log: Run,
     ) -> Result<Superblock, Error> {
-        if label.len() > MAX_LABEL_BYTES || label.contains('\0') {
-            let context =
-                format!("label {label:?}: at most {MAX_LABEL_BYTES} bytes, none of them zero");
-            return Err(Error::new(ErrorKind::Input, context));
-        }
+        check_label(label)?;
         let mut uuid = [0; 16];
         getrandom(&mut uuid, GetRandomFlags::empty())
             .map_err(|errno| Error::io("generating the volume's UUID", errno))?;
@@ -124,6 +130,16 @@ impl Superblock {
             )
         })?;
         Ok(superblock)
+    }
+
+    /// Changes the label. Does not write the superblock.
+    ///
+    /// # Errors
+    /// As [`Self::new`] for the label.
+    pub(crate) fn set_label(&mut self, label: &str) -> Result<(), Error> {
+        check_label(label)?;
+        self.label = label.into();
+        Ok(())
     }
 
     /// Blocks that a new volume of `total_blocks` reserves for superblocks.

@@ -6,6 +6,9 @@ mod lifecycle;
 // Which volume a device holds.
 pub(crate) mod identity;
 
+// The label, changed while the volume is closed.
+mod label;
+
 // Format, and open on a device.
 pub(crate) mod format;
 

@@ -15,10 +15,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use uringfs::device::{Access, Device};
 use uringfs::volume::{CheckOptions, CheckReport, CheckStep, Finding};
 use uringfs::{ErrorKind as VolumeErrorKind, Volume};
 use uringfs_lab::Error;
+use uringfs_lab::run::stop_on_interrupt;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
@@ -96,7 +98,14 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         .deep(arguments.deep)
         .accept_unreadable(arguments.accept_unreadable);
     let line = ProgressLine::start(&arguments);
-    let mut progress = |step, done| line.update(step, done);
+    let stop = stop_on_interrupt()?;
+    let mut progress = |step, done| {
+        line.update(step, done);
+        if stop.load(Ordering::Relaxed) {
+            line.clear();
+            exit_stopped(&arguments);
+        }
+    };
     let upgraded = match arguments.upgrade {
         true => Volume::upgrade(&device, &mut progress),
         false => Ok(false),
@@ -131,6 +140,19 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     })
 }
 
+/// Ends the program after Ctrl-C. This may happen in the middle of a repair: the volume is as after a power cut then.
+fn exit_stopped(arguments: &Arguments) -> ! {
+    let state = match arguments.repair || arguments.upgrade {
+        true => {
+            "the volume can be opened, and some errors may be repaired: run uringfs check again"
+        }
+        false => "nothing was changed",
+    };
+    let stopped = Error::interrupted().because(state);
+    crate::output::print_error(&stopped.to_string());
+    std::process::exit(stopped.exit_code().into())
+}
+
 fn lines(report: &CheckReport) -> String {
     let line = |finding: &Finding| match finding.is_repaired {
         true => format!("repaired: {finding}\n"),
@@ -153,9 +175,9 @@ fn verdict(report: &CheckReport, options: CheckOptions) -> String {
             false => "file data was not verified",
         };
         return format!(
-            "metadata is clean: {} directories, {} files, {} in use; {files}",
-            report.directories,
-            report.files,
+            "metadata is clean: {}, {}, {} in use; {files}",
+            format::count(report.directories, "directory", "directories"),
+            format::count(report.files, "file", "files"),
             format::size(report.used_blocks * BLOCK),
         );
     }
@@ -236,10 +258,16 @@ impl ProgressLine {
     }
 }
 
-impl Drop for ProgressLine {
-    fn drop(&mut self) {
+impl ProgressLine {
+    fn clear(&self) {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();
         }
+    }
+}
+
+impl Drop for ProgressLine {
+    fn drop(&mut self) {
+        self.clear();
     }
 }

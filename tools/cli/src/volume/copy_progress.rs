@@ -42,8 +42,8 @@ pub struct CopyCounts {
 }
 
 impl CopyProgress {
-    /// Starts to watch for Ctrl-C, and to draw the progress of a copy of `total_bytes`, which is asked for only if it
-    /// is drawn.
+    /// Starts to watch for Ctrl-C, and to draw the progress of a copy of `total_bytes` without holes, which is asked for
+    /// only if it is drawn.
     pub fn start(quiet: QuietOptions, total_bytes: impl FnOnce() -> u64) -> Result<Self, Error> {
         Ok(Self {
             stop: stop_on_interrupt()?,
@@ -85,8 +85,6 @@ impl CopyProgress {
         self.counts.bytes += bytes;
         if !self.line.is_hidden() {
             self.line.set_message(self.counts.text());
-            // A file with holes has fewer bytes in chunks.
-            self.line.set_position(self.line.position().max(self.counts.bytes));
         }
     }
 
@@ -135,6 +133,7 @@ impl CopyCounts {
     }
 
     fn text(&self) -> String {
-        format!("{} files, {}", self.files, format::size(self.bytes))
+        let files = format::count(self.files, "file", "files");
+        format!("{files}, {}", format::size(self.bytes))
     }
 }

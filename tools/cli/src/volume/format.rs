@@ -107,6 +107,11 @@ fn with_letter(bytes: u64, unit: u64, letter: &str) -> String {
     }
 }
 
+/// A number of things: `1 file`, `2 files`.
+pub fn count(count: u64, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
 /// The UUID in the form 8-4-4-4-12.
 pub fn uuid(bytes: [u8; 16]) -> String {
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -4,11 +4,14 @@
 use super::byte_progress::ByteProgress;
 use super::exit_codes::{open_error, refused, with_io_code};
 use super::format;
+use super::open_volume::open;
 use super::quiet::QuietOptions;
 use super::resize::append_zeros;
 use super::size_change::{BLOCK, unit_hint};
 use super::volume_path::with_path;
+use crate::json::document;
 use crate::output::print;
+use serde_json::json;
 use std::ffi::OsString;
 use std::fs::File as HostFile;
 use std::io;
@@ -58,6 +61,10 @@ pub struct Arguments {
 
     #[command(flatten)]
     quiet: QuietOptions,
+
+    /// Print JSON
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
 }
 
 /// The part at the end of a target to zero. Other formats keep signatures or backup copies there: the copy of a GUID
@@ -104,7 +111,9 @@ fn create(arguments: &Arguments) -> Result<u8, Error> {
     let (text, size_bytes) = match is_new {
         _ if arguments.dry_run => {
             let size_bytes = try_format(path, is_new, size, &options)?;
-            print(&format!("{shown}: would create a volume of {}\n", format::size(size_bytes)))?;
+            let json = document(json!({ "size": size_bytes, "created": false }));
+            let text = format!("{shown}: would create a volume of {}\n", format::size(size_bytes));
+            print(if arguments.json { &json } else { &text })?;
             return Ok(0);
         }
         true => {
@@ -121,9 +130,13 @@ fn create(arguments: &Arguments) -> Result<u8, Error> {
         }
         false => (String::new(), format_target(path, &options)?),
     };
-    arguments
-        .quiet
-        .print(&format!("{text}{shown}: created a volume of {}\n", format::size(size_bytes)))?;
+    let text = format!("{text}{shown}: created a volume of {}\n", format::size(size_bytes));
+    if !arguments.json {
+        return arguments.quiet.print(&text).map(|()| 0);
+    }
+    let volume = open(&arguments.target, Access::Read)?;
+    let fields = json!({ "size": size_bytes, "created": true, "label": volume.label(), "uuid": format::uuid(volume.uuid()) });
+    print(&document(fields))?;
     Ok(0)
 }
 

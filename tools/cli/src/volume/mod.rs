@@ -33,6 +33,7 @@ mod hard_links;
 mod host;
 mod host_arguments;
 mod image;
+pub mod label;
 pub mod ln;
 pub mod ls;
 mod ls_rows;

@@ -8,8 +8,11 @@ use super::open_volume::open;
 use super::quiet::QuietOptions;
 use super::size_change::{BLOCK, SizeChange, unit_hint};
 use super::volume_path::with_path;
+use crate::json::document;
+use crate::output::print;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
+use serde_json::json;
 use std::ffi::OsString;
 use std::fs::File as HostFile;
 use std::io;
@@ -33,6 +36,10 @@ pub struct Arguments {
 
     #[command(flatten)]
     quiet: QuietOptions,
+
+    /// Print JSON
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
 }
 
 /// Returns the exit code.
@@ -49,7 +56,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     }
     if size == current {
         let what = format!("{shown}: has {} already\n", format::size(size));
-        return arguments.quiet.print(&what).map(|()| 0);
+        return arguments.print(&what, current, size);
     }
     // Fails if another program has the volume open. Checked before the file grows.
     drop(open(&arguments.target, Access::ReadWrite)?);
@@ -58,8 +65,19 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     }
     let volume = open(&arguments.target, Access::ReadWrite)?;
     volume.resize(size).map_err(|error| with_path(&shown, error))?;
-    arguments.quiet.print(&format!("{shown}: resized to {}\n", format::size(size)))?;
-    Ok(0)
+    arguments.print(&format!("{shown}: resized to {}\n", format::size(size)), current, size)
+}
+
+impl Arguments {
+    /// Prints the report. Returns the exit code.
+    fn print(&self, text: &str, previous: u64, size: u64) -> Result<u8, Error> {
+        let json = || document(json!({ "size": size, "previous": previous }));
+        match self.json {
+            true => print(&json())?,
+            false => self.quiet.print(text)?,
+        }
+        Ok(0)
+    }
 }
 
 /// Extends a file to at least `size`, or leaves it as it was. Meanwhile no program can open the volume in it.

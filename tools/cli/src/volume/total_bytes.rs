@@ -1,10 +1,11 @@
-//! The bytes of all files below some paths, for the progress of a copy. What cannot be read is left out: the copy
+//! The bytes of all files below some paths without their holes, for the progress of a copy. What cannot be read is left out: the copy
 //! reports it.
 
 use super::entries::Entries;
 use super::open_volume::lookup;
 use super::volume_path::{VolumePath, join};
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use uringfs::Volume;
 use uringfs::volume::FileType;
@@ -19,7 +20,7 @@ pub fn of_host(paths: &[OsString]) -> u64 {
             let entries = path.read_dir().into_iter().flatten().flatten();
             left.extend(entries.map(|entry| entry.path()));
         } else if found.is_file() {
-            bytes += found.len();
+            bytes += found.len().min(found.blocks() * 512);
         }
     }
     bytes
@@ -38,7 +39,7 @@ pub fn of_volume(volume: &Volume, paths: &[VolumePath]) -> u64 {
                 let entries = Entries::new(volume, &path).flatten();
                 left.extend(entries.map(|entry| join(&path, &entry.name)));
             }
-            FileType::File => bytes = bytes.saturating_add(inode.size),
+            FileType::File => bytes = bytes.saturating_add(inode.size.min(inode.allocated())),
             _ => {}
         }
     }

@@ -164,13 +164,10 @@ impl Tree<'_> {
 
     fn summary(&self) -> String {
         let [directories, files] = self.counts;
-        let count = |count: u64, one: &str, several: &str| {
-            format!("{count} {}", if count == 1 { one } else { several })
-        };
-        let directories = count(directories, "directory", "directories");
+        let directories = format::count(directories, "directory", "directories");
         match self.arguments.directories {
             true => format!("\n{directories}\n"),
-            false => format!("\n{directories}, {}\n", count(files, "file", "files")),
+            false => format!("\n{directories}, {}\n", format::count(files, "file", "files")),
         }
     }
 }

@@ -33,7 +33,7 @@ fn check_of_a_clean_volume_reports_no_errors() {
         check(folder, &[]),
         (
             0,
-            "v: metadata is clean: 2 directories, 1 files, 100.0 KiB in use; \
+            "v: metadata is clean: 2 directories, 1 file, 100.0 KiB in use; \
              file data was not verified\n"
                 .into()
         )

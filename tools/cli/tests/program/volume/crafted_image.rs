@@ -115,7 +115,7 @@ fn recursive_commands_visit_a_directory_of_two_names_once() {
         (&["tree", "v:/"], "-- file\n"),
         (&["du", "v:/"], "\t/d\n"),
         (&["du", "-s", "v:/"], "\t/\n"),
-        (&["get", "v:/d", "."], "1 files"),
+        (&["get", "v:/d", "."], "1 file,"),
         (&["chown", "-R", "7:8", "v:/d"], ""),
     ] {
         let (text, stderr) = walk(folder, arguments);

@@ -62,3 +62,26 @@ fn names_that_are_not_text_keep_their_bytes() {
     let file = &listings[0]["files"][0];
     assert_eq!((&file["path"], &file["path_base64"]), (&json!("a\u{fffd}"), &json!("Yf8=")));
 }
+
+#[test]
+fn commands_on_whole_volumes_print_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let made = document(folder, &["mkfs", "v", "--size", "16M", "-L", "x", "--json"]);
+    assert_eq!(
+        (&made["size"], &made["created"], &made["label"]),
+        (&json!(16 << 20), &json!(true), &json!("x"))
+    );
+    let dry = document(folder, &["mkfs", "-n", "w", "--size", "16M", "--json"]);
+    assert_eq!((&dry["size"], &dry["created"]), (&json!(16 << 20), &json!(false)));
+    let resized = document(folder, &["resize", "v", "+1M", "--json"]);
+    assert_eq!((&resized["size"], &resized["previous"]), (&json!(17 << 20), &json!(16 << 20)));
+    let same = document(folder, &["resize", "v", "17M", "--json"]);
+    assert_eq!((&same["size"], &same["previous"]), (&json!(17 << 20), &json!(17 << 20)));
+    run_ok(folder, ["xattr", "set", "user.x", "y", "v:/"]);
+    let value = document(folder, &["xattr", "get", "user.x", "v:/", "--json"]);
+    assert_eq!(
+        (&value["path"], &value["name"], &value["value"]),
+        (&json!("/"), &json!("user.x"), &json!("y"))
+    );
+}

@@ -34,7 +34,7 @@ fn quiet_commands_print_errors_only() {
 }
 
 /// Reads what a program shows on a terminal, until it ends.
-fn read_screen(master: OwnedFd) -> String {
+pub fn read_screen(master: OwnedFd) -> String {
     let (mut screen, mut shown) = (File::from(master), Vec::new());
     let mut some = [0; 4096];
     while Deadline::new().readable(&screen) {
