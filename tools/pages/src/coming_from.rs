@@ -15,10 +15,10 @@
 //! [`File::allocate`] [`File::punch_hole`] [`File::zero_range`] [`File::discard`] [`File::write_zeroes`]
 //! [`File::advise`] [`File::seek_data`] [`File::seek_hole`] [`File::write_durably`] [`File::append_durably`]
 //! [`File::write_atomic`] [`File::try_read_at`] [`File::page`] [`FileOp::wait`] [`Reactor::block_on`]
-//! [`Reactor::spawn`] [`FileOp`]
+//! [`Reactor::spawn`] [`FileOp`] [`BlockingFile`]
 
 #[allow(unused_imports, reason = "only the documentation names them")]
-use uringfs::{File, FileOp, OpenOptions, Reactor, Volume};
+use uringfs::{File, FileOp, OpenOptions, Reactor, Volume, compat::BlockingFile};
 
 #[cfg(test)]
 mod tests {
