@@ -13,7 +13,7 @@ use crate::volume::volume::Volume;
 pub struct Identity {
     /// The 16 bytes that identify the volume.
     pub uuid: [u8; 16],
-    /// The name that it was formatted with.
+    /// Its name, as given by the format or by [`Volume::set_label`].
     pub label: String,
     /// The version of its format.
     pub version: u32,

@@ -19,7 +19,7 @@ impl Volume {
     /// let path = folder.path().join("image");
     /// let volume = Volume::create(&path, &FormatOptions::new().size(64 << 20).label("old"))?;
     /// let device = volume.device().clone();
-    /// drop(volume);
+    /// volume.close()?;
     /// Volume::set_label(&device, "new")?;
     /// assert_eq!(Volume::open(&path)?.label(), "new");
     /// # Ok::<_, uringfs_volume::Error>(())
