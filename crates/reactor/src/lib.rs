@@ -34,7 +34,7 @@ pub use counters::{Counter, Counters, total};
 pub use event_loop::core::{ReactorCore, current};
 pub use event_loop::handle::ReactorHandle;
 pub use event_loop::operation::{AdmissionPermit, Operation, RequestFuture, RequestSpec};
-pub use event_loop::push::PushError;
+pub use event_loop::push::{Locate, PushError};
 pub use io::rings::MAX_WAITS;
 pub use io::submission_lock::SubmissionLock;
 pub use options::{CompletionMode, ReactorOptions, Require, on_off};

@@ -11,7 +11,7 @@ use std::time::Instant;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Errno, Op, Payload};
 use uringfs_reactor::{
-    AdmissionPermit, Counter, OpResult, Operation, PushError, ReactorCore, Requester,
+    AdmissionPermit, Counter, Locate, OpResult, Operation, PushError, ReactorCore, Requester,
     ResultReceiver, ResultSender, SubmitError,
 };
 
@@ -213,6 +213,24 @@ impl Task<'_> {
     }
 }
 
+/// A read or an overwrite, to be located for the fast path.
+struct LocateAwaited<'a> {
+    op: Op,
+    reactor: &'a ReactorCore,
+    handle: &'a FileHandle,
+    offset: u64,
+}
+
+impl Locate for LocateAwaited<'_> {
+    fn locate(self, buffer: &Buffer) -> Option<u64> {
+        let LocateAwaited { op, reactor, handle, offset } = self;
+        match op {
+            Op::Read => fast_path::LocateRead { reactor, handle, offset }.locate(buffer),
+            _ => fast_path::LocateWrite { handle, offset }.locate(buffer),
+        }
+    }
+}
+
 /// Pushes an awaited transfer as one device request. The device is attached.
 ///
 /// # Errors
@@ -225,10 +243,7 @@ fn push_fast_awaited(
     offset: u64,
     sender: ResultSender,
 ) -> Result<(), (ResultSender, Buffer)> {
-    let locate = |buffer: &Buffer| match op {
-        Op::Read => fast_path::read(reactor, handle, buffer, offset),
-        _ => fast_path::write(handle, buffer, offset),
-    };
+    let locate = LocateAwaited { op, reactor, handle, offset };
     match reactor.push_fast_awaited(handle.index, op, buffer, sender, locate) {
         Ok(()) => {
             reactor.count(if op == Op::Read {

@@ -60,7 +60,7 @@ impl Tokens for Reactor {
     ) -> Result<(), SubmitError> {
         let handle = &*file.handle;
         let reactor: &ReactorCore = self.inner();
-        let locate = |buffer: &Buffer| fast_path::read(reactor, handle, buffer, offset);
+        let locate = fast_path::LocateRead { reactor, handle, offset };
         let tag = Tag(token.get());
         match reactor.push_fast(handle.index, Op::Read, buffer, tag, locate) {
             Ok(()) => {
@@ -84,7 +84,7 @@ impl Tokens for Reactor {
     ) -> Result<(), SubmitError> {
         let handle = &*file.handle;
         let reactor = self.inner();
-        let locate = |buffer: &Buffer| fast_path::write(handle, buffer, offset);
+        let locate = fast_path::LocateWrite { handle, offset };
         let tag = Tag(token.get());
         match reactor.push_fast(handle.index, Op::Write, buffer, tag, locate) {
             Ok(()) => {

@@ -5,20 +5,42 @@
 //! code that is not inlined. If the reason were returned, it would occupy a register of each read that is not refused.
 
 use uringfs_buffer::Buffer;
-use uringfs_reactor::{Counter, ReactorCore};
+use uringfs_reactor::{Counter, Locate, ReactorCore};
 
 use crate::map::refusal::Refusal;
 use crate::state::file::FileHandle;
 
+/// A read, to be located for the fast path.
+pub(crate) struct LocateRead<'a> {
+    pub(crate) reactor: &'a ReactorCore,
+    pub(crate) handle: &'a FileHandle,
+    pub(crate) offset: u64,
+}
+
+impl Locate for LocateRead<'_> {
+    #[inline(always)]
+    fn locate(self, buffer: &Buffer) -> Option<u64> {
+        read(self.reactor, self.handle, buffer, self.offset)
+    }
+}
+
+/// An overwrite, to be located for the fast path.
+pub(crate) struct LocateWrite<'a> {
+    pub(crate) handle: &'a FileHandle,
+    pub(crate) offset: u64,
+}
+
+impl Locate for LocateWrite<'_> {
+    #[inline(always)]
+    fn locate(self, buffer: &Buffer) -> Option<u64> {
+        write(self.handle, buffer, self.offset)
+    }
+}
+
 /// The device address of a read that is eligible for the fast path. The caller has entered the
 /// epoch, so the extent stays allocated until the read has ended.
 #[inline(always)]
-pub(crate) fn read(
-    reactor: &ReactorCore,
-    handle: &FileHandle,
-    buffer: &Buffer,
-    offset: u64,
-) -> Option<u64> {
+fn read(reactor: &ReactorCore, handle: &FileHandle, buffer: &Buffer, offset: u64) -> Option<u64> {
     let refuse = |refusal| count_refusal(reactor, handle, refusal);
     let length = eligible_length(handle, handle.fast_read_limit, buffer, offset, refuse)?;
     if handle.state.dirty().is_any() {
@@ -31,7 +53,7 @@ pub(crate) fn read(
 /// The same for an overwrite while the bias holds. A writer that must exclude overwrites first revokes the bias,
 /// then waits for quiescence.
 #[inline(always)]
-pub(crate) fn write(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Option<u64> {
+fn write(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Option<u64> {
     if !handle.state.is_biased() {
         return None;
     }

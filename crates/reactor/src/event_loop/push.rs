@@ -21,8 +21,15 @@ pub enum PushError {
     QueueFull(Buffer),
 }
 
+/// Finds the address of a request on the device. Not a closure: the compiler may leave that out of line, which costs two
+/// dozen instructions for each request.
+pub trait Locate {
+    /// The address for this buffer. `None` if the request is not one for the fast path.
+    fn locate(self, buffer: &Buffer) -> Option<u64>;
+}
+
 impl ReactorCore {
-    /// Issues a token operation that is one request, without a task. Puts the request in the epoch, then calls `locate`
+    /// Issues a token operation that is one request, without a task. Puts the request in the epoch, then asks `locate`
     /// for its address on the device, which reads the map, and pushes the request.
     ///
     /// # Errors
@@ -34,7 +41,7 @@ impl ReactorCore {
         op: Op,
         buffer: Buffer,
         tag: Tag,
-        locate: impl FnOnce(&Buffer) -> Option<u64>,
+        locate: impl Locate,
     ) -> Result<(), PushError> {
         // A panic does not drop it, so the compiler keeps it in registers.
         let buffer = ManuallyDrop::new(buffer);
@@ -44,7 +51,7 @@ impl ReactorCore {
             return Err(PushError::QueueFull(owned(buffer)));
         };
         let epoch_slot = device_slot.tracker.enter();
-        let Some(address) = locate(&buffer) else {
+        let Some(address) = locate.locate(&buffer) else {
             io.in_flight.leave_epoch(device, epoch_slot);
             io.in_flight.publish_epochs();
             return Err(PushError::NotEligible(owned(buffer)));
@@ -73,7 +80,7 @@ impl ReactorCore {
         op: Op,
         buffer: Buffer,
         sender: ResultSender,
-        locate: impl FnOnce(&Buffer) -> Option<u64>,
+        locate: impl Locate,
     ) -> Result<(), (PushError, ResultSender)> {
         let index = self.io.borrow_mut().in_flight.cells.open_transfer(sender);
         let pushed = self.push_fast(device, op, buffer, cell_tag(index), locate);
