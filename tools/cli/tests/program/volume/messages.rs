@@ -68,7 +68,7 @@ fn paths_of_two_volumes_are_told_apart() {
     refused(
         folder,
         ["ln", "v:/a", "w:/b"],
-        "w:/b is in another volume than v:/a; a hard link cannot lead there",
+        "w:/b is in another volume than v:/a; a link cannot lead there",
     );
     let one = "w:/ is in another volume than v:/a; name paths of one volume";
     refused(folder, ["ls", "v:/a", "w:/"], one);
