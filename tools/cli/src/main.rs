@@ -39,6 +39,8 @@ enum Command {
     #[command(subcommand)]
     Bench(Bench),
     /// Create a volume.
+    ///
+    /// Its root directory belongs to the user who runs the command.
     Mkfs(volume::mkfs::Arguments),
     /// Check and repair a volume.
     ///
@@ -58,6 +60,12 @@ enum Command {
     Label(volume::label::Arguments),
     /// Show the sizes of volumes and their free space.
     Df(volume::df::Arguments),
+    /// Mount a volume on a directory, so that every program can use its files.
+    ///
+    /// The command returns when the volume is mounted. fsync makes data durable, and so does umount.
+    Mount(volume::mount::Arguments),
+    /// Unmount a volume, and return when it is closed.
+    Umount(volume::umount::Arguments),
     /// Copy files and directories into a volume.
     ///
     /// Existing names: a directory is merged into an existing directory, or into the directory that an existing
@@ -201,6 +209,8 @@ fn main() -> ExitCode {
         Command::Resize(arguments) => volume::resize::run(arguments),
         Command::Label(arguments) => volume::label::run(arguments),
         Command::Df(arguments) => volume::df::run(arguments),
+        Command::Mount(arguments) => volume::mount::run(arguments),
+        Command::Umount(arguments) => volume::umount::run(arguments),
         Command::Put(arguments) => volume::put::run(arguments),
         Command::Get(arguments) => volume::get::run(arguments),
         Command::Ls(arguments) => volume::ls::run(arguments),

@@ -61,6 +61,7 @@ impl Volume {
         superblock.erase(&blocks)?;
         let catalog = Catalog::create(&blocks, &runs, log, CatalogOptions::default())?;
         let mut root = Inode::new(FileType::Directory, 0o755);
+        (root.user, root.group) = options.root_owner;
         root.parent = InodeNumber::ROOT;
         let mut batch = Batch::default();
         batch.put(Key::Inode(InodeNumber::ROOT.0), &root.to_record());

@@ -29,6 +29,7 @@ pub struct FormatOptions {
     pub(crate) label: String,
     pub(crate) size: Option<u64>,
     pub(crate) overwrite: bool,
+    pub(crate) root_owner: (u32, u32),
 }
 
 impl FormatOptions {
@@ -53,6 +54,12 @@ impl FormatOptions {
     /// Allows [`Volume::create`] to format a file or a block device that exists. Everything on it is lost.
     pub fn overwrite(mut self, overwrite: bool) -> FormatOptions {
         self.overwrite = overwrite;
+        self
+    }
+
+    /// The user and the group that own the root directory, whose permissions are 0o755; else both are 0.
+    pub fn root_owner(mut self, user: u32, group: u32) -> FormatOptions {
+        self.root_owner = (user, group);
         self
     }
 }

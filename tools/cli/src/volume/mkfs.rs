@@ -92,7 +92,9 @@ fn create(arguments: &Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = path.display();
     let blocks = arguments.size.map(|size| size / arguments.block_size);
-    let mut options = FormatOptions::new().label(&arguments.label);
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    let mut options =
+        FormatOptions::new().label(&arguments.label).root_owner(user.as_raw(), group.as_raw());
     if let Some(size) = arguments.size {
         options = options.size(size / arguments.block_size * arguments.block_size);
     }

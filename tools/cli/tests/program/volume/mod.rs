@@ -19,6 +19,7 @@ mod messages;
 mod mirror;
 mod mkfs;
 mod modes;
+mod mount;
 mod other_names;
 mod overwrite;
 mod paths;

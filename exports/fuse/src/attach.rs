@@ -1,0 +1,160 @@
+//! Attaches a connection to a directory: `mount(2)` for root, `fusermount3` for other users.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::ioctl::{Setter, opcode};
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    recvmsg, socketpair,
+};
+
+const DEVICE: &str = "/dev/fuse";
+/// The type of the mount in `/proc/mounts`.
+const TYPE: &str = "fuse.uringfs";
+/// The program that mounts for ordinary users, from the package fuse3.
+const HELPER: &str = "fusermount3";
+/// The environment variable in which it finds its socket.
+const HELPER_SOCKET: &str = "_FUSE_COMMFD";
+
+/// What is mounted, where, and how.
+pub(crate) struct Attachment<'a> {
+    /// The first column of `/proc/mounts`.
+    pub(crate) source: &'a OsStr,
+    pub(crate) directory: &'a Path,
+    pub(crate) read_only: bool,
+    /// Other users than the one that mounts may use it, too.
+    pub(crate) allow_other: bool,
+}
+
+/// Mounts, and returns the connection. It never blocks.
+///
+/// # Errors
+/// Those of `mount(2)`; what `fusermount3` reports.
+pub(crate) fn attach(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
+    let channel = match rustix::process::geteuid().is_root() {
+        true => attach_as_root(attachment)?,
+        false => attach_by_helper(attachment)?,
+    };
+    let flags = rustix::fs::fcntl_getfl(&channel)?;
+    rustix::fs::fcntl_setfl(&channel, flags | OFlags::NONBLOCK)?;
+    Ok(channel)
+}
+
+/// Another descriptor of the connection, so that two threads read requests without sharing a file.
+pub(crate) fn clone_channel(channel: &OwnedFd) -> io::Result<OwnedFd> {
+    let clone = open_device()?;
+    const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);
+    // SAFETY: FUSE_DEV_IOC_CLONE reads one u32, the number of a descriptor, and writes nothing.
+    let ioctl = unsafe { Setter::<CLONE, u32>::new(channel.as_raw_fd() as u32) };
+    // SAFETY: the clone is a descriptor of /dev/fuse, for which the request is defined.
+    unsafe { rustix::ioctl::ioctl(&clone, ioctl)? };
+    Ok(clone)
+}
+
+/// Unmounts. With `lazy` the directory is free at once, and the kernel ends the connection with the last user.
+///
+/// # Errors
+/// EBUSY while programs use it; the others of `umount2(2)`; what `fusermount3` reports.
+pub(crate) fn detach(directory: &Path, lazy: bool) -> io::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        return Ok(rustix::mount::unmount(directory, flags)?);
+    }
+    let mut command = Command::new(HELPER);
+    command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(directory);
+    run_helper(&mut command)
+}
+
+fn open_device() -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(|errno| {
+        let error = io::Error::from(errno);
+        io::Error::new(error.kind(), format!("{DEVICE}: {error}; load the module fuse"))
+    })
+}
+
+fn attach_as_root(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
+    let channel = open_device()?;
+    let mut options = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        channel.as_raw_fd(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw()
+    );
+    if attachment.allow_other {
+        options.push_str(",allow_other");
+    }
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    if attachment.read_only {
+        flags |= MountFlags::RDONLY;
+    }
+    let options = CString::new(options)?;
+    let (source, directory) = (attachment.source, attachment.directory);
+    rustix::mount::mount(source, directory, TYPE, flags, options.as_c_str())?;
+    Ok(channel)
+}
+
+fn attach_by_helper(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    fcntl_setfd(&theirs, FdFlags::empty())?;
+    let mut options = b"subtype=uringfs,default_permissions,fsname=".to_vec();
+    for byte in attachment.source.as_bytes() {
+        // A comma ends an option unless it is escaped.
+        if matches!(byte, b',' | b'\\') {
+            options.push(b'\\');
+        }
+        options.push(*byte);
+    }
+    if attachment.allow_other {
+        options.extend_from_slice(b",allow_other");
+    }
+    if attachment.read_only {
+        options.extend_from_slice(b",ro");
+    }
+    let mut command = Command::new(HELPER);
+    command.arg("-o").arg(OsStr::from_bytes(&options)).arg("--").arg(attachment.directory);
+    command.env(HELPER_SOCKET, theirs.as_raw_fd().to_string());
+    run_helper(&mut command)?;
+    drop(theirs);
+    receive_descriptor(&ours)
+}
+
+/// Runs the helper, which prints its own reasons.
+fn run_helper(command: &mut Command) -> io::Result<()> {
+    let status = command.status().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            io::Error::new(error.kind(), format!("{HELPER} is missing: install the package fuse3"))
+        }
+        kind => io::Error::new(kind, format!("{HELPER}: {error}")),
+    })?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("{HELPER} failed: {status}"))),
+    }
+}
+
+fn receive_descriptor(socket: &OwnedFd) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut parts = [io::IoSliceMut::new(&mut byte)];
+    recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut messages = ancillary.drain();
+    let descriptor = messages.find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    descriptor.ok_or_else(|| io::Error::other(format!("{HELPER} sent no connection")))
+}

@@ -1,0 +1,48 @@
+//! Mounts a volume: every program reads and writes its files through the kernel, by the FUSE protocol. [`Mount`] is one
+//! mounted volume; [`Mount::serve`] serves it on the calling thread's reactor until it is unmounted.
+//!
+//! ```no_run
+//! use uringfs::Volume;
+//! use uringfs_fuse::{Mount, MountOptions};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let volume = Volume::open("disk.img")?;
+//! let mount = Mount::new(volume, "/mnt", &MountOptions::new())?;
+//! mount.serve()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A request is read from `/dev/fuse` by a reactor, and the same reactor issues and answers it: no other thread takes part
+//! in a read. File data are cached once, by the kernel: reads bypass the page cache of the volume.
+
+// The modules, top down. Each imports only from modules below it.
+
+// The public face: mount, serve, unmount.
+mod mount;
+
+// The loop of a thread: reads requests and starts tasks.
+mod serve;
+
+// The operations of the protocol on the volume.
+mod operations;
+
+// One mounted volume, and a request under way.
+mod session;
+
+// The files that the kernel knows, and those that it has open.
+mod tables;
+
+// Replies: the structures that the kernel expects.
+mod reply;
+
+// The mount(2) call, or fusermount3 for an ordinary user.
+mod attach;
+
+// Bytes from the kernel into operations.
+mod request;
+
+// The kernel's structures and constants.
+mod abi;
+
+pub use mount::{Mount, MountOptions, Unmounter, unmount};

@@ -1,0 +1,179 @@
+//! [`Mount`]: a volume that is mounted on a directory.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use uringfs::{Reactor, ReactorOptions, Volume};
+
+use crate::attach::{Attachment, attach, clone_channel, detach};
+use crate::session::Session;
+
+/// Options of a mount.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct MountOptions {
+    source: OsString,
+    read_only: bool,
+    allow_other: bool,
+    threads: usize,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions::new()
+    }
+}
+
+impl MountOptions {
+    /// For the mounting user alone, with one reactor for each processor, at most 8.
+    pub fn new() -> MountOptions {
+        MountOptions {
+            source: "uringfs".into(),
+            read_only: false,
+            allow_other: false,
+            threads: thread::available_parallelism().map_or(1, |count| count.get().min(8)),
+        }
+    }
+
+    /// The name of the volume in `/proc/mounts`.
+    pub fn source(mut self, source: impl Into<OsString>) -> MountOptions {
+        self.source = source.into();
+        self
+    }
+
+    /// Refuses every change.
+    pub fn read_only(mut self, read_only: bool) -> MountOptions {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Lets other users in. For an ordinary user `/etc/fuse.conf` has to allow it.
+    pub fn allow_other(mut self, allow_other: bool) -> MountOptions {
+        self.allow_other = allow_other;
+        self
+    }
+
+    /// The number of threads that serve requests, each with a reactor of its own; at least 1.
+    pub fn threads(mut self, threads: usize) -> MountOptions {
+        self.threads = threads.max(1);
+        self
+    }
+}
+
+/// A mounted volume.
+pub struct Mount {
+    volume: Volume,
+    directory: PathBuf,
+    channels: Vec<OwnedFd>,
+}
+
+/// Unmounts a [`Mount`], from any thread.
+#[derive(Clone, Debug)]
+pub struct Unmounter {
+    directory: PathBuf,
+}
+
+impl Mount {
+    /// Mounts a volume. Requests wait until [`Self::serve`] runs.
+    ///
+    /// # Errors
+    /// Those of `mount(2)` for root, what `fusermount3` reports for other users; ENOENT without `/dev/fuse`.
+    pub fn new(
+        volume: Volume,
+        directory: impl AsRef<Path>,
+        options: &MountOptions,
+    ) -> io::Result<Mount> {
+        let directory = directory.as_ref().canonicalize()?;
+        let channel = attach(&Attachment {
+            source: &options.source,
+            directory: &directory,
+            read_only: options.read_only || volume.is_read_only(),
+            allow_other: options.allow_other,
+        })?;
+        let mut channels = vec![channel];
+        for _ in 1..options.threads {
+            channels.push(clone_channel(&channels[0])?);
+        }
+        Ok(Mount { volume, directory, channels })
+    }
+
+    /// The directory, as an absolute path.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Something to unmount with while [`Self::serve`] runs.
+    pub fn unmounter(&self) -> Unmounter {
+        Unmounter { directory: self.directory.clone() }
+    }
+
+    /// Serves requests on this thread and its helpers until the directory is unmounted. Then closes the volume, so that
+    /// everything is durable.
+    ///
+    /// # Errors
+    /// When a reactor cannot be made; those of [`Volume::close`].
+    pub fn serve(self) -> io::Result<()> {
+        let session = Arc::new(Session::new(&self.volume));
+        let mut channels = self.channels.into_iter();
+        let first = channels.next().expect("a mount has a channel");
+        let helpers = channels.map(|channel| {
+            let session = session.clone();
+            let name = "uringfs-fuse".to_owned();
+            thread::Builder::new().name(name).spawn(move || serve_channel(&session, channel))
+        });
+        let helpers = helpers.collect::<io::Result<Vec<_>>>()?;
+        let mut served = serve_channel(&session, first);
+        for helper in helpers {
+            let joined =
+                helper.join().unwrap_or_else(|_| Err(io::Error::other("a server panicked")));
+            served = served.and(joined);
+        }
+        drop(session);
+        let closed = self.volume.close();
+        served?;
+        Ok(closed?)
+    }
+}
+
+impl fmt::Debug for Mount {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:?} on {}", self.volume, self.directory.display())
+    }
+}
+
+impl Unmounter {
+    /// Unmounts.
+    ///
+    /// # Errors
+    /// EBUSY while programs use the mount; the others of `umount2(2)`, or what `fusermount3` reports.
+    pub fn unmount(&self) -> io::Result<()> {
+        detach(&self.directory, false)
+    }
+
+    /// Unmounts as soon as no program uses the mount. The directory is free at once.
+    ///
+    /// # Errors
+    /// As [`Self::unmount`], without EBUSY.
+    pub fn unmount_lazily(&self) -> io::Result<()> {
+        detach(&self.directory, true)
+    }
+}
+
+/// Unmounts a directory on which any process has mounted a volume. With `lazy` the directory is free at once, and programs
+/// that use the mount keep it. The serving process then closes the volume.
+///
+/// # Errors
+/// EBUSY while programs use the mount, unless `lazy`; the others of `umount2(2)`, or what `fusermount3` reports.
+pub fn unmount(directory: &Path, lazy: bool) -> io::Result<()> {
+    detach(directory, lazy)
+}
+
+fn serve_channel(session: &Arc<Session>, channel: OwnedFd) -> io::Result<()> {
+    let reactor = Reactor::new(ReactorOptions::default())?;
+    reactor.block_on(session.serve(&reactor, Arc::new(channel)))
+}

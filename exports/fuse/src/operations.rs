@@ -1,0 +1,534 @@
+//! The operations of the protocol on the volume: each takes its arguments from the request, and returns what the reply
+//! carries.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use uringfs::file::FallocateSize;
+use uringfs::volume::{
+    DirectoryStream, FileType, Inode, InodeRef, Metadata, Rename, SetXattr, Time,
+};
+use uringfs::{Buffer, Errno, OpenOptions};
+use zerocopy::IntoBytes;
+
+use crate::abi::{
+    self, CreateIn, FallocateIn, FsyncIn, InHeader, LseekIn, LseekOut, MkdirIn, MknodIn, OpenIn,
+    OpenOut, ReadIn, SetattrIn, StatfsOut, WriteIn, WriteOut, XattrOut,
+};
+use crate::reply::{Listing, attributes_reply, decode_device, entry, no_entry};
+use crate::request::Operation;
+use crate::session::{MAX_TRANSFER, Session, Task};
+use crate::tables::OpenFile;
+
+const O_ACCMODE: u32 = 0o3;
+const O_RDONLY: u32 = 0;
+const O_TRUNC: u32 = 0o1000;
+#[cfg(not(target_arch = "aarch64"))]
+const O_DIRECT: u32 = 0o40000;
+#[cfg(target_arch = "aarch64")]
+const O_DIRECT: u32 = 0o200_000;
+
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+const RENAME_WHITEOUT: u32 = 4;
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
+const FALLOC_KEEP_SIZE: u32 = 1;
+const FALLOC_PUNCH_HOLE: u32 = 2;
+const FALLOC_ZERO_RANGE: u32 = 16;
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+/// The bits of a mode without the kind.
+const PERMISSION_BITS: u32 = 0o7777;
+
+impl Task {
+    /// Does an operation and replies.
+    pub(crate) async fn answer(&self, operation: Operation<'_>) {
+        let (session, node) = (&*self.session, self.header.node);
+        match operation {
+            Operation::Lookup(name) => self.send(session.lookup(node, name).await),
+            Operation::Getattr => self.send(session.getattr(node).await),
+            Operation::Setattr(new) => self.send(session.setattr(node, &new).await),
+            Operation::Readlink => match session.readlink(node).await {
+                Ok(target) => self.reply(Ok(&target)),
+                Err(errno) => self.reply(Err(errno)),
+            },
+            Operation::Symlink { name, target } => {
+                let inode = Inode::symlink(target).map_err(|error| error.errno());
+                self.send(self.create_node(name, inode).await);
+            }
+            Operation::Mknod(node, name) => self.send(self.create_node(name, mknod(&node)).await),
+            Operation::Mkdir(MkdirIn { mode, .. }, name) => {
+                let inode = Inode::new(FileType::Directory, permissions(mode));
+                self.send(self.create_node(name, Ok(inode)).await);
+            }
+            Operation::Unlink(name) => self.done(session.unlink(node, name).await),
+            Operation::Rmdir(name) => self.done(session.rmdir(node, name).await),
+            Operation::Rename { new_directory, flags, name, new_name } => {
+                let (from, to) = ((node, name), (new_directory, new_name));
+                self.done(session.rename(from, to, flags).await);
+            }
+            Operation::Link(link, name) => {
+                self.send(session.link(link.old_node, (node, name)).await);
+            }
+            Operation::Open(open) => self.send(session.open(node, open).await),
+            Operation::Create(create, name) => self.create(&create, Some(name)).await,
+            Operation::Tmpfile(create) => self.create(&create, None).await,
+            Operation::Read(read) => match session.read(&read).await {
+                Ok(data) => self.reply(Ok(&data)),
+                Err(errno) => self.reply(Err(errno)),
+            },
+            Operation::Write(write, data) => {
+                self.send(session.write(&write, Buffer::copy_of(data)).await);
+            }
+            Operation::Statfs => self.send(Ok(session.statfs())),
+            Operation::Release(release) => {
+                session.handles.release_file(release.handle);
+                self.done(Ok(()));
+            }
+            Operation::Fsync(fsync) => self.done(session.fsync(&fsync).await),
+            Operation::Fsyncdir | Operation::Syncfs => self.done(session.sync().await),
+            Operation::Setxattr { flags, name, value } => {
+                self.done(session.setxattr(node, name, value, flags).await);
+            }
+            Operation::Getxattr { size, name } => {
+                self.send_xattr(size, session.getxattr(node, name).await);
+            }
+            Operation::Listxattr { size } => {
+                self.send_xattr(size, session.listxattr(node).await);
+            }
+            Operation::Removexattr(name) => self.done(session.removexattr(node, name).await),
+            Operation::Opendir => self.send(session.opendir(node).await),
+            Operation::Readdir(read) => self.list(&read, false).await,
+            Operation::Readdirplus(read) => self.list(&read, true).await,
+            Operation::Releasedir(release) => {
+                session.handles.release_directory(release.handle);
+                self.done(Ok(()));
+            }
+            Operation::Fallocate(fallocate) => self.done(session.fallocate(&fallocate).await),
+            Operation::Lseek(lseek) => self.send(session.lseek(&lseek)),
+            Operation::Destroy => self.done(session.sync().await),
+            // Without FLUSH a close asks for nothing: fsync is what makes data durable.
+            Operation::Flush | Operation::Unknown => self.reply(Err(Errno::NOSYS)),
+            Operation::Init(_)
+            | Operation::Forget(_)
+            | Operation::BatchForget(_)
+            | Operation::Interrupt => unreachable!("the session answers these itself"),
+        }
+    }
+
+    fn send<T: IntoBytes + zerocopy::Immutable>(&self, result: Result<T, Errno>) {
+        match result {
+            Ok(value) => self.reply(Ok(value.as_bytes())),
+            Err(errno) => self.reply(Err(errno)),
+        }
+    }
+
+    fn done(&self, result: Result<(), Errno>) {
+        self.reply(result.map(|()| &[][..]));
+    }
+
+    /// Replies with the value of an attribute, or, for size 0, with its length.
+    fn send_xattr(&self, size: u32, value: Result<Vec<u8>, Errno>) {
+        match value {
+            Ok(value) if size == 0 => {
+                self.send(Ok(XattrOut { size: value.len() as u32, padding: 0 }));
+            }
+            Ok(value) if value.len() > size as usize => self.reply(Err(Errno::RANGE)),
+            Ok(value) => self.reply(Ok(&value)),
+            Err(errno) => self.reply(Err(errno)),
+        }
+    }
+
+    async fn create_node(
+        &self,
+        name: &[u8],
+        inode: Result<Inode, Errno>,
+    ) -> Result<abi::EntryOut, Errno> {
+        let inode = owned(inode?, &self.header);
+        let session = &self.session;
+        let directory = session.nodes.get(self.header.node)?;
+        let (made, metadata) =
+            directory.create(OsStr::from_bytes(name), &inode).await.map_err(errno)?;
+        session.nodes.remember(made);
+        Ok(entry(&metadata))
+    }
+
+    /// Creates a file and opens it.
+    async fn create(&self, create: &CreateIn, name: Option<&[u8]>) {
+        match self.create_and_open(create, name).await {
+            Ok((entry, open)) => {
+                self.reply(Ok(&[entry.as_bytes(), open.as_bytes()].concat()));
+            }
+            Err(errno) => self.reply(Err(errno)),
+        }
+    }
+
+    async fn create_and_open(
+        &self,
+        create: &CreateIn,
+        name: Option<&[u8]>,
+    ) -> Result<(abi::EntryOut, OpenOut), Errno> {
+        let session = &self.session;
+        let directory = session.nodes.get(self.header.node)?;
+        let new = Inode::new(FileType::File, permissions(create.mode));
+        let inode = owned(new, &self.header);
+        let (made, metadata) = match name {
+            Some(name) => directory.create(OsStr::from_bytes(name), &inode).await,
+            None => directory.create_unnamed(&inode).await,
+        }
+        .map_err(errno)?;
+        let open = session.open_inode(&made, create.flags & !O_TRUNC).await?;
+        session.nodes.remember(made);
+        Ok((entry(&metadata), open))
+    }
+
+    /// Replies with entries of a directory.
+    async fn list(&self, read: &ReadIn, plus: bool) {
+        let listed = match self.session.handles.directory(read.handle) {
+            Ok(directory) => {
+                let stream = directory.lock().take();
+                match stream {
+                    Some(mut stream) => {
+                        let listed = self.session.list(&mut stream, read, plus).await;
+                        *directory.lock() = Some(stream);
+                        listed
+                    }
+                    // The kernel sends one listing of a handle at a time.
+                    None => Err(Errno::BUSY),
+                }
+            }
+            Err(errno) => Err(errno),
+        };
+        self.reply(listed.as_ref().map(Listing::as_bytes).map_err(|errno| *errno));
+    }
+}
+
+impl Session {
+    async fn lookup(&self, node: u64, name: &[u8]) -> Result<abi::EntryOut, Errno> {
+        let directory = self.nodes.get(node)?;
+        match directory.lookup(OsStr::from_bytes(name)).await.map_err(errno) {
+            Ok((found, metadata)) => {
+                self.nodes.remember(found);
+                Ok(entry(&metadata))
+            }
+            Err(Errno::NOENT) => Ok(no_entry()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    async fn getattr(&self, node: u64) -> Result<abi::AttrOut, Errno> {
+        let metadata = self.nodes.get(node)?.metadata().await.map_err(errno)?;
+        Ok(attributes_reply(&metadata))
+    }
+
+    async fn setattr(&self, node: u64, new: &SetattrIn) -> Result<abi::AttrOut, Errno> {
+        let inode = self.nodes.get(node)?;
+        if new.valid & abi::setattr::SIZE != 0 {
+            let file = match new.valid & abi::setattr::FH != 0 {
+                true => self.handles.file(new.handle)?.buffered,
+                false => {
+                    let options = OpenOptions::new().write(true);
+                    inode.open(options).await.map_err(errno)?
+                }
+            };
+            file.set_len(new.size).await?;
+        }
+        let now = Time::now();
+        let time = |set, set_now, seconds: u64, nanoseconds| {
+            let given = || Time::new(seconds as i64, nanoseconds).ok_or(Errno::INVAL);
+            match (new.valid & set != 0, new.valid & set_now != 0) {
+                (false, _) => Ok(None),
+                (true, true) => Ok(Some(now)),
+                (true, false) => given().map(Some),
+            }
+        };
+        let accessed =
+            time(abi::setattr::ATIME, abi::setattr::ATIME_NOW, new.atime, new.atime_nsec)?;
+        let modified =
+            time(abi::setattr::MTIME, abi::setattr::MTIME_NOW, new.mtime, new.mtime_nsec)?;
+        let given = |flag, value: u32| (new.valid & flag != 0).then_some(value);
+        let (user, group) = (given(abi::setattr::UID, new.uid), given(abi::setattr::GID, new.gid));
+        let mode = given(abi::setattr::MODE, new.mode).map(permissions);
+        if accessed.is_some()
+            || modified.is_some()
+            || mode.is_some()
+            || user.is_some()
+            || group.is_some()
+        {
+            let set = |inode: &mut Inode| {
+                if user.is_some() || group.is_some() {
+                    inode.set_owner(user, group);
+                }
+                inode.permissions = mode.unwrap_or(inode.permissions);
+                inode.accessed = accessed.unwrap_or(inode.accessed);
+                inode.modified = modified.unwrap_or(inode.modified);
+            };
+            inode.set_attributes(set).await.map_err(errno)?;
+        }
+        Ok(attributes_reply(&inode.metadata().await.map_err(errno)?))
+    }
+
+    async fn readlink(&self, node: u64) -> Result<Vec<u8>, Errno> {
+        let target = self.nodes.get(node)?.read_link().await.map_err(errno)?;
+        Ok(target.into_os_string().as_bytes().to_vec())
+    }
+
+    async fn unlink(&self, node: u64, name: &[u8]) -> Result<(), Errno> {
+        self.nodes.get(node)?.remove_file(OsStr::from_bytes(name)).await.map_err(errno)
+    }
+
+    async fn rmdir(&self, node: u64, name: &[u8]) -> Result<(), Errno> {
+        self.nodes.get(node)?.remove_dir(OsStr::from_bytes(name)).await.map_err(errno)
+    }
+
+    async fn rename(
+        &self,
+        (node, name): (u64, &[u8]),
+        (new_node, new_name): (u64, &[u8]),
+        flags: u32,
+    ) -> Result<(), Errno> {
+        const WHITEOUT_NOREPLACE: u32 = RENAME_WHITEOUT | RENAME_NOREPLACE;
+        let how = match flags {
+            0 => Rename::Replace,
+            RENAME_NOREPLACE => Rename::NoReplace,
+            RENAME_EXCHANGE => Rename::Exchange,
+            RENAME_WHITEOUT => Rename::Whiteout,
+            WHITEOUT_NOREPLACE => Rename::WhiteoutNoReplace,
+            _ => return Err(Errno::INVAL),
+        };
+        let (directory, new_directory) = (self.nodes.get(node)?, self.nodes.get(new_node)?);
+        let (name, new_name) = (OsStr::from_bytes(name), OsStr::from_bytes(new_name));
+        directory.rename(name, &new_directory, new_name, how).await.map_err(errno)
+    }
+
+    async fn link(
+        &self,
+        old_node: u64,
+        (node, name): (u64, &[u8]),
+    ) -> Result<abi::EntryOut, Errno> {
+        let (file, directory) = (self.nodes.get(old_node)?, self.nodes.get(node)?);
+        file.link_into(&directory, OsStr::from_bytes(name)).await.map_err(errno)?;
+        let metadata = file.metadata().await.map_err(errno)?;
+        self.nodes.remember(file);
+        Ok(entry(&metadata))
+    }
+
+    async fn open(&self, node: u64, open: OpenIn) -> Result<OpenOut, Errno> {
+        let inode = self.nodes.get(node)?;
+        self.open_inode(&inode, open.flags).await
+    }
+
+    async fn open_inode(&self, inode: &InodeRef, flags: u32) -> Result<OpenOut, Errno> {
+        let access = flags & O_ACCMODE;
+        let options = OpenOptions::new()
+            // The kernel reads the rest of a page that a program writes in part.
+            .read(true)
+            .write(access != O_RDONLY)
+            .truncate(flags & O_TRUNC != 0 && access != O_RDONLY);
+        let buffered = inode.open(options).await.map_err(errno)?;
+        let direct = buffered.direct();
+        let handle = self.handles.insert_file(OpenFile { buffered, direct });
+        let flags = match flags & O_DIRECT != 0 {
+            true => abi::open::DIRECT_IO | abi::open::PARALLEL_DIRECT_WRITES,
+            false => abi::open::KEEP_CACHE,
+        };
+        Ok(OpenOut { handle, flags, backing_id: 0 })
+    }
+
+    async fn read(&self, read: &ReadIn) -> Result<Buffer, Errno> {
+        let file = self.handles.file(read.handle)?;
+        let mut buffer = Buffer::zeroed(read.size.min(MAX_TRANSFER) as usize);
+        let wanted = buffer.len();
+        let mut done = 0;
+        // A short reply is the end of the file.
+        loop {
+            let rest = buffer.split_off(done);
+            let (read_now, rest) = file.direct.read_at(rest, read.offset + done as u64).await;
+            let joined = buffer.join(rest);
+            joined.expect("the rest is of this buffer");
+            match read_now? {
+                0 => break,
+                bytes => done += bytes,
+            }
+            if done == wanted {
+                break;
+            }
+        }
+        drop(buffer.split_off(done));
+        Ok(buffer)
+    }
+
+    pub(crate) async fn write(&self, write: &WriteIn, data: Buffer) -> Result<WriteOut, Errno> {
+        let file = self.handles.file(write.handle)?;
+        let (written, _) = file.buffered.write_at(data, write.offset).await;
+        Ok(WriteOut { size: written? as u32, padding: 0 })
+    }
+
+    fn statfs(&self) -> StatfsOut {
+        let space = self.volume.statistics();
+        StatfsOut {
+            blocks: space.blocks,
+            free_blocks: space.free_blocks + space.pending_blocks,
+            available_blocks: space.free_blocks,
+            // There is no table of inodes: each free block can be one.
+            files: space.blocks,
+            free_files: space.free_blocks,
+            block_size: 4096,
+            max_name: 255,
+            fragment_size: 4096,
+            ..StatfsOut::default()
+        }
+    }
+
+    async fn fsync(&self, fsync: &FsyncIn) -> Result<(), Errno> {
+        let file = self.handles.file(fsync.handle)?.buffered;
+        match fsync.flags & abi::FSYNC_FDATASYNC != 0 {
+            true => file.sync_data().await,
+            false => file.sync_all().await,
+        }
+    }
+
+    async fn sync(&self) -> Result<(), Errno> {
+        self.volume.as_async().sync().await.map_err(errno)
+    }
+
+    async fn setxattr(
+        &self,
+        node: u64,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let how = match flags {
+            0 => SetXattr::Either,
+            XATTR_CREATE => SetXattr::Create,
+            XATTR_REPLACE => SetXattr::Replace,
+            _ => return Err(Errno::INVAL),
+        };
+        self.nodes.get(node)?.set_xattr(name, value, how).await.map_err(errno)
+    }
+
+    async fn getxattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        self.nodes.get(node)?.get_xattr(name).await.map_err(errno)
+    }
+
+    /// The names, each with a zero behind it.
+    async fn listxattr(&self, node: u64) -> Result<Vec<u8>, Errno> {
+        let names = self.nodes.get(node)?.list_xattrs().await.map_err(errno)?;
+        Ok(names.iter().flat_map(|name| name.iter().copied().chain([0])).collect())
+    }
+
+    async fn removexattr(&self, node: u64, name: &[u8]) -> Result<(), Errno> {
+        self.nodes.get(node)?.remove_xattr(name).await.map_err(errno)
+    }
+
+    async fn opendir(&self, node: u64) -> Result<OpenOut, Errno> {
+        let stream = self.nodes.get(node)?.read_dir().await.map_err(errno)?;
+        let handle = self.handles.insert_directory(stream);
+        let flags = abi::open::KEEP_CACHE | abi::open::CACHE_DIR;
+        Ok(OpenOut { handle, flags, backing_id: 0 })
+    }
+
+    /// Reads entries from the position that the kernel has reached. Its first two are `.` and `..`.
+    async fn list(
+        &self,
+        stream: &mut DirectoryStream,
+        read: &ReadIn,
+        plus: bool,
+    ) -> Result<Listing, Errno> {
+        const DOTS: [&[u8]; 2] = [b".", b".."];
+        let mut listing = Listing::new(read.size.min(MAX_TRANSFER));
+        let mut offset = read.offset;
+        while let Some(name) = DOTS.get(offset as usize) {
+            if !listing.has_room(name, plus) {
+                return Ok(listing);
+            }
+            let (_, metadata) =
+                stream.directory().lookup(OsStr::from_bytes(name)).await.map_err(errno)?;
+            offset += 1;
+            // Node 0: the kernel knows both already, and counts no look-up.
+            let entry = plus.then(abi::EntryOut::default);
+            listing.push(entry, name, (metadata.ino(), offset), FileType::Directory);
+        }
+        let dots = DOTS.len() as u64;
+        stream.seek(offset - dots).map_err(errno)?;
+        while let Some(next) = stream.peek().await.map_err(errno)? {
+            if !listing.has_room(&next.name, plus) {
+                break;
+            }
+            let Some(next) = stream.next_entry().await.map_err(errno)? else { break };
+            let position = stream.position() + dots;
+            let entry = match plus {
+                true => self.entry_of(stream.directory(), &next.name).await,
+                false => None,
+            };
+            listing.push(entry, &next.name, (next.inode.0, position), next.kind);
+        }
+        Ok(listing)
+    }
+
+    /// The attributes of a name in a listing. A name that is gone by now has node 0, which tells the kernel nothing.
+    async fn entry_of(&self, directory: &InodeRef, name: &[u8]) -> Option<abi::EntryOut> {
+        let found: Option<(InodeRef, Metadata)> =
+            directory.lookup(OsStr::from_bytes(name)).await.ok();
+        Some(match found {
+            Some((inode, metadata)) => {
+                self.nodes.remember(inode);
+                entry(&metadata)
+            }
+            None => abi::EntryOut::default(),
+        })
+    }
+
+    async fn fallocate(&self, fallocate: &FallocateIn) -> Result<(), Errno> {
+        let file = self.handles.file(fallocate.handle)?.buffered;
+        let FallocateIn { offset, length, mode, .. } = *fallocate;
+        let size = match mode & FALLOC_KEEP_SIZE != 0 {
+            true => FallocateSize::Keep,
+            false => FallocateSize::Extend,
+        };
+        match mode & !FALLOC_KEEP_SIZE {
+            0 => file.allocate(offset, length, size).await,
+            FALLOC_PUNCH_HOLE => file.punch_hole(offset, length).await,
+            FALLOC_ZERO_RANGE => file.zero_range(offset, length, size).await,
+            _ => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    fn lseek(&self, lseek: &LseekIn) -> Result<LseekOut, Errno> {
+        let file = self.handles.file(lseek.handle)?.buffered;
+        let offset = match lseek.whence {
+            SEEK_DATA => file.seek_data(lseek.offset)?,
+            SEEK_HOLE => file.seek_hole(lseek.offset)?,
+            _ => return Err(Errno::INVAL),
+        };
+        Ok(LseekOut { offset })
+    }
+}
+
+/// The inode that MKNOD creates.
+fn mknod(node: &MknodIn) -> Result<Inode, Errno> {
+    let kind = FileType::from_mode(node.mode as u16, decode_device(node.rdev));
+    match kind.ok_or(Errno::INVAL)? {
+        // Directories and links have requests of their own.
+        FileType::Directory | FileType::Symlink => Err(Errno::INVAL),
+        kind => Ok(Inode::new(kind, permissions(node.mode))),
+    }
+}
+
+/// The permissions in a mode, with set-ID and sticky bits.
+fn permissions(mode: u32) -> u16 {
+    (mode & PERMISSION_BITS) as u16
+}
+
+/// An inode that belongs to the sender of a request.
+fn owned(mut inode: Inode, header: &InHeader) -> Inode {
+    (inode.user, inode.group) = (header.uid, header.gid);
+    inode
+}
+
+fn errno(error: uringfs::Error) -> Errno {
+    error.errno()
+}

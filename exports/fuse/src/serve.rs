@@ -1,0 +1,150 @@
+//! The loop of a thread: reads requests from its descriptor and answers them in tasks of its reactor.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use rustix::io::Errno as SystemError;
+use uringfs::reactor::PollEvents;
+use uringfs::{Buffer, Errno, Reactor};
+use zerocopy::IntoBytes;
+
+use crate::abi::{InitIn, InitOut, MAJOR, MIN_MINOR, MINOR, WriteIn, init};
+use crate::request::{Operation, Request};
+use crate::session::{InFlight, MAX_TRANSFER, RequestCount, Session, Task};
+
+/// Room for a request of [`MAX_TRANSFER`] bytes: the kernel wants a page for what is before them.
+const READ_BYTES: usize = MAX_TRANSFER as usize + 4096;
+/// Requests that are read before those under way get a turn.
+const BATCH: usize = 64;
+/// The most requests that the kernel has in flight in the background: readahead, write-back, releases.
+const MAX_BACKGROUND: u16 = 256;
+
+impl Session {
+    /// Serves one descriptor until the file system is unmounted, and until all of its requests have been answered.
+    pub(crate) async fn serve(
+        self: &Arc<Self>,
+        reactor: &Reactor,
+        channel: Arc<OwnedFd>,
+    ) -> io::Result<()> {
+        let mut buffer = vec![0; READ_BYTES];
+        let in_flight = Rc::<RequestCount>::default();
+        loop {
+            for _ in 0..BATCH {
+                match rustix::io::read(&channel, &mut buffer[..]) {
+                    Ok(length) => self.start(reactor, &channel, &buffer[..length], &in_flight),
+                    Err(SystemError::AGAIN) => {
+                        reactor.poll(&channel, PollEvents::IN, None).await?;
+                    }
+                    // The request was interrupted before it was read.
+                    Err(SystemError::NOENT | SystemError::INTR) => {}
+                    Err(SystemError::NODEV) => {
+                        in_flight.wait_for_none().await;
+                        return Ok(());
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            yield_now().await;
+        }
+    }
+
+    /// Starts a request.
+    fn start(
+        self: &Arc<Self>,
+        reactor: &Reactor,
+        channel: &Arc<OwnedFd>,
+        bytes: &[u8],
+        in_flight: &Rc<RequestCount>,
+    ) {
+        // The kernel sends no such bytes. Without a request there is nothing to reply to.
+        let Ok(Request { header, operation }) = Request::parse(bytes) else { return };
+        let task = Task {
+            session: self.clone(),
+            channel: channel.clone(),
+            header,
+            _in_flight: InFlight::new(in_flight),
+        };
+        match operation {
+            Operation::Init(init) => task.initialize(&init),
+            Operation::Forget(lookups) => self.nodes.forget(header.node, lookups),
+            Operation::BatchForget(forgets) => {
+                for forget in forgets {
+                    let forget = forget.get();
+                    self.nodes.forget(forget.node, forget.lookups);
+                }
+            }
+            // Nothing is done yet, or it is done soon: the request is answered as if nobody had interrupted it.
+            Operation::Interrupt => {}
+            Operation::Write(write, data) => {
+                let data = Buffer::copy_of(data);
+                drop(reactor.spawn(task.write(write, data)));
+            }
+            _ => {
+                let bytes: Box<[u8]> = bytes.into();
+                drop(reactor.spawn(task.run(bytes)));
+            }
+        }
+    }
+}
+
+impl Task {
+    async fn write(self, write: WriteIn, data: Buffer) {
+        let written = self.session.write(&write, data).await;
+        self.reply(written.as_ref().map(IntoBytes::as_bytes).map_err(|errno| *errno));
+    }
+
+    async fn run(self, bytes: Box<[u8]>) {
+        let request = Request::parse(&bytes).expect("it was parsed before");
+        self.answer(request.operation).await;
+    }
+
+    /// Agrees with the kernel on a version and on capabilities.
+    fn initialize(&self, kernel: &InitIn) {
+        if kernel.major != MAJOR || kernel.minor < MIN_MINOR {
+            return self.reply(Err(Errno::PROTO));
+        }
+        let offered = u64::from(kernel.flags) | u64::from(kernel.flags2) << 32;
+        let wanted = init::ASYNC_READ
+            | init::ATOMIC_O_TRUNC
+            | init::BIG_WRITES
+            | init::DO_READDIRPLUS
+            | init::READDIRPLUS_AUTO
+            | init::ASYNC_DIO
+            | init::PARALLEL_DIROPS
+            | init::MAX_PAGES
+            | init::CACHE_SYMLINKS
+            | init::INIT_EXT;
+        let agreed = offered & wanted;
+        let reply = InitOut {
+            major: MAJOR,
+            minor: MINOR.min(kernel.minor),
+            max_readahead: kernel.max_readahead.min(MAX_TRANSFER),
+            flags: agreed as u32,
+            flags2: (agreed >> 32) as u32,
+            max_background: MAX_BACKGROUND,
+            congestion_threshold: MAX_BACKGROUND / 4 * 3,
+            max_write: MAX_TRANSFER,
+            time_granularity: 1,
+            max_pages: (MAX_TRANSFER / 4096) as u16,
+            ..InitOut::default()
+        };
+        self.reply(Ok(reply.as_bytes()));
+    }
+}
+
+/// Lets the reactor's other work run.
+async fn yield_now() {
+    let mut is_first = true;
+    poll_fn(|context| match std::mem::take(&mut is_first) {
+        true => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+        false => Poll::Ready(()),
+    })
+    .await;
+}

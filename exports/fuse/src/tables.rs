@@ -1,0 +1,130 @@
+//! The files that the kernel knows by node ID, and those that it has open by handle.
+//!
+//! A node ID is the file's inode number; the root has 1 in both. The kernel counts its look-ups of each node and returns
+//! the count with FORGET; until then the node's [`InodeRef`] keeps the file.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use uringfs::volume::{DirectoryStream, InodeRef};
+use uringfs::{Errno, File};
+
+use crate::abi::ROOT_ID;
+
+/// The nodes that the kernel knows.
+pub(crate) struct Nodes {
+    root: InodeRef,
+    known: Mutex<HashMap<u64, Node>>,
+}
+
+struct Node {
+    inode: InodeRef,
+    lookups: u64,
+}
+
+impl Nodes {
+    pub(crate) fn new(root: InodeRef) -> Nodes {
+        Nodes { root, known: Mutex::default() }
+    }
+
+    /// The file of a node.
+    ///
+    /// # Errors
+    /// ESTALE for a node that the kernel does not know.
+    pub(crate) fn get(&self, node: u64) -> Result<InodeRef, Errno> {
+        if node == ROOT_ID {
+            return Ok(self.root.clone());
+        }
+        self.known.lock().get(&node).map(|node| node.inode.clone()).ok_or(Errno::STALE)
+    }
+
+    /// Counts a look-up, whose reply gives the kernel the node.
+    pub(crate) fn remember(&self, inode: InodeRef) {
+        let number = inode.number().0;
+        if number == ROOT_ID {
+            return;
+        }
+        let mut known = self.known.lock();
+        known.entry(number).or_insert(Node { inode, lookups: 0 }).lookups += 1;
+    }
+
+    /// Takes back look-ups.
+    pub(crate) fn forget(&self, node: u64, lookups: u64) {
+        let mut known = self.known.lock();
+        if let Entry::Occupied(mut entry) = known.entry(node) {
+            let left = entry.get().lookups.saturating_sub(lookups);
+            entry.get_mut().lookups = left;
+            if left == 0 {
+                let forgotten = entry.remove();
+                // Its last reference may free memory.
+                drop(known);
+                drop(forgotten);
+            }
+        }
+    }
+}
+
+/// An open file: reads bypass the volume's page cache, since the kernel has the pages. Writes go through it.
+#[derive(Clone)]
+pub(crate) struct OpenFile {
+    pub(crate) buffered: File,
+    pub(crate) direct: File,
+}
+
+/// An open directory. The stream is away while a listing is answered.
+pub(crate) type OpenDirectory = Arc<Mutex<Option<DirectoryStream>>>;
+
+/// What the kernel has open.
+#[derive(Default)]
+pub(crate) struct Handles {
+    state: Mutex<HandleState>,
+}
+
+#[derive(Default)]
+struct HandleState {
+    next: u64,
+    files: HashMap<u64, OpenFile>,
+    directories: HashMap<u64, OpenDirectory>,
+}
+
+impl Handles {
+    pub(crate) fn insert_file(&self, file: OpenFile) -> u64 {
+        let mut state = self.state.lock();
+        state.next += 1;
+        let handle = state.next;
+        state.files.insert(handle, file);
+        handle
+    }
+
+    pub(crate) fn insert_directory(&self, stream: DirectoryStream) -> u64 {
+        let mut state = self.state.lock();
+        state.next += 1;
+        let handle = state.next;
+        state.directories.insert(handle, Arc::new(Mutex::new(Some(stream))));
+        handle
+    }
+
+    /// # Errors
+    /// EBADF for a handle that is not an open file's.
+    pub(crate) fn file(&self, handle: u64) -> Result<OpenFile, Errno> {
+        self.state.lock().files.get(&handle).cloned().ok_or(Errno::BADF)
+    }
+
+    /// # Errors
+    /// EBADF for a handle that is not an open directory's.
+    pub(crate) fn directory(&self, handle: u64) -> Result<OpenDirectory, Errno> {
+        self.state.lock().directories.get(&handle).cloned().ok_or(Errno::BADF)
+    }
+
+    pub(crate) fn release_file(&self, handle: u64) {
+        let released = self.state.lock().files.remove(&handle);
+        drop(released);
+    }
+
+    pub(crate) fn release_directory(&self, handle: u64) {
+        let released = self.state.lock().directories.remove(&handle);
+        drop(released);
+    }
+}
