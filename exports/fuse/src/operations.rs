@@ -5,9 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use uringfs::file::FallocateSize;
-use uringfs::volume::{
-    DirectoryStream, FileType, Inode, InodeRef, Metadata, Rename, SetXattr, Time,
-};
+use uringfs::volume::{FileType, Inode, InodeRef, Metadata, Rename, SetXattr, Time};
 use uringfs::{Buffer, Errno, OpenOptions};
 use zerocopy::IntoBytes;
 
@@ -18,7 +16,7 @@ use crate::abi::{
 use crate::reply::{Listing, attributes_reply, decode_device, entry, no_entry};
 use crate::request::Operation;
 use crate::session::{MAX_TRANSFER, Session, Task};
-use crate::tables::OpenFile;
+use crate::tables::{DirectoryReader, OpenFile};
 
 const O_ACCMODE: u32 = 0o3;
 const O_RDONLY: u32 = 0;
@@ -47,7 +45,7 @@ impl Task {
     pub(crate) async fn answer(&self, operation: Operation<'_>) {
         let (session, node) = (&*self.session, self.header.node);
         match operation {
-            Operation::Lookup(name) => self.send(session.lookup(node, name).await),
+            Operation::Lookup(name) => self.send_entry(session.lookup(node, name).await),
             Operation::Getattr => self.send(session.getattr(node).await),
             Operation::Setattr(new) => self.send(session.setattr(node, &new).await),
             Operation::Readlink => match session.readlink(node).await {
@@ -56,12 +54,14 @@ impl Task {
             },
             Operation::Symlink { name, target } => {
                 let inode = Inode::symlink(target).map_err(|error| error.errno());
-                self.send(self.create_node(name, inode).await);
+                self.send_entry(self.create_node(name, inode).await);
             }
-            Operation::Mknod(node, name) => self.send(self.create_node(name, mknod(&node)).await),
+            Operation::Mknod(node, name) => {
+                self.send_entry(self.create_node(name, mknod(&node)).await);
+            }
             Operation::Mkdir(MkdirIn { mode, .. }, name) => {
                 let inode = Inode::new(FileType::Directory, permissions(mode));
-                self.send(self.create_node(name, Ok(inode)).await);
+                self.send_entry(self.create_node(name, Ok(inode)).await);
             }
             Operation::Unlink(name) => self.done(session.unlink(node, name).await),
             Operation::Rmdir(name) => self.done(session.rmdir(node, name).await),
@@ -70,7 +70,7 @@ impl Task {
                 self.done(session.rename(from, to, flags).await);
             }
             Operation::Link(link, name) => {
-                self.send(session.link(link.old_node, (node, name)).await);
+                self.send_entry(session.link(link.old_node, (node, name)).await);
             }
             Operation::Open(open) => self.send(session.open(node, open).await),
             Operation::Create(create, name) => self.create(&create, Some(name)).await,
@@ -125,6 +125,18 @@ impl Task {
         }
     }
 
+    /// Replies with a node, whose look-up counts only if the kernel takes the reply.
+    fn send_entry(&self, result: Result<abi::EntryOut, Errno>) {
+        match result {
+            Ok(entry) => {
+                if !self.try_reply(entry.as_bytes()) {
+                    self.session.nodes.forget(entry.node, 1);
+                }
+            }
+            Err(errno) => self.reply(Err(errno)),
+        }
+    }
+
     fn done(&self, result: Result<(), Errno>) {
         self.reply(result.map(|()| &[][..]));
     }
@@ -159,7 +171,10 @@ impl Task {
     async fn create(&self, create: &CreateIn, name: Option<&[u8]>) {
         match self.create_and_open(create, name).await {
             Ok((entry, open)) => {
-                self.reply(Ok(&[entry.as_bytes(), open.as_bytes()].concat()));
+                if !self.try_reply(&[entry.as_bytes(), open.as_bytes()].concat()) {
+                    self.session.nodes.forget(entry.node, 1);
+                    self.session.handles.release_file(open.handle);
+                }
             }
             Err(errno) => self.reply(Err(errno)),
         }
@@ -188,11 +203,11 @@ impl Task {
     async fn list(&self, read: &ReadIn, plus: bool) {
         let listed = match self.session.handles.directory(read.handle) {
             Ok(directory) => {
-                let stream = directory.lock().take();
-                match stream {
-                    Some(mut stream) => {
-                        let listed = self.session.list(&mut stream, read, plus).await;
-                        *directory.lock() = Some(stream);
+                let taken = directory.lock().take();
+                match taken {
+                    Some(mut taken) => {
+                        let listed = self.session.list(&mut taken, read, plus).await;
+                        *directory.lock() = Some(taken);
                         listed
                     }
                     // The kernel sends one listing of a handle at a time.
@@ -434,10 +449,13 @@ impl Session {
     /// Reads entries from the position that the kernel has reached. Its first two are `.` and `..`.
     async fn list(
         &self,
-        stream: &mut DirectoryStream,
+        DirectoryReader { stream, failed }: &mut DirectoryReader,
         read: &ReadIn,
         plus: bool,
     ) -> Result<Listing, Errno> {
+        if let Some(errno) = failed.take() {
+            return Err(errno);
+        }
         const DOTS: [&[u8]; 2] = [b".", b".."];
         let mut listing = Listing::new(read.size.min(MAX_TRANSFER));
         let mut offset = read.offset;
@@ -454,9 +472,16 @@ impl Session {
         }
         let dots = DOTS.len() as u64;
         stream.seek(offset - dots).map_err(errno)?;
-        while let Some(next) = stream.peek().await.map_err(errno)? {
-            if !listing.has_room(&next.name, plus) {
-                break;
+        loop {
+            match stream.peek().await {
+                Ok(Some(next)) if listing.has_room(&next.name, plus) => {}
+                // Entries that are counted as looked up must reach the kernel: the next listing fails instead.
+                Err(error) if !listing.as_bytes().is_empty() => {
+                    *failed = Some(errno(error));
+                    break;
+                }
+                Err(error) => return Err(errno(error)),
+                Ok(_) => break,
             }
             let Some(next) = stream.next_entry().await.map_err(errno)? else { break };
             let position = stream.position() + dots;

@@ -10,12 +10,14 @@ use zerocopy::IntoBytes;
 
 use crate::abi::{Attr, AttrOut, Dirent, EntryOut, OutHeader};
 
-/// How long the kernel may keep names and attributes without asking again. Only this mount changes the volume, so that
-/// they stay true until a request of the kernel's changes them.
-const VALID: Duration = Duration::from_secs(24 * 3600);
+/// How long the kernel may keep names without asking again. Only this mount changes the volume, so that they stay true until
+/// a request of the kernel's changes them.
+const NAME_VALID: Duration = Duration::from_secs(24 * 3600);
+/// The same for attributes. Reads, and blocks that write-back allocates, change some of them without the kernel.
+const ATTRIBUTES_VALID: Duration = Duration::from_secs(1);
 
-/// Sends a reply. The kernel refuses one whose request was aborted, and one after the unmount: nothing waits for either.
-pub(crate) fn send(channel: &OwnedFd, unique: u64, result: Result<&[u8], Errno>) {
+/// Sends a reply. Returns false if the kernel did not take it: the request was interrupted, or the file system is unmounted.
+pub(crate) fn send(channel: &OwnedFd, unique: u64, result: Result<&[u8], Errno>) -> bool {
     let (error, payload) = match result {
         Ok(payload) => (0, payload),
         Err(errno) => (-errno.raw_os_error(), &[][..]),
@@ -23,7 +25,7 @@ pub(crate) fn send(channel: &OwnedFd, unique: u64, result: Result<&[u8], Errno>)
     let length = (size_of::<OutHeader>() + payload.len()) as u32;
     let header = OutHeader { length, error, unique };
     let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(payload)];
-    let _ = rustix::io::retry_on_intr(|| rustix::io::writev(channel, &parts));
+    rustix::io::retry_on_intr(|| rustix::io::writev(channel, &parts)).is_ok()
 }
 
 /// The attributes of a file.
@@ -53,7 +55,7 @@ pub(crate) fn attributes(metadata: &Metadata) -> Attr {
 /// The reply to GETATTR and SETATTR.
 pub(crate) fn attributes_reply(metadata: &Metadata) -> AttrOut {
     AttrOut {
-        attr_valid: VALID.as_secs(),
+        attr_valid: ATTRIBUTES_VALID.as_secs(),
         attr_valid_nsec: 0,
         padding: 0,
         attr: attributes(metadata),
@@ -66,8 +68,8 @@ pub(crate) fn entry(metadata: &Metadata) -> EntryOut {
         node: metadata.ino(),
         // Inode numbers are never reused.
         generation: 0,
-        entry_valid: VALID.as_secs(),
-        attr_valid: VALID.as_secs(),
+        entry_valid: NAME_VALID.as_secs(),
+        attr_valid: ATTRIBUTES_VALID.as_secs(),
         entry_valid_nsec: 0,
         attr_valid_nsec: 0,
         attr: attributes(metadata),
@@ -76,7 +78,7 @@ pub(crate) fn entry(metadata: &Metadata) -> EntryOut {
 
 /// The reply to LOOKUP for a name that does not exist: the kernel keeps that, too.
 pub(crate) fn no_entry() -> EntryOut {
-    EntryOut { entry_valid: VALID.as_secs(), ..EntryOut::default() }
+    EntryOut { entry_valid: NAME_VALID.as_secs(), ..EntryOut::default() }
 }
 
 /// The entries of READDIR and READDIRPLUS, up to the size that the kernel asks for.

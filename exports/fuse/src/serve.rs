@@ -105,7 +105,8 @@ impl Task {
     /// Agrees with the kernel on a version and on capabilities.
     fn initialize(&self, kernel: &InitIn) {
         if kernel.major != MAJOR || kernel.minor < MIN_MINOR {
-            return self.reply(Err(Errno::PROTO));
+            self.reply(Err(Errno::PROTO));
+            return;
         }
         let offered = u64::from(kernel.flags) | u64::from(kernel.flags2) << 32;
         let wanted = init::ASYNC_READ

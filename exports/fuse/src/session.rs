@@ -88,4 +88,9 @@ impl Task {
     pub(crate) fn reply(&self, result: Result<&[u8], Errno>) {
         send(&self.channel, self.header.unique, result);
     }
+
+    /// Replies with what the kernel has to give back later. Returns false if it did not take it.
+    pub(crate) fn try_reply(&self, payload: &[u8]) -> bool {
+        send(&self.channel, self.header.unique, Ok(payload))
+    }
 }

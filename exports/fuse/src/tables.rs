@@ -73,8 +73,15 @@ pub(crate) struct OpenFile {
     pub(crate) direct: File,
 }
 
-/// An open directory. The stream is away while a listing is answered.
-pub(crate) type OpenDirectory = Arc<Mutex<Option<DirectoryStream>>>;
+/// An open directory. The reader is away while a listing is answered.
+pub(crate) type OpenDirectory = Arc<Mutex<Option<DirectoryReader>>>;
+
+/// The place of an open directory's listing.
+pub(crate) struct DirectoryReader {
+    pub(crate) stream: DirectoryStream,
+    /// The error that the next listing returns.
+    pub(crate) failed: Option<Errno>,
+}
 
 /// What the kernel has open.
 #[derive(Default)]
@@ -102,7 +109,9 @@ impl Handles {
         let mut state = self.state.lock();
         state.next += 1;
         let handle = state.next;
-        state.directories.insert(handle, Arc::new(Mutex::new(Some(stream))));
+        state
+            .directories
+            .insert(handle, Arc::new(Mutex::new(Some(DirectoryReader { stream, failed: None }))));
         handle
     }
 
