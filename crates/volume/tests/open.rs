@@ -7,7 +7,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Access, Device, Errno, Op};
-use uringfs_file::{File, Tokens};
+use uringfs_file::{Advice, FallocateSize, File, Tokens};
 use uringfs_reactor::{Counter, Reactor, ReactorOptions, Token};
 use uringfs_volume::{AsyncVolume, Error, FormatOptions, OpenOptions, Volume, VolumeOptions};
 
@@ -214,12 +214,59 @@ fn a_volume_is_created_opened_and_closed_by_path() {
     let file = volume.open_file("/a").unwrap();
     assert_eq!(volume.clone().close().unwrap_err().errno(), Errno::BUSY);
     assert_eq!(volume.close().unwrap_err().errno(), Errno::BUSY);
-    // On this thread: a background reactor would let the file go a moment after the result.
-    assert_eq!(reactor().block_on(file.read_at(Buffer::zeroed(4), 0)).0, Ok(4));
+    assert_eq!(file.read_at(Buffer::zeroed(4), 0).wait().0, Ok(4));
     drop(file);
     let volume = Volume::create(&path, &FormatOptions::new().overwrite(true)).unwrap();
     assert!(!volume.exists("/a").unwrap());
     volume.close().unwrap();
+}
+
+#[test]
+fn a_volume_reopens_at_once_after_operations_on_a_background_reactor() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let volume = Volume::create(&path, &FormatOptions::new().size(16 << 20)).unwrap();
+    volume.write("/a", [7; 8192]).unwrap();
+    volume.close().unwrap();
+    fn text() -> Buffer {
+        Buffer::copy_of(b"text")
+    }
+    type NamedOperation = (&'static str, fn(&File));
+    let operations: [NamedOperation; 13] = [
+        ("read", |file| assert!(file.read_at(Buffer::zeroed(100), 0).wait().0.unwrap() > 0)),
+        ("buffered read", |file| {
+            let file = file.buffered(&Cache::of_process());
+            file.read_at(Buffer::zeroed(100), 0).wait().0.unwrap();
+        }),
+        ("write", |file| assert!(file.write_at(text(), 0).wait().0.unwrap() > 0)),
+        ("durable write", |file| assert!(file.write_durably(text(), 0).wait().0.unwrap() > 0)),
+        ("atomic write", |file| {
+            file.write_atomic(Buffer::zeroed(4096), 0).wait().0.unwrap();
+        }),
+        ("append", |file| assert!(file.append_durably(text()).wait().0.unwrap() >= 8192)),
+        ("sync", |file| file.sync_all().wait().unwrap()),
+        ("resize", |file| file.set_len(8192).wait().unwrap()),
+        ("allocate", |file| file.allocate(0, 8192, FallocateSize::Keep).wait().unwrap()),
+        ("zeros", |file| file.write_zeroes(0, 10).wait().unwrap()),
+        ("discard", |file| file.discard(0, 4096).wait().unwrap()),
+        ("advice", |file| file.advise(Advice::WillNeed, 0, 4096).wait().unwrap()),
+        ("refused write", |file| {
+            assert_eq!(file.write_at(text(), u64::MAX).wait().0, Err(Errno::FBIG));
+        }),
+    ];
+    let open = OpenOptions::new().read(true).write(true).direct(true);
+    for round in 0..4 {
+        for (name, operation) in operations {
+            let volume = Volume::open(&path);
+            let volume = volume.unwrap_or_else(|error| panic!("round {round}, {name}: {error}"));
+            let file = open.open(&volume, "/a").unwrap();
+            operation(&file);
+            drop((file, volume));
+            let device = Device::open(&path, Access::ReadWrite).unwrap();
+            Volume::set_label(&device, "new")
+                .unwrap_or_else(|error| panic!("round {round}, after {name}: {error}"));
+        }
+    }
 }
 
 #[test]

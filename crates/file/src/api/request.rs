@@ -81,6 +81,7 @@ impl FileRequest {
             (Some(op), Payload::Buffer(buffer)) => {
                 let handle = &*self.file.handle;
                 if let Err(error) = ensure_attached(reactor, handle) {
+                    drop(self.file);
                     return sender.refuse(error, Payload::Buffer(buffer));
                 }
                 match push_fast_awaited(reactor, handle, op, buffer, self.offset, sender) {
@@ -98,7 +99,10 @@ impl FileRequest {
         };
         match reactor.admit_operation(&request.file.handle.device_inner) {
             Ok(permit) => request.start_admitted(reactor, permit, Requester::Future(sender)),
-            Err(error) => sender.refuse(error, request.payload),
+            Err(error) => {
+                drop(request.file);
+                sender.refuse(error, request.payload);
+            }
         }
     }
 
@@ -142,7 +146,9 @@ impl FileRequest {
         let task = Task { reactor, permit, requester, deadline };
         let length = payload.length();
         if let (OpKind::Read, Some(errno)) = (kind, file.handle.read_refusal) {
-            return task.start(|operation| async move { operation.end(payload, Err(errno)) });
+            return task.start(|operation| async move {
+                operation.end_releasing(file, payload, Err(errno))
+            });
         }
         match kind {
             OpKind::Read if file.handle.waits_in_threads() => task.start(|operation| {

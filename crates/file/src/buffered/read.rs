@@ -104,7 +104,7 @@ pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload,
     }
     // A read that copied some bytes succeeds, even if the rest failed.
     let result = if done > 0 { Ok(done) } else { ended.map(|()| 0) };
-    operation.end(payload, result);
+    operation.end_releasing(file, payload, result);
 }
 
 /// Applies advice: fills the cache with a range, or removes the range from it.
@@ -116,7 +116,7 @@ pub(crate) async fn advise(
     length: u64,
 ) {
     let result = apply_advice(&mut operation, &file, advice, offset, length).await;
-    operation.end(Payload::Length(length), result.map(|()| 0));
+    operation.end_releasing(file, Payload::Length(length), result.map(|()| 0));
 }
 
 async fn apply_advice(

@@ -34,9 +34,9 @@ const MAX_FILL_FOLIOS: u64 = 64;
 pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload, offset: u64) {
     let handle = &*file.handle;
     let range = match writable_range(&mut operation, handle, &payload, offset).await {
-        Ok(range) if range.is_empty() => return operation.end(payload, Ok(0)),
+        Ok(range) if range.is_empty() => return operation.end_releasing(file, payload, Ok(0)),
         Ok(range) => range,
-        Err(error) => return operation.end(payload, Err(error)),
+        Err(error) => return operation.end_releasing(file, payload, Err(error)),
     };
     let buffered_handle = handle.cache().expect("a buffered write has a cache");
     let cache = handle.file_cache(buffered_handle);
@@ -65,7 +65,7 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
         Err(_) if done > 0 => (payload, Ok(done)),
         Err(error) => (payload, Err(error)),
     };
-    operation.end(payload, result);
+    operation.end_releasing(file, payload, result);
 }
 
 /// Outcome of a buffered write.

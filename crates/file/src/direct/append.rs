@@ -29,7 +29,7 @@ pub(crate) async fn append(
     let handle = &*file.handle;
     let buffer = single_buffer(payload);
     if let Err(error) = check_append(&mut operation, handle).await {
-        return operation.end(Payload::Buffer(buffer), Err(error));
+        return operation.end_releasing(file, Payload::Buffer(buffer), Err(error));
     }
     let (buffer, result) = match handle.state.append_queue().join(buffer, durability) {
         AppendRole::Lead(buffer) => lead(&mut operation, handle, buffer, durability).await,
@@ -37,7 +37,9 @@ pub(crate) async fn append(
             let wakeup = match operation.wait_outside_epoch(waiter.notified()).await {
                 Ok(wakeup) => wakeup,
                 Err(why) => match waiter.cancel() {
-                    Some(buffer) => return operation.end(Payload::Buffer(buffer), Err(why)),
+                    Some(buffer) => {
+                        return operation.end_releasing(file, Payload::Buffer(buffer), Err(why));
+                    }
                     // Too late to cancel.
                     None => waiter.notified().await,
                 },
@@ -52,7 +54,7 @@ pub(crate) async fn append(
             }
         }
     };
-    operation.end(Payload::Buffer(buffer), result);
+    operation.end_releasing(file, Payload::Buffer(buffer), result);
 }
 
 async fn commit(

@@ -37,7 +37,7 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
         (Ok(_), payload) => (payload, Ok(0)),
         (Err(error), payload) => (payload, Err(error)),
     };
-    operation.end(ended.0, ended.1);
+    operation.end_releasing(file, ended.0, ended.1);
 }
 
 fn check<'s>(

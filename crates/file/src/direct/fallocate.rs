@@ -37,7 +37,7 @@ pub(crate) enum FallocateMode {
 /// Truncates a file, or extends it by a hole.
 pub(crate) async fn set_len(mut operation: Operation, file: File, size: u64) {
     let result = truncate_or_extend(&mut operation, &file.handle, size).await;
-    operation.end(Payload::Length(0), result.map(|()| 0));
+    operation.end_releasing(file, Payload::Length(0), result.map(|()| 0));
 }
 
 async fn truncate_or_extend(
@@ -76,7 +76,7 @@ pub(crate) async fn fallocate(
     length: u64,
 ) {
     let result = fallocate_range(&mut operation, &file.handle, mode, offset, length).await;
-    operation.end(Payload::Length(length), result.map(|()| length));
+    operation.end_releasing(file, Payload::Length(length), result.map(|()| length));
 }
 
 async fn fallocate_range(
@@ -158,7 +158,7 @@ async fn zero_ends(
 /// Discards the content of a range; blocks that it covers in part stay.
 pub(crate) async fn discard(mut operation: Operation, file: File, offset: u64, length: u64) {
     let result = discard_range(&mut operation, &file.handle, offset, length).await;
-    operation.end(Payload::Length(length), result.map(|()| length));
+    operation.end_releasing(file, Payload::Length(length), result.map(|()| length));
 }
 
 async fn discard_range(
@@ -210,7 +210,7 @@ pub(crate) async fn write_zeroes(mut operation: Operation, file: File, offset: u
     } else {
         zero(&mut operation, handle, range).await
     };
-    operation.end(Payload::Length(length), result.map(|()| length));
+    operation.end_releasing(file, Payload::Length(length), result.map(|()| length));
 }
 
 /// Zeroes a range in place.

@@ -18,27 +18,29 @@ pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload,
         // Beyond the size in the map, everything is written back, so that the map knows the file's end.
         let end = if end > handle.map.size() { u64::MAX } else { end };
         if let Err(error) = Box::pin(write_back(&mut operation, handle, offset..end)).await {
-            return operation.end(payload, Err(error));
+            return operation.end_releasing(file, payload, Err(error));
         }
     }
     let length = whole.min(left(handle, offset));
     handle.map.touch_atime();
     if length == 0 {
-        operation.end(payload, Ok(0));
+        operation.end_releasing(file, payload, Ok(0));
     } else if length == whole && is_aligned(handle, &payload, offset) {
         let ended =
             transfer(&operation, handle, Op::Read, Durability::Volatile, payload, offset).await;
         match ended.result() {
             Ok(read) if read > left(handle, offset) => {
-                operation.end(ended.payload, Ok(left(handle, offset)));
+                let read = left(handle, offset);
+                operation.end_releasing(file, ended.payload, Ok(read));
             }
-            _ => operation.end_with(ended),
+            _ => operation.end_with_releasing(file, ended),
         }
     } else {
         operation.count(Counter::Bounced);
         let (payload, result) =
             Box::pin(read_bounced(&operation, handle, payload, offset, length)).await;
-        operation.end(payload, result.map(|read| read.min(left(handle, offset))));
+        let result = result.map(|read| read.min(left(handle, offset)));
+        operation.end_releasing(file, payload, result);
     }
 }
 

@@ -26,12 +26,12 @@ pub(crate) async fn write(
 ) {
     let handle = &*file.handle;
     let range = match writable_range(&mut operation, handle, &payload, offset).await {
-        Ok(range) if range.is_empty() => return operation.end(payload, Ok(0)),
+        Ok(range) if range.is_empty() => return operation.end_releasing(file, payload, Ok(0)),
         Ok(range) => range,
-        Err(error) => return operation.end(payload, Err(error)),
+        Err(error) => return operation.end_releasing(file, payload, Err(error)),
     };
     let (payload, result) = write_range(&mut operation, handle, payload, range, durability).await;
-    operation.end(payload, result);
+    operation.end_releasing(file, payload, result);
 }
 
 /// The range of a write that fits in the file. Prepares the file for the write ([`prepare_write`]).

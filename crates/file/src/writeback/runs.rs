@@ -225,5 +225,5 @@ async fn copy_of_range(
 /// Writes all dirty folios back.
 pub(crate) async fn write_back_all(mut operation: Operation, file: File) {
     let clean = write_back(&mut operation, &file.handle, 0..u64::MAX).await;
-    operation.end(Payload::Length(0), clean.map(|()| 0));
+    operation.end_releasing(file, Payload::Length(0), clean.map(|()| 0));
 }

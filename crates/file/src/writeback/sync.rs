@@ -27,7 +27,7 @@ pub(crate) async fn sync(
     if result != Err(Errno::CANCELED) && handle.take_failure() {
         result = written_back.and(Err(Errno::IO));
     }
-    operation.end(Payload::Length(0), result.map(|()| 0));
+    operation.end_releasing(file, Payload::Length(0), result.map(|()| 0));
 }
 
 /// FUA only for overwrites in place: a changed map needs a commit, which flushes anyway.

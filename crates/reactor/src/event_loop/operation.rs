@@ -497,15 +497,21 @@ impl Operation {
 
     /// Returns the result to the requester: the last step of every operation.
     pub fn end(self, payload: Payload, result: Result<u64, Errno>) {
+        self.end_releasing((), payload, result);
+    }
+
+    /// [`Self::end`] for an operation that holds `held`, such as its file. It is dropped outside the epoch, and before a
+    /// caller in another thread has the result: that caller may at once need the file closed.
+    pub fn end_releasing<T>(self, held: T, payload: Payload, result: Result<u64, Errno>) {
         let mut request = Request::new(self.device, Op::Flush, 0, payload, Tag(0));
         request.set_issued(self.issued.get());
         request.end(result);
-        self.end_with(request);
+        self.end_with_releasing(held, request);
     }
 
-    /// [`Self::end`] with the result and the memory of its last request.
+    /// [`Self::end_releasing`] with the result and the memory of its last request.
     #[inline(always)]
-    pub fn end_with(mut self, mut request: Request) {
+    pub fn end_with_releasing<T>(mut self, held: T, mut request: Request) {
         self.ended = true;
         let OperationState { requester, cancelled, deadline, .. } =
             self.reactor.tasks.borrow_mut().end_operation(self.task);
@@ -530,6 +536,7 @@ impl Operation {
             }
             Requester::Future(sender) => {
                 drop(io);
+                drop(held);
                 sender.set(OpResult::from_request(request));
             }
             Requester::Detached => {}
