@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use uringfs::{FormatOptions, Volume};
+
 /// Runs a built example.
 fn example<S: AsRef<OsStr>>(name: &str, arguments: &[S]) -> Output {
     // Tests are in `deps`; `examples` is its sibling.
@@ -99,4 +101,60 @@ fn fill_and_check_compares_every_byte() {
     let again = example("fill_and_check", &[&path]);
     assert!(String::from_utf8_lossy(&again.stderr).contains("exists already"));
     assert!(!again.status.success());
+}
+
+#[test]
+fn many_files_reports_each_operation() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    create_volume(&image);
+    let image = image.to_str().unwrap();
+    let operations = ["create", "create-and-sync", "look-up", "list", "remove-and-sync"];
+    for target in [image, folder.path().to_str().unwrap()] {
+        let output = output_of("many_files", &[target, "200", "7"]);
+        let timed: Vec<&str> = output.lines().map(timed_operation).collect();
+        assert_eq!(timed, operations, "{target}");
+    }
+    // The files were removed, and the seven directories are still there.
+    let output = output_of("many_files", &[image, "open"]);
+    let lines: Vec<&str> = output.lines().collect();
+    assert_eq!(
+        lines[..2].iter().map(|line| timed_operation(line)).collect::<Vec<_>>(),
+        ["open", "look-up-all"]
+    );
+    assert_eq!(lines.last(), Some(&"7 names"), "{output}");
+}
+
+/// The operation in a line such as "look-up 0.123 s".
+fn timed_operation(line: &str) -> &str {
+    let (name, time) = line.split_once(' ').unwrap();
+    let seconds = time.strip_suffix(" s").unwrap_or_else(|| panic!("{line}"));
+    assert!(seconds.parse::<f64>().unwrap() >= 0.0, "{line}");
+    name
+}
+
+#[test]
+fn durable_appends_reports_a_rate_and_leaves_whole_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    create_volume(&image);
+    for target in [&*image, folder.path()] {
+        for files in ["own", "one"] {
+            let arguments = [target.as_os_str(), files.as_ref(), "3".as_ref(), "0.1".as_ref()];
+            let output = output_of("durable_appends", &arguments);
+            let rate =
+                output.strip_prefix("appends ").and_then(|rest| rest.strip_suffix(" a second\n"));
+            assert!(rate.unwrap().parse::<f64>().unwrap() > 0.0, "{output}");
+        }
+    }
+    let volume = Volume::open(&image).unwrap();
+    for name in ["/log-0", "/log-1", "/log-2"] {
+        let log = volume.read(name).unwrap();
+        assert!(!log.is_empty() && log.len().is_multiple_of(512), "{name}: {}", log.len());
+        assert!(log.iter().all(|byte| *byte == 7), "{name}");
+    }
+}
+
+fn create_volume(path: &Path) {
+    Volume::create(path, &FormatOptions::new().size(32 << 20)).unwrap().close().unwrap();
 }
