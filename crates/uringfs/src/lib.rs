@@ -106,6 +106,30 @@ pub mod volume {
 }
 
 /// What the operations of a [`File`] take and return, and its switches.
+///
+/// Files have holes, which take no space and read as zeros:
+///
+/// ```
+/// use uringfs::file::FallocateSize;
+/// use uringfs::{Errno, FormatOptions, OpenOptions, Volume};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+/// let options = OpenOptions::new().read(true).write(true).create(true).direct(true);
+/// let file = options.open(&volume, "/sparse")?;
+/// file.write_at(vec![7; 65536], 0).wait().0?;
+/// file.punch_hole(16384, 16384).wait()?;
+/// assert_eq!((file.len(), file.allocated()), (65536, 49152));
+/// assert_eq!((file.seek_hole(0)?, file.seek_data(16384)?), (16384, 32768));
+///
+/// // Space for later writes. Until these it reads as zeros and is no data.
+/// file.allocate(65536, 65536, FallocateSize::Extend).wait()?;
+/// assert_eq!((file.len(), file.allocated()), (131072, 114688));
+/// assert_eq!(file.seek_data(65536), Err(Errno::NXIO));
+/// # Ok(())
+/// # }
+/// ```
 pub mod file {
     pub use uringfs_file::{
         Advice, BufferOutput, BufferedWait, FallocateSize, FileOptions, FileState,

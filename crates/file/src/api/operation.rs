@@ -187,6 +187,26 @@ impl File {
     }
 
     /// Advises how this handle, or this range, will be read. No effect on a direct handle.
+    ///
+    /// ```
+    /// use uringfs_cache::Cache;
+    /// use uringfs_device::Device;
+    /// use uringfs_device::backend::memory::Memory;
+    /// use uringfs_file::{Advice, File, FileOptions};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let file = File::over(Device::new(Memory::new(1 << 20)?)?, FileOptions::new());
+    /// let file = file.buffered(&Cache::of_process());
+    /// file.advise(Advice::Random, 0, file.len()).wait()?;
+    /// file.advise(Advice::WillNeed, 0, 65536).wait()?;
+    /// // This read finds the bytes in the cache, or waits for the fill that has begun.
+    /// let (read, bytes) = file.read_at(vec![0; 65536], 0).wait();
+    /// assert_eq!((read?, bytes.len()), (65536, 65536));
+    /// file.advise(Advice::DoNotNeed, 0, 65536).wait()?;
+    /// assert!(file.cached(0..65536).is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn advise(&self, advice: Advice, offset: u64, length: u64) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::Advise(advice), Payload::Length(length), offset)
     }

@@ -13,6 +13,22 @@ impl Volume {
     /// Enlarges the volume to `bytes` while files are read and written. The new size is durable when this returns;
     /// after a power cut before that the volume has either size.
     ///
+    /// ```
+    /// use uringfs_volume::{FormatOptions, Volume};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// let path = folder.path().join("image");
+    /// Volume::create(&path, &FormatOptions::new().size(32 << 20))?.close()?;
+    /// // First the file or the device, then the volume.
+    /// std::fs::File::options().write(true).open(&path)?.set_len(64 << 20)?;
+    /// let volume = Volume::open(&path)?;
+    /// volume.resize(64 << 20)?;
+    /// assert_eq!(volume.statistics().blocks, (64 << 20) / 4096);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Input` if `bytes` is less than the current size, more than the device or 64 TiB, or no multiple of 4096;
     /// EROFS if the volume is read-only; as [`Volume::sync`].

@@ -213,6 +213,21 @@ impl Volume {
     }
 
     /// Space and commits.
+    ///
+    /// ```
+    /// use uringfs_volume::{FormatOptions, Volume};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+    /// let before = volume.statistics();
+    /// volume.write("/a", vec![7; 1 << 20])?;
+    /// volume.sync()?;
+    /// let after = volume.statistics();
+    /// assert_eq!(after.blocks, (64 << 20) / 4096);
+    /// assert!(before.free_blocks - after.free_blocks >= (1 << 20) / 4096);
+    /// assert!(after.commits > before.commits);
+    /// # Ok::<_, uringfs_volume::Error>(())
+    /// ```
     pub fn statistics(&self) -> Statistics {
         let state = self.shared.state.lock();
         let space = state.allocator.space();
