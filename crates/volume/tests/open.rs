@@ -1,8 +1,14 @@
 //! Opening a file: buffered by default, direct on request.
 
 mod fixture;
+#[path = "../../device/tests/harness/loop_device.rs"]
+mod loop_device;
+
+use std::path::Path;
 
 use fixture::{formatted, reactor};
+use loop_device::{LoopDevice, is_root};
+use rustix::fs::{major, minor, stat};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Sim, SimOptions};
@@ -322,27 +328,58 @@ fn a_volume_is_created_opened_and_closed_in_a_task() {
 #[test]
 fn a_raw_handle_for_writing_and_an_open_volume_exclude_each_other() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, other) = (folder.path().join("image"), folder.path().join("other"));
-    let volume = Volume::create(&path, &FormatOptions::new().size(16 << 20)).unwrap();
-    // By any name.
-    std::fs::hard_link(&path, &other).unwrap();
-    for path in [&path, &other] {
-        let refused = File::open(path, Access::ReadWrite).err().unwrap();
-        assert_eq!(refused.kind(), std::io::ErrorKind::ResourceBusy, "{refused}");
-        assert_eq!(refused.to_string().matches(path.to_str().unwrap()).count(), 1, "{refused}");
-    }
-    let reader = File::open(&path, Access::Read).unwrap();
-    volume.close().unwrap();
+    let [path, hard_link, symlink] = ["image", "hard", "soft"].map(|name| folder.path().join(name));
+    Volume::create(&path, &FormatOptions::new().size(16 << 20)).unwrap().close().unwrap();
+    std::fs::hard_link(&path, &hard_link).unwrap();
+    std::os::unix::fs::symlink(&path, &symlink).unwrap();
+    exclude_each_other(&[&path, &hard_link, &symlink], 2);
+}
 
-    let raw = [(); 2].map(|()| File::open(&path, Access::ReadWrite).unwrap());
-    let clone = raw[0].clone();
-    drop(raw);
-    for path in [&path, &other] {
-        assert_eq!(Volume::open(path).unwrap_err().errno(), Errno::BUSY);
-        let refused = VolumeOptions::new().read_only(true).open(path).unwrap_err();
-        assert_eq!(refused.errno(), Errno::BUSY);
+#[test]
+fn a_raw_handle_and_an_open_volume_on_a_block_device_exclude_each_other_as_root() {
+    if !is_root() {
+        return;
     }
-    drop(clone);
-    Volume::open(&path).unwrap().close().unwrap();
-    drop(reader);
+    let folder = tempfile::tempdir().unwrap();
+    let disk = LoopDevice::new(folder.path(), 16 << 20, &[]);
+    let [symlink, node] = ["soft", "node"].map(|name| folder.path().join(name));
+    std::os::unix::fs::symlink(&disk.path, &symlink).unwrap();
+    let number = stat(&disk.path).unwrap().st_rdev;
+    let by_number = format!("/dev/block/{}:{}", major(number), minor(number));
+    let device = Device::open(&disk.path, Access::ReadWrite).unwrap();
+    Volume::create_on(device, &FormatOptions::new().overwrite(true)).unwrap().close().unwrap();
+    let kind = rustix::fs::FileType::BlockDevice;
+    rustix::fs::mknodat(rustix::fs::CWD, &node, kind, 0o600.into(), number).unwrap();
+    let mut paths: Vec<&Path> = vec![&disk.path, &symlink, &node];
+    // udev makes this name, and not every system has it.
+    paths.extend(Path::new(&by_number).exists().then_some(Path::new(&by_number)));
+    // The kernel allows one exclusive opener of a block device.
+    exclude_each_other(&paths, 1);
+}
+
+/// `paths` are names of one file or device, which has a volume and can have so many raw handles for writing.
+fn exclude_each_other(paths: &[&Path], raw_handles: usize) {
+    for first in paths {
+        let volume = Volume::open(first).unwrap();
+        for path in paths {
+            let refused = File::open(path, Access::ReadWrite).err().unwrap();
+            assert_eq!(refused.kind(), std::io::ErrorKind::ResourceBusy, "{refused}");
+            assert_eq!(refused.to_string().matches(path.to_str().unwrap()).count(), 1, "{refused}");
+        }
+        let reader = File::open(first, Access::Read).unwrap();
+        volume.close().unwrap();
+
+        let raw: Vec<File> =
+            (0..raw_handles).map(|_| File::open(first, Access::ReadWrite).unwrap()).collect();
+        let clone = raw[0].clone();
+        drop(raw);
+        for path in paths {
+            assert_eq!(Volume::open(path).unwrap_err().errno(), Errno::BUSY);
+            let refused = VolumeOptions::new().read_only(true).open(path).unwrap_err();
+            assert_eq!(refused.errno(), Errno::BUSY);
+        }
+        drop(clone);
+        Volume::open(first).unwrap().close().unwrap();
+        drop(reader);
+    }
 }
