@@ -49,8 +49,10 @@ pub(crate) mod opcode {
     pub(crate) const READDIRPLUS: u32 = 44;
     pub(crate) const RENAME2: u32 = 45;
     pub(crate) const LSEEK: u32 = 46;
+    pub(crate) const COPY_FILE_RANGE: u32 = 47;
     pub(crate) const SYNCFS: u32 = 50;
     pub(crate) const TMPFILE: u32 = 51;
+    pub(crate) const COPY_FILE_RANGE_64: u32 = 53;
 }
 
 /// Capabilities of INIT, of both words.
@@ -61,10 +63,13 @@ pub(crate) mod init {
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
+    pub(crate) const WRITEBACK_CACHE: u64 = 1 << 16;
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
     pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
+    pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
+    pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 }
 
 /// Flags of an open reply.
@@ -86,8 +91,13 @@ pub(crate) mod setattr {
     pub(crate) const FH: u32 = 1 << 6;
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
+    pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
+/// `open_flags`: the file is truncated, and its set-ID bits end.
+pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
+/// `write_flags`: the file's set-ID bits end.
+pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `fsync_flags`: `fdatasync`.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
 
@@ -168,5 +178,10 @@ messages! {
     BatchForgetIn { count: u32, padding: u32 } = 8;
     ForgetOne { node: u64, lookups: u64 } = 16;
     FallocateIn { handle: u64, offset: u64, length: u64, mode: u32, padding: u32 } = 32;
+    CopyFileRangeIn {
+        handle_in: u64, offset_in: u64, node_out: u64, handle_out: u64, offset_out: u64, length: u64,
+        flags: u64,
+    } = 56;
+    CopyFileRangeOut { copied: u64 } = 8;
     LseekIn { handle: u64, offset: u64, whence: u32, padding: u32 } = 24;
 }

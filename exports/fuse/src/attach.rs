@@ -35,6 +35,8 @@ pub(crate) struct Attachment<'a> {
     pub(crate) read_only: bool,
     /// Other users than the one that mounts may use it, too.
     pub(crate) allow_other: bool,
+    /// Whether reads change access times.
+    pub(crate) access_times: bool,
 }
 
 /// Mounts, and returns the connection. It never blocks.
@@ -99,6 +101,9 @@ fn attach_as_root(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
     if attachment.read_only {
         flags |= MountFlags::RDONLY;
     }
+    if !attachment.access_times {
+        flags |= MountFlags::NOATIME;
+    }
     let options = CString::new(options)?;
     let (source, directory) = (attachment.source, attachment.directory);
     rustix::mount::mount(source, directory, TYPE, flags, options.as_c_str())?;
@@ -122,6 +127,9 @@ fn attach_by_helper(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
     }
     if attachment.read_only {
         options.extend_from_slice(b",ro");
+    }
+    if !attachment.access_times {
+        options.extend_from_slice(b",noatime");
     }
     let mut command = Command::new(HELPER);
     command.arg("-o").arg(OsStr::from_bytes(&options)).arg("--").arg(attachment.directory);

@@ -14,7 +14,8 @@
 //! ```
 //!
 //! A request is read from `/dev/fuse` by a reactor, and the same reactor issues and answers it: no other thread takes part
-//! in a read. File data are cached once, by the kernel: reads bypass the page cache of the volume.
+//! in a read. File data are cached once, by the kernel, unless [`MountCache`] says otherwise: reads bypass the page cache
+//! of the volume.
 
 // The modules, top down. Each imports only from modules below it.
 
@@ -24,11 +25,17 @@ mod mount;
 // The loop of a thread: reads requests and starts tasks.
 mod serve;
 
-// The operations of the protocol on the volume.
+// The operations of the protocol on the volume: names and attributes.
 mod operations;
+
+// The operations on open files.
+mod files;
 
 // One mounted volume, and a request under way.
 mod session;
+
+// Makes changes durable every few seconds.
+mod commit;
 
 // The files that the kernel knows, and those that it has open.
 mod tables;
@@ -46,3 +53,4 @@ mod request;
 mod abi;
 
 pub use mount::{Mount, MountOptions, Unmounter, unmount};
+pub use session::MountCache;

@@ -7,11 +7,12 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use uringfs::{Reactor, ReactorOptions, Volume};
 
 use crate::attach::{Attachment, attach, clone_channel, detach};
-use crate::session::Session;
+use crate::session::{MountCache, Session, SessionOptions};
 
 /// Options of a mount.
 #[derive(Clone, Debug)]
@@ -20,7 +21,9 @@ pub struct MountOptions {
     source: OsString,
     read_only: bool,
     allow_other: bool,
+    access_times: bool,
     threads: usize,
+    session: SessionOptions,
 }
 
 impl Default for MountOptions {
@@ -30,12 +33,19 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// For the mounting user alone, with one reactor for each processor, at most 8.
+    /// For the mounting user alone, with one reactor for each processor, at most 8. The kernel caches files, and changes are
+    /// durable after 5 seconds at most.
     pub fn new() -> MountOptions {
         MountOptions {
             source: "uringfs".into(),
             read_only: false,
             allow_other: false,
+            access_times: true,
+            session: SessionOptions {
+                cache: MountCache::Kernel,
+                writeback: false,
+                commit_interval: Duration::from_secs(5),
+            },
             threads: thread::available_parallelism().map_or(1, |count| count.get().min(8)),
         }
     }
@@ -58,6 +68,31 @@ impl MountOptions {
         self
     }
 
+    /// False: reads leave access times alone.
+    pub fn access_times(mut self, access_times: bool) -> MountOptions {
+        self.access_times = access_times;
+        self
+    }
+
+    /// Where the bytes of files are cached.
+    pub fn cache(mut self, cache: MountCache) -> MountOptions {
+        self.session.cache = cache;
+        self
+    }
+
+    /// With [`MountCache::Kernel`], the kernel gathers writes in its own page cache and sends them later, in long runs. A write
+    /// error is then reported by `fsync` or `close`, as on local file systems.
+    pub fn writeback(mut self, writeback: bool) -> MountOptions {
+        self.session.writeback = writeback;
+        self
+    }
+
+    /// The longest time that a change waits until it is made durable without an `fsync`.
+    pub fn commit_interval(mut self, commit_interval: Duration) -> MountOptions {
+        self.session.commit_interval = commit_interval;
+        self
+    }
+
     /// The number of threads that serve requests, each with a reactor of its own; at least 1.
     pub fn threads(mut self, threads: usize) -> MountOptions {
         self.threads = threads.max(1);
@@ -70,6 +105,7 @@ pub struct Mount {
     volume: Volume,
     directory: PathBuf,
     channels: Vec<OwnedFd>,
+    session: SessionOptions,
 }
 
 /// Unmounts a [`Mount`], from any thread.
@@ -94,12 +130,14 @@ impl Mount {
             directory: &directory,
             read_only: options.read_only || volume.is_read_only(),
             allow_other: options.allow_other,
+            access_times: options.access_times,
         })?;
         let mut channels = vec![channel];
         for _ in 1..options.threads {
             channels.push(clone_channel(&channels[0])?);
         }
-        Ok(Mount { volume, directory, channels })
+        let session = options.session;
+        Ok(Mount { volume, directory, channels, session })
     }
 
     /// The directory, as an absolute path.
@@ -118,7 +156,7 @@ impl Mount {
     /// # Errors
     /// When a reactor cannot be made; those of [`Volume::close`].
     pub fn serve(self) -> io::Result<()> {
-        let session = Arc::new(Session::new(&self.volume));
+        let session = Arc::new(Session::new(&self.volume, self.session));
         let mut channels = self.channels.into_iter();
         let first = channels.next().expect("a mount has a channel");
         let helpers = channels.map(|channel| {
@@ -127,12 +165,20 @@ impl Mount {
             thread::Builder::new().name(name).spawn(move || serve_channel(&session, channel))
         });
         let helpers = helpers.collect::<io::Result<Vec<_>>>()?;
+        let committing = thread::Builder::new().name("uringfs-commit".to_owned()).spawn({
+            let session = session.clone();
+            // What a sync cannot write, an fsync of the file reports.
+            move || session.commits.run(|| drop(session.volume.sync()))
+        })?;
         let mut served = serve_channel(&session, first);
         for helper in helpers {
             let joined =
                 helper.join().unwrap_or_else(|_| Err(io::Error::other("a server panicked")));
             served = served.and(joined);
         }
+        session.commits.stop();
+        let committed = committing.join();
+        served = served.and(committed.map_err(|_| io::Error::other("a server panicked")));
         drop(session);
         let closed = self.volume.close();
         served?;

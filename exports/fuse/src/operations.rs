@@ -4,38 +4,24 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use uringfs::file::FallocateSize;
 use uringfs::volume::{FileType, Inode, InodeRef, Metadata, Rename, SetXattr, Time};
-use uringfs::{Buffer, Errno, OpenOptions};
+use uringfs::{Buffer, Errno};
 use zerocopy::IntoBytes;
 
 use crate::abi::{
-    self, CreateIn, FallocateIn, FsyncIn, InHeader, LseekIn, LseekOut, MkdirIn, MknodIn, OpenIn,
-    OpenOut, ReadIn, SetattrIn, StatfsOut, WriteIn, WriteOut, XattrOut,
+    self, CopyFileRangeOut, CreateIn, InHeader, MkdirIn, MknodIn, OpenOut, ReadIn, SetattrIn,
+    StatfsOut, WriteIn, WriteOut, XattrOut,
 };
 use crate::reply::{Listing, attributes_reply, decode_device, entry, no_entry};
-use crate::request::Operation;
-use crate::session::{MAX_TRANSFER, Session, Task};
-use crate::tables::{DirectoryReader, OpenFile};
-
-const O_ACCMODE: u32 = 0o3;
-const O_RDONLY: u32 = 0;
-const O_TRUNC: u32 = 0o1000;
-#[cfg(not(target_arch = "aarch64"))]
-const O_DIRECT: u32 = 0o40000;
-#[cfg(target_arch = "aarch64")]
-const O_DIRECT: u32 = 0o200_000;
+use crate::request::{O_TRUNC, Operation};
+use crate::session::{MAX_TRANSFER, Session, Task, errno};
+use crate::tables::DirectoryReader;
 
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
-const FALLOC_KEEP_SIZE: u32 = 1;
-const FALLOC_PUNCH_HOLE: u32 = 2;
-const FALLOC_ZERO_RANGE: u32 = 16;
-const SEEK_DATA: u32 = 3;
-const SEEK_HOLE: u32 = 4;
 
 /// The bits of a mode without the kind.
 const PERMISSION_BITS: u32 = 0o7777;
@@ -75,13 +61,6 @@ impl Task {
             Operation::Open(open) => self.send(session.open(node, open).await),
             Operation::Create(create, name) => self.create(&create, Some(name)).await,
             Operation::Tmpfile(create) => self.create(&create, None).await,
-            Operation::Read(read) => match session.read(&read).await {
-                Ok(data) => self.reply(Ok(&data)),
-                Err(errno) => self.reply(Err(errno)),
-            },
-            Operation::Write(write, data) => {
-                self.send(session.write(&write, Buffer::copy_of(data)).await);
-            }
             Operation::Statfs => self.send(Ok(session.statfs())),
             Operation::Release(release) => {
                 session.handles.release_file(release.handle);
@@ -90,7 +69,16 @@ impl Task {
             Operation::Fsync(fsync) => self.done(session.fsync(&fsync).await),
             Operation::Fsyncdir | Operation::Syncfs => self.done(session.sync().await),
             Operation::Setxattr { flags, name, value } => {
-                self.done(session.setxattr(node, name, value, flags).await);
+                let set = match flags {
+                    0 => Ok(SetXattr::Either),
+                    XATTR_CREATE => Ok(SetXattr::Create),
+                    XATTR_REPLACE => Ok(SetXattr::Replace),
+                    _ => Err(Errno::INVAL),
+                };
+                self.done(match set {
+                    Ok(how) => session.setxattr(node, name, value, how).await,
+                    Err(errno) => Err(errno),
+                });
             }
             Operation::Getxattr { size, name } => {
                 self.send_xattr(size, session.getxattr(node, name).await);
@@ -108,14 +96,38 @@ impl Task {
             }
             Operation::Fallocate(fallocate) => self.done(session.fallocate(&fallocate).await),
             Operation::Lseek(lseek) => self.send(session.lseek(&lseek)),
+            Operation::CopyFileRange { copy, is_64 } => {
+                let copied = session.copy_file_range(&copy).await;
+                match is_64 {
+                    true => self.send(copied.map(|copied| CopyFileRangeOut { copied })),
+                    false => {
+                        self.send(
+                            copied.map(|copied| WriteOut { size: copied as u32, padding: 0 }),
+                        );
+                    }
+                }
+            }
             Operation::Destroy => self.done(session.sync().await),
             // Without FLUSH a close asks for nothing: fsync is what makes data durable.
             Operation::Flush | Operation::Unknown => self.reply(Err(Errno::NOSYS)),
             Operation::Init(_)
+            | Operation::Read(_)
+            | Operation::Write(..)
             | Operation::Forget(_)
             | Operation::BatchForget(_)
             | Operation::Interrupt => unreachable!("the session answers these itself"),
         }
+    }
+
+    pub(crate) async fn read(self, read: ReadIn) {
+        match self.session.read(&read).await {
+            Ok(data) => self.reply(Ok(&data)),
+            Err(errno) => self.reply(Err(errno)),
+        }
+    }
+
+    pub(crate) async fn write(self, write: WriteIn, data: Buffer) {
+        self.send(self.session.write(&write, data).await);
     }
 
     fn send<T: IntoBytes + zerocopy::Immutable>(&self, result: Result<T, Errno>) {
@@ -194,7 +206,7 @@ impl Task {
             None => directory.create_unnamed(&inode).await,
         }
         .map_err(errno)?;
-        let open = session.open_inode(&made, create.flags & !O_TRUNC).await?;
+        let open = session.open_inode(&made, create.flags & !O_TRUNC, true).await?;
         session.nodes.remember(made);
         Ok((entry(&metadata), open))
     }
@@ -240,15 +252,13 @@ impl Session {
 
     async fn setattr(&self, node: u64, new: &SetattrIn) -> Result<abi::AttrOut, Errno> {
         let inode = self.nodes.get(node)?;
+        const ENDS_PRIVILEGES: u32 = abi::setattr::SIZE | abi::setattr::UID | abi::setattr::GID;
+        let ends_set_id = new.valid & abi::setattr::KILL_SUIDGID != 0;
+        if ends_set_id || new.valid & ENDS_PRIVILEGES != 0 {
+            self.end_privileges(&inode, ends_set_id).await?;
+        }
         if new.valid & abi::setattr::SIZE != 0 {
-            let file = match new.valid & abi::setattr::FH != 0 {
-                true => self.handles.file(new.handle)?.buffered,
-                false => {
-                    let options = OpenOptions::new().write(true);
-                    inode.open(options).await.map_err(errno)?
-                }
-            };
-            file.set_len(new.size).await?;
+            self.set_length(&inode, new).await?;
         }
         let now = Time::now();
         let time = |set, set_now, seconds: u64, nanoseconds| {
@@ -330,57 +340,6 @@ impl Session {
         Ok(entry(&metadata))
     }
 
-    async fn open(&self, node: u64, open: OpenIn) -> Result<OpenOut, Errno> {
-        let inode = self.nodes.get(node)?;
-        self.open_inode(&inode, open.flags).await
-    }
-
-    async fn open_inode(&self, inode: &InodeRef, flags: u32) -> Result<OpenOut, Errno> {
-        let access = flags & O_ACCMODE;
-        let options = OpenOptions::new()
-            // The kernel reads the rest of a page that a program writes in part.
-            .read(true)
-            .write(access != O_RDONLY)
-            .truncate(flags & O_TRUNC != 0 && access != O_RDONLY);
-        let buffered = inode.open(options).await.map_err(errno)?;
-        let direct = buffered.direct();
-        let handle = self.handles.insert_file(OpenFile { buffered, direct });
-        let flags = match flags & O_DIRECT != 0 {
-            true => abi::open::DIRECT_IO | abi::open::PARALLEL_DIRECT_WRITES,
-            false => abi::open::KEEP_CACHE,
-        };
-        Ok(OpenOut { handle, flags, backing_id: 0 })
-    }
-
-    async fn read(&self, read: &ReadIn) -> Result<Buffer, Errno> {
-        let file = self.handles.file(read.handle)?;
-        let mut buffer = Buffer::zeroed(read.size.min(MAX_TRANSFER) as usize);
-        let wanted = buffer.len();
-        let mut done = 0;
-        // A short reply is the end of the file.
-        loop {
-            let rest = buffer.split_off(done);
-            let (read_now, rest) = file.direct.read_at(rest, read.offset + done as u64).await;
-            let joined = buffer.join(rest);
-            joined.expect("the rest is of this buffer");
-            match read_now? {
-                0 => break,
-                bytes => done += bytes,
-            }
-            if done == wanted {
-                break;
-            }
-        }
-        drop(buffer.split_off(done));
-        Ok(buffer)
-    }
-
-    pub(crate) async fn write(&self, write: &WriteIn, data: Buffer) -> Result<WriteOut, Errno> {
-        let file = self.handles.file(write.handle)?;
-        let (written, _) = file.buffered.write_at(data, write.offset).await;
-        Ok(WriteOut { size: written? as u32, padding: 0 })
-    }
-
     fn statfs(&self) -> StatfsOut {
         let space = self.volume.statistics();
         StatfsOut {
@@ -397,32 +356,8 @@ impl Session {
         }
     }
 
-    async fn fsync(&self, fsync: &FsyncIn) -> Result<(), Errno> {
-        let file = self.handles.file(fsync.handle)?.buffered;
-        match fsync.flags & abi::FSYNC_FDATASYNC != 0 {
-            true => file.sync_data().await,
-            false => file.sync_all().await,
-        }
-    }
-
     async fn sync(&self) -> Result<(), Errno> {
         self.volume.as_async().sync().await.map_err(errno)
-    }
-
-    async fn setxattr(
-        &self,
-        node: u64,
-        name: &[u8],
-        value: &[u8],
-        flags: u32,
-    ) -> Result<(), Errno> {
-        let how = match flags {
-            0 => SetXattr::Either,
-            XATTR_CREATE => SetXattr::Create,
-            XATTR_REPLACE => SetXattr::Replace,
-            _ => return Err(Errno::INVAL),
-        };
-        self.nodes.get(node)?.set_xattr(name, value, how).await.map_err(errno)
     }
 
     async fn getxattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>, Errno> {
@@ -506,31 +441,6 @@ impl Session {
             None => abi::EntryOut::default(),
         })
     }
-
-    async fn fallocate(&self, fallocate: &FallocateIn) -> Result<(), Errno> {
-        let file = self.handles.file(fallocate.handle)?.buffered;
-        let FallocateIn { offset, length, mode, .. } = *fallocate;
-        let size = match mode & FALLOC_KEEP_SIZE != 0 {
-            true => FallocateSize::Keep,
-            false => FallocateSize::Extend,
-        };
-        match mode & !FALLOC_KEEP_SIZE {
-            0 => file.allocate(offset, length, size).await,
-            FALLOC_PUNCH_HOLE => file.punch_hole(offset, length).await,
-            FALLOC_ZERO_RANGE => file.zero_range(offset, length, size).await,
-            _ => Err(Errno::OPNOTSUPP),
-        }
-    }
-
-    fn lseek(&self, lseek: &LseekIn) -> Result<LseekOut, Errno> {
-        let file = self.handles.file(lseek.handle)?.buffered;
-        let offset = match lseek.whence {
-            SEEK_DATA => file.seek_data(lseek.offset)?,
-            SEEK_HOLE => file.seek_hole(lseek.offset)?,
-            _ => return Err(Errno::INVAL),
-        };
-        Ok(LseekOut { offset })
-    }
 }
 
 /// The inode that MKNOD creates.
@@ -552,8 +462,4 @@ fn permissions(mode: u32) -> u16 {
 fn owned(mut inode: Inode, header: &InHeader) -> Inode {
     (inode.user, inode.group) = (header.uid, header.gid);
     inode
-}
-
-fn errno(error: uringfs::Error) -> Errno {
-    error.errno()
 }

@@ -4,10 +4,13 @@
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unalign};
 
 use crate::abi::{
-    BatchForgetIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn, GetxattrIn, InHeader,
-    InitIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn,
-    SetattrIn, SetxattrIn, WriteIn, opcode,
+    BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn,
+    GetxattrIn, InHeader, InitIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn,
+    Rename2In, RenameIn, SetattrIn, SetxattrIn, WriteIn, opcode,
 };
+
+/// `open(2)`: the file becomes empty.
+pub(crate) const O_TRUNC: u32 = 0o1000;
 
 /// A request: who asks, about which node, and what.
 pub(crate) struct Request<'a> {
@@ -74,6 +77,11 @@ pub(crate) enum Operation<'a> {
     Syncfs,
     Fallocate(FallocateIn),
     Lseek(LseekIn),
+    CopyFileRange {
+        copy: CopyFileRangeIn,
+        /// The reply has 64 bits for the length.
+        is_64: bool,
+    },
     /// An operation that this server does not know.
     Unknown,
 }
@@ -93,6 +101,29 @@ impl<'a> Request<'a> {
 }
 
 impl<'a> Operation<'a> {
+    /// Whether it changes the volume.
+    pub(crate) fn is_change(&self) -> bool {
+        match self {
+            Operation::Setattr(_)
+            | Operation::Symlink { .. }
+            | Operation::Mknod(..)
+            | Operation::Mkdir(..)
+            | Operation::Unlink(_)
+            | Operation::Rmdir(_)
+            | Operation::Rename { .. }
+            | Operation::Link(..)
+            | Operation::Create(..)
+            | Operation::Tmpfile(_)
+            | Operation::Write(..)
+            | Operation::Setxattr { .. }
+            | Operation::Removexattr(_)
+            | Operation::Fallocate(_)
+            | Operation::CopyFileRange { .. } => true,
+            Operation::Open(open) => open.flags & O_TRUNC != 0,
+            _ => false,
+        }
+    }
+
     fn parse(code: u32, body: &mut Body<'a>) -> Result<Operation<'a>, Malformed> {
         Ok(match code {
             opcode::INIT => Operation::Init(body.init()?),
@@ -156,6 +187,12 @@ impl<'a> Operation<'a> {
             opcode::SYNCFS => Operation::Syncfs,
             opcode::FALLOCATE => Operation::Fallocate(body.take()?),
             opcode::LSEEK => Operation::Lseek(body.take()?),
+            opcode::COPY_FILE_RANGE => {
+                Operation::CopyFileRange { copy: body.take()?, is_64: false }
+            }
+            opcode::COPY_FILE_RANGE_64 => {
+                Operation::CopyFileRange { copy: body.take()?, is_64: true }
+            }
             _ => Operation::Unknown,
         })
     }

@@ -12,7 +12,7 @@ use uringfs::reactor::PollEvents;
 use uringfs::{Buffer, Errno, Reactor};
 use zerocopy::IntoBytes;
 
-use crate::abi::{InitIn, InitOut, MAJOR, MIN_MINOR, MINOR, WriteIn, init};
+use crate::abi::{InitIn, InitOut, MAJOR, MIN_MINOR, MINOR, init};
 use crate::request::{Operation, Request};
 use crate::session::{InFlight, MAX_TRANSFER, RequestCount, Session, Task};
 
@@ -68,6 +68,9 @@ impl Session {
             header,
             _in_flight: InFlight::new(in_flight),
         };
+        if operation.is_change() {
+            self.commits.note_change();
+        }
         match operation {
             Operation::Init(init) => task.initialize(&init),
             Operation::Forget(lookups) => self.nodes.forget(header.node, lookups),
@@ -79,6 +82,7 @@ impl Session {
             }
             // Nothing is done yet, or it is done soon: the request is answered as if nobody had interrupted it.
             Operation::Interrupt => {}
+            Operation::Read(read) => drop(reactor.spawn(task.read(read))),
             Operation::Write(write, data) => {
                 let data = Buffer::copy_of(data);
                 drop(reactor.spawn(task.write(write, data)));
@@ -92,11 +96,6 @@ impl Session {
 }
 
 impl Task {
-    async fn write(self, write: WriteIn, data: Buffer) {
-        let written = self.session.write(&write, data).await;
-        self.reply(written.as_ref().map(IntoBytes::as_bytes).map_err(|errno| *errno));
-    }
-
     async fn run(self, bytes: Box<[u8]>) {
         let request = Request::parse(&bytes).expect("it was parsed before");
         self.answer(request.operation).await;
@@ -118,8 +117,13 @@ impl Task {
             | init::PARALLEL_DIROPS
             | init::MAX_PAGES
             | init::CACHE_SYMLINKS
+            | init::HANDLE_KILLPRIV_V2
+            | init::DIRECT_IO_ALLOW_MMAP
             | init::INIT_EXT;
-        let agreed = offered & wanted;
+        let mut agreed = offered & wanted;
+        if self.session.agree_on_writeback(offered & init::WRITEBACK_CACHE != 0) {
+            agreed |= init::WRITEBACK_CACHE;
+        }
         let reply = InitOut {
             major: MAJOR,
             minor: MINOR.min(kernel.minor),

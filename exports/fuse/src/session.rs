@@ -5,32 +5,80 @@ use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use uringfs::{Errno, Volume};
 
 use crate::abi::InHeader;
+use crate::commit::CommitTimer;
 use crate::reply::send;
 use crate::tables::{Handles, Nodes};
 
 /// The most bytes of one read or write.
 pub(crate) const MAX_TRANSFER: u32 = 1 << 20;
 
+/// Where the bytes of files are cached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MountCache {
+    /// In the kernel's page cache, as those of any local file system. Writes also pass through the page cache of the volume,
+    /// which gathers them, unless the kernel writes back itself ([`MountOptions::writeback`](crate::MountOptions::writeback)).
+    #[default]
+    Kernel,
+    /// In the page cache of the volume. Each read and write is a request to the server.
+    Volume,
+    /// Nowhere: each read and write goes to the device. What programs map is cached by the kernel all the same.
+    None,
+}
+
 /// One mounted volume, which all of its threads share.
 pub(crate) struct Session {
     pub(crate) volume: Volume,
     pub(crate) nodes: Nodes,
     pub(crate) handles: Handles,
+    pub(crate) cache: MountCache,
+    /// How often a file was given capabilities, and 1. A file without them needs no look before a write.
+    pub(crate) capabilities_set: AtomicU64,
+    pub(crate) commits: CommitTimer,
+    wants_writeback: bool,
+    kernel_writes_back: AtomicBool,
 }
 
 impl Session {
-    pub(crate) fn new(volume: &Volume) -> Session {
+    pub(crate) fn new(volume: &Volume, options: SessionOptions) -> Session {
         Session {
             volume: volume.clone(),
             nodes: Nodes::new(volume.root()),
             handles: Handles::default(),
+            cache: options.cache,
+            capabilities_set: AtomicU64::new(1),
+            commits: CommitTimer::new(options.commit_interval),
+            wants_writeback: options.writeback,
+            kernel_writes_back: AtomicBool::new(false),
         }
     }
+
+    /// Whether the kernel gathers writes in its page cache.
+    pub(crate) fn kernel_writes_back(&self) -> bool {
+        self.kernel_writes_back.load(Ordering::Relaxed)
+    }
+
+    /// Agrees with the kernel on its write-back. Returns whether it is asked for.
+    pub(crate) fn agree_on_writeback(&self, offered: bool) -> bool {
+        let agreed = self.wants_writeback && offered;
+        self.kernel_writes_back.store(agreed, Ordering::Relaxed);
+        agreed
+    }
+}
+
+/// What a [`Session`] is made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionOptions {
+    pub(crate) cache: MountCache,
+    pub(crate) writeback: bool,
+    pub(crate) commit_interval: Duration,
 }
 
 /// The number of a thread's requests in flight.
@@ -93,4 +141,9 @@ impl Task {
     pub(crate) fn try_reply(&self, payload: &[u8]) -> bool {
         send(&self.channel, self.header.unique, Ok(payload))
     }
+}
+
+/// What a reply says of an error.
+pub(crate) fn errno(error: uringfs::Error) -> Errno {
+    error.errno()
 }

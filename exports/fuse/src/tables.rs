@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 use uringfs::volume::{DirectoryStream, InodeRef};
@@ -66,11 +67,15 @@ impl Nodes {
     }
 }
 
-/// An open file: reads bypass the volume's page cache, since the kernel has the pages. Writes go through it.
-#[derive(Clone)]
+/// An open file. Its handles in the volume are direct or buffered, as [`MountCache`](crate::MountCache) says.
 pub(crate) struct OpenFile {
-    pub(crate) buffered: File,
-    pub(crate) direct: File,
+    pub(crate) inode: InodeRef,
+    pub(crate) file: File,
+    pub(crate) reads: File,
+    pub(crate) writes: File,
+    /// The value of [`Session::capabilities_set`](crate::session::Session) when the file was last seen without
+    /// capabilities.
+    pub(crate) checked: AtomicU64,
 }
 
 /// An open directory. The reader is away while a listing is answered.
@@ -92,7 +97,7 @@ pub(crate) struct Handles {
 #[derive(Default)]
 struct HandleState {
     next: u64,
-    files: HashMap<u64, OpenFile>,
+    files: HashMap<u64, Arc<OpenFile>>,
     directories: HashMap<u64, OpenDirectory>,
 }
 
@@ -101,7 +106,7 @@ impl Handles {
         let mut state = self.state.lock();
         state.next += 1;
         let handle = state.next;
-        state.files.insert(handle, file);
+        state.files.insert(handle, Arc::new(file));
         handle
     }
 
@@ -117,7 +122,7 @@ impl Handles {
 
     /// # Errors
     /// EBADF for a handle that is not an open file's.
-    pub(crate) fn file(&self, handle: u64) -> Result<OpenFile, Errno> {
+    pub(crate) fn file(&self, handle: u64) -> Result<Arc<OpenFile>, Errno> {
         self.state.lock().files.get(&handle).cloned().ok_or(Errno::BADF)
     }
 

@@ -64,7 +64,8 @@ pub fn completions(arguments: &CompletionArguments, command: Command) -> Result<
 /// Returns the exit code.
 pub fn man(arguments: &ManArguments, command: Command) -> Result<u8, Error> {
     let folder = &arguments.folder;
-    let mut others = other_names::commands(&command).into_iter();
+    let others = other_names::commands(&command).into_iter();
+    let mut others = others.chain(other_names::mount_commands());
     clap_mangen::generate_to(command, folder)
         .and_then(|()| {
             others.try_for_each(|other| {

@@ -186,6 +186,12 @@ fn main() -> ExitCode {
     let arguments = match Request::parse(std::env::args_os().collect()) {
         Ok(Request::Uringfs(arguments)) => arguments,
         Ok(Request::Fsck(arguments)) => return ExitCode::from(volume::fsck::run(arguments)),
+        Ok(Request::Mount(arguments)) => {
+            return mount_exit(volume::mount_helper::run_mount(arguments));
+        }
+        Ok(Request::Umount(arguments)) => {
+            return mount_exit(volume::mount_helper::run_umount(&arguments));
+        }
         Err(error) => {
             let _ = error.print();
             let code = if error.use_stderr() { volume::fsck::EXIT_USAGE } else { 0 };
@@ -237,6 +243,19 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => fail(&error),
+    }
+}
+
+/// The exit codes of mount(8) and umount(8): 0, or 32 for any failure.
+fn mount_exit(result: Result<u8, Error>) -> ExitCode {
+    const FAILED: u8 = 32;
+    match result {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(FAILED),
+        Err(error) => {
+            fail(&error);
+            ExitCode::from(FAILED)
+        }
     }
 }
 

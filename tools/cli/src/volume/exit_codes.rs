@@ -11,7 +11,7 @@ pub const NO_SOUND_VOLUME: u8 = 4;
 /// The state of a file, or missing permission, forbids the operation.
 const REFUSED: u8 = 5;
 /// A target is in use, or its volume is open elsewhere.
-const IN_USE: u8 = 6;
+pub const IN_USE: u8 = 6;
 /// There is no space.
 const NO_SPACE: u8 = 7;
 /// The device failed.

@@ -41,6 +41,8 @@ pub mod mkdir;
 pub mod mkfs;
 mod mode_change;
 pub mod mount;
+pub mod mount_helper;
+mod mounts;
 pub mod mv;
 mod open_volume;
 mod overwrite;

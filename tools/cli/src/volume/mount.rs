@@ -4,16 +4,19 @@
 //! the volume is mounted. The process must be new, not forked: a volume's rings do not survive a fork.
 
 use super::exit_codes::{refused, with_io_code};
+use super::mounts::volume_on;
 use super::open_volume::open;
 use super::volume_path::VolumePath;
+use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use uringfs::device::Access;
-use uringfs_fuse::{Mount, MountOptions, Unmounter};
+use uringfs_fuse::{Mount, MountCache, MountOptions, Unmounter, unmount};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -25,9 +28,15 @@ pub struct Arguments {
     /// The directory to mount it on
     directory: PathBuf,
 
-    /// Options, separated by commas: ro, rw, allow_other
+    /// Options, separated by commas: ro, allow_other (other users may use the mount), noatime, commit=SECONDS (changes are
+    /// durable after that time even without fsync; 5), cache=kernel|volume|none (where bytes of files are cached; kernel),
+    /// writeback (the kernel gathers writes). The options of every fstab are accepted, too
     #[arg(short = 'o', value_name = "OPTION,...", value_delimiter = ',')]
     options: Vec<String>,
+
+    /// The same as -o ro
+    #[arg(short, long)]
+    read_only: bool,
 
     /// Stay in the foreground. Ctrl-C and SIGTERM unmount, and the command returns when the volume is closed
     #[arg(short, long)]
@@ -42,9 +51,18 @@ pub struct Arguments {
     detach: bool,
 }
 
+impl Arguments {
+    /// Those of a mount in the background.
+    pub(super) fn new(target: OsString, directory: PathBuf, options: Vec<String>) -> Arguments {
+        let (read_only, foreground, threads, detach) = (false, false, None, false);
+        Arguments { target, directory, options, read_only, foreground, threads, detach }
+    }
+}
+
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let options = Options::parse(&arguments.options)?;
+    let mut options = Options::parse(&arguments.options)?;
+    options.read_only |= arguments.read_only;
     match arguments.foreground {
         true => serve(&arguments, &options),
         false => start(&arguments),
@@ -52,53 +70,97 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 /// What -o asks for.
-#[derive(Default)]
 struct Options {
     read_only: bool,
     allow_other: bool,
+    access_times: bool,
+    cache: MountCache,
+    writeback: bool,
+    commit_interval: Duration,
 }
 
 impl Options {
     fn parse(words: &[String]) -> Result<Options, Error> {
-        let mut options = Options::default();
+        let mut options = Options {
+            read_only: false,
+            allow_other: false,
+            access_times: true,
+            cache: MountCache::Kernel,
+            writeback: false,
+            commit_interval: Duration::from_secs(5),
+        };
         for word in words {
-            match &word[..] {
-                "ro" => options.read_only = true,
-                "rw" => options.read_only = false,
-                "allow_other" => options.allow_other = true,
+            let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            match (name, value) {
+                ("ro", "") => options.read_only = true,
+                ("rw", "") => options.read_only = false,
+                ("allow_other", "") => options.allow_other = true,
+                ("noatime", "") => options.access_times = false,
+                ("atime" | "relatime", "") => options.access_times = true,
+                ("writeback", "") => options.writeback = true,
+                ("cache", "kernel") => options.cache = MountCache::Kernel,
+                ("cache", "volume") => options.cache = MountCache::Volume,
+                ("cache", "none") => options.cache = MountCache::None,
+                ("commit", seconds) => {
+                    let seconds =
+                        seconds.parse().ok().filter(|seconds| (1..=3600).contains(seconds));
+                    let wrong = || Error::input(format!("-o {word}: seconds from 1 to 3600"));
+                    options.commit_interval = Duration::from_secs(seconds.ok_or_else(wrong)?);
+                }
                 // What every mount has, and what mount(8) adds from /etc/fstab.
-                "default_permissions"
-                | "nosuid"
-                | "nodev"
-                | "defaults"
-                | "auto"
-                | "noauto"
-                | "user"
-                | "users"
-                | "nofail"
-                | "_netdev" => {}
+                (
+                    "default_permissions"
+                    | "nosuid"
+                    | "nodev"
+                    | "exec"
+                    | "async"
+                    | "defaults"
+                    | "auto"
+                    | "noauto"
+                    | "user"
+                    | "users"
+                    | "nouser"
+                    | "nofail"
+                    | "_netdev",
+                    _,
+                ) => {}
+                _ if name.starts_with("x-") => {}
                 _ => {
-                    let what = format!("-o {word}: the options are ro, rw and allow_other");
-                    return Err(Error::input(what));
+                    let what = "the options are ro, allow_other, noatime, commit=SECONDS, cache=kernel|volume|none and \
+                                writeback";
+                    return Err(Error::input(format!("-o {word}: {what}")));
                 }
             }
         }
+        if options.writeback && options.cache != MountCache::Kernel {
+            return Err(Error::input(
+                "-o writeback: only with cache=kernel, in whose pages writes wait",
+            ));
+        }
         Ok(options)
+    }
+
+    fn mount_options(&self) -> MountOptions {
+        MountOptions::new()
+            .read_only(self.read_only)
+            .allow_other(self.allow_other)
+            .access_times(self.access_times)
+            .cache(self.cache)
+            .writeback(self.writeback)
+            .commit_interval(self.commit_interval)
     }
 }
 
 fn serve(arguments: &Arguments, options: &Options) -> Result<u8, Error> {
     let target = target(&arguments.target)?;
     let access = if options.read_only { Access::Read } else { Access::ReadWrite };
-    let volume = open(&target, access)?;
     let directory = &arguments.directory;
+    make_way(directory)?;
+    let volume = open(&target, access)?;
     let in_directory = |error: std::io::Error| {
         with_io_code(Error::run(format!("{}: {error}", directory.display())), &error)
     };
-    let mut mount = MountOptions::new()
-        .source(source(&target))
-        .read_only(options.read_only)
-        .allow_other(options.allow_other);
+    let mut mount = options.mount_options().source(source(&target));
     if let Some(threads) = arguments.threads {
         mount = mount.threads(threads.into());
     }
@@ -111,6 +173,24 @@ fn serve(arguments: &Arguments, options: &Options) -> Result<u8, Error> {
     }
     mount.serve().map_err(in_directory)?;
     Ok(0)
+}
+
+/// Refuses a directory on which nothing can be mounted without harm. Unmounts what a server that is gone has left there.
+fn make_way(directory: &Path) -> Result<(), Error> {
+    let shown = directory.display();
+    // The directory of a mount whose server is gone has a path, too.
+    let Ok(path) = directory.canonicalize() else { return Ok(()) };
+    if path == Path::new("/") {
+        return Err(refused(format!("{shown}: a mount there would hide the whole system")));
+    }
+    let Ok(Some(mounted)) = volume_on(&path) else { return Ok(()) };
+    match rustix::fs::statfs(&path) {
+        Err(Errno::NOTCONN | Errno::CONNABORTED) => {
+            eprintln!("uringfs: {shown}: unmounted what a killed server had left mounted there");
+            unmount(&path, true).map_err(|error| Error::run(format!("{shown}: {error}")))
+        }
+        _ => Err(Error::in_use(format!("{shown}: {} is mounted there", mounted.source.display()))),
+    }
 }
 
 /// The path of a target that may be written as its root directory.
@@ -161,6 +241,7 @@ fn start(arguments: &Arguments) -> Result<u8, Error> {
     if !arguments.options.is_empty() {
         command.arg("-o").arg(arguments.options.join(","));
     }
+    command.args(arguments.read_only.then_some("-r"));
     if let Some(threads) = arguments.threads {
         command.arg(format!("--threads={threads}"));
     }

@@ -4,6 +4,7 @@
 use super::byte_progress::ByteProgress;
 use super::exit_codes::{refused, with_io_code};
 use super::format;
+use super::mounts;
 use super::open_volume::open;
 use super::quiet::QuietOptions;
 use super::size_change::{BLOCK, SizeChange, unit_hint};
@@ -92,8 +93,9 @@ fn extend_file(path: &Path, size: u64, quiet: QuietOptions) -> Result<(), Error>
     // The lock that a writer of the volume holds. Closing `file` releases it.
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => {
-            let what = "another program has the volume open; close it there first";
-            return Err(Error::in_use(format!("{shown}: {what}")));
+            let advice = mounts::advice(path);
+            let otherwise = || "another program has the volume open; close it there first".into();
+            return Err(Error::in_use(format!("{shown}: {}", advice.unwrap_or_else(otherwise))));
         }
         locked => locked.map_err(|errno| failed(errno.into()))?,
     }

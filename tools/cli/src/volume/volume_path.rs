@@ -1,7 +1,8 @@
 //! Paths in volumes, written `TARGET:/path`, and errors about them.
 
-use super::exit_codes::of_volume_error;
+use super::exit_codes::{IN_USE, of_volume_error};
 use super::host_arguments::check_names_volume;
+use super::mounts;
 use super::quoting::quoted_if_needed;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -102,6 +103,13 @@ pub(super) fn with_path(path: impl fmt::Display, error: VolumeError) -> Error {
     let code = of_volume_error(&error);
     let path = path.to_string();
     let why = without_name(&path, message(&error));
+    if code == IN_USE
+        && let Some(advice) = mounts::advice(Path::new(&path))
+    {
+        // Who has it open; the rest is for other programs than a mount.
+        let who = why.split(';').next().unwrap_or_default();
+        return Error::in_use(format!("{path}: {who}; {advice}"));
+    }
     let wrapped = match error.kind() {
         VolumeErrorKind::NotAVolume => {
             return Error::input(path).because(format!("{why}; check the path")).exiting_with(code);

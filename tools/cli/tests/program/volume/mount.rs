@@ -5,6 +5,7 @@ use crate::root::is_root;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -122,4 +123,125 @@ fn an_ordinary_user_mounts() {
     let output = shell.env("U", &program).current_dir(folder.path()).output().unwrap();
     let _ = command(folder.path(), ["umount", "-l", "m"]).output();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "content\ncontent\n", "{output:?}");
+}
+
+#[test]
+fn a_target_in_use_names_the_process_and_the_directory() {
+    let mounted = Mounted::new(&[]);
+    let folder = mounted.path();
+    let directory = folder.join("m").canonicalize().unwrap();
+    for command in
+        [&["ls", "v"][..], &["check", "v"], &["resize", "v", "64M"], &["mount", "v", "other"]]
+    {
+        fs::create_dir_all(folder.join("other")).unwrap();
+        let refused = run(folder, command);
+        assert_eq!(refused.status.code(), Some(6), "{command:?}");
+        let message = String::from_utf8(refused.stderr).unwrap();
+        let advice = format!("it is mounted on {}", directory.display());
+        assert!(message.contains(&advice), "{command:?}: {message}");
+    }
+    // The volume's own path will do.
+    run_ok(folder, ["umount", "v"]);
+}
+
+#[test]
+fn a_directory_that_is_taken_is_refused() {
+    let mounted = Mounted::new(&[]);
+    let folder = mounted.path();
+    run_ok(folder, ["mkfs", "second", "--size", "32M", "-q"]);
+    let refused = run(folder, ["mount", "second", "m"]);
+    assert_eq!(refused.status.code(), Some(6), "{refused:?}");
+    let root = run(folder, ["mount", "second", "/"]);
+    assert_eq!(root.status.code(), Some(5), "{root:?}");
+}
+
+#[test]
+fn what_a_killed_server_leaves_is_unmounted_by_the_next_mount() {
+    let mounted = Mounted::new(&[]);
+    let folder = mounted.path();
+    let mut file = fs::File::create(folder.join("m/file")).unwrap();
+    file.write_all(b"content").unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    kill(mounted.server(), Signal::SIGKILL).unwrap();
+    let mounts = || fs::read_to_string("/proc/self/mounts").unwrap();
+    let directory = folder.join("m").to_str().unwrap().to_owned();
+    assert_eq!(mounts().matches(&directory).count(), 1);
+    let again = run(folder, ["mount", "v", "m"]);
+    assert!(again.status.success(), "{again:?}");
+    assert!(String::from_utf8_lossy(&again.stderr).contains("killed server"), "{again:?}");
+    assert_eq!(mounts().matches(&directory).count(), 1);
+    assert_eq!(fs::read(folder.join("m/file")).unwrap(), b"content");
+}
+
+#[test]
+fn each_kind_of_cache_keeps_what_is_written() {
+    for options in ["cache=kernel", "writeback", "cache=volume", "cache=none,noatime,commit=60"] {
+        let mounted = Mounted::new(&["-o", options]);
+        let file = mounted.path().join("m/file");
+        fs::write(&file, vec![7; 100_000]).unwrap();
+        let mut open = fs::File::options().append(true).open(&file).unwrap();
+        open.write_all(b"end").unwrap();
+        drop(open);
+        run_ok(mounted.path(), ["umount", "m"]);
+        run_ok(mounted.path(), ["get", "v:/file", "copy"]);
+        assert_eq!(
+            fs::read(mounted.path().join("copy")).unwrap(),
+            [&[7; 100_000][..], b"end"].concat()
+        );
+    }
+}
+
+#[test]
+fn a_change_is_durable_without_fsync_after_the_commit_interval() {
+    let mounted = Mounted::new(&["-o", "commit=1"]);
+    let folder = mounted.path();
+    fs::write(folder.join("m/file"), "content").unwrap();
+    // A copy of the volume's file is what a crash would leave.
+    loop {
+        fs::copy(folder.join("v"), folder.join("crashed")).unwrap();
+        let read = run(folder, ["cat", "crashed:/file"]);
+        if read.stdout == b"content" {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_write_clears_set_id_bits() {
+    let mounted = Mounted::new(&["-o", "allow_other"]);
+    let file = mounted.path().join("m/file");
+    fs::write(&file, "content").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
+    if is_root() {
+        fs::set_permissions(mounted.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let write = format!("echo more >> {}", file.display());
+        let mut other = Command::new("setpriv");
+        other.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", &write]);
+        assert!(other.status().unwrap().success());
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o777);
+    }
+}
+
+#[test]
+fn mount_and_umount_of_the_system_find_the_program_by_its_names() {
+    let folder = volume();
+    let directory = folder.path().join("m");
+    fs::create_dir(&directory).unwrap();
+    let program = |name: &str| {
+        let link = folder.path().join(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_uringfs"), &link).unwrap();
+        let mut program = Command::new(link);
+        program.current_dir(folder.path());
+        program
+    };
+    let mut mount = program("mount.uringfs");
+    mount.args(["v", "m", "-o", "rw,noatime,x-systemd.automount,_netdev", "-t", "uringfs"]);
+    assert_eq!(mount.status().unwrap().code(), Some(0));
+    fs::write(directory.join("file"), "content").unwrap();
+    assert_eq!(mount.output().unwrap().status.code(), Some(32), "it is mounted already");
+    let mut umount = program("umount.fuse.uringfs");
+    umount.args(["m", "-t", "fuse.uringfs"]);
+    assert_eq!(umount.status().unwrap().code(), Some(0));
+    assert_eq!(run_ok(folder.path(), ["cat", "v:/file"]), "content");
 }

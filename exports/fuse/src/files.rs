@@ -1,0 +1,219 @@
+//! Operations on open files: reads, writes, and what belongs to them.
+
+use std::sync::atomic::Ordering;
+
+use uringfs::file::FallocateSize;
+use uringfs::volume::{Inode, InodeRef, SetXattr};
+use uringfs::{Buffer, Errno, File, OpenOptions};
+
+use crate::abi::{
+    self, CopyFileRangeIn, FallocateIn, FsyncIn, LseekIn, LseekOut, OpenIn, OpenOut, ReadIn,
+    SetattrIn, WriteIn, WriteOut,
+};
+use crate::request::O_TRUNC;
+use crate::session::{MAX_TRANSFER, MountCache, Session, errno};
+use crate::tables::OpenFile;
+
+const O_ACCMODE: u32 = 0o3;
+const O_RDONLY: u32 = 0;
+#[cfg(not(target_arch = "aarch64"))]
+const O_DIRECT: u32 = 0o40000;
+#[cfg(target_arch = "aarch64")]
+const O_DIRECT: u32 = 0o200_000;
+
+const FALLOC_KEEP_SIZE: u32 = 1;
+const FALLOC_PUNCH_HOLE: u32 = 2;
+const FALLOC_ZERO_RANGE: u32 = 16;
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+/// The capabilities of a program. As set-ID bits, they end with the first write.
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+/// The most that one request copies: the rest is asked for again, so that an interrupt acts soon.
+const MAX_COPY: u64 = 16 << 20;
+
+impl Session {
+    pub(crate) async fn open(&self, node: u64, open: OpenIn) -> Result<OpenOut, Errno> {
+        let inode = self.nodes.get(node)?;
+        let opened = self.open_inode(&inode, open.flags, false).await?;
+        if open.open_flags & abi::OPEN_KILL_SUIDGID != 0 {
+            self.end_privileges(&inode, true).await?;
+        }
+        Ok(opened)
+    }
+
+    /// Opens a file with the flags of `open(2)`. A file that `is_new` has no capabilities.
+    pub(crate) async fn open_inode(
+        &self,
+        inode: &InodeRef,
+        flags: u32,
+        is_new: bool,
+    ) -> Result<OpenOut, Errno> {
+        let access = flags & O_ACCMODE;
+        let options = OpenOptions::new()
+            // The kernel reads the rest of a page that a program writes in part.
+            .read(true)
+            .write(access != O_RDONLY)
+            .truncate(flags & O_TRUNC != 0 && access != O_RDONLY);
+        let file = inode.open(options).await.map_err(errno)?;
+        const UNCACHED: u32 = abi::open::DIRECT_IO | abi::open::PARALLEL_DIRECT_WRITES;
+        let (reads, writes, flags) = match self.cache {
+            _ if flags & O_DIRECT != 0 => (file.direct(), file.direct(), UNCACHED),
+            // The kernel has the pages already. Its own write-back sends whole runs of them; single writes are gathered in the
+            // cache of the volume.
+            MountCache::Kernel if self.kernel_writes_back() => {
+                (file.direct(), file.direct(), abi::open::KEEP_CACHE)
+            }
+            MountCache::Kernel => (file.direct(), file.clone(), abi::open::KEEP_CACHE),
+            MountCache::Volume => (file.clone(), file.clone(), UNCACHED),
+            MountCache::None => (file.direct(), file.direct(), UNCACHED),
+        };
+        let checked = if is_new { self.capabilities_set.load(Ordering::Relaxed) } else { 0 };
+        let checked = checked.into();
+        let open = OpenFile { inode: inode.clone(), file, reads, writes, checked };
+        let handle = self.handles.insert_file(open);
+        Ok(OpenOut { handle, flags, backing_id: 0 })
+    }
+
+    pub(crate) async fn read(&self, read: &ReadIn) -> Result<Buffer, Errno> {
+        let file = self.handles.file(read.handle)?;
+        read_fully(&file.reads, read.offset, read.size.min(MAX_TRANSFER) as usize).await
+    }
+
+    pub(crate) async fn write(&self, write: &WriteIn, data: Buffer) -> Result<WriteOut, Errno> {
+        let file = self.handles.file(write.handle)?;
+        self.before_write(&file, write.write_flags & abi::WRITE_KILL_SUIDGID != 0).await?;
+        let (written, _) = file.writes.write_at(data, write.offset).await;
+        Ok(WriteOut { size: written? as u32, padding: 0 })
+    }
+
+    /// Removes capabilities that the file had before this handle's first write, or was given since its last.
+    async fn before_write(&self, file: &OpenFile, ends_set_id: bool) -> Result<(), Errno> {
+        let set = self.capabilities_set.load(Ordering::Relaxed);
+        if ends_set_id || file.checked.load(Ordering::Relaxed) != set {
+            self.end_privileges(&file.inode, ends_set_id).await?;
+            file.checked.store(set, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Removes what lets a program run with the rights of the file's owner: its content is about to change.
+    pub(crate) async fn end_privileges(&self, inode: &InodeRef, set_id: bool) -> Result<(), Errno> {
+        match inode.remove_xattr(CAPABILITY).await.map_err(errno) {
+            Ok(()) | Err(Errno::NODATA) => {}
+            Err(errno) => return Err(errno),
+        }
+        if set_id {
+            inode
+                .set_attributes(|inode: &mut Inode| inode.set_owner(None, None))
+                .await
+                .map_err(errno)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn set_length(&self, inode: &InodeRef, new: &SetattrIn) -> Result<(), Errno> {
+        let file = match new.valid & abi::setattr::FH != 0 {
+            true => self.handles.file(new.handle)?.file.clone(),
+            false => inode.open(OpenOptions::new().write(true)).await.map_err(errno)?,
+        };
+        file.set_len(new.size).await
+    }
+
+    pub(crate) async fn fsync(&self, fsync: &FsyncIn) -> Result<(), Errno> {
+        let file = self.handles.file(fsync.handle)?;
+        match fsync.flags & abi::FSYNC_FDATASYNC != 0 {
+            true => file.file.sync_data().await,
+            false => file.file.sync_all().await,
+        }
+    }
+
+    pub(crate) async fn fallocate(&self, fallocate: &FallocateIn) -> Result<(), Errno> {
+        let file = &self.handles.file(fallocate.handle)?.file;
+        let FallocateIn { offset, length, mode, .. } = *fallocate;
+        let size = match mode & FALLOC_KEEP_SIZE != 0 {
+            true => FallocateSize::Keep,
+            false => FallocateSize::Extend,
+        };
+        match mode & !FALLOC_KEEP_SIZE {
+            0 => file.allocate(offset, length, size).await,
+            FALLOC_PUNCH_HOLE => file.punch_hole(offset, length).await,
+            FALLOC_ZERO_RANGE => file.zero_range(offset, length, size).await,
+            _ => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    pub(crate) fn lseek(&self, lseek: &LseekIn) -> Result<LseekOut, Errno> {
+        let file = &self.handles.file(lseek.handle)?.file;
+        let offset = match lseek.whence {
+            SEEK_DATA => file.seek_data(lseek.offset)?,
+            SEEK_HOLE => file.seek_hole(lseek.offset)?,
+            _ => return Err(Errno::INVAL),
+        };
+        Ok(LseekOut { offset })
+    }
+
+    /// Copies between two open files, without passing the bytes through the kernel. Returns how many were copied: fewer
+    /// at the end of the source, and at [`MAX_COPY`]. The kernel has written its own pages of both ranges before.
+    pub(crate) async fn copy_file_range(&self, copy: &CopyFileRangeIn) -> Result<u64, Errno> {
+        if copy.flags != 0 {
+            return Err(Errno::INVAL);
+        }
+        let (from, to) = (self.handles.file(copy.handle_in)?, self.handles.file(copy.handle_out)?);
+        self.before_write(&to, false).await?;
+        let length = copy.length.min(MAX_COPY);
+        let mut done = 0;
+        while done < length {
+            let wanted = (length - done).min(MAX_TRANSFER.into()) as usize;
+            let copied = async {
+                let data = read_fully(&from.reads, copy.offset_in + done, wanted).await?;
+                let (written, _) = to.writes.write_at(data, copy.offset_out + done).await;
+                written
+            };
+            match copied.await {
+                Ok(0) => break,
+                Ok(bytes) => done += bytes as u64,
+                // What has been copied counts.
+                Err(_) if done > 0 => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Sets an attribute. A handle that is open for writing looks for capabilities again.
+    pub(crate) async fn setxattr(
+        &self,
+        node: u64,
+        name: &[u8],
+        value: &[u8],
+        how: SetXattr,
+    ) -> Result<(), Errno> {
+        let set = self.nodes.get(node)?.set_xattr(name, value, how).await.map_err(errno);
+        if name == CAPABILITY {
+            self.capabilities_set.fetch_add(1, Ordering::Relaxed);
+        }
+        set
+    }
+}
+
+/// Reads until `length` bytes are there. Fewer are the end of the file.
+async fn read_fully(file: &File, offset: u64, length: usize) -> Result<Buffer, Errno> {
+    let mut buffer = Buffer::zeroed(length);
+    let mut done = 0;
+    loop {
+        let rest = buffer.split_off(done);
+        let (read_now, rest) = file.read_at(rest, offset + done as u64).await;
+        let joined = buffer.join(rest);
+        joined.expect("the rest is of this buffer");
+        match read_now? {
+            0 => break,
+            bytes => done += bytes,
+        }
+        if done == length {
+            break;
+        }
+    }
+    drop(buffer.split_off(done));
+    Ok(buffer)
+}
