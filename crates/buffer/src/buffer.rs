@@ -81,12 +81,14 @@ impl Buffer {
     }
 
     /// The region that contains this buffer. A ring may have registered it.
+    #[doc(hidden)]
     #[inline]
     pub fn region(&self) -> &Region {
         &self.region
     }
 
     /// [`Region::id`] of [`Self::region`], kept here because every request reads it.
+    #[doc(hidden)]
     #[inline]
     pub fn region_id(&self) -> RegionId {
         self.region_id

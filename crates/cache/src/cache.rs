@@ -63,6 +63,7 @@ impl Cache {
 
     /// An empty set of folios for one file, on a device with an index below [`MAX_DEVICES`](crate::MAX_DEVICES).
     /// Dirty folios are limited by device, so that a device that writes nothing back does not block the others.
+    #[doc(hidden)]
     pub fn file_folios(&self, device: u16) -> FileFolios {
         assert!(usize::from(device) < MAX_DEVICES, "device index {device} is out of range");
         let file = self.core.next_file.fetch_add(1, Ordering::Relaxed);

@@ -105,6 +105,7 @@ impl Device {
     }
 
     /// Its index in tables of devices.
+    #[doc(hidden)]
     #[inline]
     pub fn index(&self) -> DeviceIndex {
         self.handle.core.index()
@@ -116,6 +117,7 @@ impl Device {
     }
 
     /// The shared part, which a reactor holds to serve the device.
+    #[doc(hidden)]
     pub fn core(&self) -> &Arc<DeviceInner> {
         &self.handle.core
     }

@@ -32,6 +32,7 @@ pub struct Geometry {
 
 impl Geometry {
     /// The points at which transfers may end short.
+    #[doc(hidden)]
     pub fn bounds(&self) -> Bounds {
         Bounds { block_size: self.block_size, size: self.size }
     }

@@ -173,6 +173,7 @@ impl Reactor {
     }
 
     /// The interface for operations.
+    #[doc(hidden)]
     #[inline]
     pub fn inner(&self) -> &Rc<ReactorCore> {
         &self.inner

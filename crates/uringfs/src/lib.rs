@@ -151,7 +151,7 @@ pub mod reactor {
 pub mod device {
     pub use uringfs_device::backend;
     pub use uringfs_device::{
-        Access, Clock, Device, Discard, Geometry, Payload, Target, VirtualClock,
+        Access, Backend, Clock, Device, Discard, Geometry, Op, Payload, Target, VirtualClock,
     };
 }
 

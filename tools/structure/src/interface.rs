@@ -6,11 +6,11 @@ use quote::ToTokens;
 use syn::visit::{self, Visit};
 use syn::{
     Attribute, Fields, FnArg, ImplItem, ImplItemConst, ImplItemFn, ImplItemType, Item, ItemImpl,
-    Signature, Type, TypePath, Variant, Visibility,
+    Signature, TraitItemFn, Type, TypePath, Variant, Visibility,
 };
 
 use crate::tokens::paths_in;
-use crate::tree::{Binding, Module, Tree};
+use crate::tree::{Binding, Module, Tree, name_of};
 
 /// A public item that names a type of another crate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,35 +36,44 @@ pub fn leaks(
     let tree = Tree::read(root, read)?;
     let mut found = Vec::new();
     for module in &tree.modules {
-        let mut public = Public { module, crates, found: &mut found };
-        module.items.iter().for_each(|item| public.visit_item(item));
+        visit_public(module, &mut |_, path| {
+            if let Some(of) = crate_of(module, path).filter(|name| crates.contains(name)) {
+                let path = path.join("::");
+                found.push(Leak { file: module.file.clone(), path, of: of.clone() });
+            }
+        });
     }
     Ok(found)
 }
 
-/// Visits what a user of public items sees, and collects the paths in it.
+/// The first part of a path, with imports resolved. A name without a `use` is a crate's only if something follows it.
+fn crate_of<'a>(module: &'a Module, path: &'a [String]) -> Option<&'a String> {
+    match module.scope.names.get(&path[0]).map(Vec::as_slice) {
+        Some([Binding::Path(import), ..]) => import.first(),
+        Some(_) => None,
+        None => (path.len() > 1).then_some(&path[0]),
+    }
+}
+
+/// Calls `each` for each path in the public items of a module, with the name of the item: of an `impl` that of its type.
+/// An item that is `#[doc(hidden)]` is not public.
+pub(crate) fn visit_public(module: &Module, each: &mut dyn FnMut(&str, &[String])) {
+    let mut public = Public { module, item: String::new(), each };
+    module.items.iter().for_each(|item| public.visit_item(item));
+}
+
+/// Visits what a user of public items sees.
 struct Public<'a> {
     module: &'a Module,
-    crates: &'a [String],
-    found: &'a mut Vec<Leak>,
+    /// The name of the item that is being visited.
+    item: String,
+    each: &'a mut dyn FnMut(&str, &[String]),
 }
 
 impl Public<'_> {
     fn tokens(&mut self, part: &impl ToTokens) {
-        paths_in(part.to_token_stream(), &[], &mut |path| self.path(path));
-    }
-
-    fn path(&mut self, path: &[String]) {
-        // A name without a `use` is a crate's only if something follows it.
-        let imported = match self.module.scope.names.get(&path[0]).map(Vec::as_slice) {
-            Some([Binding::Path(import), ..]) => import.first(),
-            Some(_) => None,
-            None => (path.len() > 1).then_some(&path[0]),
-        };
-        if let Some(of) = imported.filter(|name| self.crates.contains(name)) {
-            let path = path.join("::");
-            self.found.push(Leak { file: self.module.file.clone(), path, of: of.clone() });
-        }
+        let Public { item, each, .. } = self;
+        paths_in(part.to_token_stream(), &[], &mut |path| each(item, path));
     }
 
     /// False for a type that this module defines and does not make public.
@@ -88,6 +97,11 @@ impl Public<'_> {
 
 impl Visit<'_> for Public<'_> {
     fn visit_item(&mut self, item: &Item) {
+        let Some((name, attributes)) = name_and_attributes(item) else { return };
+        if is_hidden(attributes) {
+            return;
+        }
+        self.item = name;
         match item {
             Item::Const(item) if is_public(&item.vis) => self.tokens(&item.ty),
             Item::Static(item) if is_public(&item.vis) => self.tokens(&item.ty),
@@ -102,9 +116,7 @@ impl Visit<'_> for Public<'_> {
                 self.tokens(&item.supertraits);
                 visit::visit_item_trait(self, item);
             }
-            Item::Impl(item) if !is_hidden(&item.attrs) && self.may_be_public(&item.self_ty) => {
-                self.visit_item_impl(item);
-            }
+            Item::Impl(item) if self.may_be_public(&item.self_ty) => self.visit_item_impl(item),
             Item::Use(item) if is_public(&item.vis) => self.tokens(&item.tree),
             _ => {}
         }
@@ -112,6 +124,12 @@ impl Visit<'_> for Public<'_> {
 
     fn visit_variant(&mut self, variant: &Variant) {
         self.fields(&variant.fields, true);
+    }
+
+    fn visit_trait_item_fn(&mut self, item: &TraitItemFn) {
+        if !is_hidden(&item.attrs) {
+            self.visit_signature(&item.sig);
+        }
     }
 
     fn visit_signature(&mut self, signature: &Signature) {
@@ -142,6 +160,26 @@ impl Visit<'_> for Public<'_> {
             }
         }
     }
+}
+
+/// The name of an item and its attributes; of an `impl` the name of its type. None for items without a public part.
+fn name_and_attributes(item: &Item) -> Option<(String, &[Attribute])> {
+    let (name, attributes) = match item {
+        Item::Const(item) => (&item.ident, &item.attrs),
+        Item::Static(item) => (&item.ident, &item.attrs),
+        Item::Type(item) => (&item.ident, &item.attrs),
+        Item::Fn(item) => (&item.sig.ident, &item.attrs),
+        Item::Enum(item) => (&item.ident, &item.attrs),
+        Item::Struct(item) => (&item.ident, &item.attrs),
+        Item::Trait(item) => (&item.ident, &item.attrs),
+        Item::Impl(item) => match &*item.self_ty {
+            Type::Path(TypePath { path, .. }) => (&path.segments.last()?.ident, &item.attrs),
+            _ => return Some((String::new(), &item.attrs)),
+        },
+        Item::Use(item) => return Some((String::new(), &item.attrs)),
+        _ => return None,
+    };
+    Some((name_of(name), attributes))
 }
 
 fn is_public(visibility: &Visibility) -> bool {

@@ -1,5 +1,5 @@
 //! Finds import cycles between the files of a crate, and imports from a module above: [`examine`] returns [`Findings`].
-//! [`leaks`] finds public items that name a type of a dependency.
+//! [`leaks`] finds public items that name a type of a dependency; [`interface`] reads what public items mention.
 //!
 //! A root file lists its modules from high to low. A dependency leads from the file that uses a name to the file that
 //! defines it, whatever re-exports lie between. Method calls, the output of macros, and imports between crates (which
@@ -19,6 +19,8 @@
 
 mod findings;
 
+mod nameable;
+
 mod interface;
 
 mod dependencies;
@@ -31,3 +33,4 @@ mod excluded;
 pub use dependencies::Dependency;
 pub use findings::{Cycle, Findings, examine};
 pub use interface::{Leak, leaks};
+pub use nameable::{Interface, interface};

@@ -1,11 +1,11 @@
 //! Tests that no crate of the workspace has import cycles between its files, or imports from a module above, and that
-//! the library's public items name no type of a dependency.
+//! the library's public items name no type of a dependency, and none that the crate `uringfs` does not re-export.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use uringfs_structure::{examine, leaks};
+use uringfs_structure::{examine, interface, leaks};
 
 #[test]
 fn no_files_import_each_other_and_nothing_points_up() {
@@ -52,6 +52,53 @@ fn no_public_item_names_a_type_of_a_dependency() {
         }
     }
     assert!(found.is_empty(), "\n{found}\nUse a type of our own, or make the item `pub(crate)`.");
+}
+
+/// The module that the crate `uringfs` re-exports as a whole.
+const REEXPORTED_MODULE: &str = "device/backend";
+
+#[test]
+fn every_type_in_a_signature_of_the_library_has_a_name_in_it() {
+    let mut interfaces = BTreeMap::new();
+    // The names, with the crates that define them.
+    let mut exported = BTreeSet::new();
+    for (name, root) in roots() {
+        let Some(name) = name.strip_prefix("crates/") else { continue };
+        let sources = root.parent().expect("a file has a parent");
+        let read = |path: &Path| fs::read_to_string(sources.join(path)).ok();
+        let root = root.file_name().expect("the root is a file").as_ref();
+        let found = interface(root, &read).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for (file, of_crate) in &found.types {
+            let is_in_module = Path::new(name).join(file).starts_with(REEXPORTED_MODULE);
+            if name == "uringfs" || is_in_module {
+                exported.insert((name.to_owned(), of_crate.clone()));
+            }
+        }
+        if name == "uringfs" {
+            exported.extend(found.reexports.iter().filter_map(|path| {
+                let of = path.first()?.strip_prefix("uringfs_")?;
+                Some((of.to_owned(), path.last()?.clone()))
+            }));
+        }
+        interfaces.insert(name.to_owned(), found);
+    }
+    let names: BTreeSet<&String> = exported.iter().map(|(_, name)| name).collect();
+    let types = interfaces.values().flat_map(|interface| &interface.types);
+    let unnamed: BTreeSet<&String> =
+        types.map(|(_, name)| name).filter(|name| !names.contains(name)).collect();
+    let mut found = String::new();
+    for (of, interface) in &interfaces {
+        for (item, name) in &interface.mentions {
+            if exported.contains(&(of.clone(), item.clone())) && unnamed.contains(name) {
+                found += &format!("{item} of {of} mentions {name}\n");
+            }
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "\n{found}\nRe-export the type in crates/uringfs/src/lib.rs, or hide the method with `#[doc(hidden)]` if \
+         users do not need it."
+    );
 }
 
 /// The crates of other projects in a manifest's dependencies, as code names them.

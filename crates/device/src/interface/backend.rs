@@ -28,7 +28,8 @@ pub enum KernelTarget<'a> {
     InProcess,
 }
 
-/// A store of bytes. Queues call it from any thread.
+/// A store of bytes, which a [`Device`](crate::Device) is made of: one of the [back ends](crate::backend). Queues call it
+/// from any thread.
 pub trait Backend: Send + Sync + 'static {
     /// Its geometry, which never changes.
     fn geometry(&self) -> &Geometry;
@@ -37,14 +38,17 @@ pub trait Backend: Send + Sync + 'static {
     fn description(&self) -> String;
 
     /// The object on which the kernel executes its requests.
+    #[doc(hidden)]
     fn kernel_target(&self) -> KernelTarget<'_>;
 
     /// Executes the next step of `request`, from its `done` on, in the calling
     /// thread, and returns the number of bytes moved, which may be fewer than requested.
+    #[doc(hidden)]
     fn perform(&self, request: &mut Request) -> Result<u32, Errno>;
 
     /// A queue of its own, for a back end that decides when its requests
     /// complete. The reactor then uses no other queue.
+    #[doc(hidden)]
     fn own_queue(&self, _depth: usize) -> Option<Box<dyn Queue>> {
         None
     }

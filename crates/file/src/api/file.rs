@@ -56,6 +56,7 @@ impl File {
 
     /// A file on `device` with its bytes at the addresses of `map`, which are multiples of the device's block
     /// size. Its size and extents are fixed. Files of the same bytes share one [`FileState`].
+    #[doc(hidden)]
     pub fn with_map(
         device: Device,
         map: impl Map,
@@ -66,6 +67,7 @@ impl File {
     }
 
     /// The same for a map whose size and extents change.
+    #[doc(hidden)]
     pub fn with_resizable_map(
         device: Device,
         map: impl ResizableMap,

@@ -142,6 +142,7 @@ impl FileState {
 
     /// Size in bytes: from the map, or from dirty folios of the current truncate generation, whichever is
     /// larger.
+    #[doc(hidden)]
     #[inline]
     pub fn size(&self, generation: impl Fn() -> TruncateGeneration, size: impl Fn() -> u64) -> u64 {
         // Read in this order: a byte that is written back in between counts in both. In the other order it would

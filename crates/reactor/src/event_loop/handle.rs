@@ -33,6 +33,7 @@ impl ReactorHandle {
     }
 
     /// Runs `job` on the reactor's thread. False when the reactor is dropped or being dropped.
+    #[doc(hidden)]
     pub fn run(&self, job: impl FnOnce(&Rc<ReactorCore>) + Send + 'static) -> bool {
         let message = Message::Run(Box::new(job));
         self.mailbox.offer(message, notify).is_ok()

@@ -218,6 +218,7 @@ pub(crate) fn validated_extent(
     }
 }
 
+#[doc(hidden)]
 impl From<InvalidRegion> for Error {
     fn from(flaw: InvalidRegion) -> Error {
         Error::damaged(format!("the map of free blocks: {flaw}"))
