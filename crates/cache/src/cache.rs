@@ -12,7 +12,8 @@ use uringfs_sync::atomic::Ordering;
 /// A page cache. Clones are the same cache; it can be used from any thread.
 ///
 /// ```
-/// use uringfs_cache::Cache;
+/// # mod uringfs { pub use uringfs_cache as cache; }
+/// use uringfs::cache::Cache;
 ///
 /// // Memory is mapped as it is needed.
 /// let cache = Cache::new(1 << 30);

@@ -21,8 +21,9 @@ use crate::interface::backend::{Access, Backend};
 /// The user's handle to an open device. Clones refer to the same device.
 ///
 /// ```
-/// use uringfs_device::Device;
-/// use uringfs_device::backend::memory::Memory;
+/// # mod uringfs { pub use uringfs_device as device; }
+/// use uringfs::device::backend::memory::Memory;
+/// use uringfs::device::Device;
 ///
 /// let device = Device::new(Memory::new(1 << 20)?)?;
 /// assert_eq!(device.geometry().size, 1 << 20);

@@ -19,7 +19,8 @@ use std::{error, fmt, io};
 /// [`io::Error`], [`Debug`](fmt::Debug) the constant's name:
 ///
 /// ```
-/// use uringfs_errno::Errno;
+/// # use uringfs_errno as uringfs;
+/// use uringfs::Errno;
 ///
 /// assert_eq!(format!("{:?}", Err::<(), _>(Errno::NOSPC)), "Err(NOSPC)");
 /// assert_eq!(Errno::NOSPC.to_string(), "No space left on device (os error 28)");

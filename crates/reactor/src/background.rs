@@ -42,7 +42,8 @@ static BACKGROUND: [Mutex<Option<ReactorHandle>>; MAX_BACKGROUND_REACTORS] =
 ///
 /// ```
 /// // On a machine whose processors are needed for other work.
-/// uringfs_reactor::set_background_reactors(1);
+/// # mod uringfs { pub use uringfs_reactor as reactor; }
+/// uringfs::reactor::set_background_reactors(1);
 /// ```
 ///
 /// # Panics

@@ -32,8 +32,12 @@ pub enum Require {
 /// The options of a reactor. Each but the clock is a switch.
 ///
 /// ```
-/// use uringfs_device::queue::QueueKind;
-/// use uringfs_reactor::{Reactor, ReactorOptions};
+/// # mod uringfs {
+/// #     pub use uringfs_reactor::*;
+/// #     pub mod reactor { pub use uringfs_device::queue::QueueKind; }
+/// # }
+/// use uringfs::reactor::QueueKind;
+/// use uringfs::{Reactor, ReactorOptions};
 ///
 /// let options = ReactorOptions::new().queue(QueueKind::Threads).depth(256);
 /// let reactor = Reactor::new(options)?;

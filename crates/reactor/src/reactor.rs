@@ -53,7 +53,8 @@ const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 /// use std::cell::Cell;
 /// use std::rc::Rc;
 /// use std::time::Duration;
-/// use uringfs_reactor::{Reactor, ReactorOptions};
+/// # use uringfs_reactor as uringfs;
+/// use uringfs::{Reactor, ReactorOptions};
 ///
 /// let reactor = Reactor::new(ReactorOptions::new())?;
 /// println!("{}", reactor.tier());

@@ -6,7 +6,8 @@ use std::ops::{BitOr, BitOrAssign};
 /// A set of events of `poll(2)`: those to wait for, or those that a descriptor is ready for.
 ///
 /// ```
-/// use uringfs_ring::PollEvents;
+/// # mod uringfs { pub use uringfs_ring as reactor; }
+/// use uringfs::reactor::PollEvents;
 ///
 /// let ready = PollEvents::IN | PollEvents::HUP;
 /// assert!(ready.contains(PollEvents::IN));

@@ -142,7 +142,7 @@ pub mod reactor {
     pub use uringfs_device::queue::QueueKind;
     pub use uringfs_reactor::{
         CompletionMode, Counter, Counters, Effect, JoinError, JoinHandle, OpResult, PollEvents,
-        ReactorHandle, Require, set_background_reactors, total,
+        Require, set_background_reactors, total,
     };
     pub use uringfs_ring::{Feature, Features};
 }
@@ -151,7 +151,8 @@ pub mod reactor {
 pub mod device {
     pub use uringfs_device::backend;
     pub use uringfs_device::{
-        Access, Backend, Clock, Device, Discard, Geometry, Op, Payload, Target, VirtualClock,
+        Access, Backend, Clock, Device, Discard, Geometry, MAX_SEGMENTS, Op, Payload, Target,
+        VirtualClock,
     };
 }
 
@@ -162,7 +163,7 @@ pub mod cache {
 
 /// Memory of buffers.
 pub mod buffer {
-    pub use uringfs_buffer::{Acquire, Backing, MAX_LENGTH, OpMemory};
+    pub use uringfs_buffer::{ALIGNMENT, Acquire, Backing, MAX_LENGTH, OpMemory};
 }
 
 // Files with a cursor, for code that takes the traits of std, tokio or futures.

@@ -41,7 +41,8 @@ pub enum ErrorKind {
 ///
 /// ```
 /// use std::{io, path::Path};
-/// use uringfs_volume::{Error, FormatOptions, Volume};
+/// # use uringfs_volume as uringfs;
+/// use uringfs::{Error, FormatOptions, Volume};
 ///
 /// # let folder = tempfile::tempdir()?;
 /// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;

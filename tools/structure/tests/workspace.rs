@@ -1,5 +1,6 @@
 //! Tests that no crate of the workspace has import cycles between its files, or imports from a module above, and that
-//! the library's public items name no type of a dependency, and none that the crate `uringfs` does not re-export.
+//! the library's public items name no type of a dependency, and none that the crate `uringfs` does not re-export, and
+//! that its documentation uses the names of that crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -99,6 +100,44 @@ fn every_type_in_a_signature_of_the_library_has_a_name_in_it() {
         "\n{found}\nRe-export the type in crates/uringfs/src/lib.rs, or hide the method with `#[doc(hidden)]` if \
          users do not need it."
     );
+}
+
+/// The crate `uringfs` shows the documentation of the crates below it, where their own names and imports for `cfg(doc)`
+/// do not exist. Examples import from `uringfs`, which a hidden line stands in for.
+#[test]
+fn documentation_of_the_library_uses_the_names_of_uringfs() {
+    let mut found = String::new();
+    for (name, root) in roots() {
+        if !name.starts_with("crates/") || name == "crates/uringfs" || name == NOT_EXPORTED {
+            continue;
+        }
+        for file in sources(root.parent().expect("a file has a parent")) {
+            let text = fs::read_to_string(&file).expect("a source can be read");
+            for line in text.lines().map(str::trim_start) {
+                let shown = line.strip_prefix("/// ").or(line.strip_prefix("//! "));
+                let imports = shown.is_some_and(|shown| shown.starts_with("use uringfs_"));
+                // The crate's own page, which `uringfs` does not show.
+                let is_own = file == root && line.starts_with("//!");
+                if (imports && !is_own) || line.starts_with("#[cfg(doc)]") {
+                    found += &format!("{}: {line}\n", file.display());
+                }
+            }
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "\n{found}\nIn an example: `# use uringfs_file as uringfs;`, or a hidden `mod uringfs`. In a link: the full path."
+    );
+}
+
+/// The files of Rust code below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder can be listed");
+    let paths = entries.map(|entry| entry.expect("a folder can be listed").path());
+    paths
+        .flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .collect()
 }
 
 /// The crates of other projects in a manifest's dependencies, as code names them.

@@ -189,10 +189,17 @@ impl File {
     /// Advises how this handle, or this range, will be read. No effect on a direct handle.
     ///
     /// ```
-    /// use uringfs_cache::Cache;
-    /// use uringfs_device::Device;
-    /// use uringfs_device::backend::memory::Memory;
-    /// use uringfs_file::{Advice, File, FileOptions};
+    /// # mod uringfs {
+    /// #     pub use uringfs_file::*;
+    /// #     pub use uringfs_cache as cache;
+    /// #     pub use uringfs_device as device;
+    /// #     pub use uringfs_file as file;
+    /// # }
+    /// use uringfs::cache::Cache;
+    /// use uringfs::device::backend::memory::Memory;
+    /// use uringfs::device::Device;
+    /// use uringfs::file::{Advice, FileOptions};
+    /// use uringfs::File;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let file = File::over(Device::new(Memory::new(1 << 20)?)?, FileOptions::new());

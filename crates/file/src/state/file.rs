@@ -24,11 +24,19 @@ const MAX_FAST_PATH_BYTES: u32 = 4096;
 /// A handle to a file. Clones are the same handle; any thread may use it.
 ///
 /// ```
-/// use uringfs_buffer::Buffer;
-/// use uringfs_device::Device;
-/// use uringfs_device::backend::memory::Memory;
-/// use uringfs_file::{File, FileOptions};
-/// use uringfs_reactor::{Counter, Reactor, ReactorOptions};
+/// # mod uringfs {
+/// #     pub use uringfs_buffer::*;
+/// #     pub use uringfs_file::*;
+/// #     pub use uringfs_reactor::*;
+/// #     pub use uringfs_device as device;
+/// #     pub use uringfs_file as file;
+/// #     pub use uringfs_reactor as reactor;
+/// # }
+/// use uringfs::device::backend::memory::Memory;
+/// use uringfs::device::Device;
+/// use uringfs::file::FileOptions;
+/// use uringfs::reactor::Counter;
+/// use uringfs::{Buffer, File, Reactor, ReactorOptions};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let file = File::over(Device::new(Memory::new(1 << 20)?)?, FileOptions::new());

@@ -10,7 +10,8 @@ const MAX_READAHEAD: u32 = 4096;
 /// Switches of one file handle.
 ///
 /// ```
-/// use uringfs_file::{FileOptions, WriteLocking};
+/// # mod uringfs { pub use uringfs_file as file; }
+/// use uringfs::file::{FileOptions, WriteLocking};
 ///
 /// let options = FileOptions::new().readahead(0).write_lock(WriteLocking::Exclusive);
 /// assert_eq!(options.readahead, 0);

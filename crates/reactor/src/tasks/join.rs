@@ -13,7 +13,8 @@ use uringfs_sync::Oneshot;
 /// not await it again.
 ///
 /// ```
-/// use uringfs_reactor::{Reactor, ReactorOptions};
+/// # use uringfs_reactor as uringfs;
+/// use uringfs::{Reactor, ReactorOptions};
 ///
 /// let reactor = Reactor::new(ReactorOptions::default())?;
 /// let sum = reactor.spawn(async { 2 + 3 });

@@ -7,9 +7,15 @@ use crate::records::inode::InodeNumber;
 /// Options of a check.
 ///
 /// ```
-/// use uringfs_device::backend::memory::Memory;
-/// use uringfs_device::Device;
-/// use uringfs_volume::{CheckOptions, FormatOptions, Volume};
+/// # mod uringfs {
+/// #     pub use uringfs_volume::*;
+/// #     pub use uringfs_device as device;
+/// #     pub use uringfs_volume as volume;
+/// # }
+/// use uringfs::device::backend::memory::Memory;
+/// use uringfs::device::Device;
+/// use uringfs::volume::CheckOptions;
+/// use uringfs::{FormatOptions, Volume};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Device::new(Memory::new(64 << 20)?)?;

@@ -1,7 +1,5 @@
 //! [`OpenOptions`]: how a file is opened.
 
-#[cfg(doc)]
-use uringfs_file::File;
 use uringfs_file::FileOptions;
 
 use crate::namespace::credentials::{AtimePolicy, Credentials};
@@ -9,11 +7,12 @@ use crate::namespace::credentials::{AtimePolicy, Credentials};
 /// Options for opening a file of a volume, set one after the other as with `std::fs::OpenOptions`. Each file is opened
 /// for reading, for writing, or for both, through the page cache.
 ///
-/// There is no `append`: [`File::append`] appends through any handle for writing.
+/// There is no `append`: [`File::append`](uringfs_file::File::append) appends through any handle for writing.
 ///
 /// ```
-/// use uringfs_volume::OpenOptions;
-/// # use uringfs_volume::{FormatOptions, Volume};
+/// # use uringfs_volume as uringfs;
+/// use uringfs::OpenOptions;
+/// # use uringfs::{FormatOptions, Volume};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
 /// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
@@ -98,7 +97,7 @@ impl OpenOptions {
         self
     }
 
-    /// Bypasses the page cache (`O_DIRECT`, but with any offset and length), as [`File::direct`].
+    /// Bypasses the page cache (`O_DIRECT`, but with any offset and length), as [`File::direct`](uringfs_file::File::direct).
     pub fn direct(mut self, direct: bool) -> OpenOptions {
         self.direct = direct;
         self

@@ -20,8 +20,8 @@ impl AsyncVolume {
     /// holds for [`Self::create`] and [`VolumeOptions::open_async`].
     ///
     /// ```
-    /// use uringfs_reactor::{Reactor, ReactorOptions};
-    /// use uringfs_volume::{AsyncVolume, FormatOptions};
+    /// # mod uringfs { pub use uringfs_reactor::*; pub use uringfs_volume::*; }
+    /// use uringfs::{AsyncVolume, FormatOptions, Reactor, ReactorOptions};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let folder = tempfile::tempdir()?;

@@ -28,8 +28,8 @@ use crate::volume::xattr::{self, SetXattr};
 /// [`AsyncVolume::create`] and [`AsyncVolume::close`] run it on a thread of their own.
 ///
 /// ```
-/// use uringfs_reactor::{Reactor, ReactorOptions};
-/// use uringfs_volume::{FormatOptions, Volume};
+/// # mod uringfs { pub use uringfs_reactor::*; pub use uringfs_volume::*; }
+/// use uringfs::{FormatOptions, Reactor, ReactorOptions, Volume};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;

@@ -30,8 +30,10 @@ use crate::volume::xattr::{self, SetXattr};
 /// done all of its work or none.
 ///
 /// ```
-/// use uringfs_volume::{FileType, FormatOptions, Inode, OpenOptions, Volume};
-/// # use uringfs_reactor::{Reactor, ReactorOptions};
+/// # mod uringfs { pub use uringfs_reactor::*; pub use uringfs_volume::*; pub use uringfs_volume as volume; }
+/// use uringfs::volume::{FileType, Inode};
+/// use uringfs::{FormatOptions, OpenOptions, Volume};
+/// # use uringfs::{Reactor, ReactorOptions};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
 /// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;

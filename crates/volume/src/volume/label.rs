@@ -13,7 +13,8 @@ impl Volume {
     /// Changes the label of the volume on a device. After a power cut it has the old label or the new one.
     ///
     /// ```
-    /// use uringfs_volume::{FormatOptions, Volume};
+    /// # use uringfs_volume as uringfs;
+    /// use uringfs::{FormatOptions, Volume};
     ///
     /// # let folder = tempfile::tempdir()?;
     /// let path = folder.path().join("image");

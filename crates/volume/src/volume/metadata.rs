@@ -139,7 +139,9 @@ impl Metadata {
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
-/// use uringfs_volume::{FileTimes, FormatOptions, Volume};
+/// # mod uringfs { pub use uringfs_volume::*; pub use uringfs_volume as volume; }
+/// use uringfs::volume::FileTimes;
+/// use uringfs::{FormatOptions, Volume};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;

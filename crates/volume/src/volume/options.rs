@@ -2,15 +2,11 @@
 
 use uringfs_cache::Cache;
 
-#[cfg(doc)]
-use crate::OpenOptions;
-#[cfg(doc)]
-use crate::volume::volume::Volume;
-
 /// Options for creating a volume.
 ///
 /// ```
-/// use uringfs_volume::{FormatOptions, Volume};
+/// # use uringfs_volume as uringfs;
+/// use uringfs::{FormatOptions, Volume};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
@@ -38,7 +34,7 @@ impl FormatOptions {
         FormatOptions::default()
     }
 
-    /// The size in bytes, rounded down to blocks of 4096; else the volume takes the whole device. [`Volume::create`] needs
+    /// The size in bytes, rounded down to blocks of 4096; else the volume takes the whole device. [`Volume::create`](crate::Volume::create) needs
     /// it for a new file.
     pub fn size(mut self, bytes: u64) -> FormatOptions {
         self.size = Some(bytes);
@@ -51,7 +47,7 @@ impl FormatOptions {
         self
     }
 
-    /// Allows [`Volume::create`] to format a file or a block device that exists. Everything on it is lost.
+    /// Allows [`Volume::create`](crate::Volume::create) to format a file or a block device that exists. Everything on it is lost.
     pub fn overwrite(mut self, overwrite: bool) -> FormatOptions {
         self.overwrite = overwrite;
         self
@@ -67,8 +63,9 @@ impl FormatOptions {
 /// Options for opening a volume.
 ///
 /// ```
-/// use uringfs_cache::Cache;
-/// use uringfs_volume::{FormatOptions, Volume, VolumeOptions};
+/// # mod uringfs { pub use uringfs_volume::*; pub use uringfs_cache as cache; }
+/// use uringfs::cache::Cache;
+/// use uringfs::{FormatOptions, Volume, VolumeOptions};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
@@ -123,7 +120,7 @@ impl VolumeOptions {
         self
     }
 
-    /// The page cache of files that are not opened [`direct`](OpenOptions::direct). Without this it is the cache of the
+    /// The page cache of files that are not opened [`direct`](crate::OpenOptions::direct). Without this it is the cache of the
     /// process ([`Cache::of_process`]).
     pub fn page_cache(mut self, cache: Cache) -> VolumeOptions {
         self.page_cache = Some(cache);

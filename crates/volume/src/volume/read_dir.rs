@@ -91,7 +91,8 @@ impl Listing {
 /// after any other error it ends.
 ///
 /// ```
-/// use uringfs_volume::{FormatOptions, Volume};
+/// # use uringfs_volume as uringfs;
+/// use uringfs::{FormatOptions, Volume};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;

@@ -14,7 +14,8 @@ impl Volume {
     /// after a power cut before that the volume has either size.
     ///
     /// ```
-    /// use uringfs_volume::{FormatOptions, Volume};
+    /// # use uringfs_volume as uringfs;
+    /// use uringfs::{FormatOptions, Volume};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let folder = tempfile::tempdir()?;

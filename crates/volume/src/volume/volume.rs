@@ -6,8 +6,6 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use uringfs_device::{Device, Errno};
-#[cfg(doc)]
-use uringfs_file::File;
 use uringfs_file::{CommitFuture, SyncScope, TruncateGeneration, WriteOrigin};
 use uringfs_reactor::quiescence;
 
@@ -27,7 +25,7 @@ use crate::superblock::SLOTS;
 /// thread.
 ///
 /// Names and attributes come from memory. Those evicted from it are read from the device, and the calling thread
-/// blocks meanwhile. Tasks use [`Self::as_async`]. Changes are durable after [`Volume::sync`], after [`File::sync_all`] of
+/// blocks meanwhile. Tasks use [`Self::as_async`]. Changes are durable after [`Volume::sync`], after [`File::sync_all`](uringfs_file::File::sync_all) of
 /// the file, or when the last clone and the last open file are dropped. Bytes that are still in a page cache at that
 /// drop become durable a moment later.
 ///
@@ -35,7 +33,8 @@ use crate::superblock::SLOTS;
 /// nothing. In the child, reads of a file that was open before the fork may be stale.
 ///
 /// ```
-/// use uringfs_volume::{FormatOptions, Volume};
+/// # use uringfs_volume as uringfs;
+/// use uringfs::{FormatOptions, Volume};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
@@ -139,9 +138,16 @@ impl Volume {
     /// loss of the last changes when the volume closes. Each error comes once. The stream keeps the last 1024.
     ///
     /// ```
-    /// use uringfs_device::backend::sim::{Sim, SimOptions};
-    /// use uringfs_device::{Device, Errno, Op};
-    /// use uringfs_volume::{ErrorEvent, FormatOptions, Volume};
+    /// # mod uringfs {
+    /// #     pub use uringfs_device::*;
+    /// #     pub use uringfs_volume::*;
+    /// #     pub use uringfs_device as device;
+    /// #     pub use uringfs_volume as volume;
+    /// # }
+    /// use uringfs::device::backend::sim::{Sim, SimOptions};
+    /// use uringfs::device::{Device, Op};
+    /// use uringfs::volume::ErrorEvent;
+    /// use uringfs::{Errno, FormatOptions, Volume};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let sim = Sim::new(SimOptions::new(64 << 20));
@@ -215,7 +221,8 @@ impl Volume {
     /// Space and commits.
     ///
     /// ```
-    /// use uringfs_volume::{FormatOptions, Volume};
+    /// # use uringfs_volume as uringfs;
+    /// use uringfs::{FormatOptions, Volume};
     ///
     /// # let folder = tempfile::tempdir()?;
     /// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
@@ -244,7 +251,7 @@ impl Volume {
 
     /// Makes all changes and writes durable, including those in page caches. Blocks the thread, so its own reactors do
     /// not run: if one of them has a write-back in flight, this does not return. In that case sync the file by
-    /// [`File::sync_all`] on that reactor, or use [`Self::as_async`].
+    /// [`File::sync_all`](uringfs_file::File::sync_all) on that reactor, or use [`Self::as_async`].
     ///
     /// # Errors
     /// ENOSPC when the catalog is full: remove something, then sync again. EIO when the device or the catalog failed,

@@ -81,7 +81,9 @@ impl Volume {
     /// group use [`Volume::set_attributes`].
     ///
     /// ```
-    /// use uringfs_volume::{FormatOptions, Follow, SetXattr, Volume};
+    /// # mod uringfs { pub use uringfs_volume::*; pub use uringfs_volume as volume; }
+    /// use uringfs::volume::{Follow, SetXattr};
+    /// use uringfs::{FormatOptions, Volume};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let folder = tempfile::tempdir()?;

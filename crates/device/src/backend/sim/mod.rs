@@ -2,8 +2,10 @@
 //! device.
 //!
 //! ```
-//! use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};
-//! use uringfs_device::{Device, Errno, Op};
+//! # mod uringfs { pub use uringfs_device::*; pub use uringfs_device as device; }
+//! use uringfs::device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};
+//! use uringfs::device::{Device, Op};
+//! use uringfs::Errno;
 //!
 //! let sim = Sim::new(SimOptions::new(1 << 20).seed(7));
 //! sim.inject(Rule::new(Op::Write, When::Nth(3), Fault::Error(Errno::IO)));
