@@ -35,6 +35,9 @@ const MAX_READS: u64 = 1 << 14;
 const STALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// A rate of at least this part of the best at a depth is good enough there.
 const NEAR_BEST: f64 = 0.9;
+/// Rates of the ring count so many times. It names registered files and memory, polls, and waits for sockets, so another
+/// queue must be clearly faster to be chosen.
+const RING_WEIGHT: f64 = 1.05;
 
 /// A queue to measure, which is dropped afterwards.
 pub struct Candidate {
@@ -93,7 +96,8 @@ pub fn probe_nowait(core: &DeviceInner) -> NowaitSupport {
 
 /// Reads through each candidate at each of [`DEPTHS`], for about `budget` in
 /// total (longer on a device with slow reads). Chooses the best over all depths
-/// among the candidates that are near the best at every depth.
+/// among the candidates that are near the best at every depth. Another queue than the ring is chosen only if it is 5 %
+/// faster.
 ///
 /// # Panics
 /// Without a candidate.
@@ -115,7 +119,7 @@ pub fn calibrate(
         return Calibration { kind: kinds[0], reason, rates: Vec::new() };
     }
     let measured = measure(core, candidates, clock, budget, length);
-    let chosen = choose(&measured);
+    let chosen = choose(&weighted(&kinds, &measured));
     let rates = kinds.iter().zip(&measured).flat_map(|(kind, rates)| {
         DEPTHS.iter().zip(rates).map(|(depth, rate)| (*kind, *depth, *rate))
     });
@@ -262,6 +266,12 @@ fn wait(ready: Ready<'_>, clock: &Clock) -> bool {
     }
 }
 
+/// The rates with the weight of the ring.
+fn weighted(kinds: &[QueueKind], rates: &[Rates]) -> Vec<Rates> {
+    let weight = |kind: &QueueKind| if *kind == QueueKind::Ring { RING_WEIGHT } else { 1.0 };
+    kinds.iter().zip(rates).map(|(kind, rates)| rates.map(|rate| rate * weight(kind))).collect()
+}
+
 /// The best by the geometric mean of its ratios to the best at each depth. Prefers
 /// candidates that are near the best at every depth.
 fn choose(rates: &[Rates]) -> usize {
@@ -306,6 +316,12 @@ fn reason(kinds: &[QueueKind], rates: &[Rates], chosen: usize, nowait: NowaitSup
         DEPTHS[1],
         others.collect::<Vec<_>>().join(", "),
     );
+    let overall = |rates: &Rates| rates.iter().product::<f64>();
+    if rates.iter().any(|other| overall(other) > overall(&rates[chosen]))
+        && kinds[chosen] == QueueKind::Ring
+    {
+        text.push_str("; another queue must be 5 % faster");
+    }
     if nowait == NowaitSupport::Refused {
         text.push_str(
             "; the driver refuses NOWAIT, so io_uring would pass every request to a worker thread",
@@ -337,6 +353,23 @@ mod tests {
         // The first is the best overall, but at depth 1 it is a third slower.
         assert_eq!(choose(&[[67.0, 200.0], [100.0, 100.0], [95.0, 185.0]]), 2);
         assert_eq!(choose(&[[67.0, 200.0], [100.0, 100.0]]), 0);
+    }
+
+    #[test]
+    fn another_queue_than_the_ring_must_be_5_percent_faster() {
+        let kinds = [QueueKind::Ring, QueueKind::Aio, QueueKind::Sync];
+        let chosen = |aio| choose(&weighted(&kinds, &[[100.0, 400.0], aio, [90.0, 90.0]]));
+        assert_eq!(chosen([101.0, 404.0]), 0);
+        assert_eq!(chosen([104.0, 416.0]), 0);
+        assert_eq!(chosen([106.0, 424.0]), 1);
+        // Clearly faster at one depth, and no slower at the other.
+        assert_eq!(chosen([100.0, 450.0]), 1);
+        let rates = [[100.0, 400.0], [104.0, 416.0]];
+        assert_eq!(
+            reason(&kinds[..2], &rates, 0, NowaitSupport::Supported),
+            "ring does 100 and 400 reads per second at depths 1 and 32, against aio 104 and 416; \
+             another queue must be 5 % faster"
+        );
     }
 
     #[test]
