@@ -112,6 +112,12 @@ impl Device {
         self.handle.core.index()
     }
 
+    /// The flushes that files and volumes on this device have issued so far. One of them can serve many calls: see
+    /// `File::append_durably`.
+    pub fn flushes(&self) -> u64 {
+        self.handle.core.flushes()
+    }
+
     /// A description for display, such as `file /a/b`.
     pub fn description(&self) -> String {
         self.handle.core.backend().description()

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{OnceLock, Weak};
 
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use uringfs_errno::Errno;
 
@@ -28,6 +29,8 @@ pub struct DeviceInner {
     on_close: Mutex<Vec<OnClose>>,
     calibration: OnceLock<Calibration>,
     listeners: Listeners,
+    /// Apart from what each request reads.
+    flushes: CachePadded<AtomicU64>,
 }
 
 impl fmt::Debug for DeviceInner {
@@ -58,6 +61,7 @@ impl DeviceInner {
             on_close: Mutex::default(),
             calibration: OnceLock::new(),
             listeners: Listeners::default(),
+            flushes: CachePadded::default(),
         })
     }
 
@@ -99,6 +103,15 @@ impl DeviceInner {
     /// True when the device accepts no more requests.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// Counts a flush. The code that issues it calls this.
+    pub fn count_flush(&self) {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed)
     }
 
     /// Adds a listener: every later failure is reported to it, until it is dropped.

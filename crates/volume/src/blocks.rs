@@ -76,6 +76,7 @@ impl BlockIo {
     /// # Errors
     /// The device's. Writes since the last successful flush may be lost then.
     pub(crate) fn flush(&self) -> Result<(), Errno> {
+        self.device.core().count_flush();
         self.perform(Op::Flush, 0, Payload::Length(0), Durability::Volatile).map(drop)
     }
 

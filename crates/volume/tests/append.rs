@@ -31,6 +31,34 @@ fn content(reactor: &Reactor, file: &File) -> Vec<u8> {
 }
 
 #[test]
+fn durable_appends_share_flushes_and_syncs_of_overwrites_do_not() {
+    let (_sim, volume) = new_volume();
+    let file = create(&volume, "/log");
+    let reactor = reactor();
+    let flushes_of = |run: &dyn Fn()| {
+        let before = file.device().flushes();
+        run();
+        file.device().flushes() - before
+    };
+    let append = |file: File| async move {
+        file.append_durably(vec![1; 4096]).await.0.unwrap();
+    };
+    reactor.block_on(append(file.clone()));
+    let alone = flushes_of(&|| reactor.block_on(append(file.clone())));
+    assert!(alone > 0);
+    let shared = flushes_of(&|| {
+        let appends: Vec<_> = (0..16).map(|_| reactor.spawn(append(file.clone()))).collect();
+        appends.into_iter().for_each(|append| reactor.block_on(append).unwrap());
+    });
+    assert!(shared <= 4 * alone, "{shared} for 16 appends, {alone} for one");
+
+    for number in 0..3 {
+        reactor.block_on(file.write_at(vec![2; 4096], number * 4096)).0.unwrap();
+        assert_eq!(flushes_of(&|| reactor.block_on(file.sync_data()).unwrap()), 1);
+    }
+}
+
+#[test]
 fn appends_of_many_threads_leave_no_gap() {
     const APPENDS: usize = 60;
     let (_sim, volume) = new_volume();

@@ -89,6 +89,7 @@ async fn make_durable(
 }
 
 async fn request_flush(operation: &Operation, handle: &FileHandle) -> Result<u64, Errno> {
+    handle.device_inner.count_flush();
     let spec = RequestSpec { op: Op::Flush, durability: Durability::Volatile, address: 0 };
     operation.request(&handle.device_inner, spec, Payload::Length(0)).await.result()
 }
