@@ -113,6 +113,26 @@ impl Buffer {
         Buffer { pointer, region: self.region.clone(), length, region_id: self.region_id }
     }
 
+    /// Keeps the first `length` bytes, as [`Vec::truncate`] does; no effect if there are no more. For the last part of a
+    /// file that fills its buffer only in part. The rest of the memory is free again when the buffer is dropped: one of
+    /// a pool returns to it whole.
+    ///
+    /// ```
+    /// # use uringfs_buffer as uringfs;
+    /// use uringfs::BufferPool;
+    ///
+    /// let pool = BufferPool::new(4096, 1)?;
+    /// let mut buffer = pool.get().unwrap();
+    /// buffer.truncate(700);
+    /// assert_eq!(buffer.len(), 700);
+    /// drop(buffer);
+    /// assert_eq!(pool.get().unwrap().len(), 4096);
+    /// # Ok::<_, std::io::Error>(())
+    /// ```
+    pub fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length.try_into().unwrap_or(u32::MAX));
+    }
+
     /// Takes back a part from [`Self::split_off`]. Returns `tail` as the error when
     /// it does not begin where this buffer ends, in the same memory.
     pub fn join(&mut self, tail: Buffer) -> Result<(), Buffer> {
@@ -204,6 +224,19 @@ mod tests {
         assert_eq!(pool.available(), 1);
         drop(tail);
         assert_eq!(pool.available(), 2);
+    }
+
+    #[test]
+    fn a_truncated_buffer_joins_no_part_beyond_its_end() {
+        let mut head = Buffer::copy_of(&[7; 64]);
+        head.truncate(100);
+        assert_eq!(head.len(), 64);
+        let tail = head.split_off(32);
+        head.truncate(8);
+        let tail = head.join(tail).unwrap_err();
+        assert_eq!((&head[..], &tail[..]), (&[7; 8][..], &[7; 32][..]));
+        head.truncate(0);
+        assert!(head.is_empty());
     }
 
     #[test]

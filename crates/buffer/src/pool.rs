@@ -22,13 +22,13 @@ impl BufferPool {
     /// pages if the machine has free ones.
     ///
     /// # Errors
-    /// `InvalidInput` for an empty pool or buffers over [`MAX_LENGTH`]; the error of
+    /// `InvalidInput` for an empty pool, and for buffers of no bytes or over [`MAX_LENGTH`]; the error of
     /// `mmap` if there is no memory.
     pub fn new(length: usize, count: usize) -> io::Result<BufferPool> {
-        let stride = length.max(1).next_multiple_of(ALIGNMENT);
+        let stride = length.next_multiple_of(ALIGNMENT);
         let total = stride.checked_mul(count);
         let (Some(total), Ok(count), true) =
-            (total, u32::try_from(count), count > 0 && length <= MAX_LENGTH)
+            (total, u32::try_from(count), count > 0 && (1..=MAX_LENGTH).contains(&length))
         else {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -131,6 +131,14 @@ mod tests {
     use std::task::{Wake, Waker};
 
     use super::*;
+
+    #[test]
+    fn a_pool_without_bytes_is_refused() {
+        for (length, count) in [(0, 1), (4096, 0), (MAX_LENGTH + 1, 1)] {
+            let error = BufferPool::new(length, count).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        }
+    }
 
     #[test]
     fn an_empty_pool_returns_none_and_recovers() {
