@@ -137,6 +137,17 @@ impl SubmitError {
     pub fn new(error: Errno, payload: Payload) -> SubmitError {
         SubmitError { error, payload }
     }
+
+    /// The buffer of an operation that has one, as [`Completion::into_buffer`].
+    ///
+    /// # Panics
+    /// When it has none, or several.
+    pub fn into_buffer(self) -> Buffer {
+        match self.payload {
+            Payload::Buffer(buffer) => buffer,
+            other => no_buffer(other),
+        }
+    }
 }
 
 impl fmt::Display for SubmitError {
