@@ -132,7 +132,7 @@ pub mod volume {
 /// ```
 pub mod file {
     pub use uringfs_file::{
-        Advice, BufferOutput, BufferedWait, FallocateSize, FileOptions, FileState,
+        Advice, BufferOutput, BufferedWait, ExactOp, FallocateSize, FileOptions, FileState,
         MAX_ATOMIC_WRITE_BYTES, OpOutput, WriteLocking,
     };
 }
