@@ -45,7 +45,7 @@ pub enum Require {
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-#[must_use]
+#[must_use = "each call returns the options, and changes nothing in place"]
 pub struct ReactorOptions {
     /// `device.queue`: the queue that carries requests to devices.
     pub queue: QueueKind,

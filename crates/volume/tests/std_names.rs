@@ -11,8 +11,10 @@ use std::time::{Duration, SystemTime};
 
 use fixture::formatted;
 use uringfs_buffer::Buffer;
-use uringfs_device::Errno;
+use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::sim::{Sim, SimOptions};
+use uringfs_device::{Device, Errno};
+use uringfs_file::File;
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{Error, FileTimes, FileType, Follow, Inode, OpenOptions, Volume};
 
@@ -261,4 +263,58 @@ fn futures_can_move_between_threads() {
     is_send(&tasks.remove_dir_all("/a"));
     is_send(&tasks.create_dir_all("/a"));
     is_send(&tasks.read_dir("/a"));
+}
+
+#[test]
+fn attributes_of_an_open_file_do_not_depend_on_its_name() {
+    let (volume, other) = (volume(), volume());
+    let options = OpenOptions::new().read(true).write(true).create(true).mode(0o640);
+    let file = options.open(&volume, "/a").unwrap();
+    file.write_at("12345", 0).wait().0.unwrap();
+    volume.rename("/a", "/b").unwrap();
+    volume.write("/a", "another file").unwrap();
+    let named = volume.metadata("/b").unwrap();
+    let open = volume.metadata_of(&file).unwrap();
+    assert_eq!((open.ino(), open.mode(), open.nlink()), (named.ino(), 0o100_640, 1));
+    assert_eq!((named.len(), open.len()), (5, 5));
+
+    volume.remove_file("/b").unwrap();
+    let reactor = Reactor::new(ReactorOptions::new()).unwrap();
+    let open = reactor.block_on(volume.as_async().metadata_of(&file)).unwrap();
+    assert_eq!((open.ino(), open.nlink(), open.len()), (named.ino(), 0, 5));
+
+    assert_eq!(errno(other.metadata_of(&file)), Errno::XDEV);
+    let whole = File::over(Device::new(Memory::new(4096).unwrap()).unwrap(), <_>::default());
+    assert_eq!(errno(volume.metadata_of(&whole)), Errno::XDEV);
+}
+
+#[test]
+fn an_entry_has_the_attributes_of_the_file_it_was_found_with() {
+    let volume = volume();
+    volume.write("/a", "12345").unwrap();
+    volume.create_dir("/directory").unwrap();
+    volume.symlink("/a", "/link").unwrap();
+    let entries: Vec<_> = volume.read_dir("/").unwrap().map(Result::unwrap).collect();
+    volume.rename("/a", "/b").unwrap();
+    volume.write("/a", "another file").unwrap();
+    let [file, link] = [0, 2].map(|entry: usize| entries[entry].metadata(&volume).unwrap());
+    assert_eq!((file.len(), link.file_type()), (5, FileType::Symlink));
+    volume.remove_dir("/directory").unwrap();
+    let error = entries[1].metadata(&volume).unwrap_err();
+    assert_eq!((error.errno(), error.path()), (Errno::NOENT, Some(Path::new("/directory"))));
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_file_that_is_created_without_write_access_says_what_to_do() {
+    let volume = volume();
+    for options in [OpenOptions::new(), OpenOptions::new().read(true)] {
+        let error = options.create(true).open(&volume, "/a").unwrap_err();
+        let text = "'/a': a file is created or truncated only if it is opened with `.write(true)`";
+        assert_eq!((error.errno(), error.to_string()), (Errno::INVAL, text.to_owned()));
+    }
+    let error = OpenOptions::new().open(&volume, "/a").unwrap_err();
+    let text = "'/a': a file is opened with `.read(true)`, `.write(true)` or both";
+    assert_eq!(error.to_string(), text);
+    assert!(!volume.exists("/a").unwrap());
 }

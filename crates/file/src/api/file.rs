@@ -82,6 +82,12 @@ impl File {
         File::with_cache(device, map, state, options, None)
     }
 
+    /// The map of a file whose size and extents change.
+    #[doc(hidden)]
+    pub fn resizable_map(&self) -> Option<&dyn ResizableMap> {
+        self.handle.map.resizable()
+    }
+
     /// Allocated space in bytes: less than the size where there are holes, more where blocks were allocated
     /// ahead. Includes space reserved for dirty folios.
     pub fn allocated(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! The interface of a map: where a file's bytes lie. A map answers and takes notes; it moves no data.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::pin::Pin;
@@ -211,7 +212,7 @@ pub trait Map: Send + Sync + 'static {
 }
 
 /// The extents of a file whose size and space change: a file of a volume.
-pub trait ResizableMap: Map {
+pub trait ResizableMap: Map + Any {
     /// Allocation unit in bytes, a power of two. A block becomes written as a whole: a write of part of a new
     /// block supplies zeros for the rest.
     fn block_size(&self) -> u64;

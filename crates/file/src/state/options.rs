@@ -18,7 +18,7 @@ const MAX_READAHEAD: u32 = 4096;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[must_use]
+#[must_use = "each call returns the options, and changes nothing in place"]
 pub struct FileOptions {
     /// `direct.simple_read`: small reads inside one extent go out as one request, without a task (the fast
     /// path).

@@ -23,7 +23,7 @@ use crate::namespace::credentials::{AtimePolicy, Credentials};
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug)]
-#[must_use]
+#[must_use = "each call returns the options, and changes nothing in place"]
 pub struct OpenOptions {
     pub(crate) read: bool,
     pub(crate) write: bool,

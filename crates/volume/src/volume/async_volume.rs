@@ -210,6 +210,11 @@ impl AsyncVolume {
         self.volume.metadata_in_mode(WaitMode::Async, bytes(&path), Follow::Yes).await
     }
 
+    /// See [`Volume::metadata_of`].
+    pub async fn metadata_of(&self, file: &File) -> Result<Metadata, Error> {
+        self.volume.metadata_of_in_mode(WaitMode::Async, file).await
+    }
+
     /// See [`Volume::symlink_metadata`].
     pub async fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
         self.volume.metadata_in_mode(WaitMode::Async, bytes(&path), Follow::No).await

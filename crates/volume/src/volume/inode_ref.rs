@@ -118,7 +118,8 @@ impl InodeRef {
     /// EISDIR for a directory, ENXIO for other files without bytes; otherwise as [`Volume::open_with`].
     pub async fn open(&self, options: OpenOptions) -> Result<File, Error> {
         let (number, shown) = (self.number(), format!("inode {}", self.number().0));
-        self.volume.check_open_options(&options)?;
+        let checked = self.volume.check_open_options(&options);
+        checked.map_err(|error| error.context(&shown))?;
         if options.create_new {
             return Err(already_exists(shown.as_bytes()));
         }

@@ -1,10 +1,13 @@
 //! The calls of a volume on names, as those of `std::fs`.
 
+use std::any::Any;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use uringfs_device::Errno;
+use uringfs_file::File;
 
 use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::{Error, OfPath};
@@ -12,6 +15,7 @@ use crate::namespace::directory::Rename;
 use crate::namespace::operations as operation;
 use crate::namespace::path::{Follow, InodeAt, NameAt, bytes};
 use crate::records::inode::{FileType, Inode, InodeNumber};
+use crate::volume::file_map::VolumeMap;
 use crate::volume::metadata::{FileTimes, Metadata};
 use crate::volume::read_dir::ReadDir;
 use crate::volume::volume::Volume;
@@ -181,6 +185,28 @@ impl Volume {
         run_blocking(self.metadata_in_mode(WaitMode::Blocking, bytes(&path), Follow::Yes))
     }
 
+    /// The attributes of an open file (`fstat`), also after its last name is removed.
+    ///
+    /// ```
+    /// # use uringfs_volume as uringfs;
+    /// use uringfs::{FormatOptions, OpenOptions, Volume};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+    /// let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&volume, "/new")?;
+    /// volume.rename("/new", "/renamed")?;
+    /// assert_eq!(volume.metadata_of(&file)?.mode(), 0o100_600);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// EXDEV for a file that is not of this volume; errors of the catalog.
+    pub fn metadata_of(&self, file: &File) -> Result<Metadata, Error> {
+        run_blocking(self.metadata_of_in_mode(WaitMode::Blocking, file))
+    }
+
     /// The attributes of a file, or of the symbolic link at the end of the path.
     ///
     /// # Errors
@@ -256,6 +282,20 @@ impl Volume {
 }
 
 impl Volume {
+    pub(crate) async fn metadata_of_in_mode(
+        &self,
+        mode: WaitMode,
+        file: &File,
+    ) -> Result<Metadata, Error> {
+        let map = file.resizable_map().and_then(|map| <dyn Any>::downcast_ref::<VolumeMap>(map));
+        let Some(map) = map.filter(|map| Arc::ptr_eq(&map.volume.shared, &self.shared)) else {
+            return Err(Error::refused(Errno::XDEV, "the file is not of this volume"));
+        };
+        let operation = operation::inode(InodeAt::Number(map.file.number));
+        let found = self.shared.run_transaction(mode, operation).await;
+        found.map(|(number, inode)| Metadata::new(number, inode))
+    }
+
     pub(crate) async fn metadata_in_mode(
         &self,
         mode: WaitMode,

@@ -10,6 +10,7 @@ use uringfs_reactor::ForkDetector;
 use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::{Error, OfPath};
 use crate::namespace::credentials::Credentials;
+use crate::namespace::directory::quoted;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations::{find, find_or_make, strip_privileges};
 use crate::namespace::path::bytes;
@@ -71,7 +72,8 @@ impl Volume {
         path: &[u8],
         options: OpenOptions,
     ) -> Result<File, Error> {
-        self.check_open_options(&options).of_path(path)?;
+        let checked = self.check_open_options(&options);
+        checked.map_err(|error| error.context(quoted(path))).of_path(path)?;
         if !options.create && !options.create_new {
             return self.open_found(mode, path, options, find(path)).await.of_path(path);
         }
@@ -86,12 +88,12 @@ impl Volume {
 
     /// Checks that options fit together and to the volume.
     pub(crate) fn check_open_options(&self, options: &OpenOptions) -> Result<(), Error> {
-        if !options.read && !options.write {
-            let what = "a file is opened for reading, for writing, or for both";
+        if options.needs_write() && !options.write {
+            let what = "a file is created or truncated only if it is opened with `.write(true)`";
             return Err(Error::refused(Errno::INVAL, what));
         }
-        if options.needs_write() && !options.write {
-            let what = "a file is created or truncated only if it is opened for writing";
+        if !options.read && !options.write {
+            let what = "a file is opened with `.read(true)`, `.write(true)` or both";
             return Err(Error::refused(Errno::INVAL, what));
         }
         if options.write && self.is_read_only() {

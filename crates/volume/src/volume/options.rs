@@ -20,7 +20,7 @@ use uringfs_cache::Cache;
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-#[must_use]
+#[must_use = "each call returns the options, and changes nothing in place"]
 pub struct FormatOptions {
     pub(crate) label: String,
     pub(crate) size: Option<u64>,
@@ -82,7 +82,7 @@ impl FormatOptions {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use]
+#[must_use = "each call returns the options, and changes nothing in place"]
 pub struct VolumeOptions {
     pub(crate) read_only: bool,
     pub(crate) catalog_cache_bytes: usize,

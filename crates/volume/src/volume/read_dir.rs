@@ -16,6 +16,7 @@ use crate::namespace::directory::DirectoryEntry;
 use crate::namespace::operations;
 use crate::namespace::path::bytes;
 use crate::records::inode::{FileType, InodeNumber};
+use crate::volume::metadata::Metadata;
 use crate::volume::volume::Volume;
 
 /// An entry of a directory.
@@ -49,6 +50,33 @@ impl DirEntry {
     /// The inode's number.
     pub fn ino(&self) -> u64 {
         self.entry.inode.0
+    }
+
+    /// The attributes of the file that the entry was found with, whatever its name is by now; those of a symbolic link
+    /// itself. It takes the volume, which an entry does not keep open. Blocks the thread; tasks use [`Volume::inode`].
+    ///
+    /// ```
+    /// # use uringfs_volume as uringfs;
+    /// # use uringfs::{FormatOptions, Volume};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+    /// # volume.write("/a", "text")?;
+    /// for entry in volume.read_dir("/")? {
+    ///     let entry = entry?;
+    ///     println!("{} bytes in {}", entry.metadata(&volume)?.len(), entry.path().display());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// ENOENT if the file has lost its last name, and is closed; errors of the catalog.
+    pub fn metadata(&self, volume: &Volume) -> Result<Metadata, Error> {
+        let operation = operations::live_inode(self.entry.inode);
+        let found = run_blocking(volume.shared.run_transaction(WaitMode::Blocking, operation));
+        let found = found.map(|(number, inode)| Metadata::new(number, inode));
+        found.of_path(bytes(&self.path()))
     }
 }
 
