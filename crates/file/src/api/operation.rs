@@ -80,7 +80,8 @@ impl File {
     }
 
     /// Writes `buffer`, durable on completion (O_DSYNC): by FUA where the device has it, else by a flush after
-    /// the write.
+    /// the write, which no other call shares. The first write to allocated blocks or to a hole waits for a commit, which
+    /// it shares with others, as [`Self::append_durably`].
     pub fn write_durably<B: IoBuf>(&self, buffer: B, offset: u64) -> FileOp<BufResult<usize, B>> {
         self.op_with(OpKind::Write(Durability::Durable), buffer.lend_for_write(), offset)
     }
@@ -93,7 +94,8 @@ impl File {
         self.op_with(OpKind::Append(Durability::Volatile), buffer.lend_for_write(), 0)
     }
 
-    /// As [`Self::append`], durable on completion. Concurrent appends of many files and threads share a commit.
+    /// As [`Self::append`], durable on completion. Concurrent appends of many files and threads share a commit, with its
+    /// flushes of the device.
     pub fn append_durably<B: IoBuf>(&self, buffer: B) -> FileOp<BufResult<u64, B>> {
         self.op_with(OpKind::Append(Durability::Durable), buffer.lend_for_write(), 0)
     }
@@ -116,7 +118,8 @@ impl File {
     }
 
     /// Makes all completed writes durable, with the file's size (`fdatasync`). Times that overwrites in place
-    /// have changed follow with the next commit.
+    /// have changed follow with the next commit. After overwrites in place it flushes the device, once for each call;
+    /// otherwise it waits for a commit, which concurrent calls share.
     pub fn sync_data(&self) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::Sync(SyncScope::Data), Payload::Length(0), 0)
     }

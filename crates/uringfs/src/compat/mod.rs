@@ -1,8 +1,8 @@
 //! Files with a cursor, for code that takes the traits of std, tokio or futures.
 //!
 //! - [`BlockingFile`]: [`io::Read`], [`io::Write`] and [`io::Seek`], for `io::copy`, serde, tar or zip.
-//! - `AsyncFile`, with the feature `tokio` or `futures`: `AsyncRead`, `AsyncWrite` and `AsyncSeek` of the crate tokio or
-//!   futures-io.
+//! - `AsyncFile`, only with the cargo feature `tokio` or `futures`: `AsyncRead`, `AsyncWrite` and `AsyncSeek` of the crate
+//!   tokio or futures-io (`uringfs = { version = "0.1", features = ["tokio"] }`).
 //!
 //! Their calls take borrowed memory, which the kernel must not keep. So the bytes are copied, except cached bytes that
 //! are read, which are copied only once. A [`File`](crate::File) with memory of your own is faster.
