@@ -48,9 +48,13 @@ pub(crate) fn attach(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
         true => attach_as_root(attachment)?,
         false => attach_by_helper(attachment)?,
     };
-    let flags = rustix::fs::fcntl_getfl(&channel)?;
-    rustix::fs::fcntl_setfl(&channel, flags | OFlags::NONBLOCK)?;
+    set_nonblocking(&channel)?;
     Ok(channel)
+}
+
+pub(crate) fn set_nonblocking(channel: &OwnedFd) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(channel)?;
+    Ok(rustix::fs::fcntl_setfl(channel, flags | OFlags::NONBLOCK)?)
 }
 
 /// Another descriptor of the connection, so that two threads read requests without sharing a file.

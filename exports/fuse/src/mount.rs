@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use uringfs::{Reactor, ReactorOptions, Volume};
 
-use crate::attach::{Attachment, attach, clone_channel, detach};
+use crate::attach::{Attachment, attach, clone_channel, detach, set_nonblocking};
 use crate::session::{MountCache, Session, SessionOptions};
 
 /// Options of a mount.
@@ -140,7 +140,23 @@ impl Mount {
         Ok(Mount { volume, directory, channels, session })
     }
 
-    /// The directory, as an absolute path.
+    /// Serves a connection that another program has made and mounted: a descriptor of `/dev/fuse`, or a `SOCK_SEQPACKET`
+    /// socket, each of whose messages is a request or a reply. One thread serves it. Of the options, those of the `mount(2)`
+    /// call have no effect.
+    ///
+    /// # Errors
+    /// Those of `fcntl(2)`.
+    pub fn on_connection(
+        connection: OwnedFd,
+        volume: Volume,
+        options: &MountOptions,
+    ) -> io::Result<Mount> {
+        set_nonblocking(&connection)?;
+        let (directory, session) = (PathBuf::new(), options.session);
+        Ok(Mount { volume, directory, channels: vec![connection], session })
+    }
+
+    /// The directory, as an absolute path. Empty if another program has mounted it.
     pub fn directory(&self) -> &Path {
         &self.directory
     }

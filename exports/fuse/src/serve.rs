@@ -35,16 +35,17 @@ impl Session {
         loop {
             for _ in 0..BATCH {
                 match rustix::io::read(&channel, &mut buffer[..]) {
+                    // The other end of a socket is closed.
+                    Ok(0) | Err(SystemError::NODEV) => {
+                        in_flight.wait_for_none().await;
+                        return Ok(());
+                    }
                     Ok(length) => self.start(reactor, &channel, &buffer[..length], &in_flight),
                     Err(SystemError::AGAIN) => {
                         reactor.poll(&channel, PollEvents::IN, None).await?;
                     }
                     // The request was interrupted before it was read.
                     Err(SystemError::NOENT | SystemError::INTR) => {}
-                    Err(SystemError::NODEV) => {
-                        in_flight.wait_for_none().await;
-                        return Ok(());
-                    }
                     Err(error) => return Err(error.into()),
                 }
             }

@@ -8,6 +8,7 @@ use super::mounts::volume_on;
 use super::open_volume::open;
 use super::volume_path::VolumePath;
 use rustix::io::Errno;
+use sd_notify::NotifyState;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -92,6 +93,7 @@ impl Options {
         for word in words {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
             match (name, value) {
+                ("", "") => {}
                 ("ro", "") => options.read_only = true,
                 ("rw", "") => options.read_only = false,
                 ("allow_other", "") => options.allow_other = true,
@@ -171,6 +173,7 @@ fn serve(arguments: &Arguments, options: &Options) -> Result<u8, Error> {
         let _ = mount.unmounter().unmount();
         return Err(error);
     }
+    notify_service_manager(NotifyState::Ready);
     mount.serve().map_err(in_directory)?;
     Ok(0)
 }
@@ -224,12 +227,20 @@ fn unmount_at_signal(unmounter: Unmounter) -> Result<(), Error> {
     std::thread::spawn(move || {
         let mut byte = [0];
         while matches!(read.read(&mut byte), Ok(1)) {
+            notify_service_manager(NotifyState::Stopping);
             if let Err(error) = unmounter.unmount_lazily() {
                 eprintln!("uringfs: mount: {error}");
             }
         }
     });
     Ok(())
+}
+
+/// Tells systemd, if it has started this process and waits for a word.
+fn notify_service_manager(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        eprintln!("uringfs: mount: the service manager cannot be notified: {error}");
+    }
 }
 
 /// Starts the process that serves the mount.

@@ -245,3 +245,23 @@ fn mount_and_umount_of_the_system_find_the_program_by_its_names() {
     assert_eq!(umount.status().unwrap().code(), Some(0));
     assert_eq!(run_ok(folder.path(), ["cat", "v:/file"]), "content");
 }
+
+#[test]
+fn a_service_manager_is_told_when_the_mount_is_ready_and_when_it_stops() {
+    let folder = volume();
+    fs::create_dir(folder.path().join("m")).unwrap();
+    let socket = std::os::unix::net::UnixDatagram::bind(folder.path().join("notify")).unwrap();
+    let mut server = command(folder.path(), ["mount", "-f", "v", "m"]);
+    let mut server = server.env("NOTIFY_SOCKET", folder.path().join("notify")).spawn().unwrap();
+    let word = || {
+        let mut bytes = [0; 64];
+        let length = socket.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..length].to_vec()).unwrap()
+    };
+    assert_eq!(word().trim_end(), "READY=1");
+    fs::write(folder.path().join("m/file"), "content").unwrap();
+    kill(Pid::from_raw(server.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(word().trim_end(), "STOPPING=1");
+    assert!(server.wait().unwrap().success());
+    assert_eq!(run_ok(folder.path(), ["cat", "v:/file"]), "content");
+}
