@@ -4,6 +4,7 @@
 
 mod generate;
 mod other_names;
+mod other_options;
 mod info;
 mod udev;
 mod volume;
@@ -16,7 +17,7 @@ mod json;
 mod output;
 mod progress;
 
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use other_names::Request;
 use std::ffi::OsString;
@@ -58,6 +59,11 @@ enum Command {
     ///
     /// As e2label. Without a new label it prints the current one, also of a volume that a program has open.
     Label(volume::label::Arguments),
+    /// Remove a volume from a device or a file.
+    ///
+    /// As wipefs -a: it erases the superblocks, also the backup, so that no program takes the target for a volume. It
+    /// asks nothing, and refuses a target in use. The rest stays as it is; blkdiscard erases a whole device.
+    Wipe(volume::wipe::Arguments),
     /// Show the sizes of volumes and their free space.
     Df(volume::df::Arguments),
     /// Mount a volume on a directory, so that every program can use its files.
@@ -75,7 +81,8 @@ enum Command {
     /// never replaces a file that it has written itself, and never copies the volume's own image into the volume.
     ///
     /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1. If nothing
-    /// was copied and there is only one error, the exit code tells its cause.
+    /// was copied and there is only one error, the exit code tells its cause. When the volume is full, it stops and says
+    /// how many files are left.
     Put(volume::put::Arguments),
     /// Copy files and directories out of a volume.
     ///
@@ -89,8 +96,8 @@ enum Command {
     /// kept if the copy has the same user, the set-group-ID bit if it has the same group. Use --no-privileges
     /// for images that you do not trust.
     ///
-    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1. If the
-    /// only path fails, the exit code tells its cause. If a pattern of --glob matches nothing, it copies nothing.
+    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1. If nothing
+    /// was copied and there is only one error, the exit code tells its cause. If a pattern of --glob matches nothing, it copies nothing.
     Get(volume::get::Arguments),
     /// List directories of a volume.
     ///
@@ -214,6 +221,7 @@ fn main() -> ExitCode {
         Command::Check(arguments) => volume::check::run(arguments),
         Command::Resize(arguments) => volume::resize::run(arguments),
         Command::Label(arguments) => volume::label::run(arguments),
+        Command::Wipe(arguments) => volume::wipe::run(arguments),
         Command::Df(arguments) => volume::df::run(arguments),
         Command::Mount(arguments) => volume::mount::run(arguments),
         Command::Umount(arguments) => volume::umount::run(arguments),
@@ -261,10 +269,16 @@ fn mount_exit(result: Result<u8, Error>) -> ExitCode {
 
 /// Parses the command line, or prints why it cannot be used and exits.
 fn matches(definition: clap::Command, arguments: Vec<OsString>) -> clap::ArgMatches {
+    let command =
+        arguments.get(1).and_then(|command| command.to_str()).unwrap_or_default().to_owned();
     definition.try_get_matches_from(arguments).unwrap_or_else(|mut error| {
-        // The tip to write `-- -X` if -X is a path: no path in a volume begins with a hyphen.
-        if error.kind() == ErrorKind::UnknownArgument {
-            error.remove(ContextKind::Suggested);
+        match error.kind() {
+            ErrorKind::UnknownArgument => other_options::explain(&mut error, &command),
+            ErrorKind::InvalidSubcommand => other_options::suggest_command(&mut error, &command),
+            ErrorKind::MissingRequiredArgument => {
+                other_options::name_destination(&mut error, &command)
+            }
+            _ => {}
         }
         error.exit()
     })

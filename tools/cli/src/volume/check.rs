@@ -2,8 +2,9 @@
 //! `--upgrade`. The exit codes follow `e2fsck`: 0 no errors, 1 all errors repaired, 4 errors are left, 8 the device
 //! failed.
 
+use super::check_findings::{count_recreated, merge_lost_inodes};
 use super::exit_codes::open_error;
-use super::open_volume::open;
+use super::open_volume::open_quietly;
 use super::quiet::QuietOptions;
 use super::size_change::BLOCK;
 use super::volume_path::with_path;
@@ -113,7 +114,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let checked = upgraded
         .and_then(|upgraded| Ok((upgraded, Volume::check(&device, options, &mut progress)?)));
     drop(line);
-    let (upgraded, report) = match checked {
+    let (upgraded, mut report) = match checked {
         Ok(checked) => checked,
         Err(error) => {
             let code = match error.kind() {
@@ -121,10 +122,15 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
                 VolumeErrorKind::Io(_) => EXIT_IO_ERROR,
                 _ => return Err(with_path(&shown, error)),
             };
-            crate::output::print_error(&format!("{shown}: {error}"));
+            let text = match error.kind() {
+                VolumeErrorKind::Damaged => with_advice(error.to_string(), arguments.repair),
+                _ => error.to_string(),
+            };
+            crate::output::print_error(&format!("{shown}: {text}"));
             return Ok(code);
         }
     };
+    report.findings = merge_lost_inodes(report.findings);
     match arguments.json {
         true => print(&document(json(&report, options, upgraded)))?,
         false => {
@@ -138,6 +144,22 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         _ if report.is_repaired() => EXIT_REPAIRED,
         _ => EXIT_DAMAGED,
     })
+}
+
+/// The error of a volume that is too damaged to check, with what to do.
+fn with_advice(error: String, is_repair: bool) -> String {
+    /// The library's advice if there is a good backup superblock.
+    const TO_REPAIR: &str = ": run uringfs check --repair";
+    if error.contains(TO_REPAIR) && !is_repair {
+        return error;
+    }
+    // The backup superblock was of no use.
+    let error = error.replace(TO_REPAIR, "");
+    format!(
+        "{error}; this cannot be repaired: restore the volume from a copy. Without the catalog nothing says which blocks \
+         belong to which file, but the data is still on the device, where programs that search for the contents of \
+         files may find some"
+    )
 }
 
 /// Ends the program after Ctrl-C. This may happen in the middle of a repair: the volume is as after a power cut then.
@@ -185,11 +207,24 @@ fn verdict(report: &CheckReport, options: CheckOptions) -> String {
     let listed = report.findings.iter().filter(|finding| finding.is_repaired).count();
     let repaired = listed as u64 + report.unlisted - report.unlisted_left;
     match (report.is_repaired(), repaired) {
-        (true, _) => format!("errors found: {found}, all repaired"),
+        (true, _) => format!("errors found: {found}, all repaired{}", given_up(report)),
         (false, 0) => {
             format!("errors found: {found}; run with --repair to repair what can be repaired")
         }
-        (false, _) => format!("errors found: {found}, repaired: {repaired}"),
+        (false, _) => {
+            format!("errors found: {found}, repaired: {repaired}{}", given_up(report))
+        }
+    }
+}
+
+/// What a repair could not restore, for the end of its report.
+fn given_up(report: &CheckReport) -> String {
+    match count_recreated(&report.findings) {
+        0 => String::new(),
+        files => {
+            let files = format::count(files, "file", "files");
+            format!("; owners, modes, times and exact sizes of {files} are lost")
+        }
     }
 }
 
@@ -229,7 +264,7 @@ impl ProgressLine {
         }
         // With --deep, the time is that of reading the blocks in use.
         let used = || {
-            let found = open(&arguments.target, Access::Read).ok()?.statistics();
+            let found = open_quietly(&arguments.target, Access::Read).ok()?.statistics();
             Some((found.blocks - found.free_blocks) * BLOCK)
         };
         Self(Some(match arguments.deep.then(used).flatten() {

@@ -1,15 +1,12 @@
 //! `uringfs chgrp`: changes the group of files in a volume.
 
 use super::chown::{ChownOptions, Owner, OwnerId, change_all};
-use clap::{Arg, ArgAction};
+use super::size_options::long_help;
 use uringfs_lab::Error;
 
 /// The arguments of the command. As in coreutils, only `--help` prints help.
 #[derive(clap::Args)]
-#[command(
-    disable_help_flag = true,
-    arg = Arg::new("help").long("help").help("Print help").action(ArgAction::Help).display_order(1000)
-)]
+#[command(disable_help_flag = true, arg = long_help())]
 pub struct Arguments {
     /// A number, or the name of a group of this machine
     #[arg(value_parser = OwnerId::group)]

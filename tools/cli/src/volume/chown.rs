@@ -5,10 +5,10 @@ use super::error_sink::ErrorSink;
 use super::glob::{GlobOptions, Missing};
 use super::open_volume::{lookup, open, sync};
 use super::owners::{OwnerNames, group_id, user_id};
+use super::size_options::long_help;
 use super::verbose::{VerboseOptions, quoted};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, with_path};
-use clap::{Arg, ArgAction};
 use nix::unistd::User;
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
@@ -19,10 +19,7 @@ use uringfs_lab::Error;
 
 /// The arguments of the command. As in coreutils, only `--help` prints help.
 #[derive(clap::Args)]
-#[command(
-    disable_help_flag = true,
-    arg = Arg::new("help").long("help").help("Print help").action(ArgAction::Help).display_order(1000)
-)]
+#[command(disable_help_flag = true, arg = long_help())]
 pub struct Arguments {
     /// USER, USER:GROUP, :GROUP, or USER: for the user's login group; numbers, or names of users and groups of this
     /// machine

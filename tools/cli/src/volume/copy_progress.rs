@@ -38,6 +38,8 @@ pub struct CopyCounts {
     pub others: u64,
     /// Hard links: further names of files.
     pub links: u64,
+    /// Files that were not copied, because their names exist.
+    pub skipped: u64,
     pub bytes: u64,
 }
 
@@ -120,6 +122,7 @@ impl CopyProgress {
             "directories": counts.directories,
             "others": counts.others,
             "links": counts.links,
+            "skipped": counts.skipped,
             "bytes": counts.bytes,
             "seconds": seconds,
         });
@@ -129,11 +132,20 @@ impl CopyProgress {
 
 impl CopyCounts {
     pub fn is_empty(&self) -> bool {
-        self.files + self.directories + self.others + self.links == 0
+        self.copied() + self.directories == 0
+    }
+
+    /// Names of files that were copied, without directories.
+    pub fn copied(&self) -> u64 {
+        self.files + self.others + self.links
     }
 
     fn text(&self) -> String {
         let files = format::count(self.files, "file", "files");
-        format!("{files}, {}", format::size(self.bytes))
+        let kept = match self.skipped {
+            0 => String::new(),
+            kept => format!(", {} kept", format::count(kept, "existing file", "existing files")),
+        };
+        format!("{files}, {}{kept}", format::size(self.bytes))
     }
 }

@@ -21,6 +21,18 @@ pub struct Arguments {
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<OsString>,
 
+    /// Print the kind of file system, which is uringfs
+    #[arg(short = 'T', long)]
+    print_type: bool,
+
+    /// As --si
+    #[arg(short = 'H', overrides_with_all = ["mebibytes", "kibibytes", "human_readable"])]
+    si_short: bool,
+
+    /// Print sizes in units of 1048576 bytes
+    #[arg(short = 'm', overrides_with_all = ["kibibytes", "human_readable", "si", "si_short"])]
+    mebibytes: bool,
+
     #[command(flatten)]
     sizes: SizeOptions,
 
@@ -43,7 +55,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     match (arguments.json, volumes.is_empty()) {
         (true, _) => print(&document(json(&volumes)))?,
         (false, true) => {}
-        (false, false) => print(&table(&volumes, arguments.sizes))?,
+        (false, false) => print(&table(&volumes, &arguments))?,
     }
     Ok(errors.exit_code())
 }
@@ -58,27 +70,31 @@ fn json(volumes: &[(OsString, SpaceUsage)]) -> Value {
 }
 
 /// The columns of `df` of coreutils, except for the mount point: a volume has none.
-fn table(volumes: &[(OsString, SpaceUsage)], sizes: SizeOptions) -> String {
-    let (size, available) = match sizes.human_readable {
-        true => ("Size", "Avail"),
-        false => ("1K-blocks", "Available"),
+fn table(volumes: &[(OsString, SpaceUsage)], arguments: &Arguments) -> String {
+    let sizes = SizeOptions { si: arguments.sizes.si || arguments.si_short, ..arguments.sizes };
+    let unit = if arguments.mebibytes { 1 << 20 } else { 1024 };
+    let (size, available) = match (sizes.are_scaled(), arguments.mebibytes) {
+        (true, _) => ("Size", "Avail"),
+        (false, true) => ("1M-blocks", "Available"),
+        (false, false) => ("1K-blocks", "Available"),
     };
-    let text = |bytes| sizes.text(bytes, 1024);
+    let text = |bytes| sizes.text(bytes, unit);
     let row = |(target, space): &(OsString, SpaceUsage)| {
         let used = space.size - space.free;
         let percent = (u128::from(used) * 100).div_ceil(u128::from(space.size));
-        let target = target.display().to_string();
-        [target, text(space.size), text(used), text(space.free), format!("{percent}%")]
+        let (target, kind) = (target.display().to_string(), "uringfs".to_owned());
+        [target, kind, text(space.size), text(used), text(space.free), format!("{percent}%")]
     };
-    let mut rows = vec![["Filesystem", size, "Used", available, "Use%"].map(str::to_owned)];
+    let mut rows = vec![["Filesystem", "Type", size, "Used", available, "Use%"].map(str::to_owned)];
     rows.extend(volumes.iter().map(row));
-    let mut widths = [14, 5, 5, 5, 4];
+    let mut widths = [14, 4, 5, 5, 5, 4];
     for (at, width) in widths.iter_mut().enumerate() {
         *width = rows.iter().map(|row| row[at].chars().count()).fold(*width, usize::max);
     }
-    let [name, size, used, free, share] = widths;
-    let line = |[a, b, c, d, e]: &[String; 5]| {
-        format!("{a:<name$} {b:>size$} {c:>used$} {d:>free$} {e:>share$}\n")
+    let [name, kind, size, used, free, share] = widths;
+    let line = |[a, b, c, d, e, f]: &[String; 6]| {
+        let b = if arguments.print_type { format!(" {b:<kind$}") } else { String::new() };
+        format!("{a:<name$}{b} {c:>size$} {d:>used$} {e:>free$} {f:>share$}\n")
     };
     rows.iter().map(line).collect()
 }

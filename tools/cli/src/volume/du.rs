@@ -37,6 +37,18 @@ pub struct Arguments {
     #[arg(short = 'c', long)]
     total: bool,
 
+    /// Count the sizes of files, not the space that they use
+    #[arg(long)]
+    apparent_size: bool,
+
+    /// As --apparent-size, and print bytes if no other option names a unit
+    #[arg(short = 'b', long)]
+    bytes: bool,
+
+    /// Print sizes in units of 1048576 bytes
+    #[arg(short = 'm', overrides_with_all = ["kibibytes", "human_readable", "si"])]
+    mebibytes: bool,
+
     #[command(flatten)]
     sizes: SizeOptions,
 
@@ -56,8 +68,15 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::Read)?;
+    let unit = match &arguments {
+        Arguments { mebibytes: true, .. } => 1 << 20,
+        Arguments { bytes: true, sizes: SizeOptions { kibibytes: false, .. }, .. } => 1,
+        _ => 1024,
+    };
+    let line = |bytes, path: &[u8]| line(&arguments.sizes.text(bytes, unit), path);
     let mut counter = UsageCounter {
         volume: &volume,
+        counts_sizes: arguments.apparent_size || arguments.bytes,
         counted: HashSet::new(),
         visited: VisitedDirectories::default(),
     };
@@ -68,7 +87,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             usage.push(with_bytes("path", &path.bytes, json!({ "bytes": bytes })));
             Ok(())
         }
-        false => print_bytes(&line(bytes, &path.bytes, arguments.sizes)),
+        false => print_bytes(&line(bytes, &path.bytes)),
     };
     let max_depth = if arguments.summarize { 0 } else { arguments.max_depth.unwrap_or(usize::MAX) };
     let mut total = 0;
@@ -122,7 +141,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     if arguments.json {
         print(&document(json!({ "usage": usage, "total": total })))?;
     } else if arguments.total {
-        print_bytes(&line(total, b"total", arguments.sizes))?;
+        print_bytes(&line(total, b"total"))?;
     }
     Ok(errors.exit_code())
 }
@@ -150,6 +169,8 @@ enum Usage {
 
 struct UsageCounter<'v> {
     volume: &'v Volume,
+    /// Whether the sizes of files count, not the space that they use.
+    counts_sizes: bool,
     /// Files with several names. Each is counted under the first name that is met.
     counted: HashSet<InodeNumber>,
     /// The directories visited from the current path on.
@@ -166,13 +187,14 @@ impl UsageCounter<'_> {
                 Usage::Directory
             }
             _ if inode.links > 1 && !self.counted.insert(number) => Usage::Counted,
+            _ if self.counts_sizes => Usage::Bytes(inode.size),
             _ => Usage::Bytes(inode.allocated()),
         })
     }
 }
 
-fn line(bytes: u64, path: &[u8], sizes: SizeOptions) -> Vec<u8> {
-    let mut line = format!("{}\t", sizes.text(bytes, 1024)).into_bytes();
+fn line(size: &str, path: &[u8]) -> Vec<u8> {
+    let mut line = format!("{size}\t").into_bytes();
     line.extend(format::printable(path));
     line.push(b'\n');
     line

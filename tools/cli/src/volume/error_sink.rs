@@ -35,4 +35,14 @@ impl ErrorSink {
             _ => 1,
         }
     }
+
+    /// The exit code of a copy: that of the error if there is only one and nothing was copied, else 1 if there are
+    /// errors.
+    pub(super) fn exit_code_of_copy(&self, is_nothing_done: bool) -> u8 {
+        match self.failed.get() {
+            0 => 0,
+            1 if is_nothing_done => self.first_exit_code.get(),
+            _ => 1,
+        }
+    }
 }

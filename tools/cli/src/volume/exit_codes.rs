@@ -13,7 +13,7 @@ const REFUSED: u8 = 5;
 /// A target is in use, or its volume is open elsewhere.
 pub const IN_USE: u8 = 6;
 /// There is no space.
-const NO_SPACE: u8 = 7;
+pub const NO_SPACE: u8 = 7;
 /// The device failed.
 const DEVICE_FAILED: u8 = 8;
 
@@ -36,7 +36,32 @@ pub fn refused(context: impl Into<String>) -> Error {
 
 /// The error of opening a target. It names the target.
 pub fn open_error(error: &io::Error) -> Error {
-    with_io_code(Error::input(error.to_string()), error)
+    let is_of_root = rustix::process::geteuid().is_root();
+    let text = match (error.kind(), error.to_string().split_once(OWNER_ADVICE)) {
+        (io::ErrorKind::PermissionDenied, Some((text, _))) if is_of_root => {
+            format!(
+                "{text}; root, too, cannot write to an immutable file (see lsattr) or a read-only device"
+            )
+        }
+        _ => error.to_string(),
+    };
+    with_io_code(Error::input(text), error)
+}
+
+/// The library's advice about a file without permission, which does not help root.
+const OWNER_ADVICE: &str = "; change its mode or owner";
+
+/// Gives an error the exit code of the system call that has caused it.
+pub fn with_cause_code(error: Error) -> Error {
+    let source = std::error::Error::source(&error);
+    let code = source.and_then(|source| match source.downcast_ref::<io::Error>() {
+        Some(cause) => io_code(cause),
+        None => io_code(&(*source.downcast_ref::<rustix::io::Errno>()?).into()),
+    });
+    match code {
+        Some(code) => error.exiting_with(code),
+        None => error,
+    }
 }
 
 /// Gives an error the exit code of its cause.

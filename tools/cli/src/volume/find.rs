@@ -39,18 +39,24 @@ pub struct Arguments {
     glob: GlobOptions,
 }
 
+/// The options that may stand before the paths, too.
+const OPTIONS: [&str; 4] = ["--json", "-json", "--glob", "-depth"];
+
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let Arguments { arguments: all, glob } = arguments;
     let begins_expression = |argument: &OsString| {
         argument.as_bytes().starts_with(b"-") || argument == "!" || argument == "("
     };
-    let (paths, tests) = all.split_at(all.iter().position(begins_expression).unwrap_or(all.len()));
+    let is_option = |argument: &&OsString| OPTIONS.iter().any(|option| *argument == option);
+    let (options, rest) = all.split_at(all.iter().take_while(is_option).count());
+    let end = rest.iter().position(begins_expression).unwrap_or(rest.len());
+    let (paths, tests) = rest.split_at(end);
     if paths.is_empty() {
         return Err(Error::input("find: the path is missing; give it before the tests"));
     }
     let paths = VolumePath::parse_all(paths)?;
-    let expression = Expression::parse(tests, &paths[0])?;
+    let expression = Expression::parse(&[options, tests].concat(), &paths[0])?;
     let options = &expression.options;
     let access = if options.deletes { Access::ReadWrite } else { Access::Read };
     let volume = open(&paths[0].target, access)?;

@@ -14,9 +14,14 @@ pub fn printable(name: &[u8]) -> Vec<u8> {
 
 /// A name without quotes: its bytes; on a terminal with `?` for control characters and what is not UTF-8.
 pub fn unquoted(name: &[u8]) -> Vec<u8> {
-    if !std::io::stdout().is_terminal() {
-        return name.to_vec();
+    match std::io::stdout().is_terminal() {
+        true => with_question_marks(name),
+        false => name.to_vec(),
     }
+}
+
+/// A name with `?` for control characters and what is not UTF-8.
+pub fn with_question_marks(name: &[u8]) -> Vec<u8> {
     let mut text = String::new();
     for chunk in name.utf8_chunks() {
         text.extend(chunk.valid().chars().map(|one| if one.is_control() { '?' } else { one }));
@@ -83,18 +88,19 @@ pub fn size(bytes: u64) -> String {
     format!("{scaled:.1} TiB")
 }
 
-/// A size as `ls -lh` of coreutils prints it, rounded up: `1.5K`, `10M`.
-pub fn human_readable(bytes: u64) -> String {
-    if bytes < 1024 {
+/// A size as `ls -lh` of coreutils prints it, in powers of 1024, rounded up: `1.5K`, `10M`. In powers of 1000 as
+/// `ls --si`: `1.5k`, `10M`.
+pub fn human_readable(bytes: u64, base: u64) -> String {
+    if bytes < base {
         return bytes.to_string();
     }
-    let mut unit = 1024;
-    for letter in ["K", "M", "G", "T", "P"] {
-        // Rounded up to 1024, a size has the next unit.
-        if bytes.div_ceil(unit) < 1024 {
+    let mut unit = base;
+    for letter in [if base == 1000 { "k" } else { "K" }, "M", "G", "T", "P"] {
+        // Rounded up to the base, a size has the next unit.
+        if bytes.div_ceil(unit) < base {
             return with_letter(bytes, unit, letter);
         }
-        unit *= 1024;
+        unit *= base;
     }
     with_letter(bytes, unit, "E")
 }
@@ -154,7 +160,10 @@ mod tests {
             (5 << 40, "5.0T"),
             (u64::MAX, "16E"),
         ] {
-            assert_eq!(human_readable(bytes), text, "{bytes}");
+            assert_eq!(human_readable(bytes, 1024), text, "{bytes}");
+        }
+        for (bytes, text) in [(999, "999"), (1000, "1.0k"), (1024, "1.1k"), (999_001, "1.0M")] {
+            assert_eq!(human_readable(bytes, 1000), text, "{bytes}");
         }
     }
 }

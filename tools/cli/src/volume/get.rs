@@ -7,7 +7,7 @@ use super::copy_progress::{CopyProgress, Xattr};
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::exclude::ExcludeOptions;
-use super::exit_codes::refused;
+use super::exit_codes::{refused, with_cause_code};
 use super::get_staging::StagedEntry;
 use super::glob::GlobOptions;
 use super::hard_links::{HardLinks, LinkAction};
@@ -105,7 +105,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     };
     let done = get.run(&paths, targets);
     done.map_err(|error| error.when_interrupted(STOPPED))?;
-    let code = get.errors.exit_code();
+    let code = get.errors.exit_code_of_copy(get.progress.counts.is_empty());
     get.progress.print_report(arguments.quiet, arguments.json, code)?;
     Ok(code)
 }
@@ -139,7 +139,7 @@ fn targets(
     let parent = destination.parent().unwrap_or(Path::new(""));
     match (HostTree::open(parent), name) {
         (Ok(tree), Some(name)) => Ok((tree, vec![name])),
-        (Err(error), Some(_)) => Err(create_error(destination).because(error)),
+        (Err(error), Some(_)) => Err(with_cause_code(create_error(destination).because(error))),
         (_, None) => not_a_directory("create it first"),
     }
 }
@@ -279,7 +279,11 @@ impl GetJob<'_> {
             self.verbose.print(&[&quoted(&path), b" -> ", &to])?;
         }
         match (inode.kind, action) {
-            (_, NameAction::Skip) => return Ok(None),
+            (_, NameAction::Skip) => {
+                self.progress.counts.skipped += 1;
+                let kept = quoted_host(&self.tree.display_path(&target));
+                return self.verbose.print(&[b"skipped ", &kept]).map(|()| None);
+            }
             (FileType::Directory, _) => {
                 let attributes = self.attributes(&path, inode);
                 return Ok(self.get_directory(path, target, attributes, action));
@@ -631,7 +635,7 @@ impl GetJob<'_> {
         target: &Path,
         why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Error {
-        create_error(&self.tree.display_path(target)).because(why)
+        with_cause_code(create_error(&self.tree.display_path(target)).because(why))
     }
 
     fn read_error(&self, error: io::Error) -> Error {

@@ -19,7 +19,8 @@ pub(super) fn check_names_volume(argument: &OsStr) -> Result<(), Error> {
     let shown = argument.display();
     let found = match Path::new(argument).metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Err(not_found(format!("{shown}: does not exist; {HINT}")));
+            let what = format!("{shown}: does not exist; {HINT}; uringfs mkfs creates one");
+            return Err(not_found(what));
         }
         Err(_) => return Ok(()),
         Ok(found) => found,

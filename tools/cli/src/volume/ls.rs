@@ -46,17 +46,33 @@ pub struct Arguments {
     #[arg(short = 'R', long)]
     recursive: bool,
 
-    /// Sort by modification time, newest first
-    #[arg(short = 't', overrides_with_all = ["by_size", "sort"])]
+    /// Sort by time, newest first: by modification time, or that of --time, -u or -c
+    #[arg(short = 't', overrides_with_all = ["by_size", "by_extension", "unsorted", "sort"])]
     by_time: bool,
 
     /// Sort by size, largest first
-    #[arg(short = 'S', overrides_with_all = ["by_time", "sort"])]
+    #[arg(short = 'S', overrides_with_all = ["by_time", "by_extension", "unsorted", "sort"])]
     by_size: bool,
 
+    /// Sort by extension
+    #[arg(short = 'X', overrides_with_all = ["by_time", "by_size", "unsorted", "sort"])]
+    by_extension: bool,
+
+    /// Do not sort: list in the order of the directory, which is that of names
+    #[arg(short = 'U', overrides_with_all = ["by_time", "by_size", "by_extension", "sort"])]
+    unsorted: bool,
+
     /// Sort by this instead of the name
-    #[arg(long, value_name = "WORD", overrides_with_all = ["by_time", "by_size"])]
+    #[arg(
+        long,
+        value_name = "WORD",
+        overrides_with_all = ["by_time", "by_size", "by_extension", "unsorted"]
+    )]
     sort: Option<Order>,
+
+    /// List directories, and links to directories, before other files
+    #[arg(long)]
+    group_directories_first: bool,
 
     /// Reverse the order
     #[arg(short, long)]
@@ -96,7 +112,9 @@ struct Listing<'l> {
     /// Whether the output or its order needs the attributes of files.
     needs_inodes: bool,
     is_long: bool,
-    marks_targets: bool,
+    /// Whether the output or its order needs the inodes that links lead to.
+    needs_targets: bool,
+    groups_directories: bool,
     has_total: bool,
     format: RowFormat,
     /// The listings for the JSON document; None for text.
@@ -125,12 +143,17 @@ pub enum Order {
 
 impl<'l> Listing<'l> {
     fn new(volume: &'l Volume, arguments: Arguments, errors: &'l ErrorSink) -> Self {
-        let order = match (arguments.by_time, arguments.by_size) {
-            (true, _) => Order::Time,
-            (false, true) => Order::Size,
-            (false, false) => arguments.sort.unwrap_or(Order::Name),
-        };
         let is_long = arguments.rows.is_long();
+        let order = match &arguments {
+            Arguments { by_time: true, .. } => Order::Time,
+            Arguments { by_size: true, .. } => Order::Size,
+            Arguments { by_extension: true, .. } => Order::Extension,
+            Arguments { unsorted: true, .. } => Order::None,
+            Arguments { sort: Some(order), .. } => *order,
+            // A time that is not printed is for the order.
+            _ if arguments.rows.has_chosen_time() && !is_long => Order::Time,
+            _ => Order::Name,
+        };
         Self {
             volume,
             errors,
@@ -140,7 +163,8 @@ impl<'l> Listing<'l> {
                 (false, false) => Hidden::Omitted,
             },
             needs_inodes: arguments.rows.needs_inodes() || order != Order::Name || arguments.json,
-            marks_targets: arguments.rows.marks_targets(),
+            needs_targets: arguments.rows.marks_targets() || arguments.group_directories_first,
+            groups_directories: arguments.group_directories_first,
             has_total: arguments.rows.has_total(),
             order,
             is_reversed: arguments.reverse,
@@ -221,10 +245,10 @@ impl<'l> Listing<'l> {
         }
     }
 
-    /// The inode that a link leads to, if its mark is printed.
+    /// The inode that a link leads to, if it is needed.
     fn target(&self, path: &VolumePath, kind: FileType) -> Option<Inode> {
-        let is_marked = self.marks_targets && kind == FileType::Symlink;
-        let found = is_marked.then(|| lookup_with(self.volume, &path.bytes, Follow::Yes).ok());
+        let is_needed = self.needs_targets && kind == FileType::Symlink;
+        let found = is_needed.then(|| lookup_with(self.volume, &path.bytes, Follow::Yes).ok());
         found.flatten().map(|(_, inode)| inode)
     }
 
@@ -273,14 +297,22 @@ impl<'l> Listing<'l> {
                 files.sort_by(|one, other| extension(&one.name).cmp(extension(&other.name)))
             }
             Order::Time => {
-                files.sort_by_key(|file| Reverse(file.inode.as_ref().map(|its| its.modified)));
+                let time = |inode: &Inode| self.format.time(inode);
+                files.sort_by_key(|file| Reverse(file.inode.as_ref().map(time)));
             }
             Order::Size => {
                 files.sort_by_key(|file| Reverse(file.inode.as_ref().map(|its| its.size)));
             }
         }
-        if self.is_reversed {
+        if self.is_reversed && self.order != Order::None {
             files.reverse();
+        }
+        if self.groups_directories && self.order != Order::None {
+            let is_directory = |file: &ListedFile| {
+                let target = file.target.as_ref().map_or(file.kind, |target| target.kind);
+                target == FileType::Directory
+            };
+            files.sort_by_key(|file| !is_directory(file));
         }
     }
 

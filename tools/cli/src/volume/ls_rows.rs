@@ -3,14 +3,16 @@
 use super::colors::{ColorWhen, paint};
 use super::format;
 use super::owners::OwnerNames;
+use super::quoting::{self, CStyle};
 use super::size_options::SizeOptions;
 use super::times::TimeFormat;
-use uringfs::volume::{FileType, Inode, InodeNumber};
+use clap::ValueEnum;
+use uringfs::volume::{FileType, Inode, InodeNumber, Time};
 
 /// The options that decide what a line shows.
 #[derive(clap::Args)]
 pub struct RowOptions {
-    /// Long format: mode, links, user, group, size, modification time
+    /// Long format: mode, links, user, group, size, time
     #[arg(short, long)]
     long: bool,
 
@@ -18,25 +20,65 @@ pub struct RowOptions {
     #[arg(short, long)]
     numeric_uid_gid: bool,
 
-    /// Long format with the full modification time
+    /// Long format without the user
+    #[arg(short = 'g')]
+    without_user: bool,
+
+    /// Long format without the group
+    #[arg(short = 'o')]
+    without_group: bool,
+
+    /// No group in the long format
+    #[arg(short = 'G', long)]
+    no_group: bool,
+
+    /// Long format with the full time
     #[arg(long)]
     full_time: bool,
+
+    /// Show this time in the long format; without it, and with -t, sort by it
+    #[arg(long, value_name = "WORD", overrides_with_all = ["access_time", "change_time"])]
+    time: Option<TimeChoice>,
+
+    /// As --time=access
+    #[arg(short = 'u', overrides_with_all = ["time", "change_time"])]
+    access_time: bool,
+
+    /// As --time=status: the last change of content or attributes
+    #[arg(short = 'c', overrides_with_all = ["time", "access_time"])]
+    change_time: bool,
 
     /// Print the inode number of each file
     #[arg(short, long)]
     inode: bool,
 
     /// Print names without quotes, on a terminal, too
-    #[arg(short = 'N', long)]
+    #[arg(short = 'N', long, overrides_with_all = ["escape", "quote_name"])]
     literal: bool,
+
+    /// Print special characters in names as in C, as in \n and \302, and spaces as '\ '
+    #[arg(short = 'b', long, overrides_with_all = ["literal", "quote_name"])]
+    escape: bool,
+
+    /// Print names in double quotes, as strings of C
+    #[arg(short = 'Q', long, overrides_with_all = ["literal", "escape"])]
+    quote_name: bool,
+
+    /// Print names without quotes, and ? for each special character, unless -b or -Q is given
+    #[arg(short = 'q', long)]
+    hide_control_chars: bool,
 
     /// Print the space of each file in blocks of 1024 bytes
     #[arg(short = 's', long)]
     size: bool,
 
     /// Mark kinds of files behind their names: / directory, * executable, @ link, | FIFO, = socket
-    #[arg(short = 'F', long)]
+    #[arg(short = 'F', long, overrides_with = "slash")]
     classify: bool,
+
+    /// Mark directories with a slash behind their names
+    #[arg(short = 'p', overrides_with = "classify")]
+    slash: bool,
 
     /// Colour names by the kinds of files
     #[arg(
@@ -53,19 +95,51 @@ pub struct RowOptions {
     sizes: SizeOptions,
 }
 
+/// A time of a file.
+#[derive(ValueEnum, Clone, Copy, Default)]
+pub enum TimeChoice {
+    #[default]
+    #[value(alias = "mtime")]
+    Modification,
+    #[value(aliases = ["atime", "use"])]
+    Access,
+    /// Of content or attributes
+    #[value(alias = "ctime")]
+    Status,
+    #[value(alias = "creation")]
+    Birth,
+}
+
 impl RowOptions {
     pub fn is_long(&self) -> bool {
-        self.long || self.numeric_uid_gid || self.full_time
+        self.long
+            || self.numeric_uid_gid
+            || self.full_time
+            || self.without_user
+            || self.without_group
+    }
+
+    /// Whether an option names the time.
+    pub fn has_chosen_time(&self) -> bool {
+        self.time.is_some() || self.access_time || self.change_time
+    }
+
+    fn time_choice(&self) -> TimeChoice {
+        match (self.access_time, self.change_time) {
+            (true, _) => TimeChoice::Access,
+            (false, true) => TimeChoice::Status,
+            (false, false) => self.time.unwrap_or_default(),
+        }
     }
 
     /// Whether lines show more than names and inode numbers.
     pub fn needs_inodes(&self) -> bool {
-        self.is_long() || self.size || self.classify || self.color.is_on()
+        self.is_long() || self.size || self.classify || self.slash || self.color.is_on()
     }
 
     /// Whether links are followed for the marks of their targets.
     pub fn marks_targets(&self) -> bool {
-        self.classify && self.is_long()
+        (self.classify || self.slash) && self.is_long()
     }
 
     /// Whether the total of a directory is printed.
@@ -143,10 +217,10 @@ impl RowFormat {
                 Some(inode) if self.options.is_long() && inode.kind == FileType::Symlink => {
                     text.extend_from_slice(b" -> ");
                     text.extend(self.name(&inode.target));
-                    text.extend(file.target.as_ref().and_then(mark));
+                    text.extend(file.target.as_ref().and_then(|target| self.mark(target)));
                 }
-                Some(inode) if self.options.classify => text.extend(mark(inode)),
-                _ => {}
+                Some(inode) => text.extend(self.mark(inode)),
+                None => {}
             }
             text.push(b'\n');
         }
@@ -155,14 +229,39 @@ impl RowFormat {
 
     /// A name as it is printed.
     pub fn name(&self, name: &[u8]) -> Vec<u8> {
-        match self.options.literal {
-            true => format::unquoted(name),
-            false => format::printable(name),
+        match &self.options {
+            RowOptions { escape: true, .. } => quoting::escaped(name, CStyle::Escape),
+            RowOptions { quote_name: true, .. } => quoting::escaped(name, CStyle::Quote),
+            RowOptions { hide_control_chars: true, .. } => format::with_question_marks(name),
+            RowOptions { literal: true, .. } => format::unquoted(name),
+            _ => format::printable(name),
         }
     }
 
+    /// Whether a name is printed in quotes that others do not have.
     fn is_quoted(&self, name: &[u8]) -> bool {
-        !self.options.literal && format::printable(name) != name
+        let RowOptions { literal, hide_control_chars, escape, quote_name, .. } = self.options;
+        let has_shell_quotes = !(literal || hide_control_chars || escape || quote_name);
+        has_shell_quotes && format::printable(name) != name
+    }
+
+    /// The time of a file that is printed.
+    pub fn time(&self, inode: &Inode) -> Time {
+        match self.options.time_choice() {
+            TimeChoice::Modification => inode.modified,
+            TimeChoice::Access => inode.accessed,
+            TimeChoice::Status => inode.changed,
+            TimeChoice::Birth => inode.created,
+        }
+    }
+
+    /// The mark behind a name.
+    fn mark(&self, inode: &Inode) -> Option<u8> {
+        let is_directory = inode.kind == FileType::Directory;
+        match self.options.classify || self.options.slash && is_directory {
+            true => mark(inode),
+            false => None,
+        }
     }
 
     /// The columns before the name.
@@ -195,12 +294,16 @@ impl RowFormat {
             }
             None => self.options.sizes.text(inode.size, 1),
         };
+        let time = self.time(inode);
         let time = match self.options.full_time {
-            true => self.times.full(inode.modified),
-            false => self.times.listed(inode.modified),
+            true => self.times.full(time),
+            false => self.times.listed(time),
         };
         cells.extend([Cell::Left(format::mode(inode)), Cell::Right(inode.links.to_string())]);
-        cells.extend([user, group, Cell::Right(size), Cell::Right(time)]);
+        let RowOptions { without_user, without_group, no_group, .. } = self.options;
+        cells.extend((!without_user).then_some(user));
+        cells.extend((!without_group && !no_group).then_some(group));
+        cells.extend([Cell::Right(size), Cell::Right(time)]);
         cells
     }
 }

@@ -2,9 +2,9 @@
 //! not exist. Refuses a target that holds data or is in use.
 
 use super::byte_progress::ByteProgress;
-use super::exit_codes::{open_error, refused, with_io_code};
+use super::exit_codes::{open_error, refused, with_cause_code, with_io_code};
 use super::format;
-use super::open_volume::open;
+use super::open_volume::open_quietly;
 use super::quiet::QuietOptions;
 use super::resize::append_zeros;
 use super::size_change::{BLOCK, unit_hint};
@@ -82,9 +82,13 @@ fn parse_block_size(text: &str) -> Result<u64, String> {
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    create(&arguments).map_err(|error| match arguments.size.map_or("", unit_hint) {
-        "" => error,
-        hint => Error::input(format!("{error}{hint}")).exiting_with(error.exit_code()),
+    create(&arguments).map_err(|error| match arguments.size.map(|size| (size, unit_hint(size))) {
+        None | Some((_, "")) => error,
+        Some((size, hint)) => {
+            // The size as it was given, not rounded down to whole blocks.
+            let text = error.to_string().replace("of 0 bytes", &format!("of {size} bytes"));
+            Error::input(text + hint).exiting_with(error.exit_code())
+        }
     })
 }
 
@@ -98,7 +102,8 @@ fn create(arguments: &Arguments) -> Result<u8, Error> {
     if let Some(size) = arguments.size {
         options = options.size(size / arguments.block_size * arguments.block_size);
     }
-    let found = inspect(&Target::Path(path.to_owned()), true, &mut Volumes::default())?;
+    let found = inspect(&Target::Path(path.to_owned()), true, &mut Volumes::default())
+        .map_err(with_cause_code)?;
     let is_new = found == TargetInfo::Missing;
     let size = match (blocks, is_new) {
         (None, true) => {
@@ -136,7 +141,7 @@ fn create(arguments: &Arguments) -> Result<u8, Error> {
     if !arguments.json {
         return arguments.quiet.print(&text).map(|()| 0);
     }
-    let volume = open(&arguments.target, Access::Read)?;
+    let volume = open_quietly(&arguments.target, Access::Read)?;
     let fields = json!({ "size": size_bytes, "created": true, "label": volume.label(), "uuid": format::uuid(volume.uuid()) });
     print(&document(fields))?;
     Ok(0)
@@ -220,8 +225,9 @@ fn refuse_data(path: &Path, found: &TargetInfo, force: bool) -> Result<(), Error
     if force {
         return Ok(());
     }
-    let unreadable =
-        |error: io::Error| Error::input(format!("{shown}: cannot be read")).because(error);
+    let unreadable = |error: io::Error| {
+        with_cause_code(Error::input(format!("{shown}: cannot be read")).because(error))
+    };
     let file = HostFile::open(path).map_err(unreadable)?;
     let holds = probe(&file).map_err(unreadable)?;
     let holds = match (holds, found) {

@@ -14,7 +14,23 @@ use uringfs_lab::Error;
 
 /// Opens the volume in a file or on a block device. Fails if another program has it open for writing, or for
 /// `ReadWrite` if another program has it open at all. `ReadWrite` also removes files that a killed `put` has left.
+/// Warns on standard error of damage with which the volume can be opened.
 pub(super) fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
+    let volume = open_quietly(target, access)?;
+    for flaw in volume.flaws() {
+        // Opening for writing has written all superblocks.
+        let what_to_do = match flaw.starts_with("superblock ") && access == Access::ReadWrite {
+            true => "written again from a good one",
+            false => "run uringfs check --repair",
+        };
+        let target = Path::new(target).display();
+        crate::output::print_error(&format!("warning: {target}: {flaw}; {what_to_do}"));
+    }
+    Ok(volume)
+}
+
+/// The same without warnings: for a second opening, and for commands that report damage themselves.
+pub(super) fn open_quietly(target: &OsStr, access: Access) -> Result<Volume, Error> {
     let path = Path::new(target);
     let device = Device::open(path, access).map_err(|error| missing_path_hint(target, &error))?;
     let opened = Volume::open_on(device).and_then(|volume| {
@@ -29,8 +45,11 @@ pub(super) fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
 /// The error of opening a target. A target that does not exist and has a colon may be meant as a path in a volume.
 fn missing_path_hint(target: &OsStr, error: &io::Error) -> Error {
     let has_colon = target.as_bytes().contains(&b':');
-    match error.kind() == io::ErrorKind::NotFound && has_colon {
-        true => not_found(format!("{error}; a path in a volume is written TARGET:/path")),
+    match error.kind() == io::ErrorKind::NotFound {
+        true if has_colon => {
+            not_found(format!("{error}; a path in a volume is written TARGET:/path"))
+        }
+        true => not_found(format!("{error}; uringfs mkfs creates a volume")),
         false => open_error(error),
     }
 }

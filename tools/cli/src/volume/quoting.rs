@@ -52,6 +52,56 @@ pub fn quoted(name: &[u8]) -> String {
     quoted.text
 }
 
+/// The styles in which GNU ls prints names as in C.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum CStyle {
+    /// `ls -b`: without quotes, and spaces are escaped.
+    Escape,
+    /// `ls -Q`: in double quotes.
+    Quote,
+}
+
+/// A name as `ls -b` or `ls -Q` of coreutils prints it.
+pub fn escaped(name: &[u8], style: CStyle) -> Vec<u8> {
+    let quote: &[u8] = if style == CStyle::Quote { b"\"" } else { b"" };
+    let mut text = quote.to_vec();
+    for chunk in name.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match (character, style) {
+                ('\\', _) => text.extend(br"\\"),
+                ('"', CStyle::Quote) => text.extend(br#"\""#),
+                (' ', CStyle::Escape) => text.extend(br"\ "),
+                (character, _) => {
+                    let mut bytes = [0; 4];
+                    let bytes = character.encode_utf8(&mut bytes).as_bytes();
+                    match character.is_control() {
+                        true => bytes.iter().for_each(|byte| text.extend(escape(*byte).bytes())),
+                        false => text.extend(bytes),
+                    }
+                }
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.extend(escape(*byte).bytes()));
+    }
+    text.extend(quote);
+    text
+}
+
+/// A byte as in a string of C.
+fn escape(byte: u8) -> String {
+    let letter = match byte {
+        b'\x07' => r"\a",
+        b'\x08' => r"\b",
+        b'\t' => r"\t",
+        b'\n' => r"\n",
+        b'\x0b' => r"\v",
+        b'\x0c' => r"\f",
+        b'\r' => r"\r",
+        byte => return format!(r"\{byte:03o}"),
+    };
+    letter.to_owned()
+}
+
 /// A text that began with a quote.
 struct Quoted {
     text: String,
@@ -77,15 +127,6 @@ impl Quoted {
         if !std::mem::replace(&mut self.is_escaping, true) {
             self.text += "'$'";
         }
-        match byte {
-            b'\x07' => self.text += r"\a",
-            b'\x08' => self.text += r"\b",
-            b'\t' => self.text += r"\t",
-            b'\n' => self.text += r"\n",
-            b'\x0b' => self.text += r"\v",
-            b'\x0c' => self.text += r"\f",
-            b'\r' => self.text += r"\r",
-            byte => self.text += &format!(r"\{byte:03o}"),
-        }
+        self.text += &escape(byte);
     }
 }

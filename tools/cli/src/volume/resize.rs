@@ -5,7 +5,7 @@ use super::byte_progress::ByteProgress;
 use super::exit_codes::{refused, with_io_code};
 use super::format;
 use super::mounts;
-use super::open_volume::open;
+use super::open_volume::{open, open_quietly};
 use super::quiet::QuietOptions;
 use super::size_change::{BLOCK, SizeChange, unit_hint};
 use super::volume_path::with_path;
@@ -30,10 +30,11 @@ pub struct Arguments {
     /// A file or a block device with a volume that no program has open
     target: OsString,
 
-    /// New size, as in 8G, or +SIZE to grow by; rounded down to blocks of 4096 bytes. Not smaller than the volume,
-    /// and not larger than the device. K and KiB are 1024 bytes, KB is 1000; M, G and T likewise
-    #[arg(value_parser = SizeChange::parse_larger, allow_hyphen_values = true)]
-    size: SizeChange,
+    /// New size, as in 8G, or +SIZE to grow by, or max for all of the device or file; rounded down to blocks of 4096
+    /// bytes. Not smaller than the volume, and not larger than the device. K and KiB are 1024 bytes, KB is 1000; M, G
+    /// and T likewise
+    #[arg(value_parser = NewSize::parse, default_value = "max", allow_hyphen_values = true)]
+    size: NewSize,
 
     #[command(flatten)]
     quiet: QuietOptions,
@@ -43,16 +44,38 @@ pub struct Arguments {
     json: bool,
 }
 
+/// The size to grow to.
+#[derive(Clone, Copy)]
+enum NewSize {
+    /// That of the device or file.
+    Max,
+    Changed(SizeChange),
+}
+
+impl NewSize {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "max" => Ok(Self::Max),
+            _ => SizeChange::parse_larger(text).map(Self::Changed),
+        }
+    }
+}
+
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = path.display();
-    let current = open(&arguments.target, Access::Read)?.statistics().blocks * BLOCK;
-    let size = arguments.size.apply(current).map(|size| size / BLOCK * BLOCK);
-    let size = size.ok_or_else(|| Error::input(format!("{shown}: the new size is too large")))?;
+    let volume = open(&arguments.target, Access::Read)?;
+    let current = volume.statistics().blocks * BLOCK;
+    let (size, hint) = match arguments.size {
+        NewSize::Max => (Some(volume.device().geometry().size), ""),
+        NewSize::Changed(size) => (size.apply(current), unit_hint(size.amount())),
+    };
+    drop(volume);
+    let too_large = || Error::input(format!("{shown}: the new size is too large"));
+    let size = size.ok_or_else(too_large)? / BLOCK * BLOCK;
     if size < current {
         let has = format!("{shown}: has {} ({current} bytes)", format::size(current));
-        let hint = unit_hint(arguments.size.amount());
         return Err(refused(format!("{has}, and a volume cannot shrink{hint}")));
     }
     if size == current {
@@ -60,11 +83,11 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         return arguments.print(&what, current, size);
     }
     // Fails if another program has the volume open. Checked before the file grows.
-    drop(open(&arguments.target, Access::ReadWrite)?);
+    drop(open_quietly(&arguments.target, Access::ReadWrite)?);
     if path.is_file() {
         extend_file(path, size, arguments.quiet)?;
     }
-    let volume = open(&arguments.target, Access::ReadWrite)?;
+    let volume = open_quietly(&arguments.target, Access::ReadWrite)?;
     volume.resize(size).map_err(|error| with_path(&shown, error))?;
     arguments.print(&format!("{shown}: resized to {}\n", format::size(size)), current, size)
 }

@@ -7,7 +7,7 @@ use super::glob::{GlobOptions, Missing};
 use super::open_volume::{lookup, open, sync};
 use super::verbose::VerboseOptions;
 use super::visited::VisitedDirectories;
-use super::volume_path::{VolumePath, as_path, last_name, with_path};
+use super::volume_path::{VolumePath, as_path, last_name, with_path, without_slashes};
 use std::ffi::OsString;
 use uringfs::device::Access;
 use uringfs::volume::FileType;
@@ -64,10 +64,15 @@ fn remove(
     if inode.kind != FileType::Directory {
         volume.remove_file(as_path(&path.bytes)).map_err(|error| with_path(path, error))?;
         arguments.verbose.report("removed", &[path])?;
+    } else if last_name(&path.bytes).is_none() {
+        let what = "cannot be removed; name its entries instead";
+        let of_volume = "to remove the whole volume, remove its file with rm, or use uringfs wipe";
+        return Err(refused(match path.bytes == b"/" {
+            true => format!("{path}: is the root directory, and {what}; {of_volume}"),
+            false => format!("{path}: {what}"),
+        }));
     } else if !arguments.recursive {
         return Err(refused(format!("{path}: is a directory; use rm -r to remove it")));
-    } else if last_name(&path.bytes).is_none() {
-        return Err(refused(format!("{path}: cannot be removed; name its entries instead")));
     } else {
         remove_tree(volume, path, arguments.verbose, errors);
     }
@@ -77,14 +82,6 @@ fn remove(
 /// Whether the error means that the file, or a directory of its path, does not exist.
 fn is_missing(error: &VolumeError) -> bool {
     matches!(error.errno(), Errno::NOENT | Errno::NOTDIR)
-}
-
-/// The path without slashes at the end. The root stays as it is.
-fn without_slashes(path: &[u8]) -> &[u8] {
-    match path.iter().rposition(|byte| *byte != b'/') {
-        Some(last) => &path[..=last],
-        None => path,
-    }
 }
 
 /// Removes a directory and its contents as far as possible. Uses no recursion, as trees may be deep.

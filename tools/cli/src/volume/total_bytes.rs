@@ -1,29 +1,59 @@
-//! The bytes of all files below some paths without their holes, for the progress of a copy. What cannot be read is left out: the copy
-//! reports it.
+//! The bytes of all files below some paths without their holes, for the progress of a copy, and the number of files.
+//! What cannot be read is left out: the copy reports it.
 
 use super::entries::Entries;
+use super::exclude::ExcludeOptions;
 use super::open_volume::lookup;
 use super::volume_path::{VolumePath, join};
 use std::ffi::OsString;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use uringfs::Volume;
 use uringfs::volume::FileType;
 
 /// The bytes of files on the host.
 pub fn of_host(paths: &[OsString]) -> u64 {
-    let mut left: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
     let mut bytes = 0;
+    walk_host(
+        paths,
+        |_| false,
+        |found| {
+            if found.is_file() {
+                bytes += found.len().min(found.blocks() * 512);
+            }
+        },
+    );
+    bytes
+}
+
+/// The number of files on the host that are not excluded, without directories.
+pub fn files_of_host(paths: &[OsString], exclude: &ExcludeOptions) -> u64 {
+    let mut files = 0;
+    walk_host(paths, |path| exclude.excludes(path.as_os_str().as_bytes()), |_| files += 1);
+    files
+}
+
+/// Visits all files on the host below some paths but directories.
+fn walk_host(
+    paths: &[OsString],
+    is_excluded: impl Fn(&Path) -> bool,
+    mut visit: impl FnMut(&Metadata),
+) {
+    let mut left: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
     while let Some(path) = left.pop() {
         let Ok(found) = path.symlink_metadata() else { continue };
+        if is_excluded(&path) {
+            continue;
+        }
         if found.is_dir() {
             let entries = path.read_dir().into_iter().flatten().flatten();
             left.extend(entries.map(|entry| entry.path()));
-        } else if found.is_file() {
-            bytes += found.len().min(found.blocks() * 512);
+        } else {
+            visit(&found);
         }
     }
-    bytes
 }
 
 /// The bytes of files in a volume. A directory with two names in a damaged volume counts up to a bound.

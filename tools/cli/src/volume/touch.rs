@@ -4,6 +4,7 @@ use super::error_sink::ErrorSink;
 use super::glob::{GlobOptions, Missing};
 use super::mode_change::umask;
 use super::open_volume::{lookup_with, open, sync};
+use super::size_options::long_help;
 use super::times::{parse_date, parse_stamp};
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, as_path, with_path};
@@ -15,6 +16,7 @@ use uringfs_lab::Error;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
+#[command(disable_help_flag = true, arg = long_help())]
 pub struct Arguments {
     /// TARGET:/path
     #[arg(required = true, value_name = "TARGET:/path")]
@@ -47,6 +49,10 @@ pub struct Arguments {
     /// The times of this file instead of now
     #[arg(short, long, value_name = "TARGET:/path")]
     reference: Option<OsString>,
+
+    /// Change the times of a symbolic link, not of the file it leads to; creates no file
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
 
     #[command(flatten)]
     verbose: VerboseOptions,
@@ -108,8 +114,9 @@ fn touch(
     times: Times,
     arguments: &Arguments,
 ) -> Result<(), Error> {
+    let follow = if arguments.no_dereference { Follow::No } else { Follow::Yes };
     let set = || {
-        volume.set_attributes(as_path(&path.bytes), Follow::Yes, |inode| {
+        volume.set_attributes(as_path(&path.bytes), follow, |inode| {
             inode.accessed = times.accessed.unwrap_or(inode.accessed);
             inode.modified = times.modified.unwrap_or(inode.modified);
         })
@@ -123,7 +130,7 @@ fn touch(
     let is_missing = |error: &VolumeError| error.errno() == Errno::NOENT;
     let (done, what) = match set() {
         Err(error) if is_missing(&error) && arguments.no_create => return Ok(()),
-        Err(error) if is_missing(&error) => (create(), "created"),
+        Err(error) if is_missing(&error) && !arguments.no_dereference => (create(), "created"),
         done => (done, "changed times of"),
     };
     done.map_err(|error| with_path(path, error))?;

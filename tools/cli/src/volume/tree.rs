@@ -5,6 +5,7 @@ use super::error_sink::ErrorSink;
 use super::format;
 use super::glob::{GlobOptions, Missing};
 use super::open_volume::{lookup, open};
+use super::size_options::long_help;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, with_path};
 use crate::json::{document, with_bytes};
@@ -19,6 +20,7 @@ use uringfs_lab::Error;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
+#[command(disable_help_flag = true, arg = long_help())]
 pub struct Arguments {
     /// TARGET:/path
     #[arg(required = true, value_name = "TARGET:/path")]

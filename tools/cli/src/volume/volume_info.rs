@@ -2,7 +2,7 @@
 
 use super::df::SpaceUsage;
 use super::format;
-use super::open_volume::open;
+use super::open_volume::open_quietly;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs::File as HostFile;
@@ -32,7 +32,7 @@ impl VolumeInfo {
             flaws: volume.flaws(),
             errors: volume.recent_errors().iter().map(ToString::to_string).collect(),
         };
-        Some(open(target, Access::Read).map(info).map_err(|error| error.to_string()))
+        Some(open_quietly(target, Access::Read).map(info).map_err(|error| error.to_string()))
     }
 
     /// One line per property: name, value, exact value.

@@ -3,7 +3,7 @@
 use super::exit_codes::{IN_USE, of_volume_error};
 use super::host_arguments::check_names_volume;
 use super::mounts;
-use super::quoting::quoted_if_needed;
+use super::quoting::{quoted, quoted_if_needed};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -97,12 +97,36 @@ pub(super) fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
+/// What an error of a volume concerns.
+pub(super) trait Subject: fmt::Display {
+    /// Its path in the volume, if it is a single one.
+    fn path(&self) -> Option<&[u8]> {
+        None
+    }
+}
+
+impl Subject for VolumePath {
+    fn path(&self) -> Option<&[u8]> {
+        Some(&self.bytes)
+    }
+}
+
+impl<T: Subject + ?Sized> Subject for &T {
+    fn path(&self) -> Option<&[u8]> {
+        (**self).path()
+    }
+}
+
+impl Subject for String {}
+impl Subject for std::path::Display<'_> {}
+impl Subject for std::ffi::os_str::Display<'_> {}
+
 /// The error of a volume with the path that it concerns. An error that the user can correct is an input error,
 /// any other a run error.
-pub(super) fn with_path(path: impl fmt::Display, error: VolumeError) -> Error {
+pub(super) fn with_path(subject: impl Subject, error: VolumeError) -> Error {
     let code = of_volume_error(&error);
-    let path = path.to_string();
-    let why = without_name(&path, message(&error));
+    let why = after_path(subject.path(), message(&error));
+    let path = subject.to_string();
     if code == IN_USE
         && let Some(advice) = mounts::advice(Path::new(&path))
     {
@@ -131,17 +155,46 @@ pub(super) fn message(error: &VolumeError) -> String {
     }
 }
 
-/// The message of an error that will follow its path: without the name of the file, if it begins with that.
-fn without_name(path: &str, message: String) -> String {
-    // In a message about two paths the name says which one is meant.
-    if path.contains(" to ") {
-        return message;
+/// The message of an error that will follow its path. Leaves out the name at its beginning, if it is that of the path;
+/// any other has the quotes of all names.
+fn after_path(path: Option<&[u8]>, message: String) -> String {
+    let Some((name, rest)) = split_name(&message) else { return message };
+    let is_of = |path: &[u8]| without_slashes(path) == name || last_name(path) == Some(&name);
+    match path.is_some_and(is_of) {
+        true => rest.to_owned(),
+        false => format!("{} {rest}", quoted(&name)),
     }
-    let (_, below) = path.trim_matches('\'').rsplit_once(":/").unwrap_or(("", path));
-    let name = below.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    let begins = [format!("'{name}' "), format!("'/{below}' ")];
-    let rest = begins.iter().find_map(|begin| message.strip_prefix(begin.as_str()));
-    rest.map_or(message.clone(), str::to_owned)
+}
+
+/// The name at the beginning of a message of the library, and the rest.
+fn split_name(message: &str) -> Option<(Vec<u8>, &str)> {
+    let mut rest = message.strip_prefix('\'')?.bytes().enumerate();
+    let mut name = Vec::new();
+    while let Some((at, byte)) = rest.next() {
+        match byte {
+            b'\'' => return Some((name, message[at + 2..].strip_prefix(' ')?)),
+            b'\\' => name.push(match rest.next()?.1 {
+                b't' => b'\t',
+                b'r' => b'\r',
+                b'n' => b'\n',
+                b'x' => {
+                    let mut digit = || char::from(rest.next()?.1).to_digit(16);
+                    (digit()? * 16 + digit()?) as u8
+                }
+                byte => byte,
+            }),
+            byte => name.push(byte),
+        }
+    }
+    None
+}
+
+/// The path without slashes at the end. The root stays as it is.
+pub(super) fn without_slashes(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|byte| *byte != b'/') {
+        Some(last) => &path[..=last],
+        None => path,
+    }
 }
 
 /// Whether two targets are one file or device, by any of its names.
@@ -196,16 +249,18 @@ mod tests {
 
     #[test]
     fn a_message_after_a_path_does_not_repeat_its_name() {
-        let is = |path, message: &str, rest| {
-            assert_eq!(without_name(path, message.to_owned()), rest);
+        let is = |path: Option<&str>, message: &str, rest| {
+            assert_eq!(after_path(path.map(str::as_bytes), message.to_owned()), rest);
         };
-        is("v:/a/d", "'d' is a directory", "is a directory");
-        is("v:/a/d", "'/a/d' is a directory", "is a directory");
-        is("v:/a/d/", "'d' is a directory", "is a directory");
-        is("'v:/a b'", "'a b' is a directory", "is a directory");
-        is("v:/", "'/' is a directory", "is a directory");
-        is("v:/a/d", "'a' does not exist", "'a' does not exist");
-        is("v:/a to v:/d", "'d' is a directory", "'d' is a directory");
+        for (path, name) in [("/a/d", "d"), ("/a/d", "/a/d"), ("/a/d/", "d"), ("/", "/")] {
+            is(Some(path), &format!("'{name}' is a directory"), "is a directory");
+        }
+        is(Some("/a b"), "'a b' is a directory", "is a directory");
+        is(Some("/\t'\\é"), r"'\t\'\\\xc3\xa9' is a directory", "is a directory");
+        is(Some("/a/d"), "'a' does not exist", "'a' does not exist");
+        is(Some("/d"), "the volume is full", "the volume is full");
+        is(Some("/a/d"), r"'\xfe' does not exist", r"''$'\376' does not exist");
+        is(None, "'d' is a directory", "'d' is a directory");
     }
 
     #[test]

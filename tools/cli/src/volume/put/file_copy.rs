@@ -101,7 +101,7 @@ impl PutJob<'_> {
         }
         let action = self.action(&target, FileType::File)?;
         if action == NameAction::Skip {
-            return Ok(());
+            return self.skip(&target);
         }
         let inode = Inode::new(FileType::File, 0o644);
         let (id, mut at) = (self.begin_file(None, NewName { target, action }, inode)?, 0);
@@ -188,16 +188,17 @@ impl PutJob<'_> {
                 partial.has_failed = true;
                 let path = self.destination.in_same_volume(partial.name.target.clone());
                 let why = match result {
-                    // Other files may still fit.
                     Err(Errno::NOSPC) => message(&self.volume.shortage()),
                     Err(errno) => errno.to_string(),
                     Ok(written) => format!("short write: {written} of {} bytes", chunk.length),
                 };
                 let failed = Error::run(format!("{path}: cannot be written: {why}"));
-                self.errors.report(match result {
-                    Err(errno) => with_io_code(failed, &errno.into()),
-                    Ok(_) => failed,
-                });
+                match result {
+                    // The files that are left would fail, too.
+                    Err(Errno::NOSPC) => return Err(with_io_code(failed, &Errno::NOSPC.into())),
+                    Err(errno) => self.errors.report(with_io_code(failed, &errno.into())),
+                    Ok(_) => self.errors.report(failed),
+                }
             }
             let done = self.finish_if_written(chunk.file);
             self.continue_after(done)?;

@@ -93,7 +93,7 @@ impl PutJob<'_> {
             self.verbose.print(&[&quoted_host(&source.path), b" -> ", &to])?;
         }
         match (inode.kind, action) {
-            (_, NameAction::Skip) => return Ok(None),
+            (_, NameAction::Skip) => return self.skip(&target).map(|()| None),
             (FileType::Directory, _) => {
                 return self.put_directory(&source, below, target, inode, action).map(Some);
             }
@@ -117,6 +117,13 @@ impl PutJob<'_> {
             LinkAction::Fail(first) => return Err(self.first_name_failed(&first, &name)),
         }
         Ok(None)
+    }
+
+    /// Keeps an existing file.
+    pub(super) fn skip(&mut self, target: &[u8]) -> Result<(), Error> {
+        self.progress.counts.skipped += 1;
+        let kept = quoted(&self.destination.in_same_volume(target.to_vec()));
+        self.verbose.print(&[b"skipped ", &kept])
     }
 
     /// The action for a new file of this kind at a path that may exist.

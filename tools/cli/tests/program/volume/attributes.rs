@@ -217,7 +217,7 @@ fn a_file_that_does_not_fit_is_reported_and_removed() {
     write(folder, "c", vec![2; 10 << 20]);
     let output = run(folder, ["put", "tree", "v:/"]);
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(7), 1), "{stderr}");
     assert!(stderr.contains("v:/tree/b: cannot be written: the volume is full"), "{stderr}");
     assert_eq!(run_ok(folder, ["ls", "v:/tree"]), "a\n");
     run_ok(folder, ["put", "c", "v:/"]);
@@ -252,8 +252,8 @@ fn no_hard_links_are_made_to_a_failed_copy() {
     std::fs::hard_link(folder.join("tree/a"), folder.join("tree/b")).unwrap();
     let output = run(folder, ["put", "tree", "v:/"]);
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 2), "{stderr}");
-    assert!(stderr.contains("v:/tree/b: is a hard link to v:/tree/a, which"), "{stderr}");
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(7), 1), "{stderr}");
+    assert!(stderr.ends_with("; 0 files were copied, 2 are left\n"), "{stderr}");
     assert_eq!(run_ok(folder, ["ls", "v:/tree"]), "a\n");
     assert_eq!(run_ok(folder, ["cat", "v:/tree/a"]), "as it was");
 }

@@ -56,7 +56,7 @@ fn forced_removal_ignores_what_does_not_exist_and_nothing_else() {
     assert_eq!(run_ok(folder, ["ls", "v:/"]), "a\nd\n");
     refused(folder, ["rm", "v:/none"], "v:/none: ");
     refused(folder, ["rm", "-f", "v:/d"], "v:/d: is a directory; use rm -r to remove it");
-    refused(folder, ["rm", "-rf", "v:/"], "v:/: cannot be removed");
+    refused(folder, ["rm", "-rf", "v:/"], "v:/: is the root directory, and cannot be removed");
     refused(folder, ["rm", "-f", "w:/a"], "w does not exist");
     let (_, stderr) = incomplete(folder, ["rm", "-fv", "v:/none", "v:/d", "v:/a"]);
     assert_eq!(stderr.lines().count(), 1, "{stderr}");

@@ -90,8 +90,12 @@ fn each_error_is_one_line_and_repair_fixes_it() {
             (&json["sound"], &json["findings"][0]["repaired"]),
             (&false.into(), &false.into())
         );
-        // The volume can be used as it is.
-        assert_eq!(run_ok(folder, ["cat", "v:/a"]), "of a");
+        // The volume can be used as it is, with a warning.
+        let output = run(folder, ["cat", "v:/a"]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"of a"[..]), "{stderr}");
+        assert!(stderr.starts_with("uringfs: warning: v: ") && stderr.contains(&block), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
         let (code, text) = check(folder, &["--repair"]);
         assert!(code == 1 && text.starts_with("repaired: "), "{code}, {text}");
         assert!(text.ends_with("v: errors found: 1, all repaired\n"), "{text}");

@@ -6,6 +6,26 @@ use crate::process::tool;
 use crate::root::as_root;
 use std::path::PathBuf;
 
+#[test]
+fn put_into_a_full_volume_stops_and_says_how_many_files_are_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    run_ok(folder, ["mkfs", "-q", "v", "--size", "16M"]);
+    std::fs::create_dir(folder.join("t")).unwrap();
+    for at in 0..100 {
+        write(folder, &format!("t/{at}"), vec![1; 300_000]);
+    }
+    write(folder, "t/100.tmp", vec![1; 300_000]);
+    let output = run(folder, ["put", "--exclude", "*.tmp", "t", "v:/"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(7), 1), "{stderr}");
+    assert!(stderr.contains("the volume is full"), "{stderr}");
+    let copied = run_ok(folder, ["find", "v:/t", "-type", "f"]).lines().count();
+    let end = format!("; {copied} files were copied, {} are left\n", 100 - copied);
+    assert!(stderr.ends_with(&end) && copied > 0, "{copied}: {stderr}");
+    assert!(run_ok(folder, ["check", "v"]).contains("clean"));
+}
+
 /// A small tmpfs. Unmounted on drop.
 struct SmallTmpfs(PathBuf);
 

@@ -16,6 +16,7 @@ fn assert_never_overwritten(target: &str, part: &str) {
     let before = std::fs::read(target).unwrap();
     let filename = format!("--filename={target}");
     refused(here.path(), ["mkfs", target, "--force"], part);
+    refused(here.path(), ["wipe", target], part);
     for engine in ["--engine=psync", "--engine=uringfs"] {
         let keys = ["bench", "run", "--overwrite", "--name=x", "--rw=write", "--size=64k", engine];
         refused(here.path(), [&keys[..], &[&filename]].concat(), part);

@@ -76,6 +76,94 @@ fn the_long_format_has_the_columns_of_coreutils() {
     mirror.run_in_order(&["ls", "-l", "--human-readable", "@files"]);
 }
 
+/// Sets other access times than modification times, in another order.
+fn set_access_times(mirror: &Mirror) {
+    for (at, name) in ["four", "one", "two", "future"].into_iter().enumerate() {
+        let time = format!("2025-0{}-01 01:02:03", at + 1);
+        mirror.run(&["touch", "-a", "-d", &time, &format!("@files/{name}")]);
+    }
+}
+
+#[test]
+fn times_are_chosen_as_in_coreutils() {
+    let mirror = mirror();
+    set_access_times(&mirror);
+    let files = ["@files/four", "@files/one", "@files/two", "@files/future"];
+    for options in [
+        &["-lu"][..],
+        &["-u"],
+        &["-tu"],
+        &["-ltu"],
+        &["--time=atime"],
+        &["-l", "--time=access"],
+        &["-l", "--time=use", "-S"],
+        &["-lu", "--full-time"],
+        &["-uS"],
+        &["-ur"],
+    ] {
+        mirror.run_in_order(&[&["ls", "-1"], options, &files].concat());
+    }
+    let folder = mirror.folder();
+    run_ok(folder, ["chmod", "600", "v:/files/two"]);
+    let by_change = run_ok(folder, ["ls", "-c", "v:/files/one", "v:/files/two"]);
+    assert_eq!(by_change, "/files/two\n/files/one\n");
+    let stat = run_ok(folder, ["stat", "-c", "%z", "v:/files/two"]);
+    for option in ["-lc", "-c", "--time=ctime", "--time=status"] {
+        let line = run_ok(folder, ["ls", option, "--full-time", "v:/files/two"]);
+        assert!(line.contains(stat.trim()), "{option}: {line}");
+    }
+    let birth = run_ok(folder, ["ls", "--time=birth", "--full-time", "v:/files/two"]);
+    assert!(birth.contains(run_ok(folder, ["stat", "-c", "%w", "v:/files/two"]).trim()), "{birth}");
+}
+
+#[test]
+fn columns_marks_and_directories_are_chosen_as_in_coreutils() {
+    let mirror = mirror();
+    for options in [
+        "-lg",
+        "-lo",
+        "-lG",
+        "-g",
+        "-o",
+        "-go",
+        "-gn",
+        "-lp",
+        "-p",
+        "-pF",
+        "-Fp",
+        "-X",
+        "-sk",
+        "--si",
+        "-l --si",
+        "-lh --si",
+        "-l --si -h",
+        "-s --si",
+        "-lG -n",
+    ] {
+        let options: Vec<&str> = options.split(' ').collect();
+        mirror.run_in_order(&[&["ls", "-1"], &options[..], &["@files"]].concat());
+    }
+    for options in [&["-1"][..], &["-1r"], &["-1t"], &["-1X"]] {
+        let first = ["--group-directories-first", "@dirs/to-a", "@dirs/a", "@files/one"];
+        mirror.run_in_order(&[&["ls", "-d"], options, &first].concat());
+    }
+    assert_eq!(run_ok(mirror.folder(), ["ls", "-U", "v:/dirs"]), "a\nb\nto-a\n");
+    assert_eq!(run_ok(mirror.folder(), ["ls", "-Ur", "v:/dirs"]), "a\nb\nto-a\n");
+}
+
+#[test]
+fn special_characters_are_shown_as_in_coreutils() {
+    let mirror = Mirror::new();
+    for name in ["a b", "a\nb", "a\tb", "q\"r", "back\\s", "'", "plain", "\u{7f}", "a\u{1b}[31m"] {
+        std::fs::write(mirror.tree().join(name), "").unwrap();
+    }
+    mirror.put();
+    for option in ["-b", "-Q", "-q", "-bQ", "-Qb", "-lb", "-lQ", "-Nb", "-bq", "--escape"] {
+        mirror.run_in_order(&["ls", "-1", option, "@."]);
+    }
+    assert_eq!(run_ok(mirror.folder(), ["ls", "-Qd", "v:/plain"]), "\"/plain\"\n");
+}
+
 #[test]
 fn colors_are_those_of_coreutils() {
     let mirror = mirror();

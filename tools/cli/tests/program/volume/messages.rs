@@ -77,7 +77,7 @@ fn paths_of_two_volumes_are_told_apart() {
 #[test]
 fn an_unknown_option_gets_no_tip_to_pass_it_as_a_path() {
     let folder = volume();
-    for arguments in [["ls", "-X", "v:/"], ["cp", "--recursve", "v:/"]] {
+    for arguments in [["ls", "-y", "v:/"], ["cp", "--recursve", "v:/"]] {
         let output = run(folder.path(), arguments);
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && !stderr.contains("-- -"), "{stderr}");

@@ -20,6 +20,7 @@ mod mirror;
 mod mkfs;
 mod modes;
 mod mount;
+mod neighbours;
 mod other_names;
 mod overwrite;
 mod paths;
@@ -34,6 +35,8 @@ mod terminal_interrupt;
 mod touch;
 mod truncated_image;
 mod udev;
+mod warnings;
+mod wipe;
 
 use crate::process::ChildProcess;
 use std::ffi::OsStr;
@@ -320,7 +323,7 @@ fn an_input_error_is_one_line_with_the_path() {
     write(folder, "text", vec![b'x'; 1 << 20]);
     refused(folder, ["ls", "text:/"], "check the path");
     refused(folder, ["rm", "v:/d"], "v:/d: is a directory; use rm -r to remove it");
-    refused(folder, ["rm", "-r", "v:/"], "v:/: cannot be removed");
+    refused(folder, ["rm", "-r", "v:/"], "v:/: is the root directory, and cannot be removed");
     refused(folder, ["mv", "v:/d", "v:/d/e"], "v:/d to v:/d/e: ");
     refused(folder, ["mv", "v:/d", "w:/e"], "w:/e is in another volume than v:/d; ");
     refused(folder, ["mkdir", "v:/d"], "v:/d: ");

@@ -337,7 +337,7 @@ fn get_leaves_no_temporary_file_if_the_rename_fails() {
     assert_eq!(std::fs::read(folder.join("out/d")).unwrap(), b"of d");
     assert_tidy(&folder.join("out"));
     let output = run(folder, ["get", "v:/t/d", "none/d"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     refused(folder, ["get", "v:/t/d", "new/"], "new/: is not a directory");
     assert!(!folder.join("new").exists());
 }

@@ -24,6 +24,23 @@ fn resize_extends_the_file_and_the_volume() {
 }
 
 #[test]
+fn without_a_size_a_volume_grows_to_the_size_of_its_file() {
+    let folder = volume();
+    let folder = folder.path();
+    assert_eq!(run_ok(folder, ["resize", "v"]), "v: has 32.0 MiB already\n");
+    let file = std::fs::File::options().write(true).open(folder.join("v")).unwrap();
+    for (arguments, mebibytes) in [(&["resize", "v"][..], 40), (&["resize", "v", "max"], 48)] {
+        file.set_len((mebibytes << 20) + 1000).unwrap();
+        let line = format!("v: resized to {mebibytes}.0 MiB\n");
+        assert_eq!(run_ok(folder, arguments), line);
+        let df: Value = serde_json::from_str(&run_ok(folder, ["df", "v", "--json"])).unwrap();
+        assert_eq!(df["volumes"][0]["size"], mebibytes << 20);
+    }
+    assert_eq!(file.metadata().unwrap().len(), (48 << 20) + 1000);
+    assert!(run_ok(folder, ["check", "v"]).contains("clean"));
+}
+
+#[test]
 fn a_refused_resize_changes_nothing() {
     let folder = volume();
     let folder = folder.path();
