@@ -40,7 +40,10 @@ impl Mounted {
 
     /// Unmounts, checks the volume and returns it.
     fn unmount(mut self) -> (tempfile::TempDir, Volume) {
-        self.unmounter.unmount().unwrap();
+        // A child of another test has this one's files open between its fork and its exec.
+        while let Err(error) = self.unmounter.unmount() {
+            assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy, "{error}");
+        }
         self.server.take().unwrap().join().unwrap().unwrap();
         let folder = self.folder.take().unwrap();
         let volume = Volume::open(folder.path().join("image")).unwrap();
