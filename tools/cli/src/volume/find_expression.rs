@@ -8,23 +8,34 @@ use uringfs_lab::Error;
 /// The help about expressions.
 pub const HELP: &str = "\
 Tests:
-  -name GLOB, -iname GLOB  the name matches; -iname ignores the case of ASCII letters
-  -path GLOB, -ipath GLOB  the path in the volume matches; * also matches slashes
-  -type LETTERS            f file, d directory, l link, b and c device, p FIFO, s socket; as in f,l
-  -size [+-]N[cwbkMG]      the size, rounded up to the unit: c bytes, w 2 bytes, b 512 bytes (the default), k, M, G;
-                           + more than, - less than
-  -mtime [+-]DAYS          modified so many days ago; -mmin the same in minutes; -atime, -amin of the access, -ctime,
-                           -cmin of the change of the inode
-  -newer TARGET:/path      modified after this file; -newermt DATE after this time, as in touch -d
+  -name GLOB, -iname GLOB  the name matches; -iname ignores the case of ASCII
+                           letters
+  -path GLOB, -ipath GLOB  the path in the volume matches; * also matches
+                           slashes
+  -type LETTERS            f file, d directory, l link, b and c device, p FIFO,
+                           s socket; as in f,l
+  -size [+-]N[cwbkMG]      the size, rounded up to the unit: c bytes, w 2 bytes,
+                           b 512 bytes (the default), k, M, G; + more than,
+                           - less than
+  -mtime [+-]DAYS          modified so many days ago; -mmin the same in minutes;
+                           -atime, -amin of the access, -ctime, -cmin of the
+                           change of the inode
+  -newer TARGET:/path      modified after this file; -newermt DATE after this
+                           time, as in touch -d
   -empty                   a file of size 0, or a directory without entries
-  -perm MODE               exactly this octal mode; -MODE all of these bits, /MODE any of them
-  -user NAME, -group NAME  of this owner, by name or number; -uid N, -gid N, -inum N, -links N with [+-]
+  -perm MODE               exactly this octal mode; -MODE all of these bits,
+                           /MODE any of them
+  -user NAME, -group NAME  of this owner, by name or number; -uid N, -gid N,
+                           -inum N, -links N with [+-]
   -true, -false
-Operators: ! TEST, TEST -a TEST (-a may be left out), TEST -o TEST, TEST , TEST, and ( ) around them.
+Operators: ! TEST, TEST -a TEST (-a may be left out), TEST -o TEST,
+TEST , TEST, and ( ) around them.
 Actions, -print if there is none:
-  -print, -print0          print the path; -print0 ends it with a zero byte, as xargs -0 reads it
+  -print, -print0          print the path; -print0 ends it with a zero byte, as
+                           xargs -0 reads it
   -ls                      print the path with its attributes, as ls -dils
-  -delete                  remove the file or the empty directory; contents come before their directory
+  -delete                  remove the file or the empty directory; contents come
+                           before their directory
   -prune                   do not look into the directory
 Options:
   -maxdepth N, -mindepth N levels of directories below the path

@@ -14,11 +14,11 @@ pub const DEFAULT: &str = "  File: %n%l\n  Size: %-10s\tBlocks: %-10b IO Block: 
 
 /// The help about the sequences.
 pub const HELP: &str = "\
-Sequences of a FORMAT: %n path, %N quoted path with the target of a link, %F type, %s size, %b blocks of %B bytes,
-%i inode, %h links, %a mode in octal, %A mode as in ls -l, %f mode with type in hexadecimal, %u %U user, %g %G group
-(number and name), %x %y %z %w times of access, modification, change and birth, %X %Y %Z %W the same in seconds since
-1970, %t %T major and minor device number in hexadecimal, %Hr %Lr in decimal, %o block size, %% a percent sign. Flags,
-widths and precisions as in printf: %-10s, %04a, %#a, %.3Y.";
+Sequences of a FORMAT: %n path, %N quoted path with the target of a link, %F type, %s size, %b blocks of %B bytes, \
+    %i inode, %h links, %a mode in octal, %A mode as in ls -l, %f mode with type in hexadecimal, %u %U user, %g %G group \
+    (number and name), %x %y %z %w times of access, modification, change and birth, %X %Y %Z %W the same in seconds since \
+    1970, %t %T major and minor device number in hexadecimal, %Hr %Lr in decimal, %o block size, %% a percent sign. Flags, \
+    widths and precisions as in printf: %-10s, %04a, %#a, %.3Y.";
 
 /// A file, and how to print parts of it.
 pub struct StatFormat {

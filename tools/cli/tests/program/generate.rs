@@ -1,6 +1,9 @@
 //! Help, completions and man pages.
 
-use crate::process::ChildProcess;
+use crate::process::{ChildProcess, Deadline};
+use crate::volume::terminal::on_terminal;
+use std::io::{Read, Write};
+use std::path::Path;
 use std::process::Command;
 
 fn uringfs(arguments: &[&str]) -> String {
@@ -18,6 +21,90 @@ fn the_help_lists_the_commands_in_groups() {
     assert!(at("\n  rmdir ") < at("\nDevices and benchmarks:\n  info "));
     assert!(at("Usage: uringfs <COMMAND>") < at("Options:"));
     assert!(!help.contains("  man "), "{help}");
+}
+
+/// The commands that the program's help lists.
+fn commands() -> Vec<String> {
+    let help = uringfs(&["--help"]);
+    let rows = help.lines().filter(|line| line.starts_with("  ") && !line.starts_with("  -"));
+    let names = rows.filter_map(|line| line.split_whitespace().next().map(str::to_owned));
+    names.filter(|name| name != "help").collect()
+}
+
+#[test]
+fn the_help_of_each_command_fits_a_terminal_and_is_plain_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let commands = commands();
+    assert!(commands.len() > 30 && commands.contains(&"wipe".to_owned()), "{commands:?}");
+    let inner =
+        ["bench run", "bench experiment", "bench vm", "xattr list", "xattr get", "xattr set"];
+    for command in commands.iter().map(String::as_str).chain(inner) {
+        let arguments: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let colored = on_terminal(folder.path(), &arguments, None);
+        let plain = on_terminal(folder.path(), &arguments, Some("1"));
+        assert!(colored.contains("\x1b[") && !plain.contains('\x1b'), "{command}: {plain}");
+        let wide = plain.lines().find(|line| line.chars().count() > 80);
+        assert_eq!(wide, None, "{command}");
+        assert!(plain.contains("Usage: ") && !uringfs(&arguments).contains('\x1b'), "{command}");
+    }
+}
+
+/// An interactive bash on a terminal, with completions, gets a line with a tab. Returns what it shows until `until`.
+fn complete(folder: &Path, line: &str, until: &str) -> String {
+    let size = nix::pty::Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+    let terminal = nix::pty::openpty(&size, None).unwrap();
+    let slave = || terminal.slave.try_clone().unwrap();
+    // The terminal controls bash's session, or bash stops when it reads.
+    let mut bash = Command::new("setsid");
+    bash.args(["--ctty", "--wait", "bash", "--noprofile", "--norc", "-i"]).current_dir(folder);
+    bash.env("TERM", "dumb").env("INPUTRC", "/dev/null").env("PS1", "ready> ");
+    bash.stdin(slave()).stdout(slave()).stderr(slave());
+    let mut child = bash.spawn().unwrap();
+    drop(bash);
+    drop(terminal.slave);
+    let mut screen = std::fs::File::from(terminal.master);
+    let mut shown = String::new();
+    let mut read_until = |screen: &mut std::fs::File, until: &str| {
+        let mut some = [0; 4096];
+        let end = loop {
+            if let Some(at) = shown.find(until) {
+                break at + until.len();
+            }
+            assert!(Deadline::new().readable(&*screen), "waited for {until:?}: {shown:?}");
+            let length = screen.read(&mut some).unwrap_or(0);
+            assert!(length > 0, "bash has ended: {shown:?}");
+            shown += &String::from_utf8_lossy(&some[..length]);
+        };
+        let rest = shown.split_off(end);
+        std::mem::replace(&mut shown, rest)
+    };
+    read_until(&mut screen, "ready> ");
+    screen.write_all(b"source ./completions; echo lo''aded\n").unwrap();
+    read_until(&mut screen, "loaded\r\n");
+    read_until(&mut screen, "ready> ");
+    screen.write_all(line.as_bytes()).unwrap();
+    let completed = read_until(&mut screen, until);
+    // Ctrl-U removes the line.
+    screen.write_all(b"\x15exit\n").unwrap();
+    child.wait().unwrap();
+    completed
+}
+
+#[test]
+fn bash_completes_commands_options_and_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("completions"), uringfs(&["completions", "bash"])).unwrap();
+    std::fs::write(folder.join("unusual.img"), "").unwrap();
+    for (line, completed) in [
+        ("uringfs wi\t", "uringfs wipe "),
+        ("uringfs umo\t", "uringfs umount "),
+        ("uringfs ls --group-d\t", "uringfs ls --group-directories-first "),
+        ("uringfs wipe unus\t", "uringfs wipe unusual.img "),
+        ("uringfs bench ex\t", "uringfs bench experiment "),
+    ] {
+        complete(folder, line, completed);
+    }
 }
 
 #[test]

@@ -30,7 +30,7 @@ mod round_trip;
 mod sizes;
 mod sources;
 mod stat;
-mod terminal;
+pub mod terminal;
 mod terminal_interrupt;
 mod touch;
 mod truncated_image;

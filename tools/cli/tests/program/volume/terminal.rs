@@ -47,8 +47,9 @@ pub fn read_screen(master: OwnedFd) -> String {
 }
 
 /// The output of a command whose standard output is a terminal.
-fn on_terminal(folder: &Path, arguments: &[&str], no_color: Option<&str>) -> String {
-    let terminal = openpty(None, None).unwrap();
+pub fn on_terminal(folder: &Path, arguments: &[&str], no_color: Option<&str>) -> String {
+    let size = nix::pty::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    let terminal = openpty(&size, None).unwrap();
     let mut command = command(folder, arguments);
     command.stdout(terminal.slave).env("TERM", "xterm").env_remove("NO_COLOR");
     if let Some(value) = no_color {
