@@ -178,8 +178,8 @@ impl Round<'_> {
                 (file, end, has) = (Some(number), 0, 0);
                 inode = self.advance_to(&mut inodes, number, is_first)?;
                 let kind = inode.as_ref().map(|(_, inode)| inode.kind);
-                if is_first && kind.is_none() && !self.findings.changes_inode(number) {
-                    self.recreate_inode(number, FindingTarget::Inode(number))?;
+                if is_first && kind.is_none() && !self.findings.is_known_lost(number) {
+                    self.recreate_inode(number)?;
                 }
                 holds_bytes = kind.is_none_or(|kind| kind == FileType::File);
             }

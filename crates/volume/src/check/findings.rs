@@ -2,17 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use super::fixes::{Change, Fixes};
+use super::fixes::{Change, Fixes, put};
 use super::paths::{Parents, Paths};
 use super::report::{CheckReport, Finding};
 use crate::catalog::{Catalog, Key, Table};
 use crate::error::Error;
-use crate::records::inode::InodeNumber;
+use crate::records::inode::{Inode, InodeNumber};
 
 /// The most findings in a report.
 const MAX_LISTED: usize = 10_000;
 /// Bytes of keys and values that one round of repairs changes, approximately.
 const MAX_FIXES: usize = 16 << 20;
+/// The most lost inodes that one round remembers. Each pass that finds a further one reports it.
+const MAX_LOST: usize = 1 << 20;
 
 /// The object of a finding.
 #[derive(Clone, Debug)]
@@ -35,6 +37,10 @@ pub(super) struct Findings {
     unlisted_repaired: u64,
     /// Not repairable, found in this round, and not listed.
     unlisted_left: u64,
+    /// Lost inodes of this round.
+    lost: BTreeSet<u64>,
+    /// Inodes that a repair has replaced by new ones.
+    recreated: u64,
     fixes: Fixes,
     fixed_bytes: usize,
 }
@@ -48,6 +54,8 @@ impl Findings {
             left: Vec::new(),
             unlisted_repaired: 0,
             unlisted_left: 0,
+            lost: BTreeSet::new(),
+            recreated: 0,
             fixes: Fixes::new(),
             fixed_bytes: 0,
         }
@@ -109,9 +117,24 @@ impl Findings {
         true
     }
 
-    /// True if a repair of this round changes an inode's record.
-    pub(super) fn changes_inode(&self, inode: u64) -> bool {
-        self.fixes.contains_key(&(Table::Inodes, Key::Inode(inode).bytes()))
+    /// Adds a lost inode, once, whichever pass finds it first. The repair puts `inode` in its place; `cure` describes it.
+    pub(super) fn lost_inode(&mut self, number: u64, what: &str, cure: &str, inode: &Inode) {
+        if self.is_known_lost(number) {
+            return;
+        }
+        if self.lost.len() < MAX_LOST {
+            self.lost.insert(number);
+        }
+        let changes = vec![put(Key::Inode(number), inode.to_record())];
+        if self.fixable(FindingTarget::Inode(number), what, cure, changes) {
+            self.recreated += 1;
+        }
+    }
+
+    /// True if this round has found that an inode is lost, or has a repair that changes its record.
+    pub(super) fn is_known_lost(&self, inode: u64) -> bool {
+        self.lost.contains(&inode)
+            || self.fixes.contains_key(&(Table::Inodes, Key::Inode(inode).bytes()))
     }
 
     /// Takes the repairs of this round. If there are any, the next round finds the unrepairable findings again.
@@ -120,6 +143,7 @@ impl Findings {
             self.left.clear();
             self.unlisted_left = 0;
         }
+        self.lost.clear();
         self.fixed_bytes = 0;
         std::mem::take(&mut self.fixes)
     }
@@ -159,6 +183,7 @@ impl Findings {
             findings: self.named,
             unlisted: self.unlisted_repaired + self.unlisted_left,
             unlisted_left: self.unlisted_left,
+            recreated: self.recreated,
             ..report
         }
     }

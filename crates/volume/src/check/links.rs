@@ -24,14 +24,8 @@ impl Round<'_> {
         if is_root && (counts.parent != ROOT || !counts.is_directory()) {
             let mut root = Inode::new(FileType::Directory, 0o755);
             root.parent = InodeNumber::ROOT;
-            let changes = vec![put(Key::Inode(ROOT), root.to_record())];
             let what = "the root is not a directory, or not its own parent";
-            self.findings.fixable(
-                FindingTarget::Volume,
-                what,
-                "recreated, with mode 0755",
-                changes,
-            );
+            self.findings.lost_inode(ROOT, what, "recreated, with mode 0755", &root);
             return Ok(());
         }
         let is_nameless = counts.names == 0 && !is_root;
@@ -134,11 +128,7 @@ impl Round<'_> {
     }
 
     /// Recreates a file's lost inode from its extents.
-    pub(super) fn recreate_inode(
-        &mut self,
-        number: u64,
-        target: FindingTarget,
-    ) -> Result<(), Error> {
+    pub(super) fn recreate_inode(&mut self, number: u64) -> Result<(), Error> {
         let mut inode = Inode::new(FileType::File, 0o600);
         for found in RecordIter::for_inode(self.catalog, Table::Extents, number) {
             if let Some((_, extent)) = extent_of(&found?, self.total) {
@@ -147,9 +137,8 @@ impl Round<'_> {
             }
         }
         inode.size = inode.size.min(i64::MAX as u64);
-        let changes = vec![put(Key::Inode(number), inode.to_record())];
         let cure = format!("recreated, with mode 0600 and {} bytes, from its extents", inode.size);
-        self.findings.fixable(target, "the file's inode is lost", &cure, changes);
+        self.findings.lost_inode(number, "the file's inode is lost", &cure, &inode);
         Ok(())
     }
 }

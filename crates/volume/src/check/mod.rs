@@ -12,8 +12,8 @@
 //!
 //! # Memory
 //! Apart from the catalog's cache: 32 bytes for each of [`round::Bounds::inodes`], a bit for each of
-//! [`round::Bounds::blocks`], about 60 bytes per directory, the first 10,000 findings, and 16 MiB of repairs per
-//! round. A volume with more inodes or blocks takes several passes.
+//! [`round::Bounds::blocks`], about 60 bytes per directory, the first 10,000 findings, about 16 bytes for
+//! each of 2^20 lost inodes, and 16 MiB of repairs per round. A volume with more inodes or blocks takes several passes.
 
 // Upgrades a volume of an older version.
 mod upgrade;

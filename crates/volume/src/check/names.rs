@@ -189,34 +189,25 @@ impl Round<'_> {
         }
         let mut inode = Inode::new(FileType::Directory, 0o700);
         inode.parent = InodeNumber::ROOT;
-        let changes = vec![put(Key::Inode(number), inode.to_record())];
         let what = "it is a directory with names in it, but its inode is lost";
-        self.findings.fixable(
-            FindingTarget::Inode(number),
-            what,
-            "recreated, with mode 0700",
-            changes,
-        );
+        self.findings.lost_inode(number, what, "recreated, with mode 0700", &inode);
     }
 
     /// Recreates the lost inode of a name, if it is a directory's or has extents; otherwise removes the name.
     fn restore_inode(&mut self, name: &Name) -> Result<(), Error> {
-        if self.findings.changes_inode(name.inode) {
+        if self.findings.is_known_lost(name.inode) {
             return Ok(());
         }
-        let target = FindingTarget::Name(name.directory, name.name.clone());
         match name.kind {
             FileType::Directory => {
                 let mut inode = Inode::new(FileType::Directory, 0o700);
                 inode.parent = InodeNumber(name.directory);
-                let changes = vec![put(Key::Inode(name.inode), inode.to_record())];
-                let cure = "recreated, with mode 0700";
-                self.findings.fixable(target, "the directory's inode is lost", cure, changes);
+                let (what, cure) = ("the directory's inode is lost", "recreated, with mode 0700");
+                self.findings.lost_inode(name.inode, what, cure, &inode);
             }
-            FileType::File if self.has_extents(name.inode)? => {
-                self.recreate_inode(name.inode, target)?
-            }
+            FileType::File if self.has_extents(name.inode)? => self.recreate_inode(name.inode)?,
             _ => {
+                let target = FindingTarget::Name(name.directory, name.name.clone());
                 let changes = vec![delete(Key::Name(name.directory, &name.name))];
                 self.findings.fixable(target, "its inode does not exist", "removed", changes);
             }
@@ -262,14 +253,8 @@ impl Round<'_> {
         if window.numbers.contains(&ROOT) && !window.inodes.iter().any(|one| one.number == ROOT) {
             let mut root = Inode::new(FileType::Directory, 0o755);
             root.parent = InodeNumber::ROOT;
-            let changes = vec![put(Key::Inode(ROOT), root.to_record())];
-            let what = "the inode of the root is lost";
-            self.findings.fixable(
-                FindingTarget::Volume,
-                what,
-                "recreated, with mode 0755",
-                changes,
-            );
+            let (what, cure) = ("the inode of the root is lost", "recreated, with mode 0755");
+            self.findings.lost_inode(ROOT, what, cure, &root);
         }
         window.inodes.iter().try_for_each(|counts| self.check_links(counts))
     }

@@ -89,6 +89,9 @@ pub struct CheckReport {
     pub unlisted: u64,
     /// Unlisted findings that are not repaired.
     pub unlisted_left: u64,
+    /// Files of all kinds whose inodes a repair has replaced by new ones: their owners, modes, times and exact sizes are
+    /// lost.
+    pub recreated: u64,
     /// Files of all kinds but directories.
     pub files: u64,
     /// Directories.

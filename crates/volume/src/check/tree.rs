@@ -56,7 +56,7 @@ impl Round<'_> {
             let found = found?;
             let Some(number) = number_of(&found.key) else { continue };
             let is_there = inodes.inode(number)?.is_some();
-            if !is_there && !self.findings.changes_inode(number) {
+            if !is_there && !self.findings.is_known_lost(number) {
                 let changes = vec![((Table::Xattrs, found.key), None)];
                 let what = "it has an extended attribute, but does not exist";
                 self.findings.fixable(FindingTarget::Inode(number), what, "removed", changes);

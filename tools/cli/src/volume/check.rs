@@ -2,7 +2,6 @@
 //! `--upgrade`. The exit codes follow `e2fsck`: 0 no errors, 1 all errors repaired, 4 errors are left, 8 the device
 //! failed.
 
-use super::check_findings::{count_recreated, merge_lost_inodes};
 use super::exit_codes::open_error;
 use super::open_volume::open_quietly;
 use super::quiet::QuietOptions;
@@ -114,7 +113,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let checked = upgraded
         .and_then(|upgraded| Ok((upgraded, Volume::check(&device, options, &mut progress)?)));
     drop(line);
-    let (upgraded, mut report) = match checked {
+    let (upgraded, report) = match checked {
         Ok(checked) => checked,
         Err(error) => {
             let code = match error.kind() {
@@ -130,7 +129,6 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             return Ok(code);
         }
     };
-    report.findings = merge_lost_inodes(report.findings);
     match arguments.json {
         true => print(&document(json(&report, options, upgraded)))?,
         false => {
@@ -219,7 +217,7 @@ fn verdict(report: &CheckReport, options: CheckOptions) -> String {
 
 /// What a repair could not restore, for the end of its report.
 fn given_up(report: &CheckReport) -> String {
-    match count_recreated(&report.findings) {
+    match report.recreated {
         0 => String::new(),
         files => {
             let files = format::count(files, "file", "files");

@@ -6,7 +6,6 @@ mod byte_progress;
 pub mod cat;
 pub mod fsck;
 pub mod check;
-mod check_findings;
 pub mod chgrp;
 pub mod chmod;
 pub mod chown;

@@ -3,6 +3,7 @@
 
 mod crafted;
 mod log;
+mod lost;
 mod pages;
 mod planted;
 mod space;
