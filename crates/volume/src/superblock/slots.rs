@@ -5,6 +5,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::ops::Range;
 
 use uringfs_buffer::Buffer;
 use zerocopy::{FromBytes, IntoBytes};
@@ -17,7 +18,7 @@ use crate::error::{Error, ErrorKind};
 /// Blocks of the slots. They are apart, so that one damaged spot rarely affects both.
 pub(crate) const SLOTS: [u64; 2] = [0, 16];
 
-/// Blocks read at once in the search for backup superblocks.
+/// Blocks read at once in the search for superblocks.
 const SCAN_BLOCKS: usize = 256;
 
 /// A superblock as it was read, with the state of its slots and of the backup.
@@ -183,27 +184,37 @@ impl Superblock {
     pub(crate) fn find_backups(blocks: &BlockIo) -> Vec<(u64, Superblock)> {
         let end = blocks.count().min(BACKUP_BLOCK + 1);
         let mut backups = Vec::new();
-        for first in (RESERVED_BLOCKS..end).step_by(SCAN_BLOCKS) {
-            let part = SCAN_BLOCKS.min((end - first) as usize);
-            let looks_like_one = |bytes: &[u8]| bytes.starts_with(&MAGIC);
-            let candidates: Vec<u64> = match blocks.read(first, part * BLOCK as usize) {
-                Ok(bytes) => {
-                    let parts = (first..).zip(bytes.chunks_exact(BLOCK as usize));
-                    parts.filter(|(_, bytes)| looks_like_one(bytes)).map(|(at, _)| at).collect()
-                }
-                // Single blocks may be readable.
-                Err(_) => (first..first + part as u64).collect(),
-            };
-            for block in candidates {
-                if let Ok(Ok(backup)) = read_slot(blocks, block)
-                    && backup.backup_block() == Some(block)
-                {
-                    backups.push((block, backup));
-                }
+        for block in candidates(blocks, RESERVED_BLOCKS..end) {
+            if let Ok(Ok(backup)) = read_slot(blocks, block)
+                && backup.backup_block() == Some(block)
+            {
+                backups.push((block, backup));
             }
         }
         backups.sort_by_key(|(_, backup)| std::cmp::Reverse(backup.generation));
         backups
+    }
+
+    /// Finds the blocks that begin as a superblock and are at the place of one, damaged or not, in ascending order. A
+    /// file in the volume may contain superblocks, too, but hardly ever at such a place.
+    ///
+    /// # Errors
+    /// The device's: an unreadable block may hold a superblock.
+    pub(crate) fn find_all(blocks: &BlockIo) -> Result<Vec<u64>, Error> {
+        let end = blocks.count().min(BACKUP_BLOCK + 1);
+        let mut found = Vec::new();
+        for block in candidates(blocks, 0..end) {
+            let bytes = blocks
+                .read(block, BLOCK as usize)
+                .map_err(|errno| Error::io(format!("reading block {block}"), errno))?;
+            let raw = RawSlot::ref_from_bytes(&bytes).expect("a slot is one block");
+            let last = raw.total_blocks.get().saturating_sub(1);
+            let is_at_its_place = SLOTS.contains(&block) || block == BACKUP_BLOCK.min(last);
+            if raw.magic == MAGIC && is_at_its_place {
+                found.push(block);
+            }
+        }
+        Ok(found)
     }
 
     /// Reads the defects of the slots, for a backup that is used instead of them.
@@ -286,12 +297,37 @@ impl Superblock {
             Ok(bytes) => bytes.starts_with(&MAGIC),
             Err(_) => false,
         });
-        let erased =
-            SLOTS.into_iter().chain(backups).chain(self.backup_block()).try_for_each(|block| {
-                blocks.write(block, Buffer::zeroed(BLOCK as usize)).and_then(|()| blocks.flush())
-            });
-        erased.map_err(|errno| Error::io("erasing the superblocks", errno))
+        erase_blocks(blocks, SLOTS.into_iter().chain(backups).chain(self.backup_block()))
     }
+}
+
+/// Erases superblocks in the given order, each durable before the next.
+///
+/// # Errors
+/// The device's.
+pub(crate) fn erase_blocks(
+    blocks: &BlockIo,
+    mut erased: impl Iterator<Item = u64>,
+) -> Result<(), Error> {
+    erased.try_for_each(|block| {
+        blocks
+            .write(block, Buffer::zeroed(BLOCK as usize))
+            .and_then(|()| blocks.flush())
+            .map_err(|e| Error::io(format!("erasing the superblock in block {block}"), e))
+    })
+}
+
+/// The blocks of a range that begin as a superblock, or could not be read together with their neighbours.
+fn candidates(blocks: &BlockIo, range: Range<u64>) -> impl Iterator<Item = u64> {
+    range.clone().step_by(SCAN_BLOCKS).flat_map(move |first| {
+        let part = first..range.end.min(first + SCAN_BLOCKS as u64);
+        let length = (part.end - part.start) as usize * BLOCK as usize;
+        let read = blocks.read(first, length).ok();
+        part.filter(move |block| {
+            let at = ((block - first) * BLOCK) as usize;
+            read.as_ref().is_none_or(|bytes| bytes[at..].starts_with(&MAGIC))
+        })
+    })
 }
 
 /// Reads both slots. Returns the valid ones, that of the volume on this device first, and the others.

@@ -9,6 +9,9 @@ pub(crate) mod identity;
 // The label, changed while the volume is closed.
 mod label;
 
+// Erasing a closed volume.
+mod wipe;
+
 // Format, and open on a device.
 pub(crate) mod format;
 
