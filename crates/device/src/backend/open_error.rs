@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::process::geteuid;
 use uringfs_errno::Errno;
 
 use crate::interface::backend::Access;
@@ -32,11 +33,10 @@ pub(super) fn open_error(path: &Path, access: Access, errno: Errno) -> io::Error
         Errno::EXIST => format!("{path} exists already; remove it or choose another name"),
         Errno::ISDIR => format!("{path} is a directory; name a file or a block device"),
         Errno::NOTDIR => format!("{path}: a part of the path is not a directory; check the name"),
-        Errno::ACCESS | Errno::PERM if writing => {
-            format!("{path}: no permission to write; change its mode or owner, or run as its owner")
-        }
         Errno::ACCESS | Errno::PERM => {
-            format!("{path}: no permission to read; change its mode or owner, or run as its owner")
+            let action = if writing { "write" } else { "read" };
+            let advice = permission_advice(writing && geteuid().is_root());
+            format!("{path}: no permission to {action}; {advice}")
         }
         Errno::ROFS => {
             format!("{path} is read-only; open it for reading only, or make it writable")
@@ -60,6 +60,14 @@ pub(super) fn open_error(path: &Path, access: Access, errno: Errno) -> io::Error
     io::Error::new(io::Error::from(errno).kind(), text)
 }
 
+/// What to do about a missing permission. Modes and owners do not stop root from writing.
+fn permission_advice(is_root_writing: bool) -> &'static str {
+    match is_root_writing {
+        true => "root, too, cannot write to an immutable file (see lsattr) or a read-only device",
+        false => "change its mode or owner, or run as its owner",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,12 +78,17 @@ mod tests {
         for (errno, advice) in [
             (Errno::BUSY, "unmount"),
             (Errno::ROFS, "for reading only"),
-            (Errno::ACCESS, "run as its owner"),
             (Errno::MFILE, "ulimit -n"),
         ] {
             let text = open_error(path, Access::ReadWrite, errno).to_string();
             assert!(text.contains(advice) && text.contains("/dev/some"), "{text}");
         }
+        let text = open_error(path, Access::Read, Errno::ACCESS).to_string();
+        assert!(text.contains("no permission to read; change its mode"), "{text}");
+        let text = open_error(path, Access::ReadWrite, Errno::PERM).to_string();
+        assert!(text.contains("no permission to write; "), "{text}");
+        assert!(permission_advice(true).contains("immutable"));
+        assert!(permission_advice(false).contains("run as its owner"));
         let text = create_error(path, Errno::NOENT).to_string();
         assert!(text.contains("create it first") && text.contains("/dev/some"), "{text}");
         let kind = open_error(path, Access::ReadWrite, Errno::BUSY).kind();

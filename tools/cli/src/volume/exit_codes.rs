@@ -36,20 +36,8 @@ pub fn refused(context: impl Into<String>) -> Error {
 
 /// The error of opening a target. It names the target.
 pub fn open_error(error: &io::Error) -> Error {
-    let is_of_root = rustix::process::geteuid().is_root();
-    let text = match (error.kind(), error.to_string().split_once(OWNER_ADVICE)) {
-        (io::ErrorKind::PermissionDenied, Some((text, _))) if is_of_root => {
-            format!(
-                "{text}; root, too, cannot write to an immutable file (see lsattr) or a read-only device"
-            )
-        }
-        _ => error.to_string(),
-    };
-    with_io_code(Error::input(text), error)
+    with_io_code(Error::input(error.to_string()), error)
 }
-
-/// The library's advice about a file without permission, which does not help root.
-const OWNER_ADVICE: &str = "; change its mode or owner";
 
 /// Gives an error the exit code of the system call that has caused it.
 pub fn with_cause_code(error: Error) -> Error {
