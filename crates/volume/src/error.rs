@@ -36,7 +36,7 @@ pub enum ErrorKind {
 
 /// An error of the control path. `Display` is one line: what happened, to what, what to do.
 ///
-/// The line ends with the text of the cause. So [`source`](std::error::Error::source) is what is below that cause, as in
+/// The line has the text of the cause. So [`source`](std::error::Error::source) is what is below that cause, as in
 /// [`io::Error`]: a report that prints the whole chain repeats nothing.
 ///
 /// ```
@@ -61,11 +61,14 @@ pub struct Error {
     /// The key of a damaged record.
     key: Option<Vec<u8>>,
     cause: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// What to do, at the end of the line.
+    advice: Option<&'static str>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, context: impl Into<String>) -> Error {
-        Error { kind, context: context.into(), path: None, key: None, cause: None }
+        let context = context.into();
+        Error { kind, context, path: None, key: None, cause: None, advice: None }
     }
 
     pub(crate) fn damaged(context: impl Into<String>) -> Error {
@@ -84,6 +87,18 @@ impl Error {
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Error {
         self.cause = Some(cause.into());
+        self
+    }
+
+    /// Adds what to do. `Display` ends with it.
+    pub(crate) fn with_advice(mut self, advice: &'static str) -> Error {
+        self.advice = Some(advice);
+        self
+    }
+
+    /// Removes what to do, because it would not help.
+    pub(crate) fn without_advice(mut self) -> Error {
+        self.advice = None;
         self
     }
 
@@ -158,6 +173,10 @@ impl fmt::Display for Error {
             Some(cause) if self.context.is_empty() => write!(out, "{cause}"),
             Some(cause) => write!(out, "{}: {cause}", self.context),
             None => out.write_str(&self.context),
+        }?;
+        match self.advice {
+            Some(advice) => write!(out, ": {advice}"),
+            None => Ok(()),
         }
     }
 }
@@ -239,6 +258,9 @@ mod tests {
         assert_eq!(error.to_string(), format!("reading block 7: {}", Errno::IO));
         let error = Error::from(io::Error::other("no such thing")).context("opening");
         assert_eq!(error.to_string(), "opening: no such thing");
+        let error = error.with_advice("look for it");
+        assert_eq!(error.to_string(), "opening: no such thing: look for it");
+        assert_eq!(error.without_advice().to_string(), "opening: no such thing");
     }
 
     /// The chain as reports print it: each error, then its source.

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Error, ErrorKind};
+use crate::superblock::REPAIR_ADVICE;
 
 #[derive(Debug)]
 pub(super) enum RedbError {
@@ -24,9 +25,10 @@ impl RedbError {
             RedbError::Ours(error) | RedbError::Storage(error) | RedbError::PreviousIo(error) => {
                 error
             }
-            RedbError::AfterCommit => Error::damaged(
-                "the last commit is complete, but the catalog is damaged; run uringfs check --repair",
-            ),
+            RedbError::AfterCommit => {
+                Error::damaged("the last commit is complete, but the catalog is damaged")
+                    .with_advice(REPAIR_ADVICE)
+            }
             RedbError::Panic(what) => {
                 Error::damaged(format!("the catalog is damaged, redb panicked: {what}"))
             }

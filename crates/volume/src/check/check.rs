@@ -3,7 +3,9 @@ use uringfs_device::{Device, Errno};
 
 use super::findings::Findings;
 use super::fixes::{Fixes, batches, put};
-use super::opening::{find_superblock, lock_for_write, open, open_for_write, require_writable};
+use super::opening::{
+    find_superblock, lock_for_write, open, open_for_write, require_writable, unrepairable,
+};
 use super::paths::Parents;
 use super::reader::RecordIter;
 use super::rebuild::rebuild;
@@ -61,7 +63,21 @@ pub(super) fn check_locked(
     bounds: Bounds,
     progress: Progress<'_>,
 ) -> Result<CheckReport, Error> {
-    let mut found = find_superblock(blocks, options)?;
+    let found = find_superblock(blocks, options)?;
+    check_from(found, blocks, options, bounds, progress).map_err(|error| match error.kind() {
+        ErrorKind::Damaged => unrepairable(&error.without_advice().to_string()),
+        _ => error,
+    })
+}
+
+/// Checks the volume that a superblock describes.
+fn check_from(
+    mut found: LoadedSuperblock,
+    blocks: &BlockIo,
+    options: CheckOptions,
+    bounds: Bounds,
+    progress: Progress<'_>,
+) -> Result<CheckReport, Error> {
     if options.repair {
         require_writable(&found.superblock)?;
         if found.superblock.needs_upgrade() {

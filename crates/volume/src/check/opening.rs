@@ -30,7 +30,8 @@ pub(super) fn require_writable(superblock: &Superblock) -> Result<(), Error> {
 
 /// Reads the superblock. A repair uses the backup superblock instead, if that matches the catalog that it names, and
 /// the slots are no good: none is usable, both are older than the backup, or they are of another volume. If a
-/// slot is unreadable, it does so only with [`CheckOptions::accept_unreadable`].
+/// slot is unreadable, it does so only with [`CheckOptions::accept_unreadable`]. The error advises a repair only if that
+/// finds a backup to use.
 pub(super) fn find_superblock(
     blocks: &BlockIo,
     options: CheckOptions,
@@ -42,29 +43,46 @@ pub(super) fn find_superblock(
         Ok(found)
     });
     let error = match found {
-        Err(error) if options.repair && error.kind() == ErrorKind::Damaged => error,
-        Err(error)
-            if options.repair
-                && options.accept_unreadable
-                && matches!(error.kind(), ErrorKind::Io(_)) =>
-        {
-            error
-        }
+        Err(error) if error.kind() == ErrorKind::Damaged || is_io(error.kind()) => error,
         found => return found,
     };
-    let mut reasons = vec![error.to_string()];
+    let is_accepted = error.kind() == ErrorKind::Damaged || options.accept_unreadable;
+    let mut failed = Vec::new();
     for (block, backup) in Superblock::find_backups(blocks) {
         match verify_backup(blocks, &backup) {
-            Ok(()) => return Ok(backup.replacing_slots(blocks)),
-            Err(error) => {
-                reasons.push(format!("the backup superblock {}: {error}", describe_backup(block)));
-            }
+            Ok(()) if options.repair && is_accepted => return Ok(backup.replacing_slots(blocks)),
+            Ok(()) => return Err(error),
+            Err(why) => failed.push((describe_backup(block), why.without_advice())),
         }
     }
-    Err(match &reasons[..] {
-        [_] => error,
-        _ => Error::damaged(reasons.join("; ")),
+    let unread = failed.iter().map(|(_, why)| why.kind()).find(|kind| is_io(*kind));
+    let kind = match unread {
+        // A later read may succeed.
+        Some(unread) => unread,
+        None if is_accepted && !failed.is_empty() => ErrorKind::Damaged,
+        None => error.kind(),
+    };
+    let mut what = error.without_advice().to_string();
+    for (backup, why) in failed {
+        what += &format!("; the backup superblock {backup}: {why}");
+    }
+    Err(match kind {
+        ErrorKind::Damaged => unrepairable(&what),
+        kind => Error::new(kind, what),
     })
+}
+
+fn is_io(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Io(_))
+}
+
+/// The error of damage that no repair corrects.
+pub(super) fn unrepairable(what: &str) -> Error {
+    Error::damaged(format!(
+        "{what}; this cannot be repaired: restore the volume from a copy. Without the catalog nothing says which blocks \
+         belong to which file, but the data is still on the device, where programs that search for the contents of \
+         files may find some"
+    ))
 }
 
 /// Compares a backup superblock with the catalog that it names.

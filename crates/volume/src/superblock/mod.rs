@@ -13,7 +13,10 @@ mod superblock;
 mod layout;
 
 pub(crate) use layout::MAX_CATALOG_RUNS;
-pub(crate) use slots::{LoadedSuperblock, SLOTS, SlotDefect, describe_backup, erase_blocks};
+pub(crate) use slots::{
+    LoadedSuperblock, REPAIR_ADVICE, SLOTS, SlotDefect, describe_backup, erase_blocks,
+    with_repair_advice,
+};
 pub(crate) use superblock::{MAX_BLOCKS, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock, VERSION};
 
 #[cfg(test)]

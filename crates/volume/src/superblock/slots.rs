@@ -15,6 +15,14 @@ use super::superblock::{BACKUP_BLOCK, Features, RESERVED_BLOCKS, Superblock, VER
 use crate::blocks::{BLOCK, BlockIo};
 use crate::error::{Error, ErrorKind};
 
+/// What to do about damage that a repair corrects.
+pub(crate) const REPAIR_ADVICE: &str = "run uringfs check --repair";
+
+/// The line of damage that a repair corrects.
+pub(crate) fn with_repair_advice(line: String) -> String {
+    format!("{line}; {REPAIR_ADVICE}")
+}
+
 /// Blocks of the slots. They are apart, so that one damaged spot rarely affects both.
 pub(crate) const SLOTS: [u64; 2] = [0, 16];
 
@@ -171,11 +179,12 @@ impl Superblock {
             |backup: &Superblock| backup.uuid != self.uuid && backup.check_device(blocks).is_ok();
         let backups = Superblock::find_backups(blocks);
         let (block, _) = backups.iter().find(|(_, backup)| is_other(backup))?;
-        Some(Error::damaged(format!(
+        let what = format!(
             "{error}; the superblocks in blocks 0 and 16 are of another volume than the backup \
-             superblock {}: run uringfs check --repair",
+             superblock {}",
             describe_backup(*block)
-        )))
+        );
+        Some(Error::damaged(what).with_advice(REPAIR_ADVICE))
     }
 
     /// Finds all valid backups on the device, the newest first, each with its block. A small
@@ -398,22 +407,21 @@ fn no_good_slot(blocks: &BlockIo, bad: &[BadSlot]) -> Error {
         SlotDefect::Unreadable(errno) => Some(errno),
         _ => None,
     });
-    let backup = Superblock::find_backups(blocks).first().map(|(block, _)| {
-        format!(
-            "the backup superblock {} is good: run uringfs check --repair",
-            describe_backup(*block)
-        )
-    });
+    let backup = Superblock::find_backups(blocks)
+        .first()
+        .map(|(block, _)| format!("the backup superblock {} is good", describe_backup(*block)));
     if let Some(errno) = unreadable {
-        let advice = match backup {
-            Some(backup) => format!("; {backup} --accept-unreadable"),
-            None => String::new(),
+        let what = format!("the superblock cannot be read: {}", slots.join("; "));
+        let kind = ErrorKind::Io(errno);
+        return match backup {
+            Some(backup) => Error::new(kind, format!("{what}; {backup}"))
+                .with_advice("run uringfs check --repair --accept-unreadable"),
+            None => Error::new(kind, what),
         };
-        let context = format!("the superblock cannot be read: {}{advice}", slots.join("; "));
-        return Error::new(ErrorKind::Io(errno), context);
     }
     if let Some(backup) = backup {
-        return Error::damaged(format!("{}; {backup}", slots.join("; ")));
+        let what = format!("{}; {backup}", slots.join("; "));
+        return Error::damaged(what).with_advice(REPAIR_ADVICE);
     }
     if bad.iter().all(|slot| slot.defect == SlotDefect::NoMagic) {
         let context = "this is not a uringfs volume: no superblock in block 0 or 16, and no backup";
@@ -425,11 +433,10 @@ fn no_good_slot(blocks: &BlockIo, bad: &[BadSlot]) -> Error {
 
 /// The error when the backup is newer than both slots.
 fn stale_slots(backup: u64) -> Error {
-    Error::damaged(format!(
-        "the superblocks in blocks 0 and 16 are older than the backup superblock {}: run uringfs check \
-         --repair",
-        describe_backup(backup)
-    ))
+    let backup = describe_backup(backup);
+    let what =
+        format!("the superblocks in blocks 0 and 16 are older than the backup superblock {backup}");
+    Error::damaged(what).with_advice(REPAIR_ADVICE)
 }
 
 /// The position of a backup, for messages.

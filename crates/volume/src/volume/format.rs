@@ -29,7 +29,10 @@ use crate::records::inode::{FileType, Inode, InodeNumber};
 use crate::records::overlay::{ChangeSet, Overlay};
 use crate::space::allocator::{Allocator, RegionSummary, region_length};
 use crate::space::system_zone::SystemZone;
-use crate::superblock::{self, MAX_LOG_BLOCKS, RESERVED_BLOCKS, SlotDefect, Superblock};
+use crate::superblock::{
+    self, MAX_LOG_BLOCKS, REPAIR_ADVICE, RESERVED_BLOCKS, SlotDefect, Superblock,
+    with_repair_advice,
+};
 use crate::volume::options::{FormatOptions, VolumeOptions};
 use crate::volume::volume::{Threads, Volume};
 
@@ -122,7 +125,12 @@ impl VolumeOptions {
         let superblock::LoadedSuperblock { mut superblock, bad_slots } = found;
         // An older slot is what a power cut between the two writes leaves: no damage.
         let damaged = bad_slots.iter().filter(|slot| slot.defect != SlotDefect::Older);
-        let mut warnings: Vec<String> = damaged.map(ToString::to_string).collect();
+        let outcome = match access {
+            Access::ReadWrite => "written again from a good one",
+            Access::ReadOnly => REPAIR_ADVICE,
+        };
+        let slot_warnings: Vec<String> = damaged.map(|slot| format!("{slot}; {outcome}")).collect();
+        let mut warnings = Vec::new();
         if access == Access::ReadWrite && (!bad_slots.is_empty() || !catalog.was_closed_cleanly()) {
             superblock.rewrite_slot(&blocks)?;
             superblock.write(&blocks)?;
@@ -155,6 +163,8 @@ impl VolumeOptions {
         }
         let next_inode = next_inode(&catalog, &mut warnings)?;
         let orphans = orphans(&catalog, &mut warnings)?;
+        let warnings = warnings.into_iter().map(with_repair_advice);
+        let warnings = slot_warnings.into_iter().chain(warnings).collect();
         let mut overlay = Overlay::new(options.catalog_cache_bytes / 2);
         if known < total {
             let mut changes = ChangeSet::default();
@@ -284,8 +294,7 @@ pub(crate) fn open_catalog(
         Ok(Some(identity)) if !identity.ends_with(&superblock.uuid) => {
             let what = "the superblock is of another volume than the catalog that it names";
             let error = superblock.error_with_other_backup(blocks, &Error::damaged(what));
-            Err(error
-                .unwrap_or_else(|| Error::damaged(format!("{what}: run uringfs check --repair"))))
+            Err(error.unwrap_or_else(|| Error::damaged(what).with_advice(REPAIR_ADVICE)))
         }
         // A record that cannot be read is for the caller's next read, or a check.
         _ => Ok(catalog),
@@ -301,8 +310,9 @@ pub(crate) fn known_blocks(catalog: &Catalog, total: u64) -> Result<u64, Error> 
     match recorded_blocks(catalog)? {
         Some(known) if known > total => Err(Error::damaged(format!(
             "the superblock says {total} blocks, the catalog {known}: the superblock is from before the \
-             volume grew; uringfs check --repair corrects it"
-        ))),
+             volume grew"
+        ))
+        .with_advice(REPAIR_ADVICE)),
         known => Ok(known.unwrap_or(total)),
     }
 }
@@ -353,7 +363,7 @@ fn summaries(
         let possible = |summary: &RegionSummary| summary.is_possible(region_length(index, total));
         let summary = summary.ok().filter(possible).unwrap_or_else(|| {
             let what = "its record of free blocks is damaged; its blocks are not used for new data \
-                        until uringfs check --repair";
+                        until it is repaired";
             warnings.push(format!("region {index}: {what}"));
             RegionSummary::default()
         });

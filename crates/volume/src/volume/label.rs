@@ -5,7 +5,7 @@ use uringfs_device::Device;
 use crate::blocks::BlockIo;
 use crate::core::device_lock::{DeviceLock, LockKind};
 use crate::error::{Error, ErrorKind};
-use crate::superblock::{LoadedSuperblock, Superblock};
+use crate::superblock::{LoadedSuperblock, REPAIR_ADVICE, Superblock};
 use crate::volume::format::older_version;
 use crate::volume::volume::Volume;
 
@@ -41,8 +41,8 @@ impl Volume {
             return Err(older_version());
         }
         if !found.has_own_backup() {
-            let what = "the backup superblock is damaged: run uringfs check --repair first";
-            return Err(Error::damaged(what));
+            let what = "the backup superblock is damaged";
+            return Err(Error::damaged(what).with_advice(REPAIR_ADVICE));
         }
         let LoadedSuperblock { mut superblock, .. } = found;
         // With the old label, so that one slot is durable while the other one is written.

@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::open_file::open_file::OpenFile;
 use crate::records::overlay::CommitNumber;
-use crate::superblock::SLOTS;
+use crate::superblock::{SLOTS, with_repair_advice};
 
 /// Files under names, on a device or in one ordinary file. Clones are the same volume and can be used from any
 /// thread.
@@ -125,11 +125,12 @@ impl Volume {
         self.shared.access == Access::ReadOnly
     }
 
-    /// Damage that was found so far, one line each; the last line is the reason if the volume has stopped.
+    /// Damage that was found so far, one line each; the last line is the reason if the volume has stopped. Lines about
+    /// damage that opening or reading the catalog found end with what to do, or was done.
     pub fn flaws(&self) -> Vec<String> {
         let failure = self.shared.catalog.failure().map(|error| error.to_string());
         let mut warnings = self.shared.state.lock().warnings.lines().to_vec();
-        warnings.extend(self.shared.catalog.warnings());
+        warnings.extend(self.shared.catalog.warnings().into_iter().map(with_repair_advice));
         warnings.extend(failure);
         warnings
     }

@@ -121,11 +121,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
                 VolumeErrorKind::Io(_) => EXIT_IO_ERROR,
                 _ => return Err(with_path(&shown, error)),
             };
-            let text = match error.kind() {
-                VolumeErrorKind::Damaged => with_advice(error.to_string(), arguments.repair),
-                _ => error.to_string(),
-            };
-            crate::output::print_error(&format!("{shown}: {text}"));
+            crate::output::print_error(&format!("{shown}: {error}"));
             return Ok(code);
         }
     };
@@ -142,22 +138,6 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         _ if report.is_repaired() => EXIT_REPAIRED,
         _ => EXIT_DAMAGED,
     })
-}
-
-/// The error of a volume that is too damaged to check, with what to do.
-fn with_advice(error: String, is_repair: bool) -> String {
-    /// The library's advice if there is a good backup superblock.
-    const TO_REPAIR: &str = ": run uringfs check --repair";
-    if error.contains(TO_REPAIR) && !is_repair {
-        return error;
-    }
-    // The backup superblock was of no use.
-    let error = error.replace(TO_REPAIR, "");
-    format!(
-        "{error}; this cannot be repaired: restore the volume from a copy. Without the catalog nothing says which blocks \
-         belong to which file, but the data is still on the device, where programs that search for the contents of \
-         files may find some"
-    )
 }
 
 /// Ends the program after Ctrl-C. This may happen in the middle of a repair: the volume is as after a power cut then.

@@ -18,13 +18,8 @@ use uringfs_lab::Error;
 pub(super) fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
     let volume = open_quietly(target, access)?;
     for flaw in volume.flaws() {
-        // Opening for writing has written all superblocks.
-        let what_to_do = match flaw.starts_with("superblock ") && access == Access::ReadWrite {
-            true => "written again from a good one",
-            false => "run uringfs check --repair",
-        };
         let target = Path::new(target).display();
-        crate::output::print_error(&format!("warning: {target}: {flaw}; {what_to_do}"));
+        crate::output::print_error(&format!("warning: {target}: {flaw}"));
     }
     Ok(volume)
 }

@@ -1,5 +1,7 @@
 //! Damaged superblocks and pages of the catalog.
 
+use uringfs_device::backend::sim::{Fault, Rule, When};
+
 use super::*;
 use crate::superblock::SLOTS;
 
@@ -154,6 +156,40 @@ fn a_read_that_fails_once_costs_nothing() {
         }
     }
     assert!(failed > 0);
+}
+
+#[test]
+fn a_repair_is_advised_only_if_the_backup_superblock_is_of_use() {
+    let fixture = TestVolume::new();
+    let blocks = BlockIo::new(&fixture.device);
+    let zero = |block| blocks.write(block, Buffer::zeroed(BLOCK as usize)).unwrap();
+    let error = |options| Volume::check(&fixture.device, options, &mut |_, _| {}).unwrap_err();
+    let catalog = fixture.superblock().catalog;
+    [0, 16].into_iter().for_each(zero);
+    let text = error(CHECK).to_string();
+    assert!(text.ends_with("is good: run uringfs check --repair"), "{text}");
+    catalog.iter().flat_map(|run| run.start..run.end()).for_each(zero);
+    for options in [CHECK, REPAIR] {
+        let error = error(options);
+        assert_eq!(error.kind(), ErrorKind::Damaged);
+        let text = error.to_string();
+        assert!(!text.contains("run uringfs"), "{text}");
+        assert_eq!(text.matches("; this cannot be repaired: restore").count(), 1, "{text}");
+    }
+    // Of a slot that cannot be read, too.
+    let errno = uringfs_device::Errno::IO;
+    let rule = Rule::new(uringfs_device::Op::Read, When::Every(1), Fault::Error(errno));
+    fixture.sim.inject(rule.within(0, 1));
+    let unread = error(CHECK);
+    assert_eq!(unread.kind(), ErrorKind::Io(errno));
+    assert!(!unread.to_string().contains("run uringfs"), "{unread}");
+    fixture.sim.clear_faults();
+    // Whether the backup is of use is unknown while its catalog cannot be read.
+    let rule = Rule::new(uringfs_device::Op::Read, When::Every(1), Fault::Error(errno));
+    fixture.sim.inject(rule.within(catalog[0].start * BLOCK, catalog[0].end() * BLOCK));
+    let unread = error(CHECK);
+    assert_eq!(unread.kind(), ErrorKind::Io(errno), "{unread}");
+    assert!(!unread.to_string().contains("cannot be repaired"), "{unread}");
 }
 
 #[test]
