@@ -58,7 +58,6 @@ pub(crate) mod opcode {
 /// Capabilities of INIT, of both words.
 pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
-    pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
@@ -94,8 +93,6 @@ pub(crate) mod setattr {
     pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// `open_flags`: the file is truncated, and its set-ID bits end.
-pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// `write_flags`: the file's set-ID bits end.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `fsync_flags`: `fdatasync`.

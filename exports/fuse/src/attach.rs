@@ -37,6 +37,8 @@ pub(crate) struct Attachment<'a> {
     pub(crate) allow_other: bool,
     /// Whether reads change access times.
     pub(crate) access_times: bool,
+    /// Whether programs on it can be run.
+    pub(crate) executable: bool,
 }
 
 /// Mounts, and returns the connection. It never blocks.
@@ -108,6 +110,9 @@ fn attach_as_root(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
     if !attachment.access_times {
         flags |= MountFlags::NOATIME;
     }
+    if !attachment.executable {
+        flags |= MountFlags::NOEXEC;
+    }
     let options = CString::new(options)?;
     let (source, directory) = (attachment.source, attachment.directory);
     rustix::mount::mount(source, directory, TYPE, flags, options.as_c_str())?;
@@ -134,6 +139,9 @@ fn attach_by_helper(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
     }
     if !attachment.access_times {
         options.extend_from_slice(b",noatime");
+    }
+    if !attachment.executable {
+        options.extend_from_slice(b",noexec");
     }
     let mut command = Command::new(HELPER);
     command.arg("-o").arg(OsStr::from_bytes(&options)).arg("--").arg(attachment.directory);

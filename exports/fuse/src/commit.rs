@@ -24,7 +24,7 @@ impl CommitTimer {
         }
     }
 
-    /// Notes a change that is about to be made.
+    /// Notes a change that was made. If it is noted before, a commit in between takes the note and misses the change.
     pub(crate) fn note_change(&self) {
         if !self.is_due.load(Ordering::Relaxed) && !self.is_due.swap(true, Ordering::Relaxed) {
             // With the lock the timer either has not looked yet, or waits.
@@ -51,7 +51,7 @@ impl CommitTimer {
             if *stopped {
                 return;
             }
-            // A change that is noted from here on may miss this commit, and asks for the next.
+            // A change that is noted from here on asks for the next commit.
             self.is_due.store(false, Ordering::SeqCst);
             drop(stopped);
             commit();

@@ -10,7 +10,6 @@ use crate::abi::{
     self, CopyFileRangeIn, FallocateIn, FsyncIn, LseekIn, LseekOut, OpenIn, OpenOut, ReadIn,
     SetattrIn, WriteIn, WriteOut,
 };
-use crate::request::O_TRUNC;
 use crate::session::{MAX_TRANSFER, MountCache, Session, errno};
 use crate::tables::OpenFile;
 
@@ -29,17 +28,17 @@ const SEEK_HOLE: u32 = 4;
 
 /// The capabilities of a program. As set-ID bits, they end with the first write.
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+/// The begin of the names of ACLs.
+const POSIX_ACL: &[u8] = b"system.posix_acl_";
+/// The set-user-ID and set-group-ID bits of a mode.
+const SET_ID_BITS: u32 = 0o6000;
 /// The most that one request copies: the rest is asked for again, so that an interrupt acts soon.
 const MAX_COPY: u64 = 16 << 20;
 
 impl Session {
     pub(crate) async fn open(&self, node: u64, open: OpenIn) -> Result<OpenOut, Errno> {
         let inode = self.nodes.get(node)?;
-        let opened = self.open_inode(&inode, open.flags, false).await?;
-        if open.open_flags & abi::OPEN_KILL_SUIDGID != 0 {
-            self.end_privileges(&inode, true).await?;
-        }
-        Ok(opened)
+        self.open_inode(&inode, open.flags, false).await
     }
 
     /// Opens a file with the flags of `open(2)`. A file that `is_new` has no capabilities.
@@ -53,20 +52,20 @@ impl Session {
         let options = OpenOptions::new()
             // The kernel reads the rest of a page that a program writes in part.
             .read(true)
-            .write(access != O_RDONLY)
-            .truncate(flags & O_TRUNC != 0 && access != O_RDONLY);
+            .write(access != O_RDONLY);
         let file = inode.open(options).await.map_err(errno)?;
         const UNCACHED: u32 = abi::open::DIRECT_IO | abi::open::PARALLEL_DIRECT_WRITES;
+        let direct = file.direct();
         let (reads, writes, flags) = match self.cache {
-            _ if flags & O_DIRECT != 0 => (file.direct(), file.direct(), UNCACHED),
+            _ if flags & O_DIRECT != 0 => (direct.clone(), direct, UNCACHED),
             // The kernel has the pages already. Its own write-back sends whole runs of them; single writes are gathered in the
             // cache of the volume.
             MountCache::Kernel if self.kernel_writes_back() => {
-                (file.direct(), file.direct(), abi::open::KEEP_CACHE)
+                (direct.clone(), direct, abi::open::KEEP_CACHE)
             }
-            MountCache::Kernel => (file.direct(), file.clone(), abi::open::KEEP_CACHE),
+            MountCache::Kernel => (direct, file.clone(), abi::open::KEEP_CACHE),
             MountCache::Volume => (file.clone(), file.clone(), UNCACHED),
-            MountCache::None => (file.direct(), file.direct(), UNCACHED),
+            MountCache::None => (direct.clone(), direct, UNCACHED),
         };
         let checked = if is_new { self.capabilities_set.load(Ordering::Relaxed) } else { 0 };
         let checked = checked.into();
@@ -103,11 +102,9 @@ impl Session {
             Ok(()) | Err(Errno::NODATA) => {}
             Err(errno) => return Err(errno),
         }
-        if set_id {
-            inode
-                .set_attributes(|inode: &mut Inode| inode.set_owner(None, None))
-                .await
-                .map_err(errno)?;
+        if set_id && inode.metadata().await.map_err(errno)?.mode() & SET_ID_BITS != 0 {
+            let end = |inode: &mut Inode| inode.set_owner(None, None);
+            inode.set_attributes(end).await.map_err(errno)?;
         }
         Ok(())
     }
@@ -128,8 +125,14 @@ impl Session {
         }
     }
 
-    pub(crate) async fn fallocate(&self, fallocate: &FallocateIn) -> Result<(), Errno> {
-        let file = &self.handles.file(fallocate.handle)?.file;
+    pub(crate) async fn fallocate(
+        &self,
+        fallocate: &FallocateIn,
+        ends_set_id: bool,
+    ) -> Result<(), Errno> {
+        let open = self.handles.file(fallocate.handle)?;
+        self.before_write(&open, ends_set_id).await?;
+        let file = &open.file;
         let FallocateIn { offset, length, mode, .. } = *fallocate;
         let size = match mode & FALLOC_KEEP_SIZE != 0 {
             true => FallocateSize::Keep,
@@ -155,12 +158,16 @@ impl Session {
 
     /// Copies between two open files, without passing the bytes through the kernel. Returns how many were copied: fewer
     /// at the end of the source, and at [`MAX_COPY`]. The kernel has written its own pages of both ranges before.
-    pub(crate) async fn copy_file_range(&self, copy: &CopyFileRangeIn) -> Result<u64, Errno> {
+    pub(crate) async fn copy_file_range(
+        &self,
+        copy: &CopyFileRangeIn,
+        ends_set_id: bool,
+    ) -> Result<u64, Errno> {
         if copy.flags != 0 {
             return Err(Errno::INVAL);
         }
         let (from, to) = (self.handles.file(copy.handle_in)?, self.handles.file(copy.handle_out)?);
-        self.before_write(&to, false).await?;
+        self.before_write(&to, ends_set_id).await?;
         let length = copy.length.min(MAX_COPY);
         let mut done = 0;
         while done < length {
@@ -181,7 +188,7 @@ impl Session {
         Ok(done)
     }
 
-    /// Sets an attribute. A handle that is open for writing looks for capabilities again.
+    /// Sets an attribute, but no ACL: nothing would enforce it. A handle that is open for writing looks for capabilities again.
     pub(crate) async fn setxattr(
         &self,
         node: u64,
@@ -189,6 +196,9 @@ impl Session {
         value: &[u8],
         how: SetXattr,
     ) -> Result<(), Errno> {
+        if name.starts_with(POSIX_ACL) {
+            return Err(Errno::OPNOTSUPP);
+        }
         let set = self.nodes.get(node)?.set_xattr(name, value, how).await.map_err(errno);
         if name == CAPABILITY {
             self.capabilities_set.fetch_add(1, Ordering::Relaxed);

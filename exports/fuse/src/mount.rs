@@ -22,6 +22,7 @@ pub struct MountOptions {
     read_only: bool,
     allow_other: bool,
     access_times: bool,
+    executable: bool,
     threads: usize,
     session: SessionOptions,
 }
@@ -41,6 +42,7 @@ impl MountOptions {
             read_only: false,
             allow_other: false,
             access_times: true,
+            executable: true,
             session: SessionOptions {
                 cache: MountCache::Kernel,
                 writeback: false,
@@ -71,6 +73,12 @@ impl MountOptions {
     /// False: reads leave access times alone.
     pub fn access_times(mut self, access_times: bool) -> MountOptions {
         self.access_times = access_times;
+        self
+    }
+
+    /// False: no program in the volume can be run.
+    pub fn executable(mut self, executable: bool) -> MountOptions {
+        self.executable = executable;
         self
     }
 
@@ -131,6 +139,7 @@ impl Mount {
             read_only: options.read_only || volume.is_read_only(),
             allow_other: options.allow_other,
             access_times: options.access_times,
+            executable: options.executable,
         })?;
         let mut channels = vec![channel];
         for _ in 1..options.threads {

@@ -13,7 +13,7 @@ use crate::abi::{
     StatfsOut, WriteIn, WriteOut, XattrOut,
 };
 use crate::reply::{Listing, attributes_reply, decode_device, entry, no_entry};
-use crate::request::{O_TRUNC, Operation};
+use crate::request::Operation;
 use crate::session::{MAX_TRANSFER, Session, Task, errno};
 use crate::tables::DirectoryReader;
 
@@ -94,10 +94,12 @@ impl Task {
                 session.handles.release_directory(release.handle);
                 self.done(Ok(()));
             }
-            Operation::Fallocate(fallocate) => self.done(session.fallocate(&fallocate).await),
+            Operation::Fallocate(fallocate) => {
+                self.done(session.fallocate(&fallocate, self.ends_set_id()).await);
+            }
             Operation::Lseek(lseek) => self.send(session.lseek(&lseek)),
             Operation::CopyFileRange { copy, is_64 } => {
-                let copied = session.copy_file_range(&copy).await;
+                let copied = session.copy_file_range(&copy, self.ends_set_id()).await;
                 match is_64 {
                     true => self.send(copied.map(|copied| CopyFileRangeOut { copied })),
                     false => {
@@ -128,6 +130,7 @@ impl Task {
 
     pub(crate) async fn write(self, write: WriteIn, data: Buffer) {
         self.send(self.session.write(&write, data).await);
+        self.session.commits.note_change();
     }
 
     fn send<T: IntoBytes + zerocopy::Immutable>(&self, result: Result<T, Errno>) {
@@ -147,6 +150,11 @@ impl Task {
             }
             Err(errno) => self.reply(Err(errno)),
         }
+    }
+
+    /// Whether a change of a file by the sender ends its set-ID bits. The kernel says so of writes and truncations itself.
+    fn ends_set_id(&self) -> bool {
+        self.header.uid != 0
     }
 
     fn done(&self, result: Result<(), Errno>) {
@@ -206,7 +214,7 @@ impl Task {
             None => directory.create_unnamed(&inode).await,
         }
         .map_err(errno)?;
-        let open = session.open_inode(&made, create.flags & !O_TRUNC, true).await?;
+        let open = session.open_inode(&made, create.flags, true).await?;
         session.nodes.remember(made);
         Ok((entry(&metadata), open))
     }

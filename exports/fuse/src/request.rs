@@ -9,9 +9,6 @@ use crate::abi::{
     Rename2In, RenameIn, SetattrIn, SetxattrIn, WriteIn, opcode,
 };
 
-/// `open(2)`: the file becomes empty.
-pub(crate) const O_TRUNC: u32 = 0o1000;
-
 /// A request: who asks, about which node, and what.
 pub(crate) struct Request<'a> {
     pub(crate) header: InHeader,
@@ -103,25 +100,24 @@ impl<'a> Request<'a> {
 impl<'a> Operation<'a> {
     /// Whether it changes the volume.
     pub(crate) fn is_change(&self) -> bool {
-        match self {
+        matches!(
+            self,
             Operation::Setattr(_)
-            | Operation::Symlink { .. }
-            | Operation::Mknod(..)
-            | Operation::Mkdir(..)
-            | Operation::Unlink(_)
-            | Operation::Rmdir(_)
-            | Operation::Rename { .. }
-            | Operation::Link(..)
-            | Operation::Create(..)
-            | Operation::Tmpfile(_)
-            | Operation::Write(..)
-            | Operation::Setxattr { .. }
-            | Operation::Removexattr(_)
-            | Operation::Fallocate(_)
-            | Operation::CopyFileRange { .. } => true,
-            Operation::Open(open) => open.flags & O_TRUNC != 0,
-            _ => false,
-        }
+                | Operation::Symlink { .. }
+                | Operation::Mknod(..)
+                | Operation::Mkdir(..)
+                | Operation::Unlink(_)
+                | Operation::Rmdir(_)
+                | Operation::Rename { .. }
+                | Operation::Link(..)
+                | Operation::Create(..)
+                | Operation::Tmpfile(_)
+                | Operation::Write(..)
+                | Operation::Setxattr { .. }
+                | Operation::Removexattr(_)
+                | Operation::Fallocate(_)
+                | Operation::CopyFileRange { .. }
+        )
     }
 
     fn parse(code: u32, body: &mut Body<'a>) -> Result<Operation<'a>, Malformed> {

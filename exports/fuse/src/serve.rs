@@ -69,9 +69,6 @@ impl Session {
             header,
             _in_flight: InFlight::new(in_flight),
         };
-        if operation.is_change() {
-            self.commits.note_change();
-        }
         match operation {
             Operation::Init(init) => task.initialize(&init),
             Operation::Forget(lookups) => self.nodes.forget(header.node, lookups),
@@ -99,7 +96,11 @@ impl Session {
 impl Task {
     async fn run(self, bytes: Box<[u8]>) {
         let request = Request::parse(&bytes).expect("it was parsed before");
+        let is_change = request.operation.is_change();
         self.answer(request.operation).await;
+        if is_change {
+            self.session.commits.note_change();
+        }
     }
 
     /// Agrees with the kernel on a version and on capabilities.
@@ -110,7 +111,6 @@ impl Task {
         }
         let offered = u64::from(kernel.flags) | u64::from(kernel.flags2) << 32;
         let wanted = init::ASYNC_READ
-            | init::ATOMIC_O_TRUNC
             | init::BIG_WRITES
             | init::DO_READDIRPLUS
             | init::READDIRPLUS_AUTO

@@ -5,8 +5,12 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 
+use rustix::fs::{FallocateFlags, XattrFlags, copy_file_range, fallocate, setxattr};
+use rustix::io::Errno;
+use rustix::process::Uid;
+use rustix::thread::set_thread_res_uid;
 use uringfs::{FormatOptions, Volume};
 use uringfs_fuse::{Mount, MountOptions, Unmounter};
 
@@ -18,19 +22,19 @@ struct Mounted {
 }
 
 impl Mounted {
-    fn new(threads: usize) -> Mounted {
+    fn new(options: &MountOptions) -> Mounted {
         let folder = tempfile::tempdir().unwrap();
-        let options = FormatOptions::new().size(256 << 20);
-        let volume = Volume::create(folder.path().join("image"), &options).unwrap();
-        Mounted::with(folder, volume, threads)
+        let format = FormatOptions::new().size(256 << 20);
+        let volume = Volume::create(folder.path().join("image"), &format).unwrap();
+        Mounted::with(folder, volume, options)
     }
 
-    fn with(folder: tempfile::TempDir, volume: Volume, threads: usize) -> Mounted {
+    fn with(folder: tempfile::TempDir, volume: Volume, options: &MountOptions) -> Mounted {
         let directory = folder.path().join("mount");
         fs::create_dir_all(&directory).unwrap();
-        let mount = Mount::new(volume, &directory, &MountOptions::new().threads(threads)).unwrap();
+        let mount = Mount::new(volume, &directory, options).unwrap();
         let unmounter = mount.unmounter();
-        let server = Some(std::thread::spawn(|| mount.serve()));
+        let server = Some(thread::spawn(|| mount.serve()));
         Mounted { unmounter, server, folder: Some(folder) }
     }
 
@@ -62,6 +66,10 @@ impl Drop for Mounted {
     }
 }
 
+fn threads(threads: usize) -> MountOptions {
+    MountOptions::new().threads(threads)
+}
+
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -69,7 +77,7 @@ fn names(directory: &Path) -> Vec<String> {
 
 #[test]
 fn files_are_written_and_read_back() {
-    let mounted = Mounted::new(2);
+    let mounted = Mounted::new(&threads(2));
     let path = mounted.path("file");
     fs::write(&path, "hello").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"hello");
@@ -93,7 +101,7 @@ fn files_are_written_and_read_back() {
 
 #[test]
 fn names_behave_as_on_a_local_file_system() {
-    let mounted = Mounted::new(1);
+    let mounted = Mounted::new(&threads(1));
     let (dir, file) = (mounted.path("dir"), mounted.path("dir/file"));
     fs::create_dir(&dir).unwrap();
     fs::write(&file, "content").unwrap();
@@ -123,7 +131,7 @@ fn names_behave_as_on_a_local_file_system() {
 
 #[test]
 fn a_large_directory_is_listed_while_it_is_emptied() {
-    let mounted = Mounted::new(2);
+    let mounted = Mounted::new(&threads(2));
     let dir = mounted.path("dir");
     fs::create_dir(&dir).unwrap();
     for number in 0..3000 {
@@ -137,14 +145,85 @@ fn a_large_directory_is_listed_while_it_is_emptied() {
 
 #[test]
 fn programs_copy_a_tree_and_find_it_equal() {
-    let mounted = Mounted::new(2);
+    let mounted = Mounted::new(&threads(2));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let target = mounted.path("src");
     let run = |command: &mut Command| assert!(command.status().unwrap().success(), "{command:?}");
     run(Command::new("cp").arg("-a").args([&source, &target]));
     run(Command::new("diff").arg("-r").args([&source, &target]));
     let (folder, volume) = mounted.unmount();
-    let mounted = Mounted::with(folder, volume, 1);
+    let mounted = Mounted::with(folder, volume, &threads(1));
     run(Command::new("diff").arg("-r").args([&source, &mounted.path("src")]));
+    mounted.unmount();
+}
+
+#[test]
+fn a_program_that_runs_is_not_emptied_by_an_open() {
+    let mounted = Mounted::new(&threads(2));
+    let program = mounted.path("sleep");
+    let length = fs::copy("/bin/sleep", &program).unwrap();
+    let mut running = Command::new(&program).arg("600").spawn().unwrap();
+    let opened = OpenOptions::new().write(true).truncate(true).open(&program);
+    let still = fs::metadata(&program).unwrap().len();
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert_eq!(opened.unwrap_err().kind(), std::io::ErrorKind::ExecutableFileBusy);
+    assert_eq!(still, length);
+    mounted.unmount();
+}
+
+#[test]
+fn no_program_runs_on_a_mount_that_excludes_them() {
+    let mounted = Mounted::new(&threads(1).executable(false));
+    let program = mounted.path("true");
+    fs::copy("/bin/true", &program).unwrap();
+    let refused = Command::new(&program).status().unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+    mounted.unmount();
+}
+
+#[test]
+fn a_change_by_an_ordinary_user_ends_set_id_bits() {
+    let is_root = rustix::process::geteuid().is_root();
+    let mounted = Mounted::new(&threads(2).allow_other(is_root));
+    let allocate: fn(&File) = |file| fallocate(file, FallocateFlags::empty(), 0, 8192).unwrap();
+    let copy: fn(&File) = |file| {
+        let copied = copy_file_range(file, Some(&mut 0), file, Some(&mut 8192), 7).unwrap();
+        assert_eq!(copied, 7);
+    };
+    for (name, change) in [("allocated", allocate), ("copied", copy)] {
+        let path = mounted.path(name);
+        fs::write(&path, "content").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let changed = thread::spawn(move || {
+            if is_root {
+                let user = Uid::from_raw(65534);
+                set_thread_res_uid(user, user, user).unwrap();
+            }
+            change(&file);
+        });
+        changed.join().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o777, "{name}");
+    }
+    mounted.unmount();
+}
+
+#[test]
+fn an_acl_is_refused_because_nothing_would_enforce_it() {
+    let mounted = Mounted::new(&threads(1));
+    let path = mounted.path("file");
+    fs::write(&path, "content").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    // Read for the owner, user 1000, the group and the mask: each a tag, permissions and an ID, behind the version.
+    let entries = [(1u16, u32::MAX), (2, 1000), (4, u32::MAX), (16, u32::MAX), (32, u32::MAX)];
+    let entry = |(tag, id): (u16, u32)| {
+        [&tag.to_le_bytes()[..], &4u16.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let acl = [2u32.to_le_bytes().to_vec()].into_iter().chain(entries.map(entry));
+    let acl = acl.flatten().collect::<Vec<_>>();
+    let set = setxattr(&path, "system.posix_acl_access", &acl, XattrFlags::empty());
+    assert_eq!(set, Err(Errno::OPNOTSUPP));
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
     mounted.unmount();
 }

@@ -29,7 +29,7 @@ pub struct Arguments {
     /// The directory to mount it on
     directory: PathBuf,
 
-    /// Options, separated by commas: ro, allow_other (other users may use the mount), noatime, commit=SECONDS (changes are
+    /// Options, separated by commas: ro, allow_other (other users may use the mount), noatime, noexec, commit=SECONDS (changes are
     /// durable after that time even without fsync; 5), cache=kernel|volume|none (where bytes of files are cached; kernel),
     /// writeback (the kernel gathers writes). The options of every fstab are accepted, too
     #[arg(short = 'o', value_name = "OPTION,...", value_delimiter = ',')]
@@ -75,6 +75,7 @@ struct Options {
     read_only: bool,
     allow_other: bool,
     access_times: bool,
+    executable: bool,
     cache: MountCache,
     writeback: bool,
     commit_interval: Duration,
@@ -86,6 +87,7 @@ impl Options {
             read_only: false,
             allow_other: false,
             access_times: true,
+            executable: true,
             cache: MountCache::Kernel,
             writeback: false,
             commit_interval: Duration::from_secs(5),
@@ -99,6 +101,9 @@ impl Options {
                 ("allow_other", "") => options.allow_other = true,
                 ("noatime", "") => options.access_times = false,
                 ("atime" | "relatime", "") => options.access_times = true,
+                // An fstab line with `user` or `users` means noexec too, unless `exec` follows: see mount(8).
+                ("noexec" | "user" | "users", "") => options.executable = false,
+                ("exec", "") => options.executable = true,
                 ("writeback", "") => options.writeback = true,
                 ("cache", "kernel") => options.cache = MountCache::Kernel,
                 ("cache", "volume") => options.cache = MountCache::Volume,
@@ -114,13 +119,10 @@ impl Options {
                     "default_permissions"
                     | "nosuid"
                     | "nodev"
-                    | "exec"
                     | "async"
                     | "defaults"
                     | "auto"
                     | "noauto"
-                    | "user"
-                    | "users"
                     | "nouser"
                     | "nofail"
                     | "_netdev",
@@ -128,7 +130,7 @@ impl Options {
                 ) => {}
                 _ if name.starts_with("x-") => {}
                 _ => {
-                    let what = "the options are ro, allow_other, noatime, commit=SECONDS, cache=kernel|volume|none and \
+                    let what = "the options are ro, allow_other, noatime, noexec, commit=SECONDS, cache=kernel|volume|none and \
                                 writeback";
                     return Err(Error::input(format!("-o {word}: {what}")));
                 }
@@ -147,6 +149,7 @@ impl Options {
             .read_only(self.read_only)
             .allow_other(self.allow_other)
             .access_times(self.access_times)
+            .executable(self.executable)
             .cache(self.cache)
             .writeback(self.writeback)
             .commit_interval(self.commit_interval)
