@@ -154,8 +154,10 @@ fn attach_by_helper(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
 /// Runs the helper, which prints its own reasons.
 fn run_helper(command: &mut Command) -> io::Result<()> {
     let status = command.status().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            io::Error::new(error.kind(), format!("{HELPER} is missing: install the package fuse3"))
+        // Permission is denied if it is missing and a folder of the path cannot be searched.
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
+            let what = format!("{HELPER} is missing, or cannot be run: install the package fuse3");
+            io::Error::new(io::ErrorKind::NotFound, what)
         }
         kind => io::Error::new(kind, format!("{HELPER}: {error}")),
     })?;
