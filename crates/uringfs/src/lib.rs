@@ -100,7 +100,7 @@ pub mod volume {
     pub use uringfs_volume::{
         AsyncReadDir, AtimePolicy, BlockOwner, CheckOptions, CheckReport, CheckStep, Credentials,
         DirEntry, DirectoryEntry, DirectoryStream, ErrorEvent, EventStream, FileTimes, FileType,
-        Finding, Follow, Identity, Inode, InodeNumber, InodeRef, Metadata, ReadDir, Rename,
+        Finding, Follow, Holder, Identity, Inode, InodeNumber, InodeRef, Metadata, ReadDir, Rename,
         SetXattr, Statistics, Time,
     };
 }

@@ -37,6 +37,7 @@ mod blocks;
 // The error of every call.
 mod error;
 
+pub use crate::core::device_lock::Holder;
 pub use crate::core::events::{BlockOwner, ErrorEvent, EventStream};
 pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};

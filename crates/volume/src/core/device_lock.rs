@@ -10,7 +10,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, major, minor, open};
+use rustix::fs::{
+    FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, major, minor, open, stat,
+};
 use uringfs_device::backend::in_use::backing_stores;
 use uringfs_device::{Device, DeviceIndex, DeviceUse, Errno, KernelTarget, UseKind};
 use uringfs_reactor::ForkDetector;
@@ -186,16 +188,21 @@ fn acquire_flock(descriptor: BorrowedFd<'_>, kind: LockKind) -> Result<(), Error
             Err(Errno::AGAIN) => {}
             Err(errno) => return Err(Error::io("locking the volume", errno)),
         }
-        match Holder::find(descriptor) {
-            Holder::Exited if Instant::now() < until => std::thread::sleep(POLL_INTERVAL),
-            Holder::Exited => return Err(open_elsewhere("")),
-            Holder::Running(name) => return Err(open_elsewhere(&name)),
+        match fstat(descriptor).ok().and_then(|file| Holder::of(&file)) {
+            Some(None) if Instant::now() < until => std::thread::sleep(POLL_INTERVAL),
+            Some(Some(holder)) => return Err(open_elsewhere(Some(&holder))),
+            _ => return Err(open_elsewhere(None)),
         }
     }
 }
 
-fn open_elsewhere(name: &str) -> Error {
-    let what = format!("another program has the volume open{name}; close it there first");
+fn open_elsewhere(holder: Option<&Holder>) -> Error {
+    let process = match holder {
+        Some(Holder { process, name: Some(name) }) => format!(" ({name}, process {process})"),
+        Some(Holder { process, name: None }) => format!(" (process {process})"),
+        None => String::new(),
+    };
+    let what = format!("another program has the volume open{process}; close it there first");
     Error::new(ErrorKind::Refused(Errno::BUSY), what)
 }
 
@@ -229,36 +236,56 @@ impl LockTarget {
     }
 }
 
-/// The holder of an `flock`.
-enum Holder {
-    /// A running process, with its name where that is known.
-    Running(String),
-    /// A process that has exited.
-    Exited,
+/// A running process that has a volume open.
+///
+/// ```
+/// use uringfs::volume::Holder;
+/// use uringfs::{FormatOptions, Volume};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("image");
+/// let volume = Volume::create(&path, &FormatOptions::new().size(64 << 20))?;
+/// assert_eq!(Holder::find(&path).unwrap().process(), std::process::id());
+/// volume.close()?;
+/// assert!(Holder::find(&path).is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Holder {
+    process: u32,
+    name: Option<String>,
 }
 
 impl Holder {
-    fn find(descriptor: BorrowedFd<'_>) -> Holder {
-        let unknown = || Holder::Running(String::new());
-        let (Ok(status), Ok(locks)) = (fstat(descriptor), std::fs::read_to_string("/proc/locks"))
-        else {
-            return unknown();
-        };
-        let (device, inode) = (status.st_dev, status.st_ino);
+    /// The process that has the volume in a file or on a block device open; one of them if there are several. `None` if there is
+    /// none, and if `/proc/locks` names none: a process of another PID namespace, or one that has the volume open by
+    /// another name.
+    pub fn find(path: impl AsRef<Path>) -> Option<Holder> {
+        Holder::of(&stat(path.as_ref()).ok()?)?
+    }
+
+    /// The number of the process.
+    pub fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// The process that holds an `flock` of a file. `Some(None)`: no running one does. `None`: it cannot be said.
+    fn of(file: &Stat) -> Option<Option<Holder>> {
+        let locks = std::fs::read_to_string("/proc/locks").ok()?;
+        let (device, inode) = (file.st_dev, file.st_ino);
         let file = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
         // A line of /proc/locks: "7: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF"
         let mut processes = locks.lines().filter_map(|line| {
             let mut words = line.split_whitespace();
             let process = words.nth(4)?;
-            (words.next()? == file && is_running(process)).then_some(process)
+            (words.next()? == file && is_running(process)).then(|| process.parse().ok())?
         });
-        match processes.next() {
-            None => Holder::Exited,
-            Some(process) => match std::fs::read_to_string(format!("/proc/{process}/comm")) {
-                Ok(name) => Holder::Running(format!(" ({}, process {process})", name.trim_end())),
-                Err(_) => unknown(),
-            },
-        }
+        Some(processes.next().map(|process: u32| {
+            let name = std::fs::read_to_string(format!("/proc/{process}/comm"));
+            Holder { process, name: name.ok().map(|name| name.trim_end().to_owned()) }
+        }))
     }
 }
 

@@ -5,6 +5,7 @@
 use super::exit_codes::open_error;
 use super::open_volume::open_quietly;
 use super::quiet::QuietOptions;
+use super::saving_server::wait_for_saving_server;
 use super::size_change::BLOCK;
 use super::volume_path::with_path;
 use super::{byte_progress, format};
@@ -92,6 +93,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let shown = path.display();
     let writes = arguments.repair || arguments.upgrade;
     let access = if writes { Access::ReadWrite } else { Access::Read };
+    wait_for_saving_server(path);
     let device = Device::open(path, access).map_err(|error| open_error(&error))?;
     let options = CheckOptions::new()
         .repair(arguments.repair)

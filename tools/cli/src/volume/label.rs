@@ -1,6 +1,7 @@
 //! `uringfs label`: prints the label of a volume, or changes it.
 
 use super::exit_codes::{NO_SOUND_VOLUME, open_error};
+use super::saving_server::wait_for_saving_server;
 use super::volume_path::with_path;
 use crate::json::document;
 use crate::output::print;
@@ -30,6 +31,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = path.display();
     let access = if arguments.label.is_some() { Access::ReadWrite } else { Access::Read };
+    wait_for_saving_server(path);
     let device = Device::open(path, access).map_err(|error| open_error(&error))?;
     // Takes no lock: the label can be read while the volume is open.
     let found = Volume::identify(&device).map_err(|error| with_path(&shown, error))?;

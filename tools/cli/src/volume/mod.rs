@@ -56,6 +56,7 @@ pub mod rm;
 pub mod rmdir;
 mod quiet;
 mod quoting;
+mod saving_server;
 mod size_change;
 mod size_options;
 mod source_file;

@@ -2,6 +2,7 @@
 
 use super::exit_codes::{not_found, open_error};
 use super::put_staging::remove_leftovers;
+use super::saving_server::wait_for_saving_server;
 use super::volume_path::{as_path, with_path};
 use std::ffi::OsStr;
 use std::io;
@@ -27,6 +28,7 @@ pub(super) fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
 /// The same without warnings: for a second opening, and for commands that report damage themselves.
 pub(super) fn open_quietly(target: &OsStr, access: Access) -> Result<Volume, Error> {
     let path = Path::new(target);
+    wait_for_saving_server(path);
     let device = Device::open(path, access).map_err(|error| missing_path_hint(target, &error))?;
     let opened = Volume::open_on(device).and_then(|volume| {
         if access == Access::ReadWrite {

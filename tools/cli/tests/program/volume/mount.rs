@@ -4,11 +4,12 @@ use super::{command, run, run_ok, volume};
 use crate::root::is_root;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustix::mount::UnmountFlags;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 /// A folder with a mounted volume. It is unmounted at the end, even if the test panics.
@@ -90,6 +91,40 @@ fn a_signal_unmounts_and_loses_nothing() {
     volume.lock().unwrap();
     drop(volume);
     assert_eq!(run_ok(folder, ["cat", "v:/file"]), "content");
+}
+
+/// The kernel's own unmount, as busybox and containers use it, waits for nobody. The server is stopped before, so that it has
+/// everything left to save.
+#[test]
+fn as_root_commands_wait_for_a_server_that_saves_after_an_unmount() {
+    if !is_root() {
+        return;
+    }
+    for arguments in [&["cat", "v:/file"][..], &["check", "v"], &["mount", "v", "m"]] {
+        let mounted = Mounted::new(&[]);
+        let folder = mounted.path();
+        fs::write(folder.join("m/file"), "content").unwrap();
+        let server = mounted.server();
+        kill(server, Signal::SIGSTOP).unwrap();
+        // A child of another test has this one's files open between its fork and its exec.
+        while let Err(errno) = rustix::mount::unmount(folder.join("m"), UnmountFlags::empty()) {
+            assert_eq!(errno, rustix::io::Errno::BUSY);
+        }
+        kill(server, Signal::SIGTERM).unwrap();
+        let mut waiting = command(folder, arguments);
+        let waiting = waiting.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut waiting = waiting.unwrap();
+        let mut lines = BufReader::new(waiting.stderr.take().unwrap()).lines();
+        let line = lines.next().unwrap().unwrap();
+        assert!(line.contains(&format!("waiting until process {server} has saved it")), "{line}");
+        kill(server, Signal::SIGCONT).unwrap();
+        assert!(waiting.wait().unwrap().success(), "{arguments:?}");
+        if arguments[0] == "mount" {
+            assert_eq!(fs::read(folder.join("m/file")).unwrap(), b"content");
+            umount(folder, "m");
+        }
+        assert_eq!(run_ok(folder, ["cat", "v:/file"]), "content");
+    }
 }
 
 #[test]

@@ -1,0 +1,41 @@
+//! Waits for the server of a mount that is gone. After an unmount it goes on saving, and has the volume open until all is
+//! durable. Only `uringfs umount`, and `umount.fuse.uringfs` for umount(8), wait for that themselves.
+
+use super::mounts::directory_of;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use uringfs::volume::Holder;
+
+/// The longest wait. The command then reports who has the volume open.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest wait without a word.
+const QUIET: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Waits while the volume of a target is mounted nowhere, but open in the server of a mount.
+pub(super) fn wait_for_saving_server(target: &Path) {
+    let (begin, mut has_spoken) = (Instant::now(), false);
+    while let Some(server) = saving_server(target)
+        && begin.elapsed() < TIMEOUT
+    {
+        if !has_spoken && begin.elapsed() >= QUIET {
+            let shown = target.display();
+            let what = format!("{shown}: unmounted; waiting until process {server} has saved it");
+            crate::output::print_error(&what);
+            has_spoken = true;
+        }
+        sleep(POLL_INTERVAL);
+    }
+}
+
+fn saving_server(target: &Path) -> Option<u32> {
+    let server = Holder::find(target)?.process();
+    (serves_a_mount(server) && directory_of(target).is_none()).then_some(server)
+}
+
+/// Whether a process is `uringfs mount`.
+fn serves_a_mount(process: u32) -> bool {
+    let arguments = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    arguments.split(|byte| *byte == 0).nth(1) == Some(b"mount")
+}
