@@ -239,6 +239,10 @@ impl LockTarget {
 /// A running process that has a volume open.
 ///
 /// ```
+/// # mod uringfs {
+/// #     pub use uringfs_volume::{FormatOptions, Holder, Volume};
+/// #     pub mod volume { pub use super::Holder; }
+/// # }
 /// use uringfs::volume::Holder;
 /// use uringfs::{FormatOptions, Volume};
 ///
