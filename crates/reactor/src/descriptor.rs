@@ -1,6 +1,7 @@
 //! Waits for descriptors: readiness, connections, bytes of a socket.
 //!
 //! - [`Reactor::poll`], [`Reactor::accept`], [`Reactor::receive`], [`Reactor::send`], each with an optional deadline;
+//! - [`Reactor::command`], which a driver defines;
 //! - [`Reactor::sleep`].
 //!
 //! A wait owns its descriptor and its memory. Dropping its future cancels it.
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use uringfs_buffer::Buffer;
 use uringfs_device::Errno;
-use uringfs_ring::{PollEvents, Wait, WaitOutput};
+use uringfs_ring::{Command, PollEvents, Ring, Wait, WaitOutput};
 
 use crate::event_loop::core::{ReactorCore, TimerEvent};
 use crate::reactor::Reactor;
@@ -83,6 +84,27 @@ impl Reactor {
     ) -> (Result<usize, Errno>, Buffer) {
         let wait = Wait::Send { file: socket.clone(), buffer };
         bytes_moved(wait_until(self.inner(), wait, deadline).await)
+    }
+
+    /// Passes a command to the driver of a file, in the ring that also carries the reads and writes of this thread, and
+    /// waits until it ends. Returns the driver's result.
+    ///
+    /// # Errors
+    /// - EOPNOTSUPP: the reactor has no ring, or one without [`ReactorOptions::commands`](crate::ReactorOptions::commands).
+    /// - EAGAIN as in [`Self::poll`].
+    /// - Those of the driver.
+    pub async fn command(&self, command: Box<Command>) -> (Result<u32, Errno>, Box<Command>) {
+        let reactor = self.inner();
+        if !reactor.io.borrow().ring.as_ref().is_some_and(Ring::takes_commands) {
+            return (Err(Errno::OPNOTSUPP), command);
+        }
+        let (wait, result) = wait_until(reactor, Wait::Command(command), None).await;
+        let Wait::Command(command) = wait else { unreachable!("only a command was passed") };
+        let result = result.map(|waited| match waited {
+            WaitOutput::Ended(value) => value,
+            other => unreachable!("the result of a command is a number, not {other:?}"),
+        });
+        (result, command)
     }
 }
 

@@ -46,4 +46,4 @@ pub use tasks::completion::{Completion, Effect, SubmitError, Token};
 pub use tasks::join::{JoinError, JoinHandle};
 pub use tasks::op_result::{OpResult, ResultReceiver, ResultSender};
 pub use tasks::operation_state::Requester;
-pub use uringfs_ring::{ForkDetector, PollEvents};
+pub use uringfs_ring::{Command, ForkDetector, PollEvents};

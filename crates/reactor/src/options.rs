@@ -57,6 +57,8 @@ pub struct ReactorOptions {
     pub fixed_buffers: bool,
     /// `ring.polled`: polls for completions of reads and writes, on devices that support it.
     pub polled: bool,
+    /// `ring.commands`: submission entries of 128 bytes, which [`Reactor::command`](crate::Reactor::command) needs.
+    pub commands: bool,
     /// `ring.require`: the lowest tier to start on.
     pub require: Require,
     /// `reactor.depth`: the maximum of requests in flight in each queue, and of operations that have not ended (EAGAIN
@@ -76,6 +78,7 @@ impl Default for ReactorOptions {
             fixed_files: true,
             fixed_buffers: true,
             polled: false,
+            commands: false,
             require: Require::Any,
             depth: 1024,
             spin_us: 50,
@@ -121,6 +124,12 @@ impl ReactorOptions {
         self
     }
 
+    /// Submission entries of 128 bytes, which [`Reactor::command`](crate::Reactor::command) needs.
+    pub fn commands(mut self, commands: bool) -> ReactorOptions {
+        self.commands = commands;
+        self
+    }
+
     /// The lowest tier to start on.
     pub fn require(mut self, require: Require) -> ReactorOptions {
         self.require = require;
@@ -159,6 +168,7 @@ impl ReactorOptions {
             "ring.fixed_files" => self.fixed_files = on_off(name, value)?,
             "ring.fixed_buffers" => self.fixed_buffers = on_off(name, value)?,
             "ring.polled" => self.polled = on_off(name, value)?,
+            "ring.commands" => self.commands = on_off(name, value)?,
             "ring.require" => self.require = value.parse()?,
             "reactor.depth" => self.depth = number(name, value, 1, 16384)?,
             "reactor.spin_us" => self.spin_us = number(name, value, 0, 1_000_000)?,
@@ -174,6 +184,7 @@ impl ReactorOptions {
         ("ring.fixed_files", "on or off"),
         ("ring.fixed_buffers", "on or off"),
         ("ring.polled", "on or off"),
+        ("ring.commands", "on or off"),
         ("ring.require", "any, ring or full"),
         ("reactor.depth", "1 to 16384"),
         ("reactor.spin_us", "0 to 1000000"),

@@ -29,10 +29,14 @@ mod event;
 mod notifier;
 // Counters.
 mod counters;
-// Registered files and regions of memory.
-mod registered;
 // Waits for descriptors, connections and bytes of a socket.
 mod wait;
+// Commands of drivers.
+mod command;
+// Registered files and regions of memory.
+mod registered;
+// The kernel's two queues, with narrow or wide entries.
+mod queues;
 // The events of `poll(2)`.
 mod poll_events;
 // Messages to other rings.
@@ -50,6 +54,7 @@ mod sys;
 // Detects a fork.
 mod fork;
 
+pub use command::Command;
 pub use counters::RingCounters;
 pub use event::Event;
 pub use fork::{ForkDetector, fork_count, install_fork_handler};

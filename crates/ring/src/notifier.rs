@@ -4,8 +4,9 @@ use std::cell::OnceCell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use io_uring::IoUring;
 use rustix::event::{EventfdFlags, eventfd};
+
+use crate::queues::Queues;
 
 /// An eventfd that the kernel writes to with every completion, from its registration on.
 #[derive(Default)]
@@ -15,7 +16,7 @@ pub(crate) struct Notifier {
 
 impl Notifier {
     /// Registers the eventfd with `ring` at the first call.
-    pub(crate) fn register(&self, ring: &IoUring) -> io::Result<BorrowedFd<'_>> {
+    pub(crate) fn register(&self, ring: &Queues) -> io::Result<BorrowedFd<'_>> {
         if self.event.get().is_none() {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
             let event = eventfd(0, flags)?;

@@ -2,9 +2,11 @@
 
 use std::io;
 
-use io_uring::IoUring;
+use io_uring::squeue::EntryMarker;
+use io_uring::{IoUring, cqueue};
 
 use crate::probe::{Features, explain_setup_error};
+use crate::queues::Queues;
 
 /// Entries of the submission queue: one batch, not everything in flight. A long
 /// queue is cycled through from end to end and never stays in the processor's cache.
@@ -27,6 +29,8 @@ pub struct RingOptions {
     pub fixed_buffers: bool,
     /// Poll for completions. Such a ring accepts only reads and writes.
     pub polled: bool,
+    /// Entries of 128 bytes, so that the ring takes [`Command`](crate::Command)s.
+    pub commands: bool,
 }
 
 impl Default for RingOptions {
@@ -38,6 +42,7 @@ impl Default for RingOptions {
             fixed_files: true,
             fixed_buffers: true,
             polled: false,
+            commands: false,
         }
     }
 }
@@ -48,13 +53,24 @@ pub(crate) fn build(
     options: &RingOptions,
     features: &Features,
     in_flight: u32,
-) -> io::Result<IoUring> {
+) -> io::Result<Queues> {
+    match options.commands {
+        false => build_with(options, features, in_flight).map(Queues::Narrow),
+        true => build_with(options, features, in_flight).map(Queues::Wide),
+    }
+}
+
+fn build_with<S: EntryMarker>(
+    options: &RingOptions,
+    features: &Features,
+    in_flight: u32,
+) -> io::Result<IoUring<S>> {
     let mut completions = in_flight.next_power_of_two();
     loop {
         // Without an explicit size the completion queue is twice the submission queue.
         let has_size = features.cqsize.is_enabled();
         let entries = if has_size { completions.min(SUBMISSIONS) } else { completions };
-        let mut builder = IoUring::builder();
+        let mut builder = IoUring::<S, cqueue::Entry>::builder();
         builder.setup_clamp();
         if features.single_issuer.is_enabled() {
             builder.setup_single_issuer();

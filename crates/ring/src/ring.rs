@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::hint;
 use std::io;
 use std::marker::PhantomData;
 use std::mem;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use io_uring::squeue::Entry;
-use io_uring::{IoUring, opcode, types};
+use io_uring::{opcode, types};
 use uringfs_errno::Errno;
 
 use crate::counters::{RawCounters, RingCounters};
@@ -23,18 +22,19 @@ use crate::message::Messages;
 use crate::notifier::Notifier;
 use crate::options::{RESERVE, RingOptions, build};
 use crate::probe::Features;
+use crate::queues::Queues;
 use crate::registered::{FileSlot, FileTable, MemoryName, RegionTable, Registration};
 use crate::sqe::{Direction, Sqe, file_for_read_only, nop_sqe, slow_sqe};
 use crate::sys::{self, RingFd};
 use crate::transfer::{NextOp, StepResult, Transfer, TransferMemory};
-use crate::wait::{Wait, WaitHandle};
+use crate::wait::{Wait, WaitEntry, WaitHandle};
 
 #[cfg(test)]
 mod tests;
 
 /// io_uring for transfers of type `T`. Belongs to the thread that created it.
 pub struct Ring<T: Transfer> {
-    io: IoUring,
+    io: Queues,
     fd: RingFd,
     transfers: Slots<T>,
     waits: Slots<(Wait, u64)>,
@@ -94,7 +94,7 @@ impl<T: Transfer> Ring<T> {
             files,
             regions,
             queued: 0,
-            transfer_limit: io.params().sq_entries() - RESERVE,
+            transfer_limit: io.parameters().sq_entries() - RESERVE,
             iovec_lists: Vec::new(),
             cancels: VecDeque::new(),
             forks: fork_count(),
@@ -166,7 +166,7 @@ impl<T: Transfer> Ring<T> {
     /// True if there is an entry for a wait, a cancel or a message, which may use the
     /// reserve; submits the queued entries if needed.
     fn has_free_entry(&mut self) -> bool {
-        let all = self.io.params().sq_entries();
+        let all = self.io.parameters().sq_entries();
         self.queued < all || self.submit_below(all)
     }
 
@@ -184,13 +184,28 @@ impl<T: Transfer> Ring<T> {
         Ok(())
     }
 
+    /// True if [`Self::push_wait`] takes commands.
+    pub fn takes_commands(&self) -> bool {
+        self.io.is_wide()
+    }
+
     /// Pushes a wait, or returns it when its table is full. `tag` is part of its completion.
+    ///
+    /// # Panics
+    /// For a command, if the ring does not take them.
     pub fn push_wait(&mut self, wait: Wait, tag: u64) -> Result<WaitHandle, Wait> {
         let can_push = !self.polled && !self.is_forked() && self.has_free_entry();
         let Some(slot) = self.waits.free_slot().filter(|_| can_push) else { return Err(wait) };
         let (id, (wait, _)) = self.waits.fill(slot, (wait, tag));
-        let entry = wait.entry().user_data(id.0);
-        self.push_sqe(entry);
+        match wait.entry(id) {
+            WaitEntry::Narrow(entry) => self.push_sqe(entry),
+            WaitEntry::Wide(entry) => {
+                // SAFETY: there is a free entry, and the table owns the command.
+                let is_pushed = unsafe { self.io.push_command(&entry) };
+                assert!(is_pushed, "a ring without commands");
+                self.queued += 1;
+            }
+        }
         Ok(WaitHandle(id))
     }
 
@@ -253,7 +268,7 @@ impl<T: Transfer> Ring<T> {
 
     #[cold]
     fn push_cancels(&mut self) {
-        while self.queued < self.io.params().sq_entries()
+        while self.queued < self.io.parameters().sq_entries()
             && let Some(id) = self.cancels.pop_front()
         {
             self.push_sqe(opcode::AsyncCancel::new(id.0).build().user_data(RequestId::INTERNAL.0));
@@ -302,7 +317,7 @@ impl<T: Transfer> Ring<T> {
     /// After a call that failed halfway, the kernel's head of the queue gives the number of consumed entries.
     #[cold]
     fn recount(&mut self) {
-        self.queued = self.io.submission().len() as u32;
+        self.queued = self.io.submissions();
     }
 
     /// Calls `take` for every transfer of which a step has completed, with the result of
@@ -484,15 +499,10 @@ impl<T: Transfer> SqeSlot<'_, T> {
 
 /// Puts an entry into the submission queue. The caller has checked that there is a free entry.
 #[inline(always)]
-fn push_sqe(io: &mut IoUring, queued: &mut u32, entry: Entry) {
-    let mut queue = io.submission();
-    // SAFETY: the queue holds `queued` entries, and every caller has compared
-    // that number with its length.
-    unsafe { hint::assert_unchecked(!queue.is_full()) };
-    // SAFETY: the ring's tables own everything that the entry names until the
-    // kernel has completed it, or has read it (`iovec_lists`).
-    let pushed = unsafe { queue.push(&entry) };
-    debug_assert!(pushed.is_ok());
+fn push_sqe(io: &mut Queues, queued: &mut u32, entry: Entry) {
+    // SAFETY: the queue holds `queued` entries, and every caller has compared that number with its length. The ring's
+    // tables own everything that the entry names until the kernel has completed it, or has read it (`iovec_lists`).
+    unsafe { io.push(entry) };
     *queued += 1;
 }
 

@@ -4,11 +4,12 @@
 use std::mem;
 
 use io_uring::squeue::Entry;
-use io_uring::{IoUring, opcode, types};
+use io_uring::{opcode, types};
 use uringfs_buffer::{Buffer, RegionId};
 
 use crate::counters::RawCounters;
 use crate::in_flight::RequestId;
+use crate::queues::Queues;
 use crate::registered::{FileSlot, MemoryName, RegionTable};
 use crate::segment::IoSegment;
 use crate::transfer::{NextOp, TransferMemory};
@@ -131,7 +132,7 @@ pub(crate) fn file_for_read_only(direction: Direction, file: FileSlot) -> FileSl
 #[cold]
 #[inline(never)]
 pub(crate) fn slow_sqe(
-    io: &IoUring,
+    io: &Queues,
     regions: &mut RegionTable,
     iovec_lists: &mut Vec<Box<[libc::iovec]>>,
     counters: &mut RawCounters,

@@ -3,10 +3,11 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-use io_uring::squeue::Entry;
+use io_uring::squeue::{Entry, Entry128};
 use io_uring::{opcode, types};
 use uringfs_buffer::Buffer;
 
+use crate::command::Command;
 use crate::in_flight::RequestId;
 use crate::poll_events::PollEvents;
 
@@ -39,6 +40,8 @@ pub enum Wait {
         /// Their source.
         buffer: Buffer,
     },
+    /// A command ends.
+    Command(Box<Command>),
 }
 
 /// The output of a successful wait.
@@ -50,6 +53,14 @@ pub enum WaitOutput {
     Accepted(OwnedFd),
     /// Received or sent: the number of bytes.
     Moved(u32),
+    /// Ended: the driver's result.
+    Ended(u32),
+}
+
+/// The submission entry of a wait.
+pub(crate) enum WaitEntry {
+    Narrow(Entry),
+    Wide(Entry128),
 }
 
 /// The handle of a wait in flight, to cancel it.
@@ -64,6 +75,7 @@ impl Wait {
             | Wait::Accept { file }
             | Wait::Receive { file, .. }
             | Wait::Send { file, .. } => file,
+            Wait::Command(command) => command.file(),
         }
     }
 
@@ -79,12 +91,14 @@ impl Wait {
                 WaitOutput::Accepted(socket)
             }
             Wait::Receive { .. } | Wait::Send { .. } => WaitOutput::Moved(value),
+            Wait::Command(_) => WaitOutput::Ended(value),
         }
     }
 
-    pub(crate) fn entry(&self) -> Entry {
+    /// The entry. A command has a wide one.
+    pub(crate) fn entry(&self, id: RequestId) -> WaitEntry {
         let descriptor = types::Fd(self.file().as_raw_fd());
-        match self {
+        let entry = match self {
             Wait::Poll { events, .. } => {
                 opcode::PollAdd::new(descriptor, events.bits().into()).build()
             }
@@ -102,6 +116,8 @@ impl Wait {
                     .flags(libc::MSG_NOSIGNAL)
                     .build()
             }
-        }
+            Wait::Command(command) => return WaitEntry::Wide(command.entry(id)),
+        };
+        WaitEntry::Narrow(entry.user_data(id.0))
     }
 }

@@ -141,8 +141,8 @@ pub mod file {
 pub mod reactor {
     pub use uringfs_device::queue::QueueKind;
     pub use uringfs_reactor::{
-        CompletionMode, Counter, Counters, Effect, JoinError, JoinHandle, OpResult, PollEvents,
-        Require, set_background_reactors, total,
+        Command, CompletionMode, Counter, Counters, Effect, JoinError, JoinHandle, OpResult,
+        PollEvents, Require, set_background_reactors, total,
     };
     pub use uringfs_ring::{Feature, Features};
 }

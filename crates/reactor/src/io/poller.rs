@@ -75,6 +75,7 @@ impl Poller {
             Wait::Poll { events, .. } => interest(*events),
             Wait::Accept { .. } | Wait::Receive { .. } => EventFlags::IN,
             Wait::Send { .. } => EventFlags::OUT,
+            Wait::Command(_) => return Err((wait, Err(Errno::OPNOTSUPP))),
         };
         // A socket operation on any other descriptor fails at once: epoll may never report an event for it.
         let transfers = !matches!(wait, Wait::Poll { .. });
@@ -203,5 +204,6 @@ fn perform(wait: &mut Wait, own: &OwnedFd, ready: EventFlags) -> Result<WaitOutp
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             Ok(WaitOutput::Moved(rustix::net::send(own, buffer, flags)? as u32))
         }
+        Wait::Command(_) => Err(Errno::OPNOTSUPP),
     }
 }

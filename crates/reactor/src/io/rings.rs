@@ -20,9 +20,10 @@ pub(crate) fn make_rings(
         waits: MAX_WAITS as u32 + 1,
         fixed_files: options.fixed_files,
         fixed_buffers: options.fixed_buffers,
+        commands: options.commands,
         ..RingOptions::default()
     };
-    let polled = RingOptions { polled: true, waits: 0, ..ring.clone() };
+    let polled = RingOptions { polled: true, waits: 0, commands: false, ..ring.clone() };
     let iopoll_ring = if options.polled { Ring::new(&polled).ok() } else { None };
     (Ring::new(&ring), iopoll_ring)
 }

@@ -1,8 +1,10 @@
 //! A ring transfers files, waits for pipes and sends messages to other rings.
 
 use super::*;
+use crate::command::Command;
 use crate::segment::IoSegment;
 use crate::transfer::{NextOp, TransferMemory};
+use crate::wait::WaitOutput;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -231,4 +233,37 @@ fn thousands_of_cancels_all_complete() {
         }
     }
     assert_eq!(completed, 3 * 4096);
+}
+
+/// `SOCKET_URING_OP_SIOCINQ`: the bytes that a socket has received.
+const RECEIVED: u32 = 0;
+
+#[test]
+fn a_command_reaches_the_driver_beside_reads() {
+    let mut ring = ring(&RingOptions { commands: true, ..RingOptions::default() });
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (receiver, _) = listener.accept().unwrap();
+    sender.write_all(b"bytes").unwrap();
+    receiver.peek(&mut [0; 5]).unwrap();
+    let buffers = [Buffer::zeroed(8), Buffer::zeroed(8)];
+    // SAFETY: the command accesses no memory.
+    let mut command = unsafe { Command::new(Arc::new(receiver.into()), buffers) };
+    for (operation, expected) in [(RECEIVED, Ok(5)), (u32::MAX, Err(Errno::OPNOTSUPP))] {
+        command.set(operation, [0; 80]);
+        assert!(ring.push(Reading { offset: 0, buffer: Buffer::zeroed(4096) }).is_ok());
+        ring.push_wait(Wait::Command(Box::new(command)), 7).unwrap();
+        ring.enter(2, None).unwrap();
+        let (mut transfers, mut events) = reap_all(&mut ring);
+        assert_eq!(transfers.pop().unwrap().1, Ok(4096));
+        let Some(Event::Wait { wait: Wait::Command(ended), tag: 7, result }) = events.pop() else {
+            panic!("the command has not ended: {events:?}");
+        };
+        let result = result.map(|output| match output {
+            WaitOutput::Ended(value) => value,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(result, expected);
+        command = *ended;
+    }
 }
