@@ -1,7 +1,7 @@
 //! Waits for descriptors: readiness, connections, bytes of a socket.
 //!
 //! - [`Reactor::poll`], [`Reactor::accept`], [`Reactor::receive`], [`Reactor::send`], each with an optional deadline;
-//! - [`Reactor::command`], which a driver defines;
+//! - [`run_command`], which a driver defines;
 //! - [`Reactor::sleep`].
 //!
 //! A wait owns its descriptor and its memory. Dropping its future cancels it.
@@ -16,7 +16,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::Errno;
 use uringfs_ring::{Command, PollEvents, Ring, Wait, WaitOutput};
 
-use crate::event_loop::core::{ReactorCore, TimerEvent};
+use crate::event_loop::core::{ReactorCore, TimerEvent, current};
 use crate::reactor::Reactor;
 use crate::tasks::waiters::WaitResult;
 
@@ -85,27 +85,29 @@ impl Reactor {
         let wait = Wait::Send { file: socket.clone(), buffer };
         bytes_moved(wait_until(self.inner(), wait, deadline).await)
     }
+}
 
-    /// Passes a command to the driver of a file, in the ring that also carries the reads and writes of this thread, and
-    /// waits until it ends. Returns the driver's result.
-    ///
-    /// # Errors
-    /// - EOPNOTSUPP: the reactor has no ring, or one without [`ReactorOptions::commands`](crate::ReactorOptions::commands).
-    /// - EAGAIN as in [`Self::poll`].
-    /// - Those of the driver.
-    pub async fn command(&self, command: Box<Command>) -> (Result<u32, Errno>, Box<Command>) {
-        let reactor = self.inner();
-        if !reactor.io.borrow().ring.as_ref().is_some_and(Ring::takes_commands) {
-            return (Err(Errno::OPNOTSUPP), command);
-        }
-        let (wait, result) = wait_until(reactor, Wait::Command(command), None).await;
-        let Wait::Command(command) = wait else { unreachable!("only a command was passed") };
-        let result = result.map(|waited| match waited {
-            WaitOutput::Ended(value) => value,
-            other => unreachable!("the result of a command is a number, not {other:?}"),
-        });
-        (result, command)
-    }
+/// Passes a command to the driver of a file, in the ring of the thread's current reactor, which also carries its reads and
+/// writes, and waits until it ends. Returns the driver's result.
+///
+/// # Errors
+/// - EOPNOTSUPP: there is no current reactor, or it has no ring with [`ReactorOptions::commands`](crate::ReactorOptions::commands).
+/// - EAGAIN as in [`Reactor::poll`].
+/// - Those of the driver.
+pub async fn run_command(command: Box<Command>) -> (Result<u32, Errno>, Box<Command>) {
+    let takes_commands = |reactor: &Rc<ReactorCore>| {
+        reactor.io.borrow().ring.as_ref().is_some_and(Ring::takes_commands)
+    };
+    let Some(reactor) = current().filter(takes_commands) else {
+        return (Err(Errno::OPNOTSUPP), command);
+    };
+    let (wait, result) = wait_until(&reactor, Wait::Command(command), None).await;
+    let Wait::Command(command) = wait else { unreachable!("only a command was passed") };
+    let result = result.map(|waited| match waited {
+        WaitOutput::Ended(value) => value,
+        other => unreachable!("the result of a command is a number, not {other:?}"),
+    });
+    (result, command)
 }
 
 fn bytes_moved(

@@ -31,6 +31,7 @@ mod options;
 
 pub use background::{background_reactor, set_background_reactors};
 pub use counters::{Counter, Counters, total};
+pub use descriptor::run_command;
 pub use event_loop::core::{ReactorCore, current};
 pub use event_loop::handle::ReactorHandle;
 pub use event_loop::operation::{AdmissionPermit, Operation, RequestFuture, RequestSpec};

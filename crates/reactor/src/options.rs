@@ -57,7 +57,7 @@ pub struct ReactorOptions {
     pub fixed_buffers: bool,
     /// `ring.polled`: polls for completions of reads and writes, on devices that support it.
     pub polled: bool,
-    /// `ring.commands`: submission entries of 128 bytes, which [`Reactor::command`](crate::Reactor::command) needs.
+    /// `ring.commands`: submission entries of 128 bytes, which [`run_command`](crate::run_command) needs.
     pub commands: bool,
     /// `ring.require`: the lowest tier to start on.
     pub require: Require,
@@ -124,7 +124,7 @@ impl ReactorOptions {
         self
     }
 
-    /// Submission entries of 128 bytes, which [`Reactor::command`](crate::Reactor::command) needs.
+    /// Submission entries of 128 bytes, which [`run_command`](crate::run_command) needs.
     pub fn commands(mut self, commands: bool) -> ReactorOptions {
         self.commands = commands;
         self

@@ -142,7 +142,7 @@ pub mod reactor {
     pub use uringfs_device::queue::QueueKind;
     pub use uringfs_reactor::{
         Command, CompletionMode, Counter, Counters, Effect, JoinError, JoinHandle, OpResult,
-        PollEvents, Require, set_background_reactors, total,
+        PollEvents, Require, run_command, set_background_reactors, total,
     };
     pub use uringfs_ring::{Feature, Features};
 }

@@ -69,6 +69,15 @@ pub(crate) mod init {
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    pub(crate) const OVER_IO_URING: u64 = 1 << 41;
+}
+
+/// Operations of commands on `/dev/fuse`.
+pub(crate) mod command {
+    /// Gives the kernel an entry, and waits for its first request.
+    pub(crate) const REGISTER: u32 = 1;
+    /// Replies, and waits for the entry's next request.
+    pub(crate) const COMMIT_AND_FETCH: u32 = 2;
 }
 
 /// Flags of an open reply.
@@ -118,6 +127,20 @@ messages! {
     } = 40;
     /// The front of each reply.
     OutHeader { length: u32, error: i32, unique: u64 } = 16;
+    /// What an entry has beside its payload.
+    RingHeader {
+        /// The request's [`InHeader`], the reply's [`OutHeader`].
+        in_out: [u64; 16],
+        /// The fixed part of the request's body.
+        operation: [u64; 16],
+        flags: u64,
+        commit_id: u64,
+        payload_size: u32,
+        padding: u32,
+        reserved: u64,
+    } = 288;
+    /// The argument of a command.
+    CommandIn { flags: u64, commit_id: u64, queue: u16, padding: [u16; 3], unused: [u64; 7] } = 80;
     InitIn {
         major: u32, minor: u32, max_readahead: u32, flags: u32, flags2: u32, unused: [u32; 11],
     } = 64;

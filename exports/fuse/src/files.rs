@@ -74,16 +74,36 @@ impl Session {
         Ok(OpenOut { handle, flags, backing_id: 0 })
     }
 
-    pub(crate) async fn read(&self, read: &ReadIn) -> Result<Buffer, Errno> {
-        let file = self.handles.file(read.handle)?;
-        read_fully(&file.reads, read.offset, read.size.min(MAX_TRANSFER) as usize).await
+    /// Reads into a buffer of the size that is asked for. Fewer bytes are the end of the file.
+    pub(crate) async fn read(
+        &self,
+        read: &ReadIn,
+        buffer: Buffer,
+    ) -> (Result<usize, Errno>, Buffer) {
+        match self.handles.file(read.handle) {
+            Ok(file) => read_fully(&file.reads, read.offset, buffer).await,
+            Err(errno) => (Err(errno), buffer),
+        }
     }
 
-    pub(crate) async fn write(&self, write: &WriteIn, data: Buffer) -> Result<WriteOut, Errno> {
-        let file = self.handles.file(write.handle)?;
-        self.before_write(&file, write.write_flags & abi::WRITE_KILL_SUIDGID != 0).await?;
-        let (written, _) = file.writes.write_at(data, write.offset).await;
-        Ok(WriteOut { size: written? as u32, padding: 0 })
+    pub(crate) async fn write(
+        &self,
+        write: &WriteIn,
+        data: Buffer,
+    ) -> (Result<WriteOut, Errno>, Buffer) {
+        let ends_set_id = write.write_flags & abi::WRITE_KILL_SUIDGID != 0;
+        let prepared = async {
+            let file = self.handles.file(write.handle)?;
+            self.before_write(&file, ends_set_id).await?;
+            Ok(file)
+        };
+        match prepared.await {
+            Ok(file) => {
+                let (written, data) = file.writes.write_at(data, write.offset).await;
+                (written.map(|bytes| WriteOut { size: bytes as u32, padding: 0 }), data)
+            }
+            Err(errno) => (Err(errno), data),
+        }
     }
 
     /// Removes capabilities that the file had before this handle's first write, or was given since its last.
@@ -173,7 +193,10 @@ impl Session {
         while done < length {
             let wanted = (length - done).min(MAX_TRANSFER.into()) as usize;
             let copied = async {
-                let data = read_fully(&from.reads, copy.offset_in + done, wanted).await?;
+                let buffer = Buffer::zeroed(wanted);
+                let (length, mut data) =
+                    read_fully(&from.reads, copy.offset_in + done, buffer).await;
+                data.truncate(length?);
                 let (written, _) = to.writes.write_at(data, copy.offset_out + done).await;
                 written
             };
@@ -207,23 +230,20 @@ impl Session {
     }
 }
 
-/// Reads until `length` bytes are there. Fewer are the end of the file.
-async fn read_fully(file: &File, offset: u64, length: usize) -> Result<Buffer, Errno> {
-    let mut buffer = Buffer::zeroed(length);
-    let mut done = 0;
-    loop {
+/// Reads until the buffer is full. Fewer bytes are the end of the file.
+async fn read_fully(file: &File, offset: u64, buffer: Buffer) -> (Result<usize, Errno>, Buffer) {
+    let (mut read, mut buffer) = file.read_at(buffer, offset).await;
+    while let Ok(done) = read
+        && done > 0
+        && done < buffer.len()
+    {
         let rest = buffer.split_off(done);
-        let (read_now, rest) = file.read_at(rest, offset + done as u64).await;
-        let joined = buffer.join(rest);
-        joined.expect("the rest is of this buffer");
-        match read_now? {
-            0 => break,
-            bytes => done += bytes,
-        }
-        if done == length {
-            break;
+        let (more, rest) = file.read_at(rest, offset + done as u64).await;
+        buffer.join(rest).expect("the rest is of this buffer");
+        match more {
+            Ok(0) => break,
+            more => read = more.map(|bytes| done + bytes),
         }
     }
-    drop(buffer.split_off(done));
-    Ok(buffer)
+    (read, buffer)
 }

@@ -25,6 +25,9 @@ mod mount;
 // The loop of a thread: reads requests and starts tasks.
 mod serve;
 
+// The entries over io_uring: requests and replies.
+mod ring;
+
 // The operations of the protocol on the volume: names and attributes.
 mod operations;
 
@@ -33,6 +36,9 @@ mod files;
 
 // One mounted volume, and a request under way.
 mod session;
+
+// Whether requests come over io_uring.
+mod agreement;
 
 // Makes changes durable every few seconds.
 mod commit;

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use uringfs::reactor::Require;
 use uringfs::{Reactor, ReactorOptions, Volume};
 
 use crate::attach::{Attachment, attach, clone_channel, detach, set_nonblocking};
+use crate::ring::RingQueues;
 use crate::session::{MountCache, Session, SessionOptions};
 
 /// Options of a mount.
@@ -47,6 +49,7 @@ impl MountOptions {
                 cache: MountCache::Kernel,
                 writeback: false,
                 commit_interval: Duration::from_secs(5),
+                io_uring: true,
             },
             threads: thread::available_parallelism().map_or(1, |count| count.get().min(8)),
         }
@@ -98,6 +101,13 @@ impl MountOptions {
     /// The longest time that a change waits until it is made durable without an `fsync`.
     pub fn commit_interval(mut self, commit_interval: Duration) -> MountOptions {
         self.session.commit_interval = commit_interval;
+        self
+    }
+
+    /// False: takes all requests over `/dev/fuse`, even if the kernel passes them over io_uring, which root allows it by the
+    /// parameter `enable_uring` of the module fuse.
+    pub fn io_uring(mut self, io_uring: bool) -> MountOptions {
+        self.session.io_uring = io_uring;
         self
     }
 
@@ -181,13 +191,16 @@ impl Mount {
     /// # Errors
     /// When a reactor cannot be made; those of [`Volume::close`].
     pub fn serve(self) -> io::Result<()> {
-        let session = Arc::new(Session::new(&self.volume, self.session));
-        let mut channels = self.channels.into_iter();
-        let first = channels.next().expect("a mount has a channel");
-        let helpers = channels.map(|channel| {
+        let threads = self.channels.len();
+        let session = Arc::new(Session::new(&self.volume, self.session, threads));
+        let mut channels = self.channels.into_iter().enumerate();
+        let (_, first) = channels.next().expect("a mount has a channel");
+        let helpers = channels.map(|(thread, channel)| {
             let session = session.clone();
             let name = "uringfs-fuse".to_owned();
-            thread::Builder::new().name(name).spawn(move || serve_channel(&session, channel))
+            thread::Builder::new()
+                .name(name)
+                .spawn(move || serve_channel(&session, channel, (thread, threads)))
         });
         let helpers = helpers.collect::<io::Result<Vec<_>>>()?;
         let committing = thread::Builder::new().name("uringfs-commit".to_owned()).spawn({
@@ -195,7 +208,7 @@ impl Mount {
             // What a sync cannot write, an fsync of the file reports.
             move || session.commits.run(|| drop(session.volume.sync()))
         })?;
-        let mut served = serve_channel(&session, first);
+        let mut served = serve_channel(&session, first, (0, threads));
         for helper in helpers {
             let joined =
                 helper.join().unwrap_or_else(|_| Err(io::Error::other("a server panicked")));
@@ -244,7 +257,26 @@ pub fn unmount(directory: &Path, lazy: bool) -> io::Result<()> {
     detach(directory, lazy)
 }
 
-fn serve_channel(session: &Arc<Session>, channel: OwnedFd) -> io::Result<()> {
-    let reactor = Reactor::new(ReactorOptions::default())?;
-    reactor.block_on(session.serve(&reactor, Arc::new(channel)))
+/// Serves a channel on this thread, and the queues that are its part.
+fn serve_channel(
+    session: &Arc<Session>,
+    channel: OwnedFd,
+    (thread, threads): (usize, usize),
+) -> io::Result<()> {
+    let with_queues = || {
+        let queues =
+            if session.takes_io_uring { RingQueues::of_thread(thread, threads)? } else { None };
+        let options = ReactorOptions::new().commands(true).require(Require::Ring);
+        Ok::<_, io::Error>(match queues {
+            Some(queues) => Some((Reactor::new(options)?, queues)),
+            None => None,
+        })
+    };
+    let prepared = with_queues().ok().flatten();
+    session.ring.prepared(prepared.is_some());
+    let (reactor, queues) = match prepared {
+        Some((reactor, queues)) => (reactor, Some(queues)),
+        None => (Reactor::new(ReactorOptions::default())?, None),
+    };
+    reactor.block_on(session.serve(&reactor, Arc::new(channel), queues))
 }

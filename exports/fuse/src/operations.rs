@@ -117,19 +117,20 @@ impl Task {
             | Operation::Write(..)
             | Operation::Forget(_)
             | Operation::BatchForget(_)
-            | Operation::Interrupt => unreachable!("the session answers these itself"),
+            // The session answers these itself.
+            | Operation::Interrupt => self.reply(Err(Errno::NOSYS)),
         }
     }
 
     pub(crate) async fn read(self, read: ReadIn) {
-        match self.session.read(&read).await {
-            Ok(data) => self.reply(Ok(&data)),
-            Err(errno) => self.reply(Err(errno)),
-        }
+        let buffer = Buffer::zeroed(read.size.min(MAX_TRANSFER) as usize);
+        let (length, data) = self.session.read(&read, buffer).await;
+        self.reply(length.map(|length| &data[..length]));
     }
 
     pub(crate) async fn write(self, write: WriteIn, data: Buffer) {
-        self.send(self.session.write(&write, data).await);
+        let (written, _) = self.session.write(&write, data).await;
+        self.send(written);
         self.session.commits.note_change();
     }
 
@@ -144,7 +145,7 @@ impl Task {
     fn send_entry(&self, result: Result<abi::EntryOut, Errno>) {
         match result {
             Ok(entry) => {
-                if !self.try_reply(entry.as_bytes()) {
+                if !self.try_reply(Ok(entry.as_bytes())) {
                     self.session.nodes.forget(entry.node, 1);
                 }
             }
@@ -191,7 +192,7 @@ impl Task {
     async fn create(&self, create: &CreateIn, name: Option<&[u8]>) {
         match self.create_and_open(create, name).await {
             Ok((entry, open)) => {
-                if !self.try_reply(&[entry.as_bytes(), open.as_bytes()].concat()) {
+                if !self.try_reply(Ok(&[entry.as_bytes(), open.as_bytes()].concat())) {
                     self.session.nodes.forget(entry.node, 1);
                     self.session.handles.release_file(open.handle);
                 }

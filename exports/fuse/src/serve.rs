@@ -14,7 +14,8 @@ use zerocopy::IntoBytes;
 
 use crate::abi::{InitIn, InitOut, MAJOR, MIN_MINOR, MINOR, init};
 use crate::request::{Operation, Request};
-use crate::session::{InFlight, MAX_TRANSFER, RequestCount, Session, Task};
+use crate::ring::{MAX_RING_TRANSFER, RingQueues, serve_entry};
+use crate::session::{Carrier, InFlight, MAX_TRANSFER, RequestCount, Session, Task};
 
 /// Room for a request of [`MAX_TRANSFER`] bytes: the kernel wants a page for what is before them.
 const READ_BYTES: usize = MAX_TRANSFER as usize + 4096;
@@ -24,25 +25,41 @@ const BATCH: usize = 64;
 const MAX_BACKGROUND: u16 = 256;
 
 impl Session {
-    /// Serves one descriptor until the file system is unmounted, and until all of its requests have been answered.
+    /// Serves one descriptor, and queues over io_uring if the kernel agrees to it, until the file system is unmounted and all
+    /// requests have been answered.
     pub(crate) async fn serve(
         self: &Arc<Self>,
         reactor: &Reactor,
         channel: Arc<OwnedFd>,
+        queues: Option<RingQueues>,
+    ) -> io::Result<()> {
+        let in_flight = Rc::<RequestCount>::default();
+        for (queue, payload) in queues.iter().flat_map(RingQueues::entries) {
+            let (session, channel) = (self.clone(), channel.clone());
+            let in_flight = InFlight::new(&in_flight);
+            drop(reactor.spawn(serve_entry(session, channel, queue, payload, in_flight)));
+        }
+        let served = self.serve_channel(reactor, &channel, &in_flight).await;
+        self.ring.decide(false);
+        in_flight.wait_for_none().await;
+        served
+    }
+
+    async fn serve_channel(
+        self: &Arc<Self>,
+        reactor: &Reactor,
+        channel: &Arc<OwnedFd>,
+        in_flight: &Rc<RequestCount>,
     ) -> io::Result<()> {
         let mut buffer = vec![0; READ_BYTES];
-        let in_flight = Rc::<RequestCount>::default();
         loop {
             for _ in 0..BATCH {
-                match rustix::io::read(&channel, &mut buffer[..]) {
+                match rustix::io::read(channel, &mut buffer[..]) {
                     // The other end of a socket is closed.
-                    Ok(0) | Err(SystemError::NODEV) => {
-                        in_flight.wait_for_none().await;
-                        return Ok(());
-                    }
-                    Ok(length) => self.start(reactor, &channel, &buffer[..length], &in_flight),
+                    Ok(0) | Err(SystemError::NODEV) => return Ok(()),
+                    Ok(length) => self.start(reactor, channel, &buffer[..length], in_flight),
                     Err(SystemError::AGAIN) => {
-                        reactor.poll(&channel, PollEvents::IN, None).await?;
+                        reactor.poll(channel, PollEvents::IN, None).await?;
                     }
                     // The request was interrupted before it was read.
                     Err(SystemError::NOENT | SystemError::INTR) => {}
@@ -63,14 +80,10 @@ impl Session {
     ) {
         // The kernel sends no such bytes. Without a request there is nothing to reply to.
         let Ok(Request { header, operation }) = Request::parse(bytes) else { return };
-        let task = Task {
-            session: self.clone(),
-            channel: channel.clone(),
-            header,
-            _in_flight: InFlight::new(in_flight),
-        };
+        let carrier = Carrier::Channel(channel.clone(), InFlight::new(in_flight));
+        let task = Task { session: self.clone(), header, carrier };
         match operation {
-            Operation::Init(init) => task.initialize(&init),
+            Operation::Init(init) => drop(reactor.spawn(task.initialize(init))),
             Operation::Forget(lookups) => self.nodes.forget(header.node, lookups),
             Operation::BatchForget(forgets) => {
                 for forget in forgets {
@@ -87,24 +100,29 @@ impl Session {
             }
             _ => {
                 let bytes: Box<[u8]> = bytes.into();
-                drop(reactor.spawn(task.run(bytes)));
+                drop(reactor.spawn(task.run_copy(bytes)));
             }
         }
     }
 }
 
 impl Task {
-    async fn run(self, bytes: Box<[u8]>) {
+    async fn run_copy(self, bytes: Box<[u8]>) {
         let request = Request::parse(&bytes).expect("it was parsed before");
-        let is_change = request.operation.is_change();
-        self.answer(request.operation).await;
+        self.run(request.operation).await;
+    }
+
+    /// Does an operation and replies.
+    pub(crate) async fn run(&self, operation: Operation<'_>) {
+        let is_change = operation.is_change();
+        self.answer(operation).await;
         if is_change {
             self.session.commits.note_change();
         }
     }
 
     /// Agrees with the kernel on a version and on capabilities.
-    fn initialize(&self, kernel: &InitIn) {
+    async fn initialize(self, kernel: InitIn) {
         if kernel.major != MAJOR || kernel.minor < MIN_MINOR {
             self.reply(Err(Errno::PROTO));
             return;
@@ -125,20 +143,29 @@ impl Task {
         if self.session.agree_on_writeback(offered & init::WRITEBACK_CACHE != 0) {
             agreed |= init::WRITEBACK_CACHE;
         }
+        let over_io_uring = offered & init::OVER_IO_URING != 0 && self.session.ring.all_can().await;
+        let max_transfer = match over_io_uring {
+            true => {
+                agreed |= init::OVER_IO_URING;
+                MAX_RING_TRANSFER
+            }
+            false => MAX_TRANSFER,
+        };
         let reply = InitOut {
             major: MAJOR,
             minor: MINOR.min(kernel.minor),
-            max_readahead: kernel.max_readahead.min(MAX_TRANSFER),
+            max_readahead: kernel.max_readahead.min(max_transfer),
             flags: agreed as u32,
             flags2: (agreed >> 32) as u32,
             max_background: MAX_BACKGROUND,
             congestion_threshold: MAX_BACKGROUND / 4 * 3,
-            max_write: MAX_TRANSFER,
+            max_write: max_transfer,
             time_granularity: 1,
-            max_pages: (MAX_TRANSFER / 4096) as u16,
+            max_pages: (max_transfer / 4096) as u16,
             ..InitOut::default()
         };
         self.reply(Ok(reply.as_bytes()));
+        self.session.ring.decide(over_io_uring);
     }
 }
 

@@ -1,6 +1,6 @@
 //! [`Session`]: one mounted volume, and [`Task`], a request under way.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use uringfs::{Errno, Volume};
 
 use crate::abi::InHeader;
+use crate::agreement::Agreement;
 use crate::commit::CommitTimer;
 use crate::reply::send;
 use crate::tables::{Handles, Nodes};
@@ -42,12 +43,16 @@ pub(crate) struct Session {
     /// How often a file was given capabilities, and 1. A file without them needs no look before a write.
     pub(crate) capabilities_set: AtomicU64,
     pub(crate) commits: CommitTimer,
+    /// Whether the kernel passes requests over io_uring.
+    pub(crate) ring: Agreement,
+    pub(crate) takes_io_uring: bool,
     wants_writeback: bool,
     kernel_writes_back: AtomicBool,
 }
 
 impl Session {
-    pub(crate) fn new(volume: &Volume, options: SessionOptions) -> Session {
+    /// A session that `threads` threads serve.
+    pub(crate) fn new(volume: &Volume, options: SessionOptions, threads: usize) -> Session {
         Session {
             volume: volume.clone(),
             nodes: Nodes::new(volume.root()),
@@ -55,6 +60,8 @@ impl Session {
             cache: options.cache,
             capabilities_set: AtomicU64::new(1),
             commits: CommitTimer::new(options.commit_interval),
+            ring: Agreement::new(threads),
+            takes_io_uring: options.io_uring,
             wants_writeback: options.writeback,
             kernel_writes_back: AtomicBool::new(false),
         }
@@ -79,6 +86,8 @@ pub(crate) struct SessionOptions {
     pub(crate) cache: MountCache,
     pub(crate) writeback: bool,
     pub(crate) commit_interval: Duration,
+    /// Takes requests over io_uring if the kernel offers it.
+    pub(crate) io_uring: bool,
 }
 
 /// The number of a thread's requests in flight.
@@ -128,18 +137,34 @@ impl Drop for InFlight {
 pub(crate) struct Task {
     pub(crate) session: Arc<Session>,
     pub(crate) header: InHeader,
-    pub(crate) channel: Arc<OwnedFd>,
-    pub(crate) _in_flight: InFlight,
+    pub(crate) carrier: Carrier,
+}
+
+/// What takes the reply to a request.
+pub(crate) enum Carrier {
+    /// A descriptor, to which it is written.
+    Channel(
+        Arc<OwnedFd>,
+        #[expect(dead_code, reason = "counts the request until it is dropped")] InFlight,
+    ),
+    /// An entry of a ring, from which it is copied.
+    Entry(RefCell<Result<Vec<u8>, Errno>>),
 }
 
 impl Task {
     pub(crate) fn reply(&self, result: Result<&[u8], Errno>) {
-        send(&self.channel, self.header.unique, result);
+        self.try_reply(result);
     }
 
     /// Replies with what the kernel has to give back later. Returns false if it did not take it.
-    pub(crate) fn try_reply(&self, payload: &[u8]) -> bool {
-        send(&self.channel, self.header.unique, Ok(payload))
+    pub(crate) fn try_reply(&self, result: Result<&[u8], Errno>) -> bool {
+        match &self.carrier {
+            Carrier::Channel(channel, _) => send(channel, self.header.unique, result),
+            Carrier::Entry(reply) => {
+                *reply.borrow_mut() = result.map(<[u8]>::to_vec);
+                true
+            }
+        }
     }
 }
 
