@@ -115,6 +115,8 @@ counters! {
     Remote = "reactor.remote",
     /// Messages received.
     Messages = "reactor.messages",
+    /// Commands of drivers that have ended.
+    Commands = "reactor.commands",
     /// Times that the thread went to sleep.
     Sleeps = "reactor.sleeps",
     /// Transfers that named their file by registered index.

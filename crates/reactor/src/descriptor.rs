@@ -16,6 +16,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::Errno;
 use uringfs_ring::{Command, PollEvents, Ring, Wait, WaitOutput};
 
+use crate::counters::Counter;
 use crate::event_loop::core::{ReactorCore, TimerEvent, current};
 use crate::reactor::Reactor;
 use crate::tasks::waiters::WaitResult;
@@ -102,6 +103,7 @@ pub async fn run_command(command: Box<Command>) -> (Result<u32, Errno>, Box<Comm
         return (Err(Errno::OPNOTSUPP), command);
     };
     let (wait, result) = wait_until(&reactor, Wait::Command(command), None).await;
+    reactor.counters.add(Counter::Commands, 1);
     let Wait::Command(command) = wait else { unreachable!("only a command was passed") };
     let result = result.map(|waited| match waited {
         WaitOutput::Ended(value) => value,

@@ -39,6 +39,10 @@ pub(crate) struct Attachment<'a> {
     pub(crate) access_times: bool,
     /// Whether programs on it can be run.
     pub(crate) executable: bool,
+    /// Whether set-ID bits have effect; for root only.
+    pub(crate) set_id: bool,
+    /// Whether device nodes are devices; for root only.
+    pub(crate) devices: bool,
 }
 
 /// Mounts, and returns the connection. It never blocks.
@@ -103,7 +107,13 @@ fn attach_as_root(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
     if attachment.allow_other {
         options.push_str(",allow_other");
     }
-    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let mut flags = MountFlags::empty();
+    if !attachment.set_id {
+        flags |= MountFlags::NOSUID;
+    }
+    if !attachment.devices {
+        flags |= MountFlags::NODEV;
+    }
     if attachment.read_only {
         flags |= MountFlags::RDONLY;
     }
@@ -120,6 +130,10 @@ fn attach_as_root(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
 }
 
 fn attach_by_helper(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
+    if attachment.set_id || attachment.devices {
+        let what = "only root can mount with set-ID programs or devices";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     fcntl_setfd(&theirs, FdFlags::empty())?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use rustix::thread::sched_setaffinity;
 use uringfs::reactor::Require;
 use uringfs::{Reactor, ReactorOptions, Volume};
 
@@ -25,6 +26,8 @@ pub struct MountOptions {
     allow_other: bool,
     access_times: bool,
     executable: bool,
+    set_id: bool,
+    devices: bool,
     threads: usize,
     session: SessionOptions,
 }
@@ -45,6 +48,8 @@ impl MountOptions {
             allow_other: false,
             access_times: true,
             executable: true,
+            set_id: false,
+            devices: false,
             session: SessionOptions {
                 cache: MountCache::Kernel,
                 writeback: false,
@@ -82,6 +87,19 @@ impl MountOptions {
     /// False: no program in the volume can be run.
     pub fn executable(mut self, executable: bool) -> MountOptions {
         self.executable = executable;
+        self
+    }
+
+    /// True: set-ID bits and capabilities of programs in the volume have effect. Only root can mount so, and only a volume that
+    /// no other user can write.
+    pub fn set_id(mut self, set_id: bool) -> MountOptions {
+        self.set_id = set_id;
+        self
+    }
+
+    /// True: device nodes in the volume are devices. As with [`Self::set_id`].
+    pub fn devices(mut self, devices: bool) -> MountOptions {
+        self.devices = devices;
         self
     }
 
@@ -150,6 +168,8 @@ impl Mount {
             allow_other: options.allow_other,
             access_times: options.access_times,
             executable: options.executable,
+            set_id: options.set_id,
+            devices: options.devices,
         })?;
         let mut channels = vec![channel];
         for _ in 1..options.threads {
@@ -278,5 +298,11 @@ fn serve_channel(
         Some((reactor, queues)) => (reactor, Some(queues)),
         None => (Reactor::new(ReactorOptions::default())?, None),
     };
-    reactor.block_on(session.serve(&reactor, Arc::new(channel), queues))
+    // If it fails, the thread runs elsewhere.
+    let before = queues.as_ref().and_then(|queues| queues.stay_near().ok());
+    let served = reactor.block_on(session.serve(&reactor, Arc::new(channel), queues));
+    if let Some(before) = before {
+        let _ = sched_setaffinity(None, &before);
+    }
+    served
 }

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use uringfs::reactor::{Command, run_command};
 use uringfs::{Buffer, BufferPool, Errno};
 use zerocopy::{FromBytes, IntoBytes};
@@ -47,18 +48,33 @@ impl RingQueues {
     /// # Errors
     /// When there is no memory.
     pub(crate) fn of_thread(thread: usize, threads: usize) -> io::Result<Option<RingQueues>> {
-        let Some(count) = queues().and_then(|count| u16::try_from(count).ok()) else {
+        let Some(count) = queues().filter(|count| *count <= CpuSet::MAX_CPU) else {
             return Ok(None);
         };
-        let queues: Vec<u16> = (0..count).skip(thread).step_by(threads).collect();
-        let most = usize::from(count).div_ceil(threads);
+        let most = count.div_ceil(threads);
         if most > MAX_ENTRIES {
             return Ok(None);
         }
+        let queues: Vec<u16> = (0..count as u16).skip(thread).step_by(threads).collect();
         let entries = ENTRIES.min(MAX_ENTRIES / most);
         let payloads =
             BufferPool::new(MAX_RING_TRANSFER as usize, (entries * queues.len()).max(1))?;
         Ok(Some(RingQueues { queues, entries, payloads }))
+    }
+
+    /// Keeps this thread on the processors whose programs it serves: it then runs when such a program waits for it. Returns
+    /// where it was before.
+    ///
+    /// # Errors
+    /// EINVAL if the process may not use these processors.
+    pub(crate) fn stay_near(&self) -> rustix::io::Result<CpuSet> {
+        let before = sched_getaffinity(None)?;
+        let mut processors = CpuSet::new();
+        for queue in &self.queues {
+            processors.set(usize::from(*queue));
+        }
+        sched_setaffinity(None, &processors)?;
+        Ok(before)
     }
 
     /// The queue and the payload of each entry.

@@ -31,7 +31,9 @@ pub struct Arguments {
 
     /// Options, separated by commas: ro, allow_other (other users may use the mount), noatime, noexec, commit=SECONDS (changes are
     /// durable after that time even without fsync; 5), cache=kernel|volume|none (where bytes of files are cached; kernel),
-    /// writeback (the kernel gathers writes). The options of every fstab are accepted, too
+    /// writeback (the kernel gathers writes), io_uring=on|off (requests come over io_uring where root has
+    /// turned on enable_uring of the module fuse; on), and for root suid and dev. Options of fstab that ask nothing of a
+    /// mount are accepted, too, such as defaults, nofail and x-...
     #[arg(short = 'o', value_name = "OPTION,...", value_delimiter = ',')]
     options: Vec<String>,
 
@@ -76,9 +78,12 @@ struct Options {
     allow_other: bool,
     access_times: bool,
     executable: bool,
+    set_id: bool,
+    devices: bool,
     cache: MountCache,
     writeback: bool,
     commit_interval: Duration,
+    io_uring: bool,
 }
 
 impl Options {
@@ -88,9 +93,12 @@ impl Options {
             allow_other: false,
             access_times: true,
             executable: true,
+            set_id: false,
+            devices: false,
             cache: MountCache::Kernel,
             writeback: false,
             commit_interval: Duration::from_secs(5),
+            io_uring: true,
         };
         for word in words {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
@@ -100,7 +108,15 @@ impl Options {
                 ("rw", "") => options.read_only = false,
                 ("allow_other", "") => options.allow_other = true,
                 ("noatime", "") => options.access_times = false,
-                ("atime" | "relatime", "") => options.access_times = true,
+                ("atime" | "relatime" | "strictatime", "") => options.access_times = true,
+                ("suid", "") => options.set_id = true,
+                ("nosuid", "") => options.set_id = false,
+                ("dev", "") => options.devices = true,
+                ("nodev", "") => options.devices = false,
+                ("remount", _) => {
+                    let what = "-o remount: unmount it, and mount it again with the other options";
+                    return Err(refused(what));
+                }
                 // An fstab line with `user` or `users` means noexec too, unless `exec` follows: see mount(8).
                 ("noexec" | "user" | "users", "") => options.executable = false,
                 ("exec", "") => options.executable = true,
@@ -108,6 +124,8 @@ impl Options {
                 ("cache", "kernel") => options.cache = MountCache::Kernel,
                 ("cache", "volume") => options.cache = MountCache::Volume,
                 ("cache", "none") => options.cache = MountCache::None,
+                ("io_uring", "on") => options.io_uring = true,
+                ("io_uring", "off") => options.io_uring = false,
                 ("commit", seconds) => {
                     let seconds =
                         seconds.parse().ok().filter(|seconds| (1..=3600).contains(seconds));
@@ -117,21 +135,28 @@ impl Options {
                 // What every mount has, and what mount(8) adds from /etc/fstab.
                 (
                     "default_permissions"
-                    | "nosuid"
-                    | "nodev"
                     | "async"
                     | "defaults"
                     | "auto"
                     | "noauto"
                     | "nouser"
+                    | "owner"
+                    | "group"
+                    | "diratime"
+                    | "nodiratime"
+                    | "lazytime"
+                    | "nolazytime"
+                    | "silent"
+                    | "loud"
+                    | "comment"
                     | "nofail"
                     | "_netdev",
                     _,
                 ) => {}
                 _ if name.starts_with("x-") => {}
                 _ => {
-                    let what = "the options are ro, allow_other, noatime, noexec, commit=SECONDS, cache=kernel|volume|none and \
-                                writeback";
+                    let what = "the options are ro, allow_other, noatime, noexec, commit=SECONDS, cache=kernel|volume|none, \
+                                writeback and io_uring=on|off";
                     return Err(Error::input(format!("-o {word}: {what}")));
                 }
             }
@@ -150,9 +175,12 @@ impl Options {
             .allow_other(self.allow_other)
             .access_times(self.access_times)
             .executable(self.executable)
+            .set_id(self.set_id)
+            .devices(self.devices)
             .cache(self.cache)
             .writeback(self.writeback)
             .commit_interval(self.commit_interval)
+            .io_uring(self.io_uring)
     }
 }
 

@@ -1,0 +1,78 @@
+//! Requests over io_uring. The carrier is turned on for the whole machine, so that this test is alone in its program.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use uringfs::reactor::{Counter, total};
+use uringfs::{FormatOptions, Volume};
+use uringfs_fuse::{Mount, MountOptions};
+
+const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
+
+/// Puts the switch back.
+struct Switched(String);
+
+impl Switched {
+    /// Turns the carrier on. `None` where the kernel has none, or for an ordinary user.
+    fn on() -> Option<Switched> {
+        let before = fs::read_to_string(SWITCH).ok()?;
+        fs::write(SWITCH, "Y").ok()?;
+        Some(Switched(before))
+    }
+}
+
+impl Drop for Switched {
+    fn drop(&mut self) {
+        fs::write(SWITCH, &self.0).unwrap();
+    }
+}
+
+/// Reads and writes files of every kind of request. Returns the commands that this took.
+fn commands_of_a_mount(folder: &Path, options: &MountOptions) -> u64 {
+    let before = total(Counter::Commands);
+    let directory = folder.join("mount");
+    fs::create_dir_all(&directory).unwrap();
+    let mount = Mount::new(Volume::open(folder.join("image")).unwrap(), &directory, options);
+    let mount = mount.unwrap();
+    let unmounter = mount.unmounter();
+    let server = std::thread::spawn(|| mount.serve());
+    let content: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
+    let path = directory.join("file");
+    fs::write(&path, &content).unwrap();
+    let direct = fs::File::options().read(true).custom_flags(O_DIRECT).open(&path).unwrap();
+    let mut block = uringfs::Buffer::zeroed(4096);
+    direct.read_exact_at(&mut block[..], 8192).unwrap();
+    assert_eq!(block[..], content[8192..12288]);
+    direct.sync_all().unwrap();
+    drop(direct);
+    assert!(fs::read(&path).unwrap() == content);
+    fs::rename(&path, directory.join("renamed")).unwrap();
+    assert_eq!(fs::read(&path).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+    fs::remove_file(directory.join("renamed")).unwrap();
+    unmounter.unmount().unwrap();
+    server.join().unwrap().unwrap();
+    total(Counter::Commands) - before
+}
+
+#[test]
+fn requests_come_over_io_uring_where_the_kernel_grants_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let format = FormatOptions::new().size(64 << 20);
+    Volume::create(folder.path().join("image"), &format).unwrap().close().unwrap();
+    let off = MountOptions::new().threads(2).io_uring(false);
+    let Some(switched) = Switched::on() else {
+        println!("not exercised: requests over io_uring, which root turns on");
+        assert_eq!(commands_of_a_mount(folder.path(), &MountOptions::new()), 0);
+        return;
+    };
+    assert_eq!(commands_of_a_mount(folder.path(), &off), 0);
+    for threads in [1, 2, 3] {
+        let on = MountOptions::new().threads(threads);
+        let commands = commands_of_a_mount(folder.path(), &on);
+        assert!(commands > 40, "only {commands} requests came over io_uring");
+    }
+    drop(switched);
+}
