@@ -13,8 +13,8 @@
 //! # }
 //! ```
 //!
-//! A request is read from `/dev/fuse` by a reactor, and the same reactor issues and answers it: no other thread takes part
-//! in a read. File data are cached once, by the kernel, unless [`MountCache`] says otherwise: reads bypass the page cache
+//! A request comes to a reactor, from `/dev/fuse` or over io_uring, and the same reactor issues and answers it: no other thread
+//! takes part in a read. File data are cached once, by the kernel, unless [`MountCache`] says otherwise: reads bypass the page cache
 //! of the volume.
 
 // The modules, top down. Each imports only from modules below it.
