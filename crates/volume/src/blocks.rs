@@ -52,8 +52,22 @@ impl BlockIo {
     /// # Errors
     /// The device's; EIO when the device ends before the last block.
     pub(crate) fn read(&self, start: u64, length: usize) -> Result<Buffer, Errno> {
+        self.read_bytes(start * BLOCK, length)
+    }
+
+    /// Bytes of the device that requests can read: all, except the rest after the last whole unit of its requests.
+    pub(crate) fn readable_bytes(&self) -> u64 {
+        let geometry = self.device.geometry();
+        geometry.size / u64::from(geometry.block_size) * u64::from(geometry.block_size)
+    }
+
+    /// Reads bytes, whole units of the device's requests.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn read_bytes(&self, address: u64, length: usize) -> Result<Buffer, Errno> {
         let payload = Payload::Buffer(Buffer::zeroed(length));
-        match self.perform(Op::Read, start * BLOCK, payload, Durability::Volatile)? {
+        match self.perform(Op::Read, address, payload, Durability::Volatile)? {
             (Payload::Buffer(buffer), done) if done == length as u64 => Ok(buffer),
             // The device ends before the last block.
             _ => Err(Errno::IO),

@@ -19,6 +19,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// The target holds no uringfs volume.
     NotAVolume,
+    /// The target holds another format, such as a swap area, which was made over a volume. Nothing is written to it.
+    OtherFormat,
     /// The metadata is damaged, or its parts do not fit together.
     Damaged,
     /// This uringfs does not support the volume's version or features, or the device is shorter than the
@@ -146,7 +148,7 @@ impl Error {
             ErrorKind::Refused(errno) | ErrorKind::Io(errno) => errno,
             ErrorKind::NoSpace => Errno::NOSPC,
             ErrorKind::Damaged => Errno::IO,
-            ErrorKind::NotAVolume | ErrorKind::Input => Errno::INVAL,
+            ErrorKind::NotAVolume | ErrorKind::OtherFormat | ErrorKind::Input => Errno::INVAL,
             ErrorKind::Unsupported => Errno::OPNOTSUPP,
         }
     }

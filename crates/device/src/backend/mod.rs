@@ -15,6 +15,8 @@ pub mod null;
 pub mod sim;
 // The users of a device: mounts, swap, devices above it.
 pub mod in_use;
+// The format of a device, by its magic numbers.
+pub mod signature;
 // Error messages for paths that cannot be opened.
 mod open_error;
 // Moves bytes through a descriptor.

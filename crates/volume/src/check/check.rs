@@ -30,8 +30,8 @@ impl Volume {
     /// Calls `progress` with the current step and the number of pages, records, names, extents or blocks so far.
     ///
     /// # Errors
-    /// `NotAVolume`, `Unsupported`; EBUSY when any process has it open for writing, or for reading if this call
-    /// repairs; `Damaged` when no superblock or no header of the catalog can be read (a repair uses the backup
+    /// `NotAVolume`, `Unsupported`; `OtherFormat` unless [`CheckOptions::overwrite_other_format`] is set; EBUSY when any
+    /// process has it open for writing, or for reading if this call repairs; `Damaged` when no superblock or no header of the catalog can be read (a repair uses the backup
     /// superblock, if that is not older than the catalog); `NoSpace` when a repair lacks space; errors of the device. A
     /// repair fails on an unreadable block of the catalog, unless [`CheckOptions::accept_unreadable`] is set.
     pub fn check(
@@ -90,7 +90,7 @@ fn check_from(
     if let Some(known) = recorded_blocks(&catalog)? {
         found.reclassify_backup(known);
     }
-    let LoadedSuperblock { mut superblock, bad_slots } = found;
+    let LoadedSuperblock { mut superblock, bad_slots, .. } = found;
     let mut findings = Findings::new(options.repair);
     for slot in &bad_slots {
         findings.fixed_in_place(slot.to_string());

@@ -30,13 +30,17 @@ pub(super) fn require_writable(superblock: &Superblock) -> Result<(), Error> {
 
 /// Reads the superblock. A repair uses the backup superblock instead, if that matches the catalog that it names, and
 /// the slots are no good: none is usable, both are older than the backup, or they are of another volume. If a
-/// slot is unreadable, it does so only with [`CheckOptions::accept_unreadable`]. The error advises a repair only if that
+/// slot is unreadable, it does so only with [`CheckOptions::accept_unreadable`]; if another format was made over the
+/// volume, only with [`CheckOptions::overwrite_other_format`]. The error advises a repair only if that
 /// finds a backup to use.
 pub(super) fn find_superblock(
     blocks: &BlockIo,
     options: CheckOptions,
 ) -> Result<LoadedSuperblock, Error> {
     let found = Superblock::read(blocks).and_then(|found| {
+        if !options.overwrite_other_format {
+            found.require_no_other_format()?;
+        }
         if !found.has_own_backup() {
             open_catalog(blocks, &found.superblock, read_options(LostPages::Empty))?;
         }
@@ -44,9 +48,12 @@ pub(super) fn find_superblock(
     });
     let error = match found {
         Err(error) if error.kind() == ErrorKind::Damaged || is_io(error.kind()) => error,
+        Err(error) if error.kind() == ErrorKind::OtherFormat && options.overwrite_other_format => {
+            error
+        }
         found => return found,
     };
-    let is_accepted = error.kind() == ErrorKind::Damaged || options.accept_unreadable;
+    let is_accepted = !is_io(error.kind()) || options.accept_unreadable;
     let mut failed = Vec::new();
     for (block, backup) in Superblock::find_backups(blocks) {
         match verify_backup(blocks, &backup) {

@@ -36,6 +36,9 @@ pub struct CheckOptions {
     /// Repairs even if the device fails to read blocks of the catalog, and gives up their contents. Without it such a
     /// volume is not repaired, since a later read, or one on another machine, may succeed.
     pub accept_unreadable: bool,
+    /// Checks, and with [`Self::repair`] repairs, even if another format was made over the volume, such as a file system
+    /// or a partition table. The repair destroys it. Without it such a volume is refused.
+    pub overwrite_other_format: bool,
 }
 
 impl CheckOptions {
@@ -59,6 +62,12 @@ impl CheckOptions {
     /// Repairs even if the device fails to read blocks of the catalog: see the field.
     pub fn accept_unreadable(mut self, accept_unreadable: bool) -> CheckOptions {
         self.accept_unreadable = accept_unreadable;
+        self
+    }
+
+    /// Checks and repairs even if another format was made over the volume: see the field.
+    pub fn overwrite_other_format(mut self, overwrite_other_format: bool) -> CheckOptions {
+        self.overwrite_other_format = overwrite_other_format;
         self
     }
 }

@@ -50,7 +50,9 @@ pub(super) fn upgrade_within(
 ) -> Result<bool, Error> {
     let blocks = &BlockIo::new(device);
     let _lock = lock_for_write(device)?;
-    let LoadedSuperblock { mut superblock, bad_slots } = Superblock::read(blocks)?;
+    let found = Superblock::read(blocks)?;
+    found.require_no_other_format()?;
+    let LoadedSuperblock { mut superblock, bad_slots, .. } = found;
     require_writable(&superblock)?;
     if !superblock.needs_upgrade() {
         return Ok(false);

@@ -6,6 +6,8 @@
 
 /// The two slots and the backup.
 mod slots;
+/// Another format over the volume.
+mod other_format;
 /// The fields.
 #[allow(clippy::module_inception, reason = "the module is named after its main type")]
 mod superblock;

@@ -11,6 +11,7 @@ use uringfs_buffer::Buffer;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::layout::{MAGIC, RawSlot, checksum_of};
+use super::other_format::OtherFormat;
 use super::superblock::{BACKUP_BLOCK, Features, RESERVED_BLOCKS, Superblock, VERSION, parse};
 use crate::blocks::{BLOCK, BlockIo};
 use crate::error::{Error, ErrorKind};
@@ -35,9 +36,19 @@ pub(crate) struct LoadedSuperblock {
     pub(crate) superblock: Superblock,
     /// Unusable slots, and the backup if it is unusable. Writing the superblock repairs them.
     pub(crate) bad_slots: Vec<BadSlot>,
+    /// A format that was made over the volume. Nothing must be written then.
+    pub(crate) other_format: Option<OtherFormat>,
 }
 
 impl LoadedSuperblock {
+    /// Checks that no other format was made over the volume.
+    ///
+    /// # Errors
+    /// `OtherFormat`.
+    pub(crate) fn require_no_other_format(&self) -> Result<(), Error> {
+        self.other_format.map_or(Ok(()), |format| Err(format.error()))
+    }
+
     /// Whether the backup belongs to the same volume as the slots. False without a backup.
     pub(crate) fn has_own_backup(&self) -> bool {
         let backup = self.superblock.backup_block();
@@ -102,6 +113,7 @@ impl Superblock {
     ///
     /// # Errors
     /// - `NotAVolume` when neither a slot nor a backup holds a superblock.
+    /// - `OtherFormat` when another format was made over the volume, and no slot can be used.
     /// - `Damaged` when no slot is valid, when the backup is newer than both, and when the device is
     ///   shorter than the volume but has the backup of another one.
     /// - `Unsupported` for another format version, for unknown incompatible features, and for a
@@ -112,7 +124,26 @@ impl Superblock {
             let what = "not a uringfs volume: the device is too short to hold one";
             return Err(Error::new(ErrorKind::NotAVolume, what));
         }
-        let (good, mut bad_slots) = read_slots(blocks)?;
+        let (good, bad_slots) = read_slots(blocks)?;
+        let other_format = other_format(blocks, &bad_slots);
+        let loaded = Superblock::newest(blocks, good, bad_slots);
+        match (loaded, other_format) {
+            (Ok(loaded), _) => Ok(LoadedSuperblock { other_format, ..loaded }),
+            (Err(error), Some(format)) => Err(match error.kind() {
+                ErrorKind::Unsupported => error,
+                ErrorKind::NotAVolume => format.not_a_volume(),
+                _ => format.error(),
+            }),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// The newest of the good superblocks, compared with the device and the backup.
+    fn newest(
+        blocks: &BlockIo,
+        good: Vec<Superblock>,
+        mut bad_slots: Vec<BadSlot>,
+    ) -> Result<LoadedSuperblock, Error> {
         let mut good = good.into_iter();
         let Some(superblock) = good.next() else {
             return Err(no_good_slot(blocks, &bad_slots));
@@ -143,11 +174,11 @@ impl Superblock {
             };
             bad_slots.extend(defect.map(|defect| BadSlot { block, defect }));
         }
-        Ok(LoadedSuperblock { superblock, bad_slots })
+        Ok(LoadedSuperblock { superblock, bad_slots, other_format: None })
     }
 
-    /// The newer of the valid slots. None if no slot is valid. Reads nothing but superblocks, and does not compare them
-    /// with the device.
+    /// The newer of the valid slots. None if no slot is valid, or another format was made over the volume. Does not
+    /// compare the slots with the device.
     ///
     /// # Errors
     /// `Unsupported` as [`Self::read`]; `Io` when no slot is valid and one cannot be read.
@@ -162,7 +193,7 @@ impl Superblock {
         });
         match (good.into_iter().next(), unreadable) {
             (None, Some(error)) => Err(error),
-            (newest, _) => Ok(newest),
+            (newest, _) => Ok(newest.filter(|_| other_format(blocks, &bad_slots).is_none())),
         }
     }
 
@@ -235,7 +266,7 @@ impl Superblock {
             Err(_) => SlotDefect::Field("version"),
         };
         let bad_slots = SLOTS.map(|block| BadSlot { block, defect: defect(block) }).to_vec();
-        LoadedSuperblock { superblock: self, bad_slots }
+        LoadedSuperblock { superblock: self, bad_slots, other_format: None }
     }
 
     /// Refuses a device that is shorter than the volume.
@@ -359,6 +390,12 @@ fn read_slots(blocks: &BlockIo) -> Result<(Vec<Superblock>, Vec<BadSlot>), Error
         good.swap(0, 1);
     }
     Ok((good, bad_slots))
+}
+
+/// The format that was made over the volume, given the slots that have no good superblock.
+fn other_format(blocks: &BlockIo, unusable: &[BadSlot]) -> Option<OtherFormat> {
+    let unusable: Vec<u64> = unusable.iter().map(|slot| slot.block).collect();
+    OtherFormat::find(blocks, &unusable)
 }
 
 /// Reads the superblock in a block, or why it is unusable.

@@ -96,7 +96,8 @@ impl VolumeOptions {
     /// Opens the volume on a device. It is read-only if the device is.
     ///
     /// # Errors
-    /// `NotAVolume`, `Damaged`, `Unsupported`; EBUSY when any process has it open for writing, or for reading if
+    /// `NotAVolume`, `OtherFormat` (when opening for writing, or if too little of the volume is left to read it),
+    /// `Damaged`, `Unsupported`; EBUSY when any process has it open for writing, or for reading if
     /// this call opens it for writing; errors of the device.
     pub fn open_on(&self, device: Device) -> Result<Volume, Error> {
         let options = self;
@@ -113,23 +114,36 @@ impl VolumeOptions {
         if access == Access::ReadWrite && superblock.needs_upgrade() {
             return Err(older_version());
         }
+        if access == Access::ReadWrite {
+            found.require_no_other_format()?;
+        }
         let catalog_options = CatalogOptions {
             access,
             cache_bytes: options.catalog_cache_bytes / 2,
             ..CatalogOptions::default()
         };
-        let catalog = open_catalog(&blocks, superblock, catalog_options)?;
+        let other_format = found.other_format;
+        let catalog =
+            open_catalog(&blocks, superblock, catalog_options).map_err(|error| {
+                match (error.kind(), other_format) {
+                    (ErrorKind::Damaged, Some(format)) => format.error(),
+                    _ => error,
+                }
+            })?;
         let total = superblock.total_blocks;
         let known = known_blocks(&catalog, total)?;
         found.reclassify_backup(known);
-        let superblock::LoadedSuperblock { mut superblock, bad_slots } = found;
+        let superblock::LoadedSuperblock { mut superblock, bad_slots, .. } = found;
         // An older slot is what a power cut between the two writes leaves: no damage.
         let damaged = bad_slots.iter().filter(|slot| slot.defect != SlotDefect::Older);
         let outcome = match access {
             Access::ReadWrite => "written again from a good one",
             Access::ReadOnly => REPAIR_ADVICE,
         };
-        let slot_warnings: Vec<String> = damaged.map(|slot| format!("{slot}; {outcome}")).collect();
+        let slot_warnings: Vec<String> = match other_format {
+            Some(format) => vec![format.warning()],
+            None => damaged.map(|slot| format!("{slot}; {outcome}")).collect(),
+        };
         let mut warnings = Vec::new();
         if access == Access::ReadWrite && (!bad_slots.is_empty() || !catalog.was_closed_cleanly()) {
             superblock.rewrite_slot(&blocks)?;
@@ -163,7 +177,11 @@ impl VolumeOptions {
         }
         let next_inode = next_inode(&catalog, &mut warnings)?;
         let orphans = orphans(&catalog, &mut warnings)?;
-        let warnings = warnings.into_iter().map(with_repair_advice);
+        let with_advice = |line| match other_format {
+            Some(_) => line,
+            None => with_repair_advice(line),
+        };
+        let warnings = warnings.into_iter().map(with_advice);
         let warnings = slot_warnings.into_iter().chain(warnings).collect();
         let mut overlay = Overlay::new(options.catalog_cache_bytes / 2);
         if known < total {

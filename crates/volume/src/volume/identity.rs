@@ -20,8 +20,8 @@ pub struct Identity {
 }
 
 impl Volume {
-    /// Which volume a device holds; None if there is none, or if both of its superblocks are damaged. Reads only
-    /// superblocks, and takes no lock, so that the volume may be open elsewhere.
+    /// Which volume a device holds; None if there is none, if both of its superblocks are damaged, or if another format was
+    /// made over it. Takes no lock, so that the volume may be open elsewhere.
     ///
     /// # Errors
     /// `Unsupported` for a format that this code does not know; `Io` if the superblocks cannot be read.

@@ -37,6 +37,7 @@ impl Volume {
         let blocks = &BlockIo::new(device);
         let _lock = DeviceLock::acquire(device, LockKind::Exclusive)?;
         let found = Superblock::read(blocks)?;
+        found.require_no_other_format()?;
         if found.superblock.is_read_only() || found.superblock.needs_upgrade() {
             return Err(older_version());
         }

@@ -45,6 +45,11 @@ pub struct Arguments {
     #[arg(long, requires = "repair")]
     accept_unreadable: bool,
 
+    /// Repair even if another format was made over the volume, such as a file system, a partition table or swap. The
+    /// repair destroys it. Without this option such a target is left alone: uringfs wipe erases what is left of the volume
+    #[arg(long, requires = "repair")]
+    force: bool,
+
     /// Upgrade a volume without errors from an older version to the current one. Older programs cannot open it any
     /// more. No program may have it open
     #[arg(long)]
@@ -66,6 +71,7 @@ impl Arguments {
             deep: false,
             repair,
             accept_unreadable: false,
+            force: false,
             upgrade: false,
             quiet: QuietOptions::default(),
             json: false,
@@ -98,7 +104,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let options = CheckOptions::new()
         .repair(arguments.repair)
         .deep(arguments.deep)
-        .accept_unreadable(arguments.accept_unreadable);
+        .accept_unreadable(arguments.accept_unreadable)
+        .overwrite_other_format(arguments.force);
     let line = ProgressLine::start(&arguments);
     let stop = stop_on_interrupt()?;
     let mut progress = |step, done| {

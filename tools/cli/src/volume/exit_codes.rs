@@ -63,9 +63,10 @@ pub fn with_io_code(error: Error, cause: &io::Error) -> Error {
 /// The exit code for an error of a volume.
 pub fn of_volume_error(error: &VolumeError) -> u8 {
     match error.kind() {
-        VolumeErrorKind::NotAVolume | VolumeErrorKind::Damaged | VolumeErrorKind::Unsupported => {
-            NO_SOUND_VOLUME
-        }
+        VolumeErrorKind::NotAVolume
+        | VolumeErrorKind::OtherFormat
+        | VolumeErrorKind::Damaged
+        | VolumeErrorKind::Unsupported => NO_SOUND_VOLUME,
         VolumeErrorKind::NoSpace | VolumeErrorKind::Io(Errno::NOSPC) => NO_SPACE,
         VolumeErrorKind::Io(_) => DEVICE_FAILED,
         VolumeErrorKind::Refused(Errno::NOENT | Errno::NODATA) => NOT_FOUND,

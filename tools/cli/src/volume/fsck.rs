@@ -19,10 +19,11 @@ const EXIT_STOPPED: i32 = 32;
 ///
 /// The same as uringfs check, with the options and exit codes of fsck(8). A repair asks no questions, so -a, -p and -y
 /// are the same: they repair the metadata, and refuse a volume with blocks of metadata that cannot be read. For such a
-/// volume see uringfs check --accept-unreadable. Without an option, nothing is changed.
+/// volume see uringfs check --accept-unreadable. They also refuse a device on which another format was made over an old
+/// volume. Without an option, nothing is changed.
 ///
-/// Exit codes: 0 no errors; 1 all errors were repaired; 4 errors are left; 8 the check failed: no volume, no
-/// permission, the volume is open elsewhere, or the device failed; 16 the arguments cannot be used; 32 stopped by
+/// Exit codes: 0 no errors; 1 all errors were repaired; 4 errors are left; 8 the check failed: no volume, another format,
+/// no permission, the volume is open elsewhere, or the device failed; 16 the arguments cannot be used; 32 stopped by
 /// Ctrl-C or SIGTERM.
 #[derive(clap::Parser)]
 #[command(name = "fsck.uringfs", version)]

@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
+use uringfs::Volume;
+use uringfs::device::{Access, Device};
 use uringfs_lab::Error;
 use uringfs_lab::targets::probe;
 
@@ -28,15 +30,21 @@ pub(super) fn check_names_volume(argument: &OsStr) -> Result<(), Error> {
     if found.is_dir() {
         return Err(Error::input(format!("{shown}: is a directory of this machine; {HINT}")));
     }
-    let is_without_volume = found.is_file() && {
-        let content = File::open(argument).and_then(|file| probe(&file));
-        content.is_ok_and(|content| !content.is_some_and(|content| content.contains("uringfs")))
-    };
-    match is_without_volume {
+    match found.is_file() && is_without_volume(argument) {
         true => {
             let what = format!("{shown}: is a file without a volume; {HINT}");
             Err(Error::input(what).exiting_with(NO_SOUND_VOLUME))
         }
         false => Ok(()),
+    }
+}
+
+/// Whether a file has no superblock, not even one that another format has left.
+fn is_without_volume(path: &OsStr) -> bool {
+    let content = File::open(path).and_then(|file| probe(&file));
+    content.is_ok_and(|content| !content.is_some_and(|content| content.contains("uringfs"))) && {
+        let device = Device::open(Path::new(path), Access::Read);
+        device
+            .is_ok_and(|device| Volume::superblock_blocks(&device).is_ok_and(|all| all.is_empty()))
     }
 }

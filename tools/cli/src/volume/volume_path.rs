@@ -138,9 +138,10 @@ pub(super) fn with_path(subject: impl Subject, error: VolumeError) -> Error {
         VolumeErrorKind::NotAVolume => {
             return Error::input(path).because(format!("{why}; check the path")).exiting_with(code);
         }
-        VolumeErrorKind::Refused(_) | VolumeErrorKind::Input | VolumeErrorKind::Unsupported => {
-            Error::input(path)
-        }
+        VolumeErrorKind::Refused(_)
+        | VolumeErrorKind::Input
+        | VolumeErrorKind::OtherFormat
+        | VolumeErrorKind::Unsupported => Error::input(path),
         _ => Error::run(path),
     };
     wrapped.because(why).exiting_with(code)

@@ -22,6 +22,7 @@ mod modes;
 mod mount;
 mod neighbours;
 mod other_names;
+mod other_format;
 mod overwrite;
 mod paths;
 mod privileges;
