@@ -34,8 +34,18 @@ const SIZE: u64 = 64 << 20;
 /// Small enough that a few inodes, and each region, are a window of their own.
 const SMALL: Bounds = Bounds { inodes: 3, blocks: crate::space::allocator::REGION_BLOCKS };
 
-const CHECK: CheckOptions = CheckOptions { repair: false, deep: false, accept_unreadable: false };
-const REPAIR: CheckOptions = CheckOptions { repair: true, deep: false, accept_unreadable: false };
+const CHECK: CheckOptions = CheckOptions {
+    repair: false,
+    deep: false,
+    accept_unreadable: false,
+    overwrite_other_format: false,
+};
+const REPAIR: CheckOptions = CheckOptions {
+    repair: true,
+    deep: false,
+    accept_unreadable: false,
+    overwrite_other_format: false,
+};
 
 /// A closed volume with a file of each kind.
 struct TestVolume {
