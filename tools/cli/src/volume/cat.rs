@@ -61,6 +61,19 @@ fn print_each(volume: &Volume, paths: &[VolumePath], errors: &ErrorSink) -> Resu
     Ok(())
 }
 
+/// Writes a file to `out`. An error of `out` becomes that of `output_error`.
+pub fn write_contents(
+    volume: &Volume,
+    path: &VolumePath,
+    out: &mut impl Write,
+    output_error: impl FnOnce(std::io::Error) -> Error,
+) -> Result<(), Error> {
+    print_file(volume, path, out).map_err(|failed| match failed {
+        Failed::Input(error) => error,
+        Failed::Output(error) => output_error(error),
+    })
+}
+
 enum Failed {
     Input(Error),
     Output(std::io::Error),

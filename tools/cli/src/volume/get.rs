@@ -7,7 +7,8 @@ use super::copy_progress::{CopyProgress, Xattr};
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::exclude::ExcludeOptions;
-use super::exit_codes::{refused, with_cause_code};
+use super::exit_codes::with_cause_code;
+use super::get_destination::{GetDestination, create_error, write_into};
 use super::get_staging::StagedEntry;
 use super::glob::GlobOptions;
 use super::hard_links::{HardLinks, LinkAction};
@@ -19,7 +20,7 @@ use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, FinishedChunk, Pipeline};
 use super::quiet::QuietOptions;
 use super::verbose::{VerboseOptions, quoted, quoted_host};
 use super::visited::VisitedDirectories;
-use super::volume_path::{VolumePath, as_path, last_name, with_path};
+use super::volume_path::{VolumePath, as_path, with_path};
 use super::{cat, total_bytes};
 use rustix::fs::{
     AtFlags, CWD, FileType as HostType, Mode, OFlags, Timespec, Timestamps, XattrFlags, chmodat,
@@ -46,7 +47,8 @@ pub struct Arguments {
     #[arg(required = true, value_name = "TARGET:/path")]
     sources: Vec<OsString>,
 
-    /// A directory to copy into, the name of the new file or directory, or - for standard output
+    /// A directory to copy into, the name of the new file or directory, or - for standard output. A device, FIFO or socket
+    /// gets the contents of the file, and a symbolic link is followed
     #[arg(value_name = "DEST")]
     destination: PathBuf,
 
@@ -79,10 +81,13 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.sources)?;
     let volume = open(&paths[0].target, Access::Read)?;
     let paths = arguments.glob.expand_all(&volume, &paths)?;
-    if arguments.destination == Path::new("-") {
-        return cat::print_contents(&volume, &paths);
-    }
-    let (tree, targets) = targets(&volume, &paths, &arguments.destination)?;
+    let destination =
+        GetDestination::new(&volume, &paths, &arguments.destination, arguments.overwrite)?;
+    let (tree, targets) = match destination {
+        GetDestination::StandardOutput => return cat::print_contents(&volume, &paths),
+        GetDestination::Existing(path) => return write_into(&volume, &paths[0], &path).map(|()| 0),
+        GetDestination::Names(tree, targets) => (tree, targets),
+    };
     let mut get = GetJob {
         volume: &volume,
         source: &paths[0],
@@ -112,37 +117,6 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 
 /// The state after Ctrl-C.
 const STOPPED: &str = "the files copied so far stay, and no file is incomplete";
-
-/// The destination directory, and the path in it for each source: a name in the destination if that is a directory,
-/// else the destination itself in its parent.
-fn targets(
-    volume: &Volume,
-    paths: &[VolumePath],
-    destination: &Path,
-) -> Result<(HostTree, Vec<PathBuf>), Error> {
-    if let Ok(tree) = HostTree::open(destination) {
-        let name = |path: &VolumePath| match last_name(&path.bytes) {
-            Some(name) if !path.bytes.ends_with(b"/.") => PathBuf::from(OsStr::from_bytes(name)),
-            // The entries of the root and of `/directory/.` go into the directory itself.
-            _ => PathBuf::new(),
-        };
-        return Ok((tree, paths.iter().map(name).collect()));
-    }
-    let not_a_directory =
-        |what: &str| Err(refused(format!("{}: is not a directory; {what}", destination.display())));
-    let [path] = paths else { return not_a_directory("create it to copy several files") };
-    let is_for_directories = destination.as_os_str().as_bytes().ends_with(b"/");
-    if is_for_directories && !super::open_volume::is_directory(volume, &path.bytes) {
-        return not_a_directory("create it first");
-    }
-    let name = destination.file_name().map(PathBuf::from);
-    let parent = destination.parent().unwrap_or(Path::new(""));
-    match (HostTree::open(parent), name) {
-        (Ok(tree), Some(name)) => Ok((tree, vec![name])),
-        (Err(error), Some(_)) => Err(with_cause_code(create_error(destination).because(error))),
-        (_, None) => not_a_directory("create it first"),
-    }
-}
 
 struct GetJob<'v> {
     volume: &'v Volume,
@@ -644,10 +618,6 @@ impl GetJob<'_> {
 }
 
 const JUST_CREATED: &str = "it was already created by this command";
-
-fn create_error(path: &Path) -> Error {
-    Error::run(format!("{}: cannot be created", path.display()))
-}
 
 fn kind_of(found: &Metadata) -> Option<FileType> {
     FileType::from_mode(found.mode() as u16, found.rdev())

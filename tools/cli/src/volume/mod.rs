@@ -27,6 +27,7 @@ pub mod find_expression;
 mod find_tests;
 pub mod format;
 pub mod get;
+mod get_destination;
 mod get_staging;
 mod glob;
 mod hard_links;

@@ -254,17 +254,86 @@ fn a_special_file_is_replaced_by_its_type_or_with_force() {
     write(folder, "a", "of a");
     run_ok(folder, ["put", "a", "pipe", "v:/"]);
     let why = "the existing file is a device, FIFO or socket; use -f to replace it";
-    let (_, stderr) = incomplete(folder, ["get", "v:/a", "pipe"]);
-    assert_eq!(stderr, format!("uringfs: pipe: cannot be created: {why}\n"));
     run_ok(folder, ["get", "v:/pipe", "pipe"]);
     assert!(is_fifo("pipe"));
-    run_ok(folder, ["get", "-f", "v:/a", "pipe"]);
-    assert_eq!(std::fs::read(folder.join("pipe")).unwrap(), b"of a");
-    run_ok(folder, ["get", "v:/pipe", "pipe"]);
-    assert!(is_fifo("pipe"));
+    make_directories(folder, &["out"]);
+    fifo("out/a");
+    let (_, stderr) = incomplete(folder, ["get", "v:/a", "out"]);
+    assert_eq!(stderr, format!("uringfs: out/a: cannot be created: {why}\n"));
+    run_ok(folder, ["get", "-f", "v:/a", "out"]);
+    assert_eq!(std::fs::read(folder.join("out/a")).unwrap(), b"of a");
     refused(folder, ["put", "a", "v:/pipe"], &format!("v:/pipe: {why}"));
     run_ok(folder, ["put", "--force", "a", "v:/pipe"]);
     assert_eq!(run_ok(folder, ["cat", "v:/pipe"]), "of a");
+}
+
+#[test]
+fn get_writes_into_a_special_file_that_is_named_and_never_replaces_it() {
+    let folder = volume();
+    let folder = folder.path();
+    mknodat(CWD, folder.join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    symlink("pipe", folder.join("link")).unwrap();
+    write(folder, "a", "of a");
+    run_ok(folder, ["put", "a", "v:/"]);
+    for arguments in
+        [&["get", "v:/a", "pipe"][..], &["get", "v:/a", "link"], &["get", "-f", "v:/a", "pipe"]]
+    {
+        let path = folder.join("pipe");
+        let reader = std::thread::spawn(move || std::fs::read(path).unwrap());
+        assert_eq!(run_ok(folder, arguments), "");
+        assert_eq!(reader.join().unwrap(), b"of a");
+        assert!(folder.join("pipe").symlink_metadata().unwrap().file_type().is_fifo());
+    }
+    assert_eq!(run_ok(folder, ["get", "-f", "v:/a", "/dev/null"]), "");
+    assert!(Path::new("/dev/null").metadata().unwrap().file_type().is_char_device());
+    assert_eq!(run_ok(folder, ["get", "-f", "v:/a", "/dev/stdout"]), "of a");
+    assert!(Path::new("/dev/stdout").is_symlink());
+    run_ok(folder, ["get", "-n", "v:/a", "pipe"]);
+    // With standard output in a file the contents go where the next bytes would.
+    let shell = format!("echo 1; {} get v:/a /dev/stdout; echo 2", env!("CARGO_BIN_EXE_uringfs"));
+    let script = format!("({shell}) > out");
+    assert!(
+        std::process::Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(folder)
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert_eq!(std::fs::read(folder.join("out")).unwrap(), b"1\nof a2\n");
+}
+
+#[test]
+fn get_follows_a_link_that_is_named_as_the_destination() {
+    let folder = volume();
+    let folder = folder.path();
+    make_directories(folder, &["d"]);
+    write(folder, "a", "new");
+    run_ok(folder, ["put", "a", "v:/"]);
+    write(folder, "d/file", "old");
+    for (link, target) in [("one", "d/file"), ("two", "one"), ("none", "d/missing"), ("image", "v")]
+    {
+        symlink(target, folder.join(link)).unwrap();
+    }
+    run_ok(folder, ["get", "-n", "v:/a", "two"]);
+    assert_eq!(std::fs::read(folder.join("d/file")).unwrap(), b"old");
+    run_ok(folder, ["get", "v:/a", "two"]);
+    assert_eq!(std::fs::read(folder.join("d/file")).unwrap(), b"new");
+    assert!(folder.join("one").is_symlink() && folder.join("two").is_symlink());
+    refused(
+        folder,
+        ["get", "v:/a", "none"],
+        "none: is a symbolic link to a file that does not exist",
+    );
+    assert!(folder.join("none").is_symlink() && !folder.join("d/missing").exists());
+    let (_, stderr) = incomplete(folder, ["get", "v:/a", "image"]);
+    assert!(stderr.contains("it is the image that is being read"), "{stderr}");
+    // A link in the volume replaces a link, as before.
+    symlink("elsewhere", folder.join("l")).unwrap();
+    run_ok(folder, ["put", "l", "v:/"]);
+    run_ok(folder, ["get", "v:/l", "one"]);
+    assert_eq!(std::fs::read_link(folder.join("one")).unwrap(), Path::new("elsewhere"));
+    assert_eq!(std::fs::read(folder.join("d/file")).unwrap(), b"new");
 }
 
 #[test]
