@@ -125,6 +125,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let (upgraded, report) = match checked {
         Ok(checked) => checked,
         Err(error) => {
+            if arguments.json {
+                print(&document(json_of_error(&error.to_string())))?;
+            }
             let code = match error.kind() {
                 VolumeErrorKind::Damaged | VolumeErrorKind::NoSpace => EXIT_DAMAGED,
                 VolumeErrorKind::Io(_) => EXIT_IO_ERROR,
@@ -239,6 +242,11 @@ fn json(report: &CheckReport, options: CheckOptions, upgraded: bool) -> Value {
         "read": report.read_blocks * BLOCK,
         "verified": {"metadata": true, "readable": options.deep, "contents": false},
     })
+}
+
+/// The document of a check that could not be made.
+fn json_of_error(error: &str) -> Value {
+    json!({ "upgraded": false, "sound": false, "repaired": false, "findings": [], "unlisted": 0, "error": error })
 }
 
 /// The progress line on the terminal. Draws nothing if standard error is not a terminal, and with -q.

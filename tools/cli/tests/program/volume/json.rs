@@ -1,9 +1,11 @@
 //! The documents of `--json`.
 
-use super::{run_ok, volume, write};
+use super::{run, run_ok, volume, write};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 fn document(folder: &Path, arguments: &[&str]) -> Value {
@@ -49,6 +51,33 @@ fn every_report_has_a_document_with_a_schema() {
     assert_eq!(document(folder, &["df", "--json", "v"])["volumes"][0]["target"], "v");
     assert_eq!(document(folder, &["check", "--json", "v"])["sound"], true);
     assert_eq!(document(folder, &["info", "--json", "v"])["volume"]["label"], "of a test");
+}
+
+#[test]
+fn a_check_that_fails_has_a_document_with_the_error() {
+    let folder = volume();
+    let folder = folder.path();
+    let file = File::options().write(true).open(folder.join("v")).unwrap();
+    for block in [0, 16] {
+        file.write_all_at(&[0; 4096], block * 4096).unwrap();
+    }
+    let of_check = |arguments: &[&str]| {
+        let output = run(folder, arguments);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(4) && error.lines().count() == 1, "{error}");
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let line = format!("uringfs: v: {}\n", document["error"].as_str().unwrap());
+        assert!(document["sound"] == false && document["schema"] == 1, "{document}");
+        assert_eq!(document["findings"], json!([]));
+        (line, error)
+    };
+    let (line, error) = of_check(&["check", "--json", "v"]);
+    assert_eq!(line, error);
+    assert!(line.contains("superblock in block 16: no superblock"), "{line}");
+    file.write_all_at(b"SWAPSPACE2", 4096 - 10).unwrap();
+    let (line, error) = of_check(&["check", "--repair", "--json", "v"]);
+    assert_eq!(line, error);
+    assert!(line.contains("holds a swap area"), "{line}");
 }
 
 #[test]
