@@ -3,8 +3,11 @@
 
 use std::fmt;
 
+use rustix::fs::FileType;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Device, Durability, Errno, Failure, Op, Payload, Progress, Request, Tag};
+use uringfs_device::{
+    Device, Durability, Errno, Failure, KernelTarget, Op, Payload, Progress, Request, Tag,
+};
 
 /// Size of a block, in bytes.
 pub const BLOCK: u64 = 4096;
@@ -59,6 +62,15 @@ impl BlockIo {
     pub(crate) fn readable_bytes(&self) -> u64 {
         let geometry = self.device.geometry();
         geometry.size / u64::from(geometry.block_size) * u64::from(geometry.block_size)
+    }
+
+    /// Whether the device is an ordinary file.
+    pub(crate) fn is_file(&self) -> bool {
+        match self.device.core().backend().kernel_target() {
+            KernelTarget::Descriptor(descriptor) => rustix::fs::fstat(descriptor)
+                .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile),
+            _ => false,
+        }
     }
 
     /// Reads bytes, whole units of the device's requests.

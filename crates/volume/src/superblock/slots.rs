@@ -276,12 +276,18 @@ impl Superblock {
     pub(crate) fn check_device(&self, blocks: &BlockIo) -> Result<(), Error> {
         let (needed, there) = (self.total_blocks, blocks.count());
         if there < needed {
-            let context = format!(
-                "the volume has {} bytes, the device only {}: the device was truncated, or is not the \
+            let needed = needed * BLOCK;
+            let mut context = format!(
+                "the volume has {needed} bytes, the device only {}: the device was truncated, or is not the \
                  one the volume was made on",
-                needed * BLOCK,
                 there * BLOCK
             );
+            if blocks.is_file() {
+                context += &format!(
+                    "; truncate -s {needed} lengthens the file, so that what is left can be read: what was \
+                     lost becomes zeros"
+                );
+            }
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         Ok(())

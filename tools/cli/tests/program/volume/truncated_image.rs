@@ -1,12 +1,26 @@
 //! An image that is truncated while a file is read from it.
 
-use super::{command, run_ok, write};
+use super::{command, refused, run_ok, write};
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::process::Stdio;
 
 /// More than the program reads before the pipe takes its first bytes.
 const LENGTH: usize = 48 << 20;
+
+#[test]
+fn a_truncated_image_says_how_its_files_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    run_ok(folder, ["mkfs", "v", "--size", "96M", "--sparse"]);
+    write(folder, "a", "of a");
+    run_ok(folder, ["put", "-q", "a", "v:/"]);
+    let image = OpenOptions::new().write(true).open(folder.join("v")).unwrap();
+    image.set_len(80 << 20).unwrap();
+    refused(folder, ["cat", "v:/a"], "; truncate -s 100663296 lengthens the file, ");
+    image.set_len(100_663_296).unwrap();
+    assert_eq!(run_ok(folder, ["cat", "v:/a"]), "of a");
+}
 
 #[test]
 fn an_image_truncated_during_cat_is_an_error_not_the_end() {
