@@ -1,5 +1,6 @@
 //! Progress of `put`, `get` and `cp`: counters, the progress line, and Ctrl-C.
 
+use super::exit_codes::NO_SPACE;
 use super::quiet::QuietOptions;
 use super::{byte_progress, format};
 use crate::json::document;
@@ -138,6 +139,18 @@ impl CopyCounts {
     /// Names of files that were copied, without directories.
     pub fn copied(&self) -> u64 {
         self.files + self.others + self.links
+    }
+
+    /// The error of a full volume, which ends a copy of so many files, with the number of files that are not copied if
+    /// there are several.
+    pub fn with_files_left(&self, error: Error, files: impl FnOnce() -> u64) -> Error {
+        match files().saturating_sub(self.copied() + self.skipped) {
+            0 | 1 => error,
+            left => {
+                let copied = format::count(self.copied(), "file was copied", "files were copied");
+                Error::run(format!("{error}; {copied}, {left} are left")).exiting_with(NO_SPACE)
+            }
+        }
     }
 
     fn text(&self) -> String {

@@ -6,6 +6,7 @@ use super::cp_tree::{AttributeOptions, CopyJob};
 use super::destination::{CreatedFiles, Destination, PathArguments};
 use super::error_sink::ErrorSink;
 use super::exclude::ExcludeOptions;
+use super::exit_codes::NO_SPACE;
 use super::file_data::FileData;
 use super::glob::Missing;
 use super::hard_links::HardLinks;
@@ -89,7 +90,14 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     job.progress.finish();
     let synced = sync(&volume, &to);
     let stopped = "the files copied so far stay, and no file is incomplete";
-    done.map_err(|error| error.when_interrupted(stopped)).and(cleaned_up).and(synced)?;
+    let done = done.map_err(|error| match error.exit_code() {
+        NO_SPACE => {
+            let files = || total_bytes::files_of_volume(source, &sources, &job.exclude);
+            job.progress.counts.with_files_left(error, files)
+        }
+        _ => error.when_interrupted(stopped),
+    });
+    done.and(cleaned_up).and(synced)?;
     Ok(errors.exit_code())
 }
 

@@ -6,7 +6,7 @@ use super::destination::{CreatedFiles, is_same_name};
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::exclude::ExcludeOptions;
-use super::exit_codes::refused;
+use super::exit_codes::{NO_SPACE, refused};
 use super::file_data::FileData;
 use super::hard_links::{HardLinks, LinkAction};
 use super::open_volume::{is_directory, lookup, lookup_with};
@@ -102,7 +102,7 @@ impl<'c> CopyJob<'c> {
     /// Copies a source and everything below it. Uses no recursion, as trees may be deep.
     ///
     /// # Errors
-    /// The user stopped the command. Other errors are reported.
+    /// The user stopped the command, or the volume is full. Other errors are reported.
     pub fn copy_tree(&mut self, from: &VolumePath, to: VolumePath) -> Result<(), Error> {
         let mut visited = VisitedDirectories::default();
         let follow = if self.attributes.follows_links() { Follow::Yes } else { Follow::No };
@@ -126,10 +126,15 @@ impl<'c> CopyJob<'c> {
         Ok(())
     }
 
-    /// Reports the error of one file. Returns an interrupt.
+    /// Reports the error of one file. Returns an interrupt, and the error of a full volume: the files that are left would
+    /// fail, too.
     fn continue_after<T>(&self, done: Result<T, Error>) -> Result<Option<T>, Error> {
         match done {
-            Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
+            Err(error)
+                if error.kind() == ErrorKind::Interrupted || error.exit_code() == NO_SPACE =>
+            {
+                Err(error)
+            }
             done => Ok(self.errors.record(done)),
         }
     }
@@ -156,6 +161,7 @@ impl<'c> CopyJob<'c> {
         }
         let action = self.action(from, number, &to, &inode)?;
         if action == NameAction::Skip {
+            self.progress.counts.skipped += 1;
             return Ok(None);
         }
         if action != NameAction::Merge {

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use uringfs::Volume;
-use uringfs::volume::FileType;
+use uringfs::volume::{FileType, Inode};
 
 /// The bytes of files on the host.
 pub fn of_host(paths: &[OsString]) -> u64 {
@@ -56,22 +56,53 @@ fn walk_host(
     }
 }
 
-/// The bytes of files in a volume. A directory with two names in a damaged volume counts up to a bound.
+/// The bytes of files in a volume.
 pub fn of_volume(volume: &Volume, paths: &[VolumePath]) -> u64 {
+    let mut bytes = 0_u64;
+    walk_volume(
+        volume,
+        paths,
+        |_| false,
+        |inode| {
+            if inode.kind == FileType::File {
+                bytes = bytes.saturating_add(inode.size.min(inode.allocated()));
+            }
+        },
+    );
+    bytes
+}
+
+/// The number of files in a volume that are not excluded, without directories.
+pub fn files_of_volume(volume: &Volume, paths: &[VolumePath], exclude: &ExcludeOptions) -> u64 {
+    let mut files = 0;
+    walk_volume(volume, paths, |path| exclude.excludes(path), |_| files += 1);
+    files
+}
+
+/// Visits all files in a volume below some paths but directories. A directory with two names in a damaged volume is
+/// visited up to a bound.
+fn walk_volume(
+    volume: &Volume,
+    paths: &[VolumePath],
+    is_excluded: impl Fn(&[u8]) -> bool,
+    mut visit: impl FnMut(&Inode),
+) {
     const MAX_DIRECTORIES: u64 = 1 << 20;
     let mut left: Vec<Vec<u8>> = paths.iter().map(|path| path.bytes.clone()).collect();
-    let (mut bytes, mut directories) = (0_u64, 0);
+    let mut directories = 0;
     while let Some(path) = left.pop() {
         let Ok((_, inode)) = lookup(volume, &path) else { continue };
+        if is_excluded(&path) {
+            continue;
+        }
         match inode.kind {
             FileType::Directory if directories < MAX_DIRECTORIES => {
                 directories += 1;
                 let entries = Entries::new(volume, &path).flatten();
                 left.extend(entries.map(|entry| join(&path, &entry.name)));
             }
-            FileType::File => bytes = bytes.saturating_add(inode.size.min(inode.allocated())),
-            _ => {}
+            FileType::Directory => {}
+            _ => visit(&inode),
         }
     }
-    bytes
 }

@@ -1,10 +1,9 @@
 //! `uringfs put`: copies files and trees of the host into a volume.
 
 use crate::volume::archive_options::archive_options;
-use crate::volume::copy_progress::{CopyCounts, CopyProgress};
+use crate::volume::copy_progress::CopyProgress;
 use crate::volume::exclude::ExcludeOptions;
 use crate::volume::exit_codes::{NO_SPACE, refused};
-use crate::volume::format;
 use crate::volume::hard_links::HardLinks;
 use crate::volume::image::ImageFiles;
 use crate::volume::open_volume::{is_directory, open, sync};
@@ -86,29 +85,15 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let done = done.and(cleaned_up).and(synced);
     let code = errors.finish(done.is_ok() && progress.counts.is_empty());
     done.map_err(|error| match error.exit_code() {
-        NO_SPACE => with_files_left(error, &progress.counts, &arguments.sources, &exclude),
+        NO_SPACE => {
+            let files = || total_bytes::files_of_host(&arguments.sources, &exclude);
+            progress.counts.with_files_left(error, files)
+        }
         _ => error.when_interrupted(STOPPED),
     })?;
     let code = code?;
     progress.print_report(arguments.quiet, arguments.json, code)?;
     Ok(code)
-}
-
-/// The error of a full volume, which ends the copy, with the number of files that are not copied if there are several.
-fn with_files_left(
-    error: Error,
-    counts: &CopyCounts,
-    sources: &[OsString],
-    exclude: &ExcludeOptions,
-) -> Error {
-    let files = total_bytes::files_of_host(sources, exclude);
-    match files.saturating_sub(counts.copied() + counts.skipped) {
-        0 | 1 => error,
-        left => {
-            let copied = format::count(counts.copied(), "file was copied", "files were copied");
-            Error::run(format!("{error}; {copied}, {left} are left")).exiting_with(NO_SPACE)
-        }
-    }
 }
 
 /// The state after Ctrl-C.

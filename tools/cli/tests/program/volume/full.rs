@@ -26,6 +26,26 @@ fn put_into_a_full_volume_stops_and_says_how_many_files_are_left() {
     assert!(run_ok(folder, ["check", "v"]).contains("clean"));
 }
 
+#[test]
+fn cp_in_a_full_volume_stops_at_the_first_file_that_does_not_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    run_ok(folder, ["mkfs", "-q", "v", "--size", "16M"]);
+    std::fs::create_dir(folder.join("t")).unwrap();
+    for at in 0..20 {
+        write(folder, &format!("t/{at}"), vec![1; 300_000]);
+    }
+    run_ok(folder, ["put", "-q", "t", "v:/"]);
+    let output = run(folder, ["cp", "-r", "v:/t", "v:/u"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(7), 1), "{stderr}");
+    assert!(stderr.contains("the volume is full"), "{stderr}");
+    let copied = run_ok(folder, ["find", "v:/u", "-type", "f"]).lines().count();
+    let end = format!("; {copied} files were copied, {} are left\n", 20 - copied);
+    assert!(stderr.ends_with(&end) && copied > 0, "{copied}: {stderr}");
+    assert!(run_ok(folder, ["check", "v"]).contains("clean"));
+}
+
 /// A small tmpfs. Unmounted on drop.
 struct SmallTmpfs(PathBuf);
 
