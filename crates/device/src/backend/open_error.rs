@@ -20,6 +20,19 @@ pub(super) fn create_error(path: &Path, errno: Errno) -> io::Error {
             let text = format!("{}: its directory does not exist; create it first", path.display());
             io::Error::new(io::ErrorKind::NotFound, text)
         }
+        Errno::ACCESS | Errno::PERM => {
+            let directory = match path.parent() {
+                Some(directory) if directory != Path::new("") => directory,
+                _ => Path::new("."),
+            };
+            let (path, directory) = (path.display(), directory.display());
+            let advice = permission_advice(geteuid().is_root());
+            let text = format!(
+                "{path}: no permission to create files in the directory {directory}; {advice}, or choose another \
+                 directory"
+            );
+            io::Error::new(io::ErrorKind::PermissionDenied, text)
+        }
         errno => open_error(path, Access::ReadWrite, errno),
     }
 }
@@ -91,6 +104,11 @@ mod tests {
         assert!(permission_advice(false).contains("run as its owner"));
         let text = create_error(path, Errno::NOENT).to_string();
         assert!(text.contains("create it first") && text.contains("/dev/some"), "{text}");
+        let error = create_error(path, Errno::ACCESS);
+        assert!(error.to_string().contains("create files in the directory /dev; "), "{error}");
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        let text = create_error(Path::new("some"), Errno::ACCESS).to_string();
+        assert!(text.contains("in the directory .; "), "{text}");
         let kind = open_error(path, Access::ReadWrite, Errno::BUSY).kind();
         assert_eq!(kind, io::ErrorKind::ResourceBusy);
     }

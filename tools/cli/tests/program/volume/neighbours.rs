@@ -222,6 +222,12 @@ fn as_root_a_missing_permission_has_its_exit_code_and_a_hint() {
         let output = as_nobody(arguments);
         assert_eq!(output.status.code(), Some(5), "{arguments:?}: {output:?}");
     }
+    let closed = folder.join("new").display().to_string();
+    let output = as_nobody(&["mkfs", "--size", "64M", &closed]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let says =
+        format!("new: no permission to create files in the directory {}; ", folder.display());
+    assert!(output.status.code() == Some(5) && stderr.contains(&says), "{stderr}");
     // Not every file system has immutable files.
     let mut chattr = std::process::Command::new("chattr");
     if !chattr.args(["+i", image]).status().is_ok_and(|status| status.success()) {
