@@ -4,6 +4,7 @@ use super::exit_codes::{NO_SOUND_VOLUME, not_found};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use uringfs::Volume;
 use uringfs::device::{Access, Device};
@@ -21,8 +22,10 @@ pub(super) fn check_names_volume(argument: &OsStr) -> Result<(), Error> {
     let shown = argument.display();
     let found = match Path::new(argument).metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let what = format!("{shown}: does not exist; {HINT}; uringfs mkfs creates one");
-            return Err(not_found(what));
+            return Err(not_found(match meant_path(argument) {
+                Some(meant) => format!("{shown}: does not exist; did you mean {meant}?"),
+                None => format!("{shown}: does not exist; {HINT}; uringfs mkfs creates one"),
+            }));
         }
         Err(_) => return Ok(()),
         Ok(found) => found,
@@ -37,6 +40,16 @@ pub(super) fn check_names_volume(argument: &OsStr) -> Result<(), Error> {
         }
         false => Ok(()),
     }
+}
+
+/// The path in a volume that was probably meant by `TARGET:path`, without the slash.
+fn meant_path(argument: &OsStr) -> Option<String> {
+    let bytes = argument.as_bytes();
+    let colon = bytes.iter().rposition(|byte| *byte == b':')?;
+    let (target, path) =
+        (OsStr::from_bytes(&bytes[..colon]), OsStr::from_bytes(&bytes[colon + 1..]));
+    let is_meant = Path::new(target).exists() && check_names_volume(target).is_ok();
+    is_meant.then(|| format!("{}:/{}", target.display(), path.display()))
 }
 
 /// Whether a file has no superblock, not even one that another format has left.

@@ -54,6 +54,9 @@ fn a_path_of_the_host_names_put_and_get() {
         "a: is a file without a volume; a path in a volume is written TARGET:/path",
     );
     refused(folder, ["ls", "d"], "d: is a directory of this machine; ");
+    refused(folder, ["ls", "v:etc/x"], "v:etc/x: does not exist; did you mean v:/etc/x?");
+    refused(folder, ["get", "v:a:b", "."], "v:a:b: does not exist; a path in a volume is ");
+    refused(folder, ["ls", "a:etc"], "a:etc: does not exist; a path in a volume is ");
 }
 
 #[test]
