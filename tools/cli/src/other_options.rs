@@ -2,6 +2,7 @@
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
+use uringfs::device::backend::parse_size;
 
 /// Options of coreutils by command, each with what does the same.
 const OPTIONS: [(&str, &[&str], &str); 10] = [
@@ -26,6 +27,11 @@ const OPTIONS: [(&str, &[&str], &str); 10] = [
 pub fn explain(error: &mut clap::Error, command: &str) {
     error.remove(ContextKind::Suggested);
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return };
+    if command == "mkfs" && parse_size(option).is_ok() {
+        let tip = format!("--size {option} sets the size of the volume");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        return;
+    }
     let is_meant = |(name, options, _): &&(&str, &[&str], &str)| {
         *name == command && options.contains(&option.as_str())
     };

@@ -34,7 +34,7 @@ pub struct Arguments {
     /// A block device or a file; a file that does not exist is created
     target: OsString,
 
-    /// Size of the volume, as in 4G, rounded down to whole blocks; required for a new file [default: all of an existing
+    /// Size of the volume, as in 4G, rounded down to whole blocks; required for a new or empty file [default: all of an existing
     /// target]. K and KiB are 1024 bytes, KB is 1000; M, G and T likewise
     #[arg(long, value_parser = parse_size)]
     size: Option<u64>,
@@ -105,19 +105,24 @@ fn create(arguments: &Arguments) -> Result<u8, Error> {
     let found = inspect(&Target::Path(path.to_owned()), true, &mut Volumes::default())
         .map_err(with_cause_code)?;
     let is_new = found == TargetInfo::Missing;
+    let is_empty_file = matches!(found, TargetInfo::File { size: 0, .. });
     let size = match (blocks, is_new) {
         (None, true) => {
             let what = format!("{shown} does not exist; give --size, as in 4G, to create it");
             return Err(Error::input(what));
         }
+        (None, false) if is_empty_file => {
+            return Err(refused(format!("{shown}: is empty; give --size, as in 4G")));
+        }
         (blocks, _) => blocks.map_or(found.size(), |blocks| blocks * arguments.block_size),
     };
-    if !is_new {
+    let grows = is_new || is_empty_file;
+    if !grows {
         refuse_data(path, &found, arguments.force)?;
     }
-    let (text, size_bytes) = match is_new {
+    let (text, size_bytes) = match grows {
         _ if arguments.dry_run => {
-            let size_bytes = try_format(path, is_new, size, &options)?;
+            let size_bytes = try_format(path, grows, size, &options)?;
             let json = document(json!({ "size": size_bytes, "created": false }));
             let text = format!("{shown}: would create a volume of {}\n", format::size(size_bytes));
             print(if arguments.json { &json } else { &text })?;
@@ -125,14 +130,19 @@ fn create(arguments: &Arguments) -> Result<u8, Error> {
         }
         true => {
             let stop = stop_on_interrupt()?;
-            create_image(path, 0).map_err(|error| open_error(&error))?;
+            if is_new {
+                create_image(path, 0).map_err(|error| open_error(&error))?;
+            }
             let formatted = match arguments.sparse {
                 true => format_sparse_file(path, size, &options),
                 false => format_new_file(path, size, &options, &stop, arguments.quiet),
             };
             formatted.inspect_err(|_| {
-                // This command has created the file, and it holds no volume.
-                let _ = std::fs::remove_file(path);
+                // The file is as before: missing or empty.
+                let _ = match is_new {
+                    true => std::fs::remove_file(path),
+                    false => truncate(path),
+                };
             })?
         }
         false => (String::new(), format_target(path, &options)?),
@@ -148,11 +158,11 @@ fn create(arguments: &Arguments) -> Result<u8, Error> {
 }
 
 /// Formats memory of the target's size instead of the target. Returns the size of the volume in bytes.
-fn try_format(path: &Path, is_new: bool, size: u64, options: &FormatOptions) -> Result<u64, Error> {
+fn try_format(path: &Path, grows: bool, size: u64, options: &FormatOptions) -> Result<u64, Error> {
     /// The largest device in memory. A volume that fits into it fits into a larger device, too.
     const MAX_BYTES: u64 = 1 << 40;
     let input_error = |error: io::Error| open_error(&error);
-    if !is_new {
+    if !grows {
         Device::open(path, Access::ReadWrite).map_err(input_error)?;
     }
     let size = size.min(MAX_BYTES) / SECTOR_BYTES * SECTOR_BYTES;
@@ -162,6 +172,10 @@ fn try_format(path: &Path, is_new: bool, size: u64, options: &FormatOptions) -> 
         .map_err(|error| with_path(path.display(), error))?;
     let volume = Volume::open_on(device).map_err(|error| with_path(path.display(), error))?;
     Ok(volume.statistics().blocks * BLOCK)
+}
+
+fn truncate(path: &Path) -> io::Result<()> {
+    HostFile::options().write(true).open(path)?.set_len(0)
 }
 
 /// Creates a volume in an empty file without writing the rest of the file.
@@ -212,15 +226,11 @@ fn format_new_file(
     Ok((text, format_target(path, options)?))
 }
 
-/// Refuses an empty target and, unless `force` is set, a target that holds data.
+/// Refuses a device without space and, unless `force` is set, a target that holds data.
 fn refuse_data(path: &Path, found: &TargetInfo, force: bool) -> Result<(), Error> {
     let shown = path.display();
     if found.size() == 0 {
-        let why = match found {
-            TargetInfo::File { .. } => "is empty; remove it: mkfs with --size creates the file",
-            _ => "has no space: its size is 0",
-        };
-        return Err(refused(format!("{shown}: {why}")));
+        return Err(refused(format!("{shown}: has no space: its size is 0")));
     }
     if force {
         return Ok(());

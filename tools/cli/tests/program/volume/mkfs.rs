@@ -1,6 +1,6 @@
 //! `mkfs` overwrites data only with `--force`; `info` and `df` describe the new volume.
 
-use super::{command, refused, run_ok, volume, write};
+use super::{command, refused, run, run_ok, volume, write};
 use crate::process::{ChildProcess, tool, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -19,12 +19,42 @@ fn mkfs_refuses_a_target_with_data_and_names_it() {
     let before = std::fs::read(&path).unwrap();
     refused(folder, ["mkfs", "ext4"], "ext4: holds an ext2/3/4 file system; --force destroys it");
     refused(folder, ["mkfs", "text"], "text: holds data");
-    refused(folder, ["mkfs", "empty"], "empty: is empty");
+    refused(folder, ["mkfs", "empty"], "empty: is empty; give --size");
     refused(folder, ["mkfs", "."], "is a directory");
     assert!(std::fs::read(&path).unwrap() == before);
     run_ok(folder, ["mkfs", "ext4", "--force"]);
     refused(folder, ["mkfs", "ext4"], "ext4: holds a uringfs volume");
     assert_eq!(run_ok(folder, ["ls", "ext4:/"]), "");
+}
+
+#[test]
+fn mkfs_fills_an_empty_file_and_leaves_it_empty_if_that_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let size = || folder.join("v").metadata().unwrap().len();
+    write(folder, "v", "");
+    refused(folder, ["mkfs", "v", "--size", "1M"], "a volume needs at least");
+    assert_eq!(size(), 0);
+    run_ok(folder, ["mkfs", "-n", "v", "--size", "16M"]);
+    assert_eq!(size(), 0);
+    for option in ["--sparse", "--force"] {
+        write(folder, "v", "");
+        run_ok(folder, ["mkfs", "v", "--size", "16M", option]);
+        assert_eq!((size(), run_ok(folder, ["ls", "v"])), (16 << 20, String::new()));
+    }
+}
+
+#[test]
+fn a_size_without_its_option_is_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(folder.path(), ["mkfs", "a.img", "1G"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.code() == Some(2) && error.contains("--size 1G sets the size"),
+        "{error}"
+    );
+    let output = run(folder.path(), ["mkfs", "a.img", "--label"]);
+    assert!(!String::from_utf8(output.stderr).unwrap().contains("sets the size"));
 }
 
 #[test]
