@@ -422,6 +422,19 @@ fn a_process_opens_a_volume_for_writing_once_by_any_path() {
     assert!(!is_locked(&paths[0]));
 }
 
+#[test]
+fn a_simulated_device_holds_one_writer_by_all_its_handles() {
+    let sim = Sim::new(SimOptions::new(16 << 20));
+    let device = || Device::new(sim.clone()).unwrap();
+    let writer = Volume::create_on(device(), &FormatOptions::default()).unwrap();
+    assert_eq!(errno(Volume::open_on(device())), Errno::BUSY);
+    assert_eq!(errno(Volume::format(&device(), &FormatOptions::default())), Errno::BUSY);
+    // The device after a power cut is another one.
+    Volume::open_on(Device::new(sim.crash_image(Crash::LoseAll)).unwrap()).unwrap();
+    drop(writer);
+    Volume::open_on(device()).unwrap();
+}
+
 /// Whether another program would find the lock taken.
 fn is_locked(path: &std::path::Path) -> bool {
     let file = std::fs::File::open(path).unwrap();

@@ -52,4 +52,11 @@ pub trait Backend: Send + Sync + 'static {
     fn own_queue(&self, _depth: usize) -> Option<Box<dyn Queue>> {
         None
     }
+
+    /// Identifies bytes in this process that several devices can reach: the address of what they share. `None` if
+    /// only this back end reaches its bytes, or if its descriptor identifies them.
+    #[doc(hidden)]
+    fn shared_memory(&self) -> Option<usize> {
+        None
+    }
 }

@@ -67,6 +67,8 @@ enum LockTarget {
     },
     /// Memory of this process that belongs to one device.
     Memory(DeviceIndex),
+    /// Memory of this process that several devices reach, at this address. The lock's device keeps it allocated.
+    SharedMemory(usize),
 }
 
 impl DeviceLock {
@@ -82,9 +84,12 @@ impl DeviceLock {
                 "this program has it open for writing as a single file; close that `File` first";
             Error::refused(errno, what)
         })?;
-        let KernelTarget::Descriptor(descriptor) = device.core().backend().kernel_target() else {
-            // Only this device reaches its memory: no `flock` is needed.
-            let held = HeldLock { target: LockTarget::Memory(index), kind, device: index };
+        let backend = device.core().backend();
+        let KernelTarget::Descriptor(descriptor) = backend.kernel_target() else {
+            // Only this process reaches its memory: no `flock` is needed.
+            let target =
+                backend.shared_memory().map_or(LockTarget::Memory(index), LockTarget::SharedMemory);
+            let held = HeldLock { target, kind, device: index };
             register(&[held])?;
             let (below, held) = (Vec::new(), vec![held]);
             return Ok(DeviceLock {

@@ -167,3 +167,7 @@ impl fmt::Debug for Sim {
         write!(out, "{}", self.core.options)
     }
 }
+
+    fn shared_memory(&self) -> Option<usize> {
+        Some(Arc::as_ptr(&self.core).addr())
+    }
