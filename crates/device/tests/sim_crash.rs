@@ -85,7 +85,7 @@ fn every_subset_of_unflushed_writes_is_reachable() {
     }
     assert_eq!(disk.sim.unstable_writes(), 4);
     let plan = CrashPlan { exhaustive_up_to: 4, samples: 0, seed: 0 };
-    let last = disk.sim.record().len() as u64;
+    let last = disk.sim.events();
     let found: BTreeSet<Vec<_>> = disk
         .sim
         .crash_images(plan)
@@ -247,10 +247,24 @@ fn record_and_cache_are_bounded() {
     }
     assert!(disk.sim.forgotten() > 0);
     assert!(disk.sim.record().len() <= 1 << 17);
+    assert_eq!(disk.sim.events(), 2 * 70_000);
     assert!(disk.sim.unstable_writes() <= 1 << 16);
     let mut first = [0; 512];
     disk.sim.crash_image(Crash::LoseAll).peek(0, &mut first);
     assert_eq!(first, [1; 512]);
+}
+
+#[test]
+fn events_and_cuts_count_what_the_record_has_dropped() {
+    let disk = Disk::new(SimOptions::new(SIZE));
+    disk.fill(0, 1);
+    disk.sim.restart_record();
+    let before = disk.sim.events();
+    disk.fill(1, 2);
+    assert_eq!((before, disk.sim.record().len(), disk.sim.events()), (2, 2, 4));
+    let cuts: BTreeSet<_> =
+        disk.sim.crash_images(CrashPlan::default()).map(|image| image.cut).collect();
+    assert_eq!(cuts, BTreeSet::from([2, 3, 4]));
 }
 
 /// The legal bytes of each sector at one moment: an independent oracle.

@@ -19,9 +19,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sim = Sim::new(SimOptions::new(1 << 20).seed(seed));
     let file = File::over(Device::new(sim.clone())?, FileOptions::default());
 
-    // The number of recorded events when each step was complete.
+    // The number of events when each step was complete.
     let mut steps = vec![(0, "nothing yet")];
-    let mut done = |step| steps.push((sim.record().len() as u64, step));
+    let mut done = |step| steps.push((sim.events(), step));
     reactor.block_on(async {
         write(&file, 0, b'A').await?;
         done("A written to block 0");

@@ -166,7 +166,7 @@ impl Run<'_> {
     }
 
     fn events(&self) -> u64 {
-        self.sim.forgotten() + self.sim.record().len() as u64
+        self.sim.events()
     }
 }
 

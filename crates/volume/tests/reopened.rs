@@ -165,7 +165,7 @@ fn a_power_cut_after_reopening_keeps_one_superblock() {
         let volume = open(&sim);
         let blocks = volume.statistics().blocks;
         assert!(resized.is_err() || blocks == 2 * SIZE / 4096, "{op:?} {nth}");
-        let opened_at = sim.forgotten() + sim.record().len() as u64;
+        let opened_at = sim.events();
         drop(volume);
         let plan = CrashPlan { exhaustive_up_to: 2, samples: 3, seed: nth };
         for image in sim.crash_images(plan) {

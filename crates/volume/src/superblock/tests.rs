@@ -240,7 +240,7 @@ fn an_erased_superblock_does_not_outlive_a_new_one() {
     sim.restart_record();
     let mut new = Superblock::new(TOTAL, "new", runs(&[(40, 10)]), LOG).unwrap();
     new.erase(&blocks).unwrap();
-    let erased = sim.forgotten() + sim.record().len() as u64;
+    let erased = sim.events();
     new.write(&blocks).unwrap();
     for image in sim.crash_images(CrashPlan { exhaustive_up_to: 4, samples: 8, seed: 12 }) {
         match Superblock::read(&blocks_of(&image.sim)) {

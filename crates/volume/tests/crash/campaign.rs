@@ -104,7 +104,7 @@ impl Campaign {
             .create_dir_with_mode(format!("/recovered {depth}"), 0o700)
             .map_err(|e| e.to_string())?;
         volume.sync().map_err(|error| error.to_string())?;
-        let durable_at = sim.record().len() as u64;
+        let durable_at = sim.events();
         let with_directory = Found::read(&volume, reactor)?;
         drop(volume);
         let mut known: HashMap<u64, Found> = HashMap::new();

@@ -352,7 +352,7 @@ fn size_of(model: &Model, file: Id) -> usize {
 
 impl History {
     fn events(&self) -> u64 {
-        self.sim.forgotten() + self.sim.record().len() as u64
+        self.sim.events()
     }
 
     /// The state after the last step is durable from now on.

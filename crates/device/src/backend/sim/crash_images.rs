@@ -29,7 +29,8 @@ impl Default for CrashPlan {
 /// One legal state after a power loss.
 #[derive(Debug)]
 pub struct CrashImage {
-    /// The number of recorded events before the power loss.
+    /// The number of events before the power loss, those included that the record has dropped: what [`Sim::events`]
+    /// returned at that moment.
     pub cut: u64,
     /// The choice of unstable writes that survived.
     pub crash: Crash,

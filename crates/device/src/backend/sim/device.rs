@@ -89,12 +89,21 @@ impl Sim {
         self.core.state.lock().current.digest()
     }
 
-    /// The recorded events, in order.
+    /// The recorded events, in order; [`Sim::events`] counts them without a copy.
     ///
     /// # Panics
     /// When created with [`Recording::Off`](super::Recording::Off).
     pub fn record(&self) -> Vec<Event> {
         self.core.state.lock().recorded().events()
+    }
+
+    /// The number of events so far, those included that the record has dropped: the [`CrashImage::cut`](super::CrashImage::cut)
+    /// of a power loss now.
+    ///
+    /// # Panics
+    /// As [`Sim::record`].
+    pub fn events(&self) -> u64 {
+        self.core.state.lock().recorded().count()
     }
 
     /// The number of events that the record has dropped: the oldest ones beyond its bound, and
@@ -160,6 +169,10 @@ impl Backend for Sim {
     fn own_queue(&self, depth: usize) -> Option<Box<dyn Queue>> {
         Some(Box::new(SimQueue::new(self.core.clone(), depth)))
     }
+
+    fn shared_memory(&self) -> Option<usize> {
+        Some(Arc::as_ptr(&self.core).addr())
+    }
 }
 
 impl fmt::Debug for Sim {
@@ -167,7 +180,3 @@ impl fmt::Debug for Sim {
         write!(out, "{}", self.core.options)
     }
 }
-
-    fn shared_memory(&self) -> Option<usize> {
-        Some(Arc::as_ptr(&self.core).addr())
-    }

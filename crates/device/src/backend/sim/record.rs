@@ -40,6 +40,11 @@ impl Record {
         }
     }
 
+    /// The number of events since the device was made.
+    pub(super) fn count(&self) -> u64 {
+        self.forgotten + self.events.len() as u64
+    }
+
     pub(super) fn forgotten(&self) -> u64 {
         self.forgotten
     }

@@ -28,14 +28,13 @@ fn run_with(
 ) -> History {
     let catalog = create_on(&sim);
     sim.restart_record();
-    let now = |sim: &Sim| sim.forgotten() + sim.record().len() as u64;
     let mut records = Records::new();
-    let mut states = vec![(now(&sim), records.clone())];
+    let mut states = vec![(sim.events(), records.clone())];
     let mut random = Random(seed);
     for &(changes, value) in batches {
         let batch = random_batch(&mut random, changes, value, &mut records);
         commit(&catalog, &batch);
-        states.push((now(&sim), records.clone()));
+        states.push((sim.events(), records.clone()));
     }
     catalog.close().unwrap();
     History { sim, states }
@@ -168,12 +167,11 @@ fn a_second_crash_after_recovery_keeps_logged_commits() {
         let catalog = open_on(&image.sim).unwrap();
         let mut records = all_of(&catalog).unwrap();
         logged += usize::from(catalog.logged_size() != BatchSize::default());
-        let at = |sim: &Sim| sim.forgotten() + sim.record().len() as u64;
         let mut states = vec![(0, records.clone())];
         for changes in [6, 3, 9] {
             let batch = random_batch(&mut Random(image.cut), changes, 50, &mut records);
             log_or_checkpoint(&catalog, &batch);
-            states.push((at(&image.sim), records.clone()));
+            states.push((image.sim.events(), records.clone()));
         }
         drop(catalog);
         count += check(&History { sim: image.sim, states }, plan).unwrap();
