@@ -15,6 +15,11 @@ use crate::region::{Region, RegionId};
 /// The operation moves the value, and may drop it in another thread. While it owns the value, [`Self::io_bytes`] must
 /// keep address, length and content, and any thread may read them. Only the methods with a documentation may be
 /// implemented.
+#[diagnostic::on_unimplemented(
+    message = "an operation cannot write from `{Self}`: pass a `Buffer`, `Vec<u8>` or `Box<[u8]>`",
+    label = "an operation owns its memory until it ends",
+    note = "`Buffer::copy_of` copies borrowed bytes"
+)]
 pub unsafe trait IoBuf: Send + Sized + 'static {
     /// The bytes.
     fn io_bytes(&self) -> &[u8];
@@ -38,8 +43,22 @@ pub unsafe trait IoBuf: Send + Sized + 'static {
 /// Memory that a read can fill: [`Buffer`], `Vec<u8>`, `Box<[u8]>`, `Box<[u8; N]>`, and with the feature `bytes`
 /// `BytesMut`.
 ///
+/// The operation owns the value, so borrowed memory does not compile:
+///
+/// ```compile_fail,E0277
+/// # use uringfs_buffer as uringfs;
+/// fn read_into(memory: impl uringfs::IoBufMut) {}
+/// let mut bytes = [0; 4096];
+/// read_into(&mut bytes); // Instead: vec![0; 4096], Box::new(bytes), Buffer::zeroed(4096).
+/// ```
+///
 /// # Safety
 /// As for [`IoBuf`], of the bytes that [`Self::io_bytes_mut`] returns. They must have no other owner.
+#[diagnostic::on_unimplemented(
+    message = "an operation cannot read into `{Self}`: pass a `Buffer`, `Vec<u8>` or `Box<[u8]>`",
+    label = "an operation owns its memory until it ends",
+    note = "`Buffer::copy_of` copies borrowed bytes"
+)]
 pub unsafe trait IoBufMut: IoBuf {
     /// All bytes that a read may fill, each initialized. A `Vec` gives its whole capacity, and fills what is spare with
     /// zeros first.
@@ -58,6 +77,10 @@ pub unsafe trait IoBufMut: IoBuf {
 }
 
 /// What an operation has of its caller, and gives back: one value, or several.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the memory of an operation: pass a `Buffer`, `Vec<u8>` or `Box<[u8]>`",
+    label = "an operation owns its memory until it ends"
+)]
 pub trait OpMemory: Sized {
     /// The value from its buffer, after a read of so many bytes.
     fn from_buffer(buffer: Buffer, read: usize) -> Self;

@@ -18,8 +18,18 @@ pub struct BufferPool {
 }
 
 impl BufferPool {
-    /// `count` buffers of `length` bytes each, aligned to [`ALIGNMENT`]. Uses huge
-    /// pages if the machine has free ones.
+    /// A pool of `count` buffers with `length` bytes each: the length comes first. Each is aligned to [`ALIGNMENT`]. Uses
+    /// huge pages if the machine has free ones.
+    ///
+    /// ```
+    /// # use uringfs_buffer as uringfs;
+    /// use uringfs::BufferPool;
+    ///
+    /// // 64 buffers of 4 KiB.
+    /// let pool = BufferPool::new(4096, 64)?;
+    /// assert_eq!((pool.buffer_length(), pool.available()), (4096, 64));
+    /// # Ok::<_, std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidInput` for an empty pool, and for buffers of no bytes or over [`MAX_LENGTH`]; the error of
