@@ -103,6 +103,8 @@ fn a_future_dropped_at_any_step_leaks_nothing() {
         let clock = Clock::Virtual(clock);
         let options = ReactorOptions::new().completion(completion).clock(clock);
         let reactor = Reactor::new(options).unwrap();
+        // Futures that are polled outside of it are its own from now on.
+        reactor.turn().unwrap();
         for number in 0.. {
             let mut steps = 0;
             loop {
@@ -196,6 +198,8 @@ fn drop_under_load(back_end: BackEnd, queue: QueueKind, completion: CompletionMo
         buffer
     };
     let reactor = Reactor::new(options()).unwrap();
+    // Futures that are polled outside of it are its own from now on.
+    reactor.turn().unwrap();
     let mut awaited: Vec<Pin<Box<dyn Future<Output = OpResult>>>> = Vec::new();
     for place in 0..COUNT {
         let offset = place * SPAN + unaligned(place);

@@ -93,6 +93,45 @@ fn a_thread_with_a_reactor_uses_its_own() {
 }
 
 #[test]
+fn an_await_beside_an_idle_reactor_uses_the_background_reactor() {
+    let _alone = COUNTS.lock();
+    let file = memory();
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    // It was driven before, but nothing drives it now.
+    assert_eq!(reactor.block_on(file.read_at(Buffer::zeroed(4096), 0)).0, Ok(4096));
+    reactor.reap(0, None, &mut Vec::new()).unwrap();
+    let before = total(Counter::Remote);
+    let waiting = block_on(file.read_at(Buffer::zeroed(4096), 0));
+    assert_eq!(waiting.0, Ok(4096));
+    assert_eq!(total(Counter::Remote) - before, 1);
+}
+
+#[test]
+fn an_await_beside_a_reactor_of_a_foreign_loop_uses_it() {
+    let _alone = COUNTS.lock();
+    let file = memory();
+    for by_turn in [false, true] {
+        let _idle = Reactor::new(ReactorOptions::default()).unwrap();
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        if by_turn {
+            reactor.turn().unwrap();
+        } else {
+            reactor.fd().unwrap();
+        }
+        let before = total(Counter::Remote);
+        let mut read = pin!(file.read_at(Buffer::zeroed(4096), 0));
+        let outcome = loop {
+            match read.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())) {
+                Poll::Ready(outcome) => break outcome,
+                Poll::Pending => reactor.turn().unwrap(),
+            }
+        };
+        assert_eq!(outcome.0, Ok(4096), "by turn: {by_turn}");
+        assert_eq!(total(Counter::Remote), before, "by turn: {by_turn}");
+    }
+}
+
+#[test]
 fn dropped_and_cancelled_operations_return_their_memory() {
     let _alone = COUNTS.lock();
     let file = memory();

@@ -173,6 +173,8 @@ fn the_memory_of_a_dropped_future_lives_until_the_kernel_is_done() {
         let made = BackEnd::Image.make(folder.path(), SIZE, &VirtualClock::default());
         let file = File::over(made.device, FileOptions::default());
         let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
+        // Futures that are polled outside of it are its own from now on.
+        reactor.turn().unwrap();
         for offset in [0, 100] {
             let bytes = Arc::<[u8]>::from([7; 8192]);
             let mut op = Box::pin(file.write_at(bytes.clone(), offset));
@@ -204,6 +206,8 @@ fn dropped_at_any_step_it_is_neither_leaked_nor_freed_early() {
     let options = SimOptions::new(SIZE).latency(micro(50)..=micro(400)).max_transfer(8 << 10);
     let file = file_over(&Sim::new(options.clock(Clock::Virtual(clock.clone()))));
     let reactor = reactor_by(&clock);
+    // Futures that are polled outside of it are its own from now on.
+    reactor.turn().unwrap();
     for steps in 0..40 {
         let bytes = Arc::<[u8]>::from(vec![steps; 30_000]);
         {

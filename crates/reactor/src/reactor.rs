@@ -82,9 +82,10 @@ pub struct Reactor {
 static NEXT_NUMBER: AtomicU16 = AtomicU16::new(0);
 
 impl Reactor {
-    /// Makes a reactor for this thread. An asynchronous operation belongs to the reactor whose [`Self::block_on`],
-    /// [`Self::turn`], [`Self::reap`] or [`Self::spawn`] runs the code that starts it; outside of these, to the first
-    /// reactor of the thread.
+    /// Makes a reactor for this thread. An operation that is awaited belongs to the reactor whose [`Self::block_on`],
+    /// [`Self::turn`], [`Self::reap`] or [`Self::spawn`] runs the code that starts it; outside of these, to the thread's
+    /// first reactor that a foreign event loop turns, which is one whose [`Self::fd`] or [`Self::turn`] was called. If
+    /// there is none, a background reactor serves the operation: a reactor that nothing turns holds up no other executor.
     ///
     /// # Errors
     /// Unsupported, with the reason, when the machine does not have the tier that `ring.require` demands. EMFILE or
@@ -163,7 +164,6 @@ impl Reactor {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed) % u16::MAX,
             options,
         });
-        Current::set_first(&inner);
         siblings::register(&inner);
         let reactor = Reactor { inner };
         if reactor.inner.ring_status.is_err() {
@@ -227,6 +227,7 @@ impl Reactor {
     /// Any error of the kernel when it takes no requests at all. ECHILD in the child of a fork. EDEADLK in code that this
     /// reactor runs.
     pub fn turn(&self) -> Result<(), Errno> {
+        Current::set_first(&self.inner);
         let _current = Current::set(&self.inner);
         self.inner.foreign_turn()
     }
@@ -241,6 +242,7 @@ impl Reactor {
             let poller = self.inner.poller.borrow();
             let poller = poller.as_ref().expect("register_epoll_sources made the poller");
             let _ = self.inner.foreign_fd.set(poller.descriptor().try_clone_to_owned()?);
+            Current::set_first(&self.inner);
             // Nothing reports what completed before the descriptor existed: a turn is due.
             self.inner.mailbox.notifier().notify();
         }

@@ -99,7 +99,7 @@ thread_local! {
     static CURRENT: RefCell<Weak<ReactorCore>> = const { RefCell::new(Weak::new()) };
 }
 
-/// This thread's current reactor, if it has one.
+/// This thread's current reactor: the one that runs this code, else the first that a foreign event loop turns.
 pub fn current() -> Option<Rc<ReactorCore>> {
     // This fails while the thread's locals are destroyed.
     CURRENT.try_with(|current| current.borrow().upgrade()).ok()?
@@ -111,7 +111,8 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    /// Makes it the current reactor if the thread has none. It stays so as long as it lives.
+    /// Makes it the current reactor if the thread has none. It stays so as long as it lives. For a reactor that a
+    /// foreign loop turns: an await anywhere in that loop is then served by it.
     pub(crate) fn set_first(reactor: &Rc<ReactorCore>) {
         CURRENT.with_borrow_mut(|current| {
             if current.upgrade().is_none() {
@@ -129,13 +130,7 @@ impl Current {
 
 impl Drop for Current {
     fn drop(&mut self) {
-        let before = std::mem::take(&mut self.before);
-        CURRENT.with_borrow_mut(|current| {
-            // If the thread had no other reactor before, this one stays its current one.
-            if before.strong_count() > 0 {
-                *current = before;
-            }
-        });
+        CURRENT.set(std::mem::take(&mut self.before));
     }
 }
 

@@ -54,7 +54,9 @@ mod tests {
 
     #[test]
     fn the_eventfd_is_signalled_when_the_ring_message_fails() {
-        let _reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        // From now on it is the thread's current one.
+        reactor.turn().unwrap();
         // This descriptor is not a ring, so the message fails, as when the kernel refuses it.
         let no_ring = std::fs::File::open("/dev/null").unwrap();
         let notifier = Notifier::new(Some(no_ring.into())).unwrap();
