@@ -157,7 +157,7 @@ impl Buffer {
         Arc::into_inner(region)?.into_value()
     }
 
-    fn offset_in_region(&self) -> usize {
+    pub(crate) fn offset_in_region(&self) -> usize {
         self.pointer.as_ptr() as usize - self.region.base().as_ptr() as usize
     }
 }

@@ -48,7 +48,7 @@ mod slots;
 
 pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 pub use io_buf::{IoBuf, IoBufMut, OpMemory, TooLong};
-pub use pool::{Acquire, BufferPool};
+pub use pool::{Acquire, BufferPool, VisitUnreaped, set_visit_unreaped};
 pub use region::{Backing, Region, RegionId};
 pub use slab::{
     ExclusiveFrames, FrameState, SharedFrame, Slab, Snapshot, Snapshots, Zeroable,

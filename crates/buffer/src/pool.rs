@@ -1,8 +1,12 @@
 //! A fixed number of equal buffers out of one region. Getting and returning a buffer allocate nothing, and take no lock
 //! while nobody waits; an empty pool returns `None` at once, or is awaited.
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::ptr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -10,6 +14,19 @@ use crate::buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 use crate::region::{Backing, Region};
 use crate::slots::{Slots, Ticket};
 use uringfs_sync::park_on;
+
+/// Shows the buffers in completions that only this thread can take.
+pub type VisitUnreaped = fn(&mut dyn FnMut(&Buffer));
+
+thread_local! {
+    static VISIT_UNREAPED: Cell<VisitUnreaped> = const { Cell::new(|_| ()) };
+}
+
+/// Sets how this thread finds the buffers of its completions, for [`Acquire::wait`].
+#[doc(hidden)]
+pub fn set_visit_unreaped(visit: VisitUnreaped) {
+    VISIT_UNREAPED.set(visit);
+}
 
 /// A fixed number of buffers of one size. A clone is another handle to the same pool.
 #[derive(Clone, Debug)]
@@ -110,10 +127,35 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    /// Blocks the thread until there is a buffer. Not on a thread whose reactor has the buffers in flight: it does not
-    /// turn meanwhile.
-    pub fn wait(self) -> Buffer {
-        park_on(self)
+    /// Blocks the thread until there is a buffer. Meanwhile the operations of the thread's own reactors go on. In a task
+    /// of a reactor, await it instead: there they do not.
+    ///
+    /// # Panics
+    /// When all buffers of the pool are in completions of this thread's reactors: no other thread can reap them.
+    pub fn wait(mut self) -> Buffer {
+        park_on(poll_fn(|context| {
+            let polled = Pin::new(&mut self).poll(context);
+            if polled.is_pending() {
+                self.check_reapable();
+            }
+            polled
+        }))
+    }
+
+    fn check_reapable(&self) {
+        let slots = self.pool.slots();
+        let mut unreaped = BTreeSet::new();
+        VISIT_UNREAPED.get()(&mut |buffer| {
+            if ptr::eq(buffer.region(), &*self.pool.region) {
+                unreaped.insert(slots.slot_at(buffer.offset_in_region()));
+            }
+        });
+        assert!(
+            unreaped.len() < slots.count(),
+            "the wait for a buffer can never end: all {} buffers of the pool are in completions that this thread has \
+             not reaped",
+            slots.count()
+        );
     }
 }
 

@@ -151,7 +151,13 @@ impl Slots {
         self.length
     }
 
-    fn slot_at(&self, offset: usize) -> usize {
+    /// The number of slots.
+    pub(crate) fn count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The number of the slot at an offset in the region.
+    pub(crate) fn slot_at(&self, offset: usize) -> usize {
         offset / self.stride
     }
 

@@ -15,10 +15,13 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use uringfs_buffer::set_visit_unreaped;
 use uringfs_device::{Device, Errno, Tag};
 use uringfs_ring::{Features, fork_count, install_fork_handler};
+use uringfs_sync::set_block_thread;
 
 use crate::counters::{self, Counters};
+use crate::event_loop::blocking::{block_thread, visit_unreaped};
 use crate::event_loop::core::{Current, ReactorCore, ReactorMailbox};
 use crate::event_loop::siblings::{self, Siblings};
 use crate::event_loop::sleep::RECHECK_INTERVAL;
@@ -165,6 +168,8 @@ impl Reactor {
             options,
         });
         siblings::register(&inner);
+        set_block_thread(block_thread);
+        set_visit_unreaped(visit_unreaped);
         let reactor = Reactor { inner };
         if reactor.inner.ring_status.is_err() {
             // Create now what a wait needs, so that it cannot fail later.

@@ -25,5 +25,5 @@ mod lock;
 
 pub use lock::{Condvar, Mutex, MutexGuard};
 pub use oneshot::Oneshot;
-pub use park::park_on;
+pub use park::{BlockThread, PollWait, park_on, park_on_until, park_thread, set_block_thread};
 pub use seq_count::SeqCount;

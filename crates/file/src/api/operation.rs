@@ -332,7 +332,7 @@ impl<R> FileOp<R> {
         Some(OpResult { result: Ok(read as u64), effect: Effect::Done, payload })
     }
 
-    /// Starts the operation on this thread's reactor, else on its background reactor.
+    /// Starts the operation on this thread's current reactor, else on its background reactor.
     fn start(&mut self) {
         let Some(reactor) = current() else { return self.start_in_background() };
         let receiver = ResultReceiver::default();
@@ -370,9 +370,11 @@ impl<R> FileOp<R> {
         self
     }
 
-    /// Blocks the thread until the operation has ended, and returns its output. A background reactor runs
-    /// it, so it ends whether or not this thread has a reactor of its own. But that one does not turn meanwhile: the
-    /// wait does not end if one of its operations holds a lock that this one needs.
+    /// Blocks the thread until the operation has ended, and returns its output. A background reactor runs it, whether or
+    /// not this thread has a reactor of its own. If that one has operations in flight, they go on meanwhile, so that the
+    /// wait ends even if it is for a lock that they hold; completions of tokens stay to be reaped, and spawned futures do
+    /// not run. In a task of a reactor, await the operation instead: there the reactor cannot go on, and the wait does
+    /// not end if one of the reactor's operations holds such a lock.
     pub fn wait(mut self) -> R
     where
         R: OpOutput,

@@ -8,6 +8,8 @@ pub(crate) mod operation;
 pub(crate) mod push;
 // A `Send` handle, by which other threads run work on a reactor.
 pub(crate) mod handle;
+// A blocked thread drives its reactors.
+pub(crate) mod blocking;
 // The other reactors of the same thread.
 pub(crate) mod siblings;
 // One turn: messages, timers, completions, ready tasks. Never waits.

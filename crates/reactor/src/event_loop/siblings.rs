@@ -1,4 +1,4 @@
-//! The other reactors of a thread. A reactor that is being dropped may wait for an operation of a sibling, which makes
+//! The reactors of a thread. A reactor that is being dropped may wait for an operation of a sibling, which makes
 //! no progress unless it is turned. So a drop turns the siblings, too.
 
 use std::cell::RefCell;
@@ -29,14 +29,17 @@ pub(crate) fn register(reactor: &Rc<ReactorCore>) {
     });
 }
 
-/// Turns the thread's other reactors. They submit and do not wait.
-pub(crate) fn turn(reactor: &Rc<ReactorCore>) -> Siblings {
+/// The reactors of this thread.
+pub(crate) fn reactors_of_thread() -> impl Iterator<Item = Rc<ReactorCore>> {
     let reactors = REACTORS.try_with(|reactors| reactors.borrow().clone());
     // This fails while the thread's locals are destroyed.
-    let reactors = reactors.unwrap_or_default();
-    let others = reactors.iter().filter_map(Weak::upgrade);
+    reactors.unwrap_or_default().into_iter().filter_map(|reactor| reactor.upgrade())
+}
+
+/// Turns the thread's other reactors. They submit and do not wait.
+pub(crate) fn turn(reactor: &Rc<ReactorCore>) -> Siblings {
     let mut siblings = Siblings::None;
-    for other in others.filter(|other| !Rc::ptr_eq(other, reactor)) {
+    for other in reactors_of_thread().filter(|other| !Rc::ptr_eq(other, reactor)) {
         let is_in_use = other.io.try_borrow_mut().is_err();
         if is_in_use || other.is_in_user_code() {
             siblings = Siblings::Running;

@@ -93,6 +93,9 @@ pub(crate) struct Tasks {
     tasks: Vec<Task>,
     pools: Vec<SlotPool>,
     ready: VecDeque<u32>,
+    /// Ready futures that the user spawned, while the thread blocks and runs only operations: see
+    /// [`Self::hold_spawned`].
+    held: Option<Vec<u32>>,
     operations: usize,
     /// Operations with a requester.
     requested: usize,
@@ -106,6 +109,7 @@ impl Tasks {
             tasks: Vec::new(),
             pools: Vec::new(),
             ready: VecDeque::new(),
+            held: None,
             operations: 0,
             requested: 0,
             make_waker,
@@ -166,7 +170,33 @@ impl Tasks {
             && !task.queued
         {
             task.queued = true;
-            self.ready.push_back(index);
+            match &mut self.held {
+                Some(held) if task.operation.is_none() => held.push(index),
+                _ => self.ready.push_back(index),
+            }
+        }
+    }
+
+    /// From now on only operations become ready.
+    pub(crate) fn hold_spawned(&mut self) {
+        let is_operation = |index: &u32| self.tasks[*index as usize].operation.is_some();
+        let (operations, spawned): (VecDeque<_>, VecDeque<_>) =
+            self.ready.drain(..).partition(is_operation);
+        self.ready = operations;
+        self.held.get_or_insert_default().extend(spawned);
+    }
+
+    /// Futures that the user spawned become ready again.
+    pub(crate) fn release_spawned(&mut self) {
+        self.ready.extend(self.held.take().into_iter().flatten());
+    }
+
+    /// Takes a task out of the queue.
+    #[cold]
+    fn unqueue(&mut self, index: u32) {
+        self.ready.retain(|other| *other != index);
+        if let Some(held) = &mut self.held {
+            held.retain(|other| *other != index);
         }
     }
 
@@ -196,9 +226,10 @@ impl Tasks {
         task.alive = false;
         if task.queued {
             task.queued = false;
-            self.ready.retain(|other| *other != index);
+            self.unqueue(index);
         }
-        self.pools[task.pool as usize].free.push(index);
+        let pool = self.tasks[index as usize].pool;
+        self.pools[pool as usize].free.push(index);
     }
 
     pub(crate) fn has_ready(&self) -> bool {
@@ -281,9 +312,10 @@ impl Tasks {
         let task = &mut self.tasks[index as usize];
         task.alive = false;
         if std::mem::take(&mut task.queued) {
-            self.ready.retain(|other| *other != index);
+            self.unqueue(index);
         }
-        self.pools[task.pool as usize].free.push(index);
+        let pool = self.tasks[index as usize].pool;
+        self.pools[pool as usize].free.push(index);
     }
 
     /// Takes all spawned futures, to be dropped. Their tasks are not reused.

@@ -250,9 +250,9 @@ impl Volume {
         }
     }
 
-    /// Makes all changes and writes durable, including those in page caches. Blocks the thread, so its own reactors do
-    /// not run: if one of them has a write-back in flight, this does not return. In that case sync the file by
-    /// [`File::sync_all`](uringfs_file::File::sync_all) on that reactor, or use [`Self::as_async`].
+    /// Makes all changes and writes durable, including those in page caches. Blocks the thread; operations in flight on
+    /// its own reactors go on meanwhile. In a task of a reactor they do not, and if the task's reactor has a write-back in
+    /// flight, this does not return: use [`Self::as_async`] there.
     ///
     /// # Errors
     /// ENOSPC when the catalog is full: remove something, then sync again. EIO when the device or the catalog failed,
