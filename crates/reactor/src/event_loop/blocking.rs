@@ -7,13 +7,14 @@ use std::task::Context;
 use std::time::{Duration, Instant};
 
 use uringfs_buffer::Buffer;
-use uringfs_device::{Clock, Errno, Payload};
+use uringfs_device::{Clock, DeviceIndex, Errno, Payload};
 use uringfs_sync::{PollWait, park_thread};
 
 use crate::event_loop::core::{Current, ReactorCore};
 use crate::event_loop::siblings::reactors_of_thread;
 use crate::event_loop::sleep::RECHECK_INTERVAL;
 use crate::event_loop::waker::task_waker;
+use crate::sync::domains::quiescence;
 use crate::tasks::task::ROOT;
 
 /// Blocks this thread: see [`uringfs_sync::BlockThread`].
@@ -22,6 +23,25 @@ pub(crate) fn block_thread(poll: PollWait<'_>, until: Option<Instant>) {
     if reactors.is_empty() || Drives::begin(&reactors).drive(poll, until).is_err() {
         park_thread(poll, until);
     }
+}
+
+/// Operations in flight on a device, of all reactors of the process. Requests of the fast path are none.
+#[derive(Clone, Copy, Debug)]
+pub struct OperationsInFlight {
+    /// Their number.
+    pub total: u64,
+    /// Those of them that make no progress before this thread does: a task of their reactor runs this code.
+    pub stuck: u64,
+}
+
+/// The operations in flight on `device`.
+pub fn operations_in_flight(device: DeviceIndex) -> OperationsInFlight {
+    let stuck = reactors_of_thread().filter(|reactor| reactor.is_in_user_code());
+    let stuck = stuck.filter_map(|reactor| {
+        let io = reactor.io.try_borrow().ok()?;
+        io.in_flight.devices.get(device.get()).map(|slot| slot.tracker.operations())
+    });
+    OperationsInFlight { total: quiescence(device).operations(), stuck: stuck.sum() }
 }
 
 /// Shows the buffers of completions that wait to be reaped, which only this thread can do.

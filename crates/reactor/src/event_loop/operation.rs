@@ -69,7 +69,7 @@ pub struct Operation {
 
 impl ReactorCore {
     /// Admits an operation on this device and puts it in the epoch. Attaches the device at its first use.
-    /// [`Self::start_operation`] must follow.
+    /// [`Self::start_operation`] must follow, with a requester that wants the result.
     ///
     /// # Errors
     /// - ECHILD: this is the child of a fork.
@@ -94,11 +94,14 @@ impl ReactorCore {
         }
         match io.in_flight.devices.get_mut(device.get()) {
             Some(device_slot) if device_slot.fast_route != FastRoute::Closed => {
+                device_slot.tracker.begin_operation();
                 Ok(AdmissionPermit { device, epoch_slot: Some(device_slot.tracker.enter()) })
             }
             _ => {
                 drop(io);
-                self.attach_and_admit(device_inner)
+                let permit = self.attach_and_admit(device_inner)?;
+                self.io.borrow().in_flight.devices[device.get()].tracker.begin_operation();
+                Ok(permit)
             }
         }
     }
@@ -527,6 +530,9 @@ impl Operation {
             in_flight.leave_epoch(self.device, epoch_slot);
             // The operation may end in the call that started it, where no reap follows.
             in_flight.publish_epochs();
+        }
+        if !matches!(requester, Requester::Detached) {
+            in_flight.devices[self.device.get()].tracker.end_operation();
         }
         in_flight.completed_inline += (in_flight.mode == CompletionMode::Inline) as u64;
         match requester {

@@ -51,6 +51,8 @@ impl fmt::Debug for Domain {
 /// The cache line that one reactor publishes.
 pub struct Member {
     oldest: CachePadded<AtomicU64>,
+    /// Operations that have not ended and whose requesters want their results. Only its reactor changes it.
+    operations: AtomicU64,
     name: String,
 }
 
@@ -90,8 +92,15 @@ impl Domain {
             .collect()
     }
 
+    /// The number of operations in flight of all reactors.
+    pub fn operations(&self) -> u64 {
+        let members = self.members.lock();
+        members.iter().map(|member| member.operations.load(Ordering::Relaxed)).sum()
+    }
+
     fn register(&self, name: String) -> Arc<Member> {
-        let member = Arc::new(Member { oldest: CachePadded::new(AtomicU64::new(IDLE)), name });
+        let oldest = CachePadded::new(AtomicU64::new(IDLE));
+        let member = Arc::new(Member { oldest, operations: AtomicU64::new(0), name });
         self.members.lock().push(member.clone());
         member
     }
@@ -138,6 +147,23 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
     /// True while a request is in the epoch, or was since the last [`Self::publish_ended`].
     pub(crate) fn is_active(&self) -> bool {
         self.current != IDLE
+    }
+
+    /// The number of this reactor's operations in flight.
+    pub(crate) fn operations(&self) -> u64 {
+        self.member.operations.load(Ordering::Relaxed)
+    }
+
+    /// Counts an operation in.
+    #[inline(always)]
+    pub(crate) fn begin_operation(&self) {
+        self.member.operations.store(self.operations() + 1, Ordering::Relaxed);
+    }
+
+    /// Counts an operation out.
+    #[inline(always)]
+    pub(crate) fn end_operation(&self) {
+        self.member.operations.store(self.operations() - 1, Ordering::Relaxed);
     }
 
     /// Puts a request in the epoch, before its map is read. The request carries the returned slot.

@@ -1,38 +1,46 @@
 //! [`Closed`]: the end of a volume, which another thread may wait for.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use uringfs_device::Errno;
+use uringfs_sync::park_on_until;
 
 /// The end of a volume: of its threads, and of its lock on the device.
 #[derive(Clone, Default)]
-pub(crate) struct Closed(Arc<(Mutex<State>, Condvar)>);
+pub(crate) struct Closed(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     has_ended: bool,
     /// The last changes were lost.
     lost: Option<Errno>,
+    waiting: Vec<Waker>,
 }
 
 impl Closed {
     /// Notes that the last changes are not durable.
     pub(crate) fn set_lost(&self, errno: Errno) {
-        self.0.0.lock().lost = Some(errno);
+        self.0.lock().lost = Some(errno);
     }
 
-    /// Waits for the end, and returns whether the last changes are durable. `None` after `timeout`.
+    /// Blocks until the end, and returns whether the last changes are durable. `None` after `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) -> Option<Result<(), Errno>> {
-        let (state, changed) = &*self.0;
-        let (mut state, end) = (state.lock(), Instant::now() + timeout);
-        while !state.has_ended {
-            if changed.wait_until(&mut state, end).timed_out() {
-                break;
-            }
+        park_on_until(poll_fn(|context| self.poll(context)), Some(Instant::now() + timeout))
+    }
+
+    fn poll(&self, context: &mut Context<'_>) -> Poll<Result<(), Errno>> {
+        let state = &mut *self.0.lock();
+        if state.has_ended {
+            return Poll::Ready(state.lost.map_or(Ok(()), Err));
         }
-        state.has_ended.then(|| state.lost.map_or(Ok(()), Err))
+        if !state.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+            state.waiting.push(context.waker().clone());
+        }
+        Poll::Pending
     }
 }
 
@@ -42,8 +50,11 @@ pub(crate) struct ClosedGuard(pub(crate) Closed);
 
 impl Drop for ClosedGuard {
     fn drop(&mut self) {
-        let (state, changed) = &*self.0.0;
-        state.lock().has_ended = true;
-        changed.notify_all();
+        let waiting = {
+            let state = &mut *self.0.0.lock();
+            state.has_ended = true;
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
     }
 }

@@ -116,6 +116,17 @@ impl VolumeShared {
         self.closed_guard.0.clone()
     }
 
+    /// The number of file handles that are open. [`uringfs_file::File::direct`] and
+    /// [`uringfs_file::File::buffered`] add none.
+    pub(crate) fn open_handles(&self) -> usize {
+        let state = self.state.lock();
+        let handles = state.open.iter().map(|(number, file)| {
+            let is_dirty = state.dirty.contains_key(number);
+            file.strong_count().saturating_sub(is_dirty.into())
+        });
+        handles.sum()
+    }
+
     /// Forgets an open file if it has neither a name, nor another handle, nor a reference to its inode, so that nothing
     /// can find it. True if so.
     pub(crate) fn retire_if_unlinked(&self, file: &Arc<OpenFile>) -> bool {

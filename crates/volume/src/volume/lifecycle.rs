@@ -1,7 +1,6 @@
 //! A volume from its creation to its end: by path, and on a device.
 
 use std::path::Path;
-use std::time::Duration;
 
 use uringfs_device::backend::file::{Allocation, File as ImageFile};
 use uringfs_device::{Access, Device, Errno};
@@ -9,11 +8,9 @@ use uringfs_device::{Access, Device, Errno};
 use crate::blocks::BLOCK;
 use crate::error::{Error, ErrorKind, OfPath};
 use crate::namespace::path::bytes;
+use crate::volume::holders::Holders;
 use crate::volume::options::{FormatOptions, VolumeOptions};
 use crate::volume::volume::Volume;
-
-/// How long [`Volume::close`] waits for work in the background that still has the volume open.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Volume {
     /// Creates a volume in a new file of [`FormatOptions::size`], and opens it. The file is filled with zeros, so that
@@ -76,23 +73,25 @@ impl Volume {
     /// All clones and files must be closed before. If one is still open, the changes are durable nevertheless, and the
     /// volume stays open until the last of them is dropped. Blocks as [`Self::sync`].
     ///
+    /// An operation in flight keeps its file open, also when its future was dropped. So this waits for operations in
+    /// flight, up to a minute if the device is slow. A task's call does not wait for operations of the task's own
+    /// reactor, which cannot end meanwhile.
+    ///
     /// # Errors
-    /// EBUSY if a clone or a file is still open, after a second in which work in the background may end; as
-    /// [`Self::sync`]; EIO if the last commit failed.
+    /// EBUSY if the volume is still open when no operation is in flight, after a second in which work in the background
+    /// may end, or when operations are in flight after a minute. The text has the numbers of operations, open files and
+    /// other handles. As [`Self::sync`]; EIO if the last commit failed.
     pub fn close(self) -> Result<(), Error> {
         let synced = self.sync();
-        let closed = self.shared.closed();
+        let (closed, holders) = (self.shared.closed(), Holders::new(&self));
         drop(self);
-        let ended = closed.wait(CLOSE_TIMEOUT);
+        let ended = holders.wait_for(&closed);
         synced?;
         match ended {
             Some(committed) => {
                 committed.map_err(|errno| Error::io("the last commit of the volume", errno))
             }
-            None => {
-                let what = "the volume is still open: close its files and drop its other handles";
-                Err(Error::refused(Errno::BUSY, what))
-            }
+            None => Err(Error::refused(Errno::BUSY, holders.describe())),
         }
     }
 }

@@ -3,6 +3,9 @@
 // Create, open and close.
 mod lifecycle;
 
+// What keeps a volume open that was closed.
+mod holders;
+
 // Which volume a device holds.
 pub(crate) mod identity;
 
