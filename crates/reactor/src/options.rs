@@ -5,6 +5,9 @@ use std::str::FromStr;
 use uringfs_device::Clock;
 use uringfs_device::queue::QueueKind;
 
+/// The largest [`ReactorOptions::depth`].
+const MAX_DEPTH: u32 = 16384;
+
 /// The thread that processes a request's completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -136,10 +139,10 @@ impl ReactorOptions {
         self
     }
 
-    /// The maximum of requests in flight in each queue, and of operations that have not ended (EAGAIN beyond it), 1 to
-    /// 16384.
+    /// The maximum of requests in flight in each queue, and of operations that have not ended (EAGAIN beyond it). A depth
+    /// that is not from 1 to 16384 becomes the nearest one that is.
     pub fn depth(mut self, depth: u32) -> ReactorOptions {
-        self.depth = depth;
+        self.depth = depth.clamp(1, MAX_DEPTH);
         self
     }
 
@@ -170,7 +173,7 @@ impl ReactorOptions {
             "ring.polled" => self.polled = on_off(name, value)?,
             "ring.commands" => self.commands = on_off(name, value)?,
             "ring.require" => self.require = value.parse()?,
-            "reactor.depth" => self.depth = number(name, value, 1, 16384)?,
+            "reactor.depth" => self.depth = number(name, value, 1, MAX_DEPTH)?,
             "reactor.spin_us" => self.spin_us = number(name, value, 0, 1_000_000)?,
             _ => return Ok(false),
         }
@@ -239,6 +242,13 @@ impl FromStr for Require {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_depth_out_of_range_becomes_the_nearest_in_range() {
+        for (depth, found) in [(0, 1), (1, 1), (16384, 16384), (u32::MAX, 16384)] {
+            assert_eq!(ReactorOptions::new().depth(depth).depth, found);
+        }
+    }
 
     #[test]
     fn set_knows_every_switch_and_rejects_bad_values() {

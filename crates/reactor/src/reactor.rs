@@ -94,6 +94,9 @@ impl Reactor {
     /// Unsupported, with the reason, when the machine does not have the tier that `ring.require` demands. EMFILE or
     /// ENFILE when no file descriptor is left.
     pub fn new(options: ReactorOptions) -> io::Result<Reactor> {
+        // The field may have been set without the method.
+        let depth = options.depth;
+        let options = options.depth(depth);
         let (ring, iopoll_ring) = make_rings(&options);
         check_tier(&options, ring.as_ref().err())?;
         let (ring, ring_status) = match ring {
@@ -309,7 +312,8 @@ impl Reactor {
         &self.inner.counters
     }
 
-    /// The tier of this reactor, and why it is not a higher one.
+    /// The tier of this reactor, and why it is not a higher one: what the kernel lets it use. The queue of a device may
+    /// be another one, since it is chosen by measurement: see [`Self::queue_of`].
     pub fn tier(&self) -> String {
         match (&self.inner.ring_status, Features::probe()) {
             (Ok(()), Ok(features)) if features.is_full() => "io_uring, every feature".into(),
