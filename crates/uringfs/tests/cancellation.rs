@@ -21,6 +21,8 @@ fn slow_device() -> (Sim, File, Reactor) {
     let sim = Sim::new(options);
     let file = File::over(Device::new(sim.clone()).unwrap(), FileOptions::default());
     let reactor = Reactor::new(ReactorOptions::default().clock(clock)).unwrap();
+    // Futures that are polled outside of it are its own from now on.
+    reactor.turn().unwrap();
     (sim, file, reactor)
 }
 
@@ -75,6 +77,8 @@ fn a_dropped_append_is_appended_and_a_retry_appends_again() {
     let log = OpenOptions::new().read(true).write(true).create(true).direct(true);
     let log = log.open(&volume, "/log").unwrap();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    // Futures that are polled outside of it are its own from now on.
+    reactor.turn().unwrap();
     start_and_drop(log.append_durably("record"));
     let (offset, _) = reactor.block_on(log.append_durably("record"));
     drain(&reactor);

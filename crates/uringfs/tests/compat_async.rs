@@ -254,8 +254,11 @@ async fn an_accepted_write_that_fails_is_reported_once() {
     AsyncWriteExt::write_all(&mut file, b"good").await.unwrap();
     AsyncWriteExt::flush(&mut file).await.unwrap();
     sim.inject(Rule::new(None, When::Nth(1), Fault::Error(Errno::IO)));
-    AsyncWriteExt::write_all(&mut file, &[1; 4096]).await.unwrap();
-    let failed = AsyncWriteExt::flush(&mut file).await.unwrap_err();
+    // A write that fails at once reports it itself.
+    let failed = match AsyncWriteExt::write_all(&mut file, &[1; 4096]).await {
+        Ok(()) => AsyncWriteExt::flush(&mut file).await.unwrap_err(),
+        Err(failed) => failed,
+    };
     assert_eq!(failed.raw_os_error(), Some(Errno::IO.raw_os_error()));
     AsyncWriteExt::flush(&mut file).await.unwrap();
     AsyncSeekExt::rewind(&mut file).await.unwrap();
@@ -288,6 +291,8 @@ fn slow_file() -> (File, Reactor) {
     let options = SimOptions::new(SIZE).latency(latency..=latency).clock(clock.clone());
     let file = File::over(Device::new(Sim::new(options)).unwrap(), FileOptions::default());
     let reactor = Reactor::new(ReactorOptions::default().clock(clock)).unwrap();
+    // Futures that are polled outside of it are its own from now on.
+    reactor.turn().unwrap();
     (file, reactor)
 }
 

@@ -210,6 +210,8 @@ fn what_a_killed_server_leaves_is_unmounted_by_the_next_mount() {
     file.sync_all().unwrap();
     drop(file);
     kill(mounted.server(), Signal::SIGKILL).unwrap();
+    // Until its last thread has ended, it may still answer.
+    while fs::metadata(folder.join("m")).is_ok() {}
     let mounts = || fs::read_to_string("/proc/self/mounts").unwrap();
     let directory = folder.join("m").to_str().unwrap().to_owned();
     assert_eq!(mounts().matches(&directory).count(), 1);
