@@ -240,7 +240,13 @@ const RECEIVED: u32 = 0;
 
 #[test]
 fn a_command_reaches_the_driver_beside_reads() {
-    let mut ring = ring(&RingOptions { commands: true, ..RingOptions::default() });
+    let options = RingOptions { commands: true, ..RingOptions::default() };
+    // Since Linux 5.19.
+    let Ok(mut ring) = Ring::new(&options) else {
+        println!("not exercised: a ring with entries of 128 bytes");
+        return;
+    };
+    ring.install(3, file_with(&[7; 8192]).as_fd()).unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (receiver, _) = listener.accept().unwrap();
@@ -263,7 +269,11 @@ fn a_command_reaches_the_driver_beside_reads() {
             WaitOutput::Ended(value) => value,
             other => panic!("{other:?}"),
         });
-        assert_eq!(result, expected);
+        // Sockets have commands since Linux 6.5.
+        match (operation, result) {
+            (RECEIVED, Err(Errno::OPNOTSUPP)) => println!("not exercised: a command's result"),
+            _ => assert_eq!(result, expected),
+        }
         command = *ended;
     }
 }
