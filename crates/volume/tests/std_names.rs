@@ -16,7 +16,9 @@ use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno};
 use uringfs_file::File;
 use uringfs_reactor::{Reactor, ReactorOptions};
-use uringfs_volume::{Error, FileTimes, FileType, Follow, Inode, OpenOptions, Volume};
+use uringfs_volume::{
+    Error, FileTimes, FileType, Follow, Inode, InodeNumber, OpenOptions, Time, Volume,
+};
 
 fn volume() -> Volume {
     formatted(&Sim::new(SimOptions::new(64 << 20)))
@@ -307,6 +309,29 @@ fn an_entry_has_the_attributes_of_the_file_it_was_found_with() {
 
 #[test]
 fn a_file_that_is_created_without_write_access_says_what_to_do() {
+#[test]
+fn attributes_have_the_names_and_types_of_std() {
+    use std::os::unix::fs::MetadataExt;
+    let volume = volume();
+    volume.write("/a", vec![7; 5000]).unwrap();
+    let time = Time::new(-1, 999_999_999).unwrap();
+    volume.set_times("/a", FileTimes::new().set_modified(time).set_accessed(time)).unwrap();
+    let ours = volume.metadata("/a").unwrap();
+    let changed = ours.changed().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!((ours.size(), ours.blksize()), (5000, 4096));
+    assert_eq!((ours.mtime(), ours.mtime_nsec()), (-1, 999_999_999));
+    assert_eq!((ours.atime(), ours.atime_nsec()), (-1, 999_999_999));
+    assert_eq!(ours.ctime() as u64, changed.as_secs());
+    assert_eq!(ours.ctime_nsec(), i64::from(changed.subsec_nanos()));
+    // The same types: each pair of names is an array.
+    let std = std::fs::metadata("/").unwrap();
+    let _ = [[ours.size(), ours.blksize()], [std.size(), std.blksize()]];
+    let _ = [[ours.atime(), ours.mtime(), ours.ctime()], [std.atime(), std.mtime(), std.ctime()]];
+    let nanoseconds = [ours.atime_nsec(), ours.mtime_nsec(), ours.ctime_nsec()];
+    let _ = [nanoseconds, [std.atime_nsec(), std.mtime_nsec(), std.ctime_nsec()]];
+    assert_eq!(InodeNumber::from(u64::from(InodeNumber::ROOT)), InodeNumber::ROOT);
+}
+
     let volume = volume();
     for options in [OpenOptions::new(), OpenOptions::new().read(true)] {
         let error = options.create(true).open(&volume, "/a").unwrap_err();

@@ -16,7 +16,8 @@ pub const MAX_NAME_BYTES: usize = 255;
 /// The most links of a file: ext4's limit, because programs expect one.
 const MAX_LINKS: u32 = 65_000;
 
-/// An entry of a directory.
+/// An entry that a [`DirectoryStream`](crate::DirectoryStream) returns: name, inode and kind, without a path.
+/// [`DirEntry`](crate::DirEntry) is the one of [`Volume::read_dir`](crate::Volume::read_dir).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryEntry {
     /// The name: any bytes but `/` and 0.

@@ -27,6 +27,18 @@ impl InodeNumber {
     }
 }
 
+impl From<u64> for InodeNumber {
+    fn from(number: u64) -> InodeNumber {
+        InodeNumber(number)
+    }
+}
+
+impl From<InodeNumber> for u64 {
+    fn from(number: InodeNumber) -> u64 {
+        number.0
+    }
+}
+
 /// The kind of a file, as the type bits of `st_mode` name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileType {

@@ -15,7 +15,7 @@ use crate::records::inode::{FileType, Inode, InodeNumber};
 use crate::volume::metadata::{FileTimes, Metadata};
 use crate::volume::names::{exists, new_directory, permissions_setter};
 use crate::volume::open::created;
-use crate::volume::read_dir::{AsyncReadDir, ReadDir};
+use crate::volume::read_dir::{AsyncReadDir, DirEntry, ReadDir};
 use crate::volume::volume::Volume;
 use crate::volume::xattr::{self, SetXattr};
 
@@ -321,5 +321,34 @@ impl AsyncVolume {
     /// See [`Volume::sync`].
     pub async fn sync(&self) -> Result<(), Error> {
         self.volume.sync_in_mode(WaitMode::Async).await
+    }
+}
+
+impl DirEntry {
+    /// [`Self::metadata`] for tasks: does not block the thread.
+    ///
+    /// ```
+    /// # use uringfs_volume as uringfs;
+    /// # use uringfs::{FormatOptions, Volume};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+    /// # volume.write("/a", "text")?;
+    /// # uringfs_reactor::Reactor::new(Default::default())?.block_on(async {
+    /// let volume = volume.as_async();
+    /// let mut entries = volume.read_dir("/").await?;
+    /// while let Some(entry) = entries.next_entry().await? {
+    ///     assert_eq!(entry.metadata_async(&volume).await?.len(), 4);
+    /// }
+    /// # Ok::<_, uringfs::Error>(())
+    /// # })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::metadata`].
+    pub async fn metadata_async(&self, volume: &AsyncVolume) -> Result<Metadata, Error> {
+        self.metadata_in_mode(WaitMode::Async, volume.volume()).await
     }
 }

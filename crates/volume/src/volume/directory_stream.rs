@@ -14,7 +14,9 @@ use crate::error::Error;
 use crate::namespace::directory::DirectoryEntry;
 use crate::volume::inode_ref::InodeRef;
 
-/// The entries of a directory, in the order of their names' bytes, without `.` and `..`. See [`InodeRef::read_dir`].
+/// The entries of a directory of a file server, which knows it by [`InodeRef`] and returns to positions (`seekdir`): see
+/// [`InodeRef::read_dir`]. [`ReadDir`](crate::ReadDir) is the one for programs with paths. In the order of the names'
+/// bytes, without `.` and `..`.
 ///
 /// An entry that is created or removed meanwhile may or may not be returned; each other one is returned once. The stream
 /// keeps each name that it has returned, and 4 bytes with it, until it is dropped or returns to position 0.

@@ -9,13 +9,15 @@ use std::time::SystemTime;
 
 use uringfs_device::Errno;
 
+use crate::blocks::BLOCK;
 use crate::error::Error;
 use crate::records::inode::{FileType, Inode, InodeNumber, Time};
 
 /// The unit of [`Metadata::blocks`], as in `stat`.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// The attributes of a file, with the names of std's `Metadata` and `MetadataExt`.
+/// The attributes of a file, with the names of std's `Metadata` and `MetadataExt`. There is no `dev`: a volume is not a
+/// file system of the kernel, and so has no device number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     number: InodeNumber,
@@ -91,6 +93,46 @@ impl Metadata {
     /// Allocated space, in units of 512 bytes.
     pub fn blocks(&self) -> u64 {
         self.inode.allocated() / STAT_BLOCK_BYTES
+    }
+
+    /// The size in bytes, as [`Self::len`].
+    pub fn size(&self) -> u64 {
+        self.len()
+    }
+
+    /// The size of a block of the volume, 4096: aligned transfers of whole blocks are the fastest.
+    pub fn blksize(&self) -> u64 {
+        BLOCK
+    }
+
+    /// Last access, in seconds since 1970.
+    pub fn atime(&self) -> i64 {
+        self.inode.accessed.seconds()
+    }
+
+    /// The nanoseconds after [`Self::atime`].
+    pub fn atime_nsec(&self) -> i64 {
+        self.inode.accessed.nanoseconds().into()
+    }
+
+    /// Last change of the content, in seconds since 1970.
+    pub fn mtime(&self) -> i64 {
+        self.inode.modified.seconds()
+    }
+
+    /// The nanoseconds after [`Self::mtime`].
+    pub fn mtime_nsec(&self) -> i64 {
+        self.inode.modified.nanoseconds().into()
+    }
+
+    /// Last change of content or attributes, in seconds since 1970.
+    pub fn ctime(&self) -> i64 {
+        self.inode.changed.seconds()
+    }
+
+    /// The nanoseconds after [`Self::ctime`].
+    pub fn ctime_nsec(&self) -> i64 {
+        self.inode.changed.nanoseconds().into()
     }
 
     /// Last change of the content.

@@ -19,7 +19,7 @@ use crate::records::inode::{FileType, InodeNumber};
 use crate::volume::metadata::Metadata;
 use crate::volume::volume::Volume;
 
-/// An entry of a directory.
+/// An entry that [`Volume::read_dir`] returns, with its path, as std's. [`DirectoryEntry`] is its record, for file servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
     directory: Arc<Path>,
@@ -53,7 +53,8 @@ impl DirEntry {
     }
 
     /// The attributes of the file that the entry was found with, whatever its name is by now; those of a symbolic link
-    /// itself. It takes the volume, which an entry does not keep open. Blocks the thread; tasks use [`Volume::inode`].
+    /// itself. It takes the volume, which an entry does not keep open. Blocks the thread; tasks use
+    /// [`Self::metadata_async`].
     ///
     /// ```
     /// # use uringfs_volume as uringfs;
@@ -73,8 +74,16 @@ impl DirEntry {
     /// # Errors
     /// ENOENT if the file has lost its last name, and is closed; errors of the catalog.
     pub fn metadata(&self, volume: &Volume) -> Result<Metadata, Error> {
+        run_blocking(self.metadata_in_mode(WaitMode::Blocking, volume))
+    }
+
+    pub(super) async fn metadata_in_mode(
+        &self,
+        mode: WaitMode,
+        volume: &Volume,
+    ) -> Result<Metadata, Error> {
         let operation = operations::live_inode(self.entry.inode);
-        let found = run_blocking(volume.shared.run_transaction(WaitMode::Blocking, operation));
+        let found = volume.shared.run_transaction(mode, operation).await;
         let found = found.map(|(number, inode)| Metadata::new(number, inode));
         found.of_path(bytes(&self.path()))
     }
@@ -112,7 +121,8 @@ impl Listing {
     }
 }
 
-/// Iterates over the entries of a directory, in the order of their names' bytes. Holds one batch of them in memory. An
+/// Iterates over the entries of a directory that has a path, in the order of their names' bytes; a
+/// [`DirectoryStream`](crate::DirectoryStream) is for file servers, and can return to a position. Holds one batch of them in memory. An
 /// entry that is created or removed meanwhile may or may not be returned; each other one is returned once.
 ///
 /// An item may be an error of the catalog. After a damaged name ([`Error::damaged_name`]) the iteration continues,
