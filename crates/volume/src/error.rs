@@ -1,10 +1,9 @@
-//! Errors of the control path: opening, formatting, names, commits. Reads and writes of file data
-//! return an errno instead.
+//! Errors of opening, formatting, names and commits. Reads and writes of file data return an errno instead.
 
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use uringfs_device::Errno;
@@ -36,7 +35,7 @@ pub enum ErrorKind {
     Refused(Errno),
 }
 
-/// An error of the control path. `Display` is one line: what happened, to what, what to do.
+/// An error of a [`Volume`](crate::Volume). `Display` is one line: what happened, to what, what to do.
 ///
 /// The line has the text of the cause. So [`source`](std::error::Error::source) is what is below that cause, as in
 /// [`io::Error`]: a report that prints the whole chain repeats nothing.
@@ -51,7 +50,9 @@ pub enum ErrorKind {
 /// let error = volume.read("/logs/first").unwrap_err();
 /// assert_eq!(error.io_kind(), io::ErrorKind::NotFound);
 /// assert_eq!(error.path(), Some(Path::new("/logs/first")));
-/// assert_eq!(error.to_string(), "'logs' does not exist");
+/// assert_eq!(error.to_string(), "'/logs/first': 'logs' does not exist");
+/// let error = volume.read("/first").unwrap_err();
+/// assert_eq!(error.to_string(), "'/first' does not exist");
 /// # Ok::<_, Error>(())
 /// ```
 #[derive(Debug)]
@@ -136,10 +137,23 @@ impl Error {
     }
 
     /// The path that the failed call was about, as it was given: of a call with two paths, the one that is the reason.
-    /// Of a volume that cannot be opened or created: the path of its file or device. `None` for calls without a path. It
-    /// need not be in the message, which names only the part that matters.
+    /// Of a volume that cannot be opened or created: the path of its file or device. `None` for calls without a path.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    /// The message for a program that shows the path in its own way. It names only the part of the path that matters, if
+    /// any: `'logs' does not exist`.
+    pub fn message(&self) -> String {
+        let mut text = match &self.cause {
+            Some(cause) if self.context.is_empty() => cause.to_string(),
+            Some(cause) => format!("{}: {cause}", self.context),
+            None => self.context.clone(),
+        };
+        if let Some(advice) = self.advice {
+            text = format!("{text}: {advice}");
+        }
+        text
     }
 
     /// The errno that a system call would return.
@@ -171,15 +185,31 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.cause {
-            Some(cause) if self.context.is_empty() => write!(out, "{cause}"),
-            Some(cause) => write!(out, "{}: {cause}", self.context),
-            None => out.write_str(&self.context),
-        }?;
-        match self.advice {
-            Some(advice) => write!(out, ": {advice}"),
-            None => Ok(()),
+        let message = self.message();
+        match &self.path {
+            Some(path) => out.write_str(&with_path(path, message)),
+            None => out.write_str(&message),
         }
+    }
+}
+
+/// A name or a path as printable text, in quotes.
+pub(crate) fn quoted(name: &[u8]) -> String {
+    format!("'{}'", name.escape_ascii())
+}
+
+/// A message with the whole path, in place of the last name if it begins with that.
+fn with_path(path: &Path, message: String) -> String {
+    let whole = quoted(path.as_os_str().as_bytes());
+    let begins_with =
+        |path: &str| message.strip_prefix(path).is_some_and(|rest| rest.starts_with([' ', ':']));
+    if begins_with(&whole) || begins_with(&path.to_string_lossy()) {
+        return message;
+    }
+    let name = path.file_name().map(|name| quoted(name.as_bytes()));
+    match name.and_then(|name| message.strip_prefix(&*name)) {
+        Some(rest) => format!("{whole}{rest}"),
+        None => format!("{whole}: {message}"),
     }
 }
 
@@ -209,15 +239,24 @@ impl From<Errno> for Error {
             Errno::NOSPC => ErrorKind::NoSpace,
             errno => ErrorKind::Refused(errno),
         };
-        Error::new(kind, "").with_cause(errno)
+        let error = Error::new(kind, "").with_cause(errno);
+        match errno {
+            Errno::BADF => error
+                .with_advice("open the file with `.read(true)` to read, `.write(true)` to write"),
+            _ => error,
+        }
     }
 }
 
-/// The error of opening a device or making a reactor, with its message, or the [`Error`] in it.
+/// The error of opening a device or making a reactor, with its message, or the [`Error`] or [`SubmitError`] in it.
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {
-        let error = match error.downcast() {
+        let error = match error.downcast::<Error>() {
             Ok(error) => return error,
+            Err(error) => error,
+        };
+        let error = match error.downcast::<SubmitError>() {
+            Ok(refused) => return Error::from(refused),
             Err(error) => error,
         };
         let errno = Errno::from_io_error(&error).unwrap_or(match error.kind() {
@@ -251,6 +290,8 @@ impl From<Error> for io::Error {
 
 #[cfg(test)]
 mod tests {
+    use uringfs_device::Payload;
+
     use super::*;
 
     #[test]
@@ -263,6 +304,28 @@ mod tests {
         let error = error.with_advice("look for it");
         assert_eq!(error.to_string(), "opening: no such thing: look for it");
         assert_eq!(error.without_advice().to_string(), "opening: no such thing");
+    }
+
+    #[test]
+    fn a_message_has_the_whole_path_once() {
+        let of = |path: &[u8], what: &str| {
+            let error = Error::refused(Errno::NOENT, what).of_path(path);
+            assert_eq!(error.message(), what);
+            error.to_string()
+        };
+        assert_eq!(of(b"/a/b", "'b' does not exist"), "'/a/b' does not exist");
+        assert_eq!(of(b"/a/b", "'a' does not exist"), "'/a/b': 'a' does not exist");
+        assert_eq!(of(b"/a/b", "'/a/b' is taken"), "'/a/b' is taken");
+        assert_eq!(of(b"b", "'b' does not exist"), "'b' does not exist");
+        assert_eq!(of(b"v.img", "v.img does not exist"), "v.img does not exist");
+        assert_eq!(of(b"/", "nothing can be changed"), "'/': nothing can be changed");
+        assert_eq!(of(b"/a\n", "it is full"), r"'/a\n': it is full");
+    }
+
+    #[test]
+    fn a_handle_that_may_not_do_something_gets_advice() {
+        let text = Error::from(Errno::BADF).to_string();
+        assert!(text.contains("open the file with `.read(true)` to read"), "{text}");
     }
 
     /// The chain as reports print it: each error, then its source.
@@ -300,9 +363,14 @@ mod tests {
         assert_eq!(error.io_kind(), io::ErrorKind::NotFound);
         let of_std = io::Error::from(error);
         assert_eq!((of_std.kind(), of_std.to_string()), (io::ErrorKind::NotFound, message.clone()));
+        assert_eq!(message, "'/a': there is no a");
         let back = Error::from(of_std);
         assert_eq!((back.raw_os_error(), back.to_string()), (raw, message));
         assert_eq!(back.path(), Some(Path::new("/a")));
+        let refused = SubmitError::new(Errno::AGAIN, Payload::Length(0));
+        let of_std = io::Error::from(refused);
+        assert_eq!(of_std.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(Error::from(of_std).errno(), Errno::AGAIN);
         assert_eq!(Error::from(Errno::NOSPC).kind(), ErrorKind::NoSpace);
         assert_eq!(Error::from(io::Error::from(Errno::IO)).kind(), ErrorKind::Io(Errno::IO));
     }

@@ -209,7 +209,7 @@ fn damage_found_by_an_operation_is_reported() {
     let damaged: Vec<String> = (0..200)
         .filter_map(|n| volume.metadata(format!("/{n}")).err())
         .filter(|error| error.kind() == ErrorKind::Damaged)
-        .map(|error| error.to_string())
+        .map(|error| error.message())
         .collect();
     assert!(!damaged.is_empty());
     let events = taken(&errors);

@@ -9,7 +9,7 @@ use fixture::{create, formatted};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_file::{File, Tokens};
+use uringfs_file::{FallocateSize, File, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
 use uringfs_volume::{ErrorKind, OpenOptions, Volume};
 
@@ -65,6 +65,19 @@ fn removed_blocks_are_reused_without_a_sync() {
         }
     }
     assert!(first.unwrap() > SIZE * 6 / 10);
+}
+
+#[test]
+fn a_shortage_says_how_much_was_asked_for_and_how_much_is_free() {
+    let volume = formatted(&Sim::new(SimOptions::new(SIZE)));
+    let file = create(&volume, "/a");
+    let allocated = file.allocate(0, 1 << 40, FallocateSize::Keep).wait();
+    assert_eq!(allocated, Err(Errno::NOSPC));
+    let (shortage, asked) = (volume.shortage().to_string(), 1u64 << 40);
+    let begin = format!("the volume is full: {asked} bytes were asked for, and ");
+    let free = shortage.strip_prefix(&begin).and_then(|rest| rest.split(' ').next()).unwrap();
+    let free = free.parse::<u64>().unwrap() / BLOCK as u64;
+    assert!((1..=free_blocks(&volume)).contains(&free), "{shortage}");
 }
 
 #[test]

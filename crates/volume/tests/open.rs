@@ -197,13 +197,32 @@ fn a_volume_is_created_opened_and_closed_by_path() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     let errno = |result: Result<Volume, Error>| result.err().unwrap().errno();
-    assert_eq!(errno(Volume::open(&path)), Errno::NOENT);
-    assert_eq!(errno(Volume::create(&path, &FormatOptions::new())), Errno::INVAL);
+    let message = |result: Result<Volume, Error>| result.err().unwrap().to_string();
+    let shown = path.display();
+    assert_eq!(
+        message(Volume::open(&path)),
+        format!("{shown} does not exist; check the name, or make a volume with `Volume::create`")
+    );
+    assert_eq!(
+        message(Volume::create(&path, &FormatOptions::new())),
+        format!("'{shown}': a new file needs a size: give it with `FormatOptions::size`")
+    );
     assert_eq!(errno(Volume::create(&path, &FormatOptions::new().size(4096))), Errno::INVAL);
     assert!(!path.exists());
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    let no_volume = message(Volume::open(&path));
+    assert!(
+        no_volume.starts_with(&format!("'{shown}': this is not a uringfs volume")),
+        "{no_volume}"
+    );
+    std::fs::remove_file(&path).unwrap();
     let options = FormatOptions::new().size(16 << 20).label("new");
     let volume = Volume::create(&path, &options).unwrap();
-    assert_eq!(errno(Volume::create(&path, &options)), Errno::EXIST);
+    for options in [&options, &FormatOptions::new()] {
+        let refused = Volume::create(&path, options).err().unwrap();
+        assert_eq!(refused.errno(), Errno::EXIST);
+        assert!(refused.to_string().contains("`FormatOptions::overwrite`"), "{refused}");
+    }
     assert_eq!(errno(Volume::open(&path)), Errno::BUSY);
     volume.write("/a", "text").unwrap();
     volume.close().unwrap();
@@ -214,6 +233,9 @@ fn a_volume_is_created_opened_and_closed_by_path() {
         assert_eq!((volume.label(), volume.read("/a").unwrap()), ("new", b"text".to_vec()));
         let refused = OpenOptions::new().read(true).write(true).open(&volume, "/a").err().unwrap();
         assert_eq!(refused.errno(), Errno::ROFS);
+        assert_eq!(refused.to_string(), "'/a': the volume is open for reading only");
+        let busy = message(Volume::open(&path));
+        assert!(busy.ends_with("for reading only; close that `Volume` first"), "{busy}");
         volume.close().unwrap();
     }
     let volume = Volume::open(&path).unwrap();

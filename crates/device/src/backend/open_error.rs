@@ -42,7 +42,7 @@ pub(super) fn open_error(path: &Path, access: Access, errno: Errno) -> io::Error
     let path = path.display();
     let writing = access == Access::ReadWrite;
     let text = match errno {
-        Errno::NOENT => format!("{path} does not exist; check the name, or make an image first"),
+        Errno::NOENT => format!("{path} does not exist; check the name"),
         Errno::EXIST => format!("{path} exists already; remove it or choose another name"),
         Errno::ISDIR => format!("{path} is a directory; name a file or a block device"),
         Errno::NOTDIR => format!("{path}: a part of the path is not a directory; check the name"),

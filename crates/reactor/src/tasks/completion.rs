@@ -1,6 +1,7 @@
 //! Tokens, and what a caller that reaps tokens gets: a [`Completion`], or a [`SubmitError`] at once.
 
 use std::fmt;
+use std::io;
 
 use uringfs_buffer::Buffer;
 use uringfs_device::{Errno, Payload, Request};
@@ -51,7 +52,7 @@ impl Effect {
     }
 }
 
-/// The completion of a token operation. It is the cache line that the request lived in, copied once.
+/// The completion of an operation that was started by token: its result, its effect and its memory.
 pub struct Completion {
     request: Request,
 }
@@ -161,3 +162,10 @@ impl fmt::Display for SubmitError {
 }
 
 impl std::error::Error for SubmitError {}
+
+/// Keeps kind, message and memory: the [`SubmitError`] is what [`io::Error::get_ref`] returns.
+impl From<SubmitError> for io::Error {
+    fn from(refused: SubmitError) -> io::Error {
+        io::Error::new(io::Error::from(refused.error).kind(), refused)
+    }
+}

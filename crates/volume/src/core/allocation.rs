@@ -164,6 +164,7 @@ impl VolumeShared {
         if state.available() + promised < blocks {
             state.release_quiescent(&self.device);
             if state.available() + promised < blocks {
+                state.refused_blocks = blocks - promised;
                 return self.space_to_wait_for(state, blocks - promised).map(Some);
             }
         }
@@ -369,7 +370,7 @@ fn written_extent(piece: &FileExtent) -> Extent {
 
 impl VolumeState {
     /// Blocks that files can allocate now.
-    fn available(&self) -> u64 {
+    pub(crate) fn available(&self) -> u64 {
         self.allocator.space().available()
     }
 

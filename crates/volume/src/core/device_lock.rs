@@ -223,11 +223,16 @@ fn check_conflict(all: &[HeldLock], target: LockTarget, kind: LockKind) -> Resul
     let conflicts = |other: &HeldLock| {
         other.target == target && (other.kind == LockKind::Exclusive || kind == LockKind::Exclusive)
     };
-    if all.iter().any(conflicts) {
-        let what = "this program has the volume open already; use a clone of that `Volume`";
-        return Err(Error::new(ErrorKind::Refused(Errno::BUSY), what));
-    }
-    Ok(())
+    let Some(holder) = all.iter().find(|held| conflicts(held)) else { return Ok(()) };
+    let what = match holder.kind {
+        LockKind::Exclusive => {
+            "this program has the volume open already; use a clone of that `Volume`"
+        }
+        LockKind::Shared => {
+            "this program has the volume open for reading only; close that `Volume` first"
+        }
+    };
+    Err(Error::refused(Errno::BUSY, what))
 }
 
 impl LockTarget {

@@ -98,6 +98,8 @@ pub(crate) struct VolumeState {
     pub(crate) checkpoints: u64,
     /// Extents that were added or removed since the last commit, approximately.
     pub(crate) changed_extents: usize,
+    /// The blocks of the last request for which there were too few.
+    pub(crate) refused_blocks: u64,
     /// Freed blocks of which the allocator does not know yet, because their regions may not be loaded.
     pub(crate) to_free: Vec<Run>,
     /// Freed blocks that are pending in the allocator; the commit that frees them is not durable.

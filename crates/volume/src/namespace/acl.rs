@@ -6,8 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use uringfs_device::Errno;
 
 use crate::catalog::Key;
-use crate::error::Error;
-use crate::namespace::directory::quoted;
+use crate::error::{Error, quoted};
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::records::inode::InodeNumber;
 

@@ -7,7 +7,7 @@
 use uringfs_device::Errno;
 
 use crate::catalog::{Key, Table};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, quoted};
 use crate::namespace::transaction::{Orphan, Retry, Transaction};
 use crate::records::inode::{FileType, Inode, InodeNumber, MAX_TARGET_BYTES, Time};
 
@@ -511,11 +511,6 @@ fn not_found(name: &[u8]) -> Error {
 /// The error for a name or a path that is taken.
 pub(crate) fn already_exists(name: &[u8]) -> Error {
     Error::refused(Errno::EXIST, format!("{} already exists", quoted(name)))
-}
-
-/// A name as printable text, in quotes.
-pub(crate) fn quoted(name: &[u8]) -> String {
-    format!("'{}'", name.escape_ascii())
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@
 
 use uringfs_device::Errno;
 
-use crate::error::Error;
+use crate::error::{Error, quoted};
 use crate::namespace::credentials::Credentials;
-use crate::namespace::directory::{DirectoryEntry, Rename, already_exists, quoted};
+use crate::namespace::directory::{DirectoryEntry, Rename, already_exists};
 use crate::namespace::inherit::SET_GROUP;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::path::{Follow, InodeAt, NameAt, Parent};

@@ -6,8 +6,7 @@ use std::path::Path;
 
 use uringfs_device::Errno;
 
-use crate::error::Error;
-use crate::namespace::directory::quoted;
+use crate::error::{Error, quoted};
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::records::inode::{FileType, InodeNumber};
 

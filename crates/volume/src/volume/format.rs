@@ -204,6 +204,7 @@ impl VolumeOptions {
             out_of_place_blocks: 0,
             is_reclaiming: false,
             changed_extents: 0,
+            refused_blocks: 0,
             wants_checkpoint: false,
             checkpoints: 0,
             freed,

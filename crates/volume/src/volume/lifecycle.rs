@@ -1,5 +1,6 @@
 //! A volume from its creation to its end: by path, and on a device.
 
+use std::io;
 use std::path::Path;
 
 use uringfs_device::backend::file::{Allocation, File as ImageFile};
@@ -25,12 +26,17 @@ impl Volume {
     }
 
     fn create_at(path: &Path, options: &FormatOptions) -> Result<Volume, Error> {
-        if options.overwrite && path.exists() {
+        if path.exists() {
+            if !options.overwrite {
+                let what = "it exists already; open it with `Volume::open`, or replace all that is in it with \
+                            `FormatOptions::overwrite`";
+                return Err(Error::refused(Errno::EXIST, what));
+            }
             let device = Device::open(path, Access::ReadWrite)?;
             return Volume::create_on(device, options);
         }
         let Some(size) = options.size else {
-            let what = format!("{}: the size of the new file is missing", path.display());
+            let what = "a new file needs a size: give it with `FormatOptions::size`";
             return Err(Error::new(ErrorKind::Input, what));
         };
         let file = ImageFile::create(path, size / BLOCK * BLOCK, Allocation::Written);
@@ -103,7 +109,17 @@ impl VolumeOptions {
     /// ENOENT and other errors of opening the path; as [`Self::open_on`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume, Error> {
         let access = if self.read_only { Access::Read } else { Access::ReadWrite };
-        let device = Device::open(path.as_ref(), access).map_err(Error::from);
+        let device = Device::open(path.as_ref(), access).map_err(open_error);
         device.and_then(|device| self.open_on(device)).of_path(bytes(&path))
+    }
+}
+
+fn open_error(error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            let what = format!("{error}, or make a volume with `Volume::create`");
+            Error::refused(Errno::NOENT, what)
+        }
+        _ => Error::from(error),
     }
 }

@@ -10,7 +10,6 @@ use uringfs_reactor::ForkDetector;
 use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::{Error, OfPath};
 use crate::namespace::credentials::Credentials;
-use crate::namespace::directory::quoted;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations::{find, find_or_make, strip_privileges};
 use crate::namespace::path::bytes;
@@ -72,8 +71,7 @@ impl Volume {
         path: &[u8],
         options: OpenOptions,
     ) -> Result<File, Error> {
-        let checked = self.check_open_options(&options);
-        checked.map_err(|error| error.context(quoted(path))).of_path(path)?;
+        self.check_open_options(&options).of_path(path)?;
         if !options.create && !options.create_new {
             return self.open_found(mode, path, options, find(path)).await.of_path(path);
         }

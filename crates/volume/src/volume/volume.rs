@@ -176,15 +176,24 @@ impl Volume {
         self.shared.publisher.recent(&*self.shared)
     }
 
-    /// Explains why a write got ENOSPC: the volume or the device is full, how many bytes become free with a commit,
-    /// and which reactors' requests keep further bytes from becoming free.
+    /// Explains why a write or an allocation got ENOSPC: the volume or the device is full, how many bytes the last one
+    /// needed and how many are free, how many become free with a commit, and which reactors' requests keep further bytes
+    /// from becoming free.
     pub fn shortage(&self) -> Error {
         if self.is_device_full() {
             return Error::new(ErrorKind::NoSpace, DEVICE_FULL);
         }
         let state = self.shared.state.lock();
         let (retired, pending) = (state.retired_blocks(), state.pending_blocks());
-        let mut text = String::from("the volume is full; remove something");
+        let (wanted, free) = (state.refused_blocks, state.available());
+        let mut text = match wanted > free {
+            true => format!(
+                "the volume is full: {} bytes were asked for, and {} are free; remove something",
+                wanted.saturating_mul(BLOCK),
+                free * BLOCK
+            ),
+            false => "the volume is full; remove something".to_owned(),
+        };
         if pending > retired {
             text +=
                 &format!("; {} bytes more become free with a commit", (pending - retired) * BLOCK);

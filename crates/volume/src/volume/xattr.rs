@@ -6,9 +6,8 @@ use uringfs_device::Errno;
 
 use crate::catalog::{Key, Table};
 use crate::core::blocking::{WaitMode, run_blocking};
-use crate::error::{Error, OfPath};
+use crate::error::{Error, OfPath, quoted};
 use crate::namespace::acl::{ACCESS_ACL, DEFAULT_ACL};
-use crate::namespace::directory::quoted;
 use crate::namespace::path::{Follow, InodeAt, bytes};
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::records::inode::{FileType, Inode, InodeNumber, Time};

@@ -149,7 +149,7 @@ pub(super) fn with_path(subject: impl Subject, error: VolumeError) -> Error {
 
 /// The message of an error of a volume. For a full volume it names the command that enlarges it.
 pub(super) fn message(error: &VolumeError) -> String {
-    let text = error.to_string();
+    let text = error.message();
     match text.starts_with("the volume is full") || text == "no free blocks" {
         true => format!("{text}; uringfs resize enlarges it"),
         false => text,

@@ -27,7 +27,7 @@ impl VolumeFile {
             VolumeErrorKind::Refused(_) | VolumeErrorKind::Input => Error::input(self.to_string()),
             _ => Error::run(self.to_string()),
         };
-        base.because(error)
+        base.because(error.message())
     }
 }
 

@@ -125,7 +125,7 @@ impl PutJob<'_> {
                 // Only this file is affected; others can still be copied.
                 VolumeErrorKind::Damaged => {
                     let code = of_volume_error(&error);
-                    Error::input(path.to_string()).because(error).exiting_with(code)
+                    Error::input(path.to_string()).because(error.message()).exiting_with(code)
                 }
                 _ => with_path(&path, error),
             }
