@@ -119,7 +119,7 @@ impl BufferPool {
 
 /// A wait for a buffer of a pool: see [`BufferPool::acquire`].
 #[derive(Debug)]
-#[must_use = "nothing happens until it is awaited"]
+#[must_use = "nothing happens until it is awaited or waited for"]
 pub struct Acquire {
     pool: BufferPool,
     /// Present while it waits.

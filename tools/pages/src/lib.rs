@@ -1,5 +1,5 @@
 //! Compiles the code in the pages of `docs/guide` as documentation tests, and looks up the names in its tables
-//! ([`coming_from`]). There is nothing else here.
+//! ([`coming_from`]). A test compares the README with the manifest. There is nothing else here.
 
 pub mod coming_from;
 
@@ -18,3 +18,12 @@ page!(cache, "../../../docs/guide/cache.md");
 page!(tokio_service, "../../../docs/guide/tokio.md");
 page!(cancellation, "../../../docs/guide/cancellation.md");
 page!(thread_per_core, "../../../docs/guide/thread-per-core.md");
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_readme_names_the_oldest_rust() {
+        let needs = concat!("needs Rust ", env!("CARGO_PKG_RUST_VERSION"), " or newer");
+        assert!(include_str!("../../../README.md").contains(needs), "{needs}");
+    }
+}

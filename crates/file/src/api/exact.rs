@@ -15,7 +15,8 @@ use crate::api::operation::{BufResult, FileOp};
 use crate::state::file::File;
 
 impl File {
-    /// Reads at `offset` until `buffer` is full: a `Vec` up to its capacity.
+    /// Reads at `offset` until `buffer` is full: a `Vec` up to its capacity. After an error a `Vec` has the length of what
+    /// was read.
     ///
     /// Errors: `UnexpectedEof` at the end of the file, with what there is at the front of the buffer; else as
     /// [`Self::read_at`].
@@ -52,7 +53,7 @@ impl File {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "nothing happens until it is awaited or waited for"]
+#[must_use = "nothing happens until it is awaited, or waited for with `.wait()`"]
 pub struct ExactOp<B> {
     file: File,
     direction: Direction,

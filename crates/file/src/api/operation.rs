@@ -36,7 +36,7 @@ use crate::state::lock::FileState;
 /// # Memory
 /// The memory is a [`Buffer`] or any other [`IoBuf`]; it comes back with each result, also of an operation that is
 /// refused. The error is EINVAL for memory over [`MAX_LENGTH`](uringfs_buffer::MAX_LENGTH).
-#[must_use = "nothing happens until it is awaited or started"]
+#[must_use = "nothing happens until it is awaited, waited for with `.wait()`, or started by token"]
 pub struct FileOp<R> {
     /// `None` once it has started, or was answered from the cache.
     request: Option<FileRequest>,
@@ -49,7 +49,9 @@ pub type BufResult<T, B = Buffer> = (Result<T, Errno>, B);
 
 impl File {
     /// Reads into `buffer` at `offset`: fewer bytes at the end of the file. A `Vec` is filled up to its capacity, and
-    /// then has the length that was read. EBADF if the handle may not read.
+    /// then has the length that was read, 0 after an error.
+    ///
+    /// Errors: EBADF if the handle may not read: open it with `.read(true)`.
     pub fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> FileOp<BufResult<usize, B>> {
         self.op_with(OpKind::Read, buffer.lend_for_read(), offset)
     }
@@ -65,6 +67,8 @@ impl File {
 
     /// Writes `buffer` at `offset`. An image or a device has a fixed size: at its end the write is short,
     /// beyond it the error is ENOSPC.
+    ///
+    /// Errors: EBADF if the handle may not write: open it with `.write(true)`.
     pub fn write_at<B: IoBuf>(&self, buffer: B, offset: u64) -> FileOp<BufResult<usize, B>> {
         self.op_with(OpKind::Write(Durability::Volatile), buffer.lend_for_write(), offset)
     }
@@ -100,12 +104,12 @@ impl File {
         self.op_with(OpKind::Append(Durability::Durable), buffer.lend_for_write(), 0)
     }
 
-    /// Writes `buffer` atomically: whole blocks of a volume's file, at most
-    /// [`MAX_ATOMIC_WRITE_BYTES`](crate::MAX_ATOMIC_WRITE_BYTES) bytes. After a crash the file has all of it or none; after
+    /// Writes `buffer` atomically: whole blocks of a volume's file, so offset and length are multiples of 4096, and at most
+    /// [`MAX_ATOMIC_WRITE_BYTES`](crate::MAX_ATOMIC_WRITE_BYTES) (1 MiB). After a crash the file has all of it or none; after
     /// completion it is durable. The bytes go to free blocks, so it needs as many free blocks as it writes. A
     /// concurrent overwrite of the range comes before or after.
     ///
-    /// Errors: EINVAL for partial blocks and for more bytes; ENOSPC, with nothing changed; EOPNOTSUPP for an
+    /// Errors: EINVAL for an offset or a length that is no multiple of 4096, and for more than 1 MiB; ENOSPC, with nothing changed; EOPNOTSUPP for an
     /// image or a device.
     pub fn write_atomic<B: IoBuf>(&self, buffer: B, offset: u64) -> FileOp<BufResult<usize, B>> {
         self.op_with(OpKind::WriteAtomic, buffer.lend_for_write(), offset)
@@ -156,7 +160,8 @@ impl File {
     }
 
     /// Allocates blocks for the holes of a range (`fallocate`), so that writes to it need no more space.
-    /// Existing bytes stay; new blocks read as zeros.
+    /// Existing bytes stay; new blocks read as zeros. `size` (`uringfs::file::FallocateSize`) says whether the file grows
+    /// if the range ends beyond it.
     ///
     /// Errors: ENOSPC, with nothing allocated; EINVAL for an empty range; else as [`Self::set_len`].
     pub fn allocate(
