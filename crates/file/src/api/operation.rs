@@ -109,8 +109,8 @@ impl File {
     /// completion it is durable. The bytes go to free blocks, so it needs as many free blocks as it writes. A
     /// concurrent overwrite of the range comes before or after.
     ///
-    /// Errors: EINVAL for an offset or a length that is no multiple of 4096, and for more than 1 MiB; ENOSPC, with nothing changed; EOPNOTSUPP for an
-    /// image or a device.
+    /// Errors: EINVAL for an offset or a length that is no multiple of 4096, and for more than 1 MiB; ENOSPC, with nothing
+    /// changed; EOPNOTSUPP for an image or a device.
     pub fn write_atomic<B: IoBuf>(&self, buffer: B, offset: u64) -> FileOp<BufResult<usize, B>> {
         self.op_with(OpKind::WriteAtomic, buffer.lend_for_write(), offset)
     }
