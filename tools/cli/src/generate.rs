@@ -66,7 +66,7 @@ pub fn man(arguments: &ManArguments, command: Command) -> Result<u8, Error> {
     let folder = &arguments.folder;
     let others = other_names::commands(&command).into_iter();
     let mut others = others.chain(other_names::mount_commands());
-    clap_mangen::generate_to(command, folder)
+    clap_mangen::generate_to(command.disable_help_subcommand(true), folder)
         .and_then(|()| {
             others.try_for_each(|other| {
                 let page = Man::new(other.disable_help_subcommand(true)).section("8");

@@ -8,7 +8,7 @@ use super::open_volume::{lookup, open, sync};
 use super::quoting;
 use super::verbose::{VerboseOptions, quoted};
 use super::volume_path::{VolumePath, as_path, join, parent, with_path};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use uringfs::device::Access;
 use uringfs::volume::Rename;
@@ -55,6 +55,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let errors = ErrorSink::default();
     let (volume, links): (Volume, Vec<Link>) = match symbolic {
         true if !relative => {
+            sources.iter().try_for_each(|text| check_link_text(text, &destination.path))?;
             let links = sources.into_iter().map(Link::Symbolic).collect();
             (open(&target, Access::ReadWrite)?, links)
         }
@@ -79,6 +80,18 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     }
     sync(&volume, &target)?;
     Ok(errors.exit_code())
+}
+
+/// Refuses the whole name of a file of the same volume as the text of a symbolic link: no path in a volume begins with
+/// the volume's name.
+fn check_link_text(text: &OsStr, destination: &VolumePath) -> Result<(), Error> {
+    let Ok(path) = VolumePath::parse(text) else { return Ok(()) };
+    if path.target == *text || destination.require_volume_of(&path, "").is_err() {
+        return Ok(());
+    }
+    let inside = quoting::quoted(&path.bytes);
+    let advice = format!("a link in a volume has a path in the volume: give {inside}, or use -r");
+    Err(Error::input(format!("{path}: {advice}")))
 }
 
 /// A link to create.

@@ -139,6 +139,10 @@ fn each_command_has_a_man_page() {
         let page = std::fs::read_to_string(folder.path().join(page)).unwrap();
         assert!(page.contains(text), "{page}");
     }
+    for page in std::fs::read_dir(folder.path()).unwrap() {
+        let name = page.unwrap().file_name().into_string().unwrap();
+        assert!(!name.contains("help"), "{name}");
+    }
     let mut command = Command::new(env!("CARGO_BIN_EXE_uringfs"));
     let output = ChildProcess::start(command.args(["man", "/no/such/folder"])).end();
     assert_eq!(output.status.code(), Some(2));
