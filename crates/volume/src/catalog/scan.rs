@@ -49,8 +49,22 @@ impl Catalog {
         limit: usize,
     ) -> Result<Vec<ScanEntry>, Error> {
         let prefix = inode.map_or(Vec::new(), |inode| inode.to_be_bytes().to_vec());
+        self.scan_with_prefix(table, &prefix, &from, limit)
+    }
+
+    /// As [`Self::scan_entries`], only records whose keys begin with `prefix`.
+    ///
+    /// # Errors
+    /// As [`Self::scan_entries`].
+    pub(crate) fn scan_with_prefix(
+        &self,
+        table: Table,
+        prefix: &[u8],
+        from: &[u8],
+        limit: usize,
+    ) -> Result<Vec<ScanEntry>, Error> {
         // The log first, then redb: a checkpoint drops a record from the log only when redb has it.
-        let logged = self.logged.lock().range_with_prefix(table, &from, &prefix);
+        let logged = self.logged.lock().range_with_prefix(table, from, prefix);
         self.read(|snapshot| {
             let mut found = Vec::new();
             let mut add = |key: &[u8], stored: &[u8]| {
@@ -59,10 +73,10 @@ impl Catalog {
                 found.len() == limit.min(MAX_RECORDS)
             };
             let mut logged = logged.iter().peekable();
-            for record in snapshot.table(table)?.range(from.as_slice()..)? {
+            for record in snapshot.table(table)?.range(from..)? {
                 let (key, stored) = record?;
                 let key = key.value();
-                if !key.starts_with(&prefix) {
+                if !key.starts_with(prefix) {
                     break;
                 }
                 while let Some((newer, stored)) = logged.next_if(|(newer, _)| &newer[..] < key) {

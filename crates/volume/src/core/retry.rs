@@ -11,7 +11,7 @@ use std::sync::Arc;
 use uringfs_device::Errno;
 use uringfs_file::CommitFuture;
 
-use crate::catalog::{MAX_RECORDS, Record, Table};
+use crate::catalog::{MAX_RECORDS, Record, ScanEntry, Table};
 use crate::core::blocking::WaitMode;
 use crate::core::state::{COMMIT_THRESHOLD_RECORDS, VolumeShared, VolumeState};
 use crate::error::{Error, ErrorKind};
@@ -20,6 +20,7 @@ use crate::namespace::transaction::{
 };
 use crate::records::inode::InodeNumber;
 use crate::records::overlay::{ChangeSet, RangeWatch};
+use crate::records::readahead::GROUP_INODES;
 
 /// Commits that one operation waits for, so that it ends even if others fill the catalog.
 const MAX_COMMIT_WAITS: u32 = 3;
@@ -136,21 +137,43 @@ impl VolumeShared {
         results: &mut ReadResults,
     ) -> Result<(), Error> {
         let (table, keys) = request.keys();
-        let watch = self.state.lock().overlay.watch(table, keys);
-        let read = match mode {
-            WaitMode::Blocking => self.read_catalog(&request, &watch),
-            WaitMode::Async => {
-                let (shared, request, watch) = (self.clone(), request.clone(), watch.clone());
-                self.catalog_thread.run(move || shared.read_catalog(&request, &watch))?.await
+        let (watch, group) = {
+            let overlay = &mut self.state.lock().overlay;
+            (overlay.watch(table, keys.clone()), overlay.watch_group(table, &keys.start))
+        };
+        let job = {
+            let (shared, request, watch) = (self.clone(), request.clone(), watch.clone());
+            move || {
+                let read = shared.read_catalog(&request, &watch)?;
+                Ok((read, group.map(|watch| (shared.read_group(&watch), watch))))
             }
         };
-        match read? {
-            CatalogRead::Record(value) => self.state.lock().overlay.insert_read(&watch, value),
+        let (read, group) = match mode {
+            WaitMode::Blocking => job(),
+            WaitMode::Async => self.catalog_thread.run(job)?.await,
+        }?;
+        let overlay = &mut self.state.lock().overlay;
+        if let Some((found, watch)) = group {
+            overlay.insert_group(&watch, found);
+        }
+        match read {
+            CatalogRead::Record(value) => overlay.insert_read(&watch, value),
             CatalogRead::Records(records, next) => {
                 results.reads.push(ReadResult { request, records, next, watch });
             }
         }
         Ok(())
+    }
+
+    /// Reads the records of a group that readahead uses; blocks on the device.
+    fn read_group(&self, watch: &RangeWatch) -> Result<Vec<ScanEntry>, Error> {
+        let (table, group) = watch.start();
+        let limit = match table {
+            Table::Inodes => GROUP_INODES,
+            // One shows that there are some.
+            _ => 1,
+        };
+        self.catalog.scan_with_prefix(table, group, group, limit)
     }
 
     /// Reads from the catalog; blocks on the device.
@@ -238,5 +261,96 @@ impl VolumeShared {
             WaitMode::Blocking => self.group_commit.wait(number),
             WaitMode::Async => self.group_commit.clone().wait_async(number).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uringfs_device::Device;
+    use uringfs_device::backend::memory::Memory;
+    use uringfs_reactor::{Reactor, ReactorOptions};
+
+    use super::*;
+    use crate::catalog::Key;
+    use crate::namespace::operations;
+    use crate::records::overlay::Lookup;
+    use crate::volume::options::FormatOptions;
+    use crate::volume::volume::Volume;
+
+    const FILES: u64 = 1000;
+
+    /// A volume with files of which nothing is in memory, and the number of the first file's inode.
+    fn reopened() -> (Volume, u64) {
+        let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
+        Volume::format(&device, &FormatOptions::default()).unwrap();
+        let volume = Volume::open_on(device.clone()).unwrap();
+        for number in 0..FILES {
+            volume.write(format!("/{number:03}"), "").unwrap();
+        }
+        let first = volume.metadata("/000").unwrap().ino();
+        volume.close().unwrap();
+        (Volume::open_on(device).unwrap(), first)
+    }
+
+    fn is_in_memory(volume: &Volume, key: Key<'_>) -> bool {
+        volume.shared.state.lock().overlay.get(key.table(), &key.bytes()) != Lookup::Unknown
+    }
+
+    async fn read_inode(volume: &Volume, number: u64) {
+        let operation = operations::live_inode(InodeNumber(number));
+        volume.shared.run_transaction(WaitMode::Async, operation).await.unwrap();
+    }
+
+    #[test]
+    fn inodes_that_are_read_one_after_another_are_read_in_groups() {
+        let (volume, first) = reopened();
+        Reactor::new(ReactorOptions::default()).unwrap().block_on(async {
+            let mut misses = 0;
+            for number in first..first + FILES {
+                misses += u64::from(!is_in_memory(&volume, Key::Inode(number)));
+                read_inode(&volume, number).await;
+            }
+            let groups = FILES.div_ceil(GROUP_INODES as u64) + 1;
+            assert!(misses <= 2 * groups, "{misses} misses in {groups} groups");
+        });
+    }
+
+    #[test]
+    fn inodes_far_from_each_other_are_read_alone() {
+        let (volume, first) = reopened();
+        Reactor::new(ReactorOptions::default()).unwrap().block_on(async {
+            for number in (first..first + FILES).step_by(GROUP_INODES) {
+                read_inode(&volume, number).await;
+                assert!(!is_in_memory(&volume, Key::Inode(number + 1)));
+            }
+        });
+    }
+
+    #[test]
+    fn a_stream_of_names_keeps_them_for_lookups() {
+        let (volume, first) = reopened();
+        let is_known = |name: &[u8]| is_in_memory(&volume, Key::Name(InodeNumber::ROOT.0, name));
+        assert_eq!(volume.read_dir("/").unwrap().count() as u64, FILES);
+        assert!(!is_known(b"500"));
+        Reactor::new(ReactorOptions::default()).unwrap().block_on(async {
+            let mut stream = volume.root().read_dir().await.unwrap();
+            stream.next_entry().await.unwrap();
+            assert!(is_known(b"500"));
+            let (_, found) = volume.root().lookup("500").await.unwrap();
+            assert_eq!(found.ino(), first + 500);
+        });
+    }
+
+    #[test]
+    fn attributes_that_no_neighbour_has_are_not_looked_for() {
+        let (volume, first) = reopened();
+        let key = |number| Key::Xattr(first + number, b"user.a");
+        Reactor::new(ReactorOptions::default()).unwrap().block_on(async {
+            for number in 0..2 {
+                let (file, _) = volume.inode(InodeNumber(first + number)).await.unwrap();
+                assert_eq!(file.list_xattrs().await.unwrap(), [[0; 0]; 0]);
+            }
+            assert!(is_in_memory(&volume, key(100)) && !is_in_memory(&volume, key(300)));
+        });
     }
 }

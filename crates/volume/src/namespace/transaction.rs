@@ -168,6 +168,9 @@ impl<'v> Transaction<'v> {
         inode: InodeNumber,
         from: Vec<u8>,
     ) -> Result<(Vec<Record>, Option<Vec<u8>>), Retry> {
+        if self.has_none_of(table, inode) {
+            return Ok((self.changes_alone(table, from..end_of(inode)), None));
+        }
         let found = self.read_result(ReadRequest::Chunk { table, inode, from: from.clone() })?;
         // Changes after the last record belong to the next chunk.
         let end = found.next.clone().unwrap_or_else(|| end_of(inode));
@@ -177,12 +180,21 @@ impl<'v> Transaction<'v> {
     /// All records of an inode in a table, in order.
     pub(crate) fn all(&self, table: Table, inode: InodeNumber) -> Result<Vec<Record>, Retry> {
         let keys = inode.0.to_be_bytes().to_vec()..end_of(inode);
-        if self.is_new(Some(inode.0)) {
-            let nothing = RangeWatch::new(table, keys.clone());
-            return Ok(self.overlay.merge_over(&self.effects.changes, &nothing, &keys, &[]));
+        if self.is_new(Some(inode.0)) || self.has_none_of(table, inode) {
+            return Ok(self.changes_alone(table, keys));
         }
         let found = self.read_result(ReadRequest::All { table, inode })?;
         Ok(self.with_changes(found, keys))
+    }
+
+    fn has_none_of(&self, table: Table, inode: InodeNumber) -> bool {
+        self.overlay.has_none_of(table, &inode.0.to_be_bytes())
+    }
+
+    /// The records of an inode of which the catalog has none.
+    fn changes_alone(&self, table: Table, keys: Range<Vec<u8>>) -> Vec<Record> {
+        let nothing = RangeWatch::new(table, keys.clone());
+        self.overlay.merge_over(&self.effects.changes, &nothing, &keys, &[])
     }
 
     fn with_changes(&self, found: &ReadResult, keys: Range<Vec<u8>>) -> Vec<Record> {

@@ -3,6 +3,9 @@
 // Uncommitted changes, which reads see before the catalog.
 pub(crate) mod overlay;
 
+// When a read of one record takes those of neighbouring inodes with it.
+pub(crate) mod readahead;
+
 // Unchanged records that were read or committed.
 pub(crate) mod record_cache;
 

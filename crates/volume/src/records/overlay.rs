@@ -7,8 +7,10 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::catalog::{Batch, BatchSize, Key, Record, Reserve, Table};
-use crate::records::record_cache::RecordCache;
+use crate::catalog::{Batch, BatchSize, Key, Record, Reserve, ScanEntry, Table};
+use crate::error::Error;
+use crate::records::readahead::{GROUP_KEY_BYTES, GroupReadahead};
+use crate::records::record_cache::{RecordCache, record_bytes};
 
 /// The number of a commit, from 1.
 pub(crate) type CommitNumber = u64;
@@ -99,6 +101,8 @@ impl ChangeSet {
 
 /// The most changes of a commit that are cached when it has ended.
 const MAX_CACHED_CHANGES: u64 = 256;
+/// Approximate size of a group's inodes in the cache.
+const GROUP_BYTES: usize = 64 << 10;
 
 /// Changes that are not committed: those being committed, and newer ones. Also a bounded cache of
 /// unchanged records.
@@ -106,7 +110,10 @@ const MAX_CACHED_CHANGES: u64 = 256;
 pub(crate) struct Overlay {
     current: ChangeSet,
     committing: Option<Arc<ChangeSet>>,
+    /// Also has groups of inodes without extended attributes, as a key of [`GROUP_KEY_BYTES`] without a value.
     cache: RecordCache,
+    inode_readahead: GroupReadahead,
+    xattr_readahead: GroupReadahead,
     /// Watches of readers, and some that are no longer used.
     watches: Vec<Weak<RangeWatch>>,
 }
@@ -139,6 +146,8 @@ impl Overlay {
             current: ChangeSet::default(),
             committing: None,
             cache: RecordCache::new(cache_bytes),
+            inode_readahead: GroupReadahead::default(),
+            xattr_readahead: GroupReadahead::default(),
             watches: Vec::new(),
         }
     }
@@ -148,6 +157,9 @@ impl Overlay {
         for (table, records) in Table::ALL.iter().zip(changes.tables) {
             for (key, value) in records {
                 self.cache.remove(*table, &key);
+                if *table == Table::Xattrs {
+                    self.cache.remove(*table, &key[..GROUP_KEY_BYTES]);
+                }
                 self.current.set(*table, key, value);
             }
         }
@@ -182,18 +194,96 @@ impl Overlay {
         {
             Some(Some(value)) => Lookup::Value(value),
             Some(None) => Lookup::Absent,
+            None if self.has_none_of(table, key) => Lookup::Absent,
             None => Lookup::Unknown,
+        }
+    }
+
+    /// Whether it is known that the inode of a key has no record in a table.
+    pub(crate) fn has_none_of(&self, table: Table, key: &[u8]) -> bool {
+        table == Table::Xattrs && self.cache.get(table, &key[..GROUP_KEY_BYTES]).is_some()
+    }
+
+    /// Notes that records from a key on are read from the catalog. Returns a watch of the group that is to be read
+    /// with them, if any.
+    pub(crate) fn watch_group(&mut self, table: Table, key: &[u8]) -> Option<Arc<RangeWatch>> {
+        if self.cache.max_bytes_ahead() < GROUP_BYTES {
+            return None;
+        }
+        let keys = self.readahead(table)?.miss(key)?;
+        Some(self.watch(table, keys))
+    }
+
+    fn readahead(&mut self, table: Table) -> Option<&mut GroupReadahead> {
+        match table {
+            Table::Inodes => Some(&mut self.inode_readahead),
+            Table::Xattrs => Some(&mut self.xattr_readahead),
+            _ => None,
         }
     }
 
     /// Caches the value that the catalog returned for the one watched record.
     pub(crate) fn insert_read(&mut self, watch: &RangeWatch, value: Option<Vec<u8>>) {
-        let (table, key) = (watch.table, &watch.keys.start[..]);
-        if self.changed(table, key).is_none() {
-            let newer = watch.since.lock().get(table, key).cloned();
-            let value = newer.unwrap_or_else(|| value.map(Into::into));
-            self.cache.insert(table, key.into(), value);
+        self.insert_watched(watch, &watch.keys.start, value.map(Into::into));
+    }
+
+    /// Caches what the catalog returned for a watched group: its inodes, or that there are no extended attributes. If
+    /// that cannot be, the group is not read again.
+    pub(crate) fn insert_group(
+        &mut self,
+        watch: &RangeWatch,
+        found: Result<Vec<ScanEntry>, Error>,
+    ) {
+        let (table, group) = (watch.table, &watch.keys.start);
+        match found {
+            Ok(found) if table == Table::Inodes => {
+                let read =
+                    found.into_iter().filter_map(|inode| Some((inode.key, inode.value.ok()?)));
+                self.insert_ahead(watch, read);
+            }
+            Ok(found) if found.is_empty() => {
+                if self.is_unchanged(watch) {
+                    self.cache.insert(table, group[..].into(), None);
+                }
+            }
+            _ => {
+                if let Some(readahead) = self.readahead(table) {
+                    readahead.exclude(group);
+                }
+            }
         }
+    }
+
+    /// Caches records of a watched range that are likely to be needed, up to a part of the cache. They are the
+    /// catalog's at some moment since the watch began, or newer.
+    pub(crate) fn insert_ahead(
+        &mut self,
+        watch: &RangeWatch,
+        records: impl IntoIterator<Item = Record>,
+    ) {
+        let mut room = self.cache.max_bytes_ahead();
+        for (key, value) in records {
+            if self.cache.contains(watch.table, &key) {
+                continue;
+            }
+            let Some(left) = room.checked_sub(record_bytes(&key, Some(&value))) else { break };
+            room = left;
+            self.insert_watched(watch, &key, Some(value.into()));
+        }
+    }
+
+    fn insert_watched(&mut self, watch: &RangeWatch, key: &[u8], value: Value) {
+        if self.changed(watch.table, key).is_none() {
+            let newer = watch.since.lock().get(watch.table, key).cloned();
+            self.cache.insert(watch.table, key.into(), newer.unwrap_or(value));
+        }
+    }
+
+    /// Whether the watched records are those that the catalog had when the watch began.
+    fn is_unchanged(&self, watch: &RangeWatch) -> bool {
+        let since = watch.since.lock();
+        let mut layers = [&*since, &self.current].into_iter().chain(self.committing.as_deref());
+        layers.all(|changes| changes.range(watch.table, &watch.keys).next().is_none())
     }
 
     fn changed(&self, table: Table, key: &[u8]) -> Option<&Value> {
@@ -266,6 +356,11 @@ impl Overlay {
 }
 
 impl RangeWatch {
+    /// The table, and the first key.
+    pub(crate) fn start(&self) -> (Table, &[u8]) {
+        (self.table, &self.keys.start)
+    }
+
     /// A watch of records without commits so far.
     pub(crate) fn new(table: Table, keys: Range<Vec<u8>>) -> RangeWatch {
         RangeWatch { table, keys, since: Mutex::default() }
@@ -442,5 +537,101 @@ mod tests {
         overlay.begin_commit();
         overlay.end_commit();
         assert_eq!(overlay.watches.len(), held.len());
+    }
+
+    fn inode(number: u64) -> Record {
+        (Key::Inode(number).bytes(), vec![number as u8])
+    }
+
+    #[test]
+    fn records_read_ahead_do_not_replace_newer_ones() {
+        let mut overlay = Overlay::new(1 << 20);
+        let watch = overlay.watch(Table::Inodes, vec![0; 7]..vec![0, 0, 0, 0, 0, 0, 1]);
+        put(&mut overlay, Key::Inode(1), "committed");
+        delete(&mut overlay, Key::Inode(2));
+        for other in 300..=300 + MAX_CACHED_CHANGES {
+            put(&mut overlay, Key::Inode(other), "");
+        }
+        overlay.begin_commit();
+        overlay.end_commit();
+        put(&mut overlay, Key::Inode(3), "new");
+        overlay.insert_ahead(&watch, (1..5).map(inode));
+        assert_eq!(known(&overlay, Key::Inode(1)), Lookup::Value(b"committed"));
+        assert_eq!(known(&overlay, Key::Inode(2)), Lookup::Absent);
+        assert_eq!(known(&overlay, Key::Inode(3)), Lookup::Value(b"new"));
+        assert_eq!(known(&overlay, Key::Inode(4)), Lookup::Value(&[4]));
+        assert_eq!(known(&overlay, Key::Inode(5)), Lookup::Unknown);
+    }
+
+    #[test]
+    fn one_read_ahead_takes_a_part_of_the_cache() {
+        let mut overlay = Overlay::new(1 << 20);
+        let watch = overlay.watch(Table::Inodes, Key::Inode(0).bytes()..Key::Inode(9999).bytes());
+        overlay.insert_ahead(&watch, (0..5000).map(inode));
+        let cached = |number: &u64| known(&overlay, Key::Inode(*number)) != Lookup::Unknown;
+        let count = (0..5000).filter(cached).count();
+        assert!((100..1000).contains(&count) && (0..count as u64).all(|number| cached(&number)));
+        // A cache without room for a group reads none.
+        let mut overlay = Overlay::new(100_000);
+        for _ in 0..4 {
+            assert!(overlay.watch_group(Table::Inodes, &Key::Inode(1).bytes()).is_none());
+        }
+    }
+
+    /// A watch of the group of inodes 0 to 255, which two misses begin.
+    fn group(overlay: &mut Overlay, table: Table) -> Option<Arc<RangeWatch>> {
+        assert!(overlay.watch_group(table, &Key::Inode(1).bytes()).is_none());
+        overlay.watch_group(table, &Key::Inode(2).bytes())
+    }
+
+    #[test]
+    fn a_group_without_attributes_is_known_until_one_is_set() {
+        let (one, other) = (Key::Xattr(7, b"user.a"), Key::Xattr(9, b"user.b"));
+        let mut overlay = Overlay::new(1 << 20);
+        let watch = group(&mut overlay, Table::Xattrs).unwrap();
+        assert_eq!(known(&overlay, one), Lookup::Unknown);
+        overlay.insert_group(&watch, Ok(Vec::new()));
+        assert_eq!(known(&overlay, one), Lookup::Absent);
+        assert_eq!(known(&overlay, Key::Xattr(256, b"user.a")), Lookup::Unknown);
+        assert_eq!(known(&overlay, Key::Inode(7)), Lookup::Unknown);
+        put(&mut overlay, one, "1");
+        assert_eq!(known(&overlay, one), Lookup::Value(b"1"));
+        assert_eq!(known(&overlay, other), Lookup::Unknown);
+        // Not while the change is uncommitted, nor if it was committed during the read.
+        for step in 0..3 {
+            match step {
+                1 => drop(overlay.begin_commit()),
+                2 => overlay.end_commit(),
+                _ => {}
+            }
+            overlay.insert_group(&watch, Ok(Vec::new()));
+            assert_eq!(known(&overlay, other), Lookup::Unknown, "{step}");
+        }
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_used_is_read_once() {
+        let damage = || Error::damaged("as a test says");
+        for table in [Table::Inodes, Table::Xattrs] {
+            let mut overlay = Overlay::new(1 << 20);
+            let watch = group(&mut overlay, table).unwrap();
+            overlay.insert_group(&watch, Err(damage()));
+            assert!(group(&mut overlay, table).is_none());
+        }
+        let mut overlay = Overlay::new(1 << 20);
+        let some = ScanEntry { key: Key::Xattr(7, b"user.a").bytes(), value: Err(damage()) };
+        let watch = group(&mut overlay, Table::Xattrs).unwrap();
+        overlay.insert_group(&watch, Ok(vec![some]));
+        assert_eq!(known(&overlay, Key::Xattr(9, b"user.b")), Lookup::Unknown);
+        assert!(group(&mut overlay, Table::Xattrs).is_none());
+        // A damaged inode does not hide its neighbours.
+        let mut overlay = Overlay::new(1 << 20);
+        let watch = group(&mut overlay, Table::Inodes).unwrap();
+        let inodes = [(5, Err(damage())), (6, Ok(vec![6]))];
+        let found = inodes.map(|(number, value)| ScanEntry { key: inode(number).0, value });
+        overlay.insert_group(&watch, Ok(found.into()));
+        assert_eq!(known(&overlay, Key::Inode(5)), Lookup::Unknown);
+        assert_eq!(known(&overlay, Key::Inode(6)), Lookup::Value(&[6]));
+        assert!(group(&mut overlay, Table::Inodes).is_some());
     }
 }

@@ -37,6 +37,17 @@ impl RecordCache {
         Some(entry.value.as_deref())
     }
 
+    /// Whether a record is cached. Counts as no hit.
+    pub(crate) fn contains(&self, table: Table, key: &[u8]) -> bool {
+        self.tables[table.index()].contains_key(key)
+    }
+
+    /// The most bytes that one read ahead may insert. Some of them fit between two evictions, so that none evicts what
+    /// an operation has just read.
+    pub(crate) fn max_bytes_ahead(&self) -> usize {
+        self.limit / 16
+    }
+
     /// Inserts a record. At the limit, entries with at most one hit since the last eviction are evicted.
     /// If that frees little, all entries are.
     pub(crate) fn insert(&mut self, table: Table, key: Box<[u8]>, value: Option<Box<[u8]>>) {
@@ -75,7 +86,12 @@ impl RecordCache {
 }
 
 fn entry_bytes(key: &[u8], entry: &CachedRecord) -> usize {
-    key.len() + entry.value.as_ref().map_or(0, |value| value.len()) + ENTRY_OVERHEAD
+    record_bytes(key, entry.value.as_deref())
+}
+
+/// Approximate size of a cached record.
+pub(crate) fn record_bytes(key: &[u8], value: Option<&[u8]>) -> usize {
+    key.len() + value.map_or(0, <[u8]>::len) + ENTRY_OVERHEAD
 }
 
 #[cfg(test)]

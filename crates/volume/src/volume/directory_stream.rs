@@ -102,7 +102,7 @@ impl DirectoryStream {
         if self.batch.is_empty() {
             let InodeRef { volume, .. } = &self.directory;
             let (number, after) = (self.directory.number(), self.after.clone());
-            match volume.entries(WaitMode::Async, number, after).await {
+            match volume.entries_for_lookups(WaitMode::Async, number, after).await {
                 Ok(batch) => self.batch = batch.into(),
                 Err(error) => {
                     if let Some(name) = error.damaged_name() {

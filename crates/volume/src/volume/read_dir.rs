@@ -10,9 +10,10 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 
+use crate::catalog::{Key, Table};
 use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::{Error, OfPath};
-use crate::namespace::directory::DirectoryEntry;
+use crate::namespace::directory::{DirectoryEntry, encode_entry};
 use crate::namespace::operations;
 use crate::namespace::path::bytes;
 use crate::records::inode::{FileType, InodeNumber};
@@ -253,5 +254,23 @@ impl Volume {
         after: Vec<u8>,
     ) -> Result<Vec<DirectoryEntry>, Error> {
         self.shared.run_transaction(mode, operations::entries(directory, &after)).await
+    }
+
+    /// As [`Self::entries`], and caches the names, for look-ups that follow.
+    pub(crate) async fn entries_for_lookups(
+        &self,
+        mode: WaitMode,
+        directory: InodeNumber,
+        after: Vec<u8>,
+    ) -> Result<Vec<DirectoryEntry>, Error> {
+        let start = Key::Name(directory.0, &after).bytes();
+        let end = Key::Name(directory.0 + 1, b"").bytes();
+        let watch = self.shared.state.lock().overlay.watch(Table::Names, start..end);
+        let entries = self.entries(mode, directory, after).await?;
+        let records = entries.iter().map(|DirectoryEntry { name, inode, kind }| {
+            (Key::Name(directory.0, name).bytes(), encode_entry(*inode, *kind))
+        });
+        self.shared.state.lock().overlay.insert_ahead(&watch, records);
+        Ok(entries)
     }
 }

@@ -67,7 +67,7 @@ impl Volume {
         while let Some(last) = open.last_mut() {
             let Some(entry) = last.entries.next() else {
                 // From where the last batch ended: a listing from the start would pass all that was removed again.
-                let batch = self.entries(mode, last.number, last.after.clone()).await?;
+                let batch = self.entries_for_lookups(mode, last.number, last.after.clone()).await?;
                 let Some(end) = batch.last() else {
                     let name = NameAt::Entry(last.parent, &last.name);
                     let removal = operation::remove_directory(name);
