@@ -84,7 +84,6 @@ pub(crate) mod command {
 pub(crate) mod open {
     pub(crate) const DIRECT_IO: u32 = 1 << 0;
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
-    pub(crate) const CACHE_DIR: u32 = 1 << 3;
     pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 

@@ -15,6 +15,10 @@ use crate::tables::OpenFile;
 
 const O_ACCMODE: u32 = 0o3;
 const O_RDONLY: u32 = 0;
+/// Writes are durable, as after `fdatasync`.
+const O_DSYNC: u32 = 0o10000;
+/// Writes are durable with all attributes, as after `fsync`. Comes with [`O_DSYNC`].
+const O_SYNC_ALL: u32 = 0o4_000_000;
 #[cfg(not(target_arch = "aarch64"))]
 const O_DIRECT: u32 = 0o40000;
 #[cfg(target_arch = "aarch64")]
@@ -45,10 +49,10 @@ impl Session {
     pub(crate) async fn open_inode(
         &self,
         inode: &InodeRef,
-        flags: u32,
+        asked: u32,
         is_new: bool,
     ) -> Result<OpenOut, Errno> {
-        let access = flags & O_ACCMODE;
+        let access = asked & O_ACCMODE;
         let options = OpenOptions::new()
             // The kernel reads the rest of a page that a program writes in part.
             .read(true)
@@ -57,7 +61,7 @@ impl Session {
         const UNCACHED: u32 = abi::open::DIRECT_IO | abi::open::PARALLEL_DIRECT_WRITES;
         let direct = file.direct();
         let (reads, writes, flags) = match self.cache {
-            _ if flags & O_DIRECT != 0 => (direct.clone(), direct, UNCACHED),
+            _ if asked & O_DIRECT != 0 => (direct.clone(), direct, UNCACHED),
             // The kernel has the pages already. Its own write-back sends whole runs of them; single writes are gathered in the
             // cache of the volume.
             MountCache::Kernel if self.kernel_writes_back() => {
@@ -69,7 +73,8 @@ impl Session {
         };
         let checked = if is_new { self.capabilities_set.load(Ordering::Relaxed) } else { 0 };
         let checked = checked.into();
-        let open = OpenFile { inode: inode.clone(), file, reads, writes, checked };
+        let sync_flags = asked & (O_DSYNC | O_SYNC_ALL);
+        let open = OpenFile { inode: inode.clone(), file, reads, writes, sync_flags, checked };
         let handle = self.handles.insert_file(open);
         Ok(OpenOut { handle, flags, backing_id: 0 })
     }
@@ -99,7 +104,7 @@ impl Session {
         };
         match prepared.await {
             Ok(file) => {
-                let (written, data) = file.writes.write_at(data, write.offset).await;
+                let (written, data) = write_synced(&file, write, data).await;
                 (written.map(|bytes| WriteOut { size: bytes as u32, padding: 0 }), data)
             }
             Err(errno) => (Err(errno), data),
@@ -159,11 +164,12 @@ impl Session {
             false => FallocateSize::Extend,
         };
         match mode & !FALLOC_KEEP_SIZE {
-            0 => file.allocate(offset, length, size).await,
-            FALLOC_PUNCH_HOLE => file.punch_hole(offset, length).await,
-            FALLOC_ZERO_RANGE => file.zero_range(offset, length, size).await,
-            _ => Err(Errno::OPNOTSUPP),
+            0 => file.allocate(offset, length, size).await?,
+            FALLOC_PUNCH_HOLE => file.punch_hole(offset, length).await?,
+            FALLOC_ZERO_RANGE => file.zero_range(offset, length, size).await?,
+            _ => return Err(Errno::OPNOTSUPP),
         }
+        open.sync(open.sync_flags).await
     }
 
     pub(crate) fn lseek(&self, lseek: &LseekIn) -> Result<LseekOut, Errno> {
@@ -208,6 +214,7 @@ impl Session {
                 Err(errno) => return Err(errno),
             }
         }
+        to.sync(to.sync_flags).await?;
         Ok(done)
     }
 
@@ -228,6 +235,36 @@ impl Session {
         }
         set
     }
+}
+
+impl OpenFile {
+    /// Makes what was written durable, as flags of `open(2)` say.
+    async fn sync(&self, flags: u32) -> Result<(), Errno> {
+        match flags {
+            _ if flags & O_SYNC_ALL != 0 => self.file.sync_all().await,
+            _ if flags & O_DSYNC != 0 => self.file.sync_data().await,
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Writes, and makes the data durable if the flags of the file or of the one call say so: the kernel syncs only what it
+/// has cached.
+async fn write_synced(
+    file: &OpenFile,
+    write: &WriteIn,
+    data: Buffer,
+) -> (Result<usize, Errno>, Buffer) {
+    if write.flags & (O_DSYNC | O_SYNC_ALL) == O_DSYNC {
+        return file.writes.write_durably(data, write.offset).await;
+    }
+    let (mut written, data) = file.writes.write_at(data, write.offset).await;
+    if written.is_ok()
+        && let Err(errno) = file.sync(write.flags).await
+    {
+        written = Err(errno);
+    }
+    (written, data)
 }
 
 /// Reads until the buffer is full. Fewer bytes are the end of the file.

@@ -386,8 +386,8 @@ impl Session {
     async fn opendir(&self, node: u64) -> Result<OpenOut, Errno> {
         let stream = self.nodes.get(node)?.read_dir().await.map_err(errno)?;
         let handle = self.handles.insert_directory(stream);
-        let flags = abi::open::KEEP_CACHE | abi::open::CACHE_DIR;
-        Ok(OpenOut { handle, flags, backing_id: 0 })
+        // The kernel keeps no listing (CACHE_DIR): it would ask one handle to go on where another's listing ended.
+        Ok(OpenOut { handle, flags: 0, backing_id: 0 })
     }
 
     /// Reads entries from the position that the kernel has reached. Its first two are `.` and `..`.

@@ -73,6 +73,8 @@ pub(crate) struct OpenFile {
     pub(crate) file: File,
     pub(crate) reads: File,
     pub(crate) writes: File,
+    /// O_DSYNC and O_SYNC, if it was opened with them.
+    pub(crate) sync_flags: u32,
     /// The value of [`Session::capabilities_set`](crate::session::Session) when the file was last seen without
     /// capabilities.
     pub(crate) checked: AtomicU64,

@@ -1,18 +1,22 @@
 //! Programs on a mounted volume: std's file API against what the volume has afterwards.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::io::{IoSlice, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, XattrFlags, copy_file_range, fallocate, setxattr};
-use rustix::io::Errno;
+use rustix::fs::{FallocateFlags, OFlags, XattrFlags, copy_file_range, fallocate, setxattr};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
-use uringfs::{FormatOptions, Volume};
-use uringfs_fuse::{Mount, MountOptions, Unmounter};
+use uringfs::device::Device;
+use uringfs::device::backend::sim::{Crash, Sim, SimOptions};
+use uringfs::{Buffer, FormatOptions, Volume};
+use uringfs_fuse::{Mount, MountCache, MountOptions, Unmounter};
 
 /// A mounted volume in a file.
 struct Mounted {
@@ -42,13 +46,17 @@ impl Mounted {
         self.folder.as_ref().unwrap().path().join("mount").join(name)
     }
 
-    /// Unmounts, checks the volume and returns it.
-    fn unmount(mut self) -> (tempfile::TempDir, Volume) {
+    fn end(&mut self) {
         // A child of another test has this one's files open between its fork and its exec.
         while let Err(error) = self.unmounter.unmount() {
             assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy, "{error}");
         }
         self.server.take().unwrap().join().unwrap().unwrap();
+    }
+
+    /// Unmounts, checks the volume and returns it.
+    fn unmount(mut self) -> (tempfile::TempDir, Volume) {
+        self.end();
         let folder = self.folder.take().unwrap();
         let volume = Volume::open(folder.path().join("image")).unwrap();
         assert!(volume.flaws().is_empty());
@@ -141,6 +149,82 @@ fn a_large_directory_is_listed_while_it_is_emptied() {
     fs::remove_dir_all(&dir).unwrap();
     let (_folder, volume) = mounted.unmount();
     assert_eq!(volume.read_dir("/").unwrap().count(), 0);
+}
+
+#[test]
+fn a_listing_goes_on_after_another_and_after_a_change() {
+    let mounted = Mounted::new(&threads(1));
+    let dir = mounted.path("dir");
+    fs::create_dir(&dir).unwrap();
+    for number in 0..3000 {
+        File::create(dir.join(format!("{number:04}"))).unwrap();
+    }
+    // The kernel would cache this listing, if it may, and the next one would begin there.
+    assert_eq!(names(&dir).len(), 3000);
+    let mut listing = fs::read_dir(&dir).unwrap();
+    let first = listing.next().unwrap().unwrap().file_name();
+    File::create(dir.join("new")).unwrap();
+    fs::read_dir(&dir).unwrap().next().unwrap().unwrap();
+    let others = listing.map(|entry| entry.unwrap().file_name()).filter(|name| name != "new");
+    let listed = std::iter::once(first).chain(others).collect::<BTreeSet<_>>();
+    assert_eq!(listed.len(), 3000);
+    mounted.unmount();
+}
+
+#[test]
+fn what_a_synchronous_write_has_acknowledged_survives_a_power_cut() {
+    const O_DSYNC: i32 = 0o10_000;
+    const O_SYNC: i32 = 0o4_010_000;
+    let o_direct = OFlags::DIRECT.bits() as i32;
+    let content = Buffer::copy_of(&[7; 8192]);
+    let write_with = |file: &File, flags| {
+        let written = pwritev2(file, &[IoSlice::new(&content)], 0, flags);
+        assert_eq!(written, Ok(8192));
+    };
+    let write = |file: &File| write_with(file, ReadWriteFlags::empty());
+    let write_dsync = |file: &File| write_with(file, ReadWriteFlags::DSYNC);
+    for (cache, writeback) in [
+        (MountCache::Kernel, false),
+        (MountCache::Kernel, true),
+        (MountCache::Volume, false),
+        (MountCache::None, false),
+    ] {
+        let sim = Sim::new(SimOptions::new(64 << 20));
+        let device = Device::new(sim.clone()).unwrap();
+        Volume::format(&device, &FormatOptions::new()).unwrap();
+        let volume = Volume::open_on(device).unwrap();
+        volume.write("/source", &content[..]).unwrap();
+        // Nothing becomes durable by time.
+        let options = threads(1).cache(cache).writeback(writeback);
+        let options = options.commit_interval(Duration::from_secs(3600));
+        let mut mounted = Mounted::with(tempfile::tempdir().unwrap(), volume, &options);
+        let source = File::open(mounted.path("source")).unwrap();
+        let copy = |file: &File| {
+            assert_eq!(copy_file_range(&source, Some(&mut 0), file, Some(&mut 0), 8192), Ok(8192));
+        };
+        let ways: [(i32, &dyn Fn(&File)); 7] = [
+            (O_DSYNC, &write),
+            (O_SYNC, &write),
+            (O_DSYNC | o_direct, &write),
+            (O_SYNC | o_direct, &write),
+            (0, &write_dsync),
+            (o_direct, &write_dsync),
+            (O_SYNC, &copy),
+        ];
+        for (number, (flags, change)) in ways.into_iter().enumerate() {
+            let mut open = OpenOptions::new();
+            let open = open.write(true).create(true).custom_flags(flags);
+            let file = open.open(mounted.path(&number.to_string())).unwrap();
+            // The name is no concern of these calls.
+            File::open(mounted.path("")).unwrap().sync_all().unwrap();
+            change(&file);
+            let after_a_cut = Device::new(sim.crash_image(Crash::LoseAll)).unwrap();
+            let found = Volume::open_on(after_a_cut).unwrap().read(format!("/{number}")).unwrap();
+            assert!(found == content[..], "{cache:?}, write-back {writeback}, way {number}");
+        }
+        drop(source);
+        mounted.end();
+    }
 }
 
 #[test]

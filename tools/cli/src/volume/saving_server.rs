@@ -1,5 +1,6 @@
 //! Waits for the server of a mount that is gone. After an unmount it goes on saving, and has the volume open until all is
-//! durable. Only `uringfs umount`, and `umount.fuse.uringfs` for umount(8), wait for that themselves.
+//! durable; a killed one has it open for another moment. Only `uringfs umount`, and `umount.fuse.uringfs` for umount(8),
+//! wait for that themselves.
 
 use super::mounts::directory_of;
 use std::path::Path;
@@ -34,8 +35,10 @@ fn saving_server(target: &Path) -> Option<u32> {
     (serves_a_mount(server) && directory_of(target).is_none()).then_some(server)
 }
 
-/// Whether a process is `uringfs mount`.
+/// Whether a process is `uringfs mount`, or is ending: then it has no memory any more, with its arguments, but keeps its
+/// files for another moment.
 fn serves_a_mount(process: u32) -> bool {
-    let arguments = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-    arguments.split(|byte| *byte == 0).nth(1) == Some(b"mount")
+    std::fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|arguments| {
+        arguments.is_empty() || arguments.split(|byte| *byte == 0).nth(1) == Some(b"mount")
+    })
 }
