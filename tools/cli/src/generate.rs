@@ -66,7 +66,7 @@ pub fn man(arguments: &ManArguments, command: Command) -> Result<u8, Error> {
     let folder = &arguments.folder;
     let others = other_names::commands(&command).into_iter();
     let mut others = others.chain(other_names::mount_commands());
-    clap_mangen::generate_to(command.disable_help_subcommand(true), folder)
+    clap_mangen::generate_to(without_help_commands(command), folder)
         .and_then(|()| {
             others.try_for_each(|other| {
                 let page = Man::new(other.disable_help_subcommand(true)).section("8");
@@ -78,4 +78,12 @@ pub fn man(arguments: &ManArguments, command: Command) -> Result<u8, Error> {
             Error::input(what).because(error)
         })?;
     Ok(0)
+}
+
+/// Hides `help` among the commands, and among those of each command: it would have a page for each other one.
+fn without_help_commands(command: Command) -> Command {
+    command.mut_subcommands(|inner| match inner.get_name() {
+        "help" => inner.hide(true),
+        _ => without_help_commands(inner),
+    })
 }

@@ -114,6 +114,10 @@ fn ln_is_relative_and_replaces_links_to_directories() {
         }
     }
     assert_eq!(run(mirror.folder(), ["ln", "-r", "v:/a.c", "v:/b"]).status.code(), Some(2));
+    // A name of the volume itself is no path in it.
+    let whole = run(mirror.folder(), ["ln", "-s", "v:/a.c", "v:/b"]);
+    assert_eq!(whole.status.code(), Some(2));
+    assert!(String::from_utf8(whole.stderr).unwrap().contains("give '/a.c', or use -r"));
 }
 
 #[test]

@@ -128,6 +128,20 @@ fn as_root_commands_wait_for_a_server_that_saves_after_an_unmount() {
 }
 
 #[test]
+fn commands_wait_until_the_kernel_has_ended_a_killed_server() {
+    let mounted = Mounted::new(&[]);
+    let folder = mounted.path();
+    for round in 0..20 {
+        fs::write(folder.join("m/file"), round.to_string()).unwrap();
+        kill(mounted.server(), Signal::SIGKILL).unwrap();
+        run_ok(folder, ["umount", "-l", "m"]);
+        run_ok(folder, ["check", "-q", "v"]);
+        run_ok(folder, ["mount", "v", "m"]);
+    }
+    umount(folder, "m");
+}
+
+#[test]
 fn a_read_only_mount_refuses_changes() {
     let mounted = Mounted::new(&["-o", "ro"]);
     let refused = fs::write(mounted.path().join("m/file"), "content").unwrap_err();
