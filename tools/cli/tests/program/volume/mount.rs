@@ -129,14 +129,18 @@ fn as_root_commands_wait_for_a_server_that_saves_after_an_unmount() {
 
 #[test]
 fn commands_wait_until_the_kernel_has_ended_a_killed_server() {
+    // The memory of a cache takes the kernel a moment, during which the volume is open.
     let mounted = Mounted::new(&[]);
     let folder = mounted.path();
-    for round in 0..20 {
-        fs::write(folder.join("m/file"), round.to_string()).unwrap();
+    umount(folder, "m");
+    run_ok(folder, ["resize", "-q", "v", "1G"]);
+    run_ok(folder, ["mount", "v", "m", "-o", "cache=volume"]);
+    for round in 0..4 {
+        fs::write(folder.join("m/file"), vec![round; 256 << 20]).unwrap();
         kill(mounted.server(), Signal::SIGKILL).unwrap();
         run_ok(folder, ["umount", "-l", "m"]);
         run_ok(folder, ["check", "-q", "v"]);
-        run_ok(folder, ["mount", "v", "m"]);
+        run_ok(folder, ["mount", "v", "m", "-o", "cache=volume"]);
     }
     umount(folder, "m");
 }
