@@ -13,8 +13,8 @@ use rustix::fs::{FallocateFlags, OFlags, XattrFlags, copy_file_range, fallocate,
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
-use uringfs::device::Device;
-use uringfs::device::backend::sim::{Crash, Sim, SimOptions};
+use uringfs::device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};
+use uringfs::device::{Device, Op};
 use uringfs::{Buffer, FormatOptions, Volume};
 use uringfs_fuse::{Mount, MountCache, MountOptions, Unmounter};
 
@@ -223,6 +223,66 @@ fn what_a_synchronous_write_has_acknowledged_survives_a_power_cut() {
             assert!(found == content[..], "{cache:?}, write-back {writeback}, way {number}");
         }
         drop(source);
+        mounted.end();
+    }
+}
+
+#[test]
+fn errors_of_the_device_reach_programs_once() {
+    let eio = |result: std::io::Result<()>, what: &str| {
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(5), "{what}");
+    };
+    for (cache, writeback) in [
+        (MountCache::Kernel, false),
+        (MountCache::Kernel, true),
+        (MountCache::Volume, false),
+        (MountCache::None, false),
+    ] {
+        let sim = Sim::new(SimOptions::new(64 << 20));
+        let device = Device::new(sim.clone()).unwrap();
+        Volume::format(&device, &FormatOptions::new()).unwrap();
+        let volume = Volume::open_on(device).unwrap();
+        for name in ["/cold", "/kept", "/closed"] {
+            volume.write(name, vec![7; 64 << 10]).unwrap();
+        }
+        volume.sync().unwrap();
+        let options = threads(1).cache(cache).writeback(writeback);
+        let options = options.commit_interval(Duration::from_secs(3600));
+        let mut mounted = Mounted::with(tempfile::tempdir().unwrap(), volume.clone(), &options);
+        let kind = format!("{cache:?}, write-back {writeback}");
+
+        sim.inject(Rule::new(Op::Read, When::From(1), Fault::Error(uringfs::Errno::IO)));
+        eio(fs::read(mounted.path("cold")).map(drop), &kind);
+        sim.clear_faults();
+        assert_eq!(fs::read(mounted.path("cold")).unwrap(), [7; 64 << 10], "{kind}");
+
+        // The writer learns it, from its write or from its sync.
+        let failing = || {
+            sim.inject(Rule::new(Op::Write, When::Nth(1), Fault::Error(uringfs::Errno::IO)));
+        };
+        let file = OpenOptions::new().write(true).open(mounted.path("kept")).unwrap();
+        failing();
+        let written = file.write_all_at(&[8; 64 << 10], 0);
+        eio(written.and_then(|()| file.sync_all()), &kind);
+        sim.clear_faults();
+        file.write_all_at(&[9; 64 << 10], 0).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+
+        // A program that did not ask leaves the error to the next one that does.
+        let file = OpenOptions::new().write(true).open(mounted.path("closed")).unwrap();
+        failing();
+        let written = file.write_all_at(&[8; 64 << 10], 0);
+        drop(file);
+        // Writes back what the server has; the kernel has written back its own at the close.
+        let _ = volume.sync();
+        sim.clear_faults();
+        let file = OpenOptions::new().write(true).open(mounted.path("closed")).unwrap();
+        if written.is_ok() {
+            eio(file.sync_all(), &kind);
+        }
+        file.sync_all().unwrap();
+        drop((file, volume));
         mounted.end();
     }
 }
