@@ -171,6 +171,9 @@ fn a_listing_goes_on_after_another_and_after_a_change() {
     mounted.unmount();
 }
 
+/// Flags to open a file with, and what changes its content.
+type Way<'a> = (i32, &'a dyn Fn(&File));
+
 #[test]
 fn what_a_synchronous_write_has_acknowledged_survives_a_power_cut() {
     const O_DSYNC: i32 = 0o10_000;
@@ -202,7 +205,7 @@ fn what_a_synchronous_write_has_acknowledged_survives_a_power_cut() {
         let copy = |file: &File| {
             assert_eq!(copy_file_range(&source, Some(&mut 0), file, Some(&mut 0), 8192), Ok(8192));
         };
-        let ways: [(i32, &dyn Fn(&File)); 7] = [
+        let ways: [Way; 7] = [
             (O_DSYNC, &write),
             (O_SYNC, &write),
             (O_DSYNC | o_direct, &write),
