@@ -5,8 +5,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// The version that this server speaks. A kernel that speaks less is answered with less.
 pub(crate) const MAJOR: u32 = 7;
 pub(crate) const MINOR: u32 = 45;
-/// The oldest version that is served: Linux 5.4. Its structures have the sizes that are declared here.
-pub(crate) const MIN_MINOR: u32 = 31;
+/// The oldest version that is served: Linux 5.12. Its structures have the sizes that are declared here.
+pub(crate) const MIN_MINOR: u32 = 33;
 
 /// The node ID of the root directory.
 pub(crate) const ROOT_ID: u64 = 1;
@@ -59,14 +59,17 @@ pub(crate) mod opcode {
 pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
+    pub(crate) const DONT_MASK: u64 = 1 << 6;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
     pub(crate) const WRITEBACK_CACHE: u64 = 1 << 16;
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
+    pub(crate) const POSIX_ACL: u64 = 1 << 20;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
     pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     pub(crate) const OVER_IO_URING: u64 = 1 << 41;
@@ -103,6 +106,8 @@ pub(crate) mod setattr {
 
 /// `write_flags`: the file's set-ID bits end.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// `setxattr_flags`: the file's set-group-ID bit ends, with a new access list.
+pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// `fsync_flags`: `fdatasync`.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
 
@@ -191,7 +196,7 @@ messages! {
         padding: u32,
     } = 40;
     FsyncIn { handle: u64, flags: u32, padding: u32 } = 16;
-    SetxattrIn { size: u32, flags: u32 } = 8;
+    SetxattrIn { size: u32, flags: u32, setxattr_flags: u32, padding: u32 } = 16;
     GetxattrIn { size: u32, padding: u32 } = 8;
     ForgetIn { lookups: u64 } = 8;
     BatchForgetIn { count: u32, padding: u32 } = 8;

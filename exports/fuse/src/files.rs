@@ -8,7 +8,7 @@ use uringfs::{Buffer, Errno, File, OpenOptions};
 
 use crate::abi::{
     self, CopyFileRangeIn, FallocateIn, FsyncIn, LseekIn, LseekOut, OpenIn, OpenOut, ReadIn,
-    SetattrIn, WriteIn, WriteOut,
+    SetattrIn, SetxattrIn, WriteIn, WriteOut,
 };
 use crate::session::{MAX_TRANSFER, MountCache, Session, errno};
 use crate::tables::OpenFile;
@@ -29,13 +29,16 @@ const FALLOC_PUNCH_HOLE: u32 = 2;
 const FALLOC_ZERO_RANGE: u32 = 16;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
 
 /// The capabilities of a program. As set-ID bits, they end with the first write.
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
-/// The begin of the names of ACLs.
-const POSIX_ACL: &[u8] = b"system.posix_acl_";
+/// The list that says who may access a file, beside its mode.
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// The set-user-ID and set-group-ID bits of a mode.
 const SET_ID_BITS: u32 = 0o6000;
+const SET_GROUP_ID_BIT: u16 = 0o2000;
 /// The most that one request copies: the rest is asked for again, so that an interrupt acts soon.
 const MAX_COPY: u64 = 16 << 20;
 
@@ -218,22 +221,31 @@ impl Session {
         Ok(done)
     }
 
-    /// Sets an attribute, but no ACL: nothing would enforce it. A handle that is open for writing looks for capabilities again.
+    /// Sets an attribute. After capabilities, a handle that is open for writing looks for them again.
     pub(crate) async fn setxattr(
         &self,
         node: u64,
+        SetxattrIn { flags, setxattr_flags, .. }: SetxattrIn,
         name: &[u8],
         value: &[u8],
-        how: SetXattr,
     ) -> Result<(), Errno> {
-        if name.starts_with(POSIX_ACL) {
-            return Err(Errno::OPNOTSUPP);
-        }
-        let set = self.nodes.get(node)?.set_xattr(name, value, how).await.map_err(errno);
+        let how = match flags {
+            0 => SetXattr::Either,
+            XATTR_CREATE => SetXattr::Create,
+            XATTR_REPLACE => SetXattr::Replace,
+            _ => return Err(Errno::INVAL),
+        };
+        let inode = self.nodes.get(node)?;
+        let set = inode.set_xattr(name, value, how).await.map_err(errno);
         if name == CAPABILITY {
             self.capabilities_set.fetch_add(1, Ordering::Relaxed);
         }
-        set
+        set?;
+        if name == ACCESS_ACL && setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0 {
+            let end = |inode: &mut Inode| inode.permissions &= !SET_GROUP_ID_BIT;
+            inode.set_attributes(end).await.map_err(errno)?;
+        }
+        Ok(())
     }
 }
 

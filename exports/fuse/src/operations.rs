@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use uringfs::volume::{FileType, Inode, InodeRef, Metadata, Rename, SetXattr, Time};
+use uringfs::volume::{FileType, Inode, InodeRef, Metadata, Rename, Time};
 use uringfs::{Buffer, Errno};
 use zerocopy::IntoBytes;
 
@@ -20,8 +20,8 @@ use crate::tables::DirectoryReader;
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
-const XATTR_CREATE: u32 = 1;
-const XATTR_REPLACE: u32 = 2;
+/// The list that new files of a directory inherit.
+const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
 /// The bits of a mode without the kind.
 const PERMISSION_BITS: u32 = 0o7777;
@@ -40,14 +40,14 @@ impl Task {
             },
             Operation::Symlink { name, target } => {
                 let inode = Inode::symlink(target).map_err(|error| error.errno());
-                self.send_entry(self.create_node(name, inode).await);
+                self.send_entry(self.create_node(name, inode, 0).await);
             }
             Operation::Mknod(node, name) => {
-                self.send_entry(self.create_node(name, mknod(&node)).await);
+                self.send_entry(self.create_node(name, mknod(&node), node.umask).await);
             }
-            Operation::Mkdir(MkdirIn { mode, .. }, name) => {
+            Operation::Mkdir(MkdirIn { mode, umask }, name) => {
                 let inode = Inode::new(FileType::Directory, permissions(mode));
-                self.send_entry(self.create_node(name, Ok(inode)).await);
+                self.send_entry(self.create_node(name, Ok(inode), umask).await);
             }
             Operation::Unlink(name) => self.done(session.unlink(node, name).await),
             Operation::Rmdir(name) => self.done(session.rmdir(node, name).await),
@@ -68,17 +68,8 @@ impl Task {
             }
             Operation::Fsync(fsync) => self.done(session.fsync(&fsync).await),
             Operation::Fsyncdir | Operation::Syncfs => self.done(session.sync().await),
-            Operation::Setxattr { flags, name, value } => {
-                let set = match flags {
-                    0 => Ok(SetXattr::Either),
-                    XATTR_CREATE => Ok(SetXattr::Create),
-                    XATTR_REPLACE => Ok(SetXattr::Replace),
-                    _ => Err(Errno::INVAL),
-                };
-                self.done(match set {
-                    Ok(how) => session.setxattr(node, name, value, how).await,
-                    Err(errno) => Err(errno),
-                });
+            Operation::Setxattr { set, name, value } => {
+                self.done(session.setxattr(node, set, name, value).await);
             }
             Operation::Getxattr { size, name } => {
                 self.send_xattr(size, session.getxattr(node, name).await);
@@ -178,10 +169,11 @@ impl Task {
         &self,
         name: &[u8],
         inode: Result<Inode, Errno>,
+        umask: u32,
     ) -> Result<abi::EntryOut, Errno> {
-        let inode = owned(inode?, &self.header);
         let session = &self.session;
         let directory = session.nodes.get(self.header.node)?;
+        let inode = masked(owned(inode?, &self.header), umask, &directory).await?;
         let (made, metadata) =
             directory.create(OsStr::from_bytes(name), &inode).await.map_err(errno)?;
         session.nodes.remember(made);
@@ -209,7 +201,7 @@ impl Task {
         let session = &self.session;
         let directory = session.nodes.get(self.header.node)?;
         let new = Inode::new(FileType::File, permissions(create.mode));
-        let inode = owned(new, &self.header);
+        let inode = masked(owned(new, &self.header), create.umask, &directory).await?;
         let (made, metadata) = match name {
             Some(name) => directory.create(OsStr::from_bytes(name), &inode).await,
             None => directory.create_unnamed(&inode).await,
@@ -471,4 +463,18 @@ fn permissions(mode: u32) -> u16 {
 fn owned(mut inode: Inode, header: &InHeader) -> Inode {
     (inode.user, inode.group) = (header.uid, header.gid);
     inode
+}
+
+/// A new inode without the permissions that its creator's mask takes away. Where the directory has a default list, that
+/// decides instead. The kernel has the directory locked, so the list does not change before the inode is created.
+async fn masked(mut inode: Inode, umask: u32, directory: &InodeRef) -> Result<Inode, Errno> {
+    let masked = inode.permissions & !permissions(umask);
+    if masked != inode.permissions {
+        match directory.get_xattr(DEFAULT_ACL).await.map_err(errno) {
+            Ok(_) => {}
+            Err(Errno::NODATA) => inode.permissions = masked,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(inode)
 }

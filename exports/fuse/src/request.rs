@@ -54,7 +54,7 @@ pub(crate) enum Operation<'a> {
     Flush,
     Fsync(FsyncIn),
     Setxattr {
-        flags: u32,
+        set: SetxattrIn,
         name: &'a [u8],
         value: &'a [u8],
     },
@@ -165,9 +165,9 @@ impl<'a> Operation<'a> {
             opcode::FLUSH => Operation::Flush,
             opcode::FSYNC => Operation::Fsync(body.take()?),
             opcode::SETXATTR => {
-                let SetxattrIn { size, flags } = body.take()?;
+                let set: SetxattrIn = body.take()?;
                 let name = body.string()?;
-                Operation::Setxattr { flags, name, value: body.bytes(size)? }
+                Operation::Setxattr { set, name, value: body.bytes(set.size)? }
             }
             opcode::GETXATTR => {
                 let GetxattrIn { size, .. } = body.take()?;

@@ -123,20 +123,25 @@ impl Task {
 
     /// Agrees with the kernel on a version and on capabilities.
     async fn initialize(self, kernel: InitIn) {
-        if kernel.major != MAJOR || kernel.minor < MIN_MINOR {
+        let offered = u64::from(kernel.flags) | u64::from(kernel.flags2) << 32;
+        let is_served = kernel.major == MAJOR && kernel.minor >= MIN_MINOR;
+        // Without it, SETXATTR has another size.
+        if !is_served || offered & init::SETXATTR_EXT == 0 {
             self.reply(Err(Errno::PROTO));
             return;
         }
-        let offered = u64::from(kernel.flags) | u64::from(kernel.flags2) << 32;
         let wanted = init::ASYNC_READ
             | init::BIG_WRITES
+            | init::DONT_MASK
             | init::DO_READDIRPLUS
             | init::READDIRPLUS_AUTO
             | init::ASYNC_DIO
             | init::PARALLEL_DIROPS
+            | init::POSIX_ACL
             | init::MAX_PAGES
             | init::CACHE_SYMLINKS
             | init::HANDLE_KILLPRIV_V2
+            | init::SETXATTR_EXT
             | init::DIRECT_IO_ALLOW_MMAP
             | init::INIT_EXT;
         let mut agreed = offered & wanted;

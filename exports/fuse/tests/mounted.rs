@@ -9,10 +9,12 @@ use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, OFlags, XattrFlags, copy_file_range, fallocate, setxattr};
+use rustix::fs::{
+    FallocateFlags, OFlags, XattrFlags, copy_file_range, fallocate, getxattr, removexattr, setxattr,
+};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
-use rustix::process::Uid;
-use rustix::thread::set_thread_res_uid;
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use uringfs::device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};
 use uringfs::device::{Device, Op};
 use uringfs::{Buffer, FormatOptions, Volume};
@@ -345,7 +347,7 @@ fn a_change_by_an_ordinary_user_ends_set_id_bits() {
         let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let changed = thread::spawn(move || {
             if is_root {
-                let user = Uid::from_raw(65534);
+                let user = Uid::from_raw(OTHER_USER);
                 set_thread_res_uid(user, user, user).unwrap();
             }
             change(&file);
@@ -356,21 +358,111 @@ fn a_change_by_an_ordinary_user_ends_set_id_bits() {
     mounted.unmount();
 }
 
+/// The user of tests that need a second one.
+const OTHER_USER: u32 = 65534;
+
+/// An access control list that grants permissions to one user by name.
+fn acl(owner: u16, user: u32, granted: u16, mask: u16) -> Vec<u8> {
+    const UNNAMED: u32 = u32::MAX;
+    let entries = [
+        (1u16, owner, UNNAMED),
+        (2, granted, user),
+        (4, 0, UNNAMED),
+        (16, mask, UNNAMED),
+        (32, 0, UNNAMED),
+    ];
+    let entry = |(tag, permissions, id): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let version = 2u32.to_le_bytes().to_vec();
+    [version].into_iter().chain(entries.map(entry)).flatten().collect()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+/// Whether the other user may read a file.
+fn other_user_reads(path: &Path) -> bool {
+    let path = path.to_owned();
+    let read = thread::spawn(move || {
+        let (user, group) = (Uid::from_raw(OTHER_USER), Gid::from_raw(OTHER_USER));
+        set_thread_groups(&[]).unwrap();
+        set_thread_res_gid(group, group, group).unwrap();
+        set_thread_res_uid(user, user, user).unwrap();
+        fs::read(path)
+    });
+    match read.join().unwrap() {
+        Ok(content) => content == b"content",
+        Err(error) => {
+            assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+            false
+        }
+    }
+}
+
 #[test]
-fn an_acl_is_refused_because_nothing_would_enforce_it() {
+fn acls_are_one_with_modes_and_inherited_instead_of_the_mask() {
+    const ACCESS: &str = "system.posix_acl_access";
     let mounted = Mounted::new(&threads(1));
+    let (dir, path) = (mounted.path("dir"), mounted.path("file"));
+    fs::create_dir(&dir).unwrap();
+    fs::write(&path, "content").unwrap();
+    let set = |path: &Path, name, acl: &[u8]| setxattr(path, name, acl, XattrFlags::empty());
+    set(&path, ACCESS, &acl(7, OTHER_USER, 4, 5)).unwrap();
+    // The group's bits are the mask's.
+    assert_eq!(mode(&path), 0o750);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let value = |path: &Path| {
+        let mut value = vec![0; 1000];
+        let length = getxattr(path, ACCESS, &mut value[..]);
+        length.map(|length| value[..length].to_vec())
+    };
+    assert_eq!(value(&path), Ok(acl(6, OTHER_USER, 4, 4)));
+    removexattr(&path, ACCESS).unwrap();
+    assert_eq!(value(&path), Err(Errno::NODATA));
+
+    // A program's mask takes permissions away, but not where the directory has a list.
+    let create = |path: PathBuf| {
+        OpenOptions::new().write(true).create_new(true).mode(0o666).open(&path).unwrap();
+        path
+    };
+    let local = create(dir.parent().unwrap().with_file_name("local"));
+    let before = create(dir.join("before"));
+    assert_eq!(mode(&before), mode(&local));
+    set(&dir, "system.posix_acl_default", &acl(7, OTHER_USER, 7, 7)).unwrap();
+    let (after, inner) = (create(dir.join("after")), dir.join("inner"));
+    fs::create_dir(&inner).unwrap();
+    assert_eq!(value(&before), Err(Errno::NODATA));
+    assert_eq!(value(&after), Ok(acl(6, OTHER_USER, 7, 6)));
+    assert_eq!((mode(&after), mode(&inner)), (0o660, 0o770));
+    mounted.unmount();
+}
+
+#[test]
+fn as_root_acls_are_enforced() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mounted = Mounted::new(&threads(1).allow_other(true));
+    let folder = mounted.path("");
+    for closed in folder.ancestors().skip(1).take(2) {
+        fs::set_permissions(closed, fs::Permissions::from_mode(0o755)).unwrap();
+    }
     let path = mounted.path("file");
     fs::write(&path, "content").unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(!other_user_reads(&path));
+    let list = acl(6, OTHER_USER, 4, 4);
+    setxattr(&path, "system.posix_acl_access", &list, XattrFlags::empty()).unwrap();
+    assert!(other_user_reads(&path));
+    // A mode without the group's bits closes the mask.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(!other_user_reads(&path));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-    // Read for the owner, user 1000, the group and the mask: each a tag, permissions and an ID, behind the version.
-    let entries = [(1u16, u32::MAX), (2, 1000), (4, u32::MAX), (16, u32::MAX), (32, u32::MAX)];
-    let entry = |(tag, id): (u16, u32)| {
-        [&tag.to_le_bytes()[..], &4u16.to_le_bytes(), &id.to_le_bytes()].concat()
-    };
-    let acl = [2u32.to_le_bytes().to_vec()].into_iter().chain(entries.map(entry));
-    let acl = acl.flatten().collect::<Vec<_>>();
-    let set = setxattr(&path, "system.posix_acl_access", &acl, XattrFlags::empty());
-    assert_eq!(set, Err(Errno::OPNOTSUPP));
-    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+    assert!(other_user_reads(&path));
+    removexattr(&path, "system.posix_acl_access").unwrap();
+    assert!(!other_user_reads(&path));
     mounted.unmount();
 }
