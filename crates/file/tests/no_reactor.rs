@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use harness::{file_over, pattern};
 use parking_lot::Mutex;
 use uringfs_buffer::{Buffer, BufferPool};
+use uringfs_cache::Cache;
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno, Op};
@@ -209,4 +210,32 @@ fn a_future_may_move_between_threads() {
         std::thread::yield_now();
     }
     waiter.join().unwrap();
+}
+
+#[test]
+fn an_operation_that_has_ended_panics_instead_of_waiting_for_ever() {
+    let _alone = COUNTS.lock();
+    fn assert_panics(again: impl FnOnce()) {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(again)).unwrap_err();
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        assert_eq!(text, Some("it was polled after its end"));
+    }
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let direct = memory();
+    for file in [direct.buffered(&Cache::new(1 << 20)), direct] {
+        for _ in 0..2 {
+            // From the second round on the buffered file answers from its cache.
+            let mut read = file.read_at(Buffer::zeroed(4096), 0);
+            assert_eq!(reactor.block_on(&mut read).0, Ok(4096));
+            assert_panics(|| drop(reactor.block_on(&mut read)));
+            assert_panics(|| drop(read.wait()));
+            let mut read = file.read_at(Buffer::zeroed(4096), 0);
+            assert_eq!(block_on(&mut read).0, Ok(4096));
+            assert_panics(|| drop(block_on(&mut read)));
+        }
+    }
+    let mut task = reactor.spawn(async { 7 });
+    assert_eq!(reactor.block_on(&mut task), Ok(7));
+    assert_panics(|| assert!(reactor.block_on(task).is_err()));
 }

@@ -33,6 +33,9 @@ use crate::state::lock::FileState;
 /// memory is freed, or returns to its pool, when the kernel is done with it. To stop it and know what it did, keep it:
 /// [`Self::cancel`] or [`Self::deadline`], then await it. In a `select!` or a timeout use `&mut op`.
 ///
+/// # Panics
+/// If it is polled or waited for after its end.
+///
 /// # Memory
 /// The memory is a [`Buffer`] or any other [`IoBuf`]; it comes back with each result, also of an operation that is
 /// refused. The error is EINVAL for memory over [`MAX_LENGTH`](uringfs_buffer::MAX_LENGTH).
@@ -40,6 +43,7 @@ use crate::state::lock::FileState;
 pub struct FileOp<R> {
     /// `None` once it has started, or was answered from the cache.
     request: Option<FileRequest>,
+    /// `None` before it starts, and after its end.
     started: Option<(ResultReceiver, Option<ReactorHandle>)>,
     output: PhantomData<fn() -> R>,
 }
@@ -320,6 +324,9 @@ impl<R> FileOp<R> {
                 payload,
             });
         }
+        if outcome.is_ready() {
+            self.started = None;
+        }
         outcome
     }
 
@@ -341,7 +348,7 @@ impl<R> FileOp<R> {
     fn start(&mut self) {
         let Some(reactor) = current() else { return self.start_in_background() };
         let receiver = ResultReceiver::default();
-        let request = self.request.take().expect("it has not been started");
+        let request = self.request.take().expect("it was polled after its end");
         request.start_awaited(&reactor, receiver.sender());
         reactor.request_turn();
         self.started = Some((receiver, Some(reactor.handle())));
@@ -349,7 +356,7 @@ impl<R> FileOp<R> {
 
     fn start_in_background(&mut self) {
         let receiver = ResultReceiver::default();
-        let request = self.request.take().expect("it has not been started");
+        let request = self.request.take().expect("it was polled after its end");
         let reactor = match background_reactor() {
             Err(error) => {
                 let why = Errno::from_io_error(&error).unwrap_or(Errno::NOSYS);

@@ -3,14 +3,16 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use uringfs_sync::Oneshot;
 
 /// A handle to a task of [`Reactor::spawn`](crate::Reactor::spawn). Awaiting it returns the output of the task's future.
 ///
-/// Dropping it detaches the task, which continues. Any thread may await it, if the output is `Send`. It resolves once: do
-/// not await it again.
+/// Dropping it detaches the task, which continues. Any thread may await it, if the output is `Send`.
+///
+/// # Panics
+/// If it is polled after it has returned the output.
 ///
 /// ```
 /// # use uringfs_reactor as uringfs;
@@ -21,7 +23,10 @@ use uringfs_sync::Oneshot;
 /// assert_eq!(reactor.block_on(sum), Ok(5));
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct JoinHandle<T>(Oneshot<Result<T, JoinError>>);
+pub struct JoinHandle<T>(
+    /// `None` once it has returned the output.
+    Option<Oneshot<Result<T, JoinError>>>,
+);
 
 /// Why a task has no output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +58,11 @@ impl<T> fmt::Debug for JoinHandle<T> {
 impl<T> Future for JoinHandle<T> {
     type Output = Result<T, JoinError>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(context)
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let output = self.0.as_ref().expect("it was polled after its end");
+        let output = ready!(output.poll(context));
+        self.0 = None;
+        Poll::Ready(output)
     }
 }
 
@@ -95,5 +103,5 @@ pub(crate) fn joinable<T>(
             receiver.set(Ok(output));
         }
     };
-    (JoinHandle(output), task)
+    (JoinHandle(Some(output)), task)
 }
