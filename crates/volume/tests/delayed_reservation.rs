@@ -101,3 +101,44 @@ fn reserved_space_suffices_for_one_extent_a_block() {
     it.fill_catalog();
     it.assert_survives_power_cut(&file, blocks());
 }
+
+#[test]
+fn space_that_others_filled_meanwhile_is_not_lost() {
+    let it = Full::new(64 << 20);
+    let direct = create(&it.volume, "/a");
+    let file = direct.buffered(&it.cache);
+    it.volume.sync().unwrap();
+    let free = || it.volume.statistics().free_blocks;
+    let before = free();
+    for block in 0..100 {
+        it.write(&file, block);
+    }
+    let all = direct.allocate(0, 100 * BLOCK, FallocateSize::Extend);
+    it.reactor.block_on(all).unwrap();
+    it.reactor.block_on(file.sync_all()).unwrap();
+    assert_eq!(free(), before - 100);
+    it.reactor.block_on(file.set_len(0)).unwrap();
+    for _ in 0..3 {
+        it.volume.sync().unwrap();
+    }
+    assert_eq!(free(), before);
+}
+
+#[test]
+fn blocks_of_a_file_count_what_is_reserved() {
+    let it = Full::new(64 << 20);
+    let file = create(&it.volume, "/a").buffered(&it.cache);
+    let blocks = || it.volume.metadata("/a").unwrap().blocks();
+    for block in 0..10 {
+        it.write(&file, block);
+        assert_eq!(blocks(), 8 * (block + 1));
+    }
+    it.reactor.block_on(file.sync_all()).unwrap();
+    assert_eq!(blocks(), 80);
+    it.write(&file, 0);
+    assert_eq!(blocks(), 80);
+    // Discarded before it has blocks.
+    it.write(&file, 10);
+    it.reactor.block_on(file.set_len(5 * BLOCK)).unwrap();
+    assert_eq!(blocks(), 40);
+}

@@ -91,7 +91,7 @@ impl File {
     /// Allocated space in bytes: less than the size where there are holes, more where blocks were allocated
     /// ahead. Includes space reserved for dirty folios.
     pub fn allocated(&self) -> u64 {
-        self.handle.map.allocated() + self.handle.state.dirty().reserved_bytes()
+        self.handle.map.allocated()
     }
 
     /// Offset of the next data at or after `offset` (`SEEK_DATA`). Allocated blocks that were never written are

@@ -217,7 +217,7 @@ pub trait ResizableMap: Map + Any {
     /// block supplies zeros for the rest.
     fn block_size(&self) -> u64;
 
-    /// Allocated space in bytes.
+    /// Allocated space in bytes, and space reserved for delayed allocation.
     fn allocated(&self) -> u64;
 
     /// The error of every read, when the handle may not read.

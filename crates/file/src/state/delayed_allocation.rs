@@ -25,11 +25,6 @@ impl DelayedFolios {
         self.folios.contains(&index)
     }
 
-    /// Reserved bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.reservation.bytes()
-    }
-
     /// Their space, for the map that allocates it.
     pub(crate) fn reservation(&mut self) -> &mut SpaceReservation {
         &mut self.reservation

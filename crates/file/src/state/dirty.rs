@@ -122,11 +122,6 @@ impl DirtySet {
         self.state.lock().file.clone()
     }
 
-    /// Bytes of dirty folios with reserved space and no blocks.
-    pub(crate) fn reserved_bytes(&self) -> u64 {
-        if self.is_any() { self.state.lock().delayed.bytes() } else { 0 }
-    }
-
     /// The folios of a range that have neither blocks nor reserved space. The caller excludes other writers.
     pub(crate) fn needing_reservation(&self, map: &FileMap, folios: Range<u64>) -> BTreeSet<u64> {
         let state = &*self.state.lock();

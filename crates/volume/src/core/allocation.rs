@@ -64,6 +64,7 @@ impl VolumeShared {
     /// As [`Self::allocate`].
     pub(crate) fn reserve_space(
         self: &Arc<Self>,
+        file: &Arc<OpenFile>,
         bytes: u64,
     ) -> Result<AllocOutcome<SpaceReservation>, Errno> {
         if self.access == Access::ReadOnly {
@@ -77,9 +78,13 @@ impl VolumeShared {
                 Some(wait) => wait,
                 None => {
                     state.allocator.reserve_delayed(blocks);
-                    let shared = self.clone();
+                    file.add_delayed(blocks);
+                    let (shared, file) = (self.clone(), Arc::downgrade(file));
                     let unreserve = move |bytes| {
                         shared.state.lock().allocator.release_delayed(bytes / BLOCK);
+                        if let Some(file) = file.upgrade() {
+                            file.remove_delayed(bytes / BLOCK);
+                        }
                     };
                     AllocOutcome::Ready(SpaceReservation::new(blocks * BLOCK, Arc::new(unreserve)))
                 }
@@ -132,6 +137,7 @@ impl VolumeShared {
             let redeemed = allocated_blocks.min(promised);
             state.allocator.reserve_delayed(promised - redeemed);
             reservation.redeem(redeemed * BLOCK);
+            file.remove_delayed(redeemed);
             let allocated = allocated?;
             if !allocated.is_empty() {
                 file.insert(&allocated);
@@ -142,7 +148,6 @@ impl VolumeShared {
                 self.group_commit.request(self.group_commit.next());
             }
             if allocated_blocks == wanted {
-                reservation.redeem(reservation.bytes());
                 return Ok(AllocOutcome::Ready(()));
             }
         }
@@ -474,7 +479,8 @@ mod tests {
         let open = shared.state.lock().open.values().find_map(Weak::upgrade).unwrap();
         let space = || shared.state.lock().allocator.space();
         let before = space();
-        let Ok(AllocOutcome::Ready(mut reservation)) = shared.reserve_space(8 * BLOCK) else {
+        let Ok(AllocOutcome::Ready(mut reservation)) = shared.reserve_space(&open, 8 * BLOCK)
+        else {
             panic!("no room")
         };
         let generation = open.generation();

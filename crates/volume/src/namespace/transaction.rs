@@ -232,6 +232,7 @@ impl<'v> Transaction<'v> {
         if let Some(open) = self.find_open(number) {
             open.inode_delta().apply_to(&mut inode);
             inode.size = open.size();
+            inode.blocks += open.delayed_blocks();
         }
         Ok(inode)
     }

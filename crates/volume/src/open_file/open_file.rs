@@ -36,6 +36,8 @@ pub(crate) struct OpenFile {
     extent_cache: ExtentCache,
     /// Truncations to zero that did not wait for writers.
     truncations: AtomicU64,
+    /// Blocks reserved for delayed allocation.
+    delayed: AtomicU64,
     uncommitted: Mutex<UncommittedState>,
 }
 
@@ -96,8 +98,24 @@ impl OpenFile {
             write_hints: CachePadded::new(write_hints),
             extent_cache: ExtentCache::new(),
             truncations: AtomicU64::new(0),
+            delayed: AtomicU64::new(0),
             uncommitted: Mutex::new(uncommitted),
         }
+    }
+
+    /// Blocks that are reserved for it, and allocated when its dirty folios are written back.
+    pub(crate) fn delayed_blocks(&self) -> u64 {
+        self.delayed.load(Ordering::Relaxed)
+    }
+
+    /// Adds to [`Self::delayed_blocks`].
+    pub(crate) fn add_delayed(&self, blocks: u64) {
+        self.delayed.fetch_add(blocks, Ordering::Relaxed);
+    }
+
+    /// Takes blocks away that are allocated, or given back.
+    pub(crate) fn remove_delayed(&self, blocks: u64) {
+        self.delayed.fetch_sub(blocks, Ordering::Relaxed);
     }
 
     pub(crate) fn snapshot(&self) -> arc_swap::Guard<Arc<Snapshot>> {

@@ -139,7 +139,7 @@ impl ResizableMap for VolumeMap {
 
     fn reserve_space(&self, bytes: u64) -> Result<AllocOutcome<SpaceReservation>, Errno> {
         self.check_process()?;
-        self.volume.shared.reserve_space(bytes)
+        self.volume.shared.reserve_space(&self.file, bytes)
     }
 
     fn retire_if_unlinked(&self) -> bool {
@@ -178,7 +178,7 @@ impl ResizableMap for VolumeMap {
     }
 
     fn allocated(&self) -> u64 {
-        self.file.snapshot().extents.blocks() * BLOCK
+        (self.file.snapshot().extents.blocks() + self.file.delayed_blocks()) * BLOCK
     }
 
     fn generation(&self) -> TruncateGeneration {
