@@ -123,9 +123,9 @@ async fn change_and_look(volume: &Volume, tree: &mut Tree, random: &mut Random) 
             _ => list(tree, name.0, &mut streams[name.0]).await,
         }
     }
-    for directory in 0..2 {
-        streams[directory].seek(0).unwrap();
-        list(tree, directory, &mut streams[directory]).await;
+    for (directory, stream) in streams.iter_mut().enumerate() {
+        stream.seek(0).unwrap();
+        list(tree, directory, stream).await;
     }
     for (directory, name) in tree.keys() {
         look(tree, &directories[*directory], (*directory, name.clone())).await;
