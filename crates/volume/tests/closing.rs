@@ -128,7 +128,8 @@ fn a_close_says_which_files_and_handles_keep_the_volume_open() {
     let (first, second) = (create(&volume, "/a"), create(&volume, "/a"));
     let (clone, direct) = (volume.clone(), first.direct());
     let text = refused(clone.clone().close());
-    let expected = "the volume is still open; 2 files are open: close them; 2 other handles of it are alive: drop them";
+    let expected = "the volume is still open; 2 files are open: close them; \
+                    2 other handles of it (clones, or those whose `as_async` was called) are alive: drop them";
     assert!(text.contains(expected), "{text}");
     drop((second, clone, direct));
     let text = refused(volume.close());

@@ -29,12 +29,12 @@ use crate::volume::xattr::{self, SetXattr};
 ///
 /// ```
 /// # mod uringfs { pub use uringfs_reactor::*; pub use uringfs_volume::*; }
-/// use uringfs::{FormatOptions, Reactor, ReactorOptions, Volume};
+/// use uringfs::{AsyncVolume, FormatOptions, Reactor, ReactorOptions, Volume};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
 /// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
-/// let volume = volume.as_async();
+/// let volume = AsyncVolume::from(volume);
 /// // Any executor will do.
 /// Reactor::new(ReactorOptions::new())?.block_on(async {
 ///     volume.create_dir("/new").await?;
@@ -51,7 +51,8 @@ pub struct AsyncVolume {
 }
 
 impl Volume {
-    /// The same volume with async calls, which do not block their thread.
+    /// Another handle of the same volume, with async calls, which do not block their thread. While this one is alive, too,
+    /// [`AsyncVolume::close`] fails: `AsyncVolume::from(volume)` leaves none behind.
     pub fn as_async(&self) -> AsyncVolume {
         self.clone().into()
     }

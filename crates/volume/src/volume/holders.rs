@@ -59,7 +59,12 @@ impl Holders {
         let holders = [
             (operations as usize, "operation is", "operations are", "in flight: await or reap"),
             (files, "file is", "files are", "open: close"),
-            (handles, "other handle of the volume is", "other handles of it are", "alive: drop"),
+            (
+                handles,
+                "other handle of the volume (a clone, or the one whose `as_async` was called) is",
+                "other handles of it (clones, or those whose `as_async` was called) are",
+                "alive: drop",
+            ),
         ];
         let mut text = String::from("the volume is still open");
         if operations == 0 && handles + files == 0 {
