@@ -189,6 +189,9 @@ fn serve(arguments: &Arguments, options: &Options) -> Result<u8, Error> {
     let access = if options.read_only { Access::Read } else { Access::ReadWrite };
     let directory = &arguments.directory;
     make_way(directory)?;
+    // The kernel then never waits for this process to write pages back while it looks for memory for this process itself.
+    // Threads that start later inherit this. It needs CAP_SYS_RESOURCE; an ordinary user has to do without.
+    let _ = rustix::process::configure_io_flusher_behavior(true);
     let volume = open(&target, access)?;
     let in_directory = |error: std::io::Error| {
         with_io_code(Error::run(format!("{}: {error}", directory.display())), &error)

@@ -146,6 +146,25 @@ fn commands_wait_until_the_kernel_has_ended_a_killed_server() {
 }
 
 #[test]
+fn where_permitted_no_thread_of_a_server_waits_for_its_own_write_back() {
+    // The kernel permits a server what it permits this thread.
+    if rustix::process::configure_io_flusher_behavior(true).is_err() {
+        println!("not exercised: PR_SET_IO_FLUSHER needs CAP_SYS_RESOURCE");
+        return;
+    }
+    // PF_MEMALLOC_NOIO in the ninth field of `stat`, of which the second is a name in parentheses.
+    const NO_IO: u64 = 0x8_0000;
+    let mounted = Mounted::new(&[]);
+    fs::write(mounted.path().join("m/file"), "content").unwrap();
+    let threads = fs::read_dir(format!("/proc/{}/task", mounted.server())).unwrap();
+    for thread in threads {
+        let stat = fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
+        let flags = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(6).unwrap();
+        assert_ne!(flags.parse::<u64>().unwrap() & NO_IO, 0, "{stat}");
+    }
+}
+
+#[test]
 fn a_read_only_mount_refuses_changes() {
     let mounted = Mounted::new(&["-o", "ro"]);
     let refused = fs::write(mounted.path().join("m/file"), "content").unwrap_err();
