@@ -6,6 +6,7 @@ use std::io::{IoSlice, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -15,9 +16,11 @@ use rustix::fs::{
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use uringfs::device::backend::memory::Memory;
 use uringfs::device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};
-use uringfs::device::{Device, Op};
+use uringfs::device::{Backend, Device, Geometry, Op};
 use uringfs::{Buffer, FormatOptions, Volume};
+use uringfs_device::{KernelTarget, Request};
 use uringfs_fuse::{Mount, MountCache, MountOptions, Unmounter};
 
 /// A mounted volume in a file.
@@ -292,6 +295,98 @@ fn errors_of_the_device_reach_programs_once() {
         drop((file, volume));
         mounted.end();
     }
+}
+
+/// Memory on which the thread that reads the catalog can be held up.
+struct Gated {
+    memory: Memory,
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    is_closed: bool,
+    waiting: usize,
+}
+
+impl Gate {
+    fn set_closed(&self, is_closed: bool) {
+        self.state.lock().unwrap().is_closed = is_closed;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.waiting += 1;
+        self.changed.notify_all();
+        state = self.changed.wait_while(state, |state| state.is_closed).unwrap();
+        state.waiting -= 1;
+    }
+
+    /// Waits until a thread is held up.
+    fn wait_for_one(&self) {
+        let state = self.state.lock().unwrap();
+        drop(self.changed.wait_while(state, |state| state.waiting == 0).unwrap());
+    }
+}
+
+impl Backend for Gated {
+    fn geometry(&self) -> &Geometry {
+        self.memory.geometry()
+    }
+
+    fn description(&self) -> String {
+        "memory with a gate".into()
+    }
+
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        KernelTarget::InProcess
+    }
+
+    fn perform(&self, request: &mut Request) -> Result<u32, uringfs::Errno> {
+        if thread::current().name() == Some("uringfs-catalog") {
+            self.gate.pass();
+        }
+        self.memory.perform(request)
+    }
+}
+
+#[test]
+fn a_request_that_waits_for_the_catalog_blocks_no_other() {
+    let (memory, gate) = (Memory::new(64 << 20).unwrap(), Arc::<Gate>::default());
+    let device = Device::new(Gated { memory, gate: gate.clone() }).unwrap();
+    let volume = Volume::create_on(device.clone(), &FormatOptions::new()).unwrap();
+    volume.write("/warm", vec![7; 64 << 10]).unwrap();
+    volume.create_dir("/cold").unwrap();
+    for number in 0..2000 {
+        volume.write(format!("/cold/{number}"), "").unwrap();
+    }
+    volume.close().unwrap();
+    let volume = Volume::open_on(device).unwrap();
+    // One thread serves the mount.
+    let options = threads(1).cache(MountCache::None);
+    let mut mounted = Mounted::with(tempfile::tempdir().unwrap(), volume, &options);
+    let warm = File::open(mounted.path("warm")).unwrap();
+    gate.set_closed(true);
+    let cold = mounted.path("cold/1000");
+    let waiting = thread::spawn(move || fs::metadata(cold).unwrap().len());
+    gate.wait_for_one();
+    for block in 0..16 {
+        let mut content = [0; 4096];
+        warm.read_exact_at(&mut content, block * 4096).unwrap();
+        assert_eq!(content, [7; 4096]);
+    }
+    assert_eq!(fs::metadata(mounted.path("warm")).unwrap().len(), 64 << 10);
+    gate.set_closed(false);
+    assert_eq!(waiting.join().unwrap(), 0);
+    drop(warm);
+    mounted.end();
 }
 
 #[test]
