@@ -1,0 +1,333 @@
+//! Mounts of volumes on simulated devices: what survives power cuts, which errors programs see, and what waits for whom.
+
+#[path = "../../../crates/device/tests/harness/random.rs"]
+mod random;
+mod harness;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{IoSlice, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use harness::{CACHES, Mounted, simulated, threads};
+use random::{Random, scaled};
+use rustix::fs::{OFlags, copy_file_range};
+use rustix::io::{ReadWriteFlags, pwritev2};
+use uringfs::device::backend::memory::Memory;
+use uringfs::device::backend::sim::{Crash, Fault, Rule, Sim, When};
+use uringfs::device::{Backend, Device, Geometry, Op};
+use uringfs::volume::CheckOptions;
+use uringfs::{Buffer, Errno, FormatOptions, Volume};
+use uringfs_device::{KernelTarget, Request};
+use uringfs_fuse::MountCache;
+
+/// Flags to open a file with, and what changes its content.
+type Way<'a> = (i32, &'a dyn Fn(&File));
+
+#[test]
+fn what_a_synchronous_write_has_acknowledged_survives_a_power_cut() {
+    const O_DSYNC: i32 = 0o10_000;
+    const O_SYNC: i32 = 0o4_010_000;
+    let o_direct = OFlags::DIRECT.bits() as i32;
+    let content = Buffer::copy_of(&[7; 8192]);
+    let write_with = |file: &File, flags| {
+        let written = pwritev2(file, &[IoSlice::new(&content)], 0, flags);
+        assert_eq!(written, Ok(8192));
+    };
+    let write = |file: &File| write_with(file, ReadWriteFlags::empty());
+    let write_dsync = |file: &File| write_with(file, ReadWriteFlags::DSYNC);
+    for (cache, writeback) in CACHES {
+        let (sim, volume) = simulated();
+        volume.write("/source", &content[..]).unwrap();
+        // Nothing becomes durable by time.
+        let options = threads(1).cache(cache).writeback(writeback);
+        let options = options.commit_interval(Duration::from_secs(3600));
+        let mut mounted = Mounted::with(tempfile::tempdir().unwrap(), volume, &options);
+        let source = File::open(mounted.path("source")).unwrap();
+        let copy = |file: &File| {
+            assert_eq!(copy_file_range(&source, Some(&mut 0), file, Some(&mut 0), 8192), Ok(8192));
+        };
+        let ways: [Way; 7] = [
+            (O_DSYNC, &write),
+            (O_SYNC, &write),
+            (O_DSYNC | o_direct, &write),
+            (O_SYNC | o_direct, &write),
+            (0, &write_dsync),
+            (o_direct, &write_dsync),
+            (O_SYNC, &copy),
+        ];
+        for (number, (flags, change)) in ways.into_iter().enumerate() {
+            let mut open = OpenOptions::new();
+            let open = open.write(true).create(true).custom_flags(flags);
+            let file = open.open(mounted.path(&number.to_string())).unwrap();
+            // The name is no concern of these calls.
+            File::open(mounted.path("")).unwrap().sync_all().unwrap();
+            change(&file);
+            let after_a_cut = Device::new(sim.crash_image(Crash::LoseAll)).unwrap();
+            let found = Volume::open_on(after_a_cut).unwrap().read(format!("/{number}")).unwrap();
+            assert!(found == content[..], "{cache:?}, write-back {writeback}, way {number}");
+        }
+        drop(source);
+        mounted.end();
+    }
+}
+
+#[test]
+fn errors_of_the_device_reach_programs_once() {
+    let eio = |result: std::io::Result<()>, what: &str| {
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(5), "{what}");
+    };
+    for (cache, writeback) in CACHES {
+        let (sim, volume) = simulated();
+        for name in ["/cold", "/kept", "/closed"] {
+            volume.write(name, vec![7; 64 << 10]).unwrap();
+        }
+        volume.sync().unwrap();
+        let options = threads(1).cache(cache).writeback(writeback);
+        let options = options.commit_interval(Duration::from_secs(3600));
+        let mut mounted = Mounted::with(tempfile::tempdir().unwrap(), volume.clone(), &options);
+        let kind = format!("{cache:?}, write-back {writeback}");
+
+        sim.inject(Rule::new(Op::Read, When::From(1), Fault::Error(Errno::IO)));
+        eio(fs::read(mounted.path("cold")).map(drop), &kind);
+        sim.clear_faults();
+        assert_eq!(fs::read(mounted.path("cold")).unwrap(), [7; 64 << 10], "{kind}");
+
+        // The writer learns it, from its write or from its sync.
+        let failing = || {
+            sim.inject(Rule::new(Op::Write, When::Nth(1), Fault::Error(Errno::IO)));
+        };
+        let file = OpenOptions::new().write(true).open(mounted.path("kept")).unwrap();
+        failing();
+        let written = file.write_all_at(&[8; 64 << 10], 0);
+        eio(written.and_then(|()| file.sync_all()), &kind);
+        sim.clear_faults();
+        file.write_all_at(&[9; 64 << 10], 0).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+
+        // A program that did not ask leaves the error to the next one that does.
+        let file = OpenOptions::new().write(true).open(mounted.path("closed")).unwrap();
+        failing();
+        let written = file.write_all_at(&[8; 64 << 10], 0);
+        drop(file);
+        // Writes back what the server has; the kernel has written back its own at the close.
+        let _ = volume.sync();
+        sim.clear_faults();
+        let file = OpenOptions::new().write(true).open(mounted.path("closed")).unwrap();
+        if written.is_ok() {
+            eio(file.sync_all(), &kind);
+        }
+        file.sync_all().unwrap();
+        drop((file, volume));
+        mounted.end();
+    }
+}
+
+/// Memory on which the thread that reads the catalog can be held up.
+struct Gated {
+    memory: Memory,
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    is_closed: bool,
+    waiting: usize,
+}
+
+impl Gate {
+    fn set_closed(&self, is_closed: bool) {
+        self.state.lock().unwrap().is_closed = is_closed;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.waiting += 1;
+        self.changed.notify_all();
+        state = self.changed.wait_while(state, |state| state.is_closed).unwrap();
+        state.waiting -= 1;
+    }
+
+    /// Waits until a thread is held up.
+    fn wait_for_one(&self) {
+        let state = self.state.lock().unwrap();
+        drop(self.changed.wait_while(state, |state| state.waiting == 0).unwrap());
+    }
+}
+
+impl Backend for Gated {
+    fn geometry(&self) -> &Geometry {
+        self.memory.geometry()
+    }
+
+    fn description(&self) -> String {
+        "memory with a gate".into()
+    }
+
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        KernelTarget::InProcess
+    }
+
+    fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
+        if thread::current().name() == Some("uringfs-catalog") {
+            self.gate.pass();
+        }
+        self.memory.perform(request)
+    }
+}
+
+#[test]
+fn a_request_that_waits_for_the_catalog_blocks_no_other() {
+    let (memory, gate) = (Memory::new(64 << 20).unwrap(), Arc::<Gate>::default());
+    let device = Device::new(Gated { memory, gate: gate.clone() }).unwrap();
+    let volume = Volume::create_on(device.clone(), &FormatOptions::new()).unwrap();
+    volume.write("/warm", vec![7; 64 << 10]).unwrap();
+    volume.create_dir("/cold").unwrap();
+    for number in 0..2000 {
+        volume.write(format!("/cold/{number}"), "").unwrap();
+    }
+    volume.close().unwrap();
+    let volume = Volume::open_on(device).unwrap();
+    // One thread serves the mount.
+    let options = threads(1).cache(MountCache::None);
+    let mut mounted = Mounted::with(tempfile::tempdir().unwrap(), volume, &options);
+    let warm = File::open(mounted.path("warm")).unwrap();
+    gate.set_closed(true);
+    let cold = mounted.path("cold/1000");
+    let waiting = thread::spawn(move || fs::metadata(cold).unwrap().len());
+    gate.wait_for_one();
+    for block in 0..16 {
+        let mut content = [0; 4096];
+        warm.read_exact_at(&mut content, block * 4096).unwrap();
+        assert_eq!(content, [7; 4096]);
+    }
+    assert_eq!(fs::metadata(mounted.path("warm")).unwrap().len(), 64 << 10);
+    gate.set_closed(false);
+    assert_eq!(waiting.join().unwrap(), 0);
+    drop(warm);
+    mounted.end();
+}
+
+/// The files that the workload of the power cuts replaces again and again.
+const SLOTS: usize = 4;
+const LINE: usize = 32;
+
+/// What the workload has begun, and what it knows to be durable.
+#[derive(Default)]
+struct Progress {
+    begun: [AtomicU64; SLOTS],
+    durable: [AtomicU64; SLOTS],
+    log_begun: AtomicU64,
+    log_durable: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Progress {
+    fn load(counts: &[AtomicU64; SLOTS]) -> [u64; SLOTS] {
+        counts.each_ref().map(|count| count.load(Ordering::SeqCst))
+    }
+}
+
+/// The content of version `number` of a slot: each version has another length.
+fn version(number: u64) -> Vec<u8> {
+    number.to_le_bytes().repeat(1 + number as usize % 1500)
+}
+
+/// As editors and databases write: a new file, synced, renamed over the old one; and a log, each line of which is synced.
+fn replace_and_append(mounted: &Mounted, progress: &Progress) {
+    let directory = File::open(mounted.path("")).unwrap();
+    let mut log = OpenOptions::new().append(true).create(true).open(mounted.path("log")).unwrap();
+    directory.sync_all().unwrap();
+    for number in 1.. {
+        if progress.is_over.load(Ordering::SeqCst) {
+            return;
+        }
+        let slot = number as usize % SLOTS;
+        progress.begun[slot].store(number, Ordering::SeqCst);
+        let (new, name) = (mounted.path("new"), mounted.path(&slot.to_string()));
+        let mut file = File::create(&new).unwrap();
+        file.write_all(&version(number)).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        fs::rename(&new, &name).unwrap();
+        directory.sync_all().unwrap();
+        progress.durable[slot].store(number, Ordering::SeqCst);
+        progress.log_begun.store(number, Ordering::SeqCst);
+        log.write_all(format!("{number:0>width$}\n", width = LINE - 1).as_bytes()).unwrap();
+        log.sync_data().unwrap();
+        progress.log_durable.store(number, Ordering::SeqCst);
+    }
+}
+
+/// Cuts the power, and compares what is left.
+fn cut(sim: &Sim, progress: &Progress, seed: u64) {
+    let (durable, log_durable) =
+        (Progress::load(&progress.durable), progress.log_durable.load(Ordering::SeqCst));
+    let image = Device::new(sim.crash_image(Crash::Seeded(seed))).unwrap();
+    let (begun, log_begun) =
+        (Progress::load(&progress.begun), progress.log_begun.load(Ordering::SeqCst));
+    let checked = Volume::check(&image, CheckOptions::default(), &mut |_, _| {}).unwrap();
+    assert!(checked.findings.is_empty(), "seed {seed}: {:?}", checked.findings);
+    let volume = Volume::open_on(image).unwrap();
+    for slot in 0..SLOTS {
+        let found = volume.read(format!("/{slot}")).unwrap_or_default();
+        let number = found.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let is_known = (durable[slot]..=begun[slot]).contains(&number);
+        let is_whole = number == 0 || found == version(number);
+        assert!(
+            is_known && is_whole,
+            "seed {seed}: version {number} of {slot}: {durable:?} {begun:?}"
+        );
+    }
+    let log = volume.read("/log").unwrap_or_default();
+    let lines = log.chunks(LINE).zip(1..=log_durable);
+    for (line, number) in lines {
+        let expected = format!("{number:0>width$}\n", width = LINE - 1);
+        assert_eq!(String::from_utf8_lossy(line), expected, "seed {seed}");
+    }
+    let length = log.len() as u64 / LINE as u64;
+    assert!((log_durable..=log_begun).contains(&length), "seed {seed}: {length} lines of the log");
+}
+
+#[test]
+fn what_a_program_has_synced_survives_power_cuts() {
+    for (cache, writeback) in CACHES {
+        let (sim, volume) = simulated();
+        let options = threads(2).cache(cache).writeback(writeback);
+        let mut mounted = Mounted::with(tempfile::tempdir().unwrap(), volume, &options);
+        let progress = Progress::default();
+        thread::scope(|scope| {
+            scope.spawn(|| replace_and_append(&mounted, &progress));
+            let _over = SetOnDrop(&progress.is_over);
+            let mut random = Random(cache as u64);
+            for _ in 0..scaled(40) {
+                // Between two cuts the workload goes on.
+                let reached = progress.log_durable.load(Ordering::SeqCst) + random.below(4);
+                while progress.log_durable.load(Ordering::SeqCst) < reached {
+                    thread::yield_now();
+                }
+                cut(&sim, &progress, random.below(u64::MAX));
+            }
+        });
+        mounted.end();
+    }
+}
+
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
