@@ -265,7 +265,10 @@ fn replace_and_append(mounted: &Mounted, progress: &Progress) {
         progress.durable[slot].store(number, Ordering::SeqCst);
         progress.log_begun.store(number, Ordering::SeqCst);
         log.write_all(format!("{number:0>width$}\n", width = LINE - 1).as_bytes()).unwrap();
-        log.sync_data().unwrap();
+        match number % 2 {
+            0 => log.sync_data().unwrap(),
+            _ => log.sync_all().unwrap(),
+        }
         progress.log_durable.store(number, Ordering::SeqCst);
     }
 }
