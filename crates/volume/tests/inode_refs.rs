@@ -177,6 +177,24 @@ fn bytes_that_were_not_written_back_outlive_the_last_handle_of_a_referenced_file
 }
 
 #[test]
+fn changes_of_a_referenced_file_without_a_name_outlive_commits() {
+    run(async |volume, _| {
+        let root = volume.root();
+        let made = make(&root, "file", &file()).await;
+        volume.as_async().sync().await.unwrap();
+        root.remove_file("file").await.unwrap();
+        let direct = made.open(read_write().direct(true)).await.unwrap();
+        let (written, _) = direct.write_at(Buffer::copy_of(b"kept"), 0).await;
+        assert_eq!(written, Ok(4));
+        drop(direct);
+        for _ in 0..2 {
+            volume.as_async().sync().await.unwrap();
+            assert_eq!(content(&made).await, b"kept");
+        }
+    });
+}
+
+#[test]
 fn an_unnamed_file_gets_its_first_name() {
     run(async |volume, sim| {
         let root = volume.root();

@@ -319,7 +319,8 @@ impl VolumeState {
             // A retired file changes no more, though its last holder may still be there.
             let is_retired = !self.open.contains_key(number);
             let is_closed = |file: &Arc<OpenFile>| is_retired || Arc::strong_count(file) == 1;
-            if self.dirty.get(number).is_some_and(is_closed)
+            if !self.pins.contains(*number)
+                && self.dirty.get(number).is_some_and(is_closed)
                 && let Some(file) = self.dirty.remove(number)
             {
                 file.take_changes(&mut changes, NO_COMMIT);
