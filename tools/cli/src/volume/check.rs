@@ -5,6 +5,7 @@
 use super::exit_codes::open_error;
 use super::open_volume::open_quietly;
 use super::quiet::QuietOptions;
+use super::quoting::for_message;
 use super::saving_server::wait_for_saving_server;
 use super::size_change::BLOCK;
 use super::volume_path::with_path;
@@ -96,7 +97,7 @@ const EXIT_IO_ERROR: u8 = 8;
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
-    let shown = path.display();
+    let shown = for_message(path);
     let writes = arguments.repair || arguments.upgrade;
     let access = if writes { Access::ReadWrite } else { Access::Read };
     wait_for_saving_server(path);

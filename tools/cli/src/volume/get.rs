@@ -18,6 +18,7 @@ use super::open_volume::{lookup, open};
 use super::overwrite::{NameAction, OverwriteOptions};
 use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, FinishedChunk, Pipeline};
 use super::quiet::QuietOptions;
+use super::quoting::for_message;
 use super::verbose::{VerboseOptions, quoted, quoted_host};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, with_path};
@@ -385,7 +386,8 @@ impl GetJob<'_> {
 
     fn report_first_name_failed(&self, first: &NewName, name: &NewName) {
         let first = self.tree.display_path(&first.target);
-        let why = format!("it is a hard link to {}, which could not be created", first.display());
+        let why =
+            format!("it is a hard link to {}, which could not be created", for_message(&first));
         self.errors.record::<()>(Err(self.create_error(&name.target, why)));
     }
 
@@ -555,7 +557,7 @@ impl GetJob<'_> {
         let report = |what: &str, set: io::Result<()>| {
             let shown = self.tree.display_path(target);
             let failed = |error: io::Error| {
-                Error::run(format!("{}: cannot set {what}", shown.display())).because(error)
+                Error::run(format!("{}: cannot set {what}", for_message(&shown))).because(error)
             };
             self.errors.record(set.map_err(failed));
         };
@@ -570,7 +572,7 @@ impl GetJob<'_> {
             match setxattr(handle, &name[..], value, XattrFlags::empty()) {
                 Err(Errno::OPNOTSUPP | Errno::PERM) => {}
                 set => {
-                    let what = format!("attribute {}", OsStr::from_bytes(name).display());
+                    let what = format!("attribute {}", for_message(OsStr::from_bytes(name)));
                     report(&what, set.map_err(Into::into));
                 }
             }
@@ -613,7 +615,7 @@ impl GetJob<'_> {
     }
 
     fn read_error(&self, error: io::Error) -> Error {
-        Error::run(format!("{}: cannot be read", self.source.target.display())).because(error)
+        Error::run(format!("{}: cannot be read", for_message(&self.source.target))).because(error)
     }
 }
 

@@ -1,6 +1,7 @@
 //! An argument without `:/` names a whole volume. If it cannot, a file of this machine was probably meant.
 
 use super::exit_codes::{NO_SOUND_VOLUME, not_found};
+use super::quoting::{for_message, quoted_if_needed};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -19,7 +20,7 @@ const HINT: &str = "a path in a volume is written TARGET:/path; uringfs put copi
 /// # Errors
 /// It does not exist, is a directory, or an ordinary file without a signature of a volume.
 pub(super) fn check_names_volume(argument: &OsStr) -> Result<(), Error> {
-    let shown = argument.display();
+    let shown = for_message(argument);
     let found = match Path::new(argument).metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return Err(not_found(match meant_path(argument) {
@@ -46,10 +47,9 @@ pub(super) fn check_names_volume(argument: &OsStr) -> Result<(), Error> {
 fn meant_path(argument: &OsStr) -> Option<String> {
     let bytes = argument.as_bytes();
     let colon = bytes.iter().rposition(|byte| *byte == b':')?;
-    let (target, path) =
-        (OsStr::from_bytes(&bytes[..colon]), OsStr::from_bytes(&bytes[colon + 1..]));
+    let (target, path) = (OsStr::from_bytes(&bytes[..colon]), &bytes[colon + 1..]);
     let is_meant = Path::new(target).exists() && check_names_volume(target).is_ok();
-    is_meant.then(|| format!("{}:/{}", target.display(), path.display()))
+    is_meant.then(|| quoted_if_needed(&[target.as_bytes(), b":/", path].concat()))
 }
 
 /// Whether a file has no superblock, not even one that another format has left.

@@ -29,7 +29,7 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
-    let shown = path.display();
+    let shown = for_message(path);
     let access = if arguments.label.is_some() { Access::ReadWrite } else { Access::Read };
     wait_for_saving_server(path);
     let device = Device::open(path, access).map_err(|error| open_error(&error))?;

@@ -6,6 +6,7 @@ use super::exit_codes::{open_error, refused, with_cause_code, with_io_code};
 use super::format;
 use super::open_volume::open_quietly;
 use super::quiet::QuietOptions;
+use super::quoting::for_message;
 use super::resize::append_zeros;
 use super::size_change::{BLOCK, unit_hint};
 use super::volume_path::with_path;
@@ -169,8 +170,8 @@ fn try_format(path: &Path, grows: bool, size: u64, options: &FormatOptions) -> R
     let device =
         uringfs::device::Target::Memory(size).open(Access::ReadWrite).map_err(input_error)?;
     Volume::format(&device, &options.clone().size(size))
-        .map_err(|error| with_path(path.display(), error))?;
-    let volume = Volume::open_on(device).map_err(|error| with_path(path.display(), error))?;
+        .map_err(|error| with_path(for_message(path), error))?;
+    let volume = Volume::open_on(device).map_err(|error| with_path(for_message(path), error))?;
     Ok(volume.statistics().blocks * BLOCK)
 }
 
@@ -186,7 +187,7 @@ fn format_sparse_file(
 ) -> Result<(String, u64), Error> {
     let extended = HostFile::options().write(true).open(path).and_then(|file| file.set_len(size));
     extended.map_err(|error| {
-        let failed = Error::input(format!("{}: cannot be created", path.display()));
+        let failed = Error::input(format!("{}: cannot be created", for_message(path)));
         with_io_code(failed, &error).because(error)
     })?;
     Ok((String::new(), format_target(path, options)?))
@@ -201,7 +202,7 @@ fn format_new_file(
     stop: &AtomicBool,
     quiet: QuietOptions,
 ) -> Result<(String, u64), Error> {
-    let shown = path.display();
+    let shown = for_message(path);
     let failed = |error: io::Error| match stop.load(Ordering::Relaxed) {
         true => Error::interrupted().because("the new file was removed"),
         false => {
@@ -228,7 +229,7 @@ fn format_new_file(
 
 /// Refuses a device without space and, unless `force` is set, a target that holds data.
 fn refuse_data(path: &Path, found: &TargetInfo, force: bool) -> Result<(), Error> {
-    let shown = path.display();
+    let shown = for_message(path);
     if found.size() == 0 {
         return Err(refused(format!("{shown}: has no space: its size is 0")));
     }
@@ -290,9 +291,9 @@ fn format_target(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
     let device = Device::open(path, Access::ReadWrite).map_err(|error| open_error(&error))?;
     Volume::format(&device, options).map_err(|error| with_path(path.display(), error))?;
     let volume =
-        Volume::open_on(device.clone()).map_err(|error| with_path(path.display(), error))?;
+        Volume::open_on(device.clone()).map_err(|error| with_path(for_message(path), error))?;
     let failed = |error: io::Error| {
-        Error::run(format!("{}: cannot be written", path.display())).because(error)
+        Error::run(format!("{}: cannot be written", for_message(path))).because(error)
     };
     let reactor = Reactor::new(ReactorOptions::default()).map_err(failed)?;
     let whole = File::over(device.clone(), FileOptions::default());

@@ -191,7 +191,7 @@ fn serve(arguments: &Arguments, options: &Options) -> Result<u8, Error> {
     make_way(directory)?;
     let volume = open(&target, access)?;
     let in_directory = |error: std::io::Error| {
-        with_io_code(Error::run(format!("{}: {error}", directory.display())), &error)
+        with_io_code(Error::run(format!("{}: {error}", for_message(directory))), &error)
     };
     let mut mount = options.mount_options().source(source(&target));
     if let Some(threads) = arguments.threads {
@@ -211,7 +211,7 @@ fn serve(arguments: &Arguments, options: &Options) -> Result<u8, Error> {
 
 /// Refuses a directory on which nothing can be mounted without harm. Unmounts what a server that is gone has left there.
 fn make_way(directory: &Path) -> Result<(), Error> {
-    let shown = directory.display();
+    let shown = for_message(directory);
     // The directory of a mount whose server is gone has a path, too.
     let Ok(path) = directory.canonicalize() else { return Ok(()) };
     if path == Path::new("/") {

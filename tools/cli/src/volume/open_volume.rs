@@ -2,6 +2,7 @@
 
 use super::exit_codes::{not_found, open_error};
 use super::put_staging::remove_leftovers;
+use super::quoting::for_message;
 use super::saving_server::wait_for_saving_server;
 use super::volume_path::{as_path, with_path};
 use std::ffi::OsStr;

@@ -3,7 +3,7 @@
 use super::exit_codes::{IN_USE, of_volume_error};
 use super::host_arguments::check_names_volume;
 use super::mounts;
-use super::quoting::{quoted, quoted_if_needed};
+use super::quoting::{ForMessage, for_message, quoted, quoted_if_needed};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -45,7 +45,7 @@ impl VolumePath {
             }
             true => Err(Error::input(format!(
                 "{}: expected a path in a volume, as in TARGET:/path",
-                argument.display()
+                for_message(argument)
             ))),
         }
     }
@@ -103,6 +103,11 @@ pub(super) trait Subject: fmt::Display {
     fn path(&self) -> Option<&[u8]> {
         None
     }
+
+    /// The file or device of the volume, if it is the volume as a whole.
+    fn target(&self) -> Option<&Path> {
+        None
+    }
 }
 
 impl Subject for VolumePath {
@@ -114,6 +119,16 @@ impl Subject for VolumePath {
 impl<T: Subject + ?Sized> Subject for &T {
     fn path(&self) -> Option<&[u8]> {
         (**self).path()
+    }
+
+    fn target(&self) -> Option<&Path> {
+        (**self).target()
+    }
+}
+
+impl Subject for ForMessage<'_> {
+    fn target(&self) -> Option<&Path> {
+        Some(Path::new(self.0))
     }
 }
 
@@ -128,7 +143,7 @@ pub(super) fn with_path(subject: impl Subject, error: VolumeError) -> Error {
     let why = after_path(subject.path(), message(&error));
     let path = subject.to_string();
     if code == IN_USE
-        && let Some(advice) = mounts::advice(Path::new(&path))
+        && let Some(advice) = subject.target().and_then(mounts::advice)
     {
         // Who has it open; the rest is for other programs than a mount.
         let who = why.split(';').next().unwrap_or_default();

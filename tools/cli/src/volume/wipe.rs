@@ -3,6 +3,7 @@
 
 use super::exit_codes::{NO_SOUND_VOLUME, open_error, with_cause_code};
 use super::quiet::QuietOptions;
+use super::quoting::for_message;
 use super::volume_path::with_path;
 use std::ffi::OsString;
 use std::path::Path;
