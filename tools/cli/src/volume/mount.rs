@@ -287,7 +287,10 @@ fn start(arguments: &Arguments) -> Result<u8, Error> {
     if let Some(threads) = arguments.threads {
         command.arg(format!("--threads={threads}"));
     }
-    command.arg("--").arg(&arguments.target).arg(&arguments.directory);
+    // By its arguments the mount of a process is found, which leaves this directory.
+    let directory = arguments.directory.canonicalize();
+    let directory = directory.unwrap_or_else(|_| arguments.directory.clone());
+    command.arg("--").arg(&arguments.target).arg(directory);
     let mut server = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut ready = server.stdout.take().expect("its output is a pipe");
     match ready.read(&mut [0]).map_err(failed)? {

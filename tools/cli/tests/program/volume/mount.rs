@@ -1,7 +1,8 @@
 //! `mount` and `umount`.
 
-use super::{command, run, run_ok, volume};
-use crate::root::is_root;
+use super::{command, refused, run, run_ok, volume};
+use crate::bench_run::devices::LoopDisk;
+use crate::root::{as_root, is_root};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::mount::UnmountFlags;
