@@ -54,10 +54,12 @@ impl Volume {
         if total > blocks.count() || total < RESERVED_BLOCKS + 2 * MIN_BLOCKS {
             let (least, there) =
                 ((RESERVED_BLOCKS + 2 * MIN_BLOCKS) * BLOCK, blocks.count() * BLOCK);
-            let context = format!(
-                "cannot make a volume of {} bytes: a volume needs at least {least} bytes, and the device has {there}",
-                total.saturating_mul(BLOCK)
-            );
+            let why = match total > blocks.count() {
+                true => format!("the device has {there}"),
+                false => format!("a volume needs at least {least} bytes"),
+            };
+            let size = total.saturating_mul(BLOCK);
+            let context = format!("cannot make a volume of {size} bytes: {why}");
             return Err(Error::new(ErrorKind::Input, context));
         }
         let (runs, log) = layout(total);

@@ -34,11 +34,6 @@ pub fn refused(context: impl Into<String>) -> Error {
     Error::input(context).exiting_with(REFUSED)
 }
 
-/// The error of opening a target. It names the target.
-pub fn open_error(error: &io::Error) -> Error {
-    with_io_code(Error::input(error.to_string()), error)
-}
-
 /// Gives an error the exit code of the system call that has caused it.
 pub fn with_cause_code(error: Error) -> Error {
     let source = std::error::Error::source(&error);

@@ -7,7 +7,7 @@ use super::copy_progress::{CopyProgress, Xattr};
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::exclude::ExcludeOptions;
-use super::exit_codes::with_cause_code;
+use super::exit_codes::{refused, with_cause_code};
 use super::get_destination::{GetDestination, create_error, write_into};
 use super::get_staging::StagedEntry;
 use super::glob::GlobOptions;
@@ -296,7 +296,9 @@ impl GetJob<'_> {
         if self.image.contains(&existing)
             || existing.is_symlink() && is_image(&self.tree.display_path(target))
         {
-            return Err(cannot("it is the image that is being read"));
+            let shown = self.tree.display_path(target);
+            let what = "it is the image that is being read";
+            return Err(refused(format!("{}: cannot be replaced: {what}", for_message(&shown))));
         }
         if self.created.contains(&file_id(&existing)) {
             return Err(cannot(JUST_CREATED));

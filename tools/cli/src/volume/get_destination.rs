@@ -126,9 +126,21 @@ fn names(
     let parent = destination.parent().unwrap_or(Path::new(""));
     match (HostTree::open(parent), name) {
         (Ok(tree), Some(name)) => Ok(GetDestination::Names(tree, vec![name])),
-        (Err(error), Some(_)) => Err(with_cause_code(create_error(destination).because(error))),
+        (Err(error), Some(_)) => Err(match is_in_volume(destination) {
+            true => {
+                let what = "is a path in a volume; uringfs cp copies from volume to volume";
+                refused(format!("{}: {what}", for_message(destination)))
+            }
+            false => with_cause_code(create_error(destination).because(error)),
+        }),
         (_, None) => not_a_directory("create it first"),
     }
+}
+
+/// Whether a path is in a volume, whose file exists.
+fn is_in_volume(path: &Path) -> bool {
+    let path = VolumePath::split(path.as_os_str());
+    path.is_ok_and(|path| Path::new(&path.target).is_file())
 }
 
 /// Writes the contents of a file into a device, FIFO or socket that exists, or into a file without a name.

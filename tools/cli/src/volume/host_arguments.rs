@@ -43,6 +43,20 @@ pub(super) fn check_names_volume(argument: &OsStr) -> Result<(), Error> {
     }
 }
 
+/// Checks that a path in a volume is not meant as a file of this machine, in a directory whose name ends with a colon.
+///
+/// # Errors
+/// The volume does not exist, but the file does.
+pub(super) fn check_is_no_file(argument: &OsStr, target: &OsStr) -> Result<(), Error> {
+    if Path::new(target).exists() || !Path::new(argument).is_file() {
+        return Ok(());
+    }
+    let meant = quoted_if_needed(&[argument.as_bytes(), b":/"].concat());
+    let (shown, target) = (for_message(argument), for_message(target));
+    let what = "means a path in the volume";
+    Err(not_found(format!("{shown}: {what} {target}, which does not exist; did you mean {meant}?")))
+}
+
 /// The path in a volume that was probably meant by `TARGET:path`, without the slash.
 fn meant_path(argument: &OsStr) -> Option<String> {
     let bytes = argument.as_bytes();

@@ -185,7 +185,7 @@ impl Options {
 }
 
 fn serve(arguments: &Arguments, options: &Options) -> Result<u8, Error> {
-    let target = target(&arguments.target)?;
+    let target = whole_volume(&arguments.target, "is mounted")?;
     let access = if options.read_only { Access::Read } else { Access::ReadWrite };
     let directory = &arguments.directory;
     make_way(directory)?;
@@ -223,19 +223,10 @@ fn make_way(directory: &Path) -> Result<(), Error> {
             eprintln!("uringfs: {shown}: unmounted what a killed server had left mounted there");
             unmount(&path, true).map_err(|error| Error::run(format!("{shown}: {error}")))
         }
-        _ => Err(Error::in_use(format!("{shown}: {} is mounted there", mounted.source.display()))),
-    }
-}
-
-/// The path of a target that may be written as its root directory.
-fn target(argument: &OsStr) -> Result<OsString, Error> {
-    if Path::new(argument).exists() {
-        return Ok(argument.to_owned());
-    }
-    match VolumePath::parse(argument) {
-        Ok(path) if path.bytes.iter().all(|byte| *byte == b'/') => Ok(path.target),
-        Ok(path) => Err(refused(format!("{path}: only a whole volume is mounted"))),
-        Err(_) => Ok(argument.to_owned()),
+        _ => Err(Error::in_use(format!(
+            "{shown}: {} is mounted there",
+            for_message(&mounted.source)
+        ))),
     }
 }
 

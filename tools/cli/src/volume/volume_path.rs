@@ -1,7 +1,7 @@
 //! Paths in volumes, written `TARGET:/path`, and errors about them.
 
 use super::exit_codes::{IN_USE, of_volume_error};
-use super::host_arguments::check_names_volume;
+use super::host_arguments::{check_is_no_file, check_names_volume};
 use super::mounts;
 use super::quoting::{ForMessage, for_message, quoted, quoted_if_needed};
 use std::ffi::{OsStr, OsString};
@@ -24,16 +24,17 @@ impl VolumePath {
     /// and means the root directory of its volume.
     ///
     /// # Errors
-    /// There is no target, or an argument without a colon names no volume.
+    /// There is no target, or an argument without a colon names no volume, or one with a colon a file of this machine.
     pub fn parse(argument: &OsStr) -> Result<Self, Error> {
         let found = Self::split(argument)?;
-        if found.target == argument {
-            check_names_volume(argument)?;
+        match found.target == argument {
+            true => check_names_volume(argument)?,
+            false => check_is_no_file(argument, &found.target)?,
         }
         Ok(found)
     }
 
-    fn split(argument: &OsStr) -> Result<Self, Error> {
+    pub(super) fn split(argument: &OsStr) -> Result<Self, Error> {
         let bytes = argument.as_bytes();
         let (target, path) = match bytes.windows(2).rposition(|pair| pair == b":/") {
             Some(at) => (&bytes[..at], &bytes[at + 1..]),
@@ -133,8 +134,6 @@ impl Subject for ForMessage<'_> {
 }
 
 impl Subject for String {}
-impl Subject for std::path::Display<'_> {}
-impl Subject for std::ffi::os_str::Display<'_> {}
 
 /// The error of a volume with the path that it concerns. An error that the user can correct is an input error,
 /// any other a run error.
