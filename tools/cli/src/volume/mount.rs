@@ -9,7 +9,6 @@ use super::open_volume::open;
 use super::volume_path::VolumePath;
 use rustix::io::Errno;
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -19,6 +18,7 @@ use std::time::Duration;
 use uringfs::device::Access;
 use uringfs_fuse::{Mount, MountCache, MountOptions, Unmounter, unmount};
 use uringfs_lab::Error;
+use uringfs_lab::run::stop_signals;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
@@ -41,7 +41,7 @@ pub struct Arguments {
     #[arg(short, long)]
     read_only: bool,
 
-    /// Stay in the foreground. Ctrl-C and SIGTERM unmount, and the command returns when the volume is closed
+    /// Stay in the foreground. Ctrl-C, SIGTERM and SIGHUP unmount, and the command returns when the volume is closed
     #[arg(short, long)]
     foreground: bool,
 
@@ -242,7 +242,7 @@ fn source(target: &OsStr) -> OsString {
 fn unmount_at_signal(unmounter: Unmounter) -> Result<(), Error> {
     let failed = |error| Error::run("cannot watch for signals").because(error);
     let (mut read, write) = std::io::pipe().map_err(failed)?;
-    for signal in [SIGINT, SIGTERM] {
+    for signal in stop_signals() {
         let write = write.try_clone().map_err(failed)?;
         signal_hook::low_level::pipe::register(signal, write).map_err(failed)?;
     }

@@ -138,7 +138,10 @@ fn ctrl_c_ends_mkfs_and_leaves_no_file() {
         let output = mkfs.end();
         assert_eq!(output.status.code(), Some(130));
         let line = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(line, "uringfs: stopped by Ctrl-C or SIGTERM: the new file was removed\n");
+        assert_eq!(
+            line,
+            "uringfs: stopped by Ctrl-C, SIGTERM or SIGHUP: the new file was removed\n"
+        );
         assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     }
 }
