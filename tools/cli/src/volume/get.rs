@@ -22,12 +22,14 @@ use super::quoting::for_message;
 use super::verbose::{VerboseOptions, quoted, quoted_host};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, with_path};
-use super::{cat, total_bytes};
+use super::{cat, format, total_bytes};
+use crate::output::print_error;
 use rustix::fs::{
     AtFlags, CWD, FileType as HostType, Mode, OFlags, Timespec, Timestamps, XattrFlags, chmodat,
     linkat, mkdirat, mknodat, openat, setxattr, symlinkat, utimensat,
 };
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File as HostFile, Metadata};
@@ -107,10 +109,17 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         links: HardLinks::new(),
         visited: VisitedDirectories::default(),
         directories: Vec::new(),
+        left_out: Cell::new(0),
         errors: ErrorSink::default(),
     };
     let done = get.run(&paths, targets);
     done.map_err(|error| error.when_interrupted(STOPPED))?;
+    if get.left_out.get() > 0 {
+        let attributes =
+            format::count(get.left_out.get(), "extended attribute", "extended attributes");
+        let why = "this user or the destination's file system cannot have them";
+        print_error(&format!("note: {attributes} left out: {why}"));
+    }
     let code = get.errors.exit_code_of_copy(get.progress.counts.is_empty());
     get.progress.print_report(arguments.quiet, arguments.json, code)?;
     Ok(code)
@@ -140,6 +149,8 @@ struct GetJob<'v> {
     visited: VisitedDirectories,
     /// Directories get their attributes last: new names in them change their times.
     directories: Vec<(PathBuf, Attributes)>,
+    /// Extended attributes that could not be set.
+    left_out: Cell<u64>,
     errors: ErrorSink,
 }
 
@@ -545,7 +556,7 @@ impl GetJob<'_> {
         });
         match self.errors.record(done.map_err(|error| self.create_error(&name.target, error))) {
             Some(created) => {
-                self.progress.add_file(size);
+                self.progress.add_file();
                 self.copy_done(number, name, created);
             }
             None => self.copy_failed(number, &name),
@@ -572,7 +583,7 @@ impl GetJob<'_> {
                 continue;
             }
             match setxattr(handle, &name[..], value, XattrFlags::empty()) {
-                Err(Errno::OPNOTSUPP | Errno::PERM) => {}
+                Err(Errno::OPNOTSUPP | Errno::PERM) => self.left_out.set(self.left_out.get() + 1),
                 set => {
                     let what = format!("attribute {}", for_message(OsStr::from_bytes(name)));
                     report(&what, set.map_err(Into::into));

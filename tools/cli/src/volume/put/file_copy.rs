@@ -241,7 +241,7 @@ impl PutJob<'_> {
         }
         self.set_xattrs(&xattrs, &staged, Follow::No, target)?;
         self.rename_into_place(&staged, &name)?;
-        self.progress.add_file(file.len());
+        self.progress.add_file();
         self.copy_done(number, source, &name)
     }
 
