@@ -32,15 +32,19 @@ pub struct Arguments {
     device: OsString,
 
     /// Repair errors
-    #[arg(short = 'a', visible_short_alias = 'p')]
+    #[arg(short = 'a')]
     automatic: bool,
+
+    /// Repair errors
+    #[arg(short = 'p')]
+    preen: bool,
 
     /// Repair errors
     #[arg(short = 'y')]
     yes: bool,
 
     /// Change nothing
-    #[arg(short = 'n', conflicts_with_all = ["automatic", "yes"])]
+    #[arg(short = 'n', conflicts_with_all = ["automatic", "preen", "yes"])]
     no_changes: bool,
 
     /// Check even a volume that looks clean, as every check does
@@ -50,7 +54,7 @@ pub struct Arguments {
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> u8 {
-    let repair = arguments.automatic || arguments.yes;
+    let repair = arguments.automatic || arguments.preen || arguments.yes;
     let checked = watch_for_signals()
         .and_then(|()| check::run(check::Arguments::of_fsck(arguments.device, repair)));
     checked.unwrap_or_else(|error| {

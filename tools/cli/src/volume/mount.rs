@@ -6,7 +6,9 @@
 use super::exit_codes::{refused, with_io_code};
 use super::mounts::volume_on;
 use super::open_volume::open;
-use super::volume_path::VolumePath;
+use super::quoting::for_message;
+use super::whole_volume::whole_volume;
+use crate::suggestions::Suggestions;
 use rustix::io::Errno;
 use sd_notify::NotifyState;
 use std::ffi::{OsStr, OsString};
@@ -35,6 +37,7 @@ pub struct Arguments {
     /// turned on enable_uring of the module fuse; on), and for root suid and dev. Options of fstab that ask nothing of a
     /// mount are accepted, too, such as defaults, nofail and x-...
     #[arg(short = 'o', value_name = "OPTION,...", value_delimiter = ',')]
+    #[arg(value_parser = Suggestions::new(OPTIONS), hide_possible_values = true)]
     options: Vec<String>,
 
     /// The same as -o ro
@@ -61,6 +64,23 @@ impl Arguments {
         Arguments { target, directory, options, read_only, foreground, threads, detach }
     }
 }
+
+/// The words after -o that completions offer.
+pub(super) const OPTIONS: [&str; 13] = [
+    "ro",
+    "allow_other",
+    "noatime",
+    "noexec",
+    "commit=",
+    "cache=kernel",
+    "cache=volume",
+    "cache=none",
+    "writeback",
+    "io_uring=on",
+    "io_uring=off",
+    "suid",
+    "dev",
+];
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
