@@ -103,7 +103,7 @@ enum Command {
     Get(volume::get::Arguments),
     /// List directories of a volume.
     ///
-    /// As ls of coreutils in the C locale, except that it prints one name per line on a terminal, too, and paths without
+    /// As ls of coreutils in the locale C.UTF-8, except that it prints one name per line on a terminal, too, and paths without
     /// the target.
     Ls(volume::ls::Arguments),
     /// Show directories of a volume as trees.
