@@ -99,6 +99,10 @@ impl Error {
         self
     }
 
+    pub(crate) fn has_advice(&self) -> bool {
+        self.advice.is_some()
+    }
+
     /// Removes what to do, because it would not help.
     pub(crate) fn without_advice(mut self) -> Error {
         self.advice = None;

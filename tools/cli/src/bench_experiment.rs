@@ -3,6 +3,7 @@
 use crate::bench_run::settings;
 use crate::output::print;
 use crate::progress::Progress;
+use crate::suggestions::Suggestions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringfs_lab::Error;
@@ -13,6 +14,7 @@ use uringfs_lab::run::{Overwrite, RunProgress, stop_on_interrupt};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The experiment: simple-read, buffered-read, parallel-write, completion, fixed-files, or all
+    #[arg(value_parser = Suggestions::new(experiments::names()), hide_possible_values = true)]
     name: String,
 
     /// The target: a file, a block device, TARGET:/path for a file in a volume, memory:SIZE, null:SIZE or

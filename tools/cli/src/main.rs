@@ -16,11 +16,13 @@ mod help;
 mod json;
 mod output;
 mod progress;
+mod suggestions;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use other_names::Request;
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 use uringfs_lab::Error;
 
@@ -101,7 +103,7 @@ enum Command {
     Get(volume::get::Arguments),
     /// List directories of a volume.
     ///
-    /// As ls of coreutils in the C locale, except that it prints one name per line on a terminal, too, and paths without
+    /// As ls of coreutils in the locale C.UTF-8, except that it prints one name per line on a terminal, too, and paths without
     /// the target.
     Ls(volume::ls::Arguments),
     /// Show directories of a volume as trees.
@@ -192,6 +194,7 @@ enum Bench {
 fn main() -> ExitCode {
     let arguments = match Request::parse(std::env::args_os().collect()) {
         Ok(Request::Uringfs(arguments)) => arguments,
+        Ok(Request::Mkfs(arguments)) => return run_mkfs(arguments),
         Ok(Request::Fsck(arguments)) => return ExitCode::from(volume::fsck::run(arguments)),
         Ok(Request::Mount(arguments)) => {
             return mount_exit(volume::mount_helper::run_mount(arguments));
@@ -199,19 +202,18 @@ fn main() -> ExitCode {
         Ok(Request::Umount(arguments)) => {
             return mount_exit(volume::mount_helper::run_umount(&arguments));
         }
-        Err(error) => {
-            let _ = error.print();
-            let code = if error.use_stderr() { volume::fsck::EXIT_USAGE } else { 0 };
-            return ExitCode::from(code);
-        }
+        Err(error) => return print_usage(&error, volume::fsck::EXIT_USAGE),
     };
     let definition = command();
     let arguments = match fio_keys::wrap_keys(&definition, arguments) {
-        Ok(arguments) => matches(definition, arguments),
+        Ok(arguments) => arguments,
         Err(error) => return fail(&error),
     };
-    // The same definition has parsed them.
-    let arguments = Arguments::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
+    let name = arguments.get(1).and_then(|command| command.to_str()).unwrap_or_default().to_owned();
+    let arguments = match parse::<Arguments>(definition, arguments, &name) {
+        Ok(arguments) => arguments,
+        Err(error) => return print_usage(&error, EXIT_USAGE),
+    };
     let result = match arguments.command {
         Command::Info(arguments) => info::run(arguments),
         Command::Bench(Bench::Run(arguments)) => bench_run::run(arguments),
@@ -248,9 +250,35 @@ fn main() -> ExitCode {
         Command::Completions(arguments) => generate::completions(&arguments, command()),
         Command::Man(arguments) => generate::man(&arguments, command()),
     };
+    exit(result)
+}
+
+/// The arguments cannot be used.
+const EXIT_USAGE: u8 = 2;
+
+/// Runs `mkfs.uringfs`.
+fn run_mkfs(arguments: Vec<OsString>) -> ExitCode {
+    let [definition, _] = other_names::commands(&commands());
+    match parse::<volume::mkfs::Arguments>(definition, arguments, "mkfs") {
+        Ok(arguments) => exit(volume::mkfs::run(arguments)),
+        Err(error) => print_usage(&error, EXIT_USAGE),
+    }
+}
+
+fn exit(result: Result<u8, Error>) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => fail(&error),
+    }
+}
+
+/// Prints help that was asked for, or why a command line cannot be used.
+fn print_usage(error: &clap::Error, code: u8) -> ExitCode {
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        _ if error.use_stderr() => ExitCode::from(code),
+        Err(failed) => exit(output::written(Err(failed)).map(|()| 0)),
+        Ok(()) => ExitCode::SUCCESS,
     }
 }
 
@@ -267,25 +295,33 @@ fn mount_exit(result: Result<u8, Error>) -> ExitCode {
     }
 }
 
-/// Parses the command line, or prints why it cannot be used and exits.
-fn matches(definition: clap::Command, arguments: Vec<OsString>) -> clap::ArgMatches {
-    let command =
-        arguments.get(1).and_then(|command| command.to_str()).unwrap_or_default().to_owned();
-    definition.try_get_matches_from(arguments).unwrap_or_else(|mut error| {
+/// Parses a command line. `command` is the name of the command in it.
+fn parse<T: FromArgMatches>(
+    definition: clap::Command,
+    arguments: Vec<OsString>,
+    command: &str,
+) -> Result<T, clap::Error> {
+    let matches = definition.try_get_matches_from(arguments).map_err(|mut error| {
         match error.kind() {
-            ErrorKind::UnknownArgument => other_options::explain(&mut error, &command),
-            ErrorKind::InvalidSubcommand => other_options::suggest_command(&mut error, &command),
+            ErrorKind::UnknownArgument => other_options::explain(&mut error, command),
+            ErrorKind::InvalidSubcommand => other_options::suggest_command(&mut error, command),
             ErrorKind::MissingRequiredArgument => {
-                other_options::name_destination(&mut error, &command)
+                other_options::name_destination(&mut error, command)
             }
             _ => {}
         }
-        error.exit()
-    })
+        error
+    })?;
+    T::from_arg_matches(&matches)
+}
+
+/// The command line, with the commands in groups.
+fn command() -> clap::Command {
+    help::group(commands())
 }
 
 /// The command line, with the exit codes in the help of each command on volumes.
-fn command() -> clap::Command {
+fn commands() -> clap::Command {
     let mut command = Arguments::command();
     let names: Vec<String> =
         command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
@@ -298,7 +334,7 @@ fn command() -> clap::Command {
             inner.after_help(help)
         });
     }
-    help::group(command)
+    command
 }
 
 /// The commands that describe their own exit codes.

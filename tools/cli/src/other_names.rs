@@ -20,6 +20,8 @@ const UMOUNT: &str = "umount.fuse.uringfs";
 pub enum Request {
     /// A command line of `uringfs`.
     Uringfs(Vec<OsString>),
+    /// A command line of `mkfs.uringfs`.
+    Mkfs(Vec<OsString>),
     /// A check with the options of fsck.
     Fsck(fsck::Arguments),
     /// A mount with the options of mount(8).
@@ -33,7 +35,7 @@ impl Request {
     ///
     /// # Errors
     /// The options cannot be used, or ask for help, under a name other than `uringfs`.
-    pub fn parse(mut arguments: Vec<OsString>) -> Result<Request, clap::Error> {
+    pub fn parse(arguments: Vec<OsString>) -> Result<Request, clap::Error> {
         let name = arguments.first().map(Path::new).and_then(Path::file_name);
         match name.and_then(OsStr::to_str) {
             Some(FSCK) => fsck::Arguments::try_parse_from(arguments).map(Request::Fsck),
@@ -43,10 +45,7 @@ impl Request {
             Some(UMOUNT) => {
                 mount_helper::UmountArguments::try_parse_from(arguments).map(Request::Umount)
             }
-            Some(MKFS) => {
-                arguments.splice(..1, ["uringfs".into(), "mkfs".into()]);
-                Ok(Request::Uringfs(arguments))
-            }
+            Some(MKFS) => Ok(Request::Mkfs(arguments)),
             _ => Ok(Request::Uringfs(arguments)),
         }
     }

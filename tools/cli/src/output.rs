@@ -81,7 +81,12 @@ pub fn print(text: &str) -> Result<(), Error> {
 /// The same for bytes that need not be UTF-8, such as file names.
 pub fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    written(out.write_all(bytes).and_then(|()| out.flush()))
+}
+
+/// The result of a write to standard output. A broken pipe is not an error.
+pub fn written(result: std::io::Result<()>) -> Result<(), Error> {
+    match result {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Error::run("cannot write to standard output").because(error))
         }

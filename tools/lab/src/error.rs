@@ -46,7 +46,7 @@ impl Error {
 
     /// The user stopped the run, and there is nothing to report.
     pub fn interrupted() -> Self {
-        Self::new(ErrorKind::Interrupted, "stopped by Ctrl-C or SIGTERM")
+        Self::new(ErrorKind::Interrupted, "stopped by Ctrl-C, SIGTERM or SIGHUP")
     }
 
     /// Puts a place in front of the message: a file and line, a job, a target.

@@ -46,8 +46,7 @@ fn refuse_if_in_use(path: &Path) -> io::Result<()> {
     while let Some(user) = in_use::find_user(path) {
         if Instant::now() >= deadline {
             let path = path.display();
-            let message =
-                format!("{path} {user}; stop that use first, or open {path} for reading only");
+            let message = format!("{path} {user}; stop that use first");
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
         }
         sleep(IN_USE_TIMEOUT / 50);

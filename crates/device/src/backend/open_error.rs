@@ -33,6 +33,13 @@ pub(super) fn create_error(path: &Path, errno: Errno) -> io::Error {
             );
             io::Error::new(io::ErrorKind::PermissionDenied, text)
         }
+        Errno::ROFS => {
+            let path = path.display();
+            let text = format!(
+                "{path}: cannot be created in a read-only file system; choose another directory"
+            );
+            io::Error::new(io::ErrorKind::ReadOnlyFilesystem, text)
+        }
         errno => open_error(path, Access::ReadWrite, errno),
     }
 }
@@ -52,12 +59,11 @@ pub(super) fn open_error(path: &Path, access: Access, errno: Errno) -> io::Error
             format!("{path}: no permission to {action}; {advice}")
         }
         Errno::ROFS => {
-            format!("{path} is read-only; open it for reading only, or make it writable")
+            format!("{path} is read-only; make it writable, or use it for reading only")
         }
-        Errno::BUSY => format!(
-            "{path} is mounted or in use by another program; unmount or stop that first, \
-             or open it for reading only"
-        ),
+        Errno::BUSY => {
+            format!("{path} is mounted or in use by another program; unmount or stop that first")
+        }
         Errno::TXTBSY => format!("{path} is being executed; stop the program first"),
         Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM => {
             format!("{path}: there is no device behind this name; attach it first")
@@ -104,6 +110,8 @@ mod tests {
         assert!(permission_advice(false).contains("run as its owner"));
         let text = create_error(path, Errno::NOENT).to_string();
         assert!(text.contains("create it first") && text.contains("/dev/some"), "{text}");
+        let text = create_error(path, Errno::ROFS).to_string();
+        assert!(!text.contains("for reading only"), "{text}");
         let error = create_error(path, Errno::ACCESS);
         assert!(error.to_string().contains("create files in the directory /dev; "), "{error}");
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);

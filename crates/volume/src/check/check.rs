@@ -3,9 +3,7 @@ use uringfs_device::{Device, Errno};
 
 use super::findings::Findings;
 use super::fixes::{Fixes, batches, put};
-use super::opening::{
-    find_superblock, lock_for_write, open, open_for_write, require_writable, unrepairable,
-};
+use super::opening::{find_superblock, lock_for_write, open_for_write, require_writable};
 use super::paths::Parents;
 use super::reader::RecordIter;
 use super::rebuild::rebuild;
@@ -19,7 +17,8 @@ use crate::core::device_lock::{DeviceLock, LockKind};
 use crate::core::state::BLOCKS_KEY;
 use crate::error::{Error, ErrorKind};
 use crate::superblock::{LoadedSuperblock, Superblock};
-use crate::volume::format::{known_blocks, older_version, recorded_blocks};
+use crate::volume::format::older_version;
+use crate::volume::open_catalog::{known_blocks, open, recorded_blocks, unrepairable};
 use crate::volume::volume::Volume;
 
 /// Rounds of repairs. Each repairs up to 16 MiB of records.

@@ -12,7 +12,7 @@ use uringfs_device::Device;
 use super::blocks::{UsedBlocks, mark_files, windows};
 use super::check::check_locked;
 use super::findings::Findings;
-use super::opening::{lock_for_write, open, open_for_write, require_writable};
+use super::opening::{lock_for_write, open_for_write, require_writable};
 use super::reader::{RecordIter, extent_of};
 use super::rebuild::{free_runs, rebuild};
 use super::report::{CheckOptions, CheckStep};
@@ -25,7 +25,7 @@ use crate::space::allocator::{ChangedRegion, REGION_BLOCKS, encode_free_bits};
 use crate::space::extent::{Extent, ExtentRecord, ExtentState};
 use crate::space::system_zone::SystemZone;
 use crate::superblock::{LoadedSuperblock, Superblock};
-use crate::volume::format::known_blocks;
+use crate::volume::open_catalog::{known_blocks, open};
 use crate::volume::volume::Volume;
 
 impl Volume {

@@ -273,11 +273,17 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// The process that has the volume in a file or on a block device open; one of them if there are several. `None` if there is
-    /// none, and if `/proc/locks` names none: a process of another PID namespace, or one that has the volume open by
-    /// another name.
+    /// The process that has the volume in a file or on a block device open; one of them if there are several. It may have it
+    /// open by another link of the file, or by the file of this loop device. `None` if there is none, and if `/proc/locks`
+    /// names none: a process of another PID namespace.
     pub fn find(path: impl AsRef<Path>) -> Option<Holder> {
-        Holder::of(&stat(path.as_ref()).ok()?)?
+        let path = path.as_ref();
+        if let Some(holder) = Holder::of(&stat(path).ok()?)? {
+            return Some(holder);
+        }
+        let node = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let mut below = backing_stores(node.as_fd()).into_iter().filter(|lower| lower.is_whole);
+        below.find_map(|lower| Holder::of(&stat(&lower.path).ok()?)?)
     }
 
     /// The number of the process.

@@ -33,6 +33,7 @@ use crate::superblock::{
     self, MAX_LOG_BLOCKS, REPAIR_ADVICE, RESERVED_BLOCKS, SlotDefect, Superblock,
     with_repair_advice,
 };
+use crate::volume::open_catalog::{known_blocks, open_catalog, with_checked_advice};
 use crate::volume::options::{FormatOptions, VolumeOptions};
 use crate::volume::volume::{Threads, Volume};
 
@@ -53,10 +54,12 @@ impl Volume {
         if total > blocks.count() || total < RESERVED_BLOCKS + 2 * MIN_BLOCKS {
             let (least, there) =
                 ((RESERVED_BLOCKS + 2 * MIN_BLOCKS) * BLOCK, blocks.count() * BLOCK);
-            let context = format!(
-                "cannot make a volume of {} bytes: a volume needs at least {least} bytes, and the device has {there}",
-                total.saturating_mul(BLOCK)
-            );
+            let why = match total > blocks.count() {
+                true => format!("the device has {there}"),
+                false => format!("a volume needs at least {least} bytes"),
+            };
+            let size = total.saturating_mul(BLOCK);
+            let context = format!("cannot make a volume of {size} bytes: {why}");
             return Err(Error::new(ErrorKind::Input, context));
         }
         let (runs, log) = layout(total);
@@ -105,7 +108,8 @@ impl VolumeOptions {
         let lock_kind =
             if device.geometry().read_only { LockKind::Shared } else { LockKind::Exclusive };
         let lock = DeviceLock::acquire(&device, lock_kind)?;
-        let mut found = Superblock::read(&blocks)?;
+        let found = Superblock::read(&blocks);
+        let mut found = found.map_err(|error| with_checked_advice(&blocks, error))?;
         let superblock = &found.superblock;
         let access = match device.geometry().read_only || superblock.is_read_only() {
             true => Access::ReadOnly,
@@ -122,11 +126,12 @@ impl VolumeOptions {
             cache_bytes: options.catalog_cache_bytes / 2,
             ..CatalogOptions::default()
         };
-        let other_format = found.other_format;
+        let (other_format, has_own_backup) = (found.other_format, found.has_own_backup());
         let catalog =
             open_catalog(&blocks, superblock, catalog_options).map_err(|error| {
                 match (error.kind(), other_format) {
                     (ErrorKind::Damaged, Some(format)) => format.error(),
+                    _ if !has_own_backup => with_checked_advice(&blocks, error),
                     _ => error,
                 }
             })?;
@@ -293,49 +298,6 @@ fn reserve_blocks(blocks: u64) -> u64 {
     (blocks / RESERVE_SHARE).clamp(64, 65_536)
 }
 
-/// Opens the catalog that a superblock names, if both are of the same volume.
-///
-/// # Errors
-/// `Damaged` if they are not, with the way to mend it; as [`Catalog::open`].
-pub(crate) fn open_catalog(
-    blocks: &BlockIo,
-    superblock: &Superblock,
-    options: CatalogOptions,
-) -> Result<Catalog, Error> {
-    let opened = Catalog::open(blocks, &superblock.catalog, superblock.log, options);
-    let catalog = match opened {
-        Err(error) if error.kind() == ErrorKind::Damaged => {
-            return Err(superblock.error_with_other_backup(blocks, &error).unwrap_or(error));
-        }
-        opened => opened?,
-    };
-    match catalog.get(Key::State(SUPERBLOCK_KEY)) {
-        Ok(Some(identity)) if !identity.ends_with(&superblock.uuid) => {
-            let what = "the superblock is of another volume than the catalog that it names";
-            let error = superblock.error_with_other_backup(blocks, &Error::damaged(what));
-            Err(error.unwrap_or_else(|| Error::damaged(what).with_advice(REPAIR_ADVICE)))
-        }
-        // A record that cannot be read is for the caller's next read, or a check.
-        _ => Ok(catalog),
-    }
-}
-
-/// The number of blocks that the records of regions cover. It is less than `total` after a power cut while the
-/// volume grew.
-///
-/// # Errors
-/// `Damaged` when it is more: the superblock is from before the volume grew.
-pub(crate) fn known_blocks(catalog: &Catalog, total: u64) -> Result<u64, Error> {
-    match recorded_blocks(catalog)? {
-        Some(known) if known > total => Err(Error::damaged(format!(
-            "the superblock says {total} blocks, the catalog {known}: the superblock is from before the \
-             volume grew"
-        ))
-        .with_advice(REPAIR_ADVICE)),
-        known => Ok(known.unwrap_or(total)),
-    }
-}
-
 /// Frees the former block of the backup superblock. Its number follows from a record of the catalog, which may be
 /// crafted: a block in use by the volume itself stays as it is.
 fn free_previous_backup(
@@ -352,16 +314,6 @@ fn free_previous_backup(
     }
     allocator.claim_free(run, &load)?;
     allocator.free(run, &load)
-}
-
-/// The number of blocks that the catalog records, if the record can be read.
-pub(crate) fn recorded_blocks(catalog: &Catalog) -> Result<Option<u64>, Error> {
-    let known = match catalog.get(Key::State(BLOCKS_KEY)) {
-        Ok(value) => value.and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?))),
-        Err(error) if error.kind() == ErrorKind::Damaged => None,
-        Err(error) => return Err(error),
-    };
-    Ok(known.filter(|known| *known > 0))
 }
 
 /// The summary of each region. A region with a damaged record counts as full.

@@ -18,6 +18,9 @@ mod wipe;
 // Format, and open on a device.
 pub(crate) mod format;
 
+// The catalog that a superblock names, and the backup superblock where the slots are no good.
+pub(crate) mod open_catalog;
+
 // Options of both.
 pub(crate) mod options;
 

@@ -2,9 +2,9 @@
 //! `--upgrade`. The exit codes follow `e2fsck`: 0 no errors, 1 all errors repaired, 4 errors are left, 8 the device
 //! failed.
 
-use super::exit_codes::open_error;
-use super::open_volume::open_quietly;
+use super::open_volume::{open_device, open_quietly};
 use super::quiet::QuietOptions;
+use super::quoting::for_message;
 use super::saving_server::wait_for_saving_server;
 use super::size_change::BLOCK;
 use super::volume_path::with_path;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use uringfs::device::{Access, Device};
+use uringfs::device::Access;
 use uringfs::volume::{CheckOptions, CheckReport, CheckStep, Finding};
 use uringfs::{ErrorKind as VolumeErrorKind, Volume};
 use uringfs_lab::Error;
@@ -96,11 +96,11 @@ const EXIT_IO_ERROR: u8 = 8;
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
-    let shown = path.display();
+    let shown = for_message(path);
     let writes = arguments.repair || arguments.upgrade;
     let access = if writes { Access::ReadWrite } else { Access::Read };
     wait_for_saving_server(path);
-    let device = Device::open(path, access).map_err(|error| open_error(&error))?;
+    let device = open_device(path, access)?;
     let options = CheckOptions::new()
         .repair(arguments.repair)
         .deep(arguments.deep)

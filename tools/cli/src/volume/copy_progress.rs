@@ -33,6 +33,7 @@ pub struct CopyProgress {
 /// The number of files and bytes copied.
 #[derive(Debug, Default)]
 pub struct CopyCounts {
+    /// Regular files.
     pub files: u64,
     pub directories: u64,
     /// Symbolic links, devices, FIFOs and sockets.
@@ -41,6 +42,7 @@ pub struct CopyCounts {
     pub links: u64,
     /// Files that were not copied, because their names exist.
     pub skipped: u64,
+    /// Data, without holes.
     pub bytes: u64,
 }
 
@@ -82,17 +84,17 @@ impl CopyProgress {
         }
     }
 
-    /// Counts a copied file of this size.
-    pub fn add_file(&mut self, bytes: u64) {
+    /// Counts a copied file.
+    pub fn add_file(&mut self) {
         self.counts.files += 1;
-        self.counts.bytes += bytes;
         if !self.line.is_hidden() {
             self.line.set_message(self.counts.text());
         }
     }
 
-    /// Draws the progress of a chunk of a file that is not complete yet.
-    pub fn add_chunk(&self, bytes: u64) {
+    /// Counts the bytes of a chunk, whose file may not be complete yet.
+    pub fn add_chunk(&mut self, bytes: u64) {
+        self.counts.bytes += bytes;
         if !self.line.is_hidden() {
             self.line.inc(bytes);
         }
@@ -154,7 +156,7 @@ impl CopyCounts {
     }
 
     fn text(&self) -> String {
-        let files = format::count(self.files, "file", "files");
+        let files = format::count(self.copied(), "file", "files");
         let kept = match self.skipped {
             0 => String::new(),
             kept => format!(", {} kept", format::count(kept, "existing file", "existing files")),

@@ -277,7 +277,7 @@ impl<'c> CopyJob<'c> {
             self.volume.mknod(as_path(&staged), &new).map_err(|error| with_path(to, error))?;
         let copied = match inode.kind {
             FileType::File => {
-                self.data.copy((self.source, from), (self.volume, &staged, to), &self.progress)
+                self.data.copy((self.source, from), (self.volume, &staged, to), &mut self.progress)
             }
             _ => Ok(()),
         };
@@ -291,7 +291,7 @@ impl<'c> CopyJob<'c> {
         }
         self.created.insert(made);
         match inode.kind {
-            FileType::File => self.progress.add_file(inode.size),
+            FileType::File => self.progress.add_file(),
             _ => self.progress.counts.others += 1,
         }
         Ok(())

@@ -4,6 +4,7 @@
 use super::exit_codes::refused;
 use super::glob::GlobOptions;
 use super::open_volume::lookup_with;
+use super::quoting::for_message;
 use super::volume_path::{VolumePath, join, last_name, parent, with_path};
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -63,12 +64,12 @@ impl PathArguments {
         let last = sources.pop().expect("the command line has a path");
         let kind = match (&sources[..], self.no_target_directory) {
             ([], _) => {
-                let what = format!("{}: the destination is missing", last.display());
+                let what = format!("{}: the destination is missing", for_message(&last));
                 return Err(Error::input(what));
             }
             ([_], true) => DestinationKind::Name,
             ([_, another, ..], true) => {
-                let what = format!("{}: -T takes one source", another.display());
+                let what = format!("{}: -T takes one source", for_message(another));
                 return Err(Error::input(what));
             }
             ([_], false) => DestinationKind::DirectoryOrName,

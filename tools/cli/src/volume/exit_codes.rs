@@ -21,8 +21,8 @@ const DEVICE_FAILED: u8 = 8;
 pub const HELP: &str = "\
 Exit codes: 0 success; 1 failed for some of several names, or for another reason; 2 the arguments cannot be used; \
     3 something does not exist; 4 no volume, or a damaged one; 5 the state of a file forbids it, or a permission is missing; \
-    6 the target is in use, or the volume is open elsewhere; 7 no space left; 8 the device failed; 130 stopped by Ctrl-C or \
-    SIGTERM.";
+    6 the target is in use, or the volume is open elsewhere; 7 no space left; 8 the device failed; 130 stopped by Ctrl-C, \
+    SIGTERM or SIGHUP.";
 
 /// An error about something that does not exist.
 pub fn not_found(context: impl Into<String>) -> Error {
@@ -32,11 +32,6 @@ pub fn not_found(context: impl Into<String>) -> Error {
 /// An error about a file whose state forbids the operation.
 pub fn refused(context: impl Into<String>) -> Error {
     Error::input(context).exiting_with(REFUSED)
-}
-
-/// The error of opening a target. It names the target.
-pub fn open_error(error: &io::Error) -> Error {
-    with_io_code(Error::input(error.to_string()), error)
 }
 
 /// Gives an error the exit code of the system call that has caused it.

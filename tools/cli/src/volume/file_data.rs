@@ -33,7 +33,7 @@ impl FileData {
         &mut self,
         (source, from): (&Volume, &VolumePath),
         (volume, path, to): (&Volume, &[u8], &VolumePath),
-        progress: &CopyProgress,
+        progress: &mut CopyProgress,
     ) -> Result<(), Error> {
         let file =
             source.open_with(as_path(&from.bytes), OpenOptions::new().read(true).direct(true));
@@ -68,7 +68,7 @@ impl FileData {
         &mut self,
         file: &File,
         copy: &File,
-        progress: &CopyProgress,
+        progress: &mut CopyProgress,
     ) -> Result<bool, Failed> {
         let mut at = 0;
         loop {

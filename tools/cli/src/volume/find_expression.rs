@@ -1,6 +1,7 @@
 //! The expression of `find`: tests and actions with `!`, `-a`, `-o`, `,` and parentheses, and options.
 
 use super::find_tests::{Candidate, Test, number};
+use super::quoting::for_message;
 use super::volume_path::VolumePath;
 use std::ffi::{OsStr, OsString};
 use uringfs_lab::Error;
@@ -299,7 +300,7 @@ impl<'p> Parser<'p> {
                 let test = Test::with_value(name, &mut || self.value(name));
                 let unknown = || {
                     let known = "see uringfs find --help for the known ones";
-                    let shown = argument.display();
+                    let shown = for_message(argument);
                     Err(Error::input(format!("find: {shown}: unknown test; {known}")))
                 };
                 return test.unwrap_or_else(unknown).map(Node::Test);

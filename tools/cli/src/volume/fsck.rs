@@ -2,12 +2,12 @@
 
 use super::check;
 use crate::output::print_error;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_shutdown;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use uringfs_lab::Error;
+use uringfs_lab::run::stop_signals;
 
 /// The check could not run.
 const EXIT_FAILED: u8 = 8;
@@ -24,7 +24,7 @@ const EXIT_STOPPED: i32 = 32;
 ///
 /// Exit codes: 0 no errors; 1 all errors were repaired; 4 errors are left; 8 the check failed: no volume, another format,
 /// no permission, the volume is open elsewhere, or the device failed; 16 the arguments cannot be used; 32 stopped by
-/// Ctrl-C or SIGTERM.
+/// Ctrl-C, SIGTERM or SIGHUP.
 #[derive(clap::Parser)]
 #[command(name = "fsck.uringfs", version)]
 pub struct Arguments {
@@ -32,15 +32,19 @@ pub struct Arguments {
     device: OsString,
 
     /// Repair errors
-    #[arg(short = 'a', visible_short_alias = 'p')]
+    #[arg(short = 'a')]
     automatic: bool,
+
+    /// Repair errors
+    #[arg(short = 'p')]
+    preen: bool,
 
     /// Repair errors
     #[arg(short = 'y')]
     yes: bool,
 
     /// Change nothing
-    #[arg(short = 'n', conflicts_with_all = ["automatic", "yes"])]
+    #[arg(short = 'n', conflicts_with_all = ["automatic", "preen", "yes"])]
     no_changes: bool,
 
     /// Check even a volume that looks clean, as every check does
@@ -50,7 +54,7 @@ pub struct Arguments {
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> u8 {
-    let repair = arguments.automatic || arguments.yes;
+    let repair = arguments.automatic || arguments.preen || arguments.yes;
     let checked = watch_for_signals()
         .and_then(|()| check::run(check::Arguments::of_fsck(arguments.device, repair)));
     checked.unwrap_or_else(|error| {
@@ -59,10 +63,9 @@ pub fn run(arguments: Arguments) -> u8 {
     })
 }
 
-/// Lets SIGINT and SIGTERM end the process with fsck's exit code. A repair can be stopped at any instant, as by a power
-/// cut.
+/// Lets signals end the process with fsck's exit code. A repair can be stopped at any instant, as by a power cut.
 fn watch_for_signals() -> Result<(), Error> {
-    for signal in [SIGINT, SIGTERM] {
+    for signal in stop_signals() {
         let always = Arc::new(AtomicBool::new(true));
         register_conditional_shutdown(signal, EXIT_STOPPED, always)
             .map_err(|error| Error::run("cannot watch for signals").because(error))?;

@@ -7,7 +7,7 @@ use super::copy_progress::{CopyProgress, Xattr};
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::exclude::ExcludeOptions;
-use super::exit_codes::with_cause_code;
+use super::exit_codes::{refused, with_cause_code};
 use super::get_destination::{GetDestination, create_error, write_into};
 use super::get_staging::StagedEntry;
 use super::glob::GlobOptions;
@@ -18,15 +18,18 @@ use super::open_volume::{lookup, open};
 use super::overwrite::{NameAction, OverwriteOptions};
 use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, FinishedChunk, Pipeline};
 use super::quiet::QuietOptions;
+use super::quoting::for_message;
 use super::verbose::{VerboseOptions, quoted, quoted_host};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, with_path};
-use super::{cat, total_bytes};
+use super::{cat, format, total_bytes};
+use crate::output::print_error;
 use rustix::fs::{
     AtFlags, CWD, FileType as HostType, Mode, OFlags, Timespec, Timestamps, XattrFlags, chmodat,
     linkat, mkdirat, mknodat, openat, setxattr, symlinkat, utimensat,
 };
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File as HostFile, Metadata};
@@ -106,10 +109,17 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         links: HardLinks::new(),
         visited: VisitedDirectories::default(),
         directories: Vec::new(),
+        left_out: Cell::new(0),
         errors: ErrorSink::default(),
     };
     let done = get.run(&paths, targets);
     done.map_err(|error| error.when_interrupted(STOPPED))?;
+    if get.left_out.get() > 0 {
+        let attributes =
+            format::count(get.left_out.get(), "extended attribute", "extended attributes");
+        let why = "this user or the destination's file system cannot have them";
+        print_error(&format!("note: {attributes} left out: {why}"));
+    }
     let code = get.errors.exit_code_of_copy(get.progress.counts.is_empty());
     get.progress.print_report(arguments.quiet, arguments.json, code)?;
     Ok(code)
@@ -139,6 +149,8 @@ struct GetJob<'v> {
     visited: VisitedDirectories,
     /// Directories get their attributes last: new names in them change their times.
     directories: Vec<(PathBuf, Attributes)>,
+    /// Extended attributes that could not be set.
+    left_out: Cell<u64>,
     errors: ErrorSink,
 }
 
@@ -295,7 +307,9 @@ impl GetJob<'_> {
         if self.image.contains(&existing)
             || existing.is_symlink() && is_image(&self.tree.display_path(target))
         {
-            return Err(cannot("it is the image that is being read"));
+            let shown = self.tree.display_path(target);
+            let what = "it is the image that is being read";
+            return Err(refused(format!("{}: cannot be replaced: {what}", for_message(&shown))));
         }
         if self.created.contains(&file_id(&existing)) {
             return Err(cannot(JUST_CREATED));
@@ -385,7 +399,8 @@ impl GetJob<'_> {
 
     fn report_first_name_failed(&self, first: &NewName, name: &NewName) {
         let first = self.tree.display_path(&first.target);
-        let why = format!("it is a hard link to {}, which could not be created", first.display());
+        let why =
+            format!("it is a hard link to {}, which could not be created", for_message(&first));
         self.errors.record::<()>(Err(self.create_error(&name.target, why)));
     }
 
@@ -541,7 +556,7 @@ impl GetJob<'_> {
         });
         match self.errors.record(done.map_err(|error| self.create_error(&name.target, error))) {
             Some(created) => {
-                self.progress.add_file(size);
+                self.progress.add_file();
                 self.copy_done(number, name, created);
             }
             None => self.copy_failed(number, &name),
@@ -555,7 +570,7 @@ impl GetJob<'_> {
         let report = |what: &str, set: io::Result<()>| {
             let shown = self.tree.display_path(target);
             let failed = |error: io::Error| {
-                Error::run(format!("{}: cannot set {what}", shown.display())).because(error)
+                Error::run(format!("{}: cannot set {what}", for_message(&shown))).because(error)
             };
             self.errors.record(set.map_err(failed));
         };
@@ -568,9 +583,9 @@ impl GetJob<'_> {
                 continue;
             }
             match setxattr(handle, &name[..], value, XattrFlags::empty()) {
-                Err(Errno::OPNOTSUPP | Errno::PERM) => {}
+                Err(Errno::OPNOTSUPP | Errno::PERM) => self.left_out.set(self.left_out.get() + 1),
                 set => {
-                    let what = format!("attribute {}", OsStr::from_bytes(name).display());
+                    let what = format!("attribute {}", for_message(OsStr::from_bytes(name)));
                     report(&what, set.map_err(Into::into));
                 }
             }
@@ -613,7 +628,7 @@ impl GetJob<'_> {
     }
 
     fn read_error(&self, error: io::Error) -> Error {
-        Error::run(format!("{}: cannot be read", self.source.target.display())).because(error)
+        Error::run(format!("{}: cannot be read", for_message(&self.source.target))).because(error)
     }
 }
 

@@ -7,6 +7,7 @@ use super::host::{HostTree, file_id};
 use super::image::ImageFiles;
 use super::open_volume::{is_directory, lookup};
 use super::overwrite::OverwriteOptions;
+use super::quoting::for_message;
 use super::volume_path::{VolumePath, last_name, with_path};
 use rustix::fs::OFlags;
 use std::ffi::OsStr;
@@ -59,7 +60,7 @@ impl GetDestination {
         let found = match destination.metadata() {
             Err(error) if is_link && error.kind() == ErrorKind::NotFound => {
                 let what = "is a symbolic link to a file that does not exist";
-                return Err(refused(format!("{}: {what}", destination.display())));
+                return Err(refused(format!("{}: {what}", for_message(destination))));
             }
             Ok(found) if !found.is_dir() => found,
             // The kernel follows no links that others have made in a directory such as /tmp. They are replaced.
@@ -113,8 +114,9 @@ fn names(
         };
         return Ok(GetDestination::Names(tree, paths.iter().map(name).collect()));
     }
-    let not_a_directory =
-        |what: &str| Err(refused(format!("{}: is not a directory; {what}", destination.display())));
+    let not_a_directory = |what: &str| {
+        Err(refused(format!("{}: is not a directory; {what}", for_message(destination))))
+    };
     let [path] = paths else { return not_a_directory("create it to copy several files") };
     let is_for_directories = destination.as_os_str().as_bytes().ends_with(b"/");
     if is_for_directories && !is_directory(volume, &path.bytes) {
@@ -124,14 +126,26 @@ fn names(
     let parent = destination.parent().unwrap_or(Path::new(""));
     match (HostTree::open(parent), name) {
         (Ok(tree), Some(name)) => Ok(GetDestination::Names(tree, vec![name])),
-        (Err(error), Some(_)) => Err(with_cause_code(create_error(destination).because(error))),
+        (Err(error), Some(_)) => Err(match is_in_volume(destination) {
+            true => {
+                let what = "is a path in a volume; uringfs cp copies from volume to volume";
+                refused(format!("{}: {what}", for_message(destination)))
+            }
+            false => with_cause_code(create_error(destination).because(error)),
+        }),
         (_, None) => not_a_directory("create it first"),
     }
 }
 
+/// Whether a path is in a volume, whose file exists.
+fn is_in_volume(path: &Path) -> bool {
+    let path = VolumePath::split(path.as_os_str());
+    path.is_ok_and(|path| Path::new(&path.target).is_file())
+}
+
 /// Writes the contents of a file into a device, FIFO or socket that exists, or into a file without a name.
 pub fn write_into(volume: &Volume, path: &VolumePath, destination: &Path) -> Result<(), Error> {
-    let shown = destination.display();
+    let shown = for_message(destination);
     let failed = |error: io::Error| {
         with_cause_code(Error::run(format!("{shown}: cannot be written")).because(error))
     };
@@ -154,5 +168,5 @@ pub fn write_into(volume: &Volume, path: &VolumePath, destination: &Path) -> Res
 
 /// The error of a file that cannot be created.
 pub fn create_error(path: &Path) -> Error {
-    Error::run(format!("{}: cannot be created", path.display()))
+    Error::run(format!("{}: cannot be created", for_message(path)))
 }

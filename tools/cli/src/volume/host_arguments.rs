@@ -1,6 +1,7 @@
 //! An argument without `:/` names a whole volume. If it cannot, a file of this machine was probably meant.
 
 use super::exit_codes::{NO_SOUND_VOLUME, not_found};
+use super::quoting::{for_message, quoted_if_needed};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -19,7 +20,7 @@ const HINT: &str = "a path in a volume is written TARGET:/path; uringfs put copi
 /// # Errors
 /// It does not exist, is a directory, or an ordinary file without a signature of a volume.
 pub(super) fn check_names_volume(argument: &OsStr) -> Result<(), Error> {
-    let shown = argument.display();
+    let shown = for_message(argument);
     let found = match Path::new(argument).metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return Err(not_found(match meant_path(argument) {
@@ -42,14 +43,27 @@ pub(super) fn check_names_volume(argument: &OsStr) -> Result<(), Error> {
     }
 }
 
+/// Checks that a path in a volume is not meant as a file of this machine, in a directory whose name ends with a colon.
+///
+/// # Errors
+/// The volume does not exist, but the file does.
+pub(super) fn check_is_no_file(argument: &OsStr, target: &OsStr) -> Result<(), Error> {
+    if Path::new(target).exists() || !Path::new(argument).is_file() {
+        return Ok(());
+    }
+    let meant = quoted_if_needed(&[argument.as_bytes(), b":/"].concat());
+    let (shown, target) = (for_message(argument), for_message(target));
+    let what = "means a path in the volume";
+    Err(not_found(format!("{shown}: {what} {target}, which does not exist; did you mean {meant}?")))
+}
+
 /// The path in a volume that was probably meant by `TARGET:path`, without the slash.
 fn meant_path(argument: &OsStr) -> Option<String> {
     let bytes = argument.as_bytes();
     let colon = bytes.iter().rposition(|byte| *byte == b':')?;
-    let (target, path) =
-        (OsStr::from_bytes(&bytes[..colon]), OsStr::from_bytes(&bytes[colon + 1..]));
+    let (target, path) = (OsStr::from_bytes(&bytes[..colon]), &bytes[colon + 1..]);
     let is_meant = Path::new(target).exists() && check_names_volume(target).is_ok();
-    is_meant.then(|| format!("{}:/{}", target.display(), path.display()))
+    is_meant.then(|| quoted_if_needed(&[target.as_bytes(), b":/", path].concat()))
 }
 
 /// Whether a file has no superblock, not even one that another format has left.

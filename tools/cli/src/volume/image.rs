@@ -1,6 +1,7 @@
 //! The files that hold the volume. No command copies them into the volume or replaces them.
 
 use super::host::{FileId, file_id};
+use super::quoting::for_message;
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::io;
@@ -31,7 +32,7 @@ impl ImageFiles {
             }
         }
         match files.is_empty() {
-            true => Err(Error::run(format!("{}: does not exist any more", target.display()))),
+            true => Err(Error::run(format!("{}: does not exist any more", for_message(target)))),
             false => Ok(Self(files)),
         }
     }

@@ -1,6 +1,8 @@
 //! `uringfs label`: prints the label of a volume, or changes it.
 
-use super::exit_codes::{NO_SOUND_VOLUME, open_error};
+use super::exit_codes::NO_SOUND_VOLUME;
+use super::open_volume::open_device;
+use super::quoting::for_message;
 use super::saving_server::wait_for_saving_server;
 use super::volume_path::with_path;
 use crate::json::document;
@@ -9,7 +11,7 @@ use serde_json::json;
 use std::ffi::OsString;
 use std::path::Path;
 use uringfs::Volume;
-use uringfs::device::{Access, Device};
+use uringfs::device::Access;
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -29,10 +31,10 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
-    let shown = path.display();
+    let shown = for_message(path);
     let access = if arguments.label.is_some() { Access::ReadWrite } else { Access::Read };
     wait_for_saving_server(path);
-    let device = Device::open(path, access).map_err(|error| open_error(&error))?;
+    let device = open_device(path, access)?;
     // Takes no lock: the label can be read while the volume is open.
     let found = Volume::identify(&device).map_err(|error| with_path(&shown, error))?;
     let old = match (found, &arguments.label) {

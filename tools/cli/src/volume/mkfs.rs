@@ -2,13 +2,15 @@
 //! not exist. Refuses a target that holds data or is in use.
 
 use super::byte_progress::ByteProgress;
-use super::exit_codes::{open_error, refused, with_cause_code, with_io_code};
+use super::exit_codes::{refused, with_cause_code, with_io_code};
 use super::format;
-use super::open_volume::open_quietly;
+use super::open_volume::{open_device, open_error, open_quietly};
 use super::quiet::QuietOptions;
+use super::quoting::for_message;
 use super::resize::append_zeros;
 use super::size_change::{BLOCK, unit_hint};
 use super::volume_path::with_path;
+use super::whole_volume::{inspect_for_write, whole_volume};
 use crate::json::document;
 use crate::output::print;
 use serde_json::json;
@@ -26,7 +28,7 @@ use uringfs::file::FileOptions;
 use uringfs::{File, FormatOptions, Reactor, ReactorOptions, Volume, create_image};
 use uringfs_lab::Error;
 use uringfs_lab::run::stop_on_interrupt;
-use uringfs_lab::targets::{Target, TargetInfo, Volumes, inspect, probe};
+use uringfs_lab::targets::{TargetInfo, probe};
 
 /// The arguments of the command.
 #[derive(clap::Args)]
@@ -93,8 +95,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 fn create(arguments: &Arguments) -> Result<u8, Error> {
-    let path = Path::new(&arguments.target);
-    let shown = path.display();
+    let target = whole_volume(&arguments.target, "is made")?;
+    let path = Path::new(&target);
+    let shown = for_message(path);
     let blocks = arguments.size.map(|size| size / arguments.block_size);
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     let mut options =
@@ -102,8 +105,7 @@ fn create(arguments: &Arguments) -> Result<u8, Error> {
     if let Some(size) = arguments.size {
         options = options.size(size / arguments.block_size * arguments.block_size);
     }
-    let found = inspect(&Target::Path(path.to_owned()), true, &mut Volumes::default())
-        .map_err(with_cause_code)?;
+    let found = inspect_for_write(path)?;
     let is_new = found == TargetInfo::Missing;
     let is_empty_file = matches!(found, TargetInfo::File { size: 0, .. });
     let size = match (blocks, is_new) {
@@ -117,6 +119,14 @@ fn create(arguments: &Arguments) -> Result<u8, Error> {
         (blocks, _) => blocks.map_or(found.size(), |blocks| blocks * arguments.block_size),
     };
     let grows = is_new || is_empty_file;
+    if let TargetInfo::File { size: there, .. } = found
+        && !grows
+        && there < size
+    {
+        let there = format::size(there);
+        let advice = "remove it first, or leave --size out to use only this";
+        return Err(refused(format!("{shown}: has {there}, which is less than --size; {advice}")));
+    }
     if !grows {
         refuse_data(path, &found, arguments.force)?;
     }
@@ -131,7 +141,7 @@ fn create(arguments: &Arguments) -> Result<u8, Error> {
         true => {
             let stop = stop_on_interrupt()?;
             if is_new {
-                create_image(path, 0).map_err(|error| open_error(&error))?;
+                create_image(path, 0).map_err(|error| open_error(path, &error))?;
             }
             let formatted = match arguments.sparse {
                 true => format_sparse_file(path, size, &options),
@@ -151,7 +161,7 @@ fn create(arguments: &Arguments) -> Result<u8, Error> {
     if !arguments.json {
         return arguments.quiet.print(&text).map(|()| 0);
     }
-    let volume = open_quietly(&arguments.target, Access::Read)?;
+    let volume = open_quietly(&target, Access::Read)?;
     let fields = json!({ "size": size_bytes, "created": true, "label": volume.label(), "uuid": format::uuid(volume.uuid()) });
     print(&document(fields))?;
     Ok(0)
@@ -161,7 +171,7 @@ fn create(arguments: &Arguments) -> Result<u8, Error> {
 fn try_format(path: &Path, grows: bool, size: u64, options: &FormatOptions) -> Result<u64, Error> {
     /// The largest device in memory. A volume that fits into it fits into a larger device, too.
     const MAX_BYTES: u64 = 1 << 40;
-    let input_error = |error: io::Error| open_error(&error);
+    let input_error = |error: io::Error| open_error(path, &error);
     if !grows {
         Device::open(path, Access::ReadWrite).map_err(input_error)?;
     }
@@ -169,8 +179,8 @@ fn try_format(path: &Path, grows: bool, size: u64, options: &FormatOptions) -> R
     let device =
         uringfs::device::Target::Memory(size).open(Access::ReadWrite).map_err(input_error)?;
     Volume::format(&device, &options.clone().size(size))
-        .map_err(|error| with_path(path.display(), error))?;
-    let volume = Volume::open_on(device).map_err(|error| with_path(path.display(), error))?;
+        .map_err(|error| with_path(for_message(path), error))?;
+    let volume = Volume::open_on(device).map_err(|error| with_path(for_message(path), error))?;
     Ok(volume.statistics().blocks * BLOCK)
 }
 
@@ -186,7 +196,7 @@ fn format_sparse_file(
 ) -> Result<(String, u64), Error> {
     let extended = HostFile::options().write(true).open(path).and_then(|file| file.set_len(size));
     extended.map_err(|error| {
-        let failed = Error::input(format!("{}: cannot be created", path.display()));
+        let failed = Error::input(format!("{}: cannot be created", for_message(path)));
         with_io_code(failed, &error).because(error)
     })?;
     Ok((String::new(), format_target(path, options)?))
@@ -201,7 +211,7 @@ fn format_new_file(
     stop: &AtomicBool,
     quiet: QuietOptions,
 ) -> Result<(String, u64), Error> {
-    let shown = path.display();
+    let shown = for_message(path);
     let failed = |error: io::Error| match stop.load(Ordering::Relaxed) {
         true => Error::interrupted().because("the new file was removed"),
         false => {
@@ -228,7 +238,7 @@ fn format_new_file(
 
 /// Refuses a device without space and, unless `force` is set, a target that holds data.
 fn refuse_data(path: &Path, found: &TargetInfo, force: bool) -> Result<(), Error> {
-    let shown = path.display();
+    let shown = for_message(path);
     if found.size() == 0 {
         return Err(refused(format!("{shown}: has no space: its size is 0")));
     }
@@ -287,12 +297,12 @@ fn gaps_between(range: Range<u64>, superblocks: &[u64]) -> Vec<Range<u64>> {
 
 /// Creates the volume. Returns its size in bytes.
 fn format_target(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
-    let device = Device::open(path, Access::ReadWrite).map_err(|error| open_error(&error))?;
-    Volume::format(&device, options).map_err(|error| with_path(path.display(), error))?;
+    let device = open_device(path, Access::ReadWrite)?;
+    Volume::format(&device, options).map_err(|error| with_path(for_message(path), error))?;
     let volume =
-        Volume::open_on(device.clone()).map_err(|error| with_path(path.display(), error))?;
+        Volume::open_on(device.clone()).map_err(|error| with_path(for_message(path), error))?;
     let failed = |error: io::Error| {
-        Error::run(format!("{}: cannot be written", path.display())).because(error)
+        Error::run(format!("{}: cannot be written", for_message(path))).because(error)
     };
     let reactor = Reactor::new(ReactorOptions::default()).map_err(failed)?;
     let whole = File::over(device.clone(), FileOptions::default());

@@ -74,5 +74,6 @@ pub mod volume_info;
 mod volume_path;
 mod wildcards;
 pub mod wipe;
+mod whole_volume;
 pub mod umount;
 pub mod xattr;

@@ -6,10 +6,11 @@
 use super::exit_codes::{refused, with_io_code};
 use super::mounts::volume_on;
 use super::open_volume::open;
-use super::volume_path::VolumePath;
+use super::quoting::for_message;
+use super::whole_volume::whole_volume;
+use crate::suggestions::Suggestions;
 use rustix::io::Errno;
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -19,6 +20,7 @@ use std::time::Duration;
 use uringfs::device::Access;
 use uringfs_fuse::{Mount, MountCache, MountOptions, Unmounter, unmount};
 use uringfs_lab::Error;
+use uringfs_lab::run::stop_signals;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
@@ -35,13 +37,14 @@ pub struct Arguments {
     /// turned on enable_uring of the module fuse; on), and for root suid and dev. Options of fstab that ask nothing of a
     /// mount are accepted, too, such as defaults, nofail and x-...
     #[arg(short = 'o', value_name = "OPTION,...", value_delimiter = ',')]
+    #[arg(value_parser = Suggestions::new(OPTIONS), hide_possible_values = true)]
     options: Vec<String>,
 
     /// The same as -o ro
     #[arg(short, long)]
     read_only: bool,
 
-    /// Stay in the foreground. Ctrl-C and SIGTERM unmount, and the command returns when the volume is closed
+    /// Stay in the foreground. Ctrl-C, SIGTERM and SIGHUP unmount, and the command returns when the volume is closed
     #[arg(short, long)]
     foreground: bool,
 
@@ -61,6 +64,23 @@ impl Arguments {
         Arguments { target, directory, options, read_only, foreground, threads, detach }
     }
 }
+
+/// The words after -o that completions offer.
+pub(super) const OPTIONS: [&str; 13] = [
+    "ro",
+    "allow_other",
+    "noatime",
+    "noexec",
+    "commit=",
+    "cache=kernel",
+    "cache=volume",
+    "cache=none",
+    "writeback",
+    "io_uring=on",
+    "io_uring=off",
+    "suid",
+    "dev",
+];
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
@@ -185,7 +205,7 @@ impl Options {
 }
 
 fn serve(arguments: &Arguments, options: &Options) -> Result<u8, Error> {
-    let target = target(&arguments.target)?;
+    let target = whole_volume(&arguments.target, "is mounted")?;
     let access = if options.read_only { Access::Read } else { Access::ReadWrite };
     let directory = &arguments.directory;
     make_way(directory)?;
@@ -194,7 +214,7 @@ fn serve(arguments: &Arguments, options: &Options) -> Result<u8, Error> {
     let _ = rustix::process::configure_io_flusher_behavior(true);
     let volume = open(&target, access)?;
     let in_directory = |error: std::io::Error| {
-        with_io_code(Error::run(format!("{}: {error}", directory.display())), &error)
+        with_io_code(Error::run(format!("{}: {error}", for_message(directory))), &error)
     };
     let mut mount = options.mount_options().source(source(&target));
     if let Some(threads) = arguments.threads {
@@ -214,7 +234,7 @@ fn serve(arguments: &Arguments, options: &Options) -> Result<u8, Error> {
 
 /// Refuses a directory on which nothing can be mounted without harm. Unmounts what a server that is gone has left there.
 fn make_way(directory: &Path) -> Result<(), Error> {
-    let shown = directory.display();
+    let shown = for_message(directory);
     // The directory of a mount whose server is gone has a path, too.
     let Ok(path) = directory.canonicalize() else { return Ok(()) };
     if path == Path::new("/") {
@@ -226,19 +246,10 @@ fn make_way(directory: &Path) -> Result<(), Error> {
             eprintln!("uringfs: {shown}: unmounted what a killed server had left mounted there");
             unmount(&path, true).map_err(|error| Error::run(format!("{shown}: {error}")))
         }
-        _ => Err(Error::in_use(format!("{shown}: {} is mounted there", mounted.source.display()))),
-    }
-}
-
-/// The path of a target that may be written as its root directory.
-fn target(argument: &OsStr) -> Result<OsString, Error> {
-    if Path::new(argument).exists() {
-        return Ok(argument.to_owned());
-    }
-    match VolumePath::parse(argument) {
-        Ok(path) if path.bytes.iter().all(|byte| *byte == b'/') => Ok(path.target),
-        Ok(path) => Err(refused(format!("{path}: only a whole volume is mounted"))),
-        Err(_) => Ok(argument.to_owned()),
+        _ => Err(Error::in_use(format!(
+            "{shown}: {} is mounted there",
+            for_message(&mounted.source)
+        ))),
     }
 }
 
@@ -254,7 +265,7 @@ fn source(target: &OsStr) -> OsString {
 fn unmount_at_signal(unmounter: Unmounter) -> Result<(), Error> {
     let failed = |error| Error::run("cannot watch for signals").because(error);
     let (mut read, write) = std::io::pipe().map_err(failed)?;
-    for signal in [SIGINT, SIGTERM] {
+    for signal in stop_signals() {
         let write = write.try_clone().map_err(failed)?;
         signal_hook::low_level::pipe::register(signal, write).map_err(failed)?;
     }
@@ -290,7 +301,10 @@ fn start(arguments: &Arguments) -> Result<u8, Error> {
     if let Some(threads) = arguments.threads {
         command.arg(format!("--threads={threads}"));
     }
-    command.arg("--").arg(&arguments.target).arg(&arguments.directory);
+    // By its arguments the mount of a process is found, which leaves this directory.
+    let directory = arguments.directory.canonicalize();
+    let directory = directory.unwrap_or_else(|_| arguments.directory.clone());
+    command.arg("--").arg(&arguments.target).arg(directory);
     let mut server = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut ready = server.stdout.take().expect("its output is a pipe");
     match ready.read(&mut [0]).map_err(failed)? {

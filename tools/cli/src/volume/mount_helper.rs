@@ -2,13 +2,14 @@
 //! those that they pass to every such program.
 
 use super::{mount, umount};
+use crate::suggestions::Suggestions;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use uringfs_lab::Error;
 
-/// Mounts a volume for mount(8)
+/// Mount a volume for mount(8)
 #[derive(clap::Parser)]
-#[command(version, about)]
+#[command(version)]
 pub struct MountArguments {
     /// The file or block device with the volume
     target: OsString,
@@ -18,6 +19,7 @@ pub struct MountArguments {
 
     /// Options, as those of `uringfs mount`
     #[arg(short = 'o', value_name = "OPTION,...", value_delimiter = ',')]
+    #[arg(value_parser = Suggestions::new(mount::OPTIONS), hide_possible_values = true)]
     options: Vec<String>,
 
     /// The type of the file system
@@ -41,9 +43,9 @@ pub struct MountArguments {
     _no_mtab: bool,
 }
 
-/// Unmounts a volume for umount(8), and returns when it is closed
+/// Unmount a volume for umount(8), and return when it is closed
 #[derive(clap::Parser)]
-#[command(version, about)]
+#[command(version)]
 pub struct UmountArguments {
     /// The directory
     directory: PathBuf,

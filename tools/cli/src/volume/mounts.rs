@@ -1,9 +1,14 @@
-//! The volumes that are mounted, by `/proc/self/mounts`.
+//! The volumes that are mounted, by `/proc/self/mounts`, and the processes that serve them. A file may have lost the name
+//! that a mount shows, or have others: the process that has the volume open leads to its mount.
 
-use std::ffi::OsString;
+use super::host::file_id;
+use super::quoting::for_message;
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use uringfs::volume::Holder;
 
 /// A mounted volume.
 pub(super) struct Mounted {
@@ -15,7 +20,7 @@ pub(super) struct Mounted {
 /// The volumes that can be seen at their directories, in the order in which they were mounted. A mount under another one is
 /// none of them.
 pub(super) fn mounted_volumes() -> io::Result<Vec<Mounted>> {
-    Ok(parse(&std::fs::read("/proc/self/mounts")?))
+    Ok(parse(&fs::read("/proc/self/mounts")?))
 }
 
 /// The volume on a directory, whose path is absolute.
@@ -23,17 +28,51 @@ pub(super) fn volume_on(directory: &Path) -> io::Result<Option<Mounted>> {
     Ok(mounted_volumes()?.into_iter().find(|mounted| mounted.directory == directory))
 }
 
-/// The directory that the volume of a target is mounted on.
-pub(super) fn directory_of(target: &Path) -> Option<PathBuf> {
-    let target = target.canonicalize().ok()?;
-    let volumes = mounted_volumes().ok()?;
-    volumes.into_iter().find(|mounted| mounted.source == target).map(|mounted| mounted.directory)
+/// The mounted volume of a target, by whatever name of the target it was mounted.
+pub(super) fn mounted_from(target: &Path) -> Option<Mounted> {
+    let mut volumes = mounted_volumes().ok()?;
+    let named = Holder::find(target).map_or(Vec::new(), |server| directories_of(server.process()));
+    let file = |path: &Path| path.metadata().ok().map(|found| file_id(&found));
+    let target = file(target)?;
+    let is_served = |mounted: &Mounted| named.contains(&mounted.directory);
+    let at = volumes.iter().position(is_served);
+    let at = at.or_else(|| volumes.iter().position(|it| file(&it.source) == Some(target)))?;
+    Some(volumes.swap_remove(at))
+}
+
+/// The process that serves the mount on a directory.
+pub(super) fn server_of(directory: &Path) -> Option<u32> {
+    let entries = fs::read_dir("/proc").ok()?.flatten();
+    let mut processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    processes.find(|process| {
+        serves_a_mount(*process) && directories_of(*process).iter().any(|it| it == directory)
+    })
+}
+
+/// Whether a process is `uringfs mount`.
+pub(super) fn serves_a_mount(process: u32) -> bool {
+    arguments_of(process).get(1).is_some_and(|command| command == "mount")
+}
+
+/// The paths that the arguments of a process name. The server of a mount names its directory there.
+fn directories_of(process: u32) -> Vec<PathBuf> {
+    // Of another user's process it cannot be read. A server in the background is in `/`.
+    let current = fs::read_link(format!("/proc/{process}/cwd")).unwrap_or_else(|_| "/".into());
+    let arguments = arguments_of(process).into_iter();
+    arguments.filter_map(|argument| current.join(argument).canonicalize().ok()).collect()
+}
+
+/// Empty for a process that is ending.
+pub(super) fn arguments_of(process: u32) -> Vec<OsString> {
+    let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| OsStr::from_bytes(word).to_owned()).collect()
 }
 
 /// What to do about a target whose volume is mounted. None if it is not.
 pub(super) fn advice(target: &Path) -> Option<String> {
-    let directory = directory_of(target)?;
-    let shown = directory.display();
+    let directory = mounted_from(target)?.directory;
+    let shown = for_message(&directory);
     Some(format!(
         "it is mounted on {shown}: use its files there, or run uringfs umount {shown} first"
     ))

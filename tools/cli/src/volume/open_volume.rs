@@ -1,7 +1,8 @@
 //! Opens the volume of a command and makes its changes durable.
 
-use super::exit_codes::{not_found, open_error};
+use super::exit_codes::{IN_USE, not_found, with_io_code};
 use super::put_staging::remove_leftovers;
+use super::quoting::for_message;
 use super::saving_server::wait_for_saving_server;
 use super::volume_path::{as_path, with_path};
 use std::ffi::OsStr;
@@ -10,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use uringfs::device::{Access, Device};
 use uringfs::volume::{Follow, Inode, InodeNumber};
-use uringfs::{Error as VolumeError, Volume};
+use uringfs::{Errno, Error as VolumeError, Volume};
 use uringfs_lab::Error;
 
 /// Opens the volume in a file or on a block device. Fails if another program has it open for writing, or for
@@ -19,7 +20,7 @@ use uringfs_lab::Error;
 pub(super) fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
     let volume = open_quietly(target, access)?;
     for flaw in volume.flaws() {
-        let target = Path::new(target).display();
+        let target = for_message(target);
         crate::output::print_error(&format!("warning: {target}: {flaw}"));
     }
     Ok(volume)
@@ -29,31 +30,59 @@ pub(super) fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
 pub(super) fn open_quietly(target: &OsStr, access: Access) -> Result<Volume, Error> {
     let path = Path::new(target);
     wait_for_saving_server(path);
-    let device = Device::open(path, access).map_err(|error| missing_path_hint(target, &error))?;
+    let device = Device::open(path, access).map_err(|error| missing_path_hint(path, &error))?;
     let opened = Volume::open_on(device).and_then(|volume| {
         if access == Access::ReadWrite {
             remove_leftovers(&volume)?;
         }
         Ok(volume)
     });
-    opened.map_err(|error| with_path(path.display(), error))
+    opened.map_err(|error| with_path(for_message(path), error))
+}
+
+/// Opens the file or block device of a target.
+pub(super) fn open_device(path: &Path, access: Access) -> Result<Device, Error> {
+    Device::open(path, access).map_err(|error| open_error(path, &error))
+}
+
+/// The error of opening or creating a target, which the message of `error` names.
+pub(super) fn open_error(path: &Path, error: &io::Error) -> Error {
+    with_holder(path, with_io_code(Error::input(open_message(path, error)), error))
+}
+
+fn open_message(path: &Path, error: &io::Error) -> String {
+    let message = error.to_string();
+    match message.strip_prefix(&path.display().to_string()) {
+        Some(rest) => format!("{}{rest}", for_message(path)),
+        None => message,
+    }
+}
+
+/// Replaces the error of a target in use by one that names the process which has its volume open, if one has.
+pub(super) fn with_holder(path: &Path, error: Error) -> Error {
+    let is_in_use = error.exit_code() == IN_USE;
+    match is_in_use.then(|| Volume::require_closed(path)) {
+        Some(Err(open)) if open.errno() == Errno::BUSY => with_path(for_message(path), open),
+        _ => error,
+    }
 }
 
 /// The error of opening a target. A target that does not exist and has a colon may be meant as a path in a volume.
-fn missing_path_hint(target: &OsStr, error: &io::Error) -> Error {
-    let has_colon = target.as_bytes().contains(&b':');
+fn missing_path_hint(path: &Path, error: &io::Error) -> Error {
+    let has_colon = path.as_os_str().as_bytes().contains(&b':');
+    let message = || open_message(path, error);
     match error.kind() == io::ErrorKind::NotFound {
         true if has_colon => {
-            not_found(format!("{error}; a path in a volume is written TARGET:/path"))
+            not_found(format!("{}; a path in a volume is written TARGET:/path", message()))
         }
-        true => not_found(format!("{error}; uringfs mkfs creates a volume")),
-        false => open_error(error),
+        true => not_found(format!("{}; uringfs mkfs creates a volume", message())),
+        false => open_error(path, error),
     }
 }
 
 /// Makes all changes durable.
 pub(super) fn sync(volume: &Volume, target: &OsStr) -> Result<(), Error> {
-    volume.sync().map_err(|error| with_path(target.display(), error))
+    volume.sync().map_err(|error| with_path(for_message(target), error))
 }
 
 /// Whether the path is a directory or a link to one.

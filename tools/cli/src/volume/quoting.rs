@@ -1,6 +1,24 @@
 //! Names in quotes as GNU ls prints them on a terminal: a shell reads the text as the name. No two names have the same
 //! text, and no control character reaches the terminal.
 
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+
+/// A path or an argument of this machine in a message, in quotes if a shell needs them.
+#[derive(Clone, Copy)]
+pub struct ForMessage<'a>(pub &'a OsStr);
+
+pub fn for_message<T: AsRef<OsStr> + ?Sized>(name: &T) -> ForMessage<'_> {
+    ForMessage(name.as_ref())
+}
+
+impl fmt::Display for ForMessage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&quoted_if_needed(self.0.as_bytes()))
+    }
+}
+
 /// A name, in quotes if a shell needs them: `a`, `'a b'`, `'a'$'\n''b'`.
 pub fn quoted_if_needed(name: &[u8]) -> String {
     let is_special = |at: usize, character: char| match character {

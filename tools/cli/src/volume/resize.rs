@@ -7,6 +7,7 @@ use super::format;
 use super::mounts;
 use super::open_volume::{open, open_quietly};
 use super::quiet::QuietOptions;
+use super::quoting::for_message;
 use super::size_change::{BLOCK, SizeChange, unit_hint};
 use super::volume_path::with_path;
 use crate::json::document;
@@ -64,7 +65,7 @@ impl NewSize {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
-    let shown = path.display();
+    let shown = for_message(path);
     let volume = open(&arguments.target, Access::Read)?;
     let current = volume.statistics().blocks * BLOCK;
     let (size, hint) = match arguments.size {
@@ -106,7 +107,7 @@ impl Arguments {
 
 /// Extends a file to at least `size`, or leaves it as it was. Meanwhile no program can open the volume in it.
 fn extend_file(path: &Path, size: u64, quiet: QuietOptions) -> Result<(), Error> {
-    let shown = path.display();
+    let shown = for_message(path);
     let failed = |error: io::Error| {
         let failed = Error::run(format!("{shown}: cannot be enlarged"));
         with_io_code(failed, &error).because(error)

@@ -2,7 +2,8 @@
 //! durable; a killed one has it open for another moment. Only `uringfs umount`, and `umount.fuse.uringfs` for umount(8),
 //! wait for that themselves.
 
-use super::mounts::directory_of;
+use super::mounts::{arguments_of, mounted_from, serves_a_mount};
+use super::quoting::for_message;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ pub(super) fn wait_for_saving_server(target: &Path) {
         && begin.elapsed() < TIMEOUT
     {
         if !has_spoken && begin.elapsed() >= QUIET {
-            let shown = target.display();
+            let shown = for_message(target);
             let what = format!("{shown}: unmounted; waiting until process {server} has saved it");
             crate::output::print_error(&what);
             has_spoken = true;
@@ -32,13 +33,7 @@ pub(super) fn wait_for_saving_server(target: &Path) {
 
 fn saving_server(target: &Path) -> Option<u32> {
     let server = Holder::find(target)?.process();
-    (serves_a_mount(server) && directory_of(target).is_none()).then_some(server)
-}
-
-/// Whether a process is `uringfs mount`, or is ending: then it has no memory any more, with its arguments, but keeps its
-/// files for another moment.
-fn serves_a_mount(process: u32) -> bool {
-    std::fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|arguments| {
-        arguments.is_empty() || arguments.split(|byte| *byte == 0).nth(1) == Some(b"mount")
-    })
+    // A process that is ending has no memory any more, with its arguments, but keeps its files for another moment.
+    let may_serve = serves_a_mount(server) || arguments_of(server).is_empty();
+    (may_serve && mounted_from(target).is_none()).then_some(server)
 }

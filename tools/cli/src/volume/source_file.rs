@@ -3,6 +3,7 @@
 use super::copy_progress::Xattr;
 use super::exit_codes::with_io_code;
 use super::host::{HostTree, PathHandle};
+use super::quoting::for_message;
 use rustix::fs::{Dir, SeekFrom, getxattr, listxattr, readlinkat, seek};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -62,13 +63,15 @@ impl SourceFile {
     /// The inode that the file gets in a volume.
     pub fn attributes(&self) -> Result<Inode, Error> {
         let metadata = &self.metadata;
-        let kind = FileType::from_mode(metadata.mode() as u16, metadata.rdev())
-            .ok_or_else(|| Error::input(format!("{}: unknown file type", self.path.display())))?;
+        let kind =
+            FileType::from_mode(metadata.mode() as u16, metadata.rdev()).ok_or_else(|| {
+                Error::input(format!("{}: unknown file type", for_message(&self.path)))
+            })?;
         let mut inode = Inode::new(kind, metadata.mode() as u16 & 0o7777);
         (inode.user, inode.group) = (metadata.uid(), metadata.gid());
         let time = |seconds: i64, nanoseconds: i64| {
             let time = u32::try_from(nanoseconds).ok().and_then(|part| Time::new(seconds, part));
-            let what = || format!("{}: has an invalid time", self.path.display());
+            let what = || format!("{}: has an invalid time", for_message(&self.path));
             time.ok_or_else(|| Error::input(what()))
         };
         inode.accessed = time(metadata.atime(), metadata.atime_nsec())?;
@@ -87,7 +90,7 @@ impl SourceFile {
 }
 
 pub fn cannot_read(path: &Path, error: io::Error) -> Error {
-    let failed = Error::input(format!("{}: cannot be read", path.display()));
+    let failed = Error::input(format!("{}: cannot be read", for_message(path)));
     with_io_code(failed, &error).because(error)
 }
 

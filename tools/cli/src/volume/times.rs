@@ -32,7 +32,7 @@ impl TimeFormat {
         }
     }
 
-    /// A time as `ls -l` of coreutils prints it in the C locale: `Nov 22 07:40`, or `Nov 22  2025` if it is more than
+    /// A time as `ls -l` of coreutils prints it in the locales C and C.UTF-8: `Nov 22 07:40`, or `Nov 22  2025` if it is more than
     /// six months ago or in the future.
     pub fn listed(&self, time: Time) -> String {
         let age = self.now.seconds().saturating_sub(time.seconds());

@@ -1,9 +1,9 @@
 //! Paths in volumes, written `TARGET:/path`, and errors about them.
 
 use super::exit_codes::{IN_USE, of_volume_error};
-use super::host_arguments::check_names_volume;
+use super::host_arguments::{check_is_no_file, check_names_volume};
 use super::mounts;
-use super::quoting::{quoted, quoted_if_needed};
+use super::quoting::{ForMessage, for_message, quoted, quoted_if_needed};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -24,16 +24,17 @@ impl VolumePath {
     /// and means the root directory of its volume.
     ///
     /// # Errors
-    /// There is no target, or an argument without a colon names no volume.
+    /// There is no target, or an argument without a colon names no volume, or one with a colon a file of this machine.
     pub fn parse(argument: &OsStr) -> Result<Self, Error> {
         let found = Self::split(argument)?;
-        if found.target == argument {
-            check_names_volume(argument)?;
+        match found.target == argument {
+            true => check_names_volume(argument)?,
+            false => check_is_no_file(argument, &found.target)?,
         }
         Ok(found)
     }
 
-    fn split(argument: &OsStr) -> Result<Self, Error> {
+    pub(super) fn split(argument: &OsStr) -> Result<Self, Error> {
         let bytes = argument.as_bytes();
         let (target, path) = match bytes.windows(2).rposition(|pair| pair == b":/") {
             Some(at) => (&bytes[..at], &bytes[at + 1..]),
@@ -45,7 +46,7 @@ impl VolumePath {
             }
             true => Err(Error::input(format!(
                 "{}: expected a path in a volume, as in TARGET:/path",
-                argument.display()
+                for_message(argument)
             ))),
         }
     }
@@ -103,6 +104,11 @@ pub(super) trait Subject: fmt::Display {
     fn path(&self) -> Option<&[u8]> {
         None
     }
+
+    /// The file or device of the volume, if it is the volume as a whole.
+    fn target(&self) -> Option<&Path> {
+        None
+    }
 }
 
 impl Subject for VolumePath {
@@ -115,11 +121,19 @@ impl<T: Subject + ?Sized> Subject for &T {
     fn path(&self) -> Option<&[u8]> {
         (**self).path()
     }
+
+    fn target(&self) -> Option<&Path> {
+        (**self).target()
+    }
+}
+
+impl Subject for ForMessage<'_> {
+    fn target(&self) -> Option<&Path> {
+        Some(Path::new(self.0))
+    }
 }
 
 impl Subject for String {}
-impl Subject for std::path::Display<'_> {}
-impl Subject for std::ffi::os_str::Display<'_> {}
 
 /// The error of a volume with the path that it concerns. An error that the user can correct is an input error,
 /// any other a run error.
@@ -128,7 +142,7 @@ pub(super) fn with_path(subject: impl Subject, error: VolumeError) -> Error {
     let why = after_path(subject.path(), message(&error));
     let path = subject.to_string();
     if code == IN_USE
-        && let Some(advice) = mounts::advice(Path::new(&path))
+        && let Some(advice) = subject.target().and_then(mounts::advice)
     {
         // Who has it open; the rest is for other programs than a mount.
         let who = why.split(';').next().unwrap_or_default();

@@ -1,15 +1,17 @@
 //! `uringfs wipe`: erases the superblocks of a volume, as `wipefs -a` does for other formats, so that nothing takes the
 //! target for a volume any more. Leaves everything else as it is.
 
-use super::exit_codes::{NO_SOUND_VOLUME, open_error, with_cause_code};
+use super::exit_codes::NO_SOUND_VOLUME;
+use super::open_volume::open_device;
 use super::quiet::QuietOptions;
+use super::quoting::for_message;
 use super::volume_path::with_path;
+use super::whole_volume::{inspect_for_write, whole_volume};
 use std::ffi::OsString;
 use std::path::Path;
 use uringfs::Volume;
-use uringfs::device::{Access, Device};
+use uringfs::device::Access;
 use uringfs_lab::Error;
-use uringfs_lab::targets::{Target, Volumes, inspect};
 
 /// The arguments of the command.
 #[derive(clap::Args)]
@@ -27,13 +29,13 @@ pub struct Arguments {
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let path = Path::new(&arguments.target);
-    let shown = path.display();
+    let target = whole_volume(&arguments.target, "is wiped")?;
+    let path = Path::new(&target);
+    let shown = for_message(path);
     // Refuses a target that is in use, and an open volume.
-    inspect(&Target::Path(path.to_owned()), true, &mut Volumes::default())
-        .map_err(with_cause_code)?;
+    inspect_for_write(path)?;
     let access = if arguments.dry_run { Access::Read } else { Access::ReadWrite };
-    let device = Device::open(path, access).map_err(|error| open_error(&error))?;
+    let device = open_device(path, access)?;
     let blocks = match arguments.dry_run {
         true => Volume::superblock_blocks(&device),
         false => Volume::wipe(&device),

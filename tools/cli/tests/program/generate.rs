@@ -102,6 +102,8 @@ fn bash_completes_commands_options_and_files() {
         ("uringfs ls --group-d\t", "uringfs ls --group-directories-first "),
         ("uringfs wipe unus\t", "uringfs wipe unusual.img "),
         ("uringfs bench ex\t", "uringfs bench experiment "),
+        ("uringfs bench experiment simple\t", "uringfs bench experiment simple-read "),
+        ("uringfs mount -o noex\t", "uringfs mount -o noexec "),
     ] {
         complete(folder, line, completed);
     }
@@ -135,6 +137,10 @@ fn each_command_has_a_man_page() {
         ("uringfs-xattr-set.1", "VALUE"),
         ("mkfs.uringfs.8", "block device"),
         ("fsck.uringfs.8", "Change nothing"),
+        ("mkfs.uringfs.8", "[\\-\\-size SIZE]"),
+        ("mount.uringfs.8", "[\\-o OPTION,...]"),
+        ("mount.uringfs.8", "Mount a volume for mount(8)"),
+        ("uringfs-mount.1", "[\\-\\-threads NUMBER]"),
     ] {
         let page = std::fs::read_to_string(folder.path().join(page)).unwrap();
         assert!(page.contains(text), "{page}");
@@ -146,4 +152,16 @@ fn each_command_has_a_man_page() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uringfs"));
     let output = ChildProcess::start(command.args(["man", "/no/such/folder"])).end();
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn help_that_cannot_be_printed_is_a_failure() {
+    for arguments in [&["help"][..], &["--version"], &["ls", "--help"], &["--help"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uringfs"));
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = command.args(arguments).stdout(full).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("cannot write to standard output"), "{stderr}");
+    }
 }

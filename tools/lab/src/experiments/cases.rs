@@ -23,13 +23,15 @@ pub fn find(name: &str) -> Result<Vec<Experiment>, Error> {
     let found: Vec<Experiment> =
         wanted.map(|(_, construct)| construct()).collect::<Result<_, _>>()?;
     if found.is_empty() {
-        let names: Vec<_> = CASES.iter().map(|(name, _)| *name).collect();
-        return Err(Error::input(format!(
-            "no experiment `{name}` (known: {}, all)",
-            names.join(", ")
-        )));
+        let known: Vec<_> = names().collect();
+        return Err(Error::input(format!("no experiment `{name}` (known: {})", known.join(", "))));
     }
     Ok(found)
+}
+
+/// The names of the experiments, and of all together.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    CASES.iter().map(|(name, _)| *name).chain(["all"])
 }
 
 /// A side of engine `uringfs`.

@@ -10,6 +10,6 @@ mod side_runner;
 mod case;
 
 pub use case::{Case, Conditions, Experiment, Side, SideFigures, Sides, TargetChoice};
-pub use cases::{CASES, find};
+pub use cases::{CASES, find, names};
 pub use driver::{CaseResult, ExperimentResults, check, run};
 pub use table::{json, table};

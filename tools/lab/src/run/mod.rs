@@ -15,7 +15,7 @@ mod usage;
 pub mod clock;
 
 pub use failure::Failure;
-pub use interrupt::{readable_on_interrupt, stop_on_interrupt};
+pub use interrupt::{readable_on_interrupt, stop_on_interrupt, stop_signals};
 pub use io_loop::{LoopResult, run_io_loop};
 pub use io_stats::{DEPTH_CLASSES, DirectionStats, IoStats, Rates};
 pub use plan::{Overwrite, Plan, ThreadPlan};

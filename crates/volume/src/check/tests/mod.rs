@@ -27,6 +27,7 @@ use crate::namespace::open_options::OpenOptions;
 use crate::records::inode::{FileType, Inode, InodeNumber};
 use crate::space::extent::{Extent, ExtentRecord, ExtentState};
 use crate::superblock::Superblock;
+use crate::volume::open_catalog::open;
 use crate::volume::options::FormatOptions;
 use crate::volume::volume::Volume;
 

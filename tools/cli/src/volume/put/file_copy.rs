@@ -8,6 +8,7 @@ use crate::volume::pipeline::{CHUNK_BYTES, FinishedChunk};
 use crate::volume::put_staging::remove_leftovers;
 use crate::volume::source_file::{SourceFile, data_ranges};
 use crate::volume::volume_path::{as_path, join, message};
+use rustix::fs::{FileType as HostType, OFlags, fcntl_getfl, fstat, makedev};
 use std::fs::File as HostFile;
 use std::io;
 use std::ops::Range;
@@ -96,6 +97,7 @@ impl PutJob<'_> {
         let unreadable =
             |error: io::Error| Error::run("standard input: cannot be read").because(error);
         let input = io::stdin();
+        require_open(&input).map_err(unreadable)?;
         if self.image.contains_open_file(&input).map_err(unreadable)? {
             return Err(refuse_image("standard input"));
         }
@@ -239,7 +241,7 @@ impl PutJob<'_> {
         }
         self.set_xattrs(&xattrs, &staged, Follow::No, target)?;
         self.rename_into_place(&staged, &name)?;
-        self.progress.add_file(file.len());
+        self.progress.add_file();
         self.copy_done(number, source, &name)
     }
 
@@ -274,6 +276,21 @@ impl PutJob<'_> {
         let _ = self.pipeline.drain();
         self.files.clear();
         self.with_path(&self.staging, remove_leftovers(self.volume))
+    }
+}
+
+/// Checks that the program was started with a standard input. In place of a closed one, Rust's runtime opens `/dev/null`
+/// for reading and writing; a shell opens it for reading only.
+///
+/// # Errors
+/// EBADF.
+fn require_open(input: &io::Stdin) -> io::Result<()> {
+    let found = fstat(input)?;
+    let is_device = HostType::from_raw_mode(found.st_mode) == HostType::CharacterDevice;
+    let is_null = is_device && found.st_rdev == makedev(1, 3);
+    match is_null && fcntl_getfl(input)? & OFlags::RWMODE == OFlags::RDWR {
+        true => Err(rustix::io::Errno::BADF.into()),
+        false => Ok(()),
     }
 }
 

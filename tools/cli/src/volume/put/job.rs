@@ -8,6 +8,7 @@ use crate::volume::host::FileId;
 use crate::volume::image::ImageFiles;
 use crate::volume::overwrite::{NameAction, OverwriteOptions};
 use crate::volume::pipeline::Pipeline;
+use crate::volume::quoting::for_message;
 use crate::volume::verbose::VerboseOptions;
 use crate::volume::volume_path::{VolumePath, with_path};
 use std::collections::{HashMap, HashSet};
@@ -133,7 +134,7 @@ impl PutJob<'_> {
     }
 
     pub(super) fn write_error(&self, error: io::Error) -> Error {
-        Error::run(format!("{}: cannot be written", self.destination.target.display()))
+        Error::run(format!("{}: cannot be written", for_message(&self.destination.target)))
             .because(error)
     }
 }

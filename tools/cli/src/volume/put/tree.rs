@@ -8,6 +8,7 @@ use crate::volume::host::{FileId, HostTree, file_id};
 use crate::volume::open_volume::{is_directory, lookup};
 use crate::volume::overwrite::NameAction;
 use crate::volume::put_staging::make_staging_directory;
+use crate::volume::quoting::for_message;
 use crate::volume::source_file::{SourceFile, cannot_read};
 use crate::volume::verbose::{quoted, quoted_host};
 use crate::volume::volume_path::{as_path, join};
@@ -85,7 +86,7 @@ impl PutJob<'_> {
         let source = SourceFile::find(tree, &below)?;
         let inode = source.attributes()?;
         if inode.kind == FileType::File && self.image.contains(&source.metadata) {
-            return Err(refuse_image(&source.path.display().to_string()));
+            return Err(refuse_image(&for_message(&source.path).to_string()));
         }
         let action = if is_new { NameAction::Create } else { self.action(&target, inode.kind)? };
         if self.verbose.is_on() && !matches!(action, NameAction::Skip | NameAction::Merge) {

@@ -23,6 +23,32 @@ fn flip(folder: &Path, offset: u64) {
 }
 
 #[test]
+fn a_repair_is_advised_only_if_it_can_help() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let overwrite = |bytes| {
+        run_ok(folder, ["mkfs", "-q", "-f", "--sparse", "v", "--size", "120M"]);
+        let image = File::options().write(true).open(folder.join("v")).unwrap();
+        image.write_all_at(&vec![0; bytes], 0).unwrap();
+    };
+    run_ok(folder, ["mkfs", "-q", "--sparse", "v", "--size", "120M"]);
+    std::fs::create_dir(folder.join("m")).unwrap();
+    let commands = [&["ls", "v"][..], &["get", "v:/a", "a"], &["mount", "v", "m"]];
+    overwrite(8_192_000);
+    for command in commands {
+        refused(folder, command, "; this cannot be repaired: ");
+        let stderr = String::from_utf8(run(folder, command).stderr).unwrap();
+        assert!(!stderr.contains("--repair"), "{stderr}");
+    }
+    assert_eq!(check(folder, &["-y"]).0, 4);
+    overwrite(4 << 20);
+    for command in commands {
+        refused(folder, command, ": run uringfs check --repair");
+    }
+    assert_eq!(check(folder, &["-y"]).0, 1);
+}
+
+#[test]
 fn check_of_a_clean_volume_reports_no_errors() {
     let folder = volume();
     let folder = folder.path();

@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use rustix::io::ioctl_fionread;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// A `put` that waits for more standard input. Dropping it kills the process.
 struct StdinPut(Child);
@@ -94,7 +94,7 @@ fn after_a_killed_put_each_file_is_complete_or_absent() {
 fn ctrl_c_removes_partial_files() {
     let folder = with_a_file();
     let folder = folder.path();
-    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         let mut put = StdinPut::start(folder, "v:/a");
         put.signal(signal);
         // Ctrl-C in a shell also ends the writer of the pipe.
@@ -109,7 +109,7 @@ fn ctrl_c_removes_partial_files() {
 fn ctrl_c_does_not_wait_for_more_input() {
     let folder = with_a_file();
     let folder = folder.path();
-    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         let mut put = StdinPut::start(folder, "v:/a");
         let input = put.0.stdin.as_mut().unwrap();
         input.write_all(b"the beginning of a chunk").unwrap();
@@ -121,6 +121,40 @@ fn ctrl_c_does_not_wait_for_more_input() {
         assert_eq!(run_ok(folder, ["cat", "v:/a"]), "as it was");
         assert_eq!(run_ok(folder, ["ls", "v:/"]), "a\n");
     }
+}
+
+#[test]
+fn the_end_of_the_terminal_stops_a_get_and_leaves_nothing_partial() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    run_ok(folder, ["mkfs", "-q", "--sparse", "v", "--size", "256M"]);
+    write(folder, "large", vec![7; 160 << 20]);
+    run_ok(folder, ["put", "-q", "large", "v:/"]);
+    std::fs::create_dir(folder.join("out")).unwrap();
+    let names = || folder.join("out").read_dir().unwrap().count();
+    let mut get = ChildProcess::start(&mut command(folder, ["get", "v:/large", "out"]));
+    wait_until("a partial file", || names() > 0 || get.has_ended());
+    get.signal(Signal::SIGHUP);
+    match get.end().status.code() {
+        Some(0) => assert!(folder.join("out/large").exists()),
+        code => assert_eq!((code, names()), (Some(130), 0)),
+    }
+}
+
+#[test]
+fn nohup_keeps_a_command_running() {
+    let folder = with_a_file();
+    let folder = folder.path();
+    let mut shell = Command::new("sh");
+    let script = "trap '' HUP; exec \"$0\" put - v:/new";
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_uringfs")]).current_dir(folder);
+    let child = shell.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut put = StdinPut(child);
+    put.0.stdin.as_mut().unwrap().write_all(&vec![7; 8 << 20]).unwrap();
+    put.signal(Signal::SIGHUP);
+    drop(put.0.stdin.take());
+    assert!(put.0.wait().unwrap().success());
+    assert_eq!(run_ok(folder, ["stat", "-c", "%s", "v:/new"]), format!("{}\n", 8 << 20));
 }
 
 #[test]

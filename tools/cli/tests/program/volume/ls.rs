@@ -154,7 +154,9 @@ fn columns_marks_and_directories_are_chosen_as_in_coreutils() {
 #[test]
 fn special_characters_are_shown_as_in_coreutils() {
     let mirror = Mirror::new();
-    for name in ["a b", "a\nb", "a\tb", "q\"r", "back\\s", "'", "plain", "\u{7f}", "a\u{1b}[31m"] {
+    for name in
+        ["a b", "a\nb", "a\tb", "q\"r", "back\\s", "'", "plain", "ü", "\u{7f}", "a\u{1b}[31m"]
+    {
         std::fs::write(mirror.tree().join(name), "").unwrap();
     }
     mirror.put();
@@ -174,7 +176,7 @@ fn colors_are_those_of_coreutils() {
             .args(paths)
             .current_dir(mirror.tree())
             .env_remove("LS_COLORS")
-            .envs([("LC_ALL", "C"), ("TERM", "xterm")])
+            .envs([("LC_ALL", "C.UTF-8"), ("TERM", "xterm")])
             .output()
             .unwrap();
         // coreutils begins with a reset.

@@ -117,6 +117,8 @@ fn sizes_without_a_unit_are_said_to_be_bytes() {
         refused(folder, ["mkfs", "new", "--size", size], what);
         refused(folder, ["mkfs", "-n", "new", "--size", size], what);
     }
+    let stderr = String::from_utf8(run(folder, ["mkfs", "new", "--size", "1"]).stderr).unwrap();
+    assert!(!stderr.contains("the device has"), "{stderr}");
     let bytes = "a size without a unit is in bytes; write for example 64M or 4G";
     refused(folder, ["mkfs", "new", "--size", "10"], bytes);
     let cannot_shrink = "v: has 32.0 MiB (33554432 bytes), and a volume cannot shrink";
@@ -141,4 +143,42 @@ fn a_get_that_copies_nothing_prints_only_its_error() {
     let output = run(folder.path(), ["get", "v:/none", "out"]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(3), 0));
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "uringfs: v:/none: does not exist\n");
+}
+
+#[test]
+fn names_of_targets_stand_in_quotes_if_a_shell_needs_them() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let folder = volume();
+    let folder = folder.path();
+    let odd = OsStr::from_bytes(b"n\xff.img");
+    for command in ["ls", "check", "label", "umount", "wipe"] {
+        let stderr = String::from_utf8(run(folder, [command.as_ref(), odd]).stderr).unwrap();
+        assert!(stderr.starts_with(r"uringfs: 'n'$'\377''.img'"), "{command}: {stderr}");
+    }
+    std::fs::copy(folder.join("v"), folder.join("a b")).unwrap();
+    let shrink = run(folder, ["resize", "a b", "16M"]);
+    let stderr = String::from_utf8(shrink.stderr).unwrap();
+    assert!(stderr.starts_with("uringfs: 'a b': has 32.0 MiB"), "{stderr}");
+}
+
+#[test]
+fn a_whole_volume_is_asked_for() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", "of a");
+    run_ok(folder, ["put", "a", "v:/"]);
+    refused(folder, ["wipe", "v:/a"], "v:/a: only a whole volume is wiped; its name is v");
+    refused(folder, ["mkfs", "v:/a"], "v:/a: only a whole volume is made; its name is v");
+    for command in ["mkfs", "wipe"] {
+        let stderr = String::from_utf8(run(folder, [command, "."]).stderr).unwrap();
+        assert_eq!(stderr, "uringfs: .: is a directory; name a file or a block device\n");
+    }
+    refused(folder, ["get", "v:/a", "v:/c"], "uringfs cp copies from volume to volume");
+    let own = run(folder, ["get", "v:/a", "v"]);
+    assert_eq!(own.status.code(), Some(5), "{own:?}");
+    std::fs::create_dir(folder.join("d:")).unwrap();
+    std::fs::rename(folder.join("v"), folder.join("d:/v")).unwrap();
+    refused(folder, ["ls", "d:/v"], "did you mean d:/v:/?");
+    assert_eq!(run_ok(folder, ["ls", "d:/v:/"]), "a\n");
 }

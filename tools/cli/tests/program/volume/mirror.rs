@@ -54,7 +54,7 @@ impl Mirror {
         let mut command_of_coreutils = Command::new(&theirs[0]);
         let variables = ["LS_COLORS", "TIME_STYLE", "BLOCK_SIZE", "POSIXLY_CORRECT"];
         variables.iter().for_each(|name| _ = command_of_coreutils.env_remove(name));
-        command_of_coreutils.args(&theirs[1..]).current_dir(self.tree()).env("LC_ALL", "C");
+        command_of_coreutils.args(&theirs[1..]).current_dir(self.tree()).env("LC_ALL", "C.UTF-8");
         let theirs = ChildProcess::start(&mut command_of_coreutils).end();
         let ours = ChildProcess::start(&mut command(self.folder(), place("v:/"))).end();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();

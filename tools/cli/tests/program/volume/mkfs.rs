@@ -138,7 +138,10 @@ fn ctrl_c_ends_mkfs_and_leaves_no_file() {
         let output = mkfs.end();
         assert_eq!(output.status.code(), Some(130));
         let line = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(line, "uringfs: stopped by Ctrl-C or SIGTERM: the new file was removed\n");
+        assert_eq!(
+            line,
+            "uringfs: stopped by Ctrl-C, SIGTERM or SIGHUP: the new file was removed\n"
+        );
         assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     }
 }
@@ -196,4 +199,34 @@ fn a_sparse_volume_takes_space_only_for_its_data() {
     assert!(run_ok(folder, ["info", "v"]).contains("thin"));
     refused(folder, ["mkfs", "--sparse", "w", "--size", "1M"], "a volume needs at least");
     assert!(!folder.join("w").exists());
+}
+
+#[test]
+fn what_is_in_the_way_of_a_new_file_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for arguments in [&["mkfs", "none/v"][..], &["mkfs", "none/v", "--size", "1G"]] {
+        refused(folder, arguments, "the directory none does not exist; create it first");
+        assert_eq!(run(folder, arguments).status.code(), Some(3));
+    }
+    // As a killed mkfs leaves it.
+    write(folder, "zeros", vec![0; 10 << 20]);
+    let less = "zeros: has 10.0 MiB, which is less than --size; remove it first";
+    refused(folder, ["mkfs", "zeros", "--size", "16M"], less);
+    run_ok(folder, ["mkfs", "zeros"]);
+}
+
+#[test]
+fn as_root_a_read_only_file_system_is_named() {
+    if !crate::root::as_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("ro");
+    std::fs::create_dir(&place).unwrap();
+    tool("mount", &["-t", "tmpfs", "-o", "ro", "none", place.to_str().unwrap()]);
+    let output = run(folder.path(), ["mkfs", "ro/new", "--size", "16M"]);
+    tool("umount", &[place.to_str().unwrap()]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(5) && !stderr.contains("for reading only"), "{stderr}");
 }

@@ -1,7 +1,8 @@
 //! `mount` and `umount`.
 
-use super::{command, run, run_ok, volume};
-use crate::root::is_root;
+use super::{command, refused, run, run_ok, volume};
+use crate::bench_run::devices::LoopDisk;
+use crate::root::{as_root, is_root};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::mount::UnmountFlags;
@@ -225,6 +226,88 @@ fn a_target_in_use_names_the_process_and_the_directory() {
     }
     // The volume's own path will do.
     umount(folder, "v");
+}
+
+/// Expects that a command names the directory at once, and `umount` finds the mount.
+fn is_found_by(folder: &Path, name: &str) {
+    let directory = folder.join("m").canonicalize().unwrap();
+    refused(folder, ["ls", name], &format!("; it is mounted on {}", directory.display()));
+    umount(folder, name);
+    assert_eq!(run_ok(folder, ["cat", &format!("{name}:/file")]), "content");
+}
+
+#[test]
+fn a_mounted_volume_is_found_by_each_name_of_its_file() {
+    let mounted = Mounted::new(&[]);
+    let folder = mounted.path();
+    fs::write(folder.join("m/file"), "content").unwrap();
+    fs::hard_link(folder.join("v"), folder.join("other")).unwrap();
+    is_found_by(folder, "other");
+    run_ok(folder, ["mount", "v", "m"]);
+    fs::rename(folder.join("v"), folder.join("new")).unwrap();
+    fs::remove_file(folder.join("other")).unwrap();
+    is_found_by(folder, "new");
+}
+
+#[test]
+fn umount_returns_when_a_renamed_volume_is_closed() {
+    let mounted = Mounted::new(&[]);
+    let folder = mounted.path();
+    fs::write(folder.join("m/file"), "content").unwrap();
+    fs::rename(folder.join("v"), folder.join("new")).unwrap();
+    run_ok(folder, ["mkfs", "-q", "v", "--size", "32M"]);
+    assert_eq!(run_ok(folder, ["ls", "v"]), "");
+    umount(folder, "m");
+    fs::File::open(folder.join("new")).unwrap().try_lock().unwrap();
+}
+
+#[test]
+fn as_root_a_volume_on_a_mounted_device_is_found_by_the_file_below() {
+    if !as_root() {
+        return;
+    }
+    let folder = volume();
+    let disk = LoopDisk::over(&folder.path().join("v"), tempfile::tempdir().unwrap());
+    fs::create_dir(folder.path().join("m")).unwrap();
+    run_ok(folder.path(), ["mount", &disk.device, "m"]);
+    let mounted = Mounted(folder);
+    fs::write(mounted.path().join("m/file"), "content").unwrap();
+    is_found_by(mounted.path(), "v");
+}
+
+#[test]
+fn as_root_each_command_names_the_process_and_the_directory_of_a_mounted_device() {
+    if !as_root() {
+        return;
+    }
+    let folder = volume();
+    let disk = LoopDisk::over(&folder.path().join("v"), tempfile::tempdir().unwrap());
+    let device = disk.device.as_str();
+    for directory in ["m", "other"] {
+        fs::create_dir(folder.path().join(directory)).unwrap();
+    }
+    run_ok(folder.path(), ["mount", device, "m"]);
+    let mounted = Mounted(folder);
+    let folder = mounted.path();
+    fs::write(folder.join("host"), "").unwrap();
+    let advice =
+        format!("; it is mounted on {}", folder.join("m").canonicalize().unwrap().display());
+    let path = format!("{device}:/file");
+    for arguments in [
+        &["ls", device][..],
+        &["put", "host", &path],
+        &["rm", &path],
+        &["label", device, "new"],
+        &["check", "-y", device],
+        &["mount", device, "other"],
+        &["mount", "-r", device, "other"],
+        &["mkfs", "-f", device],
+        &["wipe", device],
+    ] {
+        refused(folder, arguments, &advice);
+        refused(folder, arguments, ", process ");
+    }
+    umount(folder, device);
 }
 
 #[test]

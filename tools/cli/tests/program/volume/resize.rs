@@ -69,7 +69,7 @@ fn other_programs_are_refused_during_a_resize() {
     let output = resize.end();
     assert_eq!(output.status.code(), Some(130));
     let line = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(line, "uringfs: stopped by Ctrl-C or SIGTERM: the volume is as it was\n");
+    assert_eq!(line, "uringfs: stopped by Ctrl-C, SIGTERM or SIGHUP: the volume is as it was\n");
     assert_eq!(length(), 32 << 20);
     assert!(run_ok(folder, ["check", "v"]).contains("clean"));
 }

@@ -190,3 +190,32 @@ fn the_help_of_commands_with_human_readable_sizes_is_under_its_long_name() {
     }
     assert!(run_ok(folder.path(), ["stat", "-h"]).contains("-h, --help"));
 }
+
+#[test]
+fn a_copy_counts_files_of_all_kinds_and_the_bytes_that_moved() {
+    let folder = volume();
+    let folder = folder.path();
+    let tree = folder.join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    let holes = std::fs::File::create(tree.join("holes")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&holes, &[7; 4096], 1 << 30).unwrap();
+    std::fs::hard_link(tree.join("holes"), tree.join("same")).unwrap();
+    std::os::unix::fs::symlink("holes", tree.join("link")).unwrap();
+    tool("mkfifo", &[tree.join("fifo").to_str().unwrap()]);
+    run_ok(folder, ["mkfs", "-q", "w", "--size", "32M"]);
+    for arguments in [
+        &["put", "tree", "v:/"][..],
+        &["get", "v:/tree", "out"],
+        &["cp", "-a", "-v", "v:/tree", "w:/"],
+    ] {
+        let text = run_ok(folder, arguments);
+        if arguments[0] != "cp" {
+            assert!(text.starts_with("4 files, 4.0 KiB in "), "{arguments:?}: {text}");
+        }
+    }
+    let json = run_ok(folder, ["put", "--json", "tree", "v:/again"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let counts =
+        ["files", "links", "others", "directories", "bytes"].map(|name| json[name].as_u64());
+    assert_eq!(counts, [1, 1, 2, 1, 4096].map(Some));
+}

@@ -6,6 +6,7 @@ use nix::sys::signal::Signal;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn put_reads_to_the_end_whatever_size_a_file_reports() {
@@ -21,6 +22,26 @@ fn put_reads_to_the_end_whatever_size_a_file_reports() {
         run_ok(folder, ["put", sysfs.to_str().unwrap(), "v:/"]);
         assert_eq!(run_ok(folder, ["cat", "v:/enabled"]), bytes);
     }
+}
+
+#[test]
+fn a_closed_standard_input_is_no_empty_file() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", "of a");
+    run_ok(folder, ["put", "a", "v:/"]);
+    let put = |input: &str| {
+        let mut shell = Command::new("sh");
+        let script = format!("exec \"$0\" put - v:/a {input}");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_uringfs")]).current_dir(folder);
+        ChildProcess::start(&mut shell).end()
+    };
+    let closed = put("<&-");
+    let stderr = String::from_utf8(closed.stderr).unwrap();
+    assert!(closed.status.code() == Some(1) && stderr.contains("Bad file descriptor"), "{stderr}");
+    assert_eq!(run_ok(folder, ["cat", "v:/a"]), "of a");
+    assert!(put("</dev/null").status.success());
+    assert_eq!(run_ok(folder, ["cat", "v:/a"]), "");
 }
 
 #[test]

@@ -31,7 +31,10 @@ fn stopped(folder: &Path, arguments: &[&str]) -> String {
     let output = child.end();
     assert_eq!(output.status.code(), Some(130), "{arguments:?}: {shown}");
     assert!(output.stdout.is_empty(), "{arguments:?}");
-    assert!(shown.contains("uringfs: stopped by Ctrl-C or SIGTERM: "), "{arguments:?}: {shown:?}");
+    assert!(
+        shown.contains("uringfs: stopped by Ctrl-C, SIGTERM or SIGHUP: "),
+        "{arguments:?}: {shown:?}"
+    );
     shown
 }
 
