@@ -42,11 +42,23 @@ pub(super) fn mounted_from(target: &Path) -> Option<Mounted> {
 
 /// The process that serves the mount on a directory.
 pub(super) fn server_of(directory: &Path) -> Option<u32> {
-    let entries = fs::read_dir("/proc").ok()?.flatten();
-    let mut processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    processes.find(|process| {
+    processes().find(|process| {
         serves_a_mount(*process) && directories_of(*process).iter().any(|it| it == directory)
     })
+}
+
+/// A process in whose mount namespace the volume of a server is mounted, though it is not in this one.
+pub(super) fn user_in_another_namespace(server: u32) -> Option<u32> {
+    let directories = directories_of(server);
+    processes().find(|process| {
+        let mounts = fs::read(format!("/proc/{process}/mounts")).unwrap_or_default();
+        parse(&mounts).iter().any(|mounted| directories.contains(&mounted.directory))
+    })
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// Whether a process is `uringfs mount`.

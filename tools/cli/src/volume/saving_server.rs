@@ -2,7 +2,7 @@
 //! durable; a killed one has it open for another moment. Only `uringfs umount`, and `umount.fuse.uringfs` for umount(8),
 //! wait for that themselves.
 
-use super::mounts::{arguments_of, mounted_from, serves_a_mount};
+use super::mounts::{arguments_of, mounted_from, serves_a_mount, user_in_another_namespace};
 use super::quoting::for_message;
 use std::path::Path;
 use std::thread::sleep;
@@ -23,6 +23,12 @@ pub(super) fn wait_for_saving_server(target: &Path) {
     {
         if !has_spoken && begin.elapsed() >= QUIET {
             let shown = for_message(target);
+            if let Some(user) = user_in_another_namespace(server) {
+                let what = format!(
+                    "{shown}: process {user} has it mounted in a mount namespace of its own"
+                );
+                return crate::output::print_error(&what);
+            }
             let what = format!("{shown}: unmounted; waiting until process {server} has saved it");
             crate::output::print_error(&what);
             has_spoken = true;

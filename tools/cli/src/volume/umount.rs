@@ -1,9 +1,10 @@
 //! `uringfs umount`: unmounts a volume, and returns when it is closed.
 
 use super::exit_codes::{not_found, with_io_code};
-use super::mounts::{mounted_from, server_of, volume_on};
+use super::mounts::{mounted_from, server_of, user_in_another_namespace, volume_on};
 use super::quoting::for_message;
-use rustix::event::{PollFd, PollFlags, poll};
+use crate::output::print_error;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io;
@@ -38,7 +39,7 @@ pub(super) fn unmount_and_wait(given: &Path, lazy: bool) -> Result<u8, Error> {
     let Some(mounted) = found else {
         return Err(not_found(format!("{shown}: no volume is mounted there")));
     };
-    let server = server_of(&mounted.directory).and_then(open_process);
+    let server = server_of(&mounted.directory).and_then(Server::open);
     let directory = for_message(&mounted.directory);
     unmount(&mounted.directory, lazy).map_err(|error| match error.kind() {
         io::ErrorKind::ResourceBusy => Error::in_use(format!(
@@ -47,25 +48,54 @@ pub(super) fn unmount_and_wait(given: &Path, lazy: bool) -> Result<u8, Error> {
         )),
         _ => failed(error),
     })?;
-    if !lazy {
-        wait_until_closed(server, &mounted.source).map_err(failed)?;
+    if lazy {
+        return Ok(0);
     }
+    // The file of the volume may have another name by now, so its lock is not enough.
+    if let Some(server) = server
+        && let Some(user) = server.wait_until_ended(&directory).map_err(failed)?
+    {
+        return Err(Error::in_use(format!(
+            "{directory}: unmounted, but process {user} has it mounted in a mount namespace of its own; the volume is \
+             closed when that ends"
+        )));
+    }
+    match File::open(&mounted.source) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        file => file.and_then(|file| file.lock()).map_err(failed),
+    }?;
     Ok(0)
 }
 
-fn open_process(process: u32) -> Option<OwnedFd> {
-    let process = Pid::from_raw(process.try_into().ok()?)?;
-    pidfd_open(process, PidfdFlags::empty()).ok()
+/// The longest wait without a word.
+const QUIET: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+
+/// The process that serves a mount.
+struct Server {
+    number: u32,
+    process: OwnedFd,
 }
 
-/// Waits until the process that served the volume has let it go: until it has ended, as the file of the volume may have
-/// another name by now, and its lock is free.
-fn wait_until_closed(server: Option<OwnedFd>, source: &Path) -> io::Result<()> {
-    if let Some(server) = server {
-        poll(&mut [PollFd::new(&server, PollFlags::IN)], None)?;
+impl Server {
+    fn open(number: u32) -> Option<Server> {
+        let process = pidfd_open(Pid::from_raw(number.try_into().ok()?)?, PidfdFlags::empty());
+        Some(Server { number, process: process.ok()? })
     }
-    match File::open(source) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        file => file?.lock(),
+
+    /// Waits until it has ended, or returns the process that keeps it from that.
+    fn wait_until_ended(&self, directory: &str) -> io::Result<Option<u32>> {
+        let ended = &mut [PollFd::new(&self.process, PollFlags::IN)];
+        if poll(ended, Some(&QUIET))? > 0 {
+            return Ok(None);
+        }
+        print_error(&format!("{directory}: waiting until process {} has saved it", self.number));
+        loop {
+            if let Some(user) = user_in_another_namespace(self.number) {
+                return Ok(Some(user));
+            }
+            if poll(ended, Some(&QUIET))? > 0 {
+                return Ok(None);
+            }
+        }
     }
 }

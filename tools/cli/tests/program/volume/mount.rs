@@ -166,6 +166,32 @@ fn where_permitted_no_thread_of_a_server_waits_for_its_own_write_back() {
 }
 
 #[test]
+fn as_root_umount_names_who_keeps_the_mount_in_another_namespace() {
+    if !is_root() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let folder = mounted.path();
+    fs::write(folder.join("m/file"), "content").unwrap();
+    // It prints when it has its own mounts, and ends with its standard input.
+    let mut other = Command::new("unshare");
+    other.args(["--mount", "--propagation", "private", "sh", "-c", "echo ready; exec cat"]);
+    let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(other.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let refused = run(folder, ["umount", "m"]);
+    let message = String::from_utf8(refused.stderr).unwrap();
+    let listed = run(folder, ["ls", "v"]);
+    drop(other.stdin.take());
+    other.wait().unwrap();
+    assert_eq!(refused.status.code(), Some(6), "{message}");
+    assert!(message.contains("m: unmounted, but process "), "{message}");
+    assert!(message.contains("has it mounted in a mount namespace of its own"), "{message}");
+    assert_eq!(listed.status.code(), Some(6));
+    assert_eq!(run_ok(folder, ["cat", "v:/file"]), "content");
+}
+
+#[test]
 fn a_read_only_mount_refuses_changes() {
     let mounted = Mounted::new(&["-o", "ro"]);
     let refused = fs::write(mounted.path().join("m/file"), "content").unwrap_err();
