@@ -6,6 +6,7 @@ use super::quoting::for_message;
 use crate::output::print_error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -83,7 +84,7 @@ impl Server {
     }
 
     /// Waits until it has ended, or returns the process that keeps it from that.
-    fn wait_until_ended(&self, directory: &str) -> io::Result<Option<u32>> {
+    fn wait_until_ended(&self, directory: &impl Display) -> io::Result<Option<u32>> {
         let ended = &mut [PollFd::new(&self.process, PollFlags::IN)];
         if poll(ended, Some(&QUIET))? > 0 {
             return Ok(None);

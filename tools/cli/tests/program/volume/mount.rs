@@ -173,9 +173,17 @@ fn as_root_umount_names_who_keeps_the_mount_in_another_namespace() {
     let mounted = Mounted::new(&[]);
     let folder = mounted.path();
     fs::write(folder.join("m/file"), "content").unwrap();
-    // It prints when it has its own mounts, and ends with its standard input.
+    // It keeps no other test's mounts, prints when it has its own, and ends with its standard input.
+    const SCRIPT: &str = r#"
+        while read -r _ at kind _; do
+            if [ "$kind" = fuse.uringfs ] && [ "$at" != "$0" ]; then umount -l "$at"; fi
+        done </proc/mounts
+        echo ready
+        exec cat
+    "#;
+    let directory = folder.join("m").canonicalize().unwrap();
     let mut other = Command::new("unshare");
-    other.args(["--mount", "--propagation", "private", "sh", "-c", "echo ready; exec cat"]);
+    other.args(["--mount", "--propagation", "private", "sh", "-c", SCRIPT]).arg(directory);
     let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(other.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
