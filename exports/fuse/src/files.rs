@@ -176,6 +176,10 @@ impl Session {
     }
 
     pub(crate) fn lseek(&self, lseek: &LseekIn) -> Result<LseekOut, Errno> {
+        // The kernel does not write its pages before it asks. Refused, it takes all bytes for data.
+        if self.kernel_writes_back() {
+            return Err(Errno::NOSYS);
+        }
         let file = &self.handles.file(lseek.handle)?.file;
         let offset = match lseek.whence {
             SEEK_DATA => file.seek_data(lseek.offset)?,

@@ -110,7 +110,8 @@ impl MountOptions {
     }
 
     /// With [`MountCache::Kernel`], the kernel gathers writes in its own page cache and sends them later, in long runs. A write
-    /// error is then reported by `fsync` or `close`, as on local file systems.
+    /// error is then reported by `fsync` or `close`, as on local file systems. `SEEK_DATA` and `SEEK_HOLE` take all bytes of a
+    /// file for data.
     pub fn writeback(mut self, writeback: bool) -> MountOptions {
         self.session.writeback = writeback;
         self

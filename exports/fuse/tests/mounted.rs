@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use harness::{Mounted, threads};
+use harness::{CACHES, Mounted, threads};
 use rustix::fs::{
-    FallocateFlags, XattrFlags, copy_file_range, fallocate, getxattr, removexattr, setxattr,
+    FallocateFlags, SeekFrom as FileSeek, XattrFlags, copy_file_range, fallocate, getxattr,
+    removexattr, setxattr,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -47,6 +48,21 @@ fn files_are_written_and_read_back() {
     drop(file);
     let (_folder, volume) = mounted.unmount();
     assert_eq!(volume.read("/file").unwrap(), b"Jel");
+}
+
+#[test]
+fn data_are_found_before_they_are_written_back() {
+    const DATA: u64 = 1 << 20;
+    for (cache, writeback) in CACHES {
+        let mounted = Mounted::new(&threads(1).cache(cache).writeback(writeback));
+        let file = File::create_new(mounted.path("file")).unwrap();
+        file.write_all_at(b"data", DATA).unwrap();
+        let found = |from| rustix::fs::seek(&file, from);
+        assert!(found(FileSeek::Data(0)).unwrap() <= DATA);
+        assert_eq!(found(FileSeek::Data(DATA)), Ok(DATA));
+        assert_eq!(found(FileSeek::Hole(DATA)), Ok(DATA + 4));
+        assert_eq!(found(FileSeek::Data(DATA + 4)), Err(Errno::NXIO));
+    }
 }
 
 #[test]
