@@ -131,7 +131,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             let code = match error.kind() {
                 VolumeErrorKind::Damaged | VolumeErrorKind::NoSpace => EXIT_DAMAGED,
                 VolumeErrorKind::Io(_) => EXIT_IO_ERROR,
-                _ => return Err(with_path(&shown, error)),
+                _ => return Err(with_path(shown, error)),
             };
             crate::output::print_error(&format!("{shown}: {error}"));
             return Ok(code);

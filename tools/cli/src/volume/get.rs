@@ -309,7 +309,7 @@ impl GetJob<'_> {
         {
             let shown = self.tree.display_path(target);
             let what = "it is the image that is being read";
-            return Err(refused(format!("{}: cannot be replaced: {what}", for_message(&shown))));
+            return Err(refused(format!("{}: cannot be created: {what}", for_message(&shown))));
         }
         if self.created.contains(&file_id(&existing)) {
             return Err(cannot(JUST_CREATED));

@@ -152,7 +152,7 @@ pub fn write_into(volume: &Volume, path: &VolumePath, destination: &Path) -> Res
     let found = destination.metadata().map_err(failed)?;
     let is_block_device = found.file_type().is_block_device();
     if is_block_device {
-        Volume::require_closed(destination).map_err(|error| with_path(&shown, error))?;
+        Volume::require_closed(destination).map_err(|error| with_path(shown, error))?;
     }
     // A block device that is mounted or otherwise in use is not opened.
     let exclusive = if is_block_device { OFlags::EXCL } else { OFlags::empty() };

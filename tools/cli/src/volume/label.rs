@@ -36,7 +36,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     wait_for_saving_server(path);
     let device = open_device(path, access)?;
     // Takes no lock: the label can be read while the volume is open.
-    let found = Volume::identify(&device).map_err(|error| with_path(&shown, error))?;
+    let found = Volume::identify(&device).map_err(|error| with_path(shown, error))?;
     let old = match (found, &arguments.label) {
         (Some(found), _) => found.label,
         // Its error says what is wrong.
@@ -47,7 +47,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         }
     };
     if let Some(label) = &arguments.label {
-        Volume::set_label(&device, label).map_err(|error| with_path(&shown, error))?;
+        Volume::set_label(&device, label).map_err(|error| with_path(shown, error))?;
     }
     let label = arguments.label.as_ref().unwrap_or(&old);
     match (arguments.json, &arguments.label) {

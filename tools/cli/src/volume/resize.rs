@@ -89,7 +89,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         extend_file(path, size, arguments.quiet)?;
     }
     let volume = open_quietly(&arguments.target, Access::ReadWrite)?;
-    volume.resize(size).map_err(|error| with_path(&shown, error))?;
+    volume.resize(size).map_err(|error| with_path(shown, error))?;
     arguments.print(&format!("{shown}: resized to {}\n", format::size(size)), current, size)
 }
 

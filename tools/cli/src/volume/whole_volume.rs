@@ -40,9 +40,10 @@ pub(super) fn inspect_for_write(path: &Path) -> Result<TargetInfo, Error> {
         let what = format!("{shown}: is a directory; name a file or a block device");
         return Err(Error::input(what));
     }
-    let has_no_place = !path.exists() && path.parent().is_some_and(|it| !it.join(".").exists());
-    if has_no_place {
-        let directory = for_message(path.parent().unwrap_or(path));
+    // A directory that cannot be searched is not missing.
+    let is_missing = |directory: &&Path| matches!(directory.join(".").try_exists(), Ok(false));
+    if let Some(directory) = path.parent().filter(is_missing) {
+        let directory = for_message(directory);
         let what = format!("{shown}: the directory {directory} does not exist; create it first");
         return Err(not_found(what));
     }

@@ -40,7 +40,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         true => Volume::superblock_blocks(&device),
         false => Volume::wipe(&device),
     };
-    let blocks = blocks.map_err(|error| with_path(&shown, error))?;
+    let blocks = blocks.map_err(|error| with_path(shown, error))?;
     if blocks.is_empty() {
         let what = format!("{shown}: holds no uringfs volume; nothing was changed");
         return Err(Error::input(what).exiting_with(NO_SOUND_VOLUME));

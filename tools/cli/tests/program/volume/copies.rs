@@ -145,7 +145,7 @@ fn ctrl_c_ends_a_copy_and_removes_the_partial_file() {
     match code {
         Some(130) => {
             assert_eq!(names, "big\n");
-            assert!(line.contains("SIGTERM: the files copied so far stay"), "{line}");
+            assert!(line.contains("SIGHUP: the files copied so far stay"), "{line}");
             assert_eq!(line.lines().count(), 1, "{line}");
         }
         code => assert_eq!((code, &*names), (Some(0), "big\ncopy\n")),
