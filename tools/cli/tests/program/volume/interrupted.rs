@@ -8,6 +8,7 @@ use rustix::io::ioctl_fionread;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 /// A `put` that waits for more standard input. Dropping it kills the process.
 struct StdinPut(Child);
@@ -15,6 +16,7 @@ struct StdinPut(Child);
 impl StdinPut {
     /// Starts to put standard input. The process has read several chunks when this returns.
     fn start(folder: &Path, path: &str) -> Self {
+        end_children_at_hangup();
         let mut command = command(folder, ["put", "-", path]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().unwrap();
@@ -26,6 +28,12 @@ impl StdinPut {
     fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.0.id() as i32), signal).unwrap();
     }
+}
+
+/// Programs that are started from now on get SIGHUP's default effect, also if nohup has started the tests: a program does not
+/// inherit a handler.
+fn end_children_at_hangup() {
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::default()).unwrap();
 }
 
 impl Drop for StdinPut {
@@ -131,6 +139,7 @@ fn the_end_of_the_terminal_stops_a_get_and_leaves_nothing_partial() {
     write(folder, "large", vec![7; 160 << 20]);
     run_ok(folder, ["put", "-q", "large", "v:/"]);
     std::fs::create_dir(folder.join("out")).unwrap();
+    end_children_at_hangup();
     let names = || folder.join("out").read_dir().unwrap().count();
     let mut get = ChildProcess::start(&mut command(folder, ["get", "v:/large", "out"]));
     wait_until("a partial file", || names() > 0 || get.has_ended());
