@@ -28,7 +28,7 @@ pub(super) fn volume_on(directory: &Path) -> io::Result<Option<Mounted>> {
     Ok(mounted_volumes()?.into_iter().find(|mounted| mounted.directory == directory))
 }
 
-/// The mounted volume of a target, by whatever name of the target it was mounted.
+/// The mounted volume of a target, also if it was mounted by another name of that file.
 pub(super) fn mounted_from(target: &Path) -> Option<Mounted> {
     let mut volumes = mounted_volumes().ok()?;
     let named = Holder::find(target).map_or(Vec::new(), |server| directories_of(server.process()));

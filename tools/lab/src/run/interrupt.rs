@@ -32,8 +32,8 @@ pub fn readable_on_interrupt() -> Result<UnixStream, Error> {
     Ok(reader)
 }
 
-/// The signals that ask a program to stop. SIGHUP, which the end of a terminal sends, is none of them in a program that
-/// nohup(1) has started.
+/// The signals that ask a program to stop. The end of a terminal sends SIGHUP, which a program that nohup(1) has started
+/// ignores.
 pub fn stop_signals() -> impl Iterator<Item = i32> {
     let hangup = (!is_hangup_ignored()).then_some(SIGHUP);
     [SIGINT, SIGTERM].into_iter().chain(hangup)
