@@ -20,6 +20,9 @@ use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{Inode, InodeNumber};
 use crate::records::overlay::{ChangeSet, NO_COMMIT};
 
+/// Records that are cached under one lock.
+const CACHED_AT_ONCE: usize = 256;
+
 /// Whether a commit has reclaimed all closed orphans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reclaimed {
@@ -79,6 +82,10 @@ impl VolumeShared {
                 }
                 Err(error) => return Err(error.into()),
             }
+        }
+        self.cache_committed(&changes);
+        {
+            let state = &mut *self.state.lock();
             // The overlay's many records are dropped with `changes`, after the lock.
             state.overlay.end_commit();
             let epoch = quiescence(self.device.index()).retire();
@@ -89,6 +96,14 @@ impl VolumeShared {
             group_commit.request(group_commit.next());
         }
         Ok(())
+    }
+
+    /// Keeps committed records in memory. Takes the lock for a few at a time, so that no operation waits for all of them.
+    fn cache_committed(&self, changes: &ChangeSet) {
+        let mut records = changes.to_cache().peekable();
+        while records.peek().is_some() {
+            self.state.lock().overlay.insert_committed(records.by_ref().take(CACHED_AT_ONCE));
+        }
     }
 
     /// Reclaims the orphans that no handle has open, as many as one commit has room for. A damaged orphan stays

@@ -257,7 +257,7 @@ pub(crate) fn parse_region(record: &[u8]) -> Result<(RegionSummary, &[u8]), Erro
 pub(crate) fn read_region(overlay: &Overlay, region: u32) -> Result<Option<Vec<u8>>, Retry> {
     let key = Key::Region(region);
     let record = overlay.cached(key.table(), key.bytes())?;
-    Ok(record.map(|record| parse_region(&record).map(|(_, free)| free.to_vec())).transpose()?)
+    Ok(record.map(|record| parse_region(record).map(|(_, free)| free.to_vec())).transpose()?)
 }
 
 #[cfg(test)]

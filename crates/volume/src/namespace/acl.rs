@@ -147,7 +147,7 @@ impl Transaction<'_> {
     pub(crate) fn update_acl_mode(&mut self, number: InodeNumber, mode: u16) -> Result<(), Retry> {
         let key = Key::Xattr(number.0, ACCESS_ACL);
         let Some(value) = self.get(key)? else { return Ok(()) };
-        let Some(mut acl) = PosixAcl::parse(&value) else {
+        let Some(mut acl) = PosixAcl::parse(value) else {
             let what = "the file's access control list is damaged; set it again, or remove it";
             return Err(Error::damaged(what).into());
         };

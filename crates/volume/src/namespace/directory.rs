@@ -60,7 +60,7 @@ impl Transaction<'_> {
         name: &[u8],
     ) -> Result<Option<InodeNumber>, Retry> {
         let record = self.get(Key::Name(directory.0, name))?;
-        let entry = record.map(|record| parse_entry(&record)).transpose();
+        let entry = record.map(parse_entry).transpose();
         Ok(entry.map_err(|error| error.context(quoted(name)))?.map(|(inode, _)| inode))
     }
 

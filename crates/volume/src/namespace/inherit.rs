@@ -28,11 +28,12 @@ impl Transaction<'_> {
             return Ok(());
         }
         let Some(value) = self.get(Key::Xattr(directory.0, DEFAULT_ACL))? else { return Ok(()) };
-        let Some(mut acl) = PosixAcl::parse(&value) else {
+        let Some(mut acl) = PosixAcl::parse(value) else {
             let what = "the directory's default access control list is damaged; set it again, or remove it";
             return Err(Error::damaged(what).into());
         };
         if new.kind == FileType::Directory {
+            let value = value.to_vec();
             self.put(Key::Xattr(number.0, DEFAULT_ACL), value);
         }
         acl.intersect_mode(&mut new.permissions);

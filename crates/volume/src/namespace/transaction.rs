@@ -137,10 +137,10 @@ impl<'v> Transaction<'v> {
     }
 
     /// The current value of a record.
-    pub(crate) fn get(&self, key: Key<'_>) -> Result<Option<Vec<u8>>, Retry> {
+    pub(crate) fn get(&self, key: Key<'_>) -> Result<Option<&[u8]>, Retry> {
         let (table, bytes) = (key.table(), key.bytes());
         match self.effects.changes.get(table, &bytes) {
-            Some(value) => Ok(value.as_ref().map(|value| value.to_vec())),
+            Some(value) => Ok(value.as_deref()),
             None => match self.overlay.cached(table, bytes) {
                 Err(Retry::NeedsRead(_)) if self.is_new(key.inode()) => Ok(None),
                 known => known,
@@ -213,7 +213,7 @@ impl<'v> Transaction<'v> {
     pub(crate) fn inode(&self, number: InodeNumber) -> Result<Inode, Retry> {
         match self.get(Key::Inode(number.0))? {
             Some(record) => {
-                let inode = Inode::from_record(&record);
+                let inode = Inode::from_record(record);
                 Ok(inode.map_err(|error| error.context(format!("inode {}", number.0)))?)
             }
             None => {
@@ -270,9 +270,9 @@ impl<'v> Transaction<'v> {
 
 impl Overlay {
     /// The current value of a record, if memory knows it.
-    pub(crate) fn cached(&self, table: Table, key: Vec<u8>) -> Result<Option<Vec<u8>>, Retry> {
+    pub(crate) fn cached(&self, table: Table, key: Vec<u8>) -> Result<Option<&[u8]>, Retry> {
         match self.get(table, &key) {
-            Lookup::Value(value) => Ok(Some(value.to_vec())),
+            Lookup::Value(value) => Ok(Some(value)),
             Lookup::Absent => Ok(None),
             Lookup::Unknown => Err(Retry::NeedsRead(ReadRequest::Record { table, key })),
         }

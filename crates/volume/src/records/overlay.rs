@@ -81,6 +81,18 @@ impl ChangeSet {
         self.tables[table.index()].get(key)
     }
 
+    /// The records to keep in memory after the commit: of a small one all, since the next mostly changes the same inodes;
+    /// of any other the names and inodes that exist now.
+    pub(crate) fn to_cache(&self) -> impl Iterator<Item = (Table, &[u8], Option<&[u8]>)> {
+        let is_small = self.size.changes <= MAX_SMALL_COMMIT;
+        let records = Table::ALL.into_iter().zip(&self.tables).flat_map(|(table, records)| {
+            records.iter().map(move |(key, value)| (table, &key[..], value.as_deref()))
+        });
+        records.filter(move |(table, _, value)| {
+            is_small || value.is_some() && matches!(table, Table::Names | Table::Inodes)
+        })
+    }
+
     /// The changes of a table with keys in a range.
     fn range(&self, table: Table, keys: &Range<Vec<u8>>) -> impl Iterator<Item = (&[u8], &Value)> {
         let keys = (Bound::Included(&keys.start[..]), Bound::Excluded(&keys.end[..]));
@@ -99,8 +111,8 @@ impl ChangeSet {
     }
 }
 
-/// The most changes of a commit that are cached when it has ended.
-const MAX_CACHED_CHANGES: u64 = 256;
+/// The most changes of a small commit.
+const MAX_SMALL_COMMIT: u64 = 256;
 /// Approximate size of a group's inodes in the cache.
 const GROUP_BYTES: usize = 64 << 10;
 
@@ -224,7 +236,9 @@ impl Overlay {
 
     /// Caches the value that the catalog returned for the one watched record.
     pub(crate) fn insert_read(&mut self, watch: &RangeWatch, value: Option<Vec<u8>>) {
-        self.insert_watched(watch, &watch.keys.start, value.map(Into::into));
+        if let Some(value) = self.value_now(watch, &watch.keys.start, value) {
+            self.cache.insert(watch.table, &watch.keys.start, value.as_deref());
+        }
     }
 
     /// Caches what the catalog returned for a watched group: its inodes, or that there are no extended attributes. If
@@ -243,7 +257,7 @@ impl Overlay {
             }
             Ok(found) if found.is_empty() => {
                 if self.is_unchanged(watch) {
-                    self.cache.insert(table, group[..].into(), None);
+                    self.cache.insert(table, group, None);
                 }
             }
             _ => {
@@ -268,14 +282,35 @@ impl Overlay {
             }
             let Some(left) = room.checked_sub(record_bytes(&key, Some(&value))) else { break };
             room = left;
-            self.insert_watched(watch, &key, Some(value.into()));
+            if let Some(value) = self.value_now(watch, &key, Some(value)) {
+                self.cache.insert_unused(watch.table, &key, value.as_deref());
+            }
         }
     }
 
-    fn insert_watched(&mut self, watch: &RangeWatch, key: &[u8], value: Value) {
-        if self.changed(watch.table, key).is_none() {
-            let newer = watch.since.lock().get(watch.table, key).cloned();
-            self.cache.insert(watch.table, key.into(), newer.unwrap_or(value));
+    /// The catalog's value of a watched record that was read as `value`. `None` if a change is to be committed yet.
+    fn value_now(
+        &self,
+        watch: &RangeWatch,
+        key: &[u8],
+        value: Option<Vec<u8>>,
+    ) -> Option<Option<Vec<u8>>> {
+        if self.changed(watch.table, key).is_some() {
+            return None;
+        }
+        let newer = watch.since.lock().get(watch.table, key).cloned();
+        Some(newer.map_or(value, |newer| newer.map(Vec::from)))
+    }
+
+    /// Caches records of a commit that the catalog has now.
+    pub(crate) fn insert_committed<'a>(
+        &mut self,
+        records: impl IntoIterator<Item = (Table, &'a [u8], Option<&'a [u8]>)>,
+    ) {
+        for (table, key, value) in records {
+            if self.current.get(table, key).is_none() {
+                self.cache.insert_unused(table, key, value);
+            }
         }
     }
 
@@ -326,18 +361,9 @@ impl Overlay {
         changes
     }
 
-    /// The catalog has the changes now. The records of a small commit stay cached: the next commit
-    /// mostly needs the same inodes.
+    /// The catalog has the changes now.
     pub(crate) fn end_commit(&mut self) {
         let Some(committed) = self.committing.take() else { return };
-        if committed.size().changes <= MAX_CACHED_CHANGES {
-            for (table, records) in Table::ALL.iter().zip(&committed.tables) {
-                let not_superseded =
-                    records.iter().filter(|(key, _)| self.current.get(*table, key).is_none());
-                not_superseded
-                    .for_each(|(key, value)| self.cache.insert(*table, key.clone(), value.clone()));
-            }
-        }
         self.watches.retain(|watch| match watch.upgrade() {
             Some(watch) => {
                 watch.note(&committed);
@@ -411,6 +437,12 @@ mod tests {
         overlay.apply(changes);
     }
 
+    fn end_commit(overlay: &mut Overlay) {
+        let committed = overlay.committing.clone().unwrap();
+        overlay.insert_committed(committed.to_cache());
+        overlay.end_commit();
+    }
+
     fn known<'a>(overlay: &'a Overlay, key: Key<'_>) -> Lookup<'a> {
         overlay.get(key.table(), &key.bytes())
     }
@@ -426,21 +458,37 @@ mod tests {
         assert_eq!(known(&overlay, name("a")), Lookup::Absent);
         assert_eq!(known(&overlay, name("b")), Lookup::Value(b"1"));
         assert_eq!(known(&overlay, Key::Xattr(7, b"b")), Lookup::Unknown);
-        overlay.end_commit();
+        end_commit(&mut overlay);
         assert_eq!(known(&overlay, name("b")), Lookup::Value(b"1"));
         assert_eq!(
             (known(&overlay, name("a")), overlay.current_size().changes),
             (Lookup::Absent, 1)
         );
         overlay.begin_commit();
-        overlay.end_commit();
+        end_commit(&mut overlay);
         assert_eq!(known(&overlay, name("a")), Lookup::Absent);
-        for n in 0..=MAX_CACHED_CHANGES {
+    }
+
+    #[test]
+    fn of_a_large_commit_names_and_inodes_that_exist_stay_cached() {
+        let mut overlay = Overlay::new(1 << 20);
+        for n in 0..=MAX_SMALL_COMMIT {
             put(&mut overlay, Key::Inode(n), "1");
         }
+        put(&mut overlay, name("a"), "1");
+        put(&mut overlay, Key::Xattr(7, b"a"), "1");
+        delete(&mut overlay, name("b"));
         overlay.begin_commit();
-        overlay.end_commit();
-        assert_eq!(known(&overlay, Key::Inode(0)), Lookup::Unknown);
+        put(&mut overlay, Key::Inode(1), "2");
+        end_commit(&mut overlay);
+        assert_eq!(known(&overlay, Key::Inode(0)), Lookup::Value(b"1"));
+        assert_eq!(known(&overlay, Key::Inode(1)), Lookup::Value(b"2"));
+        assert_eq!(known(&overlay, name("a")), Lookup::Value(b"1"));
+        assert_eq!(known(&overlay, name("b")), Lookup::Unknown);
+        assert_eq!(known(&overlay, Key::Xattr(7, b"a")), Lookup::Unknown);
+        // The change that superseded it is not committed.
+        overlay.current = ChangeSet::default();
+        assert_eq!(known(&overlay, Key::Inode(1)), Lookup::Unknown);
     }
 
     #[test]
@@ -484,10 +532,10 @@ mod tests {
         }
         overlay.begin_commit();
         delete(&mut overlay, name("b"));
-        overlay.end_commit();
+        end_commit(&mut overlay);
         overlay.begin_commit();
         put(&mut overlay, name("c"), "2");
-        overlay.end_commit();
+        end_commit(&mut overlay);
         // The catalog was read before the two commits, between them, or after them.
         for catalog in [&["b", "c", "d"][..], &["a", "b", "c", "d"], &["a", "d"]] {
             assert_eq!(
@@ -514,7 +562,7 @@ mod tests {
         assert_eq!(known(&overlay, name("a")), Lookup::Value(b"new"));
         overlay.begin_commit();
         overlay.insert_read(&old, None);
-        overlay.end_commit();
+        end_commit(&mut overlay);
         // The cached record may be evicted.
         overlay.cache.remove(Table::Names, &name("a").bytes());
         assert_eq!(known(&overlay, name("a")), Lookup::Unknown);
@@ -535,7 +583,7 @@ mod tests {
         }
         assert!(overlay.watches.len() < 50, "{}", overlay.watches.len());
         overlay.begin_commit();
-        overlay.end_commit();
+        end_commit(&mut overlay);
         assert_eq!(overlay.watches.len(), held.len());
     }
 
@@ -549,11 +597,11 @@ mod tests {
         let watch = overlay.watch(Table::Inodes, vec![0; 7]..vec![0, 0, 0, 0, 0, 0, 1]);
         put(&mut overlay, Key::Inode(1), "committed");
         delete(&mut overlay, Key::Inode(2));
-        for other in 300..=300 + MAX_CACHED_CHANGES {
+        for other in 300..=300 + MAX_SMALL_COMMIT {
             put(&mut overlay, Key::Inode(other), "");
         }
         overlay.begin_commit();
-        overlay.end_commit();
+        end_commit(&mut overlay);
         put(&mut overlay, Key::Inode(3), "new");
         overlay.insert_ahead(&watch, (1..5).map(inode));
         assert_eq!(known(&overlay, Key::Inode(1)), Lookup::Value(b"committed"));
@@ -601,7 +649,7 @@ mod tests {
         for step in 0..3 {
             match step {
                 1 => drop(overlay.begin_commit()),
-                2 => overlay.end_commit(),
+                2 => end_commit(&mut overlay),
                 _ => {}
             }
             overlay.insert_group(&watch, Ok(Vec::new()));

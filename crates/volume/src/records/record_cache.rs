@@ -1,92 +1,106 @@
 //! A cache of catalog records, bounded in bytes.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+
+use indexmap::{Equivalent, IndexSet};
 
 use crate::catalog::Table;
 
+/// Used records that one insertion passes by at most until it evicts one.
+const MAX_PASSED: usize = 64;
+
 /// Some of the catalog's records, and some keys without a record.
+///
+/// Eviction is CLOCK: a hand goes round, evicts what was not used since it last came by, and spares the rest.
 #[derive(Debug)]
 pub(crate) struct RecordCache {
-    tables: [HashMap<Box<[u8]>, CachedRecord>; Table::ALL.len()],
+    /// The hand goes in this order. An evicted entry's place is taken by the last one.
+    entries: IndexSet<CachedRecord>,
+    hand: usize,
     /// Approximate size of the entries.
     bytes: usize,
     /// Limit of `bytes`.
     limit: usize,
 }
 
+/// Key and value in one allocation: there may be a million of them.
 #[derive(Debug)]
 struct CachedRecord {
-    value: Option<Box<[u8]>>,
-    /// Hits since the last eviction.
-    hits: Cell<u8>,
+    bytes: Box<[u8]>,
+    key_bytes: u16,
+    table: Table,
+    /// False if the catalog has no such record.
+    has_value: bool,
+    is_used: Cell<bool>,
 }
 
-/// Bytes of an entry besides key and value.
-const ENTRY_OVERHEAD: usize = size_of::<(Box<[u8]>, CachedRecord)>() + 32;
+/// Bytes of an entry besides key and value: its place in a vector that grows by doubling, its hash, and its allocation.
+const ENTRY_OVERHEAD: usize = 2 * size_of::<CachedRecord>() + 32;
 
 impl RecordCache {
     pub(crate) fn new(limit: usize) -> RecordCache {
-        RecordCache { tables: Default::default(), bytes: 0, limit }
+        RecordCache { entries: IndexSet::new(), hand: 0, bytes: 0, limit }
     }
 
     /// The value of a record; `Some(None)` if the catalog has none; `None` if this is not cached.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<Option<&[u8]>> {
-        let entry = self.tables[table.index()].get(key)?;
-        entry.hits.set(entry.hits.get().saturating_add(1));
-        Some(entry.value.as_deref())
+        let entry = self.entries.get(&RecordKey { table, key })?;
+        entry.is_used.set(true);
+        Some(entry.value())
     }
 
-    /// Whether a record is cached. Counts as no hit.
+    /// Whether a record is cached. Does not count as use.
     pub(crate) fn contains(&self, table: Table, key: &[u8]) -> bool {
-        self.tables[table.index()].contains_key(key)
+        self.entries.contains(&RecordKey { table, key })
     }
 
-    /// The most bytes that one read ahead may insert. Some of them fit between two evictions, so that none evicts what
-    /// an operation has just read.
+    /// The most bytes that one read ahead may insert: a part of the cache, so that it does not evict what an operation
+    /// has just read.
     pub(crate) fn max_bytes_ahead(&self) -> usize {
         self.limit / 16
     }
 
-    /// Inserts a record. At the limit, entries with at most one hit since the last eviction are evicted.
-    /// If that frees little, all entries are.
-    pub(crate) fn insert(&mut self, table: Table, key: Box<[u8]>, value: Option<Box<[u8]>>) {
-        self.remove(table, &key);
-        let entry = CachedRecord { value, hits: Cell::new(0) };
-        let bytes = entry_bytes(&key, &entry);
-        if self.bytes + bytes > self.limit {
-            // The read that inserted the entry accounts for one hit.
-            self.retain(|entry| entry.hits.replace(0) > 1);
-            if self.bytes + bytes > self.limit / 4 * 3 {
-                self.retain(|_| false);
-            }
+    /// Inserts a record that an operation has read.
+    pub(crate) fn insert(&mut self, table: Table, key: &[u8], value: Option<&[u8]>) {
+        self.insert_unused(table, key, value);
+        self.get(table, key);
+    }
+
+    /// Inserts a record that may be read. It is evicted before those that were.
+    pub(crate) fn insert_unused(&mut self, table: Table, key: &[u8], value: Option<&[u8]>) {
+        self.remove(table, key);
+        let bytes = record_bytes(key, value);
+        while self.bytes + bytes > self.limit && !self.entries.is_empty() {
+            self.evict();
         }
         self.bytes += bytes;
-        self.tables[table.index()].insert(key, entry);
+        self.entries.insert(CachedRecord::new(table, key, value));
     }
 
     /// Removes a record that is about to change.
     pub(crate) fn remove(&mut self, table: Table, key: &[u8]) {
-        if let Some((key, entry)) = self.tables[table.index()].remove_entry(key) {
-            self.bytes -= entry_bytes(&key, &entry);
+        if let Some(at) = self.entries.get_index_of(&RecordKey { table, key }) {
+            self.remove_at(at);
         }
     }
 
-    fn retain(&mut self, predicate: impl Fn(&CachedRecord) -> bool) {
-        let mut bytes = 0;
-        for records in &mut self.tables {
-            records.retain(|key, entry| {
-                let keep = predicate(entry);
-                bytes += if keep { entry_bytes(key, entry) } else { 0 };
-                keep
-            });
+    fn evict(&mut self) {
+        for _ in 0..MAX_PASSED {
+            self.hand = if self.hand < self.entries.len() { self.hand } else { 0 };
+            if !self.entries[self.hand].is_used.replace(false) {
+                break;
+            }
+            self.hand += 1;
         }
-        self.bytes = bytes;
+        self.remove_at(self.hand % self.entries.len());
     }
-}
 
-fn entry_bytes(key: &[u8], entry: &CachedRecord) -> usize {
-    record_bytes(key, entry.value.as_deref())
+    fn remove_at(&mut self, at: usize) {
+        if let Some(entry) = self.entries.swap_remove_index(at) {
+            self.bytes -= record_bytes(entry.key(), entry.value());
+        }
+    }
 }
 
 /// Approximate size of a cached record.
@@ -94,20 +108,68 @@ pub(crate) fn record_bytes(key: &[u8], value: Option<&[u8]>) -> usize {
     key.len() + value.map_or(0, <[u8]>::len) + ENTRY_OVERHEAD
 }
 
+impl CachedRecord {
+    fn new(table: Table, key: &[u8], value: Option<&[u8]>) -> CachedRecord {
+        let bytes = [key, value.unwrap_or_default()].concat().into();
+        let key_bytes = key.len().try_into().expect("a key has a few hundred bytes");
+        let (has_value, is_used) = (value.is_some(), Cell::new(false));
+        CachedRecord { bytes, key_bytes, table, has_value, is_used }
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.bytes[..self.key_bytes.into()]
+    }
+
+    fn value(&self) -> Option<&[u8]> {
+        self.has_value.then(|| &self.bytes[self.key_bytes.into()..])
+    }
+
+    fn record_key(&self) -> RecordKey<'_> {
+        RecordKey { table: self.table, key: self.key() }
+    }
+}
+
+/// What tells records apart.
+#[derive(PartialEq, Eq, Hash)]
+struct RecordKey<'a> {
+    table: Table,
+    key: &'a [u8],
+}
+
+impl Equivalent<CachedRecord> for RecordKey<'_> {
+    fn equivalent(&self, entry: &CachedRecord) -> bool {
+        *self == entry.record_key()
+    }
+}
+
+impl Hash for CachedRecord {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.record_key().hash(state);
+    }
+}
+
+impl PartialEq for CachedRecord {
+    fn eq(&self, other: &CachedRecord) -> bool {
+        self.record_key() == other.record_key()
+    }
+}
+
+impl Eq for CachedRecord {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn key(number: usize) -> Box<[u8]> {
-        number.to_be_bytes().into()
+    fn key(number: usize) -> [u8; 8] {
+        number.to_be_bytes()
     }
 
     #[test]
-    fn records_with_many_hits_survive_evictions() {
+    fn a_record_in_use_survives_evictions() {
         let mut cache = RecordCache::new(100 * (ENTRY_OVERHEAD + 8 + 4));
-        cache.insert(Table::Inodes, key(0), Some([7; 4].into()));
+        cache.insert(Table::Inodes, &key(0), Some(&[7; 4]));
         for number in 1..10_000 {
-            cache.insert(Table::Names, key(number), None);
+            cache.insert(Table::Names, &key(number), None);
             assert!(cache.bytes <= cache.limit);
             assert_eq!(cache.get(Table::Names, &key(number)), Some(None));
             assert_eq!(cache.get(Table::Inodes, &key(0)), Some(Some(&[7; 4][..])), "{number}");
@@ -123,11 +185,30 @@ mod tests {
     #[test]
     fn a_record_larger_than_the_limit_is_cached_alone() {
         let mut cache = RecordCache::new(1000);
-        cache.insert(Table::Names, key(1), None);
-        cache.insert(Table::Regions, key(2), Some([0; 4096].into()));
+        cache.insert(Table::Names, &key(1), None);
+        cache.insert(Table::Regions, &key(2), Some(&[0; 4096]));
         assert_eq!(cache.get(Table::Names, &key(1)), None);
         assert_eq!(cache.get(Table::Regions, &key(2)), Some(Some(&[0; 4096][..])));
-        cache.insert(Table::Names, key(1), None);
+        cache.insert(Table::Names, &key(1), None);
         assert_eq!(cache.get(Table::Names, &key(1)), Some(None));
+    }
+
+    #[test]
+    fn used_records_outlive_those_that_nothing_used() {
+        let mut cache = RecordCache::new(1000 * (ENTRY_OVERHEAD + 8));
+        (0..500).for_each(|number| cache.insert(Table::Names, &key(number), None));
+        (500..1400).for_each(|number| cache.insert_unused(Table::Names, &key(number), None));
+        let is_cached = |number: &usize| cache.contains(Table::Names, &key(*number));
+        let used = (0..500).filter(is_cached).count();
+        assert!(used > 400 && (500..1400).filter(is_cached).count() == 1000 - used, "{used}");
+    }
+
+    #[test]
+    fn an_insertion_into_a_cache_of_used_records_passes_few_of_them() {
+        let mut cache = RecordCache::new(1000 * (ENTRY_OVERHEAD + 8));
+        (0..1000).for_each(|number| cache.insert(Table::Names, &key(number), None));
+        cache.insert(Table::Names, &key(1000), None);
+        let used = cache.entries.iter().filter(|entry| entry.is_used.get()).count();
+        assert_eq!((cache.entries.len(), used), (1000, 1000 - MAX_PASSED));
     }
 }

@@ -123,7 +123,7 @@ impl VolumeOptions {
         }
         let catalog_options = CatalogOptions {
             access,
-            cache_bytes: options.catalog_cache_bytes / 2,
+            cache_bytes: options.catalog_cache_bytes / 4,
             ..CatalogOptions::default()
         };
         let (other_format, has_own_backup) = (found.other_format, found.has_own_backup());
@@ -188,7 +188,7 @@ impl VolumeOptions {
         };
         let warnings = warnings.into_iter().map(with_advice);
         let warnings = slot_warnings.into_iter().chain(warnings).collect();
-        let mut overlay = Overlay::new(options.catalog_cache_bytes / 2);
+        let mut overlay = Overlay::new(options.catalog_cache_bytes / 4 * 3);
         if known < total {
             let mut changes = ChangeSet::default();
             changes.put(Key::State(BLOCKS_KEY), total.to_be_bytes().to_vec());

@@ -144,7 +144,7 @@ pub(crate) fn get(
         let number = transaction.inode_at(at)?;
         let name = check_name(name)?;
         let value = transaction.get(Key::Xattr(number.0, name))?;
-        value.ok_or_else(|| no_attribute(name))
+        value.map(<[u8]>::to_vec).ok_or_else(|| no_attribute(name))
     }
 }
 
