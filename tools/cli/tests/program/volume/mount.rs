@@ -218,29 +218,36 @@ fn what_cannot_be_mounted_is_named() {
     assert_eq!(path.status.code(), Some(5));
 }
 
-/// Runs a script as an ordinary user, which needs `fusermount3`.
-#[test]
-fn an_ordinary_user_mounts() {
+/// An ordinary user makes a volume, mounts it, and uses a file in it. `namespace` are words before the user's shell.
+fn mount_as_an_ordinary_user(namespace: &[&str]) {
+    const SCRIPT: &str = "$U mkfs v --size 32M -q && mkdir m && $U mount v m && echo content > m/file && cat m/file \
+                          && $U umount m && $U cat v:/file";
     let folder = tempfile::tempdir().unwrap();
-    let script = "$U mkfs v --size 32M -q && mkdir m && $U mount v m && echo content > m/file && cat m/file && $U umount m && $U cat v:/file";
-    let mut shell = match is_root() {
+    let user: &[&str] = match is_root() {
         true => {
             fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-            let mut setpriv = Command::new("setpriv");
-            setpriv.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-ec", script]);
-            setpriv
+            &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
         }
-        false => {
-            let mut shell = Command::new("sh");
-            shell.args(["-ec", script]);
-            shell
-        }
+        false => &["env"],
     };
     let program = folder.path().join("uringfs");
     fs::copy(env!("CARGO_BIN_EXE_uringfs"), &program).unwrap();
-    let output = shell.env("U", &program).current_dir(folder.path()).output().unwrap();
+    let words = [&user[1..], namespace, &["sh", "-ec", SCRIPT]].concat();
+    let mut shell = Command::new(user[0]);
+    let output = shell.args(words).env("U", &program).current_dir(folder.path()).output().unwrap();
     let _ = command(folder.path(), ["umount", "-l", "m"]).output();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "content\ncontent\n", "{output:?}");
+}
+
+/// Needs `fusermount3`.
+#[test]
+fn an_ordinary_user_mounts() {
+    mount_as_an_ordinary_user(&[]);
+}
+
+#[test]
+fn an_ordinary_user_mounts_in_a_user_namespace() {
+    mount_as_an_ordinary_user(&["unshare", "--user", "--map-root-user", "--mount"]);
 }
 
 #[test]
