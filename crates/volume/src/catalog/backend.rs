@@ -36,8 +36,8 @@ impl StorageBackend for ReadWriteBackend {
 }
 
 /// A store that redb only reads, as it does beside a writer. redb then reads none of its own pages,
-/// such as the map of free ones, so damage in those does not block the records. There is no writer:
-/// the volume's lock ensures that, so all locks here are free.
+/// such as the map of free ones, so damage in those does not block the records. No writer changes the
+/// pages: the volume's lock or a [`super::pin::PagePin`] ensures that, so all locks here are free.
 #[derive(Debug)]
 pub(super) struct ReadOnlyBackend(pub(super) Arc<Store>);
 

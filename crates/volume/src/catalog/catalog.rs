@@ -11,6 +11,7 @@ use super::backend::{ReadOnlyBackend, ReadWriteBackend};
 use super::batch::{self, Batch};
 use super::bit_repair::BadPage;
 use super::page_budget::{self, BatchSize, PageBudget, Reserve, length_after_growth};
+use super::pin::{PagePin, PagePins};
 use super::record::{self, Key, Table};
 use super::redb_error::{RedbError, catch_panic};
 use super::redb_handle::{OpenDatabase, RedbHandle};
@@ -62,6 +63,7 @@ pub(crate) struct Catalog {
     /// Set if redb had to walk every page to open. With the commits of this catalog it never has
     /// to.
     pub(super) repaired: Arc<AtomicBool>,
+    pins: PagePins,
 }
 
 pub(super) struct CatalogState {
@@ -125,7 +127,7 @@ impl Catalog {
         log: RedoLog,
         options: CatalogOptions,
     ) -> Result<Catalog, Error> {
-        let given: u64 = runs.iter().map(|run| run.length).sum();
+        let given = block_count(runs);
         if given < MIN_BLOCKS {
             let context = format!("a catalog of {given} blocks: it needs at least {MIN_BLOCKS}");
             return Err(Error::new(ErrorKind::Input, context));
@@ -199,10 +201,11 @@ impl Catalog {
             log: Mutex::new(log),
             logged: Mutex::default(),
             repaired: Arc::default(),
+            pins: PagePins::default(),
         }
     }
 
-    fn open_redb(&self, store: Store) -> Result<Open, Error> {
+    pub(super) fn open_redb(&self, store: Store) -> Result<Open, Error> {
         let store = Arc::new(store);
         let opened = catch_panic(|| {
             Ok(match self.options.access {
@@ -246,12 +249,6 @@ impl Catalog {
         let pages = self.damaged_pages();
         let before = self.state.read().warnings.clone();
         before.into_iter().chain(pages.iter().map(ToString::to_string)).collect()
-    }
-
-    /// Stops the catalog: from now on each call returns this error. It counts as not closed, so the
-    /// next opening makes durable what it finds.
-    pub(crate) fn stop(&self, error: Error) -> Error {
-        self.state.write().stop(error)
     }
 
     /// Why the catalog has stopped, if it has.
@@ -306,7 +303,51 @@ impl Catalog {
         }
         store.add(more);
         state.runs.clone_from(&superblock.catalog);
+        self.pins.release_above(block_count(&state.runs));
         Ok(())
+    }
+
+    /// Writes a superblock that describes this catalog.
+    ///
+    /// # Errors
+    /// The device's; the catalog has stopped then, since the device may have either superblock. It
+    /// counts as not closed, so the next opening makes durable what it finds.
+    pub(crate) fn write_superblock(&self, superblock: &mut Superblock) -> Result<(), Error> {
+        let mut state = self.state.write();
+        superblock.write(&self.blocks).map_err(|error| state.stop(error))
+    }
+
+    /// Calls `open` while the device has exactly the last commit, and keeps that commit's pages of
+    /// records from being reused while the pin is held. So `open` may return the same catalog, opened
+    /// for reading only, which stays as it is. Commits wait until `open` returns. The pin is released
+    /// when the catalog gets more than `max_blocks` blocks, when [`Self::release_pins`] is called,
+    /// and when redb is reopened, which forgets it.
+    ///
+    /// # Errors
+    /// Those of `open`; as [`Self::get`].
+    pub(crate) fn pin_pages<T>(
+        &self,
+        max_blocks: u64,
+        open: impl Fn() -> Result<T, Error>,
+    ) -> Result<(PagePin, T), Error> {
+        // With this lock no commit is in progress. `with_redb` locks the state: neither redb nor the
+        // superblock is being written.
+        let _log = self.log.lock();
+        let pinned = self.with_redb(|live| {
+            let pin = self.pins.add(live.redb.snapshot()?, max_blocks);
+            Ok((pin, open().map_err(RedbError::Ours)?))
+        });
+        pinned.map_err(RedbError::into_error)
+    }
+
+    /// Releases all pins, so that the next checkpoint can reuse their pages.
+    pub(crate) fn release_pins(&self) {
+        self.pins.release_all();
+    }
+
+    /// Number of its blocks.
+    pub(crate) fn block_count(&self) -> u64 {
+        block_count(&self.state.read().runs)
     }
 
     /// The value of a record.
@@ -394,6 +435,7 @@ impl Catalog {
     }
 
     fn try_checkpoint(&self, batch: &Batch, lsn: u64) -> Result<(), Error> {
+        self.pins.expire();
         let done = self.with_redb(|open| {
             let before = open.store.durable_headers();
             open.store.set_next_checkpoint_lsn(lsn);
@@ -433,6 +475,7 @@ impl Catalog {
             return Ok(false);
         }
         let open = state.open.take().expect("a usable catalog is open");
+        self.pins.release_all();
         let closed = open.close().and_then(|()| self.open_store(&state.runs));
         let reopened = closed.and_then(|store| {
             store.extend_to_capacity();
@@ -490,7 +533,8 @@ impl Catalog {
         }
     }
 
-    /// Reopens redb from what is durable, unless another thread already did.
+    /// Reopens redb from what is durable, unless another thread already did. A catalog that is open for
+    /// reading stays at its commit.
     fn reopen(&self, reopen_count: u64) -> Result<(), Error> {
         let mut state = self.state.write();
         if state.reopen_count != reopen_count {
@@ -498,13 +542,17 @@ impl Catalog {
         }
         let Some(open) = state.open.take() else { return Ok(()) };
         state.collect_damaged(&open.store);
+        self.pins.release_all();
         let broken = open.store.failure();
         // redb's shutdown writes nothing, since redb remembers the error.
         drop(open.redb);
         if let Some(errno) = broken {
             return Err(state.stop(Error::io("the catalog could not be written", errno)));
         }
-        let store = self.open_store(&state.runs);
+        let store = match self.options.access {
+            Access::ReadWrite => self.open_store(&state.runs),
+            Access::ReadOnly => Ok(open.store.opened_again(self.options.lost_page_policy)),
+        };
         match store.and_then(|store| self.open_redb(store)) {
             Ok(open) => {
                 state.open = Some(open);
@@ -557,6 +605,10 @@ impl CatalogState {
         self.failed = Some((error.kind(), error.to_string()));
         error
     }
+}
+
+fn block_count(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| run.length).sum()
 }
 
 /// Merges runs that are adjacent, in the catalog's order.

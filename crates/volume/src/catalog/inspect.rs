@@ -28,26 +28,47 @@ pub(crate) enum Verification {
 }
 
 impl Catalog {
-    /// Reads every page that the last commit reaches, redb's own included, and verifies it against
-    /// redb's checksums, too.
+    /// Reads every page that the last commit on the device reaches, redb's own included, and verifies
+    /// it against redb's checksums, too.
     pub(crate) fn verify(&self) -> Verification {
-        match self.verify_with(LostPages::Fail) {
-            Ok(true) => Verification::Good,
-            Ok(false) => Verification::Damaged("its map of used pages is wrong".into()),
-            Err(error) => match self.verify_with(LostPages::Raw) {
-                Ok(_) => Verification::ChecksumsLost { device_error: device_error(&error) },
-                Err(again) => match device_error(&error).or_else(|| device_error(&again)) {
-                    Some(unread) => Verification::Unreadable(unread),
-                    None => Verification::Damaged(error.to_string()),
-                },
-            },
-        }
+        let (verification, damaged) = self.verify_pages();
+        self.note_damaged(damaged);
+        verification
     }
 
-    /// Returns whether redb's map of used pages is right, too. redb's repairs are not written.
-    fn verify_with(&self, lost: LostPages) -> Result<bool, Error> {
-        let store = Store::open(self.blocks.clone(), &self.runs(), Access::ReadOnly, lost)?;
-        let store = Arc::new(store);
+    /// As [`Self::verify`], and returns the pages found damaged.
+    pub(crate) fn verify_pages(&self) -> (Verification, Vec<BadPage>) {
+        let (verified, mut damaged) = self.verify_with(LostPages::Fail);
+        let error = match verified {
+            Ok(true) => return (Verification::Good, damaged),
+            Ok(false) => {
+                return (Verification::Damaged("its map of used pages is wrong".into()), damaged);
+            }
+            Err(error) => error,
+        };
+        let (again, raw) = self.verify_with(LostPages::Raw);
+        let verification = match again {
+            Ok(_) => {
+                // Pages that are taken as they are count as good only after redb has verified them.
+                damaged.extend(raw);
+                Verification::ChecksumsLost { device_error: device_error(&error) }
+            }
+            Err(again) => match device_error(&error).or_else(|| device_error(&again)) {
+                Some(unread) => Verification::Unreadable(unread),
+                None => Verification::Damaged(error.to_string()),
+            },
+        };
+        (verification, damaged)
+    }
+
+    /// Returns whether redb's map of used pages is right, too, and the pages found damaged. redb's repairs are
+    /// not written.
+    fn verify_with(&self, lost: LostPages) -> (Result<bool, Error>, Vec<BadPage>) {
+        let store = Store::open(self.blocks.clone(), &self.runs(), Access::ReadOnly, lost);
+        let store = match store {
+            Ok(store) => Arc::new(store),
+            Err(error) => return (Err(error), Vec::new()),
+        };
         let mut builder = redb::Builder::new();
         builder.set_cache_size(self.options.cache_bytes);
         // With this, redb trusts no page before all of them are verified.
@@ -59,11 +80,24 @@ impl Catalog {
             LostPages::Raw => Ok(true),
             _ => catch_panic(|| Ok(redb.writer_mut().check_integrity()?)),
         });
-        // Pages that are taken as they are count as good only after redb has verified them.
-        if lost != LostPages::Raw || verified.is_ok() {
-            self.state.write().collect_damaged(&store);
-        }
-        verified.map_err(RedbError::into_error)
+        (verified.map_err(RedbError::into_error), store.damaged())
+    }
+
+    /// Adds pages that were found damaged.
+    pub(crate) fn note_damaged(&self, damaged: Vec<BadPage>) {
+        self.state.write().damaged.extend(damaged.into_iter().map(|bad| (bad.page, bad)));
+    }
+
+    /// Reads pages that cannot be read in another way from now on. Only for a catalog that is open for reading.
+    ///
+    /// # Errors
+    /// As [`Catalog::open`].
+    pub(crate) fn set_lost_pages(&mut self, lost: LostPages) -> Result<(), Error> {
+        self.options.lost_page_policy = lost;
+        let before = self.state.get_mut().open.take();
+        let store = before.map(|open| open.store.opened_again(lost));
+        self.state.get_mut().open = store.map(|store| self.open_redb(store)).transpose()?;
+        Ok(())
     }
 
     /// All pages found damaged so far.

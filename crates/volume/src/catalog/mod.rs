@@ -44,6 +44,9 @@ mod page_budget;
 // redb, and its newest snapshot.
 mod redb_handle;
 
+// Pages that a long read keeps from being reused.
+mod pin;
+
 // The state of the last commit.
 mod snapshot;
 
@@ -79,6 +82,7 @@ pub(crate) use bit_repair::{BadPage, PageDamage};
 pub(crate) use catalog::{Catalog, CatalogOptions, MIN_BLOCKS};
 pub(crate) use inspect::Verification;
 pub(crate) use page_budget::{BatchSize, EXTENTS_PER_STEP, INODE_BYTES, PageBudget, Reserve};
+pub(crate) use pin::PagePin;
 pub(crate) use record::{Key, Table};
 pub(crate) use scan::{MAX_RECORDS, Record, ScanEntry};
 pub(crate) use store::{Access, LostPages};

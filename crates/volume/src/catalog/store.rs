@@ -159,6 +159,18 @@ impl Store {
         Ok(store)
     }
 
+    /// The same storage with nothing cached. It stays at the commit that this was opened at, whatever
+    /// the device has now. Only for a storage that is open for reading.
+    pub(crate) fn opened_again(&self, lost: LostPages) -> Store {
+        let again = Store::new(self.blocks.clone(), self.access, lost);
+        {
+            let (mut state, before) = (again.state.lock(), self.state.lock());
+            (state.layout, state.length) = (before.layout.clone(), before.length);
+            state.header = before.header.clone();
+        }
+        again
+    }
+
     fn new(blocks: BlockIo, access: Access, lost: LostPages) -> Store {
         let state = StoreState {
             lost,

@@ -39,6 +39,8 @@ struct CommitSet {
     catalog_growth: Vec<Run>,
     /// The changes go into the catalog's pages, together with all log records.
     must_checkpoint: bool,
+    /// An operation waits for room in the catalog, or the volume is closing.
+    needs_room: bool,
 }
 
 impl VolumeShared {
@@ -46,7 +48,7 @@ impl VolumeShared {
     pub(crate) fn commit(self: &Arc<Self>, group_commit: &GroupCommit) -> Result<(), CommitError> {
         let reclaimed = self.reclaim_orphans()?;
         self.load_regions_to_free()?;
-        let CommitSet { changes, freed, catalog_growth, must_checkpoint } = loop {
+        let CommitSet { changes, freed, catalog_growth, must_checkpoint, needs_room } = loop {
             self.grow()?;
             self.preallocate()?;
             let taken = run_blocking(self.with_retries(WaitMode::Blocking, |state, results| {
@@ -56,6 +58,10 @@ impl VolumeShared {
                 break taken;
             }
         };
+        if needs_room {
+            // Rather a check begins again than that the operation fails.
+            self.catalog.release_pins();
+        }
         self.blocks.flush().map_err(|errno| Error::io("flushing file data", errno))?;
         self.extend_catalog(&catalog_growth)?;
         let mut batch = changes.to_batch();
@@ -219,8 +225,7 @@ impl VolumeShared {
             (blocks, state.superblock.clone())
         };
         superblock.total_blocks = blocks;
-        // If the write failed, the superblock on the device may have either size.
-        superblock.write(&self.blocks).map_err(|error| self.catalog.stop(error))?;
+        self.catalog.write_superblock(&mut superblock)?;
         run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
             let VolumeState { allocator, overlay, to_free, .. } = state;
             let previous_backup = superblock.previous_backup(state.superblock.total_blocks);
@@ -322,9 +327,9 @@ impl VolumeState {
         let (changes, freed) = (self.overlay.begin_commit(), std::mem::take(&mut self.freed));
         // Free pages must suffice for the logged changes plus this commit.
         let has_room = self.catalog_room.blocks_missing_for(changes.size(), Reserve::Keep) == 0;
-        let must_checkpoint =
-            std::mem::take(&mut self.wants_checkpoint) || !has_room || !catalog_growth.is_empty();
-        Ok(Some(CommitSet { changes, freed, catalog_growth, must_checkpoint }))
+        let needs_room = std::mem::take(&mut self.wants_checkpoint);
+        let must_checkpoint = needs_room || !has_room || !catalog_growth.is_empty();
+        Ok(Some(CommitSet { changes, freed, catalog_growth, must_checkpoint, needs_room }))
     }
 
     /// Takes the orphans that no handle has open and nothing pins, and moves their uncommitted changes into the overlay.

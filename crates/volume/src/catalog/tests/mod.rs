@@ -5,6 +5,7 @@ mod damage;
 mod random;
 mod log;
 mod model;
+mod pin;
 mod space;
 
 use std::collections::BTreeMap;
