@@ -18,15 +18,15 @@ use crate::core::state::BLOCKS_KEY;
 use crate::error::{Error, ErrorKind};
 use crate::superblock::{LoadedSuperblock, Superblock};
 use crate::volume::format::older_version;
-use crate::volume::open_catalog::{known_blocks, open, recorded_blocks, unrepairable};
+use crate::volume::open_catalog::recorded_blocks;
 use crate::volume::volume::Volume;
 
 /// Rounds of repairs. Each repairs up to 16 MiB of records.
 const MAX_ROUNDS: usize = 100;
 
 impl Volume {
-    /// Checks the volume on a device, and repairs it if `options` say so. Returns the findings; see [`CheckReport`].
-    /// Calls `progress` with the current step and the number of pages, records, names, extents or blocks so far.
+    /// Checks the closed volume on a device, and repairs it if `options` say so. Returns the findings; see
+    /// [`CheckReport`]. [`Self::check_online`] checks an open one. Calls `progress` with the current step and the number of pages, records, names, extents or blocks so far.
     ///
     /// # Errors
     /// `NotAVolume`, `Unsupported`; `OtherFormat` unless [`CheckOptions::overwrite_other_format`] is set; EBUSY when any
@@ -71,7 +71,7 @@ pub(super) fn check_locked(
 
 /// Checks the volume that a superblock describes.
 fn check_from(
-    mut found: LoadedSuperblock,
+    found: LoadedSuperblock,
     blocks: &BlockIo,
     options: CheckOptions,
     bounds: Bounds,
@@ -86,43 +86,24 @@ fn check_from(
     progress(CheckStep::Pages, 0);
     // Repair the superblock's slots only after the catalog was found where it says.
     let catalog = open(blocks, &found.superblock, LostPages::Empty)?;
-    if let Some(known) = recorded_blocks(&catalog)? {
-        found.reclassify_backup(known);
-    }
-    let LoadedSuperblock { mut superblock, bad_slots, .. } = found;
     let mut findings = Findings::new(options.repair);
-    for slot in &bad_slots {
-        findings.fixed_in_place(slot.to_string());
-    }
-    if options.repair && !bad_slots.is_empty() {
+    let (mut superblock, has_bad_slots) = check_slots(found, &catalog, &mut findings)?;
+    if options.repair && has_bad_slots {
         superblock.rewrite_slot(blocks)?;
     }
     let is_small = check_size(blocks, &catalog, &mut superblock, &mut findings)?;
     drop(catalog);
-    if options.repair && (is_small || !bad_slots.is_empty()) {
+    if options.repair && (is_small || has_bad_slots) {
         superblock.write(blocks)?;
     }
     let PageOutcome { lost, leaked } =
         check_pages(blocks, &mut superblock, options, bounds, &mut findings)?;
     for _ in 0..MAX_ROUNDS {
         let catalog = open(blocks, &superblock, lost)?;
-        let total = superblock.total_blocks;
-        let known = known_blocks(&catalog, total)?;
-        let mut round = Round {
-            catalog: &catalog,
-            superblock: &superblock,
-            blocks,
-            total,
-            known,
-            bounds,
-            leaked,
-            findings,
-            report: CheckReport::default(),
-            lost_and_found: None,
-            progress,
-        };
+        let mut round =
+            Round::new(&catalog, &superblock, blocks, bounds, leaked, findings, progress)?;
         let parents = round.run(options)?;
-        let Round { findings: found, report, .. } = round;
+        let Round { findings: found, report, known, total, .. } = round;
         findings = found;
         let mut fixes = findings.take_fixes();
         findings.resolve_paths(&catalog, &parents)?;
@@ -139,9 +120,25 @@ fn check_from(
     Err(no_convergence())
 }
 
+/// Reports the superblock's bad slots. Returns the superblock, and whether it has any.
+pub(super) fn check_slots(
+    mut found: LoadedSuperblock,
+    catalog: &Catalog,
+    findings: &mut Findings,
+) -> Result<(Superblock, bool), Error> {
+    if let Some(known) = recorded_blocks(catalog)? {
+        found.reclassify_backup(known);
+    }
+    let LoadedSuperblock { superblock, bad_slots, .. } = found;
+    for slot in &bad_slots {
+        findings.fixed_in_place(slot.to_string());
+    }
+    Ok((superblock, !bad_slots.is_empty()))
+}
+
 /// Corrects the size, if the superblock has fewer blocks than the catalog: it is from before the volume grew. True
 /// if the superblock must be written.
-fn check_size(
+pub(super) fn check_size(
     blocks: &BlockIo,
     catalog: &Catalog,
     superblock: &mut Superblock,
@@ -204,7 +201,7 @@ fn check_pages(
             None => error.with_cause(lines.join("; ")),
         })?;
         let is_sound = lines.is_empty();
-        lines.into_iter().for_each(|line| findings.fixed_in_place(line));
+        note_pages(&catalog, &verified, findings);
         let repairs = findings.repairs();
         match verified {
             Verification::Good if is_sound || !repairs => return pages(LostPages::Fail),
@@ -219,13 +216,7 @@ fn check_pages(
                 catalog.checkpoint(&Batch::default())?;
                 catalog.close()?;
             }
-            Verification::Damaged(what) | Verification::Unreadable(what) => {
-                let is_named = |page: &BadPage| {
-                    matches!(page.damage, PageDamage::Lost(_) | PageDamage::Unreadable(_))
-                };
-                if !damaged.iter().any(is_named) {
-                    findings.fixed_in_place(format!("the catalog: {what}"));
-                }
+            Verification::Damaged(_) | Verification::Unreadable(_) => {
                 if !repairs {
                     return pages(LostPages::Empty);
                 }
@@ -238,8 +229,20 @@ fn check_pages(
     Err(no_convergence())
 }
 
+/// Reports what was wrong with the catalog's pages.
+pub(super) fn note_pages(catalog: &Catalog, verified: &Verification, findings: &mut Findings) {
+    catalog.warnings().into_iter().for_each(|line| findings.fixed_in_place(line));
+    let is_named =
+        |page: &BadPage| matches!(page.damage, PageDamage::Lost(_) | PageDamage::Unreadable(_));
+    if let Verification::Damaged(what) | Verification::Unreadable(what) = verified
+        && !catalog.damaged_pages().iter().any(is_named)
+    {
+        findings.fixed_in_place(format!("the catalog: {what}"));
+    }
+}
+
 /// The first part of the catalog that the device failed to read, and the number of others.
-fn unread(verified: &Verification, damaged: &[BadPage]) -> Option<String> {
+pub(super) fn unread(verified: &Verification, damaged: &[BadPage]) -> Option<String> {
     let pages: Vec<&BadPage> =
         damaged.iter().filter(|page| matches!(page.damage, PageDamage::Unreadable(_))).collect();
     match (&pages[..], verified) {
@@ -260,7 +263,7 @@ fn not_repaired(unread: &str) -> Error {
 }
 
 /// Reads all records, so that all lost pages become known.
-fn read_everything(catalog: &Catalog) -> Result<(), Error> {
+pub(super) fn read_everything(catalog: &Catalog) -> Result<(), Error> {
     Table::ALL.into_iter().flat_map(|table| RecordIter::new(catalog, table)).try_for_each(|found| {
         found?;
         Ok(())
@@ -283,7 +286,7 @@ fn commit(blocks: &BlockIo, superblock: &Superblock, fixes: Fixes) -> Result<(),
 
 impl Round<'_> {
     /// Runs all passes. Returns the parent of each directory.
-    fn run(&mut self, options: CheckOptions) -> Result<Parents, Error> {
+    pub(super) fn run(&mut self, options: CheckOptions) -> Result<Parents, Error> {
         self.check_records()?;
         let parents = self.check_names()?;
         self.check_tree(&parents)?;

@@ -1,4 +1,6 @@
 //! [`Volume::check`](crate::Volume::check): verifies that a volume's metadata are consistent, and repairs them.
+//! [`Volume::check_online`](crate::Volume::check_online) runs the same passes over a snapshot of an open volume
+//! (`check/online.rs`).
 //!
 //! A check reads the catalog as its last commit left it, in passes: pages, then records, names against inodes,
 //! blocks against free space, and with `deep` the files' bytes. For a repair each pass also returns the corrected
@@ -17,6 +19,9 @@
 
 // Upgrades a volume of an older version.
 mod upgrade;
+
+// The same passes over a snapshot of an open volume.
+mod online;
 
 // The passes in order, round after round.
 #[allow(clippy::module_inception, reason = "the module is named after its main type")]

@@ -4,8 +4,10 @@ use super::findings::Findings;
 use super::report::{CheckReport, CheckStep};
 use crate::blocks::BlockIo;
 use crate::catalog::Catalog;
+use crate::error::Error;
 use crate::records::inode::InodeNumber;
 use crate::superblock::Superblock;
+use crate::volume::format::known_blocks;
 
 /// Limits of memory.
 #[derive(Clone, Copy, Debug)]
@@ -51,4 +53,31 @@ pub(super) struct Round<'r> {
     /// `/lost+found`, once a repair has put a file there.
     pub(super) lost_and_found: Option<InodeNumber>,
     pub(super) progress: Progress<'r>,
+}
+
+impl<'r> Round<'r> {
+    pub(super) fn new(
+        catalog: &'r Catalog,
+        superblock: &'r Superblock,
+        blocks: &'r BlockIo,
+        bounds: Bounds,
+        leaked: LeakedBlocks,
+        findings: Findings,
+        progress: Progress<'r>,
+    ) -> Result<Round<'r>, Error> {
+        let total = superblock.total_blocks;
+        Ok(Round {
+            catalog,
+            superblock,
+            blocks,
+            total,
+            known: known_blocks(catalog, total)?,
+            bounds,
+            leaked,
+            findings,
+            report: CheckReport::default(),
+            lost_and_found: None,
+            progress,
+        })
+    }
 }

@@ -31,7 +31,7 @@ pub(crate) const SLOTS: [u64; 2] = [0, 16];
 const SCAN_BLOCKS: usize = 256;
 
 /// A superblock as it was read, with the state of its slots and of the backup.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LoadedSuperblock {
     pub(crate) superblock: Superblock,
     /// Unusable slots, and the backup if it is unusable. Writing the superblock repairs them.

@@ -4,6 +4,7 @@
 mod crafted;
 mod log;
 mod lost;
+mod online;
 mod pages;
 mod planted;
 mod space;
@@ -125,6 +126,7 @@ impl TestVolume {
             .map(|report| report.findings.iter().map(ToString::to_string).collect::<Vec<_>>());
         lines.iter_mut().for_each(|lines| lines.sort());
         assert_eq!(lines[0], lines[1], "windows change nothing");
+        online::assert_same_online(self);
         check_within(&self.device, options, SMALL, &mut |_, _| {}).unwrap()
     }
 
