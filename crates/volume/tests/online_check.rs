@@ -141,14 +141,14 @@ fn a_check_of_a_full_volume_takes_no_room_from_operations() {
         }
         starts += 1;
         // During the first snapshot, many commits, each of which copies pages.
-        for n in 0..if starts == 1 { 200 } else { 0 } {
+        for n in 0..if starts == 1 { 50 } else { 0 } {
             volume.rename(format!("/{n}"), format!("/moved{n}")).unwrap();
             volume.sync().unwrap();
         }
     });
     assert!(report.unwrap().is_sound());
     assert!(starts > 1, "the catalog took the snapshot's pages back");
-    assert!(volume.exists("/moved199").unwrap());
+    assert!(volume.symlink_metadata("/moved49").is_ok());
     volume.remove_file("/moved0").unwrap();
     volume.symlink("new", "/new").unwrap();
 }
@@ -162,7 +162,7 @@ fn a_check_that_never_keeps_its_snapshot_gives_up() {
             return;
         }
         starts += 1;
-        for n in 0..200 {
+        for n in 0..20 {
             let next = format!("/moved{starts}-{n}");
             volume.rename(&name, &next).unwrap();
             volume.sync().unwrap();

@@ -390,12 +390,13 @@ impl Catalog {
         self.check_writable()?;
         let mut log = self.log.lock();
         let batch = self.logged.lock().checkpoint_batch(batch);
-        match self.try_checkpoint(&batch, log.last_number()) {
-            Err(error) if error.kind() == ErrorKind::NoSpace && self.use_all_blocks()? => {
-                self.try_checkpoint(&batch, log.last_number())
+        let mut done = self.try_checkpoint(&batch, log.last_number());
+        for make_room in [Catalog::take_back_pages, Catalog::use_all_blocks] {
+            if is_no_space(&done) && make_room(self)? {
+                done = self.try_checkpoint(&batch, log.last_number());
             }
-            done => done,
-        }?;
+        }
+        done?;
         log.reset();
         *self.logged.lock() = LoggedEntries::default();
         Ok(())
@@ -464,6 +465,20 @@ impl Catalog {
         }
         let room = self.with_redb(|open| page_budget::measure(open.redb.writer(), &open.store));
         room.map(|room| room.with_logged(self.logged_size())).map_err(RedbError::into_error)
+    }
+
+    /// Releases all pins, and commits nothing, so that redb gets the pages that only they have held. Returns
+    /// whether there may be any.
+    fn take_back_pages(&self) -> Result<bool, Error> {
+        self.pins.release_all();
+        if !self.pins.take_held_back() {
+            return Ok(false);
+        }
+        let lsn = self.state.read().usable()?.store.checkpoint_lsn();
+        let mut nothing = Batch::default();
+        nothing.set_reserve(Reserve::Use);
+        let done = self.try_checkpoint(&nothing, lsn);
+        if is_no_space(&done) { Ok(false) } else { done.map(|()| true) }
     }
 
     /// Lets redb use every block there is, where doubling its storage would need more: redb adopts
@@ -605,6 +620,10 @@ impl CatalogState {
         self.failed = Some((error.kind(), error.to_string()));
         error
     }
+}
+
+fn is_no_space(done: &Result<(), Error>) -> bool {
+    done.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace)
 }
 
 fn block_count(runs: &[Run]) -> u64 {

@@ -53,13 +53,18 @@ impl Drop for Held {
 
 /// The pins of a catalog.
 #[derive(Default)]
-pub(super) struct PagePins(Mutex<Vec<Weak<Held>>>);
+pub(super) struct PagePins {
+    pins: Mutex<Vec<Weak<Held>>>,
+    /// redb may not have used all free pages since [`PagePins::take_held_back`].
+    has_held_back: AtomicBool,
+}
 
 impl PagePins {
     pub(super) fn add(&self, snapshot: Arc<Snapshot>, max_blocks: u64) -> PagePin {
         let snapshot = Mutex::new(Some(snapshot));
         let held = Arc::new(Held { snapshot, max_blocks, is_expired: AtomicBool::new(false) });
-        let mut pins = self.0.lock();
+        self.has_held_back.store(true, Ordering::Release);
+        let mut pins = self.pins.lock();
         pins.retain(|pin| pin.strong_count() > 0);
         pins.push(Arc::downgrade(&held));
         PagePin(held)
@@ -74,6 +79,11 @@ impl PagePins {
         self.each(Held::release);
     }
 
+    /// Whether there was a pin since the last call, so that there may be pages that the next commit frees.
+    pub(super) fn take_held_back(&self) -> bool {
+        self.has_held_back.swap(false, Ordering::AcqRel)
+    }
+
     /// Releases the pins that do not allow the catalog to have so many blocks.
     pub(super) fn release_above(&self, blocks: u64) {
         self.each(|held| {
@@ -84,7 +94,7 @@ impl PagePins {
     }
 
     fn each(&self, change: impl Fn(&Held)) {
-        let pins: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        let pins: Vec<_> = self.pins.lock().iter().filter_map(Weak::upgrade).collect();
         pins.iter().for_each(|held| change(held));
     }
 }

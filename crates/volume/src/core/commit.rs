@@ -39,7 +39,7 @@ struct CommitSet {
     catalog_growth: Vec<Run>,
     /// The changes go into the catalog's pages, together with all log records.
     must_checkpoint: bool,
-    /// An operation waits for room in the catalog, or the volume is closing.
+    /// The catalog has little room, an operation waits for some, or the volume is closing.
     needs_room: bool,
 }
 
@@ -59,7 +59,7 @@ impl VolumeShared {
             }
         };
         if needs_room {
-            // Rather a check begins again than that the operation fails.
+            // Rather a check begins again than that an operation fails.
             self.catalog.release_pins();
         }
         self.blocks.flush().map_err(|errno| Error::io("flushing file data", errno))?;
@@ -327,8 +327,8 @@ impl VolumeState {
         let (changes, freed) = (self.overlay.begin_commit(), std::mem::take(&mut self.freed));
         // Free pages must suffice for the logged changes plus this commit.
         let has_room = self.catalog_room.blocks_missing_for(changes.size(), Reserve::Keep) == 0;
-        let needs_room = std::mem::take(&mut self.wants_checkpoint);
-        let must_checkpoint = needs_room || !has_room || !catalog_growth.is_empty();
+        let needs_room = std::mem::take(&mut self.wants_checkpoint) || !has_room;
+        let must_checkpoint = needs_room || !catalog_growth.is_empty();
         Ok(Some(CommitSet { changes, freed, catalog_growth, must_checkpoint, needs_room }))
     }
 
