@@ -7,12 +7,13 @@ mod fixture;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fixture::create;
 use random::{Random, scaled};
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno};
+use uringfs_file::FallocateSize;
 use uringfs_volume::{
-    CheckOptions, CheckReport, CheckStep, Error, ErrorKind, Follow, FormatOptions, SetXattr, Volume,
+    CheckOptions, CheckReport, CheckStep, Error, ErrorKind, Follow, FormatOptions, OpenOptions,
+    SetXattr, Volume,
 };
 
 const DEVICE: u64 = 160 << 20;
@@ -31,7 +32,7 @@ fn is_expected(error: &Error) -> bool {
     matches!(error.errno(), Errno::NOENT | Errno::EXIST | Errno::ISDIR | Errno::NOTEMPTY)
 }
 
-/// One change of the names that all writers share.
+/// One change of the files that all writers share.
 fn change(volume: &Volume, random: &mut Random, round: u64) -> Result<(), Error> {
     let mut path = || format!("/d{}/f{}", random.below(4), random.below(40));
     let (one, other) = (path(), path());
@@ -46,18 +47,7 @@ fn change(volume: &Volume, random: &mut Random, round: u64) -> Result<(), Error>
             volume.set_xattr(one, Follow::Yes, name, &[7; 3000], SetXattr::Either)
         }
         6 => volume.chown(one, Some(random.below(9) as u32), None),
-        7 => {
-            // A file that is removed while it is open.
-            let file = create(volume, &one);
-            let removed = volume.remove_file(&one);
-            let _ = file.set_len(size).wait();
-            removed
-        }
-        8 => {
-            let file = create(volume, &one);
-            let half = file.len() / 2;
-            file.set_len(half).wait().map_err(|errno| Error::from(std::io::Error::from(errno)))
-        }
+        7 | 8 => change_blocks(volume, random, &one, size),
         9 => {
             // Enough names that the catalog grows.
             let directory = format!("/many{}", random.below(3));
@@ -67,11 +57,31 @@ fn change(volume: &Volume, random: &mut Random, round: u64) -> Result<(), Error>
                 Err(_) => volume.remove_dir_all(&directory),
             }
         }
-        10 => volume
-            .rename(format!("/d{}", random.below(2)), format!("/moved{}", random.below(2)))
-            .and_then(|()| volume.create_dir("/d0").or_else(|_| volume.create_dir("/d1"))),
+        10 => {
+            let directory = format!("/d{}", random.below(4));
+            let _ = volume.remove_dir_all("/moved");
+            volume.rename(&directory, "/moved")?;
+            volume.create_dir(directory)
+        }
         _ => volume.sync(),
     }
+}
+
+/// Changes the blocks of a file without writing to it.
+fn change_blocks(volume: &Volume, random: &mut Random, path: &str, size: u64) -> Result<(), Error> {
+    let create = OpenOptions::new().read(true).write(true).create(true).mode(0o600).direct(true);
+    let file = volume.open_with(path, create)?;
+    let done = match random.below(4) {
+        0 => file.set_len(file.len() / 2).wait(),
+        1 => file.allocate(0, size, FallocateSize::Extend).wait(),
+        2 => file.punch_hole(size / 2, size).wait(),
+        _ => {
+            // It has no name when its blocks change.
+            volume.remove_file(path)?;
+            file.set_len(size).wait()
+        }
+    };
+    done.map_err(|errno| Error::from(std::io::Error::from(errno)))
 }
 
 #[test]

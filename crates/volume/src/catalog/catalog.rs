@@ -612,7 +612,7 @@ impl CatalogState {
         }
     }
 
-    fn stop(&mut self, error: Error) -> Error {
+    pub(super) fn stop(&mut self, error: Error) -> Error {
         if let Some(open) = self.open.take() {
             // Stop the store first: at shutdown redb would write its current state.
             open.store.abandon();

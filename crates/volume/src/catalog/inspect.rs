@@ -96,8 +96,13 @@ impl Catalog {
         self.options.lost_page_policy = lost;
         let before = self.state.get_mut().open.take();
         let store = before.map(|open| open.store.opened_again(lost));
-        self.state.get_mut().open = store.map(|store| self.open_redb(store)).transpose()?;
-        Ok(())
+        match store.map(|store| self.open_redb(store)).transpose() {
+            Ok(open) => {
+                self.state.get_mut().open = open;
+                Ok(())
+            }
+            Err(error) => Err(self.state.get_mut().stop(error)),
+        }
     }
 
     /// All pages found damaged so far.
