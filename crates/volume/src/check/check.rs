@@ -18,7 +18,7 @@ use crate::core::state::BLOCKS_KEY;
 use crate::error::{Error, ErrorKind};
 use crate::superblock::{LoadedSuperblock, Superblock};
 use crate::volume::format::older_version;
-use crate::volume::open_catalog::recorded_blocks;
+use crate::volume::open_catalog::{open, recorded_blocks, unrepairable};
 use crate::volume::volume::Volume;
 
 /// Rounds of repairs. Each repairs up to 16 MiB of records.

@@ -13,7 +13,7 @@ use uringfs_device::Errno;
 use super::check::{check_size, check_slots, note_pages, read_everything, unread};
 use super::data::{DataReader, UnreadBlock};
 use super::findings::Findings;
-use super::opening::{find_superblock, open};
+use super::opening::find_superblock;
 use super::paths::Parents;
 use super::reader::{RecordIter, extent_of};
 use super::report::{CheckOptions, CheckReport, CheckStep};
@@ -25,6 +25,7 @@ use crate::core::state::VolumeShared;
 use crate::error::{Error, ErrorKind};
 use crate::space::extent::Extent;
 use crate::superblock::LoadedSuperblock;
+use crate::volume::open_catalog::open;
 use crate::volume::volume::Volume;
 
 /// Snapshots of which one must be held to the end.

@@ -7,7 +7,7 @@ use crate::catalog::Catalog;
 use crate::error::Error;
 use crate::records::inode::InodeNumber;
 use crate::superblock::Superblock;
-use crate::volume::format::known_blocks;
+use crate::volume::open_catalog::known_blocks;
 
 /// Limits of memory.
 #[derive(Clone, Copy, Debug)]
