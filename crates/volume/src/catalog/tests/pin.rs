@@ -4,7 +4,8 @@ use super::*;
 
 /// Opens the catalog for reading, as the last commit left it.
 fn pinned(catalog: &Catalog, sim: &Sim, max_blocks: u64) -> (PagePin, Catalog) {
-    let read = CatalogOptions { access: Access::ReadOnly, ..options() };
+    // Without a cache each comparison reads the device.
+    let read = CatalogOptions { access: Access::ReadOnly, cache_bytes: 0, ..options() };
     let open = || Catalog::open(&blocks_of(sim), &catalog.runs(), LOG, read);
     catalog.pin_pages(max_blocks, open).unwrap()
 }
