@@ -22,6 +22,9 @@
 // The public face: mount, serve, unmount.
 mod mount;
 
+// Requests about the mounted volume from other programs.
+pub mod control;
+
 // The loop of a thread: reads requests and starts tasks.
 mod serve;
 

@@ -14,6 +14,7 @@ use uringfs::reactor::Require;
 use uringfs::{Reactor, ReactorOptions, Volume};
 
 use crate::attach::{Attachment, attach, clone_channel, detach, set_nonblocking};
+use crate::control::{ControlServer, ControlSocket, Served};
 use crate::ring::RingQueues;
 use crate::session::{MountCache, Session, SessionOptions};
 
@@ -135,6 +136,29 @@ impl MountOptions {
         self.threads = threads.max(1);
         self
     }
+
+    /// All options, in the words of `uringfs mount -o`.
+    fn words(&self) -> String {
+        let cache = match self.session.cache {
+            MountCache::Kernel => "cache=kernel",
+            MountCache::Volume => "cache=volume",
+            MountCache::None => "cache=none",
+        };
+        let words = [
+            (if self.read_only { "ro" } else { "rw" }, true),
+            ("allow_other", self.allow_other),
+            ("noatime", !self.access_times),
+            ("noexec", !self.executable),
+            ("suid", self.set_id),
+            ("dev", self.devices),
+            (cache, true),
+            ("writeback", self.session.writeback),
+            ("io_uring=off", !self.session.io_uring),
+        ];
+        let words = words.iter().filter(|(_, is_set)| *is_set).map(|(word, _)| *word);
+        let commit = format!("commit={}", self.session.commit_interval.as_secs());
+        words.chain([&*commit]).collect::<Vec<_>>().join(",")
+    }
 }
 
 /// A mounted volume.
@@ -142,7 +166,8 @@ pub struct Mount {
     volume: Volume,
     directory: PathBuf,
     channels: Vec<OwnedFd>,
-    session: SessionOptions,
+    options: MountOptions,
+    control: Option<ControlSocket>,
 }
 
 /// Unmounts a [`Mount`], from any thread.
@@ -176,8 +201,9 @@ impl Mount {
         for _ in 1..options.threads {
             channels.push(clone_channel(&channels[0])?);
         }
-        let session = options.session;
-        Ok(Mount { volume, directory, channels, session })
+        let mut options = options.clone();
+        options.read_only |= volume.is_read_only();
+        Ok(Mount { volume, directory, channels, options, control: None })
     }
 
     /// Serves a connection that another program has made and mounted: a descriptor of `/dev/fuse`, or a `SOCK_SEQPACKET`
@@ -192,8 +218,14 @@ impl Mount {
         options: &MountOptions,
     ) -> io::Result<Mount> {
         set_nonblocking(&connection)?;
-        let (directory, session) = (PathBuf::new(), options.session);
-        Ok(Mount { volume, directory, channels: vec![connection], session })
+        let (directory, channels) = (PathBuf::new(), vec![connection]);
+        Ok(Mount { volume, directory, channels, options: options.clone(), control: None })
+    }
+
+    /// Serves a control socket, too, until the directory is unmounted.
+    pub fn control(mut self, socket: ControlSocket) -> Mount {
+        self.control = Some(socket);
+        self
     }
 
     /// The directory, as an absolute path. Empty if another program has mounted it.
@@ -213,7 +245,15 @@ impl Mount {
     /// When a reactor cannot be made; those of [`Volume::close`].
     pub fn serve(self) -> io::Result<()> {
         let threads = self.channels.len();
-        let session = Arc::new(Session::new(&self.volume, self.session, threads));
+        let served = Served {
+            volume: self.volume.clone(),
+            directory: self.directory,
+            options: self.options.words(),
+            threads,
+        };
+        let control =
+            self.control.map(|socket| ControlServer::start(socket, served)).transpose()?;
+        let session = Arc::new(Session::new(&self.volume, self.options.session, threads));
         let mut channels = self.channels.into_iter().enumerate();
         let (_, first) = channels.next().expect("a mount has a channel");
         let helpers = channels.map(|(thread, channel)| {
@@ -235,6 +275,7 @@ impl Mount {
                 helper.join().unwrap_or_else(|_| Err(io::Error::other("a server panicked")));
             served = served.and(joined);
         }
+        drop(control);
         session.commits.stop();
         let committed = committing.join();
         served = served.and(committed.map_err(|_| io::Error::other("a server panicked")));

@@ -4,7 +4,7 @@ use clap::Command;
 
 /// The commands by what they work on.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Volumes", &["mkfs", "check", "resize", "label", "wipe", "df", "mount", "umount"]),
+    ("Volumes", &["mkfs", "check", "resize", "label", "wipe", "df", "mount", "umount", "counters"]),
     (
         "Files in volumes",
         &[

@@ -74,6 +74,10 @@ enum Command {
     Mount(volume::mount::Arguments),
     /// Unmount a volume, and return when it is closed.
     Umount(volume::umount::Arguments),
+    /// Show what the server of a mounted volume has counted.
+    ///
+    /// The counters of its reactors have the names of docs/tuning.md; those of the volume begin with `volume`.
+    Counters(volume::counters::Arguments),
     /// Copy files and directories into a volume.
     ///
     /// Existing names: a directory is merged into an existing directory, or into the directory that an existing
@@ -227,6 +231,7 @@ fn main() -> ExitCode {
         Command::Df(arguments) => volume::df::run(arguments),
         Command::Mount(arguments) => volume::mount::run(arguments),
         Command::Umount(arguments) => volume::umount::run(arguments),
+        Command::Counters(arguments) => volume::counters::run(arguments),
         Command::Put(arguments) => volume::put::run(arguments),
         Command::Get(arguments) => volume::get::run(arguments),
         Command::Ls(arguments) => volume::ls::run(arguments),

@@ -8,6 +8,7 @@ use super::mounts::volume_on;
 use super::open_volume::open;
 use super::quoting::for_message;
 use super::whole_volume::whole_volume;
+use crate::output::print_error;
 use crate::suggestions::Suggestions;
 use rustix::io::Errno;
 use sd_notify::NotifyState;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use uringfs::device::Access;
+use uringfs_fuse::control::ControlSocket;
 use uringfs_fuse::{Mount, MountCache, MountOptions, Unmounter, unmount};
 use uringfs_lab::Error;
 use uringfs_lab::run::stop_signals;
@@ -220,7 +222,13 @@ fn serve(arguments: &Arguments, options: &Options) -> Result<u8, Error> {
     if let Some(threads) = arguments.threads {
         mount = mount.threads(threads.into());
     }
-    let mount = Mount::new(volume, directory, &mount).map_err(in_directory)?;
+    let mut mount = Mount::new(volume, directory, &mount).map_err(in_directory)?;
+    match ControlSocket::bind() {
+        Ok(Some(socket)) => mount = mount.control(socket),
+        Ok(None) => {}
+        // The files can be used all the same.
+        Err(error) => print_error(&format!("warning: no control socket: {error}")),
+    }
     let unmounted = unmount_at_signal(mount.unmounter());
     let detached = unmounted.and_then(|()| if arguments.detach { detach() } else { Ok(()) });
     if let Err(error) = detached {

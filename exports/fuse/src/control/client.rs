@@ -1,0 +1,93 @@
+//! [`Client`]: a program that asks the server of a mounted volume.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::net::sockopt::socket_peercred;
+use serde_json::Value;
+use uringfs::volume::Holder;
+
+use super::place::socket_of;
+use super::protocol::{MAX_REPLY_BYTES, Request, check_hello, hello, parse_reply};
+
+/// How long a server may take for a line. It answers at once, unless it was stopped.
+const LINE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection to the server of a volume, for one request.
+#[derive(Debug)]
+pub struct Client {
+    process: u32,
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects to the server that has the volume of a file or block device open. `None` if no process has it open, or one that
+    /// has no control socket, or none for this user.
+    ///
+    /// # Errors
+    /// If another process than the volume's server listens there, or one of another version; ETIMEDOUT.
+    pub fn connect(target: impl AsRef<Path>) -> io::Result<Option<Client>> {
+        let Some(holder) = Holder::find(target) else { return Ok(None) };
+        let process = holder.process();
+        let Some(user) = user_of(process) else { return Ok(None) };
+        let Some(path) = socket_of(process, user) else { return Ok(None) };
+        let Ok(stream) = UnixStream::connect(path) else { return Ok(None) };
+        let peer = socket_peercred(&stream)?;
+        if peer.pid.as_raw_nonzero().get() as u32 != process || peer.uid.as_raw() != user {
+            return Err(protocol_error("another process than the volume's server has its socket"));
+        }
+        stream.set_read_timeout(Some(LINE_TIMEOUT))?;
+        stream.set_write_timeout(Some(LINE_TIMEOUT))?;
+        let mut client = Client { process, stream: BufReader::new(stream) };
+        check_hello(&client.read_line()?).map_err(protocol_error)?;
+        Ok(Some(client))
+    }
+
+    /// The process of the server.
+    pub fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// Sends the request, and returns its result.
+    ///
+    /// # Errors
+    /// What the server says, with its kind; ETIMEDOUT; if the reply cannot be understood.
+    pub fn call(mut self, request: Request) -> io::Result<Value> {
+        let lines = format!("{}\n{}\n", hello(), request.to_json());
+        self.stream.get_mut().write_all(lines.as_bytes())?;
+        loop {
+            if let Some(result) = parse_reply(&self.read_line()?)? {
+                return Ok(result);
+            }
+        }
+    }
+
+    fn read_line(&mut self) -> io::Result<Vec<u8>> {
+        let mut line = Vec::new();
+        let read = self.stream.by_ref().take(MAX_REPLY_BYTES as u64).read_until(b'\n', &mut line);
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "the server does not answer"))
+            }
+            Err(error) => Err(error),
+            Ok(_) if line.pop() != Some(b'\n') => {
+                Err(protocol_error("the server ended the conversation"))
+            }
+            Ok(_) => Ok(line),
+        }
+    }
+}
+
+fn protocol_error(what: impl Into<String>) -> io::Error {
+    io::Error::other(what.into())
+}
+
+/// The user of a process.
+fn user_of(process: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    // Real, effective, saved, of the file system.
+    users.split_whitespace().nth(1)?.parse().ok()
+}

@@ -1,0 +1,217 @@
+//! The lines of the protocol. A client sends its hello and a [`Request`]; [`Received`] takes them from bytes of any origin.
+
+use std::io;
+
+use serde_json::{Map, Value, json};
+
+/// The version of the protocol. Both sides name theirs, and refuse another one.
+pub const VERSION: u64 = 1;
+/// The longest line of a client in bytes.
+pub(crate) const MAX_REQUEST_BYTES: usize = 4096;
+/// The longest line of a server in bytes.
+pub(crate) const MAX_REPLY_BYTES: usize = 1 << 20;
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Request {
+    /// The volume and its mount.
+    Info,
+    /// The counters of the server's reactors and of the volume.
+    Counters,
+    /// The size of the volume and its free space.
+    Space,
+}
+
+impl Request {
+    /// Its line, without the line feed.
+    pub fn to_json(self) -> Value {
+        match self {
+            Request::Info => json!({"request": "info"}),
+            Request::Counters => json!({"request": "counters"}),
+            Request::Space => json!({"request": "space"}),
+        }
+    }
+
+    fn from_json(line: &[u8]) -> Result<Request, String> {
+        let mut fields = object(line)?;
+        let name = fields.remove("request");
+        let request = match name.as_ref().and_then(Value::as_str) {
+            Some("info") => Request::Info,
+            Some("counters") => Request::Counters,
+            Some("space") => Request::Space,
+            Some(_) => return Err("there is no such request".into()),
+            None => return Err("a request has its name as the field `request`".into()),
+        };
+        match fields.is_empty() {
+            true => Ok(request),
+            false => Err("the request has a field that it should not have".into()),
+        }
+    }
+}
+
+/// The bytes of a client so far.
+#[derive(Debug, Default)]
+pub struct Received {
+    bytes: Vec<u8>,
+    has_greeted: bool,
+}
+
+/// What the bytes of a client amount to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// More has to come.
+    Incomplete,
+    /// The client's only request.
+    Request(Request),
+    /// The reason, in one line, why there will be no request.
+    Refused(String),
+}
+
+impl Received {
+    /// Takes the next bytes. Keeps no more than one line of them, and none after a request or a refusal.
+    pub fn push(&mut self, bytes: &[u8]) -> Heard {
+        for byte in bytes {
+            if *byte != b'\n' {
+                if self.bytes.len() == MAX_REQUEST_BYTES {
+                    return Heard::Refused(format!("a line has at most {MAX_REQUEST_BYTES} bytes"));
+                }
+                self.bytes.push(*byte);
+                continue;
+            }
+            let line = std::mem::take(&mut self.bytes);
+            if self.has_greeted {
+                return match Request::from_json(&line) {
+                    Ok(request) => Heard::Request(request),
+                    Err(reason) => Heard::Refused(reason),
+                };
+            }
+            if let Err(reason) = check_hello(&line) {
+                return Heard::Refused(reason);
+            }
+            self.has_greeted = true;
+        }
+        Heard::Incomplete
+    }
+}
+
+/// The first line of both sides.
+pub(crate) fn hello() -> Value {
+    json!({"uringfs": "control", "version": VERSION})
+}
+
+/// # Errors
+/// The reason why no conversation is possible.
+pub(crate) fn check_hello(line: &[u8]) -> Result<(), String> {
+    let fields = object(line)?;
+    if fields.get("uringfs").and_then(Value::as_str) != Some("control") {
+        return Err("the first line is no hello of this protocol".into());
+    }
+    match fields.get("version").and_then(Value::as_u64) {
+        Some(VERSION) => Ok(()),
+        Some(other) => Err(format!("one side has version {other}, the other version {VERSION}")),
+        None => Err("the hello has no version".into()),
+    }
+}
+
+/// The last line of a successful reply.
+pub(crate) fn result(value: Value) -> Value {
+    json!({"result": value})
+}
+
+/// The last line of a failed one. `errno` tells causes apart.
+pub(crate) fn failure(message: &str, errno: i32) -> Value {
+    json!({"error": message, "errno": errno})
+}
+
+/// What a line of a server means: the result at the end, or `None` for one that others follow.
+pub(crate) fn parse_reply(line: &[u8]) -> io::Result<Option<Value>> {
+    let mut fields = object(line).map_err(io::Error::other)?;
+    if let Some(result) = fields.remove("result") {
+        return Ok(Some(result));
+    }
+    let Some(message) = fields.get("error") else { return Ok(None) };
+    let message = message.as_str().unwrap_or("the server gives no reason");
+    let errno = fields.get("errno").and_then(Value::as_i64).and_then(|errno| errno.try_into().ok());
+    let kind =
+        errno.map_or(io::ErrorKind::Other, |errno| io::Error::from_raw_os_error(errno).kind());
+    Err(io::Error::new(kind, message))
+}
+
+fn object(line: &[u8]) -> Result<Map<String, Value>, String> {
+    match serde_json::from_slice(line) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err("a line has a JSON object".into()),
+        Err(error) => Err(format!("a line is no JSON: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HELLO: &str = "{\"uringfs\":\"control\",\"version\":1}\n";
+
+    fn heard(text: &str) -> Heard {
+        Received::default().push(text.as_bytes())
+    }
+
+    fn all() -> Vec<Request> {
+        vec![Request::Info, Request::Counters, Request::Space]
+    }
+
+    #[test]
+    fn each_request_comes_as_it_was_sent_however_its_bytes_are_split() {
+        for request in all() {
+            let text = format!("{HELLO}{}\n", request.to_json());
+            assert_eq!(heard(&text), Heard::Request(request));
+            let mut received = Received::default();
+            let (last, before) = text.as_bytes().split_last().unwrap();
+            for byte in before {
+                assert_eq!(received.push(&[*byte]), Heard::Incomplete);
+            }
+            assert_eq!(received.push(&[*last]), Heard::Request(request));
+        }
+    }
+
+    #[test]
+    fn other_lines_are_refused() {
+        for line in ["", "1", "[]", "{}", "{\"uringfs\":\"control\"}", "{\"version\":1}", "\0"] {
+            assert!(matches!(heard(&format!("{line}\n")), Heard::Refused(_)), "{line}");
+        }
+        for line in ["", "x", "{\"request\":1}", "{\"request\":\"open\"}"] {
+            assert!(matches!(heard(&format!("{HELLO}{line}\n")), Heard::Refused(_)), "{line}");
+        }
+        let more = "{\"request\":\"info\",\"path\":\"/etc/shadow\"}\n";
+        assert!(matches!(heard(&format!("{HELLO}{more}")), Heard::Refused(_)));
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let Heard::Refused(reason) = heard("{\"uringfs\":\"control\",\"version\":2}\n") else {
+            panic!("version 2 is not there yet");
+        };
+        assert_eq!(reason, "one side has version 2, the other version 1");
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_at_its_bound() {
+        let mut received = Received::default();
+        assert_eq!(received.push(&[b' '; MAX_REQUEST_BYTES]), Heard::Incomplete);
+        assert!(matches!(received.push(b" "), Heard::Refused(_)));
+        let nested = format!("{HELLO}{}\n", "[".repeat(MAX_REQUEST_BYTES));
+        assert!(matches!(heard(&nested), Heard::Refused(_)));
+    }
+
+    #[test]
+    fn a_reply_ends_with_its_result_or_its_error() {
+        let parse = |value: Value| parse_reply(value.to_string().as_bytes());
+        assert_eq!(parse(json!({"item": 1})).unwrap(), None);
+        assert_eq!(parse(result(json!(7))).unwrap(), Some(json!(7)));
+        let error = parse(failure("it is frozen", 16)).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.to_string()),
+            (io::ErrorKind::ResourceBusy, "it is frozen".into())
+        );
+        assert!(parse_reply(b"x").is_err());
+    }
+}

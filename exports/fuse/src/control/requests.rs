@@ -1,0 +1,85 @@
+//! What each request does, and its result.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use uringfs::reactor::{Counter, total};
+use uringfs::{Error, Volume};
+
+use super::protocol::{Request, failure, result};
+
+/// The size of a block in bytes.
+const BLOCK: u64 = 4096;
+
+/// What a control socket gives access to.
+#[derive(Debug)]
+pub(crate) struct Served {
+    pub(crate) volume: Volume,
+    pub(crate) directory: PathBuf,
+    /// The options of the mount, in the words of `-o`.
+    pub(crate) options: String,
+    pub(crate) threads: usize,
+}
+
+impl Served {
+    /// The last line of the reply.
+    pub(crate) fn reply(&self, request: Request) -> Value {
+        match self.answer(request) {
+            Ok(value) => result(value),
+            Err(error) => failure(&error.message(), error.raw_os_error()),
+        }
+    }
+
+    fn answer(&self, request: Request) -> Result<Value, Error> {
+        match request {
+            Request::Info => Ok(self.info()),
+            Request::Counters => Ok(self.counters()),
+            Request::Space => Ok(self.space()),
+        }
+    }
+
+    fn info(&self) -> Value {
+        let volume = &self.volume;
+        let errors = volume.recent_errors();
+        json!({
+            "label": volume.label(),
+            "uuid": volume.uuid(),
+            "space": self.space(),
+            "flaws": volume.flaws(),
+            "errors": errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "mount": {
+                "directory": lossy(self.directory.as_os_str()),
+                "options": self.options,
+                "threads": self.threads,
+                "process": std::process::id(),
+            },
+        })
+    }
+
+    fn counters(&self) -> Value {
+        let reactors = Counter::ALL.iter().map(|counter| (counter.name(), total(*counter)));
+        let reactors = reactors.map(|(name, value)| (name.to_owned(), value.into()));
+        let found = self.volume.statistics();
+        json!({
+            "reactors": reactors.collect::<serde_json::Map<_, _>>(),
+            "volume": {
+                "blocks": found.blocks,
+                "free_blocks": found.free_blocks,
+                "pending_blocks": found.pending_blocks,
+                "catalog_blocks": found.catalog_blocks,
+                "commits": found.commits,
+                "checkpoints": found.checkpoints,
+            },
+        })
+    }
+
+    fn space(&self) -> Value {
+        let found = self.volume.statistics();
+        json!({"size": found.blocks * BLOCK, "free": found.free_blocks * BLOCK})
+    }
+}
+
+fn lossy(text: &OsStr) -> String {
+    text.to_string_lossy().into_owned()
+}

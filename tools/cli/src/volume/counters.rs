@@ -1,0 +1,49 @@
+//! `uringfs counters`: what the server of a mounted volume has counted.
+
+use super::exit_codes::not_found;
+use super::open_volume::open;
+use super::server::ask;
+use crate::json::document;
+use crate::output::print;
+use serde_json::Value;
+use std::ffi::OsString;
+use std::path::Path;
+use uringfs::device::Access;
+use uringfs_fuse::control::Request;
+use uringfs_lab::Error;
+
+/// The arguments of the command.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The file or block device with a mounted volume
+    target: OsString,
+
+    /// Print JSON, with the counters that are 0, too
+    #[arg(long)]
+    json: bool,
+}
+
+/// Returns the exit code.
+pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    let Some(counters) = ask(&arguments.target, Request::Counters)? else {
+        // Says who has it open, if that is why.
+        drop(open(&arguments.target, Access::Read)?);
+        let shown = Path::new(&arguments.target).display();
+        return Err(not_found(format!("{shown}: not mounted, so that nothing is counted")));
+    };
+    match arguments.json {
+        true => print(&document(counters))?,
+        false => print(&text(&counters))?,
+    }
+    Ok(0)
+}
+
+/// A line for each counter that is not 0.
+fn text(counters: &Value) -> String {
+    let section = |name: &str| counters[name].as_object().into_iter().flatten();
+    let reactors = section("reactors").map(|(name, value)| (name.clone(), value));
+    let volume = section("volume").map(|(name, value)| (format!("volume.{name}"), value));
+    let all: Vec<_> = reactors.chain(volume).filter(|(_, value)| **value != 0).collect();
+    let width = all.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    all.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
+}
