@@ -32,16 +32,26 @@ const MAX_FILL_FOLIOS: u64 = 64;
 
 /// Writes `payload` at `offset`, as [`crate::direct::write::write`].
 pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload, offset: u64) {
+    let (payload, result) = write_payload(&mut operation, &file, payload, offset).await;
+    operation.end_releasing(file, payload, result);
+}
+
+async fn write_payload(
+    operation: &mut Operation,
+    file: &File,
+    payload: Payload,
+    offset: u64,
+) -> (Payload, Result<u64, Errno>) {
     let handle = &*file.handle;
-    let range = match writable_range(&mut operation, handle, &payload, offset).await {
-        Ok(range) if range.is_empty() => return operation.end_releasing(file, payload, Ok(0)),
-        Ok(range) => range,
-        Err(error) => return operation.end_releasing(file, payload, Err(error)),
+    let (range, _change) = match writable_range(operation, handle, &payload, offset).await {
+        Ok((range, _)) if range.is_empty() => return (payload, Ok(0)),
+        Ok(writable) => writable,
+        Err(error) => return (payload, Err(error)),
     };
     let buffered_handle = handle.cache().expect("a buffered write has a cache");
     let cache = handle.file_cache(buffered_handle);
     let mut buffered = BufferedWrite {
-        file: &file,
+        file,
         buffered_handle,
         cache,
         payload,
@@ -50,22 +60,21 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
         generation: 0,
         delayed: DelayedFolios::default(),
     };
-    let written = buffered.write(&mut operation).await;
+    let written = buffered.write(operation).await;
     let BufferedWrite { payload, done, delayed, .. } = buffered;
     drop(delayed);
-    let (payload, result) = match written {
+    match written {
         Ok(WriteOutcome::Cached) => (payload, Ok(done)),
         Ok(WriteOutcome::Bypass) => {
             operation.count(Counter::CacheWriteBypassed);
             let durability = Durability::Volatile;
-            let bypass = write_range(&mut operation, handle, payload, range, durability);
+            let bypass = write_range(operation, handle, payload, range, durability);
             Box::pin(bypass).await
         }
         // A write that copied some bytes succeeds, even if the rest failed.
         Err(_) if done > 0 => (payload, Ok(done)),
         Err(error) => (payload, Err(error)),
-    };
-    operation.end_releasing(file, payload, result);
+    }
 }
 
 /// Outcome of a buffered write.

@@ -14,6 +14,7 @@ use uringfs_reactor::Operation;
 use crate::direct::write::write_locked;
 use crate::direct::write_guard::{begin_append, prepare_write};
 use crate::io::bounce::single_buffer;
+use crate::map::change_gate::ChangeGuard;
 use crate::map::mapping::WriteKind;
 use crate::state::append_queue::{AppendRole, GroupedAppend, Leader, Wakeup};
 use crate::state::file::{File, FileHandle};
@@ -26,35 +27,43 @@ pub(crate) async fn append(
     payload: Payload,
     durability: Durability,
 ) {
-    let handle = &*file.handle;
     let buffer = single_buffer(payload);
-    if let Err(error) = check_append(&mut operation, handle).await {
-        return operation.end_releasing(file, Payload::Buffer(buffer), Err(error));
-    }
-    let (buffer, result) = match handle.state.append_queue().join(buffer, durability) {
-        AppendRole::Lead(buffer) => lead(&mut operation, handle, buffer, durability).await,
+    let appended = append_buffer(&mut operation, &file.handle, buffer, durability);
+    let (buffer, result) = appended.await;
+    operation.end_releasing(file, Payload::Buffer(buffer), result);
+}
+
+async fn append_buffer(
+    operation: &mut Operation,
+    handle: &FileHandle,
+    buffer: Buffer,
+    durability: Durability,
+) -> (Buffer, Result<u64, Errno>) {
+    let _change = match begin_change(operation, handle).await {
+        Ok(change) => change,
+        Err(error) => return (buffer, Err(error)),
+    };
+    match handle.state.append_queue().join(buffer, durability) {
+        AppendRole::Lead(buffer) => lead(operation, handle, buffer, durability).await,
         AppendRole::Wait(waiter) => {
             let wakeup = match operation.wait_outside_epoch(waiter.notified()).await {
                 Ok(wakeup) => wakeup,
                 Err(why) => match waiter.cancel() {
-                    Some(buffer) => {
-                        return operation.end_releasing(file, Payload::Buffer(buffer), Err(why));
-                    }
+                    Some(buffer) => return (buffer, Err(why)),
                     // Too late to cancel.
                     None => waiter.notified().await,
                 },
             };
             match wakeup {
-                Wakeup::Lead(buffer) => lead(&mut operation, handle, buffer, durability).await,
+                Wakeup::Lead(buffer) => lead(operation, handle, buffer, durability).await,
                 Wakeup::Done(buffer, Ok(offset), false) => {
-                    let durable = commit(&mut operation, handle, durability).await;
+                    let durable = commit(operation, handle, durability).await;
                     (buffer, durable.map(|()| offset))
                 }
                 Wakeup::Done(buffer, result, _) => (buffer, result),
             }
         }
-    };
-    operation.end_releasing(file, Payload::Buffer(buffer), result);
+    }
 }
 
 async fn commit(
@@ -65,7 +74,10 @@ async fn commit(
     ensure_durable(operation, handle, durability, WriteKind::Allocated).await
 }
 
-async fn check_append(operation: &mut Operation, handle: &FileHandle) -> Result<(), Errno> {
+async fn begin_change<'h>(
+    operation: &mut Operation,
+    handle: &'h FileHandle,
+) -> Result<Option<ChangeGuard<'h>>, Errno> {
     handle.map.require_resizable()?;
     if let Some(errno) = handle.write_refusal {
         return Err(errno);

@@ -67,9 +67,10 @@ async fn write_and_swap(
     offset: u64,
 ) -> (Buffer, Result<u64, Errno>) {
     let range = offset..offset + buffer.len() as u64;
-    if let Err(error) = prepare_write(operation, handle).await {
-        return (buffer, Err(error));
-    }
+    let _change = match prepare_write(operation, handle).await {
+        Ok(change) => change,
+        Err(error) => return (buffer, Err(error)),
+    };
     // Orders this write against partial-block writes and changes of the file's space.
     let held = match lock_range(operation, handle, range.clone()).await {
         Ok(held) => held,

@@ -49,7 +49,7 @@ async fn truncate_or_extend(
     if size > MAX_FILE_SIZE {
         return Err(Errno::FBIG);
     }
-    prepare_write(operation, handle).await?;
+    let _change = prepare_write(operation, handle).await?;
     let changed = |was| size.min(was)..u64::MAX;
     let _held = lock_exclusive(operation, handle, Counter::WriteResize, size, changed).await?;
     if size > map.size() {
@@ -91,7 +91,7 @@ async fn fallocate_range(
         return Err(Errno::INVAL);
     }
     let end = offset.checked_add(length).filter(|end| *end <= MAX_FILE_SIZE).ok_or(Errno::FBIG)?;
-    prepare_write(operation, handle).await?;
+    let _change = prepare_write(operation, handle).await?;
     let changed = |size| offset.min(size)..end;
     let _held =
         lock_exclusive(operation, handle, Counter::WriteFallocate, u64::MAX, changed).await?;
@@ -177,7 +177,7 @@ async fn discard_range(
         if whole.is_empty() {
             return Ok(());
         }
-        prepare_write(operation, handle).await?;
+        let _change = prepare_write(operation, handle).await?;
         let _held =
             lock_exclusive(operation, handle, Counter::WriteFallocate, u64::MAX, |_| whole.clone())
                 .await?;

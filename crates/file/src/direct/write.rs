@@ -12,6 +12,7 @@ use crate::io::bounce::{
     MAX_BOUNCE_BYTES, MAX_FILE_SIZE, blocks_around, copy_from_payload, is_aligned, merge_blocks,
 };
 use crate::io::transfer::transfer;
+use crate::map::change_gate::ChangeGuard;
 use crate::map::mapping::{WriteKind, WriteOrigin};
 use crate::state::file::{File, FileHandle};
 use crate::writeback::sync::{ensure_durable, write_durability};
@@ -24,35 +25,45 @@ pub(crate) async fn write(
     offset: u64,
     durability: Durability,
 ) {
-    let handle = &*file.handle;
-    let range = match writable_range(&mut operation, handle, &payload, offset).await {
-        Ok(range) if range.is_empty() => return operation.end_releasing(file, payload, Ok(0)),
-        Ok(range) => range,
-        Err(error) => return operation.end_releasing(file, payload, Err(error)),
-    };
-    let (payload, result) = write_range(&mut operation, handle, payload, range, durability).await;
+    let written = write_payload(&mut operation, &file.handle, payload, offset, durability);
+    let (payload, result) = written.await;
     operation.end_releasing(file, payload, result);
 }
 
-/// The range of a write that fits in the file. Prepares the file for the write ([`prepare_write`]).
-pub(crate) async fn writable_range(
+#[inline]
+async fn write_payload(
     operation: &mut Operation,
     handle: &FileHandle,
+    payload: Payload,
+    offset: u64,
+    durability: Durability,
+) -> (Payload, Result<u64, Errno>) {
+    match writable_range(operation, handle, &payload, offset).await {
+        Ok((range, _)) if range.is_empty() => (payload, Ok(0)),
+        Ok((range, _change)) => write_range(operation, handle, payload, range, durability).await,
+        Err(error) => (payload, Err(error)),
+    }
+}
+
+/// The range of a write that fits in the file. Begins the change ([`prepare_write`]).
+pub(crate) async fn writable_range<'h>(
+    operation: &mut Operation,
+    handle: &'h FileHandle,
     payload: &Payload,
     offset: u64,
-) -> Result<Range<u64>, Errno> {
+) -> Result<(Range<u64>, Option<ChangeGuard<'h>>), Errno> {
     let whole = payload.length();
     let end = offset.checked_add(whole).filter(|end| *end <= MAX_FILE_SIZE).ok_or(Errno::FBIG)?;
     let length = handle.map.writable_length(offset..end);
     if whole == 0 {
-        return Ok(offset..offset);
+        return Ok((offset..offset, None));
     } else if let Some(errno) = handle.write_refusal {
         return Err(errno);
     } else if length == 0 {
         return Err(Errno::NOSPC);
     }
-    prepare_write(operation, handle).await?;
-    Ok(offset..offset + length)
+    let change = prepare_write(operation, handle).await?;
+    Ok((offset..offset + length, change))
 }
 
 /// Locks, writes, and makes the range durable if requested.

@@ -23,6 +23,7 @@ use uringfs_reactor::{Counter, Operation};
 
 use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, blocks_around, merge_zeros};
 use crate::io::space_wait::{SpaceWait, allocate};
+use crate::map::change_gate::ChangeGuard;
 use crate::map::mapping::{
     AllocOutcome, MappingState, SpaceReservation, TruncateGeneration, WriteKind,
 };
@@ -95,18 +96,24 @@ impl WritePlan {
     }
 }
 
-/// Prepares the file for a change: updates its modification time, and strips privileges where a write has to.
-pub(crate) async fn prepare_write(
+/// Begins a change of the file once the volume lets changes in: updates its modification time, and strips privileges where a
+/// write has to. The change lasts until its guard is dropped.
+pub(crate) async fn prepare_write<'h>(
     operation: &mut Operation,
-    handle: &FileHandle,
-) -> Result<(), Errno> {
-    match handle.map.prepare_write() {
-        None => Ok(()),
-        Some(done) => {
-            operation.count(Counter::WriteStripPrivileges);
-            operation.wait_outside_epoch(done).await?
-        }
+    handle: &'h FileHandle,
+) -> Result<Option<ChangeGuard<'h>>, Errno> {
+    let change = match handle.map.change_gate() {
+        None => None,
+        Some(gate) => match gate.try_enter() {
+            Some(change) => Some(change),
+            None => Some(Box::pin(operation.wait_outside_epoch(gate.enter())).await?),
+        },
+    };
+    if let Some(done) = handle.map.prepare_write() {
+        operation.count(Counter::WriteStripPrivileges);
+        operation.wait_outside_epoch(done).await??;
     }
+    Ok(change)
 }
 
 /// Begins a write, in parallel with other writers where possible, without a lock while the bias holds.

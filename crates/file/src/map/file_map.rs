@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use uringfs_device::Errno;
 
+use crate::map::change_gate::ChangeGate;
 use crate::map::hot_extent::HotExtentReader;
 use crate::map::mapping::{
     AllocOutcome, CommitFuture, Map, Mapping, MappingState, ResizableMap, SpaceReservation,
@@ -242,6 +243,12 @@ impl FileMap {
         if let Some(map) = self.resizable() {
             map.touch_atime();
         }
+    }
+
+    /// See [`ResizableMap::change_gate`].
+    #[inline]
+    pub(crate) fn change_gate(&self) -> Option<&ChangeGate> {
+        self.resizable().and_then(ResizableMap::change_gate)
     }
 
     /// Prepares the file for a change: see [`ResizableMap::prepare_write`].

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use uringfs_device::Errno;
 use uringfs_reactor::Epoch;
 
+use crate::map::change_gate::ChangeGate;
 use crate::map::hot_extent::HotExtentReader;
 use crate::map::refusal::Refusal;
 
@@ -324,11 +325,17 @@ pub trait ResizableMap: Map + Any {
     /// [`Refusal::NeedsUpdate`] when [`Self::touch_atime`] has work to do; [`Refusal::Size`]; [`Refusal::Extent`].
     fn fast_read_address(&self, offset: u64, length: u64) -> Result<u64, Refusal>;
 
-    /// [`Map::written_address`] for a fast write; `None` also when [`Self::prepare_write`] has work to do.
+    /// [`Map::written_address`] for a fast write; `None` also when [`Self::prepare_write`] has work to do, and while
+    /// [`Self::change_gate`] is closed.
     fn fast_write_address(&self, offset: u64, length: u64) -> Option<u64>;
 
     /// Updates the access time if it is due. Called for every read except a fast one.
     fn touch_atime(&self);
+
+    /// The gate through which every change goes, except a fast write: see [`Self::fast_write_address`].
+    fn change_gate(&self) -> Option<&ChangeGate> {
+        None
+    }
 
     /// Prepares the file for a change: updates the modification time. Called before every change except a fast
     /// write. The returned future removes privileges that a write strips, and must end before anything is written.

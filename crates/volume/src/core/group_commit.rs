@@ -51,6 +51,10 @@ struct GroupCommitState {
     /// A commit has failed: no later change becomes durable.
     has_failed: bool,
     is_closing: bool,
+    /// A commit is writing to the device.
+    is_committing: bool,
+    /// No commit begins, except the last at the volume's end.
+    is_paused: bool,
     /// Tasks, in the order of their arrival.
     waiters: BTreeMap<u64, (CommitNumber, Waker)>,
     /// Tasks that have arrived so far.
@@ -150,6 +154,25 @@ impl GroupCommit {
         self.changed.notify_all();
     }
 
+    /// Lets no commit begin until [`Self::resume`]. One that has begun goes on: see [`Self::wait_until_paused`].
+    pub(crate) fn pause(&self) {
+        self.state.lock().is_paused = true;
+    }
+
+    /// Waits until no commit writes to the device, or commits were resumed.
+    pub(crate) fn wait_until_paused(&self) {
+        let mut state = self.state.lock();
+        while state.is_committing && state.is_paused && !state.has_failed {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Lets commits begin again.
+    pub(crate) fn resume(&self) {
+        self.state.lock().is_paused = false;
+        self.changed.notify_all();
+    }
+
     /// Runs `commit` whenever one is requested, until the volume is closed, and then once more.
     ///
     /// # Errors
@@ -158,7 +181,7 @@ impl GroupCommit {
         let _fail_on_exit = FailOnExit(self);
         let mut state = self.state.lock();
         loop {
-            while state.requested <= state.begun && !state.is_closing {
+            while (state.requested <= state.begun || state.is_paused) && !state.is_closing {
                 self.changed.wait(&mut state);
             }
             let last = state.is_closing && state.requested <= state.begun;
@@ -169,9 +192,11 @@ impl GroupCommit {
                     _ => Ok(()),
                 };
             }
+            state.is_committing = true;
             drop(state);
             let outcome = commit(self);
             state = self.state.lock();
+            state.is_committing = false;
             match outcome {
                 // Unless a flush failed elsewhere meanwhile.
                 Ok(()) if !state.has_failed => state.durable = state.begun,
@@ -368,6 +393,39 @@ mod tests {
             assert!(commit.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
         assert_eq!(group_commit.state.lock().waiters.len(), 1);
+    }
+
+    #[test]
+    fn a_pause_holds_back_commits_and_waits_for_the_one_under_way() {
+        let group_commit = Arc::new(GroupCommit::default());
+        let (begun, begins) = channel();
+        let (end, ends) = channel();
+        let commit_thread = CommitThread::start(
+            group_commit.clone(),
+            move |group_commit| {
+                begun.send(group_commit.begin()).unwrap();
+                let _ = ends.recv();
+                Ok(())
+            },
+            drop,
+        );
+        group_commit.request(1);
+        assert_eq!(begins.recv(), Ok(1));
+        group_commit.pause();
+        std::thread::scope(|scope| {
+            let paused = scope.spawn(|| group_commit.wait_until_paused());
+            assert!(!paused.is_finished());
+            end.send(()).unwrap();
+        });
+        group_commit.request(2);
+        assert!(begins.try_recv().is_err());
+        group_commit.resume();
+        assert_eq!(begins.recv(), Ok(2));
+        // The last commit at the end of the volume is never held back.
+        group_commit.pause();
+        drop(end);
+        drop(commit_thread);
+        assert_eq!(begins.recv(), Ok(3));
     }
 
     #[test]

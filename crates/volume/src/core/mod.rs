@@ -24,6 +24,9 @@ pub(crate) mod preallocated;
 // Errors of the device and of the metadata, as events.
 pub(crate) mod events;
 
+// The state of a frozen volume.
+pub(crate) mod freeze;
+
 // One commit for all waiters.
 pub(crate) mod group_commit;
 

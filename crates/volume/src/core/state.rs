@@ -15,6 +15,7 @@ use crate::catalog::{Access, BatchSize, Catalog, Key, PageBudget, Record};
 use crate::core::closed::{Closed, ClosedGuard};
 use crate::core::device_lock::DeviceLock;
 use crate::core::events::{BlockOwner, OwnerLookup, Publisher, Warnings};
+use crate::core::freeze::Freeze;
 use crate::core::group_commit::GroupCommit;
 use crate::core::preallocated::Preallocated;
 use crate::error::Error;
@@ -47,6 +48,7 @@ pub(crate) struct VolumeShared {
     pub(crate) catalog: Catalog,
     pub(crate) state: Mutex<VolumeState>,
     pub(crate) group_commit: Arc<GroupCommit>,
+    pub(crate) freeze: Arc<Freeze>,
     pub(crate) catalog_thread: CatalogThread,
     pub(crate) publisher: Arc<Publisher>,
     /// True if a closed file has lost buffered writes since the last sync of the volume.

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use uringfs_device::Errno;
 use uringfs_file::{
-    AllocOutcome, AtimeUpdates, CommitFuture, HotExtentReader, Map, Mapping, MappingState,
-    OutOfPlaceExtents, Refusal, ResizableMap, SpaceReservation, SyncScope, TruncateGeneration,
-    WriteOrigin,
+    AllocOutcome, AtimeUpdates, ChangeGate, CommitFuture, HotExtentReader, Map, Mapping,
+    MappingState, OutOfPlaceExtents, Refusal, ResizableMap, SpaceReservation, SyncScope,
+    TruncateGeneration, WriteOrigin,
 };
 use uringfs_reactor::ForkDetector;
 
@@ -237,7 +237,14 @@ impl ResizableMap for VolumeMap {
         if self.file.is_mtime_due() || self.must_strip_privileges() || self.fork.is_forked() {
             return None;
         }
+        if self.volume.shared.freeze.gate.is_closed() {
+            return None;
+        }
         self.file.address(offset, offset.checked_add(length)?).ok()
+    }
+
+    fn change_gate(&self) -> Option<&ChangeGate> {
+        Some(&self.volume.shared.freeze.gate)
     }
 
     fn touch_atime(&self) {
@@ -255,8 +262,9 @@ impl ResizableMap for VolumeMap {
             let (volume, file) = (self.volume.clone(), self.file.clone());
             let is_superuser = self.is_superuser;
             let stripped: CommitFuture = Box::pin(async move {
-                let stripped =
-                    volume.change(WaitMode::Async, strip_privileges(&file, is_superuser)).await;
+                volume.check_changeable().map_err(|error| error.errno())?;
+                let strip = strip_privileges(&file, is_superuser);
+                let stripped = volume.shared.run_transaction(WaitMode::Async, strip).await;
                 stripped.map_err(|error| error.errno())
             });
             stripped

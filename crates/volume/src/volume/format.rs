@@ -15,6 +15,7 @@ use crate::catalog::{
 use crate::core::closed::ClosedGuard;
 use crate::core::device_lock::{DeviceLock, LockKind};
 use crate::core::events::{Publisher, Warnings};
+use crate::core::freeze::Freeze;
 use crate::core::group_commit::{CommitThread, GroupCommit};
 use crate::core::preallocated::Preallocated;
 use crate::core::state::{
@@ -221,12 +222,14 @@ impl VolumeOptions {
             superblock: superblock.clone(),
             grow_target: None,
         };
+        let group_commit = Arc::<GroupCommit>::default();
         let shared = Arc::new(VolumeShared {
             blocks,
             device,
             catalog,
             state: Mutex::new(state),
-            group_commit: Arc::default(),
+            freeze: Arc::new(Freeze::new(group_commit.clone())),
+            group_commit,
             catalog_thread: CatalogThread::default(),
             publisher,
             has_lost_writes: AtomicBool::new(false),

@@ -123,6 +123,7 @@ impl InodeRef {
         if options.create_new {
             return Err(already_exists(shown.as_bytes()));
         }
+        let _change = self.volume.begin_open(WaitMode::Async, &options).await?;
         let find = operations::pinned(number);
         self.volume.open_found(WaitMode::Async, shown.as_bytes(), options, find).await
     }
@@ -147,7 +148,7 @@ impl InodeRef {
         inode: &Inode,
     ) -> Result<(InodeRef, Metadata), Error> {
         let operation = operations::make_inode(self.entry(name.as_ref()), inode);
-        self.volume.check_changeable()?;
+        let _change = self.volume.begin_change(WaitMode::Async).await?;
         let made = self.volume.shared.run_and_pin(WaitMode::Async, operation).await?;
         Ok(self.with_metadata(made))
     }
@@ -164,7 +165,7 @@ impl InodeRef {
             return Err(Error::refused(Errno::INVAL, what));
         }
         let operation = operations::make_unnamed(self.number(), inode);
-        self.volume.check_changeable()?;
+        let _change = self.volume.begin_change(WaitMode::Async).await?;
         let made = self.volume.shared.run_and_pin(WaitMode::Async, operation).await?;
         let (unnamed, metadata) = self.with_metadata(made);
         unnamed.pin.set_linkable();

@@ -51,6 +51,9 @@ pub(crate) mod open;
 // Extended attributes.
 pub(crate) mod xattr;
 
+// Holding back changes, for a copy of the device.
+mod freeze;
+
 // Enlarging a volume in use.
 pub(crate) mod resize;
 

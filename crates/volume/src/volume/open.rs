@@ -4,7 +4,7 @@ use std::path::Path;
 
 use uringfs_cache::Cache;
 use uringfs_device::Errno;
-use uringfs_file::File;
+use uringfs_file::{ChangeGuard, File};
 use uringfs_reactor::ForkDetector;
 
 use crate::core::blocking::{WaitMode, run_blocking};
@@ -72,16 +72,28 @@ impl Volume {
         options: OpenOptions,
     ) -> Result<File, Error> {
         self.check_open_options(&options).of_path(path)?;
+        let _change = self.begin_open(mode, &options).await.of_path(path)?;
         if !options.create && !options.create_new {
             return self.open_found(mode, path, options, find(path)).await.of_path(path);
         }
-        self.check_changeable().of_path(path)?;
         let mut new = Inode::new(FileType::File, options.mode);
         if let Credentials::User { user, group } = options.credentials {
             (new.user, new.group) = (user, group);
         }
         let found = find_or_make(path, &new, options);
         self.open_found(mode, path, options, found).await.of_path(path)
+    }
+
+    /// Begins the change that an opening may be: it may create a file, or truncate it.
+    pub(crate) async fn begin_open(
+        &self,
+        mode: WaitMode,
+        options: &OpenOptions,
+    ) -> Result<Option<ChangeGuard<'_>>, Error> {
+        match options.needs_write() {
+            true => self.begin_change(mode).await.map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Checks that options fit together and to the volume.
@@ -100,7 +112,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Opens the file that `find` returns for `path`.
+    /// Opens the file that `find` returns for `path`. If that changes something, the caller has begun a change.
     pub(crate) async fn open_found(
         &self,
         mode: WaitMode,
@@ -121,7 +133,8 @@ impl Volume {
         };
         if options.truncate {
             if map.must_strip_privileges() {
-                self.change(mode, strip_privileges(&map.file, map.is_superuser)).await?;
+                let strip = strip_privileges(&map.file, map.is_superuser);
+                self.shared.run_transaction(mode, strip).await?;
             }
             // Check the cache first: what is written back in between is in the map by then.
             if lock.has_dirty() || !map.file.is_empty() {

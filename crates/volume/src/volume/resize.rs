@@ -50,6 +50,7 @@ impl Volume {
         if bytes / BLOCK > self.shared.blocks.count() {
             return refused(format!("the device has only {}", self.device().geometry().size));
         }
+        let _change = self.begin_change(mode).await?;
         {
             let mut state = self.shared.state.lock();
             let has = state.grow_target.unwrap_or(state.superblock.total_blocks);

@@ -77,6 +77,7 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         if !self.shared.group_commit.is_forked() {
+            self.shared.freeze.thaw();
             self.shared.state.lock().wants_checkpoint = true;
         }
         drop(self.commit_thread.take());
@@ -278,7 +279,7 @@ impl Volume {
         mode: WaitMode,
         operation: impl FnMut(&mut Transaction<'_>) -> Result<T, Retry>,
     ) -> Result<T, Error> {
-        self.check_changeable()?;
+        let _change = self.begin_change(mode).await?;
         self.shared.run_transaction(mode, operation).await
     }
 
