@@ -276,6 +276,8 @@ impl Mount {
             served = served.and(joined);
         }
         drop(control);
+        // A client may have frozen it a moment ago.
+        self.volume.thaw();
         session.commits.stop();
         let committed = committing.join();
         served = served.and(committed.map_err(|_| io::Error::other("a server panicked")));

@@ -4,7 +4,10 @@ use clap::Command;
 
 /// The commands by what they work on.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Volumes", &["mkfs", "check", "resize", "label", "wipe", "df", "mount", "umount", "counters"]),
+    (
+        "Volumes",
+        &["mkfs", "check", "resize", "label", "wipe", "df", "mount", "umount", "counters", "ctl"],
+    ),
     (
         "Files in volumes",
         &[

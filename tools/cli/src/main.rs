@@ -78,6 +78,9 @@ enum Command {
     ///
     /// The counters of its reactors have the names of docs/tuning.md; those of the volume begin with `volume`.
     Counters(volume::counters::Arguments),
+    /// Control the server of a mounted volume.
+    #[command(subcommand)]
+    Ctl(volume::ctl::Arguments),
     /// Copy files and directories into a volume.
     ///
     /// Existing names: a directory is merged into an existing directory, or into the directory that an existing
@@ -232,6 +235,7 @@ fn main() -> ExitCode {
         Command::Mount(arguments) => volume::mount::run(arguments),
         Command::Umount(arguments) => volume::umount::run(arguments),
         Command::Counters(arguments) => volume::counters::run(arguments),
+        Command::Ctl(arguments) => volume::ctl::run(arguments),
         Command::Put(arguments) => volume::put::run(arguments),
         Command::Get(arguments) => volume::get::run(arguments),
         Command::Ls(arguments) => volume::ls::run(arguments),

@@ -41,7 +41,10 @@ impl Client {
         stream.set_read_timeout(Some(LINE_TIMEOUT))?;
         stream.set_write_timeout(Some(LINE_TIMEOUT))?;
         let mut client = Client { process, stream: BufReader::new(stream) };
-        check_hello(&client.read_line()?).map_err(protocol_error)?;
+        let line = client.read_line()?;
+        // A refusal comes instead of a hello.
+        parse_reply(&line)?;
+        check_hello(&line).map_err(protocol_error)?;
         Ok(Some(client))
     }
 
@@ -57,6 +60,8 @@ impl Client {
     pub fn call(mut self, request: Request) -> io::Result<Value> {
         let lines = format!("{}\n{}\n", hello(), request.to_json());
         self.stream.get_mut().write_all(lines.as_bytes())?;
+        let timeout = request.timeout().map(|longest| longest + LINE_TIMEOUT);
+        self.stream.get_mut().set_read_timeout(timeout)?;
         loop {
             if let Some(result) = parse_reply(&self.read_line()?)? {
                 return Ok(result);

@@ -32,6 +32,6 @@ mod protocol;
 
 pub use client::Client;
 pub use place::ControlSocket;
-pub use protocol::{Heard, Received, Request, VERSION};
+pub use protocol::{Heard, MAX_FREEZE, Received, Request, VERSION};
 pub(crate) use requests::Served;
 pub(crate) use server::ControlServer;

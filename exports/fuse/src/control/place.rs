@@ -33,7 +33,7 @@ impl ControlSocket {
         }
     }
 
-    fn bind_in(place: &Path) -> io::Result<ControlSocket> {
+    pub(super) fn bind_in(place: &Path) -> io::Result<ControlSocket> {
         make_directory(place, 0o755)?;
         remove_stale(place)?;
         let directory = directory_of(place, std::process::id());

@@ -1,6 +1,7 @@
 //! The lines of the protocol. A client sends its hello and a [`Request`]; [`Received`] takes them from bytes of any origin.
 
 use std::io;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
@@ -10,6 +11,9 @@ pub const VERSION: u64 = 1;
 pub(crate) const MAX_REQUEST_BYTES: usize = 4096;
 /// The longest line of a server in bytes.
 pub(crate) const MAX_REPLY_BYTES: usize = 1 << 20;
+/// The longest freeze.
+pub const MAX_FREEZE: Duration = Duration::from_secs(3600);
+
 /// What a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -18,8 +22,15 @@ pub enum Request {
     Info,
     /// The counters of the server's reactors and of the volume.
     Counters,
-    /// The size of the volume and its free space.
+    /// The sizes of the volume and of its device, and the free space.
     Space,
+    /// Enlarges the volume to this many bytes.
+    Resize(u64),
+    /// Makes everything durable, then holds back every change until [`Request::Thaw`], or for this time: whole seconds, from 1 to
+    /// [`MAX_FREEZE`].
+    Freeze(Duration),
+    /// Lets changes in again.
+    Thaw,
 }
 
 impl Request {
@@ -29,6 +40,18 @@ impl Request {
             Request::Info => json!({"request": "info"}),
             Request::Counters => json!({"request": "counters"}),
             Request::Space => json!({"request": "space"}),
+            Request::Resize(bytes) => json!({"request": "resize", "bytes": bytes}),
+            Request::Freeze(time) => json!({"request": "freeze", "seconds": time.as_secs()}),
+            Request::Thaw => json!({"request": "thaw"}),
+        }
+    }
+
+    /// The longest time that the server works on it; `None` if that depends on the device.
+    pub(crate) fn timeout(self) -> Option<Duration> {
+        match self {
+            Request::Freeze(time) => Some(time),
+            Request::Resize(_) => None,
+            _ => Some(Duration::ZERO),
         }
     }
 
@@ -39,6 +62,16 @@ impl Request {
             Some("info") => Request::Info,
             Some("counters") => Request::Counters,
             Some("space") => Request::Space,
+            Some("resize") => Request::Resize(number(&mut fields, "bytes")?),
+            Some("freeze") => {
+                let time = Duration::from_secs(number(&mut fields, "seconds")?);
+                if time.is_zero() || time > MAX_FREEZE {
+                    let longest = MAX_FREEZE.as_secs();
+                    return Err(format!("a freeze lasts from 1 to {longest} seconds"));
+                }
+                Request::Freeze(time)
+            }
+            Some("thaw") => Request::Thaw,
             Some(_) => return Err("there is no such request".into()),
             None => return Err("a request has its name as the field `request`".into()),
         };
@@ -137,6 +170,11 @@ pub(crate) fn parse_reply(line: &[u8]) -> io::Result<Option<Value>> {
     Err(io::Error::new(kind, message))
 }
 
+fn number(fields: &mut Map<String, Value>, name: &str) -> Result<u64, String> {
+    let number = fields.remove(name).as_ref().and_then(Value::as_u64);
+    number.ok_or_else(|| format!("the request has a number as the field `{name}`"))
+}
+
 fn object(line: &[u8]) -> Result<Map<String, Value>, String> {
     match serde_json::from_slice(line) {
         Ok(Value::Object(fields)) => Ok(fields),
@@ -156,7 +194,15 @@ mod tests {
     }
 
     fn all() -> Vec<Request> {
-        vec![Request::Info, Request::Counters, Request::Space]
+        let freeze = Request::Freeze(MAX_FREEZE);
+        vec![
+            Request::Info,
+            Request::Counters,
+            Request::Space,
+            Request::Resize(u64::MAX),
+            freeze,
+            Request::Thaw,
+        ]
     }
 
     #[test]
@@ -178,7 +224,18 @@ mod tests {
         for line in ["", "1", "[]", "{}", "{\"uringfs\":\"control\"}", "{\"version\":1}", "\0"] {
             assert!(matches!(heard(&format!("{line}\n")), Heard::Refused(_)), "{line}");
         }
-        for line in ["", "x", "{\"request\":1}", "{\"request\":\"open\"}"] {
+        for line in [
+            "",
+            "x",
+            r#"{"request":1}"#,
+            r#"{"request":"open"}"#,
+            r#"{"request":"resize"}"#,
+            r#"{"request":"resize","bytes":-1}"#,
+            r#"{"request":"resize","bytes":18446744073709551616}"#,
+            r#"{"request":"freeze","seconds":0}"#,
+            r#"{"request":"freeze","seconds":3601}"#,
+            r#"{"request":"freeze","seconds":1.5}"#,
+        ] {
             assert!(matches!(heard(&format!("{HELLO}{line}\n")), Heard::Refused(_)), "{line}");
         }
         let more = "{\"request\":\"info\",\"path\":\"/etc/shadow\"}\n";

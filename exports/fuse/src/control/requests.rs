@@ -36,6 +36,15 @@ impl Served {
             Request::Info => Ok(self.info()),
             Request::Counters => Ok(self.counters()),
             Request::Space => Ok(self.space()),
+            Request::Resize(bytes) => {
+                self.volume.resize(bytes)?;
+                Ok(self.space())
+            }
+            Request::Freeze(time) => {
+                self.volume.freeze(time)?;
+                Ok(json!({"seconds": time.as_secs()}))
+            }
+            Request::Thaw => Ok(json!({"was_frozen": self.volume.thaw()})),
         }
     }
 
@@ -76,7 +85,9 @@ impl Served {
 
     fn space(&self) -> Value {
         let found = self.volume.statistics();
-        json!({"size": found.blocks * BLOCK, "free": found.free_blocks * BLOCK})
+        let device = self.volume.device().geometry().size;
+        let (size, free) = (found.blocks * BLOCK, found.free_blocks * BLOCK);
+        json!({"size": size, "free": free, "device": device})
     }
 }
 

@@ -4,7 +4,7 @@ use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
 use super::glob::{GlobOptions, Missing};
 use super::image::ImageFiles;
-use super::open_volume::open;
+use super::open_volume::open_at;
 use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, Pipeline};
 use super::volume_path::{VolumePath, as_path, with_path};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
-    let volume = open(&paths[0].target, Access::Read)?;
+    let volume = open_at(&paths[0], Access::Read)?;
     let errors = ErrorSink::default();
     let paths = arguments.glob.expand_each(&volume, &paths, Missing::Refused, &errors);
     print_each(&volume, &paths, &errors)?;

@@ -5,7 +5,7 @@ use super::error_sink::ErrorSink;
 use super::format;
 use super::glob::{GlobOptions, Missing};
 use super::mode_change::{ModeChange, umask};
-use super::open_volume::{lookup_with, open, sync};
+use super::open_volume::{lookup_with, open_at, sync};
 use super::verbose::{VerboseOptions, quoted};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, with_path};
@@ -44,7 +44,7 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
-    let volume = open(&paths[0].target, Access::ReadWrite)?;
+    let volume = open_at(&paths[0], Access::ReadWrite)?;
     let errors = ErrorSink::default();
     let job = ChmodJob { volume: &volume, arguments: &arguments, umask: umask(), errors: &errors };
     for path in arguments.glob.expand_each(&volume, &paths, Missing::Refused, &errors) {

@@ -3,7 +3,7 @@
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::glob::{GlobOptions, Missing};
-use super::open_volume::{lookup, open, sync};
+use super::open_volume::{lookup, open_at, sync};
 use super::owners::{OwnerNames, group_id, user_id};
 use super::size_options::long_help;
 use super::verbose::{VerboseOptions, quoted};
@@ -106,7 +106,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 /// Changes the owners of files. Returns the exit code.
 pub fn change_all(options: ChownOptions, owner: Owner) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&options.paths)?;
-    let volume = open(&paths[0].target, Access::ReadWrite)?;
+    let volume = open_at(&paths[0], Access::ReadWrite)?;
     let follow = if options.no_dereference { Follow::No } else { Follow::Yes };
     let errors = ErrorSink::default();
     let names = RefCell::default();

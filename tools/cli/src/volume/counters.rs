@@ -1,14 +1,10 @@
 //! `uringfs counters`: what the server of a mounted volume has counted.
 
-use super::exit_codes::not_found;
-use super::open_volume::open;
-use super::server::ask;
+use super::server::require;
 use crate::json::document;
 use crate::output::print;
 use serde_json::Value;
 use std::ffi::OsString;
-use std::path::Path;
-use uringfs::device::Access;
 use uringfs_fuse::control::Request;
 use uringfs_lab::Error;
 
@@ -25,12 +21,7 @@ pub struct Arguments {
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let Some(counters) = ask(&arguments.target, Request::Counters)? else {
-        // Says who has it open, if that is why.
-        drop(open(&arguments.target, Access::Read)?);
-        let shown = Path::new(&arguments.target).display();
-        return Err(not_found(format!("{shown}: not mounted, so that nothing is counted")));
-    };
+    let counters = require(&arguments.target, Request::Counters)?;
     match arguments.json {
         true => print(&document(counters))?,
         false => print(&text(&counters))?,

@@ -11,7 +11,7 @@ use super::file_data::FileData;
 use super::glob::Missing;
 use super::hard_links::HardLinks;
 use super::mode_change::umask;
-use super::open_volume::{open, sync};
+use super::open_volume::{open_at, sync};
 use super::overwrite::OverwriteOptions;
 use super::put_staging::{make_staging_directory, remove_leftovers};
 use super::quiet::QuietOptions;
@@ -54,10 +54,10 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let (sources, destination) = arguments.paths.split()?;
     let sources = VolumePath::parse_all(&sources)?;
     let (from, to) = (sources[0].target.clone(), destination.path.target.clone());
-    let volume = open(&to, Access::ReadWrite)?;
+    let volume = open_at(&destination.path, Access::ReadWrite)?;
     let other = match is_same_target(&from, &to) {
         true => None,
-        false => Some(open(&from, Access::Read)?),
+        false => Some(open_at(&sources[0], Access::Read)?),
     };
     let errors = ErrorSink::default();
     let source = other.as_ref().unwrap_or(&volume);

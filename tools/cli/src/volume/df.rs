@@ -1,7 +1,8 @@
 //! `uringfs df`: the sizes of volumes and their free space.
 
 use super::error_sink::ErrorSink;
-use super::open_volume::{lookup, open};
+use super::open_volume::{lookup, open_at};
+use super::server::ask;
 use super::size_change::BLOCK;
 use super::size_options::SizeOptions;
 use super::volume_path::{VolumePath, with_path};
@@ -12,6 +13,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use uringfs::Volume;
 use uringfs::device::Access;
+use uringfs_fuse::control::Request;
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -46,7 +48,12 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let errors = ErrorSink::default();
     let space = |argument: &OsString| {
         let path = VolumePath::parse(argument)?;
-        let volume = open(&path.target, Access::Read)?;
+        if path.bytes.iter().all(|byte| *byte == b'/')
+            && let Some(found) = ask(&path.target, Request::Space)?
+        {
+            return Ok((path.target, SpaceUsage::from_reply(&found)));
+        }
+        let volume = open_at(&path, Access::Read)?;
         lookup(&volume, &path.bytes).map_err(|error| with_path(&path, error))?;
         Ok((path.target, SpaceUsage::new(&volume)))
     };
@@ -81,7 +88,7 @@ fn table(volumes: &[(OsString, SpaceUsage)], arguments: &Arguments) -> String {
     let text = |bytes| sizes.text(bytes, unit);
     let row = |(target, space): &(OsString, SpaceUsage)| {
         let used = space.size - space.free;
-        let percent = (u128::from(used) * 100).div_ceil(u128::from(space.size));
+        let percent = (u128::from(used) * 100).div_ceil(u128::from(space.size).max(1));
         let (target, kind) = (target.display().to_string(), "uringfs".to_owned());
         [target, kind, text(space.size), text(used), text(space.free), format!("{percent}%")]
     };
@@ -110,5 +117,12 @@ impl SpaceUsage {
     pub fn new(volume: &Volume) -> Self {
         let found = volume.statistics();
         Self { size: found.blocks * BLOCK, free: found.free_blocks * BLOCK }
+    }
+
+    /// Of a mounted volume, by its server.
+    pub fn from_reply(reply: &Value) -> Self {
+        let bytes = |name: &str| reply[name].as_u64().unwrap_or(0);
+        let size = bytes("size");
+        Self { size, free: bytes("free").min(size) }
     }
 }

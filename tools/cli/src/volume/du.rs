@@ -4,7 +4,7 @@ use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::format;
 use super::glob::{GlobOptions, Missing};
-use super::open_volume::{lookup, open};
+use super::open_volume::{lookup, open_at};
 use super::size_options::SizeOptions;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, with_path};
@@ -67,7 +67,7 @@ pub struct Arguments {
 /// Prints one line per directory, without -h in units of 1024 bytes, as `du` of coreutils. Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
-    let volume = open(&paths[0].target, Access::Read)?;
+    let volume = open_at(&paths[0], Access::Read)?;
     let unit = match &arguments {
         Arguments { mebibytes: true, .. } => 1 << 20,
         Arguments { bytes: true, sizes: SizeOptions { kibibytes: false, .. }, .. } => 1,

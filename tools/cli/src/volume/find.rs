@@ -6,7 +6,7 @@ use super::error_sink::ErrorSink;
 use super::find_expression::{Action, Expression};
 use super::find_tests::Candidate;
 use super::glob::{GlobOptions, Missing};
-use super::open_volume::{lookup, open, sync};
+use super::open_volume::{lookup, open_at, sync};
 use super::owners::OwnerNames;
 use super::times::TimeFormat;
 use super::verbose::printable_path;
@@ -59,7 +59,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let expression = Expression::parse(&[options, tests].concat(), &paths[0])?;
     let options = &expression.options;
     let access = if options.deletes { Access::ReadWrite } else { Access::Read };
-    let volume = open(&paths[0].target, access)?;
+    let volume = open_at(&paths[0], access)?;
     let reference_time = |path: &VolumePath| {
         let (_, inode) = lookup(&volume, &path.bytes).map_err(|error| with_path(path, error))?;
         Ok(inode.modified)

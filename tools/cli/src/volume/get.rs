@@ -14,7 +14,7 @@ use super::glob::GlobOptions;
 use super::hard_links::{HardLinks, LinkAction};
 use super::host::{self, FileId, HostTree, PathHandle, file_id};
 use super::image::ImageFiles;
-use super::open_volume::{lookup, open};
+use super::open_volume::{lookup, open_at};
 use super::overwrite::{NameAction, OverwriteOptions};
 use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, FinishedChunk, Pipeline};
 use super::quiet::QuietOptions;
@@ -82,7 +82,7 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.sources)?;
-    let volume = open(&paths[0].target, Access::Read)?;
+    let volume = open_at(&paths[0], Access::Read)?;
     let paths = arguments.glob.expand_all(&volume, &paths)?;
     let destination =
         GetDestination::new(&volume, &paths, &arguments.destination, arguments.overwrite)?;

@@ -4,7 +4,7 @@ use super::destination::{CreatedFiles, Destination, PathArguments, is_same_name,
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
 use super::glob::Missing;
-use super::open_volume::{lookup, open, sync};
+use super::open_volume::{lookup, open_at, sync};
 use super::quoting;
 use super::verbose::{VerboseOptions, quoted};
 use super::volume_path::{VolumePath, as_path, join, parent, with_path};
@@ -51,20 +51,19 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         true => destination.without_following(),
         false => destination,
     };
-    let target = destination.path.target.clone();
     let errors = ErrorSink::default();
     let (volume, links): (Volume, Vec<Link>) = match symbolic {
         true if !relative => {
             sources.iter().try_for_each(|text| check_link_text(text, &destination.path))?;
             let links = sources.into_iter().map(Link::Symbolic).collect();
-            (open(&target, Access::ReadWrite)?, links)
+            (open_at(&destination.path, Access::ReadWrite)?, links)
         }
         _ => {
             let paths = VolumePath::parse_each(&sources)?;
             for path in &paths {
                 destination.path.require_volume_of(path, "a link cannot lead there")?;
             }
-            let volume = open(&target, Access::ReadWrite)?;
+            let volume = open_at(&destination.path, Access::ReadWrite)?;
             // A symbolic link may lead to a name that does not exist.
             let missing = if relative { Missing::Created } else { Missing::Refused };
             let paths = glob.expand_each(&volume, &paths, missing, &errors);
@@ -78,7 +77,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     for link in links {
         errors.record(job.create(&link));
     }
-    sync(&volume, &target)?;
+    sync(&volume, &job.destination.path.target)?;
     Ok(errors.exit_code())
 }
 

@@ -5,7 +5,7 @@ use super::error_sink::ErrorSink;
 use super::file_json;
 use super::glob::{GlobOptions, Missing};
 use super::ls_rows::{ListedFile, RowFormat, RowOptions};
-use super::open_volume::{is_directory, lookup, lookup_with, open};
+use super::open_volume::{is_directory, lookup, lookup_with, open_at};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, join, with_path};
 use crate::json::{document, with_bytes};
@@ -89,7 +89,7 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
-    let volume = open(&paths[0].target, Access::Read)?;
+    let volume = open_at(&paths[0], Access::Read)?;
     let errors = ErrorSink::default();
     let found = arguments.glob.expand_each(&volume, &paths, Missing::Refused, &errors);
     let as_json = arguments.json;

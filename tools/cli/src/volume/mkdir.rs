@@ -2,7 +2,7 @@
 
 use super::error_sink::ErrorSink;
 use super::mode_change::{ModeChange, umask};
-use super::open_volume::{is_directory, open, sync};
+use super::open_volume::{is_directory, open_at, sync};
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, as_path, join, with_path};
 use std::ffi::OsString;
@@ -33,7 +33,7 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
-    let volume = open(&paths[0].target, Access::ReadWrite)?;
+    let volume = open_at(&paths[0], Access::ReadWrite)?;
     let errors = ErrorSink::default();
     let job = MkdirJob { volume: &volume, arguments: &arguments, umask: umask() };
     for path in &paths {

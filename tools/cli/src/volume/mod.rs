@@ -12,6 +12,7 @@ pub mod chown;
 mod colors;
 mod copy_progress;
 pub mod counters;
+pub mod ctl;
 pub mod cp;
 mod cp_tree;
 mod destination;

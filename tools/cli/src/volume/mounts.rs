@@ -81,13 +81,16 @@ pub(super) fn arguments_of(process: u32) -> Vec<OsString> {
     words.map(|word| OsStr::from_bytes(word).to_owned()).collect()
 }
 
-/// What to do about a target whose volume is mounted. None if it is not.
-pub(super) fn advice(target: &Path) -> Option<String> {
+/// What to do about a target whose volume is mounted, instead of a command on a path in it. None if it is not.
+pub(super) fn advice(target: &Path, path: &[u8]) -> Option<String> {
     let directory = mounted_from(target)?.directory;
     let shown = for_message(&directory);
-    Some(format!(
-        "it is mounted on {shown}: use its files there, or run uringfs umount {shown} first"
-    ))
+    let below = &path[path.iter().take_while(|byte| **byte == b'/').count()..];
+    let what = match below.is_empty() {
+        true => "its files there".to_owned(),
+        false => for_message(&directory.join(OsStr::from_bytes(below))).to_string(),
+    };
+    Some(format!("it is mounted on {shown}: use {what}, or run uringfs umount {shown} first"))
 }
 
 fn parse(mounts: &[u8]) -> Vec<Mounted> {

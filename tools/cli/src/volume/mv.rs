@@ -4,7 +4,7 @@ use super::destination::{CreatedFiles, Destination, PathArguments, with_both_pat
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
 use super::glob::Missing;
-use super::open_volume::{lookup, open, sync};
+use super::open_volume::{lookup, open_at, sync};
 use super::overwrite::{NameAction, OverwriteOptions};
 use super::replace_options::ReplaceOptions;
 use super::verbose::VerboseOptions;
@@ -39,7 +39,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     for source in &sources {
         destination.path.require_volume_of(source, BETWEEN_VOLUMES)?;
     }
-    let volume = open(&destination.path.target, Access::ReadWrite)?;
+    let volume = open_at(&destination.path, Access::ReadWrite)?;
     let errors = ErrorSink::default();
     let sources = glob.expand_each(&volume, &sources, Missing::Refused, &errors);
     destination.check(&volume, sources.len())?;

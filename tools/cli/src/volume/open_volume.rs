@@ -4,7 +4,7 @@ use super::exit_codes::{IN_USE, not_found, with_io_code};
 use super::put_staging::remove_leftovers;
 use super::quoting::for_message;
 use super::saving_server::wait_for_saving_server;
-use super::volume_path::{as_path, with_path};
+use super::volume_path::{VolumePath, as_path, with_path, with_path_instead};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +18,16 @@ use uringfs_lab::Error;
 /// `ReadWrite` if another program has it open at all. `ReadWrite` also removes files that a killed `put` has left.
 /// Warns on standard error of damage with which the volume can be opened.
 pub(super) fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
-    let volume = open_quietly(target, access)?;
+    open_for(target, b"/", access)
+}
+
+/// The same for a command on a path. If the volume is mounted, the error says which file that is.
+pub(super) fn open_at(path: &VolumePath, access: Access) -> Result<Volume, Error> {
+    open_for(&path.target, &path.bytes, access)
+}
+
+fn open_for(target: &OsStr, path: &[u8], access: Access) -> Result<Volume, Error> {
+    let volume = open_quietly_for(target, path, access)?;
     for flaw in volume.flaws() {
         let target = for_message(target);
         crate::output::print_error(&format!("warning: {target}: {flaw}"));
@@ -28,6 +37,10 @@ pub(super) fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
 
 /// The same without warnings: for a second opening, and for commands that report damage themselves.
 pub(super) fn open_quietly(target: &OsStr, access: Access) -> Result<Volume, Error> {
+    open_quietly_for(target, b"/", access)
+}
+
+fn open_quietly_for(target: &OsStr, meant: &[u8], access: Access) -> Result<Volume, Error> {
     let path = Path::new(target);
     wait_for_saving_server(path);
     let device = Device::open(path, access).map_err(|error| missing_path_hint(path, &error))?;
@@ -37,7 +50,7 @@ pub(super) fn open_quietly(target: &OsStr, access: Access) -> Result<Volume, Err
         }
         Ok(volume)
     });
-    opened.map_err(|error| with_path(for_message(path), error))
+    opened.map_err(|error| with_path_instead(for_message(path), meant, error))
 }
 
 /// Opens the file or block device of a target.

@@ -8,6 +8,7 @@ use super::mounts;
 use super::open_volume::{open, open_quietly};
 use super::quiet::QuietOptions;
 use super::quoting::for_message;
+use super::server::ask;
 use super::size_change::{BLOCK, SizeChange, unit_hint};
 use super::volume_path::with_path;
 use crate::json::document;
@@ -22,13 +23,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use uringfs::device::Access;
+use uringfs_fuse::control::Request;
 use uringfs_lab::Error;
 use uringfs_lab::run::stop_on_interrupt;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// A file or a block device with a volume that no program has open
+    /// A file or a block device with a volume that no program has open, or that is mounted
     target: OsString,
 
     /// New size, as in 8G, or +SIZE to grow by, or max for all of the device or file; rounded down to blocks of 4096
@@ -66,13 +68,21 @@ impl NewSize {
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = for_message(path);
-    let volume = open(&arguments.target, Access::Read)?;
-    let current = volume.statistics().blocks * BLOCK;
+    let mounted = ask(&arguments.target, Request::Space)?;
+    let (current, device) = match &mounted {
+        Some(space) => {
+            let bytes = |name: &str| space[name].as_u64().unwrap_or(0);
+            (bytes("size"), bytes("device"))
+        }
+        None => {
+            let volume = open(&arguments.target, Access::Read)?;
+            (volume.statistics().blocks * BLOCK, volume.device().geometry().size)
+        }
+    };
     let (size, hint) = match arguments.size {
-        NewSize::Max => (Some(volume.device().geometry().size), ""),
+        NewSize::Max => (Some(device), ""),
         NewSize::Changed(size) => (size.apply(current), unit_hint(size.amount())),
     };
-    drop(volume);
     let too_large = || Error::input(format!("{shown}: the new size is too large"));
     let size = size.ok_or_else(too_large)? / BLOCK * BLOCK;
     if size < current {
@@ -83,6 +93,17 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         let what = format!("{shown}: has {} already\n", format::size(size));
         return arguments.print(&what, current, size);
     }
+    let text = format!("{shown}: resized to {}\n", format::size(size));
+    if mounted.is_some() {
+        if size > device {
+            let had = format!("{shown}: had {} when it was mounted", format::size(device));
+            return Err(refused(format!("{had}; unmount it before it grows")));
+        }
+        if ask(&arguments.target, Request::Resize(size))?.is_none() {
+            return Err(Error::in_use(format!("{shown}: was unmounted meanwhile; try again")));
+        }
+        return arguments.print(&text, current, size);
+    }
     // Fails if another program has the volume open. Checked before the file grows.
     drop(open_quietly(&arguments.target, Access::ReadWrite)?);
     if path.is_file() {
@@ -90,7 +111,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     }
     let volume = open_quietly(&arguments.target, Access::ReadWrite)?;
     volume.resize(size).map_err(|error| with_path(shown, error))?;
-    arguments.print(&format!("{shown}: resized to {}\n", format::size(size)), current, size)
+    arguments.print(&text, current, size)
 }
 
 impl Arguments {
@@ -117,7 +138,7 @@ fn extend_file(path: &Path, size: u64, quiet: QuietOptions) -> Result<(), Error>
     // The lock that a writer of the volume holds. Closing `file` releases it.
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => {
-            let advice = mounts::advice(path);
+            let advice = mounts::advice(path, b"/");
             let otherwise = || "another program has the volume open; close it there first".into();
             return Err(Error::in_use(format!("{shown}: {}", advice.unwrap_or_else(otherwise))));
         }

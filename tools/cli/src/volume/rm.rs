@@ -4,7 +4,7 @@ use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
 use super::glob::{GlobOptions, Missing};
-use super::open_volume::{lookup, open, sync};
+use super::open_volume::{lookup, open_at, sync};
 use super::verbose::VerboseOptions;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, last_name, with_path, without_slashes};
@@ -40,7 +40,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let Some(first) = paths.first() else { return Ok(0) };
-    let volume = open(&first.target, Access::ReadWrite)?;
+    let volume = open_at(first, Access::ReadWrite)?;
     let errors = ErrorSink::default();
     let missing = if arguments.force { Missing::Ignored } else { Missing::Refused };
     for path in arguments.glob.expand_each(&volume, &paths, missing, &errors) {

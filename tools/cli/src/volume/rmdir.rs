@@ -3,7 +3,7 @@
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
 use super::glob::{GlobOptions, Missing};
-use super::open_volume::{open, sync};
+use super::open_volume::{open_at, sync};
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, as_path, last_name, parent, with_path};
 use std::ffi::OsString;
@@ -32,7 +32,7 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
-    let volume = open(&paths[0].target, Access::ReadWrite)?;
+    let volume = open_at(&paths[0], Access::ReadWrite)?;
     let errors = ErrorSink::default();
     for path in arguments.glob.expand_each(&volume, &paths, Missing::Refused, &errors) {
         errors.record(remove(&volume, path, &arguments));

@@ -3,7 +3,7 @@
 use super::error_sink::ErrorSink;
 use super::file_json;
 use super::glob::{GlobOptions, Missing};
-use super::open_volume::{lookup_with, open};
+use super::open_volume::{lookup_with, open_at};
 use super::stat_format::{self, StatFormat};
 use super::volume_path::{VolumePath, with_path};
 use crate::json::document;
@@ -45,7 +45,7 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
-    let volume = open(&paths[0].target, Access::Read)?;
+    let volume = open_at(&paths[0], Access::Read)?;
     let errors = ErrorSink::default();
     let follow = if arguments.dereference { Follow::Yes } else { Follow::No };
     let mut found = Vec::new();

@@ -3,7 +3,7 @@
 use super::error_sink::ErrorSink;
 use super::glob::{GlobOptions, Missing};
 use super::mode_change::umask;
-use super::open_volume::{lookup_with, open, sync};
+use super::open_volume::{lookup_with, open_at, sync};
 use super::size_options::long_help;
 use super::times::{parse_date, parse_stamp};
 use super::verbose::VerboseOptions;
@@ -68,7 +68,6 @@ struct Times {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
-    let target = &paths[0].target;
     let reference = match &arguments.reference {
         Some(path) => {
             let path = VolumePath::parse(path)?;
@@ -77,13 +76,13 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         }
         None => None,
     };
-    let volume = open(target, Access::ReadWrite)?;
+    let volume = open_at(&paths[0], Access::ReadWrite)?;
     let times = times(&volume, &arguments, reference.as_ref())?;
     let errors = ErrorSink::default();
     for path in arguments.glob.expand_each(&volume, &paths, Missing::Created, &errors) {
         errors.record(touch(&volume, &path, times, &arguments));
     }
-    sync(&volume, target)?;
+    sync(&volume, &paths[0].target)?;
     Ok(errors.exit_code())
 }
 

@@ -4,7 +4,7 @@ use super::entries::{Entries, Entry};
 use super::error_sink::ErrorSink;
 use super::format;
 use super::glob::{GlobOptions, Missing};
-use super::open_volume::{lookup, open};
+use super::open_volume::{lookup, open_at};
 use super::size_options::long_help;
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, with_path};
@@ -49,7 +49,7 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
-    let volume = open(&paths[0].target, Access::Read)?;
+    let volume = open_at(&paths[0], Access::Read)?;
     let errors = ErrorSink::default();
     let is_terminal = std::io::stdout().is_terminal();
     let lines = if is_terminal { TERMINAL_LINES } else { ASCII_LINES };

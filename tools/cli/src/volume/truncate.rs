@@ -2,7 +2,7 @@
 
 use super::error_sink::ErrorSink;
 use super::glob::{GlobOptions, Missing};
-use super::open_volume::{open, sync};
+use super::open_volume::{open_at, sync};
 use super::size_change::SizeChange;
 use super::verbose::{VerboseOptions, quoted};
 use super::volume_path::{VolumePath, as_path, with_path};
@@ -37,7 +37,7 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
-    let volume = open(&paths[0].target, Access::ReadWrite)?;
+    let volume = open_at(&paths[0], Access::ReadWrite)?;
     let reactor = Reactor::new(ReactorOptions::default())
         .map_err(|error| Error::run("cannot start I/O").because(error))?;
     let errors = ErrorSink::default();

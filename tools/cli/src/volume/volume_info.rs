@@ -3,10 +3,12 @@
 use super::df::SpaceUsage;
 use super::format;
 use super::open_volume::open_quietly;
+use super::server::ask;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs::File as HostFile;
 use uringfs::device::Access;
+use uringfs_fuse::control::Request;
 use uringfs_lab::targets::probe;
 
 /// The properties of a volume.
@@ -16,6 +18,15 @@ pub struct VolumeInfo {
     space: SpaceUsage,
     flaws: Vec<String>,
     errors: Vec<String>,
+    mount: Option<Mount>,
+}
+
+/// How the volume is mounted.
+struct Mount {
+    directory: String,
+    options: String,
+    process: u64,
+    threads: u64,
 }
 
 impl VolumeInfo {
@@ -25,14 +36,41 @@ impl VolumeInfo {
         if probe(&file).ok()? != Some("a uringfs volume") {
             return None;
         }
+        match ask(target, Request::Info) {
+            Ok(Some(reply)) => return Some(Ok(VolumeInfo::from_reply(&reply))),
+            Ok(None) => {}
+            Err(error) => return Some(Err(error.to_string())),
+        }
         let info = |volume: uringfs::Volume| VolumeInfo {
             label: volume.label().to_owned(),
             uuid: format::uuid(volume.uuid()),
             space: SpaceUsage::new(&volume),
             flaws: volume.flaws(),
             errors: volume.recent_errors().iter().map(ToString::to_string).collect(),
+            mount: None,
         };
         Some(open_quietly(target, Access::Read).map(info).map_err(|error| error.to_string()))
+    }
+
+    /// Of a mounted volume, by its server.
+    fn from_reply(reply: &Value) -> VolumeInfo {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let texts = |value: &Value| value.as_array().into_iter().flatten().map(text).collect();
+        let number = |value: &Value| value.as_u64().unwrap_or(0);
+        let mount = &reply["mount"];
+        VolumeInfo {
+            label: text(&reply["label"]),
+            uuid: format::uuid(serde_json::from_value(reply["uuid"].clone()).unwrap_or_default()),
+            space: SpaceUsage::from_reply(&reply["space"]),
+            flaws: texts(&reply["flaws"]),
+            errors: texts(&reply["errors"]),
+            mount: Some(Mount {
+                directory: text(&mount["directory"]),
+                options: text(&mount["options"]),
+                process: number(&mount["process"]),
+                threads: number(&mount["threads"]),
+            }),
+        }
     }
 
     /// One line per property: name, value, exact value.
@@ -46,6 +84,12 @@ impl VolumeInfo {
             ("size", size, size_exact),
             ("free", free, free_exact),
         ];
+        if let Some(mount) = &self.mount {
+            let server = format!("process {}, {} threads", mount.process, mount.threads);
+            lines.push(("mounted on", mount.directory.clone(), String::new()));
+            lines.push(("mount options", mount.options.clone(), String::new()));
+            lines.push(("served by", server, String::new()));
+        }
         lines.extend(self.flaws.iter().map(|flaw| ("error", flaw.clone(), String::new())));
         lines.extend(self.errors.iter().map(|error| ("error", error.clone(), String::new())));
         lines
@@ -59,6 +103,12 @@ impl VolumeInfo {
             "free": self.space.free,
             "flaws": self.flaws,
             "errors": self.errors,
+            "mount": self.mount.as_ref().map(|mount| json!({
+                "directory": mount.directory,
+                "options": mount.options,
+                "process": mount.process,
+                "threads": mount.threads,
+            })),
         })
     }
 }

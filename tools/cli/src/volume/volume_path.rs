@@ -138,11 +138,20 @@ impl Subject for String {}
 /// The error of a volume with the path that it concerns. An error that the user can correct is an input error,
 /// any other a run error.
 pub(super) fn with_path(subject: impl Subject, error: VolumeError) -> Error {
+    with_path_instead(subject, b"/", error)
+}
+
+/// The same. If the volume is mounted, the error names the path below the mount point that `instead` means.
+pub(super) fn with_path_instead(
+    subject: impl Subject,
+    instead: &[u8],
+    error: VolumeError,
+) -> Error {
     let code = of_volume_error(&error);
     let why = after_path(subject.path(), message(&error));
     let path = subject.to_string();
     if code == IN_USE
-        && let Some(advice) = subject.target().and_then(mounts::advice)
+        && let Some(advice) = subject.target().and_then(|it| mounts::advice(it, instead))
     {
         // Who has it open; the rest is for other programs than a mount.
         let who = why.split(';').next().unwrap_or_default();

@@ -3,7 +3,7 @@
 use super::error_sink::ErrorSink;
 use super::format;
 use super::glob::{GlobOptions, Missing};
-use super::open_volume::{open, sync};
+use super::open_volume::{open_at, sync};
 use super::verbose::{VerboseOptions, quoted};
 use super::volume_path::{VolumePath, as_path, with_path};
 use crate::json::{document, with_bytes};
@@ -75,7 +75,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         Arguments::List { paths, glob, json } => list(&paths, glob, json),
         Arguments::Get { name, path, json } => {
             let path = VolumePath::parse(&path)?;
-            let volume = open(&path.target, Access::Read)?;
+            let volume = open_at(&path, Access::Read)?;
             let value = volume.get_xattr(as_path(&path.bytes), Follow::No, name.as_bytes());
             let value = value.map_err(|error| with_path(&path, error))?;
             if json {
@@ -115,7 +115,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 /// Prints one name per line; with several files, below the path of each.
 fn list(paths: &[OsString], glob: GlobOptions, as_json: bool) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(paths)?;
-    let volume = open(&paths[0].target, Access::Read)?;
+    let volume = open_at(&paths[0], Access::Read)?;
     let errors = ErrorSink::default();
     let paths = glob.expand_each(&volume, &paths, Missing::Refused, &errors);
     let mut files = Vec::new();
@@ -153,7 +153,7 @@ fn change_all(
     change_one: impl Fn(&uringfs::Volume, &VolumePath) -> Result<(), Error>,
 ) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(paths)?;
-    let volume = open(&paths[0].target, Access::ReadWrite)?;
+    let volume = open_at(&paths[0], Access::ReadWrite)?;
     let errors = ErrorSink::default();
     for path in glob.expand_each(&volume, &paths, Missing::Refused, &errors) {
         errors.record(change_one(&volume, &path));

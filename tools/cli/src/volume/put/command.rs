@@ -6,7 +6,7 @@ use crate::volume::exclude::ExcludeOptions;
 use crate::volume::exit_codes::{NO_SPACE, refused};
 use crate::volume::hard_links::HardLinks;
 use crate::volume::image::ImageFiles;
-use crate::volume::open_volume::{is_directory, open, sync};
+use crate::volume::open_volume::{is_directory, open_at, sync};
 use crate::volume::overwrite::OverwriteOptions;
 use crate::volume::pipeline::Pipeline;
 use crate::volume::quiet::QuietOptions;
@@ -56,7 +56,7 @@ pub struct Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = VolumePath::parse(&arguments.destination)?;
-    let volume = open(&path.target, Access::ReadWrite)?;
+    let volume = open_at(&path, Access::ReadWrite)?;
     let targets = targets(&volume, &arguments.sources, &path)?;
     let mut put = PutJob {
         volume: &volume,

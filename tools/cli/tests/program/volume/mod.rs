@@ -4,6 +4,7 @@ mod attributes;
 mod changes;
 mod check;
 mod common_options;
+mod control;
 mod copies;
 mod crafted_image;
 mod exit_codes;

@@ -14,22 +14,26 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 /// A folder with a mounted volume. It is unmounted at the end, even if the test panics.
-struct Mounted(TempDir);
+pub struct Mounted(TempDir);
 
 impl Mounted {
-    fn new(options: &[&str]) -> Mounted {
-        let folder = volume();
+    pub fn new(options: &[&str]) -> Mounted {
+        Mounted::of(volume(), options)
+    }
+
+    /// Mounts the volume `v` of a folder on `m` in it.
+    pub fn of(folder: TempDir, options: &[&str]) -> Mounted {
         fs::create_dir(folder.path().join("m")).unwrap();
         run_ok(folder.path(), [&["mount", "v", "m"], options].concat());
         Mounted(folder)
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// The process that serves the mount, as the error of a command in its way names it.
-    fn server(&self) -> Pid {
+    pub fn server(&self) -> Pid {
         let refused = run(self.path(), ["ls", "v"]);
         assert_eq!(refused.status.code(), Some(6));
         let message = String::from_utf8(refused.stderr).unwrap();
@@ -46,7 +50,7 @@ impl Drop for Mounted {
 }
 
 /// Unmounts. A child of another test has this one's files open between its fork and its exec.
-fn umount(folder: &Path, mounted: &str) {
+pub fn umount(folder: &Path, mounted: &str) {
     loop {
         let output = run(folder, ["umount", mounted]);
         match output.status.code() {
@@ -255,15 +259,26 @@ fn a_target_in_use_names_the_process_and_the_directory() {
     let mounted = Mounted::new(&[]);
     let folder = mounted.path();
     let directory = folder.join("m").canonicalize().unwrap();
-    for command in
-        [&["ls", "v"][..], &["check", "v"], &["resize", "v", "64M"], &["mount", "v", "other"]]
-    {
+    for command in [&["ls", "v"][..], &["check", "v"], &["mount", "v", "other"]] {
         fs::create_dir_all(folder.join("other")).unwrap();
         let refused = run(folder, command);
         assert_eq!(refused.status.code(), Some(6), "{command:?}");
         let message = String::from_utf8(refused.stderr).unwrap();
         let advice = format!("it is mounted on {}", directory.display());
         assert!(message.contains(&advice), "{command:?}: {message}");
+    }
+    // A command on a path names the file below the mount point.
+    let shown = format!("use {}/logs/today, or", directory.display());
+    for command in
+        [&["cat", "v:/logs/today"][..], &["put", "v", "v:/logs/today"], &["rm", "v:/logs/today"]]
+    {
+        let refused = run(folder, command);
+        assert_eq!(refused.status.code(), Some(6), "{command:?}");
+        let message = String::from_utf8(refused.stderr).unwrap();
+        assert!(
+            message.contains(&shown) && message.contains(", process "),
+            "{command:?}: {message}"
+        );
     }
     // The volume's own path will do.
     umount(folder, "v");
