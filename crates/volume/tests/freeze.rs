@@ -15,7 +15,8 @@ use uringfs_device::{Device, Errno};
 use uringfs_file::{FallocateSize, Tokens};
 use uringfs_reactor::{Reactor, Token};
 use uringfs_volume::{
-    CheckOptions, FileType, Follow, Inode, OpenOptions, SetXattr, Volume, VolumeOptions,
+    CheckOptions, FileType, Follow, FormatOptions, Inode, OpenOptions, SetXattr, Volume,
+    VolumeOptions,
 };
 
 const SIZE: u64 = 64 << 20;
@@ -120,7 +121,7 @@ fn under_changes(volume: &Volume, what: impl FnOnce(&[AtomicU64; CHANGES.len()])
 fn wait_for_rounds(rounds: &[AtomicU64]) {
     let before: Vec<u64> = rounds.iter().map(|count| count.load(Ordering::Relaxed)).collect();
     for (count, before) in rounds.iter().zip(before) {
-        while count.load(Ordering::Relaxed) < before + 3 {
+        while count.load(Ordering::Relaxed) < before + 2 {
             thread::yield_now();
         }
     }
@@ -136,7 +137,7 @@ fn the_device_of_a_frozen_volume_gets_no_write_and_changes_wait() {
     let (sim, volume) = new_volume();
     volume.write("/read", "content").unwrap();
     under_changes(&volume, |rounds| {
-        for _ in 0..3 {
+        for _ in 0..2 {
             wait_for_rounds(rounds);
             volume.freeze(LONG).unwrap();
             let (events, digest) = (sim.events(), sim.digest());
@@ -172,7 +173,12 @@ fn a_freeze_makes_durable_what_is_only_in_the_page_cache() {
 #[test]
 fn a_frozen_volume_thaws_at_its_deadline() {
     let (_, volume) = new_volume();
-    volume.freeze(Duration::from_millis(50)).unwrap();
+    let mut time = Duration::from_millis(50);
+    // On a busy machine it may take longer to freeze.
+    while let Err(error) = volume.freeze(time) {
+        assert_eq!(error.errno(), Errno::TIMEDOUT);
+        time *= 2;
+    }
     // Returns only after the thaw.
     volume.write("/f", "content").unwrap();
     assert!(!volume.thaw());
@@ -193,10 +199,10 @@ fn a_second_freeze_is_refused_until_the_first_has_ended() {
 
 #[test]
 fn a_volume_that_is_open_for_reading_only_is_not_frozen() {
-    let (sim, volume) = new_volume();
-    volume.close().unwrap();
-    let options = VolumeOptions::new().read_only(true);
-    let volume = options.open_on(Device::new(sim).unwrap()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    Volume::create(&path, &FormatOptions::new().size(SIZE)).unwrap().close().unwrap();
+    let volume = VolumeOptions::new().read_only(true).open(&path).unwrap();
     assert_eq!(volume.freeze(LONG).unwrap_err().errno(), Errno::ROFS);
 }
 

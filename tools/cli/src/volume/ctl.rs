@@ -20,7 +20,12 @@ pub enum Arguments {
         /// The file or block device with a mounted volume
         target: OsString,
         /// The time after which it thaws by itself
-        #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=MAX_FREEZE.as_secs()))]
+        #[arg(
+            long,
+            value_name = "SECONDS",
+            default_value_t = 60,
+            value_parser = clap::value_parser!(u64).range(1..=MAX_FREEZE.as_secs())
+        )]
         timeout: u64,
     },
     /// Let changes in again.
