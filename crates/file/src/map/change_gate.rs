@@ -3,48 +3,54 @@
 //! Each change is counted from its beginning to its end, except a fast write: that looks at [`ChangeGate::is_closed`] inside
 //! its epoch, so that a caller that closes the gate and then waits for quiescence has waited for it. Write-back is no
 //! change; it brings earlier ones to the device.
+//!
+//! Threads count on cache lines of their own, and the line with the state of the gate is only read while it is open. So
+//! changes of different threads write no line that they share.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use crossbeam_utils::CachePadded;
 use uringfs_sync::Mutex;
-use uringfs_sync::atomic::{AtomicU64, Ordering};
+use uringfs_sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-const CLOSED: u64 = 1 << 63;
+/// The number of counts. Threads beyond share them.
+const COUNTS: usize = if cfg!(loom) { 2 } else { 16 };
 
 /// Lets changes in while it is open.
 #[derive(Default)]
 pub struct ChangeGate {
-    /// The number of changes in flight, and [`CLOSED`].
-    word: AtomicU64,
+    is_closed: CachePadded<AtomicBool>,
+    /// Changes in flight, by the threads that began them.
+    counts: [CachePadded<AtomicU64>; COUNTS],
     waiting: Mutex<Waiting>,
 }
 
+/// Changes that wait until the gate is open, by their tickets.
 #[derive(Default)]
 struct Waiting {
-    /// Changes that wait until the gate is open, by their tickets.
     changes: BTreeMap<u64, Waker>,
     tickets: u64,
-    /// The caller that waits until no change is in flight.
-    closer: Option<Waker>,
 }
 
 impl ChangeGate {
     /// True while changes are held back.
     #[inline]
     pub fn is_closed(&self) -> bool {
-        self.word.load(Ordering::Acquire) & CLOSED != 0
+        self.is_closed.load(Ordering::Acquire)
     }
 
     /// Begins a change, which ends when the guard is dropped. `None` while the gate is closed.
     #[inline]
     pub fn try_enter(&self) -> Option<ChangeGuard<'_>> {
-        let before = self.word.fetch_add(1, Ordering::AcqRel);
-        let guard = ChangeGuard(self);
-        (before & CLOSED == 0).then_some(guard)
+        let count = &self.counts[count_of_thread()];
+        count.fetch_add(1, Ordering::Relaxed);
+        let guard = ChangeGuard(count);
+        // Either this thread sees that the gate is closed, or the one that has closed it sees the count.
+        fence(Ordering::SeqCst);
+        (!self.is_closed()).then_some(guard)
     }
 
     /// Waits until the gate is open, then begins a change.
@@ -62,33 +68,40 @@ impl ChangeGate {
         Opened { gate: self, ticket: None }
     }
 
-    /// Holds back changes from now on. Those in flight go on: see [`Self::drained`].
+    /// Holds back changes from now on. Those in flight go on: see [`Self::is_drained`].
     pub fn close(&self) {
-        self.word.fetch_or(CLOSED, Ordering::SeqCst);
+        self.is_closed.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
     }
 
-    /// Waits until no change is in flight, or the gate is open again. For one caller.
-    pub async fn drained(&self) {
-        poll_fn(|context| {
-            let last = self.waiting.lock().closer.replace(context.waker().clone());
-            // Dropping a waker may run any code, so not under the lock.
-            drop(last);
-            match self.word.load(Ordering::Acquire) {
-                word if word & CLOSED == 0 || word == CLOSED => Poll::Ready(()),
-                _ => Poll::Pending,
-            }
-        })
-        .await;
+    /// True once all changes that were in flight when the gate was closed have ended. They wake nobody.
+    pub fn is_drained(&self) -> bool {
+        // Each count for itself: whatever is added after it was 0 is taken back before it has changed anything.
+        self.counts.iter().all(|count| count.load(Ordering::Acquire) == 0)
     }
 
     /// Lets changes in again. The caller wakes those that wait, when it holds no lock.
     #[must_use = "changes wait"]
     pub fn open(&self) -> Vec<Waker> {
-        self.word.fetch_and(!CLOSED, Ordering::AcqRel);
+        self.is_closed.store(false, Ordering::Release);
         let mut waiting = self.waiting.lock();
-        let changes = std::mem::take(&mut waiting.changes).into_values();
-        changes.chain(waiting.closer.take()).collect()
+        std::mem::take(&mut waiting.changes).into_values().collect()
     }
+}
+
+/// The place of this thread's count.
+#[cfg(not(loom))]
+#[inline]
+fn count_of_thread() -> usize {
+    use std::sync::atomic::AtomicUsize;
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static COUNT: usize = THREADS.fetch_add(1, Ordering::Relaxed) % COUNTS);
+    COUNT.with(|count| *count)
+}
+
+#[cfg(loom)]
+fn count_of_thread() -> usize {
+    1
 }
 
 impl fmt::Debug for ChangeGate {
@@ -100,15 +113,12 @@ impl fmt::Debug for ChangeGate {
 /// A change in flight.
 #[derive(Debug)]
 #[must_use = "the change ends with it"]
-pub struct ChangeGuard<'g>(&'g ChangeGate);
+pub struct ChangeGuard<'g>(&'g AtomicU64);
 
 impl Drop for ChangeGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.0.word.fetch_sub(1, Ordering::AcqRel) == CLOSED | 1 {
-            let closer = self.0.waiting.lock().closer.take();
-            closer.into_iter().for_each(Waker::wake);
-        }
+        self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -165,23 +175,28 @@ mod tests {
         let first = gate.try_enter().unwrap();
         gate.close();
         assert!(gate.try_enter().is_none());
-        let (mut drained, mut entered) = (pin!(gate.drained()), pin!(gate.enter()));
-        assert!(poll(drained.as_mut()).is_pending() && poll(entered.as_mut()).is_pending());
+        let mut entered = pin!(gate.enter());
+        assert!(!gate.is_drained() && poll(entered.as_mut()).is_pending());
         drop(first);
-        assert!(poll(drained).is_ready() && poll(entered.as_mut()).is_pending());
+        assert!(gate.is_drained() && poll(entered.as_mut()).is_pending());
         assert_eq!(gate.open().len(), 1);
         assert!(poll(entered).is_ready());
     }
 
     #[test]
-    fn an_opened_gate_ends_the_wait_for_changes() {
+    fn changes_of_two_threads_are_counted_apart() {
         let gate = ChangeGate::default();
-        let _change = gate.try_enter().unwrap();
-        gate.close();
-        let mut drained = pin!(gate.drained());
-        assert!(poll(drained.as_mut()).is_pending());
-        assert_eq!(gate.open().len(), 1);
-        assert!(poll(drained).is_ready());
+        let counts =
+            || gate.counts.iter().filter(|count| count.load(Ordering::Relaxed) > 0).count();
+        std::thread::scope(|scope| {
+            let change = scope.spawn(|| gate.try_enter().unwrap()).join().unwrap();
+            let _other = scope.spawn(|| gate.try_enter().unwrap()).join().unwrap();
+            assert_eq!(counts(), 2);
+            // A change may end in another thread than the one that began it.
+            drop(change);
+            assert_eq!(counts(), 1);
+        });
+        assert!(gate.is_drained());
     }
 
     #[test]
@@ -249,7 +264,9 @@ mod loom_tests {
                 }
             });
             gate.close();
-            block_on(gate.drained());
+            while !gate.is_drained() {
+                thread::yield_now();
+            }
             let before = changes.load(SeqCst);
             assert!(before == 0 || before == 2);
             thread::yield_now();

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use uringfs_file::ChangeGuard;
 use uringfs_reactor::quiescence;
-use uringfs_sync::{park_on, park_on_until};
+use uringfs_sync::park_on_until;
 
 use crate::core::blocking::WaitMode;
 use crate::core::freeze::thawed;
 use crate::error::Error;
 use crate::volume::volume::Volume;
 
-/// Between two looks whether fast writes have ended, which wake nobody.
+/// Between two looks whether changes have ended, which wake nobody.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Volume {
@@ -48,10 +48,10 @@ impl Volume {
     pub fn freeze(&self, timeout: Duration) -> Result<(), Error> {
         self.check_changeable()?;
         let freezing = self.shared.freeze.begin(Instant::now() + timeout)?;
-        park_on(self.shared.freeze.gate.drained());
         let domain = quiescence(self.device().index());
         let epoch = domain.retire();
-        while freezing.is_active() && !domain.passed(epoch) {
+        let gate = &self.shared.freeze.gate;
+        while freezing.is_active() && !(gate.is_drained() && domain.passed(epoch)) {
             park_on_until(pending::<()>(), Some(Instant::now() + POLL_INTERVAL));
         }
         if !freezing.is_active() {
