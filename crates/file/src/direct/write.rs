@@ -25,24 +25,15 @@ pub(crate) async fn write(
     offset: u64,
     durability: Durability,
 ) {
-    let written = write_payload(&mut operation, &file.handle, payload, offset, durability);
-    let (payload, result) = written.await;
-    operation.end_releasing(file, payload, result);
-}
-
-#[inline]
-async fn write_payload(
-    operation: &mut Operation,
-    handle: &FileHandle,
-    payload: Payload,
-    offset: u64,
-    durability: Durability,
-) -> (Payload, Result<u64, Errno>) {
-    match writable_range(operation, handle, &payload, offset).await {
+    let handle = &*file.handle;
+    let (payload, result) = match writable_range(&mut operation, handle, &payload, offset).await {
         Ok((range, _)) if range.is_empty() => (payload, Ok(0)),
-        Ok((range, _change)) => write_range(operation, handle, payload, range, durability).await,
+        Ok((range, _change)) => {
+            write_range(&mut operation, handle, payload, range, durability).await
+        }
         Err(error) => (payload, Err(error)),
-    }
+    };
+    operation.end_releasing(file, payload, result);
 }
 
 /// The range of a write that fits in the file. Begins the change ([`prepare_write`]).
