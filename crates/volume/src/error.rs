@@ -74,6 +74,13 @@ impl Error {
         Error { kind, context, path: None, key: None, cause: None, advice: None }
     }
 
+    /// The error of a volume that another process has open, as that has reported it.
+    #[doc(hidden)]
+    pub fn reported(kind: ErrorKind, message: String, damaged_name: Option<&[u8]>) -> Error {
+        let key = damaged_name.map(|name| [&[0; 8], name].concat());
+        Error { key, ..Error::new(kind, message) }
+    }
+
     pub(crate) fn damaged(context: impl Into<String>) -> Error {
         Error::new(ErrorKind::Damaged, context)
     }

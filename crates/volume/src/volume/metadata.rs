@@ -25,7 +25,8 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    pub(crate) fn new(number: InodeNumber, inode: Inode) -> Metadata {
+    #[doc(hidden)]
+    pub fn new(number: InodeNumber, inode: Inode) -> Metadata {
         Metadata { number, inode }
     }
 
