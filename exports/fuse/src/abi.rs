@@ -83,6 +83,12 @@ pub(crate) mod command {
     pub(crate) const COMMIT_AND_FETCH: u32 = 2;
 }
 
+/// What a server tells the kernel without a request: in place of the error of a reply to request 0.
+pub(crate) mod notification {
+    pub(crate) const INVALIDATE_INODE: i32 = 2;
+    pub(crate) const INVALIDATE_ENTRY: i32 = 3;
+}
+
 /// Flags of an open reply.
 pub(crate) mod open {
     pub(crate) const DIRECT_IO: u32 = 1 << 0;
@@ -172,6 +178,11 @@ messages! {
         blocks: u64, free_blocks: u64, available_blocks: u64, files: u64, free_files: u64,
         block_size: u32, max_name: u32, fragment_size: u32, padding: u32, spare: [u32; 6],
     } = 80;
+    /// [`notification::INVALIDATE_INODE`]. Pages from the offset on are dropped, up to a length that is not 0; with a
+    /// negative offset none.
+    InvalidateInodeOut { node: u64, offset: i64, length: i64 } = 24;
+    /// [`notification::INVALIDATE_ENTRY`], before the name and a zero byte.
+    InvalidateEntryOut { directory: u64, name_length: u32, flags: u32 } = 16;
     /// An entry of a listing, before its name. Entries begin at multiples of 8 bytes.
     Dirent { ino: u64, offset: u64, name_length: u32, kind: u32 } = 24;
     SetattrIn {

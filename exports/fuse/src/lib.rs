@@ -25,6 +25,9 @@ mod mount;
 // Requests about the mounted volume from other programs.
 pub mod control;
 
+// Changes that the kernel did not ask for.
+mod notify;
+
 // The loop of a thread: reads requests and starts tasks.
 mod serve;
 

@@ -15,6 +15,7 @@ use uringfs::{Reactor, ReactorOptions, Volume};
 
 use crate::attach::{Attachment, attach, clone_channel, detach, set_nonblocking};
 use crate::control::{ControlServer, ControlSocket, Served};
+use crate::notify::Kernel;
 use crate::ring::RingQueues;
 use crate::session::{MountCache, Session, SessionOptions};
 
@@ -245,15 +246,19 @@ impl Mount {
     /// When a reactor cannot be made; those of [`Volume::close`].
     pub fn serve(self) -> io::Result<()> {
         let threads = self.channels.len();
-        let served = Served {
-            volume: self.volume.clone(),
-            directory: self.directory,
-            options: self.options.words(),
-            threads,
-        };
-        let control =
-            self.control.map(|socket| ControlServer::start(socket, served)).transpose()?;
         let session = Arc::new(Session::new(&self.volume, self.options.session, threads));
+        let serve_control = |socket| {
+            let served = Served {
+                volume: self.volume.clone(),
+                kernel: Kernel::new(session.clone(), self.channels[0].try_clone()?),
+                is_read_only: self.options.read_only,
+                directory: self.directory,
+                options: self.options.words(),
+                threads,
+            };
+            ControlServer::start(socket, served)
+        };
+        let control = self.control.map(serve_control).transpose()?;
         let mut channels = self.channels.into_iter().enumerate();
         let (_, first) = channels.next().expect("a mount has a channel");
         let helpers = channels.map(|(thread, channel)| {

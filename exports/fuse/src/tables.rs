@@ -41,6 +41,11 @@ impl Nodes {
         self.known.lock().get(&node).map(|node| node.inode.clone()).ok_or(Errno::STALE)
     }
 
+    /// Whether the kernel may have cached something of a node.
+    pub(crate) fn knows(&self, node: u64) -> bool {
+        node == ROOT_ID || self.known.lock().contains_key(&node)
+    }
+
     /// Counts a look-up, whose reply gives the kernel the node.
     pub(crate) fn remember(&self, inode: InodeRef) {
         let number = inode.number().0;

@@ -11,6 +11,7 @@ use uringfs::volume::Holder;
 
 use super::place::socket_of;
 use super::protocol::{MAX_REPLY_BYTES, Request, check_hello, hello, parse_reply};
+use super::remote::RemoteFiles;
 
 /// How long a server may take for a line. It answers at once, unless it was stopped.
 const LINE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -24,7 +25,7 @@ pub struct Client {
 
 impl Client {
     /// Connects to the server that has the volume of a file or block device open. `None` if no process has it open, or one that
-    /// has no control socket, or none for this user.
+    /// is ending or has no control socket, or none for this user.
     ///
     /// # Errors
     /// If another process than the volume's server listens there, or one of another version; ETIMEDOUT.
@@ -41,7 +42,11 @@ impl Client {
         stream.set_read_timeout(Some(LINE_TIMEOUT))?;
         stream.set_write_timeout(Some(LINE_TIMEOUT))?;
         let mut client = Client { process, stream: BufReader::new(stream) };
-        let line = client.read_line()?;
+        let line = match client.read_line() {
+            // It is ending, or was killed.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+            line => line?,
+        };
         // A refusal comes instead of a hello.
         parse_reply(&line)?;
         check_hello(&line).map_err(protocol_error)?;
@@ -58,10 +63,31 @@ impl Client {
     /// # Errors
     /// What the server says, with its kind; ETIMEDOUT; if the reply cannot be understood.
     pub fn call(mut self, request: Request) -> io::Result<Value> {
-        let lines = format!("{}\n{}\n", hello(), request.to_json());
-        self.stream.get_mut().write_all(lines.as_bytes())?;
+        self.send(request)?;
         let timeout = request.timeout().map(|longest| longest + LINE_TIMEOUT);
         self.stream.get_mut().set_read_timeout(timeout)?;
+        self.read_result()
+    }
+
+    /// Begins a session about the files of the volume.
+    ///
+    /// # Errors
+    /// As [`Self::call`]; EBUSY if the server has too many sessions.
+    pub fn files(mut self) -> io::Result<RemoteFiles> {
+        self.send(Request::Files)?;
+        self.read_result()?;
+        // A change waits while the volume is frozen, and a sync as long as the device takes.
+        self.stream.get_mut().set_read_timeout(None)?;
+        self.stream.get_mut().set_write_timeout(None)?;
+        Ok(RemoteFiles::new(self.stream))
+    }
+
+    fn send(&mut self, request: Request) -> io::Result<()> {
+        let lines = format!("{}\n{}\n", hello(), request.to_json());
+        self.stream.get_mut().write_all(lines.as_bytes())
+    }
+
+    fn read_result(&mut self) -> io::Result<Value> {
         loop {
             if let Some(result) = parse_reply(&self.read_line()?)? {
                 return Ok(result);
@@ -78,7 +104,8 @@ impl Client {
             }
             Err(error) => Err(error),
             Ok(_) if line.pop() != Some(b'\n') => {
-                Err(protocol_error("the server ended the conversation"))
+                let what = "the server ended the conversation";
+                Err(io::Error::new(io::ErrorKind::ConnectionReset, what))
             }
             Ok(_) => Ok(line),
         }

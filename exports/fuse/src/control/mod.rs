@@ -1,8 +1,9 @@
 //! The control socket of a mount: [`ControlSocket`] at the server, [`Client`] in another program.
 //!
 //! A client finds the socket by the process that has the volume open. Each connection carries one [`Request`], in lines of
-//! JSON; `docs/control.md` describes them. The server opens no path for a client. One thread serves the socket, and none that
-//! serves files; a request that may take long gets a thread of its own until it is done.
+//! JSON; `docs/control.md` describes them. One of them begins a session about the files of the volume, whose bytes pass
+//! through the connection: the server opens no path of the host for a client. One thread serves the socket, and none that
+//! serves files; a session, and a request that may take long, get a thread of their own until they are done.
 //!
 //! ```no_run
 //! use uringfs_fuse::control::{Client, Request};
@@ -18,8 +19,14 @@
 // Calls a server.
 mod client;
 
+// Calls a server about files.
+mod remote;
+
 // Serves clients.
 mod server;
+
+// Serves a session about files.
+mod file_session;
 
 // Does what a request asks for.
 mod requests;
@@ -27,11 +34,18 @@ mod requests;
 // Where the sockets are.
 mod place;
 
+// Requests about files as lines of JSON.
+mod file_request;
+
 // Requests and replies as lines of JSON.
 mod protocol;
 
 pub use client::Client;
+pub use file_request::Opening;
+#[doc(hidden)]
+pub use file_request::{AttributeChanges, FileRange, FileRequest};
 pub use place::ControlSocket;
 pub use protocol::{Heard, MAX_FREEZE, Received, Request, VERSION};
+pub use remote::{RemoteEntry, RemoteFile, RemoteFiles};
 pub(crate) use requests::Served;
 pub(crate) use server::ControlServer;

@@ -31,6 +31,8 @@ pub enum Request {
     Freeze(Duration),
     /// Lets changes in again.
     Thaw,
+    /// Begins a session about files: see [`RemoteFiles`](super::RemoteFiles).
+    Files,
 }
 
 impl Request {
@@ -43,6 +45,7 @@ impl Request {
             Request::Resize(bytes) => json!({"request": "resize", "bytes": bytes}),
             Request::Freeze(time) => json!({"request": "freeze", "seconds": time.as_secs()}),
             Request::Thaw => json!({"request": "thaw"}),
+            Request::Files => json!({"request": "files"}),
         }
     }
 
@@ -72,13 +75,12 @@ impl Request {
                 Request::Freeze(time)
             }
             Some("thaw") => Request::Thaw,
+            Some("files") => Request::Files,
             Some(_) => return Err("there is no such request".into()),
             None => return Err("a request has its name as the field `request`".into()),
         };
-        match fields.is_empty() {
-            true => Ok(request),
-            false => Err("the request has a field that it should not have".into()),
-        }
+        require_empty(&fields)?;
+        Ok(request)
     }
 }
 
@@ -170,12 +172,21 @@ pub(crate) fn parse_reply(line: &[u8]) -> io::Result<Option<Value>> {
     Err(io::Error::new(kind, message))
 }
 
-fn number(fields: &mut Map<String, Value>, name: &str) -> Result<u64, String> {
+/// # Errors
+/// There are fields that were not asked for.
+pub(super) fn require_empty(fields: &Map<String, Value>) -> Result<(), String> {
+    match fields.is_empty() {
+        true => Ok(()),
+        false => Err("the request has a field that it should not have".into()),
+    }
+}
+
+pub(super) fn number(fields: &mut Map<String, Value>, name: &str) -> Result<u64, String> {
     let number = fields.remove(name).as_ref().and_then(Value::as_u64);
     number.ok_or_else(|| format!("the request has a number as the field `{name}`"))
 }
 
-fn object(line: &[u8]) -> Result<Map<String, Value>, String> {
+pub(super) fn object(line: &[u8]) -> Result<Map<String, Value>, String> {
     match serde_json::from_slice(line) {
         Ok(Value::Object(fields)) => Ok(fields),
         Ok(_) => Err("a line has a JSON object".into()),
@@ -202,6 +213,7 @@ mod tests {
             Request::Resize(u64::MAX),
             freeze,
             Request::Thaw,
+            Request::Files,
         ]
     }
 

@@ -8,14 +8,16 @@ use uringfs::reactor::{Counter, total};
 use uringfs::{Error, Volume};
 
 use super::protocol::{Request, failure, result};
+use crate::notify::Kernel;
 
 /// The size of a block in bytes.
 const BLOCK: u64 = 4096;
 
 /// What a control socket gives access to.
-#[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) volume: Volume,
+    pub(crate) kernel: Kernel,
+    pub(crate) is_read_only: bool,
     pub(crate) directory: PathBuf,
     /// The options of the mount, in the words of `-o`.
     pub(crate) options: String,
@@ -45,6 +47,7 @@ impl Served {
                 Ok(json!({"seconds": time.as_secs()}))
             }
             Request::Thaw => Ok(json!({"was_frozen": self.volume.thaw()})),
+            Request::Files => unreachable!("a session is served elsewhere"),
         }
     }
 

@@ -2,9 +2,11 @@
 //!
 //! Nothing that a client does holds up the mount, or another client for long: there are at most [`MAX_CLIENTS`], each has
 //! [`REQUEST_TIMEOUT`] for its lines, which are bounded, and replies go into the socket's buffer or nowhere. A request that
-//! waits for the device runs in a thread of its own, one at a time, which may send more lines before the last.
+//! waits for the device runs in a thread of its own, one at a time, which may send more lines before the last. So does each
+//! session about files, at most [`MAX_SESSIONS`].
 
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -17,12 +19,15 @@ use rustix::process::geteuid;
 use serde_json::Value;
 use uringfs::Errno;
 
+use super::file_session::FileSession;
 use super::place::ControlSocket;
 use super::protocol::{Heard, Received, Request, failure, hello};
 use super::requests::Served;
 
 /// The most clients at once. Others wait until one of them is gone.
 const MAX_CLIENTS: usize = 8;
+/// The most sessions about files at once. Others are refused.
+const MAX_SESSIONS: usize = 16;
 /// The time from the connection of a client to the end of its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long new connections wait after one could not be accepted: the process may have no descriptor left.
@@ -41,6 +46,7 @@ impl ControlServer {
             socket,
             served: Arc::new(served),
             job: None,
+            sessions: Vec::new(),
             stop: stop.try_clone()?,
             clients: Vec::new(),
             accepts_again: None,
@@ -68,10 +74,18 @@ struct Loop {
     served: Arc<Served>,
     /// The thread of a request that takes longer.
     job: Option<JoinHandle<()>>,
+    sessions: Vec<Session>,
     stop: OwnedFd,
     clients: Vec<Connection>,
     /// Until when no connection is accepted.
     accepts_again: Option<Instant>,
+}
+
+/// A session about files. Dropping it ends it, once the request under way is done.
+struct Session {
+    /// The client's end of it is elsewhere.
+    stream: UnixStream,
+    thread: Option<JoinHandle<()>>,
 }
 
 /// A client that has not sent its request yet.
@@ -101,6 +115,9 @@ impl Loop {
         if let Some(job) = self.job {
             let _ = job.join();
         }
+        // It may have been a freeze, for which sessions wait.
+        self.served.volume.thaw();
+        self.sessions.clear();
     }
 
     /// Reads what a client has sent, and replies to a complete request. `None`: the conversation is over.
@@ -113,6 +130,7 @@ impl Loop {
         };
         match client.received.push(&bytes[..length]) {
             Heard::Incomplete => return Some(client),
+            Heard::Request(Request::Files) => self.begin_session(client.stream),
             Heard::Request(request) if request.timeout() != Some(Duration::ZERO) => {
                 self.start(client.stream, request);
             }
@@ -134,6 +152,17 @@ impl Loop {
         let builder = thread::Builder::new().name("uringfs-control".to_owned());
         // If there is no thread, the client sees the end of the conversation.
         self.job = builder.spawn(move || send(&stream, &served.reply(request))).ok();
+    }
+
+    /// Begins a session about files in a thread of its own.
+    fn begin_session(&mut self, stream: UnixStream) {
+        self.sessions.retain(|session| !session.is_over());
+        if self.sessions.len() == MAX_SESSIONS {
+            let what = "too many programs use the volume by its control socket";
+            return send(&stream, &failure(what, Errno::BUSY.raw_os_error()));
+        }
+        // If there is no descriptor or no thread, the client sees the end of the conversation.
+        self.sessions.extend(Session::begin(self.served.clone(), stream).ok());
     }
 
     /// Waits until something is readable or a time is over. `None`: the server ends.
@@ -170,6 +199,34 @@ impl Loop {
     }
 }
 
+impl Session {
+    fn begin(served: Arc<Served>, stream: UnixStream) -> io::Result<Session> {
+        let other = stream.try_clone()?;
+        let builder = thread::Builder::new().name("uringfs-files".to_owned());
+        let thread = builder.spawn(move || {
+            let Served { volume, kernel, is_read_only, .. } = &*served;
+            // An error is the end of the session, which the client sees.
+            let _ = FileSession::serve(volume, kernel, *is_read_only, other);
+        })?;
+        Ok(Session { stream, thread: Some(thread) })
+    }
+
+    fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // The thread reads the end of the conversation, unless it is over anyway.
+        let _ = self.stream.shutdown(Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            // The panic hook has reported a panic there.
+            let _ = thread.join();
+        }
+    }
+}
+
 /// What [`Loop::wait`] has found.
 struct Readable {
     listener: bool,
@@ -201,22 +258,32 @@ fn send(mut stream: &UnixStream, line: &Value) {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixDatagram;
     use std::path::PathBuf;
 
     use tempfile::TempDir;
     use uringfs::device::Device;
     use uringfs::device::backend::memory::Memory;
+    use uringfs::volume::{FileType, Follow, Inode, Rename, SetXattr};
     use uringfs::{
         Buffer, FormatOptions, OpenOptions, Reactor, ReactorOptions, Token, Tokens, Volume,
     };
+    use zerocopy::FromBytes;
 
     use super::*;
+    use crate::abi::OutHeader;
+    use crate::control::file_request::Opening;
     use crate::control::protocol::{MAX_REQUEST_BYTES, VERSION};
+    use crate::control::remote::RemoteFiles;
+    use crate::notify::Kernel;
+    use crate::session::{MountCache, Session as MountSession, SessionOptions};
 
     struct Server {
         _server: ControlServer,
         volume: Volume,
         folder: TempDir,
+        /// Takes what the kernel would.
+        kernel: UnixDatagram,
     }
 
     impl Server {
@@ -225,15 +292,25 @@ mod tests {
             let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
             let options = FormatOptions::new().size(32 << 20);
             let volume = Volume::create_on(device, &options).unwrap();
+            let session = SessionOptions {
+                cache: MountCache::Kernel,
+                writeback: false,
+                commit_interval: Duration::from_secs(5),
+                io_uring: false,
+            };
+            let session = Arc::new(MountSession::new(&volume, session, 1));
+            let (channel, kernel) = UnixDatagram::pair().unwrap();
             let served = Served {
                 volume: volume.clone(),
+                kernel: Kernel::new(session, channel.into()),
+                is_read_only: false,
                 directory: PathBuf::from("/m"),
                 options: "rw".into(),
                 threads: 1,
             };
             let socket = ControlSocket::bind_in(folder.path()).unwrap();
             let _server = ControlServer::start(socket, served).unwrap();
-            Server { _server, volume, folder }
+            Server { _server, volume, folder, kernel }
         }
 
         fn connect(&self) -> UnixStream {
@@ -333,11 +410,146 @@ mod tests {
         reactor.reap(1, None, &mut completed).unwrap();
     }
 
+    impl Server {
+        fn files(&self) -> RemoteFiles {
+            let (_, reply, stream) = self.begin_session();
+            assert_eq!(reply, "{\"result\":{}}\n");
+            RemoteFiles::new(stream)
+        }
+
+        /// The hello, and the reply to the request for a session.
+        fn begin_session(&self) -> (String, String, BufReader<UnixStream>) {
+            let mut stream = self.connect();
+            stream.write_all(&lines(Request::Files)).unwrap();
+            let mut stream = BufReader::new(stream);
+            let (mut hello, mut reply) = (String::new(), String::new());
+            stream.read_line(&mut hello).unwrap();
+            stream.read_line(&mut reply).unwrap();
+            (hello, reply, stream)
+        }
+
+        /// The notifications that the kernel has got: the code, and the bytes behind the header.
+        fn notifications(&self) -> Vec<(i32, Vec<u8>)> {
+            let mut notifications = Vec::new();
+            let mut bytes = [0; 512];
+            self.kernel.set_nonblocking(true).unwrap();
+            while let Ok(length) = self.kernel.recv(&mut bytes) {
+                let (header, body) = OutHeader::read_from_prefix(&bytes[..length]).unwrap();
+                assert_eq!((header.length as usize, header.unique), (length, 0));
+                notifications.push((header.error, body.to_vec()));
+            }
+            notifications
+        }
+    }
+
+    #[test]
+    fn a_session_does_what_a_program_with_the_volume_does() {
+        let server = Server::start();
+        let files = server.files();
+        let made = files.make(b"/d", &Inode::new(FileType::Directory, 0o755)).unwrap();
+        assert_eq!(files.metadata(b"/d", Follow::No).unwrap().ino(), made.0);
+        let file = files.open(b"/d/f\xff", Opening::Create(0o640)).unwrap();
+        assert_eq!(file.write_at(&[7; 5000], 1 << 20), Ok(5000));
+        assert_eq!(file.next_data(0), Ok(Some(1 << 20..(1 << 20) + 5000)));
+        let mut bytes = [0; 6000];
+        assert_eq!(file.read_at(&mut bytes, 1 << 20), Ok(5000));
+        assert_eq!((bytes[4999], bytes[5000]), (7, 0));
+        file.set_len(10).unwrap();
+        assert_eq!((file.len(), file.next_data(0)), (10, Ok(None)));
+        files.set_xattr(b"/d", Follow::No, b"user.a", b"b", SetXattr::Create).unwrap();
+        assert_eq!(files.list_xattrs(b"/d", Follow::No).unwrap(), [b"user.a"]);
+        assert_eq!(files.get_xattr(b"/d", Follow::No, b"user.a").unwrap(), b"b");
+        files.remove_xattr(b"/d", Follow::No, b"user.a").unwrap();
+        files.set_attributes(b"/d/f\xff", Follow::No, |inode| inode.user = 7).unwrap();
+        files.rename(b"/d/f\xff", b"/g", Rename::NoReplace).unwrap();
+        files.hard_link(b"/g", b"/h").unwrap();
+        let found = files.metadata(b"/h", Follow::No).unwrap();
+        assert_eq!((found.uid(), found.nlink(), found.mode() & 0o777), (7, 2, 0o640));
+        let names = files.read_dir(b"/").unwrap();
+        let names: Vec<_> = names.into_iter().map(|entry| entry.unwrap().name).collect();
+        assert_eq!(names, [b"d", b"g", b"h"]);
+        files.remove_file(b"/g").unwrap();
+        files.remove_dir(b"/d").unwrap();
+        files.sync().unwrap();
+        // Its file is still there, under another name.
+        assert_eq!(file.write_at(b"x", 0), Ok(1));
+        let error = files.remove_file(b"/g").unwrap_err();
+        let same = server.volume.remove_file("/g").unwrap_err();
+        assert_eq!((error.kind(), error.message()), (same.kind(), same.message()));
+    }
+
+    #[test]
+    fn the_kernel_drops_what_a_session_has_changed() {
+        let server = Server::start();
+        let files = server.files();
+        files.make(b"/f", &Inode::new(FileType::File, 0o644)).unwrap();
+        // It has asked for no file yet but the root.
+        let name = [&1_u64.to_ne_bytes()[..], &1_u32.to_ne_bytes(), &[0; 4], b"f\0"].concat();
+        let attributes = [&1_u64.to_ne_bytes()[..], &(-1_i64).to_ne_bytes(), &[0; 8]].concat();
+        let expected = [(2, attributes), (3, name)];
+        assert_eq!(server.notifications(), expected);
+        files.metadata(b"/f", Follow::No).unwrap();
+        files.open(b"/f", Opening::Write).unwrap().write_at(b"x", 0).unwrap();
+        assert_eq!(server.notifications(), []);
+        files.rename(b"/f", b"/f", Rename::Replace).unwrap();
+        assert_eq!(server.notifications(), [expected.clone(), expected].concat());
+    }
+
+    #[test]
+    fn a_session_that_ends_leaves_no_unfinished_files_of_its_own() {
+        let server = Server::start();
+        let (one, other) = (server.files(), server.files());
+        let mut staging = Inode::new(FileType::Directory, 0o700);
+        staging.is_staging = true;
+        for (files, path) in [(&one, b"/1"), (&other, b"/2")] {
+            files.make(path, &staging).unwrap();
+            files.open(&[path, &b"/f"[..]].concat(), Opening::Create(0o600)).unwrap();
+        }
+        drop(one);
+        while server.volume.exists("/1").unwrap() {
+            thread::yield_now();
+        }
+        assert!(server.volume.exists("/2/f").unwrap());
+    }
+
+    #[test]
+    fn too_many_sessions_are_refused_and_bad_lines_end_one() {
+        let server = Server::start();
+        let sessions: Vec<_> = (0..MAX_SESSIONS).map(|_| server.files()).collect();
+        assert!(is_failure(&server.call(Request::Files), Errno::BUSY));
+        assert!(server.call(Request::Space)["result"].is_object());
+        drop(sessions);
+        // They are still counted until their threads are gone.
+        let mut stream = loop {
+            let (hello, reply, stream) = server.begin_session();
+            assert!(hello.contains("version"), "{hello}");
+            if !reply.contains("error") {
+                break stream;
+            }
+        };
+        stream.get_mut().write_all(b"{\"request\":\"fly\"}\n").unwrap();
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).unwrap();
+        assert!(is_failure(&serde_json::from_str(&rest).unwrap(), Errno::PROTO), "{rest}");
+    }
+
+    #[test]
+    fn a_session_waits_while_the_volume_is_frozen_and_its_end_does_not() {
+        let server = Server::start();
+        let files = server.files();
+        assert!(server.call(Request::Freeze(Duration::from_secs(3600)))["result"].is_object());
+        assert!(files.metadata(b"/", Follow::No).is_ok());
+        let making = thread::spawn(move || files.make(b"/f", &Inode::new(FileType::File, 0o644)));
+        drop(server);
+        // It was made at the end, or the session had ended before.
+        let _ = making.join().unwrap();
+    }
+
     #[test]
     fn the_end_of_a_server_removes_its_socket_and_closes_its_clients() {
         let server = Server::start();
         let mut stream = server.connect();
-        let Server { _server, volume, folder } = server;
+        let Server { _server, volume, folder, .. } = server;
         drop(_server);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         let mut rest = Vec::new();
