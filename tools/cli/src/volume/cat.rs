@@ -2,6 +2,7 @@
 
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
+use super::files::Files;
 use super::glob::{GlobOptions, Missing};
 use super::image::ImageFiles;
 use super::open_volume::open_at;
@@ -10,8 +11,9 @@ use super::volume_path::{VolumePath, as_path, with_path};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
+use uringfs::Buffer;
 use uringfs::device::Access;
-use uringfs::{Buffer, OpenOptions, Volume};
+use uringfs_fuse::control::Opening;
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -36,13 +38,13 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 /// Writes files to standard output, one after the other. Returns the exit code.
-pub fn print_contents(volume: &Volume, paths: &[VolumePath]) -> Result<u8, Error> {
+pub fn print_contents(volume: &Files, paths: &[VolumePath]) -> Result<u8, Error> {
     let errors = ErrorSink::default();
     print_each(volume, paths, &errors)?;
     Ok(errors.exit_code())
 }
 
-fn print_each(volume: &Volume, paths: &[VolumePath], errors: &ErrorSink) -> Result<(), Error> {
+fn print_each(volume: &Files, paths: &[VolumePath], errors: &ErrorSink) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     let output_error = |error| Error::run("cannot write to standard output").because(error);
     let Some(first) = paths.first() else { return Ok(()) };
@@ -63,7 +65,7 @@ fn print_each(volume: &Volume, paths: &[VolumePath], errors: &ErrorSink) -> Resu
 
 /// Writes a file to `out`. An error of `out` becomes that of `output_error`.
 pub fn write_contents(
-    volume: &Volume,
+    volume: &Files,
     path: &VolumePath,
     out: &mut impl Write,
     output_error: impl FnOnce(std::io::Error) -> Error,
@@ -80,11 +82,11 @@ enum Failed {
 }
 
 /// Reads many chunks at once, and writes them in order.
-fn print_file(volume: &Volume, path: &VolumePath, out: &mut impl Write) -> Result<(), Failed> {
+fn print_file(volume: &Files, path: &VolumePath, out: &mut impl Write) -> Result<(), Failed> {
     let unreadable = |error: std::io::Error| {
         Failed::Input(Error::run(format!("{path}: cannot be read")).because(error))
     };
-    let file = volume.open_with(as_path(&path.bytes), OpenOptions::new().read(true).direct(true));
+    let file = volume.open(as_path(&path.bytes), Opening::Read);
     let file = file.map_err(|error| Failed::Input(with_path(path, error)))?;
     let mut pipeline = Pipeline::new().map_err(Failed::Input)?;
     let size = file.len();

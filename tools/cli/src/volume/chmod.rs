@@ -2,6 +2,7 @@
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
+use super::files::Files;
 use super::format;
 use super::glob::{GlobOptions, Missing};
 use super::mode_change::{ModeChange, umask};
@@ -10,7 +11,6 @@ use super::verbose::{VerboseOptions, quoted};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, with_path};
 use std::ffi::OsString;
-use uringfs::Volume;
 use uringfs::device::Access;
 use uringfs::volume::{FileType, Follow, Inode};
 use uringfs_lab::Error;
@@ -58,7 +58,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 struct ChmodJob<'c> {
-    volume: &'c Volume,
+    volume: &'c Files,
     arguments: &'c Arguments,
     umask: u16,
     errors: &'c ErrorSink,

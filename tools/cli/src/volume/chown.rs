@@ -2,6 +2,7 @@
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
+use super::files::Files;
 use super::glob::{GlobOptions, Missing};
 use super::open_volume::{lookup, open_at, sync};
 use super::owners::{OwnerNames, group_id, user_id};
@@ -12,7 +13,6 @@ use super::volume_path::{VolumePath, as_path, with_path};
 use nix::unistd::User;
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
-use uringfs::Volume;
 use uringfs::device::Access;
 use uringfs::volume::{FileType, Follow};
 use uringfs_lab::Error;
@@ -122,7 +122,7 @@ pub fn change_all(options: ChownOptions, owner: Owner) -> Result<u8, Error> {
 }
 
 struct ChownJob<'c> {
-    volume: &'c Volume,
+    volume: &'c Files,
     owner: Owner,
     verbose: VerboseOptions,
     errors: &'c ErrorSink,

@@ -1,6 +1,6 @@
 //! `uringfs counters`: what the server of a mounted volume has counted.
 
-use super::server::require;
+use super::open_volume::require_server;
 use crate::json::document;
 use crate::output::print;
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub struct Arguments {
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let counters = require(&arguments.target, Request::Counters)?;
+    let counters = require_server(&arguments.target, Request::Counters)?;
     match arguments.json {
         true => print(&document(counters))?,
         false => print(&text(&counters))?,

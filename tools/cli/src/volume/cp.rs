@@ -8,18 +8,18 @@ use super::error_sink::ErrorSink;
 use super::exclude::ExcludeOptions;
 use super::exit_codes::NO_SPACE;
 use super::file_data::FileData;
+use super::files::Files;
 use super::glob::Missing;
 use super::hard_links::HardLinks;
 use super::mode_change::umask;
 use super::open_volume::{open_at, sync};
 use super::overwrite::OverwriteOptions;
-use super::put_staging::{make_staging_directory, remove_leftovers};
+use super::put_staging::{make_staging_directory, remove_staging_directory};
 use super::quiet::QuietOptions;
 use super::replace_options::ReplaceOptions;
 use super::total_bytes;
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, is_same_target, with_path};
-use uringfs::Volume;
 use uringfs::device::Access;
 use uringfs_lab::Error;
 
@@ -86,7 +86,11 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     };
     let done = copy_all(&volume, &mut job, &destination, &sources);
     // In any case, so that no partial file stays.
-    let cleaned_up = remove_leftovers(&volume).map_err(|error| with_path(&destination.path, error));
+    let cleaned_up = match job.staging.is_empty() {
+        true => Ok(()),
+        false => remove_staging_directory(&volume, &job.staging)
+            .map_err(|error| with_path(&destination.path, error)),
+    };
     job.progress.finish();
     let synced = sync(&volume, &to);
     let stopped = "the files copied so far stay, and no file is incomplete";
@@ -102,7 +106,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 fn copy_all(
-    volume: &Volume,
+    volume: &Files,
     job: &mut CopyJob<'_>,
     destination: &Destination,
     sources: &[VolumePath],

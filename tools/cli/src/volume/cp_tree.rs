@@ -8,6 +8,7 @@ use super::error_sink::ErrorSink;
 use super::exclude::ExcludeOptions;
 use super::exit_codes::{NO_SPACE, refused};
 use super::file_data::FileData;
+use super::files::Files;
 use super::hard_links::{HardLinks, LinkAction};
 use super::open_volume::{is_directory, lookup, lookup_with};
 use super::overwrite::{NameAction, OverwriteOptions};
@@ -16,7 +17,7 @@ use super::verbose::{VerboseOptions, quoted};
 use super::visited::VisitedDirectories;
 use super::volume_path::{VolumePath, as_path, join, parent, with_path};
 use uringfs::volume::{FileType, Follow, Inode, InodeNumber, Rename, SetXattr};
-use uringfs::{Errno, Error as VolumeError, Volume};
+use uringfs::{Errno, Error as VolumeError};
 use uringfs_lab::{Error, ErrorKind};
 
 /// What is copied besides the data of files.
@@ -60,9 +61,9 @@ impl AttributeOptions {
 
 /// A copy that runs.
 pub struct CopyJob<'c> {
-    pub source: &'c Volume,
+    pub source: &'c Files,
     /// The destination; the same as the source if `is_one_volume`.
-    pub volume: &'c Volume,
+    pub volume: &'c Files,
     pub is_one_volume: bool,
     pub attributes: AttributeOptions,
     pub overwrite: OverwriteOptions,

@@ -1,7 +1,7 @@
 //! `uringfs ctl`: controls the server of a mounted volume.
 
 use super::exit_codes::refused;
-use super::server::require;
+use super::open_volume::require_server;
 use crate::output::print;
 use clap::Subcommand;
 use std::ffi::OsString;
@@ -39,11 +39,11 @@ pub enum Arguments {
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     match arguments {
         Arguments::Freeze { target, timeout } => {
-            require(&target, Request::Freeze(Duration::from_secs(timeout)))?;
+            require_server(&target, Request::Freeze(Duration::from_secs(timeout)))?;
             print(&format!("{}: frozen, for {timeout} seconds at most\n", target.display()))?;
         }
         Arguments::Thaw { target } => {
-            let thawed = require(&target, Request::Thaw)?;
+            let thawed = require_server(&target, Request::Thaw)?;
             if thawed["was_frozen"] != true {
                 let what = format!("{}: is not frozen, or no longer", target.display());
                 return Err(refused(what));

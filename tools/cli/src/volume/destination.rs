@@ -2,14 +2,15 @@
 //! of `-t`.
 
 use super::exit_codes::refused;
+use super::files::Files;
 use super::glob::GlobOptions;
 use super::open_volume::lookup_with;
 use super::quoting::for_message;
 use super::volume_path::{VolumePath, join, last_name, parent, with_path};
 use std::collections::HashSet;
 use std::ffi::OsString;
+use uringfs::Error as VolumeError;
 use uringfs::volume::{FileType, Follow, InodeNumber};
-use uringfs::{Error as VolumeError, Volume};
 use uringfs_lab::Error;
 
 /// The paths of the command line.
@@ -85,13 +86,13 @@ impl Destination {
         Self { follow: Follow::No, ..self }
     }
 
-    fn is_directory(&self, volume: &Volume) -> bool {
+    fn is_directory(&self, volume: &Files) -> bool {
         lookup_with(volume, &self.path.bytes, self.follow)
             .is_ok_and(|(_, inode)| inode.kind == FileType::Directory)
     }
 
     /// Checks that there is a directory for this number of sources.
-    pub fn check(&self, volume: &Volume, sources: usize) -> Result<(), Error> {
+    pub fn check(&self, volume: &Files, sources: usize) -> Result<(), Error> {
         let is_for_several = self.kind == DestinationKind::Directory || sources > 1;
         match is_for_several && !self.is_directory(volume) {
             true => Err(refused(format!("{}: is not a directory", self.path))),
@@ -100,7 +101,7 @@ impl Destination {
     }
 
     /// The path of the new file for a source: the destination, or the source's last name in it.
-    pub fn target_path(&self, volume: &Volume, source: &[u8]) -> VolumePath {
+    pub fn target_path(&self, volume: &Files, source: &[u8]) -> VolumePath {
         let is_name = self.kind == DestinationKind::Name;
         match last_name(source) {
             Some(name) if !is_name && self.is_directory(volume) => {
@@ -130,7 +131,7 @@ impl CreatedFiles {
 }
 
 /// Whether two paths lead to the same name in the same directory.
-pub fn is_same_name(volume: &Volume, one: &[u8], other: &[u8]) -> bool {
+pub fn is_same_name(volume: &Files, one: &[u8], other: &[u8]) -> bool {
     let name = |path| {
         let (directory, _) = lookup_with(volume, parent(path), Follow::Yes).ok()?;
         Some((directory, last_name(path)?.to_vec()))

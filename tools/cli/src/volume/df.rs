@@ -1,8 +1,8 @@
 //! `uringfs df`: the sizes of volumes and their free space.
 
 use super::error_sink::ErrorSink;
-use super::open_volume::{lookup, open_at};
-use super::server::ask;
+use super::files::Files;
+use super::open_volume::{lookup, open_at, require_server};
 use super::size_change::BLOCK;
 use super::size_options::SizeOptions;
 use super::volume_path::{VolumePath, with_path};
@@ -48,14 +48,15 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let errors = ErrorSink::default();
     let space = |argument: &OsString| {
         let path = VolumePath::parse(argument)?;
-        if path.bytes.iter().all(|byte| *byte == b'/')
-            && let Some(found) = ask(&path.target, Request::Space)?
-        {
-            return Ok((path.target, SpaceUsage::from_reply(&found)));
-        }
-        let volume = open_at(&path, Access::Read)?;
-        lookup(&volume, &path.bytes).map_err(|error| with_path(&path, error))?;
-        Ok((path.target, SpaceUsage::new(&volume)))
+        let files = open_at(&path, Access::Read)?;
+        lookup(&files, &path.bytes).map_err(|error| with_path(&path, error))?;
+        let space = match files {
+            Files::Volume(volume) => SpaceUsage::new(&volume),
+            Files::Mounted(_) => {
+                SpaceUsage::from_reply(&require_server(&path.target, Request::Space)?)
+            }
+        };
+        Ok((path.target, space))
     };
     let volumes: Vec<(OsString, SpaceUsage)> =
         arguments.targets.iter().filter_map(|target| errors.record(space(target))).collect();

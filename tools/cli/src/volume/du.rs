@@ -2,6 +2,7 @@
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
+use super::files::Files;
 use super::format;
 use super::glob::{GlobOptions, Missing};
 use super::open_volume::{lookup, open_at};
@@ -13,7 +14,6 @@ use crate::output::{print, print_bytes};
 use serde_json::json;
 use std::collections::HashSet;
 use std::ffi::OsString;
-use uringfs::Volume;
 use uringfs::device::Access;
 use uringfs::volume::{FileType, InodeNumber};
 use uringfs_lab::Error;
@@ -154,7 +154,7 @@ struct Directory {
 }
 
 impl Directory {
-    fn new(volume: &Volume, path: VolumePath) -> Self {
+    fn new(volume: &Files, path: VolumePath) -> Self {
         let entries = Entries::new(volume, &path.bytes);
         Self { path, entries, bytes: 0 }
     }
@@ -168,7 +168,7 @@ enum Usage {
 }
 
 struct UsageCounter<'v> {
-    volume: &'v Volume,
+    volume: &'v Files,
     /// Whether the sizes of files count, not the space that they use.
     counts_sizes: bool,
     /// Files with several names. Each is counted under the first name that is met.

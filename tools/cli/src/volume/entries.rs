@@ -1,10 +1,13 @@
 //! The entries of a directory in a volume.
 
 use super::error_sink::ErrorSink;
+use super::files::Files;
 use super::volume_path::{VolumePath, as_path, join, with_path};
+use std::iter::once;
 use std::os::unix::ffi::OsStrExt;
-use uringfs::volume::{FileType, InodeNumber, ReadDir};
-use uringfs::{Error as VolumeError, Volume};
+use uringfs::Error as VolumeError;
+use uringfs::volume::{DirEntry, FileType, InodeNumber};
+use uringfs_fuse::control::RemoteEntry;
 
 /// An entry of a directory.
 pub(super) struct Entry {
@@ -16,13 +19,14 @@ pub(super) struct Entry {
 /// Iterates over the entries of a directory, sorted by the bytes of their names. After a damaged entry the iteration
 /// continues; after any other error it ends.
 pub(super) struct Entries {
-    /// An error if the directory cannot be opened; then none.
-    entries: Result<ReadDir, Option<VolumeError>>,
+    entries: BoxedEntries,
 }
 
 impl Entries {
-    pub(super) fn new(volume: &Volume, directory: &[u8]) -> Self {
-        Self { entries: volume.read_dir(as_path(directory)).map_err(Some) }
+    pub(super) fn new(volume: &Files, directory: &[u8]) -> Self {
+        Self {
+            entries: entries(volume, directory).unwrap_or_else(|error| Box::new(once(Err(error)))),
+        }
     }
 
     /// The entries with their paths, where `path` is the path of the directory. Reports unreadable entries to `errors`.
@@ -55,14 +59,27 @@ impl Iterator for Entries {
     type Item = Result<Entry, VolumeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let next = match &mut self.entries {
-            Ok(entries) => entries.next()?,
-            Err(error) => return error.take().map(Err),
-        };
-        Some(next.map(|entry| Entry {
-            name: entry.name().as_bytes().to_vec(),
-            inode: InodeNumber(entry.ino()),
-            kind: entry.file_type(),
-        }))
+        self.entries.next()
     }
+}
+
+type BoxedEntries = Box<dyn Iterator<Item = Result<Entry, VolumeError>>>;
+
+/// The entries, once the directory is open.
+fn entries(volume: &Files, directory: &[u8]) -> Result<BoxedEntries, VolumeError> {
+    Ok(match volume {
+        Files::Volume(volume) => {
+            let entry = |entry: DirEntry| Entry {
+                name: entry.name().as_bytes().to_vec(),
+                inode: InodeNumber(entry.ino()),
+                kind: entry.file_type(),
+            };
+            Box::new(volume.read_dir(as_path(directory))?.map(move |found| found.map(entry)))
+        }
+        Files::Mounted(files) => {
+            let entry = |RemoteEntry { name, number, kind }| Entry { name, inode: number, kind };
+            let found = files.read_dir(directory)?.into_iter();
+            Box::new(found.map(move |found| found.map(entry)))
+        }
+    })
 }

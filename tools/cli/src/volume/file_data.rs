@@ -2,10 +2,12 @@
 
 use super::copy_progress::CopyProgress;
 use super::exit_codes::with_io_code;
+use super::files::{Files, OpenFile};
 use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, FinishedChunk, Pipeline};
 use super::volume_path::{VolumePath, as_path, message, with_path};
 use std::io;
-use uringfs::{Buffer, Errno, File, OpenOptions, Volume};
+use uringfs::{Buffer, Errno};
+use uringfs_fuse::control::Opening;
 use uringfs_lab::Error;
 
 /// The chunks in flight of one copy at a time.
@@ -31,20 +33,18 @@ impl FileData {
     /// Copies the data to the existing empty file at a path, which is shown as `to`.
     pub fn copy(
         &mut self,
-        (source, from): (&Volume, &VolumePath),
-        (volume, path, to): (&Volume, &[u8], &VolumePath),
+        (source, from): (&Files, &VolumePath),
+        (volume, path, to): (&Files, &[u8], &VolumePath),
         progress: &mut CopyProgress,
     ) -> Result<(), Error> {
-        let file =
-            source.open_with(as_path(&from.bytes), OpenOptions::new().read(true).direct(true));
+        let file = source.open(as_path(&from.bytes), Opening::Read);
         let file = file.map_err(|error| with_path(from, error))?;
-        let copy =
-            volume.open_with(as_path(path), OpenOptions::new().read(true).write(true).direct(true));
+        let copy = volume.open(as_path(path), Opening::Write);
         let copy = copy.map_err(|error| with_path(to, error))?;
         let copied = self.request_all(&file, &copy, progress);
         // In any case, so that no write is in flight when the file is removed.
         let drained = self.drain(&copy);
-        let size = || self.0.block_on(copy.set_len(file.len())).map_err(Failed::Copy);
+        let size = || self.0.set_len(&copy, file.len()).map_err(Failed::Copy);
         let done = copied.and_then(|is_stopped| {
             drained?;
             if !is_stopped && copy.len() < file.len() {
@@ -66,18 +66,14 @@ impl FileData {
     /// Requests all data. Returns whether the user has stopped the command.
     fn request_all(
         &mut self,
-        file: &File,
-        copy: &File,
+        file: &OpenFile,
+        copy: &OpenFile,
         progress: &mut CopyProgress,
     ) -> Result<bool, Failed> {
         let mut at = 0;
         loop {
-            let data = match file.seek_data(at).and_then(|start| Ok(start..file.seek_hole(start)?))
-            {
-                // The rest is a hole.
-                Err(Errno::NXIO) => return Ok(false),
-                data => data.map_err(|errno| Failed::Source(errno.into()))?,
-            };
+            let data = file.next_data(at).map_err(|errno| Failed::Source(errno.into()))?;
+            let Some(data) = data else { return Ok(false) };
             at = data.end;
             for offset in data.step_by(CHUNK_BYTES) {
                 if progress.check_stop().is_err() {
@@ -97,7 +93,7 @@ impl FileData {
     fn on_finished(
         &mut self,
         finished: Vec<FinishedChunk<Step>>,
-        copy: &File,
+        copy: &OpenFile,
     ) -> Result<(), Failed> {
         for FinishedChunk { context, result, buffer } in finished {
             match (context, result) {
@@ -119,7 +115,7 @@ impl FileData {
     }
 
     /// Waits until all chunks are read and written. Returns the first error.
-    fn drain(&mut self, copy: &File) -> Result<(), Failed> {
+    fn drain(&mut self, copy: &OpenFile) -> Result<(), Failed> {
         let mut done = Ok(());
         loop {
             let finished = self.0.drain().map_err(Failed::Source)?;

@@ -3,6 +3,7 @@
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
+use super::files::Files;
 use super::find_expression::{Action, Expression};
 use super::find_tests::Candidate;
 use super::glob::{GlobOptions, Missing};
@@ -18,7 +19,6 @@ use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use uringfs::Volume;
 use uringfs::device::Access;
 use uringfs::volume::{FileType, Time};
 use uringfs_lab::Error;
@@ -95,7 +95,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 struct Find<'f> {
-    volume: &'f Volume,
+    volume: &'f Files,
     expression: &'f Expression,
     reference_times: &'f [Time],
     errors: &'f ErrorSink,
@@ -172,7 +172,7 @@ impl Find<'_> {
 
 /// The actions.
 struct Output<'f> {
-    volume: &'f Volume,
+    volume: &'f Files,
     errors: &'f ErrorSink,
     prints_json: bool,
     /// The files for the JSON document.

@@ -1,6 +1,7 @@
 //! The tests of `find`.
 
 use super::entries::Entries;
+use super::files::Files;
 use super::open_volume::lookup;
 use super::owners::{group_id, user_id};
 use super::times::parse_date;
@@ -9,7 +10,6 @@ use super::wildcards::matches;
 use std::cell::OnceCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use uringfs::Volume;
 use uringfs::volume::{FileType, Inode, InodeNumber, Time};
 use uringfs_lab::Error;
 
@@ -61,7 +61,7 @@ pub enum Matched {
 
 /// A file to test.
 pub struct Candidate<'c> {
-    pub volume: &'c Volume,
+    pub volume: &'c Files,
     pub path: &'c VolumePath,
     pub kind: FileType,
     /// The times of the files of `-newer`.
@@ -72,7 +72,7 @@ pub struct Candidate<'c> {
 
 impl<'c> Candidate<'c> {
     pub fn new(
-        volume: &'c Volume,
+        volume: &'c Files,
         path: &'c VolumePath,
         kind: FileType,
         reference_times: &'c [Time],

@@ -8,6 +8,7 @@ use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::exclude::ExcludeOptions;
 use super::exit_codes::{refused, with_cause_code};
+use super::files::{Files, OpenFile};
 use super::get_destination::{GetDestination, create_error, write_into};
 use super::get_staging::StagedEntry;
 use super::glob::GlobOptions;
@@ -37,9 +38,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use uringfs::Buffer;
 use uringfs::device::Access;
 use uringfs::volume::{FileType, Follow, Inode, InodeNumber, Time};
-use uringfs::{Buffer, File, OpenOptions, Volume};
+use uringfs_fuse::control::Opening;
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -129,7 +131,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 const STOPPED: &str = "the files copied so far stay, and no file is incomplete";
 
 struct GetJob<'v> {
-    volume: &'v Volume,
+    volume: &'v Files,
     source: &'v VolumePath,
     image: ImageFiles,
     tree: HostTree,
@@ -429,10 +431,9 @@ impl GetJob<'_> {
         path: VolumePath,
         number: InodeNumber,
         name: NewName,
-        attributes: Attributes,
+        mut attributes: Attributes,
     ) -> Result<(), Error> {
-        let opened =
-            self.volume.open_with(as_path(&path.bytes), OpenOptions::new().read(true).direct(true));
+        let opened = self.volume.open(as_path(&path.bytes), Opening::Read);
         let begun = opened.map_err(|error| with_path(&path, error)).and_then(|file| {
             // Only the owner can open the partial file, so no other user reads it before its mode is set.
             let mode = Mode::from_raw_mode(u32::from(attributes.inode.permissions) & 0o600);
@@ -447,6 +448,8 @@ impl GetJob<'_> {
             self.copy_failed(number, &name);
             return Ok(());
         };
+        // Of a mounted volume it may have changed meanwhile.
+        attributes.inode.size = file.len();
         let id = self.next;
         let partial = PartialFile {
             source: path.bytes,
@@ -467,14 +470,12 @@ impl GetJob<'_> {
     }
 
     /// Starts the reads of all data of a file.
-    fn request_all(&mut self, id: u64, file: &File) -> Result<(), Error> {
+    fn request_all(&mut self, id: u64, file: &OpenFile) -> Result<(), Error> {
         let mut at = 0;
         loop {
-            let data = file.seek_data(at).and_then(|start| Ok(start..file.seek_hole(start)?));
-            let data = match data {
-                Ok(data) => data,
-                // The rest is a hole.
-                Err(uringfs::Errno::NXIO) => return Ok(()),
+            let data = match file.next_data(at) {
+                Ok(Some(data)) => data,
+                Ok(None) => return Ok(()),
                 Err(errno) => {
                     self.fail_read(id, errno);
                     return Ok(());

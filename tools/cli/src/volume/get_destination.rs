@@ -3,6 +3,7 @@
 
 use super::cat;
 use super::exit_codes::{refused, with_cause_code};
+use super::files::Files;
 use super::host::{HostTree, file_id};
 use super::image::ImageFiles;
 use super::open_volume::{is_directory, lookup};
@@ -34,7 +35,7 @@ pub enum GetDestination {
 impl GetDestination {
     /// Finds out what a destination of the command line is.
     pub fn new(
-        volume: &Volume,
+        volume: &Files,
         paths: &[VolumePath],
         destination: &Path,
         overwrite: OverwriteOptions,
@@ -52,7 +53,7 @@ impl GetDestination {
 
     /// The destination of the contents of one file.
     fn of_file(
-        volume: &Volume,
+        volume: &Files,
         paths: &[VolumePath],
         destination: &Path,
     ) -> Result<GetDestination, Error> {
@@ -88,7 +89,7 @@ impl GetDestination {
     }
 }
 
-fn is_file(volume: &Volume, path: &VolumePath) -> bool {
+fn is_file(volume: &Files, path: &VolumePath) -> bool {
     lookup(volume, &path.bytes).is_ok_and(|(_, inode)| inode.kind == FileType::File)
 }
 
@@ -102,7 +103,7 @@ fn is_standard_output(found: &Metadata) -> bool {
 /// The destination directory, and the path in it for each source: a name in the destination if that is a directory,
 /// else the destination itself in its parent.
 fn names(
-    volume: &Volume,
+    volume: &Files,
     paths: &[VolumePath],
     destination: &Path,
 ) -> Result<GetDestination, Error> {
@@ -144,7 +145,7 @@ fn is_in_volume(path: &Path) -> bool {
 }
 
 /// Writes the contents of a file into a device, FIFO or socket that exists, or into a file without a name.
-pub fn write_into(volume: &Volume, path: &VolumePath, destination: &Path) -> Result<(), Error> {
+pub fn write_into(volume: &Files, path: &VolumePath, destination: &Path) -> Result<(), Error> {
     let shown = for_message(destination);
     let failed = |error: io::Error| {
         with_cause_code(Error::run(format!("{shown}: cannot be written")).because(error))

@@ -4,9 +4,10 @@
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::exit_codes::not_found;
+use super::files::Files;
 use super::volume_path::{VolumePath, as_path, join, with_path};
 use super::wildcards::{has_wildcards, matches_visible};
-use uringfs::{Error as VolumeError, ErrorKind as VolumeErrorKind, Volume};
+use uringfs::{Error as VolumeError, ErrorKind as VolumeErrorKind};
 use uringfs_lab::Error;
 
 /// Whether paths are patterns.
@@ -38,7 +39,7 @@ impl GlobOptions {
     /// Reports those that stand for none to `errors`.
     pub(super) fn expand_each(
         self,
-        volume: &Volume,
+        volume: &Files,
         paths: &[VolumePath],
         missing: Missing,
         errors: &ErrorSink,
@@ -56,7 +57,7 @@ impl GlobOptions {
     /// The same; an error if one of the paths does not exist.
     pub fn expand_all(
         self,
-        volume: &Volume,
+        volume: &Files,
         paths: &[VolumePath],
     ) -> Result<Vec<VolumePath>, Error> {
         let found = paths.iter().map(|path| self.expand(volume, path, Missing::Refused));
@@ -65,7 +66,7 @@ impl GlobOptions {
 
     fn expand(
         self,
-        volume: &Volume,
+        volume: &Files,
         path: &VolumePath,
         missing: Missing,
     ) -> Result<Vec<VolumePath>, Error> {
@@ -85,7 +86,7 @@ impl GlobOptions {
 }
 
 /// The paths that match a pattern, sorted; the path itself if it has no special characters.
-fn matches_of(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Error> {
+fn matches_of(volume: &Files, path: &VolumePath) -> Result<Vec<VolumePath>, Error> {
     let is_special = |text: &[u8]| has_wildcards(text) || text.contains(&b'\\');
     if !is_special(&path.bytes) {
         return Ok(vec![path.clone()]);
@@ -132,7 +133,7 @@ fn matches_of(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Err
     Ok(found.into_iter().map(|found| path.in_same_volume(found)).collect())
 }
 
-fn exists(volume: &Volume, path: &[u8]) -> bool {
+fn exists(volume: &Files, path: &[u8]) -> bool {
     match volume.symlink_metadata(as_path(path)) {
         Ok(_) => true,
         // A damaged file exists: the caller gets its path, and the error when it uses the path.

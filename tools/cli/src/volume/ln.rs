@@ -3,6 +3,7 @@
 use super::destination::{CreatedFiles, Destination, PathArguments, is_same_name, with_both_paths};
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
+use super::files::Files;
 use super::glob::Missing;
 use super::open_volume::{lookup, open_at, sync};
 use super::quoting;
@@ -12,7 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use uringfs::device::Access;
 use uringfs::volume::Rename;
-use uringfs::{Errno, Error as VolumeError, Volume};
+use uringfs::{Errno, Error as VolumeError};
 use uringfs_lab::Error;
 
 /// The arguments of the command. With -s the sources are the targets of the links, stored as given.
@@ -52,7 +53,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         false => destination,
     };
     let errors = ErrorSink::default();
-    let (volume, links): (Volume, Vec<Link>) = match symbolic {
+    let (volume, links): (Files, Vec<Link>) = match symbolic {
         true if !relative => {
             sources.iter().try_for_each(|text| check_link_text(text, &destination.path))?;
             let links = sources.into_iter().map(Link::Symbolic).collect();
@@ -104,7 +105,7 @@ enum Link {
 }
 
 impl Link {
-    fn create(&self, volume: &Volume, path: &[u8]) -> Result<(), VolumeError> {
+    fn create(&self, volume: &Files, path: &[u8]) -> Result<(), VolumeError> {
         match self {
             Link::Hard(source) => volume.hard_link(as_path(&source.bytes), as_path(path)),
             Link::Symbolic(target) => volume.symlink(as_path(target.as_bytes()), as_path(path)),
@@ -125,7 +126,7 @@ impl Link {
 }
 
 struct LinkJob<'v> {
-    volume: &'v Volume,
+    volume: &'v Files,
     destination: Destination,
     force: bool,
     verbose: VerboseOptions,

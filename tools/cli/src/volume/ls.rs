@@ -3,6 +3,7 @@
 use super::entries::{Entries, Entry};
 use super::error_sink::ErrorSink;
 use super::file_json;
+use super::files::Files;
 use super::glob::{GlobOptions, Missing};
 use super::ls_rows::{ListedFile, RowFormat, RowOptions};
 use super::open_volume::{is_directory, lookup, lookup_with, open_at};
@@ -14,7 +15,6 @@ use clap::{Arg, ArgAction, ValueEnum};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::ffi::OsString;
-use uringfs::Volume;
 use uringfs::device::Access;
 use uringfs::volume::{FileType, Follow, Inode};
 use uringfs_lab::Error;
@@ -102,7 +102,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 struct Listing<'l> {
-    volume: &'l Volume,
+    volume: &'l Files,
     errors: &'l ErrorSink,
     hidden: Hidden,
     order: Order,
@@ -142,7 +142,7 @@ pub enum Order {
 }
 
 impl<'l> Listing<'l> {
-    fn new(volume: &'l Volume, arguments: Arguments, errors: &'l ErrorSink) -> Self {
+    fn new(volume: &'l Files, arguments: Arguments, errors: &'l ErrorSink) -> Self {
         let is_long = arguments.rows.is_long();
         let order = match &arguments {
             Arguments { by_time: true, .. } => Order::Time,

@@ -1,12 +1,12 @@
 //! `uringfs mkdir`: creates directories in a volume.
 
 use super::error_sink::ErrorSink;
+use super::files::Files;
 use super::mode_change::{ModeChange, umask};
 use super::open_volume::{is_directory, open_at, sync};
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, as_path, join, with_path};
 use std::ffi::OsString;
-use uringfs::Volume;
 use uringfs::device::Access;
 use uringfs::volume::Follow;
 use uringfs_lab::Error;
@@ -47,7 +47,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 struct MkdirJob<'m> {
-    volume: &'m Volume,
+    volume: &'m Files,
     arguments: &'m Arguments,
     umask: u16,
 }

@@ -24,6 +24,7 @@ mod exclude;
 pub mod exit_codes;
 mod file_data;
 mod file_json;
+mod files;
 pub mod find;
 pub mod find_expression;
 mod find_tests;

@@ -3,13 +3,13 @@
 use super::destination::{CreatedFiles, Destination, PathArguments, with_both_paths};
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
+use super::files::Files;
 use super::glob::Missing;
 use super::open_volume::{lookup, open_at, sync};
 use super::overwrite::{NameAction, OverwriteOptions};
 use super::replace_options::ReplaceOptions;
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, as_path};
-use uringfs::Volume;
 use uringfs::device::Access;
 use uringfs::volume::Rename;
 use uringfs_lab::Error;
@@ -61,7 +61,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 const BETWEEN_VOLUMES: &str = "copy with uringfs cp -a, and remove the original";
 
 struct MoveJob<'v> {
-    volume: &'v Volume,
+    volume: &'v Files,
     destination: Destination,
     overwrite: OverwriteOptions,
     replace: ReplaceOptions,

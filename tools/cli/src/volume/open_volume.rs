@@ -1,10 +1,13 @@
 //! Opens the volume of a command and makes its changes durable.
 
 use super::exit_codes::{IN_USE, not_found, with_io_code};
+use super::files::Files;
 use super::put_staging::remove_leftovers;
 use super::quoting::for_message;
 use super::saving_server::wait_for_saving_server;
+use super::server;
 use super::volume_path::{VolumePath, as_path, with_path, with_path_instead};
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -12,6 +15,7 @@ use std::path::Path;
 use uringfs::device::{Access, Device};
 use uringfs::volume::{Follow, Inode, InodeNumber};
 use uringfs::{Errno, Error as VolumeError, Volume};
+use uringfs_fuse::control::Request;
 use uringfs_lab::Error;
 
 /// Opens the volume in a file or on a block device. Fails if another program has it open for writing, or for
@@ -21,9 +25,28 @@ pub(super) fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
     open_for(target, b"/", access)
 }
 
-/// The same for a command on a path. If the volume is mounted, the error says which file that is.
-pub(super) fn open_at(path: &VolumePath, access: Access) -> Result<Volume, Error> {
-    open_for(&path.target, &path.bytes, access)
+/// The files of the volume for a command on a path, also if it is mounted. If its server cannot be asked, the error says which
+/// file below the mount point it is.
+pub(super) fn open_at(path: &VolumePath, access: Access) -> Result<Files, Error> {
+    match server::files(&path.target)? {
+        Some(files) => Ok(Files::Mounted(files)),
+        None => open_for(&path.target, &path.bytes, access).map(Files::Volume),
+    }
+}
+
+/// The reply of the server that has the volume of a target mounted.
+///
+/// # Errors
+/// Those of [`server::ask`]; the volume is not mounted, or has no control socket.
+pub(super) fn require_server(target: &OsStr, request: Request) -> Result<Value, Error> {
+    match server::ask(target, request)? {
+        Some(reply) => Ok(reply),
+        None => {
+            // Says who has it open, if that is why.
+            drop(open(target, Access::Read)?);
+            Err(not_found(format!("{}: is not mounted", target.display())))
+        }
+    }
 }
 
 fn open_for(target: &OsStr, path: &[u8], access: Access) -> Result<Volume, Error> {
@@ -46,7 +69,7 @@ fn open_quietly_for(target: &OsStr, meant: &[u8], access: Access) -> Result<Volu
     let device = Device::open(path, access).map_err(|error| missing_path_hint(path, &error))?;
     let opened = Volume::open_on(device).and_then(|volume| {
         if access == Access::ReadWrite {
-            remove_leftovers(&volume)?;
+            remove_leftovers(&Files::Volume(volume.clone()))?;
         }
         Ok(volume)
     });
@@ -94,24 +117,24 @@ fn missing_path_hint(path: &Path, error: &io::Error) -> Error {
 }
 
 /// Makes all changes durable.
-pub(super) fn sync(volume: &Volume, target: &OsStr) -> Result<(), Error> {
+pub(super) fn sync(volume: &Files, target: &OsStr) -> Result<(), Error> {
     volume.sync().map_err(|error| with_path(for_message(target), error))
 }
 
 /// Whether the path is a directory or a link to one.
-pub(super) fn is_directory(volume: &Volume, path: &[u8]) -> bool {
+pub(super) fn is_directory(volume: &Files, path: &[u8]) -> bool {
     let found = volume.metadata(as_path(path));
     found.is_ok_and(|metadata| metadata.is_dir())
 }
 
 /// The inode of a path, and its number. Follows no link at the path's end.
-pub(super) fn lookup(volume: &Volume, path: &[u8]) -> Result<(InodeNumber, Inode), VolumeError> {
+pub(super) fn lookup(volume: &Files, path: &[u8]) -> Result<(InodeNumber, Inode), VolumeError> {
     lookup_with(volume, path, Follow::No)
 }
 
 /// The same, with a choice whether it follows a link at the path's end.
 pub(super) fn lookup_with(
-    volume: &Volume,
+    volume: &Files,
     path: &[u8],
     follow: Follow,
 ) -> Result<(InodeNumber, Inode), VolumeError> {

@@ -1,9 +1,10 @@
 //! Reads and writes chunks of files in a volume, many at once, on one reactor.
 
+use super::files::OpenFile;
 use std::collections::HashMap;
 use std::io;
 use uringfs::device::Payload;
-use uringfs::{Buffer, Completion, Errno, File, Reactor, ReactorOptions, Token, Tokens};
+use uringfs::{Buffer, Completion, Errno, Reactor, ReactorOptions, Token, Tokens};
 use uringfs_lab::Error;
 
 /// The size of a chunk: large enough that a few of them in flight use the full speed of a device.
@@ -19,6 +20,8 @@ pub struct Pipeline<C> {
     in_flight: HashMap<u64, C>,
     next: u64,
     completed: Vec<Completion>,
+    /// Chunks of files that the server of a mount has read or written.
+    finished: Vec<FinishedChunk<C>>,
 }
 
 /// A chunk that was read or written, or failed.
@@ -37,18 +40,30 @@ impl<C> Pipeline<C> {
     pub fn new() -> Result<Self, Error> {
         let reactor = Reactor::new(ReactorOptions::default())
             .map_err(|error| Error::run("cannot start I/O").because(error))?;
-        Ok(Self { reactor, in_flight: HashMap::new(), next: 0, completed: Vec::new() })
+        Ok(Self {
+            reactor,
+            in_flight: HashMap::new(),
+            next: 0,
+            completed: Vec::new(),
+            finished: Vec::new(),
+        })
     }
 
     /// Starts to read into a buffer. The caller has waited for a slot.
-    pub fn read(&mut self, file: &File, buffer: Buffer, offset: u64, context: C) -> io::Result<()> {
+    pub fn read(
+        &mut self,
+        file: &OpenFile,
+        buffer: Buffer,
+        offset: u64,
+        context: C,
+    ) -> io::Result<()> {
         self.start(Direction::Read, file, buffer, offset, context)
     }
 
     /// Starts to write a buffer. The caller has waited for a slot.
     pub fn write(
         &mut self,
-        file: &File,
+        file: &OpenFile,
         buffer: Buffer,
         offset: u64,
         context: C,
@@ -59,11 +74,22 @@ impl<C> Pipeline<C> {
     fn start(
         &mut self,
         direction: Direction,
-        file: &File,
+        file: &OpenFile,
         mut buffer: Buffer,
         offset: u64,
         context: C,
     ) -> io::Result<()> {
+        let file = match file {
+            OpenFile::Volume(file) => file,
+            OpenFile::Mounted(file) => {
+                let result = match direction {
+                    Direction::Read => file.read_at(&mut buffer, offset),
+                    Direction::Write => file.write_at(&buffer, offset),
+                };
+                self.finished.push(FinishedChunk { context, result, buffer });
+                return Ok(());
+            }
+        };
         let token = Token::new(self.next);
         loop {
             let started = match direction {
@@ -84,9 +110,9 @@ impl<C> Pipeline<C> {
         Ok(())
     }
 
-    /// Runs another operation to its end.
-    pub fn block_on<T>(&self, operation: impl Future<Output = T>) -> T {
-        self.reactor.block_on(operation)
+    /// Truncates or extends a file.
+    pub fn set_len(&self, file: &OpenFile, size: u64) -> Result<(), Errno> {
+        file.set_len(&self.reactor, size)
     }
 
     /// Waits until another chunk can start. Returns the finished chunks.
@@ -100,7 +126,7 @@ impl<C> Pipeline<C> {
     }
 
     fn reap_until(&mut self, max_left: usize) -> io::Result<Vec<FinishedChunk<C>>> {
-        let mut finished = Vec::new();
+        let mut finished = std::mem::take(&mut self.finished);
         loop {
             for completed in std::mem::take(&mut self.completed) {
                 let context = self.in_flight.remove(&completed.token().get());

@@ -3,6 +3,7 @@
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
+use super::files::Files;
 use super::glob::{GlobOptions, Missing};
 use super::open_volume::{lookup, open_at, sync};
 use super::verbose::VerboseOptions;
@@ -11,7 +12,7 @@ use super::volume_path::{VolumePath, as_path, last_name, with_path, without_slas
 use std::ffi::OsString;
 use uringfs::device::Access;
 use uringfs::volume::FileType;
-use uringfs::{Errno, Error as VolumeError, Volume};
+use uringfs::{Errno, Error as VolumeError};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -51,7 +52,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 fn remove(
-    volume: &Volume,
+    volume: &Files,
     path: &VolumePath,
     arguments: &Arguments,
     errors: &ErrorSink,
@@ -85,7 +86,7 @@ fn is_missing(error: &VolumeError) -> bool {
 }
 
 /// Removes a directory and its contents as far as possible. Uses no recursion, as trees may be deep.
-fn remove_tree(volume: &Volume, top: &VolumePath, verbose: VerboseOptions, errors: &ErrorSink) {
+fn remove_tree(volume: &Files, top: &VolumePath, verbose: VerboseOptions, errors: &ErrorSink) {
     let mut visited = VisitedDirectories::default();
     // Each directory, with whether its contents were already processed.
     let mut left = vec![(top.clone(), false)];

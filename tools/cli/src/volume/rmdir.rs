@@ -2,12 +2,12 @@
 
 use super::error_sink::ErrorSink;
 use super::exit_codes::refused;
+use super::files::Files;
 use super::glob::{GlobOptions, Missing};
 use super::open_volume::{open_at, sync};
 use super::verbose::VerboseOptions;
 use super::volume_path::{VolumePath, as_path, last_name, parent, with_path};
 use std::ffi::OsString;
-use uringfs::Volume;
 use uringfs::device::Access;
 use uringfs_lab::Error;
 
@@ -41,7 +41,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     Ok(errors.exit_code())
 }
 
-fn remove(volume: &Volume, path: VolumePath, arguments: &Arguments) -> Result<(), Error> {
+fn remove(volume: &Files, path: VolumePath, arguments: &Arguments) -> Result<(), Error> {
     let mut next = Some(path);
     while let Some(path) = next {
         if last_name(&path.bytes).is_none() {

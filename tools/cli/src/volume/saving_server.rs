@@ -37,6 +37,11 @@ pub(super) fn wait_for_saving_server(target: &Path) {
     }
 }
 
+/// Whether the volume of a target is mounted nowhere, but open in the server of a mount.
+pub(super) fn is_saving(target: &Path) -> bool {
+    saving_server(target).is_some_and(|server| user_in_another_namespace(server).is_none())
+}
+
 fn saving_server(target: &Path) -> Option<u32> {
     let server = Holder::find(target)?.process();
     // A process that is ending has no memory any more, with its arguments, but keeps its files for another moment.

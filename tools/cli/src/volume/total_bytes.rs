@@ -3,6 +3,7 @@
 
 use super::entries::Entries;
 use super::exclude::ExcludeOptions;
+use super::files::Files;
 use super::open_volume::lookup;
 use super::volume_path::{VolumePath, join};
 use std::ffi::OsString;
@@ -10,7 +11,6 @@ use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use uringfs::Volume;
 use uringfs::volume::{FileType, Inode};
 
 /// The bytes of files on the host.
@@ -57,7 +57,7 @@ fn walk_host(
 }
 
 /// The bytes of files in a volume.
-pub fn of_volume(volume: &Volume, paths: &[VolumePath]) -> u64 {
+pub fn of_volume(volume: &Files, paths: &[VolumePath]) -> u64 {
     let mut bytes = 0_u64;
     walk_volume(
         volume,
@@ -73,7 +73,7 @@ pub fn of_volume(volume: &Volume, paths: &[VolumePath]) -> u64 {
 }
 
 /// The number of files in a volume that are not excluded, without directories.
-pub fn files_of_volume(volume: &Volume, paths: &[VolumePath], exclude: &ExcludeOptions) -> u64 {
+pub fn files_of_volume(volume: &Files, paths: &[VolumePath], exclude: &ExcludeOptions) -> u64 {
     let mut files = 0;
     walk_volume(volume, paths, |path| exclude.excludes(path), |_| files += 1);
     files
@@ -82,7 +82,7 @@ pub fn files_of_volume(volume: &Volume, paths: &[VolumePath], exclude: &ExcludeO
 /// Visits all files in a volume below some paths but directories. A directory with two names in a damaged volume is
 /// visited up to a bound.
 fn walk_volume(
-    volume: &Volume,
+    volume: &Files,
     paths: &[VolumePath],
     is_excluded: impl Fn(&[u8]) -> bool,
     mut visit: impl FnMut(&Inode),

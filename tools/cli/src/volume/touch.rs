@@ -1,6 +1,7 @@
 //! `uringfs touch`: changes the times of files in a volume, and creates those that do not exist.
 
 use super::error_sink::ErrorSink;
+use super::files::Files;
 use super::glob::{GlobOptions, Missing};
 use super::mode_change::umask;
 use super::open_volume::{lookup_with, open_at, sync};
@@ -11,7 +12,8 @@ use super::volume_path::{VolumePath, as_path, with_path};
 use std::ffi::OsString;
 use uringfs::device::Access;
 use uringfs::volume::{Follow, Time};
-use uringfs::{Errno, Error as VolumeError, OpenOptions, Volume};
+use uringfs::{Errno, Error as VolumeError};
+use uringfs_fuse::control::Opening;
 use uringfs_lab::Error;
 
 /// The arguments of the command.
@@ -87,7 +89,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 fn times(
-    volume: &Volume,
+    volume: &Files,
     arguments: &Arguments,
     reference: Option<&VolumePath>,
 ) -> Result<Times, Error> {
@@ -108,7 +110,7 @@ fn times(
 }
 
 fn touch(
-    volume: &Volume,
+    volume: &Files,
     path: &VolumePath,
     times: Times,
     arguments: &Arguments,
@@ -122,8 +124,7 @@ fn touch(
     };
     let create = || {
         let mode = u32::from(0o666 & !umask());
-        let options = OpenOptions::new().write(true).create(true).mode(mode).direct(true);
-        let opened = volume.open_with(as_path(&path.bytes), options);
+        let opened = volume.open(as_path(&path.bytes), Opening::Create(mode));
         opened.map(drop).and_then(|()| set())
     };
     let is_missing = |error: &VolumeError| error.errno() == Errno::NOENT;

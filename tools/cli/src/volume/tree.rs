@@ -2,6 +2,7 @@
 
 use super::entries::{Entries, Entry};
 use super::error_sink::ErrorSink;
+use super::files::Files;
 use super::format;
 use super::glob::{GlobOptions, Missing};
 use super::open_volume::{lookup, open_at};
@@ -13,7 +14,6 @@ use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use uringfs::Volume;
 use uringfs::device::Access;
 use uringfs::volume::FileType;
 use uringfs_lab::Error;
@@ -84,7 +84,7 @@ const TERMINAL_LINES: Lines =
 const ASCII_LINES: Lines = Lines { middle: ["|-- ", "|   "], last: ["`-- ", "    "] };
 
 struct Tree<'t> {
-    volume: &'t Volume,
+    volume: &'t Files,
     errors: &'t ErrorSink,
     arguments: Arguments,
     lines: Lines,

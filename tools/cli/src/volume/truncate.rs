@@ -1,6 +1,7 @@
 //! `uringfs truncate`: shrinks files in a volume, or extends them by a hole.
 
 use super::error_sink::ErrorSink;
+use super::files::Files;
 use super::glob::{GlobOptions, Missing};
 use super::open_volume::{open_at, sync};
 use super::size_change::SizeChange;
@@ -8,8 +9,12 @@ use super::verbose::{VerboseOptions, quoted};
 use super::volume_path::{VolumePath, as_path, with_path};
 use std::ffi::OsString;
 use uringfs::device::Access;
-use uringfs::{Errno, OpenOptions, Reactor, ReactorOptions, Volume};
+use uringfs::{Errno, Reactor, ReactorOptions};
+use uringfs_fuse::control::Opening;
 use uringfs_lab::Error;
+
+/// The permissions of a new file.
+const DEFAULT_MODE: u32 = 0o644;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
@@ -49,21 +54,19 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 fn set_size(
-    volume: &Volume,
+    volume: &Files,
     reactor: &Reactor,
     path: &VolumePath,
     arguments: &Arguments,
 ) -> Result<(), Error> {
-    let file = match volume.open_with(
-        as_path(&path.bytes),
-        OpenOptions::new().write(true).create(!arguments.no_create).direct(true),
-    ) {
+    let opening = if arguments.no_create { Opening::Write } else { Opening::Create(DEFAULT_MODE) };
+    let file = match volume.open(as_path(&path.bytes), opening) {
         Err(error) if arguments.no_create && error.errno() == Errno::NOENT => return Ok(()),
         opened => opened.map_err(|error| with_path(path, error))?,
     };
     let too_long = || Error::input(format!("{path}: the new size is too large"));
     let size = arguments.size.apply(file.len()).ok_or_else(too_long)?;
-    let cut = reactor.block_on(file.set_len(size));
+    let cut = file.set_len(reactor, size);
     cut.map_err(|errno| Error::run(format!("{path}: cannot change the size")).because(errno))?;
     arguments.verbose.print(&[b"changed size of ", &quoted(path), format!(" to {size}").as_bytes()])
 }

@@ -1,6 +1,7 @@
 //! `uringfs xattr`: lists, reads, sets and removes extended attributes in a volume.
 
 use super::error_sink::ErrorSink;
+use super::files::Files;
 use super::format;
 use super::glob::{GlobOptions, Missing};
 use super::open_volume::{open_at, sync};
@@ -150,7 +151,7 @@ fn list(paths: &[OsString], glob: GlobOptions, as_json: bool) -> Result<u8, Erro
 fn change_all(
     paths: &[OsString],
     glob: GlobOptions,
-    change_one: impl Fn(&uringfs::Volume, &VolumePath) -> Result<(), Error>,
+    change_one: impl Fn(&Files, &VolumePath) -> Result<(), Error>,
 ) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(paths)?;
     let volume = open_at(&paths[0], Access::ReadWrite)?;

@@ -4,6 +4,7 @@ use crate::volume::archive_options::archive_options;
 use crate::volume::copy_progress::CopyProgress;
 use crate::volume::exclude::ExcludeOptions;
 use crate::volume::exit_codes::{NO_SPACE, refused};
+use crate::volume::files::Files;
 use crate::volume::hard_links::HardLinks;
 use crate::volume::image::ImageFiles;
 use crate::volume::open_volume::{is_directory, open_at, sync};
@@ -17,7 +18,6 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use uringfs::Volume;
 use uringfs::device::Access;
 use uringfs_lab::Error;
 
@@ -102,7 +102,7 @@ const STOPPED: &str = "the files copied so far stay, and no file is incomplete";
 /// The path in the volume for each source: a name in the destination if that is a directory, else the destination. As
 /// in `cp -r`, the contents of `dir/.` go into the destination itself.
 fn targets(
-    volume: &Volume,
+    volume: &Files,
     sources: &[OsString],
     destination: &VolumePath,
 ) -> Result<Vec<Vec<u8>>, Error> {

@@ -5,7 +5,7 @@ use super::super::exit_codes::with_io_code;
 use crate::volume::host::{FileId, file_id};
 use crate::volume::overwrite::NameAction;
 use crate::volume::pipeline::{CHUNK_BYTES, FinishedChunk};
-use crate::volume::put_staging::remove_leftovers;
+use crate::volume::put_staging::remove_staging_directory;
 use crate::volume::source_file::{SourceFile, data_ranges};
 use crate::volume::volume_path::{as_path, join, message};
 use rustix::fs::{FileType as HostType, OFlags, fcntl_getfl, fstat, makedev};
@@ -14,7 +14,8 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use uringfs::volume::{FileType, Follow, Inode, Rename};
-use uringfs::{Buffer, Errno, Error as VolumeError, OpenOptions};
+use uringfs::{Buffer, Errno, Error as VolumeError};
+use uringfs_fuse::control::Opening;
 use uringfs_lab::Error;
 
 use super::job::{Chunk, NewName, PartialFile, PutJob, refuse_image};
@@ -134,13 +135,8 @@ impl PutJob<'_> {
     ) -> Result<u64, Error> {
         let (staged, id) = (self.new_staged_path(), self.next);
         let number = self.with_path(&name.target, self.volume.mknod(as_path(&staged), &inode))?;
-        let file = self.with_path(
-            &name.target,
-            self.volume.open_with(
-                as_path(&staged),
-                OpenOptions::new().read(true).write(true).direct(true),
-            ),
-        )?;
+        let file =
+            self.with_path(&name.target, self.volume.open(as_path(&staged), Opening::Write))?;
         let partial = PartialFile {
             file,
             number,
@@ -232,10 +228,10 @@ impl PutJob<'_> {
         let PartialFile { file, number, source, staged, name, inode, size, xattrs, .. } = partial;
         let target = &name.target;
         if file.len() < size {
-            let longer = self.pipeline.block_on(file.set_len(size));
+            let longer = self.pipeline.set_len(&file, size);
             longer.map_err(|errno| self.write_error(errno.into()))?;
         }
-        if !file.is_empty() {
+        if file.len() > 0 {
             // Writes have changed the times.
             self.with_path(target, self.set_attributes(&staged, &inode))?;
         }
@@ -275,7 +271,13 @@ impl PutJob<'_> {
         // No write may be in flight to a file that is about to be removed.
         let _ = self.pipeline.drain();
         self.files.clear();
-        self.with_path(&self.staging, remove_leftovers(self.volume))
+        match self.staging.is_empty() {
+            true => Ok(()),
+            false => {
+                let removed = remove_staging_directory(self.volume, &self.staging);
+                self.with_path(&self.staging, removed)
+            }
+        }
     }
 }
 

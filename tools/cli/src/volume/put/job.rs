@@ -3,6 +3,7 @@
 use crate::volume::copy_progress::{CopyProgress, Xattr};
 use crate::volume::exclude::ExcludeOptions;
 use crate::volume::exit_codes::{of_volume_error, refused};
+use crate::volume::files::{Files, OpenFile};
 use crate::volume::hard_links::HardLinks;
 use crate::volume::host::FileId;
 use crate::volume::image::ImageFiles;
@@ -16,7 +17,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use uringfs::volume::{Inode, InodeNumber};
-use uringfs::{Error as VolumeError, ErrorKind as VolumeErrorKind, File, Volume};
+use uringfs::{Error as VolumeError, ErrorKind as VolumeErrorKind};
 use uringfs_lab::Error;
 
 /// The errors of files that could not be copied.
@@ -52,7 +53,7 @@ impl PutErrors {
 
 /// A copy into a volume that runs.
 pub(super) struct PutJob<'v> {
-    pub(super) volume: &'v Volume,
+    pub(super) volume: &'v Files,
     pub(super) destination: &'v VolumePath,
     pub(super) image: ImageFiles,
     pub(super) overwrite: OverwriteOptions,
@@ -98,7 +99,7 @@ pub(super) struct OpenDirectory {
 
 /// A file that is being copied.
 pub(super) struct PartialFile {
-    pub(super) file: File,
+    pub(super) file: OpenFile,
     pub(super) number: InodeNumber,
     /// The source file; None for standard input.
     pub(super) source: Option<FileId>,

@@ -21,6 +21,7 @@ mod mirror;
 mod mkfs;
 mod modes;
 mod mount;
+mod mounted_files;
 mod neighbours;
 mod other_names;
 mod other_format;
