@@ -70,7 +70,8 @@ enum Command {
     Df(volume::df::Arguments),
     /// Mount a volume on a directory, so that every program can use its files.
     ///
-    /// The command returns when the volume is mounted. fsync makes data durable, and so does umount.
+    /// The command returns when the volume is mounted. fsync makes data durable, and so does umount. The commands on files,
+    /// and info, counters, df, resize and ctl, work on a mounted volume, too.
     Mount(volume::mount::Arguments),
     /// Unmount a volume, and return when it is closed.
     Umount(volume::umount::Arguments),

@@ -38,26 +38,26 @@ pub(super) struct FileSession<'s> {
     kernel: &'s Kernel,
     is_read_only: bool,
     reactor: Reactor,
-    stream: BufReader<UnixStream>,
+    stream: BufReader<&'s UnixStream>,
     /// The files used last.
     open: VecDeque<(InodeNumber, File)>,
     /// Directories of unfinished files that the client has made. What it leaves is removed.
-    staging: Vec<Vec<u8>>,
+    staging: Vec<(Vec<u8>, InodeNumber)>,
 }
 
 /// Bytes that follow a reply.
 type Data = Option<Buffer>;
 
-impl FileSession<'_> {
+impl<'s> FileSession<'s> {
     /// Serves a client until it goes, breaks the rules or is silent for [`IDLE_TIMEOUT`].
     ///
     /// # Errors
     /// The client has gone, or no reactor can be made.
     pub(super) fn serve(
-        volume: &Volume,
-        kernel: &Kernel,
+        volume: &'s Volume,
+        kernel: &'s Kernel,
         is_read_only: bool,
-        stream: UnixStream,
+        stream: &'s UnixStream,
     ) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(IDLE_TIMEOUT))?;
@@ -169,7 +169,7 @@ impl FileSession<'_> {
                 let number = volume.mknod(as_path(&path), &inode)?;
                 self.name_changed(&path);
                 if inode.is_staging && inode.kind == FileType::Directory {
-                    self.staging.push(path);
+                    self.staging.push((path, number));
                 }
                 return Ok(json!({"file": number.0}));
             }
@@ -200,7 +200,7 @@ impl FileSession<'_> {
             FileRequest::RemoveDirectory(path) => {
                 volume.remove_dir(as_path(&path))?;
                 self.name_changed(&path);
-                self.staging.retain(|staging| *staging != path);
+                self.staging.retain(|(staging, _)| *staging != path);
             }
             FileRequest::SetXattr { path, follow, name, how, .. } => {
                 volume.set_xattr(as_path(&path), follow, &name, data, how)?;
@@ -333,9 +333,10 @@ impl FileSession<'_> {
     }
 
     /// Removes a directory of unfinished files.
-    fn remove_staging(&mut self, staging: &[u8]) -> Result<(), Error> {
+    fn remove_staging(&mut self, staging: &[u8], number: InodeNumber) -> Result<(), Error> {
         let path = as_path(staging);
-        if !self.volume.symlink_metadata(path)?.inode().is_staging {
+        // A program may have renamed it, and another session taken its name.
+        if self.volume.symlink_metadata(path)?.ino() != number.0 {
             return Ok(());
         }
         self.volume.remove_dir_all(path)?;
@@ -346,9 +347,9 @@ impl FileSession<'_> {
 
 impl Drop for FileSession<'_> {
     fn drop(&mut self) {
-        for staging in std::mem::take(&mut self.staging) {
+        for (staging, number) in std::mem::take(&mut self.staging) {
             // A later opening of the volume removes what is left.
-            let _ = self.remove_staging(&staging);
+            let _ = self.remove_staging(&staging, number);
             self.kernel.session().commits.note_change();
         }
     }

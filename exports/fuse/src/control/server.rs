@@ -83,7 +83,7 @@ struct Loop {
 
 /// A session about files. Dropping it ends it, once the request under way is done.
 struct Session {
-    /// The client's end of it is elsewhere.
+    /// For its end.
     stream: UnixStream,
     thread: Option<JoinHandle<()>>,
 }
@@ -205,8 +205,9 @@ impl Session {
         let builder = thread::Builder::new().name("uringfs-files".to_owned());
         let thread = builder.spawn(move || {
             let Served { volume, kernel, is_read_only, .. } = &*served;
-            // An error is the end of the session, which the client sees.
-            let _ = FileSession::serve(volume, kernel, *is_read_only, other);
+            // An error is the end of the session, too.
+            let _ = FileSession::serve(volume, kernel, *is_read_only, &other);
+            let _ = other.shutdown(Shutdown::Both);
         })?;
         Ok(Session { stream, thread: Some(thread) })
     }

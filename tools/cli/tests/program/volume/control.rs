@@ -240,6 +240,7 @@ fn an_ordinary_user_asks_their_own_server() {
     let folder = tempfile::tempdir().unwrap();
     let script = "mkdir -m 700 run; export XDG_RUNTIME_DIR=$PWD/run; \
                   $U mkfs v --size 32M -q && mkdir m && $U mount v m && $U ctl freeze v && $U ctl thaw v && \
+                  $U mkdir v:/d && echo content | $U put -q - v:/d/f && cat m/d/f && \
                   $U umount m && ls run/uringfs; \
                   unset XDG_RUNTIME_DIR; $U mount v m && ! $U counters v; $U umount m";
     let mut shell = match as_root() {
@@ -259,7 +260,7 @@ fn an_ordinary_user_asks_their_own_server() {
     fs::copy(env!("CARGO_BIN_EXE_uringfs"), &program).unwrap();
     let output = shell.env("U", &program).current_dir(folder.path()).output().unwrap();
     let _ = command(folder.path(), ["umount", "-l", "m"]).output();
-    let expected = "v: frozen, for 60 seconds at most\nv: thawed\n";
+    let expected = "v: frozen, for 60 seconds at most\nv: thawed\ncontent\n";
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{output:?}");
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(message.contains("it is mounted on"), "{message}");

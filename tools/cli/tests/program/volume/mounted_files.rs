@@ -39,6 +39,8 @@ fn as_root_commands_print_of_a_mounted_volume_what_they_print_of_a_closed_one() 
     sparse.set_len(9 << 20).unwrap();
     fs::hard_link(folder.join("tree/sparse"), folder.join("tree/d/same")).unwrap();
     std::os::unix::fs::symlink("d/large", folder.join("tree/link")).unwrap();
+    // Than the volume.
+    write(folder, "larger", vec![7; 40 << 20]);
     run_ok(folder, ["put", "-q", "tree", "v:/"]);
     run_ok(folder, ["xattr", "set", "user.a", "value", "v:/tree/sparse"]);
     for number in 0..300 {
@@ -64,6 +66,7 @@ fn as_root_commands_print_of_a_mounted_volume_what_they_print_of_a_closed_one() 
         &["mv", "v:/tree", "v:/tree/d/x"],
         &["get", "v:/tree/link/x", "to"],
         &["put", "missing", "v:/"],
+        &["put", "larger", "v:/d"],
     ];
     let of_all = || {
         commands.map(|arguments| {
