@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 /// The options of each kind of mount.
@@ -161,6 +162,45 @@ fn as_root_programs_see_at_once_what_a_command_has_changed() {
         umount(folder, "m");
         run_ok(folder, ["check", "-q", "v"]);
         assert_eq!(run_ok(folder, ["ls", "-A", "v:/", "v:/d"]), "/:\nd\ns\n\n/d:\nbehind\nt\n");
+    }
+}
+
+#[test]
+fn as_root_programs_and_commands_change_one_directory_at_once() {
+    if !as_root() {
+        return;
+    }
+    for options in KINDS {
+        let mounted = Mounted::new(&["-o", options]);
+        let folder = mounted.path();
+        fs::create_dir(folder.join("m/d")).unwrap();
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let program = |name: &'static str| {
+                let (is_done, directory) = (&is_done, folder.join("m/d"));
+                move || {
+                    while !is_done.load(Ordering::Relaxed) {
+                        fs::write(directory.join(name), name.repeat(10_000)).unwrap();
+                        fs::rename(directory.join(name), directory.join("moved")).unwrap();
+                        // Another program, or a command, may have moved or removed it.
+                        let _ = fs::read(directory.join("moved"));
+                        fs::read_dir(&directory).unwrap().for_each(drop);
+                    }
+                }
+            };
+            scope.spawn(program("one"));
+            scope.spawn(program("other"));
+            for number in 0..10 {
+                put(folder, "of the command", "v:/d/put");
+                assert_eq!(content(folder, "m/d/put"), "of the command", "{options} {number}");
+                run_ok(folder, ["rm", "-f", "v:/d/moved"]);
+                run_ok(folder, ["mv", "v:/d/put", "v:/d/moved"]);
+                assert!(!folder.join("m/d/put").exists(), "{options} {number}");
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        umount(folder, "m");
+        run_ok(folder, ["check", "-q", "v"]);
     }
 }
 
