@@ -277,7 +277,7 @@ impl RemoteFile {
         }
     }
 
-    /// Reads up to [`MAX_DATA_BYTES`] into a buffer. Fewer bytes than it has are the end of the file.
+    /// Reads up to a MiB into a buffer. Fewer bytes than it has, or than that, are the end of the file.
     ///
     /// # Errors
     /// Those of reading the volume.
@@ -288,7 +288,7 @@ impl RemoteFile {
         read.map(|bytes| bytes as u64).map_err(|error| error.errno())
     }
 
-    /// Writes up to [`MAX_DATA_BYTES`]. Returns how many bytes were written.
+    /// Writes up to a MiB. Returns how many bytes were written.
     ///
     /// # Errors
     /// Those of writing to the volume.
