@@ -283,6 +283,7 @@ mod tests {
         _server: ControlServer,
         volume: Volume,
         folder: TempDir,
+        session: Arc<MountSession>,
         /// Takes what the kernel would.
         kernel: UnixDatagram,
     }
@@ -295,7 +296,7 @@ mod tests {
             let volume = Volume::create_on(device, &options).unwrap();
             let session = SessionOptions {
                 cache: MountCache::Kernel,
-                writeback: false,
+                writeback: true,
                 commit_interval: Duration::from_secs(5),
                 io_uring: false,
             };
@@ -303,7 +304,7 @@ mod tests {
             let (channel, kernel) = UnixDatagram::pair().unwrap();
             let served = Served {
                 volume: volume.clone(),
-                kernel: Kernel::new(session, channel.into()),
+                kernel: Kernel::new(session.clone(), channel.into()),
                 is_read_only: false,
                 directory: PathBuf::from("/m"),
                 options: "rw".into(),
@@ -311,7 +312,7 @@ mod tests {
             };
             let socket = ControlSocket::bind_in(folder.path()).unwrap();
             let _server = ControlServer::start(socket, served).unwrap();
-            Server { _server, volume, folder, kernel }
+            Server { _server, volume, folder, session, kernel }
         }
 
         fn connect(&self) -> UnixStream {
@@ -497,6 +498,30 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_writes_what_it_has_gathered_of_a_file_that_is_opened() {
+        let server = Server::start();
+        let files = server.files();
+        let number = files.make(b"/f", &Inode::new(FileType::File, 0o644)).unwrap();
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        let (inode, _) = reactor.block_on(server.volume.inode(number)).unwrap();
+        // As after a look-up.
+        server.session.nodes.remember(inode);
+        server.notifications();
+        files.open(b"/f", Opening::Read).unwrap();
+        assert_eq!(server.notifications(), []);
+        server.session.agree_on_writeback(true);
+        files.open(b"/f", Opening::Read).unwrap();
+        let pages = [&number.0.to_ne_bytes()[..], &[0; 16]].concat();
+        assert_eq!(server.notifications(), [(2, pages.clone())]);
+        // Its pages are old after a write, and its attributes after a new mode.
+        files.open(b"/f", Opening::Write).unwrap().write_at(b"x", 0).unwrap();
+        assert_eq!(server.notifications(), [(2, pages.clone()), (2, pages)]);
+        files.set_attributes(b"/f", Follow::No, |inode| inode.permissions = 0).unwrap();
+        let attributes = [&number.0.to_ne_bytes()[..], &(-1_i64).to_ne_bytes(), &[0; 8]].concat();
+        assert_eq!(server.notifications(), [(2, attributes)]);
+    }
+
+    #[test]
     fn a_session_that_ends_leaves_no_unfinished_files_of_its_own() {
         let server = Server::start();
         let (one, other) = (server.files(), server.files());
@@ -550,8 +575,8 @@ mod tests {
     fn the_end_of_a_server_removes_its_socket_and_closes_its_clients() {
         let server = Server::start();
         let mut stream = server.connect();
-        let Server { _server, volume, folder, .. } = server;
-        drop(_server);
+        let Server { _server, volume, folder, session, .. } = server;
+        drop((_server, session));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);

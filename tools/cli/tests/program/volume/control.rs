@@ -1,6 +1,6 @@
 //! Commands that ask the server of a mounted volume: `info`, `counters`, `df`, `resize`, `ctl`.
 
-use super::mount::{Mounted, umount};
+use super::mount::{EndThreads, Mounted, umount};
 use super::{command, run, run_ok, volume};
 use crate::root::as_root;
 use nix::sys::signal::{Signal, kill};
@@ -38,8 +38,8 @@ fn while_files_are_written(mounted: &Mounted, what: impl FnOnce(&AtomicU64)) {
                 written.store(number + 1, Ordering::Relaxed);
             }
         });
+        let _end = EndThreads(&is_done);
         what(&written);
-        is_done.store(true, Ordering::Relaxed);
     });
 }
 

@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 
 /// A folder with a mounted volume. It is unmounted at the end, even if the test panics.
@@ -63,6 +64,15 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = command(self.path(), ["umount", "-l", "m"]).output();
+    }
+}
+
+/// Ends the threads of a test, also if it panics.
+pub struct EndThreads<'f>(pub &'f AtomicBool);
+
+impl Drop for EndThreads<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

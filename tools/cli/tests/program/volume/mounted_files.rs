@@ -1,6 +1,6 @@
 //! Commands on the files of a mounted volume, which its server does.
 
-use super::mount::{Mounted, umount};
+use super::mount::{EndThreads, Mounted, umount};
 use super::{command, run, run_ok, write};
 use crate::root::as_root;
 use nix::sys::signal::{Signal, kill};
@@ -188,6 +188,7 @@ fn as_root_programs_and_commands_change_one_directory_at_once() {
                     }
                 }
             };
+            let _end = EndThreads(&is_done);
             scope.spawn(program("one"));
             scope.spawn(program("other"));
             for number in 0..10 {
@@ -197,7 +198,6 @@ fn as_root_programs_and_commands_change_one_directory_at_once() {
                 run_ok(folder, ["mv", "v:/d/put", "v:/d/moved"]);
                 assert!(!folder.join("m/d/put").exists(), "{options} {number}");
             }
-            is_done.store(true, Ordering::Relaxed);
         });
         umount(folder, "m");
         run_ok(folder, ["check", "-q", "v"]);
