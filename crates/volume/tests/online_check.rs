@@ -5,6 +5,7 @@
 mod random;
 mod fixture;
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use random::{Random, scaled};
@@ -24,7 +25,7 @@ fn lines(report: &CheckReport) -> Vec<String> {
 }
 
 fn check(volume: &Volume, deep: bool) -> Result<CheckReport, Error> {
-    volume.check_online(CheckOptions::new().deep(deep), &mut |_, _| {})
+    volume.check_online(CheckOptions::new().deep(deep), &mut |_, _| ControlFlow::Continue(()))
 }
 
 /// An error that another writer's change explains.
@@ -147,7 +148,7 @@ fn a_check_of_a_full_volume_takes_no_room_from_operations() {
     let mut starts = 0;
     let report = volume.check_online(CheckOptions::new(), &mut |step, done| {
         if (step, done) != (CheckStep::Pages, 0) {
-            return;
+            return ControlFlow::Continue(());
         }
         starts += 1;
         // During the first snapshot, many commits, each of which copies pages.
@@ -155,6 +156,7 @@ fn a_check_of_a_full_volume_takes_no_room_from_operations() {
             volume.rename(format!("/{n}"), format!("/moved{n}")).unwrap();
             volume.sync().unwrap();
         }
+        ControlFlow::Continue(())
     });
     assert!(report.unwrap().is_sound());
     assert!(starts > 1, "the catalog took the snapshot's pages back");
@@ -169,7 +171,7 @@ fn a_check_that_never_keeps_its_snapshot_gives_up() {
     let (mut starts, mut name) = (0, "/0".to_string());
     let outcome = volume.check_online(CheckOptions::new(), &mut |step, done| {
         if (step, done) != (CheckStep::Pages, 0) {
-            return;
+            return ControlFlow::Continue(());
         }
         starts += 1;
         for n in 0..20 {
@@ -178,11 +180,38 @@ fn a_check_that_never_keeps_its_snapshot_gives_up() {
             volume.sync().unwrap();
             name = next;
         }
+        ControlFlow::Continue(())
     });
     let error = outcome.unwrap_err();
     assert_eq!(error.errno(), Errno::BUSY, "{error}");
     assert_eq!(starts, 8);
     assert!(check(&volume, false).unwrap().is_sound());
+}
+
+#[test]
+fn a_check_is_stopped_at_each_step() {
+    let volume = fixture::formatted(&Sim::new(SimOptions::new(16 << 20)));
+    volume.write("/a", [7; 9000]).unwrap();
+    volume.sync().unwrap();
+    let steps = [
+        CheckStep::Pages,
+        CheckStep::Records,
+        CheckStep::Names,
+        CheckStep::Blocks,
+        CheckStep::Data,
+    ];
+    for last in steps {
+        let mut calls = 0;
+        let outcome = volume.check_online(CheckOptions::new().deep(true), &mut |step, _| {
+            if step != last {
+                return ControlFlow::Continue(());
+            }
+            calls += 1;
+            ControlFlow::Break(())
+        });
+        assert_eq!((outcome.unwrap_err().errno(), calls), (Errno::CANCELED, 1), "{last:?}");
+    }
+    assert!(check(&volume, true).unwrap().is_sound());
 }
 
 #[test]

@@ -169,7 +169,7 @@ impl Round<'_> {
             let Some((number, extent)) = extent_of(&found?, self.total) else { continue };
             done += 1;
             if done % 1024 == 0 {
-                (self.progress)(CheckStep::Blocks, done);
+                (self.progress)(CheckStep::Blocks, done)?;
             }
             if file != Some(number) {
                 if is_first {
@@ -211,7 +211,7 @@ impl Round<'_> {
             self.compare_blocks(inode, has)?;
             self.advance_to(&mut inodes, u64::MAX, true)?;
         }
-        (self.progress)(CheckStep::Blocks, done);
+        (self.progress)(CheckStep::Blocks, done)?;
         Ok(())
     }
 

@@ -38,7 +38,10 @@ impl Volume {
         options: CheckOptions,
         progress: &mut dyn FnMut(CheckStep, u64),
     ) -> Result<CheckReport, Error> {
-        check_within(device, options, Bounds::default(), progress)
+        check_within(device, options, Bounds::default(), &mut |step, done| {
+            progress(step, done);
+            Ok(())
+        })
     }
 }
 
@@ -83,7 +86,7 @@ fn check_from(
             return Err(older_version());
         }
     }
-    progress(CheckStep::Pages, 0);
+    progress(CheckStep::Pages, 0)?;
     // Repair the superblock's slots only after the catalog was found where it says.
     let catalog = open(blocks, &found.superblock, LostPages::Empty)?;
     let mut findings = Findings::new(options.repair);

@@ -64,7 +64,7 @@ impl DataReader<'_> {
             self.read_piece(inode, &piece, &is_in_use)?;
             offset = piece.end();
             *self.read_blocks += piece.length;
-            (self.progress)(CheckStep::Data, *self.read_blocks);
+            (self.progress)(CheckStep::Data, *self.read_blocks)?;
         }
         Ok(())
     }

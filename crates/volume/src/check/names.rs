@@ -98,7 +98,7 @@ impl Round<'_> {
             for found in RecordIter::new(catalog, Table::Names) {
                 done += 1;
                 if done % 1024 == 0 {
-                    (self.progress)(CheckStep::Names, done);
+                    (self.progress)(CheckStep::Names, done)?;
                 }
                 if let Some(name) = name_of(found?) {
                     self.count(&mut window, name)?;
@@ -108,7 +108,7 @@ impl Round<'_> {
             self.check_window(&window)?;
             first = window.numbers.end;
             if first == u64::MAX {
-                (self.progress)(CheckStep::Names, done);
+                (self.progress)(CheckStep::Names, done)?;
                 return Ok(parents);
             }
         }

@@ -6,6 +6,7 @@
 //! again with a new snapshot. File data are read without a pin, since that takes long: a new snapshot for each batch of
 //! extents says which blocks to read, and one after a failed read says whether a file still uses the block.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use uringfs_device::Errno;
@@ -35,7 +36,7 @@ impl Volume {
     /// Checks the volume while it is open and in use, also by other threads: its state after one commit, by the same
     /// passes as [`Self::check`]. Repairs nothing. Changes after that commit, or not committed yet, are no findings;
     /// call [`Self::sync`] before to check all changes so far. Calls `progress` as [`Self::check`] does; a step may begin
-    /// again.
+    /// again. `progress` may stop the check.
     ///
     /// # What is not checked
     /// Everything that `check` of the closed volume checks is checked, except:
@@ -57,7 +58,7 @@ impl Volume {
     /// times.
     ///
     /// # Errors
-    /// `Input` for [`CheckOptions::repair`]; EBUSY when the catalog took back the pages of eight snapshots; errors of the
+    /// `Input` for [`CheckOptions::repair`]; ECANCELED if `progress` stops it; EBUSY when the catalog took back the pages of eight snapshots; errors of the
     /// device for its catalog (a block of a file that cannot be read is a finding); `OtherFormat`, and `Damaged` when no
     /// superblock or no header of the catalog can be read; EIO when the volume has stopped; ECHILD in the child of a
     /// fork.
@@ -68,6 +69,7 @@ impl Volume {
     /// #     pub use uringfs_device as device;
     /// #     pub use uringfs_volume as volume;
     /// # }
+    /// use std::ops::ControlFlow;
     /// use uringfs::device::Device;
     /// use uringfs::device::backend::memory::Memory;
     /// use uringfs::volume::CheckOptions;
@@ -77,7 +79,8 @@ impl Volume {
     /// let volume = Volume::create_on(Device::new(Memory::new(64 << 20)?)?, &FormatOptions::new())?;
     /// volume.write("/a", "one")?;
     /// volume.sync()?;
-    /// let report = volume.check_online(CheckOptions::new().deep(true), &mut |_, _| {})?;
+    /// let go_on = &mut |_, _| ControlFlow::Continue(());
+    /// let report = volume.check_online(CheckOptions::new().deep(true), go_on)?;
     /// assert!(report.is_sound() && report.files == 1);
     /// # Ok(())
     /// # }
@@ -85,9 +88,16 @@ impl Volume {
     pub fn check_online(
         &self,
         options: CheckOptions,
-        progress: &mut dyn FnMut(CheckStep, u64),
+        progress: &mut dyn FnMut(CheckStep, u64) -> ControlFlow<()>,
     ) -> Result<CheckReport, Error> {
-        check_online_within(&self.shared, options, Bounds::default(), progress)
+        check_online_within(&self.shared, options, Bounds::default(), &mut |step, done| {
+            match progress(step, done) {
+                ControlFlow::Continue(()) => Ok(()),
+                ControlFlow::Break(()) => {
+                    Err(Error::refused(Errno::CANCELED, "the check was stopped"))
+                }
+            }
+        })
     }
 }
 
@@ -186,7 +196,7 @@ impl OnlineCheck<'_> {
         progress: Progress<'_>,
     ) -> Result<CheckedMetadata, Error> {
         let blocks = &self.shared.blocks;
-        progress(CheckStep::Pages, 0);
+        progress(CheckStep::Pages, 0)?;
         let verified = snapshot.verify()?;
         let VolumeSnapshot { found, catalog, .. } = snapshot;
         let mut findings = Findings::new(false);

@@ -22,7 +22,7 @@ impl Round<'_> {
                 let found = found?;
                 done += 1;
                 if done % 1024 == 0 {
-                    (self.progress)(CheckStep::Records, done);
+                    (self.progress)(CheckStep::Records, done)?;
                 }
                 match self.flaw_of(table, &found) {
                     Some(flaw) => self.drop_record(table, &found.key, &flaw),
@@ -30,7 +30,7 @@ impl Round<'_> {
                 }
             }
         }
-        (self.progress)(CheckStep::Records, done);
+        (self.progress)(CheckStep::Records, done)?;
         self.check_next_inode(last_inode)?;
         self.check_identity()
     }

@@ -137,6 +137,14 @@ pub struct Finding {
     pub is_repaired: bool,
 }
 
+impl Finding {
+    /// The finding of a check that another process has made, as that has reported it.
+    #[doc(hidden)]
+    pub fn reported(path: Option<Vec<u8>>, inode: Option<u64>, what: String) -> Finding {
+        Finding { path, inode: inode.and_then(InodeNumber::new), what, is_repaired: false }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.path, self.inode) {

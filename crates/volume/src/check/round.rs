@@ -26,7 +26,7 @@ impl Default for Bounds {
 }
 
 /// A callback for progress: the step, and a count in its unit.
-pub(crate) type Progress<'p> = &'p mut dyn FnMut(CheckStep, u64);
+pub(crate) type Progress<'p> = &'p mut dyn FnMut(CheckStep, u64) -> Result<(), Error>;
 
 /// The treatment of leaked blocks in a repair. A leaked block is neither free nor in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

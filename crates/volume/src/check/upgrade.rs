@@ -39,7 +39,10 @@ impl Volume {
         device: &Device,
         progress: &mut dyn FnMut(CheckStep, u64),
     ) -> Result<bool, Error> {
-        upgrade_within(device, Bounds::default(), progress)
+        upgrade_within(device, Bounds::default(), &mut |step, done| {
+            progress(step, done);
+            Ok(())
+        })
     }
 }
 

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
 use serde_json::Value;
-use uringfs::volume::Holder;
+use uringfs::Error;
+use uringfs::volume::{CheckReport, CheckStep, Holder};
 
+use super::file_request::broken;
+use super::online_check;
 use super::place::socket_of;
 use super::protocol::{MAX_REPLY_BYTES, Request, check_hello, hello, parse_reply};
 use super::remote::RemoteFiles;
@@ -67,6 +70,23 @@ impl Client {
         let timeout = request.timeout().map(|longest| longest + LINE_TIMEOUT);
         self.stream.get_mut().set_read_timeout(timeout)?;
         self.read_result()
+    }
+
+    /// Checks the volume as one commit left it, while it is in use: as
+    /// [`Volume::check_online`](uringfs::Volume::check_online). With `deep` it also reads every block that files use. The
+    /// check stops when the client is dropped.
+    ///
+    /// # Errors
+    /// As `Volume::check_online`; EBUSY while another check is under way; errors of the conversation.
+    pub fn check(
+        mut self,
+        deep: bool,
+        progress: &mut dyn FnMut(CheckStep, u64),
+    ) -> Result<CheckReport, Error> {
+        self.send(Request::Check { deep }).map_err(broken)?;
+        // The pages of a large catalog take the device a while.
+        self.stream.get_mut().set_read_timeout(None).map_err(broken)?;
+        online_check::receive(|| self.read_line(), progress)
     }
 
     /// Begins a session about the files of the volume.

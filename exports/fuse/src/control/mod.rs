@@ -28,6 +28,9 @@ mod server;
 // Serves a session about files.
 mod file_session;
 
+// Checks the volume for a client.
+mod online_check;
+
 // Does what a request asks for.
 mod requests;
 

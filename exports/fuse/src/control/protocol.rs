@@ -31,6 +31,11 @@ pub enum Request {
     Freeze(Duration),
     /// Lets changes in again.
     Thaw,
+    /// Checks the volume while it is in use: see [`Client::check`](super::Client::check).
+    Check {
+        /// Also reads every block that files use.
+        deep: bool,
+    },
     /// Begins a session about files: see [`RemoteFiles`](super::RemoteFiles).
     Files,
 }
@@ -45,6 +50,7 @@ impl Request {
             Request::Resize(bytes) => json!({"request": "resize", "bytes": bytes}),
             Request::Freeze(time) => json!({"request": "freeze", "seconds": time.as_secs()}),
             Request::Thaw => json!({"request": "thaw"}),
+            Request::Check { deep } => json!({"request": "check", "deep": deep}),
             Request::Files => json!({"request": "files"}),
         }
     }
@@ -53,7 +59,7 @@ impl Request {
     pub(crate) fn timeout(self) -> Option<Duration> {
         match self {
             Request::Freeze(time) => Some(time),
-            Request::Resize(_) => None,
+            Request::Resize(_) | Request::Check { .. } => None,
             _ => Some(Duration::ZERO),
         }
     }
@@ -75,6 +81,12 @@ impl Request {
                 Request::Freeze(time)
             }
             Some("thaw") => Request::Thaw,
+            Some("check") => {
+                let deep = fields.remove("deep").as_ref().and_then(Value::as_bool);
+                Request::Check {
+                    deep: deep.ok_or("a check has true or false as the field `deep`")?,
+                }
+            }
             Some("files") => Request::Files,
             Some(_) => return Err("there is no such request".into()),
             None => return Err("a request has its name as the field `request`".into()),
@@ -244,6 +256,8 @@ mod tests {
             r#"{"request":"resize"}"#,
             r#"{"request":"resize","bytes":-1}"#,
             r#"{"request":"resize","bytes":18446744073709551616}"#,
+            r#"{"request":"check"}"#,
+            r#"{"request":"check","deep":1}"#,
             r#"{"request":"freeze","seconds":0}"#,
             r#"{"request":"freeze","seconds":3601}"#,
             r#"{"request":"freeze","seconds":1.5}"#,

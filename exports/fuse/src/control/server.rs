@@ -2,14 +2,15 @@
 //!
 //! Nothing that a client does holds up the mount, or another client for long: there are at most [`MAX_CLIENTS`], each has
 //! [`REQUEST_TIMEOUT`] for its lines, which are bounded, and replies go into the socket's buffer or nowhere. A request that
-//! waits for the device runs in a thread of its own, one at a time, which may send more lines before the last. So does each
-//! session about files, at most [`MAX_SESSIONS`].
+//! waits for the device runs in a thread of its own, one at a time. So does a check, which sends more lines before the last, and
+//! each session about files, at most [`MAX_SESSIONS`].
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use serde_json::Value;
 use uringfs::Errno;
 
 use super::file_session::FileSession;
+use super::online_check;
 use super::place::ControlSocket;
 use super::protocol::{Heard, Received, Request, failure, hello};
 use super::requests::Served;
@@ -46,6 +48,8 @@ impl ControlServer {
             socket,
             served: Arc::new(served),
             job: None,
+            check: None,
+            is_ending: Arc::default(),
             sessions: Vec::new(),
             stop: stop.try_clone()?,
             clients: Vec::new(),
@@ -74,6 +78,10 @@ struct Loop {
     served: Arc<Served>,
     /// The thread of a request that takes longer.
     job: Option<JoinHandle<()>>,
+    /// The thread of a check.
+    check: Option<JoinHandle<()>>,
+    /// Ends a check.
+    is_ending: Arc<AtomicBool>,
     sessions: Vec<Session>,
     stop: OwnedFd,
     clients: Vec<Connection>,
@@ -112,7 +120,8 @@ impl Loop {
         }
         // No client finds it any more.
         drop(self.socket);
-        if let Some(job) = self.job {
+        self.is_ending.store(true, Ordering::Relaxed);
+        for job in [self.job, self.check].into_iter().flatten() {
             let _ = job.join();
         }
         // It may have been a freeze, for which sessions wait.
@@ -142,16 +151,31 @@ impl Loop {
         None
     }
 
-    /// Starts a request in a thread, unless one is under way.
+    /// Starts a request in a thread, unless one is under way. A check holds up no other request.
     fn start(&mut self, stream: UnixStream, request: Request) {
-        if self.job.as_ref().is_some_and(|job| !job.is_finished()) {
-            let what = "another request is under way; try again when it has ended";
+        let job = match request {
+            Request::Check { .. } => &mut self.check,
+            _ => &mut self.job,
+        };
+        if job.as_ref().is_some_and(|job| !job.is_finished()) {
+            let what = match request {
+                Request::Check { .. } => "another check is under way; try again when it has ended",
+                _ => "another request is under way; try again when it has ended",
+            };
             return send(&stream, &failure(what, Errno::BUSY.raw_os_error()));
         }
-        let served = self.served.clone();
+        let (served, is_ending) = (self.served.clone(), self.is_ending.clone());
         let builder = thread::Builder::new().name("uringfs-control".to_owned());
         // If there is no thread, the client sees the end of the conversation.
-        self.job = builder.spawn(move || send(&stream, &served.reply(request))).ok();
+        *job = builder
+            .spawn(move || match request {
+                Request::Check { deep } => {
+                    // An error is the end of the conversation, too.
+                    let _ = online_check::serve(&served.volume, deep, &stream, &is_ending);
+                }
+                _ => send(&stream, &served.reply(request)),
+            })
+            .ok();
     }
 
     /// Begins a session about files in a thread of its own.
@@ -265,7 +289,7 @@ mod tests {
     use tempfile::TempDir;
     use uringfs::device::Device;
     use uringfs::device::backend::memory::Memory;
-    use uringfs::volume::{FileType, Follow, Inode, Rename, SetXattr};
+    use uringfs::volume::{CheckStep, FileType, Follow, Inode, Rename, SetXattr};
     use uringfs::{
         Buffer, FormatOptions, OpenOptions, Reactor, ReactorOptions, Token, Tokens, Volume,
     };
@@ -366,6 +390,34 @@ mod tests {
         assert!(is_failure(&server.call(freeze), Errno::BUSY));
         assert_eq!(server.call(Request::Thaw)["result"]["was_frozen"], true);
         assert_eq!(server.call(Request::Thaw)["result"]["was_frozen"], false);
+    }
+
+    #[test]
+    fn a_check_sends_its_steps_and_its_findings() {
+        let server = Server::start();
+        server.volume.write("/a", [7; 9000]).unwrap();
+        server.volume.sync().unwrap();
+        let stream = server.connect();
+        let lines = lines(Request::Check { deep: true });
+        (&stream).write_all(&lines).unwrap();
+        let mut steps = Vec::new();
+        let mut received = BufReader::new(&stream).split(b'\n');
+        received.next();
+        let line = || received.next().unwrap();
+        let report = online_check::receive(line, &mut |step, _| steps.push(step)).unwrap();
+        assert!(report.is_sound());
+        assert_eq!((report.files, report.directories, report.read_blocks), (1, 1, 3));
+        steps.dedup();
+        assert_eq!(
+            steps,
+            [
+                CheckStep::Pages,
+                CheckStep::Records,
+                CheckStep::Names,
+                CheckStep::Blocks,
+                CheckStep::Data
+            ]
+        );
     }
 
     #[test]

@@ -2,10 +2,13 @@
 //! `--upgrade`. The exit codes follow `e2fsck`: 0 no errors, 1 all errors repaired, 4 errors are left, 8 the device
 //! failed.
 
+use super::exit_codes::IN_USE;
+use super::mounts::mounted_from;
 use super::open_volume::{open_device, open_quietly};
 use super::quiet::QuietOptions;
 use super::quoting::for_message;
 use super::saving_server::wait_for_saving_server;
+use super::server::connect;
 use super::size_change::BLOCK;
 use super::volume_path::with_path;
 use super::{byte_progress, format};
@@ -19,7 +22,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use uringfs::device::Access;
 use uringfs::volume::{CheckOptions, CheckReport, CheckStep, Finding};
-use uringfs::{ErrorKind as VolumeErrorKind, Volume};
+use uringfs::{Error as VolumeError, ErrorKind as VolumeErrorKind, Volume};
 use uringfs_lab::Error;
 use uringfs_lab::run::stop_on_interrupt;
 
@@ -55,6 +58,11 @@ pub struct Arguments {
     #[arg(long)]
     upgrade: bool,
 
+    /// Check a mounted volume while programs use it: its state after one commit. Its server does that, and repairs nothing.
+    /// A volume that is not mounted is checked as without this option
+    #[arg(long, conflicts_with_all = ["repair", "upgrade"])]
+    online: bool,
+
     #[command(flatten)]
     quiet: QuietOptions,
 
@@ -73,6 +81,7 @@ impl Arguments {
             accept_unreadable: false,
             force: false,
             upgrade: false,
+            online: false,
             quiet: QuietOptions::default(),
             json: false,
         }
@@ -97,10 +106,6 @@ const EXIT_IO_ERROR: u8 = 8;
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = for_message(path);
-    let writes = arguments.repair || arguments.upgrade;
-    let access = if writes { Access::ReadWrite } else { Access::Read };
-    wait_for_saving_server(path);
-    let device = open_device(path, access)?;
     let options = CheckOptions::new()
         .repair(arguments.repair)
         .deep(arguments.deep)
@@ -115,12 +120,11 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             exit_stopped(&arguments);
         }
     };
-    let upgraded = match arguments.upgrade {
-        true => Volume::upgrade(&device, &mut progress),
-        false => Ok(false),
+    let server = if arguments.online { connect(&arguments.target)? } else { None };
+    let checked = match server {
+        Some(server) => server.check(arguments.deep, &mut progress).map(|report| (false, report)),
+        None => check_closed(&arguments, options, &mut progress)?,
     };
-    let checked = upgraded
-        .and_then(|upgraded| Ok((upgraded, Volume::check(&device, options, &mut progress)?)));
     drop(line);
     let (upgraded, report) = match checked {
         Ok(checked) => checked,
@@ -131,7 +135,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             let code = match error.kind() {
                 VolumeErrorKind::Damaged | VolumeErrorKind::NoSpace => EXIT_DAMAGED,
                 VolumeErrorKind::Io(_) => EXIT_IO_ERROR,
-                _ => return Err(with_path(shown, error)),
+                _ => return Err(with_advice(path, with_path(shown, error))),
             };
             crate::output::print_error(&format!("{shown}: {error}"));
             return Ok(code);
@@ -141,7 +145,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         true => print(&document(json(&report, options, upgraded)))?,
         false => {
             let upgraded = if upgraded { format!("{shown}: upgraded\n") } else { String::new() };
-            let verdict = verdict(&report, options);
+            let verdict = verdict(&report, options, arguments.online);
             arguments.quiet.print(&format!("{upgraded}{}{shown}: {verdict}\n", lines(&report)))?;
         }
     }
@@ -150,6 +154,35 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         _ if report.is_repaired() => EXIT_REPAIRED,
         _ => EXIT_DAMAGED,
     })
+}
+
+/// Whether the volume was upgraded, and the report of the check.
+type Checked = Result<(bool, CheckReport), VolumeError>;
+
+/// Upgrades a volume that no program has open, if that is asked for, and checks it.
+fn check_closed(
+    arguments: &Arguments,
+    options: CheckOptions,
+    progress: &mut dyn FnMut(CheckStep, u64),
+) -> Result<Checked, Error> {
+    let path = Path::new(&arguments.target);
+    let writes = arguments.repair || arguments.upgrade;
+    let access = if writes { Access::ReadWrite } else { Access::Read };
+    wait_for_saving_server(path);
+    let device = open_device(path, access).map_err(|error| with_advice(path, error))?;
+    let upgraded = match arguments.upgrade {
+        true => Volume::upgrade(&device, progress),
+        false => Ok(false),
+    };
+    Ok(upgraded.and_then(|upgraded| Ok((upgraded, Volume::check(&device, options, progress)?))))
+}
+
+/// Adds how a mounted volume can be checked.
+fn with_advice(path: &Path, error: Error) -> Error {
+    match error.exit_code() == IN_USE && mounted_from(path).is_some() {
+        true => Error::in_use(format!("{error}; uringfs check --online checks it in use")),
+        false => error,
+    }
 }
 
 /// Ends the program after Ctrl-C. This may happen in the middle of a repair: the volume is as after a power cut then.
@@ -177,7 +210,7 @@ fn lines(report: &CheckReport) -> String {
     lines
 }
 
-fn verdict(report: &CheckReport, options: CheckOptions) -> String {
+fn verdict(report: &CheckReport, options: CheckOptions, is_in_use: bool) -> String {
     if report.is_sound() {
         let files = match options.deep {
             true => {
@@ -199,7 +232,10 @@ fn verdict(report: &CheckReport, options: CheckOptions) -> String {
     match (report.is_repaired(), repaired) {
         (true, _) => format!("errors found: {found}, all repaired{}", given_up(report)),
         (false, 0) => {
-            format!("errors found: {found}; run with --repair to repair what can be repaired")
+            let first = if is_in_use { "unmount it, and " } else { "" };
+            format!(
+                "errors found: {found}; {first}run with --repair to repair what can be repaired"
+            )
         }
         (false, _) => {
             format!("errors found: {found}, repaired: {repaired}{}", given_up(report))

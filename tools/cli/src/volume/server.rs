@@ -26,7 +26,8 @@ pub(super) fn files(target: &OsStr) -> Result<Option<RemoteFiles>, Error> {
     }
 }
 
-fn connect(target: &OsStr) -> Result<Option<Client>, Error> {
+/// A connection to the server of a mounted volume, as [`ask`].
+pub(super) fn connect(target: &OsStr) -> Result<Option<Client>, Error> {
     if is_saving(Path::new(target)) {
         return Ok(None);
     }

@@ -1,5 +1,7 @@
 //! Checks of open volumes: they find what a check of the closed volume finds, and nothing else.
 
+use std::ops::ControlFlow;
+
 use uringfs_device::backend::sim::{Crash, Fault, Rule, When};
 use uringfs_device::{Errno, Op};
 
@@ -7,7 +9,7 @@ use super::*;
 use crate::check::online::check_online_within;
 
 fn check_online(volume: &Volume, options: CheckOptions) -> Result<CheckReport, Error> {
-    check_online_within(&volume.shared, options, SMALL, &mut |_, _| {})
+    check_online_within(&volume.shared, options, SMALL, &mut |_, _| Ok(()))
 }
 
 fn sorted_lines(report: &CheckReport) -> Vec<String> {
@@ -24,7 +26,7 @@ pub(super) fn assert_same_online(fixture: &TestVolume) {
     for deep in [false, true] {
         let options = CheckOptions { deep, ..CHECK };
         let closed = Device::new(copy.crash_image(Crash::KeepAll)).unwrap();
-        let closed = check_within(&closed, options, SMALL, &mut |_, _| {}).unwrap();
+        let closed = check_within(&closed, options, SMALL, &mut |_, _| Ok(())).unwrap();
         let open = check_online(&volume, options).unwrap();
         assert_eq!(sorted_lines(&open), sorted_lines(&closed));
         let counts = |report: &CheckReport| {
@@ -144,6 +146,7 @@ fn unreadable_bytes_are_found_unless_their_file_is_gone() {
                 volume.remove_file("/a/b/three").unwrap();
                 volume.sync().unwrap();
             }
+            ControlFlow::Continue(())
         })
         .unwrap();
     assert!(removed && report.is_sound(), "{}", text(&report));

@@ -15,7 +15,7 @@ fn check(folder: &Path, arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), text)
 }
 
-fn flip(folder: &Path, offset: u64) {
+pub(super) fn flip(folder: &Path, offset: u64) {
     let file = File::options().read(true).write(true).open(folder.join("v")).unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, offset).unwrap();

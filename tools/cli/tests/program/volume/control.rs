@@ -1,5 +1,6 @@
 //! Commands that ask the server of a mounted volume: `info`, `counters`, `df`, `resize`, `ctl`.
 
+use super::check::flip;
 use super::mount::{EndThreads, Mounted, umount};
 use super::{command, run, run_ok, volume};
 use crate::root::as_root;
@@ -264,4 +265,38 @@ fn an_ordinary_user_asks_their_own_server() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{output:?}");
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(message.contains("it is mounted on"), "{message}");
+}
+
+#[test]
+fn as_root_a_mounted_volume_is_checked_while_it_is_written_to() {
+    if !as_root() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let folder = mounted.path();
+    let in_use = run(folder, ["check", "v"]);
+    let message = String::from_utf8(in_use.stderr).unwrap();
+    assert!(in_use.status.code() == Some(6) && message.contains("check --online"), "{message}");
+    while_files_are_written(&mounted, |written| {
+        for deep in [&[][..], &["--deep"]] {
+            wait_for_files(written);
+            let report = json(folder, &[&["check", "v", "--online", "--json"], deep].concat());
+            assert_eq!(report["sound"], true, "{report}");
+            assert!(report["files"].as_u64().unwrap() > 0, "{report}");
+            assert_eq!(report["verified"]["readable"], !deep.is_empty());
+        }
+    });
+    // The backup superblock.
+    flip(folder, (32 << 20) - 4096 + 300);
+    let found = run(folder, ["check", "v", "--online"]);
+    let text = String::from_utf8(found.stdout).unwrap();
+    assert_eq!(found.status.code(), Some(4), "{text}");
+    assert!(text.contains("block 8191"), "{text}");
+    assert!(text.contains("errors found: 1; unmount it, and run with --repair"), "{text}");
+    fs::write(folder.join("m/still used"), "content").unwrap();
+    umount(folder, "m");
+    // A volume that is not mounted is checked as without the option.
+    let found = run(folder, ["check", "v", "--online"]);
+    let closed = run(folder, ["check", "v"]);
+    assert_eq!((found.status, found.stdout), (closed.status, closed.stdout));
 }
