@@ -121,6 +121,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         }
     };
     let server = if arguments.online { connect(&arguments.target)? } else { None };
+    let is_in_use = server.is_some();
     let checked = match server {
         Some(server) => server.check(arguments.deep, &mut progress).map(|report| (false, report)),
         None => check_closed(&arguments, options, &mut progress)?,
@@ -145,7 +146,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         true => print(&document(json(&report, options, upgraded)))?,
         false => {
             let upgraded = if upgraded { format!("{shown}: upgraded\n") } else { String::new() };
-            let verdict = verdict(&report, options, arguments.online);
+            let verdict = verdict(&report, options, is_in_use);
             arguments.quiet.print(&format!("{upgraded}{}{shown}: {verdict}\n", lines(&report)))?;
         }
     }
