@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::backend::open::open;
+use crate::claim::Claim;
 use crate::device_use::{DeviceUse, UseKind};
 use crate::geometry::Geometry;
 use crate::index::DeviceIndex;
@@ -121,6 +122,12 @@ impl Device {
     /// A description for display, such as `file /a/b`.
     pub fn description(&self) -> String {
         self.handle.core.backend().description()
+    }
+
+    /// The claim on its block device, which a mount of the device takes over. `None` if it is none.
+    #[doc(hidden)]
+    pub fn claim(&self) -> Option<&Claim> {
+        self.handle.core.backend().claim()
     }
 
     /// The shared part, which a reactor holds to serve the device.

@@ -25,6 +25,8 @@ mod failure;
 mod segments;
 // Requests.
 mod request;
+// The exclusive claim on a block device.
+mod claim;
 // The properties of a device.
 mod geometry;
 // The indexes of devices in tables.
@@ -32,6 +34,7 @@ mod index;
 // Real and virtual time.
 mod clock;
 
+pub use claim::Claim;
 pub use clock::{Clock, VirtualClock};
 pub use device::Device;
 pub use device_use::{DeviceUse, UseKind};

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::ioctl::{Setter, opcode};
@@ -18,10 +19,13 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
     recvmsg, socketpair,
 };
+use uringfs::device::Device;
 
 const DEVICE: &str = "/dev/fuse";
 /// The type of the mount in `/proc/mounts`.
 const TYPE: &str = "fuse.uringfs";
+/// The type of the mount of a block device.
+const BLOCK_TYPE: &str = "fuseblk.uringfs";
 /// The program that mounts for ordinary users, from the package fuse3.
 const HELPER: &str = "fusermount3";
 /// The environment variable in which it finds its socket.
@@ -31,6 +35,8 @@ const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 pub(crate) struct Attachment<'a> {
     /// The first column of `/proc/mounts`.
     pub(crate) source: &'a OsStr,
+    /// What the volume is on.
+    pub(crate) device: &'a Device,
     pub(crate) directory: &'a Path,
     pub(crate) read_only: bool,
     /// Other users than the one that mounts may use it, too.
@@ -51,6 +57,7 @@ pub(crate) struct Attachment<'a> {
 /// Those of `mount(2)`; what `fusermount3` reports.
 pub(crate) fn attach(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
     let channel = match rustix::process::geteuid().is_root() {
+        true if attachment.device.claim().is_some() => attach_block_device(attachment)?,
         true => attach_as_root(attachment)?,
         false => attach_by_helper(attachment)?,
     };
@@ -96,10 +103,50 @@ fn open_device() -> io::Result<OwnedFd> {
     })
 }
 
+/// Mounts a block device. The mount takes over the claim on it; meanwhile the lock of the volume excludes other mounts.
+fn attach_block_device(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
+    let claim = attachment.device.claim().expect("it is a block device");
+    let channel = open_device()?;
+    let was_claimed = claim.release();
+    match mount(attachment, &channel, (claim.path().as_os_str(), BLOCK_TYPE, ",blksize=4096")) {
+        Ok(()) if is_connected(&channel)? => Ok(channel),
+        // Of a device that is mounted already the kernel mounts the same file system once more, with its server.
+        Ok(()) => {
+            rustix::mount::unmount(attachment.directory, UnmountFlags::DETACH)?;
+            let what = format!("{} is mounted already", claim.path().display());
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, what))
+        }
+        // A kernel may refuse to mount what is open for writing (CONFIG_BLK_DEV_WRITE_MOUNTED). Other errors come again.
+        Err(_) => {
+            if was_claimed {
+                claim.acquire()?;
+            }
+            attach_as_root(attachment)
+        }
+    }
+}
+
+/// Whether a mount has taken the descriptor.
+fn is_connected(channel: &OwnedFd) -> io::Result<bool> {
+    let polled = &mut [PollFd::new(channel, PollFlags::empty())];
+    poll(polled, Some(&Timespec::default()))?;
+    Ok(!polled[0].revents().contains(PollFlags::ERR))
+}
+
 fn attach_as_root(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
     let channel = open_device()?;
+    mount(attachment, &channel, (attachment.source, TYPE, ""))?;
+    Ok(channel)
+}
+
+/// Mounts a source with a type and further options.
+fn mount(
+    attachment: &Attachment<'_>,
+    channel: &OwnedFd,
+    (source, kind, more): (&OsStr, &str, &str),
+) -> io::Result<()> {
     let mut options = format!(
-        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions{more}",
         channel.as_raw_fd(),
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw()
@@ -124,9 +171,7 @@ fn attach_as_root(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {
         flags |= MountFlags::NOEXEC;
     }
     let options = CString::new(options)?;
-    let (source, directory) = (attachment.source, attachment.directory);
-    rustix::mount::mount(source, directory, TYPE, flags, options.as_c_str())?;
-    Ok(channel)
+    Ok(rustix::mount::mount(source, attachment.directory, kind, flags, options.as_c_str())?)
 }
 
 fn attach_by_helper(attachment: &Attachment<'_>) -> io::Result<OwnedFd> {

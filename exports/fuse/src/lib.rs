@@ -49,6 +49,9 @@ mod agreement;
 // Makes changes durable every few seconds.
 mod commit;
 
+// The end of the volume.
+mod closed;
+
 // The files that the kernel knows, and those that it has open.
 mod tables;
 

@@ -62,7 +62,7 @@ impl MountOptions {
         }
     }
 
-    /// The name of the volume in `/proc/mounts`.
+    /// The name of the volume in `/proc/mounts`. If root mounts a volume on a block device, it is the device's path instead.
     pub fn source(mut self, source: impl Into<OsString>) -> MountOptions {
         self.source = source.into();
         self
@@ -180,8 +180,13 @@ pub struct Unmounter {
 impl Mount {
     /// Mounts a volume. Requests wait until [`Self::serve`] runs.
     ///
+    /// If root mounts a volume on a block device, the mount has the type `fuseblk`: the kernel keeps other users from the
+    /// device, `umount(2)` returns when the volume is closed, and from Linux 6.18 `syncfs(2)` when all is durable. Otherwise,
+    /// and where the kernel refuses that, the type is `fuse`.
+    ///
     /// # Errors
-    /// Those of `mount(2)` for root, what `fusermount3` reports for other users; ENOENT without `/dev/fuse`.
+    /// Those of `mount(2)` for root, what `fusermount3` reports for other users; ENOENT without `/dev/fuse`. EBUSY if the
+    /// block device is mounted already, for reading only as it is now.
     pub fn new(
         volume: Volume,
         directory: impl AsRef<Path>,
@@ -190,6 +195,7 @@ impl Mount {
         let directory = directory.as_ref().canonicalize()?;
         let channel = attach(&Attachment {
             source: &options.source,
+            device: volume.device(),
             directory: &directory,
             read_only: options.read_only || volume.is_read_only(),
             allow_other: options.allow_other,
@@ -245,21 +251,22 @@ impl Mount {
     /// # Errors
     /// When a reactor cannot be made; those of [`Volume::close`].
     pub fn serve(self) -> io::Result<()> {
-        let threads = self.channels.len();
-        let session = Arc::new(Session::new(&self.volume, self.options.session, threads));
+        let Mount { volume, directory, channels, options, control } = self;
+        let threads = channels.len();
+        let session = Arc::new(Session::new(volume.clone(), options.session, threads));
         let serve_control = |socket| {
             let served = Served {
-                volume: self.volume.clone(),
-                kernel: Kernel::new(session.clone(), self.channels[0].try_clone()?),
-                is_read_only: self.options.read_only,
-                directory: self.directory,
-                options: self.options.words(),
+                volume,
+                kernel: Kernel::new(session.clone(), channels[0].try_clone()?),
+                is_read_only: options.read_only,
+                directory,
+                options: options.words(),
                 threads,
             };
             ControlServer::start(socket, served)
         };
-        let control = self.control.map(serve_control).transpose()?;
-        let mut channels = self.channels.into_iter().enumerate();
+        let control = control.map(serve_control).transpose()?;
+        let mut channels = channels.into_iter().enumerate();
         let (_, first) = channels.next().expect("a mount has a channel");
         let helpers = channels.map(|(thread, channel)| {
             let session = session.clone();
@@ -271,8 +278,8 @@ impl Mount {
         let helpers = helpers.collect::<io::Result<Vec<_>>>()?;
         let committing = thread::Builder::new().name("uringfs-commit".to_owned()).spawn({
             let session = session.clone();
-            // What a sync cannot write, an fsync of the file reports.
-            move || session.commits.run(|| drop(session.volume.sync()))
+            // Its clients see the end before the volume is closed.
+            move || session.save_and_close(|| drop(control))
         })?;
         let mut served = serve_channel(&session, first, (0, threads));
         for helper in helpers {
@@ -280,14 +287,8 @@ impl Mount {
                 helper.join().unwrap_or_else(|_| Err(io::Error::other("a server panicked")));
             served = served.and(joined);
         }
-        drop(control);
-        // A client may have frozen it a moment ago.
-        self.volume.thaw();
         session.commits.stop();
-        let committed = committing.join();
-        served = served.and(committed.map_err(|_| io::Error::other("a server panicked")));
-        drop(session);
-        let closed = self.volume.close();
+        let closed = committing.join().map_err(|_| io::Error::other("a server panicked"))?;
         served?;
         Ok(closed?)
     }

@@ -61,7 +61,7 @@ impl Task {
             Operation::Open(open) => self.send(session.open(node, open).await),
             Operation::Create(create, name) => self.create(&create, Some(name)).await,
             Operation::Tmpfile(create) => self.create(&create, None).await,
-            Operation::Statfs => self.send(Ok(session.statfs())),
+            Operation::Statfs => self.send(session.statfs()),
             Operation::Release(release) => {
                 session.handles.release_file(release.handle);
                 self.done(Ok(()));
@@ -100,7 +100,12 @@ impl Task {
                     }
                 }
             }
-            Operation::Destroy => self.done(session.sync().await),
+            // The kernel sends it at the end of a mount of a block device, and waits for the reply.
+            Operation::Destroy => {
+                session.commits.stop();
+                session.closed.wait().await;
+                self.done(Ok(()));
+            }
             // Without FLUSH a close asks for nothing: fsync is what makes data durable.
             Operation::Flush | Operation::Unknown => self.reply(Err(Errno::NOSYS)),
             Operation::Init(_)
@@ -341,9 +346,9 @@ impl Session {
         Ok(entry(&metadata))
     }
 
-    fn statfs(&self) -> StatfsOut {
-        let space = self.volume.statistics();
-        StatfsOut {
+    fn statfs(&self) -> Result<StatfsOut, Errno> {
+        let space = self.volume()?.statistics();
+        Ok(StatfsOut {
             blocks: space.blocks,
             free_blocks: space.free_blocks + space.pending_blocks,
             available_blocks: space.free_blocks,
@@ -354,11 +359,11 @@ impl Session {
             max_name: 255,
             fragment_size: 4096,
             ..StatfsOut::default()
-        }
+        })
     }
 
     async fn sync(&self) -> Result<(), Errno> {
-        self.volume.as_async().sync().await.map_err(errno)
+        self.volume()?.as_async().sync().await.map_err(errno)
     }
 
     async fn getxattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>, Errno> {

@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use uringfs::{Errno, Volume};
 
 use crate::abi::InHeader;
 use crate::agreement::Agreement;
+use crate::closed::{Closed, ClosedGuard};
 use crate::commit::CommitTimer;
 use crate::reply::send;
 use crate::tables::{Handles, Nodes};
@@ -36,13 +38,15 @@ pub enum MountCache {
 
 /// One mounted volume, which all of its threads share.
 pub(crate) struct Session {
-    pub(crate) volume: Volume,
+    /// None once it is closed.
+    volume: Mutex<Option<Volume>>,
     pub(crate) nodes: Nodes,
     pub(crate) handles: Handles,
     pub(crate) cache: MountCache,
     /// How often a file was given capabilities, and 1. A file without them needs no look before a write.
     pub(crate) capabilities_set: AtomicU64,
     pub(crate) commits: CommitTimer,
+    pub(crate) closed: Closed,
     /// Whether the kernel passes requests over io_uring.
     pub(crate) ring: Agreement,
     pub(crate) takes_io_uring: bool,
@@ -52,19 +56,44 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session that `threads` threads serve.
-    pub(crate) fn new(volume: &Volume, options: SessionOptions, threads: usize) -> Session {
+    pub(crate) fn new(volume: Volume, options: SessionOptions, threads: usize) -> Session {
         Session {
-            volume: volume.clone(),
             nodes: Nodes::new(volume.root()),
+            volume: Mutex::new(Some(volume)),
             handles: Handles::default(),
             cache: options.cache,
             capabilities_set: AtomicU64::new(1),
             commits: CommitTimer::new(options.commit_interval),
+            closed: Closed::default(),
             ring: Agreement::new(threads),
             takes_io_uring: options.io_uring,
             wants_writeback: options.writeback,
             kernel_writes_back: AtomicBool::new(false),
         }
+    }
+
+    /// # Errors
+    /// ESTALE once it is closed.
+    pub(crate) fn volume(&self) -> Result<Volume, Errno> {
+        self.volume.lock().clone().ok_or(Errno::STALE)
+    }
+
+    /// Makes changes durable from time to time. In the end runs `before`, and closes the volume with all that the kernel still
+    /// knows.
+    ///
+    /// # Errors
+    /// Those of [`Volume::close`].
+    pub(crate) fn save_and_close(&self, before: impl FnOnce()) -> Result<(), uringfs::Error> {
+        let _closed = ClosedGuard(&self.closed);
+        // What a sync cannot write, an fsync of the file reports.
+        self.commits.run(|| drop(self.volume().map(|volume| volume.sync())));
+        before();
+        let volume = self.volume.lock().take();
+        // A client may have frozen it a moment ago.
+        volume.as_ref().map(Volume::thaw);
+        self.nodes.close();
+        self.handles.close();
+        volume.map_or(Ok(()), Volume::close)
     }
 
     /// Whether the kernel gathers writes in its page cache.

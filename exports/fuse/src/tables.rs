@@ -15,9 +15,11 @@ use uringfs::{Errno, File};
 use crate::abi::ROOT_ID;
 
 /// The nodes that the kernel knows.
-pub(crate) struct Nodes {
+pub(crate) struct Nodes(Mutex<Option<KnownNodes>>);
+
+struct KnownNodes {
     root: InodeRef,
-    known: Mutex<HashMap<u64, Node>>,
+    others: HashMap<u64, Node>,
 }
 
 struct Node {
@@ -27,18 +29,20 @@ struct Node {
 
 impl Nodes {
     pub(crate) fn new(root: InodeRef) -> Nodes {
-        Nodes { root, known: Mutex::default() }
+        Nodes(Mutex::new(Some(KnownNodes { root, others: HashMap::new() })))
     }
 
     /// The file of a node.
     ///
     /// # Errors
-    /// ESTALE for a node that the kernel does not know.
+    /// ESTALE for a node that the kernel does not know, and for all once they are closed.
     pub(crate) fn get(&self, node: u64) -> Result<InodeRef, Errno> {
-        if node == ROOT_ID {
-            return Ok(self.root.clone());
+        let known = self.0.lock();
+        let known = known.as_ref().ok_or(Errno::STALE)?;
+        match node {
+            ROOT_ID => Ok(known.root.clone()),
+            _ => known.others.get(&node).map(|node| node.inode.clone()).ok_or(Errno::STALE),
         }
-        self.known.lock().get(&node).map(|node| node.inode.clone()).ok_or(Errno::STALE)
     }
 
     /// Whether the kernel may have cached something of a node.
@@ -52,14 +56,17 @@ impl Nodes {
         if number == ROOT_ID {
             return;
         }
-        let mut known = self.known.lock();
-        known.entry(number).or_insert(Node { inode, lookups: 0 }).lookups += 1;
+        if let Some(known) = &mut *self.0.lock() {
+            known.others.entry(number).or_insert(Node { inode, lookups: 0 }).lookups += 1;
+        }
     }
 
     /// Takes back look-ups.
     pub(crate) fn forget(&self, node: u64, lookups: u64) {
-        let mut known = self.known.lock();
-        if let Entry::Occupied(mut entry) = known.entry(node) {
+        let mut known = self.0.lock();
+        if let Some(nodes) = &mut *known
+            && let Entry::Occupied(mut entry) = nodes.others.entry(node)
+        {
             let left = entry.get().lookups.saturating_sub(lookups);
             entry.get_mut().lookups = left;
             if left == 0 {
@@ -69,6 +76,12 @@ impl Nodes {
                 drop(forgotten);
             }
         }
+    }
+
+    /// Forgets all nodes, and those that come later.
+    pub(crate) fn close(&self) {
+        let known = self.0.lock().take();
+        drop(known);
     }
 }
 
@@ -106,6 +119,8 @@ struct HandleState {
     next: u64,
     files: HashMap<u64, Arc<OpenFile>>,
     directories: HashMap<u64, OpenDirectory>,
+    /// What is opened from then on is closed at once.
+    is_closed: bool,
 }
 
 impl Handles {
@@ -113,7 +128,9 @@ impl Handles {
         let mut state = self.state.lock();
         state.next += 1;
         let handle = state.next;
-        state.files.insert(handle, Arc::new(file));
+        if !state.is_closed {
+            state.files.insert(handle, Arc::new(file));
+        }
         handle
     }
 
@@ -121,9 +138,10 @@ impl Handles {
         let mut state = self.state.lock();
         state.next += 1;
         let handle = state.next;
-        state
-            .directories
-            .insert(handle, Arc::new(Mutex::new(Some(DirectoryReader { stream, failed: None }))));
+        if !state.is_closed {
+            let reader = DirectoryReader { stream, failed: None };
+            state.directories.insert(handle, Arc::new(Mutex::new(Some(reader))));
+        }
         handle
     }
 
@@ -147,5 +165,14 @@ impl Handles {
     pub(crate) fn release_directory(&self, handle: u64) {
         let released = self.state.lock().directories.remove(&handle);
         drop(released);
+    }
+
+    /// Closes everything, and what is opened later.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let closed = (std::mem::take(&mut state.files), std::mem::take(&mut state.directories));
+        drop(state);
+        drop(closed);
     }
 }

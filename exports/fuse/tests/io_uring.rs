@@ -1,9 +1,13 @@
 //! Requests over io_uring. The carrier is turned on for the whole machine, so that this test is alone in its program.
 
+#[path = "../../../crates/device/tests/harness/loop_device.rs"]
+mod loop_device;
+
 use std::fs;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use loop_device::{LoopDevice, is_root};
 use uringfs::reactor::{Counter, total};
 use uringfs::{FormatOptions, Volume};
 use uringfs_fuse::{Mount, MountOptions};
@@ -30,12 +34,11 @@ impl Drop for Switched {
 }
 
 /// Reads and writes files of every kind of request. Returns the commands that this took.
-fn commands_of_a_mount(folder: &Path, options: &MountOptions) -> u64 {
+fn commands_of_a_mount(volume: &Path, options: &MountOptions) -> u64 {
     let before = total(Counter::Commands);
-    let directory = folder.join("mount");
-    fs::create_dir_all(&directory).unwrap();
-    let mount = Mount::new(Volume::open(folder.join("image")).unwrap(), &directory, options);
-    let mount = mount.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path();
+    let mount = Mount::new(Volume::open(volume).unwrap(), directory, options).unwrap();
     let unmounter = mount.unmounter();
     let server = std::thread::spawn(|| mount.serve());
     let content: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
@@ -50,7 +53,7 @@ fn commands_of_a_mount(folder: &Path, options: &MountOptions) -> u64 {
     assert!(fs::read(&path).unwrap() == content);
     fs::rename(&path, directory.join("renamed")).unwrap();
     assert_eq!(fs::read(&path).unwrap_err().kind(), std::io::ErrorKind::NotFound);
-    assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(directory).unwrap().count(), 1);
     fs::remove_file(directory.join("renamed")).unwrap();
     unmounter.unmount().unwrap();
     server.join().unwrap().unwrap();
@@ -60,18 +63,29 @@ fn commands_of_a_mount(folder: &Path, options: &MountOptions) -> u64 {
 #[test]
 fn requests_come_over_io_uring_where_the_kernel_grants_it() {
     let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
     let format = FormatOptions::new().size(64 << 20);
-    Volume::create(folder.path().join("image"), &format).unwrap().close().unwrap();
+    Volume::create(&image, &format).unwrap().close().unwrap();
     let off = MountOptions::new().threads(2).io_uring(false);
     let Some(switched) = Switched::on() else {
         println!("not exercised: requests over io_uring, which root turns on");
-        assert_eq!(commands_of_a_mount(folder.path(), &MountOptions::new()), 0);
+        assert_eq!(commands_of_a_mount(&image, &MountOptions::new()), 0);
         return;
     };
-    assert_eq!(commands_of_a_mount(folder.path(), &off), 0);
-    for threads in [1, 2, 3] {
+    assert_eq!(commands_of_a_mount(&image, &off), 0);
+    let mut volumes = vec![image];
+    let disk = is_root().then(|| LoopDevice::new(folder.path(), 64 << 20, &[]));
+    if let Some(disk) = &disk {
+        // For its mount the kernel waits at the end, over the ring, too.
+        let format = FormatOptions::new().overwrite(true);
+        Volume::create(&disk.path, &format).unwrap().close().unwrap();
+        volumes.push(disk.path.clone());
+    }
+    for (threads, volume) in
+        [1, 2, 3].into_iter().flat_map(|count| volumes.iter().map(move |it| (count, it)))
+    {
         let on = MountOptions::new().threads(threads);
-        let commands = commands_of_a_mount(folder.path(), &on);
+        let commands = commands_of_a_mount(volume, &on);
         assert!(commands > 40, "only {commands} requests came over io_uring");
     }
     drop(switched);

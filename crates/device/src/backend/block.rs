@@ -1,13 +1,13 @@
 //! A block device, opened to bypass the kernel's page cache.
 //!
-//! An open for writing claims the device (O_EXCL), so a device that is mounted
+//! An open for writing claims the device, so a device that is mounted
 //! or claimed by another program is refused.
 
 use std::fs::Metadata;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Instant;
 
@@ -20,6 +20,7 @@ use uringfs_errno::Errno;
 use super::descriptor::{flush_if_durable, open_direct, range, transfer, write_zeros};
 use super::open_error::{IN_USE_TIMEOUT, open_error};
 use super::{discard, sysfs};
+use crate::claim::Claim;
 use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::{Access, Backend, KernelTarget};
 use crate::request::{Op, Request};
@@ -34,7 +35,9 @@ const MAX_ZEROED: u64 = 1 << 30;
 #[derive(Debug)]
 pub struct Block {
     fd: OwnedFd,
-    path: PathBuf,
+    /// Acquired if it is open for writing.
+    claim: Claim,
+    description: String,
     geometry: Geometry,
 }
 
@@ -45,24 +48,28 @@ impl Block {
     /// In one line why it cannot be opened, with the path and what to do:
     /// `ResourceBusy` for a device that is mounted.
     pub fn open(path: &Path, access: Access) -> io::Result<Block> {
+        let with_path = |errno| open_error(path, access, errno);
+        let claim = Claim::new(path);
         let flags = match access {
             Access::Read => OFlags::RDONLY,
-            Access::ReadWrite => OFlags::RDWR | OFlags::EXCL,
+            Access::ReadWrite => {
+                acquire_with_retry(&claim).map_err(with_path)?;
+                OFlags::RDWR
+            }
         };
-        let with_path = |errno| open_error(path, access, errno);
-        let (fd, direct) = open_with_retry(path, flags).map_err(with_path)?;
+        let (fd, direct) = open_direct(path, flags, Mode::empty()).map_err(with_path)?;
         let geometry = geometry(fd.as_fd(), direct, access).map_err(with_path)?;
-        Ok(Block { fd, path: path.to_owned(), geometry })
+        Ok(Block { fd, claim, description: format!("block device {}", path.display()), geometry })
     }
 }
 
-/// Opens the device, and retries for [`IN_USE_TIMEOUT`] while it is claimed.
-fn open_with_retry(path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), Errno> {
+/// Claims the device, and retries for [`IN_USE_TIMEOUT`] while another program has claimed it.
+fn acquire_with_retry(claim: &Claim) -> Result<(), Errno> {
     let deadline = Instant::now() + IN_USE_TIMEOUT;
     loop {
-        match open_direct(path, flags, Mode::empty()) {
+        match claim.acquire() {
             Err(Errno::BUSY) if Instant::now() < deadline => sleep(IN_USE_TIMEOUT / 50),
-            opened => return opened,
+            acquired => return acquired,
         }
     }
 }
@@ -115,11 +122,15 @@ impl Backend for Block {
     }
 
     fn description(&self) -> String {
-        format!("block device {}", self.path.display())
+        self.description.clone()
     }
 
     fn kernel_target(&self) -> KernelTarget<'_> {
         KernelTarget::Descriptor(self.fd.as_fd())
+    }
+
+    fn claim(&self) -> Option<&Claim> {
+        Some(&self.claim)
     }
 
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {

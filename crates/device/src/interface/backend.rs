@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use uringfs_errno::Errno;
 
+use crate::claim::Claim;
 use crate::geometry::Geometry;
 use crate::interface::queue::Queue;
 use crate::request::Request;
@@ -50,6 +51,12 @@ pub trait Backend: Send + Sync + 'static {
     /// complete. The reactor then uses no other queue.
     #[doc(hidden)]
     fn own_queue(&self, _depth: usize) -> Option<Box<dyn Queue>> {
+        None
+    }
+
+    /// The claim on its block device, whether it is acquired or not. `None` if it is none.
+    #[doc(hidden)]
+    fn claim(&self) -> Option<&Claim> {
         None
     }
 

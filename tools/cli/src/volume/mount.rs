@@ -4,7 +4,7 @@
 //! the volume is mounted. The process must be new, not forked: a volume's rings do not survive a fork.
 
 use super::exit_codes::{refused, with_io_code};
-use super::mounts::volume_on;
+use super::mounts::{advice, volume_on};
 use super::open_volume::open;
 use super::quoting::for_message;
 use super::whole_volume::whole_volume;
@@ -15,10 +15,12 @@ use sd_notify::NotifyState;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use uringfs::device::Access;
+use uringfs::volume::Holder;
 use uringfs_fuse::control::ControlSocket;
 use uringfs_fuse::{Mount, MountCache, MountOptions, Unmounter, unmount};
 use uringfs_lab::Error;
@@ -211,6 +213,7 @@ fn serve(arguments: &Arguments, options: &Options) -> Result<u8, Error> {
     let access = if options.read_only { Access::Read } else { Access::ReadWrite };
     let directory = &arguments.directory;
     make_way(directory)?;
+    refuse_second_mount(Path::new(&target))?;
     // The kernel then never waits for this process to write pages back while it looks for memory for this process itself.
     // Threads that start later inherit this. It needs CAP_SYS_RESOURCE; an ordinary user has to do without.
     let _ = rustix::process::configure_io_flusher_behavior(true);
@@ -258,6 +261,24 @@ fn make_way(directory: &Path) -> Result<(), Error> {
             "{shown}: {} is mounted there",
             for_message(&mounted.source)
         ))),
+    }
+}
+
+/// Refuses a block device that is mounted, also where both mounts only read.
+fn refuse_second_mount(target: &Path) -> Result<(), Error> {
+    let is_block = target.metadata().is_ok_and(|target| target.file_type().is_block_device());
+    match is_block.then(|| advice(target)).flatten() {
+        Some(advice) => {
+            let server = Holder::find(target).map(|server| server.process());
+            let served = server.map_or_else(
+                || "its server was killed".to_owned(),
+                |process| {
+                    format!("another program has the volume open (uringfs, process {process})")
+                },
+            );
+            Err(Error::in_use(format!("{}: {served}; {advice}", for_message(target))))
+        }
+        None => Ok(()),
     }
 }
 

@@ -105,7 +105,7 @@ fn parse(mounts: &[u8]) -> Vec<Mounted> {
             seen.push((kind, mounted));
         }
     }
-    seen.retain(|(kind, _)| kind == "fuse.uringfs");
+    seen.retain(|(kind, _)| kind == "fuse.uringfs" || kind == "fuseblk.uringfs");
     seen.into_iter().map(|(_, mounted)| mounted).collect()
 }
 
@@ -143,10 +143,10 @@ mod tests {
 
     #[test]
     fn the_last_mount_on_a_directory_is_seen() {
-        let mounts = b"/a.img /m fuse.uringfs rw 0 0\n/b.img /n\\040o fuse.uringfs rw 0 0\ntmpfs /m tmpfs rw 0 0\n";
+        let mounts = b"/a.img /m fuse.uringfs rw 0 0\n/dev/b /n\\040o fuseblk.uringfs rw 0 0\ntmpfs /m tmpfs rw 0 0\n";
         let volumes = parse(mounts);
         let shown: Vec<_> =
             volumes.iter().map(|v| (v.source.to_str(), v.directory.to_str())).collect();
-        assert_eq!(shown, [(Some("/b.img"), Some("/n o"))]);
+        assert_eq!(shown, [(Some("/dev/b"), Some("/n o"))]);
     }
 }

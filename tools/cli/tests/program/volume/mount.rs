@@ -207,7 +207,7 @@ fn as_root_umount_names_who_keeps_the_mount_in_another_namespace() {
     // It keeps no other test's mounts, prints when it has its own, and ends with its standard input.
     const SCRIPT: &str = r#"
         while read -r _ at kind _; do
-            if [ "$kind" = fuse.uringfs ] && [ "$at" != "$0" ]; then umount -l "$at"; fi
+            case $kind in fuse.uringfs | fuseblk.uringfs) [ "$at" = "$0" ] || umount -l "$at" ;; esac
         done </proc/mounts
         echo ready
         exec cat
@@ -394,6 +394,84 @@ fn as_root_each_command_names_the_process_and_the_directory_of_a_mounted_device(
         refused(folder, arguments, ", process ");
     }
     umount(folder, device);
+}
+
+#[test]
+fn as_root_a_device_that_is_mounted_for_reading_is_not_mounted_again() {
+    if !as_root() {
+        return;
+    }
+    let folder = volume();
+    let disk = LoopDisk::over(&folder.path().join("v"), tempfile::tempdir().unwrap());
+    for directory in ["m", "other"] {
+        fs::create_dir(folder.path().join(directory)).unwrap();
+    }
+    run_ok(folder.path(), ["mount", "-r", &disk.device, "m"]);
+    let mounted = Mounted(folder);
+    let folder = mounted.path();
+    let directory = folder.join("m").canonicalize().unwrap();
+    for arguments in
+        [&["mount", "-r", &disk.device, "other"][..], &["mount", &disk.device, "other"]]
+    {
+        refused(folder, arguments, ", process ");
+        refused(folder, arguments, &format!("; it is mounted on {}", directory.display()));
+    }
+    // Reading is for all.
+    run_ok(folder, ["ls", &disk.device]);
+    umount(folder, "m");
+}
+
+#[test]
+fn as_root_what_sync_has_saved_on_a_device_survives_a_kill() {
+    if !as_root() {
+        return;
+    }
+    let folder = volume();
+    let disk = LoopDisk::over(&folder.path().join("v"), tempfile::tempdir().unwrap());
+    fs::create_dir(folder.path().join("m")).unwrap();
+    run_ok(folder.path(), ["mount", &disk.device, "m", "-o", "commit=3600"]);
+    let mounted = Mounted(folder);
+    let folder = mounted.path();
+    let server = mounted.server();
+    fs::write(folder.join("m/file"), "content").unwrap();
+    let synced = Command::new("sync").arg("-f").arg(folder.join("m")).status().unwrap();
+    assert!(synced.success());
+    kill(server, Signal::SIGKILL).unwrap();
+    while fs::metadata(folder.join("m")).is_ok() {}
+    // The mount keeps the device until it is unmounted.
+    refused(folder, ["label", &disk.device, "new"], "is mounted at");
+    run_ok(folder, ["umount", "-l", "m"]);
+    let content = run(folder, ["cat", &format!("{}:/file", disk.device)]);
+    let content = String::from_utf8(content.stdout).unwrap();
+    // Linux forwards it from version 6.18 on.
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
+    match (numbers.next(), numbers.next()) >= (Some(6), Some(18)) {
+        true => assert_eq!(content, "content"),
+        false => println!("not exercised: this kernel does not forward syncfs"),
+    }
+}
+
+#[test]
+fn as_root_the_systems_umount_closes_a_mounted_device() {
+    if !as_root() {
+        return;
+    }
+    let folder = volume();
+    let disk = LoopDisk::over(&folder.path().join("v"), tempfile::tempdir().unwrap());
+    fs::create_dir(folder.path().join("m")).unwrap();
+    let mounted = Mounted(folder);
+    let folder = mounted.path();
+    for number in 0..4 {
+        run_ok(folder, ["mount", &disk.device, "m", "-o", "commit=3600"]);
+        fs::write(folder.join("m/file"), number.to_string()).unwrap();
+        // A child of another test has this one's files open between its fork and its exec.
+        while !Command::new("umount").arg(folder.join("m")).status().unwrap().success() {}
+        // Another test may have this mount in a namespace of its own for a moment.
+        fs::File::open(folder.join("v")).unwrap().lock().unwrap();
+        let read = run_ok(folder, ["cat", &format!("{}:/file", disk.device)]);
+        assert_eq!(read, number.to_string());
+    }
 }
 
 #[test]
