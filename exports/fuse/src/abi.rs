@@ -72,6 +72,8 @@ pub(crate) mod init {
     pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    /// Only for a file system on which the kernel checks permissions. Requests that create no file have [`super::NO_ID`] then.
+    pub(crate) const ALLOW_IDMAP: u64 = 1 << 40;
     pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }
 
@@ -110,6 +112,8 @@ pub(crate) mod setattr {
     pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
+/// The user and group of a request that has none.
+pub(crate) const NO_ID: u32 = u32::MAX;
 /// `write_flags`: the file's set-ID bits end.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `setxattr_flags`: the file's set-group-ID bit ends, with a new access list.

@@ -56,6 +56,7 @@ impl MountOptions {
                 cache: MountCache::Kernel,
                 writeback: false,
                 commit_interval: Duration::from_secs(5),
+                default_permissions: true,
                 io_uring: true,
             },
             threads: thread::available_parallelism().map_or(1, |count| count.get().min(8)),
@@ -225,8 +226,11 @@ impl Mount {
         options: &MountOptions,
     ) -> io::Result<Mount> {
         set_nonblocking(&connection)?;
+        // The program that has mounted it may have chosen otherwise.
+        let session = SessionOptions { default_permissions: false, ..options.session };
+        let options = MountOptions { session, ..options.clone() };
         let (directory, channels) = (PathBuf::new(), vec![connection]);
-        Ok(Mount { volume, directory, channels, options: options.clone(), control: None })
+        Ok(Mount { volume, directory, channels, options, control: None })
     }
 
     /// Serves a control socket, too, until the directory is unmounted.

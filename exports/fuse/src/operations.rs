@@ -149,7 +149,8 @@ impl Task {
         }
     }
 
-    /// Whether a change of a file by the sender ends its set-ID bits. The kernel says so of writes and truncations itself.
+    /// Whether a change of a file by the sender ends its set-ID bits. The kernel says so of writes and truncations itself. A
+    /// sender that it does not name ([`abi::NO_ID`]) counts as an ordinary user.
     fn ends_set_id(&self) -> bool {
         self.header.uid != 0
     }
@@ -178,7 +179,7 @@ impl Task {
     ) -> Result<abi::EntryOut, Errno> {
         let session = &self.session;
         let directory = session.nodes.get(self.header.node)?;
-        let inode = masked(owned(inode?, &self.header), umask, &directory).await?;
+        let inode = masked(owned(inode?, &self.header)?, umask, &directory).await?;
         let (made, metadata) =
             directory.create(OsStr::from_bytes(name), &inode).await.map_err(errno)?;
         session.nodes.remember(made);
@@ -206,7 +207,7 @@ impl Task {
         let session = &self.session;
         let directory = session.nodes.get(self.header.node)?;
         let new = Inode::new(FileType::File, permissions(create.mode));
-        let inode = masked(owned(new, &self.header), create.umask, &directory).await?;
+        let inode = masked(owned(new, &self.header)?, create.umask, &directory).await?;
         let (made, metadata) = match name {
             Some(name) => directory.create(OsStr::from_bytes(name), &inode).await,
             None => directory.create_unnamed(&inode).await,
@@ -465,9 +466,12 @@ fn permissions(mode: u32) -> u16 {
 }
 
 /// An inode that belongs to the sender of a request.
-fn owned(mut inode: Inode, header: &InHeader) -> Inode {
+fn owned(mut inode: Inode, header: &InHeader) -> Result<Inode, Errno> {
     (inode.user, inode.group) = (header.uid, header.gid);
-    inode
+    match [header.uid, header.gid].contains(&abi::NO_ID) {
+        true => Err(Errno::OVERFLOW),
+        false => Ok(inode),
+    }
 }
 
 /// A new inode without the permissions that its creator's mask takes away. Where the directory has a default list, that

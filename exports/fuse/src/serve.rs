@@ -147,6 +147,10 @@ impl Task {
             | init::DIRECT_IO_ALLOW_MMAP
             | init::INIT_EXT;
         let mut agreed = offered & wanted;
+        // Without it the kernel would refuse the reply.
+        if self.session.default_permissions {
+            agreed |= offered & init::ALLOW_IDMAP;
+        }
         if self.session.agree_on_writeback(offered & init::WRITEBACK_CACHE != 0) {
             agreed |= init::WRITEBACK_CACHE;
         }

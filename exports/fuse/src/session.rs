@@ -50,6 +50,8 @@ pub(crate) struct Session {
     /// Whether the kernel passes requests over io_uring.
     pub(crate) ring: Agreement,
     pub(crate) takes_io_uring: bool,
+    /// Whether the kernel checks permissions by modes and owners.
+    pub(crate) default_permissions: bool,
     wants_writeback: bool,
     kernel_writes_back: AtomicBool,
 }
@@ -67,6 +69,7 @@ impl Session {
             closed: Closed::default(),
             ring: Agreement::new(threads),
             takes_io_uring: options.io_uring,
+            default_permissions: options.default_permissions,
             wants_writeback: options.writeback,
             kernel_writes_back: AtomicBool::new(false),
         }
@@ -115,6 +118,8 @@ pub(crate) struct SessionOptions {
     pub(crate) cache: MountCache,
     pub(crate) writeback: bool,
     pub(crate) commit_interval: Duration,
+    /// The kernel checks permissions by modes and owners.
+    pub(crate) default_permissions: bool,
     /// Takes requests over io_uring if the kernel offers it.
     pub(crate) io_uring: bool,
 }
