@@ -122,16 +122,32 @@ struct Kernel {
 
 impl Kernel {
     fn send(&mut self, opcode: u32, node: u64, body: Body) {
+        self.send_with(opcode, node, body, Body::default());
+    }
+
+    /// Sends a request with extensions, whose length is a multiple of 8.
+    fn send_with(&mut self, opcode: u32, node: u64, body: Body, extensions: Body) {
         self.unique += 2;
-        let length = 40 + body.0.len() as u32;
+        let length = (40 + body.0.len() + extensions.0.len()) as u32;
         let header = Body::default().u32(length).u32(opcode).u64(self.unique).u64(node);
-        let request = header.zeros(16).bytes(&body.0).0;
+        let request = header.zeros(12).u32(extensions.0.len() as u32 / 8).bytes(&body.0);
+        let request = request.bytes(&extensions.0).0;
         retry_on_intr(|| send(&self.socket, &request, SendFlags::empty())).unwrap();
     }
 
     /// The reply to a request: its bytes, or an errno.
     fn ask(&mut self, opcode: u32, node: u64, body: Body) -> Result<Vec<u8>, i32> {
-        self.send(opcode, node, body);
+        self.ask_with(opcode, node, body, Body::default())
+    }
+
+    fn ask_with(
+        &mut self,
+        opcode: u32,
+        node: u64,
+        body: Body,
+        extensions: Body,
+    ) -> Result<Vec<u8>, i32> {
+        self.send_with(opcode, node, body, extensions);
         let mut reply = vec![0; (1 << 20) + 4096];
         let receive = || recv(&self.socket, &mut reply[..], RecvFlags::empty());
         let (length, _) = retry_on_intr(receive).unwrap();
@@ -290,6 +306,11 @@ impl Model {
         self.learn(node, entry);
     }
 
+    /// The node that was added last.
+    fn last_node(&mut self) -> &mut Node {
+        self.0.last_mut().expect("a node was added")
+    }
+
     fn rename_errors(
         &self,
         (from, name): (usize, &'static str),
@@ -394,6 +415,18 @@ fn if_any<const N: usize>(errors: [(bool, i32); N]) -> Vec<i32> {
     errors.into_iter().filter_map(|(is_wrong, error)| is_wrong.then_some(error)).collect()
 }
 
+/// What a file is created with: nothing, or an extension that gives it the attribute.
+fn label(byte: u8) -> (Option<Vec<u8>>, Body) {
+    if byte % 3 == 0 {
+        return (None, body());
+    }
+    let value = vec![byte; usize::from(byte / 3)];
+    let label = body().u32(value.len() as u32).u32(0).name(XATTR).bytes(&value);
+    let size = (8 + label.0.len()).next_multiple_of(8);
+    let filled = size - 8 - label.0.len();
+    (Some(value), body().u32(size as u32).u32(1).bytes(&label.0).zeros(filled))
+}
+
 /// Does one operation: its kind, and what it is done to.
 fn step(kernel: &mut Kernel, model: &mut Model, [kind, one, two, three]: [u8; 4]) {
     let Some(parent) = model.directory(one) else { return };
@@ -413,17 +446,22 @@ fn step(kernel: &mut Kernel, model: &mut Model, [kind, one, two, three]: [u8; 4]
         }
         1 | 2 => {
             let create = body().u32(READ_WRITE).u32(0o100_600).u64(0).name(name);
-            let made = kernel.ask(opcode::CREATE, parent_id, create);
+            let (label, extensions) = label(three);
+            let made = kernel.ask_with(opcode::CREATE, parent_id, create, extensions);
             if let Some(made) = expect(made, &creation()) {
                 model.add(parent, name, Content::File(Vec::new()), &made);
+                model.last_node().xattr = label;
                 let release = body().u64(u64_at(&made, 128)).zeros(16);
                 kernel.ask(opcode::RELEASE, u64_at(&made, 0), release).unwrap();
             }
         }
         3 => {
-            let made = kernel.ask(opcode::MKDIR, parent_id, body().u64(0o700).name(name));
+            let (label, extensions) = label(three);
+            let mkdir = body().u64(0o700).name(name);
+            let made = kernel.ask_with(opcode::MKDIR, parent_id, mkdir, extensions);
             if let Some(made) = expect(made, &creation()) {
                 model.add(parent, name, Content::Directory(BTreeMap::new()), &made);
+                model.last_node().xattr = label;
             }
         }
         4 => {

@@ -14,7 +14,8 @@ use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
-    DirectoryStream, Error, FileType, Inode, InodeRef, OpenOptions, Rename, SetXattr, Volume,
+    DirectoryStream, Error, FileType, Follow, Inode, InodeRef, OpenOptions, Rename, SetXattr,
+    Volume,
 };
 
 const SIZE: u64 = 64 << 20;
@@ -190,6 +191,29 @@ fn changes_of_a_referenced_file_without_a_name_outlive_commits() {
         for _ in 0..2 {
             volume.as_async().sync().await.unwrap();
             assert_eq!(content(&made).await, b"kept");
+        }
+    });
+}
+
+#[test]
+fn a_file_is_created_with_its_attributes_or_not_at_all() {
+    run(async |volume, sim| {
+        let root = volume.root();
+        let attributes: [(&[u8], &[u8]); 2] = [(b"security.selinux", b"label"), (b"user.a", b"")];
+        root.create_with("name", &file(), &attributes).await.unwrap();
+        let (unnamed, _) = root.create_unnamed_with(&file(), &attributes).await.unwrap();
+        unnamed.link_into(&root, "unnamed").await.unwrap();
+        let large = vec![0; 65_537];
+        let refused: [(&[u8], &[u8]); 2] = [(b"user.a", b"small"), (b"user.b", &large)];
+        assert_eq!(errno(root.create_with("none", &file(), &refused).await), Errno::TOOBIG);
+        assert_eq!(errno(root.lookup("none").await), Errno::NOENT);
+        // A change in between makes no commit of a half.
+        volume.as_async().sync().await.unwrap();
+        let crashed = Device::new(sim.crash_image(Crash::LoseAll)).unwrap();
+        let recovered = Volume::open_on(crashed).unwrap();
+        for name in ["/name", "/unnamed"] {
+            let names = recovered.list_xattrs(name, Follow::No).unwrap();
+            assert_eq!(names, [&b"security.selinux"[..], b"user.a"], "{name}");
         }
     });
 }

@@ -71,6 +71,9 @@ pub(crate) mod init {
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
+    /// Requests that create a file have its labels. There is CREATE_SUPP_GROUP beside it, for servers that act as the
+    /// sender; here the kernel checks permissions, also whether a new file may have the set-group-ID bit.
+    pub(crate) const SECURITY_CTX: u64 = 1 << 32;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     /// Only for a file system on which the kernel checks permissions. Requests that create no file have [`super::NO_ID`] then.
     pub(crate) const ALLOW_IDMAP: u64 = 1 << 40;
@@ -114,6 +117,8 @@ pub(crate) mod setattr {
 
 /// The user and group of a request that has none.
 pub(crate) const NO_ID: u32 = u32::MAX;
+/// The largest type of an extension that holds labels: the type is their number. Others have larger types.
+pub(crate) const MAX_LABELS: u32 = 31;
 /// `write_flags`: the file's set-ID bits end.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `setxattr_flags`: the file's set-group-ID bit ends, with a new access list.
@@ -141,6 +146,10 @@ messages! {
     } = 40;
     /// The front of each reply.
     OutHeader { length: u32, error: i32, unique: u64 } = 16;
+    /// The front of an extension, with the bytes of all of it.
+    ExtensionHeader { size: u32, kind: u32 } = 8;
+    /// A label, before its attribute's name, a zero, and the attribute's value.
+    LabelHeader { size: u32, padding: u32 } = 8;
     /// What an entry has beside its payload.
     RingHeader {
         /// The request's [`InHeader`], the reply's [`OutHeader`].

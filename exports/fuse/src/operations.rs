@@ -13,7 +13,7 @@ use crate::abi::{
     StatfsOut, WriteIn, WriteOut, XattrOut,
 };
 use crate::reply::{Listing, attributes_reply, decode_device, entry, no_entry};
-use crate::request::Operation;
+use crate::request::{Labels, Operation};
 use crate::session::{MAX_TRANSFER, Session, Task, errno};
 use crate::tables::DirectoryReader;
 
@@ -28,7 +28,7 @@ const PERMISSION_BITS: u32 = 0o7777;
 
 impl Task {
     /// Does an operation and replies.
-    pub(crate) async fn answer(&self, operation: Operation<'_>) {
+    pub(crate) async fn answer(&self, operation: Operation<'_>, labels: &Labels<'_>) {
         let (session, node) = (&*self.session, self.header.node);
         match operation {
             Operation::Lookup(name) => self.send_entry(session.lookup(node, name).await),
@@ -40,14 +40,14 @@ impl Task {
             },
             Operation::Symlink { name, target } => {
                 let inode = Inode::symlink(target).map_err(|error| error.errno());
-                self.send_entry(self.create_node(name, inode, 0).await);
+                self.send_entry(self.create_node((name, labels), inode, 0).await);
             }
             Operation::Mknod(node, name) => {
-                self.send_entry(self.create_node(name, mknod(&node), node.umask).await);
+                self.send_entry(self.create_node((name, labels), mknod(&node), node.umask).await);
             }
             Operation::Mkdir(MkdirIn { mode, umask }, name) => {
                 let inode = Inode::new(FileType::Directory, permissions(mode));
-                self.send_entry(self.create_node(name, Ok(inode), umask).await);
+                self.send_entry(self.create_node((name, labels), Ok(inode), umask).await);
             }
             Operation::Unlink(name) => self.done(session.unlink(node, name).await),
             Operation::Rmdir(name) => self.done(session.rmdir(node, name).await),
@@ -59,8 +59,8 @@ impl Task {
                 self.send_entry(session.link(link.old_node, (node, name)).await);
             }
             Operation::Open(open) => self.send(session.open(node, open).await),
-            Operation::Create(create, name) => self.create(&create, Some(name)).await,
-            Operation::Tmpfile(create) => self.create(&create, None).await,
+            Operation::Create(create, name) => self.create(&create, Some(name), labels).await,
+            Operation::Tmpfile(create) => self.create(&create, None, labels).await,
             Operation::Statfs => self.send(session.statfs()),
             Operation::Release(release) => {
                 session.handles.release_file(release.handle);
@@ -173,7 +173,7 @@ impl Task {
 
     async fn create_node(
         &self,
-        name: &[u8],
+        (name, labels): (&[u8], &Labels<'_>),
         inode: Result<Inode, Errno>,
         umask: u32,
     ) -> Result<abi::EntryOut, Errno> {
@@ -181,14 +181,14 @@ impl Task {
         let directory = session.nodes.get(self.header.node)?;
         let inode = masked(owned(inode?, &self.header)?, umask, &directory).await?;
         let (made, metadata) =
-            directory.create(OsStr::from_bytes(name), &inode).await.map_err(errno)?;
+            directory.create_with(OsStr::from_bytes(name), &inode, labels).await.map_err(errno)?;
         session.nodes.remember(made);
         Ok(entry(&metadata))
     }
 
     /// Creates a file and opens it.
-    async fn create(&self, create: &CreateIn, name: Option<&[u8]>) {
-        match self.create_and_open(create, name).await {
+    async fn create(&self, create: &CreateIn, name: Option<&[u8]>, labels: &Labels<'_>) {
+        match self.create_and_open(create, name, labels).await {
             Ok((entry, open)) => {
                 if !self.try_reply(Ok(&[entry.as_bytes(), open.as_bytes()].concat())) {
                     self.session.nodes.forget(entry.node, 1);
@@ -203,14 +203,15 @@ impl Task {
         &self,
         create: &CreateIn,
         name: Option<&[u8]>,
+        labels: &Labels<'_>,
     ) -> Result<(abi::EntryOut, OpenOut), Errno> {
         let session = &self.session;
         let directory = session.nodes.get(self.header.node)?;
         let new = Inode::new(FileType::File, permissions(create.mode));
         let inode = masked(owned(new, &self.header)?, create.umask, &directory).await?;
         let (made, metadata) = match name {
-            Some(name) => directory.create(OsStr::from_bytes(name), &inode).await,
-            None => directory.create_unnamed(&inode).await,
+            Some(name) => directory.create_with(OsStr::from_bytes(name), &inode, labels).await,
+            None => directory.create_unnamed_with(&inode, labels).await,
         }
         .map_err(errno)?;
         let open = session.open_inode(&made, create.flags, true).await?;

@@ -4,16 +4,21 @@
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unalign};
 
 use crate::abi::{
-    BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn,
-    GetxattrIn, InHeader, InitIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn,
-    Rename2In, RenameIn, SetattrIn, SetxattrIn, WriteIn, opcode,
+    BatchForgetIn, CopyFileRangeIn, CreateIn, ExtensionHeader, FallocateIn, ForgetIn, ForgetOne,
+    FsyncIn, GetxattrIn, InHeader, InitIn, LabelHeader, LinkIn, LseekIn, MAX_LABELS, MkdirIn,
+    MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, WriteIn,
+    opcode,
 };
 
 /// A request: who asks, about which node, and what.
 pub(crate) struct Request<'a> {
     pub(crate) header: InHeader,
     pub(crate) operation: Operation<'a>,
+    pub(crate) labels: Labels<'a>,
 }
+
+/// The labels of a file that a request creates: extended attributes that it has from the beginning, by name and value.
+pub(crate) type Labels<'a> = Vec<(&'a [u8], &'a [u8])>;
 
 /// Bytes that are no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,10 +96,29 @@ impl<'a> Request<'a> {
             .checked_sub(size_of::<InHeader>() + usize::from(header.extension_length) * 8)
             .filter(|_| header.length as usize == bytes.len())
             .ok_or(Malformed)?;
-        let mut body = Body { rest: &rest[..body_length] };
-        let operation = Operation::parse(header.opcode, &mut body)?;
-        Ok(Request { header, operation })
+        let (body, extensions) = rest.split_at(body_length);
+        let operation = Operation::parse(header.opcode, &mut Body { rest: body })?;
+        let labels = labels(Body { rest: extensions })?;
+        Ok(Request { header, operation, labels })
     }
+}
+
+/// The labels in the extensions of a request. Other extensions are left alone.
+fn labels<'a>(mut extensions: Body<'a>) -> Result<Labels<'a>, Malformed> {
+    let mut labels = Labels::new();
+    while !extensions.rest.is_empty() {
+        let ExtensionHeader { size, kind } = extensions.take()?;
+        let length = size.checked_sub(size_of::<ExtensionHeader>() as u32);
+        let length = length.filter(|length| length % 8 == 0).ok_or(Malformed)?;
+        let mut extension = Body { rest: extensions.bytes(length)? };
+        for _ in 0..if kind <= MAX_LABELS { kind } else { 0 } {
+            let LabelHeader { size, .. } = extension.take()?;
+            labels.push((extension.string()?, extension.bytes(size)?));
+            // The next one begins at a multiple of 8, as the end does.
+            extension.bytes(extension.rest.len() as u32 % 8)?;
+        }
+    }
+    Ok(labels)
 }
 
 impl<'a> Operation<'a> {
@@ -277,6 +301,66 @@ mod tests {
         let mut extended = whole.clone();
         extended[36] = 1;
         assert!(Request::parse(&extended).is_err(), "the extension is longer than the body");
+    }
+
+    /// An extension, whose content is filled up to a multiple of 8.
+    fn extension(kind: u32, content: &[u8]) -> Vec<u8> {
+        let size = (size_of::<ExtensionHeader>() + content.len()).next_multiple_of(8);
+        let mut bytes = [ExtensionHeader { size: size as u32, kind }.as_bytes(), content].concat();
+        bytes.resize(size, 0);
+        bytes
+    }
+
+    fn label(name: &[u8], value: &[u8]) -> Vec<u8> {
+        let header = LabelHeader { size: value.len() as u32, padding: 0 };
+        let mut bytes = [header.as_bytes(), name, b"\0", value].concat();
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    }
+
+    type OwnedLabels = Vec<(Vec<u8>, Vec<u8>)>;
+
+    /// The labels of a request that makes a directory.
+    fn labels_in(extensions: &[u8]) -> Result<OwnedLabels, Malformed> {
+        let mut bytes = request(opcode::MKDIR, &[&[0; 8][..], b"name\0", extensions].concat());
+        let units = (extensions.len() / 8) as u16;
+        bytes[36..38].copy_from_slice(&units.to_ne_bytes());
+        let parsed = Request::parse(&bytes)?;
+        assert!(matches!(parsed.operation, Operation::Mkdir(_, b"name")));
+        Ok(parsed.labels.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect())
+    }
+
+    #[test]
+    fn labels_are_found_among_extensions() {
+        const GROUPS: u32 = 32;
+        let found = |name: &[u8], value: &[u8]| (name.to_vec(), value.to_vec());
+        let (one, two) = (label(b"security.one", b"first"), label(b"security.second", b""));
+        let groups = extension(GROUPS, &[1, 0, 0, 0, 100, 0, 0, 0]);
+        let both = extension(2, &[&one[..], &two].concat());
+        let expected = [found(b"security.one", b"first"), found(b"security.second", b"")];
+        assert_eq!(labels_in(&[&groups[..], &both].concat()), Ok(expected.to_vec()));
+        // The kernel sends this if it has no label.
+        assert_eq!(labels_in(&extension(0, b"")), Ok(Vec::new()));
+        assert_eq!(labels_in(b""), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn extensions_that_do_not_fit_are_malformed() {
+        let one = label(b"security.one", b"first");
+        assert_eq!(labels_in(&extension(2, &one)), Err(Malformed), "one label is missing");
+        assert_eq!(labels_in(&extension(1, b"")), Err(Malformed), "the label is missing");
+        let unended = [LabelHeader::default().as_bytes(), &[b'n'; 8]].concat();
+        assert_eq!(labels_in(&extension(1, &unended)), Err(Malformed), "the name has no end");
+        let long = LabelHeader { size: u32::MAX, padding: 0 };
+        let long = [long.as_bytes(), b"name\0value"].concat();
+        assert_eq!(labels_in(&extension(1, &long)), Err(Malformed), "the value is longer");
+        for size in [0, 4, 7, 9, 16, u32::MAX] {
+            let header = ExtensionHeader { size, kind: 40 };
+            assert_eq!(labels_in(header.as_bytes()), Err(Malformed), "a size of {size}");
+        }
+        for length in (8..extension(1, &one).len()).step_by(8) {
+            assert_eq!(labels_in(&extension(1, &one)[..length]), Err(Malformed), "{length}");
+        }
     }
 
     #[test]

@@ -196,12 +196,10 @@ impl Entry {
             front.and_then(|front| header.operation.as_bytes().get(..front)).ok_or(Errno::INVAL)?;
         let payload = self.command.buffers()[1].get(..size).ok_or(Errno::INVAL)?;
         let bytes = [request.as_bytes(), operation, payload].concat();
-        let Ok(Request { header, operation }) = Request::parse(&bytes) else {
-            return Err(Errno::INVAL);
-        };
+        let Ok(request) = Request::parse(&bytes) else { return Err(Errno::INVAL) };
         let carrier = Carrier::Entry(RefCell::new(Err(Errno::IO)));
-        let task = Task { session: session.clone(), header, carrier };
-        task.run(operation).await;
+        let task = Task { session: session.clone(), header: request.header, carrier };
+        task.run(request).await;
         let Carrier::Entry(reply) = task.carrier else { unreachable!("it was made above") };
         let reply = reply.into_inner()?;
         match reply.len() <= self.command.buffers()[1].len() {

@@ -81,7 +81,7 @@ impl Session {
         in_flight: &Rc<RequestCount>,
     ) {
         // The kernel sends no such bytes. Without a request there is nothing to reply to.
-        let Ok(Request { header, operation }) = Request::parse(bytes) else { return };
+        let Ok(Request { header, operation, .. }) = Request::parse(bytes) else { return };
         let carrier = Carrier::Channel(channel.clone(), InFlight::new(in_flight));
         let task = Task { session: self.clone(), header, carrier };
         match operation {
@@ -111,13 +111,13 @@ impl Session {
 impl Task {
     async fn run_copy(self, bytes: Box<[u8]>) {
         let request = Request::parse(&bytes).expect("it was parsed before");
-        self.run(request.operation).await;
+        self.run(request).await;
     }
 
     /// Does an operation and replies.
-    pub(crate) async fn run(&self, operation: Operation<'_>) {
+    pub(crate) async fn run(&self, Request { operation, labels, .. }: Request<'_>) {
         let is_change = operation.is_change();
-        self.answer(operation).await;
+        self.answer(operation, &labels).await;
         if is_change {
             self.session.commits.note_change();
         }
@@ -144,6 +144,7 @@ impl Task {
             | init::CACHE_SYMLINKS
             | init::HANDLE_KILLPRIV_V2
             | init::SETXATTR_EXT
+            | init::SECURITY_CTX
             | init::DIRECT_IO_ALLOW_MMAP
             | init::INIT_EXT;
         let mut agreed = offered & wanted;

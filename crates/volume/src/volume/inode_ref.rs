@@ -147,8 +147,41 @@ impl InodeRef {
         name: impl AsRef<OsStr>,
         inode: &Inode,
     ) -> Result<(InodeRef, Metadata), Error> {
-        let operation = operations::make_inode(self.entry(name.as_ref()), inode);
+        self.create_with(name, inode, &[]).await
+    }
+
+    /// As [`Self::create`], with extended attributes, each a name and a value: at no time, not even after a crash, does the
+    /// file exist without them.
+    ///
+    /// ```
+    /// # mod uringfs { pub use uringfs_reactor::*; pub use uringfs_volume::*; pub use uringfs_volume as volume; }
+    /// # use uringfs::{FormatOptions, Reactor, ReactorOptions, Volume};
+    /// # use uringfs::volume::{FileType, Inode};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+    /// # let reactor = Reactor::new(ReactorOptions::default())?;
+    /// # reactor.block_on(async {
+    /// let (inode, label) = (Inode::new(FileType::File, 0o600), b"system_u:object_r:mail_t:s0");
+    /// let (message, _) = volume.root().create_with("1", &inode, &[(b"security.selinux", label)]).await?;
+    /// assert_eq!(message.get_xattr("security.selinux").await?, label);
+    /// # Ok::<(), uringfs_volume::Error>(())
+    /// # })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::create`] and [`Volume::set_xattr`]; then there is no new file.
+    pub async fn create_with(
+        &self,
+        name: impl AsRef<OsStr>,
+        inode: &Inode,
+        xattrs: &[(&[u8], &[u8])],
+    ) -> Result<(InodeRef, Metadata), Error> {
+        let make = operations::make_inode(self.entry(name.as_ref()), inode);
         let _change = self.volume.begin_change(WaitMode::Async).await?;
+        let operation = xattr::set_on_new(make, xattrs);
         let made = self.volume.shared.run_and_pin(WaitMode::Async, operation).await?;
         Ok(self.with_metadata(made))
     }
@@ -160,12 +193,25 @@ impl InodeRef {
     /// # Errors
     /// EINVAL if `inode` is no regular file's; otherwise as [`Self::create`].
     pub async fn create_unnamed(&self, inode: &Inode) -> Result<(InodeRef, Metadata), Error> {
+        self.create_unnamed_with(inode, &[]).await
+    }
+
+    /// As [`Self::create_unnamed`], with extended attributes; see [`Self::create_with`].
+    ///
+    /// # Errors
+    /// As [`Self::create_unnamed`] and [`Volume::set_xattr`].
+    pub async fn create_unnamed_with(
+        &self,
+        inode: &Inode,
+        xattrs: &[(&[u8], &[u8])],
+    ) -> Result<(InodeRef, Metadata), Error> {
         if inode.kind != FileType::File {
             let what = "only a regular file is created without a name";
             return Err(Error::refused(Errno::INVAL, what));
         }
-        let operation = operations::make_unnamed(self.number(), inode);
+        let make = operations::make_unnamed(self.number(), inode);
         let _change = self.volume.begin_change(WaitMode::Async).await?;
+        let operation = xattr::set_on_new(make, xattrs);
         let made = self.volume.shared.run_and_pin(WaitMode::Async, operation).await?;
         let (unnamed, metadata) = self.with_metadata(made);
         unnamed.pin.set_linkable();

@@ -198,6 +198,21 @@ pub(crate) fn set(
     }
 }
 
+/// Sets attributes of the inode that an operation makes, in the same transaction.
+pub(crate) fn set_on_new(
+    mut make: impl FnMut(&mut Transaction<'_>) -> Result<(InodeNumber, Inode), Retry>,
+    xattrs: &[(&[u8], &[u8])],
+) -> impl FnMut(&mut Transaction<'_>) -> Result<(InodeNumber, Inode), Retry> {
+    move |transaction| {
+        let (number, mut inode) = make(transaction)?;
+        for (name, value) in xattrs {
+            set(InodeAt::Number(number), name, value, SetXattr::Either)(transaction)?;
+            inode = transaction.inode(number)?;
+        }
+        Ok((number, inode))
+    }
+}
+
 pub(crate) fn remove(
     at: InodeAt<'_>,
     name: &[u8],
