@@ -13,6 +13,8 @@ pub(crate) struct Pin {
     pub(crate) number: InodeNumber,
     /// The file was created without a name and may get its first one (the kernel's `I_LINKABLE`).
     is_linkable: AtomicBool,
+    /// Counts the pins that live.
+    _live: Arc<()>,
 }
 
 impl Pin {
@@ -22,24 +24,33 @@ impl Pin {
     }
 }
 
+/// Fewer entries than these are not worth a search for dropped ones.
+const MIN_ENTRIES: usize = 64;
+
 /// The pins of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     pins: HashMap<InodeNumber, Weak<Pin>>,
+    live: Arc<()>,
 }
 
 impl Pins {
     /// Pins an inode, which exists: the caller has found it under the volume's lock. Forgets dropped pins when the
-    /// table would have to grow, so that it has at most twice as many entries as there are pins.
+    /// table would have to grow and when most have been dropped, so that it has about four times as many entries as there
+    /// are pins at most.
     pub(crate) fn pin(&mut self, number: InodeNumber) -> Arc<Pin> {
         if let Some(pin) = self.get(number) {
             return pin;
         }
-        if self.pins.len() == self.pins.capacity() {
+        let live = Arc::strong_count(&self.live) - 1;
+        let entries = self.pins.len();
+        if entries == self.pins.capacity() || entries > 4 * live + MIN_ENTRIES {
             self.pins.retain(|_, pin| pin.strong_count() > 0);
+            self.pins.shrink_to(2 * self.pins.len());
             self.pins.reserve(self.pins.len());
         }
-        let pin = Arc::new(Pin { number, is_linkable: AtomicBool::new(false) });
+        let (is_linkable, live) = (AtomicBool::new(false), self.live.clone());
+        let pin = Arc::new(Pin { number, is_linkable, _live: live });
         self.pins.insert(number, Arc::downgrade(&pin));
         pin
     }
@@ -81,5 +92,9 @@ mod tests {
         assert!(pins.pins.len() <= 500, "{}", pins.pins.len());
         assert!(kept.iter().all(|pin| pins.contains(pin.number)));
         assert!(Arc::ptr_eq(&kept[0], &pins.pin(InodeNumber(1))));
+        drop((0..10_000).map(|number| pins.pin(InodeNumber(number))).collect::<Vec<_>>());
+        drop(kept);
+        pins.pin(InodeNumber(1));
+        assert!(pins.pins.capacity() <= 2 * MIN_ENTRIES, "{}", pins.pins.capacity());
     }
 }
