@@ -360,7 +360,9 @@ fn a_volume_acknowledges_nothing_after_its_device_failed() {
     assert_eq!(errno(volume.sync()), Errno::IO);
     sim.clear_faults();
     assert_eq!(errno(volume.sync()), Errno::IO);
-    assert_eq!(errno(volume.create_dir_with_mode("/more", 0o700)), Errno::IO);
+    assert_eq!(errno(volume.create_dir_with_mode("/more", 0o700)), Errno::ROFS);
+    assert!(volume.is_read_only());
+    assert_eq!(names(&volume, "/"), ["kept", "lost"]);
     drop(volume);
     let volume = Volume::open_on(Device::new(sim.crash_image(Crash::LoseAll)).unwrap()).unwrap();
     assert_eq!(names(&volume, "/"), ["kept"]);

@@ -68,7 +68,7 @@ pub(crate) struct Catalog {
 
 pub(super) struct CatalogState {
     pub(super) open: Option<Open>,
-    /// Why the catalog has stopped.
+    /// Why the catalog has stopped. It may still be open for reading.
     failed: Option<(ErrorKind, String)>,
     pub(super) runs: Vec<Run>,
     warnings: Vec<String>,
@@ -152,7 +152,7 @@ impl Catalog {
         options: CatalogOptions,
     ) -> Result<Catalog, Error> {
         let catalog = Catalog::new_closed(blocks, runs, RedoLog::starting_after(log, 0), options);
-        let store = catalog.open_store(runs)?;
+        let store = catalog.open_store(runs, options.access)?;
         let mut warnings = store.warnings();
         let Replay { log, changes, tail, warnings: log_warnings, lost_record } =
             RedoLog::replay(blocks, log, store.checkpoint_lsn())?;
@@ -208,7 +208,7 @@ impl Catalog {
     pub(super) fn open_redb(&self, store: Store) -> Result<Open, Error> {
         let store = Arc::new(store);
         let opened = catch_panic(|| {
-            Ok(match self.options.access {
+            Ok(match store.access() {
                 Access::ReadWrite => {
                     let backend = ReadWriteBackend(store.clone());
                     OpenDatabase::ReadWrite(self.builder().create_with_backend(backend)?)
@@ -249,6 +249,25 @@ impl Catalog {
         let pages = self.damaged_pages();
         let before = self.state.read().warnings.clone();
         before.into_iter().chain(pages.iter().map(ToString::to_string)).collect()
+    }
+
+    /// Stops the catalog: from now on each change returns this error. It counts as not closed, so the
+    /// next opening makes durable what it finds. If the device can be read, so can the catalog.
+    fn stop(&self, error: Error) -> Error {
+        self.stop_locked(&mut self.state.write(), error)
+    }
+
+    fn stop_locked(&self, state: &mut CatalogState, error: Error) -> Error {
+        let is_first = state.failed.is_none();
+        let error = state.stop(error);
+        self.pins.release_all();
+        if is_first {
+            // The state of a commit that is durable; memory has all later records.
+            let store = self.open_store(&state.runs, Access::ReadOnly);
+            state.open = store.and_then(|store| self.open_redb(store)).ok();
+            state.reopen_count += 1;
+        }
+        error
     }
 
     /// Why the catalog has stopped, if it has.
@@ -299,7 +318,7 @@ impl Catalog {
         }
         if let Err(error) = superblock.write(&self.blocks) {
             superblock.catalog = before.catalog;
-            return Err(state.stop(error));
+            return Err(self.stop_locked(&mut state, error));
         }
         store.add(more);
         state.runs.clone_from(&superblock.catalog);
@@ -314,7 +333,7 @@ impl Catalog {
     /// counts as not closed, so the next opening makes durable what it finds.
     pub(crate) fn write_superblock(&self, superblock: &mut Superblock) -> Result<(), Error> {
         let mut state = self.state.write();
-        superblock.write(&self.blocks).map_err(|error| state.stop(error))
+        superblock.write(&self.blocks).map_err(|error| self.stop_locked(&mut state, error))
     }
 
     /// Calls `open` while the device has exactly the last commit, and keeps that commit's pages of
@@ -333,7 +352,7 @@ impl Catalog {
         // With this lock no commit is in progress. `with_redb` locks the state: neither redb nor the
         // superblock is being written.
         let _log = self.log.lock();
-        let pinned = self.with_redb(|live| {
+        let pinned = self.with_redb(Access::ReadWrite, |live| {
             let pin = self.pins.add(live.redb.snapshot()?, max_blocks);
             Ok((pin, open().map_err(RedbError::Ours)?))
         });
@@ -416,7 +435,7 @@ impl Catalog {
         match log.append(&self.blocks, batch) {
             Ok(true) => self.logged.lock().extend(batch),
             Ok(false) => return Ok(false),
-            Err(error) => return Err(self.state.write().stop(error)),
+            Err(error) => return Err(self.stop(error)),
         }
         Ok(true)
     }
@@ -437,7 +456,7 @@ impl Catalog {
 
     fn try_checkpoint(&self, batch: &Batch, lsn: u64) -> Result<(), Error> {
         self.pins.expire();
-        let done = self.with_redb(|open| {
+        let done = self.with_redb(Access::ReadWrite, |open| {
             let before = open.store.durable_headers();
             open.store.set_next_checkpoint_lsn(lsn);
             let done = batch::apply(open.redb.writer(), &open.store, batch);
@@ -463,7 +482,8 @@ impl Catalog {
         if self.options.access == Access::ReadOnly {
             return Ok(PageBudget::default());
         }
-        let room = self.with_redb(|open| page_budget::measure(open.redb.writer(), &open.store));
+        let measure = |open: &Open| page_budget::measure(open.redb.writer(), &open.store);
+        let room = self.with_redb(Access::ReadWrite, measure);
         room.map(|room| room.with_logged(self.logged_size())).map_err(RedbError::into_error)
     }
 
@@ -491,7 +511,8 @@ impl Catalog {
         }
         let open = state.open.take().expect("a usable catalog is open");
         self.pins.release_all();
-        let closed = open.close().and_then(|()| self.open_store(&state.runs));
+        let access = self.options.access;
+        let closed = open.close().and_then(|()| self.open_store(&state.runs, access));
         let reopened = closed.and_then(|store| {
             store.extend_to_capacity();
             self.open_redb(store)
@@ -502,12 +523,12 @@ impl Catalog {
                 state.reopen_count += 1;
                 Ok(true)
             }
-            Err(error) => Err(state.stop(error)),
+            Err(error) => Err(self.stop_locked(&mut state, error)),
         }
     }
 
-    fn open_store(&self, runs: &[Run]) -> Result<Store, Error> {
-        Store::open(self.blocks.clone(), runs, self.options.access, self.options.lost_page_policy)
+    fn open_store(&self, runs: &[Run], access: Access) -> Result<Store, Error> {
+        Store::open(self.blocks.clone(), runs, access, self.options.lost_page_policy)
     }
 
     /// Reads from one snapshot of the catalog.
@@ -515,17 +536,26 @@ impl Catalog {
         &self,
         query: impl Fn(&Snapshot) -> Result<T, RedbError>,
     ) -> Result<T, Error> {
-        self.with_redb(|open| query(&*open.redb.snapshot()?)).map_err(RedbError::into_error)
+        let query = |open: &Open| query(&*open.redb.snapshot()?);
+        self.with_redb(Access::ReadOnly, query).map_err(RedbError::into_error)
     }
 
     /// Runs `work` on redb. After an error it leaves a catalog that works, or one that has stopped
     /// and says why.
-    fn with_redb<T>(&self, work: impl Fn(&Open) -> Result<T, RedbError>) -> Result<T, RedbError> {
+    fn with_redb<T>(
+        &self,
+        access: Access,
+        work: impl Fn(&Open) -> Result<T, RedbError>,
+    ) -> Result<T, RedbError> {
         let mut attempts = 1;
         loop {
             let (error, reopen_count) = {
                 let state = self.state.read();
-                let open = state.usable().map_err(RedbError::Ours)?;
+                let open = match access {
+                    Access::ReadWrite => state.usable(),
+                    Access::ReadOnly => state.readable(),
+                };
+                let open = open.map_err(RedbError::Ours)?;
                 match catch_panic(|| work(open)) {
                     Ok(done) => return Ok(done),
                     Err(error) => (error, state.reopen_count),
@@ -534,7 +564,7 @@ impl Catalog {
             match error {
                 RedbError::Ours(_) => return Err(error),
                 RedbError::Panic(_) => {
-                    let error = self.state.write().stop(error.into_error());
+                    let error = self.stop(error.into_error());
                     return Err(RedbError::Ours(error));
                 }
                 RedbError::Storage(_) | RedbError::PreviousIo(_) | RedbError::AfterCommit => {
@@ -562,10 +592,11 @@ impl Catalog {
         // redb's shutdown writes nothing, since redb remembers the error.
         drop(open.redb);
         if let Some(errno) = broken {
-            return Err(state.stop(Error::io("the catalog could not be written", errno)));
+            let error = Error::io("the catalog could not be written", errno);
+            return Err(self.stop_locked(&mut state, error));
         }
-        let store = match self.options.access {
-            Access::ReadWrite => self.open_store(&state.runs),
+        let store = match open.store.access() {
+            Access::ReadWrite => self.open_store(&state.runs, Access::ReadWrite),
             Access::ReadOnly => Ok(open.store.opened_again(self.options.lost_page_policy)),
         };
         match store.and_then(|store| self.open_redb(store)) {
@@ -574,7 +605,7 @@ impl Catalog {
                 state.reopen_count += 1;
                 Ok(())
             }
-            Err(error) => Err(state.stop(error)),
+            Err(error) => Err(self.stop_locked(&mut state, error)),
         }
     }
 
@@ -604,12 +635,15 @@ impl CatalogState {
         Some(Error::new(*kind, format!("the catalog has stopped, reopen the volume: {why}")))
     }
 
+    /// What can be changed.
     fn usable(&self) -> Result<&Open, Error> {
-        match (&self.open, self.failure()) {
-            (Some(open), None) => Ok(open),
-            (_, Some(failure)) => Err(failure),
-            (None, None) => unreachable!("a catalog is open unless it has failed"),
-        }
+        self.failure().map_or_else(|| self.readable(), Err)
+    }
+
+    /// What can be read.
+    fn readable(&self) -> Result<&Open, Error> {
+        let failure = || self.failure().expect("a catalog is open unless it has failed");
+        self.open.as_ref().ok_or_else(failure)
     }
 
     pub(super) fn stop(&mut self, error: Error) -> Error {

@@ -159,6 +159,11 @@ impl Store {
         Ok(store)
     }
 
+    /// Whether it is open for reading only.
+    pub(crate) fn access(&self) -> Access {
+        self.access
+    }
+
     /// The same storage with nothing cached. It stays at the commit that this was opened at, whatever
     /// the device has now. Only for a storage that is open for reading.
     pub(crate) fn opened_again(&self, lost: LostPages) -> Store {

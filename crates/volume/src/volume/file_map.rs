@@ -131,7 +131,7 @@ impl ResizableMap for VolumeMap {
     ) -> Result<AllocOutcome, Errno> {
         self.check_process()?;
         let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
-        if self.file.snapshot().extents.is_written(&blocks) && !self.volume.is_read_only() {
+        if self.file.snapshot().extents.is_written(&blocks) && !self.volume.is_opened_read_only() {
             return Ok(AllocOutcome::Ready(()));
         }
         self.volume.shared.allocate(&self.file, blocks, reservation, generation)

@@ -16,7 +16,7 @@ use crate::namespace::path::bytes;
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::records::inode::{FileType, Inode, InodeNumber};
 use crate::volume::file_map::VolumeMap;
-use crate::volume::volume::{Volume, read_only};
+use crate::volume::volume::Volume;
 
 impl Volume {
     /// Opens a file for reading, through the page cache. Follows a symbolic link at the end of the path. You may use it
@@ -107,7 +107,7 @@ impl Volume {
             return Err(Error::refused(Errno::INVAL, what));
         }
         if options.write && self.is_read_only() {
-            return Err(read_only());
+            return Err(self.read_only());
         }
         Ok(())
     }

@@ -121,8 +121,14 @@ impl Volume {
     }
 
     /// True if nothing in the volume can be changed: the device is read-only or was opened for reading only, or the
-    /// volume is of an older version.
+    /// volume is of an older version; and after an error of the device that has stopped the volume, until it is opened
+    /// again. What could be read before the error can still be read then, as far as the device can.
     pub fn is_read_only(&self) -> bool {
+        self.is_opened_read_only() || self.shared.group_commit.has_failed()
+    }
+
+    /// True if it was read-only from the beginning, so that nothing waits for a commit.
+    pub(super) fn is_opened_read_only(&self) -> bool {
         self.shared.access == Access::ReadOnly
     }
 
@@ -284,20 +290,25 @@ impl Volume {
     }
 
     pub(super) fn check_changeable(&self) -> Result<(), Error> {
-        if self.is_read_only() {
-            return Err(read_only());
-        }
         self.shared.check_process()?;
-        if self.shared.group_commit.has_failed() {
-            let what = "a commit has failed and the volume has stopped; open it again";
-            return Err(Error::new(ErrorKind::Io(Errno::IO), what));
+        if self.is_read_only() {
+            return Err(self.read_only());
         }
         Ok(())
     }
 
+    /// The error of a change where nothing can be changed.
+    pub(super) fn read_only(&self) -> Error {
+        let what = match self.is_opened_read_only() {
+            true => "the volume is open for reading only",
+            false => "a commit has failed, and the volume can only be read; open it again",
+        };
+        Error::refused(Errno::ROFS, what)
+    }
+
     pub(crate) async fn sync_in_mode(&self, mode: WaitMode) -> Result<(), Error> {
         self.shared.check_process()?;
-        if self.is_read_only() {
+        if self.is_opened_read_only() {
             return Ok(());
         }
         let failed = |doing: &str, errno| match self.is_device_full() {
@@ -363,7 +374,7 @@ impl Volume {
     /// The commit that makes a file durable, if there is one to wait for; with [`SyncScope::Everything`], also names and
     /// attributes.
     pub(crate) fn commit_for(&self, file: &OpenFile, what: SyncScope) -> Option<CommitFuture> {
-        if self.is_read_only() {
+        if self.is_opened_read_only() {
             return None;
         }
         let group_commit = &self.shared.group_commit;
@@ -384,8 +395,4 @@ impl Volume {
         let number = group_commit.commit_to_await(number)?.max(next);
         Some(group_commit.clone().wait_async(number))
     }
-}
-
-pub(super) fn read_only() -> Error {
-    Error::refused(Errno::ROFS, "the volume is open for reading only")
 }
