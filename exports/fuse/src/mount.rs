@@ -270,32 +270,41 @@ impl Mount {
             ControlServer::start(socket, served)
         };
         let control = control.map(serve_control).transpose()?;
-        let mut channels = channels.into_iter().enumerate();
-        let (_, first) = channels.next().expect("a mount has a channel");
-        let helpers = channels.map(|(thread, channel)| {
-            let session = session.clone();
-            let name = "uringfs-fuse".to_owned();
-            thread::Builder::new()
-                .name(name)
-                .spawn(move || serve_channel(&session, channel, (thread, threads)))
-        });
-        let helpers = helpers.collect::<io::Result<Vec<_>>>()?;
-        let committing = thread::Builder::new().name("uringfs-commit".to_owned()).spawn({
-            let session = session.clone();
-            // Its clients see the end before the volume is closed.
-            move || session.save_and_close(|| drop(control))
-        })?;
-        let mut served = serve_channel(&session, first, (0, threads));
-        for helper in helpers {
-            let joined =
-                helper.join().unwrap_or_else(|_| Err(io::Error::other("a server panicked")));
-            served = served.and(joined);
-        }
-        session.commits.stop();
-        let closed = committing.join().map_err(|_| io::Error::other("a server panicked"))?;
-        served?;
-        Ok(closed?)
+        serve(&session, channels, control)
     }
+}
+
+/// Serves channels, each with a thread, and closes the volume.
+fn serve(
+    session: &Arc<Session>,
+    channels: Vec<OwnedFd>,
+    control: Option<ControlServer>,
+) -> io::Result<()> {
+    let threads = channels.len();
+    let mut channels = channels.into_iter().enumerate();
+    let (_, first) = channels.next().expect("a mount has a channel");
+    let helpers = channels.map(|(thread, channel)| {
+        let session = session.clone();
+        let name = "uringfs-fuse".to_owned();
+        thread::Builder::new()
+            .name(name)
+            .spawn(move || serve_channel(&session, channel, (thread, threads)))
+    });
+    let helpers = helpers.collect::<io::Result<Vec<_>>>()?;
+    let committing = thread::Builder::new().name("uringfs-commit".to_owned()).spawn({
+        let session = session.clone();
+        // Its clients see the end before the volume is closed.
+        move || session.save_and_close(|| drop(control))
+    })?;
+    let mut served = serve_channel(session, first, (0, threads));
+    for helper in helpers {
+        let joined = helper.join().unwrap_or_else(|_| Err(io::Error::other("a server panicked")));
+        served = served.and(joined);
+    }
+    session.commits.stop();
+    let closed = committing.join().map_err(|_| io::Error::other("a server panicked"))?;
+    served?;
+    Ok(closed?)
 }
 
 impl fmt::Debug for Mount {
@@ -359,4 +368,66 @@ fn serve_channel(
         let _ = sched_setaffinity(None, &before);
     }
     served
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Instant;
+
+    use rustix::mount::{MountFlags, mount_remount};
+    use uringfs::FormatOptions;
+
+    use super::*;
+    use crate::tables::MIN_ENTRIES;
+
+    /// `PROPTEST_CASES`, as all tests take it.
+    fn cases() -> usize {
+        std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256)
+    }
+
+    #[test]
+    fn as_root_names_that_the_kernel_has_forgotten_leave_nothing_behind() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (directory, image) = (folder.path().join("mount"), folder.path().join("image"));
+        fs::create_dir(&directory).unwrap();
+        let volume = Volume::create(image, &FormatOptions::new().size(256 << 20)).unwrap();
+        let (directories, files) = (20, 2 * cases());
+        for parent in 0..directories {
+            volume.create_dir(format!("/{parent}")).unwrap();
+            for file in 0..files {
+                volume.write(format!("/{parent}/{file}"), "").unwrap();
+            }
+        }
+        let mount = Mount::new(volume, &directory, &MountOptions::new().threads(2)).unwrap();
+        let unmounter = mount.unmounter();
+        let session = Arc::new(Session::new(mount.volume, mount.options.session, 2));
+        let server = thread::spawn({
+            let session = session.clone();
+            move || serve(&session, mount.channels, None)
+        });
+        let known = || (session.nodes.len_and_capacity().0, session.handles.len());
+        for parent in fs::read_dir(&directory).unwrap() {
+            for entry in fs::read_dir(parent.unwrap().path()).unwrap() {
+                assert_eq!(entry.unwrap().metadata().unwrap().len(), 0);
+            }
+        }
+        let all = directories * (1 + files);
+        assert!(known().0 > all / 2, "{:?} of {all}: the kernel may have dropped some", known());
+        // Drops all names of this mount, and of no other.
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        mount_remount(&directory, flags, c"").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while known() != (0, 0) {
+            assert!(Instant::now() < deadline, "{:?} are left", known());
+            thread::yield_now();
+        }
+        let (_, capacity) = session.nodes.len_and_capacity();
+        assert!(capacity < 2 * MIN_ENTRIES, "{capacity}");
+        unmounter.unmount().unwrap();
+        server.join().unwrap().unwrap();
+    }
 }

@@ -14,6 +14,9 @@ use uringfs::{Errno, File};
 
 use crate::abi::ROOT_ID;
 
+/// Fewer entries than these are not worth a smaller table.
+pub(crate) const MIN_ENTRIES: usize = 1024;
+
 /// The nodes that the kernel knows.
 pub(crate) struct Nodes(Mutex<Option<KnownNodes>>);
 
@@ -71,11 +74,21 @@ impl Nodes {
             entry.get_mut().lookups = left;
             if left == 0 {
                 let forgotten = entry.remove();
+                if nodes.others.capacity() > 8 * nodes.others.len() + MIN_ENTRIES {
+                    nodes.others.shrink_to(2 * nodes.others.len());
+                }
                 // Its last reference may free memory.
                 drop(known);
                 drop(forgotten);
             }
         }
+    }
+
+    /// The number of nodes but the root, and of those that the table has room for.
+    #[cfg(test)]
+    pub(crate) fn len_and_capacity(&self) -> (usize, usize) {
+        let known = self.0.lock();
+        known.as_ref().map_or((0, 0), |known| (known.others.len(), known.others.capacity()))
     }
 
     /// Forgets all nodes, and those that come later.
@@ -165,6 +178,13 @@ impl Handles {
     pub(crate) fn release_directory(&self, handle: u64) {
         let released = self.state.lock().directories.remove(&handle);
         drop(released);
+    }
+
+    /// The number of open files and directories.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        let state = self.state.lock();
+        state.files.len() + state.directories.len()
     }
 
     /// Closes everything, and what is opened later.
