@@ -15,6 +15,7 @@ use crate::tables::OpenFile;
 
 const O_ACCMODE: u32 = 0o3;
 const O_RDONLY: u32 = 0;
+const O_RDWR: u32 = 2;
 /// Writes are durable, as after `fdatasync`.
 const O_DSYNC: u32 = 0o10000;
 /// Writes are durable with all attributes, as after `fsync`. Comes with [`O_DSYNC`].
@@ -77,7 +78,9 @@ impl Session {
         let checked = if is_new { self.capabilities_set.load(Ordering::Relaxed) } else { 0 };
         let checked = checked.into();
         let sync_flags = asked & (O_DSYNC | O_SYNC_ALL);
-        let open = OpenFile { inode: inode.clone(), file, reads, writes, sync_flags, checked };
+        let may_be_mapped = access == O_RDWR;
+        let inode = inode.clone();
+        let open = OpenFile { inode, file, reads, writes, sync_flags, may_be_mapped, checked };
         let handle = self.handles.insert_file(open);
         Ok(OpenOut { handle, flags, backing_id: 0 })
     }
@@ -175,15 +178,19 @@ impl Session {
         open.sync(open.sync_flags).await
     }
 
-    pub(crate) fn lseek(&self, lseek: &LseekIn) -> Result<LseekOut, Errno> {
+    pub(crate) async fn lseek(&self, lseek: &LseekIn) -> Result<LseekOut, Errno> {
         // The kernel does not write its pages before it asks. Refused, it takes all bytes for data.
         if self.kernel_writes_back() {
             return Err(Errno::NOSYS);
         }
-        let file = &self.handles.file(lseek.handle)?.file;
+        let open = self.handles.file(lseek.handle)?;
+        if self.handles.may_be_mapped(&open.inode) {
+            let size = open.inode.metadata().await.map_err(errno)?.len();
+            return all_data(lseek, size).map(|offset| LseekOut { offset });
+        }
         let offset = match lseek.whence {
-            SEEK_DATA => file.seek_data(lseek.offset)?,
-            SEEK_HOLE => file.seek_hole(lseek.offset)?,
+            SEEK_DATA => open.file.seek_data(lseek.offset)?,
+            SEEK_HOLE => open.file.seek_hole(lseek.offset)?,
             _ => return Err(Errno::INVAL),
         };
         Ok(LseekOut { offset })
@@ -281,6 +288,16 @@ async fn write_synced(
         written = Err(errno);
     }
     (written, data)
+}
+
+/// Seeks in a file of which each byte may be data.
+fn all_data(lseek: &LseekIn, size: u64) -> Result<u64, Errno> {
+    match lseek.whence {
+        SEEK_DATA | SEEK_HOLE if lseek.offset >= size => Err(Errno::NXIO),
+        SEEK_DATA => Ok(lseek.offset),
+        SEEK_HOLE => Ok(size),
+        _ => Err(Errno::INVAL),
+    }
 }
 
 /// Reads until the buffer is full. Fewer bytes are the end of the file.

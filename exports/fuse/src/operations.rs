@@ -88,7 +88,7 @@ impl Task {
             Operation::Fallocate(fallocate) => {
                 self.done(session.fallocate(&fallocate, self.ends_set_id()).await);
             }
-            Operation::Lseek(lseek) => self.send(session.lseek(&lseek)),
+            Operation::Lseek(lseek) => self.send(session.lseek(&lseek).await),
             Operation::CopyFileRange { copy, is_64 } => {
                 let copied = session.copy_file_range(&copy, self.ends_set_id()).await;
                 match is_64 {

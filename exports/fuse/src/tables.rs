@@ -106,6 +106,8 @@ pub(crate) struct OpenFile {
     pub(crate) writes: File,
     /// O_DSYNC and O_SYNC, if it was opened with them.
     pub(crate) sync_flags: u32,
+    /// Open for reading and writing: a program may change it through a mapping, which the server learns at the write-back.
+    pub(crate) may_be_mapped: bool,
     /// The value of [`Session::capabilities_set`](crate::session::Session) when the file was last seen without
     /// capabilities.
     pub(crate) checked: AtomicU64,
@@ -131,6 +133,8 @@ pub(crate) struct Handles {
 struct HandleState {
     next: u64,
     files: HashMap<u64, Arc<OpenFile>>,
+    /// The inodes that may be changed through mappings, and how many open files of each allow it.
+    mapped: HashMap<u64, usize>,
     directories: HashMap<u64, OpenDirectory>,
     /// What is opened from then on is closed at once.
     is_closed: bool,
@@ -142,6 +146,9 @@ impl Handles {
         state.next += 1;
         let handle = state.next;
         if !state.is_closed {
+            if file.may_be_mapped {
+                *state.mapped.entry(file.inode.number().0).or_default() += 1;
+            }
             state.files.insert(handle, Arc::new(file));
         }
         handle
@@ -164,6 +171,11 @@ impl Handles {
         self.state.lock().files.get(&handle).cloned().ok_or(Errno::BADF)
     }
 
+    /// Whether a program may have changed an inode through a mapping, unknown to the server.
+    pub(crate) fn may_be_mapped(&self, inode: &InodeRef) -> bool {
+        self.state.lock().mapped.contains_key(&inode.number().0)
+    }
+
     /// # Errors
     /// EBADF for a handle that is not an open directory's.
     pub(crate) fn directory(&self, handle: u64) -> Result<OpenDirectory, Errno> {
@@ -171,7 +183,17 @@ impl Handles {
     }
 
     pub(crate) fn release_file(&self, handle: u64) {
-        let released = self.state.lock().files.remove(&handle);
+        let mut state = self.state.lock();
+        let released = state.files.remove(&handle);
+        if let Some(file) = released.as_ref().filter(|file| file.may_be_mapped)
+            && let Entry::Occupied(mut count) = state.mapped.entry(file.inode.number().0)
+        {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        drop(state);
         drop(released);
     }
 
