@@ -104,6 +104,7 @@ impl Session {
     ) -> (Result<WriteOut, Errno>, Buffer) {
         let ends_set_id = write.write_flags & abi::WRITE_KILL_SUIDGID != 0;
         let prepared = async {
+            self.check_changeable()?;
             let file = self.handles.file(write.handle)?;
             self.before_write(&file, ends_set_id).await?;
             Ok(file)

@@ -117,7 +117,10 @@ impl Task {
     /// Does an operation and replies.
     pub(crate) async fn run(&self, Request { operation, labels, .. }: Request<'_>) {
         let is_change = operation.is_change();
-        self.answer(operation, &labels).await;
+        match if is_change { self.session.check_changeable() } else { Ok(()) } {
+            Ok(()) => self.answer(operation, &labels).await,
+            Err(errno) => self.reply(Err(errno)),
+        }
         if is_change {
             self.session.commits.note_change();
         }

@@ -81,6 +81,18 @@ impl Session {
         self.volume.lock().clone().ok_or(Errno::STALE)
     }
 
+    /// Refuses changes where nothing can be changed, also after an error that has stopped the volume.
+    ///
+    /// # Errors
+    /// EROFS; ESTALE once it is closed.
+    pub(crate) fn check_changeable(&self) -> Result<(), Errno> {
+        let volume = self.volume.lock();
+        match volume.as_ref().ok_or(Errno::STALE)?.is_read_only() {
+            true => Err(Errno::ROFS),
+            false => Ok(()),
+        }
+    }
+
     /// Makes changes durable from time to time. In the end runs `before`, and closes the volume with all that the kernel still
     /// knows.
     ///

@@ -334,3 +334,85 @@ impl Drop for SetOnDrop<'_> {
         self.0.store(true, Ordering::SeqCst);
     }
 }
+
+#[test]
+fn after_a_failed_commit_a_mount_is_read_only() {
+    for (cache, writeback) in CACHES {
+        let kind = format!("{cache:?}, write-back {writeback}");
+        let (sim, volume) = simulated();
+        volume.create_dir("/cold").unwrap();
+        for number in 0..500 {
+            volume.write(format!("/cold/{number}"), vec![number as u8; 5000]).unwrap();
+        }
+        volume.close().unwrap();
+        // Nothing of it is in memory.
+        let volume = Volume::open_on(Device::new(sim.clone()).unwrap()).unwrap();
+        let options = threads(1).cache(cache).writeback(writeback);
+        let options = options.commit_interval(Duration::from_secs(3600));
+        let mut mounted = Mounted::with(tempfile::tempdir().unwrap(), volume, &options);
+        let synced = File::create(mounted.path("synced")).unwrap();
+        synced.write_all_at(b"durable", 0).unwrap();
+        synced.sync_all().unwrap();
+        File::open(mounted.path("")).unwrap().sync_all().unwrap();
+        let [first, second] =
+            [(); 2].map(|()| OpenOptions::new().write(true).open(mounted.path("synced")).unwrap());
+
+        sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
+        fs::create_dir(mounted.path("lost")).unwrap();
+        synced.sync_data().unwrap();
+        let eio = |file: &File| {
+            assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(5), "{kind}");
+        };
+        eio(&first);
+
+        // No later call is told that anything is durable, also by another handle.
+        eio(&second);
+        let again = synced.sync_data().unwrap_err();
+        assert_eq!(
+            again.raw_os_error(),
+            Some(5),
+            "{kind}: nothing has changed since the last sync"
+        );
+        let erofs = |result: std::io::Result<()>, what: &str| {
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(30), "{kind}: {what}");
+        };
+        erofs(fs::create_dir(mounted.path("new")), "mkdir");
+        erofs(File::create(mounted.path("new")).map(drop), "create");
+        erofs(fs::remove_file(mounted.path("cold/1")), "unlink");
+        erofs(fs::rename(mounted.path("cold/2"), mounted.path("renamed")), "rename");
+        erofs(second.set_len(0), "truncate");
+        erofs(OpenOptions::new().write(true).open(mounted.path("cold/3")).map(drop), "open");
+        // The kernel's own write-back accepts a write, and reports it at the sync.
+        let written = second.write_all_at(b"refused", 0);
+        match writeback {
+            true => drop(second.sync_all().unwrap_err()),
+            false => erofs(written, "write"),
+        }
+
+        // All can be read, whether it was in memory or not, and also after a read has failed.
+        let read = |number: i32| {
+            let content = fs::read(mounted.path(&format!("cold/{number}"))).unwrap();
+            assert_eq!(content, [number as u8; 5000], "{kind}");
+        };
+        (0..250).for_each(read);
+        assert_eq!(fs::read_dir(mounted.path("cold")).unwrap().count(), 500);
+        assert!(fs::metadata(mounted.path("lost")).unwrap().is_dir());
+        sim.inject(Rule::new(Op::Read, When::Nth(1), Fault::Error(Errno::IO)));
+        let _ = fs::read(mounted.path("cold/499"));
+        (250..499).for_each(read);
+
+        drop((synced, first, second));
+        // The device works again, but the volume does not trust it until it is opened again.
+        sim.clear_faults();
+        erofs(fs::create_dir(mounted.path("new")), "mkdir");
+        mounted.fail();
+        let device = Device::new(sim).unwrap();
+        let checked = Volume::check(&device, CheckOptions::default(), &mut |_, _| {}).unwrap();
+        assert!(checked.findings.is_empty(), "{:?}", checked.findings);
+        let volume = Volume::open_on(device).unwrap();
+        assert_eq!(volume.read("/cold/7").unwrap(), [7; 5000]);
+        assert!(volume.read("/synced").unwrap().starts_with(b"durable"), "{kind}");
+        volume.create_dir("/new").unwrap();
+        volume.close().unwrap();
+    }
+}

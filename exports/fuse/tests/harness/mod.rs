@@ -48,11 +48,20 @@ impl Mounted {
     }
 
     pub fn end(&mut self) {
+        self.end_server().unwrap();
+    }
+
+    /// Unmounts a volume that cannot be closed without an error.
+    pub fn fail(&mut self) {
+        self.end_server().unwrap_err();
+    }
+
+    fn end_server(&mut self) -> std::io::Result<()> {
         // A child of another test has this one's files open between its fork and its exec.
         while let Err(error) = self.unmounter.unmount() {
             assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy, "{error}");
         }
-        self.server.take().unwrap().join().unwrap().unwrap();
+        self.server.take().unwrap().join().unwrap()
     }
 
     /// Unmounts, checks the volume and returns it.
