@@ -10,6 +10,7 @@ use crate::abi::{
     self, CopyFileRangeIn, FallocateIn, FsyncIn, LseekIn, LseekOut, OpenIn, OpenOut, ReadIn,
     SetattrIn, SetxattrIn, WriteIn, WriteOut,
 };
+use crate::changes::{SyncMarks, SyncScope};
 use crate::session::{MAX_TRANSFER, MountCache, Session, errno};
 use crate::tables::OpenFile;
 
@@ -78,9 +79,10 @@ impl Session {
         let checked = if is_new { self.capabilities_set.load(Ordering::Relaxed) } else { 0 };
         let checked = checked.into();
         let sync_flags = asked & (O_DSYNC | O_SYNC_ALL);
-        let may_be_mapped = access == O_RDWR;
+        let (marks, may_be_mapped) = (SyncMarks::default(), access == O_RDWR);
         let inode = inode.clone();
-        let open = OpenFile { inode, file, reads, writes, sync_flags, may_be_mapped, checked };
+        let open =
+            OpenFile { inode, file, reads, writes, sync_flags, marks, may_be_mapped, checked };
         let handle = self.handles.insert_file(open);
         Ok(OpenOut { handle, flags, backing_id: 0 })
     }
@@ -111,7 +113,7 @@ impl Session {
         };
         match prepared.await {
             Ok(file) => {
-                let (written, data) = write_synced(&file, write, data).await;
+                let (written, data) = self.write_synced(&file, write, data).await;
                 (written.map(|bytes| WriteOut { size: bytes as u32, padding: 0 }), data)
             }
             Err(errno) => (Err(errno), data),
@@ -151,10 +153,59 @@ impl Session {
 
     pub(crate) async fn fsync(&self, fsync: &FsyncIn) -> Result<(), Errno> {
         let file = self.handles.file(fsync.handle)?;
-        match fsync.flags & abi::FSYNC_FDATASYNC != 0 {
-            true => file.file.sync_data().await,
-            false => file.file.sync_all().await,
+        let scope = match fsync.flags & abi::FSYNC_FDATASYNC != 0 {
+            true => SyncScope::Data,
+            false => SyncScope::Everything,
+        };
+        self.sync_file(&file, scope).await
+    }
+
+    /// Makes changes durable that were noted and not synced by this handle yet. Once the volume has stopped, each sync fails.
+    async fn sync_file(&self, open: &OpenFile, scope: SyncScope) -> Result<(), Errno> {
+        let count = self.changes.count();
+        if open.marks.cover(scope, count) && self.check_changeable().is_ok() {
+            return Ok(());
         }
+        match scope {
+            SyncScope::Data => open.file.sync_data().await,
+            SyncScope::Everything => open.file.sync_all().await,
+        }?;
+        open.marks.note_sync(scope, count);
+        Ok(())
+    }
+
+    /// Notes a change of a file. Makes it durable as flags of `open(2)` say.
+    async fn note_and_sync(&self, open: &OpenFile, flags: u32) -> Result<(), Errno> {
+        self.note_change();
+        match flags {
+            _ if flags & O_SYNC_ALL != 0 => self.sync_file(open, SyncScope::Everything).await,
+            _ if flags & O_DSYNC != 0 => self.sync_file(open, SyncScope::Data).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes, and makes the data durable if the flags of the file or of the one call say so. The kernel syncs only what it has
+    /// cached.
+    async fn write_synced(
+        &self,
+        open: &OpenFile,
+        write: &WriteIn,
+        data: Buffer,
+    ) -> (Result<usize, Errno>, Buffer) {
+        if write.flags & (O_DSYNC | O_SYNC_ALL) == O_DSYNC {
+            let before = self.changes.count();
+            let (written, data) = open.writes.write_durably(data, write.offset).await;
+            if self.note_change() == before && written.is_ok() {
+                open.marks.note_durable_write(before);
+            }
+            return (written, data);
+        }
+        let (mut written, data) = open.writes.write_at(data, write.offset).await;
+        let flags = if written.is_ok() { write.flags } else { 0 };
+        if let Err(errno) = self.note_and_sync(open, flags).await {
+            written = Err(errno);
+        }
+        (written, data)
     }
 
     pub(crate) async fn fallocate(
@@ -176,7 +227,7 @@ impl Session {
             FALLOC_ZERO_RANGE => file.zero_range(offset, length, size).await?,
             _ => return Err(Errno::OPNOTSUPP),
         }
-        open.sync(open.sync_flags).await
+        self.note_and_sync(&open, open.sync_flags).await
     }
 
     pub(crate) async fn lseek(&self, lseek: &LseekIn) -> Result<LseekOut, Errno> {
@@ -229,7 +280,7 @@ impl Session {
                 Err(errno) => return Err(errno),
             }
         }
-        to.sync(to.sync_flags).await?;
+        self.note_and_sync(&to, to.sync_flags).await?;
         Ok(done)
     }
 
@@ -259,36 +310,6 @@ impl Session {
         }
         Ok(())
     }
-}
-
-impl OpenFile {
-    /// Makes what was written durable, as flags of `open(2)` say.
-    async fn sync(&self, flags: u32) -> Result<(), Errno> {
-        match flags {
-            _ if flags & O_SYNC_ALL != 0 => self.file.sync_all().await,
-            _ if flags & O_DSYNC != 0 => self.file.sync_data().await,
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Writes, and makes the data durable if the flags of the file or of the one call say so: the kernel syncs only what it
-/// has cached.
-async fn write_synced(
-    file: &OpenFile,
-    write: &WriteIn,
-    data: Buffer,
-) -> (Result<usize, Errno>, Buffer) {
-    if write.flags & (O_DSYNC | O_SYNC_ALL) == O_DSYNC {
-        return file.writes.write_durably(data, write.offset).await;
-    }
-    let (mut written, data) = file.writes.write_at(data, write.offset).await;
-    if written.is_ok()
-        && let Err(errno) = file.sync(write.flags).await
-    {
-        written = Err(errno);
-    }
-    (written, data)
 }
 
 /// Seeks in a file of which each byte may be data.

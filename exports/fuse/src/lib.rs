@@ -55,6 +55,9 @@ mod closed;
 // The files that the kernel knows, and those that it has open.
 mod tables;
 
+// Which syncs have nothing to do.
+mod changes;
+
 // Replies: the structures that the kernel expects.
 mod reply;
 

@@ -127,7 +127,6 @@ impl Task {
     pub(crate) async fn write(self, write: WriteIn, data: Buffer) {
         let (written, _) = self.session.write(&write, data).await;
         self.send(written);
-        self.session.commits.note_change();
     }
 
     fn send<T: IntoBytes + zerocopy::Immutable>(&self, result: Result<T, Errno>) {

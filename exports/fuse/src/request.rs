@@ -103,6 +103,29 @@ impl<'a> Request<'a> {
     }
 }
 
+/// Whether an operation, other than a write, changes the volume.
+pub(crate) fn is_change(code: u32) -> bool {
+    matches!(
+        code,
+        opcode::SETATTR
+            | opcode::SYMLINK
+            | opcode::MKNOD
+            | opcode::MKDIR
+            | opcode::UNLINK
+            | opcode::RMDIR
+            | opcode::RENAME
+            | opcode::RENAME2
+            | opcode::LINK
+            | opcode::CREATE
+            | opcode::TMPFILE
+            | opcode::SETXATTR
+            | opcode::REMOVEXATTR
+            | opcode::FALLOCATE
+            | opcode::COPY_FILE_RANGE
+            | opcode::COPY_FILE_RANGE_64
+    )
+}
+
 /// The labels in the extensions of a request. Other extensions are left alone.
 fn labels<'a>(mut extensions: Body<'a>) -> Result<Labels<'a>, Malformed> {
     let mut labels = Labels::new();
@@ -122,28 +145,6 @@ fn labels<'a>(mut extensions: Body<'a>) -> Result<Labels<'a>, Malformed> {
 }
 
 impl<'a> Operation<'a> {
-    /// Whether it changes the volume.
-    pub(crate) fn is_change(&self) -> bool {
-        matches!(
-            self,
-            Operation::Setattr(_)
-                | Operation::Symlink { .. }
-                | Operation::Mknod(..)
-                | Operation::Mkdir(..)
-                | Operation::Unlink(_)
-                | Operation::Rmdir(_)
-                | Operation::Rename { .. }
-                | Operation::Link(..)
-                | Operation::Create(..)
-                | Operation::Tmpfile(_)
-                | Operation::Write(..)
-                | Operation::Setxattr { .. }
-                | Operation::Removexattr(_)
-                | Operation::Fallocate(_)
-                | Operation::CopyFileRange { .. }
-        )
-    }
-
     fn parse(code: u32, body: &mut Body<'a>) -> Result<Operation<'a>, Malformed> {
         Ok(match code {
             opcode::INIT => Operation::Init(body.init()?),

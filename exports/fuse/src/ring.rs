@@ -178,7 +178,6 @@ impl Entry {
         let rest = payload.split_off(size.min(payload.len()));
         let (written, data) = session.write(&write, payload.split_off(0)).await;
         self.put_back([data, rest]);
-        session.commits.note_change();
         let written = written?;
         Ok(self.put(written.as_bytes()))
     }

@@ -13,7 +13,7 @@ use uringfs::{Buffer, Errno, Reactor};
 use zerocopy::IntoBytes;
 
 use crate::abi::{InitIn, InitOut, MAJOR, MIN_MINOR, MINOR, init};
-use crate::request::{Operation, Request};
+use crate::request::{Operation, Request, is_change};
 use crate::ring::{MAX_RING_TRANSFER, RingQueues, serve_entry};
 use crate::session::{Carrier, InFlight, MAX_TRANSFER, RequestCount, Session, Task};
 
@@ -116,13 +116,10 @@ impl Task {
 
     /// Does an operation and replies.
     pub(crate) async fn run(&self, Request { operation, labels, .. }: Request<'_>) {
-        let is_change = operation.is_change();
+        let is_change = is_change(self.header.opcode);
         match if is_change { self.session.check_changeable() } else { Ok(()) } {
             Ok(()) => self.answer(operation, &labels).await,
             Err(errno) => self.reply(Err(errno)),
-        }
-        if is_change {
-            self.session.commits.note_change();
         }
     }
 

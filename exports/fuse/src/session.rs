@@ -14,9 +14,11 @@ use uringfs::{Errno, Volume};
 
 use crate::abi::InHeader;
 use crate::agreement::Agreement;
+use crate::changes::Changes;
 use crate::closed::{Closed, ClosedGuard};
 use crate::commit::CommitTimer;
 use crate::reply::send;
+use crate::request::is_change;
 use crate::tables::{Handles, Nodes};
 
 /// The most bytes of one read or write.
@@ -46,6 +48,7 @@ pub(crate) struct Session {
     /// How often a file was given capabilities, and 1. A file without them needs no look before a write.
     pub(crate) capabilities_set: AtomicU64,
     pub(crate) commits: CommitTimer,
+    pub(crate) changes: Changes,
     pub(crate) closed: Closed,
     /// Whether the kernel passes requests over io_uring.
     pub(crate) ring: Agreement,
@@ -66,6 +69,7 @@ impl Session {
             cache: options.cache,
             capabilities_set: AtomicU64::new(1),
             commits: CommitTimer::new(options.commit_interval),
+            changes: Changes::default(),
             closed: Closed::default(),
             ring: Agreement::new(threads),
             takes_io_uring: options.io_uring,
@@ -91,6 +95,13 @@ impl Session {
             true => Err(Errno::ROFS),
             false => Ok(()),
         }
+    }
+
+    /// Notes a change that was made and is not replied to yet. Returns how many there were before.
+    pub(crate) fn note_change(&self) -> u64 {
+        let before = self.changes.note();
+        self.commits.note_change();
+        before
     }
 
     /// Makes changes durable from time to time. In the end runs `before`, and closes the volume with all that the kernel still
@@ -204,6 +215,9 @@ impl Task {
 
     /// Replies with what the kernel has to give back later. Returns false if it did not take it.
     pub(crate) fn try_reply(&self, result: Result<&[u8], Errno>) -> bool {
+        if is_change(self.header.opcode) {
+            self.session.note_change();
+        }
         match &self.carrier {
             Carrier::Channel(channel, _) => send(channel, self.header.unique, result),
             Carrier::Entry(reply) => {

@@ -13,6 +13,7 @@ use uringfs::volume::{DirectoryStream, InodeRef};
 use uringfs::{Errno, File};
 
 use crate::abi::ROOT_ID;
+use crate::changes::SyncMarks;
 
 /// Fewer entries than these are not worth a smaller table.
 pub(crate) const MIN_ENTRIES: usize = 1024;
@@ -106,6 +107,7 @@ pub(crate) struct OpenFile {
     pub(crate) writes: File,
     /// O_DSYNC and O_SYNC, if it was opened with them.
     pub(crate) sync_flags: u32,
+    pub(crate) marks: SyncMarks,
     /// Open for reading and writing: a program may change it through a mapping, which the server learns at the write-back.
     pub(crate) may_be_mapped: bool,
     /// The value of [`Session::capabilities_set`](crate::session::Session) when the file was last seen without

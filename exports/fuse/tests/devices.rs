@@ -76,6 +76,48 @@ fn what_a_synchronous_write_has_acknowledged_survives_a_power_cut() {
 }
 
 #[test]
+fn a_synchronous_write_is_flushed_once() {
+    const O_DSYNC: i32 = 0o10_000;
+    const O_SYNC: i32 = 0o4_010_000;
+    const WRITES: u64 = 20;
+    let o_direct = OFlags::DIRECT.bits() as i32;
+    for (cache, writeback) in CACHES {
+        let (_, volume) = simulated();
+        let device = volume.device().clone();
+        let options = threads(1).cache(cache).writeback(writeback);
+        let options = options.commit_interval(Duration::from_secs(3600));
+        let mut mounted = Mounted::with(tempfile::tempdir().unwrap(), volume.clone(), &options);
+        for flags in [O_DSYNC, O_SYNC, O_DSYNC | o_direct, O_SYNC | o_direct] {
+            let kind = format!("{cache:?}, write-back {writeback}, flags {flags:o}");
+            let mut open = OpenOptions::new();
+            let open = open.write(true).create(true).custom_flags(flags);
+            let file = open.open(mounted.path("file")).unwrap();
+            let content = Buffer::copy_of(&[7; 4096]);
+            file.write_all_at(&content, 0).unwrap();
+            let issued = || (device.flushes(), volume.statistics().commits);
+            let before = issued();
+            for _ in 0..WRITES {
+                file.write_all_at(&content, 0).unwrap();
+            }
+            let (flushes, commits) = (issued().0 - before.0, issued().1 - before.1);
+            // A commit, for a changed time, flushes once more.
+            assert!(flushes <= WRITES + commits, "{kind}: {flushes} flushes, {commits} commits");
+
+            // A file that has not changed is not flushed.
+            file.sync_all().unwrap();
+            let before = issued();
+            for _ in 0..WRITES {
+                file.sync_all().unwrap();
+                file.sync_data().unwrap();
+            }
+            assert_eq!(issued(), before, "{kind}");
+        }
+        drop(volume);
+        mounted.end();
+    }
+}
+
+#[test]
 fn errors_of_the_device_reach_programs_once() {
     let eio = |result: std::io::Result<()>, what: &str| {
         assert_eq!(result.unwrap_err().raw_os_error(), Some(5), "{what}");
