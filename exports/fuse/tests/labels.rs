@@ -1,5 +1,5 @@
-//! Requests that create a labelled file, as a kernel with SELinux or Smack sends them. The test is the kernel here, because
-//! few machines have one of them.
+//! Requests that create a labelled file, as a kernel with SELinux sends them. The test is the kernel here, because few
+//! machines of tests have SELinux.
 
 use std::os::fd::OwnedFd;
 use std::thread;
