@@ -42,7 +42,7 @@ impl Session {
         let served = self.serve_channel(reactor, &channel, &in_flight).await;
         self.ring.decide(false);
         // Requests that a freeze holds back end now.
-        self.volume.thaw();
+        let _ = self.volume().map(|volume| volume.thaw());
         in_flight.wait_for_none().await;
         served
     }

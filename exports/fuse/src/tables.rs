@@ -51,7 +51,9 @@ impl Nodes {
 
     /// Whether the kernel may have cached something of a node.
     pub(crate) fn knows(&self, node: u64) -> bool {
-        node == ROOT_ID || self.known.lock().contains_key(&node)
+        let known = self.0.lock();
+        let is_known = |known: &KnownNodes| node == ROOT_ID || known.others.contains_key(&node);
+        known.as_ref().is_some_and(is_known)
     }
 
     /// Counts a look-up, whose reply gives the kernel the node.

@@ -323,8 +323,9 @@ mod tests {
                 writeback: true,
                 commit_interval: Duration::from_secs(5),
                 io_uring: false,
+                default_permissions: true,
             };
-            let session = Arc::new(MountSession::new(&volume, session, 1));
+            let session = Arc::new(MountSession::new(volume.clone(), session, 1));
             let (channel, kernel) = UnixDatagram::pair().unwrap();
             let served = Served {
                 volume: volume.clone(),

@@ -267,7 +267,7 @@ fn make_way(directory: &Path) -> Result<(), Error> {
 /// Refuses a block device that is mounted, also where both mounts only read.
 fn refuse_second_mount(target: &Path) -> Result<(), Error> {
     let is_block = target.metadata().is_ok_and(|target| target.file_type().is_block_device());
-    match is_block.then(|| advice(target)).flatten() {
+    match is_block.then(|| advice(target, b"/")).flatten() {
         Some(advice) => {
             let server = Holder::find(target).map(|server| server.process());
             let served = server.map_or_else(
