@@ -67,6 +67,8 @@ class Peers:
                 "PKG_CONFIG_PATH": f"{self.folder}/prefix/lib/pkgconfig:{self.numa_description(root)}",
             }
             options = ["--buildtype=release", "--default-library=static", "-Dutils=false", "-Dtests=false"]
+            # The example does not include the header that says so. Without it, it sets no times.
+            options += ["-Dcpp_args=-DHAVE_UTIMENSAT"]
             options += ["-Denable-io-uring=true"] if has_io_uring else []
             meson = ["python3", root / "usr/bin/meson"]
             run([*meson, "setup", *options, "build"], cwd=source, env=environment)
