@@ -14,38 +14,42 @@ use std::ops::{BitOr, BitOrAssign};
 /// assert_eq!(format!("{ready:?}"), "IN | HUP");
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct PollEvents(u16);
+pub struct PollEvents(u32);
 
 impl PollEvents {
     /// It is readable.
-    pub const IN: PollEvents = PollEvents(libc::POLLIN as u16);
+    pub const IN: PollEvents = PollEvents(libc::POLLIN as u32);
     /// It has urgent data, or another exceptional condition.
-    pub const PRI: PollEvents = PollEvents(libc::POLLPRI as u16);
+    pub const PRI: PollEvents = PollEvents(libc::POLLPRI as u32);
     /// It is writable.
-    pub const OUT: PollEvents = PollEvents(libc::POLLOUT as u16);
+    pub const OUT: PollEvents = PollEvents(libc::POLLOUT as u32);
     /// It has failed. Reported whether asked for or not.
-    pub const ERR: PollEvents = PollEvents(libc::POLLERR as u16);
+    pub const ERR: PollEvents = PollEvents(libc::POLLERR as u32);
     /// The other side is closed. Reported whether asked for or not.
-    pub const HUP: PollEvents = PollEvents(libc::POLLHUP as u16);
+    pub const HUP: PollEvents = PollEvents(libc::POLLHUP as u32);
     /// The other side sends no more.
-    pub const RDHUP: PollEvents = PollEvents(libc::POLLRDHUP as u16);
+    pub const RDHUP: PollEvents = PollEvents(libc::POLLRDHUP as u32);
 
-    const NAMES: [(PollEvents, &str); 6] = [
+    /// Of all that wait for the descriptor with it, one is woken by an event, as by `EPOLLEXCLUSIVE`. It is no event.
+    pub const EXCLUSIVE: PollEvents = PollEvents(libc::EPOLLEXCLUSIVE as u32);
+
+    const NAMES: [(PollEvents, &str); 7] = [
         (PollEvents::IN, "IN"),
         (PollEvents::PRI, "PRI"),
         (PollEvents::OUT, "OUT"),
         (PollEvents::ERR, "ERR"),
         (PollEvents::HUP, "HUP"),
         (PollEvents::RDHUP, "RDHUP"),
+        (PollEvents::EXCLUSIVE, "EXCLUSIVE"),
     ];
 
     /// The set with these bits of `<poll.h>`, also those that have no constant here.
-    pub const fn from_bits(bits: u16) -> PollEvents {
+    pub const fn from_bits(bits: u32) -> PollEvents {
         PollEvents(bits)
     }
 
     /// The bits of `<poll.h>`.
-    pub const fn bits(self) -> u16 {
+    pub const fn bits(self) -> u32 {
         self.0
     }
 

@@ -83,7 +83,7 @@ impl Wait {
     /// takes ownership of an accepted descriptor.
     pub(crate) fn decode(&self, value: u32) -> WaitOutput {
         match self {
-            Wait::Poll { .. } => WaitOutput::Ready(PollEvents::from_bits(value as u16)),
+            Wait::Poll { .. } => WaitOutput::Ready(PollEvents::from_bits(value)),
             Wait::Accept { .. } => {
                 // SAFETY: the kernel has just opened this descriptor for the accept,
                 // and its completion is taken once.
@@ -100,7 +100,7 @@ impl Wait {
         let descriptor = types::Fd(self.file().as_raw_fd());
         let entry = match self {
             Wait::Poll { events, .. } => {
-                opcode::PollAdd::new(descriptor, events.bits().into()).build()
+                opcode::PollAdd::new(descriptor, events.bits()).build()
             }
             Wait::Accept { .. } => {
                 opcode::Accept::new(descriptor, std::ptr::null_mut(), std::ptr::null_mut())

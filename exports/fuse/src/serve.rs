@@ -61,7 +61,9 @@ impl Session {
                     Ok(0) | Err(SystemError::NODEV) => return Ok(()),
                     Ok(length) => self.start(reactor, channel, &buffer[..length], in_flight),
                     Err(SystemError::AGAIN) => {
-                        reactor.poll(channel, PollEvents::IN, None).await?;
+                        // All threads wait for the requests of one queue: a request wakes one of them.
+                        let events = PollEvents::IN | PollEvents::EXCLUSIVE;
+                        reactor.poll(channel, events, None).await?;
                     }
                     // The request was interrupted before it was read.
                     Err(SystemError::NOENT | SystemError::INTR) => {}

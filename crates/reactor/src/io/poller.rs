@@ -178,13 +178,13 @@ impl Poller {
 
 fn interest(events: PollEvents) -> EventFlags {
     // The low bits of poll and epoll have the same values.
-    EventFlags::from_bits_truncate(u32::from(events.bits()))
+    EventFlags::from_bits_truncate(events.bits())
 }
 
 /// Performs the operation of a wait, without blocking.
 fn perform(wait: &mut Wait, own: &OwnedFd, ready: EventFlags) -> Result<WaitOutput, Errno> {
     match wait {
-        Wait::Poll { .. } => Ok(WaitOutput::Ready(PollEvents::from_bits(ready.bits() as u16))),
+        Wait::Poll { .. } => Ok(WaitOutput::Ready(PollEvents::from_bits(ready.bits()))),
         Wait::Accept { .. } => {
             // Another thread may have taken the connection by now, and a blocking listener must not block this thread.
             let ready = rustix::event::poll(

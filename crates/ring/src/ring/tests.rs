@@ -149,6 +149,29 @@ fn a_wait_can_be_cancelled_and_a_message_wakes() {
     assert!(matches!(reap_all(&mut ring).1[..], [Event::Message]));
 }
 
+#[test]
+fn an_event_wakes_one_of_the_exclusive_polls() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let file: Arc<OwnedFd> = Arc::new(reader.into());
+    let mut woken_of_three = |events| {
+        let mut rings = [(); 3].map(|()| ring(&RingOptions::default()));
+        for ring in &mut rings {
+            ring.push_wait(Wait::Poll { file: file.clone(), events }, 0).unwrap();
+            ring.enter(0, None).unwrap();
+        }
+        writer.write_all(b"1").unwrap();
+        let woken = rings.iter_mut().map(|ring| {
+            ring.enter(0, None).unwrap();
+            reap_all(ring).1.len()
+        });
+        let woken: usize = woken.sum();
+        assert_eq!(rustix::io::read(&file, &mut [0; 8]), Ok(1));
+        woken
+    };
+    assert_eq!(woken_of_three(crate::PollEvents::IN), 3);
+    assert_eq!(woken_of_three(crate::PollEvents::IN | crate::PollEvents::EXCLUSIVE), 1);
+}
+
 fn event() -> Arc<OwnedFd> {
     Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap())
 }
