@@ -99,9 +99,7 @@ impl Wait {
     pub(crate) fn entry(&self, id: RequestId) -> WaitEntry {
         let descriptor = types::Fd(self.file().as_raw_fd());
         let entry = match self {
-            Wait::Poll { events, .. } => {
-                opcode::PollAdd::new(descriptor, events.bits()).build()
-            }
+            Wait::Poll { events, .. } => opcode::PollAdd::new(descriptor, events.bits()).build(),
             Wait::Accept { .. } => {
                 opcode::Accept::new(descriptor, std::ptr::null_mut(), std::ptr::null_mut())
                     .flags(libc::SOCK_CLOEXEC)

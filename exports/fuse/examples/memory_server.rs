@@ -1,6 +1,6 @@
 //! Mounts a volume in memory with one file: what the volume adds to the carrier, without a device, for scripts/bench/mounts.
 //!
-//!     memory_server DIRECTORY [io_uring]
+//!     memory_server DIRECTORY [/dev/fuse|io_uring [THREADS]]
 
 use std::env;
 use std::io;
@@ -19,6 +19,7 @@ fn main() -> io::Result<()> {
     let device = Device::new(Memory::new(2 * FILE_BYTES as u64)?)?;
     let volume = Volume::create_on(device, &FormatOptions::new())?;
     volume.write("file", vec![0; FILE_BYTES])?;
-    let options = MountOptions::new().source("memory").io_uring(io_uring);
+    let threads = arguments.next().map_or(2, |threads| threads.parse().expect("a number"));
+    let options = MountOptions::new().source("memory").io_uring(io_uring).threads(threads);
     Mount::new(volume, directory, &options)?.serve()
 }

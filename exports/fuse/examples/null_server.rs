@@ -1,7 +1,7 @@
 //! Mounts one file, whose reads are answered from memory: the cost of the carrier alone, for scripts/bench/mounts. Everything
 //! but the operations is the code of the server.
 //!
-//!     null_server DIRECTORY [io_uring]
+//!     null_server DIRECTORY [/dev/fuse|io_uring [THREADS]]
 
 #![allow(dead_code, reason = "of the server's modules only the carrier is used")]
 #![allow(clippy::unused_async, reason = "the operations have the signatures of the server's")]
@@ -47,7 +47,8 @@ fn main() -> io::Result<()> {
     let io_uring = arguments.next().is_some_and(|argument| argument == "io_uring");
     // A session has a volume. Nothing is read from this one.
     let volume = Volume::create_on(Device::new(Memory::new(64 << 20)?)?, &FormatOptions::new())?;
-    let options = MountOptions::new().source("null").io_uring(io_uring);
+    let threads = arguments.next().map_or(2, |threads| threads.parse().expect("a number"));
+    let options = MountOptions::new().source("null").io_uring(io_uring).threads(threads);
     Mount::new(volume, directory, &options)?.serve()
 }
 
@@ -94,7 +95,7 @@ mod operations {
             }
         }
 
-        pub(crate) async fn read(self, read: ReadIn) {
+        pub(crate) async fn read(self, read: ReadIn, _: Buffer) {
             self.reply(Ok(&ZEROS[..ZEROS.len().min(read.size as usize)]));
         }
 

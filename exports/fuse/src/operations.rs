@@ -118,8 +118,7 @@ impl Task {
         }
     }
 
-    pub(crate) async fn read(self, read: ReadIn) {
-        let buffer = Buffer::zeroed(read.size.min(MAX_TRANSFER) as usize);
+    pub(crate) async fn read(self, read: ReadIn, buffer: Buffer) {
         let (length, data) = self.session.read(&read, buffer).await;
         self.reply(length.map(|length| &data[..length]));
     }

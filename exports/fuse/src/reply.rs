@@ -13,8 +13,12 @@ use crate::abi::{Attr, AttrOut, Dirent, EntryOut, OutHeader};
 /// How long the kernel may keep names without asking again. Only this mount changes the volume, so that they stay true until
 /// a request of the kernel's changes them.
 const NAME_VALID: Duration = Duration::from_secs(24 * 3600);
-/// The same for attributes. Reads, and blocks that write-back allocates, change some of them without the kernel.
-const ATTRIBUTES_VALID: Duration = Duration::from_secs(1);
+/// The same for attributes: the kernel drops those that its own requests change. It does not notice that a write ends set-ID
+/// bits, so that the attributes of a file that has them are kept for a moment only.
+const ATTRIBUTES_VALID: Duration = Duration::from_secs(24 * 3600);
+const SET_ID_VALID: Duration = Duration::from_secs(1);
+/// The set-user-ID and set-group-ID bits of a mode.
+const SET_ID_BITS: u32 = 0o6000;
 
 /// Sends a reply. Returns false if the kernel did not take it: the request was interrupted, or the file system is unmounted.
 pub(crate) fn send(channel: &OwnedFd, unique: u64, result: Result<&[u8], Errno>) -> bool {
@@ -52,10 +56,18 @@ pub(crate) fn attributes(metadata: &Metadata) -> Attr {
     }
 }
 
+/// How long the kernel may keep the attributes of a file with this mode.
+fn attributes_valid(mode: u32) -> Duration {
+    match mode & SET_ID_BITS {
+        0 => ATTRIBUTES_VALID,
+        _ => SET_ID_VALID,
+    }
+}
+
 /// The reply to GETATTR and SETATTR.
 pub(crate) fn attributes_reply(metadata: &Metadata) -> AttrOut {
     AttrOut {
-        attr_valid: ATTRIBUTES_VALID.as_secs(),
+        attr_valid: attributes_valid(metadata.mode()).as_secs(),
         attr_valid_nsec: 0,
         padding: 0,
         attr: attributes(metadata),
@@ -69,7 +81,7 @@ pub(crate) fn entry(metadata: &Metadata) -> EntryOut {
         // Inode numbers are never reused.
         generation: 0,
         entry_valid: NAME_VALID.as_secs(),
-        attr_valid: ATTRIBUTES_VALID.as_secs(),
+        attr_valid: attributes_valid(metadata.mode()).as_secs(),
         entry_valid_nsec: 0,
         attr_valid_nsec: 0,
         attr: attributes(metadata),
@@ -154,6 +166,18 @@ pub(crate) fn decode_device(device: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attributes_are_kept_unless_a_write_changes_the_mode() {
+        assert_eq!(attributes_valid(0o100_644), Duration::from_secs(24 * 3600));
+        assert_eq!(
+            attributes_valid(0o041_777),
+            Duration::from_secs(24 * 3600),
+            "a sticky directory"
+        );
+        assert_eq!(attributes_valid(0o104_755), Duration::from_secs(1), "a set-user-ID program");
+        assert_eq!(attributes_valid(0o102_755), Duration::from_secs(1), "a set-group-ID program");
+    }
 
     #[test]
     fn times_before_1970_count_down() {

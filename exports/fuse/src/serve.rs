@@ -2,6 +2,8 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,20 +11,76 @@ use std::task::Poll;
 
 use rustix::io::Errno as SystemError;
 use uringfs::reactor::PollEvents;
-use uringfs::{Buffer, Errno, Reactor};
+use uringfs::{Buffer, BufferPool, Errno, Reactor};
 use zerocopy::IntoBytes;
 
-use crate::abi::{InitIn, InitOut, MAJOR, MIN_MINOR, MINOR, init};
+use crate::abi::{InHeader, InitIn, InitOut, MAJOR, MIN_MINOR, MINOR, WriteIn, init};
 use crate::request::{Operation, Request, is_change};
 use crate::ring::{MAX_RING_TRANSFER, RingQueues, serve_entry};
 use crate::session::{Carrier, InFlight, MAX_TRANSFER, RequestCount, Session, Task};
 
-/// Room for a request of [`MAX_TRANSFER`] bytes: the kernel wants a page for what is before them.
-const READ_BYTES: usize = MAX_TRANSFER as usize + 4096;
+/// Where the data of a write begin in a buffer: they are aligned, so that they go to the device as they came.
+const DATA: usize = 4096;
+/// Where a request begins.
+const FRONT: usize = DATA - size_of::<InHeader>() - size_of::<WriteIn>();
+/// Room for a request of [`MAX_TRANSFER`] bytes.
+const REQUEST_BYTES: usize = DATA + MAX_TRANSFER as usize;
+/// Less than this is copied out of a request.
+const MIN_TAKEN: usize = 16 << 10;
 /// Requests that are read before those under way get a turn.
 const BATCH: usize = 64;
 /// The most requests that the kernel has in flight in the background: readahead, write-back, releases.
 const MAX_BACKGROUND: u16 = 256;
+
+/// A thread's memory for the data of requests and replies. It is not cleared between them.
+struct Memory {
+    /// For up to [`MIN_TAKEN`] bytes.
+    small: BufferPool,
+    /// For whole requests.
+    large: BufferPool,
+}
+
+impl Memory {
+    /// The most small and large buffers that are kept. More are allocated, and freed.
+    const SMALL: usize = 64;
+    const LARGE: usize = 8;
+
+    fn new() -> io::Result<Memory> {
+        let small = BufferPool::new(MIN_TAKEN, Memory::SMALL)?;
+        let large = BufferPool::new(REQUEST_BYTES, Memory::LARGE)?;
+        Ok(Memory { small, large })
+    }
+
+    /// A buffer of `length` bytes, with any content.
+    fn take(&self, length: usize) -> Buffer {
+        let pool = if length <= MIN_TAKEN { &self.small } else { &self.large };
+        match pool.get() {
+            Some(mut buffer) => {
+                buffer.truncate(length);
+                buffer
+            }
+            None => Buffer::zeroed(length),
+        }
+    }
+
+    /// The data of a write, which lie in a request's buffer. Large ones are taken out of it, and another buffer comes in its
+    /// place.
+    fn data(&self, request: &mut Buffer, data: Range<usize>) -> Buffer {
+        let is_taken = data.start == DATA && data.len() >= MIN_TAKEN;
+        match if is_taken { self.large.get() } else { None } {
+            Some(replacement) => {
+                let mut taken = mem::replace(request, replacement).split_off(DATA);
+                taken.truncate(data.len());
+                taken
+            }
+            None => {
+                let mut copy = self.take(data.len());
+                copy.copy_from_slice(&request[data]);
+                copy
+            }
+        }
+    }
+}
 
 impl Session {
     /// Serves one descriptor, and queues over io_uring if the kernel agrees to it, until the file system is unmounted and all
@@ -53,13 +111,17 @@ impl Session {
         channel: &Arc<OwnedFd>,
         in_flight: &Rc<RequestCount>,
     ) -> io::Result<()> {
-        let mut buffer = vec![0; READ_BYTES];
+        let memory = Memory::new()?;
+        let mut buffer = memory.take(REQUEST_BYTES);
         loop {
             for _ in 0..BATCH {
-                match rustix::io::read(channel, &mut buffer[..]) {
+                match rustix::io::read(channel, &mut buffer[FRONT..]) {
                     // The other end of a socket is closed.
                     Ok(0) | Err(SystemError::NODEV) => return Ok(()),
-                    Ok(length) => self.start(reactor, channel, &buffer[..length], in_flight),
+                    Ok(length) => {
+                        let carrier = Carrier::Channel(channel.clone(), InFlight::new(in_flight));
+                        self.start(reactor, carrier, &memory, (&mut buffer, length));
+                    }
                     Err(SystemError::AGAIN) => {
                         // All threads wait for the requests of one queue: a request wakes one of them.
                         let events = PollEvents::IN | PollEvents::EXCLUSIVE;
@@ -74,17 +136,17 @@ impl Session {
         }
     }
 
-    /// Starts a request.
+    /// Starts a request of `length` bytes.
     fn start(
         self: &Arc<Self>,
         reactor: &Reactor,
-        channel: &Arc<OwnedFd>,
-        bytes: &[u8],
-        in_flight: &Rc<RequestCount>,
+        carrier: Carrier,
+        memory: &Memory,
+        (buffer, length): (&mut Buffer, usize),
     ) {
+        let bytes = &buffer[FRONT..FRONT + length];
         // The kernel sends no such bytes. Without a request there is nothing to reply to.
         let Ok(Request { header, operation, .. }) = Request::parse(bytes) else { return };
-        let carrier = Carrier::Channel(channel.clone(), InFlight::new(in_flight));
         let task = Task { session: self.clone(), header, carrier };
         match operation {
             Operation::Init(init) => drop(reactor.spawn(task.initialize(init))),
@@ -97,9 +159,14 @@ impl Session {
             }
             // Nothing is done yet, or it is done soon: the request is answered as if nobody had interrupted it.
             Operation::Interrupt => {}
-            Operation::Read(read) => drop(reactor.spawn(task.read(read))),
+            Operation::Read(read) => {
+                let buffer = memory.take(read.size.min(MAX_TRANSFER) as usize);
+                drop(reactor.spawn(task.read(read, buffer)));
+            }
             Operation::Write(write, data) => {
-                let data = Buffer::copy_of(data);
+                let start = data.as_ptr().addr() - buffer.as_ptr().addr();
+                let range = start..start + data.len();
+                let data = memory.data(buffer, range);
                 drop(reactor.spawn(task.write(write, data)));
             }
             _ => {
