@@ -21,10 +21,18 @@ mod abi;
 mod agreement;
 #[path = "../src/attach.rs"]
 mod attach;
+#[path = "../src/changes.rs"]
+mod changes;
+#[path = "../src/closed.rs"]
+mod closed;
 #[path = "../src/commit.rs"]
 mod commit;
+#[path = "../src/control/mod.rs"]
+pub mod control;
 #[path = "../src/mount.rs"]
 mod mount;
+#[path = "../src/notify.rs"]
+mod notify;
 #[path = "../src/reply.rs"]
 mod reply;
 #[path = "../src/request.rs"]
@@ -52,6 +60,11 @@ fn main() -> io::Result<()> {
     Mount::new(volume, directory, &options)?.serve()
 }
 
+/// What the control socket takes from the operations on open files.
+mod files {
+    pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+}
+
 /// The operations: a directory with one file.
 mod operations {
     use uringfs::{Buffer, Errno};
@@ -68,7 +81,7 @@ mod operations {
     static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
 
     impl Task {
-        pub(crate) async fn answer(&self, operation: Operation<'_>) {
+        pub(crate) async fn answer(&self, operation: Operation<'_>, _: &[(&[u8], &[u8])]) {
             let handle = OpenOut { flags: open::DIRECT_IO, ..OpenOut::default() };
             match operation {
                 Operation::Lookup(b"file") => {
