@@ -3,11 +3,13 @@
 #[path = "../../../crates/device/tests/harness/loop_device.rs"]
 mod loop_device;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use loop_device::{LoopDevice, is_root};
+use rustix::fs::{FlockOperation, flock};
 use uringfs::reactor::{Counter, total};
 use uringfs::{FormatOptions, Volume};
 use uringfs_fuse::{Mount, MountOptions};
@@ -15,21 +17,33 @@ use uringfs_fuse::{Mount, MountOptions};
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
 
-/// Puts the switch back.
-struct Switched(String);
+/// The value before the first of those that use the switch at once, here and in scripts/mounted.
+const BEFORE: &str = "/run/uringfs-enable_uring";
+
+/// A shared lock on the switch. The last one puts the switch back.
+struct Switched(File);
 
 impl Switched {
     /// Turns the carrier on. `None` where the kernel has none, or for an ordinary user.
     fn on() -> Option<Switched> {
-        let before = fs::read_to_string(SWITCH).ok()?;
-        fs::write(SWITCH, "Y").ok()?;
-        Some(Switched(before))
+        File::options().write(true).open(SWITCH).ok()?;
+        let lock = File::open(SWITCH).ok()?;
+        flock(&lock, FlockOperation::LockShared).unwrap();
+        let before = fs::read(SWITCH).unwrap();
+        if let Ok(mut file) = File::create_new(BEFORE) {
+            file.write_all(&before).unwrap();
+        }
+        fs::write(SWITCH, "Y").unwrap();
+        Some(Switched(lock))
     }
 }
 
 impl Drop for Switched {
     fn drop(&mut self) {
-        fs::write(SWITCH, &self.0).unwrap();
+        if flock(&self.0, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            fs::write(SWITCH, fs::read(BEFORE).unwrap()).unwrap();
+            fs::remove_file(BEFORE).unwrap();
+        }
     }
 }
 
@@ -44,7 +58,7 @@ fn commands_of_a_mount(volume: &Path, options: &MountOptions) -> u64 {
     let content: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
     let path = directory.join("file");
     fs::write(&path, &content).unwrap();
-    let direct = fs::File::options().read(true).custom_flags(O_DIRECT).open(&path).unwrap();
+    let direct = File::options().read(true).custom_flags(O_DIRECT).open(&path).unwrap();
     let mut block = uringfs::Buffer::zeroed(4096);
     direct.read_exact_at(&mut block[..], 8192).unwrap();
     assert_eq!(block[..], content[8192..12288]);
