@@ -386,6 +386,15 @@ mod tests {
         std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256)
     }
 
+    /// A test that fails leaves no mount.
+    struct UnmountOnDrop(Unmounter);
+
+    impl Drop for UnmountOnDrop {
+        fn drop(&mut self) {
+            let _ = self.0.unmount_lazily();
+        }
+    }
+
     #[test]
     fn as_root_names_that_the_kernel_has_forgotten_leave_nothing_behind() {
         if !rustix::process::geteuid().is_root() {
@@ -403,7 +412,7 @@ mod tests {
             }
         }
         let mount = Mount::new(volume, &directory, &MountOptions::new().threads(2)).unwrap();
-        let unmounter = mount.unmounter();
+        let unmount = UnmountOnDrop(mount.unmounter());
         let session = Arc::new(Session::new(mount.volume, mount.options.session, 2));
         let server = thread::spawn({
             let session = session.clone();
@@ -427,7 +436,7 @@ mod tests {
         }
         let (_, capacity) = session.nodes.len_and_capacity();
         assert!(capacity < 2 * MIN_ENTRIES, "{capacity}");
-        unmounter.unmount().unwrap();
+        unmount.0.unmount().unwrap();
         server.join().unwrap().unwrap();
     }
 }

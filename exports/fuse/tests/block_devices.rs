@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use harness::{Mounted, threads};
+use harness::{Mounted, UnmountOnDrop, threads};
 use loop_device::{LoopDevice, is_root};
 use rustix::fs::{Mode, OFlags, open, syncfs};
 use rustix::mount::{UnmountFlags, unmount};
@@ -91,6 +91,7 @@ fn as_root_the_unmount_of_a_block_device_returns_when_the_volume_is_closed() {
         fs::create_dir_all(&directory).unwrap();
         let volume = Volume::open(&disk.path).unwrap();
         let mount = Mount::new(volume, &directory, &options()).unwrap();
+        let _unmount = UnmountOnDrop(mount.unmounter());
         let server = thread::spawn(|| mount.serve());
         let number = fs::read_dir(&directory).unwrap().count();
         fs::write(directory.join(number.to_string()), vec![7; 1 << 20]).unwrap();
@@ -194,6 +195,7 @@ fn as_root_one_of_many_concurrent_mounts_of_a_block_device_succeeds() {
         let tries: Vec<_> = tries.collect();
         tries.into_iter().filter_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
     });
+    let _unmount: Vec<_> = mounts.iter().map(|mount| UnmountOnDrop(mount.unmounter())).collect();
     let shown = directories.iter().filter_map(|directory| shown(directory)).count();
     assert_eq!((mounts.len(), shown), (1, 1));
     for mount in mounts {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use quote::ToTokens;
 use syn::visit::{self, Visit};
 use syn::{
-    Attribute, Fields, FnArg, ImplItem, ImplItemConst, ImplItemFn, ImplItemType, Item, ItemImpl,
-    Signature, TraitItemFn, Type, TypePath, Variant, Visibility,
+    Attribute, Fields, FnArg, Ident, ImplItem, ImplItemConst, ImplItemFn, ImplItemType, Item,
+    ItemImpl, Signature, TraitItemFn, Type, TypePath, Variant, Visibility,
 };
 
 use crate::tokens::paths_in;
@@ -79,9 +79,10 @@ impl Public<'_> {
     /// False for a type that this module defines and does not make public.
     fn may_be_public(&self, of: &Type) -> bool {
         let Type::Path(TypePath { path, .. }) = of else { return true };
+        let is_of = |name: &Ident| path.segments.len() == 1 && path.segments[0].ident == *name;
         !self.module.items.iter().any(|item| match item {
-            Item::Struct(item) => path.is_ident(&item.ident) && !is_public(&item.vis),
-            Item::Enum(item) => path.is_ident(&item.ident) && !is_public(&item.vis),
+            Item::Struct(item) => is_of(&item.ident) && !is_public(&item.vis),
+            Item::Enum(item) => is_of(&item.ident) && !is_public(&item.vis),
             _ => false,
         })
     }
@@ -216,6 +217,8 @@ mod tests {
             pub fn thing() {}
             struct Hidden;
             impl From<Error> for Hidden { fn from(_: Error) -> Hidden { todo!() } }
+            struct HiddenOf<'a>(&'a ());
+            impl From<Error> for HiddenOf<'_> { fn from(_: Error) -> Self { todo!() } }
             pub use other::again;
         ";
         let read = |path: &Path| match path.to_str()? {

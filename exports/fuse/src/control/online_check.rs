@@ -26,13 +26,14 @@ const STEPS: [(&str, CheckStep); 5] = [
     ("data", CheckStep::Data),
 ];
 
-/// Checks the volume, and sends what it finds. Ends early when the client has gone, or when the server ends.
+/// Checks the volume, and sends what it finds, but the last line, which it returns. Ends early when the client has gone, or when
+/// the server ends.
 pub(crate) fn serve(
     volume: &Volume,
     deep: bool,
     stream: &UnixStream,
     is_ending: &AtomicBool,
-) -> io::Result<()> {
+) -> io::Result<Value> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let mut last: Option<(CheckStep, Instant)> = None;
@@ -52,12 +53,12 @@ pub(crate) fn serve(
     });
     let report = match checked {
         Ok(report) => report,
-        Err(error) => return send(stream, &refusal(&error)),
+        Err(error) => return Ok(refusal(&error)),
     };
     for finding in &report.findings {
         send(stream, &json!({"finding": finding_to_json(finding)}))?;
     }
-    send(stream, &result(counts(&report)))
+    Ok(result(counts(&report)))
 }
 
 fn send(mut stream: &UnixStream, line: &Value) -> io::Result<()> {

@@ -76,10 +76,9 @@ impl Drop for ControlServer {
 struct Loop {
     socket: ControlSocket,
     served: Arc<Served>,
-    /// The thread of a request that takes longer.
-    job: Option<JoinHandle<()>>,
-    /// The thread of a check.
-    check: Option<JoinHandle<()>>,
+    /// A request that takes longer.
+    job: Option<Job>,
+    check: Option<Job>,
     /// Ends a check.
     is_ending: Arc<AtomicBool>,
     sessions: Vec<Session>,
@@ -87,6 +86,13 @@ struct Loop {
     clients: Vec<Connection>,
     /// Until when no connection is accepted.
     accepts_again: Option<Instant>,
+}
+
+/// A request in a thread of its own. Dropping it waits for its end.
+struct Job {
+    /// Nothing is left but to send the reply, which waits for nobody.
+    is_done: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
 }
 
 /// A session about files. Dropping it ends it, once the request under way is done.
@@ -121,9 +127,7 @@ impl Loop {
         // No client finds it any more.
         drop(self.socket);
         self.is_ending.store(true, Ordering::Relaxed);
-        for job in [self.job, self.check].into_iter().flatten() {
-            let _ = job.join();
-        }
+        (self.job, self.check) = (None, None);
         // It may have been a freeze, for which sessions wait.
         self.served.volume.thaw();
         self.sessions.clear();
@@ -153,29 +157,17 @@ impl Loop {
 
     /// Starts a request in a thread, unless one is under way. A check holds up no other request.
     fn start(&mut self, stream: UnixStream, request: Request) {
-        let job = match request {
-            Request::Check { .. } => &mut self.check,
-            _ => &mut self.job,
+        let (job, what) = match request {
+            Request::Check { .. } => (&mut self.check, "check"),
+            _ => (&mut self.job, "request"),
         };
-        if job.as_ref().is_some_and(|job| !job.is_finished()) {
-            let what = match request {
-                Request::Check { .. } => "another check is under way; try again when it has ended",
-                _ => "another request is under way; try again when it has ended",
-            };
-            return send(&stream, &failure(what, Errno::BUSY.raw_os_error()));
+        if job.as_ref().is_some_and(|job| !job.is_done()) {
+            let what = format!("another {what} is under way; try again when it has ended");
+            return send(&stream, &failure(&what, Errno::BUSY.raw_os_error()));
         }
         let (served, is_ending) = (self.served.clone(), self.is_ending.clone());
-        let builder = thread::Builder::new().name("uringfs-control".to_owned());
         // If there is no thread, the client sees the end of the conversation.
-        *job = builder
-            .spawn(move || match request {
-                Request::Check { deep } => {
-                    // An error is the end of the conversation, too.
-                    let _ = online_check::serve(&served.volume, deep, &stream, &is_ending);
-                }
-                _ => send(&stream, &served.reply(request)),
-            })
-            .ok();
+        *job = Job::begin(served, is_ending, stream, request).ok();
     }
 
     /// Begins a session about files in a thread of its own.
@@ -219,6 +211,50 @@ impl Loop {
             Ok((stream, _)) => self.clients.extend(Connection::begin(stream)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => self.accepts_again = Some(Instant::now() + ACCEPT_PAUSE),
+        }
+    }
+}
+
+impl Job {
+    fn begin(
+        served: Arc<Served>,
+        is_ending: Arc<AtomicBool>,
+        stream: UnixStream,
+        request: Request,
+    ) -> io::Result<Job> {
+        let is_done = Arc::<AtomicBool>::default();
+        let builder = thread::Builder::new().name("uringfs-control".to_owned());
+        let thread = builder.spawn({
+            let is_done = is_done.clone();
+            move || {
+                let reply = match request {
+                    Request::Check { deep } => {
+                        online_check::serve(&served.volume, deep, &stream, &is_ending)
+                    }
+                    _ => Ok(served.reply(request)),
+                };
+                // First: a client that has the reply may send the next request.
+                is_done.store(true, Ordering::Release);
+                // Without a reply, the client sees the end of the conversation.
+                if let Ok(reply) = reply {
+                    send(&stream, &reply);
+                }
+            }
+        })?;
+        Ok(Job { is_done, thread: Some(thread) })
+    }
+
+    fn is_done(&self) -> bool {
+        let is_over = |thread: &JoinHandle<()>| thread.is_finished();
+        self.is_done.load(Ordering::Acquire) || self.thread.as_ref().is_none_or(is_over)
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // The panic hook has reported a panic there.
+            let _ = thread.join();
         }
     }
 }
@@ -419,6 +455,16 @@ mod tests {
                 CheckStep::Data
             ]
         );
+    }
+
+    #[test]
+    fn a_long_request_may_follow_the_reply_to_another() {
+        let server = Server::start();
+        for _ in 0..100 {
+            let freeze = Request::Freeze(Duration::from_secs(3600));
+            assert!(server.call(freeze)["result"].is_object());
+            assert_eq!(server.call(Request::Thaw)["result"]["was_frozen"], true);
+        }
     }
 
     #[test]

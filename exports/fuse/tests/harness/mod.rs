@@ -84,6 +84,15 @@ impl Drop for Mounted {
     }
 }
 
+/// Unmounts at the end of a test that serves a mount itself, also if it fails.
+pub struct UnmountOnDrop(pub Unmounter);
+
+impl Drop for UnmountOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.unmount_lazily();
+    }
+}
+
 pub fn threads(threads: usize) -> MountOptions {
     MountOptions::new().threads(threads)
 }
