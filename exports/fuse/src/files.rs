@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use uringfs::file::FallocateSize;
-use uringfs::volume::{Inode, InodeRef, SetXattr};
+use uringfs::volume::{AtimePolicy, Inode, InodeRef, SetXattr};
 use uringfs::{Buffer, Errno, File, OpenOptions};
 
 use crate::abi::{
@@ -25,6 +25,9 @@ const O_SYNC_ALL: u32 = 0o4_000_000;
 const O_DIRECT: u32 = 0o40000;
 #[cfg(target_arch = "aarch64")]
 const O_DIRECT: u32 = 0o200_000;
+
+/// Reads leave the access time alone.
+const O_NOATIME: u32 = 0o1_000_000;
 
 const FALLOC_KEEP_SIZE: u32 = 1;
 const FALLOC_PUNCH_HOLE: u32 = 2;
@@ -61,7 +64,12 @@ impl Session {
         let options = OpenOptions::new()
             // The kernel reads the rest of a page that a program writes in part.
             .read(true)
-            .write(access != O_RDONLY);
+            .write(access != O_RDONLY)
+            .access_time(if asked & O_NOATIME == 0 {
+                self.access_time
+            } else {
+                AtimePolicy::Never
+            });
         let file = inode.open(options).await.map_err(errno)?;
         const UNCACHED: u32 = abi::open::DIRECT_IO | abi::open::PARALLEL_DIRECT_WRITES;
         let direct = file.direct();

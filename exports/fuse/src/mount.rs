@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::thread::sched_setaffinity;
 use uringfs::reactor::Require;
+use uringfs::volume::AtimePolicy;
 use uringfs::{Reactor, ReactorOptions, Volume};
 
 use crate::attach::{Attachment, attach, clone_channel, detach, set_nonblocking};
@@ -57,6 +58,7 @@ impl MountOptions {
                 writeback: false,
                 commit_interval: Duration::from_secs(5),
                 default_permissions: true,
+                access_time: AtimePolicy::Relative,
                 io_uring: true,
             },
             threads: thread::available_parallelism().map_or(1, |count| count.get().min(8)),
@@ -84,6 +86,10 @@ impl MountOptions {
     /// False: reads leave access times alone.
     pub fn access_times(mut self, access_times: bool) -> MountOptions {
         self.access_times = access_times;
+        self.session.access_time = match access_times {
+            true => AtimePolicy::Relative,
+            false => AtimePolicy::Never,
+        };
         self
     }
 

@@ -10,6 +10,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use uringfs::volume::AtimePolicy;
 use uringfs::{Errno, Volume};
 
 use crate::abi::InHeader;
@@ -55,6 +56,7 @@ pub(crate) struct Session {
     pub(crate) takes_io_uring: bool,
     /// Whether the kernel checks permissions by modes and owners.
     pub(crate) default_permissions: bool,
+    pub(crate) access_time: AtimePolicy,
     wants_writeback: bool,
     kernel_writes_back: AtomicBool,
 }
@@ -74,6 +76,7 @@ impl Session {
             ring: Agreement::new(threads),
             takes_io_uring: options.io_uring,
             default_permissions: options.default_permissions,
+            access_time: options.access_time,
             wants_writeback: options.writeback,
             kernel_writes_back: AtomicBool::new(false),
         }
@@ -143,6 +146,7 @@ pub(crate) struct SessionOptions {
     pub(crate) commit_interval: Duration,
     /// The kernel checks permissions by modes and owners.
     pub(crate) default_permissions: bool,
+    pub(crate) access_time: AtimePolicy,
     /// Takes requests over io_uring if the kernel offers it.
     pub(crate) io_uring: bool,
 }

@@ -3,12 +3,13 @@
 mod harness;
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
+use std::time::{Duration, UNIX_EPOCH};
 
 use harness::{CACHES, Mounted, threads};
 use rustix::fs::{
@@ -18,6 +19,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use uringfs_fuse::MountCache;
 
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
@@ -166,6 +168,31 @@ fn no_program_runs_on_a_mount_that_excludes_them() {
     let refused = Command::new(&program).status().unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
     mounted.unmount();
+}
+
+#[test]
+fn reads_leave_access_times_alone_where_that_is_asked_for() {
+    const O_NOATIME: i32 = rustix::fs::OFlags::NOATIME.bits() as i32;
+    let old = UNIX_EPOCH + Duration::from_secs(1_000_000);
+    for (access_times, flags, is_kept) in
+        [(true, 0, false), (true, O_NOATIME, true), (false, 0, true)]
+    {
+        // Each read is a request.
+        let options = threads(1).cache(MountCache::Volume).access_times(access_times);
+        let mounted = Mounted::new(&options);
+        let path = mounted.path("file");
+        fs::write(&path, "content").unwrap();
+        let times = FileTimes::new().set_accessed(old).set_modified(old);
+        File::options().write(true).open(&path).unwrap().set_times(times).unwrap();
+        let mut file = File::options().read(true).custom_flags(flags).open(&path).unwrap();
+        let mut content = String::new();
+        file.read_to_string(&mut content).unwrap();
+        assert_eq!(content, "content");
+        drop(file);
+        let (_folder, volume) = mounted.unmount();
+        let accessed = volume.metadata("/file").unwrap().accessed();
+        assert_eq!(accessed == old, is_kept, "{access_times} {flags}");
+    }
 }
 
 #[test]

@@ -325,7 +325,7 @@ mod tests {
     use tempfile::TempDir;
     use uringfs::device::Device;
     use uringfs::device::backend::memory::Memory;
-    use uringfs::volume::{CheckStep, FileType, Follow, Inode, Rename, SetXattr};
+    use uringfs::volume::{AtimePolicy, CheckStep, FileType, Follow, Inode, Rename, SetXattr};
     use uringfs::{
         Buffer, FormatOptions, OpenOptions, Reactor, ReactorOptions, Token, Tokens, Volume,
     };
@@ -360,6 +360,7 @@ mod tests {
                 commit_interval: Duration::from_secs(5),
                 io_uring: false,
                 default_permissions: true,
+                access_time: AtimePolicy::Relative,
             };
             let session = Arc::new(MountSession::new(volume.clone(), session, 1));
             let (channel, kernel) = UnixDatagram::pair().unwrap();
