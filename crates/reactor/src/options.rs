@@ -127,7 +127,8 @@ impl ReactorOptions {
         self
     }
 
-    /// Submission entries of 128 bytes, which [`run_command`](crate::run_command) needs.
+    /// Submission entries of 128 bytes, which [`run_command`](crate::run_command) needs. The ring then also carries the
+    /// requests of devices that support `RWF_NOWAIT`, unless [`Self::queue`] says otherwise.
     pub fn commands(mut self, commands: bool) -> ReactorOptions {
         self.commands = commands;
         self

@@ -9,6 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tier::{Tier, on_every_tier};
 use uringfs_device::backend::file::{Allocation, File as ImageFile};
 use uringfs_device::queue::QueueKind;
+use uringfs_device::queue::calibrate::{NowaitSupport, probe_nowait};
 use uringfs_device::{Device, Errno};
 use uringfs_reactor::{Reactor, ReactorOptions};
 
@@ -33,5 +34,25 @@ fn a_device_refused_by_the_polled_ring_attaches_at_the_next_try() {
         assert_eq!(Errno::from_io_error(&refused), Some(Errno::MFILE));
         setrlimit(Resource::Nofile, limits).unwrap();
         assert_eq!(reactor.queue_of(&device).unwrap().0, "ring, polled");
+    });
+}
+
+#[test]
+fn with_commands_the_ring_carries_a_device_that_supports_nowait() {
+    on_every_tier("with_commands_the_ring_carries_a_device_that_supports_nowait", |tier| {
+        if tier != Tier::Ring {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let made = ImageFile::create(&folder.path().join("a"), 1 << 20, Allocation::Written);
+        let device = Device::new(made.unwrap()).unwrap();
+        if probe_nowait(device.core()) != NowaitSupport::Supported {
+            println!("not exercised: a file that supports RWF_NOWAIT");
+            return;
+        }
+        let reactor = Reactor::new(ReactorOptions::new().commands(true)).unwrap();
+        let (queue, reason) = reactor.queue_of(&device).unwrap();
+        assert_eq!(queue, "ring", "{reason}");
+        assert!(reason.contains("commands"), "{reason}");
     });
 }

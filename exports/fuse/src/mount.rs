@@ -352,12 +352,14 @@ fn serve_channel(
     channel: OwnedFd,
     (thread, threads): (usize, usize),
 ) -> io::Result<()> {
+    // With commands, requests and the device's reads are waited for in one place, the ring, also without queues.
+    let with_commands =
+        || Reactor::new(ReactorOptions::new().commands(true).require(Require::Ring));
     let with_queues = || {
         let queues =
             if session.takes_io_uring { RingQueues::of_thread(thread, threads)? } else { None };
-        let options = ReactorOptions::new().commands(true).require(Require::Ring);
         Ok::<_, io::Error>(match queues {
-            Some(queues) => Some((Reactor::new(options)?, queues)),
+            Some(queues) => Some((with_commands()?, queues)),
             None => None,
         })
     };
@@ -365,7 +367,10 @@ fn serve_channel(
     session.ring.prepared(prepared.is_some());
     let (reactor, queues) = match prepared {
         Some((reactor, queues)) => (reactor, Some(queues)),
-        None => (Reactor::new(ReactorOptions::default())?, None),
+        None => {
+            let without = |_| Reactor::new(ReactorOptions::default());
+            (with_commands().or_else(without)?, None)
+        }
     };
     // If it fails, the thread runs elsewhere.
     let before = queues.as_ref().and_then(|queues| queues.stay_near().ok());

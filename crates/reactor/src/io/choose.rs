@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use uringfs_device::queue::QueueKind;
 use uringfs_device::queue::aio::AioQueue;
-use uringfs_device::queue::calibrate::{Candidate, DEPTHS, calibrate};
+use uringfs_device::queue::calibrate::{Candidate, DEPTHS, NowaitSupport, calibrate, probe_nowait};
 use uringfs_device::queue::ring::RingQueue;
 use uringfs_device::queue::sync::SyncQueue;
 use uringfs_device::queue::threads::ThreadsQueue;
@@ -106,6 +106,10 @@ fn choose_by_calibration(
     }
     if matches!(reach, KernelTarget::Nop) && ring.is_ok() {
         return Ok(ring_queue(false, "requests that move no data are NOPs of the kernel".into()));
+    }
+    // With another queue the thread would wait for that in epoll, and be woken there for each command.
+    if options.commands && ring.is_ok() && probe_nowait(device_inner) == NowaitSupport::Supported {
+        return Ok(ring_queue(false, "the ring carries the thread's commands, too".into()));
     }
     let calibration = device_inner.calibration().get_or_init(|| {
         let mut candidates = Vec::new();
