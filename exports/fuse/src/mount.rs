@@ -170,6 +170,10 @@ impl MountOptions {
 }
 
 /// A mounted volume.
+///
+/// The kernel keeps names and attributes, and with [`MountCache::Kernel`](crate::MountCache::Kernel) bytes, for as long as it
+/// likes. So a program that serves a mount changes the volume only through the mount or its [control socket](Self::control),
+/// which tells the kernel; other changes in the volume may stay unseen.
 pub struct Mount {
     volume: Volume,
     directory: PathBuf,
