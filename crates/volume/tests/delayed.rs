@@ -115,8 +115,12 @@ fn truncation_releases_the_reserved_space() {
     // The next request through the cache sees the truncation.
     assert_eq!(it.reactor.block_on(emptied.read_at(Buffer::zeroed(1), 0)).0, Ok(0));
     assert_eq!((emptied.len(), emptied.allocated()), (0, 0));
-    it.volume.sync().unwrap();
-    assert_eq!(it.free(), before);
+    // Requests in the background that began before may keep blocks from the first commits.
+    let is_all_free = |_| {
+        it.volume.sync().unwrap();
+        it.free() == before
+    };
+    assert!((0..1000).any(is_all_free), "{} of {before} blocks are free", it.free());
     it.is_sound();
 }
 
