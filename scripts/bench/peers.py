@@ -11,7 +11,6 @@ import pathlib
 import shutil
 import subprocess
 
-MIRROR = "http://deb.debian.org/debian"
 # Name, and the newest version that is taken for it.
 SOURCES = {"libfuse": ("bookworm", "3.14"), "libfuse-new": ("sid", None)}
 
@@ -151,9 +150,19 @@ class Peers:
             for folder in ("lists/partial", "cache/archives/partial"):
                 (apt / folder).mkdir(parents=True, exist_ok=True)
             suites = sorted({suite for suite, _ in SOURCES.values()})
-            (apt / "sources.list").write_text("".join(f"deb-src {MIRROR} {suite} main\n" for suite in suites))
+            archive = debian_archive()
+            (apt / "sources.list").write_text("".join(f"deb-src {archive} {suite} main\n" for suite in suites))
             run(["apt-get", *options, "update"])
         return options
+
+
+def debian_archive():
+    """The archive that this machine's packages come from."""
+    wanted = ["Created-By: Packages", "Component: main", "Release: bookworm"]
+    listed = run(["apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted]).stdout.split()
+    if not listed:
+        raise OSError("no source of apt has the component main of bookworm")
+    return listed[0]
 
 
 def run(command, **options):

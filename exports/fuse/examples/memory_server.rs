@@ -1,4 +1,4 @@
-//! Mounts a volume in memory with one file: what the volume adds to the carrier, without a device, for scripts/bench/mounts.
+//! Mounts a volume in memory with one file: what the volume adds to the carrier, without a device, for scripts/bench/fuse.
 //!
 //!     memory_server DIRECTORY [/dev/fuse|io_uring [THREADS]]
 

@@ -1,4 +1,4 @@
-//! Mounts one file, whose reads are answered from memory: the cost of the carrier alone, for scripts/bench/mounts. Everything
+//! Mounts one file, whose reads are answered from memory: the cost of the carrier alone, for scripts/bench/fuse. Everything
 //! but the operations is the code of the server.
 //!
 //!     null_server DIRECTORY [/dev/fuse|io_uring [THREADS]]

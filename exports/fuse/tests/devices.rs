@@ -407,7 +407,7 @@ fn after_a_failed_commit_a_mount_is_read_only() {
         };
         eio(&first);
 
-        // No later call is told that anything is durable, also by another handle.
+        // Every later fsync fails, through any handle.
         eio(&second);
         let again = synced.sync_data().unwrap_err();
         assert_eq!(

@@ -101,7 +101,7 @@ fn set_idmap(tree: &OwnedFd, namespace: &File) -> rustix::io::Result<()> {
     }
 }
 
-/// Runs as a user who has no privileges.
+/// Runs with the credentials of an unprivileged user.
 fn as_user<T: Send>(user: u32, call: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let called = scope.spawn(move || {
@@ -150,7 +150,7 @@ fn as_root_users_of_an_idmapped_mount_own_what_they_create() {
         mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
         fs::hard_link(at("file"), at("second")).unwrap();
         fs::rename(at("second"), at("directory/second")).unwrap();
-        // No user of another name space is told apart from an ordinary one.
+        // The requests do not show whether their user is privileged in its user namespace.
         let file = File::options().write(true).open(at("file")).unwrap();
         fallocate(&file, FallocateFlags::empty(), 0, 8192).unwrap();
         file.set_len(7).unwrap();

@@ -74,7 +74,7 @@ impl ChangeGate {
         fence(Ordering::SeqCst);
     }
 
-    /// True once all changes that were in flight when the gate was closed have ended. They wake nobody.
+    /// True once all changes that were in flight when the gate was closed have ended. Their end sends no wake-up: callers poll.
     pub fn is_drained(&self) -> bool {
         // Each count for itself: whatever is added after it was 0 is taken back before it has changed anything.
         self.counts.iter().all(|count| count.load(Ordering::Acquire) == 0)

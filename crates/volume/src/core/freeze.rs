@@ -1,5 +1,5 @@
-//! [`Freeze`]: the state of a volume that is frozen: everything is durable, and nothing writes to the device. After its
-//! deadline it thaws by itself, so that a program that froze it and died holds up nobody for ever.
+//! [`Freeze`]: the state of a volume that is frozen: everything is durable, and nothing writes to the device. The volume
+//! thaws at its deadline, so that a program that froze it and died does not block writers forever.
 
 use std::sync::Arc;
 use std::thread;

@@ -12,7 +12,7 @@ use crate::core::freeze::thawed;
 use crate::error::Error;
 use crate::volume::volume::Volume;
 
-/// Between two looks whether changes have ended, which wake nobody.
+/// The interval at which a freeze polls the count of changes in flight. Their end sends no wake-up.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Volume {

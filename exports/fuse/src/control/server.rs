@@ -90,7 +90,7 @@ struct Loop {
 
 /// A request in a thread of its own. Dropping it waits for its end.
 struct Job {
-    /// Nothing is left but to send the reply, which waits for nobody.
+    /// The request is done. Only its reply is left to send, which never blocks.
     is_done: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -301,7 +301,7 @@ impl Connection {
         stream.set_nonblocking(true).ok()?;
         let peer = socket_peercred(stream.as_fd()).ok()?.uid;
         if !peer.is_root() && peer != geteuid() {
-            let what = "only root and the user who has mounted the volume may use this socket";
+            let what = "permission denied: only root and the user that mounted the volume may use this socket";
             send(&stream, &failure(what, Errno::PERM.raw_os_error()));
             return None;
         }

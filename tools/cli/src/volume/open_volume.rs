@@ -42,7 +42,7 @@ pub(super) fn require_server(target: &OsStr, request: Request) -> Result<Value, 
     match server::ask(target, request)? {
         Some(reply) => Ok(reply),
         None => {
-            // Says who has it open, if that is why.
+            // Another process may have it open without a socket: the error names that process.
             drop(open(target, Access::Read)?);
             Err(not_found(format!("{}: is not mounted", target.display())))
         }
