@@ -101,7 +101,7 @@ pub mod volume {
         AsyncReadDir, AtimePolicy, BlockOwner, CheckOptions, CheckReport, CheckStep, Credentials,
         DirEntry, DirectoryEntry, DirectoryStream, ErrorEvent, EventStream, FileTimes, FileType,
         Finding, Follow, Holder, Identity, Inode, InodeNumber, InodeRef, Metadata, ReadDir, Rename,
-        SetXattr, Statistics, Time,
+        SetXattr, Statistics, Time, UnlinkedFiles,
     };
 }
 

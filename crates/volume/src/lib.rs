@@ -60,5 +60,5 @@ pub use volume::inode_ref::InodeRef;
 pub use volume::metadata::{FileTimes, Metadata};
 pub use volume::options::{FormatOptions, VolumeOptions};
 pub use volume::read_dir::{AsyncReadDir, DirEntry, ReadDir};
-pub use volume::volume::{Statistics, Volume};
+pub use volume::volume::{Statistics, UnlinkedFiles, Volume};
 pub use volume::xattr::SetXattr;

@@ -1,11 +1,13 @@
 //! [`CommitTimer`]: makes changes durable some seconds after the first that is not, so that a crash loses no more than those.
+//! It also runs while files without a name wait for their last close, so that their space becomes free.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Calls a function some time after the first change since its last call. Without changes it uses no processor time.
+/// Calls a function some time after the first change since its last call, and as long as that returns true. Otherwise it uses
+/// no processor time.
 pub(crate) struct CommitTimer {
     interval: Duration,
     /// True from a change until the next call begins.
@@ -39,11 +41,13 @@ impl CommitTimer {
         self.changed.notify_one();
     }
 
-    /// Calls `commit` after changes, until [`Self::stop`].
-    pub(crate) fn run(&self, commit: impl Fn()) {
+    /// Calls `commit` after changes, until [`Self::stop`]; after each interval while it returns true. Its argument says
+    /// whether there was a change.
+    pub(crate) fn run(&self, commit: impl Fn(bool) -> bool) {
         let mut stopped = self.stopped.lock();
+        let mut is_called_again = false;
         while !*stopped {
-            if !self.is_due.load(Ordering::Relaxed) {
+            if !is_called_again && !self.is_due.load(Ordering::Relaxed) {
                 self.changed.wait(&mut stopped);
                 continue;
             }
@@ -52,9 +56,9 @@ impl CommitTimer {
                 return;
             }
             // A change that is noted from here on asks for the next commit.
-            self.is_due.store(false, Ordering::SeqCst);
+            let is_changed = self.is_due.swap(false, Ordering::SeqCst);
             drop(stopped);
-            commit();
+            is_called_again = commit(is_changed);
             stopped = self.stopped.lock();
         }
     }
@@ -72,10 +76,15 @@ mod tests {
         let timer = CommitTimer::new(Duration::from_millis(1));
         let (committed, commits) = channel();
         thread::scope(|scope| {
-            scope.spawn(|| timer.run(move || committed.send(()).unwrap()));
+            scope.spawn(|| {
+                timer.run(move |is_changed| {
+                    committed.send(is_changed).unwrap();
+                    false
+                });
+            });
             for _ in 0..3 {
                 timer.note_change();
-                commits.recv().unwrap();
+                assert_eq!(commits.recv(), Ok(true));
             }
             timer.stop();
         });
@@ -87,11 +96,29 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_asks_for_another_gets_it() {
+        let timer = CommitTimer::new(Duration::from_millis(1));
+        let (committed, commits) = channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                timer.run(move |is_changed| {
+                    committed.send(is_changed).unwrap();
+                    is_changed
+                });
+            });
+            timer.note_change();
+            assert_eq!([commits.recv(), commits.recv()], [Ok(true), Ok(false)]);
+            timer.stop();
+        });
+        assert_eq!(commits.try_recv(), Err(TryRecvError::Disconnected));
+    }
+
+    #[test]
     fn a_stop_ends_the_wait_for_the_interval() {
         let timer = CommitTimer::new(Duration::from_secs(3600));
         timer.note_change();
         thread::scope(|scope| {
-            scope.spawn(|| timer.run(|| panic!("it was stopped before")));
+            scope.spawn(|| timer.run(|_| panic!("it was stopped before")));
             timer.stop();
         });
     }

@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use uringfs::volume::AtimePolicy;
+use uringfs::volume::{AtimePolicy, UnlinkedFiles};
 use uringfs::{Errno, Volume};
 
 use crate::abi::InHeader;
@@ -114,8 +114,14 @@ impl Session {
     /// Those of [`Volume::close`].
     pub(crate) fn save_and_close(&self, before: impl FnOnce()) -> Result<(), uringfs::Error> {
         let _closed = ClosedGuard(&self.closed);
-        // What a sync cannot write, an fsync of the file reports.
-        self.commits.run(|| drop(self.volume().map(|volume| volume.sync())));
+        self.commits.run(|is_changed| {
+            let Ok(volume) = self.volume() else { return false };
+            if is_changed || volume.unlinked_files() == UnlinkedFiles::Closed {
+                // What a sync cannot write, an fsync of the file reports.
+                let _ = volume.sync();
+            }
+            volume.unlinked_files() != UnlinkedFiles::None
+        });
         before();
         let volume = self.volume.lock().take();
         // A client may have frozen it a moment ago.

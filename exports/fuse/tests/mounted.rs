@@ -14,11 +14,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use harness::{CACHES, Mounted, threads};
 use rustix::fs::{
     FallocateFlags, SeekFrom as FileSeek, XattrFlags, copy_file_range, fallocate, getxattr,
-    removexattr, setxattr,
+    removexattr, setxattr, statvfs,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use uringfs::{FormatOptions, Volume};
 use uringfs_fuse::MountCache;
 
 fn names(directory: &Path) -> Vec<String> {
@@ -193,6 +194,33 @@ fn reads_leave_access_times_alone_where_that_is_asked_for() {
         let accessed = volume.metadata("/file").unwrap().accessed();
         assert_eq!(accessed == old, is_kept, "{access_times} {flags}");
     }
+}
+
+#[test]
+fn the_space_of_a_removed_file_is_free_some_time_after_its_last_close() {
+    let folder = tempfile::tempdir().unwrap();
+    let format = FormatOptions::new().size(64 << 20);
+    let volume = Volume::create(folder.path().join("image"), &format).unwrap();
+    let options = threads(1).commit_interval(Duration::from_millis(1));
+    let mounted = Mounted::with(folder, volume.clone(), &options);
+    let path = mounted.path("file");
+    fs::write(&path, vec![7; 8 << 20]).unwrap();
+    let file = File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    let full = volume.statistics();
+    fs::remove_file(&path).unwrap();
+    // Many intervals, in which requests change nothing: what the removal has asked for is committed.
+    for _ in 0..5000 {
+        statvfs(mounted.path("")).unwrap();
+    }
+    assert!(volume.statistics().commits > full.commits);
+    assert_eq!(file.metadata().unwrap().len(), 8 << 20);
+    drop(file);
+    while volume.statistics().free_blocks < full.free_blocks + 2048 {
+        thread::yield_now();
+    }
+    drop(volume);
+    mounted.unmount();
 }
 
 #[test]

@@ -449,7 +449,7 @@ impl VolumeState {
 
     /// True if the next commit has orphans to reclaim: files without a name that no handle has open and
     /// nothing pins.
-    fn has_closed_orphans(&self) -> bool {
+    pub(crate) fn has_closed_orphans(&self) -> bool {
         self.orphans.iter().any(|orphan| {
             let holders = self.open.get(&orphan.0).map_or(0, Weak::strong_count);
             !self.pins.contains(orphan.0)

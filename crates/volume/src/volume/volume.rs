@@ -103,6 +103,18 @@ pub struct Statistics {
     pub checkpoints: u64,
 }
 
+/// Files that have lost their last name: see [`Volume::unlinked_files`].
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnlinkedFiles {
+    /// There are none.
+    None,
+    /// All are open, or pinned by a reference.
+    InUse,
+    /// The next commit frees the blocks of some.
+    Closed,
+}
+
 impl fmt::Debug for Volume {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Volume {:?} on {:?}", self.shared.label, self.shared.device)
@@ -263,6 +275,17 @@ impl Volume {
             blocks: space.total,
             free_blocks: space.available(),
             pending_blocks: state.pending_blocks(),
+        }
+    }
+
+    /// Whether files that have lost their last name still have blocks. For the servers of mounts.
+    #[doc(hidden)]
+    pub fn unlinked_files(&self) -> UnlinkedFiles {
+        let state = self.shared.state.lock();
+        match state.orphans.is_empty() {
+            true => UnlinkedFiles::None,
+            false if state.has_closed_orphans() => UnlinkedFiles::Closed,
+            false => UnlinkedFiles::InUse,
         }
     }
 
