@@ -219,7 +219,7 @@ fn as_root_other_users_are_kept_out() {
     fs::set_permissions(directory.join("control"), fs::Permissions::from_mode(0o666)).unwrap();
     let refused = as_nobody();
     let message = String::from_utf8_lossy(&refused.stderr);
-    assert!(message.contains("only root and the user who"), "{message}");
+    assert!(message.contains("only root and the user that"), "{message}");
     assert_eq!(refused.status.code(), Some(5), "{refused:?}");
 }
 
