@@ -99,9 +99,9 @@ pub use uringfs_volume::{
 pub mod volume {
     pub use uringfs_volume::{
         AsyncReadDir, AtimePolicy, BlockOwner, CheckOptions, CheckReport, CheckStep, Credentials,
-        DirEntry, DirectoryEntry, DirectoryStream, ErrorEvent, EventStream, FileTimes, FileType,
-        Finding, Follow, Holder, Identity, Inode, InodeNumber, InodeRef, Metadata, ReadDir, Rename,
-        SetXattr, Statistics, Time, UnlinkedFiles,
+        DirEntry, DirectoryEntry, DirectoryPositions, DirectoryStream, ErrorEvent, EventStream,
+        FileTimes, FileType, Finding, Follow, Holder, Identity, Inode, InodeNumber, InodeRef,
+        Metadata, ReadDir, Rename, SetXattr, Statistics, Time, UnlinkedFiles,
     };
 }
 

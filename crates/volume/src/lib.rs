@@ -54,7 +54,7 @@ pub use space::allocator::{
 pub use space::extent::{Extent, ExtentRecord, ExtentState, FILE_BLOCKS, InvalidExtent};
 pub use space::extent_map::{ExtentMap, ExtentOrHole, Iter};
 pub use volume::async_volume::AsyncVolume;
-pub use volume::directory_stream::DirectoryStream;
+pub use volume::directory_stream::{DirectoryPositions, DirectoryStream};
 pub use volume::identity::Identity;
 pub use volume::inode_ref::InodeRef;
 pub use volume::metadata::{FileTimes, Metadata};

@@ -5,6 +5,7 @@ mod fixture;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::mem;
 use std::os::unix::ffi::OsStrExt;
 
 use fixture::formatted;
@@ -14,8 +15,8 @@ use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
-    DirectoryStream, Error, FileType, Follow, Inode, InodeRef, OpenOptions, Rename, SetXattr,
-    Volume,
+    DirectoryPositions, DirectoryStream, Error, FileType, Follow, Inode, InodeRef, OpenOptions,
+    Rename, SetXattr, Volume,
 };
 
 const SIZE: u64 = 64 << 20;
@@ -316,6 +317,33 @@ fn a_stream_returns_to_a_position_whose_name_was_removed() {
     });
 }
 
+#[test]
+fn a_stream_goes_on_where_another_has_ended() {
+    run(async |volume, _| {
+        let root = volume.root();
+        for name in ["a", "b", "c", "d"] {
+            make(&root, name, &file()).await;
+        }
+        let positions = DirectoryPositions::default();
+        let mut one = root.read_dir_with(&positions).await.unwrap();
+        assert_eq!(names(&mut one, 2).await, ["a", "b"]);
+        let behind_b = one.position();
+        root.remove_file("a").await.unwrap();
+        make(&root, "bb", &file()).await;
+        let mut other = root.read_dir_with(&positions).await.unwrap();
+        assert_eq!(names(&mut other, 9).await, ["b", "bb", "c", "d"]);
+        other.seek(0).unwrap();
+        assert_eq!(names(&mut other, 1).await, ["b"]);
+        assert_eq!(other.position(), behind_b);
+        drop(one);
+        let mut third = root.read_dir_with(&positions).await.unwrap();
+        third.seek(behind_b).unwrap();
+        assert_eq!(names(&mut third, 9).await, ["bb", "c", "d"]);
+        assert_eq!(positions.count(), 5);
+        assert_eq!(errno(third.seek(6)), Errno::INVAL);
+    });
+}
+
 /// A step of [`positions_stay_valid`].
 #[derive(Clone, Debug)]
 enum Step {
@@ -324,6 +352,8 @@ enum Step {
     Read(usize),
     /// Returns to one of the positions so far.
     Seek(prop::sample::Index),
+    /// Goes on with the other stream.
+    Switch,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -332,13 +362,14 @@ fn step() -> impl Strategy<Value = Step> {
         any::<u8>().prop_map(Step::Remove),
         (1usize..20).prop_map(Step::Read),
         any::<prop::sample::Index>().prop_map(Step::Seek),
+        Just(Step::Switch),
     ]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// From each position the stream returns the names after the position's name, and no other. A name that was created
+    /// From each position a stream returns the names after the position's name, and no other. A name that was created
     /// since the last batch may be missing.
     #[test]
     fn positions_stay_valid(steps in prop::collection::vec(step(), 1..60)) {
@@ -346,10 +377,13 @@ proptest! {
             let root = volume.root();
             // Names that exist, and when they were created.
             let mut there: BTreeMap<String, usize> = BTreeMap::new();
-            let mut stream = root.read_dir().await.unwrap();
+            let shared = DirectoryPositions::default();
+            let mut stream = root.read_dir_with(&shared).await.unwrap();
             // Each position, and the name before it.
             let mut positions = vec![(0, String::new())];
             let (mut at, mut read_ahead) = (String::new(), 0);
+            // The other stream, and its place.
+            let mut other = (root.read_dir_with(&shared).await.unwrap(), String::new(), 0);
             for (time, step) in steps.into_iter().enumerate() {
                 match step {
                     Step::Create(name) => {
@@ -365,14 +399,15 @@ proptest! {
                     }
                     Step::Seek(index) => {
                         let (position, name) = positions[index.index(positions.len())].clone();
-                        if position == 0 {
-                            positions.truncate(1);
-                        }
                         if position != stream.position() {
                             read_ahead = time;
                         }
                         stream.seek(position).unwrap();
                         at = name;
+                    }
+                    Step::Switch => {
+                        other = (mem::replace(&mut stream, other.0), mem::replace(&mut at, other.1),
+                            mem::replace(&mut read_ahead, other.2));
                     }
                     Step::Read(count) => for _ in 0..count {
                         let next = stream.next_entry().await.unwrap();

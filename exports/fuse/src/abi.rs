@@ -98,6 +98,8 @@ pub(crate) mod notification {
 pub(crate) mod open {
     pub(crate) const DIRECT_IO: u32 = 1 << 0;
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
+    /// The kernel may keep the listing of a directory.
+    pub(crate) const CACHE_DIR: u32 = 1 << 3;
     pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 

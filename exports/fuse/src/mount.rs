@@ -388,6 +388,8 @@ fn serve_channel(
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::MetadataExt;
+    use std::thread::JoinHandle;
     use std::time::Instant;
 
     use rustix::mount::{MountFlags, mount_remount};
@@ -399,6 +401,33 @@ mod tests {
     /// `PROPTEST_CASES`, as all tests take it.
     fn cases() -> usize {
         std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256)
+    }
+
+    /// A mounted volume, and what its server knows.
+    struct TestMount {
+        folder: tempfile::TempDir,
+        directory: PathBuf,
+        session: Arc<Session>,
+        unmount: UnmountOnDrop,
+        server: JoinHandle<io::Result<()>>,
+    }
+
+    impl TestMount {
+        fn new(fill: impl FnOnce(&Volume)) -> TestMount {
+            let folder = tempfile::tempdir().unwrap();
+            let (directory, image) = (folder.path().join("mount"), folder.path().join("image"));
+            fs::create_dir(&directory).unwrap();
+            let volume = Volume::create(image, &FormatOptions::new().size(256 << 20)).unwrap();
+            fill(&volume);
+            let mount = Mount::new(volume, &directory, &MountOptions::new().threads(2)).unwrap();
+            let unmount = UnmountOnDrop(mount.unmounter());
+            let session = Arc::new(Session::new(mount.volume, mount.options.session, 2));
+            let server = thread::spawn({
+                let session = session.clone();
+                move || serve(&session, mount.channels, None)
+            });
+            TestMount { folder, directory, session, unmount, server }
+        }
     }
 
     /// A test that fails leaves no mount.
@@ -415,24 +444,16 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return;
         }
-        let folder = tempfile::tempdir().unwrap();
-        let (directory, image) = (folder.path().join("mount"), folder.path().join("image"));
-        fs::create_dir(&directory).unwrap();
-        let volume = Volume::create(image, &FormatOptions::new().size(256 << 20)).unwrap();
         let (directories, files) = (20, 2 * cases());
-        for parent in 0..directories {
-            volume.create_dir(format!("/{parent}")).unwrap();
-            for file in 0..files {
-                volume.write(format!("/{parent}/{file}"), "").unwrap();
-            }
-        }
-        let mount = Mount::new(volume, &directory, &MountOptions::new().threads(2)).unwrap();
-        let unmount = UnmountOnDrop(mount.unmounter());
-        let session = Arc::new(Session::new(mount.volume, mount.options.session, 2));
-        let server = thread::spawn({
-            let session = session.clone();
-            move || serve(&session, mount.channels, None)
-        });
+        let TestMount { folder: _folder, directory, session, unmount, server } =
+            TestMount::new(|volume| {
+                for parent in 0..directories {
+                    volume.create_dir(format!("/{parent}")).unwrap();
+                    for file in 0..files {
+                        volume.write(format!("/{parent}/{file}"), "").unwrap();
+                    }
+                }
+            });
         let known = || (session.nodes.len_and_capacity().0, session.handles.len());
         for parent in fs::read_dir(&directory).unwrap() {
             for entry in fs::read_dir(parent.unwrap().path()).unwrap() {
@@ -451,6 +472,52 @@ mod tests {
         }
         let (_, capacity) = session.nodes.len_and_capacity();
         assert!(capacity < 2 * MIN_ENTRIES, "{capacity}");
+        unmount.0.unmount().unwrap();
+        server.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn as_root_the_listing_of_a_small_directory_is_asked_for_once_until_it_changes() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let TestMount { folder: _folder, directory, session, unmount, server } =
+            TestMount::new(|volume| {
+                for (parent, files) in [("small", 100), ("large", 1000)] {
+                    volume.create_dir(format!("/{parent}")).unwrap();
+                    for file in 0..files {
+                        volume.write(format!("/{parent}/{file}"), "").unwrap();
+                    }
+                }
+            });
+        // The number of entries and the inode of `..`, and how many names the server was asked for.
+        let list = |path: &str| {
+            let before = session.handles.newest();
+            let mut listing =
+                rustix::fs::Dir::new(fs::File::open(directory.join(path)).unwrap()).unwrap();
+            let entries: Vec<_> = listing.by_ref().map(Result::unwrap).collect();
+            let parent = entries.iter().find(|entry| entry.file_name() == c"..").unwrap().ino();
+            let reader = session.handles.directory(before + 1).unwrap();
+            let asked = reader.lock().as_ref().unwrap().stream.position();
+            (entries.len() - 2, parent, asked)
+        };
+        let root = directory.metadata().unwrap().ino();
+        assert_eq!(list("small"), (100, root, 100));
+        assert_eq!(list("small"), (100, root, 0));
+        fs::write(directory.join("small/new"), "").unwrap();
+        assert_eq!(list("small").0, 101);
+        assert_eq!(list("small"), (101, root, 0));
+        fs::rename(directory.join("small/7"), directory.join("small/8")).unwrap();
+        assert_eq!(list("small").0, 100);
+        assert_eq!(list("small"), (100, root, 0));
+        // Its `..` is another directory's.
+        fs::rename(directory.join("small"), directory.join("large/moved")).unwrap();
+        let large = directory.join("large").metadata().unwrap().ino();
+        assert_eq!(list("large/moved").1, large);
+        assert_eq!(list("large/moved"), (100, large, 0));
+        // Of a large one the kernel gets attributes with the names, each time.
+        assert_eq!(list("large"), (1001, root, 1001));
+        assert_eq!(list("large"), (1001, root, 1001));
         unmount.0.unmount().unwrap();
         server.join().unwrap().unwrap();
     }

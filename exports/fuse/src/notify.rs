@@ -27,14 +27,16 @@ impl Kernel {
         &self.session
     }
 
-    /// A name in a directory is another file's now, or none's. So the attributes of the directory have changed, too.
+    /// A name in a directory is another file's now, or none's. So the listing and the attributes of the directory have changed,
+    /// too.
     pub(crate) fn name_changed(&self, directory: u64, name: &[u8]) {
         if !self.session.nodes.knows(directory) {
             return;
         }
-        self.attributes_changed(directory);
         let entry = InvalidateEntryOut { directory, name_length: name.len() as u32, flags: 0 };
         self.send(notification::INVALIDATE_ENTRY, &[entry.as_bytes(), name, b"\0"]);
+        // It has waited for listings that began before, so that none of them is kept.
+        self.content_changed(directory);
     }
 
     /// Attributes of a file have changed.

@@ -15,7 +15,7 @@ use crate::abi::{
 use crate::reply::{Listing, attributes_reply, decode_device, entry, no_entry};
 use crate::request::{Labels, Operation};
 use crate::session::{MAX_TRANSFER, Session, Task, errno};
-use crate::tables::DirectoryReader;
+use crate::tables::{DirectoryReader, ListingCache};
 
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
@@ -331,7 +331,23 @@ impl Session {
         };
         let (directory, new_directory) = (self.nodes.get(node)?, self.nodes.get(new_node)?);
         let (name, new_name) = (OsStr::from_bytes(name), OsStr::from_bytes(new_name));
-        directory.rename(name, &new_directory, new_name, how).await.map_err(errno)
+        directory.rename(name, &new_directory, new_name, how).await.map_err(errno)?;
+        if node != new_node {
+            self.note_moved(&new_directory, new_name).await;
+            if how == Rename::Exchange {
+                self.note_moved(&directory, name).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a file has come into another directory. The `..` of a directory is another then.
+    async fn note_moved(&self, parent: &InodeRef, name: &OsStr) {
+        if let Ok((moved, metadata)) = parent.lookup(name).await
+            && metadata.is_dir()
+        {
+            self.nodes.directory_moved(moved.number().0);
+        }
     }
 
     async fn link(
@@ -381,10 +397,15 @@ impl Session {
     }
 
     async fn opendir(&self, node: u64) -> Result<OpenOut, Errno> {
-        let stream = self.nodes.get(node)?.read_dir().await.map_err(errno)?;
+        let (directory, positions, cache) = self.nodes.open_directory(node)?;
+        let stream = directory.read_dir_with(&positions).await.map_err(errno)?;
         let handle = self.handles.insert_directory(stream);
-        // The kernel keeps no listing (CACHE_DIR): it would ask one handle to go on where another's listing ended.
-        Ok(OpenOut { handle, flags: 0, backing_id: 0 })
+        let flags = match cache {
+            ListingCache::Keep => abi::open::CACHE_DIR | abi::open::KEEP_CACHE,
+            ListingCache::Renew => abi::open::CACHE_DIR,
+            ListingCache::Off => 0,
+        };
+        Ok(OpenOut { handle, flags, backing_id: 0 })
     }
 
     /// Reads entries from the position that the kernel has reached. Its first two are `.` and `..`.

@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
-use uringfs::volume::{DirectoryStream, InodeRef};
+use uringfs::volume::{DirectoryPositions, DirectoryStream, InodeRef};
 use uringfs::{Errno, File};
 
 use crate::abi::ROOT_ID;
@@ -18,21 +19,63 @@ use crate::changes::SyncMarks;
 /// Fewer entries than these are not worth a smaller table.
 pub(crate) const MIN_ENTRIES: usize = 1024;
 
+/// The most names of a listing that the kernel keeps. Their attributes fit into one reply.
+const MAX_KEPT_NAMES: usize = 128;
+
+/// What the kernel may do with the listing of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListingCache {
+    Keep,
+    /// Keep it after this time.
+    Renew,
+    Off,
+}
+
 /// The nodes that the kernel knows.
 pub(crate) struct Nodes(Mutex<Option<KnownNodes>>);
 
 struct KnownNodes {
-    root: InodeRef,
+    root: Node,
     others: HashMap<u64, Node>,
 }
 
 struct Node {
     inode: InodeRef,
     lookups: u64,
+    /// Of a directory that was opened.
+    listing: Option<Box<KeptListing>>,
+}
+
+/// The listing of a directory, which the kernel keeps if it is small: all of it then came with attributes (READDIRPLUS), so
+/// that no look-up follows.
+///
+/// The kernel may ask any open directory to go on where a kept listing ends, so that all have the same positions.
+#[derive(Default)]
+struct KeptListing {
+    positions: DirectoryPositions,
+    is_large: bool,
+    /// The directory has another parent than when it was listed.
+    is_moved: bool,
+}
+
+impl Node {
+    fn new(inode: InodeRef) -> Node {
+        Node { inode, lookups: 0, listing: None }
+    }
+}
+
+impl KnownNodes {
+    fn get(&mut self, node: u64) -> Result<&mut Node, Errno> {
+        match node {
+            ROOT_ID => Ok(&mut self.root),
+            _ => self.others.get_mut(&node).ok_or(Errno::STALE),
+        }
+    }
 }
 
 impl Nodes {
     pub(crate) fn new(root: InodeRef) -> Nodes {
+        let root = Node::new(root);
         Nodes(Mutex::new(Some(KnownNodes { root, others: HashMap::new() })))
     }
 
@@ -41,11 +84,41 @@ impl Nodes {
     /// # Errors
     /// ESTALE for a node that the kernel does not know, and for all once they are closed.
     pub(crate) fn get(&self, node: u64) -> Result<InodeRef, Errno> {
-        let known = self.0.lock();
-        let known = known.as_ref().ok_or(Errno::STALE)?;
-        match node {
-            ROOT_ID => Ok(known.root.clone()),
-            _ => known.others.get(&node).map(|node| node.inode.clone()).ok_or(Errno::STALE),
+        let mut known = self.0.lock();
+        known.as_mut().ok_or(Errno::STALE)?.get(node).map(|node| node.inode.clone())
+    }
+
+    /// A directory that is opened, with the positions of its listing and what the kernel may do with that.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(crate) fn open_directory(
+        &self,
+        node: u64,
+    ) -> Result<(InodeRef, DirectoryPositions, ListingCache), Errno> {
+        let mut known = self.0.lock();
+        let node = known.as_mut().ok_or(Errno::STALE)?.get(node)?;
+        let listing = node.listing.get_or_insert_default();
+        if listing.positions.count() > MAX_KEPT_NAMES {
+            listing.is_large = true;
+            listing.positions = DirectoryPositions::default();
+        }
+        let cache = match (listing.is_large, mem::take(&mut listing.is_moved)) {
+            (true, _) => {
+                return Ok((node.inode.clone(), DirectoryPositions::default(), ListingCache::Off));
+            }
+            (false, true) => ListingCache::Renew,
+            (false, false) => ListingCache::Keep,
+        };
+        Ok((node.inode.clone(), listing.positions.clone(), cache))
+    }
+
+    /// Notes that a directory has another parent.
+    pub(crate) fn directory_moved(&self, directory: u64) {
+        if let Some(known) = &mut *self.0.lock()
+            && let Ok(Node { listing: Some(listing), .. }) = known.get(directory)
+        {
+            listing.is_moved = true;
         }
     }
 
@@ -63,7 +136,7 @@ impl Nodes {
             return;
         }
         if let Some(known) = &mut *self.0.lock() {
-            known.others.entry(number).or_insert(Node { inode, lookups: 0 }).lookups += 1;
+            known.others.entry(number).or_insert_with(|| Node::new(inode)).lookups += 1;
         }
     }
 
@@ -204,6 +277,12 @@ impl Handles {
     pub(crate) fn release_directory(&self, handle: u64) {
         let released = self.state.lock().directories.remove(&handle);
         drop(released);
+    }
+
+    /// The handle that was opened last.
+    #[cfg(test)]
+    pub(crate) fn newest(&self) -> u64 {
+        self.state.lock().next
     }
 
     /// The number of open files and directories.

@@ -28,6 +28,14 @@ pub struct DirectoryEntry {
     pub kind: FileType,
 }
 
+/// Adjacent entries of a directory.
+#[derive(Debug)]
+pub(crate) struct EntryBatch {
+    pub(crate) entries: Vec<DirectoryEntry>,
+    /// Whether no entry follows.
+    pub(crate) is_last: bool,
+}
+
 /// The behaviour of a rename if the new name exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -96,7 +104,7 @@ impl Transaction<'_> {
         Ok(inode)
     }
 
-    /// The names of a directory after `after`, in the order of their bytes: some, or none at the end.
+    /// The names of a directory after `after`, in the order of their bytes: some of them, or the rest.
     ///
     /// # Errors
     /// `Damaged` if the next name is damaged; the listing can go on after it. Errors of the catalog.
@@ -104,16 +112,16 @@ impl Transaction<'_> {
         &self,
         directory: InodeNumber,
         after: &[u8],
-    ) -> Result<Vec<DirectoryEntry>, Retry> {
+    ) -> Result<EntryBatch, Retry> {
         let mut from = Key::Name(directory.0, after).bytes();
         if !after.is_empty() {
             from.push(0);
         }
-        let records = loop {
+        let (records, mut is_last) = loop {
             match self.chunk(Table::Names, directory, from)? {
                 // All of this chunk was deleted and is not committed: read on.
                 (records, Some(next)) if records.is_empty() => from = next,
-                (records, _) => break records,
+                (records, next) => break (records, next.is_none()),
             }
         };
         let mut entries = Vec::with_capacity(records.len());
@@ -121,7 +129,10 @@ impl Transaction<'_> {
             match directory_entry(&key[8..], &record) {
                 Ok(entry) => entries.push(entry),
                 // A damaged entry is an error only at the front of a listing.
-                Err(_) if !entries.is_empty() => break,
+                Err(_) if !entries.is_empty() => {
+                    is_last = false;
+                    break;
+                }
                 Err(error) => {
                     if key.len() == 8 {
                         // After an empty name the listing would start over: go on after the next invalid name.
@@ -134,7 +145,7 @@ impl Transaction<'_> {
                 }
             }
         }
-        Ok(entries)
+        Ok(EntryBatch { entries, is_last })
     }
 
     /// Creates a file of any kind with its first name.
@@ -362,7 +373,7 @@ impl Transaction<'_> {
             let what = format!("{} is not a directory", quoted(name));
             return Err(Error::refused(Errno::NOTDIR, what).into());
         }
-        if !self.entries(number, b"")?.is_empty() {
+        if !self.entries(number, b"")?.entries.is_empty() {
             let what = format!("{} is not empty; remove its entries first", quoted(name));
             return Err(Error::refused(Errno::NOTEMPTY, what).into());
         }

@@ -18,7 +18,7 @@ use uringfs_device::Errno;
 
 use crate::error::{Error, quoted};
 use crate::namespace::credentials::Credentials;
-use crate::namespace::directory::{DirectoryEntry, Rename, already_exists};
+use crate::namespace::directory::{EntryBatch, Rename, already_exists};
 use crate::namespace::inherit::SET_GROUP;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::path::{Follow, InodeAt, NameAt, Parent};
@@ -322,6 +322,6 @@ pub(crate) fn directory(path: &[u8]) -> impl FnMut(&mut Transaction<'_>) -> Outc
 pub(crate) fn entries(
     directory: InodeNumber,
     after: &[u8],
-) -> impl FnMut(&mut Transaction<'_>) -> Outcome<Vec<DirectoryEntry>> {
+) -> impl FnMut(&mut Transaction<'_>) -> Outcome<EntryBatch> {
     move |transaction| transaction.entries(directory, after)
 }

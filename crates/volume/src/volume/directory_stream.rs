@@ -1,33 +1,77 @@
 //! [`DirectoryStream`]: the entries of a directory, with positions to return to, as `telldir` and `seekdir` need them.
 //!
 //! Names come and go, so a position is not a place in the directory. It is the number of an entry that was returned,
-//! and stands for the place behind its name. The stream keeps the names that it has returned.
+//! and stands for the place behind its name. [`DirectoryPositions`] keeps the names that were returned.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use uringfs_device::Errno;
 
 use crate::core::blocking::WaitMode;
 use crate::error::Error;
-use crate::namespace::directory::DirectoryEntry;
+use crate::namespace::directory::{DirectoryEntry, EntryBatch};
 use crate::volume::inode_ref::InodeRef;
 
 /// The entries of a directory of a file server, which knows it by [`InodeRef`] and returns to positions (`seekdir`): see
 /// [`InodeRef::read_dir`]. [`ReadDir`](crate::ReadDir) is the one for programs with paths. In the order of the names'
 /// bytes, without `.` and `..`.
 ///
-/// An entry that is created or removed meanwhile may or may not be returned; each other one is returned once. The stream
-/// keeps each name that it has returned, and 4 bytes with it, until it is dropped or returns to position 0.
+/// An entry that is created or removed meanwhile may or may not be returned; each other one is returned once. Its
+/// [`DirectoryPositions`] keep each name that it has returned.
 pub struct DirectoryStream {
     directory: InodeRef,
     /// Entries that were read ahead.
     batch: VecDeque<DirectoryEntry>,
+    /// No entry follows those that were read ahead.
+    is_last_batch: bool,
     /// The next batch begins after this name.
     after: Vec<u8>,
     position: u64,
-    passed: PassedNames,
+    positions: DirectoryPositions,
+    /// How many of the names in `positions` lie before the stream.
+    passed: usize,
+}
+
+/// The positions of streams of one directory. All streams that are made with clones of it have the same positions, so that
+/// one of them can go on where another ended.
+///
+/// It keeps each name that one of them has returned, and 4 bytes with it.
+///
+/// ```
+/// # mod uringfs { pub use uringfs_reactor::*; pub use uringfs_volume::*; pub use uringfs_volume as volume; }
+/// # use uringfs::{FormatOptions, Reactor, ReactorOptions, Volume};
+/// use uringfs::volume::DirectoryPositions;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+/// # volume.create_dir("/first")?;
+/// # volume.create_dir("/second")?;
+/// # let reactor = Reactor::new(ReactorOptions::default())?;
+/// # reactor.block_on(async {
+/// let (root, positions) = (volume.root(), DirectoryPositions::default());
+/// let mut stream = root.read_dir_with(&positions).await?;
+/// stream.next_entry().await?;
+/// let mut other = root.read_dir_with(&positions).await?;
+/// other.seek(stream.position())?;
+/// assert_eq!(other.next_entry().await?.unwrap().name, b"second");
+/// # Ok::<(), uringfs_volume::Error>(())
+/// # })?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct DirectoryPositions(Arc<Mutex<PassedNames>>);
+
+impl DirectoryPositions {
+    /// How many names it keeps.
+    pub fn count(&self) -> usize {
+        self.0.lock().ends.len()
+    }
 }
 
 impl InodeRef {
@@ -36,8 +80,19 @@ impl InodeRef {
     /// # Errors
     /// ENOTDIR; errors of the catalog.
     pub async fn read_dir(&self) -> Result<DirectoryStream, Error> {
+        self.read_dir_with(&DirectoryPositions::default()).await
+    }
+
+    /// As [`Self::read_dir`], with positions that the stream shares with others.
+    ///
+    /// # Errors
+    /// As [`Self::read_dir`].
+    pub async fn read_dir_with(
+        &self,
+        positions: &DirectoryPositions,
+    ) -> Result<DirectoryStream, Error> {
         match self.metadata().await?.is_dir() {
-            true => Ok(DirectoryStream::new(self.clone())),
+            true => Ok(DirectoryStream::new(self.clone(), positions.clone())),
             false => {
                 let what = format!("inode {} is not a directory", self.number().0);
                 Err(Error::refused(Errno::NOTDIR, what))
@@ -47,13 +102,15 @@ impl InodeRef {
 }
 
 impl DirectoryStream {
-    fn new(directory: InodeRef) -> DirectoryStream {
+    fn new(directory: InodeRef, positions: DirectoryPositions) -> DirectoryStream {
         DirectoryStream {
             directory,
             batch: VecDeque::new(),
+            is_last_batch: false,
             after: Vec::new(),
             position: 0,
-            passed: PassedNames::default(),
+            positions,
+            passed: 0,
         }
     }
 
@@ -68,42 +125,47 @@ impl DirectoryStream {
     }
 
     /// Returns to a position, behind the entry that was returned last when it was the stream's. That entry need not exist any
-    /// more. Position 0 starts again and invalidates all others.
+    /// more. Position 0 starts again, and invalidates all others unless the stream shares them ([`DirectoryPositions`]).
     ///
     /// # Errors
-    /// EINVAL for a number that was never this stream's position.
+    /// EINVAL for a number that was never a position of this stream, or of one that shares its positions.
     pub fn seek(&mut self, position: u64) -> Result<(), Error> {
         if position == self.position {
             return Ok(());
         }
-        let name = match position {
+        let found = match position {
             0 => {
-                self.passed = PassedNames::default();
-                Some(&b""[..])
+                if let Some(own) = Arc::get_mut(&mut self.positions.0) {
+                    own.get_mut().clear();
+                }
+                Some((0, Vec::new()))
             }
-            _ => self.passed.rewind(position),
+            _ => self.positions.0.lock().find(position),
         };
-        let Some(name) = name else {
+        let Some(found) = found else {
             let what = format!("{position} is no position of this directory's stream");
             return Err(Error::refused(Errno::INVAL, what));
         };
-        self.after = name.to_vec();
+        (self.passed, self.after) = found;
         self.batch.clear();
+        self.is_last_batch = false;
         self.position = position;
         Ok(())
     }
 
-    /// The next entry, without passing it; `None` at the end.
+    /// The next entry, without passing it; `None` at the end, and from then on until [`Self::seek`].
     ///
     /// # Errors
     /// Errors of the catalog. After a damaged name ([`Error::damaged_name`]) the stream
     /// continues behind it.
     pub async fn peek(&mut self) -> Result<Option<&DirectoryEntry>, Error> {
-        if self.batch.is_empty() {
+        if self.batch.is_empty() && !self.is_last_batch {
             let InodeRef { volume, .. } = &self.directory;
             let (number, after) = (self.directory.number(), self.after.clone());
             match volume.entries_for_lookups(WaitMode::Async, number, after).await {
-                Ok(batch) => self.batch = batch.into(),
+                Ok(EntryBatch { entries, is_last }) => {
+                    (self.batch, self.is_last_batch) = (entries.into(), is_last);
+                }
                 Err(error) => {
                     if let Some(name) = error.damaged_name() {
                         self.after = name.to_vec();
@@ -123,9 +185,9 @@ impl DirectoryStream {
         let Some(name) = self.peek().await?.map(|entry| entry.name.clone()) else {
             return Ok(None);
         };
-        let position = self.passed.position_behind(&name);
+        let position = self.positions.0.lock().position_behind(&name, &mut self.passed);
         self.position = position.ok_or_else(|| {
-            Error::refused(Errno::NOMEM, "the stream has passed 4 GiB of names; start it again")
+            Error::refused(Errno::NOMEM, "streams have passed 4 GiB of names; open a new one")
         })?;
         self.after = name;
         Ok(self.batch.pop_front())
@@ -138,22 +200,24 @@ impl fmt::Debug for DirectoryStream {
     }
 }
 
-/// The names that a stream has returned. A name's number, from 1, is the position behind it.
-#[derive(Default)]
+/// The names that streams have returned. A name's number, from 1, is the position behind it.
+#[derive(Debug, Default)]
 struct PassedNames {
     bytes: Vec<u8>,
     /// The end of each name in `bytes`.
     ends: Vec<u32>,
-    /// The stream is before this index, if it has returned to a position.
-    next: usize,
 }
 
 impl PassedNames {
-    /// Continues behind a position. Returns the name before it.
-    fn rewind(&mut self, position: u64) -> Option<&[u8]> {
-        let next = usize::try_from(position).ok().filter(|next| *next <= self.ends.len())?;
-        self.next = next;
-        self.get(next.checked_sub(1)?)
+    /// The number of names up to a position, and the last of them.
+    fn find(&self, position: u64) -> Option<(usize, Vec<u8>)> {
+        let number = usize::try_from(position).ok()?;
+        let name = self.get(number.checked_sub(1)?)?;
+        Some((number, name.to_vec()))
+    }
+
+    fn clear(&mut self) {
+        (self.bytes, self.ends) = (Vec::new(), Vec::new());
     }
 
     fn get(&self, index: usize) -> Option<&[u8]> {
@@ -162,25 +226,25 @@ impl PassedNames {
         Some(&self.bytes[start as usize..end as usize])
     }
 
-    /// The position behind a name, which is added unless it follows here: it was passed before.
-    fn position_behind(&mut self, name: &[u8]) -> Option<u64> {
-        while let Some(passed) = self.get(self.next) {
-            match passed.cmp(name) {
+    /// The position behind a name, which is added unless it follows the first `passed` names: then it was passed before.
+    fn position_behind(&mut self, name: &[u8], passed: &mut usize) -> Option<u64> {
+        while let Some(known) = self.get(*passed) {
+            match known.cmp(name) {
                 // It was removed, or stands here out of order because it was created late.
-                Ordering::Less => self.next += 1,
+                Ordering::Less => *passed += 1,
                 Ordering::Equal => {
-                    self.next += 1;
-                    return Some(self.next as u64);
+                    *passed += 1;
+                    return Some(*passed as u64);
                 }
                 Ordering::Greater => break,
             }
         }
-        let is_last = self.next == self.ends.len();
+        let is_last = *passed == self.ends.len();
         let end = u32::try_from(self.bytes.len() + name.len()).ok()?;
         self.bytes.extend_from_slice(name);
         self.ends.push(end);
         if is_last {
-            self.next = self.ends.len();
+            *passed = self.ends.len();
         }
         Some(self.ends.len() as u64)
     }
@@ -193,18 +257,17 @@ mod tests {
     #[test]
     fn a_name_that_is_passed_again_keeps_its_position() {
         let mut names = PassedNames::default();
-        let positions: Vec<_> = ["a", "c", "d"].map(|name| pass(&mut names, name)).into();
-        assert_eq!(positions, [1, 2, 3]);
-        assert_eq!(names.rewind(1), Some(&b"a"[..]));
+        let mut passed = 0;
+        assert_eq!(["a", "c", "d"].map(|name| pass(&mut names, &mut passed, name)), [1, 2, 3]);
         // b is new, c was removed.
-        let positions: Vec<_> = ["b", "d", "e"].map(|name| pass(&mut names, name)).into();
-        assert_eq!(positions, [4, 3, 5]);
-        assert_eq!(names.rewind(4), Some(&b"b"[..]));
-        assert_eq!(names.rewind(6), None);
-        assert_eq!(names.rewind(u64::MAX), None);
+        passed = 1;
+        assert_eq!(["b", "d", "e"].map(|name| pass(&mut names, &mut passed, name)), [4, 3, 5]);
+        assert_eq!(names.find(1), Some((1, b"a".to_vec())));
+        assert_eq!(names.find(4), Some((4, b"b".to_vec())));
+        assert_eq!([0, 6, u64::MAX].map(|position| names.find(position)), [None, None, None]);
     }
 
-    fn pass(names: &mut PassedNames, name: &str) -> u64 {
-        names.position_behind(name.as_bytes()).unwrap()
+    fn pass(names: &mut PassedNames, passed: &mut usize, name: &str) -> u64 {
+        names.position_behind(name.as_bytes(), passed).unwrap()
     }
 }

@@ -13,7 +13,7 @@ use futures_core::Stream;
 use crate::catalog::{Key, Table};
 use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::{Error, OfPath};
-use crate::namespace::directory::{DirectoryEntry, encode_entry};
+use crate::namespace::directory::{DirectoryEntry, EntryBatch, encode_entry};
 use crate::namespace::operations;
 use crate::namespace::path::bytes;
 use crate::records::inode::{FileType, InodeNumber};
@@ -107,11 +107,12 @@ impl Listing {
     }
 
     /// Takes the next batch, or the error in its place.
-    fn fill(&mut self, batch: Result<Vec<DirectoryEntry>, Error>) -> Result<(), Error> {
+    fn fill(&mut self, batch: Result<EntryBatch, Error>) -> Result<(), Error> {
         match batch {
-            Ok(batch) => {
-                self.after = batch.last().map(|last| last.name.clone());
-                self.batch = batch.into();
+            Ok(EntryBatch { entries, is_last }) => {
+                let last = entries.last().filter(|_| !is_last);
+                self.after = last.map(|last| last.name.clone());
+                self.batch = entries.into();
                 Ok(())
             }
             Err(error) => {
@@ -193,7 +194,7 @@ impl std::fmt::Debug for ReadDir {
     }
 }
 
-type NextBatch = Pin<Box<dyn Future<Output = Result<Vec<DirectoryEntry>, Error>> + Send>>;
+type NextBatch = Pin<Box<dyn Future<Output = Result<EntryBatch, Error>> + Send>>;
 
 /// The entries of a directory as a stream; see [`ReadDir`].
 pub struct AsyncReadDir {
@@ -246,13 +247,13 @@ impl std::fmt::Debug for AsyncReadDir {
 }
 
 impl Volume {
-    /// The names of a directory after `after`: some of them, or none at the end.
+    /// The names of a directory after `after`: some of them, or the rest.
     pub(crate) async fn entries(
         &self,
         mode: WaitMode,
         directory: InodeNumber,
         after: Vec<u8>,
-    ) -> Result<Vec<DirectoryEntry>, Error> {
+    ) -> Result<EntryBatch, Error> {
         self.shared.run_transaction(mode, operations::entries(directory, &after)).await
     }
 
@@ -262,15 +263,15 @@ impl Volume {
         mode: WaitMode,
         directory: InodeNumber,
         after: Vec<u8>,
-    ) -> Result<Vec<DirectoryEntry>, Error> {
+    ) -> Result<EntryBatch, Error> {
         let start = Key::Name(directory.0, &after).bytes();
         let end = Key::Name(directory.0 + 1, b"").bytes();
         let watch = self.shared.state.lock().overlay.watch(Table::Names, start..end);
-        let entries = self.entries(mode, directory, after).await?;
-        let records = entries.iter().map(|DirectoryEntry { name, inode, kind }| {
+        let batch = self.entries(mode, directory, after).await?;
+        let records = batch.entries.iter().map(|DirectoryEntry { name, inode, kind }| {
             (Key::Name(directory.0, name).bytes(), encode_entry(*inode, *kind))
         });
         self.shared.state.lock().overlay.insert_ahead(&watch, records);
-        Ok(entries)
+        Ok(batch)
     }
 }

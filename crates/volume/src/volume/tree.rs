@@ -68,7 +68,7 @@ impl Volume {
             let Some(entry) = last.entries.next() else {
                 // From where the last batch ended: a listing from the start would pass all that was removed again.
                 let batch = self.entries_for_lookups(mode, last.number, last.after.clone()).await?;
-                let Some(end) = batch.last() else {
+                let Some(end) = batch.entries.last() else {
                     let name = NameAt::Entry(last.parent, &last.name);
                     let removal = operation::remove_directory(name);
                     gone_or(self.change(mode, removal).await)?;
@@ -76,7 +76,7 @@ impl Volume {
                     continue;
                 };
                 last.after.clone_from(&end.name);
-                last.entries = batch.into_iter();
+                last.entries = batch.entries.into_iter();
                 continue;
             };
             if entry.kind == FileType::Directory {

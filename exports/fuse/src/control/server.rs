@@ -587,8 +587,8 @@ mod tests {
         files.make(b"/f", &Inode::new(FileType::File, 0o644)).unwrap();
         // It has asked for no file yet but the root.
         let name = [&1_u64.to_ne_bytes()[..], &1_u32.to_ne_bytes(), &[0; 4], b"f\0"].concat();
-        let attributes = [&1_u64.to_ne_bytes()[..], &(-1_i64).to_ne_bytes(), &[0; 8]].concat();
-        let expected = [(2, attributes), (3, name)];
+        let listing = [&1_u64.to_ne_bytes()[..], &[0; 16]].concat();
+        let expected = [(3, name), (2, listing)];
         assert_eq!(server.notifications(), expected);
         files.metadata(b"/f", Follow::No).unwrap();
         files.open(b"/f", Opening::Write).unwrap().write_at(b"x", 0).unwrap();

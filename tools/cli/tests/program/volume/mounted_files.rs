@@ -128,10 +128,15 @@ fn as_root_programs_see_at_once_what_a_command_has_changed() {
         assert_eq!(fs::metadata(folder.join("m/f")).unwrap().len(), 14);
         // A name that the kernel knows as missing.
         assert!(!folder.join("m/new").exists());
+        // A listing that the kernel has, without the name.
+        let count = || fs::read_dir(folder.join("m")).unwrap().count();
+        assert_eq!((count(), count()), (1, 1));
         put(folder, "new", "v:/new");
-        assert_eq!(seen("m/new"), "new", "{options}");
-        run_ok(folder, ["rm", "v:/new"]);
-        assert!(!folder.join("m/new").exists(), "{options}");
+        assert_eq!((count(), seen("m/new").as_str()), (2, "new"), "{options}");
+        put(folder, "", "v:/unseen");
+        assert_eq!((count(), count()), (3, 3), "{options}");
+        run_ok(folder, ["rm", "v:/new", "v:/unseen"]);
+        assert_eq!((count(), folder.join("m/new").exists()), (1, false), "{options}");
         run_ok(folder, ["chmod", "604", "v:/f"]);
         let mode = || fs::metadata(folder.join("m/f")).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(), 0o604, "{options}");
