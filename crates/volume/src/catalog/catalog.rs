@@ -27,9 +27,6 @@ pub(crate) const CACHE_BYTES: usize = 16 << 20;
 /// The fewest blocks of a new catalog.
 pub(crate) const MIN_BLOCKS: u64 = 1024;
 
-/// Attempts of a call that fails because another call met a damaged page.
-const MAX_ATTEMPTS: usize = 4;
-
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CatalogOptions {
     /// Size of redb's page cache, in bytes.
@@ -547,44 +544,46 @@ impl Catalog {
         access: Access,
         work: impl Fn(&Open) -> Result<T, RedbError>,
     ) -> Result<T, RedbError> {
-        let mut attempts = 1;
-        loop {
-            let (error, reopen_count) = {
-                let state = self.state.read();
-                let open = match access {
-                    Access::ReadWrite => state.usable(),
-                    Access::ReadOnly => state.readable(),
-                };
-                let open = open.map_err(RedbError::Ours)?;
-                match catch_panic(|| work(open)) {
-                    Ok(done) => return Ok(done),
-                    Err(error) => (error, state.reopen_count),
-                }
+        let attempt = |state: &CatalogState| {
+            let open = match access {
+                Access::ReadWrite => state.usable(),
+                Access::ReadOnly => state.readable(),
             };
-            match error {
-                RedbError::Ours(_) => return Err(error),
-                RedbError::Panic(_) => {
-                    let error = self.stop(error.into_error());
-                    return Err(RedbError::Ours(error));
-                }
-                RedbError::Storage(_) | RedbError::PreviousIo(_) | RedbError::AfterCommit => {
-                    self.reopen(reopen_count).map_err(RedbError::Ours)?;
-                    if !matches!(error, RedbError::PreviousIo(_)) || attempts == MAX_ATTEMPTS {
-                        return Err(error);
-                    }
-                    attempts += 1;
-                }
+            let done = open.map_err(RedbError::Ours).and_then(|open| catch_panic(|| work(open)));
+            (done, state.reopen_count)
+        };
+        let mut tried = attempt(&self.state.read());
+        if matches!(tried, (Err(RedbError::PreviousIo(_)), _)) {
+            // Alone, so that no other call can break this one again.
+            let mut state = self.state.write();
+            tried = attempt(&state);
+            if matches!(tried, (Err(RedbError::PreviousIo(_)), _)) {
+                self.reopen_locked(&mut state).map_err(RedbError::Ours)?;
+                tried = attempt(&state);
+            }
+        }
+        let (Err(error), reopen_count) = tried else { return tried.0 };
+        match error {
+            RedbError::Ours(_) => Err(error),
+            RedbError::Panic(_) => Err(RedbError::Ours(self.stop(error.into_error()))),
+            RedbError::Storage(_) | RedbError::PreviousIo(_) | RedbError::AfterCommit => {
+                self.reopen(reopen_count).map_err(RedbError::Ours)?;
+                Err(error)
             }
         }
     }
 
-    /// Reopens redb from what is durable, unless another thread already did. A catalog that is open for
-    /// reading stays at its commit.
+    /// Reopens redb unless another thread already did.
     fn reopen(&self, reopen_count: u64) -> Result<(), Error> {
         let mut state = self.state.write();
-        if state.reopen_count != reopen_count {
-            return Ok(());
+        match state.reopen_count == reopen_count {
+            true => self.reopen_locked(&mut state),
+            false => Ok(()),
         }
+    }
+
+    /// Reopens redb from what is durable. A catalog that is open for reading stays at its commit.
+    fn reopen_locked(&self, state: &mut CatalogState) -> Result<(), Error> {
         let Some(open) = state.open.take() else { return Ok(()) };
         state.collect_damaged(&open.store);
         self.pins.release_all();
@@ -593,7 +592,7 @@ impl Catalog {
         drop(open.redb);
         if let Some(errno) = broken {
             let error = Error::io("the catalog could not be written", errno);
-            return Err(self.stop_locked(&mut state, error));
+            return Err(self.stop_locked(state, error));
         }
         let store = match open.store.access() {
             Access::ReadWrite => self.open_store(&state.runs, Access::ReadWrite),
@@ -605,7 +604,7 @@ impl Catalog {
                 state.reopen_count += 1;
                 Ok(())
             }
-            Err(error) => Err(self.stop_locked(&mut state, error)),
+            Err(error) => Err(self.stop_locked(state, error)),
         }
     }
 

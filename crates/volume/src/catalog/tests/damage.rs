@@ -1,6 +1,7 @@
 //! Changed bytes and failing devices.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::StorageBackend;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, When};
@@ -250,18 +251,25 @@ fn a_read_of_damage_does_not_break_a_concurrent_commit() {
     let (block, _) = leaf_of_names(&sim, &records);
     spoil(&sim, block);
     let catalog = open_on(&sim).unwrap();
+    let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            for _ in 0..200 {
-                catalog.scan(Table::Names, Vec::new(), None, 4096).unwrap_err();
-            }
+        // So many that each commit meets damage which others have found.
+        let readers = [(); 8].map(|()| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    catalog.scan(Table::Names, Vec::new(), None, 4096).unwrap_err();
+                }
+            })
         });
-        for number in 0..200u64 {
+        let commit = |number: u64| {
             let mut batch = Batch::default();
             batch.put(Key::Inode(1000 + number), &number.to_le_bytes());
-            catalog.checkpoint(&batch).unwrap();
-        }
-        reader.join().unwrap();
+            catalog.checkpoint(&batch)
+        };
+        let committed = (0..200).try_for_each(commit);
+        is_done.store(true, Ordering::Relaxed);
+        readers.map(|reader| reader.join().unwrap());
+        committed.unwrap();
     });
     assert_eq!(inodes(&catalog, 1000).len(), 200);
 }
