@@ -29,6 +29,8 @@ mod closed;
 mod commit;
 #[path = "../src/control/mod.rs"]
 pub mod control;
+#[path = "../src/listen.rs"]
+mod listen;
 #[path = "../src/mount.rs"]
 mod mount;
 #[path = "../src/notify.rs"]

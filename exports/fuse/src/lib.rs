@@ -20,6 +20,7 @@
 // The modules, top down. Each imports only from modules below it.
 
 // The public face: mount, serve, unmount.
+mod listen;
 mod mount;
 
 // Requests about the mounted volume from other programs.

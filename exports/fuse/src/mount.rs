@@ -378,7 +378,7 @@ fn serve_channel(
     };
     // If it fails, the thread runs elsewhere.
     let before = queues.as_ref().and_then(|queues| queues.stay_near().ok());
-    let served = reactor.block_on(session.serve(&reactor, Arc::new(channel), queues));
+    let served = reactor.block_on(session.serve(thread, &reactor, Arc::new(channel), queues));
     if let Some(before) = before {
         let _ = sched_setaffinity(None, &before);
     }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use rustix::io::Errno as SystemError;
-use uringfs::reactor::PollEvents;
 use uringfs::{Buffer, BufferPool, Errno, Reactor};
 use zerocopy::IntoBytes;
 
 use crate::abi::{InHeader, InitIn, InitOut, MAJOR, MIN_MINOR, MINOR, WriteIn, init};
+use crate::listen::Listener;
 use crate::request::{Operation, Request, is_change};
 use crate::ring::{MAX_RING_TRANSFER, RingQueues, serve_entry};
 use crate::session::{Carrier, InFlight, MAX_TRANSFER, RequestCount, Session, Task};
@@ -87,6 +87,7 @@ impl Session {
     /// requests have been answered.
     pub(crate) async fn serve(
         self: &Arc<Self>,
+        thread: usize,
         reactor: &Reactor,
         channel: Arc<OwnedFd>,
         queues: Option<RingQueues>,
@@ -97,7 +98,8 @@ impl Session {
             let in_flight = InFlight::new(&in_flight);
             drop(reactor.spawn(serve_entry(session, channel, queue, payload, in_flight)));
         }
-        let served = self.serve_channel(reactor, &channel, &in_flight).await;
+        let listener = Listener::new((&self.listeners, thread), reactor, &channel, &in_flight);
+        let served = self.serve_channel(listener).await;
         self.ring.decide(false);
         // Requests that a freeze holds back end now.
         let _ = self.volume().map(|volume| volume.thaw());
@@ -105,34 +107,34 @@ impl Session {
         served
     }
 
-    async fn serve_channel(
-        self: &Arc<Self>,
-        reactor: &Reactor,
-        channel: &Arc<OwnedFd>,
-        in_flight: &Rc<RequestCount>,
-    ) -> io::Result<()> {
+    async fn serve_channel(self: &Arc<Self>, mut listener: Listener<'_>) -> io::Result<()> {
+        let (channel, in_flight) = (listener.channel, listener.in_flight);
         let memory = Memory::new()?;
         let mut buffer = memory.take(REQUEST_BYTES);
+        let mut taken = 0;
         loop {
-            for _ in 0..BATCH {
-                match rustix::io::read(channel, &mut buffer[FRONT..]) {
-                    // The other end of a socket is closed.
-                    Ok(0) | Err(SystemError::NODEV) => return Ok(()),
-                    Ok(length) => {
-                        let carrier = Carrier::Channel(channel.clone(), InFlight::new(in_flight));
-                        self.start(reactor, carrier, &memory, (&mut buffer, length));
+            match rustix::io::read(channel, &mut buffer[FRONT..]) {
+                // The other end of a socket is closed.
+                Ok(0) | Err(SystemError::NODEV) => return Ok(()),
+                Ok(length) => {
+                    listener.note_request();
+                    let carrier = Carrier::Channel(channel.clone(), InFlight::new(in_flight));
+                    self.start(listener.reactor, carrier, &memory, (&mut buffer, length));
+                    taken += 1;
+                    // A single request is answered before the next is expected. Several are submitted together.
+                    if in_flight.is_one() || taken == BATCH {
+                        taken = 0;
+                        yield_now().await;
                     }
-                    Err(SystemError::AGAIN) => {
-                        // All threads wait for the requests of one queue: a request wakes one of them.
-                        let events = PollEvents::IN | PollEvents::EXCLUSIVE;
-                        reactor.poll(channel, events, None).await?;
-                    }
-                    // The request was interrupted before it was read.
-                    Err(SystemError::NOENT | SystemError::INTR) => {}
-                    Err(error) => return Err(error.into()),
                 }
+                Err(SystemError::AGAIN) => {
+                    taken = 0;
+                    listener.wait().await?;
+                }
+                // The request was interrupted before it was read.
+                Err(SystemError::NOENT | SystemError::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
-            yield_now().await;
         }
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -18,6 +18,7 @@ use crate::agreement::Agreement;
 use crate::changes::Changes;
 use crate::closed::{Closed, ClosedGuard};
 use crate::commit::CommitTimer;
+use crate::listen::Listeners;
 use crate::reply::send;
 use crate::request::is_change;
 use crate::tables::{Handles, Nodes};
@@ -51,6 +52,7 @@ pub(crate) struct Session {
     pub(crate) commits: CommitTimer,
     pub(crate) changes: Changes,
     pub(crate) closed: Closed,
+    pub(crate) listeners: Listeners,
     /// Whether the kernel passes requests over io_uring.
     pub(crate) ring: Agreement,
     pub(crate) takes_io_uring: bool,
@@ -73,6 +75,7 @@ impl Session {
             commits: CommitTimer::new(options.commit_interval),
             changes: Changes::default(),
             closed: Closed::default(),
+            listeners: Listeners::new(threads),
             ring: Agreement::new(threads),
             takes_io_uring: options.io_uring,
             default_permissions: options.default_permissions,
@@ -161,21 +164,33 @@ pub(crate) struct SessionOptions {
 #[derive(Default)]
 pub(crate) struct RequestCount {
     count: Cell<usize>,
-    /// Waits for 0.
+    /// Of the task that waits for 0.
     waker: Cell<Option<Waker>>,
 }
 
 impl RequestCount {
-    /// Waits until no request is in flight.
-    pub(crate) async fn wait_for_none(&self) {
-        poll_fn(|context| match self.count.get() {
-            0 => Poll::Ready(()),
-            _ => {
+    pub(crate) fn is_none(&self) -> bool {
+        self.count.get() == 0
+    }
+
+    pub(crate) fn is_one(&self) -> bool {
+        self.count.get() == 1
+    }
+
+    /// Ready when no request is in flight. One task can wait.
+    pub(crate) fn poll_none(&self, context: &mut Context<'_>) -> Poll<()> {
+        match self.is_none() {
+            true => Poll::Ready(()),
+            false => {
                 self.waker.set(Some(context.waker().clone()));
                 Poll::Pending
             }
-        })
-        .await;
+        }
+    }
+
+    /// Waits until no request is in flight.
+    pub(crate) async fn wait_for_none(&self) {
+        poll_fn(|context| self.poll_none(context)).await;
     }
 }
 

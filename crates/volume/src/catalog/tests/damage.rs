@@ -268,7 +268,7 @@ fn a_read_of_damage_does_not_break_a_concurrent_commit() {
         };
         let committed = (0..200).try_for_each(commit);
         is_done.store(true, Ordering::Relaxed);
-        readers.map(|reader| reader.join().unwrap());
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
         committed.unwrap();
     });
     assert_eq!(inodes(&catalog, 1000).len(), 200);
