@@ -1,6 +1,6 @@
 //! Mounts a volume in memory with one file: what the volume adds to the carrier, without a device, for scripts/bench/fuse.
 //!
-//!     memory_server DIRECTORY [/dev/fuse|io_uring [THREADS]]
+//!     memory_server DIRECTORY [/dev/fuse|io_uring [THREADS [spin=off]]]
 
 use std::env;
 use std::io;
@@ -21,5 +21,6 @@ fn main() -> io::Result<()> {
     volume.write("file", vec![0; FILE_BYTES])?;
     let threads = arguments.next().map_or(2, |threads| threads.parse().expect("a number"));
     let options = MountOptions::new().source("memory").io_uring(io_uring).threads(threads);
+    let options = options.spin(arguments.next().is_none_or(|argument| argument != "spin=off"));
     Mount::new(volume, directory, &options)?.serve()
 }

@@ -1,7 +1,7 @@
 //! Mounts one file, whose reads are answered from memory: the cost of the carrier alone, for scripts/bench/fuse. Everything
 //! but the operations is the code of the server.
 //!
-//!     null_server DIRECTORY [/dev/fuse|io_uring [THREADS]]
+//!     null_server DIRECTORY [/dev/fuse|io_uring [THREADS [spin=off]]]
 
 #![allow(dead_code, reason = "of the server's modules only the carrier is used")]
 #![allow(clippy::unused_async, reason = "the operations have the signatures of the server's")]
@@ -59,6 +59,7 @@ fn main() -> io::Result<()> {
     let volume = Volume::create_on(Device::new(Memory::new(64 << 20)?)?, &FormatOptions::new())?;
     let threads = arguments.next().map_or(2, |threads| threads.parse().expect("a number"));
     let options = MountOptions::new().source("null").io_uring(io_uring).threads(threads);
+    let options = options.spin(arguments.next().is_none_or(|argument| argument != "spin=off"));
     Mount::new(volume, directory, &options)?.serve()
 }
 

@@ -2,7 +2,7 @@
 //!
 //! All of their descriptors have one queue. To be woken for a request takes longer than to answer most. So one thread waits
 //! for the queue, and the others are away: a thread that takes many requests in a row calls one of them, which leaves when
-//! it finds nothing more to do. A thread that has answered all of its requests looks for the next one for a moment before it
+//! it finds nothing more to do. A thread that has answered all of its requests spins for the next one for a moment before it
 //! leaves or sleeps, as long as programs ask again so soon.
 
 use std::future::poll_fn;
@@ -21,8 +21,8 @@ use uringfs::{Errno, Reactor};
 
 use crate::session::RequestCount;
 
-/// How long a thread looks for the next request before it sleeps.
-const LOOK: Duration = Duration::from_micros(50);
+/// How long a thread spins before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
 /// A thread that takes so many requests in a row, with the queue never empty, calls another to it. Two threads that pass
 /// fewer requests to and fro spend more time on waking each other.
 const MANY: u32 = 64;
@@ -31,6 +31,7 @@ const MANY: u32 = 64;
 pub(crate) struct Listeners {
     state: Mutex<ListenersState>,
     is_any_away: AtomicBool,
+    spin: bool,
 }
 
 struct ListenersState {
@@ -41,10 +42,10 @@ struct ListenersState {
 }
 
 impl Listeners {
-    /// Of `threads` threads, which all wait.
-    pub(crate) fn new(threads: usize) -> Listeners {
+    /// Of `threads` threads, which all wait. They may `spin`.
+    pub(crate) fn new(threads: usize, spin: bool) -> Listeners {
         let state = ListenersState { away: vec![None; threads], is_over: false };
-        Listeners { state: Mutex::new(state), is_any_away: AtomicBool::new(false) }
+        Listeners { state: Mutex::new(state), is_any_away: AtomicBool::new(false), spin }
     }
 
     /// Leaves the queue until the thread is called. Returns false, at once, if no other thread is there.
@@ -99,7 +100,7 @@ pub(crate) struct Listener<'s> {
     ready: Option<Pin<Box<dyn Future<Output = Readiness> + 's>>>,
     /// Since when all requests are answered.
     idle_since: Option<Instant>,
-    /// The last request came soon after those before it were answered.
+    /// The last request came so soon after those before it were answered that a spin would have found it.
     comes_soon: bool,
     /// Requests since the queue was empty.
     in_a_row: u32,
@@ -128,7 +129,7 @@ impl<'s> Listener<'s> {
     /// Notes a request.
     pub(crate) fn note_request(&mut self) {
         if let Some(since) = self.idle_since.take() {
-            self.comes_soon = since.elapsed() < LOOK;
+            self.comes_soon = self.listeners.spin && since.elapsed() < SPIN;
         }
         self.in_a_row += 1;
         if self.in_a_row.is_multiple_of(MANY) {
@@ -136,7 +137,7 @@ impl<'s> Listener<'s> {
         }
     }
 
-    /// Waits until it is worth to look into the queue again, which was empty.
+    /// Waits until it is worth to read from the queue again, which was empty.
     ///
     /// # Errors
     /// Those of [`Reactor::poll`].
@@ -144,7 +145,7 @@ impl<'s> Listener<'s> {
         self.in_a_row = 0;
         if self.in_flight.is_none() {
             let since = self.idle_since.get_or_insert_with(Instant::now);
-            if self.comes_soon && since.elapsed() < LOOK {
+            if self.comes_soon && since.elapsed() < SPIN {
                 // The program that asks next may need this processor.
                 thread::yield_now();
                 return Ok(());
@@ -156,7 +157,7 @@ impl<'s> Listener<'s> {
     /// Sleeps until a request comes, the thread is called, or all are answered and the next is expected soon.
     async fn sleep(&mut self) -> Result<(), Errno> {
         if self.ready.is_none() && self.listeners.leave(self.thread).await {
-            (self.idle_since, self.comes_soon) = (None, true);
+            (self.idle_since, self.comes_soon) = (None, self.listeners.spin);
             return Ok(());
         }
         let (reactor, channel) = (self.reactor, self.channel);
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn all_threads_but_one_may_be_away() {
-        let listeners = Listeners::new(3);
+        let listeners = Listeners::new(3, true);
         let context = &mut Context::from_waker(Waker::noop());
         let (mut first, mut second) = (pin!(listeners.leave(2)), pin!(listeners.leave(0)));
         assert!(first.as_mut().poll(context).is_pending());

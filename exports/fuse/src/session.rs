@@ -75,7 +75,7 @@ impl Session {
             commits: CommitTimer::new(options.commit_interval),
             changes: Changes::default(),
             closed: Closed::default(),
-            listeners: Listeners::new(threads),
+            listeners: Listeners::new(threads, options.spin),
             ring: Agreement::new(threads),
             takes_io_uring: options.io_uring,
             default_permissions: options.default_permissions,
@@ -158,6 +158,8 @@ pub(crate) struct SessionOptions {
     pub(crate) access_time: AtimePolicy,
     /// Takes requests over io_uring if the kernel offers it.
     pub(crate) io_uring: bool,
+    /// A thread spins for the next request before it sleeps.
+    pub(crate) spin: bool,
 }
 
 /// The number of a thread's requests in flight.

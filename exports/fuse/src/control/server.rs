@@ -359,6 +359,7 @@ mod tests {
                 writeback: true,
                 commit_interval: Duration::from_secs(5),
                 io_uring: false,
+                spin: false,
                 default_permissions: true,
                 access_time: AtimePolicy::Relative,
             };

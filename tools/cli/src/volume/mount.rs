@@ -38,7 +38,8 @@ pub struct Arguments {
     /// Options, separated by commas: ro, allow_other (other users may use the mount), noatime, noexec, commit=SECONDS (changes are
     /// durable after that time even without fsync; 5), cache=kernel|volume|none (where bytes of files are cached; kernel),
     /// writeback (the kernel gathers writes), io_uring=on|off (requests come over io_uring where root has
-    /// turned on enable_uring of the module fuse; on), and for root suid and dev. Options of fstab that ask nothing of a
+    /// turned on enable_uring of the module fuse; on), spin=on|off (threads spin for the next request for up to 50 us before they
+    /// sleep; on), and for root suid and dev. Options of fstab that ask nothing of a
     /// mount are accepted, too, such as defaults, nofail and x-...
     #[arg(short = 'o', value_name = "OPTION,...", value_delimiter = ',')]
     #[arg(value_parser = Suggestions::new(OPTIONS), hide_possible_values = true)]
@@ -70,7 +71,7 @@ impl Arguments {
 }
 
 /// The words after -o that completions offer.
-pub(super) const OPTIONS: [&str; 13] = [
+pub(super) const OPTIONS: [&str; 15] = [
     "ro",
     "allow_other",
     "noatime",
@@ -82,6 +83,8 @@ pub(super) const OPTIONS: [&str; 13] = [
     "writeback",
     "io_uring=on",
     "io_uring=off",
+    "spin=on",
+    "spin=off",
     "suid",
     "dev",
 ];
@@ -108,6 +111,7 @@ struct Options {
     writeback: bool,
     commit_interval: Duration,
     io_uring: bool,
+    spin: bool,
 }
 
 impl Options {
@@ -123,6 +127,7 @@ impl Options {
             writeback: false,
             commit_interval: Duration::from_secs(5),
             io_uring: true,
+            spin: true,
         };
         for word in words {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
@@ -150,6 +155,8 @@ impl Options {
                 ("cache", "none") => options.cache = MountCache::None,
                 ("io_uring", "on") => options.io_uring = true,
                 ("io_uring", "off") => options.io_uring = false,
+                ("spin", "on") => options.spin = true,
+                ("spin", "off") => options.spin = false,
                 ("commit", seconds) => {
                     let seconds =
                         seconds.parse().ok().filter(|seconds| (1..=3600).contains(seconds));
@@ -180,7 +187,7 @@ impl Options {
                 _ if name.starts_with("x-") => {}
                 _ => {
                     let what = "the options are ro, allow_other, noatime, noexec, commit=SECONDS, cache=kernel|volume|none, \
-                                writeback and io_uring=on|off";
+                                writeback, io_uring=on|off and spin=on|off";
                     return Err(Error::input(format!("-o {word}: {what}")));
                 }
             }
@@ -205,6 +212,7 @@ impl Options {
             .writeback(self.writeback)
             .commit_interval(self.commit_interval)
             .io_uring(self.io_uring)
+            .spin(self.spin)
     }
 }
 

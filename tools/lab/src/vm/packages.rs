@@ -41,7 +41,7 @@ const LIBRARIES: &[&str] =
     &["lib", "lib/x86_64-linux-gnu", "usr/lib", "usr/lib/x86_64-linux-gnu", "lib64"];
 
 /// Kernel modules that the guest needs, if they are not built in.
-const MODULES: &[&str] = &["configfs", "libcrc32c", "loop", "null_blk", "xfs"];
+const MODULES: &[&str] = &["configfs", "fuse", "libcrc32c", "loop", "null_blk", "xfs"];
 
 /// The names of packages with a kernel for virtual machines.
 const KERNELS: &str = "^linux-image-[0-9].*-cloud-amd64(-unsigned)?$";
