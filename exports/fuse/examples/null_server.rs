@@ -29,6 +29,8 @@ mod closed;
 mod commit;
 #[path = "../src/control/mod.rs"]
 pub mod control;
+#[path = "../src/in_flight.rs"]
+mod in_flight;
 #[path = "../src/listen.rs"]
 mod listen;
 #[path = "../src/mount.rs"]

@@ -20,7 +20,6 @@
 // The modules, top down. Each imports only from modules below it.
 
 // The public face: mount, serve, unmount.
-mod listen;
 mod mount;
 
 // Requests about the mounted volume from other programs.
@@ -43,6 +42,12 @@ mod files;
 
 // One mounted volume, and a request under way.
 mod session;
+
+// How the threads wait for requests.
+mod listen;
+
+// How many requests of a thread are under way.
+mod in_flight;
 
 // Whether requests come over io_uring.
 mod agreement;

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use uringfs::reactor::PollEvents;
 use uringfs::{Errno, Reactor};
 
-use crate::session::RequestCount;
+use crate::in_flight::RequestCount;
 
 /// How long a thread spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);

@@ -16,8 +16,9 @@ use uringfs::{Buffer, BufferPool, Errno};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{CommandIn, InHeader, OutHeader, ReadIn, RingHeader, WriteIn, command, opcode};
+use crate::in_flight::InFlight;
 use crate::request::Request;
-use crate::session::{Carrier, InFlight, Session, Task};
+use crate::session::{Carrier, Session, Task};
 
 /// The most bytes of one read or write.
 pub(crate) const MAX_RING_TRANSFER: u32 = 256 << 10;

@@ -14,10 +14,11 @@ use uringfs::{Buffer, BufferPool, Errno, Reactor};
 use zerocopy::IntoBytes;
 
 use crate::abi::{InHeader, InitIn, InitOut, MAJOR, MIN_MINOR, MINOR, WriteIn, init};
+use crate::in_flight::{InFlight, RequestCount};
 use crate::listen::Listener;
 use crate::request::{Operation, Request, is_change};
 use crate::ring::{MAX_RING_TRANSFER, RingQueues, serve_entry};
-use crate::session::{Carrier, InFlight, MAX_TRANSFER, RequestCount, Session, Task};
+use crate::session::{Carrier, MAX_TRANSFER, Session, Task};
 
 /// Where the data of a write begin in a buffer: they are aligned, so that they go to the device as they came.
 const DATA: usize = 4096;
