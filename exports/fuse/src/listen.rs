@@ -1,9 +1,9 @@
 //! How the threads of a mount wait for requests.
 //!
 //! All of their descriptors have one queue. To be woken for a request takes longer than to answer most. So one thread waits
-//! for the queue, and the others are away: a thread that takes many requests in a row calls one of them, which leaves when
-//! it finds nothing more to do. A thread that has answered all of its requests spins for the next one for a moment before it
-//! leaves or sleeps, as long as programs ask again so soon.
+//! for the queue, and the others are away: a thread that finds the queue never empty for some time calls one of them, which
+//! leaves when it finds nothing more to do. A thread that has answered all of its requests spins before it leaves or sleeps,
+//! if its last request came within the time of a spin.
 
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
@@ -23,9 +23,9 @@ use crate::in_flight::RequestCount;
 
 /// How long a thread spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
-/// A thread that takes so many requests in a row, with the queue never empty, calls another to it. Two threads that pass
-/// fewer requests to and fro spend more time on waking each other.
-const MANY: u32 = 64;
+/// How long a thread takes requests, with the queue never empty, before it calls another. Two threads that share less work
+/// spend more time on waking each other.
+const BUSY: Duration = Duration::from_micros(300);
 
 /// Which threads of a mount wait for requests.
 pub(crate) struct Listeners {
@@ -35,6 +35,8 @@ pub(crate) struct Listeners {
 }
 
 struct ListenersState {
+    /// The threads that serve.
+    listeners: usize,
     /// Of each thread that has left the queue.
     away: Vec<Option<Waker>>,
     /// No thread leaves it any more.
@@ -42,9 +44,9 @@ struct ListenersState {
 }
 
 impl Listeners {
-    /// Of `threads` threads, which all wait. They may `spin`.
+    /// Of at most `threads` threads. They may `spin`.
     pub(crate) fn new(threads: usize, spin: bool) -> Listeners {
-        let state = ListenersState { away: vec![None; threads], is_over: false };
+        let state = ListenersState { listeners: 0, away: vec![None; threads], is_over: false };
         Listeners { state: Mutex::new(state), is_any_away: AtomicBool::new(false), spin }
     }
 
@@ -52,11 +54,11 @@ impl Listeners {
     async fn leave(&self, thread: usize) -> bool {
         let mut has_left = false;
         poll_fn(|context| {
-            let ListenersState { away, is_over } = &mut *self.state.lock();
-            let others = away.iter().filter(|away| away.is_none()).count() - 1;
+            let ListenersState { listeners, away, is_over } = &mut *self.state.lock();
+            let is_last = away.iter().flatten().count() + 1 >= *listeners;
             match has_left {
                 true if away[thread].is_none() => return Poll::Ready(true),
-                false if *is_over || others == 0 => return Poll::Ready(false),
+                false if *is_over || is_last => return Poll::Ready(false),
                 _ => {}
             }
             has_left = true;
@@ -102,8 +104,8 @@ pub(crate) struct Listener<'s> {
     idle_since: Option<Instant>,
     /// The last request came so soon after those before it were answered that a spin would have found it.
     comes_soon: bool,
-    /// Requests since the queue was empty.
-    in_a_row: u32,
+    /// When the first request came since the queue was empty.
+    busy_since: Option<Instant>,
 }
 
 impl<'s> Listener<'s> {
@@ -113,6 +115,7 @@ impl<'s> Listener<'s> {
         channel: &'s Arc<OwnedFd>,
         in_flight: &'s Rc<RequestCount>,
     ) -> Listener<'s> {
+        listeners.state.lock().listeners += 1;
         Listener {
             listeners,
             thread,
@@ -122,17 +125,19 @@ impl<'s> Listener<'s> {
             ready: None,
             idle_since: None,
             comes_soon: false,
-            in_a_row: 0,
+            busy_since: None,
         }
     }
 
     /// Notes a request.
     pub(crate) fn note_request(&mut self) {
+        let now = Instant::now();
         if let Some(since) = self.idle_since.take() {
-            self.comes_soon = self.listeners.spin && since.elapsed() < SPIN;
+            self.comes_soon = self.listeners.spin && now - since < SPIN;
         }
-        self.in_a_row += 1;
-        if self.in_a_row.is_multiple_of(MANY) {
+        let busy_since = self.busy_since.get_or_insert(now);
+        if now - *busy_since > BUSY {
+            *busy_since = now;
             self.listeners.call();
         }
     }
@@ -142,7 +147,7 @@ impl<'s> Listener<'s> {
     /// # Errors
     /// Those of [`Reactor::poll`].
     pub(crate) async fn wait(&mut self) -> Result<(), Errno> {
-        self.in_a_row = 0;
+        self.busy_since = None;
         if self.in_flight.is_none() {
             let since = self.idle_since.get_or_insert_with(Instant::now);
             if self.comes_soon && since.elapsed() < SPIN {
@@ -201,6 +206,7 @@ mod tests {
     #[test]
     fn all_threads_but_one_may_be_away() {
         let listeners = Listeners::new(3, true);
+        listeners.state.lock().listeners = 3;
         let context = &mut Context::from_waker(Waker::noop());
         let (mut first, mut second) = (pin!(listeners.leave(2)), pin!(listeners.leave(0)));
         assert!(first.as_mut().poll(context).is_pending());

@@ -501,6 +501,10 @@ mod tests {
             });
         // The number of entries and the inode of `..`, and how many names the server was asked for.
         let list = |path: &str| {
+            // The kernel does not wait for the reply to a close.
+            while session.handles.len() > 0 {
+                thread::yield_now();
+            }
             let before = session.handles.newest();
             let mut listing =
                 rustix::fs::Dir::new(fs::File::open(directory.join(path)).unwrap()).unwrap();

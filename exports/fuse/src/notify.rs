@@ -35,7 +35,13 @@ impl Kernel {
         }
         let entry = InvalidateEntryOut { directory, name_length: name.len() as u32, flags: 0 };
         self.send(notification::INVALIDATE_ENTRY, &[entry.as_bytes(), name, b"\0"]);
-        // It has waited for listings that began before, so that none of them is kept.
+        self.listing_changed(directory);
+    }
+
+    /// The listing of a directory has changed.
+    pub(crate) fn listing_changed(&self, directory: u64) {
+        // Replies that are on their way may still be kept.
+        self.session.nodes.listing_changed(directory);
         self.content_changed(directory);
     }
 

@@ -82,7 +82,9 @@ impl Task {
             Operation::Readdir(read) => self.list(&read, false).await,
             Operation::Readdirplus(read) => self.list(&read, true).await,
             Operation::Releasedir(release) => {
-                session.handles.release_directory(release.handle);
+                if let Some(directory) = session.handles.release_directory(release.handle) {
+                    session.nodes.close_directory(directory);
+                }
                 self.done(Ok(()));
             }
             Operation::Fallocate(fallocate) => {
@@ -212,7 +214,8 @@ impl Task {
             None => directory.create_unnamed_with(&inode, labels).await,
         }
         .map_err(errno)?;
-        let open = session.open_inode(&made, create.flags, true).await?;
+        let opened = session.open_inode(&made, create.flags, true).await;
+        let open = opened.inspect_err(|_| session.nodes.listing_changed(self.header.node))?;
         session.nodes.remember(made);
         Ok((entry(&metadata), open))
     }
@@ -346,7 +349,7 @@ impl Session {
         if let Ok((moved, metadata)) = parent.lookup(name).await
             && metadata.is_dir()
         {
-            self.nodes.directory_moved(moved.number().0);
+            self.nodes.listing_changed(moved.number().0);
         }
     }
 
@@ -357,7 +360,10 @@ impl Session {
     ) -> Result<abi::EntryOut, Errno> {
         let (file, directory) = (self.nodes.get(old_node)?, self.nodes.get(node)?);
         file.link_into(&directory, OsStr::from_bytes(name)).await.map_err(errno)?;
-        let metadata = file.metadata().await.map_err(errno)?;
+        let metadata = file.metadata().await.map_err(|error| {
+            self.nodes.listing_changed(node);
+            errno(error)
+        })?;
         self.nodes.remember(file);
         Ok(entry(&metadata))
     }
@@ -398,7 +404,10 @@ impl Session {
 
     async fn opendir(&self, node: u64) -> Result<OpenOut, Errno> {
         let (directory, positions, cache) = self.nodes.open_directory(node)?;
-        let stream = directory.read_dir_with(&positions).await.map_err(errno)?;
+        let stream = directory.read_dir_with(&positions).await.map_err(|error| {
+            self.nodes.listing_changed(node);
+            errno(error)
+        })?;
         let handle = self.handles.insert_directory(stream);
         let flags = match cache {
             ListingCache::Keep => abi::open::CACHE_DIR | abi::open::KEEP_CACHE,
@@ -433,16 +442,21 @@ impl Session {
             listing.push(entry, name, (metadata.ino(), offset), FileType::Directory);
         }
         let dots = DOTS.len() as u64;
+        // The kernel may join this part with one that another has listed later.
+        stream.refresh();
         stream.seek(offset - dots).map_err(errno)?;
         loop {
             match stream.peek().await {
                 Ok(Some(next)) if listing.has_room(&next.name, plus) => {}
-                // Entries that are counted as looked up must reach the kernel: the next listing fails instead.
-                Err(error) if !listing.as_bytes().is_empty() => {
+                Err(error) => {
+                    self.nodes.listing_failed(stream.directory().number().0);
+                    // Entries that are counted as looked up must reach the kernel: the next listing fails instead.
+                    if listing.as_bytes().is_empty() {
+                        return Err(errno(error));
+                    }
                     *failed = Some(errno(error));
                     break;
                 }
-                Err(error) => return Err(errno(error)),
                 Ok(_) => break,
             }
             let Some(next) = stream.next_entry().await.map_err(errno)? else { break };

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -19,15 +18,17 @@ use crate::changes::SyncMarks;
 /// Fewer entries than these are not worth a smaller table.
 pub(crate) const MIN_ENTRIES: usize = 1024;
 
-/// The most names of a listing that the kernel keeps. Their attributes fit into one reply.
+/// The most names of a listing that the kernel keeps.
 const MAX_KEPT_NAMES: usize = 128;
 
 /// What the kernel may do with the listing of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListingCache {
+    /// Lists from what it has kept, and keeps what it lists.
     Keep,
-    /// Keep it after this time.
+    /// Drops what it has kept, and keeps what it lists.
     Renew,
+    /// Always asks.
     Off,
 }
 
@@ -46,16 +47,18 @@ struct Node {
     listing: Option<Box<KeptListing>>,
 }
 
-/// The listing of a directory, which the kernel keeps if it is small: all of it then came with attributes (READDIRPLUS), so
-/// that no look-up follows.
+/// The listing of a directory. The kernel keeps it if it has few names: most of their attributes came with it (READDIRPLUS), so
+/// that it need not look up each name.
 ///
-/// The kernel may ask any open directory to go on where a kept listing ends, so that all have the same positions.
+/// The kernel joins what it keeps from the replies to all who list a directory, and may ask any of them to go on where it ends.
+/// So all have the same positions.
 #[derive(Default)]
 struct KeptListing {
     positions: DirectoryPositions,
-    is_large: bool,
-    /// The directory has another parent than when it was listed.
-    is_moved: bool,
+    /// The last listing had too many names, or a damaged one.
+    is_excluded: bool,
+    /// What the kernel has kept is wrong.
+    is_stale: bool,
 }
 
 impl Node {
@@ -99,26 +102,44 @@ impl Nodes {
         let mut known = self.0.lock();
         let node = known.as_mut().ok_or(Errno::STALE)?.get(node)?;
         let listing = node.listing.get_or_insert_default();
-        if listing.positions.count() > MAX_KEPT_NAMES {
-            listing.is_large = true;
-            listing.positions = DirectoryPositions::default();
-        }
-        let cache = match (listing.is_large, mem::take(&mut listing.is_moved)) {
-            (true, _) => {
-                return Ok((node.inode.clone(), DirectoryPositions::default(), ListingCache::Off));
-            }
+        let cache = match (listing.is_excluded, listing.is_stale) {
+            (true, _) => ListingCache::Off,
             (false, true) => ListingCache::Renew,
             (false, false) => ListingCache::Keep,
         };
+        // As long as another has it open, the kernel may still add to what it has kept.
+        listing.is_stale &= cache != ListingCache::Renew || listing.positions.is_shared();
         Ok((node.inode.clone(), listing.positions.clone(), cache))
     }
 
-    /// Notes that a directory has another parent.
-    pub(crate) fn directory_moved(&self, directory: u64) {
+    /// Notes that a directory was closed. A long listing leaves no names behind.
+    pub(crate) fn close_directory(&self, node: u64) {
+        self.with_listing(node, |listing| {
+            if !listing.positions.is_shared() {
+                let is_long = listing.positions.count() > MAX_KEPT_NAMES;
+                if is_long || listing.is_excluded {
+                    (listing.positions, listing.is_stale) = (DirectoryPositions::default(), true);
+                }
+                listing.is_excluded = is_long;
+            }
+        });
+    }
+
+    /// Notes that what the kernel has kept of a directory's listing is wrong, and it does not know that.
+    pub(crate) fn listing_changed(&self, directory: u64) {
+        self.with_listing(directory, |listing| listing.is_stale = true);
+    }
+
+    /// Notes that a name in a directory cannot be read. A kept listing would lack it, without an error.
+    pub(crate) fn listing_failed(&self, directory: u64) {
+        self.with_listing(directory, |listing| listing.is_excluded = true);
+    }
+
+    fn with_listing(&self, directory: u64, work: impl FnOnce(&mut KeptListing)) {
         if let Some(known) = &mut *self.0.lock()
             && let Ok(Node { listing: Some(listing), .. }) = known.get(directory)
         {
-            listing.is_moved = true;
+            work(listing);
         }
     }
 
@@ -274,9 +295,11 @@ impl Handles {
         drop(released);
     }
 
-    pub(crate) fn release_directory(&self, handle: u64) {
-        let released = self.state.lock().directories.remove(&handle);
-        drop(released);
+    /// Returns the directory's node.
+    pub(crate) fn release_directory(&self, handle: u64) -> Option<u64> {
+        let released = self.state.lock().directories.remove(&handle)?;
+        let reader = released.lock().take()?;
+        Some(reader.stream.directory().number().0)
     }
 
     /// The handle that was opened last.

@@ -5,6 +5,7 @@ mod harness;
 use std::collections::BTreeSet;
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::mem::MaybeUninit;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use harness::{CACHES, Mounted, threads};
 use rustix::fs::{
-    FallocateFlags, SeekFrom as FileSeek, XattrFlags, copy_file_range, fallocate, getxattr,
+    FallocateFlags, RawDir, SeekFrom as FileSeek, XattrFlags, copy_file_range, fallocate, getxattr,
     removexattr, setxattr, statvfs,
 };
 use rustix::io::Errno;
@@ -129,6 +130,38 @@ fn a_listing_goes_on_after_another_and_after_a_change() {
     let others = listing.map(|entry| entry.unwrap().file_name()).filter(|name| name != "new");
     let listed = std::iter::once(first).chain(others).collect::<BTreeSet<_>>();
     assert_eq!(listed.len(), 3000);
+    mounted.unmount();
+}
+
+#[test]
+fn a_listing_that_began_before_a_change_does_not_hide_it_from_later_ones() {
+    let mounted = Mounted::new(&threads(1));
+    let dir = mounted.path("dir");
+    fs::create_dir(&dir).unwrap();
+    for number in 0..100 {
+        File::create(dir.join(format!("{number:03}"))).unwrap();
+    }
+    // Each part is one reply of the server, with less than half of the names.
+    let open = || File::open(&dir).unwrap();
+    let (files, mut parts) = ([open(), open()], [[MaybeUninit::uninit(); 4096]; 2]);
+    let [part, other_part] = &mut parts;
+    let mut early = RawDir::new(&files[0], part);
+    early.next().unwrap().unwrap();
+    assert_eq!(names(&dir).len(), 100, "the kernel has the whole listing");
+    fs::remove_file(dir.join("090")).unwrap();
+    File::create(dir.join("zz")).unwrap();
+    // The kernel begins to gather a new one, of which the older listing brings the rest.
+    let mut late = RawDir::new(&files[1], other_part);
+    late.next().unwrap().unwrap();
+    while let Some(entry) = early.next() {
+        entry.unwrap();
+    }
+    drop(files);
+    for _ in 0..2 {
+        let names = names(&dir);
+        assert_eq!(names.len(), 100);
+        assert!(names.contains(&"zz".into()) && !names.contains(&"090".into()));
+    }
     mounted.unmount();
 }
 

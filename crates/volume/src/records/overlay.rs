@@ -128,6 +128,8 @@ pub(crate) struct Overlay {
     xattr_readahead: GroupReadahead,
     /// Watches of readers, and some that are no longer used.
     watches: Vec<Weak<RangeWatch>>,
+    /// How often names have changed.
+    name_changes: u64,
 }
 
 /// The changes of some records that were committed since a read of the catalog began. Merged over
@@ -161,11 +163,13 @@ impl Overlay {
             inode_readahead: GroupReadahead::default(),
             xattr_readahead: GroupReadahead::default(),
             watches: Vec::new(),
+            name_changes: 0,
         }
     }
 
     /// Applies changes.
     pub(crate) fn apply(&mut self, changes: ChangeSet) {
+        self.name_changes += u64::from(!changes.tables[Table::Names.index()].is_empty());
         for (table, records) in Table::ALL.iter().zip(changes.tables) {
             for (key, value) in records {
                 self.cache.remove(*table, &key);
@@ -175,6 +179,11 @@ impl Overlay {
                 self.current.set(*table, key, value);
             }
         }
+    }
+
+    /// How often names have changed, in any directory.
+    pub(crate) fn name_changes(&self) -> u64 {
+        self.name_changes
     }
 
     /// Size of the changes that no commit has taken yet.

@@ -3,7 +3,6 @@
 //! Names come and go, so a position is not a place in the directory. It is the number of an entry that was returned,
 //! and stands for the place behind its name. [`DirectoryPositions`] keeps the names that were returned.
 
-use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -28,18 +27,20 @@ pub struct DirectoryStream {
     batch: VecDeque<DirectoryEntry>,
     /// No entry follows those that were read ahead.
     is_last_batch: bool,
+    /// The changes of names in the volume before it was read ahead.
+    name_changes: u64,
     /// The next batch begins after this name.
     after: Vec<u8>,
     position: u64,
     positions: DirectoryPositions,
-    /// How many of the names in `positions` lie before the stream.
-    passed: usize,
+    /// Where the next name is expected in the order of `positions`.
+    expected: usize,
 }
 
 /// The positions of streams of one directory. All streams that are made with clones of it have the same positions, so that
 /// one of them can go on where another ended.
 ///
-/// It keeps each name that one of them has returned, and 4 bytes with it.
+/// It keeps each name that one of them has returned, and 8 bytes with it.
 ///
 /// ```
 /// # mod uringfs { pub use uringfs_reactor::*; pub use uringfs_volume::*; pub use uringfs_volume as volume; }
@@ -71,6 +72,11 @@ impl DirectoryPositions {
     /// How many names it keeps.
     pub fn count(&self) -> usize {
         self.0.lock().ends.len()
+    }
+
+    /// Whether a stream, or another clone, uses it.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
     }
 }
 
@@ -107,10 +113,11 @@ impl DirectoryStream {
             directory,
             batch: VecDeque::new(),
             is_last_batch: false,
+            name_changes: 0,
             after: Vec::new(),
             position: 0,
             positions,
-            passed: 0,
+            expected: 0,
         }
     }
 
@@ -146,20 +153,34 @@ impl DirectoryStream {
             let what = format!("{position} is no position of this directory's stream");
             return Err(Error::refused(Errno::INVAL, what));
         };
-        (self.passed, self.after) = found;
+        (self.expected, self.after) = found;
         self.batch.clear();
         self.is_last_batch = false;
         self.position = position;
         Ok(())
     }
 
-    /// The next entry, without passing it; `None` at the end, and from then on until [`Self::seek`].
+    /// Forgets what it has read ahead if names of the volume have changed since. A server whose client keeps listings, and
+    /// joins them from several streams, calls it before each part.
+    pub fn refresh(&mut self) {
+        if self.name_changes != self.name_changes_now() {
+            self.batch.clear();
+            self.is_last_batch = false;
+        }
+    }
+
+    fn name_changes_now(&self) -> u64 {
+        self.directory.volume.shared.state.lock().overlay.name_changes()
+    }
+
+    /// The next entry, without passing it; `None` at the end, and from then on until [`Self::seek`] or [`Self::refresh`].
     ///
     /// # Errors
     /// Errors of the catalog. After a damaged name ([`Error::damaged_name`]) the stream
     /// continues behind it.
     pub async fn peek(&mut self) -> Result<Option<&DirectoryEntry>, Error> {
         if self.batch.is_empty() && !self.is_last_batch {
+            self.name_changes = self.name_changes_now();
             let InodeRef { volume, .. } = &self.directory;
             let (number, after) = (self.directory.number(), self.after.clone());
             match volume.entries_for_lookups(WaitMode::Async, number, after).await {
@@ -185,7 +206,7 @@ impl DirectoryStream {
         let Some(name) = self.peek().await?.map(|entry| entry.name.clone()) else {
             return Ok(None);
         };
-        let position = self.positions.0.lock().position_behind(&name, &mut self.passed);
+        let position = self.positions.0.lock().position_behind(&name, &mut self.expected);
         self.position = position.ok_or_else(|| {
             Error::refused(Errno::NOMEM, "streams have passed 4 GiB of names; open a new one")
         })?;
@@ -206,47 +227,53 @@ struct PassedNames {
     bytes: Vec<u8>,
     /// The end of each name in `bytes`.
     ends: Vec<u32>,
+    /// The indices of the names, in the order of their bytes.
+    order: Vec<u32>,
 }
 
 impl PassedNames {
-    /// The number of names up to a position, and the last of them.
+    /// Where the names behind a position begin in the order, and the name before it.
     fn find(&self, position: u64) -> Option<(usize, Vec<u8>)> {
-        let number = usize::try_from(position).ok()?;
-        let name = self.get(number.checked_sub(1)?)?;
-        Some((number, name.to_vec()))
+        let index = usize::try_from(position).ok()?.checked_sub(1)?;
+        let name = (index < self.ends.len()).then(|| self.name(index))?;
+        let (Ok(at) | Err(at)) = self.search(name);
+        Some((at + 1, name.to_vec()))
     }
 
     fn clear(&mut self) {
-        (self.bytes, self.ends) = (Vec::new(), Vec::new());
+        *self = PassedNames::default();
     }
 
-    fn get(&self, index: usize) -> Option<&[u8]> {
-        let end = *self.ends.get(index)?;
+    fn name(&self, index: usize) -> &[u8] {
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Some(&self.bytes[start as usize..end as usize])
+        &self.bytes[start as usize..self.ends[index] as usize]
     }
 
-    /// The position behind a name, which is added unless it follows the first `passed` names: then it was passed before.
-    fn position_behind(&mut self, name: &[u8], passed: &mut usize) -> Option<u64> {
-        while let Some(known) = self.get(*passed) {
-            match known.cmp(name) {
-                // It was removed, or stands here out of order because it was created late.
-                Ordering::Less => *passed += 1,
-                Ordering::Equal => {
-                    *passed += 1;
-                    return Some(*passed as u64);
-                }
-                Ordering::Greater => break,
-            }
+    fn in_order(&self, at: usize) -> Option<&[u8]> {
+        self.order.get(at).map(|index| self.name(*index as usize))
+    }
+
+    fn search(&self, name: &[u8]) -> Result<usize, usize> {
+        self.order.binary_search_by(|index| self.name(*index as usize).cmp(name))
+    }
+
+    /// The position behind a name, which is added if it is new. It is `expected` at a place in the order.
+    fn position_behind(&mut self, name: &[u8], expected: &mut usize) -> Option<u64> {
+        let is_behind_last = || self.in_order(self.order.len().wrapping_sub(1)) < Some(name);
+        let at = match self.in_order(*expected) {
+            Some(known) if known == name => Ok(*expected),
+            None if is_behind_last() => Err(self.order.len()),
+            _ => self.search(name),
+        };
+        let (Ok(place) | Err(place)) = at;
+        *expected = place + 1;
+        if at.is_err() {
+            let end = u32::try_from(self.bytes.len() + name.len()).ok()?;
+            self.order.insert(place, self.ends.len() as u32);
+            self.bytes.extend_from_slice(name);
+            self.ends.push(end);
         }
-        let is_last = *passed == self.ends.len();
-        let end = u32::try_from(self.bytes.len() + name.len()).ok()?;
-        self.bytes.extend_from_slice(name);
-        self.ends.push(end);
-        if is_last {
-            *passed = self.ends.len();
-        }
-        Some(self.ends.len() as u64)
+        Some(u64::from(self.order[place]) + 1)
     }
 }
 
@@ -255,19 +282,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_is_passed_again_keeps_its_position() {
+    fn a_name_has_one_position() {
         let mut names = PassedNames::default();
-        let mut passed = 0;
-        assert_eq!(["a", "c", "d"].map(|name| pass(&mut names, &mut passed, name)), [1, 2, 3]);
+        let mut expected = 0;
+        assert_eq!(["a", "c", "d"].map(|name| pass(&mut names, &mut expected, name)), [1, 2, 3]);
         // b is new, c was removed.
-        passed = 1;
-        assert_eq!(["b", "d", "e"].map(|name| pass(&mut names, &mut passed, name)), [4, 3, 5]);
+        expected = 1;
+        assert_eq!(["b", "d", "e"].map(|name| pass(&mut names, &mut expected, name)), [4, 3, 5]);
+        expected = 0;
+        assert_eq!(["a", "b", "c"].map(|name| pass(&mut names, &mut expected, name)), [1, 4, 2]);
         assert_eq!(names.find(1), Some((1, b"a".to_vec())));
-        assert_eq!(names.find(4), Some((4, b"b".to_vec())));
+        assert_eq!(names.find(4), Some((2, b"b".to_vec())));
+        assert_eq!(names.find(5), Some((5, b"e".to_vec())));
         assert_eq!([0, 6, u64::MAX].map(|position| names.find(position)), [None, None, None]);
     }
 
-    fn pass(names: &mut PassedNames, passed: &mut usize, name: &str) -> u64 {
-        names.position_behind(name.as_bytes(), passed).unwrap()
+    fn pass(names: &mut PassedNames, expected: &mut usize, name: &str) -> u64 {
+        names.position_behind(name.as_bytes(), expected).unwrap()
     }
 }

@@ -183,8 +183,11 @@ impl<'s> FileSession<'s> {
                 volume.rename_with(as_path(&from), as_path(&to), how)?;
                 self.name_changed(&from);
                 self.name_changed(&to);
-                kernel.attributes_changed(moved);
-                kernel.attributes_changed(replaced);
+                for file in [moved, replaced] {
+                    kernel.attributes_changed(file);
+                    // The `..` of a directory.
+                    kernel.listing_changed(file);
+                }
             }
             FileRequest::Link { from, to } => {
                 volume.hard_link(as_path(&from), as_path(&to))?;
