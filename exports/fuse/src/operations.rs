@@ -408,7 +408,7 @@ impl Session {
             self.nodes.listing_changed(node);
             errno(error)
         })?;
-        let handle = self.handles.insert_directory(stream);
+        let handle = self.handles.insert_directory(stream, cache != ListingCache::Off);
         let flags = match cache {
             ListingCache::Keep => abi::open::CACHE_DIR | abi::open::KEEP_CACHE,
             ListingCache::Renew => abi::open::CACHE_DIR,
@@ -420,7 +420,7 @@ impl Session {
     /// Reads entries from the position that the kernel has reached. Its first two are `.` and `..`.
     async fn list(
         &self,
-        DirectoryReader { stream, failed }: &mut DirectoryReader,
+        DirectoryReader { stream, is_kept, failed }: &mut DirectoryReader,
         read: &ReadIn,
         plus: bool,
     ) -> Result<Listing, Errno> {
@@ -443,7 +443,9 @@ impl Session {
         }
         let dots = DOTS.len() as u64;
         // The kernel may join this part with one that another has listed later.
-        stream.refresh();
+        if *is_kept {
+            stream.refresh();
+        }
         stream.seek(offset - dots).map_err(errno)?;
         loop {
             match stream.peek().await {

@@ -217,6 +217,8 @@ pub(crate) type OpenDirectory = Arc<Mutex<Option<DirectoryReader>>>;
 /// The place of an open directory's listing.
 pub(crate) struct DirectoryReader {
     pub(crate) stream: DirectoryStream,
+    /// The kernel keeps what it lists.
+    pub(crate) is_kept: bool,
     /// The error that the next listing returns.
     pub(crate) failed: Option<Errno>,
 }
@@ -252,12 +254,12 @@ impl Handles {
         handle
     }
 
-    pub(crate) fn insert_directory(&self, stream: DirectoryStream) -> u64 {
+    pub(crate) fn insert_directory(&self, stream: DirectoryStream, is_kept: bool) -> u64 {
         let mut state = self.state.lock();
         state.next += 1;
         let handle = state.next;
         if !state.is_closed {
-            let reader = DirectoryReader { stream, failed: None };
+            let reader = DirectoryReader { stream, is_kept, failed: None };
             state.directories.insert(handle, Arc::new(Mutex::new(Some(reader))));
         }
         handle
