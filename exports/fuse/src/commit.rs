@@ -66,22 +66,29 @@ impl CommitTimer {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{TryRecvError, channel};
+    use std::sync::mpsc::{Sender, TryRecvError, channel};
     use std::thread;
 
     use super::*;
+
+    /// Sends the argument of each call.
+    fn run_and_send(
+        timer: &CommitTimer,
+        calls: Sender<bool>,
+        is_called_again: impl Fn(bool) -> bool,
+    ) {
+        timer.run(|is_changed| {
+            calls.send(is_changed).unwrap();
+            is_called_again(is_changed)
+        });
+    }
 
     #[test]
     fn a_change_is_committed_once_and_the_next_again() {
         let timer = CommitTimer::new(Duration::from_millis(1));
         let (committed, commits) = channel();
         thread::scope(|scope| {
-            scope.spawn(|| {
-                timer.run(move |is_changed| {
-                    committed.send(is_changed).unwrap();
-                    false
-                });
-            });
+            scope.spawn(|| run_and_send(&timer, committed, |_| false));
             for _ in 0..3 {
                 timer.note_change();
                 assert_eq!(commits.recv(), Ok(true));
@@ -100,12 +107,7 @@ mod tests {
         let timer = CommitTimer::new(Duration::from_millis(1));
         let (committed, commits) = channel();
         thread::scope(|scope| {
-            scope.spawn(|| {
-                timer.run(move |is_changed| {
-                    committed.send(is_changed).unwrap();
-                    is_changed
-                });
-            });
+            scope.spawn(|| run_and_send(&timer, committed, |is_changed| is_changed));
             timer.note_change();
             assert_eq!([commits.recv(), commits.recv()], [Ok(true), Ok(false)]);
             timer.stop();

@@ -94,8 +94,8 @@ type Readiness = Result<PollEvents, Errno>;
 
 /// A thread's wait for requests. Once it is dropped, no thread stays away from the queue.
 pub(crate) struct Listener<'s> {
-    pub(crate) listeners: &'s Listeners,
-    pub(crate) thread: usize,
+    listeners: &'s Listeners,
+    thread: usize,
     pub(crate) reactor: &'s Reactor,
     pub(crate) channel: &'s Arc<OwnedFd>,
     pub(crate) in_flight: &'s Rc<RequestCount>,
@@ -142,7 +142,7 @@ impl<'s> Listener<'s> {
         }
     }
 
-    /// Waits until it is worth to read from the queue again, which was empty.
+    /// Waits until the queue, which was empty, is to be read again.
     ///
     /// # Errors
     /// Those of [`Reactor::poll`].

@@ -102,6 +102,8 @@ impl Nodes {
         let mut known = self.0.lock();
         let node = known.as_mut().ok_or(Errno::STALE)?.get(node)?;
         let listing = node.listing.get_or_insert_default();
+        // Also while others have it open.
+        listing.is_excluded |= listing.positions.count() > MAX_KEPT_NAMES;
         let cache = match (listing.is_excluded, listing.is_stale) {
             (true, _) => ListingCache::Off,
             (false, true) => ListingCache::Renew,
