@@ -3,8 +3,8 @@
 
 use std::any::Any;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
 
@@ -94,6 +94,83 @@ impl Buffer {
         self.region_id
     }
 
+    /// True for memory that others change ([`SharedMemory`](crate::SharedMemory)): it has no slice, so `&buffer[..]`
+    /// panics.
+    #[doc(hidden)]
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.region_id.is_shared()
+    }
+
+    /// Copies the bytes from `start` on, as many as `into` has, of any memory.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[doc(hidden)]
+    pub fn copy_to(&self, start: usize, into: &mut [u8]) {
+        let source = self.part(start..start.saturating_add(into.len()));
+        // SAFETY: the source is inside this buffer. `into` is borrowed exclusively, so it is other memory. Others may
+        // change shared memory meanwhile: then the copy has any mixture of its bytes, and no reference to them exists.
+        unsafe { ptr::copy_nonoverlapping(source.as_ptr(), into.as_mut_ptr(), into.len()) };
+    }
+
+    /// Overwrites the bytes from `start` on with a copy of `bytes`, in any memory that may be written.
+    ///
+    /// # Panics
+    /// When there are fewer, and for memory that is read only.
+    #[doc(hidden)]
+    pub fn copy_from(&mut self, start: usize, bytes: &[u8]) {
+        let target = self.part_mut(start..start.saturating_add(bytes.len()));
+        // SAFETY: as in `copy_to`.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
+    }
+
+    /// Fills a range with zeros, as [`Self::copy_from`].
+    ///
+    /// # Panics
+    /// As [`Self::copy_from`].
+    #[doc(hidden)]
+    pub fn fill_zeros(&mut self, range: Range<usize>) {
+        let length = range.len();
+        let target = self.part_mut(range);
+        // SAFETY: inside this buffer, which this thread alone uses; of shared memory as in `copy_to`.
+        unsafe { ptr::write_bytes(target.as_ptr(), 0, length) };
+    }
+
+    /// Address of a range of this buffer.
+    fn part(&self, range: Range<usize>) -> NonNull<u8> {
+        let is_inside = range.start <= range.end && range.end <= self.len();
+        assert!(is_inside, "{range:?} is not inside {} bytes", self.len());
+        // SAFETY: inside this buffer, as asserted.
+        unsafe { self.pointer.add(range.start) }
+    }
+
+    fn part_mut(&mut self, range: Range<usize>) -> NonNull<u8> {
+        self.assert_writable();
+        self.part(range)
+    }
+
+    /// Only a back end or a queue could find such memory in a request, and only this crate makes it.
+    #[inline]
+    fn assert_writable(&self) {
+        assert!(
+            self.region_id != RegionId::READ_ONLY,
+            "memory that is being written out is read only"
+        );
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.length as usize
+    }
+
+    /// True if it has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
     /// Keeps the first `at` bytes and returns the rest.
     ///
     /// # Panics
@@ -175,6 +252,7 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
+        assert!(!self.is_shared(), "memory that others change has no slice");
         // SAFETY: the range is inside the region that this buffer keeps alive. It was
         // initialized when the region was made, and it belongs to this buffer alone.
         unsafe { slice::from_raw_parts(self.pointer.as_ptr(), self.length as usize) }
@@ -184,11 +262,8 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // Only a back end or a queue could find such memory in a request, and only this crate makes it.
-        assert!(
-            self.region_id != RegionId::READ_ONLY,
-            "memory that is being written out is read only"
-        );
+        assert!(!self.is_shared(), "memory that others change has no slice");
+        self.assert_writable();
         // SAFETY: as in `deref`; the exclusive borrow makes this the only access, and the value of a region that is
         // not read only allows to write its bytes.
         unsafe { slice::from_raw_parts_mut(self.pointer.as_ptr(), self.length as usize) }

@@ -34,6 +34,9 @@ mod pool;
 // Values of other types as memory of requests.
 mod io_buf;
 
+// Memory that others change while it is in use.
+mod shared;
+
 // Frames with many readers, or one owner that may write or lend them.
 mod slab;
 
@@ -50,6 +53,7 @@ pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 pub use io_buf::{IoBuf, IoBufMut, OpMemory, TooLong};
 pub use pool::{Acquire, BufferPool, VisitUnreaped, set_visit_unreaped};
 pub use region::{Backing, Region, RegionId};
+pub use shared::{Registration, SharedMemory};
 pub use slab::{
     ExclusiveFrames, FrameState, SharedFrame, Slab, Snapshot, Snapshots, Zeroable,
     prefer_huge_pages,

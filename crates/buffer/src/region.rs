@@ -18,6 +18,8 @@ use crate::slots::Slots;
 /// without registration.
 const MAX_IDS: u32 = 256;
 const INDEX_BITS: u32 = 8;
+/// Marks the ids of memory that others change.
+const SHARED_BIT: u32 = 1 << 31;
 const HUGE_PAGE: usize = 2 << 20;
 
 /// The kind of pages of a region, best first.
@@ -39,11 +41,13 @@ pub struct RegionId(u32);
 
 impl RegionId {
     /// The id of memory that is not registered.
-    pub const NONE: RegionId = RegionId(u32::MAX);
+    pub const NONE: RegionId = RegionId(!SHARED_BIT);
     /// Marks an empty entry of a table: no region has this id.
-    pub const EMPTY: RegionId = RegionId(u32::MAX - 1);
+    pub const EMPTY: RegionId = RegionId(!SHARED_BIT - 1);
     /// The id of memory that must not be written: that of a value which a write takes. Never registered.
-    pub const READ_ONLY: RegionId = RegionId(u32::MAX - 2);
+    pub const READ_ONLY: RegionId = RegionId(!SHARED_BIT - 2);
+    /// The id of memory that others change, if it is not registered.
+    const SHARED: RegionId = RegionId::NONE.of_shared();
     /// The number of indexes: [`RegionId::index`] is below it.
     pub const COUNT: u32 = MAX_IDS;
 
@@ -52,6 +56,21 @@ impl RegionId {
     #[inline]
     pub fn index(self) -> u32 {
         self.0 & (MAX_IDS - 1)
+    }
+
+    /// True for memory that others change: see [`SharedMemory`](crate::SharedMemory).
+    #[inline]
+    pub fn is_shared(self) -> bool {
+        self.0 & SHARED_BIT != 0
+    }
+
+    /// True for memory that rings do not register.
+    pub fn is_unregistered(self) -> bool {
+        matches!(self, RegionId::NONE | RegionId::SHARED | RegionId::READ_ONLY)
+    }
+
+    const fn of_shared(self) -> RegionId {
+        RegionId(self.0 | SHARED_BIT)
     }
 }
 
@@ -69,11 +88,11 @@ fn allocate_id() -> RegionId {
 }
 
 fn release_id(id: RegionId) {
-    if id == RegionId::NONE {
+    if id.is_unregistered() {
         return;
     }
     // Skips the largest generation: with the last indexes it would be one of the special ids.
-    let generation = ((id.0 >> INDEX_BITS) + 1) % (u32::MAX >> INDEX_BITS);
+    let generation = (((id.0 & !SHARED_BIT) >> INDEX_BITS) + 1) % (!SHARED_BIT >> INDEX_BITS);
     with_free_ids(|free| free.insert(0, (id.index(), generation)));
     DROPPED.fetch_add(1, Ordering::Release);
 }
@@ -128,6 +147,24 @@ impl Region {
         value: Box<dyn Any + Send>,
     ) -> Region {
         Region { base, length, owner: Owner::Value(value), id, weak: Weak::new(), slots: None }
+    }
+
+    /// Memory that others change, which `owner` keeps in place. Rings register it if `registered`.
+    pub(crate) fn shared(
+        base: NonNull<u8>,
+        length: usize,
+        registered: bool,
+        owner: Box<dyn Any + Send>,
+    ) -> Arc<Region> {
+        let id = if registered { allocate_id() } else { RegionId::NONE };
+        Arc::new_cyclic(|weak| Region {
+            base,
+            length,
+            owner: Owner::Value(owner),
+            id: id.of_shared(),
+            weak: weak.clone(),
+            slots: None,
+        })
     }
 
     /// The value whose memory this is.
@@ -232,10 +269,10 @@ impl Drop for Region {
                 // is left. Pages that a ring still has registered stay pinned by the
                 // kernel and are not reused before the ring unregisters them.
                 let _ = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
-                release_id(self.id);
             }
             // Dropped with the region.
             Owner::Value(_) => {}
         }
+        release_id(self.id);
     }
 }

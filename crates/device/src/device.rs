@@ -50,7 +50,8 @@ impl Drop for Handle {
 }
 
 impl Device {
-    /// Opens the block device or ordinary file `path`.
+    /// Opens the block device or ordinary file `path`, or the export of an NBD server whose URI `path` is: see
+    /// [`NbdTarget`](crate::backend::nbd::NbdTarget). A file whose name looks like a URI is opened as `./nbd:...`.
     ///
     /// # Errors
     /// The error of opening it or of reading its geometry, with the path.
@@ -100,10 +101,49 @@ impl Device {
         self.handle.core.close();
     }
 
-    /// Its geometry.
+    /// Its geometry. Only the size of a device can change: see [`Self::size`].
     #[inline]
     pub fn geometry(&self) -> &Geometry {
         self.handle.core.geometry()
+    }
+
+    /// Its size in bytes, as far as it was noticed: as [`Self::refresh_size`] last found it.
+    #[inline]
+    pub fn size(&self) -> u64 {
+        self.handle.core.size()
+    }
+
+    /// Reads its size again, which others may have changed, and returns the size that counts from now on, in bytes.
+    /// Volumes and servers of disks do the same where it matters.
+    ///
+    /// - A device grows in whole blocks of 4096 bytes. One whose size was no multiple of that grows when it is opened
+    ///   again.
+    /// - A device that has shrunk keeps its smaller size until it is opened again. Reads of what is lost fail with EIO.
+    /// - The server of an NBD export is asked over another connection. A server that accepts no other is not asked: a
+    ///   new size shows when it is started again.
+    ///
+    /// ```
+    /// # mod uringfs { pub use uringfs_device as device; }
+    /// use uringfs::device::{Access, Device};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("image");
+    /// # std::fs::write(&path, [0; 4096])?;
+    /// let device = Device::open(&path, Access::ReadWrite)?;
+    /// std::fs::File::options().write(true).open(&path)?.set_len(1 << 20)?;
+    /// assert_eq!(device.size(), 4096);
+    /// assert_eq!(device.refresh_size()?, 1 << 20);
+    /// assert_eq!(device.size(), 1 << 20);
+    /// # Ok::<_, std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// In one line why it cannot be read, with the device; the size is the one before then.
+    pub fn refresh_size(&self) -> io::Result<u64> {
+        self.handle.core.refresh_size().map_err(|errno| {
+            let text = format!("{}: cannot read its size again: {errno}", self.description());
+            io::Error::new(errno.kind(), text)
+        })
     }
 
     /// Its index in tables of devices.

@@ -34,10 +34,11 @@ pub(crate) struct Listeners {
 }
 
 impl Failure {
-    /// The failure to report for a request that ended with `errno`. `None` for a request that was cancelled,
-    /// or whose operation the device does not support: the device has not tried it.
+    /// The failure to report for a request that ended with `errno`. `None` for a request that was cancelled, whose
+    /// operation the device does not support, or whose memory is not there (that of a guest may vanish): the device has
+    /// not failed it.
     pub fn from_request(request: &Request, errno: Errno) -> Option<Failure> {
-        let is_reported = !matches!(errno, Errno::CANCELED | Errno::OPNOTSUPP);
+        let is_reported = !matches!(errno, Errno::CANCELED | Errno::OPNOTSUPP | Errno::FAULT);
         let (op, address, length) = (request.op, request.address, request.length());
         is_reported.then_some(Failure { op, address, length, errno })
     }

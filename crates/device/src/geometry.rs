@@ -3,7 +3,7 @@
 /// The properties of a device. All sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// The size of the device.
+    /// The size when the device was opened. [`Device::size`](crate::Device::size) is the size now.
     pub size: u64,
     /// The device's logical block size, which may be 512. Addresses and lengths of requests must be multiples of this.
     /// Elsewhere a "block" is 4096 bytes.
@@ -30,21 +30,13 @@ pub struct Geometry {
     pub direct: bool,
 }
 
-impl Geometry {
-    /// The points at which transfers may end short.
-    #[doc(hidden)]
-    pub fn bounds(&self) -> Bounds {
-        Bounds { block_size: self.block_size, size: self.size }
-    }
-}
-
 /// The points at which a device may end a transfer short: between blocks, and then the transfer is resumed there; and
 /// at the end of the device. Sizes in bytes. See [`Request::advance`](crate::Request::advance).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// As [`Geometry::block_size`].
     pub block_size: u32,
-    /// As [`Geometry::size`].
+    /// The largest size that the device has had.
     pub size: u64,
 }
 

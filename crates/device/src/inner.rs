@@ -8,14 +8,19 @@ use std::sync::{OnceLock, Weak};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
+use uringfs_buffer::Buffer;
 use uringfs_errno::Errno;
 
+use crate::device_size::DeviceSize;
 use crate::failure::{Failure, FailureListener, Listeners};
-use crate::geometry::Geometry;
+use crate::geometry::{Bounds, Geometry};
 use crate::index::{self, DeviceIndex, MAX_DEVICES};
 use crate::interface::backend::{Backend, KernelTarget};
 use crate::interface::calibration::Calibration;
-use crate::request::Request;
+use crate::request::{Op, Payload, Request};
+
+/// The most bytes of one step on a copy.
+const MAX_COPY: u64 = 1 << 20;
 
 /// A callback that is called once, when a device closes.
 type OnClose = Box<dyn FnOnce(DeviceIndex) + Send>;
@@ -24,6 +29,7 @@ type OnClose = Box<dyn FnOnce(DeviceIndex) + Send>;
 pub struct DeviceInner {
     index: DeviceIndex,
     geometry: Geometry,
+    size: DeviceSize,
     backend: Box<dyn Backend>,
     closed: AtomicBool,
     on_close: Mutex<Vec<OnClose>>,
@@ -55,6 +61,7 @@ impl DeviceInner {
         })?;
         Ok(DeviceInner {
             index,
+            size: DeviceSize::new(backend.geometry().size),
             geometry: backend.geometry().clone(),
             backend,
             closed: AtomicBool::new(false),
@@ -69,6 +76,40 @@ impl DeviceInner {
     #[inline]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// Its size in bytes, as far as it was noticed.
+    #[inline]
+    pub fn size(&self) -> u64 {
+        self.size.now()
+    }
+
+    /// The largest size that it has had. What lies between [`Self::size`] and this is lost: reads fail with EIO.
+    #[inline]
+    pub fn largest_size(&self) -> u64 {
+        self.size.largest()
+    }
+
+    /// The points at which transfers may end short.
+    #[inline]
+    pub fn bounds(&self) -> Bounds {
+        Bounds { block_size: self.geometry.block_size, size: self.size.largest() }
+    }
+
+    /// Reads the size again, without waiting. Returns the size that counts: the one before if it cannot be read.
+    pub fn check_size(&self) -> u64 {
+        match self.backend.size() {
+            Ok(bytes) => self.size.note(bytes),
+            Err(_) => self.size(),
+        }
+    }
+
+    /// Reads the size again. May wait for a server.
+    ///
+    /// # Errors
+    /// Those of [`Backend::ask_size`].
+    pub fn refresh_size(&self) -> Result<u64, Errno> {
+        self.backend.ask_size().map(|bytes| self.size.note(bytes))
     }
 
     /// Its index in tables of devices.
@@ -86,8 +127,29 @@ impl DeviceInner {
     /// back end panics, so that the request still completes.
     #[inline]
     pub fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
-        let step = AssertUnwindSafe(|| self.backend.perform(request));
+        let step = AssertUnwindSafe(|| match request.payload.is_shared() {
+            true => self.perform_on_copy(request),
+            false => self.backend.perform(request),
+        });
         catch_unwind(step).unwrap_or(Err(Errno::IO))
+    }
+
+    /// A step on a copy of memory that others change, of which back ends can have no slice.
+    fn perform_on_copy(&self, request: &mut Request) -> Result<u32, Errno> {
+        let length = request.remaining().min(MAX_COPY);
+        let address = request.address.checked_add(request.done()).ok_or(Errno::INVAL)?;
+        let copy = match request.op {
+            Op::Write => request.copy_out(length as usize),
+            _ => Buffer::zeroed(length as usize),
+        };
+        let mut step =
+            Request::new(request.device, request.op, address, Payload::Buffer(copy), request.tag);
+        step.durability = request.durability;
+        let moved = self.backend.perform(&mut step)?;
+        if let (Op::Read, Payload::Buffer(copy)) = (request.op, &step.payload) {
+            request.copy_in(&copy[..moved as usize]);
+        }
+        Ok(moved)
     }
 
     /// The number of system calls of a request that the back end executes itself.

@@ -1,7 +1,7 @@
 //! Storage devices ([`Device`]), and the queues that carry requests to them ([`Queue`]).
 //!
-//! A device is a back end (an ordinary file, a block device, memory, nothing, a
-//! simulation) with a [`Geometry`]. A queue takes [`Request`]s, which own
+//! A device is a back end (an ordinary file, a block device, memory, nothing, an
+//! export of an NBD server, a simulation) with a [`Geometry`]. A queue takes [`Request`]s, which own
 //! their memory, and returns them with a result. Any queue serves any back
 //! end that it supports, with the same results.
 
@@ -27,6 +27,8 @@ mod segments;
 mod request;
 // The exclusive claim on a block device.
 mod claim;
+// The size of a device, which may change.
+mod device_size;
 // The properties of a device.
 mod geometry;
 // The indexes of devices in tables.

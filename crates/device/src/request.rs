@@ -215,8 +215,8 @@ impl Request {
     }
 
     /// Applies the result of a step. `moved` is the number of bytes that this step moved, after those
-    /// already [`done`](Self::done); `bounds` are the device's. A read may end short only at the end that
-    /// the device had when it was opened. A read that ends earlier fails with EIO: the device has become
+    /// already [`done`](Self::done); `bounds` are the device's. A read may end short only at the end of
+    /// the largest size that the device has had. A read that ends earlier fails with EIO: the device has become
     /// shorter, and the state of the rest is unknown.
     #[inline]
     pub fn advance(&mut self, moved: Result<u32, Errno>, bounds: Bounds) -> Progress {

@@ -5,6 +5,57 @@ use uringfs_buffer::Buffer;
 
 use crate::request::{Payload, Request};
 
+impl Payload {
+    fn buffers(&self) -> &[Buffer] {
+        match self {
+            Payload::Buffer(buffer) => std::slice::from_ref(buffer),
+            Payload::Buffers(buffers) => buffers,
+            Payload::Length(_) => &[],
+        }
+    }
+
+    fn buffers_mut(&mut self) -> &mut [Buffer] {
+        match self {
+            Payload::Buffer(buffer) => std::slice::from_mut(buffer),
+            Payload::Buffers(buffers) => buffers,
+            Payload::Length(_) => &mut [],
+        }
+    }
+
+    /// True if others change some of the memory: see [`Buffer::is_shared`].
+    pub(crate) fn is_shared(&self) -> bool {
+        self.buffers().iter().any(Buffer::is_shared)
+    }
+
+    /// Copies the bytes from byte `skip` on, of any memory, until one side ends.
+    pub fn copy_to(&self, skip: u64, into: &mut [u8]) {
+        let (mut skip, mut into) = (skip as usize, into);
+        for buffer in self.buffers() {
+            let take = buffer.len().saturating_sub(skip).min(into.len());
+            let (head, tail) = into.split_at_mut(take);
+            if take > 0 {
+                buffer.copy_to(skip, head);
+            }
+            into = tail;
+            skip = skip.saturating_sub(buffer.len());
+        }
+    }
+
+    /// Overwrites the bytes from byte `skip` on, of any memory, until one side ends.
+    pub fn copy_from(&mut self, skip: u64, bytes: &[u8]) {
+        let (mut skip, mut bytes) = (skip as usize, bytes);
+        for buffer in self.buffers_mut() {
+            let take = buffer.len().saturating_sub(skip).min(bytes.len());
+            let (head, tail) = bytes.split_at(take);
+            if take > 0 {
+                buffer.copy_from(skip, head);
+            }
+            bytes = tail;
+            skip = skip.saturating_sub(buffer.len());
+        }
+    }
+}
+
 impl Request {
     /// The number of bytes still to transfer.
     #[inline]
@@ -13,30 +64,45 @@ impl Request {
     }
 
     /// The memory still to transfer, in the order of addresses on the device. Empty for
-    /// requests without memory.
+    /// requests without memory. A back end's [`perform`](crate::Backend::perform) gets no memory that others change,
+    /// which has no slices; a queue uses `ranges` or the copies.
     pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
-        let buffers: &[Buffer] = match &self.payload {
-            Payload::Buffer(buffer) => std::slice::from_ref(buffer),
-            Payload::Buffers(buffers) => buffers,
-            Payload::Length(_) => &[],
-        };
         let mut skip = self.done() as usize;
-        buffers.iter().filter_map(move |buffer| {
+        self.payload.buffers().iter().filter_map(move |buffer| {
             let start = skip.min(buffer.len());
             skip -= start;
             (start < buffer.len()).then(|| &buffer[start..])
         })
     }
 
+    /// Address and length of the memory still to transfer, as [`Self::segments`], of any memory.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (*mut u8, usize)> {
+        let mut skip = self.done() as usize;
+        self.payload.buffers().iter().filter_map(move |buffer| {
+            let start = skip.min(buffer.len());
+            skip -= start;
+            let range = (buffer.pointer().as_ptr().wrapping_add(start), buffer.len() - start);
+            (range.1 > 0).then_some(range)
+        })
+    }
+
+    /// A copy of the first `length` bytes still to transfer.
+    pub(crate) fn copy_out(&self, length: usize) -> Buffer {
+        let mut copy = Buffer::zeroed(length);
+        self.payload.copy_to(self.done(), &mut copy);
+        copy
+    }
+
+    /// Copies `bytes` to the memory still to fill.
+    pub(crate) fn copy_in(&mut self, bytes: &[u8]) {
+        let done = self.done();
+        self.payload.copy_from(done, bytes);
+    }
+
     /// The memory still to fill, as [`Self::segments`].
     pub fn segments_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let mut skip = self.done() as usize;
-        let buffers: &mut [Buffer] = match &mut self.payload {
-            Payload::Buffer(buffer) => std::slice::from_mut(buffer),
-            Payload::Buffers(buffers) => buffers,
-            Payload::Length(_) => &mut [],
-        };
-        buffers.iter_mut().filter_map(move |buffer| {
+        self.payload.buffers_mut().iter_mut().filter_map(move |buffer| {
             let start = skip.min(buffer.len());
             skip -= start;
             (start < buffer.len()).then(|| &mut buffer[start..])

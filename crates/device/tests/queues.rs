@@ -57,7 +57,7 @@ fn a_request_continues_where_its_last_step_ended() {
                 false => Payload::Buffer(buffer),
             };
             let mut write = tested.request(Op::Write, address, payload(two(1, 2)), 0);
-            let bounds = tested.device.geometry().bounds();
+            let bounds = tested.device.core().bounds();
             assert_eq!(write.advance(Ok(4096), bounds), Progress::Again);
             assert_eq!(tested.run(write).1, Ok(8192), "{}", tested.name);
             let found = tested.read(address, 8192);

@@ -24,10 +24,10 @@ mod map;
 pub use api::exact::ExactOp;
 pub use api::operation::{BufResult, BufferOutput, FileOp, OpOutput};
 pub use api::tokens::Tokens;
+pub use api::uncommitted::{UncommittedChange, UncommittedChanges};
 pub use direct::atomic_write::MAX_ATOMIC_WRITE_BYTES;
 pub use direct::fallocate::FallocateSize;
 pub use map::change_gate::{ChangeGate, ChangeGuard, Opened};
-pub use map::file_map::LinearMap;
 pub use map::hot_extent::{AtimeUpdates, ExtentWindow, HotExtent, HotExtentReader};
 pub use map::mapping::{
     AllocOutcome, CommitFuture, FileExtent, Map, Mapping, MappingState, OutOfPlaceExtents,

@@ -7,13 +7,13 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+    ($($(#[doc = $description:literal])+ $variant:ident = $name:literal,)*) => {
         /// An event that reactors count.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         #[repr(u8)]
         pub enum Counter {
-            $($(#[$doc])* $variant,)*
+            $($(#[doc = $description])+ $variant,)*
         }
 
         impl Counter {
@@ -24,6 +24,13 @@ macro_rules! counters {
             pub fn name(self) -> &'static str {
                 match self {
                     $(Counter::$variant => $name,)*
+                }
+            }
+
+            /// What it counts, in a sentence.
+            pub fn description(self) -> &'static str {
+                match self {
+                    $(Counter::$variant => concat!($($description),+).trim_ascii_start(),)*
                 }
             }
         }

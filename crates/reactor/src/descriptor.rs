@@ -1,8 +1,9 @@
 //! Waits for descriptors: readiness, connections, bytes of a socket.
 //!
-//! - [`Reactor::poll`], [`Reactor::accept`], [`Reactor::receive`], [`Reactor::send`], each with an optional deadline;
+//! - [`LocalReactor::poll`], [`LocalReactor::accept`], [`LocalReactor::receive`], [`LocalReactor::send`],
+//!   [`LocalReactor::send_vectored`], each with an optional deadline;
 //! - [`run_command`], which a driver defines;
-//! - [`Reactor::sleep`].
+//! - [`LocalReactor::sleep`].
 //!
 //! A wait owns its descriptor and its memory. Dropping its future cancels it.
 
@@ -14,17 +15,17 @@ use std::time::{Duration, Instant};
 
 use uringfs_buffer::Buffer;
 use uringfs_device::Errno;
-use uringfs_ring::{Command, PollEvents, Ring, Wait, WaitOutput};
+use uringfs_ring::{Command, GatheredSend, PollEvents, Ring, Wait, WaitOutput};
 
 use crate::counters::Counter;
 use crate::event_loop::core::{ReactorCore, TimerEvent, current};
-use crate::reactor::Reactor;
+use crate::local::LocalReactor;
 use crate::tasks::waiters::WaitResult;
 
-impl Reactor {
+impl LocalReactor {
     /// Sleeps for `time` of the reactor's clock.
     pub async fn sleep(&self, time: Duration) {
-        let reactor = self.inner();
+        let reactor = &self.inner;
         reactor.sleep_until(reactor.options.clock.after(time), None).await;
     }
 
@@ -32,7 +33,8 @@ impl Reactor {
     ///
     /// # Errors
     /// - ETIMEDOUT: the deadline came first.
-    /// - EAGAIN: the reactor already waits for [`MAX_WAITS`](crate::MAX_WAITS) descriptors.
+    /// - EAGAIN: the reactor already waits for [`ReactorOptions::max_waits`](crate::ReactorOptions::max_waits)
+    ///   descriptors.
     /// - The errors of `poll(2)`.
     pub async fn poll(
         &self,
@@ -41,7 +43,7 @@ impl Reactor {
         deadline: Option<Instant>,
     ) -> Result<PollEvents, Errno> {
         let wait = Wait::Poll { file: file.clone(), events };
-        match wait_until(self.inner(), wait, deadline).await.1? {
+        match wait_until(&self.inner, wait, deadline).await.1? {
             WaitOutput::Ready(events) => Ok(events),
             other => unreachable!("the result of a poll is readiness, not {other:?}"),
         }
@@ -57,7 +59,7 @@ impl Reactor {
         deadline: Option<Instant>,
     ) -> Result<OwnedFd, Errno> {
         let wait = Wait::Accept { file: listener.clone() };
-        match wait_until(self.inner(), wait, deadline).await.1? {
+        match wait_until(&self.inner, wait, deadline).await.1? {
             WaitOutput::Accepted(socket) => Ok(socket),
             other => unreachable!("the result of an accept is a connection, not {other:?}"),
         }
@@ -72,7 +74,7 @@ impl Reactor {
         deadline: Option<Instant>,
     ) -> (Result<usize, Errno>, Buffer) {
         let wait = Wait::Receive { file: socket.clone(), buffer };
-        bytes_moved(wait_until(self.inner(), wait, deadline).await)
+        bytes_moved(wait_until(&self.inner, wait, deadline).await)
     }
 
     /// Sends bytes of `buffer`. Returns the number of bytes sent, which may be less than its length.
@@ -84,7 +86,22 @@ impl Reactor {
         deadline: Option<Instant>,
     ) -> (Result<usize, Errno>, Buffer) {
         let wait = Wait::Send { file: socket.clone(), buffer };
-        bytes_moved(wait_until(self.inner(), wait, deadline).await)
+        bytes_moved(wait_until(&self.inner, wait, deadline).await)
+    }
+
+    /// Sends bytes of several buffers, one after the other, in one system call: of at most 1024 of them. Returns the number of
+    /// bytes sent, which may be less than all. Errors: ETIMEDOUT and EAGAIN as in [`Self::poll`]; those of `sendmsg(2)`.
+    pub async fn send_vectored(
+        &self,
+        socket: &Arc<OwnedFd>,
+        buffers: Vec<Buffer>,
+        deadline: Option<Instant>,
+    ) -> (Result<usize, Errno>, Vec<Buffer>) {
+        let send = Box::new(GatheredSend::new(buffers));
+        let wait = Wait::SendVectored { file: socket.clone(), send };
+        let (wait, result) = wait_until(&self.inner, wait, deadline).await;
+        let Wait::SendVectored { send, .. } = wait else { unreachable!("only a send was begun") };
+        (result.map(bytes), send.into_buffers())
     }
 }
 
@@ -93,7 +110,7 @@ impl Reactor {
 ///
 /// # Errors
 /// - EOPNOTSUPP: there is no current reactor, or it has no ring with [`ReactorOptions::commands`](crate::ReactorOptions::commands).
-/// - EAGAIN as in [`Reactor::poll`].
+/// - EAGAIN as in [`LocalReactor::poll`].
 /// - Those of the driver.
 pub async fn run_command(command: Box<Command>) -> (Result<u32, Errno>, Box<Command>) {
     let takes_commands = |reactor: &Rc<ReactorCore>| {
@@ -118,11 +135,14 @@ fn bytes_moved(
     let (Wait::Receive { buffer, .. } | Wait::Send { buffer, .. }) = wait else {
         unreachable!("only a receive and a send move bytes")
     };
-    let result = result.map(|waited| match waited {
+    (result.map(bytes), buffer)
+}
+
+fn bytes(moved: WaitOutput) -> usize {
+    match moved {
         WaitOutput::Moved(bytes) => bytes as usize,
         other => unreachable!("the result of a transfer is a byte count, not {other:?}"),
-    });
-    (result, buffer)
+    }
 }
 
 async fn wait_until(
@@ -153,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_dropped_sleep_frees_its_cell() {
-        let reactor = Reactor::new(crate::ReactorOptions::default()).unwrap();
+        let reactor = crate::Reactor::new(crate::ReactorOptions::default()).unwrap();
         for _ in 0..3 {
             let mut sleep = pin!(reactor.sleep(Duration::from_secs(3600)));
             assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());

@@ -10,10 +10,12 @@
 
 // The background reactors, which serve threads that have no reactor.
 mod background;
-// Waits for descriptors: readiness, connections, bytes of a socket.
-mod descriptor;
 // The public handle: construction, `block_on`, drop.
 mod reactor;
+// Waits for descriptors: readiness, connections, bytes of a socket.
+mod descriptor;
+// The handle for tasks.
+mod local;
 // The loop of one thread: its state, turns, sleep, operations.
 mod event_loop;
 // Requests on their way to devices and back.
@@ -26,6 +28,8 @@ mod wake;
 mod sync;
 // Counters, by reason.
 mod counters;
+// Counts of the requests to served disks.
+mod request_counters;
 // The switches of a reactor and its queues.
 mod options;
 
@@ -37,10 +41,11 @@ pub use event_loop::core::{ReactorCore, current};
 pub use event_loop::handle::ReactorHandle;
 pub use event_loop::operation::{AdmissionPermit, Operation, RequestFuture, RequestSpec};
 pub use event_loop::push::{Locate, PushError};
-pub use io::rings::MAX_WAITS;
 pub use io::submission_lock::SubmissionLock;
+pub use local::LocalReactor;
 pub use options::{CompletionMode, ReactorOptions, Require, on_off};
 pub use reactor::Reactor;
+pub use request_counters::{RequestCounters, RequestCounts, RequestKind};
 pub use sync::domains::quiescence;
 pub use sync::quiescence::{Domain, Epoch};
 pub use sync::writer_bias::WriterBias;

@@ -7,6 +7,8 @@ use uringfs_device::queue::QueueKind;
 
 /// The largest [`ReactorOptions::depth`].
 const MAX_DEPTH: u32 = 16384;
+/// The largest [`ReactorOptions::max_waits`].
+const MAX_WAITS: u32 = 32768;
 
 /// The thread that processes a request's completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +34,7 @@ pub enum Require {
     Full,
 }
 
-/// The options of a reactor. Each but the clock is a switch.
+/// The options of a reactor. Each is a switch, but the clock and the number of waits.
 ///
 /// ```
 /// # mod uringfs {
@@ -67,6 +69,8 @@ pub struct ReactorOptions {
     /// `reactor.depth`: the maximum of requests in flight in each queue, and of operations that have not ended (EAGAIN
     /// beyond it), 1 to 16384.
     pub depth: u32,
+    /// The maximum of waits for descriptors (EAGAIN beyond it), 1 to 32768.
+    pub max_waits: u32,
     /// `reactor.spin_us`: how long to look for messages of the completion worker before sleeping.
     pub spin_us: u32,
     /// The source of time: the machine's clock, or a virtual one.
@@ -84,6 +88,7 @@ impl Default for ReactorOptions {
             commands: false,
             require: Require::Any,
             depth: 1024,
+            max_waits: 1024,
             spin_us: 50,
             clock: Clock::System,
         }
@@ -92,7 +97,7 @@ impl Default for ReactorOptions {
 
 impl ReactorOptions {
     /// The defaults: the queue that calibration finds, completion in the issuing thread, files and buffers registered, a
-    /// depth of 1024.
+    /// depth of 1024, and as many waits.
     pub fn new() -> ReactorOptions {
         ReactorOptions::default()
     }
@@ -144,6 +149,13 @@ impl ReactorOptions {
     /// that is not from 1 to 16384 becomes the nearest one that is.
     pub fn depth(mut self, depth: u32) -> ReactorOptions {
         self.depth = depth.clamp(1, MAX_DEPTH);
+        self
+    }
+
+    /// The maximum of waits for descriptors at a time (EAGAIN beyond it): a server has one or two for each connection. A
+    /// number that is not from 1 to 32768 becomes the nearest one that is.
+    pub fn max_waits(mut self, max_waits: u32) -> ReactorOptions {
+        self.max_waits = max_waits.clamp(1, MAX_WAITS);
         self
     }
 
@@ -248,6 +260,10 @@ mod tests {
     fn a_depth_out_of_range_becomes_the_nearest_in_range() {
         for (depth, found) in [(0, 1), (1, 1), (16384, 16384), (u32::MAX, 16384)] {
             assert_eq!(ReactorOptions::new().depth(depth).depth, found);
+            assert_eq!(
+                ReactorOptions::new().max_waits(depth).max_waits,
+                found.max(depth.min(32768))
+            );
         }
     }
 

@@ -5,6 +5,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::mem;
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
@@ -30,9 +31,9 @@ use crate::io::completion_worker::CompletionWorker;
 use crate::io::dispatch::{InFlight, IoDispatch};
 use crate::io::rings::make_rings;
 use crate::io::route::QueueRoute;
+use crate::local::LocalReactor;
 use crate::options::{CompletionMode, ReactorOptions, Require};
 use crate::tasks::completion::{Completion, Token};
-use crate::tasks::join::{JoinHandle, joinable};
 use crate::tasks::operation_state::Requester;
 use crate::tasks::task::{ROOT, Tasks};
 use crate::tasks::timer::Timers;
@@ -79,14 +80,14 @@ const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 /// # Ok::<_, std::io::Error>(())
 /// ```
 pub struct Reactor {
-    inner: Rc<ReactorCore>,
+    local: LocalReactor,
 }
 
 static NEXT_NUMBER: AtomicU16 = AtomicU16::new(0);
 
 impl Reactor {
     /// Makes a reactor for this thread. An operation that is awaited belongs to the reactor whose [`Self::block_on`],
-    /// [`Self::turn`], [`Self::reap`] or [`Self::spawn`] runs the code that starts it; outside of these, to the thread's
+    /// [`Self::turn`], [`Self::reap`] or [`LocalReactor::spawn`] runs the code that starts it; outside of these, to the thread's
     /// first reactor that a foreign event loop turns, which is one whose [`Self::fd`] or [`Self::turn`] was called. If
     /// there is none, a background reactor serves the operation: a reactor that nothing turns holds up no other executor.
     ///
@@ -94,9 +95,9 @@ impl Reactor {
     /// Unsupported, with the reason, when the machine does not have the tier that `ring.require` demands. EMFILE or
     /// ENFILE when no file descriptor is left.
     pub fn new(options: ReactorOptions) -> io::Result<Reactor> {
-        // The field may have been set without the method.
-        let depth = options.depth;
-        let options = options.depth(depth);
+        // The fields may have been set without the methods.
+        let (depth, max_waits) = (options.depth, options.max_waits);
+        let options = options.depth(depth).max_waits(max_waits);
         let (ring, iopoll_ring) = make_rings(&options);
         check_tier(&options, ring.as_ref().err())?;
         let (ring, ring_status) = match ring {
@@ -173,19 +174,24 @@ impl Reactor {
         siblings::register(&inner);
         set_block_thread(block_thread);
         set_visit_unreaped(visit_unreaped);
-        let reactor = Reactor { inner };
-        if reactor.inner.ring_status.is_err() {
+        let reactor = Reactor { local: LocalReactor { inner } };
+        if reactor.local.inner.ring_status.is_err() {
             // Create now what a wait needs, so that it cannot fail later.
-            reactor.inner.register_epoll_sources()?;
+            reactor.local.inner.register_epoll_sources()?;
         }
         Ok(reactor)
+    }
+
+    /// A handle for the reactor's tasks.
+    pub fn local(&self) -> &LocalReactor {
+        &self.local
     }
 
     /// The interface for operations.
     #[doc(hidden)]
     #[inline]
     pub fn inner(&self) -> &Rc<ReactorCore> {
-        &self.inner
+        &self.local.inner
     }
 
     /// Runs a future to its end, and meanwhile whatever else becomes ready.
@@ -202,28 +208,28 @@ impl Reactor {
     /// # Errors
     /// The reason why the future can never end.
     pub(crate) fn run_until<F: Future>(&self, future: F) -> Result<F::Output, Errno> {
-        let _guard = BlockOnGuard::begin(&self.inner);
-        let _current = Current::set(&self.inner);
+        let _guard = BlockOnGuard::begin(&self.local.inner);
+        let _current = Current::set(&self.local.inner);
         let mut future = pin!(future);
-        let waker = task_waker(ROOT, &self.inner.mailbox);
+        let waker = task_waker(ROOT, &self.local.inner.mailbox);
         let mut context = Context::from_waker(&waker);
-        self.inner.root_woken.set(true);
+        self.local.inner.root_woken.set(true);
         let mut polls = 0;
         loop {
-            if self.inner.root_woken.replace(false)
+            if self.local.inner.root_woken.replace(false)
                 && let Poll::Ready(output) = future.as_mut().poll(&mut context)
             {
                 return Ok(output);
             }
-            self.inner.run_rounds();
-            if !self.inner.root_woken.get() {
-                self.inner.check_process()?;
-                self.inner.wait_unless_ready(1, None)?;
-                self.inner.run_rounds();
+            self.local.inner.run_rounds();
+            if !self.local.inner.root_woken.get() {
+                self.local.inner.check_process()?;
+                self.local.inner.wait_unless_ready(1, None)?;
+                self.local.inner.run_rounds();
                 polls = 0;
             } else {
                 polls += 1;
-                self.inner.submit_periodically(polls);
+                self.local.inner.submit_periodically(polls);
             }
         }
     }
@@ -235,9 +241,9 @@ impl Reactor {
     /// Any error of the kernel when it takes no requests at all. ECHILD in the child of a fork. EDEADLK in code that this
     /// reactor runs.
     pub fn turn(&self) -> Result<(), Errno> {
-        Current::set_first(&self.inner);
-        let _current = Current::set(&self.inner);
-        self.inner.foreign_turn()
+        Current::set_first(&self.local.inner);
+        let _current = Current::set(&self.local.inner);
+        self.local.inner.foreign_turn()
     }
 
     /// A descriptor that is readable when [`Self::turn`] has something to do.
@@ -245,16 +251,16 @@ impl Reactor {
     /// # Errors
     /// EMFILE or ENFILE when no file descriptor is left.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
-        self.inner.register_epoll_sources()?;
-        if self.inner.foreign_fd.get().is_none() {
-            let poller = self.inner.poller.borrow();
+        self.local.inner.register_epoll_sources()?;
+        if self.local.inner.foreign_fd.get().is_none() {
+            let poller = self.local.inner.poller.borrow();
             let poller = poller.as_ref().expect("register_epoll_sources made the poller");
-            let _ = self.inner.foreign_fd.set(poller.descriptor().try_clone_to_owned()?);
-            Current::set_first(&self.inner);
+            let _ = self.local.inner.foreign_fd.set(poller.descriptor().try_clone_to_owned()?);
+            Current::set_first(&self.local.inner);
             // Nothing reports what completed before the descriptor existed: a turn is due.
-            self.inner.mailbox.notifier().notify();
+            self.local.inner.mailbox.notifier().notify();
         }
-        Ok(self.inner.foreign_fd.get().expect("it was set above").as_fd())
+        Ok(self.local.inner.foreign_fd.get().expect("it was set above").as_fd())
     }
 
     /// Hands all pushed requests to the devices.
@@ -262,7 +268,7 @@ impl Reactor {
     /// # Errors
     /// Any error of the kernel when it takes no requests at all. ECHILD in the child of a fork.
     pub fn submit(&self) -> Result<(), Errno> {
-        self.inner.submit()
+        self.local.inner.submit()
     }
 
     /// Submits what was pushed, waits until there are at least `min` completions of token operations or `timeout` has
@@ -278,7 +284,7 @@ impl Reactor {
         timeout: Option<Duration>,
         completed: &mut Vec<Completion>,
     ) -> Result<(), Errno> {
-        self.inner.reap(min, timeout, completed)
+        self.local.inner.reap(min, timeout, completed)
     }
 
     /// Requests cancellation of the operations with this token. Each still completes, once, and its completion says
@@ -286,36 +292,22 @@ impl Reactor {
     /// request that the completion worker or a thread of a queue holds: if that request's current step ends short, the
     /// rest is still issued.
     pub fn cancel(&self, token: Token) {
-        self.inner.io.borrow_mut().cancel(Tag(token.get()));
+        self.local.inner.io.borrow_mut().cancel(Tag(token.get()));
         let is =
             |requester: &Requester| matches!(requester, Requester::Token(other) if *other == token);
-        self.inner.cancel_operations(is, Errno::CANCELED);
-    }
-
-    /// Runs a future on this reactor, beside its other work. Await the handle for its output, or drop the handle: the
-    /// task continues. The future is dropped with the reactor, finished or not.
-    ///
-    /// When the future panics, the caller that turns the reactor panics, with the handle or without it. Other tasks
-    /// continue with the next turn, and the handle then returns [`JoinError::Panicked`](crate::JoinError::Panicked).
-    pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
-        let (handle, future) = joinable(future);
-        let task = self.inner.tasks.borrow_mut().allocate(None);
-        let _current = Current::set(&self.inner);
-        let _running = self.inner.enter_user_code();
-        self.inner.poll_task(task.with_future(future));
-        handle
+        self.local.inner.cancel_operations(is, Errno::CANCELED);
     }
 
     /// This reactor's counters, up to date.
     pub fn counters(&self) -> &Counters {
-        self.inner.publish_counters();
-        &self.inner.counters
+        self.local.inner.publish_counters();
+        &self.local.inner.counters
     }
 
     /// The tier of this reactor, and why it is not a higher one: what the kernel lets it use. The queue of a device may
     /// be another one, since it is chosen by measurement: see [`Self::queue_of`].
     pub fn tier(&self) -> String {
-        match (&self.inner.ring_status, Features::probe()) {
+        match (&self.local.inner.ring_status, Features::probe()) {
             (Ok(()), Ok(features)) if features.is_full() => "io_uring, every feature".into(),
             (Ok(()), Ok(features)) => {
                 let dropped: Vec<_> = features
@@ -336,8 +328,8 @@ impl Reactor {
     /// # Errors
     /// When no queue can serve it.
     pub fn queue_of(&self, device: &Device) -> io::Result<(String, String)> {
-        self.inner.attach(device.core())?;
-        let io = self.inner.io.borrow();
+        self.local.inner.attach(device.core())?;
+        let io = self.local.inner.io.borrow();
         let attachment = io.attachments[device.index().get()].as_ref();
         let attachment = attachment.expect("attach has put it there");
         let name = match &attachment.route {
@@ -353,7 +345,7 @@ impl Reactor {
 
     /// The reason why the kernel refused to register memory, if it did.
     pub fn registration_refused(&self) -> Option<String> {
-        self.inner.io.borrow().ring.as_ref().and_then(|ring| ring.registration().refused)
+        self.local.inner.io.borrow().ring.as_ref().and_then(|ring| ring.registration().refused)
     }
 }
 
@@ -427,7 +419,7 @@ impl Drop for Reactor {
     /// Drops spawned futures, finishes every operation and request, then releases the devices. A panic on the way is
     /// resumed at the end.
     fn drop(&mut self) {
-        let inner = &self.inner;
+        let inner = &self.local.inner;
         if inner.is_forked() {
             // Everything in flight belongs to the parent, and so do the threads.
             let io = &mut *inner.io.borrow_mut();
@@ -490,6 +482,14 @@ impl Drop for Reactor {
         {
             resume_unwind(panic);
         }
+    }
+}
+
+impl Deref for Reactor {
+    type Target = LocalReactor;
+
+    fn deref(&self) -> &LocalReactor {
+        &self.local
     }
 }
 

@@ -143,6 +143,53 @@ fn a_connection_is_accepted_and_moves_bytes_both_ways() {
 }
 
 #[test]
+fn buffers_are_sent_together_in_their_order() {
+    on_every_tier("buffers_are_sent_together_in_their_order", |_| {
+        let reactor = reactor();
+        let (one, mut other) = UnixStream::pair().unwrap();
+        let one = shared(one);
+        // More than one call takes, and more bytes than the socket holds.
+        let buffers: Vec<_> = (0..1500usize)
+            .map(|number| Buffer::copy_of(&vec![number as u8; number % 700 + 1]))
+            .collect();
+        let expected: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.to_vec()).collect();
+        let length = expected.len();
+        let receiver = std::thread::spawn(move || {
+            let mut received = vec![0; length];
+            other.read_exact(&mut received).unwrap();
+            received
+        });
+        reactor.block_on(async {
+            let mut rest = buffers;
+            let mut calls = 0;
+            while !rest.is_empty() {
+                let (sent, mut back) = reactor.send_vectored(&one, rest, test_deadline()).await;
+                let mut sent = sent.unwrap();
+                let whole = back.iter().take_while(|buffer| match sent >= buffer.len() {
+                    true => {
+                        sent -= buffer.len();
+                        true
+                    }
+                    false => false,
+                });
+                let whole = whole.count();
+                back.drain(..whole);
+                if let Some(first) = back.first_mut() {
+                    *first = first.split_off(sent);
+                }
+                (rest, calls) = (back, calls + 1);
+            }
+            assert!((2..100).contains(&calls), "{calls}");
+        });
+        assert!(receiver.join().unwrap() == expected);
+        let buffers = vec![Buffer::zeroed(10), Buffer::zeroed(20)];
+        let (sent, buffers) =
+            reactor.block_on(reactor.send_vectored(&one, buffers, test_deadline()));
+        assert_eq!((sent, buffers.len()), (Err(Errno::PIPE), 2));
+    });
+}
+
+#[test]
 fn socket_errors_return_the_buffer() {
     on_every_tier("socket_errors_return_the_buffer", |_| {
         let reactor = reactor();

@@ -14,9 +14,7 @@ use std::time::{Duration, Instant};
 
 use tier::on_every_tier;
 use uringfs_device::Errno;
-use uringfs_reactor::{
-    Counter, MAX_WAITS, PollEvents, Reactor, ReactorCore, ReactorHandle, ReactorOptions,
-};
+use uringfs_reactor::{Counter, PollEvents, Reactor, ReactorCore, ReactorHandle, ReactorOptions};
 
 fn reactor() -> Reactor {
     Reactor::new(ReactorOptions::default()).unwrap()
@@ -160,15 +158,14 @@ fn a_message_is_read_when_no_wait_slot_is_free() {
 #[test]
 fn max_waits_are_taken_and_one_more_gets_eagain() {
     on_every_tier("max_waits_are_taken_and_one_more_gets_eagain", |_| {
-        let reactor = reactor();
+        let reactor = Reactor::new(ReactorOptions::new().max_waits(2000)).unwrap();
         // A ring also watches the mailbox.
         reactor.block_on(reactor.sleep(Duration::from_millis(1)));
         let (reading, _writing) = std::io::pipe().unwrap();
         let reading = Arc::new(OwnedFd::from(reading));
         let mut context = Context::from_waker(Waker::noop());
-        let mut polls: Vec<_> = (0..MAX_WAITS)
-            .map(|_| Box::pin(reactor.poll(&reading, PollEvents::IN, None)))
-            .collect();
+        let mut polls: Vec<_> =
+            (0..2000).map(|_| Box::pin(reactor.poll(&reading, PollEvents::IN, None))).collect();
         assert!(polls.iter_mut().all(|poll| poll.as_mut().poll(&mut context).is_pending()));
         let mut more = pin!(reactor.poll(&reading, PollEvents::IN, None));
         assert_eq!(more.as_mut().poll(&mut context), Poll::Ready(Err(Errno::AGAIN)));

@@ -31,6 +31,8 @@ mod notifier;
 mod counters;
 // Waits for descriptors, connections and bytes of a socket.
 mod wait;
+// Several buffers sent in one message.
+mod gathered_send;
 // Commands of drivers.
 mod command;
 // Registered files and regions of memory.
@@ -58,6 +60,7 @@ pub use command::Command;
 pub use counters::RingCounters;
 pub use event::Event;
 pub use fork::{ForkDetector, fork_count, install_fork_handler};
+pub use gathered_send::GatheredSend;
 pub use in_flight::CompletedTransfer;
 pub use options::RingOptions;
 pub use poll_events::PollEvents;

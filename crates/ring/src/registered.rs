@@ -223,7 +223,7 @@ impl RegionTable {
         if id == RegionId::READ_ONLY {
             return MemoryName::ReadOnlyAddress;
         }
-        if id == RegionId::NONE || !self.enabled || self.refused[index] == id {
+        if id.is_unregistered() || !self.enabled || self.refused[index] == id {
             return MemoryName::Address;
         }
         // SAFETY: the segment's buffer holds the region; the transfer that owns

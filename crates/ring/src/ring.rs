@@ -314,6 +314,12 @@ impl<T: Transfer> Ring<T> {
         }
     }
 
+    /// Unpins the memory of regions that have been dropped. For an owner that sleeps elsewhere: [`Self::enter`] does it
+    /// before it waits.
+    pub fn release_dropped_regions(&mut self) {
+        self.regions.unregister_dropped(&self.io);
+    }
+
     /// After a call that failed halfway, the kernel's head of the queue gives the number of consumed entries.
     #[cold]
     fn recount(&mut self) {

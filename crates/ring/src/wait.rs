@@ -8,6 +8,7 @@ use io_uring::{opcode, types};
 use uringfs_buffer::Buffer;
 
 use crate::command::Command;
+use crate::gathered_send::GatheredSend;
 use crate::in_flight::RequestId;
 use crate::poll_events::PollEvents;
 
@@ -39,6 +40,13 @@ pub enum Wait {
         file: Arc<OwnedFd>,
         /// Their source.
         buffer: Buffer,
+    },
+    /// The socket accepts bytes of several buffers, in their order.
+    SendVectored {
+        /// The socket.
+        file: Arc<OwnedFd>,
+        /// Their sources.
+        send: Box<GatheredSend>,
     },
     /// A command ends.
     Command(Box<Command>),
@@ -74,7 +82,8 @@ impl Wait {
             Wait::Poll { file, .. }
             | Wait::Accept { file }
             | Wait::Receive { file, .. }
-            | Wait::Send { file, .. } => file,
+            | Wait::Send { file, .. }
+            | Wait::SendVectored { file, .. } => file,
             Wait::Command(command) => command.file(),
         }
     }
@@ -90,7 +99,9 @@ impl Wait {
                 let socket = unsafe { OwnedFd::from_raw_fd(value as i32) };
                 WaitOutput::Accepted(socket)
             }
-            Wait::Receive { .. } | Wait::Send { .. } => WaitOutput::Moved(value),
+            Wait::Receive { .. } | Wait::Send { .. } | Wait::SendVectored { .. } => {
+                WaitOutput::Moved(value)
+            }
             Wait::Command(_) => WaitOutput::Ended(value),
         }
     }
@@ -114,6 +125,9 @@ impl Wait {
                     .flags(libc::MSG_NOSIGNAL)
                     .build()
             }
+            Wait::SendVectored { send, .. } => opcode::SendMsg::new(descriptor, send.message())
+                .flags(libc::MSG_NOSIGNAL as u32)
+                .build(),
             Wait::Command(command) => return WaitEntry::Wide(command.entry(id)),
         };
         WaitEntry::Narrow(entry.user_data(id.0))

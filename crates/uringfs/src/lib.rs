@@ -81,7 +81,7 @@
 //! - [`volume`]: attributes, listings, checks and events; [`AsyncVolume`]: its calls in tasks;
 //!   [`InodeRef`](volume::InodeRef): files by reference instead of by path, for file servers.
 //! - [`reactor`]: options, counters, and the tier of this machine; [`Reactor::fd`] for a loop of your own.
-//! - [`device::backend`]: memory, and simulated devices with faults and power cuts.
+//! - [`device::backend`]: memory, exports of NBD servers, and simulated devices with faults and power cuts.
 //! - `crates/uringfs/examples` in the repository: programs to start from.
 
 use std::io;
@@ -133,7 +133,7 @@ pub mod volume {
 pub mod file {
     pub use uringfs_file::{
         Advice, BufferOutput, BufferedWait, ExactOp, FallocateSize, FileOptions, FileState,
-        MAX_ATOMIC_WRITE_BYTES, OpOutput, WriteLocking,
+        MAX_ATOMIC_WRITE_BYTES, OpOutput, UncommittedChange, UncommittedChanges, WriteLocking,
     };
 }
 
@@ -141,13 +141,14 @@ pub mod file {
 pub mod reactor {
     pub use uringfs_device::queue::QueueKind;
     pub use uringfs_reactor::{
-        Command, CompletionMode, Counter, Counters, Effect, JoinError, JoinHandle, OpResult,
-        PollEvents, Require, run_command, set_background_reactors, total,
+        Command, CompletionMode, Counter, Counters, Effect, JoinError, JoinHandle, LocalReactor,
+        OpResult, PollEvents, RequestCounters, RequestCounts, RequestKind, Require, run_command,
+        set_background_reactors, total,
     };
     pub use uringfs_ring::{Feature, Features};
 }
 
-/// Devices below files and volumes: files and block devices, memory, and simulated ones.
+/// Devices below files and volumes: files and block devices, memory, exports of NBD servers, and simulated ones.
 pub mod device {
     pub use uringfs_device::backend;
     pub use uringfs_device::{
@@ -164,6 +165,9 @@ pub mod cache {
 /// Memory of buffers.
 pub mod buffer {
     pub use uringfs_buffer::{ALIGNMENT, Acquire, Backing, MAX_LENGTH, OpMemory};
+    // For servers of guests.
+    #[doc(hidden)]
+    pub use uringfs_buffer::{Registration, SharedMemory};
 }
 
 // Files with a cursor, for code that takes the traits of std, tokio or futures.

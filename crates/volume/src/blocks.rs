@@ -45,9 +45,9 @@ impl BlockIo {
         BlockIo { device: device.clone() }
     }
 
-    /// Number of whole blocks.
+    /// Number of whole blocks that the device has, as far as it was noticed.
     pub(crate) fn count(&self) -> u64 {
-        self.device.geometry().size / BLOCK
+        self.device.size() / BLOCK
     }
 
     /// Reads `length` bytes, whole blocks, from block `start` on.
@@ -60,8 +60,8 @@ impl BlockIo {
 
     /// Bytes of the device that requests can read: all, except the rest after the last whole unit of its requests.
     pub(crate) fn readable_bytes(&self) -> u64 {
-        let geometry = self.device.geometry();
-        geometry.size / u64::from(geometry.block_size) * u64::from(geometry.block_size)
+        let unit = u64::from(self.device.geometry().block_size);
+        self.device.size() / unit * unit
     }
 
     /// Whether the device is an ordinary file.
@@ -92,6 +92,10 @@ impl BlockIo {
     /// The device's; EIO when the device ends before the last block.
     pub(crate) fn write(&self, start: u64, bytes: Buffer) -> Result<(), Errno> {
         let length = bytes.len() as u64;
+        if start * BLOCK + length > self.device.size() {
+            // It would make a file longer.
+            return Err(Errno::IO);
+        }
         let payload = Payload::Buffer(bytes);
         let (_, done) = self.perform(Op::Write, start * BLOCK, payload, Durability::Volatile)?;
         if done == length { Ok(()) } else { Err(Errno::IO) }
@@ -133,7 +137,7 @@ impl BlockIo {
     ) -> Result<(Payload, u64), Errno> {
         let mut request = Request::new(self.device.index(), op, address, payload, Tag(0));
         request.durability = durability;
-        let bounds = self.device.geometry().bounds();
+        let bounds = self.device.core().bounds();
         let core = self.device.core();
         loop {
             let moved = match core.is_closed() {

@@ -4,6 +4,7 @@
 use std::fs::OpenOptions as StdOptions;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fork::Fork;
@@ -102,6 +103,55 @@ fn formatted(folder: &Path, name: &str) -> PathBuf {
     let image = ImageFile::create(&path, SIZE, Allocation::Written).unwrap();
     Volume::format(&Device::new(image).unwrap(), &FormatOptions::default()).unwrap();
     path
+}
+
+/// Other threads may hold any lock when a thread forks, and in the child nothing releases it.
+#[test]
+fn a_child_forked_beside_commits_waits_for_no_lock() {
+    const ROUNDS: usize = 300;
+    let folder = tempfile::tempdir().unwrap();
+    let path = formatted(folder.path(), "written");
+    let volume = Volume::open_on(Device::open(&path, Access::ReadWrite).unwrap()).unwrap();
+    let buffered = volume.open_with("/buffered", made()).unwrap();
+    let direct = volume.open_with("/direct", made().direct(true)).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for number in 0..2 {
+            let (volume, is_over) = (&volume, &is_over);
+            scope.spawn(move || {
+                let path = format!("/other{number}");
+                let file = volume.open_with(&path, made()).unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    file.append(filled(1)).wait().0.unwrap();
+                    file.sync_data().wait().unwrap();
+                    file.set_len(0).wait().unwrap();
+                }
+            });
+        }
+        let _over = SetOnDrop(&is_over);
+        let own = reactor();
+        for round in 0..ROUNDS {
+            assert_eq!(own.block_on(buffered.write_at(filled(7), 0)).0, Ok(8192));
+            assert_eq!(own.block_on(direct.write_at(filled(7), 0)).0, Ok(8192));
+            if round % 2 == 0 {
+                assert_eq!(own.block_on(direct.sync_all()), Ok(()));
+            }
+            let (volume, buffered, direct) = (volume.clone(), buffered.clone(), direct.clone());
+            match fork::fork().unwrap() {
+                Fork::Child => run(|| use_writer(volume, buffered, direct)),
+                Fork::Parent(child) => assert_eq!(status_of(child), 0, "round {round}"),
+            }
+        }
+    });
+}
+
+/// Sets a flag at the end of its scope, also if that panics.
+struct SetOnDrop<'f>(&'f AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]

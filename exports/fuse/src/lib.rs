@@ -76,5 +76,5 @@ mod request;
 // The kernel's structures and constants.
 mod abi;
 
-pub use mount::{Mount, MountOptions, Unmounter, unmount};
+pub use mount::{Mount, MountObserver, MountOptions, Unmounter, unmount};
 pub use session::MountCache;

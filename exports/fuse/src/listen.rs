@@ -145,7 +145,7 @@ impl<'s> Listener<'s> {
     /// Waits until the queue, which was empty, is to be read again.
     ///
     /// # Errors
-    /// Those of [`Reactor::poll`].
+    /// Those of [`Reactor::poll`](uringfs::reactor::LocalReactor::poll).
     pub(crate) async fn wait(&mut self) -> Result<(), Errno> {
         self.busy_since = None;
         if self.in_flight.is_none() {

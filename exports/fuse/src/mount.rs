@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::thread::sched_setaffinity;
 use uringfs::reactor::Require;
-use uringfs::volume::AtimePolicy;
+use uringfs::volume::{AtimePolicy, Statistics};
 use uringfs::{Reactor, ReactorOptions, Volume};
 
 use crate::attach::{Attachment, attach, clone_channel, detach, set_nonblocking};
@@ -189,7 +190,12 @@ pub struct Mount {
     channels: Vec<OwnedFd>,
     options: MountOptions,
     control: Option<ControlSocket>,
+    observed: MountObserver,
 }
+
+/// Looks at the volume of a [`Mount`] from any thread. Once that is served, this does not keep the volume open.
+#[derive(Clone)]
+pub struct MountObserver(Arc<Mutex<Option<Volume>>>);
 
 /// Unmounts a [`Mount`], from any thread.
 #[derive(Clone, Debug)]
@@ -230,7 +236,8 @@ impl Mount {
         }
         let mut options = options.clone();
         options.read_only |= volume.is_read_only();
-        Ok(Mount { volume, directory, channels, options, control: None })
+        let observed = MountObserver::new(&volume);
+        Ok(Mount { volume, directory, channels, options, control: None, observed })
     }
 
     /// Serves a connection that another program has made and mounted: a descriptor of `/dev/fuse`, or a `SOCK_SEQPACKET`
@@ -249,7 +256,8 @@ impl Mount {
         let session = SessionOptions { default_permissions: false, ..options.session };
         let options = MountOptions { session, ..options.clone() };
         let (directory, channels) = (PathBuf::new(), vec![connection]);
-        Ok(Mount { volume, directory, channels, options, control: None })
+        let observed = MountObserver::new(&volume);
+        Ok(Mount { volume, directory, channels, options, control: None, observed })
     }
 
     /// Serves a control socket, too, until the directory is unmounted.
@@ -268,13 +276,18 @@ impl Mount {
         Unmounter { directory: self.directory.clone() }
     }
 
+    /// Something to look at the volume with while [`Self::serve`] runs.
+    pub fn observer(&self) -> MountObserver {
+        self.observed.clone()
+    }
+
     /// Serves requests on this thread and its helpers until the directory is unmounted. Then closes the volume, so that
     /// everything is durable.
     ///
     /// # Errors
     /// When a reactor cannot be made; those of [`Volume::close`].
     pub fn serve(self) -> io::Result<()> {
-        let Mount { volume, directory, channels, options, control } = self;
+        let Mount { volume, directory, channels, options, control, observed } = self;
         let threads = channels.len();
         let session = Arc::new(Session::new(volume.clone(), options.session, threads));
         let serve_control = |socket| {
@@ -289,7 +302,7 @@ impl Mount {
             ControlServer::start(socket, served)
         };
         let control = control.map(serve_control).transpose()?;
-        serve(&session, channels, control)
+        serve(&session, channels, control, observed)
     }
 }
 
@@ -298,6 +311,7 @@ fn serve(
     session: &Arc<Session>,
     channels: Vec<OwnedFd>,
     control: Option<ControlServer>,
+    observed: MountObserver,
 ) -> io::Result<()> {
     let threads = channels.len();
     let mut channels = channels.into_iter().enumerate();
@@ -313,7 +327,12 @@ fn serve(
     let committing = thread::Builder::new().name("uringfs-commit".to_owned()).spawn({
         let session = session.clone();
         // Its clients see the end before the volume is closed.
-        move || session.save_and_close(|| drop(control))
+        move || {
+            session.save_and_close(|| {
+                drop(control);
+                observed.0.lock().take();
+            })
+        }
     })?;
     let mut served = serve_channel(session, first, (0, threads));
     for helper in helpers {
@@ -324,6 +343,23 @@ fn serve(
     let closed = committing.join().map_err(|_| io::Error::other("a server panicked"))?;
     served?;
     Ok(closed?)
+}
+
+impl MountObserver {
+    fn new(volume: &Volume) -> MountObserver {
+        MountObserver(Arc::new(Mutex::new(Some(volume.clone()))))
+    }
+
+    /// The numbers of the volume. `None` when it is being closed.
+    pub fn statistics(&self) -> Option<Statistics> {
+        self.0.lock().as_ref().map(Volume::statistics)
+    }
+}
+
+impl fmt::Debug for MountObserver {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("MountObserver")
+    }
 }
 
 impl fmt::Debug for Mount {
@@ -402,6 +438,7 @@ mod tests {
     use std::time::Instant;
 
     use rustix::mount::{MountFlags, mount_remount};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use uringfs::FormatOptions;
 
     use super::*;
@@ -433,7 +470,7 @@ mod tests {
             let session = Arc::new(Session::new(mount.volume, mount.options.session, 2));
             let server = thread::spawn({
                 let session = session.clone();
-                move || serve(&session, mount.channels, None)
+                move || serve(&session, mount.channels, None, mount.observed)
             });
             TestMount { folder, directory, session, unmount, server }
         }
@@ -533,5 +570,22 @@ mod tests {
         assert_eq!(list("large"), (1001, root, 1001));
         unmount.0.unmount().unwrap();
         server.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn an_observer_does_not_keep_the_volume_of_a_mount_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        let volume = Volume::create(&image, &FormatOptions::new().size(32 << 20)).unwrap();
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (kernel, server) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let mount = Mount::on_connection(server, volume, &MountOptions::new()).unwrap();
+        let observer = mount.observer();
+        let serving = thread::spawn(move || mount.serve());
+        assert_eq!(observer.statistics().unwrap().blocks, (32 << 20) / 4096);
+        drop(kernel);
+        serving.join().unwrap().unwrap();
+        assert!(observer.statistics().is_none());
+        Volume::open(&image).unwrap().close().unwrap();
     }
 }

@@ -6,7 +6,10 @@ use clap::Command;
 const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Volumes",
-        &["mkfs", "check", "resize", "label", "wipe", "df", "mount", "umount", "counters", "ctl"],
+        &[
+            "mkfs", "check", "resize", "label", "wipe", "df", "mount", "umount", "serve",
+            "counters", "ctl",
+        ],
     ),
     (
         "Files in volumes",

@@ -4,7 +4,7 @@
 use crate::json::document;
 use crate::output::print;
 use crate::udev;
-use crate::volume::volume_info::VolumeInfo;
+use crate::volume::volume_info::{VolumeInfo, holds_volume};
 use serde_json::{Value, json};
 use std::io;
 use uringfs::device::Target;
@@ -17,7 +17,7 @@ use uringfs_lab::Error;
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// A file, a block device, memory:SIZE, null:SIZE or sim:SIZE,OPTION=VALUE...
+    /// A file, a block device, a URI of an NBD server's export, memory:SIZE, null:SIZE or sim:SIZE,OPTION=VALUE...
     target: String,
 
     /// Print JSON
@@ -70,17 +70,21 @@ impl TargetReport {
         let (device, read_only_reason) = open(&target)?;
         let reactor = Reactor::new(ReactorOptions::default()).map_err(input_error)?;
         let (queue, queue_reason) = reactor.queue_of(&device).map_err(input_error)?;
+        let is_stored = matches!(target, Target::Path(_) | Target::Nbd(_));
+        let has_volume = is_stored && holds_volume(&device);
+        let (description, geometry) = (device.description(), device.geometry().clone());
+        let registered = probe_registered_memory(&reactor, device, &queue)?;
+        let tier = reactor.tier();
+        // An NBD server may have room for one client.
+        drop(reactor);
         Ok(TargetReport {
-            description: device.description(),
-            geometry: device.geometry().clone(),
+            description,
+            geometry,
             read_only_reason,
-            tier: reactor.tier(),
+            tier,
             features: Features::probe(),
-            registered: probe_registered_memory(&reactor, device, &queue)?,
-            volume: match &target {
-                Target::Path(path) => VolumeInfo::read(path.as_os_str()),
-                _ => None,
-            },
+            registered,
+            volume: has_volume.then(|| VolumeInfo::read(name.as_ref())),
             queue,
             queue_reason,
         })

@@ -15,6 +15,7 @@ mod fio_keys;
 mod help;
 mod json;
 mod output;
+mod path_option;
 mod progress;
 mod suggestions;
 
@@ -26,9 +27,14 @@ use std::io::Write;
 use std::process::ExitCode;
 use uringfs_lab::Error;
 
+/// What the arguments of most commands mean.
+const TARGETS: &str = "A TARGET is a file, a block device, or the URI of an NBD server's export, nbd+unix:///NAME?socket=PATH \
+                       or nbd://HOST[:PORT]/NAME. TARGET:/path is a path in the volume there.";
+
 /// Named files on a block device or in one ordinary file, at the device's own speed.
 #[derive(Parser)]
 #[command(name = "uringfs", version, subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = TARGETS)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -75,11 +81,17 @@ enum Command {
     Mount(volume::mount::Arguments),
     /// Unmount a volume, and return when it is closed.
     Umount(volume::umount::Arguments),
+    /// Serve files and devices as disks, or all that a configuration names.
+    ///
+    /// With --config one process serves disks and mounts, stays in the foreground, and prints a line for each that it serves: a
+    /// URI, a socket or a directory. Ctrl-C and SIGTERM end it. SIGHUP, or uringfs ctl reload FILE, reads the file again: what is new is
+    /// served, what is gone ends, and nothing else notices.
+    Serve(volume::serve::Arguments),
     /// Show what the server of a mounted volume has counted.
     ///
     /// The counters of its reactors have the names of docs/tuning.md; those of the volume begin with `volume`.
     Counters(volume::counters::Arguments),
-    /// Control the server of a mounted volume.
+    /// Control the server of a mounted volume, or of a configuration.
     #[command(subcommand)]
     Ctl(volume::ctl::Arguments),
     /// Copy files and directories into a volume.
@@ -212,6 +224,10 @@ fn main() -> ExitCode {
         }
         Err(error) => return print_usage(&error, volume::fsck::EXIT_USAGE),
     };
+    let arguments = match path_option::join(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => return fail(&error),
+    };
     let definition = command();
     let arguments = match fio_keys::wrap_keys(&definition, arguments) {
         Ok(arguments) => arguments,
@@ -235,6 +251,7 @@ fn main() -> ExitCode {
         Command::Df(arguments) => volume::df::run(arguments),
         Command::Mount(arguments) => volume::mount::run(arguments),
         Command::Umount(arguments) => volume::umount::run(arguments),
+        Command::Serve(arguments) => volume::serve::run(arguments),
         Command::Counters(arguments) => volume::counters::run(arguments),
         Command::Ctl(arguments) => volume::ctl::run(arguments),
         Command::Put(arguments) => volume::put::run(arguments),
@@ -332,7 +349,7 @@ fn command() -> clap::Command {
 
 /// The command line, with the exit codes in the help of each command on volumes.
 fn commands() -> clap::Command {
-    let mut command = Arguments::command();
+    let mut command = path_option::define(Arguments::command());
     let names: Vec<String> =
         command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
     for name in names.iter().filter(|name| !OTHER_EXIT_CODES.contains(&name.as_str())) {

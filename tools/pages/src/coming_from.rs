@@ -15,14 +15,14 @@
 //! [`File::allocate`] [`File::punch_hole`] [`File::zero_range`] [`File::discard`] [`File::write_zeroes`]
 //! [`File::advise`] [`File::seek_data`] [`File::seek_hole`] [`File::write_durably`] [`File::append_durably`]
 //! [`File::write_atomic`] [`File::try_read_at`] [`File::page`] [`FileOp::wait`] [`Reactor::block_on`]
-//! [`Reactor::spawn`] [`FileOp`] [`BlockingFile`] [`Volume::metadata_of`] [`AsyncVolume::metadata_of`]
+//! [`LocalReactor::spawn`] [`FileOp`] [`BlockingFile`] [`Volume::metadata_of`] [`AsyncVolume::metadata_of`]
 //! [`DirEntry::metadata`] [`Buffer::truncate`] [`Buffer::split_off`] [`BufferPool`] [`IoBuf`] [`Error::io_kind`]
 //! [`Error::errno`] [`Error::path`] [`Reactor::counters`] [`Volume::statistics`] [`Device::flushes`]
 
 #[allow(unused_imports, reason = "only the documentation names them")]
 use uringfs::{
     AsyncVolume, Buffer, BufferPool, Error, File, FileOp, IoBuf, OpenOptions, Reactor, Volume,
-    compat::BlockingFile, device::Device, volume::DirEntry,
+    compat::BlockingFile, device::Device, reactor::LocalReactor, volume::DirEntry,
 };
 
 #[cfg(test)]

@@ -12,14 +12,13 @@ use std::thread::sleep;
 use std::time::Instant;
 
 use rustix::fs::{
-    FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fstat, ioctl_blkpbszget, ioctl_blksszget,
-    major, minor, seek,
+    FallocateFlags, Mode, OFlags, fallocate, fstat, ioctl_blkpbszget, ioctl_blksszget, major, minor,
 };
 use uringfs_errno::Errno;
 
 use super::descriptor::{flush_if_durable, open_direct, range, transfer, write_zeros};
 use super::open_error::{IN_USE_TIMEOUT, open_error};
-use super::{discard, sysfs};
+use super::{ioctl, sysfs};
 use crate::claim::Claim;
 use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::{Access, Backend, KernelTarget};
@@ -85,8 +84,7 @@ fn geometry(fd: BorrowedFd<'_>, direct: bool, access: Access) -> Result<Geometry
     let physical = limits.physical_block_size.map_or_else(|| ioctl_blkpbszget(fd), Ok)?;
     let max_transfer = limits.max_transfer.unwrap_or(MAX_TRANSFER);
     Ok(Geometry {
-        // The size of a block device, as BLKGETSIZE64 reports it.
-        size: seek(fd, SeekFrom::End(0))?,
+        size: ioctl::size(fd)?,
         block_size,
         physical_block_size: physical.max(block_size),
         memory_alignment: match direct {
@@ -121,6 +119,10 @@ impl Backend for Block {
         &self.geometry
     }
 
+    fn size(&self) -> Result<u64, Errno> {
+        ioctl::size(self.fd.as_fd())
+    }
+
     fn description(&self) -> String {
         self.description.clone()
     }
@@ -139,7 +141,7 @@ impl Backend for Block {
             Op::Discard => {
                 let limits = self.geometry.discard.ok_or(Errno::OPNOTSUPP)?;
                 for (address, length) in split_range(range(request), limits.max_bytes) {
-                    discard::discard(fd, address, length)?;
+                    ioctl::discard(fd, address, length)?;
                 }
                 flush_if_durable(fd, request)
             }

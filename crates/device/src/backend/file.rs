@@ -113,6 +113,10 @@ fn direct_is_refused(status: &Statx) -> bool {
     status.stx_mask & StatxFlags::DIOALIGN.bits() != 0 && status.stx_dio_offset_align == 0
 }
 
+fn size(fd: BorrowedFd<'_>, flags: AtFlags) -> Result<u64, Errno> {
+    Ok(statx(fd, c"", AtFlags::EMPTY_PATH | flags, StatxFlags::SIZE)?.stx_size)
+}
+
 fn buffered(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     let flags = rustix::fs::fcntl_getfl(&fd)?;
     rustix::fs::fcntl_setfl(&fd, flags - OFlags::DIRECT)?;
@@ -196,6 +200,15 @@ fn allocate(fd: BorrowedFd<'_>, size: u64, allocation: Allocation) -> Result<(),
 impl Backend for File {
     fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    fn size(&self) -> Result<u64, Errno> {
+        // Without waiting for a server of files.
+        size(self.fd.as_fd(), AtFlags::STATX_DONT_SYNC)
+    }
+
+    fn ask_size(&self) -> Result<u64, Errno> {
+        size(self.fd.as_fd(), AtFlags::empty())
     }
 
     fn description(&self) -> String {

@@ -1,5 +1,5 @@
 //! The back ends: an ordinary [`mod@file`], a [`block`] device, [`memory`],
-//! nothing ([`null`]), a simulated device ([`sim`]).
+//! nothing ([`null`]), an export of an NBD server ([`nbd`]), a simulated device ([`sim`]).
 
 // Opens the file or block device of a path.
 pub(crate) mod open;
@@ -11,6 +11,8 @@ pub mod file;
 pub mod memory;
 // A device without bytes.
 pub mod null;
+// An export of an NBD server.
+pub mod nbd;
 // A simulated device.
 pub mod sim;
 // The users of a device: mounts, swap, devices above it.
@@ -21,8 +23,8 @@ pub mod signature;
 mod open_error;
 // Moves bytes through a descriptor.
 mod descriptor;
-// `BLKDISCARD`.
-mod discard;
+// `BLKDISCARD` and `BLKGETSIZE64`.
+mod ioctl;
 // The limits of a block device, from sysfs.
 mod sysfs;
 // Sizes in text.

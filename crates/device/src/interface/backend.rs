@@ -35,6 +35,24 @@ pub trait Backend: Send + Sync + 'static {
     /// Its geometry, which never changes.
     fn geometry(&self) -> &Geometry;
 
+    /// Its size in bytes now: [`Geometry::size`] is that at its opening. Does not wait.
+    ///
+    /// # Errors
+    /// The system's.
+    #[doc(hidden)]
+    fn size(&self) -> Result<u64, Errno> {
+        Ok(self.geometry().size)
+    }
+
+    /// The same, from where the bytes are: may wait for a server.
+    ///
+    /// # Errors
+    /// The system's, or the server's.
+    #[doc(hidden)]
+    fn ask_size(&self) -> Result<u64, Errno> {
+        self.size()
+    }
+
     /// A description for display: `file /a/b`, `memory 1 GiB`.
     fn description(&self) -> String;
 
@@ -57,6 +75,12 @@ pub trait Backend: Send + Sync + 'static {
     /// The claim on its block device, whether it is acquired or not. `None` if it is none.
     #[doc(hidden)]
     fn claim(&self) -> Option<&Claim> {
+        None
+    }
+
+    /// The name by which all processes know its bytes. `None` if it has none, or if its descriptor identifies them.
+    #[doc(hidden)]
+    fn shared_name(&self) -> Option<&str> {
         None
     }
 

@@ -18,6 +18,8 @@ pub enum Ready<'a> {
     Readable(BorrowedFd<'a>),
     /// At this time, by the clock with which the queue was created.
     At(Instant),
+    /// As soon as this descriptor is readable, at the latest at this time, by the system's clock.
+    ReadableOrAt(BorrowedFd<'a>, Instant),
 }
 
 /// Carries the requests of one reactor to one device, or to several.

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr;
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -190,16 +191,16 @@ impl AioQueue {
         iocb.offset = i64::try_from(request.address.checked_add(request.done())?).ok()?;
         match &request.payload {
             Payload::Buffer(_) => {
-                let segment = request.segments().next().unwrap_or(&[]);
+                let (address, length) = request.ranges().next().unwrap_or((ptr::dangling_mut(), 0));
                 iocb.opcode = if write { PWRITE } else { PREAD };
-                iocb.memory = segment.as_ptr() as u64;
-                iocb.length = segment.len() as u64;
+                iocb.memory = address as u64;
+                iocb.length = length as u64;
             }
             Payload::Buffers(_) => {
                 let first = self.vectors.len();
-                self.vectors.extend(request.segments().map(|segment| libc::iovec {
-                    iov_base: segment.as_ptr().cast_mut().cast(),
-                    iov_len: segment.len(),
+                self.vectors.extend(request.ranges().map(|(address, length)| libc::iovec {
+                    iov_base: address.cast(),
+                    iov_len: length,
                 }));
                 iocb.opcode = if write { PWRITEV } else { PREADV };
                 iocb.memory = self.vectors[first..].as_ptr() as u64;

@@ -114,7 +114,7 @@ pub fn calibrate(
         return Calibration { kind, reason, rates: Vec::new() };
     }
     let length = READ_SIZE.max(core.geometry().block_size as u64);
-    if core.geometry().size < length {
+    if core.size() < length {
         let reason = format!("{}: the device is too small to measure", kinds[0]);
         return Calibration { kind: kinds[0], reason, rates: Vec::new() };
     }
@@ -198,7 +198,7 @@ impl RateMeter<'_> {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
-        let blocks = self.core.geometry().size / self.length;
+        let blocks = self.core.size() / self.length;
         let address = self.state % blocks * self.length;
         Request::new(self.core.index(), Op::Read, address, Payload::Buffer(buffer), Tag(0))
     }
@@ -258,7 +258,7 @@ fn wait(ready: Ready<'_>, clock: &Clock) -> bool {
             std::thread::sleep(time.saturating_duration_since(clock.now()));
             true
         }
-        (Ready::Readable(fd), _) => {
+        (Ready::Readable(fd) | Ready::ReadableOrAt(fd, _), _) => {
             let timeout = Timespec { tv_sec: STALL_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
             let polled = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
             matches!(polled.map_err(Errno::from), Ok(_) | Err(Errno::INTR))

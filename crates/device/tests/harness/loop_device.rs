@@ -2,6 +2,8 @@
 //! The kernel detaches it at its last close, so even a killed test leaves no
 //! device behind.
 
+#![allow(dead_code)] // each test uses its own part
+
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,7 +13,7 @@ pub struct LoopDevice {
     pub path: PathBuf,
     /// Keeps the device attached.
     _open: File,
-    _file: tempfile::NamedTempFile,
+    file: tempfile::NamedTempFile,
 }
 
 /// True for the superuser, as loop devices require.
@@ -30,7 +32,13 @@ impl LoopDevice {
         let open = File::open(&path).unwrap();
         // While the device is open this only marks it: the kernel detaches it at its last close.
         losetup(&["--detach", path.to_str().expect("as losetup said")]);
-        LoopDevice { path, _open: open, _file: file }
+        LoopDevice { path, _open: open, file }
+    }
+
+    /// Changes the size of the file, and then of the device.
+    pub fn resize(&self, bytes: u64) {
+        self.file.as_file().set_len(bytes).unwrap();
+        losetup(&["--set-capacity", self.path.to_str().expect("as losetup said")]);
     }
 }
 

@@ -5,18 +5,25 @@
 #![allow(dead_code)] // each test uses its own part
 
 pub mod loop_device;
+pub mod nbd_peer;
+pub mod nbd_server;
 pub mod random;
 
+use std::any::Any;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use loop_device::{LoopDevice, is_root};
+use nbd_peer::{ALL_FLAGS, CachedDisk, Offer, cached_disk};
 pub use random::Random;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::block::Block;
 use uringfs_device::backend::file::{Allocation, File};
 use uringfs_device::backend::memory::Memory;
+use uringfs_device::backend::nbd::Nbd;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::queue::aio::AioQueue;
 use uringfs_device::queue::ring::RingQueue;
@@ -26,6 +33,7 @@ use uringfs_device::{
     Access, Clock, Device, DeviceInner, Errno, Op, Payload, Progress, Queue, Ready, Request,
     StepCompletion, Tag, VirtualClock,
 };
+use uringfs_nbd_protocol::handshake::export_flags;
 use uringfs_ring::RingOptions;
 
 /// A device, a queue to it, and its clock.
@@ -34,15 +42,15 @@ pub struct TestQueue {
     pub device: Device,
     pub queue: Box<dyn Queue>,
     pub clock: VirtualClock,
-    /// The disk of the device, dropped after it.
-    disk: Option<LoopDevice>,
+    /// The disk of the device, or its server, dropped after it.
+    disk: Option<Box<dyn Any>>,
 }
 
 pub type MakeQueue = fn(Arc<DeviceInner>, usize) -> Box<dyn Queue>;
 
 /// The name of a back end, its constructor, and the queues that serve it.
 type BackEnd<'a> = (&'a str, &'a dyn Fn() -> Made, &'a [(&'a str, MakeQueue)]);
-type Made = (Device, Option<LoopDevice>);
+type Made = (Device, Option<Box<dyn Any>>);
 
 /// Queues for devices with a descriptor.
 pub const KERNEL_QUEUES: &[(&str, MakeQueue)] = &[
@@ -77,7 +85,8 @@ pub fn test_queues(folder: &Path, size: u64, depth: usize) -> Vec<TestQueue> {
     };
     let block = || {
         let disk = LoopDevice::new(folder, size, &["--direct-io=on"]);
-        (Device::new(Block::open(&disk.path, Access::ReadWrite).unwrap()).unwrap(), Some(disk))
+        let device = Device::new(Block::open(&disk.path, Access::ReadWrite).unwrap()).unwrap();
+        (device, Some(Box::new(disk) as Box<dyn Any>))
     };
     let memory = || (Device::new(Memory::new(size).unwrap()).unwrap(), None);
     let plain = || (Device::new(Sim::new(SimOptions::new(size))).unwrap(), None);
@@ -94,7 +103,17 @@ pub fn test_queues(folder: &Path, size: u64, depth: usize) -> Vec<TestQueue> {
         sim.inject(Rule::new(None, When::OneIn(9), Fault::Error(Errno::CANCELED)));
         (Device::new(sim).unwrap(), None)
     };
-    let back_ends: [BackEnd; 7] = [
+    let nbd = |flags| {
+        let socket = tempfile::tempdir_in(folder).unwrap();
+        let disk = CachedDisk::new(size as usize);
+        let offer = Offer::new(size, flags);
+        let peer = cached_disk(socket.path(), &disk, offer, Vec::new());
+        let device = Device::new(Nbd::open(&peer.target(), Access::ReadWrite).unwrap()).unwrap();
+        (device, Some(Box::new((peer, socket)) as Box<dyn Any>))
+    };
+    let one_connection = || nbd(ALL_FLAGS);
+    let several_connections = || nbd(ALL_FLAGS | export_flags::CAN_MULTI_CONN);
+    let back_ends: [BackEnd; 10] = [
         ("block device", &block, if is_root() { KERNEL_QUEUES } else { &[] }),
         ("file", &file, KERNEL_QUEUES),
         ("memory", &memory, CALL_QUEUES),
@@ -102,6 +121,9 @@ pub fn test_queues(folder: &Path, size: u64, depth: usize) -> Vec<TestQueue> {
         ("sim in the call", &plain, CALL_QUEUES),
         ("slow sim", &slow, OWN_QUEUE),
         ("shaky sim", &shaky, OWN_QUEUE),
+        ("NBD", &one_connection, OWN_QUEUE),
+        ("NBD in the call", &one_connection, CALL_QUEUES),
+        ("NBD with several connections", &several_connections, OWN_QUEUE),
     ];
     let mut test_queues = Vec::new();
     for (back_end, device, queues) in back_ends {
@@ -120,6 +142,20 @@ pub fn test_queues(folder: &Path, size: u64, depth: usize) -> Vec<TestQueue> {
 }
 
 impl TestQueue {
+    /// The own queue of `device`, for 64 requests.
+    pub fn own(device: Device) -> TestQueue {
+        let queue = device.core().backend().own_queue(64).expect("it has a queue of its own");
+        let name = device.description();
+        TestQueue { name, device, queue, clock: VirtualClock::default(), disk: None }
+    }
+
+    /// Another queue of `device`, for 64 requests.
+    pub fn with(device: Device, make: MakeQueue) -> TestQueue {
+        let queue = make(device.core().clone(), 64);
+        let name = device.description();
+        TestQueue { name, device, queue, clock: VirtualClock::default(), disk: None }
+    }
+
     pub fn request(&self, op: Op, address: u64, payload: Payload, tag: u64) -> Request {
         Request::new(self.device.index(), op, address, payload, Tag(tag))
     }
@@ -132,7 +168,7 @@ impl TestQueue {
 
     /// Runs all requests in flight to their end.
     pub fn finish(&mut self) -> Vec<(Request, Result<u64, Errno>)> {
-        let bounds = self.device.geometry().bounds();
+        let bounds = self.device.core().bounds();
         let mut ended = Vec::new();
         while self.queue.in_flight() > 0 {
             self.turn();
@@ -165,15 +201,22 @@ impl TestQueue {
     }
 }
 
+fn poll_in(fd: BorrowedFd<'_>, most: Duration) -> Result<usize, rustix::io::Errno> {
+    let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&most))
+}
+
 /// Waits until there may be something to reap. Fails the test after 30 seconds.
 pub fn wait(queue: &dyn Queue, clock: &VirtualClock) {
     match queue.ready() {
         Ready::Never | Ready::Now => {}
         Ready::At(time) => clock.advance_to(time),
         Ready::Readable(fd) => {
-            let most = Timespec { tv_sec: 30, tv_nsec: 0 };
-            let woken = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&most));
+            let woken = poll_in(fd, Duration::from_secs(30));
             assert_ne!(woken, Ok(0), "nothing came in 30 seconds");
+        }
+        Ready::ReadableOrAt(fd, at) => {
+            let _ = poll_in(fd, at.saturating_duration_since(Instant::now()));
         }
     }
 }

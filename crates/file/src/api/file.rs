@@ -9,7 +9,7 @@ use uringfs_cache::{Cache, FOLIO, FolioSnapshot, SnapshotError};
 use uringfs_device::{Access, Device, Errno};
 
 use crate::buffered::read as buffered;
-use crate::map::file_map::{FileMap, LinearMap};
+use crate::map::file_map::{DeviceMap, FileMap};
 use crate::map::mapping::{Map, Mapping, MappingState, ResizableMap};
 use crate::state::buffered_handle::BufferedHandleState;
 use crate::state::file::File;
@@ -28,15 +28,16 @@ impl File {
         Ok(File::over(device, FileOptions::default()))
     }
 
-    /// A whole device as one file.
+    /// A whole device as one file. It grows with the device, when [`Device::refresh_size`] or a server of disks notices
+    /// that; it never gets shorter.
     pub fn over(device: Device, options: FileOptions) -> File {
         File::over_with_lock(device, Arc::default(), options)
     }
 
     /// As [`Self::over`], for several files over one device that share their state.
     pub fn over_with_lock(device: Device, state: Arc<FileState>, options: FileOptions) -> File {
-        let size = device.geometry().size;
-        File::new(device, FileMap::Linear(LinearMap { address: 0, size }), state, options)
+        let map = FileMap::Device(DeviceMap::new(&device));
+        File::new(device, map, state, options)
     }
 
     /// A buffered handle to the same file. All buffered handles share its cached folios, until the last of them

@@ -1,6 +1,7 @@
 //! The operations of a file, awaited or started by token.
 
 pub(crate) mod file;
+pub(crate) mod uncommitted;
 pub(crate) mod exact;
 pub(crate) mod tokens;
 pub(crate) mod operation;

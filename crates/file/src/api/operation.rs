@@ -336,6 +336,10 @@ impl<R> FileOp<R> {
         let (OpKind::Read, Payload::Buffer(buffer)) = (request.kind, &mut request.payload) else {
             return None;
         };
+        // Of memory that others change it could make no slice.
+        if buffer.is_shared() {
+            return None;
+        }
         let read = buffered::read_now(&request.file.handle, buffer, request.offset)?;
         if let Some(reactor) = current() {
             reactor.count(Counter::CacheHit);

@@ -145,7 +145,12 @@ impl FileRequest {
         let FileRequest { file, kind, payload, offset, deadline } = self;
         let task = Task { reactor, permit, requester, deadline };
         let length = payload.length();
-        if let (OpKind::Read, Some(errno)) = (kind, file.handle.read_refusal) {
+        let refusal = match kind {
+            OpKind::Read => file.handle.read_refusal,
+            OpKind::ReadOnReactor | OpKind::Advise(_) => None,
+            _ => file.handle.map.check_process().err(),
+        };
+        if let Some(errno) = refusal {
             return task.start(|operation| async move {
                 operation.end_releasing(file, payload, Err(errno))
             });
@@ -283,6 +288,8 @@ pub(crate) fn ensure_attached(reactor: &ReactorCore, handle: &FileHandle) -> Res
     if reactor.is_attached(handle.index) {
         return Ok(false);
     }
+    // To attach takes locks of the process, which threads of the parent may have held.
+    handle.map.check_process()?;
     reactor
         .attach(&handle.device_inner)
         .map(|()| true)

@@ -133,7 +133,9 @@ fn read_unpushed(
         }
     };
     let (reactor_core, handle) = (reactor.inner(), &*file.handle);
-    if let Some(read) = buffered::read_now(handle, &mut buffer, offset) {
+    if !buffer.is_shared()
+        && let Some(read) = buffered::read_now(handle, &mut buffer, offset)
+    {
         reactor_core.count(Counter::CacheHit);
         reactor_core.complete_now(handle.index, token, buffer, read as u64);
         return Ok(());

@@ -31,7 +31,7 @@ use uringfs_reactor::{Counter, OpResult, Operation, Reactor};
 
 use crate::buffered::blocking_pool;
 use crate::buffered::coherence::begin_buffered;
-use crate::io::bounce::{blocks_around, copy_to_payload, read_blocks, single_buffer};
+use crate::io::bounce::{blocks_around, read_blocks, single_buffer};
 use crate::io::transfer::transfer;
 use crate::state::buffered_handle::{Advice, BufferedHandleState};
 use crate::state::file::{File, FileHandle};
@@ -315,7 +315,7 @@ fn copy(
 ) -> u64 {
     let bytes = bytes_in_file(handle, folios, at, size);
     let count = bytes.len().min((payload.length() - done) as usize);
-    copy_to_payload(payload, done, &bytes[..count]);
+    payload.copy_from(done, &bytes[..count]);
     count as u64
 }
 
@@ -457,6 +457,6 @@ async fn read_around_cache(
     bytes[there as usize..].fill(0);
     let count = (end - at).min(handle.size().saturating_sub(at));
     let skip = (at - start) as usize;
-    copy_to_payload(payload, done, &bytes[skip..skip + count as usize]);
+    payload.copy_from(done, &bytes[skip..skip + count as usize]);
     Ok(count)
 }

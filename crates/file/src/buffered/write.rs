@@ -13,7 +13,6 @@ use uringfs_reactor::{Counter, Operation};
 use crate::buffered::coherence::begin_buffered;
 use crate::buffered::read::start_fills;
 use crate::direct::write::{writable_range, write_range};
-use crate::io::bounce::copy_from_payload;
 use crate::io::space_wait::retry_for_space;
 use crate::map::mapping::{MappingState, TruncateGeneration};
 use crate::state::buffered_handle::BufferedHandleState;
@@ -248,7 +247,7 @@ impl BufferedWrite<'_> {
         let end = folios.end.min(self.range.end);
         let (start_in_fill, end_in_fill) =
             ((at - folios.start) as usize, (end - folios.start) as usize);
-        copy_from_payload(&self.payload, self.done, &mut fill.bytes()[start_in_fill..end_in_fill]);
+        self.payload.copy_to(self.done, &mut fill.bytes()[start_in_fill..end_in_fill]);
         if self.buffered_handle.counts_as_use(self.range.start, self.done) {
             fill.touch(u32::MAX);
         }

@@ -136,7 +136,7 @@ async fn write_out_of_place(
     } else {
         operation.count(Counter::Bounced);
         let mut copy = bounce(handle, length);
-        copy.copy_from_slice(&buffer);
+        buffer.copy_to(0, &mut copy);
         let write = transfer_buffer(
             operation,
             handle,

@@ -14,6 +14,7 @@ use uringfs_reactor::{Counter, Operation, RequestSpec};
 use crate::direct::write_guard::{begin_write, lock_exclusive, prepare_write, zero_tail};
 use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, merge_zeros};
 use crate::io::space_wait::allocate;
+use crate::io::transfer::may_issue;
 use crate::map::mapping::{MappingState, ResizableMap};
 use crate::state::file::{File, FileHandle};
 
@@ -263,6 +264,9 @@ async fn clear(
         let mapping = handle.map.map(at);
         let length = mapping.length.min(range.end - at).min(max);
         if let MappingState::Written(address) = mapping.state {
+            if !may_issue(handle, op, address, length) {
+                return Err(Errno::IO);
+            }
             let payload = Payload::Length(length);
             let spec = RequestSpec { op, durability: Durability::Volatile, address };
             operation.request(&handle.device_inner, spec, payload).await.result()?;

@@ -2,9 +2,7 @@
 use uringfs_device::{Durability, Errno, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::io::bounce::{
-    MAX_BOUNCE_BYTES, blocks_around, copy_to_payload, is_aligned, read_blocks,
-};
+use crate::io::bounce::{MAX_BOUNCE_BYTES, blocks_around, is_aligned, read_blocks};
 use crate::io::transfer::transfer;
 use crate::state::file::{File, FileHandle};
 use crate::writeback::runs::write_back;
@@ -68,7 +66,7 @@ async fn read_bounced(
             Err(error) => return (payload, Err(error)),
         };
         let take = (length - done).min(MAX_BOUNCE_BYTES);
-        copy_to_payload(&mut payload, done, &bounce[skip as usize..(skip + take) as usize]);
+        payload.copy_from(done, &bounce[skip as usize..(skip + take) as usize]);
         done += take;
     }
     (payload, Ok(done))

@@ -8,9 +8,7 @@ use uringfs_device::{Durability, Errno, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
 use crate::direct::write_guard::{WriteGuard, begin_write, prepare_write};
-use crate::io::bounce::{
-    MAX_BOUNCE_BYTES, MAX_FILE_SIZE, blocks_around, copy_from_payload, is_aligned, merge_blocks,
-};
+use crate::io::bounce::{MAX_BOUNCE_BYTES, MAX_FILE_SIZE, blocks_around, is_aligned, merge_blocks};
 use crate::io::transfer::transfer;
 use crate::map::change_gate::ChangeGuard;
 use crate::map::mapping::{WriteKind, WriteOrigin};
@@ -135,11 +133,7 @@ async fn write_bounced(
         let blocks = blocks_around(guard.block, at..end);
         let bytes = |bounce: &mut Buffer| {
             let start = (at - blocks.start) as usize;
-            copy_from_payload(
-                payload,
-                at - range.start,
-                &mut bounce[start..start + (end - at) as usize],
-            );
+            payload.copy_to(at - range.start, &mut bounce[start..start + (end - at) as usize]);
         };
         let tail = guard.take_partial_block(blocks.start).map(|tail| tail.bytes);
         let written =

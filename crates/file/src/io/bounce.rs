@@ -112,45 +112,6 @@ pub(crate) fn is_aligned(handle: &FileHandle, payload: &Payload, offset: u64) ->
         }
 }
 
-/// Copies `bytes` into the payload at byte `skip`.
-pub(crate) fn copy_to_payload(payload: &mut Payload, skip: u64, bytes: &[u8]) {
-    let mut skip = skip as usize;
-    let mut bytes = bytes;
-    let buffers = match payload {
-        Payload::Buffer(buffer) => std::slice::from_mut(buffer),
-        Payload::Buffers(buffers) => &mut buffers[..],
-        Payload::Length(_) => return,
-    };
-    for buffer in buffers {
-        let room = buffer.len().saturating_sub(skip);
-        let take = room.min(bytes.len());
-        if take > 0 {
-            buffer[skip..skip + take].copy_from_slice(&bytes[..take]);
-            bytes = &bytes[take..];
-        }
-        skip = skip.saturating_sub(buffer.len());
-    }
-}
-
-/// Copies bytes of the payload from byte `skip` on.
-pub(crate) fn copy_from_payload(payload: &Payload, skip: u64, into: &mut [u8]) {
-    let mut skip = skip as usize;
-    let mut into = into;
-    let buffers = match payload {
-        Payload::Buffer(buffer) => std::slice::from_ref(buffer),
-        Payload::Buffers(buffers) => buffers,
-        Payload::Length(_) => return,
-    };
-    for buffer in buffers {
-        let take = buffer.len().saturating_sub(skip).min(into.len());
-        if take > 0 {
-            into[..take].copy_from_slice(&buffer[skip..skip + take]);
-            into = &mut into[take..];
-        }
-        skip = skip.saturating_sub(buffer.len());
-    }
-}
-
 /// The unit that is allocated and becomes written as a whole: the map's block or the device's, whichever is
 /// larger.
 pub(crate) fn block_size_of(handle: &FileHandle) -> u64 {

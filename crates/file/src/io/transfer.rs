@@ -30,7 +30,11 @@ pub(crate) fn transfer<'a>(
     let length = payload.length();
     let max = handle.device.geometry().max_transfer as u64;
     match handle.map.written_address(offset, length) {
-        Some(address) if length <= max && buffer_count(&payload) <= MAX_SEGMENTS => {
+        Some(address)
+            if length <= max
+                && buffer_count(&payload) <= MAX_SEGMENTS
+                && may_issue(handle, op, address, length) =>
+        {
             let spec = RequestSpec { op, durability, address };
             Transfer::Whole(issue(operation, handle, spec, payload))
         }
@@ -39,6 +43,13 @@ pub(crate) fn transfer<'a>(
             Transfer::Split(Box::pin(split))
         }
     }
+}
+
+/// False for a change beyond the end of a device that has shrunk: it would make an image longer, with a hole where data
+/// were. Reads fail at the device.
+#[inline(always)]
+pub(crate) fn may_issue(handle: &FileHandle, op: Op, address: u64, length: u64) -> bool {
+    op == Op::Read || address + length <= handle.device_inner.size()
 }
 
 /// Issues one request. With `direct.write_lock=exclusive` a write holds the file's lock while it is submitted.
@@ -179,19 +190,20 @@ pub(crate) async fn transfer_buffer(
                 MappingState::Unwritten(address) if op == Op::Write => Some(address),
                 MappingState::Hole | MappingState::Unwritten(_) => None,
             };
+            let address = address.filter(|address| may_issue(handle, op, *address, length));
             if let Some(address) = address {
                 let payload = Payload::Buffer(piece);
                 let spec = RequestSpec { op, durability, address };
                 in_flight.push_back(issue(operation, handle, spec, payload));
             } else if op == Op::Read && in_flight.is_empty() {
-                piece.fill(0);
+                piece.fill_zeros(0..piece.len());
                 join(&mut whole, piece);
             } else {
                 if op == Op::Read {
                     // Zeros are filled in when the requests before have been joined.
                     at -= length;
                 } else {
-                    // It was not allocated, or has been truncated since.
+                    // It was not allocated, or has been truncated since, or is no longer on the device.
                     end = Err(Errno::IO);
                 }
                 let joined = piece.join(rest);

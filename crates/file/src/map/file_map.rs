@@ -1,9 +1,9 @@
-//! The map of one file: linear (an image or a bare device), fixed, or resizable (a file of a volume).
+//! The map of one file: of an image or a bare device, fixed, or resizable (a file of a volume).
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use uringfs_device::Errno;
+use uringfs_device::{Device, DeviceInner, Errno};
 
 use crate::map::change_gate::ChangeGate;
 use crate::map::hot_extent::HotExtentReader;
@@ -13,38 +13,48 @@ use crate::map::mapping::{
 };
 use crate::map::refusal::Refusal;
 
-/// The map of an image or a bare device: one written extent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinearMap {
-    /// Address of the file's first byte on the device, in bytes.
-    pub address: u64,
-    /// Size in bytes.
-    pub size: u64,
+/// The map of an image or a bare device: all bytes of the device, which may grow. A size that the device has lost stays the
+/// file's: reads of what is gone fail there, and nothing is written.
+#[derive(Clone)]
+pub(crate) struct DeviceMap(Arc<DeviceInner>);
+
+impl DeviceMap {
+    /// The map of all bytes of a device.
+    pub(crate) fn new(device: &Device) -> DeviceMap {
+        DeviceMap(device.core().clone())
+    }
+
+    /// [`Map::written_address`] for a write.
+    #[inline]
+    fn writable_address(&self, offset: u64, length: u64) -> Option<u64> {
+        let fits = self.0.size().saturating_sub(offset) >= length;
+        fits.then_some(offset)
+    }
 }
 
-impl Map for LinearMap {
+impl Map for DeviceMap {
     #[inline]
     fn written_address(&self, offset: u64, length: u64) -> Option<u64> {
-        let fits = self.size.saturating_sub(offset) >= length;
-        fits.then(|| self.address.wrapping_add(offset))
+        let fits = self.size().saturating_sub(offset) >= length;
+        fits.then_some(offset)
     }
 
     #[inline]
     fn map(&self, offset: u64) -> Mapping {
-        let length = self.size.saturating_sub(offset);
-        Mapping { length, state: MappingState::Written(self.address.wrapping_add(offset)) }
+        let length = self.size().saturating_sub(offset);
+        Mapping { length, state: MappingState::Written(offset) }
     }
 
     #[inline]
     fn size(&self) -> u64 {
-        self.size
+        self.0.largest_size()
     }
 }
 
-/// The map of one file. An enum, so that the linear map needs no virtual call.
+/// The map of one file. An enum, so that the map of a device needs no virtual call.
 #[derive(Clone)]
 pub(crate) enum FileMap {
-    Linear(LinearMap),
+    Device(DeviceMap),
     /// Fixed size and extents.
     Fixed(Arc<dyn Map>),
     /// Changing size and extents, and the reader of the hot extent.
@@ -56,7 +66,7 @@ impl FileMap {
     #[inline(always)]
     pub(crate) fn map(&self, offset: u64) -> Mapping {
         match self {
-            FileMap::Linear(linear) => linear.map(offset),
+            FileMap::Device(map) => map.map(offset),
             FileMap::Fixed(map) => map.map(offset),
             FileMap::Resizable(map, _) => map.map(offset),
         }
@@ -66,7 +76,7 @@ impl FileMap {
     #[inline(always)]
     pub(crate) fn written_address(&self, offset: u64, length: u64) -> Option<u64> {
         match self {
-            FileMap::Linear(linear) => linear.written_address(offset, length),
+            FileMap::Device(map) => map.written_address(offset, length),
             FileMap::Fixed(map) => map.written_address(offset, length),
             FileMap::Resizable(map, _) => map.written_address(offset, length),
         }
@@ -76,7 +86,7 @@ impl FileMap {
     #[inline(always)]
     pub(crate) fn size(&self) -> u64 {
         match self {
-            FileMap::Linear(linear) => linear.size(),
+            FileMap::Device(map) => map.size(),
             FileMap::Fixed(map) => map.size(),
             FileMap::Resizable(map, _) => map.size(),
         }
@@ -86,7 +96,7 @@ impl FileMap {
     /// allocate, commit, note or truncate.
     pub(crate) fn resizable(&self) -> Option<&dyn ResizableMap> {
         match self {
-            FileMap::Linear(_) | FileMap::Fixed(_) => None,
+            FileMap::Device(_) | FileMap::Fixed(_) => None,
             FileMap::Resizable(map, _) => Some(&**map),
         }
     }
@@ -127,7 +137,7 @@ impl FileMap {
     #[inline]
     pub(crate) fn is_in_place(&self, range: &Range<u64>) -> bool {
         match self {
-            FileMap::Linear(_) => true,
+            FileMap::Device(_) => true,
             FileMap::Fixed(_) | FileMap::Resizable(..) => {
                 self.written_address(range.start, range.end - range.start).is_some()
             }
@@ -155,7 +165,7 @@ impl FileMap {
     /// See [`ResizableMap::retire_if_unlinked`]. False while other clones of this map exist.
     pub(crate) fn retire_if_unlinked(&self) -> bool {
         match self {
-            FileMap::Linear(_) | FileMap::Fixed(_) => false,
+            FileMap::Device(_) | FileMap::Fixed(_) => false,
             FileMap::Resizable(map, _) => Arc::strong_count(map) == 1 && map.retire_if_unlinked(),
         }
     }
@@ -214,7 +224,7 @@ impl FileMap {
         refuse: impl Fn(Refusal),
     ) -> Option<u64> {
         let missed = match self {
-            FileMap::Linear(linear) => match linear.written_address(offset, length) {
+            FileMap::Device(map) => match map.written_address(offset, length) {
                 Some(address) => return Some(address),
                 None => Err(Refusal::Size),
             },
@@ -231,7 +241,7 @@ impl FileMap {
     #[inline(always)]
     pub(crate) fn fast_write_address(&self, offset: u64, length: u64) -> Option<u64> {
         match self {
-            FileMap::Linear(linear) => linear.written_address(offset, length),
+            FileMap::Device(map) => map.writable_address(offset, length),
             FileMap::Fixed(map) => map.written_address(offset, length),
             FileMap::Resizable(map, _) => map.fast_write_address(offset, length),
         }
@@ -249,6 +259,12 @@ impl FileMap {
     #[inline]
     pub(crate) fn change_gate(&self) -> Option<&ChangeGate> {
         self.resizable().and_then(ResizableMap::change_gate)
+    }
+
+    /// See [`ResizableMap::check_process`].
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<(), Errno> {
+        self.resizable().map_or(Ok(()), ResizableMap::check_process)
     }
 
     /// Prepares the file for a change: see [`ResizableMap::prepare_write`].

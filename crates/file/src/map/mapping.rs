@@ -302,7 +302,7 @@ pub trait ResizableMap: Map + Any {
     fn note_flush_failure(&self);
 
     /// True if a flush has failed. After that a successful flush proves nothing: the device may already have
-    /// dropped the lost writes.
+    /// dropped the lost writes. Also true if the device has become too small for the file.
     fn has_flush_failed(&self) -> bool;
 
     /// Notes that buffered writes were lost: write-back failed, and no buffered handle is left. Does not wait.
@@ -335,6 +335,14 @@ pub trait ResizableMap: Map + Any {
     /// The gate through which every change goes, except a fast write: see [`Self::fast_write_address`].
     fn change_gate(&self) -> Option<&ChangeGate> {
         None
+    }
+
+    /// Whether this process may change and sync the file.
+    ///
+    /// # Errors
+    /// ECHILD in the child of a fork, where nothing ends what the parent's threads had begun, nor releases their locks.
+    fn check_process(&self) -> Result<(), Errno> {
+        Ok(())
     }
 
     /// Prepares the file for a change: updates the modification time. Called before every change except a fast

@@ -273,6 +273,11 @@ impl File {
         self.len() == 0
     }
 
+    /// True if reads and writes go through the page cache.
+    pub fn is_buffered(&self) -> bool {
+        self.handle.cache().is_some()
+    }
+
     /// The device of the file.
     pub fn device(&self) -> &Device {
         &self.handle.device

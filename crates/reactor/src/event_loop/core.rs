@@ -7,9 +7,9 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use uringfs_device::Errno;
-use uringfs_ring::WaitHandle;
 
 use crate::counters::{Counter, Counters};
+use crate::event_loop::wait_handles::WaitHandles;
 use crate::io::completion_worker::CompletionWorker;
 use crate::io::dispatch::IoDispatch;
 use crate::io::poller::Poller;
@@ -52,8 +52,7 @@ pub struct ReactorCore {
     pub(crate) ring_status: Result<(), String>,
     pub(crate) poller: RefCell<Option<Poller>>,
     pub(crate) worker: RefCell<Option<CompletionWorker>>,
-    /// Descriptor waits in flight on the ring, by cell. The handle cancels them.
-    pub(crate) waits: RefCell<Vec<(CellIndex, WaitHandle)>>,
+    pub(crate) waits: RefCell<WaitHandles>,
     pub(crate) messages: RefCell<Vec<Message>>,
     pub(crate) root_woken: Cell<bool>,
     pub(crate) mailbox_armed: Cell<bool>,

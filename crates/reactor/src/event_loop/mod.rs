@@ -24,3 +24,5 @@ pub(crate) mod attach;
 pub(crate) mod waker;
 // The state of a reactor, and the thread's current reactor.
 pub(crate) mod core;
+// The waits for descriptors in flight on a ring.
+pub(crate) mod wait_handles;

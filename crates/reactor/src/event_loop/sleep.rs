@@ -86,6 +86,10 @@ impl ReactorCore {
                 Ready::Now => now = true,
                 Ready::At(at) => until = Some(until.map_or(at, |until| until.min(at))),
                 Ready::Readable(_) => readable = true,
+                Ready::ReadableOrAt(_, at) => {
+                    until = Some(until.map_or(at, |until| until.min(at)));
+                    readable = true;
+                }
             }
         }
         if now {
@@ -123,6 +127,7 @@ impl ReactorCore {
         let ring = io.ring.as_mut().expect("a reactor without a ring waits in epoll");
         let armed = self.mailbox_armed.get() as usize;
         if ring.queued() == 0 && ring.in_flight() <= armed {
+            ring.release_dropped_regions();
             self.park_for_message(limit);
             return Ok(());
         }
@@ -254,7 +259,7 @@ impl ReactorCore {
             poller.register(ring.notifier()?)?;
         }
         for ready in io.own_queues_ready() {
-            if let Ready::Readable(descriptor) = ready {
+            if let Ready::Readable(descriptor) | Ready::ReadableOrAt(descriptor, _) = ready {
                 poller.register(descriptor)?;
             }
         }

@@ -310,7 +310,9 @@ impl ReactorCore {
             for ready in io.own_queues_ready() {
                 match ready {
                     Ready::Now => again = true,
-                    Ready::At(at) => next = Some(next.map_or(at, |next| next.min(at))),
+                    Ready::At(at) | Ready::ReadableOrAt(_, at) => {
+                        next = Some(next.map_or(at, |next| next.min(at)));
+                    }
                     Ready::Never | Ready::Readable(_) => {}
                 }
             }

@@ -10,7 +10,6 @@ use uringfs_ring::Wait;
 
 use crate::event_loop::core::{ReactorCore, TimerEvent};
 use crate::io::poller::{EndedWait, Poller};
-use crate::io::rings::MAX_WAITS;
 use crate::tasks::timer::TimerKey;
 use crate::tasks::waiters::{CellIndex, WaitCell, WaitResult, WakeTarget};
 
@@ -77,10 +76,12 @@ impl ReactorCore {
         let begun = {
             let io = &mut *self.io.borrow_mut();
             match &mut io.ring {
-                _ if self.waits_under_way() >= MAX_WAITS => Err((wait, Err(Errno::AGAIN))),
+                _ if self.waits_under_way() >= self.options.max_waits as usize => {
+                    Err((wait, Err(Errno::AGAIN)))
+                }
                 Some(ring) => match ring.push_wait(wait, cell as u64) {
                     Ok(handle) => {
-                        self.waits.borrow_mut().push((cell, handle));
+                        self.waits.borrow_mut().insert(cell, handle);
                         Ok(())
                     }
                     Err(wait) => Err((wait, Err(Errno::AGAIN))),
@@ -99,7 +100,7 @@ impl ReactorCore {
 
     fn waits_under_way(&self) -> usize {
         let by_epoll = self.poller.borrow().as_ref().map_or(0, Poller::waits);
-        self.waits.borrow().len() + by_epoll
+        self.waits.borrow().count() + by_epoll
     }
 
     pub(crate) fn begin_epoll_wait(&self, cell: CellIndex, wait: Wait) -> Result<(), EndedWait> {
@@ -114,11 +115,7 @@ impl ReactorCore {
     }
 
     pub(crate) fn cancel_wait(&self, cell: CellIndex) {
-        let handle = {
-            let mut waits = self.waits.borrow_mut();
-            let position = waits.iter().position(|(other, _)| *other == cell);
-            position.map(|position| waits.swap_remove(position).1)
-        };
+        let handle = self.waits.borrow_mut().remove(cell);
         let io = &mut *self.io.borrow_mut();
         if let (Some(handle), Some(ring)) = (handle, &mut io.ring) {
             ring.cancel_wait(handle);
@@ -131,7 +128,7 @@ impl ReactorCore {
 
     /// The wait has ended: forget its handle.
     pub(crate) fn forget_wait(&self, cell: CellIndex) {
-        self.waits.borrow_mut().retain(|(other, _)| *other != cell);
+        self.waits.borrow_mut().remove(cell);
     }
 }
 

@@ -23,13 +23,11 @@ pub(crate) struct Attachment {
     pub(crate) kind: QueueKind,
     /// The device was removed and takes no new requests.
     pub(crate) closing: bool,
-    bounds: Bounds,
 }
 
 impl Attachment {
     pub(crate) fn new(device_inner: Arc<DeviceInner>, chosen: RoutedQueue) -> Attachment {
         Attachment {
-            bounds: device_inner.geometry().bounds(),
             device_inner,
             route: chosen.route,
             side_queue: None,
@@ -40,7 +38,7 @@ impl Attachment {
     }
 
     pub(crate) fn bounds(&self) -> Bounds {
-        self.bounds
+        self.device_inner.bounds()
     }
 
     pub(crate) fn side_queue(&mut self) -> Result<&mut Box<dyn Queue>, Errno> {

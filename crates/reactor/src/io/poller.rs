@@ -2,13 +2,14 @@
 //! loop, which watches the descriptor of the epoll instance.
 
 use std::collections::HashMap;
+use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFlags, Timespec};
-use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, sendmsg};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 use uringfs_device::Errno;
 use uringfs_ring::{PollEvents, Wait, WaitOutput};
@@ -74,7 +75,7 @@ impl Poller {
         let flags = match &wait {
             Wait::Poll { events, .. } => interest(*events),
             Wait::Accept { .. } | Wait::Receive { .. } => EventFlags::IN,
-            Wait::Send { .. } => EventFlags::OUT,
+            Wait::Send { .. } | Wait::SendVectored { .. } => EventFlags::OUT,
             Wait::Command(_) => return Err((wait, Err(Errno::OPNOTSUPP))),
         };
         // A socket operation on any other descriptor fails at once: epoll may never report an event for it.
@@ -203,6 +204,12 @@ fn perform(wait: &mut Wait, own: &OwnedFd, ready: EventFlags) -> Result<WaitOutp
         Wait::Send { buffer, .. } => {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             Ok(WaitOutput::Moved(rustix::net::send(own, buffer, flags)? as u32))
+        }
+        Wait::SendVectored { send, .. } => {
+            let vectors: Vec<_> = send.sent().iter().map(|buffer| IoSlice::new(buffer)).collect();
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let sent = sendmsg(own, &vectors, &mut SendAncillaryBuffer::default(), flags)?;
+            Ok(WaitOutput::Moved(sent as u32))
         }
         Wait::Command(_) => Err(Errno::OPNOTSUPP),
     }

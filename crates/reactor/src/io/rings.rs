@@ -7,9 +7,6 @@ use uringfs_ring::{Ring, RingOptions};
 
 use crate::options::ReactorOptions;
 
-/// The maximum of descriptor waits of one reactor: slots in its ring, also for waits that are being cancelled.
-pub const MAX_WAITS: usize = 1024;
-
 /// The rings that the options demand: the main ring, and the one that polls for completions.
 pub(crate) fn make_rings(
     options: &ReactorOptions,
@@ -17,7 +14,7 @@ pub(crate) fn make_rings(
     let ring = RingOptions {
         transfers: options.depth,
         // One more for the mailbox.
-        waits: MAX_WAITS as u32 + 1,
+        waits: options.max_waits + 1,
         fixed_files: options.fixed_files,
         fixed_buffers: options.fixed_buffers,
         commands: options.commands,

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use uringfs_sync::Oneshot;
 
-/// A handle to a task of [`Reactor::spawn`](crate::Reactor::spawn). Awaiting it returns the output of the task's future.
+/// A handle to a task of [`LocalReactor::spawn`](crate::LocalReactor::spawn). Awaiting it returns the output of the task's future.
 ///
 /// Dropping it detaches the task, which continues. Any thread may await it, if the output is `Send`.
 ///

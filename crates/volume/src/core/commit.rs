@@ -44,8 +44,17 @@ struct CommitSet {
 }
 
 impl VolumeShared {
-    /// Makes all changes durable: file data first, then the metadata that refer to them.
+    /// Makes all changes durable, unless the device has become too small for the volume: then what was written before may
+    /// be gone, and nothing is acknowledged.
     pub(crate) fn commit(self: &Arc<Self>, group_commit: &GroupCommit) -> Result<(), CommitError> {
+        let check_size = || self.size_watch.check().map_err(|_| CommitError::Stopped);
+        check_size()?;
+        self.commit_changes(group_commit)?;
+        check_size()
+    }
+
+    /// Makes all changes durable: file data first, then the metadata that refer to them.
+    fn commit_changes(self: &Arc<Self>, group_commit: &GroupCommit) -> Result<(), CommitError> {
         let reclaimed = self.reclaim_orphans()?;
         self.load_regions_to_free()?;
         let CommitSet { changes, freed, catalog_growth, must_checkpoint, needs_room } = loop {
@@ -220,11 +229,17 @@ impl VolumeShared {
     /// may have more blocks than the records of regions cover. The record [`BLOCKS_KEY`] has the number that they cover.
     fn grow(self: &Arc<Self>) -> Result<(), Error> {
         let (blocks, mut superblock) = {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
             let Some(blocks) = state.grow_target else { return Ok(()) };
+            if blocks > self.blocks.count() {
+                // The device has shrunk again. `Volume::resize` finds the volume as it was.
+                state.grow_target = None;
+                return Ok(());
+            }
             (blocks, state.superblock.clone())
         };
         superblock.total_blocks = blocks;
+        self.size_watch.set_blocks(blocks);
         self.catalog.write_superblock(&mut superblock)?;
         run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
             let VolumeState { allocator, overlay, to_free, .. } = state;

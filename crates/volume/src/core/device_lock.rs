@@ -4,6 +4,8 @@
 //! The devices and files below a device are locked too, for example the file of a loop device, so that a volume is
 //! not opened under both names. If the volume's device is only a part of the device below it, as a
 //! partition is of its disk, the lock on the lower one is shared: it excludes only openers of the whole.
+//!
+//! A device without a descriptor, such as an export of an NBD server, has a lock by its name instead.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -14,19 +16,13 @@ use rustix::fs::{
     FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, major, minor, open, stat,
 };
 use uringfs_device::backend::in_use::backing_stores;
+use uringfs_device::backend::nbd::NbdTarget;
 use uringfs_device::{Device, DeviceIndex, DeviceUse, Errno, KernelTarget, UseKind};
 use uringfs_reactor::ForkDetector;
 
+pub(crate) use super::named_lock::LockKind;
+use super::named_lock::{self, NamedHolder, NamedLock};
 use crate::error::{Error, ErrorKind};
-
-/// The kind of a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LockKind {
-    /// Other readers may hold it too.
-    Shared,
-    /// One holder.
-    Exclusive,
-}
 
 /// The longest wait for the lock of a process that has exited. The kernel releases a ring's registered files in
 /// the background (`io_ring_exit_work` in io_uring/io_uring.c), once their requests have ended.
@@ -36,6 +32,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Holds the locks of a volume's device until it is dropped.
 pub(crate) struct DeviceLock {
     device: Device,
+    /// That of a device without a descriptor which other processes can reach.
+    named: Option<NamedLock>,
     /// The files and devices below this one, each with an `flock` of its own that ends with the descriptor.
     below: Vec<OwnedFd>,
     /// Its entries in [`HELD`].
@@ -85,20 +83,26 @@ impl DeviceLock {
             Error::refused(errno, what)
         })?;
         let backend = device.core().backend();
+        let mut lock = DeviceLock {
+            device: device.clone(),
+            named: None,
+            below: Vec::new(),
+            held: Vec::new(),
+            fork,
+            _device_use: device_use,
+        };
+        if let Some(name) = backend.shared_name() {
+            lock.named = Some(NamedLock::acquire(name, kind).map_err(open_by)?);
+            return Ok(lock);
+        }
         let KernelTarget::Descriptor(descriptor) = backend.kernel_target() else {
             // Only this process reaches its memory: no `flock` is needed.
             let target =
                 backend.shared_memory().map_or(LockTarget::Memory(index), LockTarget::SharedMemory);
             let held = HeldLock { target, kind, device: index };
             register(&[held])?;
-            let (below, held) = (Vec::new(), vec![held]);
-            return Ok(DeviceLock {
-                device: device.clone(),
-                below,
-                held,
-                fork,
-                _device_use: device_use,
-            });
+            lock.held.push(held);
+            return Ok(lock);
         };
         let mut held = Vec::new();
         let mut note = |layer, kind| {
@@ -109,13 +113,7 @@ impl DeviceLock {
         note(descriptor, kind)?;
         below.iter().try_for_each(|(lower, kind)| note(lower.as_fd(), *kind))?;
         register(&held)?;
-        let mut lock = DeviceLock {
-            device: device.clone(),
-            below: Vec::new(),
-            held,
-            fork,
-            _device_use: device_use,
-        };
+        lock.held = held;
         acquire_flock(descriptor, kind)?;
         for (lower, kind) in below {
             acquire_flock(lower.as_fd(), kind)?;
@@ -128,8 +126,11 @@ impl DeviceLock {
 impl Drop for DeviceLock {
     fn drop(&mut self) {
         if self.fork.is_forked() {
-            // Parent and child share the `flock`, which stays the parent's.
+            // Parent and child share the lock, which stays the parent's.
             return;
+        }
+        if let Some(named) = &self.named {
+            named.release();
         }
         let all = &mut *HELD.lock();
         for held in &self.held {
@@ -152,6 +153,9 @@ impl Drop for DeviceLock {
 /// # Errors
 /// `Refused` (EBUSY).
 pub(crate) fn require_closed(path: &Path) -> Result<(), Error> {
+    if NbdTarget::from_path(path).is_some() {
+        return Holder::find(path).map_or(Ok(()), |holder| Err(open_elsewhere(Some(&holder))));
+    }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     // A later read or write of the path reports why it cannot be opened.
     let Ok(file) = open(path, flags, Mode::empty()) else { return Ok(()) };
@@ -198,6 +202,17 @@ fn acquire_flock(descriptor: BorrowedFd<'_>, kind: LockKind) -> Result<(), Error
             Some(Some(holder)) => return Err(open_elsewhere(Some(&holder))),
             _ => return Err(open_elsewhere(None)),
         }
+    }
+}
+
+/// The error of a lock by a name.
+fn open_by((errno, holder): (Errno, Option<NamedHolder>)) -> Error {
+    match holder {
+        Some(holder) if holder.process == std::process::id() => {
+            Error::refused(errno, "this program has the volume open already; close it there first")
+        }
+        Some(holder) => open_elsewhere(Some(&Holder::new(holder.process))),
+        None => Error::io("locking the volume", errno),
     }
 }
 
@@ -275,9 +290,14 @@ pub struct Holder {
 impl Holder {
     /// The process that has the volume in a file or on a block device open; one of them if there are several. It may have it
     /// open by another link of the file, or by the file of this loop device. `None` if there is none, and if `/proc/locks`
-    /// names none: a process of another PID namespace.
+    /// names none: a process of another PID namespace. For the URI of an NBD server's export: a process of this network
+    /// namespace that uses this library.
     pub fn find(path: impl AsRef<Path>) -> Option<Holder> {
         let path = path.as_ref();
+        if let Some(target) = NbdTarget::from_path(path) {
+            let name = target.ok()?.canonical().to_string();
+            return named_lock::holder(&name).map(|holder| Holder::new(holder.process));
+        }
         if let Some(holder) = Holder::of(&stat(path).ok()?)? {
             return Some(holder);
         }
@@ -302,10 +322,12 @@ impl Holder {
             let process = words.nth(4)?;
             (words.next()? == file && is_running(process)).then(|| process.parse().ok())?
         });
-        Some(processes.next().map(|process: u32| {
-            let name = std::fs::read_to_string(format!("/proc/{process}/comm"));
-            Holder { process, name: name.ok().map(|name| name.trim_end().to_owned()) }
-        }))
+        Some(processes.next().map(Holder::new))
+    }
+
+    fn new(process: u32) -> Holder {
+        let name = std::fs::read_to_string(format!("/proc/{process}/comm"));
+        Holder { process, name: name.ok().map(|name| name.trim_end().to_owned()) }
     }
 }
 

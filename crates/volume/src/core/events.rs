@@ -41,6 +41,8 @@ pub enum ErrorEvent {
     },
     /// Damaged metadata: one line that says where.
     Damage(String),
+    /// The device has become too small for the volume, which is read-only from now on: one line that says what to do.
+    DeviceShrunk(String),
     /// The volume was closed and lost everything since its last successful commit: ENOSPC if the catalog was full,
     /// else EIO.
     Lost(Errno),
@@ -71,7 +73,9 @@ impl fmt::Display for ErrorEvent {
     /// One line.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (owner, op, address, length, errno) = match self {
-            ErrorEvent::Damage(line) => return out.write_str(line),
+            ErrorEvent::Damage(line) | ErrorEvent::DeviceShrunk(line) => {
+                return out.write_str(line);
+            }
             ErrorEvent::Lost(errno) => {
                 return write!(out, "closing the volume: the last changes are lost: {errno}");
             }
@@ -140,6 +144,7 @@ struct EventQueueState {
 enum UnresolvedEvent {
     Request(Failure),
     Damage(String),
+    DeviceShrunk(String),
     Lost(Errno),
 }
 
@@ -179,6 +184,7 @@ impl EventStream {
 fn resolve(event: UnresolvedEvent, volume: Option<&dyn OwnerLookup>) -> ErrorEvent {
     match event {
         UnresolvedEvent::Damage(line) => ErrorEvent::Damage(line),
+        UnresolvedEvent::DeviceShrunk(line) => ErrorEvent::DeviceShrunk(line),
         UnresolvedEvent::Lost(errno) => ErrorEvent::Lost(errno),
         UnresolvedEvent::Request(Failure { op, address, length, errno }) => {
             let owner = match op {
@@ -217,13 +223,19 @@ impl Publisher {
         self.publish(&UnresolvedEvent::Damage(line.to_owned()));
     }
 
+    pub(crate) fn publish_shrunk(&self, line: &str) {
+        self.publish(&UnresolvedEvent::DeviceShrunk(line.to_owned()));
+    }
+
     pub(crate) fn publish_lost(&self, errno: Errno) {
         self.publish(&UnresolvedEvent::Lost(errno));
     }
 
     fn publish(&self, event: &UnresolvedEvent) {
         match event {
-            UnresolvedEvent::Damage(line) => tracing::error!(target: "uringfs", "{line}"),
+            UnresolvedEvent::Damage(line) | UnresolvedEvent::DeviceShrunk(line) => {
+                tracing::error!(target: "uringfs", "{line}");
+            }
             UnresolvedEvent::Lost(errno) => tracing::error!(
                 target: "uringfs", errno = errno.raw_os_error(), "the last changes are lost"
             ),

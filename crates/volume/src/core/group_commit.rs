@@ -72,9 +72,9 @@ impl GroupCommit {
         self.state.lock().begun + 1
     }
 
-    /// True after a failed commit: no change made now becomes durable.
+    /// True after a failed commit: no change made now becomes durable. False in the child of a fork, which takes no lock.
     pub(crate) fn has_failed(&self) -> bool {
-        self.state.lock().has_failed
+        !self.is_forked() && self.state.lock().has_failed
     }
 
     /// Stops the volume: earlier writes may be lost, and no later commit can prove that they are not.

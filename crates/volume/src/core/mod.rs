@@ -18,6 +18,9 @@ pub(crate) mod catalog_preallocation;
 // The state, and the lock around it.
 pub(crate) mod state;
 
+// Whether the device still has all blocks of the volume.
+pub(crate) mod size_watch;
+
 // Blocks that are preallocated for the catalog.
 pub(crate) mod preallocated;
 
@@ -35,6 +38,9 @@ pub(crate) mod closed;
 
 // The lock that excludes other processes from the device.
 pub(crate) mod device_lock;
+
+// A lock by a name, of a device without a descriptor.
+mod named_lock;
 
 // Two ways to wait: a thread blocks, a task yields.
 pub(crate) mod blocking;

@@ -18,6 +18,7 @@ use crate::core::events::{BlockOwner, OwnerLookup, Publisher, Warnings};
 use crate::core::freeze::Freeze;
 use crate::core::group_commit::GroupCommit;
 use crate::core::preallocated::Preallocated;
+use crate::core::size_watch::SizeWatch;
 use crate::error::Error;
 use crate::namespace::pins::Pins;
 use crate::namespace::transaction::{Orphan, ReadResults, Retry, Transaction, TransactionEffects};
@@ -51,6 +52,7 @@ pub(crate) struct VolumeShared {
     pub(crate) freeze: Arc<Freeze>,
     pub(crate) catalog_thread: CatalogThread,
     pub(crate) publisher: Arc<Publisher>,
+    pub(crate) size_watch: Arc<SizeWatch>,
     /// True if a closed file has lost buffered writes since the last sync of the volume.
     pub(crate) has_lost_writes: AtomicBool,
     /// The files that lost buffered writes, until their next open handle reports it.

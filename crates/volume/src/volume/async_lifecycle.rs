@@ -1,5 +1,5 @@
-//! An [`AsyncVolume`] from its creation to its end. The calls of [`Volume`] run on a thread of their own, since they
-//! open files, format and read the whole free-space map.
+//! An [`AsyncVolume`] from its creation to its end, and its growth. The calls of [`Volume`] run on a thread of their own,
+//! since they open files, format, read the whole free-space map, and may ask a server for the size of the device.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -54,6 +54,12 @@ impl AsyncVolume {
             move || Volume::create(path, &options)
         });
         created.await.map(AsyncVolume::from).of_path(bytes(&path))
+    }
+
+    /// See [`Volume::resize`]. After a drop of the future the volume grows nevertheless.
+    pub async fn resize(&self, bytes: u64) -> Result<(), Error> {
+        let volume = self.volume.clone();
+        on_own_thread(move || volume.resize(bytes)).await
     }
 
     /// See [`Volume::close`]. After a drop of the future the volume is closed nevertheless.

@@ -314,11 +314,6 @@ impl AsyncVolume {
         self.volume.change(WaitMode::Async, operation).await.of_path(bytes(&path))
     }
 
-    /// See [`Volume::resize`].
-    pub async fn resize(&self, bytes: u64) -> Result<(), Error> {
-        self.volume.resize_in_mode(WaitMode::Async, bytes).await
-    }
-
     /// See [`Volume::sync`].
     pub async fn sync(&self) -> Result<(), Error> {
         self.volume.sync_in_mode(WaitMode::Async).await

@@ -49,12 +49,6 @@ impl VolumeMap {
         }
     }
 
-    /// # Errors
-    /// ECHILD in the child of a fork.
-    fn check_process(&self) -> Result<(), Errno> {
-        if self.fork.is_forked() { Err(Errno::CHILD) } else { Ok(()) }
-    }
-
     fn is_atime_due(&self) -> bool {
         self.file.is_atime_due() && self.reads() == AtimeUpdates::Enabled
     }
@@ -129,7 +123,6 @@ impl ResizableMap for VolumeMap {
         reservation: &mut SpaceReservation,
         generation: TruncateGeneration,
     ) -> Result<AllocOutcome, Errno> {
-        self.check_process()?;
         let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
         if self.file.snapshot().extents.is_written(&blocks) && !self.volume.is_opened_read_only() {
             return Ok(AllocOutcome::Ready(()));
@@ -138,7 +131,6 @@ impl ResizableMap for VolumeMap {
     }
 
     fn reserve_space(&self, bytes: u64) -> Result<AllocOutcome<SpaceReservation>, Errno> {
-        self.check_process()?;
         self.volume.shared.reserve_space(&self.file, bytes)
     }
 
@@ -150,7 +142,6 @@ impl ResizableMap for VolumeMap {
         &self,
         range: Range<u64>,
     ) -> Result<AllocOutcome<OutOfPlaceExtents>, Errno> {
-        self.check_process()?;
         self.volume.shared.allocate_out_of_place(&self.file, range.start / BLOCK..range.end / BLOCK)
     }
 
@@ -202,7 +193,9 @@ impl ResizableMap for VolumeMap {
     }
 
     fn has_flush_failed(&self) -> bool {
-        self.volume.shared.group_commit.has_failed()
+        // Also what a successful flush covers may have been cut off.
+        let shared = &self.volume.shared;
+        shared.size_watch.check().is_err() || shared.group_commit.has_failed()
     }
 
     fn note_lost_writes(&self) {
@@ -237,7 +230,8 @@ impl ResizableMap for VolumeMap {
         if self.file.is_mtime_due() || self.must_strip_privileges() || self.fork.is_forked() {
             return None;
         }
-        if self.volume.shared.freeze.gate.is_closed() {
+        let shared = &self.volume.shared;
+        if shared.freeze.gate.is_closed() || shared.size_watch.shrunk().is_some() {
             return None;
         }
         self.file.address(offset, offset.checked_add(length)?).ok()
@@ -253,9 +247,13 @@ impl ResizableMap for VolumeMap {
         }
     }
 
+    fn check_process(&self) -> Result<(), Errno> {
+        if self.fork.is_forked() { Err(Errno::CHILD) } else { Ok(()) }
+    }
+
     fn prepare_write(&self) -> Option<CommitFuture> {
-        if let Err(errno) = self.check_process() {
-            return Some(Box::pin(ready(Err(errno))));
+        if self.volume.shared.size_watch.shrunk().is_some() {
+            return Some(Box::pin(ready(Err(Errno::ROFS))));
         }
         self.update_mtime();
         self.must_strip_privileges().then(|| {

@@ -18,6 +18,7 @@ use crate::core::events::{Publisher, Warnings};
 use crate::core::freeze::Freeze;
 use crate::core::group_commit::{CommitThread, GroupCommit};
 use crate::core::preallocated::Preallocated;
+use crate::core::size_watch::SizeWatch;
 use crate::core::state::{
     BLOCKS_KEY, NEXT_INODE_KEY, SUPERBLOCK_KEY, VolumeShared, VolumeState, encode_region,
     parse_region,
@@ -49,6 +50,7 @@ impl Volume {
     /// `Input` for a device that is too small (8.2 MiB are enough) or a label that is too long; EBUSY when any
     /// process has a volume on it open; errors of the device.
     pub fn format(device: &Device, options: &FormatOptions) -> Result<(), Error> {
+        device.core().check_size();
         let blocks = BlockIo::new(device);
         let _lock = DeviceLock::acquire(device, LockKind::Exclusive)?;
         let total = options.size.map_or(blocks.count(), |size| size / BLOCK);
@@ -106,6 +108,7 @@ impl VolumeOptions {
     pub fn open_on(&self, device: Device) -> Result<Volume, Error> {
         let options = self;
         let (blocks, publisher) = (BlockIo::new(&device), Publisher::new(&device));
+        device.core().check_size();
         let lock_kind =
             if device.geometry().read_only { LockKind::Shared } else { LockKind::Exclusive };
         let lock = DeviceLock::acquire(&device, lock_kind)?;
@@ -223,6 +226,7 @@ impl VolumeOptions {
             grow_target: None,
         };
         let group_commit = Arc::<GroupCommit>::default();
+        let size_watch = SizeWatch::begin(&device, total, group_commit.clone(), publisher.clone());
         let shared = Arc::new(VolumeShared {
             blocks,
             device,
@@ -232,6 +236,7 @@ impl VolumeOptions {
             group_commit,
             catalog_thread: CatalogThread::default(),
             publisher,
+            size_watch,
             has_lost_writes: AtomicBool::new(false),
             lost_writes: Mutex::default(),
             label: superblock.label.clone(),

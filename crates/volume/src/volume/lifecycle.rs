@@ -47,7 +47,8 @@ impl Volume {
         })
     }
 
-    /// Opens the volume in a file or on a block device, for reading and writing.
+    /// Opens the volume in a file or on a block device, for reading and writing. The URI of an NBD server's export is a path,
+    /// too: see [`Device::open`].
     ///
     /// # Errors
     /// As [`VolumeOptions::open`].
@@ -103,7 +104,7 @@ impl Volume {
 }
 
 impl VolumeOptions {
-    /// Opens the volume in a file or on a block device.
+    /// Opens the volume in a file, on a block device, or on the export of an NBD server: see [`Device::open`].
     ///
     /// # Errors
     /// ENOENT and other errors of opening the path; as [`Self::open_on`].

@@ -10,7 +10,9 @@ use crate::superblock::MAX_BLOCKS;
 use crate::volume::volume::Volume;
 
 impl Volume {
-    /// Enlarges the volume to `bytes` while files are read and written. The new size is durable when this returns;
+    /// Enlarges the volume to `bytes` while files are read and written. The file or the device grows first, while the
+    /// volume is open or not: its size is read again ([`Device::refresh_size`](uringfs_device::Device::refresh_size)).
+    /// The new size is durable when this returns;
     /// after a power cut before that the volume has either size.
     ///
     /// ```
@@ -21,9 +23,9 @@ impl Volume {
     /// # let folder = tempfile::tempdir()?;
     /// let path = folder.path().join("image");
     /// Volume::create(&path, &FormatOptions::new().size(32 << 20))?.close()?;
+    /// let volume = Volume::open(&path)?;
     /// // First the file or the device, then the volume.
     /// std::fs::File::options().write(true).open(&path)?.set_len(64 << 20)?;
-    /// let volume = Volume::open(&path)?;
     /// volume.resize(64 << 20)?;
     /// assert_eq!(volume.statistics().blocks, (64 << 20) / 4096);
     /// # Ok(())
@@ -34,13 +36,16 @@ impl Volume {
     /// `Input` if `bytes` is less than the current size, more than the device or 64 TiB, or no multiple of 4096;
     /// EROFS if the volume is read-only; as [`Volume::sync`].
     pub fn resize(&self, bytes: u64) -> Result<(), Error> {
-        run_blocking(self.resize_in_mode(WaitMode::Blocking, bytes))
+        // A size that cannot be read again is the one from before.
+        let _ = self.device().refresh_size();
+        run_blocking(self.grow_to(bytes))
     }
 
-    pub(crate) async fn resize_in_mode(&self, mode: WaitMode, bytes: u64) -> Result<(), Error> {
+    async fn grow_to(&self, bytes: u64) -> Result<(), Error> {
         let refused = |why: String| {
             Err(Error::new(ErrorKind::Input, format!("cannot resize to {bytes} bytes: {why}")))
         };
+        let device_has = || refused(format!("the device has only {}", self.device().size()));
         if self.shared.access == Access::ReadOnly {
             return Err(Error::refused(Errno::ROFS, "the volume is open for reading only"));
         }
@@ -48,9 +53,12 @@ impl Volume {
             return refused("give a multiple of 4096, at most 64 TiB".into());
         }
         if bytes / BLOCK > self.shared.blocks.count() {
-            return refused(format!("the device has only {}", self.device().geometry().size));
+            return device_has();
         }
-        let _change = self.begin_change(mode).await?;
+        if bytes / BLOCK == self.statistics().blocks {
+            return Ok(());
+        }
+        let _change = self.begin_change(WaitMode::Blocking).await?;
         {
             let mut state = self.shared.state.lock();
             let has = state.grow_target.unwrap_or(state.superblock.total_blocks);
@@ -63,6 +71,30 @@ impl Volume {
             // Another caller may have requested it, too: one commit makes it durable for both.
             state.grow_target = Some(bytes / BLOCK);
         }
-        self.sync_in_mode(mode).await
+        self.sync_in_mode(WaitMode::Blocking).await?;
+        match self.statistics().blocks < bytes / BLOCK {
+            true => device_has(),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uringfs_device::Device;
+    use uringfs_device::backend::sim::{Sim, SimOptions};
+
+    use super::*;
+    use crate::volume::options::FormatOptions;
+
+    #[test]
+    fn a_device_that_shrinks_while_the_volume_grows_leaves_it_as_it_was() {
+        let device = Device::new(Sim::new(SimOptions::new(16 << 20))).unwrap();
+        let volume = Volume::create_on(device, &FormatOptions::new()).unwrap();
+        // As if it had been larger when this was requested.
+        volume.shared.state.lock().grow_target = Some((32 << 20) / BLOCK);
+        volume.sync().unwrap();
+        assert_eq!(volume.statistics().blocks, (16 << 20) / BLOCK);
+        assert!(!volume.is_read_only());
     }
 }

@@ -133,10 +133,13 @@ impl Volume {
     }
 
     /// True if nothing in the volume can be changed: the device is read-only or was opened for reading only, or the
-    /// volume is of an older version; and after an error of the device that has stopped the volume, until it is opened
-    /// again. What could be read before the error can still be read then, as far as the device can.
+    /// volume is of an older version; and after an error of the device that has stopped the volume, or when the device has
+    /// become too small for it, until it is opened again. What could be read before the error can still be read then, as far as the device can.
     pub fn is_read_only(&self) -> bool {
-        self.is_opened_read_only() || self.shared.group_commit.has_failed()
+        let shared = &self.shared;
+        self.is_opened_read_only()
+            || shared.group_commit.has_failed()
+            || shared.size_watch.shrunk().is_some()
     }
 
     /// True if it was read-only from the beginning, so that nothing waits for a commit.
@@ -151,11 +154,12 @@ impl Volume {
         let mut warnings = self.shared.state.lock().warnings.lines().to_vec();
         warnings.extend(self.shared.catalog.warnings().into_iter().map(with_repair_advice));
         warnings.extend(failure);
+        warnings.extend(self.shared.size_watch.shrunk().map(str::to_owned));
         warnings
     }
 
-    /// A stream of errors from now on: failed requests, in either completion mode, damaged metadata, and the
-    /// loss of the last changes when the volume closes. Each error comes once. The stream keeps the last 1024.
+    /// A stream of errors from now on: failed requests, in either completion mode, damaged metadata, a device that has
+    /// shrunk, and the loss of the last changes when the volume closes. Each error comes once. The stream keeps the last 1024.
     ///
     /// ```
     /// # mod uringfs {
@@ -322,9 +326,10 @@ impl Volume {
 
     /// The error of a change where nothing can be changed.
     pub(super) fn read_only(&self) -> Error {
-        let what = match self.is_opened_read_only() {
-            true => "the volume is open for reading only",
-            false => "a commit has failed, and the volume can only be read; open it again",
+        let what = match (self.is_opened_read_only(), self.shared.size_watch.shrunk()) {
+            (true, _) => "the volume is open for reading only",
+            (false, Some(line)) => line,
+            (false, None) => "a commit has failed, and the volume can only be read; open it again",
         };
         Error::refused(Errno::ROFS, what)
     }

@@ -33,14 +33,23 @@ impl Client {
     /// # Errors
     /// If another process than the volume's server listens there, or one of another version; ETIMEDOUT.
     pub fn connect(target: impl AsRef<Path>) -> io::Result<Option<Client>> {
-        let Some(holder) = Holder::find(target) else { return Ok(None) };
-        let process = holder.process();
+        match Holder::find(target) {
+            Some(holder) => Client::of_process(holder.process()),
+            None => Ok(None),
+        }
+    }
+
+    /// Connects to a server by its process. `None` if it is ending, or has no control socket, or none for this user.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn of_process(process: u32) -> io::Result<Option<Client>> {
         let Some(user) = user_of(process) else { return Ok(None) };
         let Some(path) = socket_of(process, user) else { return Ok(None) };
         let Ok(stream) = UnixStream::connect(path) else { return Ok(None) };
         let peer = socket_peercred(&stream)?;
         if peer.pid.as_raw_nonzero().get() as u32 != process || peer.uid.as_raw() != user {
-            return Err(protocol_error("another process than the volume's server has its socket"));
+            return Err(protocol_error("another process than the server has its socket"));
         }
         stream.set_read_timeout(Some(LINE_TIMEOUT))?;
         stream.set_write_timeout(Some(LINE_TIMEOUT))?;

@@ -25,6 +25,9 @@ mod remote;
 // Serves clients.
 mod server;
 
+// Serves clients of a server that has several volumes and disks.
+mod reload;
+
 // Serves a session about files.
 mod file_session;
 
@@ -49,6 +52,7 @@ pub use file_request::Opening;
 pub use file_request::{AttributeChanges, FileRange, FileRequest};
 pub use place::ControlSocket;
 pub use protocol::{Heard, MAX_FREEZE, Received, Request, VERSION};
+pub use reload::ReloadServer;
 pub use remote::{RemoteEntry, RemoteFile, RemoteFiles};
 pub(crate) use requests::Served;
 pub(crate) use server::ControlServer;

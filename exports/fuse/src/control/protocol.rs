@@ -38,6 +38,8 @@ pub enum Request {
     },
     /// Begins a session about files: see [`RemoteFiles`](super::RemoteFiles).
     Files,
+    /// Reads the configuration of the server again: see [`ReloadServer`](super::ReloadServer).
+    Reload,
 }
 
 impl Request {
@@ -52,6 +54,7 @@ impl Request {
             Request::Thaw => json!({"request": "thaw"}),
             Request::Check { deep } => json!({"request": "check", "deep": deep}),
             Request::Files => json!({"request": "files"}),
+            Request::Reload => json!({"request": "reload"}),
         }
     }
 
@@ -59,7 +62,7 @@ impl Request {
     pub(crate) fn timeout(self) -> Option<Duration> {
         match self {
             Request::Freeze(time) => Some(time),
-            Request::Resize(_) | Request::Check { .. } => None,
+            Request::Resize(_) | Request::Check { .. } | Request::Reload => None,
             _ => Some(Duration::ZERO),
         }
     }
@@ -88,6 +91,7 @@ impl Request {
                 }
             }
             Some("files") => Request::Files,
+            Some("reload") => Request::Reload,
             Some(_) => return Err("there is no such request".into()),
             None => return Err("a request has its name as the field `request`".into()),
         };
@@ -226,6 +230,7 @@ mod tests {
             freeze,
             Request::Thaw,
             Request::Files,
+            Request::Reload,
         ]
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use uringfs::reactor::{Counter, total};
-use uringfs::{Error, Volume};
+use uringfs::{Errno, Error, Volume};
 
 use super::protocol::{Request, failure, result};
 use crate::notify::Kernel;
@@ -27,6 +27,10 @@ pub(crate) struct Served {
 impl Served {
     /// The last line of the reply.
     pub(crate) fn reply(&self, request: Request) -> Value {
+        if request == Request::Reload {
+            let what = "a mount has no configuration to read again";
+            return failure(what, Errno::OPNOTSUPP.raw_os_error());
+        }
         match self.answer(request) {
             Ok(value) => result(value),
             Err(error) => failure(&error.message(), error.raw_os_error()),
@@ -47,7 +51,9 @@ impl Served {
                 Ok(json!({"seconds": time.as_secs()}))
             }
             Request::Thaw => Ok(json!({"was_frozen": self.volume.thaw()})),
-            Request::Check { .. } | Request::Files => unreachable!("they are served elsewhere"),
+            Request::Check { .. } | Request::Files | Request::Reload => {
+                unreachable!("they are served elsewhere")
+            }
         }
     }
 
@@ -88,7 +94,7 @@ impl Served {
 
     fn space(&self) -> Value {
         let found = self.volume.statistics();
-        let device = self.volume.device().geometry().size;
+        let device = self.volume.device().core().check_size();
         let (size, free) = (found.blocks * BLOCK, found.free_blocks * BLOCK);
         json!({"size": size, "free": free, "device": device})
     }

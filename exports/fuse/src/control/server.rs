@@ -103,10 +103,10 @@ struct Session {
 }
 
 /// A client that has not sent its request yet.
-struct Connection {
-    stream: UnixStream,
-    received: Received,
-    until: Instant,
+pub(super) struct Connection {
+    pub(super) stream: UnixStream,
+    pub(super) received: Received,
+    pub(super) until: Instant,
 }
 
 impl Loop {
@@ -297,11 +297,11 @@ struct Readable {
 
 impl Connection {
     /// Greets a client that may use the socket. Refuses any other.
-    fn begin(stream: UnixStream) -> Option<Connection> {
+    pub(super) fn begin(stream: UnixStream) -> Option<Connection> {
         stream.set_nonblocking(true).ok()?;
         let peer = socket_peercred(stream.as_fd()).ok()?.uid;
         if !peer.is_root() && peer != geteuid() {
-            let what = "permission denied: only root and the user that mounted the volume may use this socket";
+            let what = "permission denied: only root and the server's user may use this socket";
             send(&stream, &failure(what, Errno::PERM.raw_os_error()));
             return None;
         }
@@ -312,7 +312,7 @@ impl Connection {
 }
 
 /// Sends a line. The client has gone, or reads nothing, if it does not fit into the socket's buffer.
-fn send(mut stream: &UnixStream, line: &Value) {
+pub(super) fn send(mut stream: &UnixStream, line: &Value) {
     let _ = stream.write_all(format!("{line}\n").as_bytes());
 }
 

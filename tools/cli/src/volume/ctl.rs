@@ -1,12 +1,16 @@
-//! `uringfs ctl`: controls the server of a mounted volume.
+//! `uringfs ctl`: controls the server of a mounted volume, or of a configuration.
 
-use super::exit_codes::refused;
+use super::exit_codes::{not_found, refused, with_io_code};
+use super::mounts::server_of_config;
 use super::open_volume::require_server;
+use super::quoting::for_message;
 use crate::output::print;
 use clap::Subcommand;
 use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use uringfs_fuse::control::{MAX_FREEZE, Request};
+use uringfs_fuse::control::{Client, MAX_FREEZE, Request};
 use uringfs_lab::Error;
 
 /// The subcommands.
@@ -33,6 +37,14 @@ pub enum Arguments {
         /// The file or block device with a mounted volume
         target: OsString,
     },
+    /// Let uringfs serve read its configuration again.
+    ///
+    /// The command returns when that is done. What stays in the file is served on without a pause. An error is printed, and
+    /// then nothing has changed.
+    Reload {
+        /// The file that uringfs serve --config was started with
+        config: PathBuf,
+    },
 }
 
 /// Returns the exit code.
@@ -50,6 +62,25 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             }
             print(&format!("{}: thawed\n", target.display()))?;
         }
+        Arguments::Reload { config } => {
+            reload(&config)?;
+            print(&format!("{}: reloaded\n", config.display()))?;
+        }
     }
     Ok(0)
+}
+
+fn reload(config: &Path) -> Result<(), Error> {
+    let shown = for_message(config);
+    let failed = |error: io::Error| with_io_code(Error::run(error.to_string()), &error);
+    let unknown = |error| with_io_code(Error::input(format!("{shown}: {error}")), &error);
+    let Some(process) = server_of_config(&config.canonicalize().map_err(unknown)?) else {
+        return Err(not_found(format!("{shown}: no server was started with it")));
+    };
+    match Client::of_process(process).map_err(failed)? {
+        Some(client) => client.call(Request::Reload).map(|_| ()).map_err(failed),
+        None => Err(refused(format!(
+            "{shown}: process {process} takes no commands of this user; send it SIGHUP"
+        ))),
+    }
 }

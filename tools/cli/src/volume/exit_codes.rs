@@ -77,7 +77,7 @@ fn io_code(error: &io::Error) -> Option<u8> {
     match error.kind() {
         ErrorKind::NotFound => Some(NOT_FOUND),
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Some(REFUSED),
-        ErrorKind::ResourceBusy => Some(IN_USE),
+        ErrorKind::ResourceBusy | ErrorKind::AddrInUse => Some(IN_USE),
         ErrorKind::StorageFull => Some(NO_SPACE),
         _ if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => Some(DEVICE_FAILED),
         _ => None,

@@ -2,6 +2,7 @@
 
 use super::host::{FileId, file_id};
 use super::quoting::for_message;
+use super::target::is_uri;
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::io;
@@ -16,7 +17,11 @@ pub struct ImageFiles(Vec<FileId>);
 
 impl ImageFiles {
     /// The files of the volume at a path.
+    /// An export of an NBD server is in none that can be told.
     pub fn of_volume(target: &OsStr) -> Result<Self, Error> {
+        if is_uri(target) {
+            return Ok(Self(Vec::new()));
+        }
         let target = Path::new(target);
         let mut files = Vec::new();
         let mut next = Some(target.to_owned());

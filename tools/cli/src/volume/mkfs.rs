@@ -245,25 +245,26 @@ fn refuse_data(path: &Path, found: &TargetInfo, force: bool) -> Result<(), Error
     if force {
         return Ok(());
     }
-    let unreadable = |error: io::Error| {
-        with_cause_code(Error::input(format!("{shown}: cannot be read")).because(error))
-    };
-    let file = HostFile::open(path).map_err(unreadable)?;
-    let holds = probe(&file).map_err(unreadable)?;
-    let holds = match (holds, found) {
-        (Some(known), _) => Some(known),
+    let holds = match found {
         // A device counts as used only with a known signature; a file with any data.
-        (None, TargetInfo::File { size, .. })
-            if !is_all_zero(&file, *size).map_err(unreadable)? =>
-        {
-            Some("data")
-        }
-        _ => None,
+        TargetInfo::Device { content, .. } => *content,
+        _ => content_of_file(path, found.size()).map_err(|error| {
+            with_cause_code(Error::input(format!("{shown}: cannot be read")).because(error))
+        })?,
     };
     match holds {
         Some(what) => Err(refused(format!("{shown}: holds {what}; --force destroys it"))),
         None => Ok(()),
     }
+}
+
+/// What a file holds; `None` if only zeros.
+fn content_of_file(path: &Path, size: u64) -> io::Result<Option<&'static str>> {
+    let file = HostFile::open(path)?;
+    Ok(match probe(&file)? {
+        None if !is_all_zero(&file, size)? => Some("data"),
+        known => known,
+    })
 }
 
 /// Whether a file contains only zeros.

@@ -3,6 +3,7 @@
 
 mod archive_options;
 mod byte_progress;
+mod bounded;
 pub mod cat;
 pub mod fsck;
 pub mod check;
@@ -61,12 +62,15 @@ pub mod rmdir;
 mod quiet;
 mod quoting;
 mod saving_server;
+pub mod serve;
 mod server;
+mod service;
 mod size_change;
 mod size_options;
 mod source_file;
 pub mod stat;
 pub mod stat_format;
+mod target;
 mod times;
 mod total_bytes;
 pub mod touch;

@@ -3,18 +3,22 @@
 //! Without -f the command starts itself once more, with -f, and returns when that process reports on its standard output that
 //! the volume is mounted. The process must be new, not forked: a volume's rings do not survive a fork.
 
+use super::bounded::Bounded;
 use super::exit_codes::{refused, with_io_code};
 use super::mounts::{advice, volume_on};
 use super::open_volume::open;
 use super::quoting::for_message;
+use super::service::{at_stop_signal, notify};
+use super::target::canonical;
 use super::whole_volume::whole_volume;
 use crate::output::print_error;
 use crate::suggestions::Suggestions;
 use rustix::io::Errno;
 use sd_notify::NotifyState;
+use serde::Deserialize;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,18 +26,33 @@ use std::time::Duration;
 use uringfs::device::Access;
 use uringfs::volume::Holder;
 use uringfs_fuse::control::ControlSocket;
-use uringfs_fuse::{Mount, MountCache, MountOptions, Unmounter, unmount};
+use uringfs_fuse::{Mount, MountCache, MountOptions, unmount};
 use uringfs_lab::Error;
-use uringfs_lab::run::stop_signals;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
+    #[command(flatten)]
+    options: Options,
+
+    /// Stay in the foreground. Ctrl-C, SIGTERM and SIGHUP unmount, and the command returns when the volume is closed
+    #[arg(short, long)]
+    foreground: bool,
+
+    /// Write a line to standard output once the volume is mounted, then leave the terminal
+    #[arg(long, hide = true)]
+    detach: bool,
+}
+
+/// The options of the command, and the keys of the tables `[[mount]]` of a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Options {
     /// The file or block device with the volume
-    target: OsString,
+    pub(super) target: PathBuf,
 
     /// The directory to mount it on
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
 
     /// Options, separated by commas: ro, allow_other (other users may use the mount), noatime, noexec, commit=SECONDS (changes are
     /// durable after that time even without fsync; 5), cache=kernel|volume|none (where bytes of files are cached; kernel),
@@ -49,24 +68,17 @@ pub struct Arguments {
     #[arg(short, long)]
     read_only: bool,
 
-    /// Stay in the foreground. Ctrl-C, SIGTERM and SIGHUP unmount, and the command returns when the volume is closed
-    #[arg(short, long)]
-    foreground: bool,
-
     /// Threads that serve requests [default: one a processor, at most 8]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
-    threads: Option<u16>,
-
-    /// Write a line to standard output once the volume is mounted, then leave the terminal
-    #[arg(long, hide = true)]
-    detach: bool,
+    #[arg(long, value_name = "NUMBER")]
+    threads: Option<Bounded<64>>,
 }
 
 impl Arguments {
     /// Those of a mount in the background.
     pub(super) fn new(target: OsString, directory: PathBuf, options: Vec<String>) -> Arguments {
-        let (read_only, foreground, threads, detach) = (false, false, None, false);
-        Arguments { target, directory, options, read_only, foreground, threads, detach }
+        let target = target.into();
+        let options = Options { target, directory, options, ..Options::default() };
+        Arguments { options, foreground: false, detach: false }
     }
 }
 
@@ -91,16 +103,25 @@ pub(super) const OPTIONS: [&str; 15] = [
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let mut options = Options::parse(&arguments.options)?;
-    options.read_only |= arguments.read_only;
+    // In the background, too: a wrong word is reported by this process.
+    arguments.options.words()?;
     match arguments.foreground {
-        true => serve(&arguments, &options),
+        true => serve(&arguments),
         false => start(&arguments),
     }
 }
 
+impl Options {
+    /// What -o asks for.
+    pub(super) fn words(&self) -> Result<Words, Error> {
+        let mut words = Words::parse(&self.options)?;
+        words.read_only |= self.read_only;
+        Ok(words)
+    }
+}
+
 /// What -o asks for.
-struct Options {
+pub(super) struct Words {
     read_only: bool,
     allow_other: bool,
     access_times: bool,
@@ -114,9 +135,9 @@ struct Options {
     spin: bool,
 }
 
-impl Options {
-    fn parse(words: &[String]) -> Result<Options, Error> {
-        let mut options = Options {
+impl Words {
+    fn parse(words: &[String]) -> Result<Words, Error> {
+        let mut options = Words {
             read_only: false,
             allow_other: false,
             access_times: true,
@@ -216,38 +237,56 @@ impl Options {
     }
 }
 
-fn serve(arguments: &Arguments, options: &Options) -> Result<u8, Error> {
-    let target = whole_volume(&arguments.target, "is mounted")?;
-    let access = if options.read_only { Access::Read } else { Access::ReadWrite };
-    let directory = &arguments.directory;
-    make_way(directory)?;
-    refuse_second_mount(Path::new(&target))?;
+/// Mounts the volume. Requests wait until it is served. An error has the option that it is about.
+pub(super) fn prepare(options: &Options) -> Result<Mount, (&'static str, Error)> {
+    let about = |option: &'static str| move |error: Error| (option, error);
+    let words = options.words().map_err(about("options"))?;
+    let target = whole_volume(options.target.as_os_str(), "is mounted").map_err(about("target"))?;
+    let access = if words.read_only { Access::Read } else { Access::ReadWrite };
+    let directory = &options.directory;
+    make_way(directory).map_err(about("directory"))?;
+    refuse_second_mount(Path::new(&target)).map_err(about("target"))?;
     // The kernel then never waits for this process to write pages back while it looks for memory for this process itself.
     // Threads that start later inherit this. It needs CAP_SYS_RESOURCE; an ordinary user has to do without.
     let _ = rustix::process::configure_io_flusher_behavior(true);
-    let volume = open(&target, access)?;
-    let in_directory = |error: std::io::Error| {
-        with_io_code(Error::run(format!("{}: {error}", for_message(directory))), &error)
-    };
-    let mut mount = options.mount_options().source(source(&target));
-    if let Some(threads) = arguments.threads {
-        mount = mount.threads(threads.into());
+    let volume = open(&target, access).map_err(about("target"))?;
+    let mut mount = words.mount_options().source(source(&target));
+    if let Some(threads) = options.threads {
+        mount = mount.threads(threads.get());
     }
-    let mut mount = Mount::new(volume, directory, &mount).map_err(in_directory)?;
+    let mounted = Mount::new(volume, directory, &mount);
+    mounted.map_err(|error| ("directory", in_directory(directory, error)))
+}
+
+/// The error of a mount.
+pub(super) fn in_directory(directory: &Path, error: io::Error) -> Error {
+    with_io_code(Error::run(format!("{}: {error}", for_message(directory))), &error)
+}
+
+fn serve(arguments: &Arguments) -> Result<u8, Error> {
+    let directory = &arguments.options.directory;
+    let mut mount = prepare(&arguments.options).map_err(|(_, error)| error)?;
     match ControlSocket::bind() {
         Ok(Some(socket)) => mount = mount.control(socket),
         Ok(None) => {}
         // The files can be used all the same.
         Err(error) => print_error(&format!("warning: no control socket: {error}")),
     }
-    let unmounted = unmount_at_signal(mount.unmounter());
-    let detached = unmounted.and_then(|()| if arguments.detach { detach() } else { Ok(()) });
+    // Programs that use the mount keep it until they end.
+    let unmounter = mount.unmounter();
+    let watched = at_stop_signal(move || {
+        notify(&[NotifyState::Stopping]);
+        if let Err(error) = unmounter.unmount_lazily() {
+            eprintln!("uringfs: mount: {error}");
+        }
+    });
+    let detached = watched.and_then(|()| if arguments.detach { detach() } else { Ok(()) });
     if let Err(error) = detached {
         let _ = mount.unmounter().unmount();
         return Err(error);
     }
-    notify_service_manager(NotifyState::Ready);
-    mount.serve().map_err(in_directory)?;
+    notify(&[NotifyState::Ready]);
+    mount.serve().map_err(|error| in_directory(directory, error))?;
     Ok(0)
 }
 
@@ -292,37 +331,7 @@ fn refuse_second_mount(target: &Path) -> Result<(), Error> {
 
 /// What `/proc/mounts` shows, and what `umount` waits for.
 fn source(target: &OsStr) -> OsString {
-    match Path::new(target).canonicalize() {
-        Ok(path) => path.into(),
-        Err(_) => target.to_owned(),
-    }
-}
-
-/// Unmounts when a signal asks to stop. Programs that use the mount keep it until they end.
-fn unmount_at_signal(unmounter: Unmounter) -> Result<(), Error> {
-    let failed = |error| Error::run("cannot watch for signals").because(error);
-    let (mut read, write) = std::io::pipe().map_err(failed)?;
-    for signal in stop_signals() {
-        let write = write.try_clone().map_err(failed)?;
-        signal_hook::low_level::pipe::register(signal, write).map_err(failed)?;
-    }
-    std::thread::spawn(move || {
-        let mut byte = [0];
-        while matches!(read.read(&mut byte), Ok(1)) {
-            notify_service_manager(NotifyState::Stopping);
-            if let Err(error) = unmounter.unmount_lazily() {
-                eprintln!("uringfs: mount: {error}");
-            }
-        }
-    });
-    Ok(())
-}
-
-/// Tells systemd, if it has started this process and waits for a word.
-fn notify_service_manager(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
-        eprintln!("uringfs: mount: the service manager cannot be notified: {error}");
-    }
+    canonical(Path::new(target)).map_or_else(|| target.to_owned(), PathBuf::into_os_string)
 }
 
 /// Starts the process that serves the mount.
@@ -331,17 +340,18 @@ fn start(arguments: &Arguments) -> Result<u8, Error> {
         |error| Error::run("cannot start the process that serves the mount").because(error);
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.args(["mount", "-f", "--detach"]);
-    if !arguments.options.is_empty() {
-        command.arg("-o").arg(arguments.options.join(","));
+    let options = &arguments.options;
+    if !options.options.is_empty() {
+        command.arg("-o").arg(options.options.join(","));
     }
-    command.args(arguments.read_only.then_some("-r"));
-    if let Some(threads) = arguments.threads {
+    command.args(options.read_only.then_some("-r"));
+    if let Some(threads) = options.threads {
         command.arg(format!("--threads={threads}"));
     }
     // By its arguments the mount of a process is found, which leaves this directory.
-    let directory = arguments.directory.canonicalize();
-    let directory = directory.unwrap_or_else(|_| arguments.directory.clone());
-    command.arg("--").arg(&arguments.target).arg(directory);
+    let directory = options.directory.canonicalize();
+    let directory = directory.unwrap_or_else(|_| options.directory.clone());
+    command.arg("--").arg(&options.target).arg(directory);
     let mut server = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut ready = server.stdout.take().expect("its output is a pipe");
     match ready.read(&mut [0]).map_err(failed)? {

@@ -3,6 +3,7 @@
 
 use super::host::file_id;
 use super::quoting::for_message;
+use super::target::{canonical, is_uri};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -32,18 +33,34 @@ pub(super) fn volume_on(directory: &Path) -> io::Result<Option<Mounted>> {
 pub(super) fn mounted_from(target: &Path) -> Option<Mounted> {
     let mut volumes = mounted_volumes().ok()?;
     let named = Holder::find(target).map_or(Vec::new(), |server| directories_of(server.process()));
-    let file = |path: &Path| path.metadata().ok().map(|found| file_id(&found));
-    let target = file(target)?;
     let is_served = |mounted: &Mounted| named.contains(&mounted.directory);
     let at = volumes.iter().position(is_served);
-    let at = at.or_else(|| volumes.iter().position(|it| file(&it.source) == Some(target)))?;
+    let at = at.or_else(|| volumes.iter().position(|it| is_same_file(&it.source, target)))?;
     Some(volumes.swap_remove(at))
+}
+
+/// Whether two targets are one file, or one export.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| path.metadata().ok().map(|found| file_id(&found));
+    match is_uri(one) || is_uri(other) {
+        true => canonical(one).is_some_and(|one| Some(one) == canonical(other)),
+        false => file(one).is_some_and(|one| Some(one) == file(other)),
+    }
 }
 
 /// The process that serves the mount on a directory.
 pub(super) fn server_of(directory: &Path) -> Option<u32> {
     processes().find(|process| {
         serves_a_mount(*process) && directories_of(*process).iter().any(|it| it == directory)
+    })
+}
+
+/// The process that serves a configuration, by the absolute path of its file.
+pub(super) fn server_of_config(config: &Path) -> Option<u32> {
+    processes().find(|process| {
+        let arguments = arguments_of(*process);
+        arguments.get(1).is_some_and(|command| command == "serve")
+            && paths_of(*process, &arguments).iter().any(|path| path == config)
     })
 }
 
@@ -68,10 +85,18 @@ pub(super) fn serves_a_mount(process: u32) -> bool {
 
 /// The paths that the arguments of a process name. The server of a mount names its directory there.
 fn directories_of(process: u32) -> Vec<PathBuf> {
+    paths_of(process, &arguments_of(process))
+}
+
+fn paths_of(process: u32, arguments: &[OsString]) -> Vec<PathBuf> {
     // Of another user's process it cannot be read. A server in the background is in `/`.
     let current = fs::read_link(format!("/proc/{process}/cwd")).unwrap_or_else(|_| "/".into());
-    let arguments = arguments_of(process).into_iter();
-    arguments.filter_map(|argument| current.join(argument).canonicalize().ok()).collect()
+    let value = |argument: &OsString| match argument.as_bytes().strip_prefix(b"--config=") {
+        Some(path) => OsStr::from_bytes(path).to_owned(),
+        None => argument.clone(),
+    };
+    let paths = arguments.iter().map(|argument| current.join(value(argument)));
+    paths.filter_map(|path| path.canonicalize().ok()).collect()
 }
 
 /// Empty for a process that is ending.

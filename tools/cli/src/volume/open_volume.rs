@@ -2,10 +2,12 @@
 
 use super::exit_codes::{IN_USE, not_found, with_io_code};
 use super::files::Files;
+use super::mounts::mounted_from;
 use super::put_staging::remove_leftovers;
 use super::quoting::for_message;
 use super::saving_server::wait_for_saving_server;
 use super::server;
+use super::target::is_uri;
 use super::volume_path::{VolumePath, as_path, with_path, with_path_instead};
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -66,6 +68,7 @@ pub(super) fn open_quietly(target: &OsStr, access: Access) -> Result<Volume, Err
 fn open_quietly_for(target: &OsStr, meant: &[u8], access: Access) -> Result<Volume, Error> {
     let path = Path::new(target);
     wait_for_saving_server(path);
+    refuse_mounted_export(path, meant)?;
     let device = Device::open(path, access).map_err(|error| missing_path_hint(path, &error))?;
     let opened = Volume::open_on(device).and_then(|volume| {
         if access == Access::ReadWrite {
@@ -76,9 +79,19 @@ fn open_quietly_for(target: &OsStr, meant: &[u8], access: Access) -> Result<Volu
     opened.map_err(|error| with_path_instead(for_message(path), meant, error))
 }
 
-/// Opens the file or block device of a target.
+/// Opens the file, block device or export of a target.
 pub(super) fn open_device(path: &Path, access: Access) -> Result<Device, Error> {
+    refuse_mounted_export(path, b"/")?;
     Device::open(path, access).map_err(|error| open_error(path, &error))
+}
+
+/// Refuses an export with a mounted volume before it is opened: a server with room for one client would not answer.
+fn refuse_mounted_export(path: &Path, meant: &[u8]) -> Result<(), Error> {
+    match is_uri(path) && mounted_from(path).is_some() {
+        true => Volume::require_closed(path)
+            .map_err(|error| with_path_instead(for_message(path), meant, error)),
+        false => Ok(()),
+    }
 }
 
 /// The error of opening or creating a target, which the message of `error` names.
@@ -105,6 +118,9 @@ pub(super) fn with_holder(path: &Path, error: Error) -> Error {
 
 /// The error of opening a target. A target that does not exist and has a colon may be meant as a path in a volume.
 fn missing_path_hint(path: &Path, error: &io::Error) -> Error {
+    if is_uri(path) {
+        return open_error(path, error);
+    }
     let has_colon = path.as_os_str().as_bytes().contains(&b':');
     let message = || open_message(path, error);
     match error.kind() == io::ErrorKind::NotFound {

@@ -15,7 +15,7 @@ use crate::json::document;
 use crate::output::print;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs::File as HostFile;
 use std::io;
@@ -68,15 +68,18 @@ impl NewSize {
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = for_message(path);
+    let unmounted = || Error::in_use(format!("{shown}: was unmounted meanwhile; try again"));
     let mounted = ask(&arguments.target, Request::Space)?;
     let (current, device) = match &mounted {
         Some(space) => {
-            let bytes = |name: &str| space[name].as_u64().unwrap_or(0);
-            (bytes("size"), bytes("device"))
+            let current = bytes(space, "size");
+            // To resize to the size that it has makes the server ask again for the size of the device.
+            let space = ask(&arguments.target, Request::Resize(current))?.ok_or_else(unmounted)?;
+            (current, bytes(&space, "device"))
         }
         None => {
             let volume = open(&arguments.target, Access::Read)?;
-            (volume.statistics().blocks * BLOCK, volume.device().geometry().size)
+            (volume.statistics().blocks * BLOCK, volume.device().size())
         }
     };
     let (size, hint) = match arguments.size {
@@ -96,12 +99,10 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let text = format!("{shown}: resized to {}\n", format::size(size));
     if mounted.is_some() {
         if size > device {
-            let had = format!("{shown}: had {} when it was mounted", format::size(device));
-            return Err(refused(format!("{had}; unmount it before it grows")));
+            let has = format!("{shown}: has only {} ({device} bytes)", format::size(device));
+            return Err(refused(format!("{has}; enlarge it first, a file with truncate -s")));
         }
-        if ask(&arguments.target, Request::Resize(size))?.is_none() {
-            return Err(Error::in_use(format!("{shown}: was unmounted meanwhile; try again")));
-        }
+        ask(&arguments.target, Request::Resize(size))?.ok_or_else(unmounted)?;
         return arguments.print(&text, current, size);
     }
     // Fails if another program has the volume open. Checked before the file grows.
@@ -112,6 +113,11 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let volume = open_quietly(&arguments.target, Access::ReadWrite)?;
     volume.resize(size).map_err(|error| with_path(shown, error))?;
     arguments.print(&text, current, size)
+}
+
+/// A number of the server's reply.
+fn bytes(space: &Value, name: &str) -> u64 {
+    space[name].as_u64().unwrap_or(0)
 }
 
 impl Arguments {

@@ -3,6 +3,7 @@
 use super::exit_codes::{not_found, with_io_code};
 use super::mounts::{mounted_from, server_of, user_in_another_namespace, volume_on};
 use super::quoting::for_message;
+use super::target::is_uri;
 use crate::output::print_error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -35,8 +36,13 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 pub(super) fn unmount_and_wait(given: &Path, lazy: bool) -> Result<u8, Error> {
     let shown = for_message(given);
     let failed = |error: io::Error| with_io_code(Error::run(format!("{shown}: {error}")), &error);
-    let path = given.canonicalize().map_err(failed)?;
-    let found = volume_on(&path).map_err(failed)?.or_else(|| mounted_from(&path));
+    let found = match is_uri(given) {
+        true => mounted_from(given),
+        false => {
+            let path = given.canonicalize().map_err(failed)?;
+            volume_on(&path).map_err(failed)?.or_else(|| mounted_from(&path))
+        }
+    };
     let Some(mounted) = found else {
         return Err(not_found(format!("{shown}: no volume is mounted there")));
     };
@@ -60,6 +66,10 @@ pub(super) fn unmount_and_wait(given: &Path, lazy: bool) -> Result<u8, Error> {
             "{directory}: unmounted, but process {user} has it mounted in a mount namespace of its own; the volume is \
              closed when that ends"
         )));
+    }
+    // The lock on an export ends with its process.
+    if is_uri(&mounted.source) {
+        return Ok(0);
     }
     match File::open(&mounted.source) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

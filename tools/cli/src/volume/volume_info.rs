@@ -6,10 +6,10 @@ use super::open_volume::open_quietly;
 use super::server::ask;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
-use std::fs::File as HostFile;
-use uringfs::device::Access;
+use uringfs::device::{Access, Device};
 use uringfs_fuse::control::Request;
-use uringfs_lab::targets::probe;
+use uringfs_lab::Error;
+use uringfs_lab::targets::{VOLUME, probe_device};
 
 /// The properties of a volume.
 pub struct VolumeInfo {
@@ -29,17 +29,17 @@ struct Mount {
     threads: u64,
 }
 
+/// Whether an open target holds a volume, by its first bytes.
+pub fn holds_volume(device: &Device) -> bool {
+    probe_device(device).is_ok_and(|content| content == Some(VOLUME))
+}
+
 impl VolumeInfo {
-    /// Reads the volume in a file or on a block device. None if there is no volume; an error if it cannot be read.
-    pub fn read(target: &OsStr) -> Option<Result<VolumeInfo, String>> {
-        let file = HostFile::open(target).ok()?;
-        if probe(&file).ok()? != Some("a uringfs volume") {
-            return None;
-        }
-        match ask(target, Request::Info) {
-            Ok(Some(reply)) => return Some(Ok(VolumeInfo::from_reply(&reply))),
-            Ok(None) => {}
-            Err(error) => return Some(Err(error.to_string())),
+    /// Reads the volume of a target that holds one. An error says why it cannot be read.
+    pub fn read(target: &OsStr) -> Result<VolumeInfo, String> {
+        let text = |error: Error| error.to_string();
+        if let Some(reply) = ask(target, Request::Info).map_err(text)? {
+            return Ok(VolumeInfo::from_reply(&reply));
         }
         let info = |volume: uringfs::Volume| VolumeInfo {
             label: volume.label().to_owned(),
@@ -49,7 +49,7 @@ impl VolumeInfo {
             errors: volume.recent_errors().iter().map(ToString::to_string).collect(),
             mount: None,
         };
-        Some(open_quietly(target, Access::Read).map(info).map_err(|error| error.to_string()))
+        open_quietly(target, Access::Read).map(info).map_err(text)
     }
 
     /// Of a mounted volume, by its server.

@@ -4,10 +4,13 @@ use super::exit_codes::{IN_USE, of_volume_error};
 use super::host_arguments::{check_is_no_file, check_names_volume};
 use super::mounts;
 use super::quoting::{ForMessage, for_message, quoted, quoted_if_needed};
+use super::target::{canonical, is_uri};
+use crate::path_option::SEPARATOR;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use uringfs::device::backend::nbd::NbdTarget;
 use uringfs::{Error as VolumeError, ErrorKind as VolumeErrorKind};
 use uringfs_lab::Error;
 
@@ -20,15 +23,18 @@ pub struct VolumePath {
 }
 
 impl VolumePath {
-    /// Splits the argument at the last `:/`. An argument without it is a target, with or without a colon at its end,
-    /// and means the root directory of its volume.
+    /// Splits the argument at the last `:/`, or that of a URI at the first after its host. An argument without it is a target,
+    /// with or without a colon at its end, and means the root directory of its volume.
     ///
     /// # Errors
     /// There is no target, or an argument without a colon names no volume, or one with a colon a file of this machine.
     pub fn parse(argument: &OsStr) -> Result<Self, Error> {
         let found = Self::split(argument)?;
-        match found.target == argument {
-            true => check_names_volume(argument)?,
+        if is_uri(&found.target) {
+            return Ok(found);
+        }
+        match found.target == argument || argument.as_bytes().contains(&SEPARATOR) {
+            true => check_names_volume(&found.target)?,
             false => check_is_no_file(argument, &found.target)?,
         }
         Ok(found)
@@ -36,7 +42,14 @@ impl VolumePath {
 
     pub(super) fn split(argument: &OsStr) -> Result<Self, Error> {
         let bytes = argument.as_bytes();
-        let (target, path) = match bytes.windows(2).rposition(|pair| pair == b":/") {
+        let separator =
+            bytes.iter().position(|byte| *byte == SEPARATOR).or_else(
+                || match NbdTarget::uri_length(bytes) {
+                    Some(length) => (length < bytes.len()).then_some(length),
+                    None => bytes.windows(2).rposition(|pair| pair == b":/"),
+                },
+            );
+        let (target, path) = match separator {
             Some(at) => (&bytes[..at], &bytes[at + 1..]),
             None => (bytes.strip_suffix(b":").unwrap_or(bytes), &b"/"[..]),
         };
@@ -223,7 +236,7 @@ pub(super) fn without_slashes(path: &[u8]) -> &[u8] {
 
 /// Whether two targets are one file or device, by any of its names.
 pub(super) fn is_same_target(one: &OsStr, other: &OsStr) -> bool {
-    let resolved = |target: &OsStr| Path::new(target).canonicalize().ok();
+    let resolved = |target: &OsStr| canonical(Path::new(target));
     one == other || resolved(one).is_some_and(|one| Some(one) == resolved(other))
 }
 
@@ -264,6 +277,13 @@ mod tests {
         for root in ["v", "v:"] {
             assert_eq!(parse(root).unwrap(), parse("v:/").unwrap());
         }
+        let uri = "nbd+unix:///n?socket=/run/s";
+        let found = parse("nbd+unix:///n?socket=/run/s:/a:/b").unwrap();
+        assert_eq!((found.target.to_str(), &found.bytes[..]), (Some(uri), &b"/a:/b"[..]));
+        assert_eq!(parse(uri).unwrap(), parse(&format!("{uri}:/")).unwrap());
+        is("nbd://host:10809/n:/a", "nbd://host:10809/n", "/a");
+        let option = parse("a:/b\0/c:/d").unwrap();
+        assert_eq!((option.target.to_str(), &option.bytes[..]), (Some("a:/b"), &b"/c:/d"[..]));
         let device = "/dev/disk/by-path/pci-0000:00:1f.2";
         assert_eq!(parse(device).unwrap().target, device);
         for bad in [":/a", ":", ""] {

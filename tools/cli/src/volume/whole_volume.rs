@@ -1,13 +1,15 @@
 //! The target of a command that works on a whole volume.
 
 use super::exit_codes::{not_found, refused, with_cause_code};
-use super::open_volume::with_holder;
+use super::open_volume::{open_device, with_holder};
 use super::quoting::for_message;
+use super::target::is_uri;
 use super::volume_path::VolumePath;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use uringfs::device::Access;
 use uringfs_lab::Error;
-use uringfs_lab::targets::{Target, TargetInfo, Volumes, inspect};
+use uringfs_lab::targets::{Target, TargetInfo, Volumes, inspect, probe_device};
 
 /// The target of an argument that may be written as the root directory of its volume. `verb` is what happens to it, such
 /// as "is mounted".
@@ -19,8 +21,9 @@ pub(super) fn whole_volume(argument: &OsStr, verb: &str) -> Result<OsString, Err
     if Path::new(argument).exists() {
         return given();
     }
+    let exists = |target: &OsStr| is_uri(target) || Path::new(target).exists();
     match VolumePath::split(argument) {
-        Ok(path) if path.target == argument || !Path::new(&path.target).exists() => given(),
+        Ok(path) if path.target == argument || !exists(&path.target) => given(),
         Ok(path) if path.bytes.iter().all(|byte| *byte == b'/') => Ok(path.target),
         Ok(path) => {
             let volume = for_message(&path.target);
@@ -36,6 +39,16 @@ pub(super) fn whole_volume(argument: &OsStr, verb: &str) -> Result<OsString, Err
 /// It is in use, or neither a file nor a block device.
 pub(super) fn inspect_for_write(path: &Path) -> Result<TargetInfo, Error> {
     let shown = for_message(path);
+    if is_uri(path) {
+        let device = open_device(path, Access::ReadWrite)?;
+        let geometry = device.geometry();
+        let unreadable = |error| Error::run(shown.to_string()).because(error);
+        return Ok(TargetInfo::Device {
+            size: geometry.size,
+            alignment: geometry.block_size.into(),
+            content: probe_device(&device).map_err(unreadable)?,
+        });
+    }
     if path.is_dir() {
         let what = format!("{shown}: is a directory; name a file or a block device");
         return Err(Error::input(what));

@@ -36,8 +36,15 @@ fn the_help_of_each_command_fits_a_terminal_and_is_plain_elsewhere() {
     let folder = tempfile::tempdir().unwrap();
     let commands = commands();
     assert!(commands.len() > 30 && commands.contains(&"wipe".to_owned()), "{commands:?}");
-    let inner =
-        ["bench run", "bench experiment", "bench vm", "xattr list", "xattr get", "xattr set"];
+    let inner = [
+        "bench run",
+        "bench experiment",
+        "bench vm",
+        "xattr list",
+        "xattr get",
+        "xattr set",
+        "serve vhost-user-blk",
+    ];
     for command in commands.iter().map(String::as_str).chain(inner) {
         let arguments: Vec<&str> = command.split(' ').chain(["--help"]).collect();
         let colored = on_terminal(folder.path(), &arguments, None);
@@ -141,6 +148,8 @@ fn each_command_has_a_man_page() {
         ("mount.uringfs.8", "[\\-o OPTION,...]"),
         ("mount.uringfs.8", "Mount a volume for mount(8)"),
         ("uringfs-mount.1", "[\\-\\-threads NUMBER]"),
+        ("uringfs-serve-nbd.1", "[\\-\\-group GROUP]"),
+        ("uringfs-serve-vhost-user-blk.1", "[\\-\\-queues NUMBER]"),
     ] {
         let page = std::fs::read_to_string(folder.path().join(page)).unwrap();
         assert!(page.contains(text), "{page}");

@@ -23,7 +23,7 @@ use uringfs::device::backend::in_use;
 /// file of one, an open volume.
 pub fn inspect(target: &Target, writes: bool, volumes: &mut Volumes) -> Result<TargetInfo, Error> {
     match target {
-        Target::Virtual(name) => virtual_size(name).map(|size| TargetInfo::Virtual { size }),
+        Target::Virtual(name) => inspect_virtual(name, writes),
         Target::InVolume(file) => inspect_in_volume(file, writes, volumes),
         Target::Path(path) => {
             let found = inspect_path(target, path, writes)?;
@@ -44,7 +44,8 @@ fn inspect_in_volume(
     volumes: &mut Volumes,
 ) -> Result<TargetInfo, Error> {
     let volume = Target::Path(file.volume.clone());
-    if inspect_path(&volume, &file.volume, writes)? == TargetInfo::Missing {
+    let is_missing = || Ok(inspect_path(&volume, &file.volume, writes)? == TargetInfo::Missing);
+    if !file.is_on_export() && is_missing()? {
         return Err(Error::input(format!("{volume} does not exist; create it with uringfs mkfs")));
     }
     volumes.open(&file.volume, uringfs::device::Access::Read)?;
@@ -115,11 +116,22 @@ fn direct_alignment(status: &Statx) -> u64 {
     }
 }
 
-/// The size in bytes of `null:SIZE`, `memory:SIZE` and `sim:SIZE,...`.
-fn virtual_size(name: &str) -> Result<u64, Error> {
-    let target = name.parse::<DeviceTarget>().map_err(|error| Error::input(error.to_string()))?;
+fn inspect_virtual(name: &str, writes: bool) -> Result<TargetInfo, Error> {
+    use uringfs::device::Access;
+    let input_error = |error: std::io::Error| Error::input(error.to_string());
+    let target = name.parse::<DeviceTarget>().map_err(input_error)?;
+    if let DeviceTarget::Nbd(_) = target {
+        let access = if writes { Access::ReadWrite } else { Access::Read };
+        let device = target.open(access).map_err(input_error)?;
+        let geometry = device.geometry();
+        return Ok(TargetInfo::Device {
+            size: geometry.size,
+            alignment: geometry.block_size.into(),
+            content: signature::probe_device(&device).map_err(input_error)?,
+        });
+    }
     match target.virtual_size() {
-        Some(size) if size > 0 => Ok(size),
+        Some(size) if size > 0 => Ok(TargetInfo::Virtual { size }),
         _ => Err(Error::input(format!("{name}: expected a size, as in null:1G"))),
     }
 }

@@ -15,7 +15,7 @@ pub use disk::{DiskMonitor, DiskStats};
 pub use initial_content::InitialContent;
 pub use inspect::inspect;
 pub use layout::CreatedFiles;
-pub use signature::probe;
+pub use signature::{VOLUME, probe, probe_device};
 pub use target::{Access, Target, drop_page_cache};
 pub use target_info::TargetInfo;
 pub use volume_file::{VolumeFile, is_volume};

@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
+use uringfs::device::Device;
 use uringfs::device::backend::signature::{DeviceEnds, PROBED_BYTES};
+use uringfs::file::FileOptions;
 
 /// The text for a volume of this file system.
 pub const VOLUME: &str = "a uringfs volume";
@@ -24,12 +26,31 @@ const SLOT_OFFSET: usize = 64 << 10;
 pub fn probe(device: &File) -> io::Result<Option<&'static str>> {
     let mut whole = device;
     let size = whole.seek(SeekFrom::End(0))?;
+    probe_bytes(size, |at, length| read(device, at, length))
+}
+
+/// The same of an open device.
+///
+/// # Errors
+/// It cannot be read.
+pub fn probe_device(device: &Device) -> io::Result<Option<&'static str>> {
+    let whole = uringfs::File::over(device.clone(), FileOptions::default());
+    probe_bytes(device.geometry().size, |at, length| {
+        let (result, bytes) = whole.read_exact_at(vec![0; length as usize], at).wait();
+        result.map(|()| bytes)
+    })
+}
+
+fn probe_bytes(
+    size: u64,
+    read: impl Fn(u64, u64) -> io::Result<Vec<u8>>,
+) -> io::Result<Option<&'static str>> {
     let length = size.min(PROBED_BYTES);
-    let start = read(device, 0, length)?;
+    let start = read(0, length)?;
     if start.starts_with(VOLUME_MAGIC) {
         return Ok(Some(VOLUME));
     }
-    let ends = DeviceEnds { size, start, end: read(device, size - length, length)? };
+    let ends = DeviceEnds { size, start, end: read(size - length, length)? };
     if let Some(format) = ends.format() {
         return Ok(Some(format));
     }
@@ -39,8 +60,7 @@ pub fn probe(device: &File) -> io::Result<Option<&'static str>> {
     }
     let last = ((size / 4096).saturating_sub(1) * 4096).saturating_sub(size - length);
     let is_backup = holds(ends.end.get(last as usize..))
-        || size > BACKUP_OFFSET
-            && read(device, BACKUP_OFFSET, VOLUME_MAGIC.len() as u64)? == VOLUME_MAGIC;
+        || size > BACKUP_OFFSET && read(BACKUP_OFFSET, VOLUME_MAGIC.len() as u64)? == VOLUME_MAGIC;
     Ok(is_backup.then_some(VOLUME_BACKUP))
 }
 

@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use uringfs::device::backend::nbd::NbdTarget;
 
 /// A target of I/O.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,7 +16,7 @@ pub enum Target {
     Path(PathBuf),
     /// A file in a volume.
     InVolume(VolumeFile),
-    /// `null:SIZE`, `memory:SIZE` or `sim:...`, which exist only in the engine.
+    /// `null:SIZE`, `memory:SIZE` or `sim:...`, which exist only in the engine, or the URI of an NBD server's export.
     Virtual(String),
 }
 
@@ -41,8 +42,13 @@ pub struct Access {
 }
 
 impl Target {
-    /// Parses one name. `TARGET:/path` is a file in a volume if TARGET is a volume.
+    /// Parses one name. `TARGET:/path` is a file in a volume if TARGET is a volume, or a URI.
     pub fn parse(name: &str) -> Self {
+        if let Some(length) = NbdTarget::uri_length(name.as_bytes())
+            && length < name.len()
+        {
+            return Self::InVolume(VolumeFile::new(&name[..length], &name[length + 1..]));
+        }
         if is_virtual(name) {
             return Self::Virtual(name.to_owned());
         }
@@ -64,7 +70,7 @@ impl Target {
             None => PathBuf::from(name),
         };
         match (&options.filename, &options.volume) {
-            (Some(names), None) if is_virtual(names) => vec![Self::Virtual(names.clone())],
+            (Some(names), None) if is_virtual(names) => vec![Self::parse(names)],
             (Some(names), None) => in_volumes(split_names(names).into_iter().map(within)),
             (Some(names), Some(volume)) => {
                 let file = |name| Self::InVolume(VolumeFile::new(volume, within(name)));
@@ -133,7 +139,12 @@ pub fn drop_page_cache(file: &File) {
 }
 
 fn is_virtual(name: &str) -> bool {
-    ["null:", "memory:", "sim:"].iter().any(|prefix| name.starts_with(prefix))
+    ["null:", "memory:", "sim:"].iter().any(|prefix| name.starts_with(prefix)) || is_uri(name)
+}
+
+/// Whether a name is the URI of an export, or that of a file in the volume on one.
+fn is_uri(name: &str) -> bool {
+    NbdTarget::uri_length(name.as_bytes()).is_some()
 }
 
 /// The targets of a list of names. A name that begins with a slash and follows the name of a volume is a
@@ -210,6 +221,16 @@ mod tests {
         assert_eq!(of_filename(&format!("{v}:a:{f}:/b:/c")), paths(&[&v, "a", &f, "/b", "/c"]));
         assert_eq!(of_filename(&format!(r"{v}\:/a")), paths(&[&format!("{v}:/a")]));
         assert_eq!(Target::parse(&format!("{f}:/a")), Target::Path(format!("{f}:/a").into()));
+    }
+
+    #[test]
+    fn a_uri_is_no_list_of_names() {
+        let uri = "nbd+unix:///n?socket=/run/s";
+        assert_eq!(of_filename(uri), [Target::Virtual(uri.into())]);
+        assert_eq!(
+            of_filename(&format!("{uri}:/a")),
+            [Target::InVolume(VolumeFile::new(uri, "/a"))]
+        );
     }
 
     #[test]

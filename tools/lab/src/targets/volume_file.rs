@@ -3,13 +3,15 @@
 use super::signature;
 use crate::Error;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use uringfs::device::backend::nbd::NbdTarget;
 use uringfs::{Error as VolumeError, ErrorKind as VolumeErrorKind};
 
 /// A file in a volume, written `TARGET:/path`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VolumeFile {
-    /// The file or block device that is the volume.
+    /// The file or block device that is the volume, or the URI of the export.
     pub volume: PathBuf,
     /// Absolute path in the volume.
     pub path: PathBuf,
@@ -19,6 +21,11 @@ impl VolumeFile {
     /// A file in a volume. A relative path begins at the root.
     pub fn new(volume: impl Into<PathBuf>, path: impl AsRef<Path>) -> Self {
         Self { volume: volume.into(), path: Path::new("/").join(path) }
+    }
+
+    /// Whether the volume is on an export of an NBD server.
+    pub(super) fn is_on_export(&self) -> bool {
+        NbdTarget::uri_length(self.volume.as_os_str().as_bytes()).is_some()
     }
 
     /// The error of a volume operation on this file: bad input if the volume refused it, else a failed run.

@@ -109,12 +109,12 @@ impl Iterator for CrashImages {
 
 impl Sim {
     /// Possible states after a power loss at any moment since the record began: see
-    /// [`Sim::crash_image`].
+    /// [`Sim::crash_image`]. They have the size that the device has now.
     ///
     /// # Panics
     /// As [`Sim::record`]; when the plan requests more than 2^16 states at a cut point.
     pub fn crash_images(&self, plan: CrashPlan) -> CrashImages {
         let record = self.record_copy();
-        CrashImages::new(record, self.options().clone(), plan)
+        CrashImages::new(record, self.options_now(), plan)
     }
 }

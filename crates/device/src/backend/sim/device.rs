@@ -34,7 +34,7 @@ impl Sim {
         Sim { core: Arc::new(SimInner::new(image, options)) }
     }
 
-    /// Its options. Their display form contains the seed.
+    /// Its options, with the size at its creation. Their display form contains the seed.
     pub fn options(&self) -> &SimOptions {
         &self.core.options
     }
@@ -71,6 +71,16 @@ impl Sim {
     /// Ends a detachment. The device has the same bytes as before.
     pub fn reattach(&self) {
         self.core.state.lock().detached = None;
+    }
+
+    /// Changes its size to `bytes`, as others do with a device that is open. It grows by zeros; what is cut off is
+    /// lost at once. Rules with [`Fault::Resized`] do the same at a request.
+    ///
+    /// # Panics
+    /// When `bytes` are not whole blocks.
+    pub fn set_size(&self, bytes: u64) {
+        assert!(bytes.is_multiple_of(self.core.geometry.block_size.into()), "{bytes} bytes");
+        self.core.state.lock().set_size(bytes);
     }
 
     /// Flips bit `bit` (0 to 7) of the byte at `address`, in the cache and on the medium.
@@ -143,13 +153,22 @@ impl Sim {
     /// As [`Sim::record`].
     pub fn crash_image(&self, crash: Crash) -> Sim {
         let image = self.core.state.lock().recorded().now.crash(crash);
-        Sim::from_image(image, self.core.options.clone())
+        Sim::from_image(image, self.options_now())
+    }
+
+    /// Its options, with the size that it has now.
+    pub(super) fn options_now(&self) -> SimOptions {
+        SimOptions { size: self.core.state.lock().size, ..self.core.options.clone() }
     }
 }
 
 impl Backend for Sim {
     fn geometry(&self) -> &Geometry {
         &self.core.geometry
+    }
+
+    fn size(&self) -> Result<u64, Errno> {
+        Ok(self.core.state.lock().size)
     }
 
     fn description(&self) -> String {

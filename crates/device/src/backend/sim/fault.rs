@@ -31,6 +31,8 @@ pub enum Fault {
     BitRot,
     /// It takes this much longer (on the device's own queue).
     Late(Duration),
+    /// The device has this size in bytes from this request on, as with [`Sim::set_size`](super::Sim::set_size).
+    Resized(u64),
 }
 
 /// Which of the requests that match a rule get its fault.

@@ -29,6 +29,7 @@ impl SimInner {
         let record = (options.recording == Recording::On)
             .then(|| Record::new(Media::from_image(image.clone())));
         let state = SimState {
+            size: options.size,
             current: image,
             record,
             faults: Faults::default(),
@@ -44,10 +45,14 @@ impl SimInner {
     /// Accepts a request at `now`: decides its fault, its real range and its deadline.
     pub(super) fn begin(&self, request: &Request, now: Instant) -> Result<RequestPlan, Errno> {
         let geometry = &self.geometry;
-        let (address, length) = check_request(request, geometry)?;
         let mut state = self.state.lock();
+        let (mut address, mut length) = check_request(request, geometry, state.size)?;
         let SimState { faults, random, .. } = &mut *state;
         let fault = faults.hit(request.op, address, length, random);
+        if let Some(Fault::Resized(bytes)) = fault {
+            state.set_size(bytes);
+            (address, length) = check_request(request, geometry, bytes)?;
+        }
         let mut plan =
             RequestPlan { id: state.next_id, address, length, fault, action: None, deadline: now };
         state.next_id += 1;
@@ -58,8 +63,8 @@ impl SimInner {
                 let blocks = (length / block).max(2);
                 plan.length = (1 + state.random.below(blocks - 1)) * block;
             }
-            Some(Fault::Misdirected) if moves && length <= geometry.size => {
-                let positions = (geometry.size - length) / block + 1;
+            Some(Fault::Misdirected) if moves && length <= state.size => {
+                let positions = (state.size - length) / block + 1;
                 plan.address = state.random.below(positions) * block;
             }
             _ => {}
@@ -86,6 +91,8 @@ impl SimInner {
             (Some(error), _) => Some(error),
             _ if cancelled => Some(Errno::CANCELED),
             (None, Some(Fault::Error(error))) => Some(error),
+            // The device has shrunk meanwhile.
+            _ if plan.address + plan.length > state.size => Some(Errno::IO),
             (None, Some(Fault::Torn)) if request.op == Op::Write => {
                 let action = plan.action.clone().unwrap_or_else(|| action(request, plan));
                 let SimState { current, random, .. } = &mut *state;

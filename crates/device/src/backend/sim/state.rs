@@ -17,6 +17,8 @@ use crate::request::{Durability, Op, Request};
 
 /// The mutable state of a device.
 pub(super) struct SimState {
+    /// In bytes.
+    pub(super) size: u64,
     /// The content that reads see.
     pub(super) current: Image,
     /// The past events, for crashes; `None` without recording.
@@ -78,7 +80,7 @@ impl SimState {
 
     /// Applies the effect of a successful request.
     pub(super) fn apply(&mut self, plan: &RequestPlan, request: &mut Request) {
-        let RequestPlan { mut address, length, .. } = *plan;
+        let RequestPlan { address, length, .. } = *plan;
         if plan.fault == Some(Fault::BitRot) && length > 0 && request.op == Op::Read {
             let at = address + self.random.below(length);
             let bit = self.random.below(8) as u32;
@@ -93,24 +95,12 @@ impl SimState {
                     (Some(Fault::Stale), None) => &nothing,
                     _ => &self.current,
                 };
-                let mut left = length as usize;
-                for segment in request.segments_mut() {
-                    let part = segment.len().min(left);
-                    image.read(address, &mut segment[..part]);
-                    address += part as u64;
-                    left -= part;
-                }
+                let mut bytes = vec![0; length as usize];
+                image.read(address, &mut bytes);
+                request.copy_in(&bytes);
             }
             Op::Write if plan.fault == Some(Fault::Stale) => {}
-            Op::Write => {
-                let mut left = length as usize;
-                for segment in request.segments() {
-                    let part = segment.len().min(left);
-                    self.current.write(address, &segment[..part]);
-                    address += part as u64;
-                    left -= part;
-                }
-            }
+            Op::Write => self.current.write(address, &request.copy_out(length as usize)),
             Op::Discard | Op::WriteZeroes => self.current.clear(address, length),
         }
         if plan.fault == Some(Fault::BitRot) && length > 0 && request.op == Op::Write {
@@ -125,17 +115,34 @@ impl SimState {
         self.current.flip_bit(address, bit);
         let mut byte = [0];
         self.current.read(address, &mut byte);
+        self.record_stable(Action::Write { address, bytes: byte.as_slice().into() });
+    }
+
+    /// Changes the size. What is cut off is lost at once, and reads as zeros if the device grows again.
+    pub(super) fn set_size(&mut self, bytes: u64) {
+        if bytes < self.size {
+            let (address, length) = (bytes, self.size - bytes);
+            self.current.clear(address, length);
+            self.record_stable(Action::Clear { address, length });
+        }
+        self.size = bytes;
+    }
+
+    fn record_stable(&mut self, action: Action) {
         let id = self.next_id;
         self.next_id += 1;
-        let action = Action::Write { address, bytes: byte.as_slice().into() };
         self.record_event(Event::Begin { id, action });
         self.record_event(Event::End { id, outcome: Outcome::Stable });
     }
 }
 
-/// The address of the next step and the number of bytes that it may move. Refuses the
+/// The address of the next step and the number of bytes that it may move, on a device of `size` bytes. Refuses the
 /// requests that a real device would refuse.
-pub(super) fn check_request(request: &Request, geometry: &Geometry) -> Result<(u64, u64), Errno> {
+pub(super) fn check_request(
+    request: &Request,
+    geometry: &Geometry,
+    size: u64,
+) -> Result<(u64, u64), Errno> {
     let address = request.address + request.done();
     let remaining = request.remaining();
     let moves = matches!(request.op, Op::Read | Op::Write);
@@ -147,16 +154,16 @@ pub(super) fn check_request(request: &Request, geometry: &Geometry) -> Result<(u
         return Err(Errno::INVAL);
     }
     let memory = geometry.memory_alignment as usize;
-    let aligned = |segment: &[u8]| {
-        (segment.as_ptr() as usize).is_multiple_of(memory) && segment.len().is_multiple_of(memory)
+    let aligned = |(address, length): (*mut u8, usize)| {
+        address.addr().is_multiple_of(memory) && length.is_multiple_of(memory)
     };
-    if moves && !request.segments().all(aligned) {
+    if moves && !request.ranges().all(aligned) {
         return Err(Errno::INVAL);
     }
     if request.durability == Durability::Durable && !geometry.fua {
         return Err(Errno::OPNOTSUPP);
     }
-    let room = geometry.size.saturating_sub(address);
+    let room = size.saturating_sub(address);
     match request.op {
         Op::Read => Ok((address, remaining.min(room).min(geometry.max_transfer as u64))),
         _ if remaining > room => Err(Errno::NOSPC),
@@ -173,11 +180,8 @@ pub(super) fn action(request: &Request, plan: &RequestPlan) -> Action {
             Action::Clear { address: plan.address, length: plan.length }
         }
         Op::Write => {
-            let mut bytes = Vec::with_capacity(plan.length as usize);
-            for segment in request.segments() {
-                let part = segment.len().min(plan.length as usize - bytes.len());
-                bytes.extend_from_slice(&segment[..part]);
-            }
+            let mut bytes = vec![0; plan.length as usize];
+            request.payload.copy_to(request.done(), &mut bytes);
             Action::Write { address: plan.address, bytes: bytes.into() }
         }
     }

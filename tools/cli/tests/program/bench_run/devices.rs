@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A loop device over the file `disk` in its own directory, apart from the directory of the jobs.
 pub struct LoopDisk {
@@ -61,7 +62,10 @@ impl LoopDisk {
 impl Drop for LoopDisk {
     fn drop(&mut self) {
         if Path::new(&format!("{}p1", self.device)).exists() {
-            tool("delpart", &[&self.device, "1"]);
+            // A child of another test has this one's files open between its fork and its exec.
+            wait_until("the partition is free", || {
+                Command::new("delpart").args([&self.device, "1"]).status().unwrap().success()
+            });
         }
         self.open = None;
     }

@@ -172,12 +172,19 @@ fn as_root_a_mounted_volume_grows_under_load() {
         wait_for_files(written);
         let large = run(folder, ["resize", "v", "128M"]);
         assert_eq!(large.status.code(), Some(5), "{large:?}");
+        let message = String::from_utf8(large.stderr).unwrap();
+        assert!(message.contains("v: has only 64.0 MiB (67108864 bytes)"), "{message}");
+        // The file may grow while it is mounted.
+        let file = fs::File::options().write(true).open(folder.join("v")).unwrap();
+        file.set_len(96 << 20).unwrap();
+        assert_eq!(run_ok(folder, ["resize", "v"]), "v: resized to 96.0 MiB\n");
+        wait_for_files(written);
         assert_eq!(run(folder, ["resize", "v", "32M"]).status.code(), Some(5));
     });
-    assert_eq!(json(folder, &["df", "v", "--json"])["volumes"][0]["size"], 64 << 20);
+    assert_eq!(json(folder, &["df", "v", "--json"])["volumes"][0]["size"], 96 << 20);
     umount(folder, "m");
     run_ok(folder, ["check", "-q", "v"]);
-    assert_eq!(json(folder, &["df", "v", "--json"])["volumes"][0]["size"], 64 << 20);
+    assert_eq!(json(folder, &["df", "v", "--json"])["volumes"][0]["size"], 96 << 20);
 }
 
 #[test]
@@ -219,7 +226,7 @@ fn as_root_other_users_are_kept_out() {
     fs::set_permissions(directory.join("control"), fs::Permissions::from_mode(0o666)).unwrap();
     let refused = as_nobody();
     let message = String::from_utf8_lossy(&refused.stderr);
-    assert!(message.contains("only root and the user that"), "{message}");
+    assert!(message.contains("only root and the server's user may use this socket"), "{message}");
     assert_eq!(refused.status.code(), Some(5), "{refused:?}");
 }
 

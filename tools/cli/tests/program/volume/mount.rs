@@ -24,8 +24,12 @@ impl Mounted {
 
     /// Mounts the volume `v` of a folder on `m` in it.
     pub fn of(folder: TempDir, options: &[&str]) -> Mounted {
+        Mounted::of_target("v", folder, options)
+    }
+
+    pub fn of_target(target: &str, folder: TempDir, options: &[&str]) -> Mounted {
         fs::create_dir(folder.path().join("m")).unwrap();
-        run_ok(folder.path(), [&["mount", "v", "m"], options].concat());
+        run_ok(folder.path(), [&["mount", target, "m"], options].concat());
         Mounted(folder)
     }
 
@@ -125,7 +129,7 @@ fn a_signal_unmounts_and_loses_nothing() {
     assert_eq!(run_ok(folder, ["cat", "v:/file"]), "content");
 }
 
-/// The kernel's own unmount, as busybox and containers use it, waits for nobody. The server is stopped before, so that it has
+/// The kernel's own unmount, as busybox and containers use it, waits for no server. The server is stopped before, so that it has
 /// everything left to save.
 #[test]
 fn as_root_commands_wait_for_a_server_that_saves_after_an_unmount() {

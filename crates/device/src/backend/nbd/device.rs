@@ -1,0 +1,102 @@
+//! The back end.
+
+use std::fmt;
+use std::io;
+use std::mem;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use uringfs_errno::Errno;
+
+use super::links::Links;
+use super::open::{ask_size, open};
+use super::queue::{NbdQueue, QueueUser};
+use super::target::NbdTarget;
+use crate::geometry::Geometry;
+use crate::interface::backend::{Access, Backend, KernelTarget};
+use crate::interface::queue::Queue;
+use crate::request::{Payload, Request, StepCompletion};
+
+/// The most queues that are kept for threads that perform requests.
+const MAX_KEPT_QUEUES: usize = 8;
+
+/// An export of an NBD server.
+pub struct Nbd {
+    target: String,
+    /// The same for all devices with the same server and name.
+    name: String,
+    links: Arc<Links>,
+    /// For [`Backend::perform`]: those that no thread uses.
+    queues: Mutex<Vec<NbdQueue>>,
+}
+
+impl Nbd {
+    /// Connects to a server, and opens its export.
+    ///
+    /// # Errors
+    /// In one line why it cannot be opened, with the URI and what to do. `NotFound` for a name that the server does not
+    /// have, `ReadOnlyFilesystem` for a read-only export that is to be written.
+    pub fn open(target: &NbdTarget, access: Access) -> io::Result<Nbd> {
+        let (peer, connection) = open(target, access)?;
+        let links = Arc::new(Links::new(peer, connection));
+        let name = target.canonical().to_string();
+        Ok(Nbd { target: target.to_string(), name, links, queues: Mutex::default() })
+    }
+}
+
+impl Backend for Nbd {
+    fn geometry(&self) -> &Geometry {
+        &self.links.peer().geometry
+    }
+
+    fn size(&self) -> Result<u64, Errno> {
+        Ok(self.links.peer().offered())
+    }
+
+    fn ask_size(&self) -> Result<u64, Errno> {
+        ask_size(self.links.peer())
+    }
+
+    fn description(&self) -> String {
+        format!("{}, {} bytes", self.target, self.links.peer().size())
+    }
+
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        KernelTarget::InProcess
+    }
+
+    fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
+        if let Some(result) = self.links.peer().check(request) {
+            return result;
+        }
+        let kept = self.queues.lock().pop();
+        let mut queue = match kept {
+            Some(queue) => queue,
+            None => NbdQueue::new(self.links.clone(), 1, QueueUser::Thread)?,
+        };
+        let empty = Request::new(request.device, request.op, 0, Payload::Length(0), request.tag);
+        let StepCompletion { request: ended, result } = queue.perform(mem::replace(request, empty));
+        *request = ended;
+        let mut queues = self.queues.lock();
+        if queues.len() < MAX_KEPT_QUEUES {
+            queues.push(queue);
+        }
+        result
+    }
+
+    /// `None` if the process has no descriptors left. The reactor then uses a queue that calls [`Self::perform`].
+    fn own_queue(&self, depth: usize) -> Option<Box<dyn Queue>> {
+        let queue = NbdQueue::new(self.links.clone(), depth, QueueUser::Reactor);
+        queue.ok().map(|queue| Box::new(queue) as Box<dyn Queue>)
+    }
+
+    fn shared_name(&self) -> Option<&str> {
+        Some(&self.name)
+    }
+}
+
+impl fmt::Debug for Nbd {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.description())
+    }
+}

@@ -1,0 +1,291 @@
+//! A connection: the handshake, then requests, each in a task of its own.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use uringfs::reactor::{LocalReactor, RequestCounters};
+use uringfs::{Buffer, Errno};
+use uringfs_nbd_protocol::transmission::{
+    Chunk, ChunkKind, Command, ErrorHead, Extent, SimpleReply, chunk_flags, error_number,
+};
+use zerocopy::IntoBytes;
+use zerocopy::byteorder::big_endian::{U32, U64};
+
+use crate::channel::Channel;
+use crate::exports::Exports;
+use crate::handshake::{ALLOCATION_ID, Agreement, Handshake, Next};
+use crate::inbox::Inbox;
+use crate::memory::{Budget, Memory, Share, Shares};
+use crate::operations;
+use crate::outbox::{Outbox, Reply, yield_now};
+use crate::request::{Limits, Operation, Received};
+use crate::tls::Tls;
+
+/// How long a handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most requests of a connection under way, and of bytes of their data.
+const MAX_REQUESTS: usize = 256;
+const MAX_BYTES: usize = 64 << 20;
+/// So many bytes each connection has, whatever the others hold. More of them it shares with the thread's other connections.
+const RESERVED_BYTES: usize = 256 << 10;
+/// Requests that are started before others get a turn.
+const BATCH: usize = 32;
+
+/// What a thread's connections share.
+pub(crate) struct Shared {
+    pub(crate) reactor: LocalReactor,
+    pub(crate) exports: Exports,
+    pub(crate) memory: Memory,
+    /// The requests that the files work on.
+    pub(crate) operations: Rc<Budget>,
+    /// The data of requests, without what each connection has for itself.
+    pub(crate) data: Rc<Budget>,
+    /// The thread ends.
+    pub(crate) is_ending: Cell<bool>,
+}
+
+/// A connection after its handshake.
+struct Connection {
+    shared: Rc<Shared>,
+    agreement: Agreement,
+    outbox: Outbox,
+    budget: Rc<Budget>,
+    counters: Arc<RequestCounters>,
+}
+
+/// Serves a connection until it ends, and all that it has asked for is answered.
+pub(crate) async fn serve(shared: Rc<Shared>, channel: Rc<Channel>, tls: Option<Tls>) {
+    let mut inbox = Inbox::new(&channel);
+    let agreement = shake_hands(&shared, &channel, &mut inbox, tls).await;
+    if let Ok(Some(agreement)) = agreement {
+        serve_requests(shared, &channel, &mut inbox, agreement).await;
+    }
+    channel.end_tls().await;
+}
+
+async fn serve_requests(
+    shared: Rc<Shared>,
+    channel: &Rc<Channel>,
+    inbox: &mut Inbox,
+    agreement: Agreement,
+) {
+    let Some(guard) = agreement.export.connect(channel.socket()) else { return };
+    let outbox = Outbox::new(channel);
+    let budget = Budget::new(MAX_REQUESTS, MAX_BYTES);
+    let counters = guard.counters.clone();
+    let connection = Rc::new(Connection { shared, agreement, outbox, budget, counters });
+    // A client that breaks the connection gets no answer, whatever the reason is.
+    let _ = connection.receive_requests(inbox).await;
+    connection.budget.wait_for_none().await;
+}
+
+/// The agreement, or `None` if the client ends the connection.
+async fn shake_hands(
+    shared: &Shared,
+    channel: &Channel,
+    inbox: &mut Inbox,
+    tls: Option<Tls>,
+) -> Result<Option<Agreement>, Errno> {
+    let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+    let (mut handshake, greeting) = Handshake::new(&shared.exports, tls.is_some());
+    let mut output = greeting.as_bytes().to_vec();
+    let mut is_full = false;
+    loop {
+        if !output.is_empty() {
+            channel.send(vec![Buffer::copy_of(&output)], Some(deadline)).await?;
+            output.clear();
+        }
+        if !is_full && !inbox.receive(Some(deadline)).await? {
+            return Ok(None);
+        }
+        let advanced = handshake.advance(inbox.bytes(), &mut output);
+        let (taken, next) = advanced.map_err(|_| Errno::PROTO)?;
+        inbox.consume(taken);
+        is_full = matches!(next, Next::Send);
+        if is_full || matches!(next, Next::Receive) {
+            continue;
+        }
+        channel.send(vec![Buffer::copy_of(&output)], Some(deadline)).await?;
+        output.clear();
+        match (next, &tls) {
+            (Next::Begin(agreement), _) => return Ok(Some(agreement)),
+            // What follows in plain text may be anybody's.
+            (Next::StartTls, Some(tls)) if inbox.bytes().is_empty() => {
+                channel.start_tls(tls, deadline).await?;
+            }
+            (Next::StartTls, _) => return Err(Errno::PROTO),
+            (Next::End | Next::Receive | Next::Send, _) => return Ok(None),
+        }
+    }
+}
+
+impl Connection {
+    /// Receives requests and starts them until the client disconnects.
+    async fn receive_requests(self: &Rc<Self>, inbox: &mut Inbox) -> Result<(), Errno> {
+        let mut started = 0;
+        loop {
+            let head = loop {
+                match inbox.take::<{ Received::LENGTH }>() {
+                    Some(head) => break head,
+                    None if inbox.receive(None).await? => started = 0,
+                    None => return Ok(()),
+                }
+            };
+            let received = Received::parse(&head).map_err(|_| Errno::PROTO)?;
+            let is_over = self.agreement.export.is_removed() || self.shared.is_ending.get();
+            if received.command == Command::DISC || is_over {
+                return Ok(());
+            }
+            let shares = self.take_memory(received.memory()).await;
+            let payload = match received.payload_length() {
+                0 => None,
+                length => {
+                    let (_, mut payload) = self.shared.memory.take(0, length);
+                    if !inbox.receive_exact(&mut payload).await? {
+                        return Ok(());
+                    }
+                    Some(payload)
+                }
+            };
+            let operation = self.shared.operations.take(0).await;
+            let answer = self.clone().answer(received, payload, shares, operation);
+            drop(self.shared.reactor.spawn(answer));
+            started += 1;
+            if started % BATCH == 0 {
+                yield_now().await;
+            }
+        }
+    }
+
+    async fn take_memory(&self, bytes: usize) -> Shares {
+        let own = self.budget.take(bytes).await;
+        let is_shared = self.budget.bytes() > RESERVED_BYTES;
+        (own, if is_shared { Some(self.shared.data.take(bytes).await) } else { None })
+    }
+
+    fn limits(&self) -> Limits {
+        let export = &self.agreement.export;
+        Limits {
+            size: export.size(),
+            read_only: export.is_read_only(),
+            cached: export.file().is_buffered(),
+            block_status: self.agreement.block_status,
+        }
+    }
+
+    /// Does what is asked, and sends the reply.
+    async fn answer(
+        self: Rc<Self>,
+        received: Received,
+        payload: Option<Buffer>,
+        shares: Shares,
+        operation_share: Share,
+    ) {
+        let reply = match received.operation(&self.limits()) {
+            Ok(operation) => self.run(operation, &received, payload).await,
+            Err(errno) => Err(errno),
+        };
+        let bytes = reply.is_ok().then_some(received.length.into());
+        self.counters.count(received.kind(), bytes);
+        drop(operation_share);
+        let reply = reply.unwrap_or_else(|errno| self.error(received.cookie, errno));
+        self.outbox.send(reply, shares).await;
+    }
+
+    async fn run(
+        &self,
+        operation: Operation,
+        received: &Received,
+        payload: Option<Buffer>,
+    ) -> Result<Reply, Errno> {
+        let file = self.agreement.export.file();
+        let Received { cookie, offset, .. } = *received;
+        let length = received.length.into();
+        let durable = match operation {
+            Operation::Read => return self.read(received).await,
+            Operation::BlockStatus { one } => {
+                let max = if one { 1 } else { usize::MAX };
+                let extents = operations::extents(file, offset, length, max);
+                return Ok(block_status(cookie, &extents));
+            }
+            Operation::Write { durable } => {
+                let payload = payload.expect("a write has a payload");
+                operations::write(file, payload, offset, durable).await?;
+                false
+            }
+            Operation::Flush => true,
+            Operation::Cache => {
+                operations::cache(file, offset, length).await?;
+                false
+            }
+            Operation::Trim { durable } => {
+                operations::trim(file, offset, length).await?;
+                durable
+            }
+            Operation::WriteZeroes { durable, no_hole, fast } => {
+                operations::write_zeroes(file, offset, length, !no_hole, fast).await?;
+                durable
+            }
+        };
+        if durable {
+            file.sync_data().await?;
+        }
+        Ok(self.success(cookie))
+    }
+
+    async fn read(&self, received: &Received) -> Result<Reply, Errno> {
+        let Received { cookie, offset, length, .. } = *received;
+        let (bytes, head_length) = match self.agreement.structured {
+            true => {
+                let data_length = size_of::<U64>() as u32 + length;
+                let chunk =
+                    Chunk::new(ChunkKind::OFFSET_DATA, chunk_flags::DONE, cookie, data_length);
+                let mut bytes = [0; size_of::<Chunk>() + size_of::<U64>()];
+                bytes[..size_of::<Chunk>()].copy_from_slice(chunk.as_bytes());
+                bytes[size_of::<Chunk>()..].copy_from_slice(U64::new(offset).as_bytes());
+                (bytes, bytes.len())
+            }
+            false => {
+                let mut bytes = [0; size_of::<Chunk>() + size_of::<U64>()];
+                let reply = SimpleReply::new(0, cookie);
+                bytes[..size_of::<SimpleReply>()].copy_from_slice(reply.as_bytes());
+                (bytes, size_of::<SimpleReply>())
+            }
+        };
+        let (mut head, data) = self.shared.memory.take(head_length, length as usize);
+        let (read, data) = operations::read(self.agreement.export.file(), data, offset).await;
+        read?;
+        head.copy_from_slice(&bytes[..head_length]);
+        head.join(data).expect("the data follow their head");
+        Ok(Reply::Data(head))
+    }
+
+    fn success(&self, cookie: u64) -> Reply {
+        let chunk = Chunk::new(ChunkKind::NONE, chunk_flags::DONE, cookie, 0);
+        let simple = SimpleReply::new(0, cookie);
+        Reply::Head(match self.agreement.structured {
+            true => chunk.as_bytes().to_vec(),
+            false => simple.as_bytes().to_vec(),
+        })
+    }
+
+    fn error(&self, cookie: u64, errno: Errno) -> Reply {
+        let number = error_number(errno);
+        if !self.agreement.structured {
+            return Reply::Head(SimpleReply::new(number, cookie).as_bytes().to_vec());
+        }
+        let head = ErrorHead { error: number.into(), length: 0.into() };
+        let length = size_of::<ErrorHead>() as u32;
+        let chunk = Chunk::new(ChunkKind::ERROR, chunk_flags::DONE, cookie, length);
+        Reply::Head([chunk.as_bytes(), head.as_bytes()].concat())
+    }
+}
+
+fn block_status(cookie: u64, extents: &[Extent]) -> Reply {
+    let length = size_of::<U32>() + size_of_val(extents);
+    let chunk = Chunk::new(ChunkKind::BLOCK_STATUS, chunk_flags::DONE, cookie, length as u32);
+    let id = U32::new(ALLOCATION_ID);
+    Reply::Head([chunk.as_bytes(), id.as_bytes(), extents.as_bytes()].concat())
+}

@@ -1,0 +1,313 @@
+//! Clients that break the protocol, byte by byte.
+
+mod harness;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use harness::client::{begin, call, client_flags, connect, option, read, receive};
+use harness::{Served, memory};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use uringfs_nbd::{Export, Exports, Server, ServerOptions};
+use uringfs_nbd_protocol::handshake::{Greeting, OptionCode, OptionHeader, OptionReply, ReplyCode};
+use uringfs_nbd_protocol::transmission::{Command, Request};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// What the server sends until it closes the connection.
+fn rest(mut stream: UnixStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => bytes,
+        // It closes a connection that has bytes which it did not read.
+        Err(error) => {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "the server hangs");
+            bytes
+        }
+    }
+}
+
+fn with_name(name: &str, rest: &[u8]) -> Vec<u8> {
+    [&(name.len() as u32).to_be_bytes()[..], name.as_bytes(), rest].concat()
+}
+
+/// The bytes of a client that does everything right.
+fn session() -> Vec<u8> {
+    let go = with_name("disk", &[0, 0]);
+    let write = Request::new(Command::WRITE, 0, 1, 0, 512);
+    let read = Request::new(Command::READ, 0, 2, 0, 512);
+    let flush = Request::new(Command::FLUSH, 0, 3, 0, 0);
+    let disconnect = Request::new(Command::DISC, 0, 4, 0, 0);
+    [
+        &client_flags()[..],
+        &option(OptionCode::STRUCTURED_REPLY, &[]),
+        &option(OptionCode::LIST, &[]),
+        &option(OptionCode::INFO, &with_name("other", &[0, 0])),
+        &option(
+            OptionCode::SET_META_CONTEXT,
+            &with_name("disk", &[&[0, 0, 0, 1, 0, 0, 0, 15][..], b"base:allocation"].concat()),
+        ),
+        &option(OptionCode::GO, &go),
+        write.as_bytes(),
+        &[7; 512],
+        read.as_bytes(),
+        flush.as_bytes(),
+        disconnect.as_bytes(),
+    ]
+    .concat()
+}
+
+/// An honest client is served.
+fn check_served(served: &Served) {
+    assert_eq!(read(&mut begin(served, "disk"), 4096).len(), 512);
+}
+
+#[test]
+fn a_client_may_go_at_every_byte() {
+    let served = Served::new(memory(1 << 20));
+    let session = session();
+    for length in 0..=session.len() {
+        let mut stream = connect(&served);
+        stream.write_all(&session[..length]).unwrap();
+        match length % 2 {
+            0 => stream.shutdown(Shutdown::Write).unwrap(),
+            _ => stream.shutdown(Shutdown::Both).unwrap(),
+        }
+        let sent = rest(stream);
+        if length == session.len() {
+            assert!(sent.ends_with(&[0, 0, 0, 0]), "the last reply is the flush's: {sent:?}");
+        }
+    }
+    check_served(&served);
+}
+
+#[test]
+fn a_session_that_comes_byte_by_byte_is_served() {
+    let served = Served::new(memory(1 << 20));
+    let mut stream = connect(&served);
+    for byte in session() {
+        stream.write_all(&[byte]).unwrap();
+    }
+    let sent = rest(stream);
+    let read: Vec<u8> = vec![7; 512];
+    assert!(sent.windows(512).any(|window| window == read), "the data of the read");
+}
+
+#[test]
+fn wrong_options_are_refused_or_end_the_connection() {
+    let served = Served::new(memory(1 << 20));
+    let huge = u32::MAX.to_be_bytes();
+    let answered: [(OptionCode, Vec<u8>, ReplyCode); 16] = [
+        (OptionCode(99), vec![], ReplyCode::ERR_UNSUP),
+        (OptionCode::STARTTLS, vec![], ReplyCode::ERR_UNSUP),
+        (OptionCode(u32::MAX), vec![1; 20000], ReplyCode::ERR_UNSUP),
+        (OptionCode::LIST, vec![1], ReplyCode::ERR_INVALID),
+        (OptionCode::STRUCTURED_REPLY, vec![1], ReplyCode::ERR_INVALID),
+        (OptionCode::INFO, vec![], ReplyCode::ERR_INVALID),
+        (OptionCode::INFO, huge.to_vec(), ReplyCode::ERR_INVALID),
+        (OptionCode::GO, with_name("disk", &[]), ReplyCode::ERR_INVALID),
+        (OptionCode::GO, with_name("disk", &[0, 1]), ReplyCode::ERR_INVALID),
+        (OptionCode::GO, with_name("disk", &[0, 0, 0]), ReplyCode::ERR_INVALID),
+        (OptionCode::GO, with_name("no", &[0, 0]), ReplyCode::ERR_UNKNOWN),
+        (OptionCode::GO, with_name(&"x".repeat(5000), &[0, 0]), ReplyCode::ERR_INVALID),
+        // Contexts come after structured replies.
+        (OptionCode::SET_META_CONTEXT, with_name("disk", &[0; 4]), ReplyCode::ERR_INVALID),
+        (OptionCode::LIST_META_CONTEXT, with_name("disk", &huge), ReplyCode::ERR_INVALID),
+        (OptionCode::LIST_META_CONTEXT, with_name("disk", &[0, 0, 0, 1]), ReplyCode::ERR_INVALID),
+        (OptionCode::LIST_META_CONTEXT, with_name("no", &[0; 4]), ReplyCode::ERR_UNKNOWN),
+    ];
+    let mut stream = connect(&served);
+    receive::<Greeting>(&mut stream);
+    stream.write_all(&client_flags()).unwrap();
+    for (code, data, expected) in answered {
+        stream.write_all(&option(code, &data)).unwrap();
+        let reply: OptionReply = receive(&mut stream);
+        assert_eq!((reply.option.get(), reply.reply.get()), (code.0, expected.0), "{data:?}");
+        let mut text = vec![0; reply.length.get() as usize];
+        stream.read_exact(&mut text).unwrap();
+        assert!(!text.is_empty(), "it says why");
+    }
+    let mut magic = option(OptionCode::LIST, &[]);
+    magic[0] = b'i';
+    let long = OptionHeader::new(OptionCode::LIST, 1 << 31);
+    for ends in [&magic[..], long.as_bytes(), &option(OptionCode::EXPORT_NAME, b"no")] {
+        let mut stream = connect(&served);
+        receive::<Greeting>(&mut stream);
+        stream.write_all(&client_flags()).unwrap();
+        stream.write_all(ends).unwrap();
+        assert!(rest(stream).is_empty());
+    }
+    let mut stream = connect(&served);
+    receive::<Greeting>(&mut stream);
+    stream.write_all(&u32::MAX.to_be_bytes()).unwrap();
+    assert!(rest(stream).is_empty(), "it has unknown flags");
+    check_served(&served);
+}
+
+#[test]
+fn wrong_requests_are_refused_or_end_the_connection() {
+    let served = Served::new(memory(1 << 20));
+    let mut stream = begin(&served, "disk");
+    let refused = [
+        (Request::new(Command::READ, 0, 1, u64::MAX, 512), 22),
+        (Request::new(Command::READ, 0, 2, u64::MAX - 511, 512), 22),
+        (Request::new(Command::READ, 0, 3, 0, u32::MAX), 22),
+        (Request::new(Command::WRITE_ZEROES, 0, 4, 1 << 19, u32::MAX), 28),
+        (Request::new(Command::TRIM, 0, 5, 0, u32::MAX), 22),
+        (Request::new(Command::BLOCK_STATUS, 0, 6, 0, 512), 22),
+        (Request::new(Command(u16::MAX), u16::MAX, 7, u64::MAX, u32::MAX), 22),
+    ];
+    for (request, error) in refused {
+        assert_eq!(call(&mut stream, request, &[]), error);
+    }
+    // The payload of a write that is refused is no request.
+    let write = Request::new(Command::WRITE, 0, 8, 1 << 20, 28);
+    let payload = Request::new(Command::WRITE, 0, 9, 0, 28);
+    assert_eq!(call(&mut stream, write, payload.as_bytes()), 28);
+    let mut magic = Request::new(Command::READ, 0, 1, 0, 512);
+    magic.magic = 0.into();
+    for ends in [magic, Request::new(Command::WRITE, 0, 1, 0, u32::MAX)] {
+        let mut stream = begin(&served, "disk");
+        stream.write_all(ends.as_bytes()).unwrap();
+        assert!(rest(stream).is_empty());
+    }
+    check_served(&served);
+}
+
+/// Lets the process open descriptors for both ends of many connections.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+}
+
+#[test]
+fn slow_handshakes_hold_up_no_other_client() {
+    allow_descriptors();
+    let served = Served::new(memory(1 << 20));
+    let mut slow: Vec<_> = (0..1000)
+        .map(|_| {
+            let mut stream = connect(&served);
+            stream.write_all(&client_flags()[..3]).unwrap();
+            stream
+        })
+        .collect();
+    check_served(&served);
+    // None of them was ended before.
+    for stream in &mut slow {
+        receive::<Greeting>(stream);
+        stream.write_all(&client_flags()[3..]).unwrap();
+        stream.write_all(&option(OptionCode::ABORT, &[])).unwrap();
+        let reply: OptionReply = receive(stream);
+        assert_eq!(reply.reply.get(), ReplyCode::ACK.0);
+    }
+}
+
+#[test]
+fn one_connection_more_than_allowed_is_closed() {
+    let options = ServerOptions::new().threads(2).max_connections(3);
+    let served = Served::with(Export::new("disk", memory(1 << 20)), options);
+    let mut open: Vec<_> = (0..3).map(|_| connect(&served)).collect();
+    for stream in &mut open {
+        receive::<Greeting>(stream);
+    }
+    assert!(rest(connect(&served)).is_empty());
+    // The server sees the end of one some time later.
+    drop(open.pop());
+    let mut greeting = [0; size_of::<Greeting>()];
+    while connect(&served).read(&mut greeting).unwrap() == 0 {}
+}
+
+/// Its requests under way are answered and its connections end. Other exports are unaffected.
+#[test]
+fn an_export_is_removed_while_others_are_busy() {
+    let served = Served::new(memory(1 << 20));
+    served.exports.add(Export::new("other", memory(1 << 20))).unwrap();
+    let (mut removed, mut other) = (begin(&served, "disk"), begin(&served, "other"));
+    read(&mut removed, 0);
+    read(&mut other, 0);
+    assert!(served.exports.remove("disk"));
+    assert!(rest(removed).is_empty());
+    read(&mut other, 0);
+    served.exports.add(Export::new("disk", memory(4096))).unwrap();
+    let mut again = begin(&served, "disk");
+    read(&mut again, 0);
+}
+
+/// Each holds as much memory as a request can have, and the thread has less than all of them ask for.
+#[test]
+fn clients_that_stall_in_a_payload_hold_up_no_other() {
+    let options = ServerOptions::new().threads(1);
+    let served = Served::with(Export::new("disk", memory(64 << 20)), options);
+    let stalled: Vec<_> = (0..10)
+        .map(|_| {
+            let mut stream = begin(&served, "disk");
+            let write = Request::new(Command::WRITE, 0, 1, 0, 32 << 20);
+            stream.write_all(&[write.as_bytes(), &[1]].concat()).unwrap();
+            stream
+        })
+        .collect();
+    check_served(&served);
+    drop(stalled);
+}
+
+/// They are far more bytes than a socket takes, and are made as the client takes them.
+#[test]
+fn the_replies_to_many_options_come_whole() {
+    const OPTIONS: usize = 2000;
+    let served = Served::new(memory(4096));
+    for number in 0..20 {
+        served.exports.add(Export::new(format!("other {number}"), memory(4096))).unwrap();
+    }
+    let mut stream = connect(&served);
+    receive::<Greeting>(&mut stream);
+    let options = option(OptionCode::LIST, &[]).repeat(OPTIONS);
+    let bytes = [&client_flags()[..], &options, &option(OptionCode::ABORT, &[])].concat();
+    let mut sending = stream.try_clone().unwrap();
+    let sender = thread::spawn(move || sending.write_all(&bytes).unwrap());
+    let replies = rest(stream);
+    sender.join().unwrap();
+    let (mut left, mut acknowledged, mut listed) = (&replies[..], 0, 0);
+    while !left.is_empty() {
+        let (reply, after) = OptionReply::read_from_prefix(left).unwrap();
+        match ReplyCode(reply.reply.get()) {
+            ReplyCode::ACK => acknowledged += 1,
+            ReplyCode::SERVER => listed += 1,
+            other => panic!("{other:?}"),
+        }
+        left = &after[reply.length.get() as usize..];
+    }
+    assert_eq!((acknowledged, listed), (OPTIONS + 1, 21 * OPTIONS));
+}
+
+/// What arrives after its end is not served, however fast it comes.
+#[test]
+fn an_export_is_removed_from_a_client_that_never_stops() {
+    let exports = Exports::new();
+    exports.add(Export::new("disk", memory(1 << 20))).unwrap();
+    let mut server = Server::new(exports.clone(), ServerOptions::new()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    server.listen_tcp(listener);
+    let stopper = server.stopper();
+    let serving = thread::spawn(|| server.serve());
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut sending = stream.try_clone().unwrap();
+    let hello = [&client_flags()[..], &option(OptionCode::EXPORT_NAME, b"disk")].concat();
+    let sender = thread::spawn(move || {
+        sending.write_all(&hello).unwrap();
+        let reads = Request::new(Command::READ, 0, 1, 0, 512).as_bytes().repeat(100);
+        while sending.write_all(&reads).is_ok() {}
+    });
+    // It is under way.
+    stream.read_exact(&mut vec![0; 1 << 20]).unwrap();
+    assert!(exports.remove("disk"));
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let end = std::io::copy(&mut stream, &mut std::io::sink());
+    assert!(end.is_ok() || end.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset));
+    drop(stream);
+    sender.join().unwrap();
+    stopper.stop();
+    serving.join().unwrap().unwrap();
+}

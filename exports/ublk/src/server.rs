@@ -1,0 +1,310 @@
+//! [`UblkServer`]: a disk as a block device of this machine, from its start to its removal.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::fs::{Mode, OFlags, fsync, open};
+use rustix::io::Errno as SystemError;
+use uringfs::Errno;
+
+use crate::abi::{DeviceInfo, feature};
+use crate::channel::CopiedBy;
+use crate::control::ControlDevice;
+use crate::disk::{Disk, MAX_IO_BYTES, QUEUE_DEPTH};
+use crate::driver::disk_path;
+use crate::lifecycle::{self, Attached, Wanted};
+use crate::operations::ServedFile;
+use crate::queue::Queue;
+use crate::request::Bounds;
+use crate::worker::Worker;
+
+/// How often a server that is to stop looks whether its device is still in use. The kernel does not report that.
+const USE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A disk that is a block device of this machine.
+///
+/// ```no_run
+/// use uringfs::device::Access;
+/// use uringfs::File;
+/// use uringfs_ublk::{Disk, UblkServer};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let disk = Disk::new(File::open("disk.img", Access::ReadWrite)?).name("disk.img");
+/// let server = UblkServer::start(disk)?;
+/// println!("{}", server.path().display());
+/// server.wait()?; // until server.handle().stop()
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Dropping it removes the device at once, as a second [`ServerHandle::stop`] does.
+pub struct UblkServer {
+    disk: Disk,
+    path: PathBuf,
+    is_recovered: bool,
+    device: Option<ServedDevice>,
+    control: Arc<Control>,
+}
+
+/// Stops a [`UblkServer`], from any thread.
+#[derive(Clone, Debug)]
+pub struct ServerHandle {
+    control: Arc<Control>,
+}
+
+/// What the device keeps until it is removed.
+struct ServedDevice {
+    info: DeviceInfo,
+    channel: Arc<OwnedFd>,
+    workers: Vec<Worker>,
+}
+
+/// What the handle and the queues ask of the thread that waits.
+#[derive(Debug, Default)]
+struct Control {
+    state: Mutex<ControlState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct ControlState {
+    stop: Stop,
+    /// A queue serves nothing any more.
+    has_ended: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stop {
+    #[default]
+    Never,
+    WhenUnused,
+    Now,
+}
+
+impl Control {
+    fn change(&self, change: impl FnOnce(&mut ControlState)) {
+        change(&mut self.state.lock());
+        self.changed.notify_all();
+    }
+}
+
+impl UblkServer {
+    /// Makes the block device and serves it, in a thread for each queue. If a server of the same [name](Disk::name) was
+    /// killed, its device is taken over, with all requests that it has not answered.
+    ///
+    /// # Errors
+    /// Each in one line that says what to do:
+    /// - NotFound: the kernel has no ublk driver, or has not loaded it.
+    /// - Unsupported: its driver is older than Linux 6.5, or there is no io_uring.
+    /// - PermissionDenied: it takes root (CAP_SYS_ADMIN), or an [unprivileged](Disk::unprivileged) disk.
+    /// - ResourceBusy: a server of the same name serves.
+    /// - InvalidInput: the device that waits for a server of this name is larger than the file, or can be written and
+    ///   the disk cannot.
+    pub fn start(disk: Disk) -> io::Result<UblkServer> {
+        let mut driver = ControlDevice::open()?;
+        let wanted = Wanted {
+            name: disk.name.clone(),
+            queues: disk.queues,
+            queue_depth: QUEUE_DEPTH,
+            max_io_bytes: MAX_IO_BYTES,
+            unprivileged: disk.unprivileged,
+            parameters: disk.parameters(),
+        };
+        let attached = lifecycle::attach(&mut driver, &wanted)?;
+        let bounds = attached.bounds();
+        let Attached { info, channel, is_recovered, .. } = attached;
+        let mut server = UblkServer {
+            path: disk_path(info.device).into(),
+            is_recovered,
+            device: Some(ServedDevice { info, channel: Arc::new(channel), workers: Vec::new() }),
+            control: Arc::default(),
+            disk,
+        };
+        match server.start_queues(&mut driver, bounds) {
+            Ok(()) => Ok(server),
+            Err(error) => {
+                if is_recovered {
+                    // It waits for another server. The entries that the kernel has come back when this process ends.
+                    server.device = None;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn start_queues(&mut self, driver: &mut ControlDevice, bounds: Bounds) -> io::Result<()> {
+        let device = self.device.as_mut().expect("it was just made");
+        let info = device.info;
+        let copied_by = match info.flags & feature::USER_COPY {
+            0 => CopiedBy::Kernel,
+            _ => CopiedBy::Server,
+        };
+        let outlives_server = info.flags & feature::RECOVERY != 0;
+        let file = self.disk.file.clone();
+        let file = Arc::new(ServedFile::new(file, self.disk.has_holes(), outlives_server));
+        for number in 0..info.queues {
+            let queue = Queue {
+                number,
+                depth: info.queue_depth,
+                channel: device.channel.clone(),
+                copied_by,
+                file: file.clone(),
+                bounds,
+            };
+            let control = self.control.clone();
+            let on_end = move || control.change(|state| state.has_ended = true);
+            device.workers.push(Worker::start(queue, self.disk.reactor.clone(), on_end)?);
+        }
+        lifecycle::start(driver, &info, self.is_recovered)
+    }
+
+    /// The block device, as `/dev/ublkb0`.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// True if the device was taken over from a server that was killed.
+    pub fn is_recovered(&self) -> bool {
+        self.is_recovered
+    }
+
+    /// Something to stop the server with.
+    pub fn handle(&self) -> ServerHandle {
+        ServerHandle { control: self.control.clone() }
+    }
+
+    /// Waits until [`ServerHandle::stop`], or until another program stops the device. Then removes the device, after
+    /// what programs have written to it has reached the file. It is not durable there: sync the file, or close its
+    /// volume.
+    ///
+    /// # Errors
+    /// When what was written could not be written back; when a queue has failed; those of the driver.
+    pub fn wait(mut self) -> io::Result<()> {
+        let mut state = self.control.state.lock();
+        let claim = loop {
+            match state.stop {
+                _ if state.has_ended => break None,
+                Stop::Never => self.control.changed.wait(&mut state),
+                Stop::Now => break open_disk(&self.path, OFlags::empty()).ok(),
+                Stop::WhenUnused => match open_disk(&self.path, OFlags::EXCL) {
+                    Err(SystemError::BUSY) => {
+                        self.control.changed.wait_for(&mut state, USE_INTERVAL);
+                    }
+                    opened => break opened.ok(),
+                },
+            }
+        };
+        drop(state);
+        self.remove(claim)
+    }
+
+    /// Removes the device. `disk` is it, if it is served still, and can be opened.
+    fn remove(&mut self, disk: Option<OwnedFd>) -> io::Result<()> {
+        let Some(ServedDevice { info, channel, workers }) = self.device.take() else {
+            return Ok(());
+        };
+        // Once it is stopped, the kernel fails what it would still write back.
+        let synced = disk.as_ref().map_or(Ok(()), |disk| {
+            let path = self.path.display();
+            fsync(disk).map_err(|errno| {
+                io::Error::new(
+                    errno.kind(),
+                    format!("{path}: writing back: {}", Errno::from(errno)),
+                )
+            })
+        });
+        let mut driver = ControlDevice::open()?;
+        // If that fails, the threads serve it until the process ends.
+        lifecycle::stop(&mut driver, &info)?;
+        drop(disk);
+        let ended: Vec<_> = workers.into_iter().map(Worker::join).collect();
+        drop(channel);
+        let deleted = lifecycle::delete(&mut driver, &info);
+        [synced, deleted].into_iter().chain(ended).collect()
+    }
+}
+
+impl Drop for UblkServer {
+    fn drop(&mut self) {
+        if self.device.is_some() {
+            let is_served = !self.control.state.lock().has_ended;
+            let disk = is_served.then(|| open_disk(&self.path, OFlags::empty()).ok()).flatten();
+            if let Err(error) = self.remove(disk) {
+                tracing::warn!(%error, "a ublk device was not removed cleanly");
+            }
+        }
+    }
+}
+
+impl fmt::Debug for UblkServer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("UblkServer")
+            .field("path", &self.path)
+            .field("disk", &self.disk)
+            .field("is_recovered", &self.is_recovered)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ServerHandle {
+    /// Ends [`UblkServer::wait`], as soon as the device is neither mounted nor otherwise in exclusive use. Called
+    /// again, it does not wait for that: a file system that is mounted there loses what it has not written.
+    pub fn stop(&self) {
+        self.control.change(|state| {
+            state.stop = match state.stop {
+                Stop::Never => Stop::WhenUnused,
+                Stop::WhenUnused | Stop::Now => Stop::Now,
+            };
+        });
+    }
+}
+
+/// Removes a block device, as `/dev/ublkb0`, whose server was killed and is not started again. Its requests fail.
+///
+/// # Errors
+/// InvalidInput for another path; NotFound; ResourceBusy if it is being served; those of [`UblkServer::start`].
+pub fn remove(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref();
+    let number = path.to_str().and_then(|path| path.strip_prefix("/dev/ublkb")?.parse().ok());
+    let Some(number) = number else {
+        let line = format!("{}: not the path of a ublk device, as /dev/ublkb0", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, line));
+    };
+    lifecycle::remove(&mut ControlDevice::open()?, number)
+}
+
+fn open_disk(path: &Path, flags: OFlags) -> Result<OwnedFd, SystemError> {
+    open(path, OFlags::RDONLY | OFlags::CLOEXEC | flags, Mode::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_block_device_of_ublk_is_removed() {
+        for path in
+            ["/dev/ublkc0", "/dev/ublkb", "ublkb0", "/dev/ublkb0/", "/dev/sda", "/dev/ublkb-1"]
+        {
+            let error = remove(path).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+            assert!(error.to_string().starts_with(path), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_second_stop_does_not_wait_for_an_unmount() {
+        let handle = ServerHandle { control: Arc::default() };
+        let stop = || handle.control.state.lock().stop;
+        assert_eq!(stop(), Stop::Never);
+        for expected in [Stop::WhenUnused, Stop::Now, Stop::Now] {
+            handle.stop();
+            assert_eq!(stop(), expected);
+        }
+    }
+}

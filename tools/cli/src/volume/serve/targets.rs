@@ -1,0 +1,162 @@
+//! [`Targets`]: the volumes and the whole files that a process has open, each once, however many disks are in it.
+
+use super::super::exit_codes::{refused, with_io_code};
+use super::super::open_volume::{open, with_holder};
+use super::super::quoting::for_message;
+use super::super::volume_path::{is_same_target, with_path};
+use super::metrics::{Observed, Page, Registry};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use uringfs::device::{Access, Target};
+use uringfs::file::FileOptions;
+use uringfs::{File, Volume};
+use uringfs_lab::Error;
+
+/// The open targets.
+#[derive(Default)]
+pub(super) struct Targets {
+    open: Vec<Arc<OpenTarget>>,
+    /// Shows the volumes, and what is in them.
+    pub(super) registry: Registry,
+}
+
+/// A target that is open for as long as a disk holds it.
+pub(super) struct OpenTarget {
+    name: OsString,
+    access: Access,
+    content: Content,
+}
+
+enum Content {
+    Volume(Volume),
+    Whole {
+        file: File,
+        /// Keeps out other programs, which open a volume there or serve it.
+        _lock: fs::File,
+    },
+}
+
+impl Targets {
+    /// The volume of a target.
+    pub(super) fn volume(
+        &mut self,
+        target: &OsStr,
+        access: Access,
+    ) -> Result<(Arc<OpenTarget>, Volume), Error> {
+        if let Some(known) = self.find(target, access)? {
+            return match &known.content {
+                Content::Volume(volume) => Ok((known.clone(), volume.clone())),
+                Content::Whole { .. } => Err(served_otherwise(target, "as a whole")),
+            };
+        }
+        let volume = open(target, access)?;
+        Ok((self.insert(target, access, Content::Volume(volume.clone())), volume))
+    }
+
+    /// A target as one file. One in memory, or on a server, is no target that others could have open: each is another one.
+    pub(super) fn whole(
+        &mut self,
+        target: &OsStr,
+        access: Access,
+    ) -> Result<(Option<Arc<OpenTarget>>, File), Error> {
+        if let Some(known) = self.find(target, access)? {
+            return match &known.content {
+                Content::Whole { file, .. } => Ok((Some(known.clone()), file.clone())),
+                Content::Volume(_) => Err(served_otherwise(target, "as a volume")),
+            };
+        }
+        let parsed = target.to_str().and_then(|text| text.parse::<Target>().ok());
+        let path = Path::new(target);
+        let opened = match parsed.filter(|parsed| !matches!(parsed, Target::Path(_))) {
+            Some(parsed) => {
+                parsed.open(access).map(|device| File::over(device, FileOptions::new()))
+            }
+            None => File::open(path, access),
+        };
+        let file = opened.map_err(|error| {
+            with_holder(path, with_io_code(Error::input(error.to_string()), &error))
+        })?;
+        if !path.exists() {
+            return Ok((None, file));
+        }
+        let content = Content::Whole { file: file.clone(), _lock: lock(path, access)? };
+        Ok((Some(self.insert(target, access, content)), file))
+    }
+
+    /// Closes the targets that no disk holds any more: all that was written there is durable then.
+    ///
+    /// # Errors
+    /// The first of those of the volumes. All are closed.
+    pub(super) fn close_unused(&mut self) -> Result<(), Error> {
+        let paused = self.registry.pause();
+        let (used, unused): (Vec<_>, Vec<_>) =
+            self.open.drain(..).partition(|target| Arc::strong_count(target) > 1);
+        self.open = used;
+        let unused: Vec<_> = unused.into_iter().filter_map(Arc::into_inner).collect();
+        drop(paused);
+        let closed = unused.into_iter().map(|target| {
+            let OpenTarget { name, content, .. } = target;
+            match content {
+                Content::Volume(volume) => {
+                    volume.close().map_err(|error| with_path(for_message(&name), error))
+                }
+                Content::Whole { .. } => Ok(()),
+            }
+        });
+        let closed: Vec<_> = closed.collect();
+        closed.into_iter().collect()
+    }
+
+    /// A target that is open already.
+    fn find(&self, target: &OsStr, access: Access) -> Result<Option<&Arc<OpenTarget>>, Error> {
+        let known = self.open.iter().find(|known| is_same_target(&known.name, target));
+        if known.is_some_and(|known| known.access == Access::Read) && access != Access::Read {
+            let what = "this server has it open for reading only; let it go first, or serve it with --read-only";
+            return Err(refused(format!("{}: {what}", for_message(target))));
+        }
+        Ok(known)
+    }
+
+    fn insert(&mut self, target: &OsStr, access: Access, content: Content) -> Arc<OpenTarget> {
+        let open = Arc::new(OpenTarget { name: target.to_owned(), access, content });
+        self.registry.insert(&open);
+        self.open.push(open.clone());
+        open
+    }
+}
+
+impl Observed for OpenTarget {
+    fn observe(&self, page: &mut Page) {
+        if let Content::Volume(volume) = &self.content {
+            page.add_volume(&self.name.to_string_lossy(), &volume.statistics());
+        }
+    }
+}
+
+fn served_otherwise(target: &OsStr, how: &str) -> Error {
+    Error::in_use(format!("{}: this server has it open {how}", for_message(target)))
+}
+
+/// Takes the lock that a volume on the target has while it is open: alone for writing.
+fn lock(path: &Path, access: Access) -> Result<fs::File, Error> {
+    let shown = for_message(path);
+    let file = fs::File::open(path)
+        .map_err(|error| with_io_code(Error::input(format!("{shown}: {error}")), &error))?;
+    let kind = match access {
+        Access::Read => FlockOperation::NonBlockingLockShared,
+        Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
+    };
+    match flock(&file, kind) {
+        Ok(()) => Ok(file),
+        Err(Errno::AGAIN) => {
+            let what = "another program has it open; stop that first, or use --read-only if both only read";
+            Err(with_holder(path, Error::in_use(format!("{shown}: {what}"))))
+        }
+        Err(error) => Err(Error::run(format!("{shown}: {}", io::Error::from(error)))),
+    }
+}

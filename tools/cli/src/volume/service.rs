@@ -1,0 +1,38 @@
+//! What a command that serves has in common with other services: how it is stopped, and what it tells the service manager.
+
+use sd_notify::NotifyState;
+use std::io::Read;
+use uringfs_lab::Error;
+use uringfs_lab::run::stop_signals;
+
+/// Calls `stop` each time a signal asks to stop: Ctrl-C, SIGTERM or SIGHUP.
+pub(super) fn at_stop_signal(stop: impl Fn() + Send + 'static) -> Result<(), Error> {
+    at_signals(stop_signals(), stop)
+}
+
+/// Calls `act` at each of these signals, on a thread of its own.
+pub(super) fn at_signals(
+    signals: impl IntoIterator<Item = i32>,
+    act: impl Fn() + Send + 'static,
+) -> Result<(), Error> {
+    let failed = |error| Error::run("cannot watch for signals").because(error);
+    let (mut read, write) = std::io::pipe().map_err(failed)?;
+    for signal in signals {
+        let write = write.try_clone().map_err(failed)?;
+        signal_hook::low_level::pipe::register(signal, write).map_err(failed)?;
+    }
+    std::thread::spawn(move || {
+        let mut byte = [0];
+        while matches!(read.read(&mut byte), Ok(1)) {
+            act();
+        }
+    });
+    Ok(())
+}
+
+/// Tells systemd, if it has started this process and waits for a word.
+pub(super) fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        eprintln!("uringfs: the service manager cannot be notified: {error}");
+    }
+}
