@@ -116,7 +116,9 @@ impl Session {
         loop {
             match rustix::io::read(channel, &mut buffer[FRONT..]) {
                 // The other end of a socket is closed.
-                Ok(0) | Err(SystemError::NODEV) => return Ok(()),
+                Ok(0) => return Ok(()),
+                // It is unmounted. ECONNABORTED: while a request was taken from the queue (`fuse_dev_do_read` of Linux).
+                Err(SystemError::NODEV | SystemError::CONNABORTED) => return Ok(()),
                 Ok(length) => {
                     listener.note_request();
                     let carrier = Carrier::Channel(channel.clone(), InFlight::new(in_flight));
