@@ -6,11 +6,11 @@
 demo:
 	scripts/demo
 
-# Everything that a change must pass; about half an hour from nothing on two cores.
+# Everything that a change must pass; up to 70 minutes from nothing on two cores.
 test:
 	scripts/test
 
-# The same with four times as many cases and ten minutes of fuzzing; about an hour from nothing.
+# The same with more cases, deeper searches and more programs; up to three hours from nothing.
 soak:
 	scripts/test --soak
 
