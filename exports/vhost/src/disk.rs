@@ -134,6 +134,7 @@ impl fmt::Debug for Disk {
             .field("serial", &self.serial)
             .field("read_only", &self.read_only)
             .field("queues", &self.queues)
+            .field("polling", &self.polling)
             .finish_non_exhaustive()
     }
 }
@@ -147,6 +148,8 @@ pub(crate) struct ServedDisk {
     /// Zeroing may free blocks.
     pub(crate) has_holes: bool,
     discards: bool,
+    /// How often a thread of a queue has looked for requests or completions instead of sleeping.
+    pub(crate) polls: AtomicU64,
     /// Of each queue.
     pub(crate) counters: Box<[RequestCounters]>,
     /// `Some` if guests go on when this process is killed: what is acknowledged must be there for the next server.
@@ -162,6 +165,7 @@ impl ServedDisk {
             capacity: AtomicU64::new(capacity),
             has_holes,
             discards: discards && !disk.read_only,
+            polls: AtomicU64::new(0),
             counters: (0..disk.queues).map(|_| RequestCounters::default()).collect(),
             uncommitted: (!disk.packed).then(UncommittedChanges::default),
             disk,

@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -221,8 +222,7 @@ impl Queue {
             }
             let since = *idle_since.get_or_insert_with(Instant::now);
             if self.disk.disk.polling && comes_soon && since.elapsed() < SPIN {
-                // The driver may need this processor.
-                thread::yield_now();
+                self.poll_once();
                 continue;
             }
             let has_more = self.ask_for_notification();
@@ -246,7 +246,7 @@ impl Queue {
             self.close(Broken("the reactor cannot wait"));
         }
         if completed.is_empty() && is_busy {
-            thread::yield_now();
+            self.poll_once();
         }
         for completion in completed.drain(..) {
             self.complete(completion);
@@ -254,6 +254,12 @@ impl Queue {
         self.retry_refused();
         self.interrupt();
         reaped.is_ok()
+    }
+
+    /// Lets others run before the next look: the driver may need this processor.
+    fn poll_once(&self) {
+        self.disk.polls.fetch_add(1, Ordering::Relaxed);
+        thread::yield_now();
     }
 
     /// Ends what is in flight.

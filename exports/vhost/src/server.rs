@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 
@@ -172,6 +173,12 @@ impl ServerHandle {
         disk.map_or_else(RequestCounts::default, |disk| {
             disk.counters.iter().map(RequestCounters::get).sum()
         })
+    }
+
+    /// How often the threads of queues have looked for work instead of sleeping; 0 for a disk without polling, and once
+    /// [`VhostServer::serve`] has returned.
+    pub fn polls(&self) -> u64 {
+        self.disk.upgrade().map_or(0, |disk| disk.polls.load(Ordering::Relaxed))
     }
 
     /// Takes the size of the file again, or of a whole device, and reports it to the guest if it has changed. May wait for

@@ -213,6 +213,44 @@ fn many_requests_are_in_flight_in_every_queue() {
     }
 }
 
+/// Rounds of so many writes at once, each followed by a read of its block.
+fn write_and_read_rounds(guest: &mut Guest, depth: usize) {
+    let block = |request: usize| 4096 * request;
+    for request in 0..depth {
+        guest.fill(block(request), &pattern(4096, request as u64 + 1));
+        let (address, offset) = (guest.address(block(request)), block(request) as u64);
+        // SAFETY: inside the memory that the device knows.
+        unsafe { guest.queues[0].write_raw(offset, address, 4096, request) }.unwrap();
+    }
+    guest.notify(0);
+    assert!(guest.wait(0, depth).iter().all(|(_, result)| *result == 0));
+    for request in 0..depth {
+        assert_eq!(guest.read(block(request) as u64, 1 << 20, 4096), 0);
+        assert!(guest.bytes(1 << 20, 4096) == pattern(4096, request as u64 + 1));
+    }
+}
+
+#[test]
+fn a_disk_without_polling_answers_every_notification_and_never_looks() {
+    for features in ring_features() {
+        let server = Server::new(|disk| disk.polling(false));
+        let mut guest = Guest::new(&server, features, 1);
+        for depth in [1, 2, 16, 1, 16] {
+            write_and_read_rounds(&mut guest, depth);
+        }
+        assert_eq!(server.handle().polls(), 0);
+    }
+}
+
+#[test]
+fn a_disk_looks_for_more_work_unless_polling_is_off() {
+    let server = Server::new(|disk| disk);
+    let mut guest = Guest::new(&server, 0, 1);
+    while server.handle().polls() == 0 {
+        write_and_read_rounds(&mut guest, 16);
+    }
+}
+
 #[test]
 fn segments_of_a_request_may_lie_anywhere() {
     for features in ring_features() {

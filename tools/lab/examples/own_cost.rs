@@ -31,6 +31,7 @@ impl Engine for NoopEngine {
         extends_files: true,
         virtual_targets: true,
         volumes: false,
+        inspect: uringfs_lab::targets::inspect,
         ignored_keys: &[],
     };
 

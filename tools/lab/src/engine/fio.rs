@@ -4,7 +4,7 @@
 use super::Capabilities;
 use crate::Error;
 use crate::job::{Job, JobSet, find_key, replaces};
-use crate::targets::Target;
+use crate::targets::{Target, inspect};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{Read, Seek};
@@ -22,6 +22,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     extends_files: true,
     virtual_targets: false,
     volumes: false,
+    inspect,
     ignored_keys: &[],
 };
 

@@ -6,7 +6,7 @@ use uringfs::Errno;
 use super::thread_cost::ThreadCost;
 use crate::Error;
 use crate::job::Options;
-use crate::targets::{Access, Target, Volumes};
+use crate::targets::{Access, Target, TargetInfo, Volumes};
 use crate::workload::IoOp;
 
 /// One I/O of an engine.
@@ -66,6 +66,9 @@ pub struct Capabilities {
     pub virtual_targets: bool,
     /// Files in volumes work.
     pub volumes: bool,
+    /// Finds out what a target is before the run, and whether it may be used: [`inspect`](crate::targets::inspect), unless
+    /// the engine has targets of its own. The flag says that the job writes.
+    pub inspect: fn(&Target, bool, &mut Volumes) -> Result<TargetInfo, Error>,
     /// Keys without effect, with the reason; the report has a note for each.
     pub ignored_keys: &'static [(&'static str, &'static str)],
 }

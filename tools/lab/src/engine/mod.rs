@@ -9,6 +9,8 @@ mod psync;
 mod ring;
 mod threads;
 mod uringfs;
+#[cfg(feature = "vhost-user")]
+mod vhost_user;
 mod files;
 mod aligned_buffer;
 mod interface;
@@ -25,23 +27,23 @@ use crate::job::nearest;
 use crate::targets::Target;
 
 macro_rules! engines {
-    ($($variant:ident $name:literal $engine:ty,)*) => {
+    ($($(#[$built_in:meta])* $variant:ident $name:literal $engine:ty,)*) => {
         /// The engines.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum EngineKind {
-            $(#[doc = concat!("`", $name, "`")] $variant,)*
+            $($(#[$built_in])* #[doc = concat!("`", $name, "`")] $variant,)*
             /// The installed fio, on the same jobs.
             Fio,
         }
 
         impl EngineKind {
             /// All engines, the default first.
-            pub const ALL: &[Self] = &[$(Self::$variant,)* Self::Fio];
+            pub const ALL: &[Self] = &[$($(#[$built_in])* Self::$variant,)* Self::Fio];
 
             /// Its name on the command line.
             pub fn name(self) -> &'static str {
                 match self {
-                    $(Self::$variant => $name,)*
+                    $($(#[$built_in])* Self::$variant => $name,)*
                     Self::Fio => "fio",
                 }
             }
@@ -60,7 +62,7 @@ macro_rules! engines {
             /// Its capabilities. fio's depend on its `ioengine`.
             pub fn capabilities(self) -> Capabilities {
                 match self {
-                    $(Self::$variant => <$engine as Engine>::CAPABILITIES,)*
+                    $($(#[$built_in])* Self::$variant => <$engine as Engine>::CAPABILITIES,)*
                     Self::Fio => fio::CAPABILITIES,
                 }
             }
@@ -68,7 +70,7 @@ macro_rules! engines {
             /// Runs `work` with the engine's type. fio has no type here: `None`.
             pub fn with<W: WithEngine>(self, work: W) -> Option<W::Output> {
                 match self {
-                    $(Self::$variant => Some(work.call::<$engine>()),)*
+                    $($(#[$built_in])* Self::$variant => Some(work.call::<$engine>()),)*
                     Self::Fio => None,
                 }
             }
@@ -81,6 +83,8 @@ engines! {
     Ring "ring" ring::Ring,
     Psync "psync" psync::Psync,
     Threads "threads" threads::Threads,
+    #[cfg(feature = "vhost-user")]
+    VhostUser "vhost-user" vhost_user::VhostUser,
 }
 
 impl Default for EngineKind {
@@ -93,6 +97,10 @@ impl std::str::FromStr for EngineKind {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
+        if cfg!(not(feature = "vhost-user")) && name == "vhost-user" {
+            let line = "engine vhost-user is not built in; build with --features vhost-user";
+            return Err(Error::input(line));
+        }
         let names = || Self::ALL.iter().map(|kind| kind.name());
         Self::ALL.iter().find(|kind| kind.name() == name).copied().ok_or_else(|| {
             let hint = nearest(name, names())
@@ -132,6 +140,13 @@ mod tests {
         }
         let error = "psink".parse::<EngineKind>().unwrap_err().to_string();
         assert!(error.contains("nearest is `psync`"), "{error}");
+    }
+
+    #[cfg(not(feature = "vhost-user"))]
+    #[test]
+    fn an_engine_that_is_not_built_in_names_its_feature() {
+        let error = "vhost-user".parse::<EngineKind>().unwrap_err().to_string();
+        assert!(error.contains("build with --features vhost-user"), "{error}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::aligned_buffer::AlignedBuffer;
 use super::files::Files;
 use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind};
 use crate::Error;
+use crate::targets::inspect;
 
 /// The engine.
 pub struct Psync {
@@ -25,6 +26,7 @@ impl Engine for Psync {
         extends_files: true,
         volumes: false,
         virtual_targets: false,
+        inspect,
         ignored_keys: &[
             ("registerfiles", NO_RING),
             ("fixedbufs", NO_RING),

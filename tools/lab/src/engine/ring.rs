@@ -4,7 +4,7 @@
 use super::files::Files;
 use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind};
 use crate::Error;
-use crate::targets::Target;
+use crate::targets::{Target, inspect};
 use crate::workload::IoOp;
 use uringfs::Errno;
 use uringfs_ring::bare_ring::{BareOptions, BareRing};
@@ -25,6 +25,7 @@ impl Engine for Ring {
         extends_files: true,
         volumes: false,
         virtual_targets: true,
+        inspect,
         ignored_keys: &[],
     };
 

@@ -7,6 +7,7 @@ use super::{
     Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind, ThreadCost,
 };
 use crate::Error;
+use crate::targets::inspect;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,6 +54,7 @@ impl Engine for Threads {
         extends_files: true,
         volumes: false,
         virtual_targets: false,
+        inspect,
         ignored_keys: &[
             ("registerfiles", NO_RING),
             ("fixedbufs", NO_RING),

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::Error;
 use crate::job::SyncWrites;
-use crate::targets::Target;
+use crate::targets::{Target, inspect};
 use crate::workload::IoOp;
 use ::uringfs::cache::Cache;
 use ::uringfs::device::{Access, Device, Payload, Target as DeviceTarget};
@@ -39,6 +39,7 @@ impl Engine for Uringfs {
         extends_files: false,
         virtual_targets: true,
         volumes: true,
+        inspect,
         ignored_keys: &[
             ("registerfiles", "use --set ring.fixed_files=on|off"),
             ("fixedbufs", "use --set ring.fixed_buffers=on|off"),

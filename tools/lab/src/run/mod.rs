@@ -23,7 +23,7 @@ pub use progress::{Estimate, RunProgress, Snapshot, ThreadProgress};
 pub use thread_result::ThreadResult;
 pub use usage::Usage;
 
-use crate::engine::{EngineConfig, fio};
+use crate::engine::{EngineConfig, EngineKind, fio};
 use crate::job::{Job, JobSet, Options};
 use crate::targets::{CreatedFiles, DiskMonitor, DiskStats, Volumes};
 use crate::workload::Amount;
@@ -222,9 +222,12 @@ impl Run<'_> {
         };
         let mut options = self.set.jobs.iter().map(|job| &job.options);
         if !capabilities.buffered && options.any(|options| !options.direct && !has_cache(options)) {
+            let hint = match self.config.engine {
+                EngineKind::Uringfs => "; give --set buffered.cache_bytes=N, or the key in the job",
+                _ => "",
+            };
             notes.push(format!(
-                "direct=0 had no effect: engine {name} has no page cache for this job; give \
-                 --set buffered.cache_bytes=N, or the key in the job"
+                "direct=0 had no effect: engine {name} has no page cache for this job{hint}"
             ));
         }
         if self.set.jobs.iter().any(|job| job.options.depth > 1) && capabilities.synchronous {

@@ -5,7 +5,7 @@ use super::progress::RunProgress;
 use crate::Error;
 use crate::engine::Capabilities;
 use crate::job::{Fallocate, Job, Options, SizeOrPercent};
-use crate::targets::{Access, CreatedFiles, InitialContent, Target, TargetInfo, Volumes, inspect};
+use crate::targets::{Access, CreatedFiles, InitialContent, Target, TargetInfo, Volumes};
 use crate::workload::{Amount, Region};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -264,7 +264,7 @@ impl Planner {
         if let Some(found) = self.found.get(&key) {
             return Ok(found.clone());
         }
-        let found = inspect(target, writes, &mut self.volumes)?;
+        let found = (self.capabilities.inspect)(target, writes, &mut self.volumes)?;
         self.found.insert(key, found.clone());
         Ok(found)
     }

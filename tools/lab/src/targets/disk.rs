@@ -63,6 +63,8 @@ fn disk_of(target: &Target) -> Option<PathBuf> {
     let found = stat(target.path()?).ok()?;
     let number = match FileType::from_raw_mode(found.st_mode) {
         FileType::BlockDevice => found.st_rdev,
+        // The disk of its server is unknown.
+        FileType::Socket => return None,
         _ => found.st_dev,
     };
     let node = format!("/sys/dev/block/{}:{}", major(number), minor(number));

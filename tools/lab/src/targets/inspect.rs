@@ -66,6 +66,11 @@ fn inspect_path(target: &Target, path: &Path, writes: bool) -> Result<TargetInfo
         FileType::Directory => {
             return Err(bad("is a directory; name a file or a block device (or use directory=)"));
         }
+        FileType::Socket => {
+            return Err(bad(
+                "is a socket; --engine vhost-user reaches the disk that a server has there",
+            ));
+        }
         _ => return Err(bad("is neither a file nor a block device")),
     }
     if writes {

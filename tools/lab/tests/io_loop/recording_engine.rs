@@ -93,6 +93,7 @@ impl Engine for RecordingEngine {
         extends_files: true,
         virtual_targets: true,
         volumes: false,
+        inspect: uringfs_lab::targets::inspect,
         ignored_keys: &[],
     };
 

@@ -6,10 +6,11 @@ use super::disks::{Disk, DiskOptions, Disks};
 use super::problem::Problem;
 use super::service::{Context, Service};
 use super::socket::{GroupId, Mode, SharedSocket};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use uringfs::File;
 use uringfs_vhost::{Disk as GuestDisk, PinMemory, ServerHandle, VhostServer};
 
 /// The bytes of a serial number that virtio has room for.
@@ -54,6 +55,17 @@ pub struct Options {
     /// Offer packed rings. The guest then does not survive a restart of the server
     #[arg(long)]
     packed: bool,
+
+    /// Sleep as soon as there is nothing to do. Otherwise a thread whose guest is busy looks for the next request for up to 50 us
+    /// first, which uses processor time and saves a wake
+    #[arg(long)]
+    #[serde(rename = "polling", deserialize_with = "is_off")]
+    no_polling: bool,
+}
+
+/// Reads the key of an option that turns something off.
+fn is_off<'de, D: Deserializer<'de>>(key: D) -> Result<bool, D::Error> {
+    bool::deserialize(key).map(|is_on| !is_on)
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Deserialize)]
@@ -110,6 +122,17 @@ impl Options {
             ("socket", self.socket.as_os_str().is_empty(), "name a socket"),
         ])
     }
+
+    /// The file as the disk of a guest.
+    fn guest_disk(&self, file: File) -> GuestDisk {
+        GuestDisk::new(file)
+            .queues(self.queues.map_or(1, Bounded::get))
+            .read_only(self.read_only)
+            .serial(self.serial.clone().unwrap_or_default().0)
+            .pin_memory(self.pin_memory.into())
+            .packed(self.packed)
+            .polling(!self.no_polling)
+    }
 }
 
 /// A disk that has all that it needs. A guest that connects meanwhile waits.
@@ -141,12 +164,7 @@ impl VhostDisk {
         let disks = disks.into_vec();
         let (path, mode, group) = (&options.socket, options.mode, options.group);
         let socket = context.sockets.unix("socket", path, mode, group)?;
-        let disk = GuestDisk::new(disks[0].file().clone())
-            .queues(options.queues.map_or(1, Bounded::get))
-            .read_only(options.read_only)
-            .serial(options.serial.clone().unwrap_or_default().0)
-            .pin_memory(options.pin_memory.into())
-            .packed(options.packed);
+        let disk = options.guest_disk(disks[0].file().clone());
         let listener = socket.unix_listener().map_err(Problem::of("socket"))?;
         let server = VhostServer::on_listener(listener.into(), disk);
         let handle = server.handle();
@@ -166,5 +184,40 @@ impl VhostDisk {
     pub(super) fn lines(&self) -> String {
         let path = std::path::absolute(&self.options.socket);
         format!("{}\n", path.as_deref().unwrap_or(&self.options.socket).display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Args, Command, FromArgMatches};
+    use uringfs::device::Access;
+
+    /// A disk with these options, as it is served.
+    fn shown(options: &Options) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        uringfs::create_image(&image, 1 << 20).unwrap();
+        let file = File::open(&image, Access::ReadWrite).unwrap();
+        format!("{:?}", options.guest_disk(file))
+    }
+
+    #[test]
+    fn a_disk_polls_unless_the_option_or_the_key_turns_it_off() {
+        let given = |more: &[&str]| {
+            let command = Options::augment_args(Command::new("vhost-user-blk"));
+            let words = [&["vhost-user-blk", "a", "--socket", "s"], more].concat();
+            shown(&Options::from_arg_matches(&command.get_matches_from(words)).unwrap())
+        };
+        let written = |key: &str| {
+            shown(&toml::from_str(&format!("target = \"a\"\nsocket = \"s\"\n{key}")).unwrap())
+        };
+        for polls in [given(&[]), written(""), written("polling = true")] {
+            assert!(polls.contains("polling: true"), "{polls}");
+        }
+        for sleeps in [given(&["--no-polling"]), written("polling = false")] {
+            assert!(sleeps.contains("polling: false"), "{sleeps}");
+        }
+        assert!(toml::from_str::<Options>("no-polling = true").is_err());
     }
 }

@@ -11,6 +11,8 @@ mod invariants;
 mod refused;
 mod terminal;
 mod verify;
+#[cfg(feature = "vhost-user")]
+mod vhost_user;
 mod volumes;
 
 use super::process::ChildProcess;

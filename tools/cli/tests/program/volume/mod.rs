@@ -30,7 +30,7 @@ mod paths;
 mod privileges;
 mod resize;
 mod round_trip;
-mod serve;
+pub mod serve;
 mod serve_config;
 mod serve_metrics;
 mod serve_vhost_user_blk;
