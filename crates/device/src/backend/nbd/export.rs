@@ -52,6 +52,11 @@ impl Export {
         self.flags & flag != 0
     }
 
+    /// The size in whole blocks.
+    pub(super) fn whole_size(&self) -> u64 {
+        self.size - self.size % u64::from(self.block_sizes.minimum.max(MIN_BLOCK))
+    }
+
     /// The geometry for this access.
     ///
     /// # Errors
@@ -60,7 +65,7 @@ impl Export {
         let sizes = self.block_sizes;
         self.check_block_sizes()?;
         let block_size = sizes.minimum.max(MIN_BLOCK);
-        let size = self.size - self.size % u64::from(block_size);
+        let size = self.whole_size();
         if size == 0 || self.size > i64::MAX as u64 {
             let text =
                 format!("the export has {} bytes, which no device has; name another", self.size);
