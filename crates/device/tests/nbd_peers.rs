@@ -297,6 +297,50 @@ fn each_of_several_connections_uses_an_export_that_has_grown() {
 }
 
 #[test]
+fn the_connection_of_each_queue_is_replaced_once_the_export_has_grown() {
+    let folder = tempfile::tempdir().unwrap();
+    let export = ResizedExport::with_flags(folder.path(), export_flags::CAN_MULTI_CONN);
+    let device = device(&export.peer);
+    let mut all = [(); 3].map(|()| TestQueue::own(device.clone()));
+    let connection = |tested: &mut TestQueue, address| {
+        assert_eq!(write(tested, address), Ok(4096));
+        let log = export.log.lock().unwrap();
+        let write = log.iter().rev().find(|(_, command)| *command == Command::WRITE);
+        write.expect("a write").0
+    };
+    let begin = Instant::now();
+    for tested in &mut all {
+        while connection(tested, 0) == 0 {
+            assert!(begin.elapsed() < Duration::from_secs(20), "it has a connection of its own");
+        }
+    }
+    let before = export.peer.connections();
+    export.size.store(2 * SIZE, Ordering::Relaxed);
+    assert_eq!(device.refresh_size().unwrap(), 2 * SIZE);
+    // The first requests beyond the old size may go over the connection of all.
+    let begin = Instant::now();
+    loop {
+        let of_new = all.each_mut().map(|tested| connection(tested, 2 * SIZE - 4096));
+        let of_old = all.each_mut().map(|tested| connection(tested, 0));
+        let [one, two, three] = of_new;
+        if of_new == of_old && one != two && two != three && one != three {
+            assert!(of_new.iter().all(|connection| *connection > before), "{of_new:?}");
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(20), "{of_old:?} and {of_new:?}");
+    }
+    for tested in &mut all {
+        assert_eq!(flush(tested), Ok(0));
+    }
+    let log = export.log.lock().unwrap();
+    for connection in 1..=all.len() {
+        let mut of_it = log.iter().filter(|(number, _)| *number == connection).rev();
+        let last = [of_it.next(), of_it.next()].map(|entry| entry.map(|(_, command)| *command));
+        assert_eq!(last, [Some(Command::DISC), Some(Command::FLUSH)], "a flush comes first");
+    }
+}
+
+#[test]
 fn the_size_of_an_export_is_not_known_while_its_server_takes_no_connection() {
     let folder = tempfile::tempdir().unwrap();
     let peer = Peer::new(folder.path(), move |connection, conversation| {

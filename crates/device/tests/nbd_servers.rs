@@ -3,8 +3,12 @@
 mod harness;
 
 use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use harness::nbd_server::NbdServer;
 use harness::{Random, TestQueue};
@@ -148,6 +152,88 @@ fn properties_of_servers_become_those_of_the_device() {
     assert!(geometry.discard.is_some() && !geometry.read_only && !geometry.rotational);
 }
 
+/// The policy fails each request that breaks it, so the device sends none, whatever is asked of it.
+#[test]
+fn block_sizes_of_a_server_are_kept_to() {
+    for (minimum, preferred, maximum) in
+        [(1, 4096, 4096), (512, 512, 1 << 20), (1024, 4096, 8192), (4096, 65536, 65536)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let command = format!(
+            "nbdkit -f --filter=blocksize-policy memory 8M blocksize-minimum={minimum} \
+             blocksize-preferred={preferred} blocksize-maximum={maximum} blocksize-error-policy=error"
+        );
+        let server = NbdServer::start(folder.path(), &command);
+        let mut tested = open(&server.target(""));
+        let geometry = tested.device.geometry().clone();
+        let block = u64::from(geometry.block_size);
+        assert_eq!((block, u64::from(geometry.max_transfer)), (minimum.max(512), maximum));
+        // The smallest request, one of several steps, and those that are no whole blocks.
+        let whole = |length: u64| length.is_multiple_of(block);
+        for (address, length) in
+            [(block, block), (4096, 3 << 20), (4096, (1 << 20) + block), (512, 512), (4096, 512)]
+        {
+            let expected = match whole(address) && whole(length) {
+                true => Ok(length),
+                false => Err(Errno::INVAL),
+            };
+            let write = tested.request(Op::Write, address, buffer(length, 5), 0);
+            assert_eq!(tested.run(write).1, expected, "{minimum}: {length} at {address}");
+            let zeroes = tested.request(Op::WriteZeroes, address, Payload::Length(length), 0);
+            let (_, zeroed) = tested.run(zeroes);
+            assert_eq!(zeroed.is_ok(), expected.is_ok(), "{minimum}: {length} at {address}");
+        }
+        assert_eq!(tested.read(4096, 3 << 20), vec![0; 3 << 20]);
+        assert_eq!(flush(&mut tested), Ok(0));
+    }
+}
+
+/// The other end of nbdkit's filter `pause`.
+fn control(socket: &Path, letter: u8) {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(&[letter]).unwrap();
+    let mut answer = [0];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, [letter.to_ascii_uppercase()]);
+}
+
+#[test]
+fn a_paused_server_holds_a_request_until_it_goes_on_or_the_time_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let pause = folder.path().join("pause");
+    let command = format!("nbdkit -f --filter=pause memory 8M pause-control={}", pause.display());
+    let server = NbdServer::start(folder.path(), &command);
+    let mut tested = open(&server.target(""));
+    assert_eq!(write(&mut tested, 3, 7), Ok(BLOCK));
+    assert_eq!(flush(&mut tested), Ok(0));
+    control(&pause, b'p');
+    let request = tested.request(Op::Write, 3 * BLOCK, buffer(BLOCK, 8), 0);
+    tested.queue.push(request).unwrap();
+    tested.queue.submit().unwrap();
+    tested.turn();
+    assert_eq!(tested.queue.in_flight(), 1);
+    control(&pause, b'r');
+    let (_, result) = tested.finish().pop().expect("it ended");
+    assert_eq!((result, read(&mut tested, 3)), (Ok(BLOCK), 8));
+    assert_eq!(flush(&mut tested), Ok(0));
+    drop(tested);
+    // One that stays paused.
+    let timeout = Duration::from_millis(300);
+    let short = server.target("").with_timeout(timeout);
+    let mut tested = open(&short);
+    control(&pause, b'p');
+    let begin = Instant::now();
+    assert_eq!(write(&mut tested, 3, 9), Err(Errno::TIMEDOUT));
+    assert!(begin.elapsed() >= timeout);
+    control(&pause, b'r');
+    let begin = Instant::now();
+    while write(&mut tested, 4, 1) == Err(Errno::TIMEDOUT) {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the server goes on");
+        thread::yield_now();
+    }
+    assert_eq!((write(&mut tested, 5, 2), read(&mut tested, 5)), (Ok(BLOCK), 2));
+}
+
 #[test]
 fn errors_of_a_server_reach_the_request_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -286,6 +372,11 @@ fn what_a_server_refuses_is_explained() {
     let named = format!("qemu-nbd -t -x system -f raw {image}");
     let error = refusal(&named, "sistem", Access::Read);
     assert!(error.ends_with("no export 'sistem', but 'system'; name one of these"), "{error}");
+    let policy = "nbdkit -f --filter=blocksize-policy memory 8M blocksize-minimum=8192 \
+                  blocksize-preferred=64k blocksize-maximum=1M";
+    let error = refusal(policy, "", Access::Read);
+    assert!(error.contains("no blocks of less than 8192 bytes"), "{error}");
+    assert!(error.ends_with("let it take smaller ones (nbdkit: --filter=blocksize)"), "{error}");
     let error = refusal(&format!("nbdkit -f -r file {image}"), "", Access::ReadWrite);
     assert!(error.contains("read-only"), "{error}");
     let keys = folder.path().join("keys");

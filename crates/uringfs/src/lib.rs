@@ -101,7 +101,7 @@ pub mod volume {
         AsyncReadDir, AtimePolicy, BlockOwner, CheckOptions, CheckReport, CheckStep, Credentials,
         DirEntry, DirectoryEntry, DirectoryPositions, DirectoryStream, ErrorEvent, EventStream,
         FileTimes, FileType, Finding, Follow, Holder, Identity, Inode, InodeNumber, InodeRef,
-        Metadata, ReadDir, Rename, SetXattr, Statistics, Time, UnlinkedFiles,
+        Metadata, ReadDir, Rename, SetXattr, Statistics, Time, UnlinkedFiles, WholeLock,
     };
 }
 

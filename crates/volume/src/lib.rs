@@ -39,6 +39,7 @@ mod error;
 
 pub use crate::core::device_lock::Holder;
 pub use crate::core::events::{BlockOwner, ErrorEvent, EventStream};
+pub use crate::core::whole_lock::WholeLock;
 pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
 pub use error::{Error, ErrorKind, Result};

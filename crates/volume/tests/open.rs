@@ -235,7 +235,7 @@ fn a_volume_is_created_opened_and_closed_by_path() {
         assert_eq!(refused.errno(), Errno::ROFS);
         assert_eq!(refused.to_string(), "'/a': the volume is open for reading only");
         let busy = message(Volume::open(&path));
-        assert!(busy.ends_with("for reading only; close that `Volume` first"), "{busy}");
+        assert!(busy.ends_with("for reading only; close that handle first"), "{busy}");
         volume.close().unwrap();
     }
     let volume = Volume::open(&path).unwrap();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use uringfs::reactor::{LocalReactor, RequestCounters};
 use uringfs::{Buffer, Errno};
+use uringfs_nbd_protocol::handshake::Greeting;
 use uringfs_nbd_protocol::transmission::{
     Chunk, ChunkKind, Command, ErrorHead, Extent, SimpleReply, chunk_flags, error_number,
 };
@@ -14,6 +15,7 @@ use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::{U32, U64};
 
 use crate::channel::Channel;
+use crate::client::Client;
 use crate::exports::Exports;
 use crate::handshake::{ALLOCATION_ID, Agreement, Handshake, Next};
 use crate::inbox::Inbox;
@@ -57,10 +59,18 @@ struct Connection {
 
 /// Serves a connection until it ends, and all that it has asked for is answered.
 pub(crate) async fn serve(shared: Rc<Shared>, channel: Rc<Channel>, tls: Option<Tls>) {
+    let client = Client::new(channel.socket());
+    client.connected();
     let mut inbox = Inbox::new(&channel);
-    let agreement = shake_hands(&shared, &channel, &mut inbox, tls).await;
-    if let Ok(Some(agreement)) = agreement {
-        serve_requests(shared, &channel, &mut inbox, agreement).await;
+    let (mut handshake, greeting) = Handshake::new(&shared.exports, tls.is_some());
+    let agreement = shake_hands(&mut handshake, greeting, &channel, &mut inbox, tls).await;
+    match (agreement, handshake.into_unknown_export()) {
+        (Ok(Some(agreement)), _) => {
+            serve_requests(shared, &channel, &mut inbox, agreement, &client).await;
+        }
+        (_, Some(name)) => client.refused(Some(&name), "there is no export of this name"),
+        (Ok(None), None) => client.left(None),
+        (Err(errno), None) => client.failed(None, errno),
     }
     channel.end_tls().await;
 }
@@ -70,26 +80,36 @@ async fn serve_requests(
     channel: &Rc<Channel>,
     inbox: &mut Inbox,
     agreement: Agreement,
+    client: &Client,
 ) {
-    let Some(guard) = agreement.export.connect(channel.socket()) else { return };
+    let export = agreement.export.clone();
+    let name = Some(export.name());
+    let Some(guard) = export.connect(channel.socket()) else {
+        return client.refused(name, "the export was removed");
+    };
+    client.negotiated(export.name());
     let outbox = Outbox::new(channel);
     let budget = Budget::new(MAX_REQUESTS, MAX_BYTES);
     let counters = guard.counters.clone();
     let connection = Rc::new(Connection { shared, agreement, outbox, budget, counters });
     // A client that breaks the connection gets no answer, whatever the reason is.
-    let _ = connection.receive_requests(inbox).await;
+    let received = connection.receive_requests(inbox).await;
     connection.budget.wait_for_none().await;
+    match received {
+        Ok(()) => client.left(name),
+        Err(errno) => client.failed(name, errno),
+    }
 }
 
 /// The agreement, or `None` if the client ends the connection.
 async fn shake_hands(
-    shared: &Shared,
+    handshake: &mut Handshake,
+    greeting: Greeting,
     channel: &Channel,
     inbox: &mut Inbox,
     tls: Option<Tls>,
 ) -> Result<Option<Agreement>, Errno> {
     let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
-    let (mut handshake, greeting) = Handshake::new(&shared.exports, tls.is_some());
     let mut output = greeting.as_bytes().to_vec();
     let mut is_full = false;
     loop {

@@ -35,6 +35,8 @@ pub(crate) struct Handshake {
     structured: bool,
     /// The export for which `base:allocation` was agreed on.
     allocation_of: Option<String>,
+    /// The name that no export has, if the last attempt to begin had one.
+    unknown_export: Option<String>,
 }
 
 /// Whether the connection is encrypted.
@@ -81,6 +83,7 @@ impl Handshake {
             client: None,
             structured: false,
             allocation_of: None,
+            unknown_export: None,
         };
         (handshake, Greeting::new(flags::FIXED_NEWSTYLE | flags::NO_ZEROES))
     }
@@ -105,6 +108,18 @@ impl Handshake {
                 Some(next) => return Ok((input.len() - rest.len(), next)),
             }
         }
+    }
+
+    /// The name of an export that the client has wanted last, and that no export has.
+    pub(crate) fn into_unknown_export(self) -> Option<String> {
+        self.unknown_export
+    }
+
+    /// The export with a name that the client wants to use.
+    fn find(&mut self, name: &str) -> Option<Arc<ServedExport>> {
+        let found = self.exports.find(name);
+        self.unknown_export = found.is_none().then(|| name.to_owned());
+        found
     }
 
     fn take_flags(&mut self, rest: &mut &[u8]) -> Result<Option<Next>, Violation> {
@@ -198,9 +213,9 @@ impl Handshake {
     }
 
     /// The old way to begin, which has no reply if there is no such export.
-    fn begin_by_name(&self, name: &[u8], output: &mut Vec<u8>) -> Result<Next, Violation> {
+    fn begin_by_name(&mut self, name: &[u8], output: &mut Vec<u8>) -> Result<Next, Violation> {
         let name = str::from_utf8(name).map_err(|_| Violation)?;
-        let export = self.exports.find(name).ok_or(Violation)?;
+        let export = self.find(name).ok_or(Violation)?;
         let info = export_info(&export, self.structured);
         output.extend(info.size.as_bytes());
         output.extend(info.flags.as_bytes());
@@ -217,12 +232,12 @@ impl Handshake {
     }
 
     /// Answers INFO and GO. Returns what was agreed on, if there is such an export.
-    fn describe(&self, data: &[u8], reply: &mut Replies) -> Option<Agreement> {
+    fn describe(&mut self, data: &[u8], reply: &mut Replies) -> Option<Agreement> {
         let Some((name, wanted)) = parse_info(data) else {
             reply.refuse(ReplyCode::ERR_INVALID, "the option's data are malformed");
             return None;
         };
-        let Some(export) = self.exports.find(name) else {
+        let Some(export) = self.find(name) else {
             reply.refuse(ReplyCode::ERR_UNKNOWN, "there is no export of this name");
             return None;
         };

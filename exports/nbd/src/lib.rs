@@ -23,6 +23,8 @@
 //! takes part. Bytes of a read go from the device to the memory that is sent.
 //!
 //! A flush covers the completed writes of all connections, so clients may use several.
+//!
+//! Clients that come, go, fail and are refused are events of `tracing`; no request is one.
 
 // The modules, top down. Each imports only from modules below it.
 
@@ -34,6 +36,9 @@ mod worker;
 
 // A connection: handshake, then requests.
 mod connection;
+
+// What the log has of a connection.
+mod client;
 
 // Replies on their way to the client.
 mod outbox;

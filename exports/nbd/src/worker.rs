@@ -19,6 +19,7 @@ use uringfs::reactor::{LocalReactor, PollEvents};
 use uringfs::{Errno, Reactor, ReactorOptions};
 
 use crate::channel::Channel;
+use crate::client::Client;
 use crate::connection::{self, Shared};
 use crate::exports::Exports;
 use crate::memory::{Budget, Memory};
@@ -245,6 +246,8 @@ impl Workers {
             // A Unix socket has no such option, and no delay.
             let _ = sockopt::set_tcp_nodelay(&socket, true);
             worker.assign(socket, tls);
+        } else {
+            Client::new(&socket).refused(None, "there are too many connections");
         }
     }
 }

@@ -6,14 +6,15 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::client::{begin, call, client_flags, connect, option, read, receive};
 use harness::{Served, memory};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use uringfs_nbd::{Export, Exports, Server, ServerOptions};
+use uringfs_nbd_protocol::handshake::info::ExportInfo;
 use uringfs_nbd_protocol::handshake::{Greeting, OptionCode, OptionHeader, OptionReply, ReplyCode};
-use uringfs_nbd_protocol::transmission::{Command, Request};
+use uringfs_nbd_protocol::transmission::{CHUNK_MAGIC, Command, Request, SIMPLE_REPLY_MAGIC};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// What the server sends until it closes the connection.
@@ -144,6 +145,164 @@ fn wrong_options_are_refused_or_end_the_connection() {
     stream.write_all(&u32::MAX.to_be_bytes()).unwrap();
     assert!(rest(stream).is_empty(), "it has unknown flags");
     check_served(&served);
+}
+
+/// The replies to an option that leaves the handshake going on, up to its last one. `None` if the connection ends.
+fn last_reply(stream: &mut UnixStream) -> Option<ReplyCode> {
+    loop {
+        let mut head = [0; size_of::<OptionReply>()];
+        if stream.read_exact(&mut head).is_err() {
+            return None;
+        }
+        let reply = OptionReply::read_from_bytes(&head).unwrap();
+        stream.read_exact(&mut vec![0; reply.length.get() as usize]).unwrap();
+        match ReplyCode(reply.reply.get()) {
+            ReplyCode::SERVER | ReplyCode::INFO | ReplyCode::META_CONTEXT => {}
+            last => return Some(last),
+        }
+    }
+}
+
+/// A client that has said hello.
+fn greeted(served: &Served) -> UnixStream {
+    let mut stream = connect(served);
+    receive::<Greeting>(&mut stream);
+    stream.write_all(&client_flags()).unwrap();
+    stream
+}
+
+#[test]
+fn options_of_every_length_are_answered() {
+    const MAX_OPTION: usize = 24 << 10;
+    let served = Served::new(memory(1 << 20));
+    let lengths = (0..=64).chain([127, 4095, 4096, 4097, 4102, MAX_OPTION - 1, MAX_OPTION]);
+    let lengths: Vec<usize> = lengths.collect();
+    for code in (2..=12).chain([u32::MAX]).map(OptionCode) {
+        for byte in [0, 1, b'd', 0xff] {
+            let mut stream = greeted(&served);
+            for length in &lengths {
+                stream.write_all(&option(code, &vec![byte; *length])).unwrap();
+                let reply = last_reply(&mut stream);
+                match (code, reply) {
+                    (OptionCode::ABORT, Some(ReplyCode::ACK)) => break,
+                    // The name of zeros is that of the only export.
+                    (OptionCode::GO, Some(ReplyCode::ACK)) => {
+                        assert_eq!((byte, *length), (0, 6));
+                        stream = greeted(&served);
+                    }
+                    (_, Some(_)) => {}
+                    (_, None) => panic!("{code:?} of {length} bytes {byte} ends the connection"),
+                }
+            }
+        }
+        // One byte too many ends the connection, before the data have come.
+        let mut stream = greeted(&served);
+        stream.write_all(OptionHeader::new(code, MAX_OPTION as u32 + 1).as_bytes()).unwrap();
+        assert_eq!(last_reply(&mut stream), None);
+    }
+    // The old way to begin has no reply to refuse with.
+    for length in lengths {
+        let mut stream = greeted(&served);
+        stream.write_all(&option(OptionCode::EXPORT_NAME, &vec![b'd'; length])).unwrap();
+        let begun = stream.read_exact(&mut [0; size_of::<ExportInfo>() - 2]);
+        assert_eq!(begun.is_ok(), length == 0, "{length}");
+    }
+    check_served(&served);
+}
+
+#[test]
+fn options_in_every_order_are_answered() {
+    let served = Served::new(memory(1 << 20));
+    let context = [&[0, 0, 0, 1, 0, 0, 0, 15][..], b"base:allocation"].concat();
+    let options = [
+        option(OptionCode::LIST, &[]),
+        option(OptionCode::STARTTLS, &[]),
+        option(OptionCode::STRUCTURED_REPLY, &[]),
+        option(OptionCode::INFO, &with_name("disk", &[0, 0])),
+        option(OptionCode::LIST_META_CONTEXT, &with_name("disk", &[0; 4])),
+        option(OptionCode::SET_META_CONTEXT, &with_name("disk", &context)),
+        option(OptionCode(99), b"data"),
+    ];
+    let go = option(OptionCode::GO, &with_name("disk", &[0, 0]));
+    let count = options.len();
+    for number in 0..count.pow(4) {
+        let order = [0, 1, 2, 3].map(|place| number / count.pow(place) % count);
+        let mut stream = greeted(&served);
+        // In one piece, as a client that does not wait.
+        let mut bytes = order.map(|index| options[index].clone()).concat();
+        bytes.extend(&go);
+        bytes.extend(Request::new(Command::FLUSH, 0, 9, 0, 0).as_bytes());
+        stream.write_all(&bytes).unwrap();
+        for index in order {
+            assert!(last_reply(&mut stream).is_some(), "{order:?}: {index}");
+        }
+        assert_eq!(last_reply(&mut stream), Some(ReplyCode::ACK), "{order:?}");
+        let mut magic = [0; 4];
+        stream.read_exact(&mut magic).unwrap();
+        // Structured replies come if they were agreed on.
+        let expected = if order.contains(&2) { CHUNK_MAGIC } else { SIMPLE_REPLY_MAGIC };
+        assert_eq!(u32::from_be_bytes(magic), expected, "{order:?}");
+    }
+}
+
+#[test]
+fn ranges_that_wrap_are_refused_and_the_rest_is_served() {
+    let served = Served::new(memory(1 << 20));
+    let mut stream = begin(&served, "disk");
+    let commands = [
+        Command::READ,
+        Command::WRITE,
+        Command::TRIM,
+        Command::CACHE,
+        Command::WRITE_ZEROES,
+        Command::BLOCK_STATUS,
+    ];
+    let offsets =
+        [(1 << 20) - 511, 1 << 20, 1 << 32, (1 << 63) - 512, 1 << 63, u64::MAX - 511, u64::MAX];
+    let lengths = [512, 513, 1 << 20, 1 << 31, u32::MAX];
+    for command in commands {
+        for (offset, length) in
+            offsets.iter().flat_map(|offset| lengths.map(|length| (*offset, length)))
+        {
+            // A payload that is longer than any allowed one ends the connection, and has a test of its own.
+            let payload = if command == Command::WRITE { length } else { 0 };
+            if payload > 1 << 20 {
+                continue;
+            }
+            let request = Request::new(command, 0, offset, offset, length);
+            let expected = match command {
+                Command::WRITE | Command::WRITE_ZEROES => 28,
+                _ => 22,
+            };
+            let payload = vec![0xee; payload as usize];
+            let error = call(&mut stream, request, &payload);
+            assert_eq!(error, expected, "{command:?} of {length} bytes at {offset}");
+        }
+        read(&mut stream, (1 << 20) - 512);
+    }
+    check_served(&served);
+}
+
+/// Each that stays counted would take a place.
+#[test]
+fn clients_that_go_at_any_byte_leave_their_places() {
+    let options = ServerOptions::new().threads(2).max_connections(4);
+    let served = Served::with(Export::new("disk", memory(1 << 20)), options);
+    let session = session();
+    for length in (0..=session.len()).step_by(7) {
+        let mut stream = connect(&served);
+        // The server has closed it if no place is free yet.
+        let _ = stream.write_all(&session[..length]);
+    }
+    let begun = Instant::now();
+    loop {
+        let mut all = [(); 4].map(|()| connect(&served));
+        let mut greeting = [0; size_of::<Greeting>()];
+        if all.iter_mut().all(|stream| stream.read_exact(&mut greeting).is_ok()) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "places are taken");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod harness;
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use harness::client::{client_flags, option};
 use harness::{memory, run};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use uringfs_nbd::{Export, Exports, Server, ServerOptions, Stopper, Tls};
 use uringfs_nbd_protocol::handshake::{Greeting, OptionCode, OptionReply, ReplyCode};
 use zerocopy::FromBytes;
@@ -177,6 +178,31 @@ fn plain_text_behind_starttls_ends_the_connection() {
     let reply: OptionReply = receive(&mut stream);
     assert_eq!(reply.reply.get(), ReplyCode::ACK.0);
     assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)));
+}
+
+#[test]
+fn slow_tls_handshakes_hold_up_no_other_client() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let served = Served::new(false);
+    let mut slow: Vec<TcpStream> = Vec::new();
+    for _ in 0..1000 {
+        let mut stream = served.connect();
+        receive::<Greeting>(&mut stream);
+        let hello = [&client_flags()[..], &option(OptionCode::STARTTLS, &[])].concat();
+        stream.write_all(&hello).unwrap();
+        let reply: OptionReply = receive(&mut stream);
+        assert_eq!(reply.reply.get(), ReplyCode::ACK.0);
+        // The beginning of a ClientHello, whose length says that more comes.
+        stream.write_all(&[22, 3, 1, 0, 200, 1, 0, 0, 196]).unwrap();
+        slow.push(stream);
+    }
+    let uri = served.uri(&served.anonymous());
+    assert_eq!(run("nbdinfo", &["--size", &uri]), format!("{}\n", 16 << 20));
+    // It was not ended before.
+    let last = slow.last_mut().unwrap();
+    last.set_nonblocking(true).unwrap();
+    assert_eq!(last.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, getsockname, listen, socket_with,
 };
 use uringfs::reactor::{RequestCounters, RequestCounts};
 use uringfs::{Errno, Reactor};
@@ -141,13 +141,27 @@ impl VhostServer {
                 let Some(accepted) = accepted else { return Ok(()) };
                 match accepted {
                     Ok(socket) => {
+                        let place = path_of(&socket);
+                        tracing::info!(
+                            target: "uringfs",
+                            event = "vhost_front_end_connected",
+                            socket = place, "vhost-user front end connected"
+                        );
                         disk.update_capacity();
                         let mut session = Session::new(disk.clone(), &mut workers);
                         let connection = Connection::new(&reactor, socket);
                         // A front end that breaks the rules, or goes away, ends its own session only.
-                        if let Err(error) = serve_session(&mut session, &connection, &control).await
-                        {
-                            tracing::warn!(%error, "the session of a disk has ended");
+                        match serve_session(&mut session, &connection, &control).await {
+                            Ok(()) => tracing::info!(
+                                target: "uringfs",
+                                event = "vhost_front_end_left",
+                                socket = place, "vhost-user front end left"
+                            ),
+                            Err(error) => tracing::warn!(
+                                target: "uringfs",
+                                event = "vhost_front_end_failed",
+                                socket = place, %error, "vhost-user front end failed"
+                            ),
                         }
                     }
                     // The front end has gone again.
@@ -280,6 +294,13 @@ async fn serve_session(
             Err(refused) => return Err(io::Error::other(refused.0)),
         }
     }
+}
+
+/// The path of a server's socket, by which the log names its disk.
+fn path_of(socket: &OwnedFd) -> String {
+    let own = getsockname(socket).and_then(SocketAddrUnix::try_from).ok();
+    let path = own.as_ref().and_then(SocketAddrUnix::path_bytes).unwrap_or_default();
+    String::from_utf8_lossy(path).into_owned()
 }
 
 /// Removes a socket without a listener.

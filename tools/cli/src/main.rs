@@ -15,6 +15,7 @@ mod fio_keys;
 mod help;
 mod json;
 mod output;
+mod log;
 mod path_option;
 mod progress;
 mod suggestions;

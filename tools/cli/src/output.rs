@@ -1,6 +1,7 @@
 //! The destination of a report: standard output, or the file of `--output`. The destination is
 //! checked before the run.
 
+use crate::log;
 use std::ffi::OsStr;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -94,16 +95,20 @@ pub fn written(result: std::io::Result<()>) -> Result<(), Error> {
     }
 }
 
-/// Prints a line on standard error. Ignores a failure to print: the exit code reports the error.
-/// Escapes control characters, as the message can contain file names and output of other programs.
+/// Prints a line on standard error, or logs it in a server. Ignores a failure to print: the exit code reports the error.
 pub fn print_error(message: &str) {
-    let mut line = String::with_capacity(message.len());
-    for character in message.chars() {
-        if character.is_control() {
-            line.extend(character.escape_default());
-        } else {
-            line.push(character);
+    match log::is_running() {
+        true => tracing::error!(event = "error", "{message}"),
+        false => {
+            let _ = std::io::stderr().write_all(log::line_of(message).as_bytes());
         }
     }
-    let _ = writeln!(std::io::stderr(), "uringfs: {line}");
+}
+
+/// The same for what is no error.
+pub fn print_warning(message: &str) {
+    match log::is_running() {
+        true => tracing::warn!(event = "warning", "{message}"),
+        false => print_error(&format!("warning: {message}")),
+    }
 }

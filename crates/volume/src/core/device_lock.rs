@@ -39,8 +39,16 @@ pub(crate) struct DeviceLock {
     /// Its entries in [`HELD`].
     held: Vec<HeldLock>,
     fork: ForkDetector,
-    _device_use: DeviceUse,
+    /// None if the device is used as a whole: its handle has the use then.
+    _device_use: Option<DeviceUse>,
 }
+
+/// What a lock is for, as errors call it.
+#[derive(Clone, Copy)]
+struct Purpose(&'static str);
+
+const VOLUME: Purpose = Purpose("the volume");
+const WHOLE: Purpose = Purpose("it");
 
 /// All locks that this process holds.
 static HELD: Mutex<Vec<HeldLock>> = Mutex::new(Vec::new());
@@ -76,12 +84,29 @@ impl DeviceLock {
     /// `Refused` (EBUSY) when another process, or another `Volume` of this one, holds a conflicting lock, and while this
     /// process has the device open for writing as a single file.
     pub(crate) fn acquire(device: &Device, kind: LockKind) -> Result<DeviceLock, Error> {
-        let (index, fork) = (device.index(), ForkDetector::default());
         let device_use = DeviceUse::begin(device.core(), UseKind::Volume).map_err(|errno| {
             let what =
                 "this program has it open for writing as a single file; close that `File` first";
             Error::refused(errno, what)
         })?;
+        DeviceLock::acquire_for(device, kind, VOLUME, Some(device_use))
+    }
+
+    /// The same lock for a device that is used as a whole.
+    ///
+    /// # Errors
+    /// As [`Self::acquire`], except that the device may be open for writing as a single file.
+    pub(crate) fn acquire_whole(device: &Device, kind: LockKind) -> Result<DeviceLock, Error> {
+        DeviceLock::acquire_for(device, kind, WHOLE, None)
+    }
+
+    fn acquire_for(
+        device: &Device,
+        kind: LockKind,
+        purpose: Purpose,
+        device_use: Option<DeviceUse>,
+    ) -> Result<DeviceLock, Error> {
+        let (index, fork) = (device.index(), ForkDetector::default());
         let backend = device.core().backend();
         let mut lock = DeviceLock {
             device: device.clone(),
@@ -92,7 +117,8 @@ impl DeviceLock {
             _device_use: device_use,
         };
         if let Some(name) = backend.shared_name() {
-            lock.named = Some(NamedLock::acquire(name, kind).map_err(open_by)?);
+            lock.named =
+                Some(NamedLock::acquire(name, kind).map_err(|held| open_by(purpose, held))?);
             return Ok(lock);
         }
         let KernelTarget::Descriptor(descriptor) = backend.kernel_target() else {
@@ -100,7 +126,7 @@ impl DeviceLock {
             let target =
                 backend.shared_memory().map_or(LockTarget::Memory(index), LockTarget::SharedMemory);
             let held = HeldLock { target, kind, device: index };
-            register(&[held])?;
+            register(&[held], purpose)?;
             lock.held.push(held);
             return Ok(lock);
         };
@@ -112,11 +138,11 @@ impl DeviceLock {
         let below = underlying(descriptor, kind)?;
         note(descriptor, kind)?;
         below.iter().try_for_each(|(lower, kind)| note(lower.as_fd(), *kind))?;
-        register(&held)?;
+        register(&held, purpose)?;
         lock.held = held;
-        acquire_flock(descriptor, kind)?;
+        acquire_flock(descriptor, kind, purpose)?;
         for (lower, kind) in below {
-            acquire_flock(lower.as_fd(), kind)?;
+            acquire_flock(lower.as_fd(), kind, purpose)?;
             lock.below.push(lower);
         }
         Ok(lock)
@@ -154,7 +180,8 @@ impl Drop for DeviceLock {
 /// `Refused` (EBUSY).
 pub(crate) fn require_closed(path: &Path) -> Result<(), Error> {
     if NbdTarget::from_path(path).is_some() {
-        return Holder::find(path).map_or(Ok(()), |holder| Err(open_elsewhere(Some(&holder))));
+        return Holder::find(path)
+            .map_or(Ok(()), |holder| Err(open_elsewhere(VOLUME, Some(&holder))));
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     // A later read or write of the path reports why it cannot be opened.
@@ -162,8 +189,8 @@ pub(crate) fn require_closed(path: &Path) -> Result<(), Error> {
     let below = underlying(file.as_fd(), LockKind::Exclusive)?;
     let below = below.iter().map(|(lower, kind)| (lower.as_fd(), *kind));
     for (layer, kind) in below.chain([(file.as_fd(), LockKind::Exclusive)]) {
-        check_conflict(&HELD.lock(), LockTarget::from_fd(layer)?, kind)?;
-        acquire_flock(layer, kind)?;
+        check_conflict(&HELD.lock(), LockTarget::from_fd(layer)?, kind, VOLUME)?;
+        acquire_flock(layer, kind, VOLUME)?;
     }
     Ok(())
 }
@@ -185,7 +212,11 @@ fn underlying(
 }
 
 /// Acquires an `flock`. Waits for that of a process that has exited.
-fn acquire_flock(descriptor: BorrowedFd<'_>, kind: LockKind) -> Result<(), Error> {
+fn acquire_flock(
+    descriptor: BorrowedFd<'_>,
+    kind: LockKind,
+    purpose: Purpose,
+) -> Result<(), Error> {
     let how = match kind {
         LockKind::Shared => FlockOperation::NonBlockingLockShared,
         LockKind::Exclusive => FlockOperation::NonBlockingLockExclusive,
@@ -195,56 +226,63 @@ fn acquire_flock(descriptor: BorrowedFd<'_>, kind: LockKind) -> Result<(), Error
         match flock(descriptor, how).map_err(Errno::from) {
             Ok(()) => return Ok(()),
             Err(Errno::AGAIN) => {}
-            Err(errno) => return Err(Error::io("locking the volume", errno)),
+            Err(errno) => return Err(Error::io(format!("locking {}", purpose.0), errno)),
         }
         match fstat(descriptor).ok().and_then(|file| Holder::of(&file)) {
             Some(None) if Instant::now() < until => std::thread::sleep(POLL_INTERVAL),
-            Some(Some(holder)) => return Err(open_elsewhere(Some(&holder))),
-            _ => return Err(open_elsewhere(None)),
+            Some(Some(holder)) => return Err(open_elsewhere(purpose, Some(&holder))),
+            _ => return Err(open_elsewhere(purpose, None)),
         }
     }
 }
 
 /// The error of a lock by a name.
-fn open_by((errno, holder): (Errno, Option<NamedHolder>)) -> Error {
+fn open_by(purpose: Purpose, (errno, holder): (Errno, Option<NamedHolder>)) -> Error {
+    let Purpose(subject) = purpose;
     match holder {
         Some(holder) if holder.process == std::process::id() => {
-            Error::refused(errno, "this program has the volume open already; close it there first")
+            let what = format!("this program has {subject} open already; close it there first");
+            Error::refused(errno, what)
         }
-        Some(holder) => open_elsewhere(Some(&Holder::new(holder.process))),
-        None => Error::io("locking the volume", errno),
+        Some(holder) => open_elsewhere(purpose, Some(&Holder::new(holder.process))),
+        None => Error::io(format!("locking {subject}"), errno),
     }
 }
 
-fn open_elsewhere(holder: Option<&Holder>) -> Error {
+fn open_elsewhere(Purpose(subject): Purpose, holder: Option<&Holder>) -> Error {
     let process = match holder {
         Some(Holder { process, name: Some(name) }) => format!(" ({name}, process {process})"),
         Some(Holder { process, name: None }) => format!(" (process {process})"),
         None => String::new(),
     };
-    let what = format!("another program has the volume open{process}; close it there first");
+    let what = format!("another program has {subject} open{process}; close it there first");
     Error::new(ErrorKind::Refused(Errno::BUSY), what)
 }
 
 /// Adds all of these locks to the list, or none.
-fn register(some: &[HeldLock]) -> Result<(), Error> {
+fn register(some: &[HeldLock], purpose: Purpose) -> Result<(), Error> {
     let all = &mut *HELD.lock();
-    some.iter().try_for_each(|held| check_conflict(all, held.target, held.kind))?;
+    some.iter().try_for_each(|held| check_conflict(all, held.target, held.kind, purpose))?;
     all.extend(some);
     Ok(())
 }
 
-fn check_conflict(all: &[HeldLock], target: LockTarget, kind: LockKind) -> Result<(), Error> {
+fn check_conflict(
+    all: &[HeldLock],
+    target: LockTarget,
+    kind: LockKind,
+    Purpose(subject): Purpose,
+) -> Result<(), Error> {
     let conflicts = |other: &HeldLock| {
         other.target == target && (other.kind == LockKind::Exclusive || kind == LockKind::Exclusive)
     };
     let Some(holder) = all.iter().find(|held| conflicts(held)) else { return Ok(()) };
     let what = match holder.kind {
         LockKind::Exclusive => {
-            "this program has the volume open already; use a clone of that `Volume`"
+            format!("this program has {subject} open already; use a clone of that handle")
         }
         LockKind::Shared => {
-            "this program has the volume open for reading only; close that `Volume` first"
+            format!("this program has {subject} open for reading only; close that handle first")
         }
     };
     Err(Error::refused(Errno::BUSY, what))

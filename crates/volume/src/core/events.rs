@@ -233,14 +233,19 @@ impl Publisher {
 
     fn publish(&self, event: &UnresolvedEvent) {
         match event {
-            UnresolvedEvent::Damage(line) | UnresolvedEvent::DeviceShrunk(line) => {
-                tracing::error!(target: "uringfs", "{line}");
+            UnresolvedEvent::Damage(line) => {
+                tracing::error!(target: "uringfs", event = "volume_damaged", "{line}");
+            }
+            UnresolvedEvent::DeviceShrunk(line) => {
+                tracing::error!(target: "uringfs", event = "device_shrunk", "{line}");
             }
             UnresolvedEvent::Lost(errno) => tracing::error!(
-                target: "uringfs", errno = errno.raw_os_error(), "the last changes are lost"
+                target: "uringfs",
+                event = "changes_lost", errno = errno.raw_os_error(), "the last changes are lost"
             ),
             UnresolvedEvent::Request(Failure { op, address, length, errno }) => tracing::error!(
                 target: "uringfs",
+                event = "device_failed",
                 ?op, address, length, errno = errno.raw_os_error(), "the device failed a request"
             ),
         }

@@ -11,7 +11,8 @@ use super::quoting::for_message;
 use super::service::{at_stop_signal, notify};
 use super::target::canonical;
 use super::whole_volume::whole_volume;
-use crate::output::print_error;
+use crate::log::{Log, LogFormat, server_started};
+use crate::output::{print_error, print_warning};
 use crate::suggestions::Suggestions;
 use rustix::io::Errno;
 use sd_notify::NotifyState;
@@ -38,6 +39,10 @@ pub struct Arguments {
     /// Stay in the foreground. Ctrl-C, SIGTERM and SIGHUP unmount, and the command returns when the volume is closed
     #[arg(short, long)]
     foreground: bool,
+
+    /// How events are written to standard error, one a line: that it is mounted, and errors
+    #[arg(long, value_name = "FORMAT", default_value = "text", requires = "foreground")]
+    log_format: LogFormat,
 
     /// Write a line to standard output once the volume is mounted, then leave the terminal
     #[arg(long, hide = true)]
@@ -78,7 +83,7 @@ impl Arguments {
     pub(super) fn new(target: OsString, directory: PathBuf, options: Vec<String>) -> Arguments {
         let target = target.into();
         let options = Options { target, directory, options, ..Options::default() };
-        Arguments { options, foreground: false, detach: false }
+        Arguments { options, foreground: false, log_format: LogFormat::Text, detach: false }
     }
 }
 
@@ -105,9 +110,14 @@ pub(super) const OPTIONS: [&str; 15] = [
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     // In the background, too: a wrong word is reported by this process.
     arguments.options.words()?;
-    match arguments.foreground {
-        true => serve(&arguments),
-        false => start(&arguments),
+    match (arguments.foreground, arguments.detach) {
+        (false, _) => start(&arguments),
+        // It prints until it leaves the terminal, and the log would come too late.
+        (true, true) => serve(&arguments),
+        (true, false) => {
+            let log = Log::start(arguments.log_format)?;
+            Ok(log.end(serve(&arguments)))
+        }
     }
 }
 
@@ -270,14 +280,14 @@ fn serve(arguments: &Arguments) -> Result<u8, Error> {
         Ok(Some(socket)) => mount = mount.control(socket),
         Ok(None) => {}
         // The files can be used all the same.
-        Err(error) => print_error(&format!("warning: no control socket: {error}")),
+        Err(error) => print_warning(&format!("no control socket: {error}")),
     }
     // Programs that use the mount keep it until they end.
     let unmounter = mount.unmounter();
     let watched = at_stop_signal(move || {
         notify(&[NotifyState::Stopping]);
         if let Err(error) = unmounter.unmount_lazily() {
-            eprintln!("uringfs: mount: {error}");
+            print_error(&format!("mount: {error}"));
         }
     });
     let detached = watched.and_then(|()| if arguments.detach { detach() } else { Ok(()) });
@@ -285,6 +295,7 @@ fn serve(arguments: &Arguments) -> Result<u8, Error> {
         let _ = mount.unmounter().unmount();
         return Err(error);
     }
+    server_started("fuse", &directory.to_string_lossy());
     notify(&[NotifyState::Ready]);
     mount.serve().map_err(|error| in_directory(directory, error))?;
     Ok(0)
@@ -301,7 +312,7 @@ fn make_way(directory: &Path) -> Result<(), Error> {
     let Ok(Some(mounted)) = volume_on(&path) else { return Ok(()) };
     match rustix::fs::statfs(&path) {
         Err(Errno::NOTCONN | Errno::CONNABORTED) => {
-            eprintln!("uringfs: {shown}: unmounted what a killed server had left mounted there");
+            print_error(&format!("{shown}: unmounted what a killed server had left mounted there"));
             unmount(&path, true).map_err(|error| Error::run(format!("{shown}: {error}")))
         }
         _ => Err(Error::in_use(format!(

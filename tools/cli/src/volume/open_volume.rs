@@ -55,7 +55,7 @@ fn open_for(target: &OsStr, path: &[u8], access: Access) -> Result<Volume, Error
     let volume = open_quietly_for(target, path, access)?;
     for flaw in volume.flaws() {
         let target = for_message(target);
-        crate::output::print_error(&format!("warning: {target}: {flaw}"));
+        crate::output::print_warning(&format!("{target}: {flaw}"));
     }
     Ok(volume)
 }

@@ -1,5 +1,6 @@
 //! What a command that serves has in common with other services: how it is stopped, and what it tells the service manager.
 
+use crate::output::print_error;
 use sd_notify::NotifyState;
 use std::io::Read;
 use uringfs_lab::Error;
@@ -33,6 +34,6 @@ pub(super) fn at_signals(
 /// Tells systemd, if it has started this process and waits for a word.
 pub(super) fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        eprintln!("uringfs: the service manager cannot be notified: {error}");
+        print_error(&format!("the service manager cannot be notified: {error}"));
     }
 }

@@ -211,7 +211,8 @@ impl Connection {
         if self.flights.is_empty() {
             self.last_heard = now;
         }
-        let message = job.message(peer);
+        let export = self.export().expect("its handshake is done");
+        let message = job.message(&export, peer);
         let expected = match message.command {
             Command::READ => ExpectedReply::to_read(message.offset, message.length),
             _ => ExpectedReply::to_other(),

@@ -14,8 +14,11 @@ const MAX_PAYLOAD: u32 = 32 << 20;
 /// The longest range of a `TRIM` or `WRITE_ZEROES`, in bytes.
 pub(super) const MAX_CLEAR: u64 = 1 << 30;
 
-/// The largest block size that the protocol allows.
-const MAX_BLOCK: u32 = 64 << 10;
+/// The largest smallest block that the protocol allows.
+const MAX_MINIMUM: u32 = 64 << 10;
+
+/// The largest one here: that of a volume.
+const MAX_BLOCK: u32 = 4096;
 
 /// The smallest unit of requests of any device here.
 const MIN_BLOCK: u32 = 512;
@@ -52,6 +55,11 @@ impl Export {
         self.flags & flag != 0
     }
 
+    /// The size in whole blocks.
+    pub(super) fn whole_size(&self) -> u64 {
+        self.size - self.size % u64::from(self.block_sizes.minimum.max(MIN_BLOCK))
+    }
+
     /// The geometry for this access.
     ///
     /// # Errors
@@ -60,7 +68,7 @@ impl Export {
         let sizes = self.block_sizes;
         self.check_block_sizes()?;
         let block_size = sizes.minimum.max(MIN_BLOCK);
-        let size = self.size - self.size % u64::from(block_size);
+        let size = self.whole_size();
         if size == 0 || self.size > i64::MAX as u64 {
             let text =
                 format!("the export has {} bytes, which no device has; name another", self.size);
@@ -94,12 +102,19 @@ impl Export {
     fn check_block_sizes(&self) -> Result<(), Refusal> {
         let BlockSizes { minimum, preferred, maximum } = self.block_sizes;
         let is_sound = minimum.is_power_of_two()
-            && minimum <= MAX_BLOCK
+            && minimum <= MAX_MINIMUM
             && preferred.is_power_of_two()
             && (minimum..=MAX_PAYLOAD).contains(&preferred)
             && maximum >= minimum.max(MIN_BLOCK);
         match is_sound {
-            true => Ok(()),
+            true if minimum <= MAX_BLOCK => Ok(()),
+            true => Err(Refusal::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "the server takes no blocks of less than {minimum} bytes, and devices here have blocks of at most \
+                     {MAX_BLOCK}; let it take smaller ones (nbdkit: --filter=blocksize)"
+                ),
+            )),
             false => Err(Refusal::violation(format!(
                 "block sizes of {minimum}, {preferred} and {maximum} bytes"
             ))),
@@ -157,6 +172,7 @@ mod tests {
             (u64::MAX, 1, 4096, 1 << 20),
             (1 << 20, 0, 4096, 1 << 20),
             (1 << 20, 3, 4096, 1 << 20),
+            (1 << 20, 8192, 8192, 1 << 20),
             (1 << 20, 1 << 17, 1 << 17, 1 << 20),
             (1 << 20, 4096, 512, 1 << 20),
             (1 << 20, 1, 0, 1 << 20),

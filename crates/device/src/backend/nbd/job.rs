@@ -130,8 +130,8 @@ impl Job {
         }
     }
 
-    /// Its next message.
-    pub(super) fn message(&self, peer: &Peer) -> Message {
+    /// Its next message on a connection to `export`, which may have fewer bytes than another connection has by now.
+    pub(super) fn message(&self, export: &Export, peer: &Peer) -> Message {
         let Work::Request(request) = &self.work else {
             let (command, payload) = (Command::FLUSH, MessagePayload::None);
             return Message { command, flags: 0, offset: 0, length: 0, payload };
@@ -139,7 +139,7 @@ impl Job {
         let geometry = &peer.geometry;
         let offset = request.address + request.done() + self.cleared;
         let wanted = request.remaining() - self.cleared;
-        let room = peer.size() - offset;
+        let room = peer.size().min(export.whole_size()) - offset;
         let is_durable = request.durability == Durability::Durable;
         let fua = match is_durable && peer.export.has(export_flags::SEND_FUA) {
             true => command_flags::FUA,

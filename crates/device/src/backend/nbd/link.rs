@@ -20,6 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 use uringfs_errno::Errno;
 
 use super::connection::{Connection, EndedJob, Loss};
+use super::export::Export;
 use super::inbox::Inbox;
 use super::job::{Job, Work};
 use super::peer::Peer;
@@ -52,8 +53,10 @@ pub(super) struct LinkState {
     connection: Option<Connection>,
     /// The number of connections so far.
     generation: u64,
-    /// Jobs for the next connection, oldest first.
+    /// Jobs for the next connection, oldest first. None on an extra link.
     waiting: VecDeque<Job>,
+    /// A queue whose job needed bytes that the connection lacks, on an extra link: another connection replaces it.
+    outgrown_by: Option<Arc<Inbox>>,
     /// The queues that have jobs here, and how many.
     holders: Vec<(Arc<Inbox>, usize)>,
     /// Since the last reply there was no connection, or it said nothing.
@@ -115,6 +118,7 @@ impl LinkState {
             connection: None,
             generation: 0,
             waiting: VecDeque::new(),
+            outgrown_by: None,
             holders: Vec::new(),
             outage: None,
             begun: now,
@@ -124,7 +128,11 @@ impl LinkState {
 
     /// Whether jobs can be sent now.
     pub(super) fn is_live(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| connection.export().is_some())
+        self.outgrown_by.is_none() && self.export().is_some()
+    }
+
+    fn export(&self) -> Option<Export> {
+        self.connection.as_ref()?.export()
     }
 
     /// Whether writes were acknowledged that no flush has made durable.
@@ -148,6 +156,9 @@ impl LinkState {
         }
         let can_send = self.can_send(&job, peer);
         if self.role == Role::Extra && !can_send {
+            if self.is_live() {
+                self.outgrown_by = Some(job.owner.clone());
+            }
             return outcome.returned.push(job);
         }
         self.hold(&job.owner);
@@ -157,14 +168,17 @@ impl LinkState {
         }
     }
 
-    /// Whether the connection can take this job: it is there, and has the job's bytes. When other jobs wait for a
-    /// connection with more bytes, only flushes are let past them.
+    /// Whether the connection can take this job: it is there, and has the job's bytes. When a connection with more bytes
+    /// is to replace it, only flushes are let through.
     fn can_send(&self, job: &Job, peer: &Peer) -> bool {
-        let Some(export) = self.connection.as_ref().and_then(Connection::export) else {
-            return false;
-        };
+        let Some(export) = self.export() else { return false };
         let is_flush = !matches!(job.work, Work::Request(_));
-        is_flush || self.waiting.is_empty() && !job.reaches_beyond(&export, peer)
+        is_flush || self.outgrown_for().is_none() && !job.reaches_beyond(&export, peer)
+    }
+
+    /// A queue that waits for a connection with more bytes.
+    fn outgrown_for(&self) -> Option<&Arc<Inbox>> {
+        self.outgrown_by.as_ref().or_else(|| Some(&self.waiting.front()?.owner))
     }
 
     fn hold(&mut self, owner: &Arc<Inbox>) {
@@ -308,14 +322,13 @@ impl LinkState {
             peer.set_lost_writes();
             self.fail_waiting_changes(ended);
         }
-        let (Some(connection), Some(waiting)) = (&mut self.connection, self.waiting.front()) else {
+        let Some(owner) = self.outgrown_for().cloned() else { return };
+        let Some(connection) =
+            self.connection.as_mut().filter(|connection| !connection.is_waiting())
+        else {
             return;
         };
-        if connection.is_waiting() {
-            return;
-        }
         if connection.is_dirty() && !peer.has_lost_writes() {
-            let owner = waiting.owner.clone();
             connection.push(Job::new(Work::LastFlush, owner.clone()), peer, now);
             self.hold(&owner);
             let sent = self.connection.as_mut().map_or(Ok(()), |connection| connection.send(now));
@@ -325,7 +338,7 @@ impl LinkState {
             return;
         }
         self.system_calls += connection.system_calls();
-        self.connection = None;
+        (self.connection, self.outgrown_by) = (None, None);
         self.wake_holders(outcome);
         self.connect_if_due(peer, now, outcome);
     }
@@ -340,6 +353,7 @@ impl LinkState {
         outcome: &mut Outcome,
     ) {
         let Some(connection) = self.connection.take() else { return };
+        self.outgrown_by = None;
         if connection.is_dirty() {
             peer.set_lost_writes();
         }

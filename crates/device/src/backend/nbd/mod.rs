@@ -20,8 +20,10 @@
 //! - **An export that grows.** The protocol has no message for it. The server tells each new connection the size. Where a
 //!   request needs bytes that a connection from before lacks, another one replaces it, after a flush.
 //! - **A server that does not follow the protocol**: requests in flight fail with EPROTO.
-//! - **Other users.** A volume on an export has one writer among the programs of this network namespace that use this
-//!   library, as on a path. Other programs and other machines are kept from writing the same export only by its server.
+//! - **Block sizes.** Requests are whole blocks of the server's minimum size, and at most as long as its maximum. A server
+//!   whose smallest block has more than 4096 bytes is refused.
+//! - **Other users.** A volume on an export, and a server of the whole, is the only writer among the programs of this network
+//!   namespace that use this library, as on a path. Other programs and other machines are kept from writing the same export only by its server.
 //! - TLS is not supported.
 
 // The back end.

@@ -70,7 +70,7 @@ impl Peer {
         if same != self.export || export.size > i64::MAX as u64 {
             return Err(Errno::STALE);
         }
-        let offered = export.size - export.size % u64::from(self.geometry.block_size);
+        let offered = export.whole_size();
         self.offered.store(offered, Ordering::Relaxed);
         match self.size.fetch_max(offered, Ordering::Relaxed) > offered {
             true => Err(Errno::STALE),

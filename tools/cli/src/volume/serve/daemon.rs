@@ -12,9 +12,9 @@ use super::metrics_server::{MetricsOptions, MetricsServer};
 use super::mount::ServedMount;
 use super::nbd::{self, NbdServer};
 use super::problem::Problem;
-use super::service::{Context, Service};
+use super::service::{Context, Service, log_started};
 use super::vhost_user_blk::VhostDisk;
-use crate::output::{print, print_error};
+use crate::output::{print, print_error, print_warning};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
@@ -104,7 +104,7 @@ impl Daemon {
             Ok(socket) => socket,
             // Signals are heard all the same.
             Err(error) => {
-                print_error(&format!("warning: no control socket: {error}"));
+                print_warning(&format!("no control socket: {error}"));
                 None
             }
         };
@@ -135,8 +135,10 @@ impl Daemon {
             self.status.has_failed.store(reloaded.is_err(), Ordering::Relaxed);
             let shown = for_message(path);
             match &reloaded {
-                Ok(()) => print_error(&format!("{shown}: reloaded")),
-                Err(error) => print_error(&format!("{error}; nothing has changed")),
+                Ok(()) => tracing::info!(event = "reloaded", "{shown}: reloaded"),
+                Err(error) => {
+                    tracing::error!(event = "reload_failed", "{error}; nothing has changed");
+                }
             }
             notify(&[NotifyState::Ready]);
             if let Some(reply) = reply {
@@ -233,21 +235,21 @@ impl Daemon {
         kept_nbd.sort_by_key(|(place, ..)| *place);
         for ((server, _), (_, options, disks)) in self.servers.nbd.iter_mut().zip(kept_nbd) {
             let (new_lines, gone) = server.replace_disks(&options, disks);
-            lines += &new_lines;
+            lines += &log_started("nbd", new_lines);
             report(close_all(gone));
         }
         for (server, mut service) in new.nbd {
-            lines += &server.lines();
+            lines += &log_started("nbd", server.lines());
             report_io(service.start());
             self.servers.nbd.push((server, service));
         }
         for (disk, mut service) in new.vhost {
-            lines += &disk.lines();
+            lines += &log_started("vhost-user-blk", disk.lines());
             report_io(service.start());
             self.servers.vhost.push((disk, service));
         }
         for (mut mount, mut service) in new.mounts {
-            lines += &mount.lines();
+            lines += &log_started("fuse", mount.lines());
             report_io(service.start());
             mount.has_started();
             self.servers.mounts.push((mount, service));
@@ -257,7 +259,7 @@ impl Daemon {
             self.metrics = None;
             self.metrics = metrics;
             if let Some(metrics) = &mut self.metrics {
-                lines += &metrics.line();
+                lines += &log_started("metrics", metrics.line());
                 report_io(metrics.start(&self.context.targets.registry));
             }
         }

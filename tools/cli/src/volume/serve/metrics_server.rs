@@ -5,6 +5,7 @@ use super::metrics::Registry;
 use super::problem::Problem;
 use super::service::Context;
 use super::socket::{Mode, SharedSocket};
+use httparse::{Error as ParseError, Status};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -20,10 +21,11 @@ use uringfs_lab::Error;
 
 /// The port of the metrics.
 const PORT: u16 = 10810;
-/// The longest head of a request in bytes.
+/// The longest head of a request, in bytes and in headers.
 const MAX_HEAD_BYTES: usize = 8192;
+const MAX_HEADERS: usize = 64;
 const MAX_CLIENTS: usize = 8;
-/// How long a client may take for its request, and for the reply.
+/// How long a client may take for its request and the reply.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long new clients wait after one could not be accepted.
 const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -136,41 +138,54 @@ fn accept(socket: &SharedSocket, stop: &OwnedFd) -> Option<OwnedFd> {
     }
 }
 
-/// Answers one request.
+/// Answers one request. All of it, and of its answer, has [`TIMEOUT`].
 fn reply(mut stream: File, registry: &Registry) -> io::Result<()> {
     let deadline = Instant::now() + TIMEOUT;
+    let rest = || match deadline.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        rest => Ok(Some(rest)),
+    };
     let mut head = Vec::new();
-    while head.len() <= MAX_HEAD_BYTES && !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
-        let rest = deadline.saturating_duration_since(Instant::now());
-        if rest.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
+    let response = loop {
+        if let Some(response) = response(&head, registry) {
+            break response;
         }
-        set_socket_timeout(&stream, Timeout::Recv, Some(rest))?;
+        set_socket_timeout(&stream, Timeout::Recv, rest()?)?;
         let mut bytes = [0; 1024];
         match stream.read(&mut bytes)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             length => head.extend_from_slice(&bytes[..length]),
         }
+    };
+    let mut left = &response[..];
+    while !left.is_empty() {
+        set_socket_timeout(&stream, Timeout::Send, rest()?)?;
+        left = &left[stream.write(left)?..];
     }
-    set_socket_timeout(&stream, Timeout::Send, Some(TIMEOUT))?;
-    stream.write_all(&response(&head, registry))
+    Ok(())
 }
 
-/// The reply to the head of a request.
-fn response(head: &[u8], registry: &Registry) -> Vec<u8> {
-    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    let words: Vec<_> = line.split(|byte| *byte == b' ').collect();
-    let (method, target) = match words[..] {
-        _ if head.len() > MAX_HEAD_BYTES => return text("431 Request Header Fields Too Large", ""),
-        [method, target, version] if version.starts_with(b"HTTP/1.") => (method, target),
-        _ => return text("400 Bad Request", "This is no request of HTTP/1.1.\n"),
+/// The reply to a request, once its head is there or cannot come.
+fn response(head: &[u8], registry: &Registry) -> Option<Vec<u8>> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    let parsed = request.parse(head);
+    let (method, target) = match (parsed, request.method, request.path) {
+        (Ok(Status::Partial), ..) if head.len() <= MAX_HEAD_BYTES => return None,
+        (Ok(Status::Complete(length)), Some(method), Some(target)) if length <= MAX_HEAD_BYTES => {
+            (method, target)
+        }
+        (Ok(_) | Err(ParseError::TooManyHeaders), ..) => {
+            return Some(text("431 Request Header Fields Too Large", ""));
+        }
+        (Err(_), ..) => return Some(text("400 Bad Request", "This is no request of HTTP/1.1.\n")),
     };
-    let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
-    match (method, path) {
-        (b"GET", b"/metrics") => text("200 OK", &registry.page()),
-        (b"GET", _) => text("404 Not Found", "The metrics are at /metrics.\n"),
+    let path = target.split('?').next().unwrap_or_default();
+    Some(match (method, path) {
+        ("GET", "/metrics") => text("200 OK", &registry.page()),
+        ("GET", _) => text("404 Not Found", "The metrics are at /metrics.\n"),
         _ => text("405 Method Not Allowed\r\nAllow: GET", ""),
-    }
+    })
 }
 
 fn text(status: &str, body: &str) -> Vec<u8> {
@@ -186,22 +201,41 @@ fn text(status: &str, body: &str) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn status(head: &[u8]) -> String {
-        let reply = String::from_utf8(response(head, &Registry::default())).unwrap();
-        reply.lines().next().unwrap().to_owned()
+    fn status(head: &[u8]) -> Option<String> {
+        let reply = String::from_utf8(response(head, &Registry::default())?).unwrap();
+        reply.lines().next().map(str::to_owned)
     }
 
     #[test]
     fn only_the_page_is_served() {
-        assert_eq!(status(b"GET /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 200 OK");
-        assert_eq!(status(b"GET /metrics?name=a HTTP/1.0\r\n\r\n"), "HTTP/1.1 200 OK");
-        assert_eq!(status(b"GET /../etc/passwd HTTP/1.1\r\n\r\n"), "HTTP/1.1 404 Not Found");
-        assert_eq!(status(b"POST /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 405 Method Not Allowed");
-        for wrong in [&b"GET /metrics\r\n\r\n"[..], b"\r\n\r\n", b"GET  / HTTP/1.1\r\n\r\n", b"\0"]
-        {
-            assert_eq!(status(wrong), "HTTP/1.1 400 Bad Request");
+        for (head, expected) in [
+            (&b"GET /metrics HTTP/1.1\r\n\r\n"[..], "200 OK"),
+            (b"GET /metrics?name=a HTTP/1.0\r\nHost: a\r\n\r\n", "200 OK"),
+            (b"GET /metrics HTTP/1.1\nHost: a\n\n", "200 OK"),
+            (b"GET /../etc/passwd HTTP/1.1\r\n\r\n", "404 Not Found"),
+            (b"POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+            (b"GET /metrics\r\n\r\n", "400 Bad Request"),
+            (b"GET  / HTTP/1.1\r\n\r\n", "400 Bad Request"),
+            (b"GET / HTTP/2.0\r\n\r\n", "400 Bad Request"),
+            (b"GET / HTTP/1.1\r\nno header\r\n\r\n", "400 Bad Request"),
+            (b"\0", "400 Bad Request"),
+        ] {
+            assert_eq!(status(head).as_deref(), Some(&*format!("HTTP/1.1 {expected}")));
         }
-        let long = [b'x'; MAX_HEAD_BYTES + 1];
-        assert_eq!(status(&long), "HTTP/1.1 431 Request Header Fields Too Large");
+    }
+
+    #[test]
+    fn a_head_is_waited_for_until_it_is_too_long() {
+        let head = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
+        for length in 0..head.len() {
+            assert_eq!(status(&head[..length]), None, "{length}");
+        }
+        let too_long = Some("HTTP/1.1 431 Request Header Fields Too Large".to_owned());
+        let long = [&b"GET /metrics HTTP/1.1\r\nA: "[..], &[b'x'; MAX_HEAD_BYTES]].concat();
+        assert_eq!(status(&long[..MAX_HEAD_BYTES]), None);
+        assert_eq!(status(&long), too_long);
+        assert_eq!(status(&[&long[..], b"\r\n\r\n"].concat()), too_long);
+        let many = b"A: b\r\n".repeat(MAX_HEADERS + 1);
+        assert_eq!(status(&[b"GET / HTTP/1.1\r\n", &many[..], b"\r\n"].concat()), too_long);
     }
 }

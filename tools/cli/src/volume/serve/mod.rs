@@ -23,12 +23,13 @@ mod metrics;
 mod problem;
 
 use super::service::{at_stop_signal, notify};
+use crate::log::{Log, LogFormat};
 use crate::output::print;
 use disks::{Disk, close_all};
 use metrics_server::{MetricsOptions, MetricsServer};
 use problem::Problem;
 use sd_notify::NotifyState;
-use service::{Context, Service};
+use service::{Context, Service, log_started};
 use std::io;
 use std::path::PathBuf;
 use uringfs_lab::Error;
@@ -40,6 +41,10 @@ pub struct Arguments {
     /// Serve what this file names: disks over NBD and vhost-user-blk, and mounts. SIGHUP, or uringfs ctl reload, reads it again
     #[arg(long, value_name = "FILE", required = true)]
     config: Option<PathBuf>,
+
+    /// How events are written to standard error, one a line: clients that come, go and fail, reloads, and errors
+    #[arg(long, value_name = "FORMAT", default_value = "text", global = true)]
+    log_format: LogFormat,
 
     #[command(subcommand)]
     protocol: Option<Protocol>,
@@ -97,19 +102,27 @@ struct VhostArguments {
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    let Arguments { config, log_format, protocol } = arguments;
+    let log = Log::start(log_format)?;
+    Ok(log.end(run_protocol(protocol, config)))
+}
+
+fn run_protocol(protocol: Option<Protocol>, config: Option<PathBuf>) -> Result<u8, Error> {
     let mut context = Context::default();
-    match (arguments.protocol, arguments.config) {
+    match (protocol, config) {
         (Some(Protocol::Nbd(NbdArguments { options, metrics })), _) => {
             let metrics = MetricsOptions { metrics, insecure: options.insecure };
             let prepared = nbd::NbdServer::prepare(&options, &mut context);
-            let lines = |server: &nbd::NbdServer| server.lines();
+            let lines = |server: &nbd::NbdServer| log_started("nbd", server.lines());
             serve(context, &metrics, prepared, lines, |server| server.into_disks())
         }
         (Some(Protocol::VhostUserBlk(arguments)), _) => {
             let VhostArguments { options, metrics, insecure } = arguments;
             let metrics = MetricsOptions { metrics, insecure };
             let prepared = vhost_user_blk::VhostDisk::prepare(&options, &mut context);
-            serve(context, &metrics, prepared, |disk| disk.lines(), |disk| disk.disks)
+            let lines =
+                |disk: &vhost_user_blk::VhostDisk| log_started("vhost-user-blk", disk.lines());
+            serve(context, &metrics, prepared, lines, |disk| disk.disks)
         }
         (Some(Protocol::Ublk(arguments)), _) => ublk::run(&arguments, context),
         (None, Some(config)) => daemon::run(&config),
@@ -144,7 +157,7 @@ fn serve_until_stopped(
     let mut metrics = MetricsServer::prepare(metrics, context)?;
     if let Some(metrics) = &mut metrics {
         metrics.start(&context.targets.registry).map_err(failed)?;
-        lines += &metrics.line();
+        lines += &log_started("metrics", metrics.line());
     }
     let stop = service.stop();
     at_stop_signal(move || {

@@ -2,6 +2,7 @@
 
 use super::socket::Sockets;
 use super::targets::Targets;
+use crate::log::server_started;
 use crate::output::print_error;
 use std::io;
 use std::sync::Arc;
@@ -13,6 +14,12 @@ use uringfs_lab::Error;
 pub(super) struct Context {
     pub(super) targets: Targets,
     pub(super) sockets: Sockets,
+}
+
+/// Logs that a server has begun at the addresses in these lines, and returns the lines.
+pub(super) fn log_started(protocol: &str, lines: String) -> String {
+    lines.lines().for_each(|address| server_started(protocol, address));
+    lines
 }
 
 /// Stops a server. Keeps no file open.

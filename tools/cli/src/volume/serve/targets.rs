@@ -3,17 +3,15 @@
 use super::super::exit_codes::{refused, with_io_code};
 use super::super::open_volume::{open, with_holder};
 use super::super::quoting::for_message;
+use super::super::target::is_uri;
 use super::super::volume_path::{is_same_target, with_path};
 use super::metrics::{Observed, Page, Registry};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use uringfs::device::{Access, Target};
 use uringfs::file::FileOptions;
+use uringfs::volume::WholeLock;
 use uringfs::{File, Volume};
 use uringfs_lab::Error;
 
@@ -37,7 +35,7 @@ enum Content {
     Whole {
         file: File,
         /// Keeps out other programs, which open a volume there or serve it.
-        _lock: fs::File,
+        _lock: WholeLock,
     },
 }
 
@@ -58,7 +56,7 @@ impl Targets {
         Ok((self.insert(target, access, Content::Volume(volume.clone())), volume))
     }
 
-    /// A target as one file. One in memory, or on a server, is no target that others could have open: each is another one.
+    /// A target as one file. One in memory is no target that others could have open: each is another one.
     pub(super) fn whole(
         &mut self,
         target: &OsStr,
@@ -72,19 +70,25 @@ impl Targets {
         }
         let parsed = target.to_str().and_then(|text| text.parse::<Target>().ok());
         let path = Path::new(target);
-        let opened = match parsed.filter(|parsed| !matches!(parsed, Target::Path(_))) {
-            Some(parsed) => {
+        if is_uri(path) && access == Access::ReadWrite {
+            // Before it is opened: a server with room for one client would not answer.
+            Volume::require_closed(path).map_err(|error| with_path(for_message(target), error))?;
+        }
+        let opened = match &parsed {
+            Some(parsed) if parsed.virtual_size().is_some() => {
                 parsed.open(access).map(|device| File::over(device, FileOptions::new()))
             }
-            None => File::open(path, access),
+            _ => File::open(path, access),
         };
         let file = opened.map_err(|error| {
             with_holder(path, with_io_code(Error::input(error.to_string()), &error))
         })?;
-        if !path.exists() {
+        if parsed.is_some_and(|parsed| parsed.virtual_size().is_some()) {
             return Ok((None, file));
         }
-        let content = Content::Whole { file: file.clone(), _lock: lock(path, access)? };
+        let lock = WholeLock::acquire(file.device(), access);
+        let lock = lock.map_err(|error| with_path(for_message(target), error))?;
+        let content = Content::Whole { file: file.clone(), _lock: lock };
         Ok((Some(self.insert(target, access, content)), file))
     }
 
@@ -140,23 +144,4 @@ impl Observed for OpenTarget {
 
 fn served_otherwise(target: &OsStr, how: &str) -> Error {
     Error::in_use(format!("{}: this server has it open {how}", for_message(target)))
-}
-
-/// Takes the lock that a volume on the target has while it is open: alone for writing.
-fn lock(path: &Path, access: Access) -> Result<fs::File, Error> {
-    let shown = for_message(path);
-    let file = fs::File::open(path)
-        .map_err(|error| with_io_code(Error::input(format!("{shown}: {error}")), &error))?;
-    let kind = match access {
-        Access::Read => FlockOperation::NonBlockingLockShared,
-        Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
-    };
-    match flock(&file, kind) {
-        Ok(()) => Ok(file),
-        Err(Errno::AGAIN) => {
-            let what = "another program has it open; stop that first, or use --read-only if both only read";
-            Err(with_holder(path, Error::in_use(format!("{shown}: {what}"))))
-        }
-        Err(error) => Err(Error::run(format!("{shown}: {}", io::Error::from(error)))),
-    }
 }

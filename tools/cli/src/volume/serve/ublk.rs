@@ -5,8 +5,8 @@ use super::super::service::{at_stop_signal, notify};
 use super::super::target::canonical;
 use super::super::volume_path::VolumePath;
 use super::disks::{DiskOptions, Disks, close_all};
-use super::service::Context;
-use crate::output::print;
+use super::service::{Context, log_started};
+use crate::output::{print, print_error};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use sd_notify::NotifyState;
@@ -76,17 +76,17 @@ fn serve(arguments: &Arguments, target: &OsStr, file: File) -> Result<(), Error>
         notify(&[NotifyState::Stopping]);
         if is_in_use(&path) {
             let path = path.display();
-            eprintln!(
-                "uringfs: {path} is in use; unmount it, or stop the server again to remove it all the same"
-            );
+            print_error(&format!(
+                "{path} is in use; unmount it, or stop the server again to remove it all the same"
+            ));
         }
         handle.stop();
     })?;
     if server.is_recovered() {
         let path = server.path().display();
-        eprintln!("uringfs: goes on with {path}, whose server was killed");
+        tracing::info!(event = "ublk_recovered", "goes on with {path}, whose server was killed");
     }
-    print(&format!("{}\n", server.path().display()))?;
+    print(&log_started("ublk", format!("{}\n", server.path().display())))?;
     notify(&[NotifyState::Ready]);
     server.wait().map_err(failed)
 }

@@ -32,6 +32,7 @@ mod resize;
 mod round_trip;
 pub mod serve;
 mod serve_config;
+mod serve_log;
 mod serve_metrics;
 mod serve_vhost_user_blk;
 mod serve_ublk;

@@ -113,6 +113,49 @@ fn a_whole_image_and_memory_are_disks_on_tcp() {
 }
 
 #[test]
+fn a_whole_export_of_another_server_has_one_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write(folder, "image", vec![7; 64 << 20]);
+    let mut origin = Server::start(folder, &["image", "--unix", "origin"]);
+    let uri = origin.uri();
+    let mut server = Server::start(folder, &[&uri, "--name", "disk", "--unix", "first"]);
+    let disk = server.uri();
+    // Also by another name, over another protocol, and for what writes without serving.
+    let relative = "nbd+unix:///image?socket=origin";
+    for arguments in [
+        &["serve", "nbd", relative, "--unix", "second"][..],
+        &["serve", "nbd", relative, "--unix", "second", "--read-only"],
+        &["serve", "vhost-user-blk", relative, "--socket", "second"],
+        &["mkfs", "--force", relative],
+        &["wipe", relative],
+        &["put", "image", "nbd+unix:///image?socket=origin:/"],
+    ] {
+        let output = run(folder, arguments);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && errors.lines().count() == 1, "{arguments:?}: {errors}");
+        assert!(errors.contains("another program has"), "{arguments:?}: {errors}");
+        assert!(errors.contains("(uringfs, process "), "{arguments:?}: {errors}");
+        assert!(!folder.join("second").exists());
+    }
+    tool("nbdinfo", &[&disk]);
+    server.stop();
+    // Readers share it, and keep writers out.
+    let readers = ["first", "second"].map(|socket| {
+        let arguments = [&uri, "--name", "disk", "--unix", socket, "--read-only"];
+        let mut server = Server::start(folder, &arguments);
+        server.uri();
+        server
+    });
+    refused(folder, ["serve", "nbd", relative, "--unix", "third"], "another program has");
+    readers.into_iter().for_each(Server::stop);
+    run_ok(folder, ["mkfs", "--force", relative]);
+    refused(folder, ["wipe", "image"], "another program has");
+    run_ok(folder, ["wipe", relative]);
+    origin.stop();
+}
+
+#[test]
 fn all_files_of_a_directory_are_disks() {
     let folder = volume();
     let folder = folder.path();

@@ -169,6 +169,43 @@ fn only_this_machine_reaches_the_metrics_unless_asked() {
     assert!(!Path::new(&socket).exists());
 }
 
+#[test]
+fn clients_that_stall_send_too_much_or_go_hold_up_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let arguments = ["nbd", "memory:1M", "--unix", "s", "--metrics", "./metrics"];
+    let mut server = Server::serve(folder, &arguments);
+    server.line();
+    let socket = server.line();
+    let connect = || UnixStream::connect(&socket).unwrap();
+    let check_served = || {
+        let reply = request(connect(), "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+    };
+    let mut stalled: Vec<_> = (0..5).map(|_| connect()).collect();
+    for stream in &mut stalled {
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: ").unwrap();
+    }
+    check_served();
+    // The end of one that has sent too much may come before all of it is sent.
+    let mut long = connect();
+    let sent = long.write_all(&b"GET /metrics HTTP/1.1\r\nA: ".repeat(1 << 16));
+    let mut reply = Vec::new();
+    let read = long.read_to_end(&mut reply);
+    let is_refused = reply.starts_with(b"HTTP/1.1 431 ") || reply.starts_with(b"HTTP/1.1 400 ");
+    assert!(is_refused || sent.is_err() || read.is_err(), "{}", String::from_utf8_lossy(&reply));
+    check_served();
+    let head = b"GET /metrics HTTP/1.1\r\n\r\n";
+    for length in 0..=head.len() {
+        connect().write_all(&head[..length]).unwrap();
+    }
+    check_served();
+    // More than are served at a time: each ends when its time is over.
+    stalled.extend((0..10).map(|_| connect()));
+    check_served();
+    server.stop();
+}
+
 /// The names of metrics in a text.
 fn names(text: &str) -> BTreeSet<String> {
     let is_name = |byte: char| byte.is_ascii_alphanumeric() || byte == '_';
