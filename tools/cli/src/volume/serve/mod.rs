@@ -37,7 +37,7 @@ use uringfs_lab::Error;
 #[derive(clap::Args)]
 #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
-    /// Serve what this file names: disks over NBD and vhost-user-blk, and mounts. SIGHUP, or uringfs ctl reload, reads it again
+    /// Serve what this file names: disks over NBD and vhost-user-blk, block devices, and mounts. SIGHUP, or uringfs ctl reload, reads it again
     #[arg(long, value_name = "FILE", required = true)]
     config: Option<PathBuf>,
 
@@ -68,7 +68,7 @@ enum Protocol {
     /// device is not in use: all is durable when it returns. When it is killed, the requests wait until the same command is run again.
     ///
     /// Example: mkfs.ext4 /dev/ublkb0
-    Ublk(ublk::Arguments),
+    Ublk(UblkArguments),
 }
 
 #[derive(clap::Args)]
@@ -95,6 +95,16 @@ struct VhostArguments {
     insecure: bool,
 }
 
+#[derive(clap::Args)]
+struct UblkArguments {
+    #[command(flatten)]
+    options: ublk::Options,
+
+    /// Remove a device whose server was killed, instead of serving it again. Its requests fail
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["target", "queues", "read_only", "unprivileged"])]
+    remove: Option<PathBuf>,
+}
+
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let mut context = Context::default();
@@ -111,7 +121,15 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             let prepared = vhost_user_blk::VhostDisk::prepare(&options, &mut context);
             serve(context, &metrics, prepared, |disk| disk.lines(), |disk| disk.disks)
         }
-        (Some(Protocol::Ublk(arguments)), _) => ublk::run(&arguments, context),
+        (Some(Protocol::Ublk(UblkArguments { remove: Some(device), .. })), _) => {
+            ublk::remove(&device).map(|()| 0)
+        }
+        (Some(Protocol::Ublk(UblkArguments { options, remove: None })), _) => {
+            let prepared = ublk::PreparedDevice::prepare(&options, &mut context);
+            let started = prepared.and_then(|device| device.start().map_err(Problem::of("target")));
+            let lines = |device: &ublk::BlockDevice| device.lines();
+            serve(context, &MetricsOptions::default(), started, lines, |device| device.disks)
+        }
         (None, Some(config)) => daemon::run(&config),
         (None, None) => unreachable!("one of them is required"),
     }
