@@ -4,7 +4,7 @@
 //! ends what the file no longer has, and starts what is new.
 
 use super::super::quoting::for_message;
-use super::super::service::{at_signals, notify};
+use super::super::service::{at_signals, notify, start_control};
 use super::config::{Config, Source};
 use super::disks::{Disk, close_all};
 use super::metrics::{Kind, Metric, Observed, Page, metric};
@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use uringfs_fuse::control::{ControlSocket, ReloadServer};
+use uringfs_fuse::control::{ControlServer, Reload};
 use uringfs_lab::Error;
 use uringfs_ublk::DeviceUse;
 
@@ -127,7 +127,7 @@ impl Daemon {
         path: &Path,
         lines: &str,
         events: &Receiver<Event>,
-    ) -> Result<Option<ReloadServer>, Error> {
+    ) -> Result<Option<ControlServer>, Error> {
         let sender = self.sender.clone();
         let send = |event: fn() -> Event| {
             let sender = sender.clone();
@@ -137,26 +137,18 @@ impl Daemon {
         };
         at_signals([SIGINT, SIGTERM], send(|| Event::Stop))?;
         at_signals([SIGHUP], send(|| Event::Reload(None)))?;
-        let control = match ControlSocket::bind() {
-            Ok(socket) => socket,
-            // Signals are heard all the same.
-            Err(error) => {
-                print_error(&format!("warning: no control socket: {error}"));
-                None
-            }
-        };
-        let ask = move || {
+        let reload: Reload = Arc::new(move || {
             let (reply, result) = channel();
             let _ = sender.send(Event::Reload(Some(reply)));
             result.recv().unwrap_or_else(|_| Err("the server is ending".into()))
-        };
-        let failed = |error: io::Error| Error::run("cannot serve").because(error);
-        let control = control.map(|socket| ReloadServer::start(socket, ask)).transpose();
-        let control = control.map_err(failed)?;
+        });
+        let control = start_control(&self.context.targets.control, Some(reload));
         print(lines)?;
         notify(&[NotifyState::Ready]);
         self.handle(path, events);
         notify(&[NotifyState::Stopping]);
+        // Requests that are under way may wait for a thaw.
+        self.context.targets.control.close();
         Ok(control)
     }
 
@@ -265,7 +257,7 @@ impl Daemon {
             match servers.mounts.iter().position(is_it) {
                 Some(place) => plan.kept_mounts.push(place),
                 None => {
-                    let new = ServedMount::prepare(options, &context.targets.registry);
+                    let new = ServedMount::prepare(options, &context.targets);
                     let new = new.map_err(|problem| source.locate(&span, problem))?;
                     plan.new.mounts.push(new);
                 }

@@ -22,7 +22,7 @@ mod targets;
 mod metrics;
 mod problem;
 
-use super::service::{at_stop_signal, notify};
+use super::service::{at_stop_signal, notify, start_control};
 use crate::output::print;
 use disks::{Disk, close_all};
 use metrics_server::{MetricsOptions, MetricsServer};
@@ -164,9 +164,12 @@ fn serve_until_stopped(
         metrics.start(&context.targets.registry).map_err(failed)?;
         lines += &metrics.line();
     }
-    let stop = service.stop();
+    let (stop, volumes) = (service.stop(), context.targets.control.clone());
+    let _control = start_control(&volumes, None);
     at_stop_signal(move || {
         notify(&[NotifyState::Stopping]);
+        // Requests that are under way may wait for a thaw.
+        volumes.close();
         stop();
     })?;
     print(&lines)?;

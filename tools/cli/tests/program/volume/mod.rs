@@ -35,6 +35,7 @@ mod serve_config;
 mod serve_metrics;
 mod serve_vhost_user_blk;
 mod serve_ublk;
+mod served_volumes;
 mod sizes;
 mod sources;
 mod stat;
