@@ -16,7 +16,7 @@ use uringfs::volume::{AtimePolicy, Statistics};
 use uringfs::{Reactor, ReactorOptions, Volume};
 
 use crate::attach::{Attachment, attach, clone_channel, detach, set_nonblocking};
-use crate::control::{ControlServer, ControlSocket, Served};
+use crate::control::{ControlVolumes, ControlledVolume, Served, ServedMount};
 use crate::notify::Kernel;
 use crate::ring::RingQueues;
 use crate::session::{MountCache, Session, SessionOptions};
@@ -189,7 +189,8 @@ pub struct Mount {
     directory: PathBuf,
     channels: Vec<OwnedFd>,
     options: MountOptions,
-    control: Option<ControlSocket>,
+    session: Arc<Session>,
+    control: Option<ControlledVolume>,
     observed: MountObserver,
 }
 
@@ -236,8 +237,7 @@ impl Mount {
         }
         let mut options = options.clone();
         options.read_only |= volume.is_read_only();
-        let observed = MountObserver::new(&volume);
-        Ok(Mount { volume, directory, channels, options, control: None, observed })
+        Ok(Mount::with(volume, directory, channels, options))
     }
 
     /// Serves a connection that another program has made and mounted: a descriptor of `/dev/fuse`, or a `SOCK_SEQPACKET`
@@ -256,14 +256,35 @@ impl Mount {
         let session = SessionOptions { default_permissions: false, ..options.session };
         let options = MountOptions { session, ..options.clone() };
         let (directory, channels) = (PathBuf::new(), vec![connection]);
-        let observed = MountObserver::new(&volume);
-        Ok(Mount { volume, directory, channels, options, control: None, observed })
+        Ok(Mount::with(volume, directory, channels, options))
     }
 
-    /// Serves a control socket, too, until the directory is unmounted.
-    pub fn control(mut self, socket: ControlSocket) -> Mount {
-        self.control = Some(socket);
-        self
+    fn with(
+        volume: Volume,
+        directory: PathBuf,
+        channels: Vec<OwnedFd>,
+        options: MountOptions,
+    ) -> Mount {
+        let session = Arc::new(Session::new(volume.clone(), options.session, channels.len()));
+        let observed = MountObserver::new(&volume);
+        Mount { volume, directory, channels, options, session, control: None, observed }
+    }
+
+    /// Lets clients of a control socket reach the volume, too, until the directory is unmounted.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub fn control(mut self, volumes: &ControlVolumes) -> io::Result<Mount> {
+        let mount = ServedMount {
+            kernel: Kernel::new(self.session.clone(), self.channels[0].try_clone()?),
+            directory: self.directory.clone(),
+            options: self.options.words(),
+            threads: self.channels.len(),
+        };
+        let (volume, is_read_only) = (self.volume.clone(), self.options.read_only);
+        let served = Served { volume, is_read_only, mount: Some(mount) };
+        self.control = Some(volumes.insert_served(served));
+        Ok(self)
     }
 
     /// The directory, as an absolute path. Empty if another program has mounted it.
@@ -287,21 +308,7 @@ impl Mount {
     /// # Errors
     /// When a reactor cannot be made; those of [`Volume::close`].
     pub fn serve(self) -> io::Result<()> {
-        let Mount { volume, directory, channels, options, control, observed } = self;
-        let threads = channels.len();
-        let session = Arc::new(Session::new(volume.clone(), options.session, threads));
-        let serve_control = |socket| {
-            let served = Served {
-                volume,
-                kernel: Kernel::new(session.clone(), channels[0].try_clone()?),
-                is_read_only: options.read_only,
-                directory,
-                options: options.words(),
-                threads,
-            };
-            ControlServer::start(socket, served)
-        };
-        let control = control.map(serve_control).transpose()?;
+        let Mount { session, channels, control, observed, .. } = self;
         serve(&session, channels, control, observed)
     }
 }
@@ -310,7 +317,7 @@ impl Mount {
 fn serve(
     session: &Arc<Session>,
     channels: Vec<OwnedFd>,
-    control: Option<ControlServer>,
+    control: Option<ControlledVolume>,
     observed: MountObserver,
 ) -> io::Result<()> {
     let threads = channels.len();

@@ -26,7 +26,7 @@
 
 // The modules, top down. Each imports only from modules below it.
 
-// The public face: start, stop, remove.
+// The public face: prepare, start, stop, remove.
 mod server;
 
 // The thread of a queue.
@@ -58,4 +58,4 @@ mod disk;
 mod abi;
 
 pub use disk::Disk;
-pub use server::{ServerHandle, UblkServer, remove};
+pub use server::{DeviceUse, PreparedServer, ServerHandle, UblkServer, remove};

@@ -95,6 +95,16 @@ pub(crate) fn attach<D: Driver>(
     }
 }
 
+/// Gives up a device that is not started: it is deleted, or waits for the next server again if it was taken over.
+///
+/// # Errors
+/// Those of the driver.
+pub(crate) fn give_up<D: Driver>(driver: &mut D, attached: Attached<D::Channel>) -> io::Result<()> {
+    let Attached { info, channel, is_recovered, .. } = attached;
+    drop(channel);
+    if is_recovered { Ok(()) } else { delete(driver, &info) }
+}
+
 /// Lets the device's requests come. All of its queues have their entries.
 ///
 /// # Errors
@@ -664,6 +674,23 @@ mod tests {
         let attached = attach(&mut driver, &wanted("one")).unwrap();
         start(&mut driver, &attached.info, attached.is_recovered).unwrap();
         assert_eq!(driver.devices[&3].info.state, state::LIVE);
+    }
+
+    #[test]
+    fn a_device_that_is_given_up_before_its_start_is_deleted() {
+        let mut driver = FakeDriver::new();
+        let attached = attach(&mut driver, &wanted("one")).unwrap();
+        give_up(&mut driver, attached).unwrap();
+        assert!(driver.devices.is_empty());
+    }
+
+    #[test]
+    fn a_device_that_was_taken_over_and_is_given_up_waits_for_the_next_server() {
+        let mut driver = FakeDriver::with_device(state::QUIESCED, "one");
+        let attached = attach(&mut driver, &wanted("one")).unwrap();
+        give_up(&mut driver, attached).unwrap();
+        assert_eq!(driver.devices[&3].info.state, state::QUIESCED);
+        assert!(attach(&mut driver, &wanted("one")).unwrap().is_recovered);
     }
 
     #[test]

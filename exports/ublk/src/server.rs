@@ -1,7 +1,9 @@
-//! [`UblkServer`]: a disk as a block device of this machine, from its start to its removal.
+//! [`UblkServer`]: a disk as a block device of this machine, from its start to its removal. [`PreparedServer`]: the same
+//! before its start, when it can still be given up.
 
 use std::fmt;
 use std::io;
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,10 +53,45 @@ pub struct UblkServer {
     control: Arc<Control>,
 }
 
+/// A device that is made, or taken over from a server that was killed, and serves no requests yet.
+///
+/// ```no_run
+/// use uringfs::device::Access;
+/// use uringfs::File;
+/// use uringfs_ublk::{Disk, UblkServer};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let disk = |path| Ok::<_, std::io::Error>(Disk::new(File::open(path, Access::ReadWrite)?));
+/// // If the second one fails, there is no device.
+/// let prepared = [UblkServer::prepare(disk("a.img")?)?, UblkServer::prepare(disk("b.img")?)?];
+/// for server in prepared {
+///     println!("{}", server.start()?.path().display());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Dropping it deletes the device. One that was taken over waits for the next server again.
+pub struct PreparedServer {
+    disk: Disk,
+    path: PathBuf,
+    attached: Option<Attached<OwnedFd>>,
+}
+
 /// Stops a [`UblkServer`], from any thread.
 #[derive(Clone, Debug)]
 pub struct ServerHandle {
+    path: PathBuf,
     control: Arc<Control>,
+}
+
+/// Whether a device is mounted, or otherwise in exclusive use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceUse {
+    /// It is not. Its server ends now.
+    Unused,
+    /// Its server ends when it no longer is.
+    InUse,
 }
 
 /// What the device keeps until it is removed.
@@ -78,12 +115,13 @@ struct ControlState {
     has_ended: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 enum Stop {
     #[default]
     Never,
     WhenUnused,
-    Now,
+    /// With the device, if no other program may use it from now on.
+    Now(Option<OwnedFd>),
 }
 
 impl Control {
@@ -98,6 +136,14 @@ impl UblkServer {
     /// killed, its device is taken over, with all requests that it has not answered.
     ///
     /// # Errors
+    /// Those of [`UblkServer::prepare`] and of [`PreparedServer::start`].
+    pub fn start(disk: Disk) -> io::Result<UblkServer> {
+        UblkServer::prepare(disk)?.start()
+    }
+
+    /// Makes the device, or takes it over, and serves no requests yet. `/dev/ublkbN` appears at the start.
+    ///
+    /// # Errors
     /// Each in one line that says what to do:
     /// - NotFound: the kernel has no ublk driver, or has not loaded it.
     /// - Unsupported: its driver is older than Linux 6.5, or there is no io_uring.
@@ -105,7 +151,7 @@ impl UblkServer {
     /// - ResourceBusy: a server of the same name serves.
     /// - InvalidInput: the device that waits for a server of this name is larger than the file, or can be written and
     ///   the disk cannot.
-    pub fn start(disk: Disk) -> io::Result<UblkServer> {
+    pub fn prepare(disk: Disk) -> io::Result<PreparedServer> {
         let mut driver = ControlDevice::open()?;
         let wanted = Wanted {
             name: disk.name.clone(),
@@ -116,25 +162,8 @@ impl UblkServer {
             parameters: disk.parameters(),
         };
         let attached = lifecycle::attach(&mut driver, &wanted)?;
-        let bounds = attached.bounds();
-        let Attached { info, channel, is_recovered, .. } = attached;
-        let mut server = UblkServer {
-            path: disk_path(info.device).into(),
-            is_recovered,
-            device: Some(ServedDevice { info, channel: Arc::new(channel), workers: Vec::new() }),
-            control: Arc::default(),
-            disk,
-        };
-        match server.start_queues(&mut driver, bounds) {
-            Ok(()) => Ok(server),
-            Err(error) => {
-                if is_recovered {
-                    // It waits for another server. The entries that the kernel has come back when this process ends.
-                    server.device = None;
-                }
-                Err(error)
-            }
-        }
+        let path = disk_path(attached.info.device).into();
+        Ok(PreparedServer { disk, path, attached: Some(attached) })
     }
 
     fn start_queues(&mut self, driver: &mut ControlDevice, bounds: Bounds) -> io::Result<()> {
@@ -175,7 +204,7 @@ impl UblkServer {
 
     /// Something to stop the server with.
     pub fn handle(&self) -> ServerHandle {
-        ServerHandle { control: self.control.clone() }
+        ServerHandle { path: self.path.clone(), control: self.control.clone() }
     }
 
     /// Waits until [`ServerHandle::stop`], or until another program stops the device. Then removes the device, after
@@ -187,10 +216,16 @@ impl UblkServer {
     pub fn wait(mut self) -> io::Result<()> {
         let mut state = self.control.state.lock();
         let claim = loop {
-            match state.stop {
-                _ if state.has_ended => break None,
+            let has_ended = state.has_ended;
+            match &mut state.stop {
+                _ if has_ended => {
+                    state.stop = Stop::Now(None);
+                    break None;
+                }
                 Stop::Never => self.control.changed.wait(&mut state),
-                Stop::Now => break open_disk(&self.path, OFlags::empty()).ok(),
+                Stop::Now(claim) => {
+                    break claim.take().or_else(|| open_disk(&self.path, OFlags::empty()).ok());
+                }
                 Stop::WhenUnused => match open_disk(&self.path, OFlags::EXCL) {
                     Err(SystemError::BUSY) => {
                         self.control.changed.wait_for(&mut state, USE_INTERVAL);
@@ -229,11 +264,74 @@ impl UblkServer {
     }
 }
 
+impl PreparedServer {
+    /// Serves the device, in a thread for each queue.
+    ///
+    /// # Errors
+    /// When there is no memory or no thread; those of the driver. The device is deleted; one that was taken over waits
+    /// for the next server, once this process has ended.
+    pub fn start(mut self) -> io::Result<UblkServer> {
+        let attached = self.attached.take().expect("it has one until it starts");
+        let (disk, path) = (self.disk.clone(), self.path.clone());
+        let bounds = attached.bounds();
+        let Attached { info, channel, is_recovered, .. } = attached;
+        let mut server = UblkServer {
+            path,
+            is_recovered,
+            device: Some(ServedDevice { info, channel: Arc::new(channel), workers: Vec::new() }),
+            control: Arc::default(),
+            disk,
+        };
+        let started =
+            ControlDevice::open().and_then(|mut driver| server.start_queues(&mut driver, bounds));
+        match started {
+            Ok(()) => Ok(server),
+            Err(error) => {
+                if is_recovered {
+                    // It waits for another server. The entries that the kernel has come back when this process ends.
+                    server.device = None;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The block device, as `/dev/ublkb0`.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for PreparedServer {
+    fn drop(&mut self) {
+        let Some(attached) = self.attached.take() else { return };
+        let given_up =
+            ControlDevice::open().and_then(|mut driver| lifecycle::give_up(&mut driver, attached));
+        if let Err(error) = given_up {
+            tracing::warn!(%error, "a ublk device was not removed cleanly");
+        }
+    }
+}
+
+impl fmt::Debug for PreparedServer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("PreparedServer")
+            .field("path", &self.path)
+            .field("disk", &self.disk)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Drop for UblkServer {
     fn drop(&mut self) {
         if self.device.is_some() {
-            let is_served = !self.control.state.lock().has_ended;
+            let (is_served, stop) = {
+                let mut state = self.control.state.lock();
+                (!state.has_ended, mem::replace(&mut state.stop, Stop::Now(None)))
+            };
             let disk = is_served.then(|| open_disk(&self.path, OFlags::empty()).ok()).flatten();
+            // The device is claimed no more.
+            drop(stop);
             if let Err(error) = self.remove(disk) {
                 tracing::warn!(%error, "a ublk device was not removed cleanly");
             }
@@ -254,13 +352,22 @@ impl fmt::Debug for UblkServer {
 impl ServerHandle {
     /// Ends [`UblkServer::wait`], as soon as the device is neither mounted nor otherwise in exclusive use. Called
     /// again, it does not wait for that: a file system that is mounted there loses what it has not written.
-    pub fn stop(&self) {
+    pub fn stop(&self) -> DeviceUse {
+        let mut device_use = DeviceUse::Unused;
         self.control.change(|state| {
-            state.stop = match state.stop {
-                Stop::Never => Stop::WhenUnused,
-                Stop::WhenUnused | Stop::Now => Stop::Now,
+            state.stop = match mem::take(&mut state.stop) {
+                Stop::Never => match open_disk(&self.path, OFlags::EXCL) {
+                    Err(SystemError::BUSY) => {
+                        device_use = DeviceUse::InUse;
+                        Stop::WhenUnused
+                    }
+                    opened => Stop::Now(opened.ok()),
+                },
+                Stop::WhenUnused => Stop::Now(None),
+                now @ Stop::Now(_) => now,
             };
         });
+        device_use
     }
 }
 
@@ -297,14 +404,26 @@ mod tests {
         }
     }
 
+    fn handle(path: &Path) -> ServerHandle {
+        ServerHandle { path: path.into(), control: Arc::default() }
+    }
+
+    /// An ordinary file is never in exclusive use.
+    #[test]
+    fn a_device_that_is_not_in_use_is_claimed_when_its_server_is_stopped() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let handle = handle(file.path());
+        for _ in 0..2 {
+            assert_eq!(handle.stop(), DeviceUse::Unused);
+            assert!(matches!(handle.control.state.lock().stop, Stop::Now(Some(_))));
+        }
+    }
+
     #[test]
     fn a_second_stop_does_not_wait_for_an_unmount() {
-        let handle = ServerHandle { control: Arc::default() };
-        let stop = || handle.control.state.lock().stop;
-        assert_eq!(stop(), Stop::Never);
-        for expected in [Stop::WhenUnused, Stop::Now, Stop::Now] {
-            handle.stop();
-            assert_eq!(stop(), expected);
-        }
+        let handle = handle(Path::new("/dev/null/none"));
+        handle.control.state.lock().stop = Stop::WhenUnused;
+        assert_eq!(handle.stop(), DeviceUse::Unused);
+        assert!(matches!(handle.control.state.lock().stop, Stop::Now(None)));
     }
 }

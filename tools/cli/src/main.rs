@@ -85,14 +85,15 @@ enum Command {
     /// Serve files and devices as disks, or all that a configuration names.
     ///
     /// With --config one process serves disks and mounts, stays in the foreground, and prints a line for each that it serves: a
-    /// URI, a socket or a directory. Ctrl-C and SIGTERM end it. SIGHUP, or uringfs ctl reload FILE, reads the file again: what is new is
+    /// URI, a socket, a device or a directory. The commands on files, and info, counters, df, resize and ctl, work on a volume that
+    /// is served, too. Ctrl-C and SIGTERM end it. SIGHUP, or uringfs ctl reload FILE, reads the file again: what is new is
     /// served, what is gone ends, and nothing else notices.
     Serve(volume::serve::Arguments),
-    /// Show what the server of a mounted volume has counted.
+    /// Show what the server of a volume has counted.
     ///
     /// The counters of its reactors have the names of docs/tuning.md; those of the volume begin with `volume`.
     Counters(volume::counters::Arguments),
-    /// Control the server of a mounted volume, or of a configuration.
+    /// Control the server of a volume, or of a configuration.
     #[command(subcommand)]
     Ctl(volume::ctl::Arguments),
     /// Copy files and directories into a volume.

@@ -118,7 +118,7 @@ impl DeviceLock {
         };
         if let Some(name) = backend.shared_name() {
             lock.named =
-                Some(NamedLock::acquire(name, kind).map_err(|held| open_by(purpose, held))?);
+                Some(NamedLock::acquire(name, kind).map_err(|held| open_by(purpose, name, held))?);
             return Ok(lock);
         }
         let KernelTarget::Descriptor(descriptor) = backend.kernel_target() else {
@@ -146,6 +146,20 @@ impl DeviceLock {
             lock.below.push(lower);
         }
         Ok(lock)
+    }
+}
+
+impl DeviceLock {
+    /// The names of its locks, as [`Holder::lock`].
+    pub(crate) fn names(&self) -> Vec<String> {
+        let backend = self.device.core().backend();
+        let own = match (backend.shared_name(), backend.kernel_target()) {
+            (Some(name), _) => Some(name.to_owned()),
+            (None, KernelTarget::Descriptor(descriptor)) => name_of_descriptor(descriptor),
+            (None, _) => None,
+        };
+        let below = self.below.iter().filter_map(|lower| name_of_descriptor(lower.as_fd()));
+        own.into_iter().chain(below).collect()
     }
 }
 
@@ -237,22 +251,24 @@ fn acquire_flock(
 }
 
 /// The error of a lock by a name.
-fn open_by(purpose: Purpose, (errno, holder): (Errno, Option<NamedHolder>)) -> Error {
+fn open_by(purpose: Purpose, name: &str, (errno, holder): (Errno, Option<NamedHolder>)) -> Error {
     let Purpose(subject) = purpose;
     match holder {
         Some(holder) if holder.process == std::process::id() => {
             let what = format!("this program has {subject} open already; close it there first");
             Error::refused(errno, what)
         }
-        Some(holder) => open_elsewhere(purpose, Some(&Holder::new(holder.process))),
+        Some(holder) => {
+            open_elsewhere(purpose, Some(&Holder::new(holder.process, name.to_owned())))
+        }
         None => Error::io(format!("locking {subject}"), errno),
     }
 }
 
 fn open_elsewhere(Purpose(subject): Purpose, holder: Option<&Holder>) -> Error {
     let process = match holder {
-        Some(Holder { process, name: Some(name) }) => format!(" ({name}, process {process})"),
-        Some(Holder { process, name: None }) => format!(" (process {process})"),
+        Some(Holder { process, name: Some(name), .. }) => format!(" ({name}, process {process})"),
+        Some(Holder { process, name: None, .. }) => format!(" (process {process})"),
         None => String::new(),
     };
     let what = format!("another program has {subject} open{process}; close it there first");
@@ -323,6 +339,7 @@ impl LockTarget {
 pub struct Holder {
     process: u32,
     name: Option<String>,
+    lock: String,
 }
 
 impl Holder {
@@ -334,7 +351,7 @@ impl Holder {
         let path = path.as_ref();
         if let Some(target) = NbdTarget::from_path(path) {
             let name = target.ok()?.canonical().to_string();
-            return named_lock::holder(&name).map(|holder| Holder::new(holder.process));
+            return named_lock::holder(&name).map(|holder| Holder::new(holder.process, name));
         }
         if let Some(holder) = Holder::of(&stat(path).ok()?)? {
             return Some(holder);
@@ -349,24 +366,40 @@ impl Holder {
         self.process
     }
 
+    /// The name of the lock that it holds: `fe:00:5678`, the file or block device in `/proc/locks`, or the URI of an export.
+    /// [`Volume::locks`](crate::Volume::locks) has it in that process.
+    pub fn lock(&self) -> &str {
+        &self.lock
+    }
+
     /// The process that holds an `flock` of a file. `Some(None)`: no running one does. `None`: it cannot be said.
     fn of(file: &Stat) -> Option<Option<Holder>> {
         let locks = std::fs::read_to_string("/proc/locks").ok()?;
-        let (device, inode) = (file.st_dev, file.st_ino);
-        let file = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
+        let lock = lock_name(file);
         // A line of /proc/locks: "7: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF"
         let mut processes = locks.lines().filter_map(|line| {
             let mut words = line.split_whitespace();
             let process = words.nth(4)?;
-            (words.next()? == file && is_running(process)).then(|| process.parse().ok())?
+            (words.next()? == lock && is_running(process)).then(|| process.parse().ok())?
         });
-        Some(processes.next().map(Holder::new))
+        let process = processes.next();
+        Some(process.map(|process| Holder::new(process, lock.clone())))
     }
 
-    fn new(process: u32) -> Holder {
+    fn new(process: u32, lock: String) -> Holder {
         let name = std::fs::read_to_string(format!("/proc/{process}/comm"));
-        Holder { process, name: name.ok().map(|name| name.trim_end().to_owned()) }
+        Holder { process, name: name.ok().map(|name| name.trim_end().to_owned()), lock }
     }
+}
+
+/// How `/proc/locks` names a file.
+fn lock_name(file: &Stat) -> String {
+    let device = file.st_dev;
+    format!("{:02x}:{:02x}:{}", major(device), minor(device), file.st_ino)
+}
+
+fn name_of_descriptor(descriptor: BorrowedFd<'_>) -> Option<String> {
+    fstat(descriptor).ok().map(|file| lock_name(&file))
 }
 
 fn is_running(process: &str) -> bool {

@@ -63,7 +63,7 @@ pub(crate) struct VolumeShared {
     /// The cache of files that are opened without one of their own; `None` is the process's cache.
     pub(crate) page_cache: Option<Cache>,
     /// Dropped after everything that uses the device.
-    pub(crate) _lock: DeviceLock,
+    pub(crate) lock: DeviceLock,
     /// Dropped last.
     pub(crate) closed_guard: ClosedGuard,
 }

@@ -243,7 +243,7 @@ impl VolumeOptions {
             uuid: superblock.uuid,
             access,
             page_cache: options.page_cache.clone(),
-            _lock: lock,
+            lock,
             closed_guard: ClosedGuard::default(),
         });
         let commit_thread = match access {

@@ -132,6 +132,12 @@ impl Volume {
         &self.shared.label
     }
 
+    /// The names of the locks by which other processes find the one that has the volume open, as
+    /// [`Holder::lock`](crate::Holder::lock): of its file or block device, and of those below. None for a volume in memory.
+    pub fn locks(&self) -> Vec<String> {
+        self.shared.lock.names()
+    }
+
     /// True if nothing in the volume can be changed: the device is read-only or was opened for reading only, or the
     /// volume is of an older version; and after an error of the device that has stopped the volume, or when the device has
     /// become too small for it, until it is opened again. What could be read before the error can still be read then, as far as the device can.

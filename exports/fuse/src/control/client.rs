@@ -1,4 +1,4 @@
-//! [`Client`]: a program that asks the server of a mounted volume.
+//! [`Client`]: a program that asks the server of a volume.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -23,6 +23,8 @@ const LINE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Client {
     process: u32,
+    /// The lock of the volume that it asks about.
+    volume: Option<String>,
     stream: BufReader<UnixStream>,
 }
 
@@ -34,12 +36,16 @@ impl Client {
     /// If another process than the volume's server listens there, or one of another version; ETIMEDOUT.
     pub fn connect(target: impl AsRef<Path>) -> io::Result<Option<Client>> {
         match Holder::find(target) {
-            Some(holder) => Client::of_process(holder.process()),
+            Some(holder) => {
+                let client = Client::of_process(holder.process())?;
+                let volume = Some(holder.lock().to_owned());
+                Ok(client.map(|client| Client { volume, ..client }))
+            }
             None => Ok(None),
         }
     }
 
-    /// Connects to a server by its process. `None` if it is ending, or has no control socket, or none for this user.
+    /// Connects to a server by its process, about its only volume, or none. `None` if it is ending, or has no control socket, or none for this user.
     ///
     /// # Errors
     /// As [`Self::connect`].
@@ -53,7 +59,7 @@ impl Client {
         }
         stream.set_read_timeout(Some(LINE_TIMEOUT))?;
         stream.set_write_timeout(Some(LINE_TIMEOUT))?;
-        let mut client = Client { process, stream: BufReader::new(stream) };
+        let mut client = Client { process, volume: None, stream: BufReader::new(stream) };
         let line = match client.read_line() {
             // It is ending, or was killed.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
@@ -73,7 +79,8 @@ impl Client {
     /// Sends the request, and returns its result.
     ///
     /// # Errors
-    /// What the server says, with its kind; ETIMEDOUT; if the reply cannot be understood.
+    /// What the server says, with its kind: NotFound if the server has the target open, but not as a volume, or is closing it;
+    /// ETIMEDOUT; if the reply cannot be understood.
     pub fn call(mut self, request: Request) -> io::Result<Value> {
         self.send(request)?;
         let timeout = request.timeout().map(|longest| longest + LINE_TIMEOUT);
@@ -112,7 +119,7 @@ impl Client {
     }
 
     fn send(&mut self, request: Request) -> io::Result<()> {
-        let lines = format!("{}\n{}\n", hello(), request.to_json());
+        let lines = format!("{}\n{}\n", hello(self.volume.as_deref()), request.to_json());
         self.stream.get_mut().write_all(lines.as_bytes())
     }
 

@@ -18,6 +18,7 @@ use super::file_request::{
     FileRange, FileRequest, MAX_FILE_REQUEST_BYTES, Opening, attributes, refusal, text,
 };
 use super::protocol::{failure, result};
+use super::requests::Served;
 use crate::files::CAPABILITY;
 use crate::notify::Kernel;
 
@@ -35,7 +36,8 @@ const MAX_OPEN_FILES: usize = 8;
 /// A session that begins.
 pub(super) struct FileSession<'s> {
     volume: &'s Volume,
-    kernel: &'s Kernel,
+    /// `None`: the volume is not mounted.
+    kernel: Option<&'s Kernel>,
     is_read_only: bool,
     reactor: Reactor,
     stream: BufReader<&'s UnixStream>,
@@ -53,19 +55,14 @@ impl<'s> FileSession<'s> {
     ///
     /// # Errors
     /// The client has gone, or no reactor can be made.
-    pub(super) fn serve(
-        volume: &'s Volume,
-        kernel: &'s Kernel,
-        is_read_only: bool,
-        stream: &'s UnixStream,
-    ) -> io::Result<()> {
+    pub(super) fn serve(served: &'s Served, stream: &'s UnixStream) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(IDLE_TIMEOUT))?;
         stream.set_write_timeout(Some(SEND_TIMEOUT))?;
         let mut session = FileSession {
-            volume,
-            kernel,
-            is_read_only,
+            volume: &served.volume,
+            kernel: served.mount.as_ref().map(|mount| &mount.kernel),
+            is_read_only: served.is_read_only,
             reactor: Reactor::new(ReactorOptions::default())?,
             stream: BufReader::new(stream),
             open: VecDeque::new(),
@@ -108,7 +105,7 @@ impl<'s> FileSession<'s> {
             false => self.answer(request, data),
         };
         if is_change {
-            self.kernel.session().commits.note_change();
+            self.notify(|kernel| kernel.session().commits.note_change());
         }
         match answered {
             Ok((value, data)) => self.send(&result(value), data)?,
@@ -140,7 +137,7 @@ impl<'s> FileSession<'s> {
             FileRequest::SetSize { file, size } => {
                 let opened = self.file(file)?;
                 self.reactor.block_on(opened.set_len(size))?;
-                self.kernel.content_changed(file.0);
+                self.notify(|kernel| kernel.content_changed(file.0));
                 json!({})
             }
             FileRequest::ListXattrs(path, follow) => {
@@ -163,7 +160,7 @@ impl<'s> FileSession<'s> {
 
     /// Changes names or attributes.
     fn change_name(&mut self, request: FileRequest, data: &[u8]) -> Result<Value, Error> {
-        let (volume, kernel) = (self.volume, self.kernel);
+        let volume = self.volume;
         match request {
             FileRequest::Make(path, inode) => {
                 let number = volume.mknod(as_path(&path), &inode)?;
@@ -176,7 +173,7 @@ impl<'s> FileSession<'s> {
             FileRequest::SetAttributes(path, follow, changes) => {
                 let file = self.number(&path, follow);
                 volume.set_attributes(as_path(&path), follow, |inode| changes.apply(inode))?;
-                kernel.attributes_changed(file);
+                self.notify(|kernel| kernel.attributes_changed(file));
             }
             FileRequest::Rename { from, to, how } => {
                 let [moved, replaced] = [&from, &to].map(|path| self.number(path, Follow::No));
@@ -184,21 +181,24 @@ impl<'s> FileSession<'s> {
                 self.name_changed(&from);
                 self.name_changed(&to);
                 for file in [moved, replaced] {
-                    kernel.attributes_changed(file);
-                    // The `..` of a directory.
-                    kernel.listing_changed(file);
+                    self.notify(|kernel| {
+                        kernel.attributes_changed(file);
+                        // The `..` of a directory.
+                        kernel.listing_changed(file);
+                    });
                 }
             }
             FileRequest::Link { from, to } => {
                 volume.hard_link(as_path(&from), as_path(&to))?;
                 self.name_changed(&to);
-                kernel.attributes_changed(self.number(&to, Follow::No));
+                let file = self.number(&to, Follow::No);
+                self.notify(|kernel| kernel.attributes_changed(file));
             }
             FileRequest::RemoveFile(path) => {
                 let removed = self.number(&path, Follow::No);
                 volume.remove_file(as_path(&path))?;
                 self.name_changed(&path);
-                kernel.attributes_changed(removed);
+                self.notify(|kernel| kernel.attributes_changed(removed));
             }
             FileRequest::RemoveDirectory(path) => {
                 volume.remove_dir(as_path(&path))?;
@@ -207,14 +207,18 @@ impl<'s> FileSession<'s> {
             }
             FileRequest::SetXattr { path, follow, name, how, .. } => {
                 volume.set_xattr(as_path(&path), follow, &name, data, how)?;
-                if name == CAPABILITY {
-                    kernel.session().capabilities_set.fetch_add(1, Ordering::Relaxed);
-                }
-                kernel.attributes_changed(self.number(&path, follow));
+                let file = self.number(&path, follow);
+                self.notify(|kernel| {
+                    if name == CAPABILITY {
+                        kernel.session().capabilities_set.fetch_add(1, Ordering::Relaxed);
+                    }
+                    kernel.attributes_changed(file);
+                });
             }
             FileRequest::RemoveXattr { path, follow, name } => {
                 volume.remove_xattr(as_path(&path), follow, &name)?;
-                kernel.attributes_changed(self.number(&path, follow));
+                let file = self.number(&path, follow);
+                self.notify(|kernel| kernel.attributes_changed(file));
             }
             _ => unreachable!("the other requests change no name"),
         }
@@ -245,7 +249,7 @@ impl<'s> FileSession<'s> {
         if let Opening::Create(_) = opening {
             self.name_changed(&self.end_of_links(path));
         }
-        self.kernel.write_back(number.0);
+        self.notify(|kernel| kernel.write_back(number.0));
         let size = file.len();
         self.keep_open(number, file);
         Ok(json!({"file": number.0, "size": size}))
@@ -293,7 +297,7 @@ impl<'s> FileSession<'s> {
         let file = self.file(range.file)?;
         let (written, _) = self.reactor.block_on(file.write_at(data, range.offset));
         let written = written?;
-        self.kernel.content_changed(range.file.0);
+        self.notify(|kernel| kernel.content_changed(range.file.0));
         Ok(json!({"written": written}))
     }
 
@@ -307,12 +311,19 @@ impl<'s> FileSession<'s> {
         }
     }
 
+    /// Lets the kernel of a mount drop what it has cached.
+    fn notify(&self, notify: impl FnOnce(&Kernel)) {
+        if let Some(kernel) = self.kernel {
+            notify(kernel);
+        }
+    }
+
     /// Tells the kernel that a name is another file's.
     fn name_changed(&self, path: &[u8]) {
         let path = as_path(path);
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return };
         if let Ok(directory) = self.volume.metadata(directory) {
-            self.kernel.name_changed(directory.ino(), name.as_bytes());
+            self.notify(|kernel| kernel.name_changed(directory.ino(), name.as_bytes()));
         }
     }
 
@@ -353,7 +364,7 @@ impl Drop for FileSession<'_> {
         for (staging, number) in std::mem::take(&mut self.staging) {
             // A later opening of the volume removes what is left.
             let _ = self.remove_staging(&staging, number);
-            self.kernel.session().commits.note_change();
+            self.notify(|kernel| kernel.session().commits.note_change());
         }
     }
 }

@@ -1,7 +1,8 @@
-//! The control socket of a mount: [`ControlSocket`] at the server, [`Client`] in another program.
+//! The control socket of a process that has volumes open, mounted or not: [`ControlServer`] there, on a [`ControlSocket`], and
+//! [`Client`] in another program.
 //!
-//! A client finds the socket by the process that has the volume open. Each connection carries one [`Request`], in lines of
-//! JSON; `docs/control.md` describes them. One of them begins a session about the files of the volume, whose bytes pass
+//! A client finds the socket by the process that has the lock of the volume, by which it also names the volume. Each connection
+//! carries one [`Request`], in lines of JSON; `docs/control.md` describes them. One of them begins a session about the files of the volume, whose bytes pass
 //! through the connection: the server opens no path of the host for a client. One thread serves the socket, and none that
 //! serves files; a session, and a request that may take long, get a thread of their own until they are done.
 //!
@@ -25,8 +26,8 @@ mod remote;
 // Serves clients.
 mod server;
 
-// Serves clients of a server that has several volumes and disks.
-mod reload;
+// The volumes that clients reach, and what is under way for them.
+mod volumes;
 
 // Serves a session about files.
 mod file_session;
@@ -52,7 +53,7 @@ pub use file_request::Opening;
 pub use file_request::{AttributeChanges, FileRange, FileRequest};
 pub use place::ControlSocket;
 pub use protocol::{Heard, MAX_FREEZE, Received, Request, VERSION};
-pub use reload::ReloadServer;
 pub use remote::{RemoteEntry, RemoteFile, RemoteFiles};
-pub(crate) use requests::Served;
-pub(crate) use server::ControlServer;
+pub(crate) use requests::{Served, ServedMount};
+pub use server::{ControlServer, Reload};
+pub use volumes::{ControlVolumes, ControlledVolume};

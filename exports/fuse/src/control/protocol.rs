@@ -1,6 +1,7 @@
 //! The lines of the protocol. A client sends its hello and a [`Request`]; [`Received`] takes them from bytes of any origin.
 
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -38,7 +39,7 @@ pub enum Request {
     },
     /// Begins a session about files: see [`RemoteFiles`](super::RemoteFiles).
     Files,
-    /// Reads the configuration of the server again: see [`ReloadServer`](super::ReloadServer).
+    /// Reads the configuration of the server again.
     Reload,
 }
 
@@ -105,6 +106,7 @@ impl Request {
 pub struct Received {
     bytes: Vec<u8>,
     has_greeted: bool,
+    volume: Option<String>,
 }
 
 /// What the bytes of a client amount to.
@@ -136,32 +138,56 @@ impl Received {
                     Err(reason) => Heard::Refused(reason),
                 };
             }
-            if let Err(reason) = check_hello(&line) {
-                return Heard::Refused(reason);
+            match check_hello(&line) {
+                Ok(volume) => self.volume = volume,
+                Err(reason) => return Heard::Refused(reason),
             }
             self.has_greeted = true;
         }
         Heard::Incomplete
     }
+
+    /// The volume that the client has named in its hello, by its lock.
+    pub fn volume(&self) -> Option<&str> {
+        self.volume.as_deref()
+    }
 }
 
-/// The first line of both sides.
-pub(crate) fn hello() -> Value {
-    json!({"uringfs": "control", "version": VERSION})
+/// The first line of a side. A client names a volume by its lock.
+pub(crate) fn hello(volume: Option<&str>) -> Value {
+    let mut hello = json!({"uringfs": "control", "version": VERSION});
+    if let Some(volume) = volume {
+        hello["volume"] = volume.into();
+    }
+    hello
 }
 
+/// The volume in a hello.
+///
 /// # Errors
 /// The reason why no conversation is possible.
-pub(crate) fn check_hello(line: &[u8]) -> Result<(), String> {
-    let fields = object(line)?;
+pub(crate) fn check_hello(line: &[u8]) -> Result<Option<String>, String> {
+    let mut fields = object(line)?;
     if fields.get("uringfs").and_then(Value::as_str) != Some("control") {
         return Err("the first line is no hello of this protocol".into());
     }
     match fields.get("version").and_then(Value::as_u64) {
-        Some(VERSION) => Ok(()),
-        Some(other) => Err(format!("one side has version {other}, the other version {VERSION}")),
-        None => Err("the hello has no version".into()),
+        Some(VERSION) => {}
+        Some(other) => {
+            return Err(format!("one side has version {other}, the other version {VERSION}"));
+        }
+        None => return Err("the hello has no version".into()),
     }
+    match fields.remove("volume") {
+        None => Ok(None),
+        Some(Value::String(volume)) => Ok(Some(volume)),
+        Some(_) => Err("the hello has a text as the field `volume`".into()),
+    }
+}
+
+/// Sends a line. The peer has gone, or reads nothing, if it does not fit into the socket's buffer.
+pub(crate) fn send(mut stream: &UnixStream, line: &Value) {
+    let _ = stream.write_all(format!("{line}\n").as_bytes());
 }
 
 /// The last line of a successful reply.
@@ -246,6 +272,18 @@ mod tests {
             }
             assert_eq!(received.push(&[*last]), Heard::Request(request));
         }
+    }
+
+    #[test]
+    fn a_hello_may_name_a_volume() {
+        for (field, volume) in [("", None), (",\"volume\":\"fe:00:7\"", Some("fe:00:7"))] {
+            let hello = format!("{{\"uringfs\":\"control\",\"version\":1{field}}}\n");
+            let mut received = Received::default();
+            assert_eq!(received.push(hello.as_bytes()), Heard::Incomplete);
+            assert_eq!(received.volume(), volume);
+        }
+        let wrong = "{\"uringfs\":\"control\",\"version\":1,\"volume\":7}\n";
+        assert!(matches!(heard(wrong), Heard::Refused(_)));
     }
 
     #[test]

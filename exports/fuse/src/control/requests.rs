@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use uringfs::reactor::{Counter, total};
-use uringfs::{Errno, Error, Volume};
+use uringfs::{Error, Volume};
 
 use super::protocol::{Request, failure, result};
 use crate::notify::Kernel;
@@ -16,8 +16,14 @@ const BLOCK: u64 = 4096;
 /// What a control socket gives access to.
 pub(crate) struct Served {
     pub(crate) volume: Volume,
-    pub(crate) kernel: Kernel,
     pub(crate) is_read_only: bool,
+    /// `None`: it is not mounted.
+    pub(crate) mount: Option<ServedMount>,
+}
+
+/// How a volume is mounted.
+pub(crate) struct ServedMount {
+    pub(crate) kernel: Kernel,
     pub(crate) directory: PathBuf,
     /// The options of the mount, in the words of `-o`.
     pub(crate) options: String,
@@ -25,12 +31,13 @@ pub(crate) struct Served {
 }
 
 impl Served {
+    /// One that is not mounted.
+    pub(crate) fn of_volume(volume: &Volume) -> Served {
+        Served { volume: volume.clone(), is_read_only: volume.is_read_only(), mount: None }
+    }
+
     /// The last line of the reply.
     pub(crate) fn reply(&self, request: Request) -> Value {
-        if request == Request::Reload {
-            let what = "a mount has no configuration to read again";
-            return failure(what, Errno::OPNOTSUPP.raw_os_error());
-        }
         match self.answer(request) {
             Ok(value) => result(value),
             Err(error) => failure(&error.message(), error.raw_os_error()),
@@ -66,12 +73,12 @@ impl Served {
             "space": self.space(),
             "flaws": volume.flaws(),
             "errors": errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "mount": {
-                "directory": lossy(self.directory.as_os_str()),
-                "options": self.options,
-                "threads": self.threads,
+            "mount": self.mount.as_ref().map(|mount| json!({
+                "directory": lossy(mount.directory.as_os_str()),
+                "options": mount.options,
+                "threads": mount.threads,
                 "process": std::process::id(),
-            },
+            })),
         })
     }
 

@@ -1,12 +1,11 @@
 //! [`ControlServer`]: the thread that serves a control socket. Without clients it waits in `poll(2)`.
 //!
-//! Nothing that a client does holds up the mount, or another client for long: there are at most [`MAX_CLIENTS`], each has
-//! [`REQUEST_TIMEOUT`] for its lines, which are bounded, and replies go into the socket's buffer or nowhere. A request that
-//! waits for the device runs in a thread of its own, one at a time. So does a check, which sends more lines before the last, and
-//! each session about files, at most [`MAX_SESSIONS`].
+//! Nothing that a client does holds up the process, or another client for long: there are at most [`MAX_CLIENTS`], each has
+//! [`REQUEST_TIMEOUT`] for its lines, which are bounded, and replies go into the socket's buffer or nowhere. What takes longer
+//! runs in a thread of its own: see [`ControlVolumes`].
 
-use std::io::{self, Read, Write};
-use std::net::Shutdown;
+use std::fmt;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -17,40 +16,46 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
-use serde_json::Value;
+use serde_json::json;
 use uringfs::Errno;
 
-use super::file_session::FileSession;
-use super::online_check;
 use super::place::ControlSocket;
-use super::protocol::{Heard, Received, Request, failure, hello};
-use super::requests::Served;
+use super::protocol::{Heard, Received, Request, failure, hello, result, send};
+use super::volumes::ControlVolumes;
 
 /// The most clients at once. Others wait until one of them is gone.
 const MAX_CLIENTS: usize = 8;
-/// The most sessions about files at once. Others are refused.
-const MAX_SESSIONS: usize = 16;
 /// The time from the connection of a client to the end of its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long new connections wait after one could not be accepted: the process may have no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Serves a control socket until it is dropped.
-pub(crate) struct ControlServer {
+/// Reads the configuration of a server again, in a thread that nothing waits for. Its error is one line.
+pub type Reload = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// Serves a control socket until it is dropped. [`ControlVolumes`] shows how.
+pub struct ControlServer {
     stop: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ControlServer {
-    pub(crate) fn start(socket: ControlSocket, served: Served) -> io::Result<ControlServer> {
+    /// Serves clients of root, and of this process's user: they reach the volumes of the set, as it is at their request.
+    /// Without `reload`, requests for that are refused.
+    ///
+    /// # Errors
+    /// When there is no descriptor or no thread.
+    pub fn start(
+        socket: ControlSocket,
+        volumes: &ControlVolumes,
+        reload: Option<Reload>,
+    ) -> io::Result<ControlServer> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let loops = Loop {
             socket,
-            served: Arc::new(served),
-            job: None,
-            check: None,
-            is_ending: Arc::default(),
-            sessions: Vec::new(),
+            volumes: volumes.clone(),
+            reload,
+            is_reloading: Arc::default(),
             stop: stop.try_clone()?,
             clients: Vec::new(),
             accepts_again: None,
@@ -72,41 +77,29 @@ impl Drop for ControlServer {
     }
 }
 
+impl fmt::Debug for ControlServer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("ControlServer")
+    }
+}
+
 /// The state of the thread.
 struct Loop {
     socket: ControlSocket,
-    served: Arc<Served>,
-    /// A request that takes longer.
-    job: Option<Job>,
-    check: Option<Job>,
-    /// Ends a check.
-    is_ending: Arc<AtomicBool>,
-    sessions: Vec<Session>,
+    volumes: ControlVolumes,
+    reload: Option<Reload>,
+    is_reloading: Arc<AtomicBool>,
     stop: OwnedFd,
     clients: Vec<Connection>,
     /// Until when no connection is accepted.
     accepts_again: Option<Instant>,
 }
 
-/// A request in a thread of its own. Dropping it waits for its end.
-struct Job {
-    /// The request is done. Only its reply is left to send, which never blocks.
-    is_done: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// A session about files. Dropping it ends it, once the request under way is done.
-struct Session {
-    /// For its end.
-    stream: UnixStream,
-    thread: Option<JoinHandle<()>>,
-}
-
 /// A client that has not sent its request yet.
-pub(super) struct Connection {
-    pub(super) stream: UnixStream,
-    pub(super) received: Received,
-    pub(super) until: Instant,
+struct Connection {
+    stream: UnixStream,
+    received: Received,
+    until: Instant,
 }
 
 impl Loop {
@@ -124,13 +117,6 @@ impl Loop {
                 self.accept();
             }
         }
-        // No client finds it any more.
-        drop(self.socket);
-        self.is_ending.store(true, Ordering::Relaxed);
-        (self.job, self.check) = (None, None);
-        // It may have been a freeze, for which sessions wait.
-        self.served.volume.thaw();
-        self.sessions.clear();
     }
 
     /// Reads what a client has sent, and replies to a complete request. `None`: the conversation is over.
@@ -143,11 +129,11 @@ impl Loop {
         };
         match client.received.push(&bytes[..length]) {
             Heard::Incomplete => return Some(client),
-            Heard::Request(Request::Files) => self.begin_session(client.stream),
-            Heard::Request(request) if request.timeout() != Some(Duration::ZERO) => {
-                self.start(client.stream, request);
-            }
-            Heard::Request(request) => send(&client.stream, &self.served.reply(request)),
+            Heard::Request(Request::Reload) => self.start_reload(client.stream),
+            Heard::Request(request) => match self.volumes.find(client.received.volume()) {
+                Ok(volume) => volume.serve(client.stream, request),
+                Err((errno, what)) => send(&client.stream, &failure(what, errno.raw_os_error())),
+            },
             Heard::Refused(reason) => {
                 send(&client.stream, &failure(&reason, Errno::PROTO.raw_os_error()));
             }
@@ -155,30 +141,28 @@ impl Loop {
         None
     }
 
-    /// Starts a request in a thread, unless one is under way. A check holds up no other request.
-    fn start(&mut self, stream: UnixStream, request: Request) {
-        let (job, what) = match request {
-            Request::Check { .. } => (&mut self.check, "check"),
-            _ => (&mut self.job, "request"),
+    /// Starts a reload, unless one is under way.
+    fn start_reload(&mut self, stream: UnixStream) {
+        let Some(reload) = self.reload.clone() else {
+            let what = "this server has no configuration to read again";
+            return send(&stream, &failure(what, Errno::OPNOTSUPP.raw_os_error()));
         };
-        if job.as_ref().is_some_and(|job| !job.is_done()) {
-            let what = format!("another {what} is under way; try again when it has ended");
-            return send(&stream, &failure(&what, Errno::BUSY.raw_os_error()));
-        }
-        let (served, is_ending) = (self.served.clone(), self.is_ending.clone());
-        // If there is no thread, the client sees the end of the conversation.
-        *job = Job::begin(served, is_ending, stream, request).ok();
-    }
-
-    /// Begins a session about files in a thread of its own.
-    fn begin_session(&mut self, stream: UnixStream) {
-        self.sessions.retain(|session| !session.is_over());
-        if self.sessions.len() == MAX_SESSIONS {
-            let what = "too many programs use the volume by its control socket";
+        if self.is_reloading.swap(true, Ordering::Acquire) {
+            let what = "another reload is under way; try again when it has ended";
             return send(&stream, &failure(what, Errno::BUSY.raw_os_error()));
         }
-        // If there is no descriptor or no thread, the client sees the end of the conversation.
-        self.sessions.extend(Session::begin(self.served.clone(), stream).ok());
+        let is_reloading = IsReloading(self.is_reloading.clone());
+        let builder = thread::Builder::new().name("uringfs-control".to_owned());
+        // If there is no thread, the client sees the end of the conversation.
+        let _ = builder.spawn(move || {
+            let reply = match reload() {
+                Ok(()) => result(json!({})),
+                Err(reason) => failure(&reason, Errno::INVAL.raw_os_error()),
+            };
+            // First: a client that has the reply may send the next request.
+            drop(is_reloading);
+            send(&stream, &reply);
+        });
     }
 
     /// Waits until something is readable or a time is over. `None`: the server ends.
@@ -215,76 +199,12 @@ impl Loop {
     }
 }
 
-impl Job {
-    fn begin(
-        served: Arc<Served>,
-        is_ending: Arc<AtomicBool>,
-        stream: UnixStream,
-        request: Request,
-    ) -> io::Result<Job> {
-        let is_done = Arc::<AtomicBool>::default();
-        let builder = thread::Builder::new().name("uringfs-control".to_owned());
-        let thread = builder.spawn({
-            let is_done = is_done.clone();
-            move || {
-                let reply = match request {
-                    Request::Check { deep } => {
-                        online_check::serve(&served.volume, deep, &stream, &is_ending)
-                    }
-                    _ => Ok(served.reply(request)),
-                };
-                // First: a client that has the reply may send the next request.
-                is_done.store(true, Ordering::Release);
-                // Without a reply, the client sees the end of the conversation.
-                if let Ok(reply) = reply {
-                    send(&stream, &reply);
-                }
-            }
-        })?;
-        Ok(Job { is_done, thread: Some(thread) })
-    }
+/// A reload is under way until it is dropped.
+struct IsReloading(Arc<AtomicBool>);
 
-    fn is_done(&self) -> bool {
-        let is_over = |thread: &JoinHandle<()>| thread.is_finished();
-        self.is_done.load(Ordering::Acquire) || self.thread.as_ref().is_none_or(is_over)
-    }
-}
-
-impl Drop for Job {
+impl Drop for IsReloading {
     fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            // The panic hook has reported a panic there.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Session {
-    fn begin(served: Arc<Served>, stream: UnixStream) -> io::Result<Session> {
-        let other = stream.try_clone()?;
-        let builder = thread::Builder::new().name("uringfs-files".to_owned());
-        let thread = builder.spawn(move || {
-            let Served { volume, kernel, is_read_only, .. } = &*served;
-            // An error is the end of the session, too.
-            let _ = FileSession::serve(volume, kernel, *is_read_only, &other);
-            let _ = other.shutdown(Shutdown::Both);
-        })?;
-        Ok(Session { stream, thread: Some(thread) })
-    }
-
-    fn is_over(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        // The thread reads the end of the conversation, unless it is over anyway.
-        let _ = self.stream.shutdown(Shutdown::Both);
-        if let Some(thread) = self.thread.take() {
-            // The panic hook has reported a panic there.
-            let _ = thread.join();
-        }
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -297,7 +217,7 @@ struct Readable {
 
 impl Connection {
     /// Greets a client that may use the socket. Refuses any other.
-    pub(super) fn begin(stream: UnixStream) -> Option<Connection> {
+    fn begin(stream: UnixStream) -> Option<Connection> {
         stream.set_nonblocking(true).ok()?;
         let peer = socket_peercred(stream.as_fd()).ok()?.uid;
         if !peer.is_root() && peer != geteuid() {
@@ -305,23 +225,19 @@ impl Connection {
             send(&stream, &failure(what, Errno::PERM.raw_os_error()));
             return None;
         }
-        send(&stream, &hello());
+        send(&stream, &hello(None));
         let until = Instant::now() + REQUEST_TIMEOUT;
         Some(Connection { stream, received: Received::default(), until })
     }
 }
 
-/// Sends a line. The client has gone, or reads nothing, if it does not fit into the socket's buffer.
-pub(super) fn send(mut stream: &UnixStream, line: &Value) {
-    let _ = stream.write_all(format!("{line}\n").as_bytes());
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader};
+    use std::io::{BufRead, BufReader, Write};
     use std::os::unix::net::UnixDatagram;
     use std::path::PathBuf;
 
+    use serde_json::Value;
     use tempfile::TempDir;
     use uringfs::device::Device;
     use uringfs::device::backend::memory::Memory;
@@ -334,14 +250,19 @@ mod tests {
     use super::*;
     use crate::abi::OutHeader;
     use crate::control::file_request::Opening;
+    use crate::control::online_check;
     use crate::control::protocol::{MAX_REQUEST_BYTES, VERSION};
     use crate::control::remote::RemoteFiles;
+    use crate::control::requests::{Served, ServedMount};
+    use crate::control::volumes::{ControlledVolume, MAX_SESSIONS};
     use crate::notify::Kernel;
     use crate::session::{MountCache, Session as MountSession, SessionOptions};
 
     struct Server {
+        controlled: ControlledVolume,
         _server: ControlServer,
         volume: Volume,
+        volumes: ControlVolumes,
         folder: TempDir,
         session: Arc<MountSession>,
         /// Takes what the kernel would.
@@ -365,17 +286,18 @@ mod tests {
             };
             let session = Arc::new(MountSession::new(volume.clone(), session, 1));
             let (channel, kernel) = UnixDatagram::pair().unwrap();
-            let served = Served {
-                volume: volume.clone(),
+            let mount = ServedMount {
                 kernel: Kernel::new(session.clone(), channel.into()),
-                is_read_only: false,
                 directory: PathBuf::from("/m"),
                 options: "rw".into(),
                 threads: 1,
             };
+            let volumes = ControlVolumes::default();
+            let served = Served { volume: volume.clone(), is_read_only: false, mount: Some(mount) };
+            let controlled = volumes.insert_served(served);
             let socket = ControlSocket::bind_in(folder.path()).unwrap();
-            let _server = ControlServer::start(socket, served).unwrap();
-            Server { _server, volume, folder, session, kernel }
+            let _server = ControlServer::start(socket, &volumes, None).unwrap();
+            Server { controlled, _server, volume, volumes, folder, session, kernel }
         }
 
         fn connect(&self) -> UnixStream {
@@ -401,7 +323,7 @@ mod tests {
     }
 
     fn lines(request: Request) -> Vec<u8> {
-        format!("{}\n{}\n", hello(), request.to_json()).into_bytes()
+        format!("{}\n{}\n", hello(None), request.to_json()).into_bytes()
     }
 
     fn last_line(stream: UnixStream) -> Value {
@@ -489,7 +411,7 @@ mod tests {
         let long = vec![b' '; 4 << 20];
         assert!(is_failure(&server.reply_to(&long), Errno::PROTO));
         assert!(is_failure(&server.reply_to(&long[..=MAX_REQUEST_BYTES]), Errno::PROTO));
-        let other = hello().to_string().replace(&VERSION.to_string(), "9") + "\n";
+        let other = hello(None).to_string().replace(&VERSION.to_string(), "9") + "\n";
         assert!(is_failure(&server.reply_to(other.as_bytes()), Errno::PROTO));
         assert!(server.call(Request::Space)["result"].is_object());
     }
@@ -672,12 +594,107 @@ mod tests {
         let _ = making.join().unwrap();
     }
 
+    /// A volume in an image, which has a lock, with a file of that name.
+    fn image(folder: &TempDir, name: &str) -> Volume {
+        let path = folder.path().join(name);
+        let volume = Volume::create(&path, &FormatOptions::new().size(32 << 20)).unwrap();
+        volume.write(format!("/{name}"), name).unwrap();
+        volume.sync().unwrap();
+        volume
+    }
+
+    #[test]
+    fn a_client_names_one_of_several_volumes() {
+        let server = Server::start();
+        let images = ["a", "b"].map(|name| image(&server.folder, name));
+        let controlled = images.each_ref().map(|volume| server.volumes.insert(volume));
+        let call = |volume: Option<&str>, request: Request| {
+            server.reply_to(format!("{}\n{}\n", hello(volume), request.to_json()).as_bytes())
+        };
+        assert!(is_failure(&call(None, Request::Space), Errno::INVAL));
+        assert!(is_failure(&call(Some("00:00:1"), Request::Space), Errno::NOENT));
+        for volume in &images {
+            let lock = &volume.locks()[0];
+            let info = &call(Some(lock), Request::Info)["result"];
+            assert_eq!(info["uuid"], json!(volume.uuid()));
+            assert!(info["mount"].is_null());
+            assert_eq!(
+                call(Some(lock), Request::Freeze(Duration::from_secs(60)))["result"]["seconds"],
+                60
+            );
+        }
+        let lock = images[0].locks().remove(0);
+        drop(controlled);
+        assert!(is_failure(&call(Some(&lock), Request::Info), Errno::NOENT));
+        // It has thawed, and nothing keeps it open.
+        for volume in images {
+            volume.write("/later", "content").unwrap();
+            volume.close().unwrap();
+        }
+    }
+
+    #[test]
+    fn sessions_of_a_volume_that_is_not_mounted_change_its_files() {
+        let server = Server::start();
+        let volume = image(&server.folder, "a");
+        let controlled = server.volumes.insert(&volume);
+        let mut stream = server.connect();
+        let lock = &volume.locks()[0];
+        let lines = format!("{}\n{}\n", hello(Some(lock)), Request::Files.to_json());
+        stream.write_all(lines.as_bytes()).unwrap();
+        let mut stream = BufReader::new(stream);
+        for _ in 0..2 {
+            stream.read_line(&mut String::new()).unwrap();
+        }
+        let files = RemoteFiles::new(stream);
+        files.open(b"/a", Opening::Write).unwrap().write_at(b"b", 0).unwrap();
+        files.rename(b"/a", b"/c", Rename::NoReplace).unwrap();
+        files.sync().unwrap();
+        assert_eq!(volume.read("/c").unwrap(), b"b");
+        server.volumes.close();
+        assert!(files.metadata(b"/c", Follow::No).is_err());
+        drop((files, controlled));
+        volume.close().unwrap();
+    }
+
+    #[test]
+    fn a_reload_is_done_or_its_reason_is_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(std::process::id().to_string()).join("control");
+        let call = |request: Request| {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(&lines(request)).unwrap();
+            last_line(stream)
+        };
+        for (reloaded, expected) in [
+            (Ok(()), json!({"result": {}})),
+            (Err("line 7".to_owned()), failure("line 7", Errno::INVAL.raw_os_error())),
+        ] {
+            let socket = ControlSocket::bind_in(folder.path()).unwrap();
+            let volumes = ControlVolumes::default();
+            let reload: Reload = Arc::new(move || reloaded.clone());
+            let _server = ControlServer::start(socket, &volumes, Some(reload)).unwrap();
+            assert_eq!(call(Request::Reload), expected);
+            assert!(is_failure(&call(Request::Space), Errno::NOENT));
+        }
+        let server = Server::start();
+        assert!(is_failure(&server.call(Request::Reload), Errno::OPNOTSUPP));
+    }
+
+    #[test]
+    fn a_client_that_says_nothing_does_not_hold_up_the_end() {
+        let server = Server::start();
+        let mut stream = server.connect();
+        stream.read_exact(&mut [0; 10]).unwrap();
+        drop(server);
+    }
+
     #[test]
     fn the_end_of_a_server_removes_its_socket_and_closes_its_clients() {
         let server = Server::start();
         let mut stream = server.connect();
-        let Server { _server, volume, folder, session, .. } = server;
-        drop((_server, session));
+        let Server { controlled, _server, volume, folder, session, .. } = server;
+        drop((_server, controlled, session));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);

@@ -58,8 +58,8 @@ pub struct Arguments {
     #[arg(long)]
     upgrade: bool,
 
-    /// Check a mounted volume while programs use it: its state after one commit. Its server does that, and repairs nothing.
-    /// A volume that is not mounted is checked as without this option
+    /// Check a volume that is mounted or served while programs use it: its state after one commit. Its server does that, and
+    /// repairs nothing. A volume that no server has open is checked as without this option
     #[arg(long, conflicts_with_all = ["repair", "upgrade"])]
     online: bool,
 

@@ -1,4 +1,4 @@
-//! `uringfs counters`: what the server of a mounted volume has counted.
+//! `uringfs counters`: what the server of a volume has counted.
 
 use super::open_volume::require_server;
 use crate::json::document;
@@ -11,7 +11,7 @@ use uringfs_lab::Error;
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The file or block device with a mounted volume
+    /// The file or block device with a volume that is mounted or served
     target: OsString,
 
     /// Print JSON, with the counters that are 0, too

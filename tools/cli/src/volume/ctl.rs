@@ -1,4 +1,4 @@
-//! `uringfs ctl`: controls the server of a mounted volume, or of a configuration.
+//! `uringfs ctl`: controls the server of a volume, or of a configuration.
 
 use super::exit_codes::{not_found, refused, with_io_code};
 use super::mounts::server_of_config;
@@ -21,7 +21,7 @@ pub enum Arguments {
     /// Programs that write wait, those that read go on. After the time the volume thaws by itself; then ctl thaw fails,
     /// and a copy that was made since is worthless.
     Freeze {
-        /// The file or block device with a mounted volume
+        /// The file or block device with a volume that is mounted or served
         target: OsString,
         /// The time after which it thaws by itself
         #[arg(
@@ -34,7 +34,7 @@ pub enum Arguments {
     },
     /// Let changes in again.
     Thaw {
-        /// The file or block device with a mounted volume
+        /// The file or block device with a volume that is mounted or served
         target: OsString,
     },
     /// Let uringfs serve read its configuration again.

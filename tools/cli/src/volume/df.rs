@@ -52,7 +52,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         lookup(&files, &path.bytes).map_err(|error| with_path(&path, error))?;
         let space = match files {
             Files::Volume(volume) => SpaceUsage::new(&volume),
-            Files::Mounted(_) => {
+            Files::Served(_) => {
                 SpaceUsage::from_reply(&require_server(&path.target, Request::Space)?)
             }
         };
@@ -120,7 +120,7 @@ impl SpaceUsage {
         Self { size: found.blocks * BLOCK, free: found.free_blocks * BLOCK }
     }
 
-    /// Of a mounted volume, by its server.
+    /// Of a volume that a server has open.
     pub fn from_reply(reply: &Value) -> Self {
         let bytes = |name: &str| reply[name].as_u64().unwrap_or(0);
         let size = bytes("size");

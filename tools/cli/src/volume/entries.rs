@@ -76,7 +76,7 @@ fn entries(volume: &Files, directory: &[u8]) -> Result<BoxedEntries, VolumeError
             };
             Box::new(volume.read_dir(as_path(directory))?.map(move |found| found.map(entry)))
         }
-        Files::Mounted(files) => {
+        Files::Served(files) => {
             let entry = |RemoteEntry { name, number, kind }| Entry { name, inode: number, kind };
             let found = files.read_dir(directory)?.into_iter();
             Box::new(found.map(move |found| found.map(entry)))

@@ -1,5 +1,5 @@
-//! [`Files`]: the files of a volume, wherever they are: in a volume that this process has open, or in a mounted one, whose server
-//! is asked. The calls are those of [`Volume`].
+//! [`Files`]: the files of a volume, wherever they are: in a volume that this process has open, or in one that a
+//! server has open, which is asked. The calls are those of [`Volume`].
 
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -12,28 +12,28 @@ use uringfs_fuse::control::{Opening, RemoteFile, RemoteFiles};
 pub enum Files {
     /// This process has the volume open.
     Volume(Volume),
-    /// The server of its mount has.
-    Mounted(RemoteFiles),
+    /// A server has.
+    Served(RemoteFiles),
 }
 
 /// An open regular file.
 pub enum OpenFile {
     Volume(File),
-    Mounted(RemoteFile),
+    Served(RemoteFile),
 }
 
 impl Files {
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
         match self {
             Self::Volume(volume) => volume.metadata(path),
-            Self::Mounted(files) => files.metadata(bytes(&path), Follow::Yes),
+            Self::Served(files) => files.metadata(bytes(&path), Follow::Yes),
         }
     }
 
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
         match self {
             Self::Volume(volume) => volume.symlink_metadata(path),
-            Self::Mounted(files) => files.metadata(bytes(&path), Follow::No),
+            Self::Served(files) => files.metadata(bytes(&path), Follow::No),
         }
     }
 
@@ -41,8 +41,8 @@ impl Files {
     pub fn open(&self, path: impl AsRef<Path>, opening: Opening) -> Result<OpenFile, Error> {
         let volume = match self {
             Self::Volume(volume) => volume,
-            Self::Mounted(files) => {
-                return files.open(bytes(&path), opening).map(OpenFile::Mounted);
+            Self::Served(files) => {
+                return files.open(bytes(&path), opening).map(OpenFile::Served);
             }
         };
         let options = OpenOptions::new().read(true).direct(true);
@@ -57,7 +57,7 @@ impl Files {
     pub fn mknod(&self, path: impl AsRef<Path>, inode: &Inode) -> Result<InodeNumber, Error> {
         match self {
             Self::Volume(volume) => volume.mknod(path, inode),
-            Self::Mounted(files) => files.make(bytes(&path), inode),
+            Self::Served(files) => files.make(bytes(&path), inode),
         }
     }
 
@@ -76,21 +76,21 @@ impl Files {
     ) -> Result<(), Error> {
         match self {
             Self::Volume(volume) => volume.hard_link(original, link),
-            Self::Mounted(files) => files.hard_link(bytes(&original), bytes(&link)),
+            Self::Served(files) => files.hard_link(bytes(&original), bytes(&link)),
         }
     }
 
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         match self {
             Self::Volume(volume) => volume.remove_file(path),
-            Self::Mounted(files) => files.remove_file(bytes(&path)),
+            Self::Served(files) => files.remove_file(bytes(&path)),
         }
     }
 
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         match self {
             Self::Volume(volume) => volume.remove_dir(path),
-            Self::Mounted(files) => files.remove_dir(bytes(&path)),
+            Self::Served(files) => files.remove_dir(bytes(&path)),
         }
     }
 
@@ -102,7 +102,7 @@ impl Files {
     ) -> Result<(), Error> {
         match self {
             Self::Volume(volume) => volume.rename_with(from, to, how),
-            Self::Mounted(files) => files.rename(bytes(&from), bytes(&to), how),
+            Self::Served(files) => files.rename(bytes(&from), bytes(&to), how),
         }
     }
 
@@ -114,7 +114,7 @@ impl Files {
     ) -> Result<(), Error> {
         match self {
             Self::Volume(volume) => volume.set_attributes(path, follow, set),
-            Self::Mounted(files) => files.set_attributes(bytes(&path), follow, set),
+            Self::Served(files) => files.set_attributes(bytes(&path), follow, set),
         }
     }
 
@@ -125,7 +125,7 @@ impl Files {
     ) -> Result<Vec<Vec<u8>>, Error> {
         match self {
             Self::Volume(volume) => volume.list_xattrs(path, follow),
-            Self::Mounted(files) => files.list_xattrs(bytes(&path), follow),
+            Self::Served(files) => files.list_xattrs(bytes(&path), follow),
         }
     }
 
@@ -137,7 +137,7 @@ impl Files {
     ) -> Result<Vec<u8>, Error> {
         match self {
             Self::Volume(volume) => volume.get_xattr(path, follow, name),
-            Self::Mounted(files) => files.get_xattr(bytes(&path), follow, name.as_ref()),
+            Self::Served(files) => files.get_xattr(bytes(&path), follow, name.as_ref()),
         }
     }
 
@@ -151,9 +151,7 @@ impl Files {
     ) -> Result<(), Error> {
         match self {
             Self::Volume(volume) => volume.set_xattr(path, follow, name, value, how),
-            Self::Mounted(files) => {
-                files.set_xattr(bytes(&path), follow, name.as_ref(), value, how)
-            }
+            Self::Served(files) => files.set_xattr(bytes(&path), follow, name.as_ref(), value, how),
         }
     }
 
@@ -165,14 +163,14 @@ impl Files {
     ) -> Result<(), Error> {
         match self {
             Self::Volume(volume) => volume.remove_xattr(path, follow, name),
-            Self::Mounted(files) => files.remove_xattr(bytes(&path), follow, name.as_ref()),
+            Self::Served(files) => files.remove_xattr(bytes(&path), follow, name.as_ref()),
         }
     }
 
     pub fn sync(&self) -> Result<(), Error> {
         match self {
             Self::Volume(volume) => volume.sync(),
-            Self::Mounted(files) => files.sync(),
+            Self::Served(files) => files.sync(),
         }
     }
 
@@ -180,7 +178,7 @@ impl Files {
     pub fn shortage(&self) -> Error {
         match self {
             Self::Volume(volume) => volume.shortage(),
-            Self::Mounted(files) => files.shortage(),
+            Self::Served(files) => files.shortage(),
         }
     }
 }
@@ -189,7 +187,7 @@ impl OpenFile {
     pub fn len(&self) -> u64 {
         match self {
             Self::Volume(file) => file.len(),
-            Self::Mounted(file) => file.len(),
+            Self::Served(file) => file.len(),
         }
     }
 
@@ -197,7 +195,7 @@ impl OpenFile {
     pub fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, Errno> {
         let file = match self {
             Self::Volume(file) => file,
-            Self::Mounted(file) => return file.next_data(offset),
+            Self::Served(file) => return file.next_data(offset),
         };
         match file.seek_data(offset) {
             Err(Errno::NXIO) => Ok(None),
@@ -211,7 +209,7 @@ impl OpenFile {
     pub fn set_len(&self, reactor: &Reactor, size: u64) -> Result<(), Errno> {
         match self {
             Self::Volume(file) => reactor.block_on(file.set_len(size)),
-            Self::Mounted(file) => file.set_len(size),
+            Self::Served(file) => file.set_len(size),
         }
     }
 }

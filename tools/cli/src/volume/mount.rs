@@ -8,11 +8,11 @@ use super::exit_codes::{refused, with_io_code};
 use super::mounts::{advice, volume_on};
 use super::open_volume::open;
 use super::quoting::for_message;
-use super::service::{at_stop_signal, notify};
+use super::service::{at_stop_signal, notify, start_control};
 use super::target::canonical;
 use super::whole_volume::whole_volume;
 use crate::log::{Log, LogFormat, server_started};
-use crate::output::{print_error, print_warning};
+use crate::output::print_error;
 use crate::suggestions::Suggestions;
 use rustix::io::Errno;
 use sd_notify::NotifyState;
@@ -26,7 +26,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use uringfs::device::Access;
 use uringfs::volume::Holder;
-use uringfs_fuse::control::ControlSocket;
+use uringfs_fuse::control::ControlVolumes;
 use uringfs_fuse::{Mount, MountCache, MountOptions, unmount};
 use uringfs_lab::Error;
 
@@ -276,12 +276,9 @@ pub(super) fn in_directory(directory: &Path, error: io::Error) -> Error {
 fn serve(arguments: &Arguments) -> Result<u8, Error> {
     let directory = &arguments.options.directory;
     let mut mount = prepare(&arguments.options).map_err(|(_, error)| error)?;
-    match ControlSocket::bind() {
-        Ok(Some(socket)) => mount = mount.control(socket),
-        Ok(None) => {}
-        // The files can be used all the same.
-        Err(error) => print_warning(&format!("no control socket: {error}")),
-    }
+    let volumes = ControlVolumes::default();
+    mount = mount.control(&volumes).map_err(|error| in_directory(directory, error))?;
+    let _control = start_control(&volumes, None);
     // Programs that use the mount keep it until they end.
     let unmounter = mount.unmounter();
     let watched = at_stop_signal(move || {

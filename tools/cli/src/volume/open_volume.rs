@@ -27,26 +27,26 @@ pub(super) fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
     open_for(target, b"/", access)
 }
 
-/// The files of the volume for a command on a path, also if it is mounted. If its server cannot be asked, the error says which
+/// The files of the volume for a command on a path, also if a server has it open. If its server cannot be asked, the error says which
 /// file below the mount point it is.
 pub(super) fn open_at(path: &VolumePath, access: Access) -> Result<Files, Error> {
     match server::files(&path.target)? {
-        Some(files) => Ok(Files::Mounted(files)),
+        Some(files) => Ok(Files::Served(files)),
         None => open_for(&path.target, &path.bytes, access).map(Files::Volume),
     }
 }
 
-/// The reply of the server that has the volume of a target mounted.
+/// The reply of the server that has the volume of a target open.
 ///
 /// # Errors
-/// Those of [`server::ask`]; the volume is not mounted, or has no control socket.
+/// Those of [`server::ask`]; no server has the volume open, or it has no control socket.
 pub(super) fn require_server(target: &OsStr, request: Request) -> Result<Value, Error> {
     match server::ask(target, request)? {
         Some(reply) => Ok(reply),
         None => {
             // Another process may have it open without a socket: the error names that process.
             drop(open(target, Access::Read)?);
-            Err(not_found(format!("{}: is not mounted", target.display())))
+            Err(not_found(format!("{}: is neither mounted nor served", target.display())))
         }
     }
 }

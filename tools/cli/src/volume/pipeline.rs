@@ -81,7 +81,7 @@ impl<C> Pipeline<C> {
     ) -> io::Result<()> {
         let file = match file {
             OpenFile::Volume(file) => file,
-            OpenFile::Mounted(file) => {
+            OpenFile::Served(file) => {
                 let result = match direction {
                     Direction::Read => file.read_at(&mut buffer, offset),
                     Direction::Write => file.write_at(&buffer, offset),

@@ -68,13 +68,14 @@ impl NewSize {
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = for_message(path);
-    let unmounted = || Error::in_use(format!("{shown}: was unmounted meanwhile; try again"));
+    let closed =
+        || Error::in_use(format!("{shown}: its server has closed it meanwhile; try again"));
     let mounted = ask(&arguments.target, Request::Space)?;
     let (current, device) = match &mounted {
         Some(space) => {
             let current = bytes(space, "size");
             // To resize to the size that it has makes the server ask again for the size of the device.
-            let space = ask(&arguments.target, Request::Resize(current))?.ok_or_else(unmounted)?;
+            let space = ask(&arguments.target, Request::Resize(current))?.ok_or_else(closed)?;
             (current, bytes(&space, "device"))
         }
         None => {
@@ -102,7 +103,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             let has = format!("{shown}: has only {} ({device} bytes)", format::size(device));
             return Err(refused(format!("{has}; enlarge it first, a file with truncate -s")));
         }
-        ask(&arguments.target, Request::Resize(size))?.ok_or_else(unmounted)?;
+        ask(&arguments.target, Request::Resize(size))?.ok_or_else(closed)?;
         return arguments.print(&text, current, size);
     }
     // Fails if another program has the volume open. Checked before the file grows.

@@ -1,8 +1,10 @@
-//! What a command that serves has in common with other services: how it is stopped, and what it tells the service manager.
+//! What a command that serves has in common with other services: how it is stopped, what it reports to the service manager, and
+//! its control socket.
 
 use crate::output::print_error;
 use sd_notify::NotifyState;
 use std::io::Read;
+use uringfs_fuse::control::{ControlServer, ControlSocket, ControlVolumes, Reload};
 use uringfs_lab::Error;
 use uringfs_lab::run::stop_signals;
 
@@ -36,4 +38,17 @@ pub(super) fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         print_error(&format!("the service manager cannot be notified: {error}"));
     }
+}
+
+/// Lets other commands reach the volumes. `None`, with a warning after an error, if there is no control socket: all else goes on.
+pub(super) fn start_control(
+    volumes: &ControlVolumes,
+    reload: Option<Reload>,
+) -> Option<ControlServer> {
+    let start = |socket| ControlServer::start(socket, volumes, reload);
+    let started = ControlSocket::bind().and_then(|socket| socket.map(start).transpose());
+    started.unwrap_or_else(|error| {
+        print_error(&format!("warning: no control socket: {error}"));
+        None
+    })
 }

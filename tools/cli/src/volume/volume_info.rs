@@ -52,7 +52,7 @@ impl VolumeInfo {
         open_quietly(target, Access::Read).map(info).map_err(text)
     }
 
-    /// Of a mounted volume, by its server.
+    /// Of a volume that a server has open.
     fn from_reply(reply: &Value) -> VolumeInfo {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let texts = |value: &Value| value.as_array().into_iter().flatten().map(text).collect();
@@ -64,7 +64,7 @@ impl VolumeInfo {
             space: SpaceUsage::from_reply(&reply["space"]),
             flaws: texts(&reply["flaws"]),
             errors: texts(&reply["errors"]),
-            mount: Some(Mount {
+            mount: mount.is_object().then(|| Mount {
                 directory: text(&mount["directory"]),
                 options: text(&mount["options"]),
                 process: number(&mount["process"]),

@@ -6,7 +6,7 @@ use super::super::mount;
 use super::super::quoting::for_message;
 use super::metrics_server::MetricsOptions;
 use super::problem::Problem;
-use super::{mount as served_mount, nbd, vhost_user_blk};
+use super::{mount as served_mount, nbd, ublk, vhost_user_blk};
 use serde::Deserialize;
 use std::fs::File;
 use std::io::{self, Read};
@@ -26,6 +26,7 @@ pub(super) struct Config {
     insecure: bool,
     pub(super) nbd: Vec<Spanned<nbd::Options>>,
     pub(super) vhost_user_blk: Vec<Spanned<vhost_user_blk::Options>>,
+    pub(super) ublk: Vec<Spanned<ublk::Options>>,
     pub(super) mount: Vec<Spanned<mount::Options>>,
 }
 
@@ -55,7 +56,7 @@ impl Source {
         Ok(Source { path: path.to_owned(), text })
     }
 
-    /// Reads the text. Each entry is checked by itself, and sockets and directories are named once.
+    /// Reads the text. Each entry is checked by itself. Sockets, directories and targets of ublk are named once.
     pub(super) fn parse(&self) -> Result<Config, Error> {
         let config: Config = toml::from_str(&self.text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
@@ -82,6 +83,13 @@ impl Source {
         for entry in &config.vhost_user_blk {
             let (options, socket) = (entry.get_ref(), &entry.get_ref().socket);
             let checked = options.check().and_then(|()| once(&mut taken, "socket", Some(socket)));
+            checked.map_err(|problem| self.locate(&entry.span(), problem))?;
+        }
+        let mut ublk_targets = Vec::new();
+        for entry in &config.ublk {
+            let (options, target) = (entry.get_ref(), entry.get_ref().target.as_deref());
+            let checked = options.check();
+            let checked = checked.and_then(|()| once(&mut ublk_targets, "target", target));
             checked.map_err(|problem| self.locate(&entry.span(), problem))?;
         }
         for entry in &config.mount {
@@ -129,7 +137,7 @@ impl Source {
     }
 }
 
-/// Refuses a name of a socket or a directory that is taken.
+/// Refuses a name that is taken.
 fn once<'a>(
     taken: &mut Vec<&'a Path>,
     key: &'static str,
@@ -189,6 +197,13 @@ mod tests {
                 "f.toml:5: tls-ca: only with --tls-cert",
             ),
             ("[[vhost-user-blk]]\ntarget = \"a\"\n", "f.toml:1: socket: name a socket"),
+            ("[[ublk]]\nqueues = 2\n", "f.toml:1: target: name a disk"),
+            ("[[ublk]]\ntarget = \"a\"\nqueues = 65", "f.toml:3: queues: 65 is not a number"),
+            ("[[ublk]]\ntarget = \"a\"\nremove = \"b\"", "f.toml:3: remove: unknown field"),
+            (
+                "[[ublk]]\ntarget = \"a\"\n[[ublk]]\nread-only = true\ntarget = \"a\"",
+                "f.toml:5: target: a stands in this file already",
+            ),
             (
                 "[[mount]]\ntarget = \"a\"\ndirectory = \"d\"\noptions = [\"fly\"]",
                 "f.toml:4: options: -o fly: ",
@@ -224,6 +239,11 @@ mod tests {
             socket = \"/run/c.sock\"
             pin-memory = \"off\"
             queues = 2
+            [[ublk]]
+            target = \"v:/d\"
+            queues = 2
+            read-only = true
+            unprivileged = true
             [[mount]]
             target = \"w\"
             directory = \"/mnt\"
@@ -233,5 +253,6 @@ mod tests {
         let config = config.map_err(|error| error.to_string()).unwrap();
         assert_eq!((config.nbd.len(), config.vhost_user_blk.len(), config.mount.len()), (1, 1, 1));
         assert_eq!(config.nbd[0].get_ref().targets.len(), 2);
+        assert_eq!(config.ublk[0].get_ref().target.as_deref(), Some(Path::new("v:/d")));
     }
 }

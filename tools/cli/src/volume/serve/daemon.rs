@@ -4,7 +4,7 @@
 //! ends what the file no longer has, and starts what is new.
 
 use super::super::quoting::for_message;
-use super::super::service::{at_signals, notify};
+use super::super::service::{at_signals, notify, start_control};
 use super::config::{Config, Source};
 use super::disks::{Disk, close_all};
 use super::metrics::{Kind, Metric, Observed, Page, metric};
@@ -13,8 +13,9 @@ use super::mount::ServedMount;
 use super::nbd::{self, NbdServer};
 use super::problem::Problem;
 use super::service::{Context, Service, log_started};
+use super::ublk::{self, BlockDevice, PreparedDevice};
 use super::vhost_user_blk::VhostDisk;
-use crate::output::{print, print_error, print_warning};
+use crate::output::{print, print_error};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
@@ -22,16 +23,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use uringfs_fuse::control::{ControlSocket, ReloadServer};
+use uringfs_fuse::control::{ControlServer, Reload};
 use uringfs_lab::Error;
+use uringfs_ublk::DeviceUse;
 
 /// Serves until a signal asks to stop. Returns the exit code.
 pub(super) fn run(path: &Path) -> Result<u8, Error> {
-    let mut daemon = Daemon::default();
-    daemon.context.targets.registry.insert(&daemon.status);
+    let (sender, events) = channel();
+    let mut daemon = Daemon::new(sender);
     let lines = daemon.load(path)?;
-    let served = daemon.serve(path, &lines);
-    let ended = daemon.end();
+    let served = daemon.serve(path, &lines, &events);
+    let ended = daemon.end(&events);
+    // A client that still waits for a reload sees that there is none.
+    drop(events);
+    let served = served.map(drop);
     served.and(ended).map(|()| 0)
 }
 
@@ -40,18 +45,27 @@ enum Event {
     Stop,
     /// With a receiver of the result, unless a signal asks.
     Reload(Option<Sender<Result<(), String>>>),
+    /// A server has ended.
+    Ended,
 }
 
 /// The servers of the process.
-#[derive(Default)]
 struct Daemon {
+    sender: Sender<Event>,
     context: Context,
     servers: Servers,
     metrics: Option<MetricsServer>,
     /// Whether the last reload was one.
     status: Arc<ReloadStatus>,
-    /// Mounts that are unmounted, and that programs may still use.
-    ending: Vec<Service>,
+    /// Mounts and devices that are to end, and that programs may still use.
+    ending: Vec<Ending>,
+}
+
+/// A server that ends when no program uses it any more.
+struct Ending {
+    service: Service,
+    /// `None`: a mount.
+    device: Option<BlockDevice>,
 }
 
 #[derive(Default)]
@@ -75,6 +89,7 @@ impl Observed for ReloadStatus {
 struct Servers {
     nbd: Vec<(NbdServer, Service)>,
     vhost: Vec<(VhostDisk, Service)>,
+    ublk: Vec<(BlockDevice, Service)>,
     mounts: Vec<(ServedMount, Service)>,
 }
 
@@ -83,15 +98,37 @@ struct Servers {
 struct Plan {
     kept_nbd: Vec<(usize, nbd::Options, Vec<Disk>)>,
     kept_vhost: Vec<usize>,
+    kept_ublk: Vec<usize>,
     kept_mounts: Vec<usize>,
     new: Servers,
+    /// Deleted again if the plan is not carried out.
+    new_ublk: Vec<PreparedDevice>,
     /// `None`: as before.
     metrics: Option<Option<MetricsServer>>,
 }
 
 impl Daemon {
-    fn serve(&mut self, path: &Path, lines: &str) -> Result<(), Error> {
-        let (sender, events) = channel();
+    fn new(sender: Sender<Event>) -> Daemon {
+        let daemon = Daemon {
+            sender,
+            context: Context::default(),
+            servers: Servers::default(),
+            metrics: None,
+            status: Arc::default(),
+            ending: Vec::new(),
+        };
+        daemon.context.targets.registry.insert(&daemon.status);
+        daemon
+    }
+
+    /// Serves until a signal asks to stop. Returns the server of its control socket.
+    fn serve(
+        &mut self,
+        path: &Path,
+        lines: &str,
+        events: &Receiver<Event>,
+    ) -> Result<Option<ControlServer>, Error> {
+        let sender = self.sender.clone();
         let send = |event: fn() -> Event| {
             let sender = sender.clone();
             move || {
@@ -100,51 +137,57 @@ impl Daemon {
         };
         at_signals([SIGINT, SIGTERM], send(|| Event::Stop))?;
         at_signals([SIGHUP], send(|| Event::Reload(None)))?;
-        let control = match ControlSocket::bind() {
-            Ok(socket) => socket,
-            // Signals are heard all the same.
-            Err(error) => {
-                print_warning(&format!("no control socket: {error}"));
-                None
-            }
-        };
-        let ask = move || {
+        let reload: Reload = Arc::new(move || {
             let (reply, result) = channel();
             let _ = sender.send(Event::Reload(Some(reply)));
             result.recv().unwrap_or_else(|_| Err("the server is ending".into()))
-        };
-        let failed = |error: io::Error| Error::run("cannot serve").because(error);
-        let control = control.map(|socket| ReloadServer::start(socket, ask)).transpose();
-        let control = control.map_err(failed)?;
+        });
+        let control = start_control(&self.context.targets.control, Some(reload));
         print(lines)?;
         notify(&[NotifyState::Ready]);
         self.handle(path, events);
         notify(&[NotifyState::Stopping]);
-        drop(control);
-        Ok(())
+        // Requests that are under way may wait for a thaw.
+        self.context.targets.control.close();
+        Ok(control)
     }
 
     /// Does what it is asked to do until it is asked to stop.
-    fn handle(&mut self, path: &Path, events: Receiver<Event>) {
-        while let Ok(Event::Reload(reply)) = events.recv() {
-            // Newer versions of systemd want to know when.
-            let now = NotifyState::monotonic_usec_now().ok();
-            let reloading: Vec<_> = [NotifyState::Reloading].into_iter().chain(now).collect();
-            notify(&reloading);
-            let reloaded = self.load(path).and_then(|lines| print(&lines));
-            self.status.has_failed.store(reloaded.is_err(), Ordering::Relaxed);
-            let shown = for_message(path);
-            match &reloaded {
-                Ok(()) => tracing::info!(event = "reloaded", "{shown}: reloaded"),
-                Err(error) => {
-                    tracing::error!(event = "reload_failed", "{error}; nothing has changed");
+    fn handle(&mut self, path: &Path, events: &Receiver<Event>) {
+        loop {
+            match events.recv() {
+                Ok(Event::Reload(reply)) => {
+                    let reloaded = self.reload(path);
+                    if let Some(reply) = reply {
+                        let _ = reply.send(reloaded.map_err(|error| error.to_string()));
+                    }
                 }
-            }
-            notify(&[NotifyState::Ready]);
-            if let Some(reply) = reply {
-                let _ = reply.send(reloaded.map_err(|error| error.to_string()));
+                Ok(Event::Ended) => {
+                    report(self.join_ended());
+                    report(self.context.targets.close_unused());
+                }
+                Ok(Event::Stop) | Err(_) => return,
             }
         }
+    }
+
+    /// Reads the file again.
+    fn reload(&mut self, path: &Path) -> Result<(), Error> {
+        // Newer versions of systemd want to know when.
+        let now = NotifyState::monotonic_usec_now().ok();
+        let reloading: Vec<_> = [NotifyState::Reloading].into_iter().chain(now).collect();
+        notify(&reloading);
+        let reloaded = self.load(path).and_then(|lines| print(&lines));
+        self.status.has_failed.store(reloaded.is_err(), Ordering::Relaxed);
+        let shown = for_message(path);
+        match &reloaded {
+            Ok(()) => tracing::info!(event = "reloaded", "{shown}: reloaded"),
+            Err(error) => {
+                tracing::error!(event = "reload_failed", "{error}; nothing has changed");
+            }
+        }
+        notify(&[NotifyState::Ready]);
+        reloaded
     }
 
     /// Serves what a file names, and nothing else. Returns the lines of what is new.
@@ -167,7 +210,7 @@ impl Daemon {
     /// Opens what is new.
     fn plan(&mut self, source: &Source, config: &Config) -> Result<Plan, Error> {
         let mut plan = Plan::default();
-        let Daemon { context, servers, metrics: old_metrics, .. } = self;
+        let Daemon { context, servers, metrics: old_metrics, ending, .. } = self;
         // A target that is also written is opened for that first.
         for is_read_only in [false, true] {
             for entry in &config.nbd {
@@ -195,6 +238,13 @@ impl Daemon {
                     }
                 }
             }
+            for entry in &config.ublk {
+                let (options, span) = (entry.get_ref(), entry.span());
+                if options.read_only == is_read_only {
+                    let added = plan.add_ublk(options, servers, ending, context);
+                    added.map_err(|problem| source.locate(&span, problem))?;
+                }
+            }
         }
         let (metrics, old) = (config.metrics(), old_metrics.as_ref());
         if old.map_or_else(MetricsOptions::default, |old| old.options.clone()) != metrics {
@@ -209,7 +259,7 @@ impl Daemon {
             match servers.mounts.iter().position(is_it) {
                 Some(place) => plan.kept_mounts.push(place),
                 None => {
-                    let new = ServedMount::prepare(options, &context.targets.registry);
+                    let new = ServedMount::prepare(options, &context.targets);
                     let new = new.map_err(|problem| source.locate(&span, problem))?;
                     plan.new.mounts.push(new);
                 }
@@ -220,11 +270,12 @@ impl Daemon {
 
     /// Ends what is not kept, and starts what is new. Returns its lines.
     fn carry_out(&mut self, plan: Plan) -> String {
-        let Plan { kept_nbd, kept_vhost, kept_mounts, new, metrics } = plan;
+        let Plan { kept_nbd, kept_vhost, kept_ublk, kept_mounts, new, new_ublk, metrics } = plan;
         let nbd_places: Vec<usize> = kept_nbd.iter().map(|(place, ..)| *place).collect();
         let gone = Servers {
             nbd: take_others(&mut self.servers.nbd, &nbd_places),
             vhost: take_others(&mut self.servers.vhost, &kept_vhost),
+            ublk: take_others(&mut self.servers.ublk, &kept_ublk),
             mounts: take_others(&mut self.servers.mounts, &kept_mounts),
         };
         report(self.end_servers(gone));
@@ -240,17 +291,27 @@ impl Daemon {
         }
         for (server, mut service) in new.nbd {
             lines += &log_started("nbd", server.lines());
-            report_io(service.start());
+            report_io(service.start(self.on_end()));
             self.servers.nbd.push((server, service));
         }
         for (disk, mut service) in new.vhost {
             lines += &log_started("vhost-user-blk", disk.lines());
-            report_io(service.start());
+            report_io(service.start(self.on_end()));
             self.servers.vhost.push((disk, service));
+        }
+        for device in new_ublk {
+            match device.start() {
+                Ok((device, mut service)) => {
+                    lines += &log_started("ublk", device.lines());
+                    report_io(service.start(self.on_end()));
+                    self.servers.ublk.push((device, service));
+                }
+                Err(error) => report(Err(error)),
+            }
         }
         for (mut mount, mut service) in new.mounts {
             lines += &log_started("fuse", mount.lines());
-            report_io(service.start());
+            report_io(service.start(self.on_end()));
             mount.has_started();
             self.servers.mounts.push((mount, service));
         }
@@ -267,17 +328,30 @@ impl Daemon {
         lines
     }
 
-    /// Ends servers, all at the same time, and closes their disks. Mounts end when no program uses them.
+    /// Reports the end of a server to this thread.
+    fn on_end(&self) -> impl FnOnce() + Send + 'static {
+        let sender = self.sender.clone();
+        move || {
+            let _ = sender.send(Event::Ended);
+        }
+    }
+
+    /// Ends servers, all at the same time, and closes their disks. Mounts, and devices that are in use, end when no program uses
+    /// them.
     fn end_servers(&mut self, servers: Servers) -> Result<(), Error> {
-        let Servers { nbd, vhost, mounts } = servers;
+        let Servers { nbd, vhost, ublk, mounts } = servers;
         let services = nbd.iter().map(|(_, it)| it).chain(vhost.iter().map(|(_, it)| it));
         let services = services.chain(mounts.iter().map(|(_, it)| it));
         services.filter(|service| service.is_running()).for_each(|service| (service.stop())());
-        self.ending.extend(mounts.into_iter().map(|(_, service)| service));
-        let mut ended = Ok(());
-        for service in self.ending.extract_if(.., |service| !service.is_running()) {
-            ended = ended.and(service.join());
-        }
+        let (used, ublk): (Vec<_>, Vec<_>) = ublk.into_iter().partition(|(device, service)| {
+            service.is_running() && device.stop() == DeviceUse::InUse
+        });
+        let mounts = mounts.into_iter().map(|(_, service)| Ending { service, device: None });
+        self.ending.extend(mounts);
+        let used = used.into_iter();
+        let used = used.map(|(device, service)| Ending { service, device: Some(device) });
+        self.ending.extend(used);
+        let mut ended = self.join_ended();
         let mut disks = Vec::new();
         for (server, service) in nbd {
             ended = ended.and(service.join());
@@ -287,18 +361,44 @@ impl Daemon {
             ended = ended.and(service.join());
             disks.extend(disk.disks);
         }
+        for (device, service) in ublk {
+            ended = ended.and(service.join());
+            disks.extend(device.disks);
+        }
         let closed = close_all(disks);
         ended.and(closed)
     }
 
-    fn end(mut self) -> Result<(), Error> {
+    /// Closes the disks of those of the ending servers that have ended.
+    fn join_ended(&mut self) -> Result<(), Error> {
+        let mut ended = Ok(());
+        for Ending { service, device } in
+            self.ending.extract_if(.., |ending| !ending.service.is_running())
+        {
+            ended = ended.and(service.join());
+            ended = ended.and(close_all(device.into_iter().flat_map(|device| device.disks)));
+        }
+        ended
+    }
+
+    /// Ends all servers. Devices that are in use end at another signal to stop.
+    fn end(mut self, events: &Receiver<Event>) -> Result<(), Error> {
         let servers = std::mem::take(&mut self.servers);
-        let ended = self.end_servers(servers);
-        let mounts = std::mem::take(&mut self.ending).into_iter().map(Service::join);
-        let mounts: Vec<_> = mounts.collect();
-        let unmounted: Result<(), Error> = mounts.into_iter().collect();
+        let mut ended = self.end_servers(servers);
+        while !self.ending.is_empty() {
+            match events.recv() {
+                Ok(Event::Stop) => {
+                    self.ending.iter().flat_map(|it| &it.device).for_each(|device| {
+                        device.stop();
+                    })
+                }
+                // A client sees that there is no reload any more.
+                Ok(Event::Reload(_) | Event::Ended) | Err(_) => {}
+            }
+            ended = ended.and(self.join_ended());
+        }
         let closed = self.context.targets.close_unused();
-        ended.and(unmounted).and(closed)
+        ended.and(closed)
     }
 }
 
@@ -318,6 +418,39 @@ impl Plan {
             }
         }
         self.new.nbd.push(NbdServer::prepare(options, context)?);
+        Ok(())
+    }
+
+    fn add_ublk(
+        &mut self,
+        options: &ublk::Options,
+        servers: &Servers,
+        ending: &[Ending],
+        context: &mut Context,
+    ) -> Result<(), Problem> {
+        let running =
+            servers.ublk.iter().enumerate().filter(|(_, (_, service))| service.is_running());
+        let mut same = running.clone().filter(|(_, (device, _))| device.options == *options);
+        if let Some((place, _)) = same.find(|(place, _)| !self.kept_ublk.contains(place)) {
+            self.kept_ublk.push(place);
+            return Ok(());
+        }
+        if let Some(name) = options.name()? {
+            // The next server finds the device by the name.
+            let running = running.map(|(_, (device, _))| device.name.as_deref());
+            let mut others = running.chain(self.new_ublk.iter().map(PreparedDevice::name));
+            let mut ending = ending.iter().flat_map(|it| &it.device);
+            let ends = ending.any(|device| device.name.as_ref() == Some(&name));
+            Problem::first(&[
+                (
+                    "target",
+                    others.any(|other| other == Some(&name)),
+                    "this server has a device of it, with other options; remove the other entry, and reload",
+                ),
+                ("target", ends, "its device is still in use; unmount it, and reload again"),
+            ])?;
+        }
+        self.new_ublk.push(PreparedDevice::prepare(options, context)?);
         Ok(())
     }
 }

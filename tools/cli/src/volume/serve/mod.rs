@@ -22,7 +22,7 @@ mod targets;
 mod metrics;
 mod problem;
 
-use super::service::{at_stop_signal, notify};
+use super::service::{at_stop_signal, notify, start_control};
 use crate::log::{Log, LogFormat};
 use crate::output::print;
 use disks::{Disk, close_all};
@@ -38,7 +38,7 @@ use uringfs_lab::Error;
 #[derive(clap::Args)]
 #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
-    /// Serve what this file names: disks over NBD and vhost-user-blk, and mounts. SIGHUP, or uringfs ctl reload, reads it again
+    /// Serve what this file names: disks over NBD and vhost-user-blk, block devices, and mounts. SIGHUP, or uringfs ctl reload, reads it again
     #[arg(long, value_name = "FILE", required = true)]
     config: Option<PathBuf>,
 
@@ -73,7 +73,7 @@ enum Protocol {
     /// device is not in use: all is durable when it returns. When it is killed, the requests wait until the same command is run again.
     ///
     /// Example: mkfs.ext4 /dev/ublkb0
-    Ublk(ublk::Arguments),
+    Ublk(UblkArguments),
 }
 
 #[derive(clap::Args)]
@@ -100,6 +100,16 @@ struct VhostArguments {
     insecure: bool,
 }
 
+#[derive(clap::Args)]
+struct UblkArguments {
+    #[command(flatten)]
+    options: ublk::Options,
+
+    /// Remove a device whose server was killed, instead of serving it again. Its requests fail
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["target", "queues", "read_only", "unprivileged"])]
+    remove: Option<PathBuf>,
+}
+
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let Arguments { config, log_format, protocol } = arguments;
@@ -124,7 +134,15 @@ fn run_protocol(protocol: Option<Protocol>, config: Option<PathBuf>) -> Result<u
                 |disk: &vhost_user_blk::VhostDisk| log_started("vhost-user-blk", disk.lines());
             serve(context, &metrics, prepared, lines, |disk| disk.disks)
         }
-        (Some(Protocol::Ublk(arguments)), _) => ublk::run(&arguments, context),
+        (Some(Protocol::Ublk(UblkArguments { remove: Some(device), .. })), _) => {
+            ublk::remove(&device).map(|()| 0)
+        }
+        (Some(Protocol::Ublk(UblkArguments { options, remove: None })), _) => {
+            let prepared = ublk::PreparedDevice::prepare(&options, &mut context);
+            let started = prepared.and_then(|device| device.start().map_err(Problem::of("target")));
+            let lines = |device: &ublk::BlockDevice| log_started("ublk", device.lines());
+            serve(context, &MetricsOptions::default(), started, lines, |device| device.disks)
+        }
         (None, Some(config)) => daemon::run(&config),
         (None, None) => unreachable!("one of them is required"),
     }
@@ -159,9 +177,12 @@ fn serve_until_stopped(
         metrics.start(&context.targets.registry).map_err(failed)?;
         lines += &log_started("metrics", metrics.line());
     }
-    let stop = service.stop();
+    let (stop, volumes) = (service.stop(), context.targets.control.clone());
+    let _control = start_control(&volumes, None);
     at_stop_signal(move || {
         notify(&[NotifyState::Stopping]);
+        // Requests that are under way may wait for a thaw.
+        volumes.close();
         stop();
     })?;
     print(&lines)?;

@@ -1,9 +1,10 @@
 //! The tables `[[mount]]` of a configuration.
 
 use super::super::mount::{Options, in_directory, prepare};
-use super::metrics::{Observed, Page, Registry};
+use super::metrics::{Observed, Page};
 use super::problem::Problem;
 use super::service::Service;
+use super::targets::Targets;
 use crate::output::print_error;
 use std::io;
 use std::sync::Arc;
@@ -44,9 +45,13 @@ impl ServedMount {
     /// Mounts a volume, and returns it with its service, which has not begun.
     pub(super) fn prepare(
         options: &Options,
-        registry: &Registry,
+        Targets { registry, control, .. }: &Targets,
     ) -> Result<(ServedMount, Service), Problem> {
         let mount = prepare(options).map_err(|(key, error)| Problem { key, error })?;
+        let mount = mount.control(control).map_err(|error| Problem {
+            key: "directory",
+            error: in_directory(&options.directory, error),
+        })?;
         let target = options.target.to_string_lossy().into_owned();
         let observed = Arc::new(ObservedMount { target, observer: mount.observer() });
         registry.insert(&observed);

@@ -6,6 +6,7 @@ use crate::log::server_started;
 use crate::output::print_error;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use uringfs_lab::Error;
 
@@ -31,6 +32,8 @@ pub(super) struct Service {
     serve: Option<Box<dyn FnOnce() -> io::Result<()> + Send>>,
     stop: Stop,
     thread: Option<JoinHandle<bool>>,
+    /// The server has ended. Only the end of its thread is left.
+    has_ended: Arc<AtomicBool>,
 }
 
 impl Service {
@@ -40,7 +43,8 @@ impl Service {
         serve: impl FnOnce() -> io::Result<()> + Send + 'static,
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Service {
-        Service { name, serve: Some(Box::new(serve)), stop: Arc::new(stop), thread: None }
+        let (serve, stop) = (Some(Box::new(serve) as _), Arc::new(stop));
+        Service { name, serve, stop, thread: None, has_ended: Arc::default() }
     }
 
     pub(super) fn stop(&self) -> Stop {
@@ -52,11 +56,14 @@ impl Service {
         self.serve.take().map_or(Ok(()), |serve| serve())
     }
 
-    /// Serves on a thread of its own, which reports an error at once.
-    pub(super) fn start(&mut self) -> io::Result<()> {
+    /// Serves on a thread of its own, which reports an error at once, and calls `on_end` when the server has ended.
+    pub(super) fn start(&mut self, on_end: impl FnOnce() + Send + 'static) -> io::Result<()> {
         if let Some(serve) = self.serve.take() {
-            let serve = || {
+            let has_ended = self.has_ended.clone();
+            let serve = move || {
+                let end = End { has_ended, on_end: Some(on_end) };
                 let served = serve();
+                drop(end);
                 let reported = served.as_ref().inspect_err(|error| print_error(&error.to_string()));
                 reported.is_ok()
             };
@@ -65,9 +72,9 @@ impl Service {
         Ok(())
     }
 
-    /// Whether its thread is at work.
+    /// Whether it serves.
     pub(super) fn is_running(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        self.thread.is_some() && !self.has_ended.load(Ordering::Acquire)
     }
 
     /// Waits until its thread has ended.
@@ -75,6 +82,21 @@ impl Service {
         match self.thread.map(JoinHandle::join) {
             None | Some(Ok(true)) => Ok(()),
             Some(Ok(false) | Err(_)) => Err(Error::run("a server has failed")),
+        }
+    }
+}
+
+/// Reports the end of a server, also after a panic.
+struct End<F: FnOnce()> {
+    has_ended: Arc<AtomicBool>,
+    on_end: Option<F>,
+}
+
+impl<F: FnOnce()> Drop for End<F> {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Ordering::Release);
+        if let Some(on_end) = self.on_end.take() {
+            on_end();
         }
     }
 }

@@ -13,6 +13,7 @@ use uringfs::device::{Access, Target};
 use uringfs::file::FileOptions;
 use uringfs::volume::WholeLock;
 use uringfs::{File, Volume};
+use uringfs_fuse::control::{ControlVolumes, ControlledVolume};
 use uringfs_lab::Error;
 
 /// The open targets.
@@ -21,6 +22,8 @@ pub(super) struct Targets {
     open: Vec<Arc<OpenTarget>>,
     /// Shows the volumes, and what is in them.
     pub(super) registry: Registry,
+    /// The volumes that other commands reach, mounted ones among them.
+    pub(super) control: ControlVolumes,
 }
 
 /// A target that is open for as long as a disk holds it.
@@ -31,7 +34,10 @@ pub(super) struct OpenTarget {
 }
 
 enum Content {
-    Volume(Volume),
+    Volume {
+        volume: Volume,
+        controlled: ControlledVolume,
+    },
     Whole {
         file: File,
         /// Keeps out other programs, which open a volume there or serve it.
@@ -48,12 +54,14 @@ impl Targets {
     ) -> Result<(Arc<OpenTarget>, Volume), Error> {
         if let Some(known) = self.find(target, access)? {
             return match &known.content {
-                Content::Volume(volume) => Ok((known.clone(), volume.clone())),
+                Content::Volume { volume, .. } => Ok((known.clone(), volume.clone())),
                 Content::Whole { .. } => Err(served_otherwise(target, "as a whole")),
             };
         }
         let volume = open(target, access)?;
-        Ok((self.insert(target, access, Content::Volume(volume.clone())), volume))
+        let controlled = self.control.insert(&volume);
+        let content = Content::Volume { volume: volume.clone(), controlled };
+        Ok((self.insert(target, access, content), volume))
     }
 
     /// A target as one file. One in memory is no target that others could have open: each is another one.
@@ -65,7 +73,7 @@ impl Targets {
         if let Some(known) = self.find(target, access)? {
             return match &known.content {
                 Content::Whole { file, .. } => Ok((Some(known.clone()), file.clone())),
-                Content::Volume(_) => Err(served_otherwise(target, "as a volume")),
+                Content::Volume { .. } => Err(served_otherwise(target, "as a volume")),
             };
         }
         let parsed = target.to_str().and_then(|text| text.parse::<Target>().ok());
@@ -106,7 +114,8 @@ impl Targets {
         let closed = unused.into_iter().map(|target| {
             let OpenTarget { name, content, .. } = target;
             match content {
-                Content::Volume(volume) => {
+                Content::Volume { volume, controlled } => {
+                    drop(controlled);
                     volume.close().map_err(|error| with_path(for_message(&name), error))
                 }
                 Content::Whole { .. } => Ok(()),
@@ -136,7 +145,7 @@ impl Targets {
 
 impl Observed for OpenTarget {
     fn observe(&self, page: &mut Page) {
-        if let Content::Volume(volume) = &self.content {
+        if let Content::Volume { volume, .. } = &self.content {
             page.add_volume(&self.name.to_string_lossy(), &volume.statistics());
         }
     }

@@ -1,94 +1,162 @@
-//! `uringfs serve ublk`: makes a block device of this machine of a disk.
+//! `uringfs serve ublk`, and the tables `[[ublk]]` of a configuration: make a block device of this machine of a disk.
 
+use super::super::bounded::Bounded;
 use super::super::exit_codes::with_io_code;
-use super::super::service::{at_stop_signal, notify};
 use super::super::target::canonical;
 use super::super::volume_path::VolumePath;
-use super::disks::{DiskOptions, Disks, close_all};
-use super::service::{Context, log_started};
-use crate::output::{print, print_error};
-use rustix::fs::{Mode, OFlags, open};
-use rustix::io::Errno;
-use sd_notify::NotifyState;
-use std::ffi::{OsStr, OsString};
+use super::disks::{Disk, DiskOptions, Disks, close_all};
+use super::problem::Problem;
+use super::service::{Context, Service};
+use crate::output::print_error;
+use serde::Deserialize;
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
-use uringfs::File;
 use uringfs_lab::Error;
-use uringfs_ublk::{Disk, UblkServer};
+use uringfs_ublk::{DeviceUse, Disk as Device, PreparedServer, ServerHandle, UblkServer};
 
-/// The arguments of the command.
-#[derive(clap::Args)]
-pub struct Arguments {
+/// The options of the command, and the keys of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Options {
     /// The disk: TARGET:/path is a file in a volume; TARGET alone is a whole file, a block device or memory:SIZE
     #[arg(required_unless_present = "remove", value_name = "TARGET[:/path]")]
-    target: Option<OsString>,
+    pub(super) target: Option<PathBuf>,
 
-    /// Queues of the device, each with a thread. The kernel makes at most one a processor
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    queues: u16,
+    /// Queues of the device, each with a thread. The kernel makes at most one a processor [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    queues: Option<Bounded<64>>,
 
     /// Refuse every change
     #[arg(short, long)]
-    read_only: bool,
+    pub(super) read_only: bool,
 
     /// Make the device of a user who is not root, and has been given /dev/ublk-control. It does not survive its server
     #[arg(long)]
     unprivileged: bool,
-
-    /// Remove a device whose server was killed, instead of serving it again. Its requests fail
-    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["target", "queues", "read_only", "unprivileged"])]
-    remove: Option<PathBuf>,
 }
 
-/// Returns the exit code.
-pub(super) fn run(arguments: &Arguments, mut context: Context) -> Result<u8, Error> {
-    if let Some(device) = &arguments.remove {
-        return uringfs_ublk::remove(device).map(|()| 0).map_err(failed);
+impl Options {
+    /// Refuses options that do not go together.
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        let target = self.target.as_deref().unwrap_or(Path::new(""));
+        Problem::first(&[("target", target.as_os_str().is_empty(), "name a disk")])
     }
-    let target = arguments.target.as_deref().expect("required without --remove");
-    let options = DiskOptions {
-        protocol: "ublk",
-        read_only: arguments.read_only,
-        is_cached: false,
-        directory_advice: "a disk is one file in it",
-    };
-    let mut disks = Disks::new(options, &mut context.targets);
-    let added = disks.add(target, Some("disk"));
-    let disks = disks.into_vec();
-    let served = added.and_then(|()| serve(arguments, target, disks[0].file().clone()));
-    let closed = close_all(disks);
-    let closed = closed.and(context.targets.close_unused());
-    served.and(closed).map(|()| 0)
+
+    /// What the disk is called wherever the command is run, by which the next server finds its device. None for memory,
+    /// which ends with the server.
+    pub(super) fn name(&self) -> Result<Option<String>, Problem> {
+        let target = self.target.as_deref().unwrap_or(Path::new(""));
+        lasting_name(target.as_os_str()).map_err(Problem::of("target"))
+    }
 }
 
-fn serve(arguments: &Arguments, target: &OsStr, file: File) -> Result<(), Error> {
-    let mut disk = Disk::new(file)
-        .queues(arguments.queues.into())
-        .read_only(arguments.read_only)
-        .unprivileged(arguments.unprivileged);
-    if let Some(name) = lasting_name(target)? {
-        disk = disk.name(name);
-    }
-    let server = UblkServer::start(disk).map_err(failed)?;
-    let (handle, path) = (server.handle(), server.path().to_owned());
-    at_stop_signal(move || {
-        notify(&[NotifyState::Stopping]);
-        if is_in_use(&path) {
-            let path = path.display();
-            print_error(&format!(
-                "{path} is in use; unmount it, or stop the server again to remove it all the same"
-            ));
+/// A device that is made, or taken over from a server that was killed, and not served yet.
+pub(super) struct PreparedDevice {
+    options: Options,
+    name: Option<String>,
+    disks: Vec<Disk>,
+    server: PreparedServer,
+}
+
+/// A block device that is served.
+pub(super) struct BlockDevice {
+    pub(super) options: Options,
+    /// What the disk is called.
+    pub(super) name: Option<String>,
+    pub(super) disks: Vec<Disk>,
+    pub(super) handle: ServerHandle,
+    path: PathBuf,
+}
+
+impl PreparedDevice {
+    /// Opens the disk, and prepares its device. Dropping it deletes a new device.
+    pub(super) fn prepare(
+        options: &Options,
+        context: &mut Context,
+    ) -> Result<PreparedDevice, Problem> {
+        options.check()?;
+        let target = options.target.clone().unwrap_or_default();
+        let disk_options = DiskOptions {
+            protocol: "ublk",
+            read_only: options.read_only,
+            is_cached: false,
+            directory_advice: "a disk is one file in it",
+        };
+        let mut disks = Disks::new(disk_options, &mut context.targets);
+        // Programs see no name but that of the device.
+        let added = disks.add(target.as_os_str(), Some(&target.to_string_lossy()));
+        added.map_err(Problem::of("target"))?;
+        let disks = disks.into_vec();
+        let mut device = Device::new(disks[0].file().clone())
+            .queues(options.queues.map_or(1, Bounded::get))
+            .read_only(options.read_only)
+            .unprivileged(options.unprivileged);
+        let name = options.name()?;
+        if let Some(name) = &name {
+            device = device.name(name);
         }
-        handle.stop();
-    })?;
-    if server.is_recovered() {
-        let path = server.path().display();
-        tracing::info!(event = "ublk_recovered", "goes on with {path}, whose server was killed");
+        let server = UblkServer::prepare(device).map_err(failed).map_err(Problem::of("target"))?;
+        Ok(PreparedDevice { options: options.clone(), name, disks, server })
     }
-    print(&log_started("ublk", format!("{}\n", server.path().display())))?;
-    notify(&[NotifyState::Ready]);
-    server.wait().map_err(failed)
+
+    /// What the disk is called.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Serves the device, and returns it with its service, which waits for its end.
+    pub(super) fn start(self) -> Result<(BlockDevice, Service), Error> {
+        let PreparedDevice { options, name, disks, server } = self;
+        let server = match server.start() {
+            Ok(server) => server,
+            Err(error) => return close_all(disks).and(Err(failed(error))),
+        };
+        let (handle, path) = (server.handle(), server.path().to_owned());
+        if server.is_recovered() {
+            let path = path.display();
+            tracing::info!(
+                event = "ublk_recovered",
+                "goes on with {path}, whose server was killed"
+            );
+        }
+        let stop = {
+            let (handle, path) = (handle.clone(), path.clone());
+            move || {
+                stop(&handle, &path);
+            }
+        };
+        let service = Service::new("uringfs-ublk", move || server.wait(), stop);
+        Ok((BlockDevice { options, name, disks, handle, path }, service))
+    }
+}
+
+impl BlockDevice {
+    /// Ends its service when it is not in use. Returns whether it is.
+    pub(super) fn stop(&self) -> DeviceUse {
+        stop(&self.handle, &self.path)
+    }
+
+    /// The line for the device.
+    pub(super) fn lines(&self) -> String {
+        format!("{}\n", self.path.display())
+    }
+}
+
+fn stop(handle: &ServerHandle, path: &Path) -> DeviceUse {
+    let device_use = handle.stop();
+    if device_use == DeviceUse::InUse {
+        let path = path.display();
+        print_error(&format!(
+            "{path} is in use; its server ends when it is unmounted, or at a second signal to stop"
+        ));
+    }
+    device_use
+}
+
+/// Removes a device whose server was killed.
+pub(super) fn remove(device: &Path) -> Result<(), Error> {
+    uringfs_ublk::remove(device).map_err(failed)
 }
 
 fn failed(error: io::Error) -> Error {
@@ -99,8 +167,6 @@ fn failed(error: io::Error) -> Error {
     }
 }
 
-/// What the disk is called wherever the command is run, by which the next server finds its device. None for memory,
-/// which ends with the server.
 fn lasting_name(target: &OsStr) -> Result<Option<String>, Error> {
     let path = VolumePath::split(target)?;
     let whole = Path::new(target);
@@ -109,11 +175,6 @@ fn lasting_name(target: &OsStr) -> Result<Option<String>, Error> {
     }
     let inside = String::from_utf8_lossy(&path.bytes);
     Ok(canonical(Path::new(&path.target)).map(|store| format!("{}:{inside}", store.display())))
-}
-
-fn is_in_use(device: &Path) -> bool {
-    let opened = open(device, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::EXCL, Mode::empty());
-    matches!(opened, Err(Errno::BUSY))
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ mod serve_log;
 mod serve_metrics;
 mod serve_vhost_user_blk;
 mod serve_ublk;
+mod served_volumes;
 mod sizes;
 mod sources;
 mod stat;

@@ -82,7 +82,7 @@ fn a_file_of_a_volume_is_a_disk() {
     assert_eq!(mode & 0o777, 0o600);
     let source = folder.join("source");
     tool("nbdcopy", &["--flush", source.to_str().unwrap(), &uri]);
-    refused(folder, ["cat", "v:/disk"], "another program has the volume open");
+
     server.stop();
     assert!(!folder.join("socket").exists());
     let content = run(folder, ["cat", "v:/disk"]).stdout;

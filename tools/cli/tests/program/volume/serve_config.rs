@@ -168,6 +168,7 @@ fn an_error_in_the_file_changes_nothing() {
         (format!("{GUEST}{}", image.replace("image", "v")), "this server has it open as a volume"),
         (format!("{image}tcp = \"0.0.0.0:0\"\n"), "serve.toml:4: tcp: 0.0.0.0:0: every program"),
         (format!("{NBD}mode = \"660\"\n"), "its socket keeps its mode"),
+        (format!("{image}[[ublk]]\ntarget = \"v:/x\"\n"), "serve.toml:5: target: v:/x"),
     ] {
         refused_with(folder, &config, line);
         assert!(!folder.join("i").exists() && !folder.join("b").exists(), "{config}");

@@ -36,6 +36,24 @@ fn a_block_device_is_made_or_the_error_says_what_is_missing() {
 }
 
 #[test]
+fn a_configuration_needs_the_driver_for_its_block_devices() {
+    if Path::new(CONTROL).exists() {
+        return;
+    }
+    let folder = volume();
+    let folder = folder.path();
+    run_ok(folder, ["truncate", "-s", "1M", "v:/a", "v:/b"]);
+    let nbd = "[[nbd]]\nunix = \"nbd\"\ntargets = [\"v:/a\"]\n";
+    write(folder, "serve.toml", format!("{nbd}[[ublk]]\nqueues = 2\ntarget = \"v:/b\"\n"));
+    let config = ["serve", "--config", "serve.toml"];
+    let line = "serve.toml:6: target: /dev/ublk-control: No such file";
+    refused(folder, config, line);
+    refused(folder, config, "load the driver with `modprobe ublk_drv`");
+    assert!(!folder.join("nbd").exists());
+    run_ok(folder, ["check", "v"]);
+}
+
+#[test]
 fn only_one_file_and_only_ublk_devices_are_named() {
     let folder = volume();
     let folder = folder.path();
