@@ -3,12 +3,16 @@
 mod harness;
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::Server;
-use harness::front_end::{Driver, MEMORY_BYTES, Queue, READ, feature, is_signalled};
+use harness::front_end::{
+    Driver, GUEST, MEMORY_BYTES, NEXT, Queue, READ, USER, code, feature, header_at, is_signalled,
+    numbers,
+};
 use rustix::fs::ftruncate;
 use rustix::time::{ClockId, clock_gettime};
 use uringfs_vhost::PinMemory;
@@ -58,6 +62,19 @@ fn sessions_leave_no_descriptor_and_no_memory_behind() {
         match kind {
             0 => {}
             1 => driver.queue.publish(&driver.memory, 999),
+            2 => {
+                // A loop of one descriptor.
+                let header = (GUEST + header_at(0), 16, NEXT);
+                driver.queue.write_descriptor(&driver.memory, 0, header, 0);
+                driver.queue.publish(&driver.memory, 0);
+            }
+            3 => {
+                // A message for one region, with three descriptors.
+                let table = numbers(&[1, GUEST, MEMORY_BYTES, USER, 0]);
+                let files = [driver.memory.file.as_fd(); 3];
+                assert!(driver.front_end.send(code::SET_MEM_TABLE, 1, &table, &files));
+                assert!(driver.front_end.is_closed());
+            }
             _ => ftruncate(&driver.memory.file, 0).unwrap(),
         }
         driver.queue.notify();
@@ -67,9 +84,9 @@ fn sessions_leave_no_descriptor_and_no_memory_behind() {
         let _last = Driver::new(&server.socket(), 0, Queue::split(0, 64));
         (descriptors(), mappings_of_guests())
     };
-    (0..3).for_each(session);
+    (0..5).for_each(session);
     let before = measure();
-    (0..30).for_each(|round| session(round % 3));
+    (0..30).for_each(|round| session(round % 5));
     // The ring of a thread keeps the eventfd that it has just stopped to wait for a little longer.
     let begun = Instant::now();
     while measure() != before {

@@ -222,6 +222,98 @@ fn tables_that_break_the_rules_end_their_queue() {
 }
 
 #[test]
+fn a_chain_of_the_ring_and_a_table_has_a_bound() {
+    let server = Server::new(|disk| disk);
+    let header = (GUEST + header_at(0), 16, NEXT);
+    let data = (GUEST + data_at(0), 512, WRITE);
+    let status = (GUEST + header_at(0) + STATUS, 1, WRITE);
+    // With the header in the ring, the longest chain that is taken, and one descriptor more.
+    for (entries, is_taken) in [(1023_u16, true), (1024, false)] {
+        let mut driver = split(&server, feature::INDIRECT);
+        driver.chain(0, READ, 0, 512);
+        let entry = |number: u16| match number == entries - 1 {
+            true => descriptor_bytes(status, 0),
+            // The data once; all others are empty.
+            false if number == 0 => descriptor_bytes((data.0, data.1, WRITE | NEXT), 1),
+            false => descriptor_bytes((data.0, 0, WRITE | NEXT), number + 1),
+        };
+        let table: Vec<u8> = (0..entries).flat_map(entry).collect();
+        driver.memory.write(0x18_0000, &table);
+        driver.queue.write_descriptor(&driver.memory, 0, header, 1);
+        let named = (GUEST + 0x18_0000, table.len() as u32, INDIRECT);
+        driver.queue.write_descriptor(&driver.memory, 1, named, 0);
+        driver.queue.publish(&driver.memory, 0);
+        if is_taken {
+            driver.queue.notify();
+            assert_eq!(driver.queue.wait_used(&driver.memory, 1), [(0, 513)]);
+            assert_eq!(driver.status(0), OK);
+        } else {
+            check_broken(&server, driver, "too long");
+        }
+    }
+}
+
+#[test]
+fn tables_of_packed_rings_that_break_the_rules_end_their_queue() {
+    let server = Server::new(|disk| disk.packed(true));
+    let header = (GUEST + header_at(0), 16, 0);
+    let data = (GUEST + data_at(0), 512, WRITE);
+    let status = (GUEST + header_at(0) + STATUS, 1, WRITE);
+    let cases: [(&str, &[Descriptor], u32); 7] = [
+        ("no descriptor", &[], 0),
+        ("a part", &[header, status], 31),
+        ("longer than allowed", &[header, status], 1025 * 16),
+        ("endless", &[header, status], !15),
+        ("no status", &[header], 16),
+        ("to read from after to write to", &[header, data, header, status], 64),
+        ("table in a table", &[header, (GUEST, 16, INDIRECT)], 32),
+    ];
+    for (what, entries, bytes) in cases {
+        let features = feature::PACKED | feature::INDIRECT;
+        let mut driver = Driver::new(&server.socket(), features, Queue::packed(0, 64));
+        driver.chain(0, READ, 0, 512);
+        let table: Vec<u8> = entries.iter().flat_map(|entry| descriptor_bytes(*entry, 0)).collect();
+        driver.memory.write(0x18_0000, &table);
+        driver.queue.add(&driver.memory, 0, &[(GUEST + 0x18_0000, bytes, INDIRECT)]);
+        check_broken(&server, driver, what);
+    }
+}
+
+#[test]
+fn messages_with_too_few_or_too_many_descriptors_end_their_session() {
+    let server = Server::new(|disk| disk);
+    let memory = Memory::new();
+    let files = [memory.file.as_fd(); 8];
+    let region = numbers(&[GUEST, MEMORY_BYTES, USER, 0]);
+    let table = |count: u64| {
+        let regions = (0..count).flat_map(|_| region.clone());
+        numbers(&[count]).into_iter().chain(regions).collect::<Vec<u8>>()
+    };
+    let added = [&numbers(&[0])[..], &region].concat();
+    let in_flight = [&numbers(&[1 << 20, 0])[..], &[1, 0, 64, 0]].concat();
+    let no_descriptor = numbers(&[1 << 8]);
+    let cases: [(u32, &[u8], usize); 11] = [
+        (code::SET_MEM_TABLE, &table(1), 0),
+        (code::SET_MEM_TABLE, &table(1), 2),
+        (code::SET_MEM_TABLE, &table(2), 1),
+        (code::SET_MEM_TABLE, &table(0), 1),
+        (code::ADD_MEM_REG, &added, 0),
+        (code::ADD_MEM_REG, &added, 2),
+        (code::SET_VRING_KICK, &numbers(&[0]), 2),
+        (code::SET_VRING_CALL, &no_descriptor, 1),
+        (code::SET_INFLIGHT_FD, &in_flight, 0),
+        (code::SET_INFLIGHT_FD, &in_flight, 2),
+        (code::SET_FEATURES, &numbers(&[0]), 8),
+    ];
+    for (code, payload, count) in cases {
+        let front_end = FrontEnd::connect(&server.socket());
+        assert!(front_end.send(code, 1, payload, &files[..count]), "{code} {count}");
+        assert!(front_end.is_closed(), "{code} {count}");
+    }
+    check_alive(&server);
+}
+
+#[test]
 fn a_ring_that_runs_away_ends_its_queue() {
     let server = Server::new(|disk| disk);
     let mut driver = split(&server, 0);
@@ -308,7 +400,7 @@ fn headers_that_change_while_they_are_read_name_no_other_sector() {
             let mut value = 0_u64;
             while !is_over.load(Ordering::Relaxed) {
                 value = value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let kind = [0_u32, 1, 4, 8, 11, 13, 99][value as usize >> 8 & 3];
+                let kind = [0_u32, 1, 4, 8, 11, 13, 99][(value >> 8) as usize % 7];
                 flipped.write(header_at(0), &kind.to_le_bytes());
                 let sector = [0, 7, IMAGE_BYTES / 512, u64::MAX][value as usize >> 12 & 3];
                 flipped.write(header_at(0) + 8, &sector.to_le_bytes());
