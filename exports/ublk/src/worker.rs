@@ -111,6 +111,7 @@ mod tests {
     use uringfs::device::Device;
     use uringfs::device::backend::memory::Memory;
     use uringfs::file::FileOptions;
+    use uringfs::reactor::RequestCounters;
 
     use super::*;
     use crate::channel::CopiedBy;
@@ -130,6 +131,7 @@ mod tests {
             copied_by: CopiedBy::Server,
             file: Arc::new(ServedFile::new(File::over(device, FileOptions::new()), false, false)),
             bounds: Bounds { capacity: 1 << 20, max_io_bytes: 65536, read_only: false },
+            counters: Arc::new([RequestCounters::default()]),
         };
         let ends = Arc::new(AtomicUsize::new(0));
         let on_end = {
