@@ -192,7 +192,10 @@ impl UblkServer {
             };
             let control = self.control.clone();
             let on_end = move || control.change(|state| state.has_ended = true);
-            device.workers.push(Worker::start(queue, self.disk.reactor.clone(), on_end)?);
+            // They only make requests cheaper.
+            let processors = lifecycle::queue_processors(driver, &info, number).unwrap_or_default();
+            let reactor = self.disk.reactor.clone();
+            device.workers.push(Worker::start(queue, processors, reactor, on_end)?);
         }
         lifecycle::start(driver, &info, self.is_recovered)
     }
