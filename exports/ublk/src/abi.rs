@@ -16,6 +16,8 @@ pub(crate) mod control {
         opcode::read_write::<ControlCommand>(b'u', number) as u32
     }
 
+    /// With the queue as its data.
+    pub(crate) const GET_QUEUE_AFFINITY: u32 = read(0x01);
     pub(crate) const ADD_DEVICE: u32 = read_write(0x04);
     /// Waits until `/dev/ublkcN` and `/dev/ublkbN` are open nowhere.
     pub(crate) const DELETE_DEVICE: u32 = read_write(0x05);
@@ -186,6 +188,7 @@ mod tests {
     fn numbers_of_commands_are_those_of_the_kernel() {
         assert_eq!(control::ADD_DEVICE, 0xc020_7504);
         assert_eq!(control::GET_INFO, 0x8020_7512);
+        assert_eq!(control::GET_QUEUE_AFFINITY, 0x8020_7501);
         assert_eq!(control::GET_FEATURES, 0x8020_7513);
         assert_eq!(io::FETCH, 0xc010_7520);
         assert_eq!(io::COMMIT_AND_FETCH, 0xc010_7521);

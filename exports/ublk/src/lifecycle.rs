@@ -19,6 +19,9 @@ const MAX_GONE_PAUSES: u64 = 30_000 / PAUSE_MS;
 /// How long udev may take to give a new device to its owner, in pauses.
 const MAX_NODE_PAUSES: u64 = 5_000 / PAUSE_MS;
 
+/// The processors that [`queue_processors`] has room for.
+const MAX_PROCESSORS: usize = 1024;
+
 /// What a disk wants of its device.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
@@ -103,6 +106,22 @@ pub(crate) fn give_up<D: Driver>(driver: &mut D, attached: Attached<D::Channel>)
     let Attached { info, channel, is_recovered, .. } = attached;
     drop(channel);
     if is_recovered { Ok(()) } else { delete(driver, &info) }
+}
+
+/// The processors whose requests come by a queue, as the kernel shares them out.
+///
+/// # Errors
+/// Those of the driver; EINVAL on a machine with more than 1024 processors.
+pub(crate) fn queue_processors<D: Driver>(
+    driver: &mut D,
+    info: &DeviceInfo,
+    queue: u16,
+) -> Result<Vec<usize>, Errno> {
+    let mut words = [0_u64; MAX_PROCESSORS / 64];
+    let command = (control::GET_QUEUE_AFFINITY, queue.into());
+    run(driver, info, command, words.as_mut_bytes())?;
+    let is_set = |processor: &usize| words[processor / 64] >> (processor % 64) & 1 == 1;
+    Ok((0..MAX_PROCESSORS).filter(is_set).collect())
 }
 
 /// Lets the device's requests come. All of its queues have their entries.
@@ -509,6 +528,11 @@ mod tests {
             let is_dead = found.info.state == state::DEAD;
             match operation {
                 control::GET_INFO => memory.copy_from_slice(found.info.as_bytes()),
+                // Of four processors, every other one.
+                control::GET_QUEUE_AFFINITY => {
+                    memory.fill(0);
+                    memory[0] = 0b0101 << data;
+                }
                 control::SET_PARAMETERS if is_dead => {
                     found.parameters = Some(Parameters::read_from_bytes(memory).unwrap());
                 }
@@ -635,6 +659,14 @@ mod tests {
             control::DELETE_DEVICE_LATER,
         ];
         assert_eq!(driver.commands, expected);
+    }
+
+    #[test]
+    fn each_queue_has_its_processors() {
+        let mut driver = FakeDriver::new();
+        let info = attach(&mut driver, &wanted("one")).unwrap().info;
+        assert_eq!(queue_processors(&mut driver, &info, 0), Ok(vec![0, 2]));
+        assert_eq!(queue_processors(&mut driver, &info, 1), Ok(vec![1, 3]));
     }
 
     #[test]

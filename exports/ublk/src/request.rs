@@ -1,6 +1,7 @@
 //! A request, from its descriptor: what to do with the file, checked in full.
 
 use uringfs::Errno;
+use uringfs::reactor::RequestKind;
 
 use crate::abi::{IoDescriptor, SECTOR_BYTES, flag, operation};
 
@@ -67,6 +68,16 @@ impl Request {
         }
         let is_durable = is_change && has(flag::FUA);
         Ok(Request { operation, offset, length, is_durable })
+    }
+}
+
+/// What a request counts as, also if it is refused.
+pub(crate) fn kind(descriptor: IoDescriptor) -> RequestKind {
+    match descriptor.operation & operation::MASK {
+        operation::READ => RequestKind::Read,
+        operation::WRITE => RequestKind::Write,
+        operation::FLUSH => RequestKind::Flush,
+        _ => RequestKind::Other,
     }
 }
 

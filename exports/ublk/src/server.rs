@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Mode, OFlags, fsync, open};
 use rustix::io::Errno as SystemError;
 use uringfs::Errno;
+use uringfs::reactor::{RequestCounters, RequestCounts};
 
 use crate::abi::{DeviceInfo, feature};
 use crate::channel::CopiedBy;
@@ -51,6 +52,8 @@ pub struct UblkServer {
     is_recovered: bool,
     device: Option<ServedDevice>,
     control: Arc<Control>,
+    /// One for each queue.
+    counters: Arc<[RequestCounters]>,
 }
 
 /// A device that is made, or taken over from a server that was killed, and serves no requests yet.
@@ -78,11 +81,12 @@ pub struct PreparedServer {
     attached: Option<Attached<OwnedFd>>,
 }
 
-/// Stops a [`UblkServer`], from any thread.
+/// Stops a [`UblkServer`], and shows what it has counted, from any thread. It keeps nothing open.
 #[derive(Clone, Debug)]
 pub struct ServerHandle {
     path: PathBuf,
     control: Arc<Control>,
+    counters: Arc<[RequestCounters]>,
 }
 
 /// Whether a device is mounted, or otherwise in exclusive use.
@@ -184,10 +188,14 @@ impl UblkServer {
                 copied_by,
                 file: file.clone(),
                 bounds,
+                counters: self.counters.clone(),
             };
             let control = self.control.clone();
             let on_end = move || control.change(|state| state.has_ended = true);
-            device.workers.push(Worker::start(queue, self.disk.reactor.clone(), on_end)?);
+            // They only make requests cheaper.
+            let processors = lifecycle::queue_processors(driver, &info, number).unwrap_or_default();
+            let reactor = self.disk.reactor.clone();
+            device.workers.push(Worker::start(queue, processors, reactor, on_end)?);
         }
         lifecycle::start(driver, &info, self.is_recovered)
     }
@@ -202,9 +210,13 @@ impl UblkServer {
         self.is_recovered
     }
 
-    /// Something to stop the server with.
+    /// Something to stop the server with, and to see its counts.
     pub fn handle(&self) -> ServerHandle {
-        ServerHandle { path: self.path.clone(), control: self.control.clone() }
+        ServerHandle {
+            path: self.path.clone(),
+            control: self.control.clone(),
+            counters: self.counters.clone(),
+        }
     }
 
     /// Waits until [`ServerHandle::stop`], or until another program stops the device. Then removes the device, after
@@ -280,6 +292,7 @@ impl PreparedServer {
             is_recovered,
             device: Some(ServedDevice { info, channel: Arc::new(channel), workers: Vec::new() }),
             control: Arc::default(),
+            counters: (0..info.queues).map(|_| RequestCounters::default()).collect(),
             disk,
         };
         let started =
@@ -369,6 +382,11 @@ impl ServerHandle {
         });
         device_use
     }
+
+    /// The requests of the device so far, since this server has started.
+    pub fn counts(&self) -> RequestCounts {
+        self.counters.iter().map(RequestCounters::get).sum()
+    }
 }
 
 /// Removes a block device, as `/dev/ublkb0`, whose server was killed and is not started again. Its requests fail.
@@ -405,7 +423,7 @@ mod tests {
     }
 
     fn handle(path: &Path) -> ServerHandle {
-        ServerHandle { path: path.into(), control: Arc::default() }
+        ServerHandle { path: path.into(), control: Arc::default(), counters: Arc::new([]) }
     }
 
     /// An ordinary file is never in exclusive use.

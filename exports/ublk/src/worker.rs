@@ -8,6 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use uringfs::reactor::{PollEvents, Require};
 use uringfs::{Errno, Reactor, ReactorOptions};
 
@@ -20,20 +21,22 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread, and waits until the kernel has all entries of the queue. `on_end` is called when the first of
+    /// Starts the thread, which keeps to these processors as far as it may run there, and waits until the kernel has all
+    /// entries of the queue. `on_end` is called when the first of
     /// them comes back for good, and whenever the thread ends.
     ///
     /// # Errors
     /// When the reactor cannot be made, or the thread; why the kernel refuses the entries.
     pub(crate) fn start(
         queue: Queue,
+        processors: Vec<usize>,
         options: ReactorOptions,
         on_end: impl Fn() + Clone + Send + 'static,
     ) -> io::Result<Worker> {
         let (sender, receiver) = channel();
         let thread = thread::Builder::new()
             .name(format!("uringfs-ublk-{}", queue.number))
-            .spawn(move || run(queue, options, on_end, &sender))?;
+            .spawn(move || run(queue, &processors, options, on_end, &sender))?;
         match receiver.recv() {
             Ok(()) => Ok(Worker { thread }),
             // It has ended, with an error.
@@ -55,8 +58,21 @@ impl Worker {
     }
 }
 
+/// Keeps this thread to processors, as far as it may run there. Without any of them, or where that is refused, it stays where
+/// it is.
+fn keep_to(processors: &[usize]) {
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let mut wanted = CpuSet::new();
+    let usable = processors.iter().filter(|it| **it < CpuSet::MAX_CPU && allowed.is_set(**it));
+    usable.for_each(|processor| wanted.set(*processor));
+    if wanted.count() > 0 {
+        let _ = sched_setaffinity(None, &wanted);
+    }
+}
+
 fn run(
     queue: Queue,
+    processors: &[usize],
     options: ReactorOptions,
     on_end: impl Fn() + Clone + Send + 'static,
     ready: &Sender<()>,
@@ -65,6 +81,7 @@ fn run(
     // needs CAP_SYS_RESOURCE.
     let _ = rustix::process::configure_io_flusher_behavior(true);
     let reactor = Reactor::new(options.commands(true).require(Require::Ring))?;
+    keep_to(processors);
     // Dropped before the reactor, which waits until the kernel has given all entries back: that takes a stop of the
     // device.
     let _ended = CallOnDrop(on_end.clone());
@@ -111,11 +128,30 @@ mod tests {
     use uringfs::device::Device;
     use uringfs::device::backend::memory::Memory;
     use uringfs::file::FileOptions;
+    use uringfs::reactor::RequestCounters;
 
     use super::*;
     use crate::channel::CopiedBy;
     use crate::operations::ServedFile;
     use crate::request::Bounds;
+
+    #[test]
+    fn a_thread_keeps_to_processors_that_it_may_run_on() {
+        thread::spawn(|| {
+            let before = sched_getaffinity(None).unwrap();
+            let is_allowed = |processor: &usize| before.is_set(*processor);
+            let one = (0..CpuSet::MAX_CPU).find(is_allowed).unwrap();
+            for nowhere in [vec![], vec![usize::MAX]] {
+                keep_to(&nowhere);
+                assert_eq!(sched_getaffinity(None).unwrap(), before);
+            }
+            keep_to(&[one, usize::MAX]);
+            let now = sched_getaffinity(None).unwrap();
+            assert!(now.count() == 1 && now.is_set(one));
+        })
+        .join()
+        .unwrap();
+    }
 
     /// An ordinary file has no commands. Without io_uring, the reactor is refused.
     #[test]
@@ -130,6 +166,7 @@ mod tests {
             copied_by: CopiedBy::Server,
             file: Arc::new(ServedFile::new(File::over(device, FileOptions::new()), false, false)),
             bounds: Bounds { capacity: 1 << 20, max_io_bytes: 65536, read_only: false },
+            counters: Arc::new([RequestCounters::default()]),
         };
         let ends = Arc::new(AtomicUsize::new(0));
         let on_end = {
@@ -138,7 +175,7 @@ mod tests {
                 ends.fetch_add(1, Ordering::Relaxed);
             }
         };
-        let error = Worker::start(queue, ReactorOptions::new(), on_end).unwrap_err();
+        let error = Worker::start(queue, Vec::new(), ReactorOptions::new(), on_end).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}");
         assert!(ends.load(Ordering::Relaxed) > 0);
     }

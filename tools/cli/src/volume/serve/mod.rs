@@ -106,8 +106,16 @@ struct UblkArguments {
     options: ublk::Options,
 
     /// Remove a device whose server was killed, instead of serving it again. Its requests fail
-    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["target", "queues", "read_only", "unprivileged"])]
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["target", "queues", "read_only", "unprivileged", "metrics"])]
     remove: Option<PathBuf>,
+
+    /// Serve metrics to Prometheus over HTTP, on an address of this machine (port 10810 if none is given), or on a Unix socket, whose path has a slash
+    #[arg(long, value_name = "ADDR|SOCK")]
+    metrics: Option<String>,
+
+    /// Let --metrics listen on an address that other machines reach
+    #[arg(long, requires = "metrics")]
+    insecure: bool,
 }
 
 /// Returns the exit code.
@@ -137,11 +145,12 @@ fn run_protocol(protocol: Option<Protocol>, config: Option<PathBuf>) -> Result<u
         (Some(Protocol::Ublk(UblkArguments { remove: Some(device), .. })), _) => {
             ublk::remove(&device).map(|()| 0)
         }
-        (Some(Protocol::Ublk(UblkArguments { options, remove: None })), _) => {
+        (Some(Protocol::Ublk(UblkArguments { options, remove: None, metrics, insecure })), _) => {
+            let metrics = MetricsOptions { metrics, insecure };
             let prepared = ublk::PreparedDevice::prepare(&options, &mut context);
             let started = prepared.and_then(|device| device.start().map_err(Problem::of("target")));
             let lines = |device: &ublk::BlockDevice| log_started("ublk", device.lines());
-            serve(context, &MetricsOptions::default(), started, lines, |device| device.disks)
+            serve(context, &metrics, started, lines, |device| device.disks)
         }
         (None, Some(config)) => daemon::run(&config),
         (None, None) => unreachable!("one of them is required"),

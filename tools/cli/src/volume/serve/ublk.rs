@@ -113,6 +113,8 @@ impl PreparedDevice {
             Err(error) => return close_all(disks).and(Err(failed(error))),
         };
         let (handle, path) = (server.handle(), server.path().to_owned());
+        let shown = handle.clone();
+        disks[0].show(move |page, labels| page.add_requests(labels, &shown.counts()));
         if server.is_recovered() {
             let path = path.display();
             tracing::info!(
