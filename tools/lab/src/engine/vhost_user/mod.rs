@@ -1,4 +1,4 @@
-//! A guest's view of a disk: a client of vhost-user-blk servers, by the crate blkio. The target is the socket of a server,
+//! A guest's view of a disk: a client of vhost-user-blk servers, by the crate blkio. The target is the socket of a server;
 //! each thread of a job has the disk of one server, with one queue. Needs the cargo feature `vhost-user`.
 
 mod call_counter;

@@ -19,7 +19,7 @@ const MAX_RING_ENTRIES: u32 = 1024;
 /// A request has a header, data and a status.
 const ENTRIES_PER_REQUEST: u32 = 3;
 /// A server that has ended leaves its requests without a completion.
-const COMPLETION_TIMEOUT: Duration = Duration::from_secs(60);
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A queue with its memory.
 pub struct SharedQueue {
@@ -38,6 +38,8 @@ pub struct SharedQueue {
 struct Ring {
     queue: Blkioq,
     completions: Vec<MaybeUninit<Completion>>,
+    /// The server did not answer in time, and is not waited for again.
+    is_lost: bool,
 }
 
 impl SharedQueue {
@@ -69,6 +71,7 @@ impl SharedQueue {
             ring: Ring {
                 queue,
                 completions: (0..depth.max(1)).map(|_| MaybeUninit::uninit()).collect(),
+                is_lost: false,
             },
             _disk: disk,
             memory,
@@ -151,13 +154,19 @@ impl Ring {
         bounds: ReapBounds,
         mut completed: impl FnMut(usize, Result<(), Errno>),
     ) -> Result<(), Errno> {
+        if self.is_lost {
+            return Err(Errno::TIMEDOUT);
+        }
         let max = bounds.max.min(self.completions.len());
         let (room, mut left) = (&mut self.completions[..max], COMPLETION_TIMEOUT);
         let count = match self.queue.do_io(room, bounds.min.min(max), Some(&mut left), None) {
             Ok(count) => count,
             Err(error) => match errno_of(&error) {
                 Errno::INTR => return Ok(()),
-                errno => return Err(errno),
+                errno => {
+                    self.is_lost = errno == Errno::TIMEDOUT;
+                    return Err(errno);
+                }
             },
         };
         for completion in &self.completions[..count] {
