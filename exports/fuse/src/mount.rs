@@ -308,7 +308,9 @@ impl Mount {
     /// # Errors
     /// When a reactor cannot be made; those of [`Volume::close`].
     pub fn serve(self) -> io::Result<()> {
-        let Mount { session, channels, control, observed, .. } = self;
+        let Mount { volume, session, channels, control, observed, .. } = self;
+        // The session has it, and closes it.
+        drop(volume);
         serve(&session, channels, control, observed)
     }
 }

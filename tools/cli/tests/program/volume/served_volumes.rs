@@ -47,7 +47,7 @@ fn commands_reach_a_volume_whose_files_are_disks() {
     assert_eq!(fs::read(folder.join("copy")).unwrap(), b"content");
     write_block(&uri, 7);
     assert_eq!(asks(folder, &["cat", "v:/disk"]).as_bytes()[..4096], [7; 4096]);
-    assert!(asks(folder, &["df", "v"]).contains("32"));
+    assert!(asks(folder, &["df", "--json", "v"]).contains("33554432"));
     assert!(asks(folder, &["counters", "v"]).contains("commits"));
     let info: serde_json::Value =
         serde_json::from_str(&asks(folder, &["info", "--json", "v"])).unwrap();
@@ -56,7 +56,7 @@ fn commands_reach_a_volume_whose_files_are_disks() {
     let image = fs::File::options().write(true).open(folder.join("v")).unwrap();
     image.set_len(64 << 20).unwrap();
     asks(folder, &["resize", "-q", "v", "max"]);
-    assert!(asks(folder, &["df", "v"]).contains("64"));
+    assert!(asks(folder, &["df", "--json", "v"]).contains("67108864"));
     // It holds back the disk, too.
     asks(folder, &["ctl", "freeze", "v"]);
     let writer = {
@@ -84,7 +84,7 @@ fn a_volume_that_is_served_for_reading_is_not_changed() {
     let mut server = Server::start(folder, &["v:/disk", "--unix", "nbd", "--read-only"]);
     server.uri();
     assert_eq!(asks(folder, &["ls", "v:/"]), "disk\n");
-    asks_in_vain(folder, &["put", "source", "v:/new"], "v:/new");
+    asks_in_vain(folder, &["put", "source", "v:/new"], "v:/: Read-only file system");
     server.stop();
     assert_eq!(run_ok(folder, ["ls", "v:/"]), "disk\n");
 }
