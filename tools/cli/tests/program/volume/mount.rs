@@ -5,7 +5,9 @@ use crate::bench_run::devices::LoopDisk;
 use crate::root::{as_root, is_root};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::UnmountFlags;
+use rustix::process::{Pid as ProcessId, PidfdFlags, pidfd_open};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -80,13 +82,23 @@ impl Drop for EndThreads<'_> {
     }
 }
 
-/// Unmounts. A child of another test has this one's files open between its fork and its exec.
+/// Unmounts. A child of another test has this one's files open between its fork and its exec, and the mount namespace of
+/// another test its mounts.
 pub fn umount(folder: &Path, mounted: &str) {
     loop {
         let output = run(folder, ["umount", mounted]);
         match output.status.code() {
             Some(0) => return,
             code => assert_eq!(code, Some(6), "{output:?}"),
+        }
+        let message = String::from_utf8(output.stderr).unwrap();
+        if let Some((_, behind)) = message.split_once("unmounted, but process ") {
+            let user: i32 = behind.split_once(' ').unwrap().0.parse().unwrap();
+            // None: it has ended already.
+            if let Ok(user) = pidfd_open(ProcessId::from_raw(user).unwrap(), PidfdFlags::empty()) {
+                poll(&mut [PollFd::new(&user, PollFlags::IN)], None).unwrap();
+            }
+            return;
         }
     }
 }
