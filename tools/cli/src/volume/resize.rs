@@ -30,7 +30,7 @@ use uringfs_lab::run::stop_on_interrupt;
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// A file or a block device with a volume that no program has open, or that is mounted
+    /// A file or a block device with a volume that no program has open, or that is mounted or served
     target: OsString,
 
     /// New size, as in 8G, or +SIZE to grow by, or max for all of the device or file; rounded down to blocks of 4096
