@@ -329,7 +329,9 @@ impl LockTarget {
 /// # let folder = tempfile::tempdir()?;
 /// let path = folder.path().join("image");
 /// let volume = Volume::create(&path, &FormatOptions::new().size(64 << 20))?;
-/// assert_eq!(Holder::find(&path).unwrap().process(), std::process::id());
+/// let holder = Holder::find(&path).unwrap();
+/// assert_eq!(holder.process(), std::process::id());
+/// assert_eq!(volume.locks(), [holder.lock()]);
 /// volume.close()?;
 /// assert!(Holder::find(&path).is_none());
 /// # Ok(())

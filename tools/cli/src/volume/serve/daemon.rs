@@ -135,7 +135,12 @@ impl Daemon {
                 let _ = sender.send(event());
             }
         };
-        at_signals([SIGINT, SIGTERM], send(|| Event::Stop))?;
+        let (stop, volumes) = (send(|| Event::Stop), self.context.targets.control.clone());
+        at_signals([SIGINT, SIGTERM], move || {
+            // Requests that are under way may wait for a thaw, and a reload for these requests.
+            volumes.close();
+            stop();
+        })?;
         at_signals([SIGHUP], send(|| Event::Reload(None)))?;
         let reload: Reload = Arc::new(move || {
             let (reply, result) = channel();
@@ -147,7 +152,7 @@ impl Daemon {
         notify(&[NotifyState::Ready]);
         self.handle(path, events);
         notify(&[NotifyState::Stopping]);
-        // Requests that are under way may wait for a thaw.
+        // Of volumes that a reload has opened since.
         self.context.targets.control.close();
         Ok(control)
     }

@@ -5,6 +5,8 @@ use super::{command, run, run_ok, volume, write};
 use crate::process::{ChildProcess, tool, wait_until};
 use crate::root::as_root;
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::thread;
 
@@ -130,6 +132,47 @@ fn each_volume_of_a_configuration_is_named_by_its_commands() {
     asks_in_vain(folder, &["ctl", "freeze", "w"], "neither mounted nor served");
     assert_eq!(asks(folder, &["cat", "v:/name"]), "v");
     server.stop();
+}
+
+/// The metrics at the socket in a folder.
+fn page(folder: &Path) -> String {
+    let mut stream = UnixStream::connect(folder.join("metrics")).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    page
+}
+
+#[test]
+fn the_end_does_not_wait_for_a_freeze_that_holds_up_a_reload() {
+    let folder = volume();
+    let folder = folder.path();
+    run_ok(folder, ["truncate", "-s", "1M", "v:/disk"]);
+    write(folder, "serve.toml", format!("metrics = \"./metrics\"\n{DISKS}"));
+    let notified = UnixDatagram::bind(folder.join("notify")).unwrap();
+    let mut serve = command(folder, ["serve", "--config", "serve.toml"]);
+    serve.env("NOTIFY_SOCKET", folder.join("notify")).env("XDG_RUNTIME_DIR", folder);
+    let mut server = Server::spawn(&mut serve);
+    let uri = server.uri();
+    assert_eq!(notified.recv(&mut [0; 256]).unwrap(), b"READY=1\n".len());
+    asks(folder, &["ctl", "freeze", "--timeout=3600", "v"]);
+    let writer = thread::spawn(move || write_block(&uri, 7));
+    wait_until("the disk has a client", || {
+        page(folder)
+            .lines()
+            .any(|line| line.starts_with("uringfs_disk_connections{") && line.ends_with(" 1"))
+    });
+    write(folder, "serve.toml", "");
+    let mut reload = command(folder, ["ctl", "reload", "serve.toml"]);
+    let mut reload = reload.env("XDG_RUNTIME_DIR", folder).spawn().unwrap();
+    let mut bytes = [0; 256];
+    let length = notified.recv(&mut bytes).unwrap();
+    assert!(bytes[..length].starts_with(b"RELOADING=1"));
+    server.stop();
+    reload.wait().unwrap();
+    // It was answered, or its connection was closed before.
+    let _ = writer.join();
+    run_ok(folder, ["check", "v"]);
 }
 
 #[test]
