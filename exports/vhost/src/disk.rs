@@ -139,6 +139,11 @@ impl fmt::Debug for Disk {
     }
 }
 
+/// How often the thread of a queue has looked for requests or completions instead of sleeping. Its cache line is its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct PollCount(pub(crate) AtomicU64);
+
 /// A disk that is served: what its threads share.
 #[derive(Debug)]
 pub(crate) struct ServedDisk {
@@ -148,8 +153,8 @@ pub(crate) struct ServedDisk {
     /// Zeroing may free blocks.
     pub(crate) has_holes: bool,
     discards: bool,
-    /// How often a thread of a queue has looked for requests or completions instead of sleeping.
-    pub(crate) polls: AtomicU64,
+    /// Of each queue.
+    pub(crate) polls: Box<[PollCount]>,
     /// Of each queue.
     pub(crate) counters: Box<[RequestCounters]>,
     /// `Some` if guests go on when this process is killed: what is acknowledged must be there for the next server.
@@ -165,7 +170,7 @@ impl ServedDisk {
             capacity: AtomicU64::new(capacity),
             has_holes,
             discards: discards && !disk.read_only,
-            polls: AtomicU64::new(0),
+            polls: (0..disk.queues).map(|_| PollCount::default()).collect(),
             counters: (0..disk.queues).map(|_| RequestCounters::default()).collect(),
             uncommitted: (!disk.packed).then(UncommittedChanges::default),
             disk,

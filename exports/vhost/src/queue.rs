@@ -26,7 +26,7 @@ use uringfs::{Buffer, Completion, Errno, Reactor, SubmitError, Token, Tokens};
 use crate::abi::Status;
 use crate::block::{Action, BlockRequest, RangeAction, RequestMemory, Transfer};
 use crate::chain::{Broken, Chain};
-use crate::disk::ServedDisk;
+use crate::disk::{PollCount, ServedDisk};
 use crate::eventfd;
 use crate::memory::GuestMemory;
 use crate::ring::Ring;
@@ -258,7 +258,8 @@ impl Queue {
 
     /// Lets others run before the next look: the driver may need this processor.
     fn poll_once(&self) {
-        self.disk.polls.fetch_add(1, Ordering::Relaxed);
+        let PollCount(polls) = &self.disk.polls[self.number];
+        polls.store(polls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         thread::yield_now();
     }
 

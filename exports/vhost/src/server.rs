@@ -23,7 +23,7 @@ use zerocopy::IntoBytes;
 
 use crate::abi::header;
 use crate::connection::{Connection, Received, invalid};
-use crate::disk::{Disk, ServedDisk};
+use crate::disk::{Disk, PollCount, ServedDisk};
 use crate::message::Request;
 use crate::session::{Reply, Session, reply_message};
 use crate::worker::Worker;
@@ -192,7 +192,10 @@ impl ServerHandle {
     /// How often the threads of queues have looked for work instead of sleeping; 0 for a disk without polling, and once
     /// [`VhostServer::serve`] has returned.
     pub fn polls(&self) -> u64 {
-        self.disk.upgrade().map_or(0, |disk| disk.polls.load(Ordering::Relaxed))
+        let polls = |disk: Arc<ServedDisk>| {
+            disk.polls.iter().map(|PollCount(count)| count.load(Ordering::Relaxed)).sum()
+        };
+        self.disk.upgrade().map_or(0, polls)
     }
 
     /// Takes the size of the file again, or of a whole device, and reports it to the guest if it has changed. May wait for

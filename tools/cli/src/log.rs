@@ -7,9 +7,10 @@ use serde_json::{Map, Value, json};
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::time::Duration;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
@@ -19,6 +20,9 @@ use uringfs_lab::Error;
 
 /// The most lines that wait to be written.
 const MAX_QUEUED_LINES: usize = 1024;
+
+/// The longest wait for the lines that are left when the program ends.
+const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The event of a server that serves. As text it is not logged: standard output has its line.
 const STARTED: &str = "server_started";
@@ -35,10 +39,12 @@ pub enum LogFormat {
 
 /// A log that has begun.
 pub struct Log {
-    writer: JoinHandle<()>,
+    format: LogFormat,
+    /// Its other end is dropped when all lines are written.
+    written: Receiver<()>,
 }
 
-/// Where events go while there is a log.
+/// The queue of the log, while there is one.
 static QUEUE: Mutex<Option<Queue>> = Mutex::new(None);
 
 struct Queue {
@@ -58,25 +64,33 @@ impl Log {
             .map_err(|error| failed(error.to_string()))?;
         let (sender, lines) = sync_channel(MAX_QUEUED_LINES);
         let missed = Arc::<AtomicU64>::default();
+        let (end, written) = channel();
         let writer = thread::Builder::new().name("uringfs-log".to_owned()).spawn({
             let missed = missed.clone();
-            move || write_lines(&lines, &missed, format)
+            move || {
+                let _end: Sender<()> = end;
+                write_lines(&lines, &missed, format);
+            }
         });
-        let writer = writer.map_err(|error| failed(error.to_string()))?;
+        writer.map_err(|error| failed(error.to_string()))?;
         *queue() = Some(Queue { lines: sender, missed });
-        Ok(Log { writer })
+        Ok(Log { format, written })
     }
 
     /// Logs the error of the command, if that is its result, and writes what is left. Returns the exit code.
     pub fn end(self, result: Result<u8, Error>) -> u8 {
-        let code = result.unwrap_or_else(|error| {
-            tracing::error!(event = "error", "{error}");
-            error.exit_code()
-        });
         // The last sender: the thread ends after the last line.
         drop(queue().take());
-        let _ = self.writer.join();
-        code
+        // A reader of standard error that has stopped does not keep the program.
+        let is_written =
+            self.written.recv_timeout(LAST_LINES_TIMEOUT) != Err(RecvTimeoutError::Timeout);
+        result.unwrap_or_else(|error| {
+            if is_written {
+                let line = self.format.line(Level::ERROR, &Fields::of_error(&error));
+                let _ = std::io::stderr().write_all(line.as_bytes());
+            }
+            error.exit_code()
+        })
     }
 }
 
@@ -135,7 +149,7 @@ impl<S: Subscriber> Layer<S> for LogLayer {
     }
 }
 
-/// What an event says.
+/// The fields of an event.
 #[derive(Default)]
 struct Fields {
     message: String,
@@ -144,6 +158,11 @@ struct Fields {
 }
 
 impl Fields {
+    fn of_error(error: &Error) -> Fields {
+        let others = Map::from_iter([("event".to_owned(), json!("error"))]);
+        Fields { message: error.to_string(), others }
+    }
+
     fn event(&self) -> Option<&str> {
         self.others.get("event").and_then(Value::as_str)
     }
@@ -206,6 +225,9 @@ fn json_line(level: Level, Fields { message, others }: &Fields) -> String {
         ("time".to_owned(), json!(jiff::Timestamp::now().to_string())),
         ("level".to_owned(), json!(level.as_str().to_lowercase())),
     ]);
+    // Warnings of the library may have no name.
+    let event = if level == Level::ERROR { "error" } else { "warning" };
+    line.insert("event".to_owned(), json!(event));
     line.extend(others.clone());
     line.insert("message".to_owned(), json!(message));
     format!("{}\n", Value::Object(line))

@@ -35,7 +35,7 @@ pub(crate) struct DeviceLock {
     /// That of a device without a descriptor which other processes can reach.
     named: Option<NamedLock>,
     /// The files and devices below this one, each with an `flock` of its own that ends with the descriptor.
-    below: Vec<OwnedFd>,
+    below: Vec<Lower>,
     /// Its entries in [`HELD`].
     held: Vec<HeldLock>,
     fork: ForkDetector,
@@ -92,7 +92,7 @@ impl DeviceLock {
         DeviceLock::acquire_for(device, kind, VOLUME, Some(device_use))
     }
 
-    /// The same lock for a device that is used as a whole.
+    /// The lock of a volume, for a device that is used as a whole.
     ///
     /// # Errors
     /// As [`Self::acquire`], except that the device may be open for writing as a single file.
@@ -135,22 +135,20 @@ impl DeviceLock {
             LockTarget::from_fd(layer)
                 .map(|target| held.push(HeldLock { target, kind, device: index }))
         };
-        let below = underlying(descriptor, kind)?;
+        let below = underlying(descriptor, kind, purpose)?;
         note(descriptor, kind)?;
-        below.iter().try_for_each(|(lower, kind)| note(lower.as_fd(), *kind))?;
+        below.iter().try_for_each(|lower| note(lower.file.as_fd(), lower.kind))?;
         register(&held, purpose)?;
         lock.held = held;
         acquire_flock(descriptor, kind, purpose)?;
-        for (lower, kind) in below {
-            acquire_flock(lower.as_fd(), kind, purpose)?;
+        for lower in below {
+            acquire_flock(lower.file.as_fd(), lower.kind, purpose)?;
             lock.below.push(lower);
         }
         Ok(lock)
     }
-}
 
-impl DeviceLock {
-    /// The names of its locks, as [`Holder::lock`].
+    /// The names of its locks, as [`Holder::lock`]. A device of which it uses a part has none: other parts may be other volumes.
     pub(crate) fn names(&self) -> Vec<String> {
         let backend = self.device.core().backend();
         let own = match (backend.shared_name(), backend.kernel_target()) {
@@ -158,7 +156,8 @@ impl DeviceLock {
             (None, KernelTarget::Descriptor(descriptor)) => name_of_descriptor(descriptor),
             (None, _) => None,
         };
-        let below = self.below.iter().filter_map(|lower| name_of_descriptor(lower.as_fd()));
+        let below = self.below.iter().filter(|lower| lower.is_whole);
+        let below = below.filter_map(|lower| name_of_descriptor(lower.file.as_fd()));
         own.into_iter().chain(below).collect()
     }
 }
@@ -200,8 +199,8 @@ pub(crate) fn require_closed(path: &Path) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     // A later read or write of the path reports why it cannot be opened.
     let Ok(file) = open(path, flags, Mode::empty()) else { return Ok(()) };
-    let below = underlying(file.as_fd(), LockKind::Exclusive)?;
-    let below = below.iter().map(|(lower, kind)| (lower.as_fd(), *kind));
+    let below = underlying(file.as_fd(), LockKind::Exclusive, VOLUME)?;
+    let below = below.iter().map(|lower| (lower.file.as_fd(), lower.kind));
     for (layer, kind) in below.chain([(file.as_fd(), LockKind::Exclusive)]) {
         check_conflict(&HELD.lock(), LockTarget::from_fd(layer)?, kind, VOLUME)?;
         acquire_flock(layer, kind, VOLUME)?;
@@ -209,18 +208,28 @@ pub(crate) fn require_closed(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+/// A file or device below a device.
+struct Lower {
+    file: OwnedFd,
+    kind: LockKind,
+    /// The device has all of its bytes, not a part.
+    is_whole: bool,
+}
+
 /// Opens the files and devices below a device, and selects the kind of lock for each.
 fn underlying(
     descriptor: BorrowedFd<'_>,
     kind: LockKind,
-) -> Result<Vec<(OwnedFd, LockKind)>, Error> {
+    Purpose(subject): Purpose,
+) -> Result<Vec<Lower>, Error> {
     let mut found = Vec::new();
     for lower in backing_stores(descriptor) {
         let opened = open(&lower.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let opened = opened.map_err(|errno| {
-            Error::io(format!("opening {}, which is below the volume", lower.path.display()), errno)
+            Error::io(format!("opening {}, which is below {subject}", lower.path.display()), errno)
         })?;
-        found.push((opened, if lower.is_whole { kind } else { LockKind::Shared }));
+        let kind = if lower.is_whole { kind } else { LockKind::Shared };
+        found.push(Lower { file: opened, kind, is_whole: lower.is_whole });
     }
     Ok(found)
 }

@@ -36,7 +36,7 @@ pub(crate) mod group_commit;
 // The end of the volume.
 pub(crate) mod closed;
 
-// The same lock for a device that is used as a whole.
+// The lock of a volume, for a device that is used as a whole.
 pub(crate) mod whole_lock;
 
 // The lock that excludes other processes from the device.

@@ -7,8 +7,8 @@ use uringfs_device::{Access, Device};
 use super::device_lock::{DeviceLock, LockKind};
 use crate::error::Error;
 
-/// Keeps other programs from a device that this one uses as a whole, without a volume: the lock of a volume on it, alone for
-/// writing. It ends with its drop.
+/// Keeps other programs from a device that this one uses as a whole, without a volume. It takes the lock of a volume: exclusive for
+/// writing, shared for reading. It ends with its drop.
 ///
 /// ```
 /// # mod uringfs {

@@ -1,4 +1,4 @@
-//! A check of the mounted volume for a client: lines of progress and findings, then the counts.
+//! A check of the open volume for a client: lines of progress and findings, then the counts.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -56,8 +56,13 @@ pub(crate) fn serve(
         Err(error) => return Ok(refusal(&error)),
     };
     for finding in &report.findings {
+        if is_ending.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         send(stream, &json!({"finding": finding_to_json(finding)}))?;
     }
+    // The last line goes into the socket's buffer, or is lost.
+    stream.set_nonblocking(true)?;
     Ok(result(counts(&report)))
 }
 

@@ -435,6 +435,37 @@ mod tests {
         reactor.reap(1, None, &mut completed).unwrap();
     }
 
+    #[test]
+    fn a_resize_that_a_freeze_holds_back_does_not_hold_up_the_end_of_its_volume() {
+        let server = Server::start();
+        assert!(server.call(Request::Freeze(Duration::from_secs(3600)))["result"].is_object());
+        let mut resizing = server.connect();
+        resizing.write_all(&lines(Request::Resize(64 << 20))).unwrap();
+        assert!(server.call(Request::Space)["result"].is_object());
+        server.volumes.close();
+        let reply = last_line(resizing);
+        // The server may hear of it after the end.
+        assert!(reply["result"].is_object() || is_failure(&reply, Errno::NOENT), "{reply}");
+        assert!(!server.volume.thaw());
+    }
+
+    #[test]
+    fn a_freeze_that_waits_does_not_hold_up_the_end_of_its_volume() {
+        let server = Server::start();
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        let options = OpenOptions::new().write(true).create(true).direct(true);
+        let file = server.volume.open_with("/f", options).unwrap();
+        // A freeze waits for it, and nothing turns its reactor.
+        reactor.start(file.append(Buffer::zeroed(4096)), Token::new(1)).unwrap();
+        let mut freezing = server.connect();
+        freezing.write_all(&lines(Request::Freeze(Duration::from_secs(3600)))).unwrap();
+        while !is_failure(&server.call(Request::Resize(64 << 20)), Errno::BUSY) {}
+        server.volumes.close();
+        assert!(is_failure(&last_line(freezing), Errno::TIMEDOUT));
+        let mut completed = Vec::new();
+        reactor.reap(1, None, &mut completed).unwrap();
+    }
+
     impl Server {
         fn files(&self) -> RemoteFiles {
             let (_, reply, stream) = self.begin_session();

@@ -1,4 +1,4 @@
-//! [`ControlVolumes`]: the volumes that clients of a control socket reach, and what is under way for clients of each.
+//! [`ControlVolumes`]: the volumes that clients of a control socket reach, with the requests and sessions of each.
 //!
 //! A request that waits for the device runs in a thread of its own, one at a time in a volume. So does a check, which sends more
 //! lines before the last, and each session about files, at most [`MAX_SESSIONS`] in a volume.
@@ -22,6 +22,9 @@ use super::requests::Served;
 
 /// The most sessions about files of a volume at once. Others are refused.
 pub(super) const MAX_SESSIONS: usize = 16;
+
+/// The time between two thaws while a volume is being closed.
+const THAW_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The open volumes of a process that clients of its control socket reach. Clones are the same set.
 ///
@@ -60,7 +63,7 @@ pub(super) struct OpenVolume {
     clients: Mutex<Option<Clients>>,
 }
 
-/// What is under way for the clients of a volume. Dropping it ends that.
+/// The requests and sessions of a volume's clients. Dropping it ends them.
 struct Clients {
     served: Arc<Served>,
     /// A request that takes longer.
@@ -200,8 +203,14 @@ impl Clients {
 impl Drop for Clients {
     fn drop(&mut self) {
         self.is_ending.store(true, Ordering::Relaxed);
+        // A resize waits while the volume is frozen. A freeze that waits for changes ends by a thaw, but not by one before its
+        // thread has begun.
+        while self.job.as_ref().is_some_and(|job| !job.is_done()) {
+            self.served.volume.thaw();
+            thread::sleep(THAW_INTERVAL);
+        }
         (self.job, self.check) = (None, None);
-        // It may have been a freeze, for which sessions wait.
+        // The job may have been a freeze, for which sessions wait.
         self.served.volume.thaw();
         self.sessions.clear();
     }

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use uringfs::Errno;
 use uringfs::device::Access;
 use uringfs::volume::{CheckOptions, CheckReport, CheckStep, Finding};
 use uringfs::{Error as VolumeError, ErrorKind as VolumeErrorKind, Volume};
@@ -121,9 +122,13 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         }
     };
     let server = if arguments.online { connect(&arguments.target)? } else { None };
-    let is_in_use = server.is_some();
-    let checked = match server {
-        Some(server) => server.check(arguments.deep, &mut progress).map(|report| (false, report)),
+    let online = server.map(|server| server.check(arguments.deep, &mut progress));
+    // The server has the target open, but not as a volume, or is closing it.
+    let is_elsewhere = |checked: &Result<_, VolumeError>| matches!(checked, Err(error) if error.errno() == Errno::NOENT);
+    let online = online.filter(|checked| !is_elsewhere(checked));
+    let is_in_use = online.is_some();
+    let checked = match online {
+        Some(checked) => checked.map(|report| (false, report)),
         None => check_closed(&arguments, options, &mut progress)?,
     };
     drop(line);

@@ -12,7 +12,7 @@ use super::service::{at_stop_signal, notify, start_control};
 use super::target::canonical;
 use super::whole_volume::whole_volume;
 use crate::log::{Log, LogFormat, server_started};
-use crate::output::print_error;
+use crate::output::{print_error, print_warning};
 use crate::suggestions::Suggestions;
 use rustix::io::Errno;
 use sd_notify::NotifyState;
@@ -277,12 +277,17 @@ fn serve(arguments: &Arguments) -> Result<u8, Error> {
     let directory = &arguments.options.directory;
     let mut mount = prepare(&arguments.options).map_err(|(_, error)| error)?;
     let volumes = ControlVolumes::default();
-    mount = mount.control(&volumes).map_err(|error| in_directory(directory, error))?;
+    let unmounter = mount.unmounter();
+    mount = mount.control(&volumes).map_err(|error| {
+        let _ = unmounter.unmount();
+        in_directory(directory, error)
+    })?;
     let _control = start_control(&volumes, None);
     // Programs that use the mount keep it until they end.
-    let unmounter = mount.unmounter();
     let watched = at_stop_signal(move || {
         notify(&[NotifyState::Stopping]);
+        // A program that waits for a thaw would keep it.
+        volumes.close();
         if let Err(error) = unmounter.unmount_lazily() {
             print_error(&format!("mount: {error}"));
         }
@@ -309,7 +314,9 @@ fn make_way(directory: &Path) -> Result<(), Error> {
     let Ok(Some(mounted)) = volume_on(&path) else { return Ok(()) };
     match rustix::fs::statfs(&path) {
         Err(Errno::NOTCONN | Errno::CONNABORTED) => {
-            print_error(&format!("{shown}: unmounted what a killed server had left mounted there"));
+            print_warning(&format!(
+                "{shown}: unmounted what a killed server had left mounted there"
+            ));
             unmount(&path, true).map_err(|error| Error::run(format!("{shown}: {error}")))
         }
         _ => Err(Error::in_use(format!(

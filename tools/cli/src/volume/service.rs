@@ -1,7 +1,7 @@
 //! What a command that serves has in common with other services: how it is stopped, what it reports to the service manager, and
 //! its control socket.
 
-use crate::output::print_error;
+use crate::output::{print_error, print_warning};
 use sd_notify::NotifyState;
 use std::io::Read;
 use uringfs_fuse::control::{ControlServer, ControlSocket, ControlVolumes, Reload};
@@ -48,7 +48,7 @@ pub(super) fn start_control(
     let start = |socket| ControlServer::start(socket, volumes, reload);
     let started = ControlSocket::bind().and_then(|socket| socket.map(start).transpose());
     started.unwrap_or_else(|error| {
-        print_error(&format!("warning: no control socket: {error}"));
+        print_warning(&format!("no control socket: {error}"));
         None
     })
 }

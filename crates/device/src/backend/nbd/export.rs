@@ -14,10 +14,10 @@ const MAX_PAYLOAD: u32 = 32 << 20;
 /// The longest range of a `TRIM` or `WRITE_ZEROES`, in bytes.
 pub(super) const MAX_CLEAR: u64 = 1 << 30;
 
-/// The largest smallest block that the protocol allows.
+/// The largest minimum block size that the protocol allows.
 const MAX_MINIMUM: u32 = 64 << 10;
 
-/// The largest one here: that of a volume.
+/// The largest that devices here support: a volume's block.
 const MAX_BLOCK: u32 = 4096;
 
 /// The smallest unit of requests of any device here.

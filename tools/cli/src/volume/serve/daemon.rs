@@ -31,7 +31,9 @@ use uringfs_ublk::DeviceUse;
 pub(super) fn run(path: &Path) -> Result<u8, Error> {
     let (sender, events) = channel();
     let mut daemon = Daemon::new(sender);
-    let lines = daemon.load(path)?;
+    let (lines, started) = daemon.load(path)?;
+    daemon.status.has_failed.store(started.is_err(), Ordering::Relaxed);
+    report(started);
     let served = daemon.serve(path, &lines, &events);
     let ended = daemon.end(&events);
     // A client that still waits for a reload sees that there is none.
@@ -182,24 +184,37 @@ impl Daemon {
         let now = NotifyState::monotonic_usec_now().ok();
         let reloading: Vec<_> = [NotifyState::Reloading].into_iter().chain(now).collect();
         notify(&reloading);
-        let reloaded = self.load(path).and_then(|lines| print(&lines));
-        self.status.has_failed.store(reloaded.is_err(), Ordering::Relaxed);
+        let loaded = self.load(path);
         let shown = for_message(path);
-        match &reloaded {
-            Ok(()) => tracing::info!(event = "reloaded", "{shown}: reloaded"),
+        let reloaded = match loaded {
+            Ok((lines, started)) => {
+                report(print(&lines));
+                match &started {
+                    Ok(()) => tracing::info!(event = "reloaded", "{shown}: reloaded"),
+                    Err(error) => {
+                        tracing::error!(
+                            event = "reload_failed",
+                            "{error}; all else of {shown} is served"
+                        );
+                    }
+                }
+                started
+            }
             Err(error) => {
                 tracing::error!(event = "reload_failed", "{error}; nothing has changed");
+                Err(error)
             }
-        }
+        };
+        self.status.has_failed.store(reloaded.is_err(), Ordering::Relaxed);
         notify(&[NotifyState::Ready]);
         reloaded
     }
 
-    /// Serves what a file names, and nothing else. Returns the lines of what is new.
+    /// Serves what a file names, and nothing else. Returns the lines of what is new, and the first error of what does not start.
     ///
     /// # Errors
     /// Nothing has changed.
-    fn load(&mut self, path: &Path) -> Result<String, Error> {
+    fn load(&mut self, path: &Path) -> Result<(String, Result<(), Error>), Error> {
         let source = Source::read(path)?;
         let planned = source.parse().and_then(|config| self.plan(&source, &config));
         match planned {
@@ -273,8 +288,8 @@ impl Daemon {
         Ok(plan)
     }
 
-    /// Ends what is not kept, and starts what is new. Returns its lines.
-    fn carry_out(&mut self, plan: Plan) -> String {
+    /// Ends what is not kept, and starts what is new. Returns its lines, and the first error of what does not start.
+    fn carry_out(&mut self, plan: Plan) -> (String, Result<(), Error>) {
         let Plan { kept_nbd, kept_vhost, kept_ublk, kept_mounts, new, new_ublk, metrics } = plan;
         let nbd_places: Vec<usize> = kept_nbd.iter().map(|(place, ..)| *place).collect();
         let gone = Servers {
@@ -285,7 +300,7 @@ impl Daemon {
         };
         report(self.end_servers(gone));
         self.servers.vhost.iter().for_each(|(disk, _)| disk.update_size());
-        let mut lines = String::new();
+        let (mut lines, mut started) = (String::new(), Ok(()));
         // Those that are left are in the order of their places.
         let mut kept_nbd = kept_nbd;
         kept_nbd.sort_by_key(|(place, ..)| *place);
@@ -296,27 +311,27 @@ impl Daemon {
         }
         for (server, mut service) in new.nbd {
             lines += &log_started("nbd", server.lines());
-            report_io(service.start(self.on_end()));
+            note(&mut started, service.start(self.on_end()).map_err(not_started));
             self.servers.nbd.push((server, service));
         }
         for (disk, mut service) in new.vhost {
             lines += &log_started("vhost-user-blk", disk.lines());
-            report_io(service.start(self.on_end()));
+            note(&mut started, service.start(self.on_end()).map_err(not_started));
             self.servers.vhost.push((disk, service));
         }
         for device in new_ublk {
             match device.start() {
                 Ok((device, mut service)) => {
                     lines += &log_started("ublk", device.lines());
-                    report_io(service.start(self.on_end()));
+                    note(&mut started, service.start(self.on_end()).map_err(not_started));
                     self.servers.ublk.push((device, service));
                 }
-                Err(error) => report(Err(error)),
+                Err(error) => note(&mut started, Err(error)),
             }
         }
         for (mut mount, mut service) in new.mounts {
             lines += &log_started("fuse", mount.lines());
-            report_io(service.start(self.on_end()));
+            note(&mut started, service.start(self.on_end()).map_err(not_started));
             mount.has_started();
             self.servers.mounts.push((mount, service));
         }
@@ -326,11 +341,12 @@ impl Daemon {
             self.metrics = metrics;
             if let Some(metrics) = &mut self.metrics {
                 lines += &log_started("metrics", metrics.line());
-                report_io(metrics.start(&self.context.targets.registry));
+                let served = metrics.start(&self.context.targets.registry);
+                note(&mut started, served.map_err(not_started));
             }
         }
         report(self.context.targets.close_unused());
-        lines
+        (lines, started)
     }
 
     /// Reports the end of a server to this thread.
@@ -359,19 +375,19 @@ impl Daemon {
         let mut ended = self.join_ended();
         let mut disks = Vec::new();
         for (server, service) in nbd {
-            ended = ended.and(service.join());
+            note(&mut ended, service.join());
             disks.extend(server.into_disks());
         }
         for (disk, service) in vhost {
-            ended = ended.and(service.join());
+            note(&mut ended, service.join());
             disks.extend(disk.disks);
         }
         for (device, service) in ublk {
-            ended = ended.and(service.join());
+            note(&mut ended, service.join());
             disks.extend(device.disks);
         }
-        let closed = close_all(disks);
-        ended.and(closed)
+        note(&mut ended, close_all(disks));
+        ended
     }
 
     /// Closes the disks of those of the ending servers that have ended.
@@ -380,8 +396,8 @@ impl Daemon {
         for Ending { service, device } in
             self.ending.extract_if(.., |ending| !ending.service.is_running())
         {
-            ended = ended.and(service.join());
-            ended = ended.and(close_all(device.into_iter().flat_map(|device| device.disks)));
+            note(&mut ended, service.join());
+            note(&mut ended, close_all(device.into_iter().flat_map(|device| device.disks)));
         }
         ended
     }
@@ -400,10 +416,10 @@ impl Daemon {
                 // A client sees that there is no reload any more.
                 Ok(Event::Reload(_) | Event::Ended) | Err(_) => {}
             }
-            ended = ended.and(self.join_ended());
+            note(&mut ended, self.join_ended());
         }
-        let closed = self.context.targets.close_unused();
-        ended.and(closed)
+        note(&mut ended, self.context.targets.close_unused());
+        ended
     }
 }
 
@@ -442,15 +458,20 @@ impl Plan {
         }
         if let Some(name) = options.name()? {
             // The next server finds the device by the name.
-            let running = running.map(|(_, (device, _))| device.name.as_deref());
-            let mut others = running.chain(self.new_ublk.iter().map(PreparedDevice::name));
+            let mut running = running.map(|(_, (device, _))| device.name.as_deref());
+            let mut others = self.new_ublk.iter().map(PreparedDevice::name);
             let mut ending = ending.iter().flat_map(|it| &it.device);
             let ends = ending.any(|device| device.name.as_ref() == Some(&name));
             Problem::first(&[
                 (
                     "target",
                     others.any(|other| other == Some(&name)),
-                    "this server has a device of it, with other options; remove the other entry, and reload",
+                    "another entry has it; a disk is one device",
+                ),
+                (
+                    "target",
+                    running.any(|other| other == Some(&name)),
+                    "its device has other options; remove the entry, reload, and add it again",
                 ),
                 ("target", ends, "its device is still in use; unmount it, and reload again"),
             ])?;
@@ -474,6 +495,14 @@ fn report(result: Result<(), Error>) {
     }
 }
 
-fn report_io(result: io::Result<()>) {
-    report(result.map_err(|error| Error::run("cannot serve").because(error)));
+/// Keeps the first error, and reports further ones.
+fn note(first: &mut Result<(), Error>, result: Result<(), Error>) {
+    match first {
+        Ok(()) => *first = result,
+        Err(_) => report(result),
+    }
+}
+
+fn not_started(error: io::Error) -> Error {
+    Error::run("a server cannot start").because(error)
 }

@@ -126,31 +126,34 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 fn run_protocol(protocol: Option<Protocol>, config: Option<PathBuf>) -> Result<u8, Error> {
-    let mut context = Context::default();
+    let context = Context::default();
     match (protocol, config) {
         (Some(Protocol::Nbd(NbdArguments { options, metrics })), _) => {
             let metrics = MetricsOptions { metrics, insecure: options.insecure };
-            let prepared = nbd::NbdServer::prepare(&options, &mut context);
+            let prepare = |context: &mut Context| nbd::NbdServer::prepare(&options, context);
             let lines = |server: &nbd::NbdServer| log_started("nbd", server.lines());
-            serve(context, &metrics, prepared, lines, |server| server.into_disks())
+            serve(context, &metrics, prepare, lines, |server| server.into_disks())
         }
         (Some(Protocol::VhostUserBlk(arguments)), _) => {
             let VhostArguments { options, metrics, insecure } = arguments;
             let metrics = MetricsOptions { metrics, insecure };
-            let prepared = vhost_user_blk::VhostDisk::prepare(&options, &mut context);
+            let prepare =
+                |context: &mut Context| vhost_user_blk::VhostDisk::prepare(&options, context);
             let lines =
                 |disk: &vhost_user_blk::VhostDisk| log_started("vhost-user-blk", disk.lines());
-            serve(context, &metrics, prepared, lines, |disk| disk.disks)
+            serve(context, &metrics, prepare, lines, |disk| disk.disks)
         }
         (Some(Protocol::Ublk(UblkArguments { remove: Some(device), .. })), _) => {
             ublk::remove(&device).map(|()| 0)
         }
         (Some(Protocol::Ublk(UblkArguments { options, remove: None, metrics, insecure })), _) => {
             let metrics = MetricsOptions { metrics, insecure };
-            let prepared = ublk::PreparedDevice::prepare(&options, &mut context);
-            let started = prepared.and_then(|device| device.start().map_err(Problem::of("target")));
+            let start = |context: &mut Context| {
+                let device = ublk::PreparedDevice::prepare(&options, context)?;
+                device.start().map_err(Problem::of("target"))
+            };
             let lines = |device: &ublk::BlockDevice| log_started("ublk", device.lines());
-            serve(context, &metrics, started, lines, |device| device.disks)
+            serve(context, &metrics, start, lines, |device| device.disks)
         }
         (None, Some(config)) => daemon::run(&config),
         (None, None) => unreachable!("one of them is required"),
@@ -161,12 +164,15 @@ fn run_protocol(protocol: Option<Protocol>, config: Option<PathBuf>) -> Result<u
 fn serve<S>(
     mut context: Context,
     metrics: &MetricsOptions,
-    prepared: Result<(S, Service), Problem>,
+    prepare: impl FnOnce(&mut Context) -> Result<(S, Service), Problem>,
     lines: impl FnOnce(&S) -> String,
     into_disks: impl FnOnce(S) -> Vec<Disk>,
 ) -> Result<u8, Error> {
-    let served = prepared.map_err(Error::from).and_then(|(server, service)| {
-        let served = serve_until_stopped(&mut context, metrics, service, lines(&server));
+    // First: a wrong option must not end a device that has waited for its server.
+    let metrics = MetricsServer::prepare(metrics, &mut context);
+    let served = metrics.map_err(Error::from).and_then(|metrics| {
+        let (server, service) = prepare(&mut context)?;
+        let served = serve_until_stopped(&context, metrics, service, lines(&server));
         let closed = close_all(into_disks(server));
         served.and(closed)
     });
@@ -175,13 +181,12 @@ fn serve<S>(
 }
 
 fn serve_until_stopped(
-    context: &mut Context,
-    metrics: &MetricsOptions,
+    context: &Context,
+    mut metrics: Option<MetricsServer>,
     service: Service,
     mut lines: String,
 ) -> Result<(), Error> {
     let failed = |error: io::Error| Error::run("cannot serve").because(error);
-    let mut metrics = MetricsServer::prepare(metrics, context)?;
     if let Some(metrics) = &mut metrics {
         metrics.start(&context.targets.registry).map_err(failed)?;
         lines += &log_started("metrics", metrics.line());

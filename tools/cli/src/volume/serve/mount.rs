@@ -48,14 +48,15 @@ impl ServedMount {
         Targets { registry, control, .. }: &Targets,
     ) -> Result<(ServedMount, Service), Problem> {
         let mount = prepare(options).map_err(|(key, error)| Problem { key, error })?;
-        let mount = mount.control(control).map_err(|error| Problem {
-            key: "directory",
-            error: in_directory(&options.directory, error),
+        let unmounter = mount.unmounter();
+        let mount = mount.control(control).map_err(|error| {
+            let _ = unmounter.unmount();
+            Problem { key: "directory", error: in_directory(&options.directory, error) }
         })?;
         let target = options.target.to_string_lossy().into_owned();
         let observed = Arc::new(ObservedMount { target, observer: mount.observer() });
         registry.insert(&observed);
-        let (unmounter, directory) = (mount.unmounter(), options.directory.clone());
+        let directory = options.directory.clone();
         let stop = {
             let (unmounter, directory) = (unmounter.clone(), directory.clone());
             let observer = mount.observer();

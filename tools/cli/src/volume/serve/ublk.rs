@@ -7,7 +7,7 @@ use super::super::volume_path::VolumePath;
 use super::disks::{Disk, DiskOptions, Disks, close_all};
 use super::problem::Problem;
 use super::service::{Context, Service};
-use crate::output::print_error;
+use crate::output::{print_error, print_warning};
 use serde::Deserialize;
 use std::ffi::OsStr;
 use std::io;
@@ -65,7 +65,7 @@ pub(super) struct BlockDevice {
     /// What the disk is called.
     pub(super) name: Option<String>,
     pub(super) disks: Vec<Disk>,
-    pub(super) handle: ServerHandle,
+    handle: ServerHandle,
     path: PathBuf,
 }
 
@@ -110,7 +110,12 @@ impl PreparedDevice {
         let PreparedDevice { options, name, disks, server } = self;
         let server = match server.start() {
             Ok(server) => server,
-            Err(error) => return close_all(disks).and(Err(failed(error))),
+            Err(error) => {
+                if let Err(closed) = close_all(disks) {
+                    print_error(&closed.to_string());
+                }
+                return Err(failed(error));
+            }
         };
         let (handle, path) = (server.handle(), server.path().to_owned());
         let shown = handle.clone();
@@ -119,7 +124,7 @@ impl PreparedDevice {
             let path = path.display();
             tracing::info!(
                 event = "ublk_recovered",
-                "goes on with {path}, whose server was killed"
+                "{path}: its server was killed; this one goes on with it"
             );
         }
         let stop = {
@@ -149,7 +154,7 @@ fn stop(handle: &ServerHandle, path: &Path) -> DeviceUse {
     let device_use = handle.stop();
     if device_use == DeviceUse::InUse {
         let path = path.display();
-        print_error(&format!(
+        print_warning(&format!(
             "{path} is in use; its server ends when it is unmounted, or at a second signal to stop"
         ));
     }
