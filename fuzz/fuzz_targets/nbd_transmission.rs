@@ -81,7 +81,7 @@ fn check_replies(mut rest: &[u8], structured: bool, mut unanswered: Option<HashM
         let length = match (length, answered) {
             (Some(length), _) => length,
             (None, Some(_)) => data.map_or(0, |request| request.length.get() as usize),
-            // The length of a simple reply is that of the request, which nobody knows.
+            // A simple reply has the length of its request, which is not known here.
             (None, None) => return,
         };
         rest = &after[length..];

@@ -162,7 +162,7 @@ impl Session {
                     self.nodes.forget(forget.node, forget.lookups);
                 }
             }
-            // Nothing is done yet, or it is done soon: the request is answered as if nobody had interrupted it.
+            // Nothing is done yet, or it is done soon: the request is answered as without an interrupt.
             Operation::Interrupt => {}
             Operation::Read(read) => {
                 let buffer = memory.take(read.size.min(MAX_TRANSFER) as usize);

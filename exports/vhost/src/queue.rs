@@ -138,7 +138,7 @@ enum Operation {
     Range(RangeAction),
 }
 
-/// Runs a queue until it is told to stop, and gives all requests back. Returns where the ring would continue.
+/// Serves a queue until `stop` says so, and answers all of its requests. Returns the index at which the ring goes on.
 pub(crate) fn run(
     reactor: &Rc<Reactor>,
     (disk, number): (&Arc<ServedDisk>, usize),

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_say_nothing_or_half_a_line_hold_up_nobody_for_long() {
+    fn clients_that_say_nothing_or_half_a_line_do_not_hold_up_others_for_long() {
         let server = Server::start();
         let silent: Vec<_> = (0..MAX_CLIENTS + 2)
             .map(|client| {
@@ -444,7 +444,7 @@ mod tests {
         assert!(server.call(Request::Space)["result"].is_object());
         server.volumes.close();
         let reply = last_line(resizing);
-        // The server may hear of it after the end.
+        // The server may read the request only after the end of the volume.
         assert!(reply["result"].is_object() || is_failure(&reply, Errno::NOENT), "{reply}");
         assert!(!server.volume.thaw());
     }
