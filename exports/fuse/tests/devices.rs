@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use harness::{CACHES, Mounted, simulated, threads};
 use random::{Random, scaled};
@@ -94,14 +94,28 @@ fn a_synchronous_write_is_flushed_once() {
             let file = open.open(mounted.path("file")).unwrap();
             let content = Buffer::copy_of(&[7; 4096]);
             file.write_all_at(&content, 0).unwrap();
-            let issued = || (device.flushes(), volume.statistics().commits);
-            let before = issued();
-            for _ in 0..WRITES {
-                file.write_all_at(&content, 0).unwrap();
+            let issued = || {
+                let statistics = volume.statistics();
+                [device.flushes(), statistics.commits, statistics.checkpoints]
+            };
+            for times_change in [false, true] {
+                let before = issued();
+                for write in 0..WRITES {
+                    if times_change {
+                        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(write);
+                        file.set_modified(time).unwrap();
+                    }
+                    file.write_all_at(&content, 0).unwrap();
+                }
+                let after = issued();
+                let [flushes, commits, checkpoints] = [0, 1, 2].map(|at| after[at] - before[at]);
+                // A commit, for a changed time, flushes once more. A checkpoint flushes twice more: for new blocks of the
+                // catalog, and for its second header.
+                assert!(
+                    flushes <= WRITES + commits + 2 * checkpoints,
+                    "{kind}: {flushes} flushes, {commits} commits, {checkpoints} checkpoints"
+                );
             }
-            let (flushes, commits) = (issued().0 - before.0, issued().1 - before.1);
-            // A commit, for a changed time, flushes once more.
-            assert!(flushes <= WRITES + commits, "{kind}: {flushes} flushes, {commits} commits");
 
             // A file that has not changed is not flushed.
             file.sync_all().unwrap();
@@ -112,6 +126,8 @@ fn a_synchronous_write_is_flushed_once() {
             }
             assert_eq!(issued(), before, "{kind}");
         }
+        // The log was full at least once.
+        assert!(volume.statistics().checkpoints > 0);
         drop(volume);
         mounted.end();
     }
