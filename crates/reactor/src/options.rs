@@ -34,7 +34,7 @@ pub enum Require {
     Full,
 }
 
-/// The options of a reactor. Each is a switch, but the clock and the number of waits.
+/// The options of a reactor. Each is a switch, but the clock, the number of waits, and whether the thread serves.
 ///
 /// ```
 /// # mod uringfs {
@@ -64,6 +64,8 @@ pub struct ReactorOptions {
     pub polled: bool,
     /// `ring.commands`: submission entries of 128 bytes, which [`run_command`](crate::run_command) needs.
     pub commands: bool,
+    /// The thread serves: it also waits for descriptors.
+    pub serving: bool,
     /// `ring.require`: the lowest tier to start on.
     pub require: Require,
     /// `reactor.depth`: the maximum of requests in flight in each queue, and of operations that have not ended (EAGAIN
@@ -86,6 +88,7 @@ impl Default for ReactorOptions {
             fixed_buffers: true,
             polled: false,
             commands: false,
+            serving: false,
             require: Require::Any,
             depth: 1024,
             max_waits: 1024,
@@ -136,6 +139,14 @@ impl ReactorOptions {
     /// requests of devices that support `RWF_NOWAIT`, unless [`Self::queue`] says otherwise.
     pub fn commands(mut self, commands: bool) -> ReactorOptions {
         self.commands = commands;
+        self
+    }
+
+    /// The thread serves: it waits for sockets of clients or for events of guests as often as for devices. The ring then
+    /// carries the requests of devices that support `RWF_NOWAIT`, unless [`Self::queue`] says otherwise: one system call
+    /// waits for both.
+    pub fn serving(mut self, serving: bool) -> ReactorOptions {
+        self.serving = serving;
         self
     }
 

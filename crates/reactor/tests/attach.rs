@@ -38,8 +38,9 @@ fn a_device_refused_by_the_polled_ring_attaches_at_the_next_try() {
 }
 
 #[test]
-fn with_commands_the_ring_carries_a_device_that_supports_nowait() {
-    on_every_tier("with_commands_the_ring_carries_a_device_that_supports_nowait", |tier| {
+fn a_thread_with_commands_or_descriptors_uses_the_ring_if_the_device_supports_nowait() {
+    let name = "a_thread_with_commands_or_descriptors_uses_the_ring_if_the_device_supports_nowait";
+    on_every_tier(name, |tier| {
         if tier != Tier::Ring {
             return;
         }
@@ -50,9 +51,17 @@ fn with_commands_the_ring_carries_a_device_that_supports_nowait() {
             println!("not exercised: a file that supports RWF_NOWAIT");
             return;
         }
-        let reactor = Reactor::new(ReactorOptions::new().commands(true)).unwrap();
-        let (queue, reason) = reactor.queue_of(&device).unwrap();
-        assert_eq!(queue, "ring", "{reason}");
-        assert!(reason.contains("commands"), "{reason}");
+        for (options, word) in [
+            (ReactorOptions::new().commands(true), "commands"),
+            (ReactorOptions::new().serving(true), "descriptors"),
+        ] {
+            let reactor = Reactor::new(options.clone()).unwrap();
+            let (queue, reason) = reactor.queue_of(&device).unwrap();
+            assert_eq!(queue, "ring", "{reason}");
+            assert!(reason.contains(word), "{reason}");
+            // The user's choice comes first.
+            let reactor = Reactor::new(options.queue(QueueKind::Aio)).unwrap();
+            assert_eq!(reactor.queue_of(&device).unwrap().0, "aio");
+        }
     });
 }

@@ -107,9 +107,17 @@ fn choose_by_calibration(
     if matches!(reach, KernelTarget::Nop) && ring.is_ok() {
         return Ok(ring_queue(false, "requests that move no data are NOPs of the kernel".into()));
     }
-    // With another queue the thread would wait for that in epoll, and be woken there for each command.
-    if options.commands && ring.is_ok() && probe_nowait(device_inner) == NowaitSupport::Supported {
-        return Ok(ring_queue(false, "the ring carries the thread's commands, too".into()));
+    // With another queue the thread would wait for that in epoll, and be woken there for each command and each descriptor.
+    let also = match options {
+        ReactorOptions { commands: true, .. } => Some("the ring carries the thread's commands, too"),
+        ReactorOptions { serving: true, .. } => Some("the ring waits for the thread's descriptors, too"),
+        _ => None,
+    };
+    if let Some(also) = also
+        && ring.is_ok()
+        && probe_nowait(device_inner) == NowaitSupport::Supported
+    {
+        return Ok(ring_queue(false, also.into()));
     }
     let calibration = device_inner.calibration().get_or_init(|| {
         let mut candidates = Vec::new();
