@@ -119,7 +119,8 @@ pub(crate) fn run(
     let _stop = StopOnDrop(&workers.workers);
     // A connection waits for bytes in both directions.
     let waits = 2 * workers.max_connections.div_ceil(workers.workers.len()) + 64;
-    let options = ReactorOptions::new().serving(true).max_waits(waits.try_into().unwrap_or(u32::MAX));
+    let options =
+        ReactorOptions::new().serving(true).max_waits(waits.try_into().unwrap_or(u32::MAX));
     let reactor = Reactor::new(options)?;
     let shared = Rc::new(Shared {
         reactor: reactor.local().clone(),

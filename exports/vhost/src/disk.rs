@@ -74,7 +74,7 @@ impl Disk {
             pin_memory: PinMemory::Auto,
             packed: false,
             polling: true,
-            reactor: ReactorOptions::new().serving(true),
+            reactor: ReactorOptions::new(),
         }
     }
 

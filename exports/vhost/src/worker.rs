@@ -59,7 +59,7 @@ impl Worker {
             move || {
                 // A panic must not leave the session waiting.
                 let _ended = EndGuard(&shared);
-                let reactor = Reactor::new(disk.disk.reactor.clone());
+                let reactor = Reactor::new(disk.disk.reactor.clone().serving(true));
                 let (reactor, result) = reactor.map_or_else(
                     |error| (None, Err(error)),
                     |reactor| (Some(Rc::new(reactor)), Ok(())),

@@ -7,6 +7,7 @@ mod other_names;
 mod other_options;
 mod info;
 mod udev;
+mod bench_compare;
 mod volume;
 mod bench_experiment;
 mod bench_run;
@@ -207,6 +208,13 @@ enum Bench {
     ///
     /// Example: uringfs bench run --name=read --volume=disk.img --rw=randread --bs=4k --size=64m --iodepth=32
     Run(bench_run::Arguments),
+    /// Compare two ways of running the same jobs in interleaved runs, with a verdict.
+    ///
+    /// Each pair runs side a, side a again for the noise, side b, and a bare io_uring loop as control, in random order. It ends
+    /// when the interval of every job's rate is no wider than --effect, after 30 pairs, or by --max-time. The
+    /// verdict is on the rate: faster, slower, no difference shown, or too noisy to say.
+    #[command(after_help = bench_compare::HELP)]
+    Compare(bench_compare::Arguments),
     /// Compare the two sides of a switch in interleaved runs, with a bare io_uring loop (no uringfs) as the baseline.
     Experiment(bench_experiment::Arguments),
     /// Count instructions in a Linux guest under QEMU.
@@ -243,6 +251,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Info(arguments) => info::run(arguments),
         Command::Bench(Bench::Run(arguments)) => bench_run::run(arguments),
+        Command::Bench(Bench::Compare(arguments)) => bench_compare::run(arguments),
         Command::Bench(Bench::Experiment(arguments)) => bench_experiment::run(arguments),
         Command::Bench(Bench::Vm(arguments)) => bench_vm::run(arguments),
         Command::Mkfs(arguments) => volume::mkfs::run(arguments),

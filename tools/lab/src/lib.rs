@@ -3,6 +3,7 @@
 //! - [`job::Parser`] reads job files and keys into a [`job::JobSet`].
 //! - [`run::Run`] runs the jobs on an [`engine::Engine`].
 //! - [`report`] prints the results as fio does.
+//! - [`compare`] runs two sides of the same jobs in pairs, for a verdict.
 //! - [`experiments`] compare two ways of doing one thing.
 //! - [`vm`] runs both in a guest whose clock counts instructions.
 //!
@@ -20,6 +21,8 @@
 pub mod vm;
 // Two sides of one mechanism, compared.
 pub mod experiments;
+// Any two ways of running the same jobs, compared.
+pub mod compare;
 // Results, printed as fio prints them.
 pub mod report;
 // Runs the jobs, one thread per `numjobs`.

@@ -109,8 +109,12 @@ fn choose_by_calibration(
     }
     // With another queue the thread would wait for that in epoll, and be woken there for each command and each descriptor.
     let also = match options {
-        ReactorOptions { commands: true, .. } => Some("the ring carries the thread's commands, too"),
-        ReactorOptions { serving: true, .. } => Some("the ring waits for the thread's descriptors, too"),
+        ReactorOptions { commands: true, .. } => {
+            Some("the ring carries the thread's commands, too")
+        }
+        ReactorOptions { serving: true, .. } => {
+            Some("the ring waits for the thread's descriptors, too")
+        }
         _ => None,
     };
     if let Some(also) = also

@@ -80,7 +80,7 @@ mod verbose;
 mod visited;
 pub mod volume_info;
 mod volume_path;
-mod wildcards;
+pub mod wildcards;
 pub mod wipe;
 mod whole_volume;
 pub mod umount;

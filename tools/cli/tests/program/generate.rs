@@ -38,6 +38,7 @@ fn the_help_of_each_command_fits_a_terminal_and_is_plain_elsewhere() {
     assert!(commands.len() > 30 && commands.contains(&"wipe".to_owned()), "{commands:?}");
     let inner = [
         "bench run",
+        "bench compare",
         "bench experiment",
         "bench vm",
         "xattr list",

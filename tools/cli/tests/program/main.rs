@@ -1,5 +1,6 @@
 //! Tests of the program `uringfs` by its command line. One module per command.
 
+mod bench_compare;
 mod bench_run;
 mod bench_vm;
 mod generate;

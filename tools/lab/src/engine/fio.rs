@@ -71,7 +71,8 @@ pub fn command_line(program: &Path, set: &JobSet) -> Result<String, Error> {
     Ok(words.map(quoted).collect::<Vec<_>>().join(" "))
 }
 
-fn job_arguments(job: &Job) -> Vec<String> {
+/// The arguments of one job: its name, then its keys.
+pub(crate) fn job_arguments(job: &Job) -> Vec<String> {
     let mut words = vec![format!("--name={}", job.name)];
     // Each `--name` resets fio's keys. So a job has its inherited global keys, then its own: the last
     // one wins.
@@ -94,43 +95,63 @@ fn job_arguments(job: &Job) -> Vec<String> {
 
 /// Runs fio and reads its output.
 pub fn run(set: &JobSet, program: &Path, stop: &AtomicBool) -> Result<Output, Error> {
-    let failed = |error: std::io::Error| {
-        Error::input(format!("cannot run {} (apt install fio, or --exec PATH)", program.display()))
-            .because(error)
-    };
-    let file = tempfile::NamedTempFile::new().map_err(failed)?;
-    let mut stderr = tempfile::tempfile().map_err(failed)?;
-    let mut child = Command::new(program)
-        .args(["--output-format=json,normal", "--output"])
-        .arg(file.path())
-        .args(arguments(set))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        // Not a pipe: nothing reads it while fio runs.
-        .stderr(stderr.try_clone().map_err(failed)?)
-        .spawn()
-        .map_err(failed)?;
-    let succeeded = wait(&mut child, stop, EXIT_TIMEOUT).map_err(failed)?;
-    let printed = std::fs::read_to_string(file.path()).map_err(failed)?;
-    let mut stderr_text = String::new();
-    stderr.rewind().and_then(|()| stderr.read_to_string(&mut stderr_text)).map_err(failed)?;
-    let incomplete = stop.load(Ordering::Relaxed);
-    let Some((json, text)) = split(&printed) else {
-        if incomplete {
-            return Err(Error::interrupted());
-        }
-        let line = stderr_text.lines().chain(printed.lines()).find(|line| !line.trim().is_empty());
-        let line = line.unwrap_or("it printed nothing");
-        return Err(Error::run("fio failed").because(line.strip_prefix("fio: ").unwrap_or(line)));
-    };
-    let exit_code = if incomplete { 130 } else { u8::from(!succeeded) };
-    let lines = stderr_text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let stderr_lines = lines.map(str::to_owned).collect();
-    Ok(Output { json, text, stderr_lines, files_made: Vec::new(), incomplete, exit_code })
+    let hint = "apt install fio, or give the path of one";
+    Program { name: "fio", command: Command::new(program), hint }.run(&arguments(set), stop)
 }
 
-/// Waits for fio. Forwards a stop as SIGINT: fio gets none if the signal was sent to this process only.
-/// Kills fio if it does not exit within `timeout` after that.
+/// A program that has fio's options for its output, and prints fio's JSON.
+pub(crate) struct Program<'a> {
+    /// Its name in messages.
+    pub name: &'a str,
+    /// The command, without options and jobs.
+    pub command: Command,
+    /// What to do if it does not start.
+    pub hint: &'a str,
+}
+
+impl Program<'_> {
+    /// Runs the program and reads its output.
+    pub fn run(mut self, arguments: &[String], stop: &AtomicBool) -> Result<Output, Error> {
+        let program = self.command.get_program().display().to_string();
+        let failed = |error: std::io::Error| {
+            Error::input(format!("cannot run {program} ({})", self.hint)).because(error)
+        };
+        let file = tempfile::NamedTempFile::new().map_err(failed)?;
+        let mut stderr = tempfile::tempfile().map_err(failed)?;
+        let mut child = self
+            .command
+            .args(["--output-format=json,normal", "--output"])
+            .arg(file.path())
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            // Not a pipe: nothing reads it while the program runs.
+            .stderr(stderr.try_clone().map_err(failed)?)
+            .spawn()
+            .map_err(failed)?;
+        let succeeded = wait(&mut child, stop, EXIT_TIMEOUT).map_err(failed)?;
+        let printed = std::fs::read_to_string(file.path()).map_err(failed)?;
+        let mut stderr_text = String::new();
+        stderr.rewind().and_then(|()| stderr.read_to_string(&mut stderr_text)).map_err(failed)?;
+        let incomplete = stop.load(Ordering::Relaxed);
+        let Some((json, text)) = split(&printed) else {
+            if incomplete {
+                return Err(Error::interrupted());
+            }
+            let mut lines = stderr_text.lines().chain(printed.lines());
+            let line = lines.find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
+            let own = line.strip_prefix(self.name).and_then(|line| line.strip_prefix(": "));
+            return Err(Error::run(format!("{} failed", self.name)).because(own.unwrap_or(line)));
+        };
+        let exit_code = if incomplete { 130 } else { u8::from(!succeeded) };
+        let lines = stderr_text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let stderr_lines = lines.map(str::to_owned).collect();
+        Ok(Output { json, text, stderr_lines, files_made: Vec::new(), incomplete, exit_code })
+    }
+}
+
+/// Waits for the program. Forwards a stop as SIGINT: the program gets none if the signal was sent to this process only.
+/// Kills it if it does not exit within `timeout` after that.
 fn wait(child: &mut Child, stop: &AtomicBool, timeout: Duration) -> std::io::Result<bool> {
     const POLL_INTERVAL: Duration = Duration::from_millis(10);
     let mut stopped: Option<Instant> = None;

@@ -88,6 +88,8 @@ pub struct Parser<'a> {
     /// The open section.
     section: Option<Job>,
     set: JobSet,
+    /// Keys that replace those of every job.
+    replacements: Vec<(String, String)>,
     /// The first job of another file waits for all jobs before it.
     stonewall_next: bool,
 }
@@ -107,6 +109,7 @@ impl<'a> Parser<'a> {
             globals: Options::default(),
             section: None,
             set: JobSet::default(),
+            replacements: Vec::new(),
             stonewall_next: false,
         }
     }
@@ -119,6 +122,11 @@ impl<'a> Parser<'a> {
             self.begin_section(name, SourceLocation::CommandLine)?;
         }
         self.key(key, value, SourceLocation::CommandLine)
+    }
+
+    /// Sets a key in every job that follows, whatever the job file says.
+    pub fn replace(&mut self, key: &str, value: &str) {
+        self.replacements.push((key.to_owned(), value.to_owned()));
     }
 
     /// Parses a job file; `-` is standard input.
@@ -192,6 +200,11 @@ impl<'a> Parser<'a> {
 
     /// Ends the open section and checks its keys against each other.
     fn end_section(&mut self) -> Result<(), Error> {
+        if self.section.is_some() {
+            for (key, value) in self.replacements.clone() {
+                self.key(&key, Some(&value), SourceLocation::CommandLine)?;
+            }
+        }
         let Some(mut job) = self.section.take() else { return Ok(()) };
         job.options.normalize().map_err(|problem| Error::input(problem).at(job.label()))?;
         if let Some(name) = &job.options.name {

@@ -323,3 +323,24 @@ proptest! {
         let _ = parse_bytes(lines.join("\n").as_bytes());
     }
 }
+
+#[test]
+fn replacements_win_over_the_job_file_and_before_limits_apply() {
+    let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
+    parser.replace("iodepth", "32");
+    parser.replace("rw", "randread");
+    let text = b"[global]\niodepth=1\n[a]\nrw=write\n[b]\niodepth=4\niodepth_batch_submit=16\n";
+    parser.bytes(text, "x.fio").unwrap();
+    let set = parser.finish().unwrap();
+    for job in &set.jobs {
+        assert_eq!((job.options.depth, job.options.pattern), (32, Pattern::RandRead));
+        let depths = job.own_keys.iter().filter(|(key, _)| key == "iodepth");
+        assert_eq!(depths.map(|(_, value)| value.as_str()).collect::<Vec<_>>(), ["32"]);
+    }
+    assert_eq!(set.jobs[1].options.batch_submit, 16);
+
+    let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
+    parser.replace("iodepth", "many");
+    let error = parser.bytes(b"[a]\n", "x.fio").unwrap_err().to_string();
+    assert!(error.contains("command line") && error.contains("iodepth"), "{error}");
+}

@@ -51,10 +51,17 @@ fn disk(used: &DiskStats) -> Value {
     })
 }
 
-/// Adds the object `uringfs` to each job of fio's report.
+/// fio's report, with the object `uringfs` in each job.
 pub fn with_uringfs_object(output: &fio::Output) -> Value {
-    let mut fio = output.json.clone();
-    for job in fio["jobs"].as_array_mut().into_iter().flatten() {
+    let mut report = output.json.clone();
+    add_uringfs_objects(&mut report, &output.files_made, output.incomplete);
+    report
+}
+
+/// Adds the object `uringfs` to each job of a report of fio, with what fio knows.
+pub fn add_uringfs_objects(report: &mut Value, files_made: &[String], incomplete: bool) {
+    let jobs = report.get_mut("jobs").and_then(Value::as_array_mut).into_iter().flatten();
+    for job in jobs.filter(|job| job.is_object()) {
         let total: u64 =
             ["read", "write"].iter().filter_map(|way| job[*way]["total_ios"].as_u64()).sum();
         let number = |key: &str| job[key].as_f64().unwrap_or(0.0);
@@ -70,11 +77,10 @@ pub fn with_uringfs_object(output: &fio::Output) -> Value {
             "queue": job["job options"]["ioengine"].as_str().unwrap_or("psync"),
             "tier": "fio",
             "notes": [],
-            "files_made": output.files_made,
-            "incomplete": output.incomplete,
+            "files_made": files_made,
+            "incomplete": incomplete,
         });
     }
-    fio
 }
 
 fn job(entry: &ReportEntry<'_>, entries: &[ReportEntry<'_>], outcome: &Outcome) -> Value {

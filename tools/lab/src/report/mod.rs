@@ -9,6 +9,7 @@ mod progress;
 mod units;
 
 pub use entry::{ReportEntry, ReportGroup, entries};
+pub use json::add_uringfs_objects;
 pub use progress::progress_line;
 
 use crate::Error;

@@ -157,6 +157,43 @@ impl Plan {
         Ok(volumes)
     }
 
+    /// Leaves the missing files of jobs with `unlink` to the runs, which create and remove them.
+    pub fn leave_out_unlinked(&mut self, jobs: &[Job]) {
+        let unlinked = self.threads.iter().filter(|thread| jobs[thread.job].options.unlink);
+        for target in unlinked.flat_map(|thread| &thread.targets) {
+            self.missing.remove(target);
+        }
+    }
+
+    /// Takes over the missing files of another plan. A file of both is as long as the longer one, and has data if either
+    /// reads it.
+    pub fn share_files(&mut self, other: Self) {
+        for (target, file) in other.missing {
+            let shared = self
+                .missing
+                .entry(target)
+                .or_insert_with(|| FileToCreate { zeros: true, ..FileToCreate::default() });
+            if shared.job.is_empty() {
+                (shared.job, shared.space) = (file.job, file.space);
+            }
+            shared.size = shared.size.max(file.size);
+            shared.read |= file.read;
+            shared.zeros &= file.zeros;
+            shared.grows |= file.grows;
+        }
+        for (volume, access) in other.volumes {
+            let shared = self.volumes.entry(volume).or_insert(access);
+            if access == VolumeAccess::ReadWrite {
+                *shared = access;
+            }
+        }
+    }
+
+    /// Creates files with their whole lengths, also those that writes would extend.
+    pub fn create_whole_files(&mut self) {
+        self.missing.values_mut().for_each(|file| file.grows = false);
+    }
+
     /// Creates the missing files. On an error it removes all of them.
     pub fn lay_out(
         &self,
@@ -219,12 +256,6 @@ impl Planner {
         }
         let whole = match found {
             TargetInfo::Missing => {
-                let is_planned = self.missing.contains_key(target);
-                if !is_planned && options.filename.is_some() && !options.pattern.writes() {
-                    return Err(refuse(
-                        "does not exist; create it first, or leave out filename= to have a file laid out".into(),
-                    ));
-                }
                 let size = self.missing.get(target).map_or(0, |file| file.size);
                 size.max(options.file_size.unwrap_or(0))
             }

@@ -95,8 +95,12 @@ fn inspect_path(target: &Target, path: &Path, writes: bool) -> Result<TargetInfo
     Ok(TargetInfo::File { size: status.stx_size, alignment: direct_alignment(&status) })
 }
 
-/// A missing file can be created if its directory exists.
+/// A missing file can be created if its directory exists. A missing device cannot: its mistyped name would become a file in
+/// memory.
 fn inspect_missing(target: &Target, path: &Path) -> Result<TargetInfo, Error> {
+    if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
+        return Err(Error::input(format!("{target}: there is no such device")));
+    }
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),

@@ -106,6 +106,22 @@ fn a_job_file_runs_on_a_file_that_it_lays_out() {
     );
 }
 
+/// As with fio: a file that is named and missing is laid out with data, also for a job that only reads.
+#[test]
+fn named_files_that_are_missing_are_laid_out_for_reads() {
+    let folder = folder();
+    let output = bench(
+        folder.path(),
+        &["--name=x", "--filename=a:b", "--rw=randread", "--size=1m", "--engine=psync"],
+    );
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for name in ["a", "b"] {
+        let bytes = std::fs::read(folder.path().join(name)).unwrap();
+        assert_eq!(bytes.len(), 512 << 10);
+        assert!(bytes.chunks(4096).all(|block| block.iter().any(|&byte| byte != 0)), "{name}");
+    }
+}
+
 #[test]
 fn unlink_removes_files_that_the_run_created() {
     let folder = folder();

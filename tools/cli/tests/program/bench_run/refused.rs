@@ -127,8 +127,9 @@ fn an_unsuitable_target_is_refused() {
     std::fs::create_dir(here.join("sub")).unwrap();
     let write = "--rw=write";
     for (arguments, part) in [
-        (&["--filename=none", "--rw=read", "--size=1m"][..], "job `x`: none: does not exist"),
+        (&["--filename=none", "--rw=read"][..], "job `x`: none: does not exist; give size="),
         (&["--filename=none", write], "give size="),
+        (&["--filename=/dev/none", write, "--size=1m"], "/dev/none: there is no such device"),
         (&["--filename=no/dir", write, "--size=1m"], "directory no does not exist"),
         (&["--filename=sub"], "sub: is a directory"),
         (&["--filename=mine", "--size=1m"], "is 65536 bytes long, but the job needs 1048576"),

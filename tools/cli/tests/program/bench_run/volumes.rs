@@ -188,7 +188,7 @@ fn unsupported_volumes_and_engines_are_refused() {
             "--filename=v:/a --rw=randwrite",
             "v:/a: exists and the job writes to it; --overwrite allows",
         ),
-        ("--filename=v:/none", "v:/none: does not exist; create it first"),
+        ("--filename=v:/none", "v:/none: does not exist; give size="),
         (
             "--filename=v:/no/a --rw=write --size=1m",
             "the directory v:/no does not exist; create it with uringfs mkdir",

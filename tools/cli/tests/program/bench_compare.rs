@@ -1,0 +1,206 @@
+//! Tests of `uringfs bench compare`: sides of every kind, the word, what is refused, and Ctrl-C.
+
+use crate::bench_run::folder;
+use crate::process::{ChildProcess, make_script, wait_until};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uringfs"));
+    command.args(["bench", "compare"]).args(arguments).current_dir(folder);
+    command
+}
+
+fn compare(folder: &Path, arguments: &[&str]) -> Output {
+    ChildProcess::start(&mut command(folder, arguments)).end()
+}
+
+fn json(folder: &Path, arguments: &[&str]) -> Value {
+    let output = compare(folder, &[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A fixed amount of I/O, so that no test depends on time.
+const JOB: &str = "[x]\nrw=randread\nbs=4k\nsize=256k\ndirect=0\n";
+
+fn with_job(job: &str) -> tempfile::TempDir {
+    let folder = folder();
+    std::fs::write(folder.path().join("job.fio"), job).unwrap();
+    folder
+}
+
+/// The number of values of a figure on each side.
+fn values(job: &Value, figure: &str) -> [usize; 3] {
+    ["a", "a_again", "b"].map(|side| job["figures"][figure][side].as_array().unwrap().len())
+}
+
+#[test]
+fn engines_programs_and_fio_are_sides_of_one_comparison() {
+    let folder = with_job(JOB);
+    let program = format!("exec={}", env!("CARGO_BIN_EXE_uringfs"));
+    let by_our_engines =
+        ["rate", "read p50", "read p99", "read p99.9", "CPU per I/O", "system calls per I/O"];
+    let by_fio = &by_our_engines[..5];
+    for (a, b, figures) in [
+        (&["engine=psync"][..], &["engine=threads"][..], &by_our_engines[..]),
+        (&[&program, "engine=psync"], &["engine=psync", "bs=8k"], &by_our_engines),
+        (&["engine=fio", "ioengine=psync"], &["exec=fio", "ioengine=libaio"], by_fio),
+    ] {
+        let arguments = [&["job.fio", "--pairs=6", "--a"], a, &["--b"], b].concat();
+        let report = json(folder.path(), &arguments);
+        let job = &report["jobs"][0];
+        assert_eq!((&job["jobname"], &report["schema"]), (&"x".into(), &1.into()));
+        for figure in figures {
+            assert_eq!(values(job, figure), [6; 3], "{arguments:?}: {figure}");
+        }
+        let rate = &job["figures"]["rate"];
+        assert!(rate["b_by_a"]["low"].as_f64() <= rate["b_by_a"]["high"].as_f64());
+        assert_eq!(rate["control"].as_array().unwrap().len(), 6);
+        let known = ["faster", "slower", "no difference shown", "too noisy to say"];
+        assert!(known.contains(&job["verdict"].as_str().unwrap()), "{job}");
+    }
+}
+
+/// One file serves both sides: as long as the longer one needs, and with data for the one that reads.
+#[test]
+fn a_file_is_laid_out_for_both_sides() {
+    let folder = with_job("[x]\nbs=4k\nrw=write\nfallocate=none\ndirect=0\n");
+    let sides = ["--a", "engine=psync", "size=64k", "--b", "engine=psync", "size=128k", "rw=read"];
+    let report = json(folder.path(), &[&["job.fio", "--pairs=1"][..], &sides].concat());
+    assert_eq!(report["files_made"], serde_json::json!(["x.0.0"]));
+    assert_eq!(folder.path().join("x.0.0").metadata().unwrap().len(), 128 << 10);
+    let figures = |side: usize| report["jobs"][0]["figures"]["rate"][["a", "b"][side]][0].as_f64();
+    assert!(figures(0) > Some(0.0) && figures(1) > Some(0.0));
+}
+
+/// The exclusive lock shows in the counters of its side, whatever the rates are.
+#[test]
+fn a_switch_shows_in_the_counters_of_one_side() {
+    let folder = with_job("[x]\nrw=randwrite\nbs=4k\nsize=1m\n");
+    let arguments =
+        ["job.fio", "--set", "target=memory:4m", "--pairs=1", "--b", "direct.write_lock=exclusive"];
+    let report = json(folder.path(), &arguments);
+    let counters = &report["jobs"][0]["counters"];
+    // One run of side b, of 256 blocks.
+    assert_eq!(counters["b"]["direct.write.exclusive.always"], 256);
+    assert_eq!(counters["a"]["direct.write.exclusive.always"].as_u64().unwrap_or(0), 0);
+    let text = String::from_utf8(compare(folder.path(), &arguments).stdout).unwrap();
+    let only = text.lines().find(|line| line.starts_with("counters of b only: ")).unwrap();
+    assert!(only.contains("direct.write.exclusive"), "{text}");
+    assert!(text.contains("note: no control: a bare ring cannot use memory:4m"), "{text}");
+    assert!(text.contains("too few runs to say: an interval needs 6 of each side"), "{text}");
+}
+
+/// Six runs a side, as fio writes them; and two of one side, which are too few for a word.
+#[test]
+fn reports_of_runs_that_ended_are_compared() {
+    let folder = folder();
+    let report = |name: &str, rate: u64| {
+        let text = format!(
+            r#"{{"fio version":"fio-3.33","jobs":[{{"jobname":"x","error":0,"job_runtime":10,"usr_cpu":1.0,"sys_cpu":1.0,"ctx":9,
+            "read":{{"iops":{rate},"total_ios":9}},"write":{{"iops":0,"total_ios":0}}}}]}}"#
+        );
+        std::fs::write(folder.path().join(name), text).unwrap();
+    };
+    for run in 0..6 {
+        report(&format!("old{run}.json"), 1000 + run);
+        report(&format!("new{run}.json"), 900 + run);
+    }
+    let sides = ["--a", "results=old*.json", "--b", "results=new*.json"];
+    let text = String::from_utf8(compare(folder.path(), &sides).stdout).unwrap();
+    assert!(text.contains("a: 6 files\nb: 6 files\n"), "{text}");
+    assert!(text.contains("b is slower: its rate is 10.0 % lower (9.7 % to 10.2 %)"), "{text}");
+    let few = ["--a", "results=old1.json", "results=old2.json", "--b", "results=new*.json"];
+    let text = String::from_utf8(compare(folder.path(), &few).stdout).unwrap();
+    assert!(text.contains("1.0 k/s") && text.contains("too few runs to say"), "{text}");
+}
+
+#[test]
+fn unsuitable_sides_are_refused_in_one_line() {
+    let folder = with_job(JOB);
+    std::fs::write(folder.path().join("other.json"), "{}").unwrap();
+    std::fs::write(folder.path().join("list.json"), "[]").unwrap();
+    for (arguments, part) in [
+        (&[][..], "no job"),
+        (&["job.fio", "--effect=0"], "--effect needs a percentage"),
+        (&["job.fio", "--max-time=-1"], "--max-time -1"),
+        (&["job.fio", "--b", "direct.simple_reed=off"], "--b: `direct.simple_reed`"),
+        (&["job.fio", "--a", "engine=fyo"], "--a: unknown engine"),
+        (&["--a", "engine=fio", "job.fio"], "job files come before --a and --b"),
+        (&["job.fio", "--a", "exec=./missing"], "./missing: cannot run it"),
+        (&["job.fio", "--a", "target=missing/file", "rw=read"], "missing/file"),
+        (&["job.fio", "--a", "results=other.json"], "for both sides or none"),
+        (&["--a", "results=other.json", "--b", "results=other.json"], "not a report of fio"),
+        (&["--a", "results=no*.json", "--b", "results=other.json"], "no file matches"),
+        (
+            &["job.fio", "--a", "results=other.json", "--b", "results=other.json"],
+            "leave out the job file",
+        ),
+        (&["-"], "can be read once"),
+        (&["job.fio", "--b", "name=y"], "--b: name= renames every job"),
+        (&["--a", "results=list.json", "--b", "results=other.json"], "not a report of fio"),
+    ] {
+        let output = compare(folder.path(), arguments);
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {line}");
+        assert!(line.contains(part) && line.lines().count() == 1, "{arguments:?}: {line}");
+        assert!(output.stdout.is_empty());
+    }
+    let names = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(names, 3, "nothing was created");
+}
+
+#[test]
+fn a_program_that_fails_is_named_with_its_reason() {
+    let folder = with_job(JOB);
+    let old = folder.path().join("old");
+    make_script(
+        &old,
+        "case $1 in --version) echo uringfs 0.0.1;; *) echo uringfs: unknown key >&2; exit 2;; esac",
+    );
+    let output = compare(folder.path(), &["job.fio", "--a", "exec=./old"]);
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    assert!(line.contains("--a: uringfs failed: unknown key"), "{line}");
+    assert!(!folder.path().join("x.0.0").exists(), "the file of the comparison is left");
+}
+
+/// The second pair never ends by itself: the first one is reported.
+#[test]
+fn an_interrupted_comparison_reports_what_there_is_and_removes_its_files() {
+    let folder = with_job("[x]\nrw=randread\nbs=4k\nsize=1m\n");
+    // The script counts its runs: the warm-up, the two runs of the first pair, then the one that waits.
+    make_script(
+        &folder.path().join("slow"),
+        "case $1 in --version) echo uringfs 0.0.1; exit;; esac\n\
+         n=$(($(cat runs 2>/dev/null || echo 0) + 1)); echo $n >runs\n\
+         [ $n -lt 4 ] || { touch waiting; exec sleep 1000; }\n\
+         exec \"$URINGFS\" \"$@\"",
+    );
+    let arguments = [
+        "job.fio",
+        "--pairs=6",
+        "--a",
+        "engine=psync",
+        "exec=./slow",
+        "--b",
+        "engine=psync",
+        "--json",
+    ];
+    let mut command = command(folder.path(), &arguments);
+    let run = ChildProcess::start(command.env("URINGFS", env!("CARGO_BIN_EXE_uringfs")));
+    let waiting = folder.path().join("waiting");
+    wait_until("the run that waits", || waiting.exists());
+    run.signal(Signal::SIGINT);
+    let output = run.end();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["incomplete"], &report["pairs"]), (&true.into(), &1.into()));
+    assert_eq!(values(&report["jobs"][0], "rate"), [1; 3]);
+    assert!(
+        !folder.path().join("x.0.0").exists() && report["files_made"] == Value::Array(Vec::new())
+    );
+}

@@ -1,0 +1,53 @@
+//! The files of both sides, laid out once before the first run.
+
+use crate::Error;
+use crate::job::JobSet;
+use crate::run::{Plan, RunProgress};
+use crate::targets::CreatedFiles;
+use std::sync::atomic::AtomicBool;
+
+/// The files that the comparison creates.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// The plan that has the missing files of both sides; `None` if neither side runs.
+    plan: Option<Plan>,
+    created: CreatedFiles,
+}
+
+impl Layout {
+    /// Plans the missing files of the sides, each for all that use it. The files of jobs with `unlink` are left to the runs.
+    pub fn new(sides: [(Option<Plan>, &JobSet); 2]) -> Self {
+        let mut all: Option<Plan> = None;
+        for (plan, set) in sides {
+            let Some(mut plan) = plan else { continue };
+            plan.leave_out_unlinked(&set.jobs);
+            match &mut all {
+                Some(all) => all.share_files(plan),
+                None => all = Some(plan),
+            }
+        }
+        Self { plan: all, created: CreatedFiles::default() }
+    }
+
+    /// Creates the files, with their whole lengths.
+    pub fn create(&mut self, stop: &AtomicBool, progress: &RunProgress) -> Result<(), Error> {
+        if let Some(plan) = &mut self.plan {
+            plan.create_whole_files();
+            self.created = plan.lay_out(&plan.open_volumes()?, stop, progress)?;
+        }
+        Ok(())
+    }
+
+    /// The names of the created files.
+    pub fn names(&self) -> Vec<String> {
+        self.created.names()
+    }
+
+    /// Removes the created files.
+    pub fn remove(&mut self) {
+        // A volume that cannot be opened again keeps its files, as after any failure of its device.
+        if let Some(volumes) = self.plan.as_ref().and_then(|plan| plan.open_volumes().ok()) {
+            self.created.remove(&volumes);
+        }
+    }
+}
