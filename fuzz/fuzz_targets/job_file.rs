@@ -1,4 +1,4 @@
-//! Job files of arbitrary bytes: parsed into jobs, or refused with one line that names the position. No panic, no hang,
+//! Job files of arbitrary bytes: parsed into jobs, or refused with a line for each problem that names the position. No panic, no hang,
 //! and memory grows only with the file.
 
 #![no_main]
@@ -39,6 +39,8 @@ fuzz_target!(|bytes: &[u8]| {
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Input);
                 assert_one_line(&error.to_string());
+                assert!(error.details().len() <= 51);
+                error.details().iter().for_each(|line| assert_one_line(line));
             }
         }
     }

@@ -1,17 +1,21 @@
 //! `uringfs bench compare`: runs two sides of the same jobs in interleaved pairs, with a verdict.
 
+use crate::bench_sides::{KEYS, RunOptions, refuse_standard_input};
 use crate::json;
-use crate::output::print;
+use crate::output::{PageOutput, print};
 use crate::progress::Progress;
+use crate::volume::quoting::quoted_if_needed;
 use crate::volume::wildcards;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use uringfs_lab::Error;
 use uringfs_lab::compare::{self, Conditions, Side, SideSource};
-use uringfs_lab::job::{UnknownKeys, environment};
-use uringfs_lab::run::{Overwrite, RunProgress, stop_on_interrupt};
+use uringfs_lab::job::environment;
+use uringfs_lab::page;
+use uringfs_lab::run::{RunProgress, stop_on_interrupt};
 
 /// The arguments of the command.
 #[derive(clap::Args)]
@@ -39,41 +43,32 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pairs: Option<u32>,
 
-    /// Begin no pair that would end more than SECONDS after the first one began
-    #[arg(long, value_name = "SECONDS")]
-    max_time: Option<f64>,
-
-    /// The seed of the order of the runs in each pair
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    runs: RunOptions,
 
     /// Print JSON, with every value
     #[arg(long)]
     json: bool,
 
-    /// Allow writes to existing files, and to devices that hold a file system
-    #[arg(long)]
-    overwrite: bool,
-
-    /// Warn about unknown keys of job files instead of failing
-    #[arg(long)]
-    ignore_unknown: bool,
+    /// Write a page with tables, plots and samples to FILE, which needs no network and no script
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// The keys of a side, and examples.
-pub const HELP: &str = "Keys of a side:
-  engine=NAME       uringfs (the default), ring, psync, threads, or fio
-  exec=PATH         another build of uringfs, or a fio
-  target=TARGET     the key filename of each job, and ${TARGET} in job files
-  SWITCH=VALUE      a switch of uringfs, as in direct.simple_read=off
-  KEY=VALUE         any key of job files, in place of the value there
+pub fn help() -> String {
+    format!(
+        "Keys of a side:
+{KEYS}
   results=FILE      a report in fio's JSON; several, or a pattern, for several runs
 
 Examples:
   uringfs bench compare job.fio --b direct.simple_read=off
   uringfs bench compare job.fio --a engine=fio --b engine=uringfs
-  uringfs bench compare job.fio --a exec=./old/uringfs
-  uringfs bench compare --a results='old*.json' --b results='new*.json'";
+  uringfs bench compare job.fio --a exec=./old/uringfs --html page.html
+  uringfs bench compare --a results='old*.json' --b results='new*.json'"
+    )
+}
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
@@ -81,20 +76,18 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     if !(effect > 0.0 && effect <= 1.0) {
         return Err(Error::input("--effect needs a percentage above 0, at most 100"));
     }
-    let max_time = match arguments.max_time {
-        Some(seconds) => Some(
-            Duration::try_from_secs_f64(seconds)
-                .map_err(|error| Error::input(format!("--max-time {seconds}")).because(error))?,
-        ),
-        None => None,
-    };
+    let max_time = arguments.runs.max_time()?;
     let side = |option: &str, keys: &[String]| -> Result<Side, Error> {
         let keys = arguments.both.iter().chain(keys).cloned().collect();
         expand_results(keys).and_then(|keys| Side::parse(&keys)).map_err(|error| error.at(option))
     };
     let (a, b) = (side("--a", &arguments.a)?, side("--b", &arguments.b)?);
+    let html = arguments.html.as_deref().map(PageOutput::new).transpose()?;
     let results = match (&a.source, &b.source) {
         (SideSource::Files(a), SideSource::Files(b)) => {
+            if let Some(html) = &html {
+                html.refuse_inputs(a.iter().chain(b))?;
+            }
             if !arguments.jobs.is_empty() {
                 return Err(Error::input(
                     "results= is of runs that have ended; leave out the job file",
@@ -107,34 +100,56 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
                 "results= is for both sides or none: a new run is no pair of an old one",
             ));
         }
-        _ => run_sides(&arguments, &a, &b, effect, max_time)?,
+        _ => run_sides(&arguments, (&a, &b), html.as_ref(), effect, max_time)?,
     };
+    let document = json::document(compare::json(&results));
     let printed = match arguments.json {
-        true => json::document(compare::json(&results)),
-        false => compare::text(&results),
+        true => print(&document),
+        false => print(&compare::text(&results)),
     };
-    print(&printed)?;
+    if let Some(html) = html {
+        let source = page::Source { command: &command_line(), document: &document };
+        html.write(&page::html(&results, source))?;
+    }
+    printed?;
     Ok(if results.incomplete { 130 } else { 0 })
+}
+
+/// The command of this process, as a shell reads it.
+fn command_line() -> String {
+    std::env::args_os().map(|word| shell_word(&word)).collect::<Vec<_>>().join(" ")
+}
+
+/// A word of a command, in quotes if a shell needs them. Unlike in the name of a file, `=` needs none after the first letter.
+fn shell_word(word: &OsStr) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"%+,-./:=@_".contains(byte);
+    match word.as_bytes() {
+        [first, rest @ ..] if *first != b'=' && is_plain(first) && rest.iter().all(is_plain) => {
+            word.to_string_lossy().into_owned()
+        }
+        other => quoted_if_needed(other),
+    }
 }
 
 fn run_sides(
     arguments: &Arguments,
-    a: &Side,
-    b: &Side,
+    (a, b): (&Side, &Side),
+    html: Option<&PageOutput>,
     effect: f64,
     max_time: Option<Duration>,
 ) -> Result<compare::Results, Error> {
     if arguments.jobs.is_empty() {
         return Err(Error::input("no job: give a job file, or results= for both sides"));
     }
-    if arguments.jobs.iter().any(|path| path == Path::new("-")) {
-        return Err(Error::input(
-            "a comparison reads its job files once for each side; - can be read once",
-        ));
-    }
-    let unknown = if arguments.ignore_unknown { UnknownKeys::Ignore } else { UnknownKeys::Refuse };
+    refuse_standard_input(&arguments.jobs)?;
+    let unknown = arguments.runs.unknown_keys();
     let jobs = |side: &Side| side.jobs(&arguments.jobs, &environment, unknown);
     let (a_set, b_set) = (jobs(a)?, jobs(b)?);
+    if let Some(html) = html {
+        html.refuse_inputs(&arguments.jobs)?;
+        html.refuse_targets(&a_set)?;
+        html.refuse_targets(&b_set)?;
+    }
     let stop = stop_on_interrupt()?;
     let live = Arc::new(RunProgress::default());
     let progress = Progress::start(&live);
@@ -142,8 +157,8 @@ fn run_sides(
         effect,
         pairs: arguments.pairs,
         max_time,
-        seed: arguments.seed,
-        overwrite: if arguments.overwrite { Overwrite::Allow } else { Overwrite::Refuse },
+        seed: arguments.runs.seed,
+        overwrite: arguments.runs.overwrite(),
         stop: &stop,
         progress: &live,
     };
@@ -179,4 +194,19 @@ fn expand_results(keys: Vec<String>) -> Result<Vec<String>, Error> {
         expanded.extend(files.iter().map(|file| format!("results={}", file.display())));
     }
     Ok(expanded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_command_are_quoted_if_a_shell_needs_it() {
+        for plain in ["--b", "direct.simple_read=off", "./old/uringfs", "--html=page.html"] {
+            assert_eq!(shell_word(OsStr::new(plain)), plain);
+        }
+        assert_eq!(shell_word(OsStr::new("results=old*.json")), "'results=old*.json'");
+        assert_eq!(shell_word(OsStr::new("")), "''");
+        assert_eq!(shell_word(OsStr::from_bytes(b"\xff")), "''$'\\377'");
+    }
 }

@@ -1,13 +1,14 @@
 //! `uringfs bench run`: runs fio job files and keys on an engine, with a report in fio's format.
 
 use crate::output::{ReportOutput, print};
-use crate::progress::Progress;
+use crate::progress::{Eta, Progress};
 use std::path::PathBuf;
 use std::sync::Arc;
+use uringfs_lab::Error;
 use uringfs_lab::engine::{EngineConfig, EngineKind, fio};
 use uringfs_lab::job::{self, JobSet, UnknownKeys};
+use uringfs_lab::report::{self, Formats};
 use uringfs_lab::run::{Overwrite, Run, RunProgress, stop_on_interrupt};
-use uringfs_lab::{Error, report};
 
 /// The arguments of the command, beside fio's keys.
 #[derive(clap::Args)]
@@ -32,13 +33,22 @@ pub struct Arguments {
     #[arg(long = "set", value_name = "SWITCH=VALUE")]
     settings: Vec<String>,
 
-    /// Formats of the report: normal, json, or both (normal,json)
+    /// Formats of the report, separated by commas: normal, json, json+ (with the bins of
+    /// latencies), terse (version 3)
     #[arg(long, value_name = "FORMATS", default_value = "normal")]
     output_format: String,
+
+    /// The same as --output-format=terse
+    #[arg(long, conflicts_with = "output_format")]
+    minimal: bool,
 
     /// Write the report to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+
+    /// When to show progress on standard error: auto is on a terminal
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    eta: Eta,
 
     /// Allow writes to existing files, and to devices that hold a file system
     #[arg(long)]
@@ -48,24 +58,50 @@ pub struct Arguments {
     #[arg(long)]
     ignore_unknown: bool,
 
+    /// Run only this section of the job files; give the option again for more
+    #[arg(long = "section", value_name = "NAME")]
+    sections: Vec<String>,
+
     /// Print the equivalent fio command line and exit
     #[arg(long)]
     showcmd: bool,
+
+    /// Check the jobs and exit
+    #[arg(long)]
+    parse_only: bool,
+
+    /// Describe a key of jobs, or list all, and exit
+    #[arg(long, value_name = "KEY", num_args = 0..=1, require_equals = true, default_missing_value = ALL)]
+    cmdhelp: Option<String>,
+
+    /// Describe an engine, or list all, and exit
+    #[arg(long, value_name = "ENGINE", num_args = 0..=1, require_equals = true, default_missing_value = ALL)]
+    enghelp: Option<String>,
 }
+
+/// The value of `--cmdhelp` and `--enghelp` for a list.
+const ALL: &str = "all";
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let formats = report::parse_formats(&arguments.output_format)?;
+    if let Some(text) = help(&arguments)? {
+        print(&text)?;
+        return Ok(0);
+    }
+    let formats = formats(&arguments)?;
     let set = parse(&arguments)?;
+    if arguments.parse_only {
+        return Ok(0);
+    }
     if arguments.showcmd {
         print(&format!("{}\n", fio::command_line(&arguments.exec, &set)?))?;
         return Ok(0);
     }
-    let config = config(&arguments)?;
+    let config = config(&arguments, formats)?;
     let output = ReportOutput::new(arguments.output.as_deref(), &set)?;
     let stop = stop_on_interrupt()?;
     let live = Arc::new(RunProgress::default());
-    let progress = Progress::start(&live);
+    let progress = Progress::start_when(arguments.eta, &live);
     let results = Run {
         set: &set,
         config: &config,
@@ -76,16 +112,37 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     .run();
     drop(progress);
     let results = results?;
-    let written = output.write(&report::render(&results, &formats));
+    let written = output.write(&report::render(&results, formats));
     results.failures().iter().for_each(|line| crate::output::print_error(line));
     written?;
     Ok(results.exit_code())
+}
+
+/// The text of `--cmdhelp` and `--enghelp`.
+fn help(arguments: &Arguments) -> Result<Option<String>, Error> {
+    let keys = arguments.cmdhelp.as_deref().map(|name| match name {
+        ALL => Ok(job::list_keys()),
+        name => job::describe_key(name),
+    });
+    let engines = arguments.enghelp.as_deref().map(|name| match name {
+        ALL => Ok(EngineKind::list()),
+        name => name.parse().map(EngineKind::describe),
+    });
+    keys.or(engines).transpose()
+}
+
+fn formats(arguments: &Arguments) -> Result<Formats, Error> {
+    match arguments.minimal {
+        true => Ok(Formats { terse: true, ..Formats::default() }),
+        false => arguments.output_format.parse(),
+    }
 }
 
 /// Parses keys before files, as fio does.
 fn parse(arguments: &Arguments) -> Result<JobSet, Error> {
     let unknown = if arguments.ignore_unknown { UnknownKeys::Ignore } else { UnknownKeys::Refuse };
     let mut parser = job::Parser::new(&job::environment, unknown);
+    arguments.sections.iter().for_each(|name| parser.only_section(name));
     for pair in &arguments.keys {
         match pair.split_once('=') {
             Some((key, value)) => parser.argument(key, Some(value))?,
@@ -98,10 +155,11 @@ fn parse(arguments: &Arguments) -> Result<JobSet, Error> {
     parser.finish()
 }
 
-fn config(arguments: &Arguments) -> Result<EngineConfig, Error> {
+fn config(arguments: &Arguments, formats: Formats) -> Result<EngineConfig, Error> {
     let engine = arguments.engine.as_deref().map_or(Ok(EngineKind::default()), str::parse)?;
     let settings = settings(&arguments.settings)?;
-    Ok(EngineConfig { engine, settings, program: arguments.exec.clone() })
+    let extras = fio::Extras { bins: formats.bins, terse: formats.terse };
+    Ok(EngineConfig { engine, settings, program: arguments.exec.clone(), extras })
 }
 
 /// Parses the switches of `--set`, each SWITCH=VALUE.

@@ -1,17 +1,14 @@
 //! `uringfs bench vm`: runs this program in a Linux guest whose clock counts instructions. So the
 //! cost of an I/O is repeatable on any machine.
 
+use crate::guest_options::GuestArguments;
 use crate::output::print;
-use crate::progress::Progress;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
 use uringfs_lab::Error;
 use uringfs_lab::job::JobSet;
 use uringfs_lab::report::Format;
-use uringfs_lab::run::{RunProgress, stop_on_interrupt};
 use uringfs_lab::vm::guest::GuestDevice;
-use uringfs_lab::vm::{self, GuestOptions, GuestRunner, functional, jobs, program, standard};
+use uringfs_lab::vm::{GuestRunner, functional, jobs, standard};
 
 /// The arguments of the command.
 #[derive(clap::Args)]
@@ -23,26 +20,12 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 
-    /// Prefix of the kernel's release, as in 6.1 [default: the newest]
-    #[arg(long, value_name = "RELEASE")]
-    kernel: Option<String>,
-
     /// Run static test programs under every kernel, without counting instructions
     #[arg(long, value_name = "PROGRAM", num_args = 1.., conflicts_with_all = ["jobs", "device"])]
     test: Vec<PathBuf>,
 
-    /// A static build of this program for x86-64, to run in the guest
-    #[arg(long, value_name = "PATH")]
-    program: Option<PathBuf>,
-
-    /// Directory for downloaded packages [default: $XDG_CACHE_HOME/uringfs or ~/.cache/uringfs]
-    #[arg(long, value_name = "DIR")]
-    cache: Option<PathBuf>,
-
-    /// Timeout of one guest, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    timeout: u64,
+    #[command(flatten)]
+    guest: GuestArguments,
 
     /// Print JSON
     #[arg(long)]
@@ -53,24 +36,8 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let device = arguments.device.as_deref().map(str::parse::<GuestDevice>).transpose()?;
     let work = GuestWork::from_arguments(&arguments, device)?;
-    let program = program::find(arguments.program.as_deref())?;
-    let cache = arguments.cache.or_else(vm::default_cache);
-    let cache =
-        cache.ok_or_else(|| Error::input("no home directory for the cache; give --cache DIR"))?;
-    let stop = stop_on_interrupt()?;
-    let live = Arc::new(RunProgress::default());
-    let progress = Progress::start(&live);
-    let conditions = GuestOptions {
-        cache: &cache,
-        kernel: arguments.kernel.as_deref(),
-        limit: Duration::from_secs(arguments.timeout),
-        stop: &stop,
-        progress: &live,
-    };
-    let runner = GuestRunner::open(&conditions, program)?;
     let format = if arguments.json { Format::Json } else { Format::Normal };
-    let (text, passed) = work.run(&runner, format)?;
-    drop(progress);
+    let (text, passed) = arguments.guest.run(|runner, _, _| work.run(runner, format))?;
     print(&text)?;
     Ok(u8::from(!passed))
 }

@@ -31,8 +31,8 @@ pub fn wrap_keys(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsSt
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (word, None),
         };
-        if let Some((_, takes_value)) = own.iter().find(|(known, _)| known == name) {
-            let separate = *takes_value && value.is_none();
+        if let Some((_, takes_next)) = own.iter().find(|(known, _)| known == name) {
+            let separate = *takes_next && value.is_none();
             wrapped.push(argument);
             wrapped.extend(separate.then(|| rest.next()).flatten());
             continue;
@@ -41,7 +41,7 @@ pub fn wrap_keys(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsSt
             return Err(Error::input(format!("--{name}: not UTF-8")));
         }
         let value = match (value, find_key(name)) {
-            (None, Some(key)) if !key.is_flag() => {
+            (None, Some(key)) if key.value_if_alone().is_none() => {
                 let next = rest.next();
                 let next = next.ok_or_else(|| Error::input(format!("--{name} needs a value")))?;
                 let not_utf8 = |_| Error::input(format!("--{name}: not UTF-8"));
@@ -55,13 +55,14 @@ pub fn wrap_keys(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsSt
     Ok(wrapped)
 }
 
-/// The options of `bench run` other than keys, and whether each takes a value.
+/// The options of `bench run` other than keys, and whether the next word may be the value of each.
 fn own_options(command: &Command) -> Vec<(String, bool)> {
     let run = command.find_subcommand("bench").and_then(|bench| bench.find_subcommand("run"));
     let arguments = run.into_iter().flat_map(|run| run.get_arguments());
     let named = arguments.filter(|argument| argument.get_id() != "keys");
     let options = named.filter_map(|argument| {
-        Some((argument.get_long()?.to_owned(), argument.get_action().takes_values()))
+        let takes_next = argument.get_action().takes_values() && !argument.is_require_equals_set();
+        Some((argument.get_long()?.to_owned(), takes_next))
     });
     options.chain([("help".to_owned(), false)]).collect()
 }
@@ -85,6 +86,8 @@ mod tests {
             ("u bench run --engine psync --rw=read", "u bench run --engine psync --key=rw=read"),
             ("u bench run --engine=psync --overwrite", "u bench run --engine=psync --overwrite"),
             ("u bench run -- --bs=4k", "u bench run -- --bs=4k"),
+            ("u bench run --cmdhelp --bs=4k", "u bench run --cmdhelp --key=bs=4k"),
+            ("u bench run --cmdhelp=bs", "u bench run --cmdhelp=bs"),
             ("u bench experiment all --pairs 3", "u bench experiment all --pairs 3"),
         ] {
             assert_eq!(wrapped(line), expected);

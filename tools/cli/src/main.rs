@@ -8,11 +8,15 @@ mod other_options;
 mod info;
 mod udev;
 mod bench_compare;
+mod bench_gate;
+mod bench_sweep;
+mod bench_sides;
 mod volume;
 mod bench_experiment;
 mod bench_run;
 mod bench_vm;
 mod fio_keys;
+mod guest_options;
 mod help;
 mod json;
 mod output;
@@ -213,8 +217,28 @@ enum Bench {
     /// Each pair runs side a, side a again for the noise, side b, and a bare io_uring loop as control, in random order. It ends
     /// when the interval of every job's rate is no wider than --effect, after 30 pairs, or by --max-time. The
     /// verdict is on the rate: faster, slower, no difference shown, or too noisy to say.
-    #[command(after_help = bench_compare::HELP)]
+    #[command(after_help = bench_compare::help())]
     Compare(bench_compare::Arguments),
+    /// Record a baseline for `bench gate`.
+    ///
+    /// Each pair runs the jobs, and a bare io_uring loop on the same targets, in random order. The baseline keeps the jobs and
+    /// their figures beside those of the loop, so that it carries from one machine to another. An older FILE is replaced.
+    #[command(after_help = bench_gate::RECORD_HELP)]
+    Record(bench_gate::RecordArguments),
+    /// Compare with a baseline: what got slower, and which counters changed.
+    ///
+    /// Runs the jobs of the baseline as they were recorded. The gate fails if a rate or the CPU time per I/O got worse, as
+    /// a multiple of a bare io_uring loop's, or if a counter changed its kind: a lock, a thread, or a fallback where none was. If
+    /// nothing changed, at most 0.5 % of gates fail.
+    #[command(after_help = bench_gate::GATE_HELP)]
+    Gate(bench_gate::GateArguments),
+    /// Run the same jobs with each combination of some values, and print tables.
+    ///
+    /// Each --over KEY=VALUE,VALUE... is a list of values; the cells are their product. The values of the last
+    /// list are the columns of the tables, those of the others the rows. Each round runs every cell once, in random order. A gain is
+    /// the ratio to the first column, with its 95 % interval over the rounds.
+    #[command(after_help = bench_sweep::help())]
+    Sweep(bench_sweep::Arguments),
     /// Compare the two sides of a switch in interleaved runs, with a bare io_uring loop (no uringfs) as the baseline.
     Experiment(bench_experiment::Arguments),
     /// Count instructions in a Linux guest under QEMU.
@@ -252,6 +276,9 @@ fn main() -> ExitCode {
         Command::Info(arguments) => info::run(arguments),
         Command::Bench(Bench::Run(arguments)) => bench_run::run(arguments),
         Command::Bench(Bench::Compare(arguments)) => bench_compare::run(arguments),
+        Command::Bench(Bench::Record(arguments)) => bench_gate::record(arguments),
+        Command::Bench(Bench::Gate(arguments)) => bench_gate::gate(arguments),
+        Command::Bench(Bench::Sweep(arguments)) => bench_sweep::run(arguments),
         Command::Bench(Bench::Experiment(arguments)) => bench_experiment::run(arguments),
         Command::Bench(Bench::Vm(arguments)) => bench_vm::run(arguments),
         Command::Mkfs(arguments) => volume::mkfs::run(arguments),
@@ -380,5 +407,6 @@ const OTHER_EXIT_CODES: [&str; 5] = ["info", "bench", "check", "completions", "m
 
 fn fail(error: &Error) -> ExitCode {
     output::print_error(&error.to_string());
+    error.details().iter().for_each(|line| output::print_error(line));
     ExitCode::from(error.exit_code())
 }

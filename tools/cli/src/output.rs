@@ -1,8 +1,9 @@
-//! The destination of a report: standard output, or the file of `--output`. The destination is
+//! The destination of a report: standard output, or the file of `--output` or `--html`. The destination is
 //! checked before the run.
 
 use crate::log;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use uringfs_lab::Error;
@@ -16,34 +17,8 @@ impl ReportOutput {
     /// Checks that `path` can be written and is not a target of a job. Does not create or change it.
     pub fn new(path: Option<&Path>, set: &JobSet) -> Result<Self, Error> {
         let Some(path) = path else { return Ok(Self(None)) };
-        let error = |why: &str| Error::input(format!("--output {}: {why}", path.display()));
-        if path.is_dir() {
-            return Err(error("is a directory"));
-        }
-        // A device or a pipe is opened only when the report is written.
-        let metadata = path.metadata();
-        if metadata.as_ref().is_ok_and(|found| found.is_file()) {
-            let opened = std::fs::File::options().append(true).open(path);
-            opened.map_err(|cause| error("cannot be written").because(cause))?;
-        } else if metadata.is_err() {
-            let parent = parent_directory(path);
-            if !parent.is_dir() {
-                return Err(error(&format!("there is no directory {}", parent.display())));
-            }
-            let mode = nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK;
-            nix::unistd::access(parent, mode)
-                .map_err(|errno| error("cannot be created").because(errno))?;
-        }
-        let resolved_path = resolved(path);
-        for job in &set.jobs {
-            for thread in 0..job.options.jobs {
-                let targets = Target::from_job(&job.name, &job.options, thread);
-                let same = |path| resolved(path) == resolved_path;
-                if targets.iter().filter_map(Target::path).any(same) {
-                    return Err(error(&format!("is a target of job `{}`", job.name)));
-                }
-            }
-        }
+        let checked = check_writable(path).and_then(|()| refuse_targets(path, set));
+        checked.map_err(|error| error.at(format!("--output {}", path.display())))?;
         Ok(Self(Some(path.to_owned())))
     }
 
@@ -56,6 +31,112 @@ impl ReportOutput {
                 .because(error)
         })
     }
+}
+
+/// The checked file of `--html`. It is replaced as a whole when the page is written, so that a run that fails keeps the page
+/// of the run before.
+pub struct PageOutput {
+    /// As the user has given it.
+    given: PathBuf,
+    /// The file, where symbolic links have been followed.
+    path: PathBuf,
+}
+
+impl PageOutput {
+    /// Checks that `path` can be replaced or created. Does not create or change it.
+    pub fn new(path: &Path) -> Result<Self, Error> {
+        let page = Self {
+            given: path.to_owned(),
+            path: path.canonicalize().unwrap_or_else(|_| path.to_owned()),
+        };
+        page.check().map_err(|error| page.at(error))?;
+        Ok(page)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.given == Path::new("-") {
+            return Err(Error::input("standard output has the report; give a file"));
+        }
+        if self.path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            return Err(Error::input("is not a regular file, which the page could replace"));
+        }
+        check_writable(&self.path)?;
+        check_directory(&self.path)
+    }
+
+    /// Refuses a page that would replace a file that the command reads.
+    pub fn refuse_inputs<'a>(
+        &self,
+        files: impl IntoIterator<Item = &'a PathBuf>,
+    ) -> Result<(), Error> {
+        let page = resolved(&self.path);
+        match files.into_iter().any(|file| resolved(file) == page) {
+            true => Err(self.at(Error::input("is a file that the command reads"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses a page that would replace a target of a job.
+    pub fn refuse_targets(&self, set: &JobSet) -> Result<(), Error> {
+        refuse_targets(&self.path, set).map_err(|error| self.at(error))
+    }
+
+    /// Writes the page beside its file, and renames it.
+    pub fn write(&self, page: &str) -> Result<(), Error> {
+        let name = format!(".uringfs-page-{}", std::process::id());
+        let temporary = parent_directory(&self.path).join(name);
+        let written = File::options().write(true).create_new(true).open(&temporary);
+        let written = written.and_then(|mut file| {
+            let written = file.write_all(page.as_bytes()).and_then(|()| file.sync_all());
+            let renamed = written.and_then(|()| std::fs::rename(&temporary, &self.path));
+            renamed.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
+        });
+        written.map_err(|cause| self.at(Error::run("cannot be written").because(cause)))
+    }
+
+    fn at(&self, error: Error) -> Error {
+        error.at(format!("--html {}", self.given.display()))
+    }
+}
+
+/// Checks that a file can be written or created, without creating or changing it.
+fn check_writable(path: &Path) -> Result<(), Error> {
+    if path.is_dir() {
+        return Err(Error::input("is a directory"));
+    }
+    match path.metadata() {
+        Ok(found) if found.is_file() => {
+            let opened = File::options().append(true).open(path);
+            opened.map(drop).map_err(|cause| Error::input("cannot be written").because(cause))
+        }
+        // A device or a pipe is opened only when the report is written.
+        Ok(_) => Ok(()),
+        Err(_) => check_directory(path),
+    }
+}
+
+/// Checks that a file can be created in its directory.
+fn check_directory(path: &Path) -> Result<(), Error> {
+    let parent = parent_directory(path);
+    if !parent.is_dir() {
+        return Err(Error::input(format!("there is no directory {}", parent.display())));
+    }
+    let mode = nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK;
+    nix::unistd::access(parent, mode)
+        .map_err(|errno| Error::input("cannot be created").because(errno))
+}
+
+fn refuse_targets(path: &Path, set: &JobSet) -> Result<(), Error> {
+    let path = resolved(path);
+    for job in &set.jobs {
+        for thread in 0..job.options.jobs {
+            let targets = Target::from_job(&job.name, &job.options, thread);
+            if targets.iter().filter_map(Target::path).any(|target| resolved(target) == path) {
+                return Err(Error::input(format!("is a target of job `{}`", job.name)));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn parent_directory(path: &Path) -> &Path {

@@ -1,45 +1,77 @@
-//! The progress line of a run. Draws nothing if standard error is not a terminal.
+//! The progress line of a run, drawn if standard error is a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use uringfs_lab::report;
 use uringfs_lab::run::RunProgress;
 
+/// When progress is shown: fio's `--eta`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Eta {
+    /// On a terminal.
+    Auto,
+    /// Elsewhere, too: a line each second.
+    Always,
+    /// Not at all.
+    Never,
+}
+
 /// The progress line; dropping it clears the line.
 pub struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Progress {
-    /// Starts to draw `live`.
+    /// Starts to draw `live` on a terminal.
     pub fn start(live: &Arc<RunProgress>) -> Self {
-        if !std::io::stderr().is_terminal() {
-            return Self(None);
-        }
+        Self::start_when(Eta::Auto, live)
+    }
+
+    /// Starts to show `live`, or does nothing.
+    pub fn start_when(eta: Eta, live: &Arc<RunProgress>) -> Self {
+        let is_terminal = std::io::stderr().is_terminal();
+        let show = match eta {
+            Eta::Auto | Eta::Always if is_terminal => draw,
+            Eta::Always => print_lines,
+            Eta::Auto | Eta::Never => return Self(None),
+        };
         let live = Arc::clone(live);
         let (end, ended) = channel();
-        // A separate thread draws, so the threads of jobs only publish their figures.
-        let drawer = std::thread::spawn(move || {
-            // The interval at which new figures are published.
-            const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
-            const BAR_LENGTH: u64 = 1000;
-            let bar = ProgressBar::new(BAR_LENGTH);
-            let style = ProgressStyle::with_template("{spinner} [{bar:20}] {wide_msg}");
-            bar.set_style(style.expect("the template is a constant"));
-            loop {
-                let now = live.snapshot();
-                let share = now.estimate.map_or(0.0, |estimate| estimate.share);
-                bar.set_position((share * BAR_LENGTH as f64) as u64);
-                bar.set_message(report::progress_line(&now));
-                bar.tick();
-                if ended.recv_timeout(REDRAW_INTERVAL) != Err(RecvTimeoutError::Timeout) {
-                    return bar.finish_and_clear();
-                }
-            }
-        });
+        // A separate thread, so the threads of jobs only publish their figures.
+        let drawer = std::thread::spawn(move || show(&live, &ended));
         Self(Some((end, drawer)))
+    }
+}
+
+/// Draws a line until the end, then clears it.
+fn draw(live: &RunProgress, ended: &Receiver<()>) {
+    // The interval at which new figures are published.
+    const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
+    const BAR_LENGTH: u64 = 1000;
+    let bar = ProgressBar::new(BAR_LENGTH);
+    let style = ProgressStyle::with_template("{spinner} [{bar:20}] {wide_msg}");
+    bar.set_style(style.expect("the template is a constant"));
+    loop {
+        let now = live.snapshot();
+        let share = now.estimate.map_or(0.0, |estimate| estimate.share);
+        bar.set_position((share * BAR_LENGTH as f64) as u64);
+        bar.set_message(report::progress_line(&now));
+        bar.tick();
+        if ended.recv_timeout(REDRAW_INTERVAL) != Err(RecvTimeoutError::Timeout) {
+            return bar.finish_and_clear();
+        }
+    }
+}
+
+/// Prints a line each second until the end.
+fn print_lines(live: &RunProgress, ended: &Receiver<()>) {
+    // fio's interval.
+    const INTERVAL: Duration = Duration::from_secs(1);
+    while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        // Nothing reads the lines if this fails.
+        let _ = writeln!(std::io::stderr(), "{}", report::progress_line(&live.snapshot()));
     }
 }
 

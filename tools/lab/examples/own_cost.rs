@@ -12,7 +12,7 @@ use uringfs_lab::engine::{
 };
 use uringfs_lab::fill_pattern::FillPattern;
 use uringfs_lab::job::{Parser, UnknownKeys};
-use uringfs_lab::run::{ThreadProgress, Usage, run_io_loop};
+use uringfs_lab::run::{Observers, ThreadProgress, Usage, run_io_loop};
 use uringfs_lab::workload::{Amount, IoOp, Region, Workload};
 
 /// I/Os per measurement.
@@ -113,7 +113,15 @@ fn run_job(keys: &str) -> Result<f64, Error> {
     let mut engine = NoopEngine { pushed: Vec::with_capacity(options.depth as usize) };
     let fill_pattern = FillPattern::new(&options, 1, 1);
     let (stop, progress) = (AtomicBool::new(false), ThreadProgress::default());
-    let result = run_io_loop(&mut engine, &mut workload, fill_pattern, &options, &stop, &progress);
+    let result = run_io_loop(
+        &mut engine,
+        &mut workload,
+        fill_pattern,
+        &options,
+        &stop,
+        &progress,
+        Observers::default(),
+    );
     Ok(cpu_ns(result.usage) / result.stats.ios() as f64)
 }
 

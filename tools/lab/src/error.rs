@@ -21,11 +21,13 @@ pub struct Error {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// Replaces the exit code of the kind.
     exit_code: Option<u8>,
+    /// Further lines, if the error has several causes.
+    details: Vec<String>,
 }
 
 impl Error {
     fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
-        Self { kind, context: context.into(), source: None, exit_code: None }
+        Self { kind, context: context.into(), source: None, exit_code: None, details: Vec::new() }
     }
 
     /// An error in the user's input.
@@ -73,6 +75,17 @@ impl Error {
     pub fn exiting_with(mut self, exit_code: u8) -> Self {
         self.exit_code = Some(exit_code);
         self
+    }
+
+    /// Adds a line for each of several causes.
+    pub fn with_details(mut self, details: Vec<String>) -> Self {
+        self.details = details;
+        self
+    }
+
+    /// The lines to print after the error; none unless it has several causes.
+    pub fn details(&self) -> &[String] {
+        &self.details
     }
 
     /// The cause.

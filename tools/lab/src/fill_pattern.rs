@@ -1,5 +1,5 @@
 //! The bytes that a thread writes, and the check of the bytes that it reads back: the keys
-//! `zero_buffers`, `refill_buffers`, `buffer_compress_percentage` and `verify`.
+//! `zero_buffers`, `buffer_pattern`, `refill_buffers`, `buffer_compress_percentage` and `verify`.
 
 use crate::job::{Options, Verify};
 use crate::random::Random;
@@ -25,26 +25,40 @@ pub struct FillPattern {
 #[derive(Debug)]
 enum Bytes {
     Zeros,
-    /// The number of random bytes in each chunk; zeros follow.
-    Random(usize),
+    /// The number of random bytes in each chunk; the rest follows.
+    Random(usize, Rest),
+    /// A pattern that begins anew at each block of the smallest size.
+    Pattern(Vec<u8>),
+    /// A pattern that fills the buffer.
+    Repeated(Vec<u8>),
+}
+
+/// The compressible part of a chunk.
+#[derive(Debug)]
+enum Rest {
+    Zeros,
     Pattern(Vec<u8>),
 }
 
 impl FillPattern {
     /// The fill pattern of a job. `run` is written into block headers, to tell runs apart.
     pub fn new(options: &Options, seed: u64, run: u64) -> Self {
-        let fill = match options.compress_percentage {
-            _ if !options.verify_pattern.is_empty() => {
-                // Several in a row, so that copies and comparisons are of large pieces.
-                let pattern = &options.verify_pattern;
-                Bytes::Pattern(pattern.repeat(CHUNK_BYTES.div_ceil(pattern.len()).max(8)))
+        // Several in a row, so that copies and comparisons are of large pieces.
+        let row = |pattern: &[u8]| pattern.repeat(CHUNK_BYTES.div_ceil(pattern.len()).max(8));
+        let pattern = Some(&options.buffer_pattern[..]).filter(|pattern| !pattern.is_empty());
+        // fio's precedence.
+        let fill = match (options.compress_percentage, pattern) {
+            _ if !options.verify_pattern.is_empty() => Bytes::Pattern(row(&options.verify_pattern)),
+            (None, Some(pattern)) => Bytes::Repeated(row(pattern)),
+            (_, None) if options.zero_buffers => Bytes::Zeros,
+            (None, None) => Bytes::Random(CHUNK_BYTES, Rest::Zeros),
+            (Some(share), pattern) => {
+                let random = CHUNK_BYTES - CHUNK_BYTES * usize::from(share) / 100;
+                Bytes::Random(random, pattern.map_or(Rest::Zeros, |rest| Rest::Pattern(row(rest))))
             }
-            _ if options.zero_buffers => Bytes::Zeros,
-            None => Bytes::Random(CHUNK_BYTES),
-            Some(share) => Bytes::Random(CHUNK_BYTES - CHUNK_BYTES * usize::from(share) / 100),
         };
         let verify = options.verify;
-        let varied = matches!(fill, Bytes::Random(1..));
+        let varied = matches!(fill, Bytes::Random(1.., _));
         let refilled = options.refill_buffers || options.compress_percentage.is_some();
         let op = if options.pattern.writes() { IoOp::Write } else { IoOp::Read };
         Self {
@@ -76,11 +90,20 @@ impl FillPattern {
     pub fn fill(&mut self, bytes: &mut [u8]) {
         match &self.fill {
             Bytes::Zeros => bytes.fill(0),
-            Bytes::Random(share) => {
+            Bytes::Random(share, rest) => {
                 for chunk in bytes.chunks_mut(CHUNK_BYTES) {
-                    let (random, zeros) = chunk.split_at_mut(chunk.len().min(*share));
+                    let (random, others) = chunk.split_at_mut(chunk.len().min(*share));
                     self.random.fill(random);
-                    zeros.fill(0);
+                    match rest {
+                        Rest::Zeros => others.fill(0),
+                        // The row of patterns is at least a chunk.
+                        Rest::Pattern(row) => others.copy_from_slice(&row[..others.len()]),
+                    }
+                }
+            }
+            Bytes::Repeated(row) => {
+                for piece in bytes.chunks_mut(row.len()) {
+                    piece.copy_from_slice(&row[..piece.len()]);
                 }
             }
             Bytes::Pattern(pattern) => {
@@ -178,6 +201,23 @@ mod tests {
             let tail = 512 - 512 * usize::from(percentage) / 100;
             assert!(bytes.chunks(512).all(|chunk| chunk[tail..].iter().all(|byte| *byte == 0)));
         }
+    }
+
+    #[test]
+    fn a_buffer_pattern_fills_the_buffer_or_what_is_not_random() {
+        let pattern = Options { buffer_pattern: vec![1, 2, 3], zero_buffers: true, ..options() };
+        let (fill_pattern, bytes) = filled(&pattern);
+        assert!(bytes.iter().zip([1, 2, 3].iter().cycle()).all(|(found, byte)| found == byte));
+        assert!(!fill_pattern.refills() && !fill_pattern.is_verified());
+        let half = Options { compress_percentage: Some(50), ..pattern };
+        let (fill_pattern, bytes) = filled(&half);
+        assert!(fill_pattern.refills());
+        for chunk in bytes.chunks(512) {
+            assert_eq!(chunk[256..262], [1, 2, 3, 1, 2, 3]);
+            assert_ne!(chunk[..6], [1, 2, 3, 1, 2, 3]);
+        }
+        let verified = Options { verify_pattern: vec![7], buffer_pattern: vec![1], ..options() };
+        assert_eq!(filled(&verified).1, [7; 4096]);
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //! - [`job::Parser`] reads job files and keys into a [`job::JobSet`].
 //! - [`run::Run`] runs the jobs on an [`engine::Engine`].
 //! - [`report`] prints the results as fio does.
-//! - [`compare`] runs two sides of the same jobs in pairs, for a verdict.
+//! - [`gate`] finds what got slower since a baseline was recorded.
+//! - [`sweep`] runs them once for each combination of values, for a table.
+//! - [`compare`] runs two sides of the same jobs in pairs, for a verdict; [`page`] shows it in a browser.
 //! - [`experiments`] compare two ways of doing one thing.
 //! - [`vm`] runs both in a guest whose clock counts instructions.
 //!
@@ -17,10 +19,16 @@
 //! # Ok::<(), uringfs_lab::Error>(())
 //! ```
 
+// What got slower since a baseline was recorded.
+pub mod gate;
 // Guests whose clock counts instructions.
 pub mod vm;
 // Two sides of one mechanism, compared.
 pub mod experiments;
+// All combinations of some values, in tables.
+pub mod sweep;
+// A comparison as a page of HTML.
+pub mod page;
 // Any two ways of running the same jobs, compared.
 pub mod compare;
 // Results, printed as fio prints them.

@@ -3,13 +3,14 @@
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::File;
 use std::io::IoSliceMut;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use uringfs_lab::engine::{
     Engine, EngineConfig, EngineKind, Io, IoCompletion, ReapBounds, Setup, WithEngine,
 };
 use uringfs_lab::job::{Options, Parser, SyncWrites, UnknownKeys};
 use uringfs_lab::run::{Overwrite, Run, RunProgress};
-use uringfs_lab::targets::{Access, Target, Volumes};
+use uringfs_lab::targets::{Access, Target, Volumes, drop_page_cache};
 use uringfs_lab::workload::IoOp;
 
 const BLOCK: usize = 4096;
@@ -102,6 +103,24 @@ fn is_cached(file: &File) -> bool {
     }
 }
 
+/// Runs a job with these keys on a file.
+fn run_job(kind: EngineKind, path: &Path, keys: &str) {
+    let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
+    let job = format!("[one]\nfilename={}\n{keys}", path.display());
+    parser.bytes(job.as_bytes(), "job").unwrap();
+    let set = parser.finish().unwrap();
+    let (config, stop, progress) =
+        (EngineConfig::new(kind), AtomicBool::new(false), RunProgress::default());
+    let run = Run {
+        set: &set,
+        config: &config,
+        overwrite: Overwrite::Refuse,
+        stop: &stop,
+        progress: &progress,
+    };
+    assert_eq!(run.run().unwrap().exit_code(), 0);
+}
+
 #[test]
 fn a_job_drops_the_kernel_s_cached_pages_unless_invalidate_is_0() {
     // Not in the default directory, which may be tmpfs: its pages cannot be dropped.
@@ -112,24 +131,26 @@ fn a_job_drops_the_kernel_s_cached_pages_unless_invalidate_is_0() {
         let file = File::open(&path).unwrap();
         file.sync_all().unwrap();
         assert!(is_cached(&file));
-        let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
-        let job = format!(
-            "[one]\nfilename={}\nrw=read\nbs=4k\nsize=4k\ndirect=1\ninvalidate={}\n",
-            path.display(),
-            u8::from(invalidate)
-        );
-        parser.bytes(job.as_bytes(), "job").unwrap();
-        let set = parser.finish().unwrap();
-        let (config, stop, progress) =
-            (EngineConfig::new(kind), AtomicBool::new(false), RunProgress::default());
-        let run = Run {
-            set: &set,
-            config: &config,
-            overwrite: Overwrite::Refuse,
-            stop: &stop,
-            progress: &progress,
-        };
-        assert_eq!(run.run().unwrap().exit_code(), 0);
+        let invalidates = u8::from(invalidate);
+        let keys = format!("rw=read\nbs=4k\nsize=4k\ndirect=1\ninvalidate={invalidates}\n");
+        run_job(kind, &path, &keys);
         assert_eq!(is_cached(&file), !invalidate, "{}", kind.name());
+    }
+}
+
+#[test]
+fn pre_read_reads_the_files_before_the_run() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = folder.path().join("file");
+    // This stack's reads are direct without a page cache of its own.
+    let kernel_engines = engines().filter(|kind| kind.capabilities().buffered);
+    for (kind, reads_all) in kernel_engines.flat_map(|kind| [(kind, false), (kind, true)]) {
+        std::fs::write(&path, vec![7; 8 << 20]).unwrap();
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        drop_page_cache(&file);
+        let keys = format!("rw=read\nsize=8m\nio_size=4k\npre_read={}\n", u8::from(reads_all));
+        run_job(kind, &path, &keys);
+        assert_eq!(is_cached(&file), reads_all, "{}", kind.name());
     }
 }

@@ -11,7 +11,7 @@ use uringfs_lab::engine::{
 };
 use uringfs_lab::fill_pattern::FillPattern;
 use uringfs_lab::job::{Options, Parser, SyncWrites, UnknownKeys};
-use uringfs_lab::run::{LoopResult, ThreadProgress, run_io_loop};
+use uringfs_lab::run::{LoopResult, Observers, ThreadProgress, run_io_loop};
 use uringfs_lab::targets::{Access, Target, Volumes};
 use uringfs_lab::workload::{Amount, IoOp, Region, Workload};
 
@@ -106,8 +106,15 @@ impl WithEngine for OnDevice<'_> {
         let region = Region { begin: 0, length: SIZE };
         let mut workload = Workload::new(options, &[region], Amount::Bytes(SIZE), 1);
         let (stop, progress) = (AtomicBool::new(false), ThreadProgress::default());
-        let result =
-            run_io_loop(&mut engine, &mut workload, fill_pattern, options, &stop, &progress);
+        let result = run_io_loop(
+            &mut engine,
+            &mut workload,
+            fill_pattern,
+            options,
+            &stop,
+            &progress,
+            Observers::default(),
+        );
         let mut device = Vec::new();
         let RecordingEngine { mut engine, ios, syncs, deepest, .. } = engine;
         while (device.len() as u64) < SIZE {

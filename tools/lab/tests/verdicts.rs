@@ -5,7 +5,10 @@
 //!     PROPTEST_CASES=20000 cargo test -p uringfs-lab --test verdicts -- --nocapture --test-threads 1
 
 use uringfs_lab::compare::MAX_PAIRS;
-use uringfs_lab::stats::{MIN_PAIRS, RatioInterval, Stopping, Verdict, pairs_to_find};
+use uringfs_lab::gate::FALSE_ALARMS;
+use uringfs_lab::stats::{
+    MIN_PAIRS, RatioInterval, Stopping, Verdict, pairs_to_find, pooled_deviation, smallest_found,
+};
 
 /// The smallest difference that matters, and the difference of sides that differ.
 const EFFECT: f64 = 0.05;
@@ -16,6 +19,9 @@ const MAX_TRIED_PAIRS: usize = 150;
 /// Rates of equal runs one after the other on a virtual machine with two processors while it compiled and tested: 4 KiB
 /// reads of `null:`, a quarter of a second each.
 const BUSY_MACHINE: &str = include_str!("noise/busy.txt");
+
+/// The same on this machine while it did nothing else.
+const IDLE_MACHINE: &str = include_str!("noise/idle.txt");
 
 /// How the logarithms of a machine's speed follow each other, run after run.
 #[derive(Clone)]
@@ -165,6 +171,7 @@ fn noises() -> Vec<(&'static str, Noise)> {
         ("autocorrelated, 3 %", Noise::Autocorrelated(0.03, 0.0)),
         ("autocorrelated, 10 %", Noise::Autocorrelated(0.10, 0.0)),
         ("drift of 1 % a run", Noise::Drift(0.01, 0.0)),
+        ("recorded, idle", Noise::recorded(IDLE_MACHINE)),
         ("recorded, busy", Noise::recorded(BUSY_MACHINE)),
     ]
 }
@@ -214,6 +221,73 @@ fn a_slow_down_of_5_percent_is_found_in_95_of_100_comparisons() {
         println!("{name:22} {:6.1} % {:6.1} % {pairs:7}", found * 100.0, covered * 100.0);
         assert!(words.faster == 0 || words.share(words.faster) < 0.01, "{name}: {words:?}");
         assert!(found >= 0.95 - slack(0.05), "{name}: {words:?} with {pairs} pairs");
+    }
+}
+
+/// The rounds of a baseline and of a gate, as by default, and the figures that the gate judges: those of four jobs.
+const RECORDED_PAIRS: usize = 20;
+const GATE_PAIRS: usize = 10;
+const FIGURES: usize = 8;
+
+/// The figures of a series of rounds, as logarithms of multiples of the control's.
+fn rounds(noise: &mut Noise, count: usize, random: &mut Random) -> Vec<f64> {
+    let round = |_| {
+        let speed = [noise.next(random), noise.next(random)];
+        // The control comes first or last.
+        if random.bits() & 1 == 0 { speed[0] - speed[1] } else { speed[1] - speed[0] }
+    };
+    (0..count).map(round).collect()
+}
+
+/// Whether one figure fails a gate whose program has the rate `ratio` of the recorded one; and the smallest slow-down that it claims to find.
+fn gate_fails(noise: &Noise, ratio: f64, random: &mut Random) -> (bool, f64) {
+    let error = 2.0 * FALSE_ALARMS / FIGURES as f64;
+    let least = (EFFECT / 2.0).ln_1p();
+    let mut series = |count| {
+        let mut noise = noise.clone();
+        noise.begin(random);
+        rounds(&mut noise, count, random)
+    };
+    let (recorded, mut now) = (series(RECORDED_PAIRS), series(GATE_PAIRS));
+    now.iter_mut().for_each(|log| *log += ratio.ln());
+    let interval = RatioInterval::of_separate_runs(&recorded, &now, error);
+    let found = smallest_found(
+        pooled_deviation(&recorded, &now),
+        (RECORDED_PAIRS, GATE_PAIRS),
+        error,
+        least,
+    );
+    (interval.high < 1.0 && -interval.ratio.ln() >= least, found)
+}
+
+/// Gates of a program that has not changed, and of one that is slower by as much as they claim to find.
+#[test]
+fn gates_fail_for_what_got_slower_and_for_nothing_else() {
+    println!("{:22} {:>12} {:>8} {:>8}", "gates", "false alarms", "finds", "found");
+    for (name, noise) in noises() {
+        let mut random = Random(0x0123_4567_89ab_cdef);
+        let gates = comparisons();
+        let mut alarms = 0;
+        let mut smallest = Vec::new();
+        for _ in 0..gates {
+            let outcomes: Vec<_> =
+                (0..FIGURES).map(|_| gate_fails(&noise, 1.0, &mut random)).collect();
+            alarms += u32::from(outcomes.iter().any(|(fails, _)| *fails));
+            smallest.push(outcomes[0].1);
+        }
+        smallest.sort_by(f64::total_cmp);
+        let middle = smallest[smallest.len() / 2];
+        let slower = 1.0 / (1.0 + middle);
+        let found = (0..gates).filter(|_| gate_fails(&noise, slower, &mut random).0).count() as u32;
+        let share = |count: u32| f64::from(count) / f64::from(gates);
+        println!(
+            "{name:22} {:10.2} % {:6.1} % {:6.1} %",
+            share(alarms) * 100.0,
+            middle * 100.0,
+            share(found) * 100.0
+        );
+        assert!(share(alarms) <= FALSE_ALARMS + slack(FALSE_ALARMS), "{name}: {alarms} of {gates}");
+        assert!(share(found) >= 0.93 - slack(0.07), "{name}: {found} of {gates}");
     }
 }
 

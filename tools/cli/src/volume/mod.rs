@@ -60,7 +60,7 @@ pub mod resize;
 pub mod rm;
 pub mod rmdir;
 mod quiet;
-mod quoting;
+pub mod quoting;
 mod saving_server;
 pub mod serve;
 mod server;

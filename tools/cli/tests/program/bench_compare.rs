@@ -116,6 +116,53 @@ fn reports_of_runs_that_ended_are_compared() {
     let few = ["--a", "results=old1.json", "results=old2.json", "--b", "results=new*.json"];
     let text = String::from_utf8(compare(folder.path(), &few).stdout).unwrap();
     assert!(text.contains("1.0 k/s") && text.contains("too few runs to say"), "{text}");
+    let page = page(folder.path(), &[&["--html=page.html"][..], &sides].concat());
+    assert!(page.contains("b is slower") && page.contains("rate, run by run"), "{page}");
+}
+
+/// Runs a comparison with `--html=page.html`. Returns the page.
+fn page(folder: &Path, arguments: &[&str]) -> String {
+    let output = compare(folder, arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("b: "), "the report is printed");
+    let page = std::fs::read_to_string(folder.join("page.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>\n") && page.ends_with("</html>\n"), "{page}");
+    page
+}
+
+/// The names in a folder, in order.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_page_replaces_the_page_before_and_names_its_command() {
+    let folder = with_job(&JOB.replace("[x]", "[<script>alert(1)]\nfilename=f"));
+    std::fs::write(folder.path().join("page.html"), "the page before").unwrap();
+    std::os::unix::fs::symlink("page.html", folder.path().join("link.html")).unwrap();
+    let arguments = [
+        "job.fio",
+        "--pairs=6",
+        "--html=link.html",
+        "--a",
+        "engine=psync",
+        "--b",
+        "engine=psync",
+        "bs=8k",
+    ];
+    let page = page(folder.path(), &arguments);
+    let command =
+        "bench compare job.fio --pairs=6 --html=link.html --a engine=psync --b engine=psync bs=8k";
+    for part in ["job <code>&lt;script&gt;alert(1)</code>", "rate b / a, pair by pair", command] {
+        assert!(page.contains(part), "no `{part}` in\n{page}");
+    }
+    assert!(!page.contains("<script"), "{page}");
+    assert_eq!(names(folder.path()), ["f", "job.fio", "link.html", "page.html"]);
+    assert!(folder.path().join("link.html").is_symlink());
 }
 
 #[test]
@@ -142,6 +189,16 @@ fn unsuitable_sides_are_refused_in_one_line() {
         (&["-"], "can be read once"),
         (&["job.fio", "--b", "name=y"], "--b: name= renames every job"),
         (&["--a", "results=list.json", "--b", "results=other.json"], "not a report of fio"),
+        (&["job.fio", "--html=no/page"], "--html no/page: there is no directory"),
+        (&["job.fio", "--html=."], "--html .: is a directory"),
+        (&["job.fio", "--html=-"], "--html -: standard output has the report"),
+        (&["job.fio", "--html=/dev/null"], "--html /dev/null: is not a regular file"),
+        (&["job.fio", "--html=./job.fio"], "--html ./job.fio: is a file that the command reads"),
+        (&["job.fio", "--html=x.0.0"], "--html x.0.0: is a target of job `x`"),
+        (
+            &["--html=list.json", "--a", "results=other.json", "--b", "results=list.json"],
+            "--html list.json: is a file that the command reads",
+        ),
     ] {
         let output = compare(folder.path(), arguments);
         let line = String::from_utf8(output.stderr).unwrap();
@@ -149,8 +206,8 @@ fn unsuitable_sides_are_refused_in_one_line() {
         assert!(line.contains(part) && line.lines().count() == 1, "{arguments:?}: {line}");
         assert!(output.stdout.is_empty());
     }
-    let names = std::fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(names, 3, "nothing was created");
+    assert_eq!(names(folder.path()), ["job.fio", "list.json", "other.json"]);
+    assert_eq!(std::fs::read_to_string(folder.path().join("list.json")).unwrap(), "[]");
 }
 
 #[test]
@@ -161,11 +218,14 @@ fn a_program_that_fails_is_named_with_its_reason() {
         &old,
         "case $1 in --version) echo uringfs 0.0.1;; *) echo uringfs: unknown key >&2; exit 2;; esac",
     );
-    let output = compare(folder.path(), &["job.fio", "--a", "exec=./old"]);
+    std::fs::write(folder.path().join("page.html"), "the page before").unwrap();
+    let output = compare(folder.path(), &["job.fio", "--html=page.html", "--a", "exec=./old"]);
     let line = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{line}");
     assert!(line.contains("--a: uringfs failed: unknown key"), "{line}");
-    assert!(!folder.path().join("x.0.0").exists(), "the file of the comparison is left");
+    assert_eq!(names(folder.path()), ["job.fio", "old", "page.html"]);
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert_eq!(page, "the page before");
 }
 
 /// The second pair never ends by itself: the first one is reported.
@@ -183,6 +243,7 @@ fn an_interrupted_comparison_reports_what_there_is_and_removes_its_files() {
     let arguments = [
         "job.fio",
         "--pairs=6",
+        "--html=page.html",
         "--a",
         "engine=psync",
         "exec=./slow",
@@ -203,4 +264,6 @@ fn an_interrupted_comparison_reports_what_there_is_and_removes_its_files() {
     assert!(
         !folder.path().join("x.0.0").exists() && report["files_made"] == Value::Array(Vec::new())
     );
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(page.contains("Incomplete: stopped after 1 pairs"), "{page}");
 }

@@ -39,6 +39,9 @@ fn the_help_of_each_command_fits_a_terminal_and_is_plain_elsewhere() {
     let inner = [
         "bench run",
         "bench compare",
+        "bench record",
+        "bench gate",
+        "bench sweep",
         "bench experiment",
         "bench vm",
         "xattr list",

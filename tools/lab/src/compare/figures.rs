@@ -18,6 +18,35 @@ pub enum Unit {
     PerIo,
 }
 
+impl Unit {
+    const ALL: [(Self, &str); 3] =
+        [(Self::PerSecond, "1/s"), (Self::Nanoseconds, "ns"), (Self::PerIo, "1")];
+
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(unit, _)| *unit == self).map_or("", |(_, name)| name)
+    }
+
+    /// The unit of a name in JSON.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known)| *known == name).map(|(unit, _)| *unit)
+    }
+
+    /// An amount, for a table.
+    pub fn amount(self, value: f64) -> String {
+        match self {
+            _ if value.is_nan() => "-".into(),
+            Self::PerSecond if value >= 100_000.0 => format!("{:.0} k/s", value / 1e3),
+            Self::PerSecond if value >= 1_000.0 => format!("{:.1} k/s", value / 1e3),
+            Self::PerSecond => format!("{value:.1} /s"),
+            Self::Nanoseconds if value >= 1e7 => format!("{:.1} ms", value / 1e6),
+            Self::Nanoseconds if value >= 1e4 => format!("{:.1} us", value / 1e3),
+            Self::Nanoseconds => format!("{:.2} us", value / 1e3),
+            Self::PerIo => format!("{value:.3}"),
+        }
+    }
+}
+
 /// One figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
@@ -38,6 +67,8 @@ pub struct JobFigures {
     pub figures: Vec<Figure>,
     /// The counters of its engine.
     pub counters: Vec<(String, u64)>,
+    /// The I/Os of all threads.
+    pub ios: f64,
 }
 
 impl JobFigures {
@@ -51,7 +82,7 @@ impl JobFigures {
         let jobs = report["jobs"].as_array().filter(is_report);
         let jobs =
             jobs.ok_or_else(|| Error::input("is not a report of fio in JSON: it has no jobs"))?;
-        let mut all: Vec<(Self, f64)> = Vec::new();
+        let mut all: Vec<Self> = Vec::new();
         for job in jobs {
             let name = job["jobname"].as_str().unwrap_or_default();
             if let Some(error) = job["error"].as_i64().filter(|error| *error != 0) {
@@ -60,17 +91,16 @@ impl JobFigures {
             if job["uringfs"]["incomplete"] == true {
                 return Err(Error::input(format!("job `{name}` was interrupted")));
             }
-            let at = all.iter().position(|(known, _)| known.job == name).unwrap_or_else(|| {
-                all.push((Self { job: name.into(), ..Self::default() }, 0.0));
+            let at = all.iter().position(|known| known.job == name).unwrap_or_else(|| {
+                all.push(Self { job: name.into(), ..Self::default() });
                 all.len() - 1
             });
-            let (figures, ios) = &mut all[at];
-            figures.add_thread(job, ios);
+            all[at].add_thread(job);
         }
-        if let Some((idle, _)) = all.iter().find(|(job, _)| job.value("rate") <= 0.0) {
+        if let Some(idle) = all.iter().find(|job| job.value("rate") <= 0.0) {
             return Err(Error::run(format!("job `{}` did no I/O in a run", idle.job)));
         }
-        Ok(all.into_iter().map(|(figures, _)| figures).collect())
+        Ok(all)
     }
 
     /// The value of a figure; NaN if the job has none of this name.
@@ -81,7 +111,12 @@ impl JobFigures {
             .map_or(f64::NAN, |figure| figure.value)
     }
 
-    fn add_thread(&mut self, job: &Value, all_ios: &mut f64) {
+    /// The count of a counter; 0 if the job has none of this name.
+    pub fn counter(&self, name: &str) -> u64 {
+        self.counters.iter().find(|(known, _)| known == name).map_or(0, |(_, count)| *count)
+    }
+
+    fn add_thread(&mut self, job: &Value) {
         let number = |value: &Value| value.as_f64().unwrap_or(0.0);
         let ways = || ["read", "write", "trim"].into_iter();
         let ios: f64 = ways().map(|way| number(&job[way]["total_ios"])).sum();
@@ -94,8 +129,8 @@ impl JobFigures {
                 self.set(&format!("{way} p{percent}"), Unit::Nanoseconds, |before| before.max(ns));
             }
         }
-        let share = ios / (*all_ios + ios).max(1.0);
-        *all_ios += ios;
+        self.ios += ios;
+        let share = ios / self.ios.max(1.0);
         let costs = [
             ("CPU per I/O", Unit::Nanoseconds, "cpu_ns_per_io"),
             ("context switches per I/O", Unit::PerIo, "context_switches_per_io"),
@@ -152,6 +187,7 @@ mod tests {
         );
         assert!(x.value("write p99").is_nan() && x.value("system calls per I/O").is_nan());
         assert_eq!(x.counters, [("ring.enters".to_owned(), 4)]);
+        assert_eq!((x.counter("ring.enters"), x.counter("other"), x.ios), (4, 0, 400.0));
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::fs::read_to_string;
 /// The machine during a comparison.
 #[derive(Debug, Clone)]
 pub struct Machine {
+    /// The model of the processors, as the kernel names it; empty if it has no name.
+    pub model: String,
     /// Processors that are online.
     pub processors: usize,
     /// The frequency governors of the processors; empty if the kernel does not set frequencies.
@@ -35,6 +37,7 @@ impl Machine {
         let load = line("/proc/loadavg");
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
+            model: model_of(&line("/proc/cpuinfo")),
             processors,
             governors: governors(processors),
             clock_source: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
@@ -84,6 +87,12 @@ impl Machine {
         }
         lines
     }
+}
+
+/// The first model in /proc/cpuinfo.
+fn model_of(info: &str) -> String {
+    let model = info.lines().find_map(|line| line.strip_prefix("model name"));
+    model.and_then(|line| line.split_once(": ")).map_or(String::new(), |(_, name)| name.into())
 }
 
 /// The governors in use, each once.
@@ -141,8 +150,15 @@ mod tests {
     }
 
     #[test]
+    fn the_model_is_the_first() {
+        let info = "processor\t: 0\nmodel\t\t: 1\nmodel name\t: A B @ 2 GHz\nmodel name\t: C\n";
+        assert_eq!((model_of(info).as_str(), model_of("cpu: 1").as_str()), ("A B @ 2 GHz", ""));
+    }
+
+    #[test]
     fn each_bad_condition_has_a_line() {
         let good = Machine {
+            model: "a processor".into(),
             processors: 2,
             governors: vec!["performance".into()],
             clock_source: "tsc".into(),

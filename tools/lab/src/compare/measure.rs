@@ -4,10 +4,11 @@ use super::figures::JobFigures;
 use super::side::SideSource;
 use crate::Error;
 use crate::engine::EngineConfig;
-use crate::engine::fio::{Output, Program, job_arguments};
-use crate::job::JobSet;
+use crate::engine::fio::{Extras, Output, Program, job_arguments};
+use crate::job::{Job, JobSet};
 use crate::report;
 use crate::run::{Overwrite, Run, RunProgress};
+use crate::targets::CLAIMED_BY_PARENT;
 use serde_json::Value;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 ///
 /// # Errors
 /// A job failed, or `stop` was set.
-pub(super) fn measure(
+pub(crate) fn measure(
     source: &SideSource,
     set: &JobSet,
     stop: &AtomicBool,
@@ -44,6 +45,13 @@ fn run_here(config: &EngineConfig, set: &JobSet, stop: &AtomicBool) -> Result<Va
     }
 }
 
+/// A job as options of a command line of this program: its name, its keys, its switches.
+pub(crate) fn job_words(job: &Job) -> Vec<String> {
+    let mut words = job_arguments(job);
+    words.extend(job.options.settings.iter().map(|(name, value)| format!("--{name}={value}")));
+    words
+}
+
 /// Runs another build of this program, whose jobs have the same keys.
 fn run_program(
     path: &Path,
@@ -54,18 +62,14 @@ fn run_program(
     let mut command = Command::new(path);
     // Ctrl-C on a terminal would reach it twice, from there and from here, and end it before it has removed its files.
     command.process_group(0);
+    command.env(CLAIMED_BY_PARENT, "1");
     command.args(["bench", "run", "--overwrite", "--engine", config.engine.name()]);
     for (name, value) in &config.settings {
         command.args(["--set", &format!("{name}={value}")]);
     }
-    let switches = |(name, value): &(String, String)| format!("--{name}={value}");
-    let arguments = |job| {
-        let mut words = job_arguments(job);
-        words.extend(job.options.settings.iter().map(switches));
-        words
-    };
-    let arguments: Vec<String> = set.jobs.iter().flat_map(arguments).collect();
-    let program = Program { name: "uringfs", command, hint: "give the path of the program" };
+    let arguments: Vec<String> = set.jobs.iter().flat_map(job_words).collect();
+    let hint = "give the path of the program";
+    let program = Program { name: "uringfs", command, extras: Extras::default(), hint };
     match program.run(&arguments, stop)? {
         Output { exit_code: 0 | 130, json, .. } => Ok(json),
         Output { stderr_lines, .. } => {

@@ -13,10 +13,18 @@ mod separate;
 mod machine;
 mod report;
 
-pub use figures::Unit;
+pub use figures::{Figure, JobFigures, Unit};
+pub(crate) use layout::Layout;
 pub use machine::Machine;
+pub(crate) use measure::{job_words, measure};
+pub(crate) use report::{
+    HEADS, control_line, counters_json, counters_of_one_side, effect_percent, interval_json,
+    machine_json, notes, number, pairs_line, rows, sentence,
+};
 pub use report::{json, text};
 pub use results::{FigureComparison, JobComparison, Results, Sample};
+pub(crate) use results::{logs, of_job};
 pub use rounds::{Conditions, MAX_PAIRS, run};
+pub(crate) use rounds::{Control, is_too_late, job_notes};
 pub use separate::compare_results;
 pub use side::{Side, SideSource};

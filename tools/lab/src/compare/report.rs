@@ -1,6 +1,6 @@
 //! Prints a comparison as text or JSON. In the text the word comes last, where the eye rests on a terminal.
 
-use super::figures::Unit;
+use super::machine::Machine;
 use super::results::{FigureComparison, JobComparison, Results};
 use crate::stats::{RatioInterval, Verdict, median};
 use comfy_table::{CellAlignment, Table, presets};
@@ -13,16 +13,10 @@ pub fn text(results: &Results) -> String {
         let keys = if given.is_empty() { "the jobs as they are" } else { given };
         text += &format!("{letter}: {keys}\n");
     }
-    let seconds = results.seconds;
-    text += &match results.seed {
-        Some(seed) => {
-            format!("{} pairs in {seconds:.0} s, in random order (--seed {seed})\n", results.pairs)
-        }
-        None => String::new(),
-    };
+    text.extend(pairs_line(results).map(|line| line + "\n"));
     for job in &results.jobs {
         text += &format!("\njob `{}`\n{}\n", job.job, job_table(job));
-        text += &control_line(job);
+        text.extend(control_line(job).map(|line| line + "\n"));
         for (letter, names) in ["a", "b"].iter().zip(counters_of_one_side(job)) {
             if !names.is_empty() {
                 text += &format!("counters of {letter} only: {}\n", names.join(", "));
@@ -30,8 +24,7 @@ pub fn text(results: &Results) -> String {
         }
         text += &format!("{}\n", sentence(job, results.effect));
     }
-    let warnings = results.machine.iter().flat_map(|machine| machine.warnings());
-    let notes: Vec<String> = results.notes.iter().cloned().chain(warnings).collect();
+    let notes = notes(results);
     if !notes.is_empty() {
         text += &format!(
             "\n{}\n",
@@ -47,42 +40,63 @@ pub fn text(results: &Results) -> String {
     text
 }
 
-fn job_table(job: &JobComparison) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header(["", "a", "b", "b / a", "95 % interval", "a / a"]);
-    for figure in &job.figures {
-        table.add_row([
+/// How many pairs ran; `None` of separate runs.
+pub(crate) fn pairs_line(results: &Results) -> Option<String> {
+    let (pairs, seconds) = (results.pairs, results.seconds);
+    let seed = results.seed?;
+    Some(format!("{pairs} pairs in {seconds:.0} s, in random order (--seed {seed})"))
+}
+
+/// The notes, and what makes the machine noisy.
+pub(crate) fn notes(results: &Results) -> Vec<String> {
+    let warnings = results.machine.iter().flat_map(|machine| machine.warnings());
+    results.notes.iter().cloned().chain(warnings).collect()
+}
+
+/// The heads of the columns of [`rows`].
+pub(crate) const HEADS: [&str; 6] = ["", "a", "b", "b / a", "95 % interval", "a / a"];
+
+/// The figures of a job, one a row.
+pub(crate) fn rows(job: &JobComparison) -> impl Iterator<Item = [String; 6]> {
+    job.figures.iter().map(|figure| {
+        [
             figure.name.clone(),
-            amount(figure.unit, median(&figure.a)),
-            amount(figure.unit, median(&figure.b)),
+            figure.unit.amount(median(&figure.a)),
+            figure.unit.amount(median(&figure.b)),
             number(figure.ratio.ratio),
             range(&figure.ratio),
             range(&figure.noise),
-        ]);
-    }
+        ]
+    })
+}
+
+fn job_table(job: &JobComparison) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(HEADS);
+    table.add_rows(rows(job));
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
 }
 
-fn control_line(job: &JobComparison) -> String {
+/// The rate of the control, and the sides' shares of it; `None` without a control.
+pub(crate) fn control_line(job: &JobComparison) -> Option<String> {
     let rate = job.rate();
-    if rate.control.is_empty() {
-        return String::new();
-    }
     let control = median(&rate.control);
-    format!(
-        "bare ring: {}, of which a has {:.2} and b {:.2}\n",
-        amount(rate.unit, control),
-        median(&rate.a) / control,
-        median(&rate.b) / control
-    )
+    (!rate.control.is_empty()).then(|| {
+        format!(
+            "bare ring: {}, of which a has {:.2} and b {:.2}",
+            rate.unit.amount(control),
+            median(&rate.a) / control,
+            median(&rate.b) / control
+        )
+    })
 }
 
 /// The counters that only `a`, and only `b`, has counted; none if a side has no counters at all.
-fn counters_of_one_side(job: &JobComparison) -> [Vec<&str>; 2] {
+pub(crate) fn counters_of_one_side(job: &JobComparison) -> [Vec<&str>; 2] {
     let counted = |side: usize, name: &str| {
         job.counters[side].iter().any(|(known, count)| known == name && *count > 0)
     };
@@ -96,11 +110,10 @@ fn counters_of_one_side(job: &JobComparison) -> [Vec<&str>; 2] {
 }
 
 /// The word, as a sentence.
-fn sentence(job: &JobComparison, effect: f64) -> String {
+pub(crate) fn sentence(job: &JobComparison, effect: f64) -> String {
     let ratio = &job.rate().ratio;
     let percent = |ratio: f64| format!("{:.1} %", (ratio - 1.0) * 100.0);
-    // Four digits at most, without the error of the binary fraction.
-    let effect = format!("{} %", (effect * 1e6).round() / 1e4);
+    let effect = effect_percent(effect);
     match job.verdict {
         Verdict::Faster => {
             let (low, high) = (percent(ratio.low), percent(ratio.high));
@@ -126,21 +139,13 @@ fn sentence(job: &JobComparison, effect: f64) -> String {
     }
 }
 
-/// A figure for the table.
-fn amount(unit: Unit, value: f64) -> String {
-    match unit {
-        _ if value.is_nan() => "-".into(),
-        Unit::PerSecond if value >= 100_000.0 => format!("{:.0} k/s", value / 1e3),
-        Unit::PerSecond if value >= 1_000.0 => format!("{:.1} k/s", value / 1e3),
-        Unit::PerSecond => format!("{value:.1} /s"),
-        Unit::Nanoseconds if value >= 1e7 => format!("{:.1} ms", value / 1e6),
-        Unit::Nanoseconds if value >= 1e4 => format!("{:.1} us", value / 1e3),
-        Unit::Nanoseconds => format!("{:.2} us", value / 1e3),
-        Unit::PerIo => format!("{value:.3}"),
-    }
+/// The smallest difference that matters: four digits at most, without the error of the binary fraction.
+pub(crate) fn effect_percent(effect: f64) -> String {
+    format!("{} %", (effect * 1e6).round() / 1e4)
 }
 
-fn number(ratio: f64) -> String {
+/// A ratio.
+pub(crate) fn number(ratio: f64) -> String {
     if ratio.is_nan() { "-".into() } else { format!("{ratio:.3}") }
 }
 
@@ -154,16 +159,6 @@ fn range(interval: &RatioInterval) -> String {
 /// The comparison as JSON.
 pub fn json(results: &Results) -> Value {
     let jobs: Vec<Value> = results.jobs.iter().map(job_json).collect();
-    let machine = results.machine.as_ref().map(|machine| {
-        json!({
-            "processors": machine.processors,
-            "governors": machine.governors,
-            "clock_source": machine.clock_source,
-            "clock_ns": machine.clock_ns,
-            "load_before": machine.load_before,
-            "stolen": machine.stolen,
-        })
-    });
     json!({
         "a": results.sides[0],
         "b": results.sides[1],
@@ -172,48 +167,65 @@ pub fn json(results: &Results) -> Value {
         "effect": results.effect,
         "seed": results.seed,
         "seconds": results.seconds,
-        "machine": machine,
+        "machine": results.machine.as_ref().map(machine_json),
         "files_made": results.files_made,
         "notes": results.notes,
         "incomplete": results.incomplete,
     })
 }
 
+/// The machine as JSON.
+pub(crate) fn machine_json(machine: &Machine) -> Value {
+    json!({
+        "model": machine.model,
+        "processors": machine.processors,
+        "governors": machine.governors,
+        "clock_source": machine.clock_source,
+        "clock_ns": machine.clock_ns,
+        "load_before": machine.load_before,
+        "stolen": machine.stolen,
+    })
+}
+
 fn job_json(job: &JobComparison) -> Value {
-    let counters = |counters: &[(String, u64)]| {
-        counters.iter().map(|(name, count)| (name.clone(), json!(count))).collect::<Map<_, _>>()
-    };
     let figures = job.figures.iter().map(|figure| (figure.name.clone(), figure_json(figure)));
     json!({
         "jobname": job.job,
         "verdict": job.verdict.name(),
         "more_pairs": job.more_pairs,
         "figures": figures.collect::<Map<_, _>>(),
-        "counters": {"a": counters(&job.counters[0]), "b": counters(&job.counters[1])},
+        "counters": {"a": counters_json(&job.counters[0]), "b": counters_json(&job.counters[1])},
     })
 }
 
+/// Counters as JSON.
+pub(crate) fn counters_json(counters: &[(String, u64)]) -> Value {
+    let pairs = counters.iter().map(|(name, count)| (name.clone(), json!(count)));
+    Value::Object(pairs.collect())
+}
+
 fn figure_json(figure: &FigureComparison) -> Value {
-    let interval = |interval: &RatioInterval| json!({"ratio": interval.ratio, "low": interval.low, "high": interval.high});
     json!({
-        "unit": match figure.unit {
-            Unit::PerSecond => "1/s",
-            Unit::Nanoseconds => "ns",
-            Unit::PerIo => "1",
-        },
+        "unit": figure.unit.name(),
         "a": figure.a,
         "a_again": figure.again,
         "b": figure.b,
         "control": figure.control,
-        "b_by_a": interval(&figure.ratio),
-        "noise": interval(&figure.noise),
+        "b_by_a": interval_json(&figure.ratio),
+        "noise": interval_json(&figure.noise),
         "sign_test": figure.sign_test,
     })
+}
+
+/// A ratio and its interval as JSON, with null where there is none.
+pub(crate) fn interval_json(interval: &RatioInterval) -> Value {
+    json!({"ratio": interval.ratio, "low": interval.low, "high": interval.high})
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::Unit;
 
     fn results(low: f64, high: f64) -> Results {
         let interval = |low: f64, high: f64| RatioInterval { ratio: (low + high) / 2.0, low, high };

@@ -157,12 +157,13 @@ impl Results {
     }
 }
 
-fn of_job<'a>(figures: &'a [JobFigures], job: &str) -> Option<&'a JobFigures> {
+/// The figures of a job in a run.
+pub(crate) fn of_job<'a>(figures: &'a [JobFigures], job: &str) -> Option<&'a JobFigures> {
     figures.iter().find(|figures| figures.job == job)
 }
 
 /// The logarithms of `b / a`. Equal values, also zeros, have the ratio 1.
-fn logs(a: &[f64], b: &[f64]) -> Vec<f64> {
+pub(crate) fn logs(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| if a == b { 0.0 } else { (b / a).ln() }).collect()
 }
 
@@ -173,7 +174,12 @@ mod tests {
 
     fn job(name: &str, rate: f64) -> JobFigures {
         let figure = Figure { name: "rate".into(), unit: Unit::PerSecond, value: rate };
-        JobFigures { job: name.into(), figures: vec![figure], counters: vec![("n".into(), 1)] }
+        JobFigures {
+            job: name.into(),
+            figures: vec![figure],
+            counters: vec![("n".into(), 1)],
+            ios: 1.0,
+        }
     }
 
     fn rounds(ratios: &[f64]) -> Vec<Round> {

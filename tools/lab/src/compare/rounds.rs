@@ -6,13 +6,13 @@ use super::machine::Machine;
 use super::measure::measure;
 use super::results::{Results, Round};
 use super::side::{Side, SideSource};
+use crate::Error;
 use crate::engine::{EngineConfig, EngineKind};
 use crate::job::{Job, JobSet};
 use crate::random::Random;
 use crate::run::{Overwrite, Plan, RunProgress};
 use crate::stats::{MIN_PAIRS, Stopping};
 use crate::targets::Target;
-use crate::{Error, ErrorKind};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ pub fn run(
     let (stop, progress) = (conditions.stop, conditions.progress);
     let a_plan = a.plan(a_set, conditions.overwrite).map_err(|error| error.at("--a"))?;
     let b_plan = b.plan(b_set, conditions.overwrite).map_err(|error| error.at("--b"))?;
-    let mut notes = notes(a_set, b_set);
+    let mut notes = job_notes(&[a_set, b_set]);
     let control = Control::new(a, a_set);
     if let Err(why) = &control {
         notes.push(format!("no control: {why}"));
@@ -87,7 +87,7 @@ pub fn run(
         let ends = Ends::new(conditions);
         while !ends.after(&rounds) {
             progress.set_activity(&format!("pair {}", rounds.len() + 1));
-            shuffle(&mut members, &mut random);
+            random.shuffle(&mut members);
             let mut round = Round::default();
             for member in &members {
                 let figures = measure(*member)?;
@@ -102,17 +102,8 @@ pub fn run(
         }
         Ok(())
     };
-    let incomplete = match measured() {
-        Ok(()) => false,
-        Err(error) if error.kind() == ErrorKind::Interrupted && !rounds.is_empty() => {
-            layout.remove();
-            true
-        }
-        Err(error) => {
-            layout.remove();
-            return Err(error);
-        }
-    };
+    let ended = measured();
+    let incomplete = layout.end(ended, rounds.len())?;
     machine.finish();
     let stopping = match conditions.pairs {
         Some(_) => Stopping::Planned,
@@ -133,7 +124,7 @@ pub fn run(
 }
 
 /// Warnings of the jobs, each once, and notes about rates that are limited, so that equal ones say nothing.
-fn notes(a: &JobSet, b: &JobSet) -> Vec<String> {
+pub(crate) fn job_notes(sets: &[&JobSet]) -> Vec<String> {
     let limits = |job: &&Job| {
         let options = &job.options;
         options.rate.iter().chain(&options.rate_iops).any(|rate| *rate != 0)
@@ -143,9 +134,9 @@ fn notes(a: &JobSet, b: &JobSet) -> Vec<String> {
             "its latencies count from the submission of an I/O, not from when it was due";
         format!("job `{}` limits its rate, and {latencies}", job.name)
     };
-    let limited = a.jobs.iter().chain(&b.jobs).filter(limits).map(note);
+    let limited = sets.iter().flat_map(|set| &set.jobs).filter(limits).map(note);
     let mut notes: Vec<String> = Vec::new();
-    for line in a.warnings.iter().chain(&b.warnings).cloned().chain(limited) {
+    for line in sets.iter().flat_map(|set| set.warnings.clone()).chain(limited) {
         if !notes.contains(&line) {
             notes.push(line);
         }
@@ -153,14 +144,8 @@ fn notes(a: &JobSet, b: &JobSet) -> Vec<String> {
     notes
 }
 
-fn shuffle(members: &mut [Member], random: &mut Random) {
-    for last in (1..members.len()).rev() {
-        members.swap(last, random.below(last as u64 + 1) as usize);
-    }
-}
-
-/// The bare ring on the targets of side `a`.
-struct Control {
+/// The bare ring on the targets of a side.
+pub(crate) struct Control {
     source: SideSource,
     set: JobSet,
 }
@@ -168,9 +153,9 @@ struct Control {
 impl Control {
     /// # Errors
     /// Why there is no control.
-    fn new(a: &Side, set: &JobSet) -> Result<Self, String> {
-        if a.engine() == Some(EngineKind::Ring) {
-            return Err("side a is the bare ring".into());
+    pub fn new(side: &Side, set: &JobSet) -> Result<Self, String> {
+        if side.engine() == Some(EngineKind::Ring) {
+            return Err("the jobs run on the bare ring".into());
         }
         let mut jobs = set.jobs.clone();
         // A bare ring has no switches.
@@ -187,7 +172,8 @@ impl Control {
         Ok(Self { source: SideSource::Engine(EngineConfig::new(EngineKind::Ring)), set })
     }
 
-    fn measure(&self, stop: &AtomicBool) -> Result<Vec<JobFigures>, Error> {
+    /// Runs the jobs once.
+    pub fn measure(&self, stop: &AtomicBool) -> Result<Vec<JobFigures>, Error> {
         measure(&self.source, &self.set, stop).map_err(|error| error.at("control"))
     }
 }
@@ -206,9 +192,7 @@ impl<'a> Ends<'a> {
     fn after(&self, rounds: &[Round]) -> bool {
         let Conditions { pairs, max_time, effect, .. } = self.conditions;
         let n = rounds.len() as u32;
-        let next_end =
-            self.began.elapsed() + self.began.elapsed().checked_div(n).unwrap_or_default();
-        if n > 0 && max_time.is_some_and(|limit| next_end > limit) {
+        if is_too_late(self.began, n, *max_time) {
             return true;
         }
         match pairs {
@@ -217,6 +201,14 @@ impl<'a> Ends<'a> {
             None => n >= MAX_PAIRS || Results::is_narrow(rounds, *effect),
         }
     }
+}
+
+/// Whether another round would probably end after the limit, with the rounds that have ended since `began`. The first
+/// round is never too late.
+pub(crate) fn is_too_late(began: Instant, rounds: u32, limit: Option<Duration>) -> bool {
+    let elapsed = began.elapsed();
+    let Some(round) = elapsed.checked_div(rounds) else { return false };
+    limit.is_some_and(|limit| elapsed + round > limit)
 }
 
 #[cfg(test)]
@@ -318,7 +310,7 @@ mod tests {
         let interrupted = compared(["engine=psync", "engine=psync"], JOB, |conditions| {
             conditions.stop.store(true, Ordering::Relaxed);
         });
-        assert_eq!(interrupted.unwrap_err().kind(), ErrorKind::Interrupted);
+        assert_eq!(interrupted.unwrap_err().kind(), crate::ErrorKind::Interrupted);
     }
 
     #[test]
@@ -337,7 +329,7 @@ mod tests {
             let mut members = [Member::A, Member::Again, Member::B, Member::Control];
             (0..100)
                 .map(|_| {
-                    shuffle(&mut members, &mut random);
+                    random.shuffle(&mut members);
                     members
                 })
                 .collect::<Vec<_>>()

@@ -35,7 +35,7 @@ pub fn compare_results(a: &[PathBuf], b: &[PathBuf], effect: f64) -> Result<Resu
             });
             let [a_logs, b_logs] =
                 [&a, &b].map(|side| side.iter().map(|value| value.ln()).collect::<Vec<_>>());
-            let mut ratio = RatioInterval::of_separate_runs(&a_logs, &b_logs);
+            let mut ratio = RatioInterval::of_separate_runs(&a_logs, &b_logs, 0.05);
             if a.len().min(b.len()) < MIN_PAIRS {
                 (ratio.low, ratio.high) = (f64::NAN, f64::NAN);
             }

@@ -10,6 +10,9 @@ use uringfs::Options;
 /// The keys that say how a side runs its jobs; all others are keys of the jobs, or switches.
 const OWN_KEYS: [&str; 4] = ["engine", "exec", "target", "results"];
 
+/// The methods of fio that stand for an engine: fio with that `ioengine`.
+const FIO_METHODS: [&str; 2] = ["io_uring", "libaio"];
+
 /// One side.
 #[derive(Debug, Clone)]
 pub struct Side {
@@ -50,6 +53,8 @@ impl Side {
         };
         let (mut config, mut program) = (EngineConfig::new(EngineKind::default()), None);
         let (mut engine_given, mut files) = (false, Vec::new());
+        // The position of the key that an engine stands for.
+        let mut method: Option<usize> = None;
         for pair in pairs {
             let Some((key, value)) = pair.split_once('=') else {
                 let line = format!(
@@ -58,7 +63,19 @@ impl Side {
                 return Err(Error::input(line));
             };
             match key {
-                "engine" => (config.engine, engine_given) = (value.parse()?, true),
+                "engine" => {
+                    engine_given = true;
+                    if let Some(at) = method.take() {
+                        side.keys.remove(at);
+                    }
+                    if FIO_METHODS.contains(&value) {
+                        config.engine = EngineKind::Fio;
+                        method = Some(side.keys.len());
+                        side.keys.push(("ioengine".into(), value.into()));
+                    } else {
+                        config.engine = value.parse()?;
+                    }
+                }
                 "exec" => program = Some(PathBuf::from(value)),
                 "results" => files.push(PathBuf::from(value)),
                 "name" => {
@@ -130,13 +147,18 @@ impl Side {
             _ => lookup(name),
         };
         let mut parser = Parser::new(&with_target, unknown);
-        self.keys.iter().for_each(|(key, value)| parser.replace(key, value));
+        self.replace_keys(&mut parser);
         files.iter().try_for_each(|path| parser.file(path))?;
         parser.finish()
     }
 
+    /// Sets its job keys in every job that the parser reads from now on.
+    pub(crate) fn replace_keys(&self, parser: &mut Parser<'_>) {
+        self.keys.iter().for_each(|(key, value)| parser.replace(key, value));
+    }
+
     /// Plans its jobs, and inspects their targets.
-    pub(super) fn plan(&self, set: &JobSet, overwrite: Overwrite) -> Result<Option<Plan>, Error> {
+    pub(crate) fn plan(&self, set: &JobSet, overwrite: Overwrite) -> Result<Option<Plan>, Error> {
         let plan = |engine: EngineKind| Plan::new(&set.jobs, engine.capabilities(), overwrite);
         self.engine().map(plan).transpose()
     }
@@ -201,6 +223,16 @@ mod tests {
         assert_eq!(side.keys, [("iodepth", "4")].map(pair));
         assert_eq!(parse("").unwrap().engine(), Some(EngineKind::default()));
         assert_eq!(parse("results=a.json results=b.json").unwrap().engine(), None);
+    }
+
+    #[test]
+    fn a_method_of_fio_is_an_engine() {
+        let side = parse("engine=libaio iodepth=4").unwrap();
+        let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        assert_eq!(side.engine(), Some(EngineKind::Fio));
+        assert_eq!(side.keys, [("ioengine", "libaio"), ("iodepth", "4")].map(pair));
+        let later = parse("engine=libaio iodepth=4 engine=fio").unwrap();
+        assert_eq!((later.engine(), later.keys.len()), (Some(EngineKind::Fio), 1));
     }
 
     #[test]

@@ -29,6 +29,15 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
 /// Time for fio to exit after SIGINT.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// What fio prints beside its text and JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Extras {
+    /// The bins of latencies in the JSON, which is `json+` then.
+    pub bins: bool,
+    /// Terse lines.
+    pub terse: bool,
+}
+
 /// fio's output.
 #[derive(Debug)]
 pub struct Output {
@@ -36,6 +45,8 @@ pub struct Output {
     pub json: Value,
     /// Its text report.
     pub text: String,
+    /// Its terse lines; empty unless asked for.
+    pub terse: String,
     /// The lines of its standard error.
     pub stderr_lines: Vec<String>,
     /// Files that the lab laid out for it and left.
@@ -83,6 +94,8 @@ pub(crate) fn job_arguments(job: &Job) -> Vec<String> {
     };
     let inherited = job.inherited_keys.iter().filter(|old| !own(old));
     for (key, value) in inherited.chain(&job.own_keys).filter(|(key, _)| key != "name") {
+        // On a command line, fio's keys do not stand alone.
+        let value = if value.is_empty() { &job.name } else { value };
         words.push(format!("--{key}={value}"));
     }
     let stonewalled =
@@ -94,9 +107,15 @@ pub(crate) fn job_arguments(job: &Job) -> Vec<String> {
 }
 
 /// Runs fio and reads its output.
-pub fn run(set: &JobSet, program: &Path, stop: &AtomicBool) -> Result<Output, Error> {
+pub fn run(
+    set: &JobSet,
+    program: &Path,
+    extras: Extras,
+    stop: &AtomicBool,
+) -> Result<Output, Error> {
     let hint = "apt install fio, or give the path of one";
-    Program { name: "fio", command: Command::new(program), hint }.run(&arguments(set), stop)
+    let program = Program { name: "fio", command: Command::new(program), extras, hint };
+    program.run(&arguments(set), stop)
 }
 
 /// A program that has fio's options for its output, and prints fio's JSON.
@@ -105,6 +124,8 @@ pub(crate) struct Program<'a> {
     pub name: &'a str,
     /// The command, without options and jobs.
     pub command: Command,
+    /// What it prints beside text and JSON.
+    pub extras: Extras,
     /// What to do if it does not start.
     pub hint: &'a str,
 }
@@ -118,9 +139,12 @@ impl Program<'_> {
         };
         let file = tempfile::NamedTempFile::new().map_err(failed)?;
         let mut stderr = tempfile::tempfile().map_err(failed)?;
+        let json = if self.extras.bins { "json+" } else { "json" };
+        let terse = if self.extras.terse { "terse," } else { "" };
         let mut child = self
             .command
-            .args(["--output-format=json,normal", "--output"])
+            .arg(format!("--output-format={terse}{json},normal"))
+            .arg("--output")
             .arg(file.path())
             .args(arguments)
             .stdin(Stdio::null())
@@ -134,6 +158,10 @@ impl Program<'_> {
         let mut stderr_text = String::new();
         stderr.rewind().and_then(|()| stderr.read_to_string(&mut stderr_text)).map_err(failed)?;
         let incomplete = stop.load(Ordering::Relaxed);
+        let (printed, terse) = match self.extras.terse {
+            true => without_terse(&printed),
+            false => (printed, String::new()),
+        };
         let Some((json, text)) = split(&printed) else {
             if incomplete {
                 return Err(Error::interrupted());
@@ -146,7 +174,15 @@ impl Program<'_> {
         let exit_code = if incomplete { 130 } else { u8::from(!succeeded) };
         let lines = stderr_text.lines().map(str::trim).filter(|line| !line.is_empty());
         let stderr_lines = lines.map(str::to_owned).collect();
-        Ok(Output { json, text, stderr_lines, files_made: Vec::new(), incomplete, exit_code })
+        Ok(Output {
+            json,
+            text,
+            terse,
+            stderr_lines,
+            files_made: Vec::new(),
+            incomplete,
+            exit_code,
+        })
     }
 }
 
@@ -190,6 +226,13 @@ fn children(process: u32) -> Vec<u32> {
     let list = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
     let list = list.unwrap_or_default();
     list.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+/// Separates the terse lines, which no text and no JSON looks like, from all others.
+fn without_terse(printed: &str) -> (String, String) {
+    let is_terse = |line: &&str| line.starts_with("3;fio-");
+    let (terse, others): (Vec<&str>, Vec<&str>) = printed.split_inclusive('\n').partition(is_terse);
+    (others.concat(), terse.concat())
 }
 
 /// Splits the output into the JSON object, which begins a line, and the text around it.
@@ -236,6 +279,9 @@ mod tests {
             let line = command_line(Path::new("fio"), &set(&format!("[j]\n{keys}"))).unwrap();
             assert_eq!(line, format!("fio --name=j {words}"));
         }
+        let log = set("[global]\nwrite_bw_log\n[j]\nwrite_lat_log\n");
+        let line = command_line(Path::new("fio"), &log).unwrap();
+        assert_eq!(line, "fio --name=j --write_bw_log=j --write_lat_log=j");
         let line = command_line(Path::new("fio"), &set("[global]\nbs=16k\n[j]\nbs=,8k\n")).unwrap();
         assert_eq!(line, "fio --name=j --bs=16k --bs=,8k");
     }

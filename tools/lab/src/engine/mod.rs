@@ -27,7 +27,7 @@ use crate::job::nearest;
 use crate::targets::Target;
 
 macro_rules! engines {
-    ($($(#[$built_in:meta])* $variant:ident $name:literal $engine:ty,)*) => {
+    ($($(#[$built_in:meta])* $variant:ident $name:literal $about:literal $engine:ty,)*) => {
         /// The engines.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum EngineKind {
@@ -45,6 +45,14 @@ macro_rules! engines {
                 match self {
                     $($(#[$built_in])* Self::$variant => $name,)*
                     Self::Fio => "fio",
+                }
+            }
+
+            /// Its method of I/O, in one line.
+            pub fn about(self) -> &'static str {
+                match self {
+                    $($(#[$built_in])* Self::$variant => $about,)*
+                    Self::Fio => "the installed fio, on the same jobs",
                 }
             }
 
@@ -79,12 +87,33 @@ macro_rules! engines {
 }
 
 engines! {
-    Uringfs "uringfs" uringfs::Uringfs,
-    Ring "ring" ring::Ring,
-    Psync "psync" psync::Psync,
-    Threads "threads" threads::Threads,
+    Uringfs "uringfs" "this stack; also files in volumes and virtual targets" uringfs::Uringfs,
+    Ring "ring" "a bare io_uring loop: the baseline" ring::Ring,
+    Psync "psync" "pread and pwrite, one at a time" psync::Psync,
+    Threads "threads" "pread and pwrite in as many threads as the depth" threads::Threads,
     #[cfg(feature = "vhost-user")]
-    VhostUser "vhost-user" vhost_user::VhostUser,
+    VhostUser "vhost-user" "a disk of a vhost-user-blk server" vhost_user::VhostUser,
+}
+
+impl EngineKind {
+    /// A list of all engines.
+    pub fn list() -> String {
+        Self::ALL.iter().map(|kind| format!("{:<24}: {}\n", kind.name(), kind.about())).collect()
+    }
+
+    /// The engine with its switches, and the keys that have no effect with it.
+    pub fn describe(self) -> String {
+        let mut text = format!("{:>20}: {}\n", self.name(), self.about());
+        if self == Self::Uringfs {
+            for (name, about) in ::uringfs::Options::switches() {
+                text += &format!("{:>20}: {name}: {about}\n", "switch");
+            }
+        }
+        for (key, reason) in self.capabilities().ignored_keys {
+            text += &format!("{:>20}: {key}: {reason}\n", "no effect");
+        }
+        text
+    }
 }
 
 impl Default for EngineKind {
@@ -120,12 +149,15 @@ pub struct EngineConfig {
     pub settings: Vec<(String, String)>,
     /// The program to run, for [`EngineKind::Fio`].
     pub program: std::path::PathBuf,
+    /// What fio prints beside its text and JSON, for [`EngineKind::Fio`].
+    pub extras: fio::Extras,
 }
 
 impl EngineConfig {
     /// An engine without settings.
     pub fn new(engine: EngineKind) -> Self {
-        Self { engine, settings: Vec::new(), program: "fio".into() }
+        let extras = fio::Extras::default();
+        Self { engine, settings: Vec::new(), program: "fio".into(), extras }
     }
 }
 

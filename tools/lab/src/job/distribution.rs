@@ -9,4 +9,6 @@ pub enum Distribution {
     Zipf(f64),
     /// Pareto: a share `h` of the blocks gets a share `1 - h` of the draws.
     Pareto(f64),
+    /// Uniform in each of the zones of the job's options, which have percentages.
+    Zoned,
 }

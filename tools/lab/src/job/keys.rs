@@ -2,9 +2,13 @@
 //! and the tests all use this table. The kind carries the setter, so that a value of the wrong kind
 //! cannot reach a field.
 
-use super::nearest::nearest;
-use super::options::{BlockRange, Fallocate, Options, Pattern, SyncWrites, Verify};
+use super::block_split::{BlockShare, block_shares};
+use super::distribution::Distribution;
+use super::file_service::file_service;
+use super::options::{BlockRange, Fallocate, Options, Pattern, SyncWrites, UnifiedReport, Verify};
+use super::steady_state::steady_state;
 use super::value::{self, SizeOrPercent, TimeUnit};
+use super::zones::zones;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
@@ -46,6 +50,8 @@ pub enum ValueKind {
     Choice(&'static [&'static str], fn(&mut Options, &'static str)),
     /// Any text that is not empty.
     Text(fn(&mut Options, &str) -> Result<(), String>),
+    /// The same; without a value the name of the job, for which the setter gets nothing.
+    TextOrJobName(fn(&mut Options, &str)),
 }
 
 /// The largest block. One Linux request carries less.
@@ -92,6 +98,7 @@ pub static KEYS: &[Key] = &[
     key("sync", &[], ValueKind::Choice(&["none", "0", "sync", "1", "dsync"], |o, v| o.sync = sync(v)), "O_SYNC or O_DSYNC"),
     key("bs", &["blocksize"], ValueKind::Blocks, "block size"),
     key("bsrange", &["blocksize_range"], ValueKind::BlockRanges, "range of block sizes"),
+    key("bssplit", &[], ValueKind::Text(|o, v| { assign(&mut o.block_split, value::per_direction(v, split)?); Ok(()) }), "block sizes with percentages, SIZE/PERCENTAGE:..."),
 
     key("iodepth", &[], ValueKind::Count(1..=65_536, |o, v| o.depth = v as u32), "I/Os in flight"),
     key("iodepth_batch", &["iodepth_batch_submit"], ValueKind::Count(0..=65_536, |o, v| o.batch_submit = v as u32), "I/Os submitted in one go"),
@@ -102,8 +109,10 @@ pub static KEYS: &[Key] = &[
     key("size", &[], ValueKind::SizeOrPercent(|o, v| o.size = Some(v)), "region, all files together"),
     key("filesize", &[], ValueKind::Size(1..=u64::MAX, |o, v| o.file_size = Some(v)), "size of one file"),
     key("offset", &["fileoffset"], ValueKind::SizeOrPercent(|o, v| o.offset = v), "where the region begins"),
+    key("offset_increment", &[], ValueKind::SizeOrPercent(|o, v| o.offset_increment = v), "distance of the regions of two threads"),
     key("io_size", &["io_limit"], ValueKind::SizeOrPercent(|o, v| o.io_size = Some(v)), "bytes to move"),
     key("nrfiles", &["nr_files"], ValueKind::Count(1..=4096, |o, v| o.files = v as u32), "files of each job"),
+    key("file_service_type", &[], ValueKind::Text(|o, v| { o.file_service = file_service(v)?; Ok(()) }), "roundrobin, random or sequential, with :IOS; zipf:THETA, pareto:H"),
     key("loops", &[], ValueKind::Count(1..=u64::MAX, |o, v| o.loops = v), "number of passes"),
 
     key("numjobs", &[], ValueKind::Count(1..=1024, |o, v| o.jobs = v as u32), "threads that run the job"),
@@ -111,34 +120,45 @@ pub static KEYS: &[Key] = &[
     key("group_reporting", &[], ValueKind::Flag(|o, v| o.group_reporting = v), "one report a group"),
     key("stonewall", &["wait_for_previous"], ValueKind::Flag(|o, v| o.stonewall = v), "wait for all earlier jobs"),
     key("new_group", &[], ValueKind::Flag(|o, v| o.new_group = v), "begin a reporting group"),
+    key("exitall", &[], ValueKind::Flag(|o, v| o.exit_all = v), "the first job that ends, ends its group"),
     key("startdelay", &["start_delay"], ValueKind::Time(TimeUnit::Seconds, |o, v| o.start_delay = v), "wait before beginning"),
     key("ramp_time", &[], ValueKind::Time(TimeUnit::Seconds, |o, v| o.ramp_time = v), "run before measuring"),
     key("runtime", &["timeout"], ValueKind::Time(TimeUnit::Seconds, |o, v| o.runtime = Some(v)), "end after"),
     key("time_based", &[], ValueKind::Flag(|o, v| o.time_based = v), "go on until runtime"),
     key("thinktime", &[], ValueKind::Time(TimeUnit::Microseconds, |o, v| o.think_time = v), "sleep between I/Os"),
-    key("thinktime_blocks", &[], ValueKind::Count(1..=u32::MAX as u64, |o, v| o.think_blocks = v as u32), "I/Os between sleeps"),
+    key("thinktime_blocks", &[], ValueKind::Count(1..=u32::MAX as u64, |o, v| o.think_blocks = Some(v as u32)), "I/Os between sleeps"),
+    key("thinktime_blocks_type", &[], ValueKind::Choice(&["issue"], |_, _| ()), "which I/Os count for thinktime_blocks (always those that are issued)"),
+    key("thinktime_spin", &[], ValueKind::Time(TimeUnit::Microseconds, |o, v| o.think_spin = v), "the part of a thinktime that takes a processor"),
+    key("thinktime_iotime", &[], ValueKind::Time(TimeUnit::Seconds, |o, v| o.think_io_time = v), "time between sleeps"),
     key("rate", &[], ValueKind::Counts(|o| &mut o.rate), "bytes a second at most"),
     key("rate_iops", &[], ValueKind::Counts(|o| &mut o.rate_iops), "I/Os a second at most"),
+    key("rate_process", &[], ValueKind::Choice(&["linear", "poisson"], |o, v| o.poisson = v == "poisson"), "distances of I/Os with a rate: equal or random"),
     key("cpus_allowed", &[], ValueKind::Text(|o, v| { o.cpus = value::cpu_list(v)?; Ok(()) }), "processors to run on"),
 
     key("norandommap", &[], ValueKind::Flag(|o, v| o.random_map = !v), "blocks may be visited twice"),
     key("randrepeat", &["allrandrepeat"], ValueKind::Flag(|o, v| o.repeatable = v), "the same offsets every run"),
     key("randseed", &[], ValueKind::Count(0..=u64::MAX, |o, v| o.seed = Some(v)), "seed of the offsets"),
-    key("random_distribution", &[], ValueKind::Text(|o, v| { o.distribution = value::distribution(v)?; Ok(()) }), "random, zipf:THETA or pareto:H"),
+    key("random_distribution", &[], ValueKind::Text(set_distribution), "random, zipf:THETA, pareto:H, zoned:PERCENT/PERCENT:... or zoned_abs:PERCENT/SIZE:..."),
+    key("percentage_random", &[], ValueKind::Text(|o, v| { assign(&mut o.random_percentage, value::per_direction(v, percentage)?); Ok(()) }), "percentage of random I/Os in a random job"),
     key("zero_buffers", &[], ValueKind::Flag(|o, v| o.zero_buffers = v), "write zeros"),
     key("refill_buffers", &[], ValueKind::Flag(|o, v| o.refill_buffers = v), "new bytes for every write"),
     key("buffer_compress_percentage", &[], ValueKind::Count(0..=100, |o, v| o.compress_percentage = Some(v as u8)), "percentage of zeros in written bytes"),
+    key("buffer_pattern", &[], ValueKind::Text(|o, v| { o.buffer_pattern = value::pattern(v)?; Ok(()) }), "bytes to write, repeated; not verified"),
+    key("mem", &["iomem"], ValueKind::Choice(&["malloc", "mmap", "mmapshared", "shm"], |_, _| ()), "memory of the buffers (always pages of the process)"),
 
     key("verify", &[], ValueKind::Choice(&["0", "crc32c", "crc32c-intel", "pattern"], |o, v| o.verify = Some(verify(v))), "how blocks are verified"),
     key("verify_pattern", &[], ValueKind::Text(|o, v| { o.verify_pattern = value::pattern(v)?; Ok(()) }), "bytes to write, repeated"),
     key("do_verify", &[], ValueKind::Flag(|o, v| o.do_verify = v), "read back what was written"),
     key("verify_fatal", &[], ValueKind::Flag(|o, v| o.verify_fatal = v), "stop at the first wrong block"),
+    key("verify_backlog", &[], ValueKind::Count(0..=u32::MAX as u64, |o, v| o.verify_backlog = v as u32), "writes between readings back"),
 
     key("fsync", &[], ValueKind::Count(0..=u32::MAX as u64, |o, v| o.fsync = v as u32), "writes between fsyncs"),
     key("fdatasync", &[], ValueKind::Count(0..=u32::MAX as u64, |o, v| o.fdatasync = v as u32), "writes between fdatasyncs"),
     key("end_fsync", &[], ValueKind::Flag(|o, v| o.end_fsync = v), "fsync at the end"),
+    key("fsync_on_close", &[], ValueKind::Flag(|o, v| o.close_fsync = v), "fsync before the files are closed"),
     key("fallocate", &[], ValueKind::Choice(&["none", "0", "native", "posix", "keep", "truncate", "1"], |o, v| o.fallocate = fallocate(v)), "how space for new files is allocated"),
     key("invalidate", &[], ValueKind::Flag(|o, v| o.invalidate = v), "drop cached pages first"),
+    key("pre_read", &[], ValueKind::Flag(|o, v| o.pre_read = v), "read the files before the run"),
     key("unlink", &[], ValueKind::Flag(|o, v| o.unlink = v), "remove the files the run created"),
 
     key("registerfiles", &[], ValueKind::Flag(|o, v| o.register_files = v), "register files with the ring"),
@@ -148,12 +168,26 @@ pub static KEYS: &[Key] = &[
     key("force_async", &[], ValueKind::Count(0..=65_536, |o, v| o.force_async = v as u32), "every n-th request through a worker"),
 
     key("gtod_reduce", &[], ValueKind::Flag(|o, v| o.reduce_clock = v), "no time stamps at all"),
+    key("clocksource", &[], ValueKind::Choice(&["clock_gettime", "gettimeofday", "cpu"], |_, _| ()), "fio's clock (always clock_gettime)"),
     key("disable_slat", &[], ValueKind::Flag(|o, v| o.no_slat = v), "no submission latency"),
     key("disable_clat", &[], ValueKind::Flag(|o, v| o.no_clat = v), "no completion latency"),
     key("disable_lat", &[], ValueKind::Flag(|o, v| o.no_lat = v), "no total latency"),
     key("disable_bw_measurement", &["disable_bw"], ValueKind::Flag(|o, v| o.no_bandwidth = v), "no bandwidth samples"),
     key("clat_percentiles", &[], ValueKind::Flag(|o, v| o.clat_percentiles = v), "percentiles of clat"),
+    key("lat_percentiles", &[], ValueKind::Flag(|o, v| o.lat_percentiles = v), "percentiles of lat"),
+    key("slat_percentiles", &[], ValueKind::Flag(|o, v| o.slat_percentiles = v), "percentiles of slat"),
     key("percentile_list", &[], ValueKind::Text(|o, v| { o.percentiles = percentiles(v)?.into(); Ok(()) }), "which percentiles"),
+    key("max_latency", &[], ValueKind::Text(|o, v| { assign(&mut o.max_latency, value::per_direction(v, microseconds)?); Ok(()) }), "end the job at a longer latency"),
+    key("steadystate", &["ss"], ValueKind::Text(|o, v| { o.steady = Some(steady_state(v)?); Ok(()) }), "end when iops, iops_slope, bw or bw_slope is below :LIMIT"),
+    key("steadystate_duration", &["ss_dur"], ValueKind::Time(TimeUnit::Seconds, |o, v| o.steady_duration = v), "the time for which it must be"),
+    key("steadystate_ramp_time", &["ss_ramp"], ValueKind::Time(TimeUnit::Seconds, |o, v| o.steady_ramp = v), "the time before that is judged"),
+    key("unified_rw_reporting", &[], ValueKind::Choice(&["none", "0", "mixed", "1", "both", "2"], |o, v| o.unified = unified(v)), "report the sum of reads and writes"),
+    key("write_bw_log", &[], ValueKind::TextOrJobName(|o, v| o.bandwidth_log = Some(v.into())), "log of bandwidths, VALUE_bw.N.log"),
+    key("write_iops_log", &[], ValueKind::TextOrJobName(|o, v| o.iops_log = Some(v.into())), "log of I/Os, VALUE_iops.N.log"),
+    key("write_lat_log", &[], ValueKind::TextOrJobName(|o, v| o.latency_log = Some(v.into())), "logs of latencies, VALUE_lat.N.log, VALUE_clat.N.log, VALUE_slat.N.log"),
+    key("log_avg_msec", &[], ValueKind::Count(0..=86_400_000, |o, v| o.log_window = Duration::from_millis(v)), "milliseconds of each line of a log; 0 is a line for each I/O"),
+    key("log_max_value", &[], ValueKind::Flag(|o, v| o.log_maximum = v), "log the longest latency, not the mean"),
+    key("log_offset", &[], ValueKind::Flag(|o, v| o.log_offset = v), "log offsets"),
     key("disk_util", &[], ValueKind::Flag(|o, v| o.disk_util = v), "report the I/O of the disks"),
 ];
 
@@ -167,23 +201,24 @@ pub fn find(name: &str) -> Option<&'static Key> {
     NAMES.get(name).copied()
 }
 
-/// The name or alias nearest to an unknown word.
-pub fn nearest_key(word: &str) -> Option<&'static str> {
-    nearest(
-        word,
-        KEYS.iter().flat_map(|key| std::iter::once(key.name).chain(key.aliases.iter().copied())),
-    )
-}
-
 impl Key {
     /// Whether `name` is its name or an alias.
     pub fn has_name(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
     }
 
-    /// Whether the value may be left out.
+    /// Whether its values are 0 and 1.
     pub fn is_flag(&self) -> bool {
         matches!(self.kind, ValueKind::Flag(_))
+    }
+
+    /// What the key means without a value, if it may stand alone. Nothing is the name of the job.
+    pub fn value_if_alone(&self) -> Option<&'static str> {
+        match self.kind {
+            ValueKind::Flag(_) => Some("1"),
+            ValueKind::TextOrJobName(_) => Some(""),
+            _ => None,
+        }
     }
 
     /// Parses a value and stores it in `options`.
@@ -191,6 +226,10 @@ impl Key {
         let text = match (text, &self.kind) {
             (None, ValueKind::Flag(set)) => {
                 set(options, true);
+                return Ok(());
+            }
+            (None, ValueKind::TextOrJobName(set)) => {
+                set(options, "");
                 return Ok(());
             }
             (Some(text), _) if !text.is_empty() => text,
@@ -223,6 +262,7 @@ impl Key {
                 None => return Err(format!("`{text}` is not one of {}", words.join(", "))),
             },
             ValueKind::Text(set) => set(options, text)?,
+            ValueKind::TextOrJobName(set) => set(options, text),
         }
         Ok(())
     }
@@ -237,9 +277,48 @@ fn flag(text: &str) -> Result<bool, String> {
 }
 
 /// Sets the directions that have a value.
-fn assign<T: Copy>(fields: &mut [T; 2], values: [Option<T>; 2]) {
+fn assign<T>(fields: &mut [T; 2], values: [Option<T>; 2]) {
     for (field, value) in fields.iter_mut().zip(values) {
-        *field = value.unwrap_or(*field);
+        if let Some(value) = value {
+            *field = value;
+        }
+    }
+}
+
+fn split(text: &str) -> Result<Vec<BlockShare>, String> {
+    let shares = block_shares(text)?;
+    shares.iter().try_for_each(|share| block(share.bytes).map(drop))?;
+    Ok(shares)
+}
+
+fn set_distribution(options: &mut Options, text: &str) -> Result<(), String> {
+    options.distribution = match zones(text).transpose()? {
+        Some(zones) => {
+            assign(&mut options.zones, zones);
+            Distribution::Zoned
+        }
+        None => {
+            let distribution = value::distribution(text)?;
+            options.zones = Default::default();
+            distribution
+        }
+    };
+    Ok(())
+}
+
+fn percentage(text: &str) -> Result<u8, String> {
+    Ok(within(value::count(text)?, &(0..=100))? as u8)
+}
+
+fn microseconds(text: &str) -> Result<Duration, String> {
+    value::time(text, TimeUnit::Microseconds)
+}
+
+fn unified(word: &str) -> UnifiedReport {
+    match word {
+        "mixed" | "1" => UnifiedReport::Mixed,
+        "both" | "2" => UnifiedReport::Both,
+        _ => UnifiedReport::None,
     }
 }
 

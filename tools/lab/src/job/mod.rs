@@ -1,27 +1,41 @@
-//! Parses fio job files and fio keys of the command line into jobs with typed, checked options. An
-//! unknown key is an error that names file, line and the nearest known key.
+//! Parses fio job files and fio keys of the command line into jobs with typed, checked options. All keys
+//! and values that cannot be used are one error, each with file, line and the nearest known key.
 //!
 //! A parser takes any number of files and keys, in order. Keys before the first `--name` are global, as
 //! with fio; later files may set them again.
 
+mod block_split;
 mod distribution;
+mod file_service;
+mod help;
 mod keys;
 mod nearest;
 mod options;
+mod steady_state;
 mod text;
+mod unsupported;
 mod value;
 mod variables;
+mod zones;
 
 #[cfg(test)]
 mod tests;
 
+pub use block_split::BlockShare;
 pub use distribution::Distribution;
+pub use file_service::{FileOrder, FileService};
+pub use help::{describe_key, list_keys};
 pub use keys::{KEYS, Key, find as find_key};
 pub use nearest::nearest;
-pub use options::{BlockRange, Fallocate, Measure, Options, Pattern, SyncWrites, Verify};
+pub use options::{
+    BlockRange, Fallocate, Measure, Options, Pattern, SyncWrites, UnifiedReport, Verify,
+};
+pub use steady_state::{SteadyMeasure, SteadyRate, SteadyState};
 pub use text::SourceLocation;
+pub use unsupported::UNSUPPORTED;
 pub use value::SizeOrPercent;
 pub use variables::{VariableLookup, environment};
+pub use zones::Zone;
 
 use crate::Error;
 use std::fmt;
@@ -50,12 +64,17 @@ impl Job {
         format!("{}: job `{}`", self.location, self.name)
     }
 
-    /// Whether the job sets this key, by any of its names, to a value other than 0.
-    pub fn enables(&self, name: &str) -> bool {
+    /// The value of this key as the job sets it, by any of the key's names.
+    pub fn value(&self, name: &str) -> Option<&str> {
         let named = |key: &str| find_key(key).is_some_and(|key| key.name == name);
         let given = self.own_keys.iter().rfind(|(key, _)| named(key));
         let given = given.or_else(|| self.inherited_keys.iter().rfind(|(key, _)| named(key)));
-        given.is_some_and(|(_, value)| value != "0")
+        given.map(|(_, value)| value.as_str())
+    }
+
+    /// Whether the job sets this key, by any of its names, to a value other than 0.
+    pub fn enables(&self, name: &str) -> bool {
+        self.value(name).is_some_and(|value| value != "0")
     }
 }
 
@@ -92,7 +111,19 @@ pub struct Parser<'a> {
     replacements: Vec<(String, String)>,
     /// The first job of another file waits for all jobs before it.
     stonewall_next: bool,
+    /// The only sections of job files to read, and whether each was found; empty for all.
+    only: Vec<(String, bool)>,
+    /// The sections of job files that were not read.
+    left_out: Vec<String>,
+    /// The lines of a section that is not read.
+    skips: bool,
+    /// Keys and values that cannot be used, one line each.
+    problems: Vec<String>,
+    problem_count: usize,
 }
+
+/// Problems with keys that are shown; others are counted.
+const MAX_SHOWN_PROBLEMS: usize = 50;
 
 impl fmt::Debug for Parser<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -111,6 +142,11 @@ impl<'a> Parser<'a> {
             set: JobSet::default(),
             replacements: Vec::new(),
             stonewall_next: false,
+            only: Vec::new(),
+            left_out: Vec::new(),
+            skips: false,
+            problems: Vec::new(),
+            problem_count: 0,
         }
     }
 
@@ -121,7 +157,13 @@ impl<'a> Parser<'a> {
             let name = name.ok_or_else(|| Error::input("--name needs a value"))?;
             self.begin_section(name, SourceLocation::CommandLine)?;
         }
-        self.key(key, value, SourceLocation::CommandLine)
+        self.key(key, value, SourceLocation::CommandLine);
+        Ok(())
+    }
+
+    /// Reads only this section of the job files, and others that are named so; always the global ones.
+    pub fn only_section(&mut self, name: &str) {
+        self.only.push((name.to_owned(), false));
     }
 
     /// Sets a key in every job that follows, whatever the job file says.
@@ -148,9 +190,30 @@ impl<'a> Parser<'a> {
         self.end_section()
     }
 
-    /// Ends the parsing; no job at all is an error.
+    /// Ends the parsing.
+    ///
+    /// # Errors
+    /// Keys or values cannot be used, or there is no job at all.
     pub fn finish(mut self) -> Result<JobSet, Error> {
         self.end_section()?;
+        match self.problem_count {
+            0 => {}
+            1 => return Err(Error::input(self.problems.remove(0))),
+            count => {
+                let more = count - self.problems.len();
+                if more > 0 {
+                    self.problems.push(format!("and {more} more"));
+                }
+                let line = format!("{count} keys of the jobs cannot be used");
+                return Err(Error::input(line).with_details(self.problems));
+            }
+        }
+        if let Some((name, _)) = self.only.iter().find(|(_, found)| !found) {
+            let others = self.left_out.iter().map(String::as_str);
+            let hint = nearest(name, others);
+            let hint = hint.map_or(String::new(), |near| format!("; the nearest is `{near}`"));
+            return Err(Error::input(format!("--section {name}: no job file has it{hint}")));
+        }
         if self.set.jobs.is_empty() {
             return Err(Error::input("no job: give a job file, or --name=NAME and keys"));
         }
@@ -166,13 +229,36 @@ impl<'a> Parser<'a> {
         match line {
             Line::Section(name) => {
                 *in_section = true;
-                self.begin_section(name, location)
+                self.skips = !self.is_wanted(name);
+                match self.skips {
+                    true => self.end_section(),
+                    false => self.begin_section(name, location),
+                }
             }
+            Line::Key(..) if *in_section && self.skips => Ok(()),
             Line::Key(key, _) if !*in_section => {
                 Err(Error::input(format!("{location}: `{key}` is before the first [section]")))
             }
-            Line::Key(key, value) => self.key(key, value, location),
+            Line::Key(key, value) => {
+                self.key(key, value, location);
+                Ok(())
+            }
         }
+    }
+
+    /// Whether a section of a job file is to be read.
+    fn is_wanted(&mut self, name: &str) -> bool {
+        if self.only.is_empty() || name.starts_with("global") {
+            return true;
+        }
+        match self.only.iter_mut().find(|(wanted, _)| wanted == name) {
+            Some((_, found)) => *found = true,
+            None => {
+                self.left_out.push(name.to_owned());
+                return false;
+            }
+        }
+        true
     }
 
     /// Begins a section. A name that begins with `global` is the global section, as with fio.
@@ -202,11 +288,14 @@ impl<'a> Parser<'a> {
     fn end_section(&mut self) -> Result<(), Error> {
         if self.section.is_some() {
             for (key, value) in self.replacements.clone() {
-                self.key(&key, Some(&value), SourceLocation::CommandLine)?;
+                self.key(&key, Some(&value), SourceLocation::CommandLine);
             }
         }
         let Some(mut job) = self.section.take() else { return Ok(()) };
-        job.options.normalize().map_err(|problem| Error::input(problem).at(job.label()))?;
+        // A key that could not be used may be what another one needs.
+        if self.problem_count == 0 {
+            job.options.normalize().map_err(|problem| Error::input(problem).at(job.label()))?;
+        }
         if let Some(name) = &job.options.name {
             job.name.clone_from(name);
         }
@@ -214,13 +303,26 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn key(
+    /// Sets a key, or notes why it cannot be set.
+    fn key(&mut self, name: &str, value: Option<&str>, location: SourceLocation) {
+        let Err(problem) = self.set_key(name, value, &location) else { return };
+        let line = format!("{location}: {problem}");
+        // Each job repeats the problem of a key that replaces those of all jobs.
+        if !self.problems.contains(&line) {
+            self.problem_count += 1;
+            if self.problems.len() < MAX_SHOWN_PROBLEMS {
+                self.problems.push(line);
+            }
+        }
+    }
+
+    fn set_key(
         &mut self,
         name: &str,
         value: Option<&str>,
-        location: SourceLocation,
-    ) -> Result<(), Error> {
-        let refuse = |problem: String| Error::input(format!("{location}: {name}: {problem}"));
+        location: &SourceLocation,
+    ) -> Result<(), String> {
+        let refuse = |problem: String| format!("{name}: {problem}");
         let value = match value {
             Some(value) => Some(variables::expand(value, self.lookup).map_err(refuse)?),
             None => None,
@@ -235,21 +337,26 @@ impl<'a> Parser<'a> {
                 options.settings.push((name.to_owned(), value.clone()));
                 return Ok(());
             }
+            // It is only counted: a large file that is no job file has very many.
+            (None, _)
+                if self.unknown == UnknownKeys::Refuse
+                    && self.problems.len() >= MAX_SHOWN_PROBLEMS =>
+            {
+                return Err(String::new());
+            }
             (None, _) => {
-                let hint = keys::nearest_key(name);
-                let hint = hint.map_or(String::new(), |key| format!("; the nearest is `{key}`"));
-                // A line that is not a key may be very long, or hold control characters.
-                let shown: String = name.chars().take(80).collect();
-                let line = format!("{location}: unknown key `{}`{hint}", shown.escape_debug());
-                match self.unknown {
-                    UnknownKeys::Refuse => return Err(Error::input(line)),
-                    UnknownKeys::Ignore => self.set.warnings.push(line),
-                }
-                return Ok(());
+                let problem = unsupported::explain(name);
+                return match self.unknown {
+                    UnknownKeys::Refuse => Err(problem),
+                    UnknownKeys::Ignore => {
+                        self.set.warnings.push(format!("{location}: {problem}"));
+                        Ok(())
+                    }
+                };
             }
         };
         key.apply(options, value.as_deref()).map_err(refuse)?;
-        let value = value.unwrap_or_else(|| "1".into());
+        let value = value.unwrap_or_else(|| key.value_if_alone().unwrap_or("").into());
         // Appended, after other keys that set the same option: with fio, too, the last one wins.
         given.retain(|(name, old)| !replaces((key, &value), (name, old)));
         given.push((name.to_owned(), value));

@@ -1,7 +1,11 @@
 //! The options of one job: the values of all keys, with fio's defaults.
 
+use super::block_split::BlockShare;
 use super::distribution::Distribution;
+use super::file_service::FileService;
+use super::steady_state::SteadyState;
 use super::value::SizeOrPercent;
+use super::zones::Zone;
 use crate::verify::HEADER_BYTES;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -87,6 +91,18 @@ pub struct BlockRange {
     pub max: u64,
 }
 
+/// Whether the report has reads and writes apart: fio's `unified_rw_reporting`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UnifiedReport {
+    /// Apart.
+    #[default]
+    None,
+    /// Only their sum.
+    Mixed,
+    /// Apart, and their sum.
+    Both,
+}
+
 /// Whether each write is durable when it completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SyncWrites {
@@ -140,6 +156,8 @@ pub struct Options {
     pub mix_read: u8,
     /// `bs` of reads and of writes.
     pub block: [BlockRange; 2],
+    /// `bssplit` of reads and of writes; empty if all sizes of `block` are equally likely.
+    pub block_split: [Vec<BlockShare>; 2],
     /// O_DIRECT.
     pub direct: bool,
     /// `sync`.
@@ -164,10 +182,14 @@ pub struct Options {
     pub file_size: Option<u64>,
     /// Begin of the region in each file.
     pub offset: SizeOrPercent,
+    /// Distance between the regions of two threads of the job.
+    pub offset_increment: SizeOrPercent,
     /// Bytes to transfer, if not the region once.
     pub io_size: Option<SizeOrPercent>,
     /// `nrfiles`.
     pub files: u32,
+    /// Which file is next.
+    pub file_service: FileService,
     /// Number of passes.
     pub loops: u64,
 
@@ -179,6 +201,8 @@ pub struct Options {
     pub stonewall: bool,
     /// Begin a new reporting group.
     pub new_group: bool,
+    /// The first thread that ends also ends the others of its group.
+    pub exit_all: bool,
     /// Delay before the job begins.
     pub start_delay: Duration,
     /// Time to run before the measurement begins.
@@ -189,12 +213,18 @@ pub struct Options {
     pub time_based: bool,
     /// Pause after each group of I/Os.
     pub think_time: Duration,
-    /// I/Os between two pauses.
-    pub think_blocks: u32,
+    /// I/Os between two pauses; without it and without `think_io_time` one.
+    pub think_blocks: Option<u32>,
+    /// The first part of a pause, in which the thread does not sleep.
+    pub think_spin: Duration,
+    /// Time between two pauses; zero is no limit.
+    pub think_io_time: Duration,
     /// Bytes per second; 0 is no limit.
     pub rate: [u64; 2],
     /// I/Os per second; 0 is no limit.
     pub rate_iops: [u64; 2],
+    /// I/Os with a rate have random distances.
+    pub poisson: bool,
     /// `cpus_allowed`; empty allows all.
     pub cpus: Vec<usize>,
 
@@ -202,6 +232,11 @@ pub struct Options {
     pub random_map: bool,
     /// Distribution of random offsets. With one that is not uniform, `random_map` has no effect.
     pub distribution: Distribution,
+    /// The zones of reads and of writes, for a zoned distribution.
+    pub zones: [Vec<Zone>; 2],
+    /// Percentage of I/Os at random offsets; the others follow the last one. Below 100 `random_map` has no
+    /// effect.
+    pub random_percentage: [u8; 2],
     /// Use the same offsets in each run.
     pub repeatable: bool,
     /// `randseed`.
@@ -212,6 +247,8 @@ pub struct Options {
     pub refill_buffers: bool,
     /// Percentage of zeros in written bytes; the others are random.
     pub compress_percentage: Option<u8>,
+    /// Bytes to write, repeated, in place of random ones; empty for none.
+    pub buffer_pattern: Vec<u8>,
 
     /// How blocks are verified; `None` is not at all.
     pub verify: Option<Verify>,
@@ -221,6 +258,8 @@ pub struct Options {
     pub do_verify: bool,
     /// Stop at the first wrong block.
     pub verify_fatal: bool,
+    /// Writes after which they are read back; 0 is at the end of the pass.
+    pub verify_backlog: u32,
 
     /// Writes between two fsyncs; 0 is no fsync.
     pub fsync: u32,
@@ -228,10 +267,14 @@ pub struct Options {
     pub fdatasync: u32,
     /// fsync when the job ends.
     pub end_fsync: bool,
+    /// fsync before the files are closed.
+    pub close_fsync: bool,
     /// How space is allocated for new files.
     pub fallocate: Fallocate,
     /// Drop the files' cached pages before the run.
     pub invalidate: bool,
+    /// Read the files before the run.
+    pub pre_read: bool,
     /// Remove the files that the run created.
     pub unlink: bool,
 
@@ -256,10 +299,36 @@ pub struct Options {
     pub no_lat: bool,
     /// `disable_bw_measurement`.
     pub no_bandwidth: bool,
-    /// Report percentiles.
+    /// Report percentiles of the submission latency.
+    pub slat_percentiles: bool,
+    /// Report percentiles of the completion latency.
     pub clat_percentiles: bool,
+    /// Report percentiles of the total latency.
+    pub lat_percentiles: bool,
     /// The percentiles to report.
     pub percentiles: Cow<'static, [f64]>,
+    /// The total latency that ends a job, by direction; zero is none.
+    pub max_latency: [Duration; 2],
+    /// `unified_rw_reporting`.
+    pub unified: UnifiedReport,
+    /// The rate that ends the job when it is steady.
+    pub steady: Option<SteadyState>,
+    /// The time for which it must be; the next full second.
+    pub steady_duration: Duration,
+    /// The time before that is judged.
+    pub steady_ramp: Duration,
+    /// Begin of the name of the log of bandwidths; empty is the job's name.
+    pub bandwidth_log: Option<String>,
+    /// The same for I/Os.
+    pub iops_log: Option<String>,
+    /// The same for latencies.
+    pub latency_log: Option<String>,
+    /// The time that a line of a log is for; zero is a line for each I/O.
+    pub log_window: Duration,
+    /// Logs have the longest latency of a window, not the mean.
+    pub log_maximum: bool,
+    /// Logs have offsets.
+    pub log_offset: bool,
 
     /// Report the I/O of the disks under the targets.
     pub disk_util: bool,
@@ -286,6 +355,7 @@ impl Default for Options {
             pattern: Pattern::Read,
             mix_read: 50,
             block: [BlockRange { min: 4096, max: 4096 }; 2],
+            block_split: [Vec::new(), Vec::new()],
             direct: false,
             sync: SyncWrites::No,
             ioengine: "psync",
@@ -297,38 +367,50 @@ impl Default for Options {
             size: None,
             file_size: None,
             offset: SizeOrPercent::Bytes(0),
+            offset_increment: SizeOrPercent::Bytes(0),
             io_size: None,
             files: 1,
+            file_service: FileService::default(),
             loops: 1,
             jobs: 1,
             group_reporting: false,
             stonewall: false,
             new_group: false,
+            exit_all: false,
             start_delay: Duration::ZERO,
             ramp_time: Duration::ZERO,
             runtime: None,
             time_based: false,
             think_time: Duration::ZERO,
-            think_blocks: 1,
+            think_blocks: None,
+            think_spin: Duration::ZERO,
+            think_io_time: Duration::ZERO,
             rate: [0; 2],
             rate_iops: [0; 2],
+            poisson: false,
             cpus: Vec::new(),
             random_map: true,
             distribution: Distribution::Uniform,
+            zones: [Vec::new(), Vec::new()],
+            random_percentage: [100; 2],
             repeatable: true,
             seed: None,
             zero_buffers: false,
             refill_buffers: false,
             compress_percentage: None,
+            buffer_pattern: Vec::new(),
             verify: None,
             verify_pattern: Vec::new(),
             do_verify: true,
             verify_fatal: false,
+            verify_backlog: 0,
             fsync: 0,
             fdatasync: 0,
             end_fsync: false,
+            close_fsync: false,
             fallocate: Fallocate::Native,
             invalidate: true,
+            pre_read: false,
             unlink: false,
             register_files: false,
             fixed_buffers: false,
@@ -340,8 +422,21 @@ impl Default for Options {
             no_clat: false,
             no_lat: false,
             no_bandwidth: false,
+            slat_percentiles: false,
             clat_percentiles: true,
+            lat_percentiles: false,
             percentiles: Cow::Borrowed(&PERCENTILES),
+            max_latency: [Duration::ZERO; 2],
+            unified: UnifiedReport::None,
+            steady: None,
+            steady_duration: Duration::ZERO,
+            steady_ramp: Duration::ZERO,
+            bandwidth_log: None,
+            iops_log: None,
+            latency_log: None,
+            log_window: Duration::ZERO,
+            log_maximum: false,
+            log_offset: false,
             disk_util: true,
             settings: Vec::new(),
         }
@@ -398,7 +493,31 @@ impl Options {
         if self.rate.iter().zip(self.rate_iops).any(|(&rate, iops)| rate != 0 && iops != 0) {
             return Err("rate and rate_iops exclude each other in one direction".into());
         }
+        self.normalize_blocks();
+        let used = [self.pattern.reads(), self.pattern.writes()];
+        let mut unzoned = self.zones.iter().zip(used).filter(|(zones, _)| zones.is_empty());
+        if self.distribution == Distribution::Zoned && unzoned.any(|(_, used)| used) {
+            return Err("random_distribution has no zones for a direction of the job".into());
+        }
         self.normalize_verify()?;
+        // As with fio: what has been read in advance is not dropped.
+        self.invalidate &= !self.pre_read;
+        if self.max_latency != [Duration::ZERO; 2] && !self.measure().lat {
+            return Err("max_latency needs total latencies: no disable_lat or gtod_reduce".into());
+        }
+        // As with fio: without a duration nothing is judged.
+        self.steady = self.steady.filter(|_| !self.steady_duration.is_zero());
+        const MAX_STEADY: Duration = Duration::from_secs(86_400);
+        if self.steady_duration > MAX_STEADY {
+            return Err("steadystate_duration is more than a day".into());
+        }
+        if self.steady.is_some() && !self.measure().latency() {
+            return Err("steadystate needs times of I/Os: no gtod_reduce".into());
+        }
+        let logs = [&self.bandwidth_log, &self.iops_log, &self.latency_log];
+        if logs.iter().any(|log| log.is_some()) && !self.measure().latency() {
+            return Err("logs need times of I/Os: no gtod_reduce".into());
+        }
         if let Some(SizeOrPercent::Bytes(size)) = self.size
             && size < self.largest_block()
         {
@@ -416,12 +535,30 @@ impl Options {
         Ok(())
     }
 
+    fn normalize_blocks(&mut self) {
+        for (range, split) in self.block.iter_mut().zip(&self.block_split) {
+            let sizes = || split.iter().map(|share| share.bytes);
+            if let (Some(min), Some(max)) = (sizes().min(), sizes().max()) {
+                *range = BlockRange { min, max };
+            }
+        }
+        // A block that follows another one may have been visited.
+        let used = [self.pattern.reads(), self.pattern.writes()];
+        let mut shares = self.random_percentage.iter().zip(used);
+        if self.pattern.random() && shares.any(|(percent, used)| used && *percent < 100) {
+            self.random_map = false;
+        }
+    }
+
     fn normalize_verify(&mut self) -> Result<(), String> {
         // As with fio: a pattern is verified unless the job sets verify=0.
         if self.verify.is_none() && !self.verify_pattern.is_empty() {
             self.verify = Some(Verify::Pattern);
         }
         self.verify = self.verify.filter(|verify| *verify != Verify::Nothing);
+        if self.verify.is_none() || !self.do_verify {
+            self.verify_backlog = 0;
+        }
         if self.verify == Some(Verify::Pattern) && self.verify_pattern.is_empty() {
             return Err("verify=pattern needs a verify_pattern".into());
         }

@@ -1,7 +1,9 @@
 //! The parser against job files, good and bad.
 
+use super::block_split::BlockShare;
 use super::distribution::Distribution;
-use super::options::{BlockRange, Fallocate, Pattern, SyncWrites, Verify};
+use super::file_service::FileOrder;
+use super::options::{BlockRange, Fallocate, Pattern, SyncWrites, UnifiedReport, Verify};
 use super::{JobSet, KEYS, Options, Parser, SizeOrPercent, UnknownKeys, find_key};
 use crate::Error;
 use proptest::prelude::*;
@@ -77,6 +79,14 @@ fn each_key_sets_its_option() {
         }),
         ("blocksize=16k", |o| o.block == [BlockRange { min: 16384, max: 16384 }; 2]),
         ("bsrange=512-64k", |o| o.block[1] == BlockRange { min: 512, max: 65536 }),
+        ("bs=1k\nbssplit=4k/40:8k/60", |o| {
+            let share = |bytes, percent| BlockShare { bytes, percent };
+            let range = BlockRange { min: 4096, max: 8192 };
+            o.block == [range; 2] && o.block_split[1] == [share(4096, 40), share(8192, 60)]
+        }),
+        ("bs=1k\nbssplit=,4k/50:8k/50", |o| {
+            o.block[0].max == 1024 && o.block[1].max == 8192 && o.block_split[0].is_empty()
+        }),
         ("iodepth=${QD}", |o| o.depth == 32),
         ("iodepth=64\niodepth_batch=32", |o| o.batch_submit == 32),
         ("iodepth=64\niodepth_batch_submit=128", |o| o.batch_submit == 64),
@@ -91,6 +101,11 @@ fn each_key_sets_its_option() {
         ("size=20%", |o| o.size == Some(SizeOrPercent::Percent(20))),
         ("filesize=1m", |o| o.file_size == Some(1 << 20)),
         ("offset=1m", |o| o.offset == SizeOrPercent::Bytes(1 << 20)),
+        ("offset_increment=1m", |o| o.offset_increment == SizeOrPercent::Bytes(1 << 20)),
+        ("file_service_type=random:8", |o| {
+            o.file_service.ios == 8
+                && o.file_service.order == FileOrder::Random(Distribution::Uniform)
+        }),
         ("io_size=2m", |o| o.io_size == Some(SizeOrPercent::Bytes(2 << 20))),
         ("nrfiles=3", |o| o.files == 3),
         ("loops=4", |o| o.loops == 4),
@@ -100,19 +115,25 @@ fn each_key_sets_its_option() {
         ("stonewall", |o| o.stonewall),
         ("wait_for_previous", |o| o.stonewall),
         ("new_group", |o| o.new_group),
+        ("exitall", |o| o.exit_all),
         ("startdelay=20", |o| o.start_delay == Duration::from_secs(20)),
         ("ramp_time=5", |o| o.ramp_time == Duration::from_secs(5)),
         ("runtime=10s", |o| o.runtime == Some(Duration::from_secs(10))),
         ("timeout=1m", |o| o.runtime == Some(Duration::from_secs(60))),
         ("runtime=1\ntime_based=1", |o| o.time_based),
         ("thinktime=30", |o| o.think_time == Duration::from_micros(30)),
-        ("thinktime_blocks=3", |o| o.think_blocks == 3),
+        ("thinktime_blocks=3", |o| o.think_blocks == Some(3)),
+        ("thinktime_blocks_type=issue", |o| o.think_blocks.is_none()),
+        ("thinktime_spin=30", |o| o.think_spin == Duration::from_micros(30)),
+        ("thinktime_iotime=2", |o| o.think_io_time == Duration::from_secs(2)),
         ("rate=1m,500k", |o| o.rate == [1 << 20, 500 << 10]),
         ("rate=0", |o| o.rate == [0; 2]),
         ("rate=,500k", |o| o.rate == [0, 500 << 10]),
         ("rate_iops=1000", |o| o.rate_iops == [1000; 2]),
         ("rate=1m,0\nrate_iops=0,100", |o| o.rate == [1 << 20, 0] && o.rate_iops == [0, 100]),
         ("rate_iops=1k,", |o| o.rate_iops == [1024, 0]),
+        ("rate_process=poisson", |o| o.poisson),
+        ("rate_process=linear", |o| !o.poisson),
         ("cpus_allowed=0-1", |o| o.cpus == [0, 1]),
         ("norandommap", |o| !o.random_map),
         ("randrepeat=0", |o| !o.repeatable),
@@ -123,9 +144,19 @@ fn each_key_sets_its_option() {
         ("random_distribution=random", |o| o.distribution == Distribution::Uniform),
         ("random_distribution=zipf:1.2", |o| o.distribution == Distribution::Zipf(1.2)),
         ("random_distribution=pareto:0.3", |o| o.distribution == Distribution::Pareto(0.3)),
+        ("rw=randrw\nrandom_distribution=zoned:60/10:40/90,100/100", |o| {
+            o.distribution == Distribution::Zoned && o.zones.each_ref().map(Vec::len) == [2, 1]
+        }),
+        ("rw=randrw\npercentage_random=70,100", |o| {
+            o.random_percentage == [70, 100] && !o.random_map
+        }),
+        ("rw=randwrite\npercentage_random=70,100", |o| o.random_map),
+        ("percentage_random=50", |o| o.random_percentage == [50; 2] && o.random_map),
         ("zero_buffers", |o| o.zero_buffers),
         ("refill_buffers", |o| o.refill_buffers),
         ("buffer_compress_percentage=60", |o| o.compress_percentage == Some(60)),
+        ("buffer_pattern=0xdead", |o| o.buffer_pattern == [0xde, 0xad]),
+        ("mem=malloc", |o| o.buffer_pattern.is_empty()),
         ("verify=crc32c", |o| o.verify == Some(Verify::Crc32c) && o.do_verify && !o.verify_fatal),
         ("verify=crc32c-intel", |o| o.verify == Some(Verify::Crc32c)),
         ("verify_pattern=0xff\nverify=0", |o| o.verify.is_none() && o.verify_pattern == [255]),
@@ -134,15 +165,19 @@ fn each_key_sets_its_option() {
         ("verify_pattern=0xff", |o| o.verify == Some(Verify::Pattern)),
         ("do_verify=0", |o| !o.do_verify),
         ("verify_fatal=1", |o| o.verify_fatal),
+        ("verify=crc32c\nverify_backlog=16", |o| o.verify_backlog == 16),
+        ("verify_backlog=16", |o| o.verify_backlog == 0),
         ("fsync=8", |o| o.fsync == 8),
         ("fdatasync=8", |o| o.fdatasync == 8),
         ("end_fsync=1", |o| o.end_fsync),
+        ("fsync_on_close=1", |o| o.close_fsync && !o.end_fsync),
         ("fallocate=none", |o| o.fallocate == Fallocate::None),
         ("fallocate=1", |o| o.fallocate == Fallocate::Posix),
         ("fallocate=keep", |o| o.fallocate == Fallocate::Keep),
         ("fallocate=truncate", |o| o.fallocate == Fallocate::Truncate),
         ("fallocate=native", |o| o.fallocate == Fallocate::Native),
         ("invalidate=0", |o| !o.invalidate),
+        ("pre_read=1", |o| o.pre_read && !o.invalidate),
         ("unlink=1", |o| o.unlink),
         ("registerfiles", |o| o.register_files),
         ("fixedbufs=1", |o| o.fixed_buffers),
@@ -150,12 +185,30 @@ fn each_key_sets_its_option() {
         ("sqthread_poll=1", |o| o.sq_thread_poll),
         ("force_async=4", |o| o.force_async == 4),
         ("gtod_reduce=1", |o| !o.measure().latency() && !o.measure().bandwidth),
+        ("clocksource=cpu", |o| o.measure().latency()),
         ("disable_slat=1", |o| !o.measure().slat && o.measure().clat),
         ("disable_clat=1", |o| !o.measure().clat && o.measure().lat),
         ("disable_lat=1", |o| !o.measure().lat && o.measure().slat),
         ("disable_bw=1", |o| !o.measure().bandwidth),
         ("clat_percentiles=0", |o| !o.clat_percentiles),
+        ("lat_percentiles=1", |o| o.lat_percentiles && o.clat_percentiles),
+        ("slat_percentiles=1", |o| o.slat_percentiles && !o.lat_percentiles),
+        ("max_latency=20ms,5", |o| {
+            o.max_latency == [Duration::from_millis(20), Duration::from_micros(5)]
+        }),
+        ("ss_dur=5\nsteadystate=iops:0.3%", |o| o.steady.is_some_and(|steady| steady.limit == 0.3)),
+        ("steadystate=iops:0.3%", |o| o.steady.is_none()),
+        ("steadystate_duration=5", |o| o.steady_duration == Duration::from_secs(5)),
+        ("ss_ramp=2", |o| o.steady_ramp == Duration::from_secs(2)),
+        ("unified_rw_reporting=1", |o| o.unified == UnifiedReport::Mixed),
+        ("unified_rw_reporting=both", |o| o.unified == UnifiedReport::Both),
         ("percentile_list=99.9:50", |o| *o.percentiles == [50.0, 99.9]),
+        ("write_bw_log", |o| o.bandwidth_log.as_deref() == Some("")),
+        ("write_iops_log=x", |o| o.iops_log.as_deref() == Some("x")),
+        ("write_lat_log=x", |o| o.latency_log.as_deref() == Some("x") && o.bandwidth_log.is_none()),
+        ("log_avg_msec=1000", |o| o.log_window == Duration::from_secs(1)),
+        ("log_max_value=1", |o| o.log_maximum),
+        ("log_offset=1", |o| o.log_offset),
         ("disk_util=0", |o| !o.disk_util),
         ("direct.simple_read=off", |o| o.settings == [("direct.simple_read".into(), "off".into())]),
     ];
@@ -253,7 +306,17 @@ fn errors_name_file_and_line() {
         (b"[j]\nbuffer_compress_percentage=101\n", "101 is out of range: 0 to 100"),
         (b"[j]\nrate=1m,0\nrate_iops=5,100\n", "rate and rate_iops exclude each other"),
         (b"[j]\nfilesize=1m-2m\n", "filesize: `1m-2m` is not a number"),
-        (b"[j]\nbssplit=4k/50\n", "unknown key `bssplit`"),
+        (b"[j]\nbssplit=4k/60:8k/60\n", "bssplit: the percentages of `4k/60:8k/60` add up to 120"),
+        (b"[j]\nbssplit=2g/100\n", "bssplit: 2147483648 is out of range"),
+        (b"[j]\npercentage_random=101\n", "percentage_random: 101 is out of range: 0 to 100"),
+        (b"[j]\nfile_service_type=gauss\n", "file_service_type: `gauss` is not one of roundrobin"),
+        (b"[j]\nrandom_distribution=zoned:60/10\n", "add up to 60, not 100"),
+        (b"[j]\nrandom_distribution=zoned:,100/50\n", "has no zones for a direction"),
+        (b"[j]\nmem=mmaphuge\n", "mem: `mmaphuge` is not one of malloc, mmap"),
+        (b"[j]\nmax_latency=1\ngtod_reduce=1\n", "max_latency needs total latencies"),
+        (b"[j]\nwrite_bw_log\ngtod_reduce\n", "logs need times of I/Os: no gtod_reduce"),
+        (b"[j]\nwrite_bw_log=\n", "write_bw_log: needs a value"),
+        (b"[j]\nzonemode=zbd\n", "job.fio:2: fio's key `zonemode` is not supported: zones"),
         (b"[j]\nsize=1k\n", "size=1024 is less than one block of 4096"),
         (b"[j]\nbs=1g\niodepth=1000\n", "GiB of buffers"),
         (b"[global]\nbs=4k\n", "no job"),
@@ -266,6 +329,56 @@ fn errors_name_file_and_line() {
         assert!(!line.contains('\n'));
         assert_eq!(error.exit_code(), 2);
     }
+}
+
+#[test]
+fn all_keys_that_cannot_be_used_are_one_error() {
+    let mut parser = Parser::new(&lookup, UnknownKeys::Refuse);
+    parser.argument("zonde", Some("1")).unwrap();
+    parser.bytes(b"[j]\niodpeth=3\nrw=read\nbs=4q\n", "one.fio").unwrap();
+    // The unknown key may be the missing one.
+    parser.bytes(b"[k]\ntime_based\nrunntime=9\nnumjobs=0\n", "two.fio").unwrap();
+    let error = parser.finish().unwrap_err();
+    assert_eq!(error.to_string(), "5 keys of the jobs cannot be used");
+    assert_eq!(error.exit_code(), 2);
+    let begins = [
+        "command line: unknown key `zonde`",
+        "one.fio:2: unknown key `iodpeth`; the nearest is `iodepth`",
+        "one.fio:4: bs: `4q` is not a number",
+        "two.fio:3: unknown key `runntime`; the nearest is `runtime`",
+        "two.fio:4: numjobs: 0 is out of range",
+    ];
+    assert_eq!(error.details().len(), begins.len(), "{:?}", error.details());
+    for (line, begin) in error.details().iter().zip(begins) {
+        assert!(line.starts_with(begin), "{line}");
+    }
+}
+
+#[test]
+fn a_bounded_number_of_problems_is_shown() {
+    let error = parse_bytes(format!("[j]\n{}", "nokey\n".repeat(1000)).as_bytes()).unwrap_err();
+    assert_eq!(error.to_string(), "1000 keys of the jobs cannot be used");
+    assert_eq!(error.details().len(), 51);
+    assert_eq!(error.details()[50], "and 950 more");
+}
+
+#[test]
+fn only_the_named_sections_are_read() {
+    let text = b"[global]\nbs=8k\n[a]\nbad key\n[b]\nrw=write\n[global]\nbs=16k\n[c]\n[b]\n[d]\n";
+    let read = |names: &[&str]| {
+        let mut parser = Parser::new(&lookup, UnknownKeys::Refuse);
+        names.iter().for_each(|name| parser.only_section(name));
+        parser.argument("name", Some("typed"))?;
+        parser.bytes(text, "x.fio")?;
+        parser.finish()
+    };
+    let jobs = read(&["b", "d"]).unwrap().jobs;
+    let found: Vec<_> =
+        jobs.iter().map(|job| (job.name.as_str(), job.options.block[0].max >> 10)).collect();
+    assert_eq!(found, [("typed", 4), ("b", 8), ("b", 16), ("d", 16)]);
+    let error = read(&["b", "cc"]).unwrap_err().to_string();
+    assert_eq!(error, "--section cc: no job file has it; the nearest is `c`");
+    assert!(read(&[]).unwrap_err().to_string().contains("bad key"));
 }
 
 #[test]
@@ -316,7 +429,7 @@ proptest! {
     #[test]
     fn near_valid_text_does_not_make_the_parser_panic(
         lines in prop::collection::vec(
-            r"(\[[a-z ]{0,6}\]?|[a-z_]{1,10}=?|(bs|size|rw|rate|runtime|bsrange|cpus_allowed|percentile_list|io_size|random_distribution|verify_pattern)=[-0-9a-z.%,:$\{\}\(\)*/+]{0,12})",
+            r"(\[[a-z ]{0,6}\]?|[a-z_]{1,10}=?|(bs|size|rw|rate|runtime|bsrange|cpus_allowed|percentile_list|io_size|random_distribution|verify_pattern|bssplit|percentage_random|file_service_type|max_latency|buffer_pattern|offset_increment)=[-0-9a-z.%,:$\{\}\(\)*/+]{0,12})",
             0..12,
         )
     ) {
@@ -341,6 +454,9 @@ fn replacements_win_over_the_job_file_and_before_limits_apply() {
 
     let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
     parser.replace("iodepth", "many");
-    let error = parser.bytes(b"[a]\n", "x.fio").unwrap_err().to_string();
-    assert!(error.contains("command line") && error.contains("iodepth"), "{error}");
+    parser.bytes(b"[a]\n[b]\n", "x.fio").unwrap();
+    let error = parser.finish().unwrap_err();
+    let line = error.to_string();
+    assert!(line.contains("command line") && line.contains("iodepth"), "{line}");
+    assert!(error.details().is_empty(), "one problem of both jobs: {:?}", error.details());
 }

@@ -75,7 +75,7 @@ pub fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
 /// Up to three values, for reads, writes and trims, as in `4k,8k`. As with fio, a single value is for all
 /// directions, and an empty one (`4k,` or `,8k`) keeps the old value. The third is parsed and ignored:
 /// trims are not supported.
-pub fn per_direction<T: Copy>(
+pub fn per_direction<T: Clone>(
     text: &str,
     one: impl Fn(&str) -> Result<T, String>,
 ) -> Result<[Option<T>; 2], String> {
@@ -85,10 +85,10 @@ pub fn per_direction<T: Copy>(
     }
     let value = |part: &&str| if part.is_empty() { Ok(None) } else { one(part).map(Some) };
     let values = parts.iter().map(value).collect::<Result<Vec<_>, _>>()?;
-    match values[..] {
+    match &values[..] {
         [None] => Err(format!("`{text}` is not a value")),
-        [all] => Ok([all; 2]),
-        [read, write, ..] => Ok([read, write]),
+        [all] => Ok([all.clone(), all.clone()]),
+        [read, write, ..] => Ok([read.clone(), write.clone()]),
         [] => unreachable!("split gives at least one part"),
     }
 }
@@ -162,7 +162,9 @@ pub fn distribution(text: &str) -> Result<Distribution, String> {
             h if h > 0.0 && h < 1.0 => Ok(Distribution::Pareto(h)),
             h => Err(format!("pareto needs a number between 0 and 1, not {h}")),
         },
-        _ => Err(format!("`{text}` is not one of random, zipf:THETA, pareto:H")),
+        _ => Err(format!(
+            "`{text}` is not one of random, zipf:THETA, pareto:H, zoned:PERCENT/PERCENT:..."
+        )),
     }
 }
 

@@ -1,13 +1,38 @@
 //! The entries of a report: one for each thread, or with `group_reporting` for each group.
 
 use crate::engine::EngineReport;
-use crate::job::Job;
-use crate::run::{Failure, IoStats, Outcome, Usage};
-use crate::stats::{LatencyHistogram, RateSamples};
+use crate::job::{Job, UnifiedReport};
+use crate::run::{DirectionStats, Failure, IoStats, Outcome, SteadyWindow, Usage};
+use crate::stats::{LatencyHistogram, RateSamples, Summary};
 use std::ops::Range;
 
+/// A latency of an I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Latency {
+    /// From the creation to the submission.
+    Submission,
+    /// From the submission to the completion.
+    Completion,
+    /// Both.
+    Total,
+}
+
+impl Latency {
+    /// All, in the order of reports.
+    pub const ALL: [Self; 3] = [Self::Submission, Self::Completion, Self::Total];
+
+    /// Minimum, maximum, mean and deviation.
+    pub fn summary(self, stats: &DirectionStats) -> &Summary {
+        match self {
+            Self::Submission => &stats.slat,
+            Self::Completion => stats.clat.summary(),
+            Self::Total => &stats.lat,
+        }
+    }
+}
+
 /// The sum over one thread or one group.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ReportEntry<'a> {
     /// The job; of a group the first one.
     pub job: &'a Job,
@@ -31,6 +56,8 @@ pub struct ReportEntry<'a> {
     pub engine: EngineReport,
     /// The first failure.
     pub failure: Option<Failure>,
+    /// The rates by which `steadystate` judges the entry.
+    pub steady: Option<&'a SteadyWindow>,
 }
 
 impl ReportEntry<'_> {
@@ -44,14 +71,52 @@ impl ReportEntry<'_> {
         per_second(self.stats.directions[direction].ios, self.runtime_ns[direction])
     }
 
+    /// The directions that the report has, each with its name.
+    pub fn directions(&self) -> &'static [(usize, &'static str)] {
+        match self.job.options.unified {
+            UnifiedReport::Mixed => &[(0, "mixed")],
+            UnifiedReport::None | UnifiedReport::Both => &[(0, "read"), (1, "write")],
+        }
+    }
+
+    /// The same with the sum of both directions in place of the first.
+    pub fn mixed(&self) -> Self {
+        let mut mixed = self.clone();
+        let [sum, other] = &mut mixed.stats.directions;
+        sum.merge(&std::mem::take(other));
+        mixed.runtime_ns = [self.runtime_ns[0].max(self.runtime_ns[1]), 0];
+        mixed
+    }
+
+    /// The histogram of a latency whose percentiles the job wants.
+    pub fn histogram<'s>(
+        &self,
+        stats: &'s DirectionStats,
+        latency: Latency,
+    ) -> Option<&'s LatencyHistogram> {
+        match latency {
+            Latency::Submission => stats.slat_histogram.as_deref(),
+            Latency::Completion => {
+                let options = &self.job.options;
+                (options.clat_percentiles && options.measure().clat).then_some(&stats.clat)
+            }
+            Latency::Total => stats.lat_histogram.as_deref(),
+        }
+    }
+
+    /// The histogram of the syncs, if the job wants percentiles of latencies that have them.
+    pub fn sync_histogram(&self) -> Option<&LatencyHistogram> {
+        let options = &self.job.options;
+        (options.clat_percentiles || options.lat_percentiles).then_some(&self.stats.sync)
+    }
+
     /// The job's percentiles of these latencies; none without latencies.
     pub fn percentiles(&self, times: &LatencyHistogram) -> Vec<(f64, u64)> {
-        let options = &self.job.options;
-        if !options.clat_percentiles || times.summary().count() == 0 {
+        if times.summary().count() == 0 {
             return Vec::new();
         }
         let one = |&percent: &f64| (percent, times.percentile(percent));
-        options.percentiles.iter().map(one).collect()
+        self.job.options.percentiles.iter().map(one).collect()
     }
 
     /// A figure of the whole run, per I/O.
@@ -107,6 +172,12 @@ impl ReportGroup {
         })
     }
 
+    /// Sums a group over both directions.
+    pub fn mixed(entries: &[ReportEntry<'_>], group: u32) -> Option<Self> {
+        let mixed: Vec<_> = entries.iter().map(ReportEntry::mixed).collect();
+        Self::from_entries(&mixed, group, 0)
+    }
+
     /// The percentage of the group's bandwidth in these samples: fio's `per`.
     pub fn share(&self, samples: &RateSamples) -> f64 {
         (samples.mean() * 1024.0 * 100.0 / self.bytes_per_second.max(1) as f64).min(100.0)
@@ -138,6 +209,7 @@ pub fn entries(outcome: &Outcome) -> Vec<ReportEntry<'_>> {
                 elapsed_ns: 0,
                 engine: EngineReport::default(),
                 failure: None,
+                steady: thread.steady.as_deref(),
             });
         }
         let Some(entry) = entries.last_mut() else { continue };
@@ -157,6 +229,11 @@ pub fn entries(outcome: &Outcome) -> Vec<ReportEntry<'_>> {
         entry.elapsed_ns = entry.elapsed_ns.max(thread.elapsed_ns);
         entry.engine.merge(&result.engine);
         entry.failure = entry.failure.take().or_else(|| result.failure.clone());
+    }
+    for entry in &mut entries {
+        if entry.job.options.unified == UnifiedReport::Mixed {
+            *entry = entry.mixed();
+        }
     }
     entries
 }
@@ -203,7 +280,7 @@ mod tests {
             failure: None,
             wrong_blocks: Vec::new(),
         };
-        ThreadResult { job, group, elapsed_ns: runtime_ns, result }
+        ThreadResult { job, group, elapsed_ns: runtime_ns, result, steady: None }
     }
 
     #[test]

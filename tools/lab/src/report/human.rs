@@ -1,9 +1,10 @@
 //! The text report, in fio's layout, line by line.
 
-use super::entry::{ReportEntry, ReportGroup, entries};
+use super::entry::{Latency, ReportEntry, ReportGroup, entries};
 use super::latency_classes::{CLASSES, distribution};
 use super::units::{Prefix, TimeScale, bandwidth, number};
-use crate::run::{DEPTH_CLASSES, Outcome};
+use crate::job::{SteadyMeasure, SteadyRate, UnifiedReport};
+use crate::run::{DEPTH_CLASSES, Outcome, SteadyWindow};
 use crate::stats::{LatencyHistogram, Summary};
 use crate::targets::DiskStats;
 use std::fmt::{self, Write};
@@ -92,17 +93,24 @@ fn write_entry(
     if let Some(text) = &entry.job.options.description {
         writeln!(out, "  Description  : [{text}]")?;
     }
-    for (index, name) in ["read", "write"].into_iter().enumerate() {
-        if let Some(group) = ReportGroup::from_entries(entries, entry.group, index)
-            && entry.stats.directions[index].ios > 0
+    for (index, name) in entry.directions() {
+        if let Some(group) = ReportGroup::from_entries(entries, entry.group, *index)
+            && entry.stats.directions[*index].ios > 0
         {
-            write_direction(out, entry, index, name, &group)?;
+            write_direction(out, entry, *index, name, &group)?;
         }
+    }
+    if entry.job.options.unified == UnifiedReport::Both
+        && let Some(group) = ReportGroup::mixed(entries, entry.group)
+        && entry.stats.ios() > 0
+    {
+        write_direction(out, &entry.mixed(), 0, "mixed", &group)?;
     }
     write_classes(out, entry)?;
     if entry.stats.sync.summary().count() > 0 {
         writeln!(out, "  fsync/fdatasync/sync_file_range:")?;
         write_times(out, "sync", entry.stats.sync.summary())?;
+        // As by fio, whatever percentiles the job wants.
         write_percentiles(out, entry, "sync", &entry.stats.sync)?;
     }
     let cpu = |ns: u64| ns as f64 * 100.0 / entry.thread_time_ns.max(1) as f64;
@@ -136,7 +144,30 @@ fn write_entry(
     )?;
     let depth = entry.job.options.depth;
     writeln!(out, "     latency   : target=0, window=0, percentile=100.00%, depth={depth}")?;
+    if let Some(window) = entry.steady {
+        write_steady(out, window)?;
+    }
     write_costs(out, entry)
+}
+
+fn write_steady(out: &mut String, window: &SteadyWindow) -> fmt::Result {
+    let (judgement, seconds) = window.result();
+    let criterion = window.criterion();
+    let mean = |sum: u64| sum / (seconds.len() as u64).max(1);
+    let attained = if judgement.attained { "yes" } else { "no" };
+    let rate = if criterion.rate == SteadyRate::Ios { "iops" } else { "bw" };
+    let measure = match criterion.measure {
+        SteadyMeasure::Deviation => "mean dev",
+        SteadyMeasure::Slope => "slope",
+    };
+    writeln!(
+        out,
+        "  steadystate  : attained={attained}, bw={}, iops={}, {rate} {measure}={:.3}{}",
+        bandwidth(mean(seconds.iter().map(|second| second.bytes).sum())),
+        number(mean(seconds.iter().map(|second| second.ios).sum()), 4, Prefix::Decimal, ""),
+        judgement.criterion,
+        criterion.unit()
+    )
 }
 
 fn write_costs(out: &mut String, entry: &ReportEntry<'_>) -> fmt::Result {
@@ -174,13 +205,18 @@ fn write_direction(
         number(stats.bytes, 4, Prefix::Binary, "B"),
         entry.runtime_ms(index)
     )?;
-    let clat = stats.clat.summary();
-    for (name, times) in [("slat", &stats.slat), ("clat", clat), (" lat", &stats.lat)] {
+    let latencies = || Latency::ALL.into_iter().zip(["slat", "clat", " lat"]);
+    for (latency, name) in latencies() {
+        let times = latency.summary(stats);
         if times.count() > 0 {
             write_times(out, name, times)?;
         }
     }
-    write_percentiles(out, entry, "clat", &stats.clat)?;
+    for (latency, name) in latencies() {
+        if let Some(times) = entry.histogram(stats, latency) {
+            write_percentiles(out, entry, name.trim(), times)?;
+        }
+    }
     let (samples, iops) = (&stats.bandwidth, &stats.iops);
     if samples.count() > 0 {
         let (unit, by) = if samples.mean() > 1_048_576.0 { ("MiB", 1024) } else { ("KiB", 1) };
@@ -219,7 +255,7 @@ fn write_percentiles(
         return Ok(());
     };
     let scale = TimeScale::from_range(*min, *max);
-    writeln!(out, "    {name} percentiles ({}):", scale.name())?;
+    writeln!(out, "    {} percentiles ({}):", name.trim_start(), scale.name())?;
     let decimals = percentiles.iter().map(|(percent, _)| decimals(*percent)).max().unwrap_or(0);
     let width = decimals + 3;
     let one = |(percent, ns): &(f64, u64)| {
@@ -292,8 +328,19 @@ fn write_status(out: &mut String, entries: &[ReportEntry<'_>]) -> fmt::Result {
     groups.dedup();
     for group in groups {
         writeln!(out, "\nRun status group {group} (all jobs):")?;
-        for (index, name) in ["   READ", "  WRITE"].into_iter().enumerate() {
-            let Some(sum) = ReportGroup::from_entries(entries, group, index) else { continue };
+        let unified = |wanted: UnifiedReport| {
+            let mut members = entries.iter().filter(|entry| entry.group == group);
+            members.any(|entry| entry.job.options.unified == wanted)
+        };
+        let first = if unified(UnifiedReport::Mixed) { "  MIXED" } else { "   READ" };
+        let both = unified(UnifiedReport::Both).then(|| ReportGroup::mixed(entries, group));
+        let sums = [
+            (first, ReportGroup::from_entries(entries, group, 0)),
+            ("  WRITE", ReportGroup::from_entries(entries, group, 1)),
+            ("  MIXED", both.flatten()),
+        ];
+        for (name, sum) in sums {
+            let Some(sum) = sum else { continue };
             let [first_ms, last_ms] = sum.runtime_ns.map(|ns| ns.div_ceil(1_000_000));
             let (bytes, [low, high]) = (sum.bytes, sum.rates);
             let short = |rate, prefix| number(rate, 4, prefix, "B/s");

@@ -1,11 +1,12 @@
 //! fio's JSON, key by key and in fio's order, so that programs for fio's JSON read ours. Each job has one
 //! more object, `uringfs`, with figures that fio does not have.
 
-use super::entry::{ReportEntry, ReportGroup, entries};
+use super::entry::{Latency, ReportEntry, ReportGroup, entries};
+use super::latency_bins::bins;
 use super::latency_classes::{CLASSES, distribution};
 use crate::engine::{EngineReport, fio};
-use crate::job::find_key;
-use crate::run::{DEPTH_CLASSES, DirectionStats, Outcome};
+use crate::job::{UnifiedReport, find_key};
+use crate::run::{DEPTH_CLASSES, DirectionStats, Outcome, SecondRates, SteadyWindow};
 use crate::stats::{LatencyHistogram, Summary};
 use crate::targets::DiskStats;
 use serde_json::{Map, Value, json};
@@ -14,11 +15,21 @@ use std::time::UNIX_EPOCH;
 const DEPTHS: [&str; DEPTH_CLASSES] = ["1", "2", "4", "8", "16", "32", ">=64"];
 const BATCHES: [&str; DEPTH_CLASSES] = ["0", "4", "8", "16", "32", "64", ">=64"];
 
+/// Whether latencies have all their bins: fio's `json+`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bins {
+    /// No.
+    None,
+    /// Those that are not empty.
+    All,
+}
+
 /// The whole report.
-pub fn report(outcome: &Outcome) -> Value {
+pub fn report(outcome: &Outcome, with: Bins) -> Value {
     let since = outcome.started.duration_since(UNIX_EPOCH).unwrap_or_default();
     let entries = entries(outcome);
-    let jobs: Vec<Value> = entries.iter().map(|entry| job(entry, &entries, outcome)).collect();
+    let jobs: Vec<Value> =
+        entries.iter().map(|entry| job(entry, &entries, outcome, with)).collect();
     let mut report = json!({
         "fio version": concat!("uringfs-", env!("CARGO_PKG_VERSION")),
         "timestamp": since.as_secs(),
@@ -83,7 +94,12 @@ pub fn add_uringfs_objects(report: &mut Value, files_made: &[String], incomplete
     }
 }
 
-fn job(entry: &ReportEntry<'_>, entries: &[ReportEntry<'_>], outcome: &Outcome) -> Value {
+fn job(
+    entry: &ReportEntry<'_>,
+    entries: &[ReportEntry<'_>],
+    outcome: &Outcome,
+    with: Bins,
+) -> Value {
     let shares = distribution(&entry.stats);
     let classes = |shares: &[f64]| {
         let names = CLASSES.iter().map(|(name, _)| *name).chain(["2000", ">=2000"]);
@@ -103,13 +119,22 @@ fn job(entry: &ReportEntry<'_>, entries: &[ReportEntry<'_>], outcome: &Outcome) 
         "elapsed": entry.elapsed_ns.div_ceil(1_000_000_000).max(1),
         "job options": options(&entry.job.own_keys),
     });
-    for (index, name) in ["read", "write"].into_iter().enumerate() {
-        job[name] = direction(entry, index, ReportGroup::from_entries(entries, entry.group, index));
+    for (index, name) in entry.directions() {
+        let group = ReportGroup::from_entries(entries, entry.group, *index);
+        job[*name] = direction(entry, *index, group, with);
     }
-    job["trim"] = direction_of_nothing();
-    let sync = &entry.stats.sync;
+    // As with fio: the sum stands alone.
+    if entry.job.options.unified != UnifiedReport::Mixed {
+        job["trim"] = direction_of_nothing();
+        let sync = entry.stats.sync.summary();
+        let times = times(entry, sync, entry.sync_histogram(), with);
+        job["sync"] = json!({"total_ios": sync.count(), "lat_ns": times});
+    }
+    if entry.job.options.unified == UnifiedReport::Both {
+        let group = ReportGroup::mixed(entries, entry.group);
+        job["mixed"] = direction(&entry.mixed(), 0, group, with);
+    }
     let rest = json!({
-        "sync": {"total_ios": sync.summary().count(), "lat_ns": times(entry, sync)},
         "job_runtime": entry.thread_time_ns / 1_000_000,
         "usr_cpu": cpu(entry.usage.user_ns),
         "sys_cpu": cpu(entry.usage.system_ns),
@@ -133,8 +158,37 @@ fn job(entry: &ReportEntry<'_>, entries: &[ReportEntry<'_>], outcome: &Outcome) 
     if let Some(description) = &entry.job.options.description {
         job["desc"] = json!(description);
     }
+    if let Some(window) = entry.steady {
+        job["steadystate"] = steady(window);
+    }
     job["uringfs"] = uringfs_object(entry, outcome);
     job
+}
+
+fn steady(window: &SteadyWindow) -> Value {
+    let (judgement, seconds) = window.result();
+    let criterion = window.criterion();
+    // As by fio, all seconds of the window, also if the job has ended earlier.
+    let list = |figure: fn(&SecondRates) -> u64| -> Vec<u64> {
+        let known = seconds.iter().map(figure);
+        known.chain(std::iter::repeat(0)).take(window.seconds()).collect()
+    };
+    let (ios, bytes) = (list(|second| second.ios), list(|second| second.bytes));
+    let mean = |list: &[u64]| list.iter().sum::<u64>() / (list.len() as u64).max(1);
+    json!({
+        "ss": criterion.to_string(),
+        "duration": window.seconds(),
+        "attained": u8::from(judgement.attained),
+        "criterion": format!("{:.6}{}", judgement.criterion, criterion.unit()),
+        "max_deviation": judgement.deviation,
+        "slope": judgement.slope,
+        "data": {
+            "bw_mean": mean(&bytes),
+            "iops_mean": mean(&ios),
+            "iops": ios,
+            "bw": bytes,
+        },
+    })
 }
 
 fn uringfs_object(entry: &ReportEntry<'_>, outcome: &Outcome) -> Value {
@@ -161,13 +215,19 @@ fn uringfs_object(entry: &ReportEntry<'_>, outcome: &Outcome) -> Value {
     object
 }
 
-fn direction(entry: &ReportEntry<'_>, index: usize, group: Option<ReportGroup>) -> Value {
+fn direction(
+    entry: &ReportEntry<'_>,
+    index: usize,
+    group: Option<ReportGroup>,
+    with: Bins,
+) -> Value {
     let stats = &entry.stats.directions[index];
     let used = stats.ios > 0;
-    let clat = times(entry, &stats.clat);
+    let latencies =
+        Latency::ALL.map(|one| times(entry, one.summary(stats), entry.histogram(stats, one), with));
     figures(Figures {
         stats,
-        clat,
+        latencies,
         share: group.map_or(0.0, |group| group.share(&stats.bandwidth)),
         bytes_per_second: entry.bytes_per_second(index),
         iops: entry.iops(index),
@@ -177,14 +237,15 @@ fn direction(entry: &ReportEntry<'_>, index: usize, group: Option<ReportGroup>) 
 
 fn direction_of_nothing() -> Value {
     let stats = DirectionStats::default();
-    let clat = summary(stats.clat.summary());
+    let latencies = Latency::ALL.map(|one| summary(one.summary(&stats)));
     let (bytes_per_second, iops, runtime_ms, share) = (0, 0.0, 0, 0.0);
-    figures(Figures { stats: &stats, clat, share, bytes_per_second, iops, runtime_ms })
+    figures(Figures { stats: &stats, latencies, share, bytes_per_second, iops, runtime_ms })
 }
 
 struct Figures<'a> {
     stats: &'a DirectionStats,
-    clat: Value,
+    /// In the order of [`Latency::ALL`].
+    latencies: [Value; 3],
     /// Percentage of the group's bandwidth.
     share: f64,
     bytes_per_second: u64,
@@ -193,7 +254,8 @@ struct Figures<'a> {
 }
 
 fn figures(figures: Figures<'_>) -> Value {
-    let Figures { stats, clat, share, bytes_per_second, iops, runtime_ms } = figures;
+    let Figures { stats, latencies, share, bytes_per_second, iops, runtime_ms } = figures;
+    let [slat, clat, lat] = latencies;
     let (bandwidth, rate) = (&stats.bandwidth, &stats.iops);
     json!({
         "io_bytes": stats.bytes,
@@ -205,9 +267,9 @@ fn figures(figures: Figures<'_>) -> Value {
         "total_ios": stats.ios,
         "short_ios": stats.short,
         "drop_ios": 0,
-        "slat_ns": summary(&stats.slat),
+        "slat_ns": slat,
         "clat_ns": clat,
-        "lat_ns": summary(&stats.lat),
+        "lat_ns": lat,
         "bw_min": bandwidth.min(),
         "bw_max": bandwidth.max(),
         "bw_agg": share,
@@ -222,13 +284,24 @@ fn figures(figures: Figures<'_>) -> Value {
     })
 }
 
-/// A latency summary with its percentiles.
-fn times(entry: &ReportEntry<'_>, latency: &LatencyHistogram) -> Value {
-    let mut value = summary(latency.summary());
-    let percentiles = entry.percentiles(latency);
+/// A latency summary, with the percentiles and bins of its histogram.
+fn times(
+    entry: &ReportEntry<'_>,
+    all: &Summary,
+    histogram: Option<&LatencyHistogram>,
+    with: Bins,
+) -> Value {
+    let mut value = summary(all);
+    let Some(histogram) = histogram else { return value };
+    let percentiles = entry.percentiles(histogram);
     if !percentiles.is_empty() {
         let named = percentiles.iter().map(|(percent, ns)| (format!("{percent:.6}"), json!(ns)));
         value["percentile"] = Value::Object(named.collect());
+        if with == Bins::All {
+            let bins =
+                bins(histogram).into_iter().map(|(ns, count)| (ns.to_string(), json!(count)));
+            value["bins"] = Value::Object(bins.collect());
+        }
     }
     value
 }

@@ -1,57 +1,87 @@
-//! Prints results: fio's text report, fio's JSON, or both.
+//! Prints results as fio does: text, JSON, and terse lines.
 
 mod date;
 mod entry;
 mod human;
 mod json;
+mod latency_bins;
 mod latency_classes;
 mod progress;
+mod terse;
 mod units;
 
-pub use entry::{ReportEntry, ReportGroup, entries};
+pub(crate) use date::ctime;
+pub use entry::{Latency, ReportEntry, ReportGroup, entries};
 pub use json::add_uringfs_objects;
 pub use progress::progress_line;
 
 use crate::Error;
 use crate::run::Results;
+use json::Bins;
 use serde_json::Value;
 
-/// An output format.
+/// The format of one document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// The text report.
+    /// Text.
     Normal,
     /// JSON.
     Json,
 }
 
-/// Parses `--output-format`, as in `normal,json`.
-pub fn parse_formats(text: &str) -> Result<Vec<Format>, Error> {
-    let mut formats = Vec::new();
-    for name in text.split(',') {
-        let format = match name.trim() {
-            "normal" => Format::Normal,
-            "json" => Format::Json,
-            other => {
-                return Err(Error::input(format!(
-                    "output format `{other}` is neither normal nor json"
-                )));
-            }
-        };
-        if !formats.contains(&format) {
-            formats.push(format);
-        }
-    }
-    Ok(formats)
+/// The formats of a report, printed one after the other: `--output-format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Formats {
+    /// fio's text.
+    pub normal: bool,
+    /// fio's JSON.
+    pub json: bool,
+    /// The JSON has the bins of latencies, and so is `json+`.
+    pub bins: bool,
+    /// fio's terse lines, version 3.
+    pub terse: bool,
 }
 
-/// The report in the requested formats. As with fio, JSON comes first.
-pub fn render(results: &Results, formats: &[Format]) -> String {
-    let mut out = String::new();
-    if formats.contains(&Format::Json) {
-        out.push_str(&format!("{:#}\n", json(results)));
+impl std::str::FromStr for Formats {
+    type Err = Error;
+
+    /// Parses a list such as `normal,json`.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut formats = Self::default();
+        for name in text.split(',') {
+            match name.trim() {
+                "normal" => formats.normal = true,
+                "json" => formats.json = true,
+                "json+" => (formats.json, formats.bins) = (true, true),
+                "terse" => formats.terse = true,
+                other => {
+                    return Err(Error::input(format!(
+                        "output format `{other}` is not one of normal, json, json+, terse"
+                    )));
+                }
+            }
+        }
+        Ok(formats)
     }
-    if formats.contains(&Format::Normal) {
+}
+
+/// The report in the requested formats, in fio's order.
+pub fn render(results: &Results, formats: Formats) -> String {
+    let mut out = String::new();
+    if formats.terse {
+        match results {
+            Results::Ours(outcome) => out.push_str(&terse::report(outcome)),
+            Results::Fio(output) => out.push_str(&output.terse),
+        }
+    }
+    if formats.json {
+        let json = match (results, formats.bins) {
+            (Results::Ours(outcome), true) => json::report(outcome, Bins::All),
+            _ => json(results),
+        };
+        out.push_str(&format!("{json:#}\n"));
+    }
+    if formats.normal {
         if !out.is_empty() {
             out.push('\n');
         }
@@ -66,7 +96,8 @@ pub fn render(results: &Results, formats: &[Format]) -> String {
 /// The JSON report.
 pub fn json(results: &Results) -> Value {
     match results {
-        Results::Ours(outcome) => json::report(outcome),
+        Results::Ours(outcome) => json::report(outcome, Bins::None),
+        // With bins, if fio was asked for them.
         Results::Fio(output) => json::with_uringfs_object(output),
     }
 }

@@ -6,10 +6,12 @@ use uringfs::Errno;
 
 use super::clock::{coarse_ns, exact_ns};
 use super::failure::Failure;
-use super::io_stats::{IoStats, batch_class};
+use super::io_log::{IoLogs, LoggedIo};
+use super::io_stats::{DirectionStats, IoStats, batch_class};
 use super::progress::ThreadProgress;
 use super::rate_limit::RateLimit;
 use super::read_back::ReadBack;
+use super::steady::SteadySampler;
 use super::usage::Usage;
 use crate::engine::{Engine, EngineReport, Io, IoCompletion, ReapBounds, SyncKind};
 use crate::fill_pattern::FillPattern;
@@ -43,6 +45,15 @@ pub struct LoopResult {
     pub wrong_blocks: Vec<Failure>,
 }
 
+/// What few jobs have: it sees each completion.
+#[derive(Debug, Default)]
+pub struct Observers {
+    /// Logs over time.
+    pub logs: Option<IoLogs>,
+    /// Ends the job when its rate is steady.
+    pub steady: Option<SteadySampler>,
+}
+
 /// An I/O in flight.
 #[derive(Clone, Copy)]
 struct InFlight {
@@ -72,21 +83,30 @@ struct IoLoop<'a, E, const TIMED: bool> {
     fill_pattern: FillPattern,
     passes_left: u64,
     read_back: ReadBack,
+    /// Completions need more than the counts of every job: [`IoLoop::observe`].
+    is_observed: bool,
+    /// The total latency that ends the job, by direction.
+    max_latency_ns: [u64; 2],
+    observers: Observers,
+    /// The end of the run; 0 when it is to end now.
+    deadline_ns: u64,
     stats: IoStats,
     /// The last reading of the clock.
     now_ns: u64,
     /// The number of completions of the last reap.
     last_reaped: usize,
-    /// Writes between two syncs of each kind (0 is no sync), and since the last one.
-    sync_every: [u32; 2],
-    writes_since_sync: [u32; 2],
+    /// Writes between two pauses of each kind (0 is none): fsync, fdatasync, reading back. Writes since the
+    /// last one, and whether one is due: then nothing is issued until nothing is in flight and it is over.
+    pause_every: [u32; 3],
+    writes_since_pause: [u32; 3],
+    pause_due: bool,
     exhausted: bool,
     failure: Option<Failure>,
 }
 
 /// Runs `workload` on `engine` for all loops of the job, until its time is over, an I/O fails, or `stop` is
 /// set. Writes carry `fill_pattern`. Everything in flight is reaped at the end. Publishes the progress to
-/// `progress`.
+/// `progress`, and each completion to `observers`.
 pub fn run_io_loop<E: Engine>(
     engine: &mut E,
     workload: &mut Workload,
@@ -94,11 +114,14 @@ pub fn run_io_loop<E: Engine>(
     options: &Options,
     stop: &AtomicBool,
     progress: &ThreadProgress,
+    observers: Observers,
 ) -> LoopResult {
     if options.measure().latency() {
-        IoLoop::<E, true>::new(engine, workload, fill_pattern, options, progress).run(stop)
+        IoLoop::<E, true>::new(engine, workload, fill_pattern, options, progress, observers)
+            .run(stop)
     } else {
-        IoLoop::<E, false>::new(engine, workload, fill_pattern, options, progress).run(stop)
+        IoLoop::<E, false>::new(engine, workload, fill_pattern, options, progress, observers)
+            .run(stop)
     }
 }
 
@@ -109,14 +132,23 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         fill_pattern: FillPattern,
         options: &'a Options,
         progress: &'a ThreadProgress,
+        observers: Observers,
     ) -> Self {
         let depth = if E::CAPABILITIES.synchronous { 1 } else { options.depth };
         let idle = Io { slot: 0, file: 0, op: IoOp::Read, offset: 0, length: 0 };
         let idle = InFlight { io: idle, length: 0, created_ns: 0, issued_ns: 0 };
         let now_ns = exact_ns();
         let rate_limit = RateLimit::from_options(options, now_ns);
-        Self {
+        let limit = |time: Duration| match time.as_nanos() as u64 {
+            0 => u64::MAX,
+            nanoseconds => nanoseconds,
+        };
+        let mut io_loop = Self {
             read_back: ReadBack::new(options, &fill_pattern, workload),
+            is_observed: false,
+            max_latency_ns: options.max_latency.map(limit),
+            observers,
+            deadline_ns: u64::MAX,
             engine,
             workload,
             options,
@@ -131,14 +163,46 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             delayed_op: None,
             fill_pattern,
             passes_left: if options.time_based { u64::MAX } else { options.loops - 1 },
-            stats: IoStats::begin(now_ns, options.measure().bandwidth),
+            stats: IoStats::default(),
             now_ns,
             last_reaped: 0,
-            sync_every: [options.fsync, options.fdatasync],
-            writes_since_sync: [0; 2],
+            pause_every: [options.fsync, options.fdatasync, options.verify_backlog],
+            writes_since_pause: [0; 3],
+            pause_due: false,
             exhausted: false,
             failure: None,
+        };
+        io_loop.begin_stats(now_ns);
+        io_loop
+    }
+
+    /// Begins the counts anew.
+    fn begin_stats(&mut self, now_ns: u64) {
+        self.stats = IoStats::begin(now_ns, self.measure.bandwidth);
+        let slat = self.options.slat_percentiles && self.measure.slat;
+        let slat = TIMED && slat && !E::CAPABILITIES.synchronous;
+        let lat = TIMED && self.options.lat_percentiles && self.measure.lat;
+        for direction in &mut self.stats.directions {
+            direction.slat_histogram = slat.then(Box::default);
+            direction.lat_histogram = lat.then(Box::default);
         }
+        self.choose_observation();
+    }
+
+    fn begin_observers(&mut self, now_ns: u64) {
+        self.observers.logs.iter_mut().for_each(|logs| logs.begin(now_ns));
+        self.observers.steady.iter_mut().for_each(|steady| steady.begin(now_ns));
+    }
+
+    /// Decides whether completions are observed, so that other jobs have one test for all of it.
+    fn choose_observation(&mut self) {
+        let DirectionStats { slat_histogram, lat_histogram, .. } = &self.stats.directions[0];
+        self.is_observed = self.read_back.verifies
+            || self.observers.logs.is_some()
+            || self.observers.steady.is_some()
+            || slat_histogram.is_some()
+            || lat_histogram.is_some()
+            || self.max_latency_ns != [u64::MAX; 2];
     }
 
     fn run(mut self, stop: &AtomicBool) -> LoopResult {
@@ -146,16 +210,29 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         let mut started_ns = self.now_ns;
         let ramp_ends = started_ns + nanoseconds(self.options.ramp_time);
         let mut ramping = ramp_ends > started_ns;
+        if !ramping {
+            self.begin_observers(started_ns);
+        }
         // As with fio, the runtime begins when the loop notices the end of the ramp.
         let runtime = self.options.runtime.filter(|time| !time.is_zero());
         let deadline_from = |ns| runtime.map_or(u64::MAX, |time| ns + nanoseconds(time));
-        let mut deadline = if ramping { u64::MAX } else { deadline_from(started_ns) };
+        if !ramping {
+            self.deadline_ns = deadline_from(started_ns);
+        }
         let mut usage = Usage::current_thread();
-        let mut engine_before = EngineReport::default();
+        let mut engine_before = match self.options.pre_read {
+            true => self.engine.report(),
+            false => EngineReport::default(),
+        };
 
-        while self.failure.is_none() && !stop.load(Ordering::Relaxed) && self.now_ns < deadline {
+        while self.failure.is_none()
+            && !stop.load(Ordering::Relaxed)
+            && self.now_ns < self.deadline_ns
+        {
             self.fill();
-            if self.in_flight() == 0 {
+            if self.in_flight() == 0 && self.read_back.is_backlog_over() {
+                self.end_backlog();
+            } else if self.in_flight() == 0 {
                 if self.failure.is_some() || self.exhausted && !self.begin_next_pass() {
                     break;
                 }
@@ -167,8 +244,9 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             if ramping && self.now_ns >= ramp_ends {
                 ramping = false;
                 started_ns = exact_ns();
-                deadline = deadline_from(started_ns);
-                self.stats = IoStats::begin(started_ns, self.measure.bandwidth);
+                self.deadline_ns = deadline_from(started_ns);
+                self.begin_stats(started_ns);
+                self.begin_observers(started_ns);
                 self.read_back.restart_clock(started_ns);
                 usage = Usage::current_thread();
                 engine_before = self.engine.report();
@@ -186,7 +264,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         let runtime_ns = exact_ns() - started_ns;
         let only_reads_back = read_back_ns > 0 && !self.options.pattern.reads();
         let read_ns = if only_reads_back { read_back_ns } else { runtime_ns };
-        LoopResult {
+        let mut result = LoopResult {
             started_ns,
             runtime_ns,
             direction_ns: [read_ns, runtime_ns - read_back_ns],
@@ -195,12 +273,18 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             stats: self.stats,
             failure: self.failure,
             wrong_blocks: self.read_back.into_wrong_blocks(),
+        };
+        // Not before the end of the measurement: it writes what the logs have collected.
+        if let Some(Err(failure)) = self.observers.logs.map(IoLogs::finish) {
+            result.failure.get_or_insert(failure);
         }
+        result
     }
 
-    /// Ends the writes of a pass: `end_fsync`.
+    /// Ends the writes of a pass: `end_fsync`, and `fsync_on_close`, which is the same for fio, too.
     fn end_pass(&mut self) {
-        if self.options.end_fsync && self.options.pattern.writes() && !self.read_back.running {
+        let syncs = self.options.end_fsync || self.options.close_fsync;
+        if syncs && self.options.pattern.writes() && !self.read_back.running {
             self.sync(SyncKind::Full);
         }
     }
@@ -213,9 +297,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             return false;
         }
         if let Some(pass) = self.read_back.begin() {
-            *self.workload = pass;
-            self.is_plain = false;
-            self.sync_and_drop_cache();
+            self.begin_reading_back(pass);
         } else if self.passes_left == 0 {
             self.read_back.end(&self.fill_pattern, None);
             return false;
@@ -228,10 +310,31 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
                 self.rate_limit = RateLimit::from_options(self.options, exact_ns());
             }
             self.read_back.end(&self.fill_pattern, Some(self.workload));
+            self.choose_observation();
             self.is_plain = self.rate_limit.is_none();
         }
         self.exhausted = false;
         true
+    }
+
+    /// Begins reading back from this workload.
+    fn begin_reading_back(&mut self, pass: Workload) {
+        *self.workload = pass;
+        self.is_plain = false;
+        self.writes_since_pause[2] = 0;
+        self.choose_observation();
+        self.sync_and_drop_cache();
+    }
+
+    /// The writes of the backlog have been read back: goes on after the last of them, which is where the
+    /// workload is again.
+    fn end_backlog(&mut self) {
+        self.read_back.end(&self.fill_pattern, Some(self.workload));
+        self.choose_observation();
+        // The rate limit must not catch up the time of reading back.
+        self.now_ns = exact_ns();
+        self.rate_limit = RateLimit::from_options(self.options, self.now_ns);
+        self.is_plain = self.rate_limit.is_none();
     }
 
     /// Writes back and drops the page cache, so that reading back reads the device.
@@ -250,7 +353,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
     /// Pushes I/Os while there are free slots, and submits each full batch.
     fn fill(&mut self) {
         // Asking a finished pass for more I/Os would consume random numbers of the next pass.
-        if self.exhausted || self.sync_due(0) || self.sync_due(1) {
+        if self.exhausted || self.pause_due {
             return;
         }
         if TIMED && (self.last_reaped > MAX_FRESH_COMPLETIONS || self.read_back.verifies) {
@@ -284,7 +387,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
                 return;
             }
             self.count_write(op);
-            if self.sync_due(0) || self.sync_due(1) {
+            if self.pause_due {
                 break;
             }
         }
@@ -310,8 +413,12 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
     fn next_io_slow(&mut self) -> Option<NextIo> {
         if self.read_back.running {
             // As with fio, the rate limit does not apply to reading back.
+            if self.read_back.is_backlog_over() {
+                return None;
+            }
             let next = self.workload.next_read_back();
             self.exhausted |= next.is_none();
+            self.read_back.count();
             return next;
         }
         let wanted = match self.delayed_op.take() {
@@ -403,8 +510,8 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         if let Some(rates) = self.stats.sample(self.now_ns) {
             self.progress.publish(&self.stats, rates);
         }
-        if self.writes_since_sync != [0; 2] {
-            self.sync_if_due();
+        if self.pause_due {
+            self.pause_if_idle();
         }
         Ok(())
     }
@@ -429,13 +536,45 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
                 stats.lat.record(self.now_ns - in_flight.created_ns);
             }
         }
-        if self.read_back.verifies {
-            self.verify_read(done.slot);
+        if self.is_observed {
+            self.observe(done.slot);
         }
         self.free_slots.push(done.slot);
     }
 
+    /// Verifies a read, and measures what few jobs want.
     #[inline(never)]
+    fn observe(&mut self, slot: u32) {
+        if self.read_back.verifies {
+            self.verify_read(slot);
+        }
+        let InFlight { io, length, created_ns, issued_ns } = self.slots[slot as usize];
+        let (done_ns, op) = (self.now_ns, io.op);
+        // The last part of the I/O ends where the whole ends.
+        let offset = io.offset + u64::from(io.length) - u64::from(length);
+        if let Some(steady) = &mut self.observers.steady
+            && steady.count(length, done_ns)
+        {
+            self.deadline_ns = 0;
+        }
+        if let Some(logs) = &mut self.observers.logs {
+            logs.record(LoggedIo { op, offset, length, created_ns, issued_ns, done_ns });
+        }
+        let lat_ns = done_ns - created_ns;
+        let stats = &mut self.stats.directions[op as usize];
+        if let Some(histogram) = &mut stats.slat_histogram {
+            histogram.record(issued_ns - created_ns);
+        }
+        if let Some(histogram) = &mut stats.lat_histogram {
+            histogram.record(lat_ns);
+        }
+        if lat_ns > self.max_latency_ns[op as usize] {
+            let (verb, us) = (verb(op), lat_ns / 1000);
+            let what = format!("{verb} of {length} bytes at {offset} took {us} us: max_latency");
+            self.fail_file(Errno::TIMEDOUT, what, io.file);
+        }
+    }
+
     fn verify_read(&mut self, slot: u32) {
         let InFlight { io, length, .. } = self.slots[slot as usize];
         let buffer = &mut self.engine.buffer(slot)[..length as usize];
@@ -469,7 +608,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             Some(Err(errno)) => errno,
             None => done.result.err().unwrap_or(Errno::IO),
         };
-        let verb = if io.op == IoOp::Read { "read" } else { "write" };
+        let verb = verb(io.op);
         let end = if done.result == Ok(0) { ", at the end of the target" } else { "" };
         let Io { file, offset, length, .. } = io;
         self.fail_file(errno, format!("{verb} of {length} bytes at {offset}{end}"), file);
@@ -488,27 +627,38 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         }
     }
 
-    /// Counts a write toward the next sync.
+    /// Counts a write toward the next pause.
     #[inline]
     fn count_write(&mut self, op: IoOp) {
-        if op == IoOp::Write && self.sync_every != [0; 2] {
-            self.writes_since_sync = self.writes_since_sync.map(|count| count + 1);
+        if op == IoOp::Write && self.pause_every != [0; 3] {
+            self.writes_since_pause = self.writes_since_pause.map(|count| count.saturating_add(1));
+            self.pause_due = (0..3).any(|kind| self.is_due(kind));
         }
     }
 
-    /// Whether a sync is due. Then nothing is issued until the I/Os in flight and the sync are complete.
-    #[inline]
-    fn sync_due(&self, index: usize) -> bool {
-        let every = self.sync_every[index];
-        every != 0 && self.writes_since_sync[index] >= every
+    fn is_due(&self, kind: usize) -> bool {
+        let every = self.pause_every[kind];
+        every != 0 && self.writes_since_pause[kind] >= every
     }
 
-    fn sync_if_due(&mut self) {
-        for (index, kind) in [SyncKind::Full, SyncKind::Data].into_iter().enumerate() {
-            if self.sync_due(index) && self.in_flight() == 0 {
-                self.writes_since_sync[index] = 0;
-                self.sync(kind);
+    /// Syncs, and begins reading back, if that is due and nothing is in flight.
+    fn pause_if_idle(&mut self) {
+        if self.in_flight() > 0 {
+            return;
+        }
+        self.pause_due = false;
+        for (kind, sync) in [SyncKind::Full, SyncKind::Data].into_iter().enumerate() {
+            if self.is_due(kind) {
+                self.writes_since_pause[kind] = 0;
+                self.sync(sync);
             }
+        }
+        // The time of a sync is no part of the next I/O.
+        self.now_ns = if TIMED { exact_ns() } else { self.now_ns };
+        if self.is_due(2)
+            && let Some(pass) = self.read_back.begin_backlog(self.writes_since_pause[2])
+        {
+            self.begin_reading_back(pass);
         }
     }
 
@@ -531,7 +681,15 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             rate_limit.on_idle(now);
             let either = [Some(op), beside].into_iter().flatten();
             let wait = either.map(|op| rate_limit.wait_ns(op, now)).min().unwrap_or(0);
-            std::thread::sleep(Duration::from_nanos(wait).min(MAX_SLEEP));
+            let wait = Duration::from_nanos(wait).min(MAX_SLEEP).as_nanos() as u64;
+            match rate_limit.spin_ns(now).min(wait) {
+                0 => std::thread::sleep(Duration::from_nanos(wait)),
+                spin => {
+                    while exact_ns() < now + spin {
+                        std::hint::spin_loop();
+                    }
+                }
+            }
         }
         self.now_ns = exact_ns();
     }
@@ -562,5 +720,13 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
     fn set_failure(&mut self, failure: Failure) {
         // The first failure is the cause of the others.
         self.failure.get_or_insert(failure);
+    }
+}
+
+/// The name of an operation, for messages.
+fn verb(op: IoOp) -> &'static str {
+    match op {
+        IoOp::Read => "read",
+        IoOp::Write => "write",
     }
 }

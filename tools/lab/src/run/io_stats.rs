@@ -16,19 +16,44 @@ pub struct DirectionStats {
     pub ios: u64,
     /// Short transfers.
     pub short: u64,
-    /// Submission latency: from the creation of an I/O to its submission. As in fio without percentiles:
-    /// only one histogram is kept per I/O.
+    /// Submission latency: from the creation of an I/O to its submission. Without percentiles, unless the job
+    /// wants them: only one histogram is kept per I/O.
     pub slat: Summary,
     /// Completion latency: from the submission to the completion.
     pub clat: LatencyHistogram,
     /// Total latency: from the creation to the completion.
     pub lat: Summary,
+    /// The histogram of `slat`, with `slat_percentiles`.
+    pub slat_histogram: Option<Box<LatencyHistogram>>,
+    /// The histogram of `lat`, with `lat_percentiles`.
+    pub lat_histogram: Option<Box<LatencyHistogram>>,
     /// Bandwidth samples in KiB per second.
     pub bandwidth: RateSamples,
     /// Samples of I/Os per second.
     pub iops: RateSamples,
     sampled_bytes: u64,
     sampled_ios: u64,
+}
+
+impl DirectionStats {
+    /// Adds the counts of another thread, or of the other direction.
+    pub fn merge(&mut self, other: &Self) {
+        fn add(mine: &mut Option<Box<LatencyHistogram>>, theirs: &Option<Box<LatencyHistogram>>) {
+            if let Some(theirs) = theirs {
+                mine.get_or_insert_default().merge(theirs);
+            }
+        }
+        self.bytes += other.bytes;
+        self.ios += other.ios;
+        self.short += other.short;
+        self.slat.merge(&other.slat);
+        self.clat.merge(&other.clat);
+        self.lat.merge(&other.lat);
+        add(&mut self.slat_histogram, &other.slat_histogram);
+        add(&mut self.lat_histogram, &other.lat_histogram);
+        self.bandwidth.add(&other.bandwidth);
+        self.iops.add(&other.iops);
+    }
 }
 
 /// Counts of a thread.
@@ -103,14 +128,7 @@ impl IoStats {
     /// Adds another thread's counts.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.directions.iter_mut().zip(&other.directions) {
-            mine.bytes += theirs.bytes;
-            mine.ios += theirs.ios;
-            mine.short += theirs.short;
-            mine.slat.merge(&theirs.slat);
-            mine.clat.merge(&theirs.clat);
-            mine.lat.merge(&theirs.lat);
-            mine.bandwidth.add(&theirs.bandwidth);
-            mine.iops.add(&theirs.iops);
+            mine.merge(theirs);
         }
         self.sync.merge(&other.sync);
         let pairs = [

@@ -5,21 +5,26 @@ mod interrupt;
 mod plan;
 mod worker;
 mod thread_result;
+mod io_log;
 mod io_loop;
 mod read_back;
 mod failure;
+mod group_stop;
 mod progress;
 mod rate_limit;
 mod io_stats;
+mod steady;
 mod usage;
 pub mod clock;
 
 pub use failure::Failure;
 pub use interrupt::{readable_on_interrupt, stop_on_interrupt, stop_signals};
-pub use io_loop::{LoopResult, run_io_loop};
+pub use io_log::{IoLogs, LoggedIo};
+pub use io_loop::{LoopResult, Observers, run_io_loop};
 pub use io_stats::{DEPTH_CLASSES, DirectionStats, IoStats, Rates};
 pub use plan::{Overwrite, Plan, ThreadPlan};
 pub use progress::{Estimate, RunProgress, Snapshot, ThreadProgress};
+pub use steady::{Judgement, SecondRates, SteadySampler, SteadyWindow};
 pub use thread_result::ThreadResult;
 pub use usage::Usage;
 
@@ -131,7 +136,7 @@ impl Run<'_> {
             Err(error) if error.kind() == ErrorKind::Interrupted => CreatedFiles::default(),
             created => created?,
         };
-        let results = match self.run_planned(&plan, &volumes) {
+        let results = match plan.claim().and_then(|()| self.run_planned(&plan, &volumes)) {
             Ok(results) => results,
             Err(error) => {
                 created.remove(&volumes);
@@ -194,7 +199,8 @@ impl Run<'_> {
             match self.config.engine.with(work) {
                 Some(done) => threads.extend(done?),
                 None => {
-                    return fio::run(self.set, &self.config.program, self.stop).map(Results::Fio);
+                    let EngineConfig { program, extras, .. } = self.config;
+                    return fio::run(self.set, program, *extras, self.stop).map(Results::Fio);
                 }
             }
         }
@@ -233,6 +239,12 @@ impl Run<'_> {
         if self.set.jobs.iter().any(|job| job.options.depth > 1) && capabilities.synchronous {
             notes.push(format!("iodepth has no effect: engine {name} does one I/O at a time"));
         }
+        for (key, only, reason) in ONE_VALUE {
+            let is_other = |job: &Job| job.value(key).is_some_and(|value| value != only);
+            if self.set.jobs.iter().any(is_other) {
+                notes.push(format!("{key} has no effect: {reason}"));
+            }
+        }
         for (key, reason) in capabilities.ignored_keys {
             if self.set.jobs.iter().any(|job| job.enables(key)) {
                 notes.push(format!("{key} has no effect: engine {name}: {reason}"));
@@ -241,6 +253,12 @@ impl Run<'_> {
         notes
     }
 }
+
+/// Keys of fio that have one value here, with that value and the reason.
+const ONE_VALUE: [(&str, &str, &str); 2] = [
+    ("clocksource", "clock_gettime", "all engines but fio read the clock with clock_gettime"),
+    ("mem", "malloc", "the buffers of all engines but fio are ordinary pages of the process"),
+];
 
 /// Sets the timer slack of this thread, and of threads and programs that it starts from now on, to the
 /// minimum. The default is 50 us, which is most of the time of a simulated device.

@@ -5,9 +5,9 @@ use super::progress::RunProgress;
 use crate::Error;
 use crate::engine::Capabilities;
 use crate::job::{Fallocate, Job, Options, SizeOrPercent};
-use crate::targets::{Access, CreatedFiles, InitialContent, Target, TargetInfo, Volumes};
+use crate::targets::{Access, CreatedFiles, InitialContent, Target, TargetInfo, Volumes, claim};
 use crate::workload::{Amount, Region};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use uringfs::device::Access as VolumeAccess;
@@ -54,6 +54,8 @@ impl ThreadPlan {
 pub struct Plan {
     /// The threads, in the order of jobs.
     pub threads: Vec<ThreadPlan>,
+    /// The targets of all threads, and of plans that share their files.
+    targets: BTreeSet<Target>,
     missing: BTreeMap<Target, FileToCreate>,
     /// The volumes of files in volumes.
     volumes: BTreeMap<PathBuf, VolumeAccess>,
@@ -118,7 +120,7 @@ impl Plan {
             for thread in 0..options.jobs {
                 in_group += 1;
                 let targets = Target::from_job(&job.name, options, thread);
-                let regions = planner.regions(job, &targets)?;
+                let regions = planner.regions(job, thread, &targets)?;
                 let amount = amount(options, &regions);
                 threads.push(ThreadPlan {
                     job: index,
@@ -142,7 +144,8 @@ impl Plan {
                 }
             }
         }
-        Ok(Self { threads, missing: planner.missing, volumes })
+        let targets = threads.iter().flat_map(|thread| thread.targets.iter().cloned()).collect();
+        Ok(Self { threads, targets, missing: planner.missing, volumes })
     }
 
     /// Opens the volumes of files in volumes.
@@ -157,6 +160,14 @@ impl Plan {
         Ok(volumes)
     }
 
+    /// Claims the targets, so that the runs of no other process use them.
+    ///
+    /// # Errors
+    /// Another one does.
+    pub fn claim(&self) -> Result<(), Error> {
+        claim(self.targets.iter())
+    }
+
     /// Leaves the missing files of jobs with `unlink` to the runs, which create and remove them.
     pub fn leave_out_unlinked(&mut self, jobs: &[Job]) {
         let unlinked = self.threads.iter().filter(|thread| jobs[thread.job].options.unlink);
@@ -165,9 +176,10 @@ impl Plan {
         }
     }
 
-    /// Takes over the missing files of another plan. A file of both is as long as the longer one, and has data if either
+    /// Takes over the targets of another plan, and its missing files. A file of both is as long as the longer one, and has data if either
     /// reads it.
     pub fn share_files(&mut self, other: Self) {
+        self.targets.extend(other.targets);
         for (target, file) in other.missing {
             let shared = self
                 .missing
@@ -225,18 +237,24 @@ struct Planner {
 }
 
 impl Planner {
-    fn regions(&mut self, job: &Job, targets: &[Target]) -> Result<Vec<Region>, Error> {
+    fn regions(
+        &mut self,
+        job: &Job,
+        thread: u32,
+        targets: &[Target],
+    ) -> Result<Vec<Region>, Error> {
         let share = |extent: SizeOrPercent| match extent {
             SizeOrPercent::Bytes(bytes) => SizeOrPercent::Bytes(bytes / targets.len() as u64),
             percent => percent,
         };
         let size = job.options.size.map(share);
-        targets.iter().map(|target| self.region(job, target, size)).collect()
+        targets.iter().map(|target| self.region(job, thread, target, size)).collect()
     }
 
     fn region(
         &mut self,
         job: &Job,
+        thread: u32,
         target: &Target,
         size: Option<SizeOrPercent>,
     ) -> Result<Region, Error> {
@@ -261,8 +279,8 @@ impl Planner {
             }
             _ => found.size(),
         };
-        let region =
-            region_of(options, size, whole, found == TargetInfo::Missing).map_err(&refuse)?;
+        let missing = found == TargetInfo::Missing;
+        let region = region_of(options, thread, size, whole, missing).map_err(&refuse)?;
         self.check_alignment(options, region, &found).map_err(&refuse)?;
         match found {
             TargetInfo::Missing => {
@@ -336,9 +354,10 @@ impl Planner {
     }
 }
 
-/// The region of a job in a file of `whole` bytes.
+/// The region of a job's thread in a file of `whole` bytes.
 fn region_of(
     options: &Options,
+    thread: u32,
     size: Option<SizeOrPercent>,
     whole: u64,
     missing: bool,
@@ -346,17 +365,18 @@ fn region_of(
     // A percentage needs a known size.
     let percent = |extent: &SizeOrPercent| matches!(extent, SizeOrPercent::Percent(_));
     let unknown = missing && whole == 0;
-    if unknown && (percent(&options.offset) || size.as_ref().is_some_and(percent)) {
+    let offsets = [options.offset, options.offset_increment];
+    if unknown && offsets.iter().chain(&size).any(percent) {
         return Err("does not exist, so that a percentage has no meaning; give bytes".into());
     }
-    let begin = match options.offset {
-        SizeOrPercent::Bytes(bytes) => bytes,
+    let increment = offsets[1].resolve(whole).checked_mul(thread.into());
+    let begin = increment.and_then(|all| all.checked_add(offsets[0].resolve(whole)));
+    let begin = begin.and_then(|begin| match offsets.iter().any(percent) {
         // As with fio, a percentage is rounded up to a block.
-        share => {
-            let begin = share.resolve(whole).checked_next_multiple_of(options.largest_block());
-            begin.ok_or("offset reaches beyond what a file can hold")?
-        }
-    };
+        true => begin.checked_next_multiple_of(options.largest_block()),
+        false => Some(begin),
+    });
+    let begin = begin.ok_or("offset reaches beyond what a file can hold")?;
     let rest = whole.saturating_sub(begin);
     let length = match (size, options.file_size) {
         (Some(size), Some(file)) => size.resolve(whole).min(file.saturating_sub(begin)),

@@ -2,6 +2,7 @@
 //! that the rate holds over the whole run, as with fio.
 
 use crate::job::Options;
+use crate::random::Random;
 use crate::workload::{IoOp, NextIo};
 use std::time::Duration;
 
@@ -12,11 +13,19 @@ pub struct RateLimit {
     byte_ns: [f64; 2],
     io_ns: [f64; 2],
     due_ns: [f64; 2],
+    /// The distances of a Poisson process; `None` for equal ones.
+    poisson: Option<Random>,
     think_ns: u64,
     think_blocks: u32,
     until_think: u32,
     /// Nothing is issued before this time.
     thinking_until_ns: u64,
+    /// The first part of a think time takes a processor, up to this time.
+    spin_ns: u64,
+    spinning_until_ns: u64,
+    /// The time between two think times (0 is no limit), and its end.
+    io_time_ns: u64,
+    io_until_ns: u64,
 }
 
 impl RateLimit {
@@ -27,16 +36,30 @@ impl RateLimit {
             return None;
         }
         let cost = |rate: u64| if rate == 0 { 0.0 } else { 1e9 / rate as f64 };
+        let nanoseconds = |time: Duration| time.as_nanos() as u64;
         let thinks = options.think_time > Duration::ZERO;
-        let think_blocks = if thinks { options.think_blocks } else { u32::MAX };
+        let io_time_ns = if thinks { nanoseconds(options.think_io_time) } else { 0 };
+        let think_blocks = match options.think_blocks {
+            Some(blocks) if thinks => blocks,
+            // As with fio: a time alone is no number of blocks.
+            None if thinks && io_time_ns == 0 => 1,
+            _ => u32::MAX,
+        };
+        let io_until_ns = if io_time_ns == 0 { u64::MAX } else { now_ns + io_time_ns };
         Some(Self {
             byte_ns: options.rate.map(cost),
             io_ns: options.rate_iops.map(cost),
             due_ns: [now_ns as f64; 2],
-            think_ns: options.think_time.as_nanos() as u64,
+            // The threads of a job must not issue their I/Os at the same times.
+            poisson: options.poisson.then(|| Random::new(now_ns)),
+            think_ns: nanoseconds(options.think_time.max(options.think_spin)),
             think_blocks,
             until_think: think_blocks,
             thinking_until_ns: 0,
+            spin_ns: nanoseconds(options.think_spin),
+            spinning_until_ns: 0,
+            io_time_ns,
+            io_until_ns,
         })
     }
 
@@ -49,22 +72,33 @@ impl RateLimit {
 
     /// Whether an I/O of this direction may be issued now.
     pub fn allows(&self, op: IoOp, now_ns: u64) -> bool {
-        self.until_think > 0 && self.wait_ns(op, now_ns) == 0
+        self.until_think > 0 && now_ns < self.io_until_ns && self.wait_ns(op, now_ns) == 0
+    }
+
+    /// The time of the current think time that takes a processor, in nanoseconds.
+    pub fn spin_ns(&self, now_ns: u64) -> u64 {
+        self.spinning_until_ns.saturating_sub(now_ns)
     }
 
     /// Counts an I/O that is issued.
     pub fn count(&mut self, step: &NextIo) {
         let direction = step.op as usize;
         let bytes = self.byte_ns[direction] * f64::from(step.length);
-        self.due_ns[direction] += bytes.max(self.io_ns[direction]);
+        // A unit is below 1, so that the logarithm is finite.
+        let factor = self.poisson.as_mut().map_or(1.0, |random| -(1.0 - random.unit()).ln());
+        self.due_ns[direction] += bytes.max(self.io_ns[direction]) * factor;
         self.until_think -= 1;
     }
 
     /// Nothing is in flight: begins the think time if it is due.
     pub fn on_idle(&mut self, now_ns: u64) {
-        if self.until_think == 0 {
+        if self.until_think == 0 || now_ns >= self.io_until_ns {
             self.until_think = self.think_blocks;
             self.thinking_until_ns = now_ns + self.think_ns;
+            self.spinning_until_ns = now_ns + self.spin_ns;
+            if self.io_time_ns > 0 {
+                self.io_until_ns = self.thinking_until_ns + self.io_time_ns;
+            }
         }
     }
 }
@@ -100,6 +134,23 @@ mod tests {
     }
 
     #[test]
+    fn a_poisson_process_has_the_rate_and_exponential_distances() {
+        let options = Options { rate_iops: [1000, 0], poisson: true, ..Options::default() };
+        let mut rate_limit = RateLimit::from_options(&options, 7).unwrap();
+        let mut distances = Vec::new();
+        for _ in 0..100_000 {
+            let before = rate_limit.due_ns[0];
+            rate_limit.count(&READ);
+            distances.push((rate_limit.due_ns[0] - before) / 1e6);
+        }
+        let mean = distances.iter().sum::<f64>() / 100_000.0;
+        assert!((mean - 1.0).abs() < 0.016, "five standard deviations: {mean}");
+        // A share 1/e of the distances is longer than the mean.
+        let longer = distances.iter().filter(|distance| **distance > 1.0).count();
+        assert!(longer.abs_diff(36_788) < 770, "{longer}");
+    }
+
+    #[test]
     fn a_direction_without_a_rate_never_waits() {
         let mut rate_limit =
             RateLimit::from_options(&Options { rate_iops: [1, 0], ..Options::default() }, 0)
@@ -111,7 +162,7 @@ mod tests {
     #[test]
     fn think_time_comes_after_each_thinktime_blocks() {
         let think_time = Duration::from_millis(100);
-        let options = Options { think_time, think_blocks: 4, ..Options::default() };
+        let options = Options { think_time, think_blocks: Some(4), ..Options::default() };
         assert_eq!(in_one_second(&options), 40);
     }
 
@@ -123,5 +174,43 @@ mod tests {
         assert!(!rate_limit.allows(IoOp::Read, 500), "one is in flight");
         rate_limit.on_idle(500);
         assert!(!rate_limit.allows(IoOp::Read, 599) && rate_limit.allows(IoOp::Read, 600));
+    }
+
+    #[test]
+    fn the_time_between_think_times_is_bounded() {
+        let (think_time, think_io_time) = (Duration::from_millis(100), Duration::from_millis(150));
+        let options =
+            Options { think_time, think_io_time, rate_iops: [1000, 0], ..Options::default() };
+        // Each quarter of a second 150 ms of I/O: the rate catches up what the think time has left out.
+        let mut rate_limit = RateLimit::from_options(&options, 0).unwrap();
+        let mut allowed = Vec::new();
+        for now in (0..1_000_000_000).step_by(10_000_000) {
+            rate_limit.on_idle(now);
+            if rate_limit.allows(IoOp::Read, now) {
+                rate_limit.count(&READ);
+                allowed.push(now / 1_000_000);
+            }
+        }
+        let in_think = |ms: &u64| (150..250).contains(&(ms % 250));
+        assert!(!allowed.iter().any(in_think), "{allowed:?}");
+        assert_eq!(allowed.len(), 60);
+        // Blocks end the time earlier.
+        let options = Options { think_blocks: Some(1), rate_iops: [0; 2], ..options };
+        assert_eq!(in_one_second(&options), 10);
+    }
+
+    #[test]
+    fn the_first_part_of_a_think_time_spins() {
+        let options = Options {
+            think_time: Duration::from_nanos(100),
+            think_spin: Duration::from_nanos(30),
+            ..Options::default()
+        };
+        let mut rate_limit = RateLimit::from_options(&options, 0).unwrap();
+        assert_eq!(rate_limit.spin_ns(0), 0);
+        rate_limit.count(&READ);
+        rate_limit.on_idle(500);
+        assert_eq!([500, 510, 530, 599].map(|now| rate_limit.spin_ns(now)), [30, 20, 0, 0]);
+        assert_eq!(rate_limit.wait_ns(IoOp::Read, 530), 70);
     }
 }

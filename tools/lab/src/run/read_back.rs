@@ -22,6 +22,8 @@ pub struct ReadBack {
     pass: Option<Workload>,
     /// Whether the current pass reads back.
     pub running: bool,
+    /// Writes still to be read back of a backlog; `None` is the whole pass.
+    backlog: Option<u32>,
     /// Whether reads are verified.
     pub verifies: bool,
     /// The beginning of this reading back, and the time of earlier ones.
@@ -43,6 +45,7 @@ impl ReadBack {
             writes,
             pass: wanted.then(|| workload.clone()),
             running: false,
+            backlog: None,
             // A job that only reads verifies the writes of other jobs.
             verifies: verified && !writes,
             since_ns: 0,
@@ -62,12 +65,33 @@ impl ReadBack {
         Some(pass)
     }
 
+    /// Begins reading back the first writes of the pass: `verify_backlog`. Returns the workload, if the job
+    /// reads back.
+    pub fn begin_backlog(&mut self, writes: u32) -> Option<Workload> {
+        let pass = self.begin()?;
+        self.backlog = Some(writes);
+        Some(pass)
+    }
+
+    /// Counts a write that is read back.
+    pub fn count(&mut self) {
+        if let Some(left) = &mut self.backlog {
+            *left -= 1;
+        }
+    }
+
+    /// Whether all writes of a backlog are being or have been read back.
+    pub fn is_backlog_over(&self) -> bool {
+        self.backlog == Some(0)
+    }
+
     /// Ends reading back, if it was running. `next` is the workload before the first I/O of the next pass.
     pub fn end(&mut self, fill_pattern: &FillPattern, next: Option<&Workload>) {
         if self.running {
             self.elapsed_ns += exact_ns() - self.since_ns;
         }
         self.running = false;
+        self.backlog = None;
         self.verifies = fill_pattern.is_verified() && !self.writes;
         self.pass = next.filter(|_| self.wanted).cloned();
     }

@@ -3,8 +3,10 @@
 use super::io_loop::LoopResult;
 use super::io_stats::IoStats;
 use super::plan::ThreadPlan;
+use super::steady::SteadyWindow;
 use super::usage::Usage;
 use crate::engine::EngineReport;
+use std::sync::Arc;
 
 /// The result of one thread.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub struct ThreadResult {
     pub elapsed_ns: u64,
     /// The result of its loop.
     pub result: LoopResult,
+    /// The rates by which `steadystate` judges it; threads of a group share them.
+    pub steady: Option<Arc<SteadyWindow>>,
 }
 
 impl ThreadResult {
@@ -32,6 +36,6 @@ impl ThreadResult {
             failure: None,
             wrong_blocks: Vec::new(),
         };
-        Self { job: plan.job, group: plan.group, elapsed_ns: 0, result }
+        Self { job: plan.job, group: plan.group, elapsed_ns: 0, result, steady: None }
     }
 }

@@ -1,20 +1,25 @@
 //! The threads of one batch. Each opens its engine, waits until all threads have, then runs. If an engine
 //! cannot be opened, the batch ends before its first I/O.
 
-use super::io_loop::{LoopResult, run_io_loop};
+use super::group_stop::GroupStops;
+use super::io_log::IoLogs;
+use super::io_loop::{LoopResult, Observers, run_io_loop};
 use super::plan::ThreadPlan;
 use super::progress::RunProgress;
+use super::steady::{SteadySampler, SteadyWindow};
 use super::thread_result::ThreadResult;
 use crate::Error;
-use crate::engine::{Engine, EngineConfig, Setup, WithEngine};
+use crate::engine::{Engine, EngineConfig, Io, IoCompletion, ReapBounds, Setup, WithEngine};
 use crate::fill_pattern::FillPattern;
 use crate::job::{Job, Options};
 use crate::targets::{Target, Volumes};
-use crate::workload::Workload;
+use crate::workload::{IoOp, Workload};
 use parking_lot::{Condvar, Mutex};
 use rustix::thread::CpuSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use uringfs::Errno;
 
 /// Threads that run concurrently.
 pub struct Batch<'a> {
@@ -43,13 +48,16 @@ impl WithEngine for Batch<'_> {
 
     fn call<E: Engine>(self) -> Self::Output {
         let barrier = StartBarrier::new(self.threads.len());
+        let stops = GroupStops::new(self.jobs, self.threads);
+        let windows = SteadyWindow::for_threads(self.jobs, self.threads);
         std::thread::scope(|scope| {
             let mut handles = Vec::new();
             for (index, plan) in self.threads.iter().enumerate() {
-                let (batch, barrier) = (&self, &barrier);
+                let (batch, barrier, stops) = (&self, &barrier, &stops);
                 let thread =
                     std::thread::Builder::new().name(format!("job-{}-{}", plan.job, plan.index));
-                let work = move || batch.run_thread::<E>(plan, batch.first + index, barrier);
+                let window = windows[index].clone();
+                let work = move || batch.run_thread::<E>(plan, index, barrier, stops, window);
                 match thread.spawn_scoped(scope, work) {
                     Ok(handle) => handles.push(handle),
                     Err(error) => {
@@ -59,6 +67,7 @@ impl WithEngine for Batch<'_> {
                     }
                 }
             }
+            stops.forward(self.stop, &handles);
             let mut results = Vec::new();
             let mut error = None;
             for handle in handles {
@@ -114,24 +123,44 @@ impl Batch<'_> {
         plan: &ThreadPlan,
         index: usize,
         barrier: &StartBarrier,
+        stops: &GroupStops,
+        window: Option<Arc<SteadyWindow>>,
     ) -> Result<Option<ThreadResult>, Error> {
         let job = &self.jobs[plan.job];
+        let index = self.first + index;
         let mut fill_pattern = FillPattern::new(&job.options, seed(&job.options, plan), self.run);
-        let opened = self.open::<E>(plan, job, &mut fill_pattern);
+        let opened = IoLogs::create(job, index + 1, E::CAPABILITIES.synchronous)
+            .and_then(|logs| Ok((self.open::<E>(plan, job, &mut fill_pattern)?, logs)));
         let go = barrier.wait(opened.is_ok());
-        let mut engine = opened.map_err(|error| error.at(job.label()))?;
+        let (mut engine, logs) = opened.map_err(|error| error.at(job.label()))?;
         if !go {
             return Ok(None);
         }
         let options = &job.options;
         let mut workload = Workload::new(options, &plan.regions, plan.amount, seed(options, plan));
+        let sampler = |window: &Arc<_>| SteadySampler::new(Arc::clone(window), options);
+        let observers = Observers { logs, steady: window.as_ref().map(sampler) };
+        let group_stop = stops.of_group(plan.group);
+        let stop = group_stop.unwrap_or(self.stop);
         let mut result = self.progress.while_running(index, |progress| {
-            self.delay(options.start_delay);
-            run_io_loop(&mut engine, &mut workload, fill_pattern, options, self.stop, progress)
+            delay(options.start_delay, stop);
+            run_io_loop(
+                &mut engine,
+                &mut workload,
+                fill_pattern,
+                options,
+                stop,
+                progress,
+                observers,
+            )
         });
+        if let Some(others) = group_stop {
+            others.store(true, Ordering::Relaxed);
+        }
         name_target(&mut result, plan);
         let elapsed_ns = self.started.elapsed().as_nanos() as u64;
-        Ok(Some(ThreadResult { job: plan.job, group: plan.group, elapsed_ns, result }))
+        let (job, group) = (plan.job, plan.group);
+        Ok(Some(ThreadResult { job, group, elapsed_ns, result, steady: window }))
     }
 
     fn open<E: Engine>(
@@ -157,23 +186,61 @@ impl Batch<'_> {
             options,
             settings: &settings,
         })?;
+        if options.pre_read {
+            pre_read(&mut engine, plan, options, self.stop)?;
+        }
         if options.pattern.writes() {
             (0..depth).for_each(|slot| fill_pattern.fill(engine.buffer(slot)));
         }
         Ok(engine)
     }
+}
 
-    /// Sleeps, until `stop` is set at the latest.
-    fn delay(&self, delay: Duration) {
-        const POLL_INTERVAL: Duration = Duration::from_millis(20);
-        let until = Instant::now() + delay;
-        while let Some(left) = until.checked_duration_since(Instant::now())
-            && !left.is_zero()
-            && !self.stop.load(Ordering::Relaxed)
-        {
-            std::thread::sleep(left.min(POLL_INTERVAL));
+/// Sleeps, until `stop` is set at the latest.
+fn delay(delay: Duration, stop: &AtomicBool) {
+    const POLL_INTERVAL: Duration = Duration::from_millis(20);
+    let until = Instant::now() + delay;
+    while let Some(left) = until.checked_duration_since(Instant::now())
+        && !left.is_zero()
+        && !stop.load(Ordering::Relaxed)
+    {
+        std::thread::sleep(left.min(POLL_INTERVAL));
+    }
+}
+
+/// Reads all blocks once, so that they are cached: `pre_read`.
+fn pre_read<E: Engine>(
+    engine: &mut E,
+    plan: &ThreadPlan,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Result<(), Error> {
+    let mut done: Vec<IoCompletion> = Vec::new();
+    for (file, region) in (0..).zip(&plan.regions) {
+        let failed = |errno: Errno| {
+            let target = &plan.targets[file as usize];
+            Error::run(format!("{target}: read before the run")).because(errno)
+        };
+        let mut offset = region.begin;
+        // Direct I/O reads whole blocks only.
+        let end =
+            region.begin + region.length / options.smallest_block() * options.smallest_block();
+        while offset < end && !stop.load(Ordering::Relaxed) {
+            let length = (end - offset).min(options.largest_block()) as u32;
+            let io = Io { slot: 0, file, op: IoOp::Read, offset, length };
+            engine.push(io).map_err(failed)?;
+            while done.is_empty() {
+                engine.reap(ReapBounds { min: 1, max: 1 }, &mut done).map_err(failed)?;
+            }
+            match done.pop().map(|one| one.result) {
+                Some(Ok(0)) => return Err(failed(Errno::IO)),
+                Some(Ok(bytes)) => offset += u64::from(bytes),
+                Some(Err(Errno::AGAIN | Errno::INTR)) | None => {}
+                Some(Err(errno)) => return Err(failed(errno)),
+            }
         }
     }
+    Ok(())
 }
 
 /// Adds the target's name, which the loop does not know, to failures.

@@ -8,6 +8,9 @@ mod verdict;
 
 pub use bootstrap::{MIN_VALUES, MedianInterval, median, median_interval};
 pub use latency::{LatencyHistogram, Summary};
-pub use ratio::{MIN_PAIRS, RatioInterval, Stopping, pairs_to_find, sign_test};
+pub use ratio::{
+    MIN_PAIRS, RatioInterval, Stopping, min_runs, pairs_to_find, pooled_deviation, sign_test,
+    smallest_found,
+};
 pub use samples::RateSamples;
 pub use verdict::Verdict;

@@ -54,10 +54,11 @@ impl RatioInterval {
         Self::of_ranked(means, signed_rank_bound(n, stopping.error()))
     }
 
-    /// The ratio `b / a` of sides that were measured apart, from the logarithms of their runs.
-    pub fn of_separate_runs(a: &[f64], b: &[f64]) -> Self {
+    /// The ratio `b / a` of sides that were measured apart, from the logarithms of their runs. The share `error` of such
+    /// intervals may miss the true ratio.
+    pub fn of_separate_runs(a: &[f64], b: &[f64], error: f64) -> Self {
         let differences = b.iter().flat_map(|b| a.iter().map(move |a| b - a)).collect();
-        Self::of_ranked(differences, rank_sum_bound(a.len(), b.len(), Stopping::Planned.error()))
+        Self::of_ranked(differences, rank_sum_bound(a.len(), b.len(), error))
     }
 
     /// The median of `values`, and the values of which `bound` - 1 are less or greater.
@@ -182,6 +183,35 @@ pub fn pairs_to_find(effect: f64, logs: &[f64]) -> Option<usize> {
     pairs.is_finite().then(|| (pairs.ceil() as usize).max(MIN_ADVISED))
 }
 
+/// The smallest difference (0.05 is 5 %) that 95 % of comparisons of `n` separate runs and `m` others find, if the logarithms have
+/// this standard deviation: their intervals, of which the share `error` may miss, exclude 1, and their estimates have
+/// logarithms of at least `least`.
+pub fn smallest_found(deviation: f64, (n, m): (usize, usize), error: f64, least: f64) -> f64 {
+    // The noise is that of these runs alone, and their differences must be rarer than those of a comparison.
+    const MORE: f64 = 1.4;
+    let spread = deviation * ((1.0 / n as f64 + 1.0 / m as f64) * MORE).sqrt();
+    let power = normal_quantile(0.95) * spread;
+    (normal_quantile(1.0 - error / 2.0) * spread + power).max(least + power).exp_m1()
+}
+
+/// The standard deviation of values that two samples have in common, although their means may differ.
+pub fn pooled_deviation(a: &[f64], b: &[f64]) -> f64 {
+    let squares = |values: &[f64]| {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        values.iter().map(|value| (value - mean).powi(2)).sum::<f64>()
+    };
+    let degrees = (a.len() + b.len()).saturating_sub(2).max(1);
+    ((squares(a) + squares(b)) / degrees as f64).sqrt()
+}
+
+/// The least number of runs whose comparison with `n` others has an interval of which the share `error` may miss.
+///
+/// Even a thousand others have one with two runs or so; one run never has.
+pub fn min_runs(n: usize, error: f64) -> usize {
+    const MAX: usize = 1_000;
+    (2..MAX).find(|m| rank_sum_bound(n, *m, error) > 0).unwrap_or(MAX)
+}
+
 /// The quantile of the standard normal distribution, to nine digits, by bisection.
 fn normal_quantile(share: f64) -> f64 {
     let (mut low, mut high) = (-10.0, 10.0);
@@ -278,7 +308,7 @@ mod tests {
             let interval = RatioInterval::of_pairs(logs, Stopping::Planned);
             assert!(interval.ratio.is_nan() && interval.low.is_nan(), "{interval:?}");
         }
-        assert!(RatioInterval::of_separate_runs(&[], &[1.0]).ratio.is_nan());
+        assert!(RatioInterval::of_separate_runs(&[], &[1.0], 0.05).ratio.is_nan());
     }
 
     #[test]
@@ -312,6 +342,36 @@ mod tests {
     }
 
     #[test]
+    fn the_smallest_difference_is_found_in_95_of_100_comparisons() {
+        let mut random = Random::new(9);
+        let (error, least) = (0.005, 0.025_f64.ln_1p());
+        for deviation in [0.005, 0.02, 0.1] {
+            let shift = smallest_found(deviation, (20, 10), error, least).ln_1p();
+            let mut runs = |shift: f64, count: usize| -> Vec<f64> {
+                (0..count).map(|_| shift + normal(&mut random) * deviation).collect()
+            };
+            let found = (0..1000).filter(|_| {
+                let (a, b) = (runs(0.0, 20), runs(shift, 10));
+                let interval = RatioInterval::of_separate_runs(&a, &b, error);
+                interval.low > 1.0 && interval.ratio.ln() >= least
+            });
+            // Of 1,000 comparisons 950 find it; three standard deviations are 21.
+            let found = found.count();
+            assert!(found >= 929, "{found} of 1,000 with {shift} at {deviation}");
+            let pooled = pooled_deviation(&runs(0.0, 2000), &runs(1.0, 2000));
+            assert!((pooled / deviation - 1.0).abs() < 0.05, "{pooled}");
+        }
+        assert_eq!(pooled_deviation(&[1.0], &[5.0]), 0.0);
+    }
+
+    #[test]
+    fn runs_are_enough_when_the_rarest_order_is_rare_enough() {
+        // One of 3,003 orders of 10 and 5 runs has all of the 5 at one end, one of 66 of 10 and 2.
+        assert_eq!((min_runs(10, 2.0 / 3_003.0 * 1.001), min_runs(10, 2.0 / 66.0 * 1.001)), (5, 2));
+        assert_eq!(min_runs(10, 2.0 / 3_003.0 * 0.999), 6);
+    }
+
+    #[test]
     fn separate_runs_have_an_interval_that_holds() {
         let mut random = Random::new(5);
         let mut covered = 0;
@@ -319,7 +379,7 @@ mod tests {
             let mut runs =
                 |shift: f64| (0..7).map(|_| shift + normal(&mut random)).collect::<Vec<_>>();
             let (a, b) = (runs(0.0), runs(0.3));
-            let interval = RatioInterval::of_separate_runs(&a, &b);
+            let interval = RatioInterval::of_separate_runs(&a, &b, 0.05);
             covered += u32::from(!interval.excludes(0.3_f64.exp()));
         }
         assert!((930..=985).contains(&covered), "{covered} of 1,000");

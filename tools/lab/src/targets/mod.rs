@@ -1,6 +1,7 @@
 //! The targets of jobs: their names, whether they may be used, and the files that the run creates.
 //! Everything is checked before anything is written.
 
+mod claim;
 mod disk;
 mod inspect;
 mod layout;
@@ -11,6 +12,8 @@ mod target;
 mod volume_file;
 mod signature;
 
+pub(crate) use claim::CLAIMED_BY_PARENT;
+pub use claim::claim;
 pub use disk::{DiskMonitor, DiskStats};
 pub use initial_content::InitialContent;
 pub use inspect::inspect;

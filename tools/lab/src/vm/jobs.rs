@@ -1,7 +1,7 @@
 //! Runs the user's work in a guest: fio jobs in each column of the table, and experiments.
 
 use super::GuestRunner;
-use super::guest::{GuestDevice, PREPARED_MIB, Step};
+use super::guest::{GuestDevice, PREPARED_MIB, Step, StorageKind};
 use super::measurement::{COLUMNS, Column, Measurement};
 use crate::Error;
 use crate::engine::fio;
@@ -51,13 +51,33 @@ pub fn parse(files: &[PathBuf], device: GuestDevice) -> Result<Vec<JobSet>, Erro
             "TARGET" => Some(target.to_owned()),
             name => environment(name),
         };
-        sets.push(parse_for(files, target, &lookup)?);
+        sets.push(parse_for(files, target, &lookup, |_| ())?);
     }
     Ok(sets)
 }
 
-fn parse_for(files: &[PathBuf], target: &str, lookup: VariableLookup<'_>) -> Result<JobSet, Error> {
+/// Parses job files for a file in a volume, as [`parse`] does. `prepare` may give the parser keys that replace those of the files.
+pub(crate) fn parse_for_volume(
+    files: &[PathBuf],
+    device: GuestDevice,
+    prepare: impl FnOnce(&mut Parser<'_>),
+) -> Result<JobSet, Error> {
+    let target = device.target(StorageKind::Volume);
+    let lookup = |name: &str| match name {
+        "TARGET" => Some(target.to_owned()),
+        name => environment(name),
+    };
+    parse_for(files, target, &lookup, prepare)
+}
+
+fn parse_for(
+    files: &[PathBuf],
+    target: &str,
+    lookup: VariableLookup<'_>,
+    prepare: impl FnOnce(&mut Parser<'_>),
+) -> Result<JobSet, Error> {
     let mut parser = Parser::new(lookup, UnknownKeys::Refuse);
+    prepare(&mut parser);
     parser.argument("filename", Some(target))?;
     parser.argument("size", Some(&format!("{PREPARED_MIB}m")))?;
     for file in files {
@@ -153,7 +173,7 @@ pub fn experiment(
     const PAIRS: &str = "3";
     const SECONDS: &str = "2";
     experiments::find(name)?;
-    let target = device.target(super::guest::StorageKind::Raw);
+    let target = device.target(StorageKind::Raw);
     let mut command = vec!["uringfs", "bench", "experiment", name, "--overwrite"];
     command.extend(["--target", target, "--pairs", PAIRS, "--seconds", SECONDS]);
     if format == Format::Json {

@@ -100,8 +100,24 @@ impl<'a> GuestRunner<'a> {
         }
     }
 
+    /// Runs commands of our program that print JSON in a counting guest, each with a name.
+    pub(crate) fn reports(
+        &self,
+        device: GuestDevice,
+        commands: Vec<(String, Vec<String>)>,
+    ) -> Result<Vec<Value>, Error> {
+        let steps = commands.into_iter().map(|(name, command)| Step { name, command }).collect();
+        let report = |result: StepResult| {
+            serde_json::from_str(&result.output).map_err(|error| {
+                Error::run(format!("in the guest, {}: its report is not JSON", result.step))
+                    .because(error)
+            })
+        };
+        self.count(&[device], steps)?.into_iter().map(report).collect()
+    }
+
     /// The provenance of figures: versions of kernel, QEMU and program.
-    fn provenance(&self) -> Result<Value, Error> {
+    pub(crate) fn provenance(&self) -> Result<Value, Error> {
         let Kernel { release, package, version, .. } = self.kernel()?;
         Ok(json!({
             "kernel": release,

@@ -6,6 +6,7 @@ mod verify;
 
 use recording_engine::{BLOCK, BLOCKS, RecordingEngine, run_job, whole};
 use std::collections::HashSet;
+use std::time::Duration;
 use uringfs::Errno;
 use uringfs_lab::engine::Io;
 use uringfs_lab::workload::IoOp;
@@ -48,6 +49,72 @@ fn syncs_come_after_n_writes_with_nothing_in_flight() {
     let expected: Vec<u64> = (1..=25).map(|n| n * 10).chain([256]).collect();
     assert_eq!(engine.syncs, expected);
     assert_eq!(result.stats.sync.summary().count(), 26);
+}
+
+#[test]
+fn the_time_of_a_sync_is_no_latency_of_a_write() {
+    let mut engine = RecordingEngine::new(whole);
+    engine.sync_time = Duration::from_millis(200);
+    let (result, _) = run_job("rw=write\nfsync=64\n", engine);
+    let [_, write] = &result.stats.directions;
+    let sync_ns = result.stats.sync.summary().sum();
+    assert!(sync_ns >= 0.8e9, "four syncs: {sync_ns}");
+    // A write follows three of them.
+    let lat_ns = write.lat.sum();
+    assert!(lat_ns < sync_ns / 2.0, "{lat_ns} of 256 writes, {sync_ns} of the syncs");
+}
+
+#[test]
+fn files_are_synced_once_before_they_are_closed() {
+    for keys in ["fsync_on_close=1\n", "fsync_on_close=1\nend_fsync=1\n"] {
+        let (_, engine) = run_job(&format!("rw=write\n{keys}"), RecordingEngine::new(whole));
+        assert_eq!(engine.syncs, [256], "{keys}");
+    }
+    let (_, engine) = run_job("rw=read\nfsync_on_close=1\n", RecordingEngine::new(whole));
+    assert_eq!(engine.syncs, [] as [u64; 0], "nothing was written");
+}
+
+#[test]
+fn histograms_of_slat_and_lat_are_kept_if_wanted() {
+    for (keys, wanted) in [
+        ("", [false, false]),
+        ("slat_percentiles=1\n", [true, false]),
+        ("lat_percentiles=1\nramp_time=1us\n", [false, true]),
+        ("lat_percentiles=1\ndisable_lat=1\n", [false, false]),
+        ("slat_percentiles=1\nlat_percentiles=1\ngtod_reduce=1\n", [false, false]),
+    ] {
+        let keys = format!("rw=read\niodepth=4\n{keys}");
+        let (result, _) = run_job(&keys, RecordingEngine::new(whole));
+        let read = &result.stats.directions[0];
+        for ((histogram, summary), wanted) in
+            [(&read.slat_histogram, read.slat), (&read.lat_histogram, read.lat)]
+                .into_iter()
+                .zip(wanted)
+        {
+            assert_eq!(histogram.is_some(), wanted, "{keys}");
+            let Some(histogram) = histogram else { continue };
+            assert_eq!(histogram.summary().count(), read.ios, "{keys}");
+            assert_eq!(histogram.summary().max(), summary.max(), "{keys}");
+        }
+    }
+}
+
+#[test]
+fn a_longer_latency_than_max_latency_ends_the_job() {
+    fn slow(n: u64, io: Io) -> Result<u32, Errno> {
+        if n == 100 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(io.length)
+    }
+    let (result, engine) = run_job("rw=read\nmax_latency=20ms\n", RecordingEngine::new(slow));
+    let failure = result.failure.unwrap();
+    assert_eq!((failure.errno, failure.file), (Errno::TIMEDOUT, Some(0)));
+    assert!(failure.what.contains(": max_latency"), "{}", failure.what);
+    // The machine may delay an earlier one as much.
+    assert!(engine.ios.len() <= 101, "the run continued");
+    let (result, engine) = run_job("rw=read\nmax_latency=1h\n", RecordingEngine::new(slow));
+    assert_eq!((result.failure, engine.ios.len()), (None, 256));
 }
 
 #[test]

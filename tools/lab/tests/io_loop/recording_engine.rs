@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use uringfs::Errno;
 use uringfs_lab::Error;
 use uringfs_lab::engine::{
@@ -9,7 +10,7 @@ use uringfs_lab::engine::{
 };
 use uringfs_lab::fill_pattern::FillPattern;
 use uringfs_lab::job::{Parser, UnknownKeys};
-use uringfs_lab::run::{LoopResult, ThreadProgress, run_io_loop};
+use uringfs_lab::run::{LoopResult, Observers, ThreadProgress, run_io_loop};
 use uringfs_lab::workload::{Amount, IoOp, Region, Workload};
 
 pub const BLOCK: u32 = 4096;
@@ -35,6 +36,8 @@ pub struct RecordingEngine {
     /// The slots' buffers.
     buffers: Vec<Vec<u8>>,
     pub file: Vec<u8>,
+    /// The time that a sync takes.
+    pub sync_time: Duration,
     /// The number of completed I/Os at each sync.
     pub syncs: Vec<u64>,
     /// The number of completed I/Os each time the cache was dropped.
@@ -57,6 +60,7 @@ impl RecordingEngine {
             ios: Vec::new(),
             buffers: Vec::new(),
             file: vec![0; BLOCK as usize * BLOCKS as usize],
+            sync_time: Duration::ZERO,
             syncs: Vec::new(),
             cache_drops: Vec::new(),
         }
@@ -80,7 +84,15 @@ pub fn run_job(keys: &str, mut engine: RecordingEngine) -> (LoopResult, Recordin
     engine.buffers = vec![vec![0; options.largest_block() as usize]; options.depth as usize];
     let (stop, progress) = (AtomicBool::new(false), ThreadProgress::default());
     let fill_pattern = FillPattern::new(&options, 1, 1);
-    let result = run_io_loop(&mut engine, &mut workload, fill_pattern, &options, &stop, &progress);
+    let result = run_io_loop(
+        &mut engine,
+        &mut workload,
+        fill_pattern,
+        &options,
+        &stop,
+        &progress,
+        Observers::default(),
+    );
     assert!(engine.in_flight.is_empty() && engine.pushed.is_empty(), "I/Os are left in flight");
     (result, engine)
 }
@@ -148,6 +160,7 @@ impl Engine for RecordingEngine {
 
     fn sync(&mut self, _file: u32, _kind: SyncKind) -> Result<(), Errno> {
         assert!(self.in_flight.is_empty() && self.pushed.is_empty(), "a sync with I/Os in flight");
+        std::thread::sleep(self.sync_time);
         self.syncs.push(self.ended);
         Ok(())
     }

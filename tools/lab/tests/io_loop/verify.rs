@@ -34,6 +34,55 @@ fn each_pass_of_writes_is_read_back_in_the_same_order() {
 }
 
 #[test]
+fn a_backlog_is_read_back_before_more_is_written() {
+    let keys = "rw=randwrite\niodepth=8\nverify=crc32c\nloops=2\nverify_backlog=100\n";
+    let (result, engine) = run_job(keys, RecordingEngine::new(whole));
+    assert_eq!(result.failure, None);
+    assert_eq!(engine.blocks(IoOp::Read), engine.blocks(IoOp::Write), "in the same order");
+    let mut runs: Vec<(IoOp, usize)> = Vec::new();
+    for io in &engine.ios {
+        match runs.last_mut() {
+            Some((op, count)) if *op == io.op => *count += 1,
+            _ => runs.push((io.op, 1)),
+        }
+    }
+    let pass = [100, 100, 56].map(|count| [(IoOp::Write, count), (IoOp::Read, count)]).concat();
+    assert_eq!(runs, [pass.clone(), pass].concat());
+    assert_eq!(engine.cache_drops, [100, 300, 456, 612, 812, 968], "the reads are of the device");
+    let [read_ns, written_ns] = result.direction_ns;
+    assert_eq!(read_ns + written_ns, result.runtime_ns);
+}
+
+#[test]
+fn a_lost_write_is_found_in_its_backlog() {
+    let mut engine = RecordingEngine::new(whole);
+    engine.lost = Some(20);
+    let keys = "verify=crc32c\nverify_backlog=32\nverify_fatal=1\n";
+    let (result, engine) = run_job(&format!("rw=randwrite\n{keys}"), engine);
+    assert!(result.failure.unwrap().what.contains("wrong block"));
+    assert_eq!(engine.blocks(IoOp::Write).len(), 32, "no more was written before the check");
+    assert_eq!(engine.blocks(IoOp::Read).len(), 21);
+}
+
+#[test]
+fn the_backlog_of_a_mix_is_its_writes() {
+    let keys = "rw=randrw\nrwmixread=30\niodepth=4\nverify=crc32c\nverify_backlog=32\n";
+    let (result, engine) = run_job(keys, RecordingEngine::new(whole));
+    assert_eq!(result.failure, None);
+    let writes = engine.blocks(IoOp::Write).len();
+    assert_eq!(engine.blocks(IoOp::Read).len() as u64, BLOCKS, "of the mix, and of reading back");
+    assert_eq!(engine.cache_drops.len(), writes / 32 + 1);
+}
+
+#[test]
+fn a_job_that_does_not_read_back_has_no_backlog() {
+    let keys = "rw=write\niodepth=8\nverify_backlog=32\nverify=crc32c\ndo_verify=0\n";
+    let (result, engine) = run_job(keys, RecordingEngine::new(whole));
+    assert_eq!((result.failure, engine.cache_drops.len()), (None, 0));
+    assert!(engine.depths.iter().skip(8).all(|depth| *depth == 7), "it never pauses");
+}
+
+#[test]
 fn the_writes_of_a_mix_are_read_back() {
     let (result, engine) =
         run_job("rw=randrw\niodepth=8\nverify=crc32c\n", RecordingEngine::new(whole));

@@ -1,6 +1,7 @@
 //! Compares the workload with the installed fio, which logs its I/Os on engine `null`: the same offsets and
 //! lengths, in the same order if the order is defined.
 
+mod keys;
 mod zipf;
 
 use std::collections::BTreeMap;
@@ -96,6 +97,9 @@ fn sequential_jobs_do_fio_s_ios_in_the_same_order() {
         "rw=read bs=,16k size=64k",
         "rw=write bs=16k, size=64k",
         "rw=write bs=4k,16k size=64k",
+        "rw=randread percentage_random=0 size=64k",
+        "rw=read nrfiles=3 size=48k file_service_type=roundrobin:2",
+        "rw=read nrfiles=3 size=48k file_service_type=sequential",
     ] {
         assert_eq!(our_ios(keys), fio_ios(keys), "{keys}");
     }
@@ -124,6 +128,8 @@ fn random_jobs_visit_fio_s_blocks_as_often() {
         "rw=randread offset=64k size=256k",
         "rw=randread bsrange=4k-32k size=1m",
         "rw=randread bs=12k size=1m",
+        "rw=randread bssplit=4k/50:8k/30:32k/20 size=1m",
+        "rw=randread nrfiles=4 size=1m file_service_type=random",
         "rw=randread filename=x.0:x.1 ioengine=psync",
         "rw=randread filename=x.0:x.1 ioengine=psync io_size=160k",
     ] {
@@ -153,5 +159,56 @@ fn a_mix_has_fio_s_share_of_reads() {
         let reads = all.iter().filter(|(_, writes, ..)| !writes).count();
         // 2867 of 4096; five standard deviations are 147.
         assert!(reads.abs_diff(2867) < 147, "{reads}");
+    }
+}
+
+/// The share of I/Os that satisfy a condition, of ours and of fio's.
+fn shares(keys: &str, holds: impl Fn(&[LoggedIo]) -> bool) -> [f64; 2] {
+    [our_ios(keys), fio_ios(keys)].map(|all| {
+        let pairs = all.windows(2);
+        assert!(all.len() > 1000, "{keys}");
+        pairs.filter(|pair| holds(pair)).count() as f64 / (all.len() - 1) as f64
+    })
+}
+
+#[test]
+fn block_sizes_have_fio_s_shares() {
+    let keys = "rw=randread norandommap bssplit=4k/50:8k/:32k/ size=64m";
+    for (length, expected) in [(4096, 0.5), (8192, 0.25), (32_768, 0.25)] {
+        for share in shares(keys, |pair| pair[0].3 == length) {
+            // Five standard deviations of 5,000 I/Os.
+            assert!((share - expected).abs() < 0.036, "{length}: {share}");
+        }
+    }
+}
+
+#[test]
+fn a_percentage_of_the_blocks_is_random_as_with_fio() {
+    let keys = "rw=randread percentage_random=30 size=64m";
+    for share in shares(keys, |pair| pair[1].2 == pair[0].2 + 4096) {
+        // Five standard deviations of 16,384 I/Os.
+        assert!((share - 0.7).abs() < 0.018, "{share}");
+    }
+}
+
+#[test]
+fn turns_of_random_files_are_as_long_as_fio_s() {
+    let keys = "rw=read nrfiles=4 size=16m file_service_type=random:8";
+    for share in shares(keys, |pair| pair[1].0 != pair[0].0) {
+        // One of eight I/Os begins a turn, and three of four turns go to another file.
+        assert!((share - 0.75 / 8.0).abs() < 0.02, "{share}");
+    }
+}
+
+#[test]
+fn zones_have_fio_s_shares_of_the_ios() {
+    for zones in ["zoned:60/10:30/20:10/70", "zoned_abs:60/6400k:30/12800k:10/44800k"] {
+        let keys = format!("rw=randread random_distribution={zones} size=64000k");
+        for (blocks, expected) in [(0..6400, 0.6), (6400..19_200, 0.3), (19_200..64_000, 0.1)] {
+            for share in shares(&keys, |pair| blocks.contains(&(pair[0].2 >> 10))) {
+                // Five standard deviations of 16,000 I/Os.
+                assert!((share - expected).abs() < 0.02, "{keys}: {share} of {expected}");
+            }
+        }
     }
 }

@@ -139,3 +139,41 @@ fn fio_takes_every_flag_as_showcmd_prints_it() {
         }
     }
 }
+
+#[test]
+fn fio_takes_values_of_keys_as_showcmd_prints_them() {
+    let folder = folder();
+    for given in [
+        "bssplit=4k/50:8k/50,16k/100",
+        "percentage_random=50,60",
+        "random_distribution=zoned:60/10:40/90",
+        "random_distribution=zoned_abs:60/256k:40/768k",
+        "offset_increment=1m",
+        "file_service_type=random:8",
+        "file_service_type=sequential",
+        "file_service_type=zipf:1.2",
+        "buffer_pattern=0xdeadbeef",
+        "thinktime_spin=5",
+        "thinktime_iotime=1s",
+        "thinktime_blocks_type=issue",
+        "rate_process=poisson",
+        "max_latency=10ms",
+        "verify_backlog=16",
+        "unified_rw_reporting=both",
+        "mem=malloc",
+        "clocksource=clock_gettime",
+        "write_bw_log=a",
+        "write_iops_log=a",
+        "write_lat_log=a",
+        "log_avg_msec=100",
+    ] {
+        let given = format!("--{given}");
+        let arguments = ["--name=x", "--rw=randrw", "--size=1m", "--thinktime=10"];
+        let output = bench(folder.path(), &[&arguments[..], &[&given, "--showcmd"]].concat());
+        let line = String::from_utf8(output.stdout).unwrap();
+        assert!(line.contains(&given), "{line}");
+        let words: Vec<&str> = line.trim().split(' ').skip(1).collect();
+        let output = fio(folder.path(), &[&["--parse-only"], &words[..]].concat());
+        assert!(output.status.success() && output.stderr.is_empty(), "{given}: {output:?}");
+    }
+}

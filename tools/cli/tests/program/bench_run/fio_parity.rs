@@ -51,6 +51,10 @@ const CASES: &[Case] = &[
         job: "[j]\nrw=randread\nclat_percentiles=0\n" },
     Case { name: "other percentiles", engine: "psync", fixed: true,
         job: "[j]\nrw=write\nfsync=64\npercentile_list=99.99:5:50:99.9\n" },
+    Case { name: "percentiles of every latency", engine: "psync", fixed: true,
+        job: "[j]\nrw=randrw\nlat_percentiles=1\nslat_percentiles=1\n" },
+    Case { name: "percentiles of the total latency", engine: "uringfs", fixed: true,
+        job: "[j]\nrw=randread\nioengine=libaio\ndirect=1\nclat_percentiles=0\nlat_percentiles=1\nslat_percentiles=1\n" },
     Case { name: "some latencies only", engine: "psync", fixed: true,
         job: "[j]\nrw=write\ndisable_lat=1\ndisable_bw=1\n" },
     Case { name: "no disks", engine: "psync", fixed: true,
@@ -76,7 +80,7 @@ pub fn fio(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 /// Every key path with its type. All elements of a list are called `*`.
-fn paths(value: &Value) -> BTreeMap<String, &'static str> {
+pub fn paths(value: &Value) -> BTreeMap<String, &'static str> {
     fn walk(value: &Value, path: String, found: &mut BTreeMap<String, &'static str>) {
         let kind = match value {
             Value::Object(_) => "object",
@@ -201,6 +205,9 @@ fn the_text_report_has_fios_lines_in_fios_order() {
         "[a]\nrw=read\n[b]\nstonewall\nrw=write\ngtod_reduce=1\n[c]\nrw=read\ndisable_lat=1\n",
         "[j]\nrw=write\npercentile_list=5:50:99.99:99.5\ndisk_util=0\n",
         "[j]\nrw=read\nsize=4m\nthinktime=1ms\nclat_percentiles=0\n",
+        "[j]\nrw=randread\nioengine=libaio\ndirect=1\nslat_percentiles=1\nlat_percentiles=1\n",
+        "[j]\nrw=randrw\nunified_rw_reporting=mixed\nfsync=16\n",
+        "[j]\nrw=randrw\nunified_rw_reporting=both\n",
     ] {
         let text = format!("[global]\nbs=4k\nsize=1m\n{job}");
         let folders = [folder(), folder()];

@@ -1,13 +1,17 @@
 //! Tests of `uringfs bench run`: exit codes, refused arguments, reports, and comparisons with fio.
 
+mod claims;
 mod consumers;
 pub mod devices;
 mod engine_fio;
 mod failed;
 mod figures;
 mod fio_parity;
+mod formats;
+mod help;
 mod interrupted;
 mod invariants;
+mod keys;
 mod refused;
 mod terminal;
 mod verify;

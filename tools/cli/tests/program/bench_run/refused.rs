@@ -52,6 +52,26 @@ fn a_bad_job_file_is_refused_with_file_and_line() {
 }
 
 #[test]
+fn all_keys_that_cannot_be_used_are_named_at_once() {
+    let folder = folder();
+    std::fs::write(folder.path().join("a.fio"), "[j]\nzonemode=zbd\niodpeth=4\n").unwrap();
+    std::fs::write(folder.path().join("b.fio"), "[k]\nbs=4q\n").unwrap();
+    let output = bench(folder.path(), &["a.fio", "b.fio", "--engine=psync"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+    let lines = String::from_utf8(output.stderr).unwrap();
+    let begins = [
+        "uringfs: 3 keys of the jobs cannot be used",
+        "uringfs: a.fio:2: fio's key `zonemode` is not supported: ",
+        "uringfs: a.fio:3: unknown key `iodpeth`; the nearest is `iodepth`",
+        "uringfs: b.fio:2: bs: ",
+    ];
+    assert_eq!(lines.lines().count(), begins.len(), "{lines}");
+    for (line, begin) in lines.lines().zip(begins) {
+        assert!(line.starts_with(begin), "{line}");
+    }
+}
+
+#[test]
 fn undefined_variables_are_refused_with_file_and_line() {
     let folder = folder();
     for (value, part) in [
@@ -111,7 +131,11 @@ fn a_bad_command_line_is_refused() {
         (&["--name=x", "--bs"], "--bs needs a value"),
         (&["--name="], "--name needs a value"),
         (&["--name=x", "--engine=psink"], "the nearest is `psync`"),
-        (&["--name=x", "--output-format=xml"], "neither normal nor json"),
+        (&["--name=x", "--output-format=xml"], "`xml` is not one of normal, json, json+, terse"),
+        (&["--cmdhelp=iodpeth"], "unknown key `iodpeth`; the nearest is `iodepth`"),
+        (&["--cmdhelp=zonemode"], "fio's key `zonemode` is not supported: "),
+        (&["--enghelp=psink"], "unknown engine `psink`; the nearest is `psync`"),
+        (&["--name=x", "--section=y"], "--section y: no job file has it"),
         (&["--name=x", "--set", "ab"], "expected SWITCH=VALUE"),
         (&["--name=x", "--size=1m", "--set", "a.b=c"], "a.b"),
     ] {

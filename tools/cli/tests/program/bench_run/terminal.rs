@@ -61,3 +61,27 @@ fn a_pipe_shows_nothing() {
     let output = command(folder.path(), &keys).output().unwrap();
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
 }
+
+#[test]
+fn eta_decides_where_progress_is_shown() {
+    let folder = folder();
+    let keys = ["--name=x", "--filename=null:1m", "--rw=read", "--time_based", "--runtime=2"];
+    let output = command(folder.path(), &[&keys[..], &["--eta=always"]].concat()).output().unwrap();
+    let lines = String::from_utf8(output.stderr).unwrap();
+    assert!(lines.lines().any(|line| line.starts_with("Running x  jobs: 1  read ")), "{lines}");
+    assert!(lines.lines().all(|line| line.starts_with("Running x")), "{lines}");
+    assert!(!lines.contains('\u{1b}'), "a file is no terminal: {lines}");
+
+    let size = Winsize { ws_row: 24, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
+    let terminal = openpty(&size, None).unwrap();
+    let arguments = ["--name=x", "--filename=null:1m", "--rw=read", "--eta=never"];
+    let mut command = command(folder.path(), &arguments);
+    command.env("TERM", "xterm").env_remove("NO_COLOR");
+    let run = ChildProcess::start_with(&mut command, Some(terminal.slave));
+    assert_eq!(run.end().status.code(), Some(0));
+    drop(command);
+    // With the last writer gone, a terminal without output has an error or an end.
+    let mut screen = Vec::new();
+    let _ = File::from(terminal.master).read_to_end(&mut screen);
+    assert_eq!(String::from_utf8_lossy(&screen), "");
+}

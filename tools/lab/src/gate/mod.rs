@@ -1,0 +1,156 @@
+//! Finds what got slower since a baseline was recorded.
+//!
+//! [`record`] runs jobs in rounds, each beside a bare ring on the same targets, and keeps the figures as multiples of the
+//! ring's. So a baseline carries from one machine to another. [`gate`] runs the same jobs in the same way, and compares.
+
+mod report;
+mod judge;
+mod baseline;
+mod guest;
+mod rounds;
+mod series;
+
+pub use baseline::Baseline;
+pub use judge::{CounterChange, FALSE_ALARMS, FigureJudgement, GateResults, JobJudgement};
+pub use report::{json, recorded_text, text};
+pub use rounds::Conditions;
+pub use series::{CounterSeries, FigureSeries, JobSeries};
+
+use crate::Error;
+use crate::compare::{Side, SideSource, job_words};
+use crate::job::{Job, JobSet, Parser, UnknownKeys, environment};
+use crate::vm::GuestRunner;
+use rounds::Measured;
+use std::path::PathBuf;
+
+/// Where the jobs run.
+#[derive(Debug, Clone, Copy)]
+pub enum Place<'a> {
+    /// Here.
+    Host,
+    /// In guests whose clock counts instructions, each pair in a new one: on a file in a volume on the kernel's RAM device.
+    Guest(&'a GuestRunner<'a>),
+}
+
+impl Place<'_> {
+    /// The name of [`Place::Host`] in a baseline.
+    pub const HOST: &'static str = "host";
+    /// The name of [`Place::Guest`].
+    pub const GUEST: &'static str = "vm";
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Host => Self::HOST,
+            Self::Guest(_) => Self::GUEST,
+        }
+    }
+
+    fn jobs(self, side: &Side, files: &[PathBuf], unknown: UnknownKeys) -> Result<JobSet, Error> {
+        match self {
+            Self::Host => side.jobs(files, &environment, unknown),
+            Self::Guest(_) => guest::jobs(side, files),
+        }
+    }
+
+    fn measure(
+        self,
+        side: &Side,
+        set: &JobSet,
+        conditions: &Conditions<'_>,
+    ) -> Result<Measured, Error> {
+        match self {
+            Self::Host => rounds::measure_rounds(side, set, conditions),
+            Self::Guest(runner) => guest::measure_rounds(runner, side, set, conditions),
+        }
+    }
+}
+
+/// Runs job files for a baseline. Returns it, notes for the user, and the files that were laid out and left.
+///
+/// # Errors
+/// A key is unknown, the jobs cannot run, one failed, or the user stopped it.
+pub fn record(
+    place: Place<'_>,
+    files: &[PathBuf],
+    keys: &[String],
+    unknown: UnknownKeys,
+    conditions: &Conditions<'_>,
+) -> Result<(Baseline, Vec<String>, Vec<String>), Error> {
+    let side = parse_side(keys)?;
+    let set = place.jobs(&side, files, unknown)?;
+    let mut measured = place.measure(&side, &set, conditions)?;
+    if measured.incomplete {
+        return Err(Error::interrupted());
+    }
+    let notes = std::mem::take(&mut measured.notes);
+    let files_made = std::mem::take(&mut measured.files_made);
+    Ok((Baseline::new(place.name(), keys, &set, measured), notes, files_made))
+}
+
+/// Runs the jobs of a baseline again, or those of them that `files` have, and compares. `keys` override the recorded ones.
+///
+/// # Errors
+/// The jobs are not those of the baseline, cannot run, or failed. After Ctrl-C there is no error if a round has ended.
+pub fn gate(
+    place: Place<'_>,
+    baseline: &Baseline,
+    files: &[PathBuf],
+    keys: &[String],
+    effect: f64,
+    conditions: &Conditions<'_>,
+) -> Result<GateResults, Error> {
+    let keys: Vec<String> = baseline.keys.iter().chain(keys).cloned().collect();
+    let side = parse_side(&keys)?;
+    let set = match files {
+        [] => recorded_jobs(baseline, &side)?,
+        files => place.jobs(&side, files, UnknownKeys::Refuse)?,
+    };
+    for job in &set.jobs {
+        check_job(baseline, job)?;
+    }
+    let measured = place.measure(&side, &set, conditions)?;
+    Ok(GateResults::judge(baseline, measured, effect, conditions.seed))
+}
+
+/// A side that runs.
+fn parse_side(keys: &[String]) -> Result<Side, Error> {
+    let side = Side::parse(keys).map_err(|error| error.at("--set"))?;
+    match side.source {
+        SideSource::Files(_) => {
+            Err(Error::input("--set: results= is of runs that have ended; give jobs to run"))
+        }
+        SideSource::Engine(_) | SideSource::Program { .. } => Ok(side),
+    }
+}
+
+/// The jobs as they were recorded, with the keys of a side.
+fn recorded_jobs(baseline: &Baseline, side: &Side) -> Result<JobSet, Error> {
+    let nothing = |_: &str| None;
+    let mut parser = Parser::new(&nothing, UnknownKeys::Refuse);
+    side.replace_keys(&mut parser);
+    for word in baseline.jobs_words.iter().flatten() {
+        let (key, value) = word.split_once('=').unwrap_or((word, "1"));
+        parser.argument(key.trim_start_matches("--"), Some(value))?;
+    }
+    parser.finish().map_err(|error| error.at("the baseline's jobs"))
+}
+
+/// Whether a job is as it was recorded, but for its target.
+fn check_job(baseline: &Baseline, job: &Job) -> Result<(), Error> {
+    let again = "record it again with bench record";
+    let name = format!("--name={}", job.name);
+    let recorded = baseline.jobs_words.iter().find(|words| words.contains(&name));
+    let recorded = recorded.ok_or_else(|| {
+        Error::input(format!("job `{}` is not in the baseline; {again}", job.name))
+    })?;
+    let now = job_words(job);
+    let is_target = |word: &&String| word.starts_with("--filename=");
+    let differs = |word: &&String| !(recorded.contains(word) && now.contains(word));
+    match now.iter().chain(recorded).filter(|word| !is_target(word)).find(differs) {
+        Some(word) => Err(Error::input(format!(
+            "job `{}` is not as it was recorded ({word}); {again}",
+            job.name
+        ))),
+        None => Ok(()),
+    }
+}

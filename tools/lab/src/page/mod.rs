@@ -1,0 +1,50 @@
+//! A comparison as one page of HTML: the verdict first, then tables and plots, the machine, the command, and every sample.
+//!
+//! The page is whole in its file: it has no script and names no address, and a browser that obeys its policy
+//! (`Content-Security-Policy`) loads nothing for it. Text from outside gets into it only through one type, which escapes it.
+
+mod sections;
+mod job_plots;
+mod plot;
+mod scale;
+mod html;
+mod escape;
+
+pub use sections::Source;
+
+use crate::compare::Results;
+use html::Html;
+
+/// The policy forbids whatever the page does not need: it needs its style. A download is no request.
+const HEAD: &str = r#"<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+"#;
+
+/// A page of the results.
+///
+/// ```
+/// use uringfs_lab::compare::Results;
+/// use uringfs_lab::page;
+///
+/// # let results = Results { sides: [String::new(), "bs=8k".into()], jobs: vec![], pairs: 0, effect: 0.05, seed: None,
+/// #     seconds: 0.0, machine: None, files_made: vec![], notes: vec!["<b>".into()], incomplete: false };
+/// let source = page::Source { command: "uringfs bench compare job.fio", document: "{}" };
+/// let page = page::html(&results, source);
+/// assert!(page.starts_with("<!DOCTYPE html>") && page.contains("&lt;b&gt;"));
+/// ```
+pub fn html(results: &Results, source: Source<'_>) -> String {
+    let mut html = Html::default();
+    html.raw("<!DOCTYPE html>\n");
+    html.element("html", &[("lang", &"en")], |html| {
+        html.element("head", &[], |html| {
+            html.raw(HEAD);
+            html.text_element("title", &[], sections::title(results));
+            html.element("style", &[], |html| html.raw(include_str!("style.css")));
+        });
+        html.element("body", &[], |html| sections::body(html, results, source));
+    });
+    html.raw("\n");
+    html.into_string()
+}
