@@ -112,7 +112,10 @@ fn latencies(job: &JobComparison, way: &str) -> Plot {
 fn labels_of_runs(runs: usize) -> Vec<(f64, String)> {
     const MOST: f64 = 10.0;
     let step = round_step((runs as f64 / MOST).max(1.0)) as usize;
-    (1..=runs).filter(|run| run % step == 0).map(|run| (run as f64, run.to_string())).collect()
+    (1..=runs)
+        .filter(|run| run.is_multiple_of(step))
+        .map(|run| (run as f64, run.to_string()))
+        .collect()
 }
 
 #[cfg(test)]

@@ -299,7 +299,7 @@ fn write_legend_entry(
 }
 
 fn has_band(interval: &RatioInterval) -> bool {
-    is_drawable(interval.low) && is_drawable(interval.high)
+    is_drawable(interval.low) && is_drawable(interval.high) && interval.low <= interval.high
 }
 
 /// A mark with the look of its side.
