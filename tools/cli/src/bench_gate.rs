@@ -150,7 +150,7 @@ pub fn gate(arguments: GateArguments) -> Result<u8, Error> {
     });
     // Exit code 1 is for what got worse.
     let results = results.map_err(|error| match error.exit_code() {
-        1 => error.exiting_with(2),
+        1 | 6 => error.exiting_with(2),
         _ => error,
     })?;
     print(&match json {

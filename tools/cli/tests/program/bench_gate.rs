@@ -104,6 +104,8 @@ fn other_jobs_and_files_are_refused_in_one_line() {
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("other.json", "{}");
     write("deeper.fio", "[x]\nrw=randwrite\nbs=4k\nsize=256k\niodepth=2\n");
+    write("twice.fio", "[x]\nsize=4k\nfilename=null:1m\n[x]\nsize=4k\nfilename=null:1m\n");
+    write("sum.fio", "[global]\ngroup_reporting\nsize=4k\nfilename=null:1m\n[x]\n[y]\n");
     write("new.fio", "[y]\nrw=read\nsize=4k\nfilename=null:1m\n");
     let recorded = std::fs::read(folder.path().join("b.json")).unwrap();
     for (arguments, part) in [
@@ -124,6 +126,8 @@ fn other_jobs_and_files_are_refused_in_one_line() {
         (&["record", "--baseline=b.json", "-"], "give job files"),
         (&["record", "--baseline=b.json", "job.fio", "--set", "results=x"], "results="),
         (&["record", "--baseline=b.json", "missing.fio"], "missing.fio"),
+        (&["record", "--baseline=b.json", "twice.fio"], "two jobs have the name `x`"),
+        (&["record", "--baseline=b.json", "sum.fio"], "group_reporting sums several jobs"),
     ] {
         let output = bench(folder.path(), arguments);
         let line = line(&output);

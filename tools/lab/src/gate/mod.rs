@@ -78,6 +78,7 @@ pub fn record(
 ) -> Result<(Baseline, Vec<String>, Vec<String>), Error> {
     let side = parse_side(keys)?;
     let set = place.jobs(&side, files, unknown)?;
+    check_names(&set)?;
     let mut measured = place.measure(&side, &set, conditions)?;
     if measured.incomplete {
         return Err(Error::interrupted());
@@ -123,6 +124,23 @@ fn parse_side(keys: &[String]) -> Result<Side, Error> {
     }
 }
 
+/// Whether each job has a report of its own, by which a baseline knows it.
+fn check_names(set: &JobSet) -> Result<(), Error> {
+    for (index, job) in set.jobs.iter().enumerate() {
+        if set.jobs[..index].iter().any(|other| other.name == job.name) {
+            let line =
+                format!("two jobs have the name `{}`; a baseline needs a name for each", job.name);
+            return Err(Error::input(line));
+        }
+    }
+    match set.jobs.len() > 1 && set.jobs.iter().any(|job| job.options.group_reporting) {
+        true => Err(Error::input(
+            "group_reporting sums several jobs; a baseline needs each job's own figures",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// The jobs as they were recorded, with the keys of a side.
 fn recorded_jobs(baseline: &Baseline, side: &Side) -> Result<JobSet, Error> {
     let nothing = |_: &str| None;
@@ -144,7 +162,9 @@ fn check_job(baseline: &Baseline, job: &Job) -> Result<(), Error> {
         Error::input(format!("job `{}` is not in the baseline; {again}", job.name))
     })?;
     let now = job_words(job);
-    let is_target = |word: &&String| word.starts_with("--filename=");
+    // The first job of a further file waits for those before, which is no key of its own.
+    let is_target =
+        |word: &&String| word.starts_with("--filename=") || word.as_str() == "--stonewall=1";
     let differs = |word: &&String| !(recorded.contains(word) && now.contains(word));
     match now.iter().chain(recorded).filter(|word| !is_target(word)).find(differs) {
         Some(word) => Err(Error::input(format!(

@@ -144,7 +144,9 @@ impl Plan {
                 }
             }
         }
-        let targets = threads.iter().flat_map(|thread| thread.targets.iter().cloned()).collect();
+        // The files of `unlink` are of one run.
+        let kept = threads.iter().filter(|thread| !jobs[thread.job].options.unlink);
+        let targets = kept.flat_map(|thread| thread.targets.iter().cloned()).collect();
         Ok(Self { threads, targets, missing: planner.missing, volumes })
     }
 
