@@ -560,7 +560,8 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         if let Some(logs) = &mut self.observers.logs {
             logs.record(LoggedIo { op, offset, length, created_ns, issued_ns, done_ns });
         }
-        let lat_ns = done_ns - created_ns;
+        // Without time stamps, the coarse clock may be behind the reading at the creation.
+        let lat_ns = done_ns.saturating_sub(created_ns);
         let stats = &mut self.stats.directions[op as usize];
         if let Some(histogram) = &mut stats.slat_histogram {
             histogram.record(issued_ns - created_ns);
