@@ -122,7 +122,8 @@ fn other_jobs_and_files_are_refused_in_one_line() {
         (&["gate", "--baseline=b.json", "--effect=0"], "--effect needs a percentage"),
         (&["gate", "--baseline=b.json", "--set", "target=no/file"], "no/file"),
         (&["record", "--baseline=no/b.json", "job.fio"], "no/b.json: cannot be written"),
-        (&["record", "--baseline=.", "job.fio"], "is a folder"),
+        (&["record", "--baseline=.", "job.fio"], "replaces only baselines: .: cannot be read"),
+        (&["record", "--baseline=job.fio", "job.fio"], "only baselines: job.fio: is not JSON"),
         (&["record", "--baseline=b.json", "-"], "give job files"),
         (&["record", "--baseline=b.json", "job.fio", "--set", "results=x"], "results="),
         (&["record", "--baseline=b.json", "missing.fio"], "missing.fio"),
@@ -140,8 +141,8 @@ fn other_jobs_and_files_are_refused_in_one_line() {
 /// The old baseline stays, and the files of the jobs go.
 #[test]
 fn an_interrupted_recording_changes_nothing() {
-    let folder = folder();
-    std::fs::write(folder.path().join("b.json"), "old").unwrap();
+    let folder = with_baseline();
+    let old = std::fs::read(folder.path().join("b.json")).unwrap();
     let job = "[x]\nrw=randread\nbs=4k\nsize=256k\ndirect=0\ntime_based\nruntime=1h\n";
     std::fs::write(folder.path().join("job.fio"), job).unwrap();
     let child = ChildProcess::start(&mut command(
@@ -152,6 +153,6 @@ fn an_interrupted_recording_changes_nothing() {
     child.signal(Signal::SIGINT);
     let output = child.end();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
-    assert_eq!(std::fs::read(folder.path().join("b.json")).unwrap(), b"old");
+    assert_eq!(std::fs::read(folder.path().join("b.json")).unwrap(), old);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }

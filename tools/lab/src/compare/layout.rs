@@ -33,6 +33,8 @@ impl Layout {
     pub fn create(&mut self, stop: &AtomicBool, progress: &RunProgress) -> Result<(), Error> {
         if let Some(plan) = &mut self.plan {
             plan.create_whole_files();
+            // Before the first byte, and then what has been created.
+            plan.claim()?;
             self.created = plan.lay_out(&plan.open_volumes()?, stop, progress)?;
             plan.claim()?;
         }

@@ -75,15 +75,16 @@ impl Baseline {
         Ok(())
     }
 
-    /// Whether a baseline can be written there, so that no recording is lost.
+    /// Whether a baseline can be written there, so that no recording is lost, and nothing but an older one is replaced.
     ///
     /// # Errors
     /// It cannot.
     pub fn check_place(path: &Path) -> Result<(), Error> {
-        match path.is_dir() {
-            true => Err(Error::input(format!("{}: is a folder; give a file", path.display()))),
-            false => file_beside(path).map(drop).map_err(|error| cannot_write(path, error)),
+        if path.symlink_metadata().is_ok() {
+            // Neither a job file, for example, nor a device.
+            Self::read(path).map_err(|error| error.at("a recording replaces only baselines"))?;
         }
+        file_beside(path).map(drop).map_err(|error| cannot_write(path, error))
     }
 
     fn json(&self) -> Value {
@@ -145,13 +146,22 @@ impl Baseline {
         let list = value["jobs"].as_array().filter(|jobs| !jobs.is_empty()).ok_or("has no jobs")?;
         let (mut jobs, mut jobs_words) = (Vec::new(), Vec::new());
         for job in list {
-            jobs_words.push(texts(job, "arguments")?);
-            jobs.push(job_from_json(job, text(job, "jobname")?)?);
+            let (name, words) = (text(job, "jobname")?, texts(job, "arguments")?);
+            let is_known = jobs.iter().any(|other: &JobSeries| other.job == name);
+            if is_known || !words.contains(&format!("--name={name}")) {
+                let line = "is there twice, or has the arguments of another one";
+                return Err(format!("job `{name}`: {line}"));
+            }
+            jobs_words.push(words);
+            jobs.push(job_from_json(job, name)?);
         }
         Ok(Self {
             recorded: text(value, "recorded")?,
             program: text(value, "program")?,
-            place: text(value, "machine")?,
+            place: text(value, "machine").and_then(|place| match place.as_str() {
+                "host" | "vm" => Ok(place),
+                other => Err(format!("has the unknown machine `{other}`")),
+            })?,
             processor: text(value, "processor")?,
             keys: texts(value, "keys")?,
             jobs_words,
@@ -194,15 +204,24 @@ fn job_from_json(job: &Value, name: String) -> Result<JobSeries, String> {
     if figures.first().is_none_or(|rate| rate.name != "rate" || rate.values.is_empty()) {
         return Err(format!("job `{name}`: has no rate"));
     }
+    let pairs = figures[0].values.len();
+    let is_whole = |figure: &FigureSeries| {
+        figure.values.len() == pairs && [0, pairs].contains(&figure.control.len())
+    };
+    if !figures.iter().all(is_whole) {
+        return Err(format!("job `{name}`: its series have different lengths"));
+    }
     let counters = job["counters_per_io"].as_object().into_iter().flatten();
     let counters = counters
         .map(|(name, values)| Ok(CounterSeries { name: name.clone(), per_io: numbers(values)? }));
-    Ok(JobSeries {
-        counters: counters.collect::<Result<_, String>>()?,
-        has_counters: job["has_counters"] == true,
-        job: name,
-        figures,
-    })
+    let counters: Vec<CounterSeries> = counters.collect::<Result<_, String>>()?;
+    let is_counted = |counter: &CounterSeries| {
+        counter.per_io.len() == pairs && counter.per_io.iter().all(|count| count.is_finite())
+    };
+    if let Some(counter) = counters.iter().find(|counter| !is_counted(counter)) {
+        return Err(format!("job `{name}`: {} has not one number for each pair", counter.name));
+    }
+    Ok(JobSeries { counters, has_counters: job["has_counters"] == true, job: name, figures })
 }
 
 #[cfg(test)]
@@ -270,6 +289,13 @@ mod tests {
                 "not numbers",
             ),
             (changed(|value| value["jobs"][0]["counters_per_io"] = json!({"n": 1})), "not numbers"),
+            (changed(|value| value["machine"] = json!("x")), "unknown machine `x`"),
+            (changed(|value| value["jobs"][0]["jobname"] = json!("y")), "arguments of another"),
+            (changed(|value| value["jobs"][0]["figures"][0]["control"] = json!([1])), "lengths"),
+            (
+                changed(|value| value["jobs"][0]["counters_per_io"] = json!({"n": [null, 1]})),
+                "one number",
+            ),
         ] {
             std::fs::write(&path, &text).unwrap();
             let error = Baseline::read(&path).unwrap_err().to_string();

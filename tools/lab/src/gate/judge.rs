@@ -3,6 +3,7 @@
 use super::baseline::Baseline;
 use super::rounds::Measured;
 use super::series::{FigureSeries, JobSeries};
+use crate::Error;
 use crate::compare::{Machine, Unit};
 use crate::stats::{MIN_PAIRS, RatioInterval, min_runs, pooled_deviation, smallest_found};
 
@@ -111,12 +112,21 @@ impl GateResults {
         JUDGED.iter().filter_map(of_name).collect()
     }
 
-    pub(super) fn judge(baseline: &Baseline, measured: Measured, effect: f64, seed: u64) -> Self {
+    /// Compares.
+    ///
+    /// # Errors
+    /// A job has nothing to compare: its gate would pass whatever happened.
+    pub(super) fn judge(
+        baseline: &Baseline,
+        measured: Measured,
+        effect: f64,
+        seed: u64,
+    ) -> Result<Self, Error> {
         let recorded_pairs = baseline.jobs[0].figures[0].values.len();
         let mut notes = measured.notes;
         if measured.processor != baseline.processor {
             notes.push(format!(
-                "the processor is `{}`, and the baseline's was `{}`: other instructions may be slow on it",
+                "this is `{}`, and the baseline is of `{}`: other instructions may be slow on it",
                 measured.processor, baseline.processor
             ));
         }
@@ -132,14 +142,32 @@ impl GateResults {
                 && figure.ratio.low.is_nan()
                 && figure.ratio.ratio.is_finite()
         };
+        let needed = min_runs(recorded_pairs, error(tests));
+        if !measured.incomplete {
+            for ((recorded, now), job) in pairs.iter().zip(&jobs) {
+                check_compared(recorded, now, job, needed)?;
+            }
+        }
+        for job in &jobs {
+            let lost = job.figures.iter().filter(|figure| {
+                JUDGED.contains(&figure.name.as_str())
+                    && !figure.recorded.is_nan()
+                    && figure.ratio.ratio.is_nan()
+            });
+            notes.extend(lost.map(|figure| {
+                format!(
+                    "job `{}`: {} is not judged, as a run has no value of it",
+                    job.job, figure.name
+                )
+            }));
+        }
         if jobs.iter().flat_map(|job| &job.figures).any(unjudged) {
-            let needed = min_runs(recorded_pairs, error(tests));
             notes.push(format!(
                 "pairs: {} of {needed} that {tests} figures need, so that counters alone were judged",
                 measured.pairs
             ));
         }
-        Self {
+        Ok(Self {
             recorded: format!("{}, {}", baseline.recorded, baseline.program),
             recorded_pairs,
             jobs,
@@ -151,8 +179,29 @@ impl GateResults {
             files_made: measured.files_made,
             notes,
             incomplete: measured.incomplete,
-        }
+        })
     }
+}
+
+fn check_compared(
+    recorded: &JobSeries,
+    now: &JobSeries,
+    job: &JobJudgement,
+    needed: usize,
+) -> Result<(), Error> {
+    let judges = job.figures.iter().any(|figure| figure.smallest_found.is_some());
+    if judges || recorded.has_counters && now.has_counters {
+        return Ok(());
+    }
+    let pairs = now.figures.first().map_or(0, |rate| rate.values.len());
+    let why = match judged_figures(recorded, now) {
+        0 => "no figures beside a bare ring's".to_owned(),
+        _ => format!("{pairs} pairs, which judge no figure; {needed} would"),
+    };
+    Err(Error::input(format!(
+        "job `{}`: there is nothing to compare: no counters of both programs, and {why}",
+        job.job
+    )))
 }
 
 /// The share of intervals that may miss, at both ends together. One end of each can raise a false alarm.
@@ -284,7 +333,7 @@ mod tests {
         (0..count).map(|at| mean * (1.0 + (at % 5) as f64 * 2e-3)).collect()
     }
 
-    fn judged(recorded: JobSeries, now: JobSeries) -> GateResults {
+    fn try_judged(recorded: JobSeries, now: JobSeries) -> Result<GateResults, Error> {
         let baseline = Baseline {
             recorded: "then".into(),
             program: "uringfs 0".into(),
@@ -305,6 +354,10 @@ mod tests {
             incomplete: false,
         };
         GateResults::judge(&baseline, measured, 0.05, 1)
+    }
+
+    fn judged(recorded: JobSeries, now: JobSeries) -> GateResults {
+        try_judged(recorded, now).unwrap()
     }
 
     #[test]
@@ -377,6 +430,31 @@ mod tests {
         let mut now = series("x", &steady(100.0, 10), 10.0, &[]);
         now.has_counters = false;
         assert!(judged(series("x", &steady(100.0, 20), 10.0, &[("n", 1.0)]), now).passed());
+    }
+
+    #[test]
+    fn a_gate_that_compares_nothing_is_an_error() {
+        let recorded = || series("x", &steady(100.0, 20), 10.0, &[]);
+        let without_counters = |count| JobSeries {
+            has_counters: false,
+            ..series("x", &steady(50.0, count), 20.0, &[])
+        };
+        let error = try_judged(recorded(), without_counters(1)).unwrap_err().to_string();
+        assert!(error.contains("1 pairs, which judge no figure; 3 would"), "{error}");
+        let mut now = without_counters(10);
+        now.figures.iter_mut().for_each(|figure| figure.control.clear());
+        let error = try_judged(recorded(), now).unwrap_err().to_string();
+        assert!(error.contains("no figures beside a bare ring's"), "{error}");
+    }
+
+    #[test]
+    fn a_figure_that_a_run_lacks_is_named() {
+        let mut now = series("x", &steady(100.0, 10), 10.0, &[]);
+        now.figures[2].values[3] = f64::NAN;
+        let results = judged(series("x", &steady(100.0, 20), 10.0, &[]), now);
+        let note = "job `x`: CPU per I/O is not judged, as a run has no value of it";
+        assert!(results.notes.iter().any(|line| line == note), "{:?}", results.notes);
+        assert_eq!(results.smallest_found().len(), 1);
     }
 
     #[test]

@@ -83,6 +83,11 @@ pub fn record(
     if measured.incomplete {
         return Err(Error::interrupted());
     }
+    if let Some(job) = measured.jobs.iter().find(|job| !job.is_comparable()) {
+        let line =
+            "it has no counters, and no bare ring beside it, so that a gate could compare nothing";
+        return Err(Error::input(format!("job `{}`: {line}", job.job)));
+    }
     let notes = std::mem::take(&mut measured.notes);
     let files_made = std::mem::take(&mut measured.files_made);
     Ok((Baseline::new(place.name(), keys, &set, measured), notes, files_made))
@@ -110,7 +115,7 @@ pub fn gate(
         check_job(baseline, job)?;
     }
     let measured = place.measure(&side, &set, conditions)?;
-    Ok(GateResults::judge(baseline, measured, effect, conditions.seed))
+    GateResults::judge(baseline, measured, effect, conditions.seed)
 }
 
 /// A side that runs.

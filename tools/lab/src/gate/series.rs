@@ -108,6 +108,11 @@ impl JobSeries {
         }
     }
 
+    /// Whether a gate has something to compare.
+    pub fn is_comparable(&self) -> bool {
+        self.has_counters || self.figures.iter().any(|figure| !figure.control.is_empty())
+    }
+
     /// A counter's events per I/O; zeros if no round has counted it.
     pub fn counter(&self, name: &str) -> Vec<f64> {
         let rounds = self.figures.first().map_or(0, |rate| rate.values.len());

@@ -2,8 +2,8 @@
 //!
 //! A claim is a socket in Linux's abstract namespace, named by the device and the inode: it ends with the process, and
 //! leaves no file. Programs other than this one are not kept away. A process shares its claims among its runs, and does not give them
-//! back: a child that has not executed its program yet would still hold one. Another build of this program that a comparison
-//! starts is told so by an environment variable.
+//! back: a child that has not executed its program yet would still hold one. A comparison claims for another build of this
+//! program, too, which it starts with an environment variable.
 
 use super::target::Target;
 use crate::Error;
