@@ -123,7 +123,7 @@ pub fn run(
     })
 }
 
-/// Warnings of the jobs, each once, and notes about rates that are limited, so that equal ones say nothing.
+/// Warnings of the jobs, each once, notes about rates that are limited, so that equal ones say nothing, and about logs.
 pub(crate) fn job_notes(sets: &[&JobSet]) -> Vec<String> {
     let limits = |job: &&Job| {
         let options = &job.options;
@@ -135,8 +135,18 @@ pub(crate) fn job_notes(sets: &[&JobSet]) -> Vec<String> {
         format!("job `{}` limits its rate, and {latencies}", job.name)
     };
     let limited = sets.iter().flat_map(|set| &set.jobs).filter(limits).map(note);
+    let logs = |job: &&Job| {
+        let options = &job.options;
+        [&options.bandwidth_log, &options.iops_log, &options.latency_log]
+            .iter()
+            .any(|log| log.is_some())
+    };
+    let logged = |job: &Job| {
+        format!("job `{}` writes logs, and each run replaces those of the one before", job.name)
+    };
+    let logged = sets.iter().flat_map(|set| &set.jobs).filter(logs).map(logged);
     let mut notes: Vec<String> = Vec::new();
-    for line in sets.iter().flat_map(|set| set.warnings.clone()).chain(limited) {
+    for line in sets.iter().flat_map(|set| set.warnings.clone()).chain(limited).chain(logged) {
         if !notes.contains(&line) {
             notes.push(line);
         }

@@ -284,10 +284,24 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
+    /// Refuses to replace the block size of a job that has `bssplit`, which comes first as with fio: nothing would change.
+    fn refuse_covered_size(&self, name: &str) -> Result<(), Error> {
+        let is_size = |key: &Key| key.has_name("bs") || key.has_name("bsrange");
+        let splits = |job: &&Job| job.options.block_split.iter().any(|split| !split.is_empty());
+        match self.section.as_ref().filter(splits) {
+            Some(job) if find_key(name).is_some_and(is_size) => Err(Error::input(format!(
+                "{name}= changes nothing in job `{}`, which has bssplit=; give bssplit=",
+                job.name
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Ends the open section and checks its keys against each other.
     fn end_section(&mut self) -> Result<(), Error> {
         if self.section.is_some() {
             for (key, value) in self.replacements.clone() {
+                self.refuse_covered_size(&key)?;
                 self.key(&key, Some(&value), SourceLocation::CommandLine);
             }
         }

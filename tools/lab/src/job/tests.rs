@@ -460,3 +460,18 @@ fn replacements_win_over_the_job_file_and_before_limits_apply() {
     assert!(line.contains("command line") && line.contains("iodepth"), "{line}");
     assert!(error.details().is_empty(), "one problem of both jobs: {:?}", error.details());
 }
+
+#[test]
+fn a_replaced_block_size_beside_bssplit_is_refused() {
+    let jobs = |key: &str| {
+        let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
+        parser.replace(key, "64k");
+        parser.bytes(b"[j]\nbssplit=4k/60:8k/40\n", "x.fio")?;
+        parser.finish()
+    };
+    for key in ["bs", "blocksize", "bsrange"] {
+        let error = jobs(key).unwrap_err().to_string();
+        assert!(error.contains("changes nothing in job `j`, which has bssplit="), "{error}");
+    }
+    assert_eq!(jobs("size").unwrap().jobs.len(), 1);
+}

@@ -209,11 +209,12 @@ pub fn entries(outcome: &Outcome) -> Vec<ReportEntry<'_>> {
                 elapsed_ns: 0,
                 engine: EngineReport::default(),
                 failure: None,
-                steady: thread.steady.as_deref(),
+                steady: None,
             });
         }
         let Some(entry) = entries.last_mut() else { continue };
         entry.threads += 1;
+        entry.steady = entry.steady.or(thread.steady.as_deref());
         entry.stats.merge(&result.stats);
         entry.usage = entry.usage.plus(result.usage);
         for (longest, ran) in entry.runtime_ns.iter_mut().zip(result.direction_ns) {

@@ -2,7 +2,6 @@
 //! an I/O, or with `log_avg_msec` a direction in a window: time in milliseconds, value, direction, bytes,
 //! offset (`log_offset`), priority. Lines are collected in a buffer of fixed size.
 
-use super::clock::exact_ns;
 use super::failure::Failure;
 use crate::Error;
 use crate::job::Job;
@@ -43,6 +42,8 @@ pub struct IoLogs {
     log_offset: bool,
     /// The beginning of the measurement; nothing is logged before.
     began_ns: Option<u64>,
+    /// The last I/O since then.
+    last_ns: u64,
 }
 
 /// The value of a log.
@@ -76,12 +77,16 @@ struct Window {
 }
 
 impl IoLogs {
-    /// Creates the files of a thread; `number` counts the threads of all jobs from 1. `None` if the job has no
-    /// logs.
-    ///
-    /// # Errors
-    /// A file cannot be created.
-    pub fn create(job: &Job, number: usize, synchronous: bool) -> Result<Option<Self>, Error> {
+    /// The paths of a thread's logs; `number` counts the threads of all jobs from 1.
+    pub fn paths(job: &Job, number: usize, synchronous: bool) -> impl Iterator<Item = PathBuf> {
+        Self::figures(job, number, synchronous).map(|(_, path)| path)
+    }
+
+    fn figures(
+        job: &Job,
+        number: usize,
+        synchronous: bool,
+    ) -> impl Iterator<Item = (Figure, PathBuf)> {
         let options = &job.options;
         let measure = options.measure();
         let lat = &options.latency_log;
@@ -92,11 +97,21 @@ impl IoLogs {
             (lat, measure.clat, Figure::Completion, "clat"),
             (lat, measure.lat, Figure::Total, "lat"),
         ];
-        let mut logs = Vec::new();
-        for (prefix, is_measured, figure, kind) in wanted {
-            let Some(prefix) = prefix.as_ref().filter(|_| is_measured) else { continue };
+        wanted.into_iter().filter_map(move |(prefix, is_measured, figure, kind)| {
+            let prefix = prefix.as_ref().filter(|_| is_measured)?;
             let prefix = if prefix.is_empty() { &job.name } else { prefix };
-            let path = PathBuf::from(format!("{prefix}_{kind}.{number}.log"));
+            Some((figure, PathBuf::from(format!("{prefix}_{kind}.{number}.log"))))
+        })
+    }
+
+    /// Creates the files of a thread. Older ones are replaced. `None` if the job has no logs.
+    ///
+    /// # Errors
+    /// A file cannot be created.
+    pub fn create(job: &Job, number: usize, synchronous: bool) -> Result<Option<Self>, Error> {
+        let options = &job.options;
+        let mut logs = Vec::new();
+        for (figure, path) in Self::figures(job, number, synchronous) {
             let file = File::create(&path)
                 .map_err(|error| Error::input(path.display().to_string()).because(error))?;
             let out = BufWriter::with_capacity(BUFFER_BYTES, file);
@@ -108,6 +123,7 @@ impl IoLogs {
             log_maximum: options.log_maximum,
             log_offset: options.log_offset,
             began_ns: None,
+            last_ns: 0,
         }))
     }
 
@@ -120,6 +136,7 @@ impl IoLogs {
     pub fn record(&mut self, io: LoggedIo) {
         let Some(began_ns) = self.began_ns else { return };
         let elapsed_ns = io.done_ns.saturating_sub(began_ns);
+        self.last_ns = elapsed_ns;
         for log in &mut self.logs {
             if self.window_ns == 0 {
                 let offset = self.log_offset.then_some(io.offset);
@@ -137,16 +154,15 @@ impl IoLogs {
         }
     }
 
-    /// Ends the last windows and writes what is left.
+    /// Ends the last windows with the last I/O, and writes what is left.
     ///
     /// # Errors
     /// The first write that has failed.
     pub fn finish(mut self) -> Result<(), Failure> {
-        let elapsed_ns = self.began_ns.map_or(0, |began_ns| exact_ns() - began_ns);
         for mut log in self.logs.drain(..) {
             for op in [IoOp::Read, IoOp::Write] {
                 if log.windows[op as usize].ios > 0 {
-                    log.end_window(elapsed_ns, op, self.log_maximum, self.log_offset);
+                    log.end_window(self.last_ns, op, self.log_maximum, self.log_offset);
                 }
             }
             let flushed = log.out.flush();

@@ -83,6 +83,8 @@ struct IoLoop<'a, E, const TIMED: bool> {
     fill_pattern: FillPattern,
     passes_left: u64,
     read_back: ReadBack,
+    /// When the last reading back began.
+    read_back_since_ns: u64,
     /// Completions need more than the counts of every job: [`IoLoop::observe`].
     is_observed: bool,
     /// The total latency that ends the job, by direction.
@@ -145,6 +147,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         };
         let mut io_loop = Self {
             read_back: ReadBack::new(options, &fill_pattern, workload),
+            read_back_since_ns: now_ns,
             is_observed: false,
             max_latency_ns: options.max_latency.map(limit),
             observers,
@@ -306,8 +309,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             self.workload.begin_pass();
             self.fill_pattern.begin_pass();
             if self.read_back.running {
-                // The rate limit must not catch up the time of reading back.
-                self.rate_limit = RateLimit::from_options(self.options, exact_ns());
+                self.resume_rate_limit();
             }
             self.read_back.end(&self.fill_pattern, Some(self.workload));
             self.choose_observation();
@@ -323,6 +325,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         self.is_plain = false;
         self.writes_since_pause[2] = 0;
         self.choose_observation();
+        self.read_back_since_ns = exact_ns();
         self.sync_and_drop_cache();
     }
 
@@ -331,10 +334,16 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
     fn end_backlog(&mut self) {
         self.read_back.end(&self.fill_pattern, Some(self.workload));
         self.choose_observation();
-        // The rate limit must not catch up the time of reading back.
-        self.now_ns = exact_ns();
-        self.rate_limit = RateLimit::from_options(self.options, self.now_ns);
+        self.resume_rate_limit();
         self.is_plain = self.rate_limit.is_none();
+    }
+
+    /// The rate limit goes on after reading back, whose time it must not catch up.
+    fn resume_rate_limit(&mut self) {
+        self.now_ns = exact_ns();
+        if let Some(rate_limit) = &mut self.rate_limit {
+            rate_limit.leave_out(self.now_ns.saturating_sub(self.read_back_since_ns));
+        }
     }
 
     /// Writes back and drops the page cache, so that reading back reads the device.

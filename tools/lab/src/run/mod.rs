@@ -131,6 +131,8 @@ impl Run<'_> {
     pub fn run(&self) -> Result<Results, Error> {
         let capabilities = self.config.engine.capabilities();
         let plan = Plan::new(&self.set.jobs, capabilities, self.overwrite)?;
+        // Before the first byte, and below what has been created.
+        plan.claim()?;
         let volumes = plan.open_volumes()?;
         let mut created = match plan.lay_out(&volumes, self.stop, self.progress) {
             Err(error) if error.kind() == ErrorKind::Interrupted => CreatedFiles::default(),

@@ -1,6 +1,7 @@
 //! Turns jobs into threads with targets and regions. All errors that can be known in advance are found
 //! here, before the first byte is written.
 
+use super::io_log::IoLogs;
 use super::progress::RunProgress;
 use crate::Error;
 use crate::engine::Capabilities;
@@ -8,7 +9,8 @@ use crate::job::{Fallocate, Job, Options, SizeOrPercent};
 use crate::targets::{Access, CreatedFiles, InitialContent, Target, TargetInfo, Volumes, claim};
 use crate::workload::{Amount, Region};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use uringfs::device::Access as VolumeAccess;
 
@@ -147,6 +149,7 @@ impl Plan {
         // The files of `unlink` are of one run.
         let kept = threads.iter().filter(|thread| !jobs[thread.job].options.unlink);
         let targets = kept.flat_map(|thread| thread.targets.iter().cloned()).collect();
+        check_logs(&threads, jobs, capabilities, &targets)?;
         Ok(Self { threads, targets, missing: planner.missing, volumes })
     }
 
@@ -228,6 +231,37 @@ impl Plan {
     }
 }
 
+/// Refuses logs that would replace a target, or that have no folder.
+fn check_logs(
+    threads: &[ThreadPlan],
+    jobs: &[Job],
+    capabilities: Capabilities,
+    targets: &BTreeSet<Target>,
+) -> Result<(), Error> {
+    for (index, thread) in threads.iter().enumerate() {
+        let job = &jobs[thread.job];
+        for path in IoLogs::paths(job, index + 1, capabilities.synchronous) {
+            let is_log = |other: &Path| other == path || is_same_file(other, &path);
+            let problem = match path.parent() {
+                _ if targets.iter().filter_map(Target::path).any(is_log) => {
+                    "is a target, which a log would replace; give the log another name"
+                }
+                Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+                    "its folder does not exist"
+                }
+                _ => continue,
+            };
+            return Err(Error::input(format!("{}: {problem}", path.display())).at(job.label()));
+        }
+    }
+    Ok(())
+}
+
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    identity(a).is_some_and(|found| identity(b) == Some(found))
+}
+
 struct Planner {
     capabilities: Capabilities,
     overwrite: Overwrite,
@@ -284,6 +318,7 @@ impl Planner {
         let missing = found == TargetInfo::Missing;
         let region = region_of(options, thread, size, whole, missing).map_err(&refuse)?;
         self.check_alignment(options, region, &found).map_err(&refuse)?;
+        check_zones(options, region).map_err(&refuse)?;
         match found {
             TargetInfo::Missing => {
                 let file = self.missing.entry(target.clone()).or_default();
@@ -354,6 +389,24 @@ impl Planner {
             None => Ok(()),
         }
     }
+}
+
+/// Refuses zones that begin beyond the region: fio does, too.
+fn check_zones(options: &Options, region: Region) -> Result<(), String> {
+    for zones in &options.zones {
+        let mut begin = 0u64;
+        for zone in zones {
+            let SizeOrPercent::Bytes(length) = zone.length else { break };
+            if zone.percent > 0 && begin >= region.length {
+                return Err(format!(
+                    "a zone begins at {begin}, beyond the region of {} bytes; change random_distribution=",
+                    region.length
+                ));
+            }
+            begin = begin.saturating_add(length);
+        }
+    }
+    Ok(())
 }
 
 /// The region of a job's thread in a file of `whole` bytes.

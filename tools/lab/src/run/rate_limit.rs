@@ -90,6 +90,14 @@ impl RateLimit {
         self.until_think -= 1;
     }
 
+    /// Leaves out a time in which other work was done: nothing catches it up, and no think time or time between them ends in it.
+    pub fn leave_out(&mut self, ns: u64) {
+        self.due_ns.iter_mut().for_each(|due| *due += ns as f64);
+        self.thinking_until_ns = self.thinking_until_ns.saturating_add(ns);
+        self.spinning_until_ns = self.spinning_until_ns.saturating_add(ns);
+        self.io_until_ns = self.io_until_ns.saturating_add(ns);
+    }
+
     /// Nothing is in flight: begins the think time if it is due.
     pub fn on_idle(&mut self, now_ns: u64) {
         if self.until_think == 0 || now_ns >= self.io_until_ns {
@@ -131,6 +139,30 @@ mod tests {
         let options = Options { rate: [4096 * 700, 0], ..Options::default() };
         assert!(in_one_second(&options).abs_diff(700) <= 1);
         assert!(RateLimit::from_options(&Options::default(), 0).is_none());
+    }
+
+    #[test]
+    fn a_time_left_out_is_not_caught_up() {
+        let options = Options {
+            rate_iops: [1000, 0],
+            think_time: Duration::from_millis(3),
+            think_blocks: Some(2),
+            ..Options::default()
+        };
+        let mut rate_limit = RateLimit::from_options(&options, 0).unwrap();
+        rate_limit.count(&READ);
+        rate_limit.leave_out(500_000_000);
+        assert_eq!(
+            rate_limit.wait_ns(IoOp::Read, 500_000_000),
+            1_000_000,
+            "the debt of an I/O stays"
+        );
+        // The second block, then the think time, which the first block counts for.
+        assert!(rate_limit.allows(IoOp::Read, 501_000_000));
+        rate_limit.count(&READ);
+        assert!(!rate_limit.allows(IoOp::Read, 502_000_000));
+        rate_limit.on_idle(502_000_000);
+        assert_eq!(rate_limit.wait_ns(IoOp::Read, 502_000_000), 3_000_000);
     }
 
     #[test]

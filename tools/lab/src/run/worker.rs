@@ -129,8 +129,10 @@ impl Batch<'_> {
         let job = &self.jobs[plan.job];
         let index = self.first + index;
         let mut fill_pattern = FillPattern::new(&job.options, seed(&job.options, plan), self.run);
-        let opened = IoLogs::create(job, index + 1, E::CAPABILITIES.synchronous)
-            .and_then(|logs| Ok((self.open::<E>(plan, job, &mut fill_pattern)?, logs)));
+        // The logs last: a run that cannot begin replaces none.
+        let opened = self.open::<E>(plan, job, &mut fill_pattern).and_then(|engine| {
+            Ok((engine, IoLogs::create(job, index + 1, E::CAPABILITIES.synchronous)?))
+        });
         let go = barrier.wait(opened.is_ok());
         let (mut engine, logs) = opened.map_err(|error| error.at(job.label()))?;
         if !go {

@@ -53,6 +53,27 @@ fn a_backlog_is_read_back_before_more_is_written() {
     assert_eq!(read_ns + written_ns, result.runtime_ns);
 }
 
+/// 256 writes at 4,000 a second: whatever reading back takes, the last one is not due before 63.75 ms.
+#[test]
+fn a_rate_holds_over_the_backlogs() {
+    let keys = "rw=write\nverify=crc32c\nverify_backlog=1\nrate_iops=4000\n";
+    let (result, engine) = run_job(keys, RecordingEngine::new(whole));
+    assert_eq!((result.failure, engine.blocks(IoOp::Write).len()), (None, 256));
+    let writing_ns = result.direction_ns[1];
+    assert!(writing_ns >= 63_000_000, "{writing_ns} ns");
+}
+
+/// The coarse clock is behind the exact one, with which a run begins.
+#[test]
+fn a_job_without_time_stamps_verifies() {
+    for rw in ["rw=write", "rw=randrw"] {
+        let keys = format!("{rw}\niodepth=8\nverify=crc32c\ngtod_reduce=1\nloops=3\n");
+        let (result, engine) = run_job(&keys, RecordingEngine::new(whole));
+        assert_eq!(result.failure, None);
+        assert!(!engine.blocks(IoOp::Read).is_empty());
+    }
+}
+
 #[test]
 fn a_lost_write_is_found_in_its_backlog() {
     let mut engine = RecordingEngine::new(whole);

@@ -243,3 +243,29 @@ fn control_characters_in_names_are_escaped() {
     let output = format!("--output={}", "no\r\nplace/report");
     refused(folder.path(), &["--name=x", "--filename=null:1m", &output], r"no\r\nplace");
 }
+
+/// A log never replaces what a job reads or writes, and a zone lies in the file.
+#[test]
+fn logs_and_zones_are_checked_before_anything_is_written() {
+    let folder = folder();
+    std::fs::write(folder.path().join("a_bw.1.log"), vec![1; 1 << 16]).unwrap();
+    std::fs::write(folder.path().join("data"), vec![1; 1 << 16]).unwrap();
+    let read = ["--name=x", "--engine=psync", "--rw=randread", "--bs=4k", "--direct=0"];
+    for (keys, part) in [
+        (["--filename=a_bw.1.log", "--write_bw_log=a"], "a_bw.1.log: is a target"),
+        (["--filename=data", "--write_bw_log=no/folder/a"], "its folder does not exist"),
+        (["--filename=data", "--random_distribution=zoned_abs:60/32k:40/1m:0/1m"], ""),
+        (
+            ["--filename=data", "--random_distribution=zoned_abs:60/64k:40/64k"],
+            "a zone begins at 65536, beyond the region of 65536 bytes",
+        ),
+    ] {
+        let arguments = [&read[..], &keys].concat();
+        if part.is_empty() {
+            let output = bench(folder.path(), &[&arguments[..], &["--io_size=64k"]].concat());
+            assert!(output.status.success(), "{output:?}");
+        } else {
+            refused(folder.path(), &arguments, part);
+        }
+    }
+}
