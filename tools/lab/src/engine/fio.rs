@@ -93,7 +93,11 @@ pub(crate) fn job_arguments(job: &Job) -> Vec<String> {
         })
     };
     let inherited = job.inherited_keys.iter().filter(|old| !own(old));
-    for (key, value) in inherited.chain(&job.own_keys).filter(|(key, _)| key != "name") {
+    let mut keys: Vec<_> =
+        inherited.chain(&job.own_keys).filter(|(key, _)| key != "name").collect();
+    // On a command line, fio knows the keys of an engine only after its name.
+    keys.sort_by_key(|(key, _)| key != "ioengine");
+    for (key, value) in keys {
         // On a command line, fio's keys do not stand alone.
         let value = if value.is_empty() { &job.name } else { value };
         words.push(format!("--{key}={value}"));
@@ -284,6 +288,13 @@ mod tests {
         assert_eq!(line, "fio --name=j --write_bw_log=j --write_lat_log=j");
         let line = command_line(Path::new("fio"), &set("[global]\nbs=16k\n[j]\nbs=,8k\n")).unwrap();
         assert_eq!(line, "fio --name=j --bs=16k --bs=,8k");
+    }
+
+    #[test]
+    fn keys_of_an_engine_follow_its_name() {
+        let set = set("[global]\nfixedbufs\n[j]\nregisterfiles\nioengine=io_uring\n");
+        let line = command_line(Path::new("fio"), &set).unwrap();
+        assert_eq!(line, "fio --name=j --ioengine=io_uring --fixedbufs=1 --registerfiles=1");
     }
 
     #[test]
