@@ -2,7 +2,7 @@
 
 .PHONY: demo test soak check bench-build bench-check record vm static docs deb setup
 
-# Fills a volume and an image, reads both back, kills a writer, and runs the example jobs and the experiments.
+# Fills a volume and an image, reads both back, kills a writer, and runs the example jobs and the experiments, beside ext4.
 demo:
 	scripts/demo
 

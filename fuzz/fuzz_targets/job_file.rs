@@ -27,6 +27,7 @@ fn variable(name: &str) -> Option<String> {
 fuzz_target!(|bytes: &[u8]| {
     for unknown in [UnknownKeys::Refuse, UnknownKeys::Ignore] {
         let mut parser = Parser::new(&variable, unknown);
+        parser.leave_out_iologs();
         match parser.bytes(bytes, "job.fio").and_then(|()| parser.finish()) {
             Ok(set) => {
                 assert!(!set.jobs.is_empty());

@@ -51,6 +51,8 @@ mod transfer;
 mod segment;
 // Probes the features of io_uring.
 mod probe;
+// System calls about threads and files, for programs that measure.
+pub mod raw_calls;
 // System calls.
 mod sys;
 // Detects a fork.

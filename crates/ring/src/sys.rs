@@ -23,7 +23,8 @@ pub(crate) enum RingFd {
     Registered(RawFd),
 }
 
-fn check(result: c_long) -> Result<u32, Errno> {
+/// The result of a system call, or its error.
+pub(crate) fn check(result: c_long) -> Result<u32, Errno> {
     if result < 0 {
         let error = std::io::Error::last_os_error();
         Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))

@@ -1,12 +1,11 @@
 //! `uringfs bench compare`: runs two sides of the same jobs in interleaved pairs, with a verdict.
 
-use crate::bench_sides::{KEYS, RunOptions, refuse_standard_input};
+use crate::bench_sides::{JobFileOptions, KEYS, PairOptions, RunOptions, refuse_standard_input};
+use crate::command_line::command_line;
 use crate::json;
 use crate::output::{PageOutput, print};
 use crate::progress::Progress;
-use crate::volume::quoting::quoted_if_needed;
 use crate::volume::wildcards;
-use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,16 +34,14 @@ pub struct Arguments {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     both: Vec<String>,
 
-    /// The smallest difference that matters, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
-    effect: f64,
-
-    /// Run this many pairs; otherwise until the interval is narrow, at most 30
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pairs: Option<u32>,
+    #[command(flatten)]
+    pairs: PairOptions,
 
     #[command(flatten)]
     runs: RunOptions,
+
+    #[command(flatten)]
+    job_files: JobFileOptions,
 
     /// Print JSON, with every value
     #[arg(long)]
@@ -72,10 +69,7 @@ Examples:
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let effect = arguments.effect / 100.0;
-    if !(effect > 0.0 && effect <= 1.0) {
-        return Err(Error::input("--effect needs a percentage above 0, at most 100"));
-    }
+    let effect = arguments.pairs.effect()?;
     let max_time = arguments.runs.max_time()?;
     let side = |option: &str, keys: &[String]| -> Result<Side, Error> {
         let keys = arguments.both.iter().chain(keys).cloned().collect();
@@ -115,22 +109,6 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     Ok(if results.incomplete { 130 } else { 0 })
 }
 
-/// The command of this process, as a shell reads it.
-fn command_line() -> String {
-    std::env::args_os().map(|word| shell_word(&word)).collect::<Vec<_>>().join(" ")
-}
-
-/// A word of a command, in quotes if a shell needs them. Unlike in the name of a file, `=` needs none after the first letter.
-fn shell_word(word: &OsStr) -> String {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"%+,-./:=@_".contains(byte);
-    match word.as_bytes() {
-        [first, rest @ ..] if *first != b'=' && is_plain(first) && rest.iter().all(is_plain) => {
-            word.to_string_lossy().into_owned()
-        }
-        other => quoted_if_needed(other),
-    }
-}
-
 fn run_sides(
     arguments: &Arguments,
     (a, b): (&Side, &Side),
@@ -142,7 +120,7 @@ fn run_sides(
         return Err(Error::input("no job: give a job file, or results= for both sides"));
     }
     refuse_standard_input(&arguments.jobs)?;
-    let unknown = arguments.runs.unknown_keys();
+    let unknown = arguments.job_files.unknown_keys();
     let jobs = |side: &Side| side.jobs(&arguments.jobs, &environment, unknown);
     let (a_set, b_set) = (jobs(a)?, jobs(b)?);
     if let Some(html) = html {
@@ -154,8 +132,9 @@ fn run_sides(
     let live = Arc::new(RunProgress::default());
     let progress = Progress::start(&live);
     let conditions = Conditions {
+        label: "",
         effect,
-        pairs: arguments.pairs,
+        pairs: arguments.pairs.pairs,
         max_time,
         seed: arguments.runs.seed,
         overwrite: arguments.runs.overwrite(),
@@ -194,19 +173,4 @@ fn expand_results(keys: Vec<String>) -> Result<Vec<String>, Error> {
         expanded.extend(files.iter().map(|file| format!("results={}", file.display())));
     }
     Ok(expanded)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_of_a_command_are_quoted_if_a_shell_needs_it() {
-        for plain in ["--b", "direct.simple_read=off", "./old/uringfs", "--html=page.html"] {
-            assert_eq!(shell_word(OsStr::new(plain)), plain);
-        }
-        assert_eq!(shell_word(OsStr::new("results=old*.json")), "'results=old*.json'");
-        assert_eq!(shell_word(OsStr::new("")), "''");
-        assert_eq!(shell_word(OsStr::from_bytes(b"\xff")), "''$'\\377'");
-    }
 }

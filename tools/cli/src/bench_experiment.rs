@@ -1,14 +1,18 @@
-//! `uringfs bench experiment`: compares two sides of a switch in interleaved runs, with a verdict.
+//! `uringfs bench experiment`: compares one mechanism with itself switched off, beside what its authors published.
 
-use crate::bench_run::settings;
-use crate::output::print;
+use crate::bench_sides::{PairOptions, RunOptions};
+use crate::command_line::command_line;
+use crate::json;
+use crate::output::{PageOutput, print};
 use crate::progress::Progress;
 use crate::suggestions::Suggestions;
+use serde_json::{Value, json as fields};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringfs_lab::Error;
-use uringfs_lab::experiments::{self, Conditions};
-use uringfs_lab::run::{Overwrite, RunProgress, stop_on_interrupt};
+use uringfs_lab::experiments::{self, Conditions, Prepared};
+use uringfs_lab::page;
+use uringfs_lab::run::{RunProgress, stop_on_interrupt};
 
 /// The arguments of the command.
 #[derive(clap::Args)]
@@ -22,38 +26,48 @@ pub struct Arguments {
     #[arg(long, default_value = "null:1g")]
     target: String,
 
-    /// A file on a mounted file system (ext4, XFS...) to measure as well; can be repeated
+    /// A file on a mounted file system (ext4, XFS...) to compare with as well; can be repeated
     #[arg(long, value_name = "FILE")]
     beside: Vec<PathBuf>,
 
-    /// Set a switch on both sides, such as device.queue=auto; the default queue is the ring
-    #[arg(long = "set", value_name = "SWITCH=VALUE")]
+    /// Run only the cases of this name, such as "depth 32"; can be repeated
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+
+    /// A key of all sides: runtime=1s, or a switch of uringfs such as device.queue=auto; a run takes 300 ms,
+    /// and the queue is the ring
+    #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
 
-    /// Run time of each experiment, in seconds
-    #[arg(long, default_value_t = 30.0)]
-    seconds: f64,
+    #[command(flatten)]
+    pairs: PairOptions,
 
-    /// Pairs of runs (one per side, interleaved) in each case; with fewer than six there is no verdict
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pairs: u32,
+    #[command(flatten)]
+    runs: RunOptions,
 
-    /// Print JSON: one object, or a list of objects with `all`
+    /// Print JSON, with every value
     #[arg(long)]
     json: bool,
 
-    /// Allow writes to an existing target, and to the files of --beside
-    #[arg(long)]
-    overwrite: bool,
+    /// Write a page with tables, plots and samples to FILE, which needs no network and no script
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
+
+/// Examples.
+pub const HELP: &str = "Examples:
+  uringfs bench experiment simple-read
+  uringfs bench experiment all --target image --overwrite --html page.html
+  uringfs bench experiment parallel-write --target disk.img:/file --overwrite --beside FILE
+  uringfs bench experiment simple-read --case \"depth 32\" --pairs 6 --set runtime=100ms";
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    if !(arguments.seconds > 0.0 && arguments.seconds.is_finite()) {
-        return Err(Error::input("--seconds needs a positive number"));
-    }
-    let settings = settings(&arguments.settings)?;
+    let (effect, max_time) = (arguments.pairs.effect()?, arguments.runs.max_time()?);
+    let html = arguments.html.as_deref().map(PageOutput::new).transpose()?;
     let mut experiments = experiments::find(&arguments.name)?;
+    experiments::keep_cases(&mut experiments, &arguments.cases)
+        .map_err(|error| error.at("--case"))?;
     for experiment in &mut experiments {
         experiment.add_files_beside(&arguments.beside)?;
     }
@@ -63,29 +77,35 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let progress = Progress::start(&live);
     let conditions = Conditions {
         target: &arguments.target,
-        seconds: arguments.seconds,
-        pairs: arguments.pairs,
-        settings: &settings,
-        overwrite: if arguments.overwrite { Overwrite::Allow } else { Overwrite::Refuse },
+        settings: &arguments.settings,
+        effect,
+        pairs: arguments.pairs.pairs,
+        max_time,
+        seed: arguments.runs.seed,
+        overwrite: arguments.runs.overwrite(),
         stop: &stop,
         progress: &live,
     };
-    // Check all experiments before the first one runs.
-    experiments.iter().try_for_each(|experiment| experiments::check(experiment, &conditions))?;
-    let mut all = Vec::new();
-    for experiment in &experiments {
-        let results = experiments::run(experiment, &conditions)?;
-        if !arguments.json {
-            print(&format!("{}\n", experiments::table(&results)))?;
-        }
-        all.push(experiments::json(&results));
+    let prepared = Prepared::new(experiments, &conditions)?;
+    if let Some(html) = &html {
+        prepared.job_sets().try_for_each(|set| html.refuse_targets(set))?;
     }
+    let results = prepared.run(&conditions, |results| match arguments.json {
+        true => Ok(()),
+        false => print(&format!("{}\n", experiments::text(results))),
+    });
     drop(progress);
-    if arguments.json {
-        let document = if all.len() == 1 { all.remove(0) } else { all.into() };
-        print(&format!("{document:#}\n"))?;
+    let results = results?;
+    let incomplete = results.iter().any(|results| results.incomplete);
+    let all: Vec<Value> = results.iter().map(experiments::json).collect();
+    let document = json::document(fields!({"experiments": all, "incomplete": incomplete}));
+    let printed = if arguments.json { print(&document) } else { Ok(()) };
+    if let Some(html) = html {
+        let source = page::Source { command: &command_line(), document: &document };
+        html.write(&page::experiments_html(&results, source))?;
     }
-    Ok(0)
+    printed?;
+    Ok(if incomplete { 130 } else { 0 })
 }
 
 /// An experiment never creates its target: a mistyped path must not be measured.

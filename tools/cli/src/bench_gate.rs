@@ -7,7 +7,7 @@ use crate::progress::Progress;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringfs_lab::Error;
-use uringfs_lab::gate::{self, Baseline, Conditions, Place};
+use uringfs_lab::gate::{self, Baseline, Conditions, Place, Recording};
 use uringfs_lab::job::UnknownKeys;
 use uringfs_lab::run::{Overwrite, RunProgress, stop_on_interrupt};
 
@@ -34,6 +34,10 @@ struct Common {
     #[arg(long)]
     overwrite: bool,
 
+    /// Warn about unknown keys of job files instead of failing
+    #[arg(long)]
+    ignore_unknown: bool,
+
     #[command(flatten)]
     guest: GuestArguments,
 }
@@ -58,10 +62,6 @@ pub struct RecordArguments {
     /// Run this many pairs [default: 20, with --machine vm 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pairs: Option<u32>,
-
-    /// Warn about unknown keys of job files instead of failing
-    #[arg(long)]
-    ignore_unknown: bool,
 }
 
 /// The arguments of `bench gate`.
@@ -103,8 +103,8 @@ Examples:
 
 /// Records a baseline. Returns the exit code.
 pub fn record(arguments: RecordArguments) -> Result<u8, Error> {
-    let RecordArguments { jobs, common, pairs, ignore_unknown } = arguments;
-    let unknown = if ignore_unknown { UnknownKeys::Ignore } else { UnknownKeys::Refuse };
+    let RecordArguments { jobs, common, pairs } = arguments;
+    let unknown = common.unknown_keys();
     if jobs.iter().any(|path| path == Path::new("-")) {
         return Err(Error::input("a baseline keeps its jobs; give job files, not -"));
     }
@@ -112,16 +112,22 @@ pub fn record(arguments: RecordArguments) -> Result<u8, Error> {
     let machine = common.machine.unwrap_or(Machine::Host);
     let pairs = pairs.unwrap_or(if machine == Machine::Vm { 10 } else { 20 });
     let (path, keys) = (common.baseline.clone(), common.keys.clone());
-    let (baseline, notes, files_made) = common.run(machine, pairs, |place, conditions| {
+    let recording = common.run(machine, pairs, |place, conditions| {
         gate::record(place, &jobs, &keys, unknown, conditions)
     })?;
-    baseline.write(&path)?;
+    let Recording { baseline, pairs, notes, files_made, incomplete } = recording;
     let mut text = gate::recorded_text(&baseline);
     notes.iter().for_each(|line| text += &format!("note: {line}\n"));
     if !files_made.is_empty() {
         text += &format!("Laid out {}\n", files_made.join(", "));
     }
-    print(&format!("{text}{pairs} pairs recorded in {}\n", path.display()))?;
+    let file = path.display();
+    if incomplete {
+        print(&format!("{text}Incomplete: stopped after {pairs} pairs; {file} was not written\n"))?;
+        return Ok(130);
+    }
+    baseline.write(&path)?;
+    print(&format!("{text}{pairs} pairs recorded in {file}\n"))?;
     Ok(0)
 }
 
@@ -144,9 +150,9 @@ pub fn gate(arguments: GateArguments) -> Result<u8, Error> {
         return Err(Error::input("--effect needs a percentage above 0, at most 100"));
     }
     let pairs = pairs.unwrap_or(if is_exact { 5 } else { 10 });
-    let keys = common.keys.clone();
+    let (keys, unknown) = (common.keys.clone(), common.unknown_keys());
     let results = common.run(machine, pairs, |place, conditions| {
-        gate::gate(place, &baseline, &jobs, &keys, effect, conditions)
+        gate::gate(place, &baseline, &jobs, &keys, unknown, effect, conditions)
     });
     // Exit code 1 is for what got worse.
     let results = results.map_err(|error| match error.exit_code() {
@@ -165,6 +171,10 @@ pub fn gate(arguments: GateArguments) -> Result<u8, Error> {
 }
 
 impl Common {
+    fn unknown_keys(&self) -> UnknownKeys {
+        if self.ignore_unknown { UnknownKeys::Ignore } else { UnknownKeys::Refuse }
+    }
+
     /// Runs something in its place, with a progress line, and Ctrl-C.
     fn run<T>(
         self,

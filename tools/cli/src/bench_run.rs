@@ -4,11 +4,12 @@ use crate::output::{ReportOutput, print};
 use crate::progress::{Eta, Progress};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use uringfs_lab::Error;
 use uringfs_lab::engine::{EngineConfig, EngineKind, fio};
 use uringfs_lab::job::{self, JobSet, UnknownKeys};
 use uringfs_lab::report::{self, Formats};
-use uringfs_lab::run::{Overwrite, Run, RunProgress, stop_on_interrupt};
+use uringfs_lab::run::{Overwrite, Results, Run, RunProgress, StatusDumps, stop_on_interrupt};
 
 /// The arguments of the command, beside fio's keys.
 #[derive(clap::Args)]
@@ -49,6 +50,11 @@ pub struct Arguments {
     /// When to show progress on standard error: auto is on a terminal
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     eta: Eta,
+
+    /// Print the results so far at this interval, which may have a unit, as in 2m; at least a
+    /// second
+    #[arg(long, value_name = "SECONDS")]
+    status_interval: Option<String>,
 
     /// Allow writes to existing files, and to devices that hold a file system
     #[arg(long)]
@@ -98,24 +104,49 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         return Ok(0);
     }
     let config = config(&arguments, formats)?;
+    let interval = status_interval(&arguments, &config)?;
     let output = ReportOutput::new(arguments.output.as_deref(), &set)?;
     let stop = stop_on_interrupt()?;
     let live = Arc::new(RunProgress::default());
     let progress = Progress::start_when(arguments.eta, &live);
-    let results = Run {
+    let run = Run {
         set: &set,
         config: &config,
         overwrite: if arguments.overwrite { Overwrite::Allow } else { Overwrite::Refuse },
         stop: &stop,
         progress: &live,
-    }
-    .run();
+    };
+    let dump = |results: &Results| output.write_status(&report::render_status(results, formats));
+    let results = match interval {
+        Some(interval) => run.run_with_status(StatusDumps { interval, dump: &dump }),
+        None => run.run(),
+    };
     drop(progress);
     let results = results?;
     let written = output.write(&report::render(&results, formats));
     results.failures().iter().for_each(|line| crate::output::print_error(line));
     written?;
     Ok(results.exit_code())
+}
+
+/// The time between reports of a run that goes on.
+fn status_interval(
+    arguments: &Arguments,
+    config: &EngineConfig,
+) -> Result<Option<Duration>, Error> {
+    let Some(text) = &arguments.status_interval else { return Ok(None) };
+    let refuse = |why: String| Err(Error::input(format!("--status-interval: {why}")));
+    if config.engine == EngineKind::Fio {
+        return refuse("engine fio reports at its end; another engine does at intervals".into());
+    }
+    match job::seconds(text) {
+        // fio's least.
+        Ok(interval) if interval < Duration::from_secs(1) => {
+            refuse(format!("`{text}` is less than a second"))
+        }
+        Ok(interval) => Ok(Some(interval)),
+        Err(problem) => refuse(problem),
+    }
 }
 
 /// The text of `--cmdhelp` and `--enghelp`.
@@ -163,7 +194,7 @@ fn config(arguments: &Arguments, formats: Formats) -> Result<EngineConfig, Error
 }
 
 /// Parses the switches of `--set`, each SWITCH=VALUE.
-pub fn settings(pairs: &[String]) -> Result<Vec<(String, String)>, Error> {
+fn settings(pairs: &[String]) -> Result<Vec<(String, String)>, Error> {
     let setting = |pair: &String| match pair.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         None => Err(Error::input(format!("--set {pair}: expected SWITCH=VALUE"))),

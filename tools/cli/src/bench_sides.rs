@@ -1,4 +1,4 @@
-//! The options that `bench compare` and `bench sweep` share, and the keys by which their runs differ.
+//! The options that `bench compare`, `bench sweep` and `bench experiment` share, and the keys by which their runs differ.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,7 +20,23 @@ pub struct RunOptions {
     /// Allow writes to existing files, and to devices that hold a file system
     #[arg(long)]
     overwrite: bool,
+}
 
+/// The options of pairs of runs.
+#[derive(clap::Args)]
+pub struct PairOptions {
+    /// The smallest difference that matters, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    effect: f64,
+
+    /// Run this many pairs; otherwise until the interval is narrow, at most 30
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub pairs: Option<u32>,
+}
+
+/// The options of job files.
+#[derive(clap::Args)]
+pub struct JobFileOptions {
     /// Warn about unknown keys of job files instead of failing
     #[arg(long)]
     ignore_unknown: bool,
@@ -48,7 +64,20 @@ impl RunOptions {
     pub fn overwrite(&self) -> Overwrite {
         if self.overwrite { Overwrite::Allow } else { Overwrite::Refuse }
     }
+}
 
+impl PairOptions {
+    /// The smallest difference that matters: 0.05 is 5 %.
+    pub fn effect(&self) -> Result<f64, Error> {
+        let effect = self.effect / 100.0;
+        match effect > 0.0 && effect <= 1.0 {
+            true => Ok(effect),
+            false => Err(Error::input("--effect needs a percentage above 0, at most 100")),
+        }
+    }
+}
+
+impl JobFileOptions {
     /// What becomes of unknown keys.
     pub fn unknown_keys(&self) -> UnknownKeys {
         if self.ignore_unknown { UnknownKeys::Ignore } else { UnknownKeys::Refuse }

@@ -1,8 +1,9 @@
 //! `uringfs bench sweep`: runs the same jobs with each combination of some values, and prints tables.
 
-use crate::bench_sides::{KEYS, RunOptions, refuse_standard_input};
+use crate::bench_sides::{JobFileOptions, KEYS, RunOptions, refuse_standard_input};
+use crate::command_line::command_line;
 use crate::json;
-use crate::output::{print, print_warning};
+use crate::output::{PageOutput, print, print_warning};
 use crate::progress::Progress;
 use crate::suggestions::Suggestions;
 use clap::ValueEnum;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use uringfs_lab::Error;
 use uringfs_lab::job::environment;
+use uringfs_lab::page;
 use uringfs_lab::run::{RunProgress, stop_on_interrupt};
 use uringfs_lab::sweep::{self, Cell, Conditions, Grid, ShownFigure};
 
@@ -35,6 +37,9 @@ pub struct Arguments {
     #[command(flatten)]
     runs: RunOptions,
 
+    #[command(flatten)]
+    job_files: JobFileOptions,
+
     /// The figure of the tables and of CSV: rate, p50, p99, p99.9 (latencies), cpu, switches (of contexts) or calls (of
     /// the system); JSON has all
     #[arg(long, value_name = "FIGURE", default_value = "rate")]
@@ -48,6 +53,10 @@ pub struct Arguments {
     /// The same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
+
+    /// Write a page with every table, plots and samples to FILE, which needs no network and no script
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 #[derive(ValueEnum, Clone, Copy)]
@@ -67,7 +76,8 @@ pub fn help() -> String {
 Examples:
   uringfs bench sweep job.fio --over iodepth=1,64 --over engine=uringfs,io_uring
   uringfs bench sweep job.fio --over bs=4k,64k --over direct.simple_read=off,on
-  uringfs bench sweep job.fio --over engine=uringfs,ring --format markdown"
+  uringfs bench sweep job.fio --over engine=uringfs,ring --format markdown
+  uringfs bench sweep job.fio --over iodepth=1,8,64 --over engine=uringfs,fio --html page.html"
     )
 }
 
@@ -78,8 +88,13 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let max_time = arguments.runs.max_time()?;
     refuse_standard_input(&arguments.jobs)?;
     let grid = Grid::parse(&arguments.over)?;
-    let unknown = arguments.runs.unknown_keys();
+    let unknown = arguments.job_files.unknown_keys();
     let cells = Cell::all(&grid, &arguments.all, &arguments.jobs, &environment, unknown)?;
+    let html = arguments.html.as_deref().map(PageOutput::new).transpose()?;
+    if let Some(html) = &html {
+        html.refuse_inputs(&arguments.jobs)?;
+        cells.iter().try_for_each(|cell| html.refuse_targets(cell.jobs()))?;
+    }
     let stop = stop_on_interrupt()?;
     let live = Arc::new(RunProgress::default());
     let progress = Progress::start(&live);
@@ -95,12 +110,18 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     drop(progress);
     let results = results?;
     let format = if arguments.json { Format::Json } else { arguments.format };
-    print(&match format {
+    let document = json::document(sweep::json(&results));
+    let printed = print(&match format {
         Format::Text => sweep::text(&results, figure),
         Format::Markdown => sweep::markdown(&results, figure),
         Format::Csv => sweep::csv(&results, figure),
-        Format::Json => json::document(sweep::json(&results)),
-    })?;
+        Format::Json => document.clone(),
+    });
+    if let Some(html) = html {
+        let source = page::Source { command: &command_line(), document: &document };
+        html.write(&page::sweep_html(&results, source))?;
+    }
+    printed?;
     // CSV has no room for it.
     if results.incomplete && matches!(format, Format::Csv) {
         print_warning(&format!("incomplete: stopped after round {}", results.rounds));

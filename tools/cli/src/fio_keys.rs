@@ -31,7 +31,10 @@ pub fn wrap_keys(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsSt
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (word, None),
         };
-        if let Some((_, takes_next)) = own.iter().find(|(known, _)| known == name) {
+        // With a value, the option `--overwrite` is fio's key.
+        let is_key = value.is_some() && find_key(name).is_some();
+        let option = own.iter().find(|(known, _)| known == name && !is_key);
+        if let Some((_, takes_next)) = option {
             let separate = *takes_next && value.is_none();
             wrapped.push(argument);
             wrapped.extend(separate.then(|| rest.next()).flatten());
@@ -85,6 +88,7 @@ mod tests {
             ("u bench run --bs 4k --time_based b", "u bench run --key=bs=4k --key=time_based b"),
             ("u bench run --engine psync --rw=read", "u bench run --engine psync --key=rw=read"),
             ("u bench run --engine=psync --overwrite", "u bench run --engine=psync --overwrite"),
+            ("u bench run --overwrite --overwrite=1", "u bench run --overwrite --key=overwrite=1"),
             ("u bench run -- --bs=4k", "u bench run -- --bs=4k"),
             ("u bench run --cmdhelp --bs=4k", "u bench run --cmdhelp --key=bs=4k"),
             ("u bench run --cmdhelp=bs", "u bench run --cmdhelp=bs"),

@@ -6,30 +6,61 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use uringfs_lab::Error;
 use uringfs_lab::job::JobSet;
 use uringfs_lab::targets::Target;
 
 /// A checked destination.
-pub struct ReportOutput(Option<PathBuf>);
+pub struct ReportOutput {
+    /// Its file; `None` for standard output.
+    path: Option<PathBuf>,
+    /// Whether it did not exist.
+    is_new: bool,
+    /// The file, from the first report on.
+    file: Mutex<Option<File>>,
+}
 
 impl ReportOutput {
     /// Checks that `path` can be written and is not a target of a job. Does not create or change it.
     pub fn new(path: Option<&Path>, set: &JobSet) -> Result<Self, Error> {
-        let Some(path) = path else { return Ok(Self(None)) };
-        let checked = check_writable(path).and_then(|()| refuse_targets(path, set));
-        checked.map_err(|error| error.at(format!("--output {}", path.display())))?;
-        Ok(Self(Some(path.to_owned())))
+        if let Some(path) = path {
+            let checked = check_writable(path).and_then(|()| refuse_targets(path, set));
+            checked.map_err(|error| error.at(format!("--output {}", path.display())))?;
+        }
+        let is_new = path.is_some_and(|path| !path.exists());
+        Ok(Self { path: path.map(Path::to_owned), is_new, file: Mutex::default() })
     }
 
-    /// Writes the report. On failure, prints it on standard output and returns the error.
+    /// Writes the report, after those of [`Self::write_status`]. On failure, prints it on standard output and returns the error.
     pub fn write(&self, text: &str) -> Result<(), Error> {
-        let Some(path) = &self.0 else { return print(text) };
-        std::fs::write(path, text).map_err(|error| {
+        let Some(path) = &self.path else { return print(text) };
+        self.append(path, text).map_err(|error| {
+            if self.is_new {
+                // A part of a report is none.
+                let _ = std::fs::remove_file(path);
+            }
             let _ = print(text);
             Error::run(format!("cannot write {}; the report is on standard output", path.display()))
                 .because(error)
         })
+    }
+
+    /// Writes a report of a run that goes on. A failure ends no run: the last report has it, too.
+    pub fn write_status(&self, text: &str) {
+        match &self.path {
+            Some(path) => drop(self.append(path, text)),
+            None => drop(print(text)),
+        }
+    }
+
+    fn append(&self, path: &Path, text: &str) -> std::io::Result<()> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = match &mut *file {
+            Some(file) => file,
+            none => none.insert(File::create(path)?),
+        };
+        file.write_all(text.as_bytes())
     }
 }
 

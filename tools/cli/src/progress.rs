@@ -50,18 +50,39 @@ fn draw(live: &RunProgress, ended: &Receiver<()>) {
     // The interval at which new figures are published.
     const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
     const BAR_LENGTH: u64 = 1000;
+    const BAR_COLUMNS: usize = "* [--------------------] ".len();
+    // On a narrower terminal the words need the room of the bar.
+    const MIN_COLUMNS_WITH_BAR: usize = 100;
+    let style =
+        |template| ProgressStyle::with_template(template).expect("the template is a constant");
+    let (with_bar, words_alone) = (style("{spinner} [{bar:20}] {wide_msg}"), style("{wide_msg}"));
     let bar = ProgressBar::new(BAR_LENGTH);
-    let style = ProgressStyle::with_template("{spinner} [{bar:20}] {wide_msg}");
-    bar.set_style(style.expect("the template is a constant"));
     loop {
         let now = live.snapshot();
         let share = now.estimate.map_or(0.0, |estimate| estimate.share);
+        // Anew each time: a window changes its size. In the last column some terminals begin a new line.
+        let columns = columns() - 1;
+        let (style, room) = match columns >= MIN_COLUMNS_WITH_BAR {
+            true => (&with_bar, columns - BAR_COLUMNS),
+            false => (&words_alone, columns),
+        };
+        bar.set_style(style.clone());
         bar.set_position((share * BAR_LENGTH as f64) as u64);
-        bar.set_message(report::progress_line(&now));
+        bar.set_message(report::progress_line(&now, room));
         bar.tick();
         if ended.recv_timeout(REDRAW_INTERVAL) != Err(RecvTimeoutError::Timeout) {
             return bar.finish_and_clear();
         }
+    }
+}
+
+/// The width of the terminal on standard error.
+fn columns() -> usize {
+    // Of a terminal that does not know its width.
+    const DEFAULT: usize = 80;
+    match rustix::termios::tcgetwinsize(std::io::stderr()) {
+        Ok(size) if size.ws_col > 0 => size.ws_col.into(),
+        _ => DEFAULT,
     }
 }
 
@@ -70,8 +91,9 @@ fn print_lines(live: &RunProgress, ended: &Receiver<()>) {
     // fio's interval.
     const INTERVAL: Duration = Duration::from_secs(1);
     while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        let line = report::progress_line(&live.snapshot(), usize::MAX);
         // Nothing reads the lines if this fails.
-        let _ = writeln!(std::io::stderr(), "{}", report::progress_line(&live.snapshot()));
+        let _ = writeln!(std::io::stderr(), "{line}");
     }
 }
 

@@ -1,6 +1,8 @@
 //! The lab's error: one line for a terminal, and the program's exit code.
 
 use std::fmt;
+use std::io::ErrorKind as IoErrorKind;
+use uringfs::Errno;
 
 /// The cause of an error; it decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +88,14 @@ impl Error {
     /// The lines to print after the error; none unless it has several causes.
     pub fn details(&self) -> &[String] {
         &self.details
+    }
+
+    /// Whether it happened because a file system, a device or a quota is full.
+    pub fn is_disk_full(&self) -> bool {
+        let Some(source) = &self.source else { return false };
+        let kind = source.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        matches!(kind, Some(IoErrorKind::StorageFull | IoErrorKind::QuotaExceeded))
+            || matches!(source.downcast_ref(), Some(&(Errno::NOSPC | Errno::DQUOT)))
     }
 
     /// The cause.

@@ -1,19 +1,18 @@
 //! The bytes that a thread writes, and the check of the bytes that it reads back: the keys
-//! `zero_buffers`, `buffer_pattern`, `refill_buffers`, `buffer_compress_percentage` and `verify`.
+//! `zero_buffers`, `buffer_pattern`, `refill_buffers`, `buffer_compress_percentage`, `buffer_compress_chunk` and `verify`.
 
 use crate::job::{Options, Verify};
 use crate::random::Random;
 use crate::verify::{Stamp, WrongBlock, check_block, check_pattern_block, write_header};
 use crate::workload::IoOp;
 
-/// Each chunk is random at first and zero after that, as with fio's `buffer_compress_chunk`.
-const CHUNK_BYTES: usize = 512;
-
 /// Fills the buffers of one thread's writes and verifies its reads.
 #[derive(Debug)]
 pub struct FillPattern {
     fill: Bytes,
     verify: Option<Verify>,
+    /// Each chunk is random at first and zero after that.
+    chunk_bytes: usize,
     /// Each write gets new bytes.
     refills: bool,
     /// The smallest block; each has a header of its own.
@@ -43,27 +42,33 @@ enum Rest {
 impl FillPattern {
     /// The fill pattern of a job. `run` is written into block headers, to tell runs apart.
     pub fn new(options: &Options, seed: u64, run: u64) -> Self {
+        let chunk_bytes = u64::from(options.compress_chunk).min(options.largest_block()) as usize;
         // Several in a row, so that copies and comparisons are of large pieces.
-        let row = |pattern: &[u8]| pattern.repeat(CHUNK_BYTES.div_ceil(pattern.len()).max(8));
+        let row = |pattern: &[u8]| pattern.repeat(chunk_bytes.div_ceil(pattern.len()).max(8));
         let pattern = Some(&options.buffer_pattern[..]).filter(|pattern| !pattern.is_empty());
         // fio's precedence.
         let fill = match (options.compress_percentage, pattern) {
             _ if !options.verify_pattern.is_empty() => Bytes::Pattern(row(&options.verify_pattern)),
             (None, Some(pattern)) => Bytes::Repeated(row(pattern)),
             (_, None) if options.zero_buffers => Bytes::Zeros,
-            (None, None) => Bytes::Random(CHUNK_BYTES, Rest::Zeros),
+            (None, None) => Bytes::Random(chunk_bytes, Rest::Zeros),
             (Some(share), pattern) => {
-                let random = CHUNK_BYTES - CHUNK_BYTES * usize::from(share) / 100;
+                let random = chunk_bytes - chunk_bytes * usize::from(share) / 100;
                 Bytes::Random(random, pattern.map_or(Rest::Zeros, |rest| Rest::Pattern(row(rest))))
             }
         };
         let verify = options.verify;
         let varied = matches!(fill, Bytes::Random(1.., _));
         let refilled = options.refill_buffers || options.compress_percentage.is_some();
-        let op = if options.pattern.writes() { IoOp::Write } else { IoOp::Read };
+        let op = match options.pattern {
+            pattern if pattern.writes_trimmed() => IoOp::Trim,
+            pattern if pattern.writes() => IoOp::Write,
+            _ => IoOp::Read,
+        };
         Self {
             fill,
             verify,
+            chunk_bytes,
             refills: verify.is_some() || varied && refilled,
             block_bytes: options.block[op as usize].min as usize,
             stamp: Stamp { run, generation: 0 },
@@ -91,7 +96,7 @@ impl FillPattern {
         match &self.fill {
             Bytes::Zeros => bytes.fill(0),
             Bytes::Random(share, rest) => {
-                for chunk in bytes.chunks_mut(CHUNK_BYTES) {
+                for chunk in bytes.chunks_mut(self.chunk_bytes) {
                     let (random, others) = chunk.split_at_mut(chunk.len().min(*share));
                     self.random.fill(random);
                     match rest {
@@ -193,13 +198,21 @@ mod tests {
 
     #[test]
     fn a_share_of_each_chunk_is_compressible() {
-        for (percentage, least, fresh) in [(0, 0, true), (75, 3072, true), (100, 4096, false)] {
-            let options = Options { compress_percentage: Some(percentage), ..options() };
-            let (fill_pattern, bytes) = filled(&options);
-            assert!((least..least + 50).contains(&zeros(&bytes)), "{percentage}");
-            assert_eq!(fill_pattern.refills(), fresh);
-            let tail = 512 - 512 * usize::from(percentage) / 100;
-            assert!(bytes.chunks(512).all(|chunk| chunk[tail..].iter().all(|byte| *byte == 0)));
+        for compress_chunk in [512, 2048] {
+            for (percentage, least, fresh) in [(0, 0, true), (75, 3072, true), (100, 4096, false)] {
+                let options =
+                    Options { compress_percentage: Some(percentage), compress_chunk, ..options() };
+                let (fill_pattern, bytes) = filled(&options);
+                assert!((least..least + 50).contains(&zeros(&bytes)), "{percentage}");
+                assert_eq!(fill_pattern.refills(), fresh);
+                let chunk = compress_chunk as usize;
+                let tail = chunk - chunk * usize::from(percentage) / 100;
+                assert!(
+                    bytes.chunks(chunk).all(|chunk| chunk[tail..].iter().all(|byte| *byte == 0))
+                );
+                let random = |chunk: &[u8]| chunk[..tail].iter().any(|byte| *byte != 0);
+                assert!(tail == 0 || bytes.chunks(chunk).all(random));
+            }
         }
     }
 
@@ -223,7 +236,7 @@ mod tests {
     #[test]
     fn each_block_of_the_smallest_size_verifies_alone() {
         let range = BlockRange { min: 512, max: 4096 };
-        let options = Options { verify: Some(Verify::Crc32c), block: [range; 2], ..options() };
+        let options = Options { verify: Some(Verify::Crc32c), block: [range; 3], ..options() };
         let mut fill_pattern = FillPattern::new(&options, 1, 1);
         let mut bytes = vec![0; 4096];
         fill_pattern.fill_at(&mut bytes, 8192);

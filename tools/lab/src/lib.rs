@@ -6,7 +6,7 @@
 //! - [`gate`] finds what got slower since a baseline was recorded.
 //! - [`sweep`] runs them once for each combination of values, for a table.
 //! - [`compare`] runs two sides of the same jobs in pairs, for a verdict; [`page`] shows it in a browser.
-//! - [`experiments`] compare two ways of doing one thing.
+//! - [`experiments`] compare one mechanism with itself switched off, beside what its authors published.
 //! - [`vm`] runs both in a guest whose clock counts instructions.
 //!
 //! ```
@@ -23,12 +23,12 @@
 pub mod gate;
 // Guests whose clock counts instructions.
 pub mod vm;
-// Two sides of one mechanism, compared.
+// Comparisons, sweeps and experiments as pages of HTML.
+pub mod page;
+// One mechanism, switched off and on in some cases, compared.
 pub mod experiments;
 // All combinations of some values, in tables.
 pub mod sweep;
-// A comparison as a page of HTML.
-pub mod page;
 // Any two ways of running the same jobs, compared.
 pub mod compare;
 // Results, printed as fio prints them.

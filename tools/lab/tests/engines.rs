@@ -5,11 +5,12 @@ use std::fs::File;
 use std::io::IoSliceMut;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use uringfs_lab::Error;
 use uringfs_lab::engine::{
     Engine, EngineConfig, EngineKind, Io, IoCompletion, ReapBounds, Setup, WithEngine,
 };
 use uringfs_lab::job::{Options, Parser, SyncWrites, UnknownKeys};
-use uringfs_lab::run::{Overwrite, Run, RunProgress};
+use uringfs_lab::run::{Overwrite, Results, Run, RunProgress};
 use uringfs_lab::targets::{Access, Target, Volumes, drop_page_cache};
 use uringfs_lab::workload::IoOp;
 
@@ -105,20 +106,182 @@ fn is_cached(file: &File) -> bool {
 
 /// Runs a job with these keys on a file.
 fn run_job(kind: EngineKind, path: &Path, keys: &str) {
+    let results = try_job(kind, &path.display().to_string(), keys, Overwrite::Refuse).unwrap();
+    assert_eq!(results.exit_code(), 0, "{:?}", results.failures());
+}
+
+/// Runs a job with these keys on a target.
+fn try_job(
+    kind: EngineKind,
+    target: &str,
+    keys: &str,
+    overwrite: Overwrite,
+) -> Result<Results, Error> {
     let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
-    let job = format!("[one]\nfilename={}\n{keys}", path.display());
+    let job = format!("[one]\nfilename={target}\n{keys}");
     parser.bytes(job.as_bytes(), "job").unwrap();
     let set = parser.finish().unwrap();
     let (config, stop, progress) =
         (EngineConfig::new(kind), AtomicBool::new(false), RunProgress::default());
-    let run = Run {
-        set: &set,
-        config: &config,
-        overwrite: Overwrite::Refuse,
-        stop: &stop,
-        progress: &progress,
-    };
-    assert_eq!(run.run().unwrap().exit_code(), 0);
+    let run = Run { set: &set, config: &config, overwrite, stop: &stop, progress: &progress };
+    run.run()
+}
+
+#[test]
+fn trims_make_holes_in_files_and_need_overwrite() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = folder.path().join("file");
+    let name = path.display().to_string();
+    for kind in engines() {
+        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let keys = "rw=randtrim\nbs=16k\nsize=512k\niodepth=4\n";
+        let error = try_job(kind, &name, keys, Overwrite::Refuse).unwrap_err().to_string();
+        assert!(error.contains("--overwrite allows that"), "{error}");
+        let results = try_job(kind, &name, keys, Overwrite::Allow).unwrap();
+        assert_eq!(results.failures(), [] as [&str; 0], "{}", kind.name());
+        let bytes = std::fs::read(&path).unwrap();
+        let (trimmed, others) = bytes.split_at(512 << 10);
+        assert!(trimmed.iter().all(|byte| *byte == 0), "{}", kind.name());
+        assert!(others.len() == 512 << 10 && others.iter().all(|byte| *byte == 7));
+        let results = uringfs_lab::report::json(&results);
+        let trim = &results["jobs"][0]["trim"];
+        assert_eq!(
+            (trim["total_ios"].as_u64(), trim["io_bytes"].as_u64()),
+            (Some(32), Some(512 << 10))
+        );
+        // What is written after a trim stays.
+        let keys = "rw=randtrimwrite\nbs=16k\nsize=512k\niodepth=4\nverify=crc32c\n";
+        let results = try_job(kind, &name, keys, Overwrite::Allow).unwrap();
+        assert_eq!(results.failures(), [] as [&str; 0], "{}", kind.name());
+    }
+}
+
+#[test]
+fn trims_free_the_blocks_of_a_file_in_a_volume() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let options = uringfs::FormatOptions::new().size(64 << 20);
+    drop(uringfs::Volume::create(&image, &options).unwrap());
+    let target = format!("{}:/file", image.display());
+    let engine = EngineKind::Uringfs;
+    // The file is laid out: without blocks nothing would be trimmed.
+    let keys = "rw=randtrim\nbs=16k\nsize=1m\niodepth=4\nio_size=512k\nend_fsync=1\n";
+    let results = try_job(engine, &target, keys, Overwrite::Refuse).unwrap();
+    assert_eq!(results.failures(), [] as [&str; 0]);
+    let volume = uringfs::Volume::open(&image).unwrap();
+    let file = uringfs::OpenOptions::new().read(true).open(&volume, "/file").unwrap();
+    assert_eq!((file.len(), file.allocated()), (1 << 20, 512 << 10));
+    drop((file, volume));
+    let error = try_job(engine, &target, "rw=trim\nbs=512\n", Overwrite::Allow).unwrap_err();
+    assert!(error.to_string().contains("a trim needs multiples of 4096 bytes, and 512"), "{error}");
+}
+
+#[test]
+fn verify_only_needs_no_overwrite_and_finds_what_changed() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for kind in engines() {
+        let path = folder.path().join(kind.name());
+        let name = path.display().to_string();
+        let keys = "rw=randwrite\nsize=256k\nverify=crc32c\n";
+        try_job(kind, &name, keys, Overwrite::Refuse).unwrap();
+        let again = || {
+            let keys = format!("{keys}verify_only\n");
+            try_job(kind, &name, &keys, Overwrite::Refuse).unwrap().failures()
+        };
+        assert_eq!(again(), [] as [&str; 0], "{}", kind.name());
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[70_000] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let failures = again();
+        assert!(failures.iter().any(|line| line.contains("offset 69632")), "{failures:?}");
+        assert_eq!(std::fs::read(&path).unwrap(), bytes, "nothing was written");
+    }
+}
+
+#[test]
+fn file_append_writes_after_the_end() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for kind in engines() {
+        let path = folder.path().join(kind.name());
+        std::fs::write(&path, vec![7; 64 << 10]).unwrap();
+        let keys = "rw=write\nsize=32k\nfile_append=1\nbuffer_pattern=9\n";
+        let appended = try_job(kind, &path.display().to_string(), keys, Overwrite::Allow);
+        if !kind.capabilities().extends_files {
+            let error = appended.unwrap_err().to_string();
+            assert!(error.contains("an engine that extends files"), "{error}");
+            continue;
+        }
+        assert_eq!(appended.unwrap().failures(), [] as [&str; 0], "{}", kind.name());
+        let bytes = std::fs::read(&path).unwrap();
+        let (before, after) = bytes.split_at(64 << 10);
+        assert!(before.iter().all(|byte| *byte == 7));
+        assert!(after.len() == 32 << 10 && after.iter().all(|byte| *byte == 9));
+    }
+}
+
+#[test]
+fn ranges_are_written_back_by_every_engine() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for kind in engines() {
+        let path = folder.path().join(kind.name());
+        let keys = "rw=randwrite\nsize=256k\nsync_file_range=wait_before,write,wait_after:16\n";
+        let results = try_job(kind, &path.display().to_string(), keys, Overwrite::Refuse).unwrap();
+        assert_eq!(results.failures(), [] as [&str; 0], "{}", kind.name());
+        let report = uringfs_lab::report::json(&results);
+        assert_eq!(report["jobs"][0]["sync"]["total_ios"].as_u64(), Some(4));
+    }
+}
+
+#[test]
+fn traces_are_replayed_on_files_and_written_again() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for kind in engines() {
+        let name = |suffix: &str| {
+            folder.path().join(format!("{}-{suffix}", kind.name())).display().to_string()
+        };
+        let (file, trace, copy) = (name("file"), name("trace"), name("copy"));
+        let text = format!(
+            "fio version 3 iolog\n0 {file} add\n0 {file} open\n0 {file} write 8192 8192\n\
+             0 {file} read 0 4096\n0 {file} sync 0 0\n0 {file} trim 4096 4096\n0 {file} close\n"
+        );
+        std::fs::write(&trace, text).unwrap();
+        let keys = format!("read_iolog={trace}\nwrite_iolog={copy}\nbuffer_pattern=9\n");
+        let results = try_job(kind, "unused", &keys, Overwrite::Refuse).unwrap();
+        assert_eq!(results.failures(), [] as [&str; 0], "{}", kind.name());
+        let bytes = std::fs::read(&file).unwrap();
+        assert_eq!(bytes.len(), 16_384, "laid out");
+        assert!(bytes[4096..8192].iter().all(|byte| *byte == 0));
+        assert!(bytes[8192..].iter().all(|byte| *byte == 9));
+        let written = std::fs::read_to_string(&copy).unwrap();
+        let actions = written.lines().filter_map(|line| line.split(' ').nth(2));
+        let expected = ["iolog", "add", "open", "write", "read", "sync", "trim", "close"];
+        // The first line is `fio version 3 iolog`.
+        assert_eq!(actions.skip(1).collect::<Vec<_>>(), expected[1..]);
+        let report = uringfs_lab::report::json(&results);
+        let job = &report["jobs"][0];
+        let notes = job["uringfs"]["notes"].to_string();
+        assert!(
+            notes.contains("filename has no effect: the trace of read_iolog decides"),
+            "{notes}"
+        );
+        let counts = ["read", "write", "trim"].map(|way| job[way]["total_ios"].as_u64());
+        assert_eq!(counts, [Some(1); 3]);
+    }
+}
+
+#[test]
+fn trims_work_on_virtual_targets() {
+    for (kind, target) in [
+        (EngineKind::Uringfs, "memory:1m"),
+        (EngineKind::Uringfs, "null:1m"),
+        (EngineKind::Uringfs, "sim:1m"),
+        (EngineKind::Ring, "null:1m"),
+    ] {
+        for keys in ["rw=trim\niodepth=8\n", "rw=trimwrite\niodepth=8\nio_size=3m\n"] {
+            let results = try_job(kind, target, keys, Overwrite::Refuse).unwrap();
+            assert_eq!(results.failures(), [] as [&str; 0], "{target}: {keys}");
+        }
+    }
 }
 
 #[test]

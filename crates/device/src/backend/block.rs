@@ -17,6 +17,7 @@ use rustix::fs::{
 use uringfs_errno::Errno;
 
 use super::descriptor::{flush_if_durable, open_direct, range, transfer, write_zeros};
+pub use super::ioctl::discard;
 use super::open_error::{IN_USE_TIMEOUT, open_error};
 use super::{ioctl, sysfs};
 use crate::claim::Claim;

@@ -14,11 +14,11 @@ const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 /// `BLKGETSIZE64` of linux/fs.h.
 const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
 
-/// Discards `length` bytes at `address`.
+/// Discards `length` bytes at `address` of a block device (`BLKDISCARD`), without a [`Device`](crate::Device) around it.
 ///
 /// # Errors
 /// EOPNOTSUPP; EINVAL for a range that is not whole blocks; errors of the device.
-pub(super) fn discard(fd: BorrowedFd<'_>, address: u64, length: u64) -> Result<(), Errno> {
+pub fn discard(fd: BorrowedFd<'_>, address: u64, length: u64) -> Result<(), Errno> {
     // SAFETY: BLKDISCARD reads two u64, start and length, and keeps no pointer.
     let request = unsafe { Setter::<BLKDISCARD, [u64; 2]>::new([address, length]) };
     // SAFETY: the request matches its opcode, see above. The call returns ENOTTY

@@ -1,7 +1,7 @@
 //! Tests of `uringfs bench record` and `bench gate`: what fails a gate, what is refused, and Ctrl-C.
 
 use crate::bench_run::folder;
-use crate::process::{ChildProcess, wait_until};
+use crate::process::{ChildProcess, make_script, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::path::Path;
@@ -99,6 +99,51 @@ fn figures_are_multiples_of_the_bare_rings() {
 }
 
 #[test]
+fn unknown_keys_of_files_may_be_ignored() {
+    let folder = with_baseline();
+    std::fs::write(folder.path().join("more.fio"), format!("{JOB}no_such_key=1\n")).unwrap();
+    let gate = ["gate", "--baseline=b.json", "more.fio", "--pairs=1"];
+    let output = bench(folder.path(), &gate);
+    assert!(output.status.code() == Some(2) && line(&output).contains("no_such_key"));
+    let output = bench(folder.path(), &[&gate[..], &["--ignore-unknown"]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("note: ") && text.contains("no_such_key"), "{text}");
+}
+
+/// The script for a pull request, with programs that do not measure: it builds both commits, and passes on its options.
+#[test]
+fn the_script_for_pull_requests_passes_on_options() {
+    let folder = folder();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/ci/gate");
+    let git = |words: &[&str]| {
+        let identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"];
+        tool_in(folder.path(), "git", &[&identity[..], words].concat());
+    };
+    git(&["init", "--quiet"]);
+    git(&["commit", "--quiet", "--allow-empty", "--message=first"]);
+    make_script(&folder.path().join("measure"), "echo \"$@\" >>\"$CALLS\"");
+    let calls = folder.path().join("calls");
+    let mut command = Command::new(script);
+    command.args(["HEAD", "job.fio"]).current_dir(folder.path()).env("CALLS", &calls);
+    command.env("URINGFS", "./measure").env("BUILD", "touch built").env("PROGRAM", "built");
+    let output = ChildProcess::start(command.env("OPTIONS", "--overwrite --seed=3")).end();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let calls = std::fs::read_to_string(calls).unwrap();
+    let calls: Vec<&str> = calls.lines().collect();
+    assert_eq!(calls.len(), 2, "{calls:?}");
+    let parts = ["bench record --baseline ", "bench gate --baseline "];
+    for (call, part) in calls.into_iter().zip(parts) {
+        assert!(call.starts_with(part) && call.contains(" --overwrite --seed=3 "), "{call}");
+    }
+}
+
+fn tool_in(folder: &Path, program: &str, words: &[&str]) {
+    let output = ChildProcess::start(Command::new(program).args(words).current_dir(folder)).end();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn other_jobs_and_files_are_refused_in_one_line() {
     let folder = with_baseline();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -155,4 +200,41 @@ fn an_interrupted_recording_changes_nothing() {
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     assert_eq!(std::fs::read(folder.path().join("b.json")).unwrap(), old);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+/// A run that never ends comes after the first whole pair: that pair is reported.
+#[test]
+fn an_interrupt_reports_whole_pairs_marked_incomplete() {
+    let folder = with_baseline();
+    let old = std::fs::read(folder.path().join("b.json")).unwrap();
+    // The script counts its runs: the warm-up, the first pair, then the one that waits. A run on memory has no control.
+    make_script(
+        &folder.path().join("slow"),
+        "case $1 in --version) echo uringfs 0.0.1; exit;; esac\n\
+         n=$(($(cat runs 2>/dev/null || echo 0) + 1)); echo $n >runs\n\
+         [ $n -lt 3 ] || { touch waiting; exec sleep 1000; }\n\
+         exec \"$URINGFS\" \"$@\"",
+    );
+    for (arguments, part) in [
+        (&["gate", "--baseline=b.json"][..], "Incomplete: stopped after 1 pairs\n"),
+        (
+            &["record", "--baseline=b.json", "job.fio", "--set=target=memory:4m"],
+            "Incomplete: stopped after 1 pairs; b.json was not written\n",
+        ),
+    ] {
+        let arguments = [arguments, &["--set=exec=./slow"]].concat();
+        let mut command = command(folder.path(), &arguments);
+        let run = ChildProcess::start(command.env("URINGFS", env!("CARGO_BIN_EXE_uringfs")));
+        let waiting = folder.path().join("waiting");
+        wait_until("the run that waits", || waiting.exists());
+        run.signal(Signal::SIGINT);
+        let output = run.end();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{text}");
+        assert!(text.contains("job `x`\n") && text.ends_with(part), "{text}");
+        for name in ["waiting", "runs"] {
+            std::fs::remove_file(folder.path().join(name)).unwrap();
+        }
+    }
+    assert_eq!(std::fs::read(folder.path().join("b.json")).unwrap(), old);
 }

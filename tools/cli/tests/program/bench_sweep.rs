@@ -92,6 +92,36 @@ fn tables_have_four_formats() {
     assert_eq!(json["rounds"], 1);
 }
 
+/// `tools/lab/tests/page` reads such pages strictly, and `scripts/page-test` opens them in a browser.
+#[test]
+fn a_page_has_the_command_and_every_value() {
+    let folder = with_job(&JOB.replace("[x]", "[<script>]"));
+    let lists = ["--over=iodepth=1,2", "--over=direct.simple_read=off,on"];
+    let more = ["--set", "target=null:2g", "--set=bs=8k", "--html=my page.html", "--json"];
+    let arguments = [&["job.fio", "--rounds=2"], &lists[..], &more].concat();
+    let report = printed(folder.path(), &arguments);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let set = json!([{"key": "target", "value": "null:2g"}, {"key": "bs", "value": "8k"}]);
+    assert_eq!(report["set"], set);
+    let page = std::fs::read_to_string(folder.path().join("my page.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && !page.contains("<script"), "{page}");
+    for part in [
+        "&lt;script&gt;",
+        "bench sweep job.fio --rounds=2 --over=iodepth=1,2",
+        "&#39;--html=my page.html&#39; --json",
+        "rate by iodepth, for each direct.simple_read",
+        "target=null:2g bs=8k",
+    ] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
+    for cell in report["jobs"][0]["cells"].as_array().unwrap() {
+        for value in cell["figures"]["rate"]["values"].as_array().unwrap() {
+            let value = value.as_f64().unwrap();
+            assert!(page.contains(&format!("<td>{value}</td>")), "no {value} in {page}");
+        }
+    }
+}
+
 /// One file serves all cells, and stays. fio does not count system calls.
 #[test]
 fn engines_and_fio_are_columns_of_one_table() {
@@ -129,7 +159,13 @@ fn unsuitable_sweeps_are_refused_in_one_line() {
         (&["job.fio", "--over=iodepth=1,2", "--figure=p90"], "--figure: unknown figure `p90`"),
         (&["job.fio", "--over=iodepth=1,2", "--max-time=-1"], "--max-time -1"),
         (&["-", "--over=iodepth=1,2"], "can be read once"),
-        (&["other.fio", "--over=iodepth=1,2"], "other.fio"),
+        (&["other.fio", "--over=iodepth=1,2"], "uringfs: job file other.fio: "),
+        (
+            &["job.fio", "--over=iodepth=1,2", "--html=no/page"],
+            "--html no/page: there is no directory",
+        ),
+        (&["job.fio", "--over=iodepth=1,2", "--html=job.fio"], "is a file that the command reads"),
+        (&["job.fio", "--over=target=a,b", "--html=b"], "--html b: is a target of job `x`"),
     ] {
         let output = sweep(folder.path(), arguments);
         let line = String::from_utf8(output.stderr).unwrap();

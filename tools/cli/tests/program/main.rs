@@ -1,6 +1,7 @@
 //! Tests of the program `uringfs` by its command line. One module per command.
 
 mod bench_compare;
+mod bench_experiment;
 mod bench_gate;
 mod bench_run;
 mod bench_sweep;

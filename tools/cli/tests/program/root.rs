@@ -1,9 +1,10 @@
 //! Tests that need root: they create, mount and open block devices.
 
 use super::bench_run::{folder, refused};
+use super::process::tool;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Whether the test runs as root. For other users, tests instead that the program cannot open the
 /// block devices of the machine.
@@ -13,6 +14,29 @@ pub fn as_root() -> bool {
         devices_are_refused();
     }
     root
+}
+
+/// A tmpfs that is soon full. Unmounted on drop.
+pub struct SmallTmpfs(PathBuf);
+
+impl SmallTmpfs {
+    /// Mounts one of this size, as in `8m`, on a new directory.
+    pub fn new(path: &Path, size: &str) -> Self {
+        std::fs::create_dir(path).unwrap();
+        let options = format!("size={size}");
+        tool("mount", &["-t", "tmpfs", "-o", &options, "tmpfs", path.to_str().unwrap()]);
+        Self(path.to_owned())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for SmallTmpfs {
+    fn drop(&mut self) {
+        tool("umount", &[self.0.to_str().unwrap()]);
+    }
 }
 
 pub fn is_root() -> bool {

@@ -40,7 +40,9 @@ fn run_here(config: &EngineConfig, set: &JobSet, stop: &AtomicBool) -> Result<Va
     let run = Run { set, config, overwrite: Overwrite::Allow, stop, progress: &progress };
     let results = run.run()?;
     match results.failures().first() {
-        Some(line) if results.exit_code() == 1 => Err(Error::run(line)),
+        Some(line) if results.exit_code() != 0 && results.exit_code() != 130 => {
+            Err(Error::run(line).exiting_with(results.exit_code()))
+        }
         _ => Ok(report::json(&results)),
     }
 }

@@ -22,6 +22,8 @@ pub const MAX_PAIRS: u32 = 30;
 /// The conditions of a comparison.
 #[derive(Debug)]
 pub struct Conditions<'a> {
+    /// Precedes what the progress says, for one of several comparisons; or empty.
+    pub label: &'a str,
     /// The smallest difference that matters: 0.05 is 5 %. The comparison ends when the interval is no wider.
     pub effect: f64,
     /// The number of pairs; `None` ends with a narrow interval, or after [`MAX_PAIRS`].
@@ -57,6 +59,7 @@ pub fn run(
     conditions: &Conditions<'_>,
 ) -> Result<Results, Error> {
     let (stop, progress) = (conditions.stop, conditions.progress);
+    let say = |what: &str| progress.set_activity(&format!("{}{what}", conditions.label));
     let a_plan = a.plan(a_set, conditions.overwrite).map_err(|error| error.at("--a"))?;
     let b_plan = b.plan(b_set, conditions.overwrite).map_err(|error| error.at("--b"))?;
     let mut notes = job_notes(&[a_set, b_set]);
@@ -79,14 +82,14 @@ pub fn run(
         };
         let mut members = vec![Member::A, Member::Again, Member::B];
         members.extend(control.is_ok().then_some(Member::Control));
-        progress.set_activity("warming up");
+        say("warming up");
         for member in members.iter().filter(|member| **member != Member::Again) {
             measure(*member)?;
         }
         let mut random = Random::new(conditions.seed);
         let ends = Ends::new(conditions);
         while !ends.after(&rounds) {
-            progress.set_activity(&format!("pair {}", rounds.len() + 1));
+            say(&format!("pair {}", rounds.len() + 1));
             random.shuffle(&mut members);
             let mut round = Round::default();
             for member in &members {
@@ -229,6 +232,7 @@ mod tests {
 
     fn conditions<'a>(stop: &'a AtomicBool, progress: &'a RunProgress) -> Conditions<'a> {
         Conditions {
+            label: "",
             effect: 0.05,
             pairs: Some(6),
             max_time: None,

@@ -8,6 +8,7 @@ use crate::Error;
 use crate::job::Options;
 use crate::targets::{Access, Target, TargetInfo, Volumes};
 use crate::workload::IoOp;
+use std::ops::Range;
 
 /// One I/O of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,11 +17,11 @@ pub struct Io {
     pub slot: u32,
     /// Index of the file among the job's files.
     pub file: u32,
-    /// Read or write.
+    /// Read, write or trim.
     pub op: IoOp,
     /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Length in bytes, from the beginning of the buffer.
+    /// Length in bytes, from the beginning of the buffer. A trim has no bytes there, and may be longer.
     pub length: u32,
 }
 
@@ -29,7 +30,7 @@ pub struct Io {
 pub struct IoCompletion {
     /// The slot, which is free now.
     pub slot: u32,
-    /// Bytes transferred.
+    /// Bytes transferred, or trimmed.
     pub result: Result<u32, Errno>,
 }
 
@@ -183,6 +184,12 @@ pub trait Engine: Sized {
 
     /// Makes the writes of a file durable. Nothing may be in flight.
     fn sync(&mut self, file: u32, kind: SyncKind) -> Result<(), Errno>;
+
+    /// Writes a range of a file back, as `sync_file_range` does with these flags (see [`SyncRange`](crate::job::SyncRange)). An engine without that
+    /// call makes the file's writes durable. Nothing may be in flight.
+    fn write_back(&mut self, file: u32, _range: Range<u64>, _flags: u32) -> Result<(), Errno> {
+        self.sync(file, SyncKind::Data)
+    }
 
     /// Makes the writes of a file durable and drops its cached data, so that reads come from the device.
     /// Nothing may be in flight. Without a cache, as with direct I/O, nothing is dropped.

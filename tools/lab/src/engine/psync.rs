@@ -7,6 +7,7 @@ use super::files::Files;
 use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind};
 use crate::Error;
 use crate::targets::inspect;
+use std::ops::Range;
 
 /// The engine.
 pub struct Psync {
@@ -52,8 +53,7 @@ impl Engine for Psync {
 
     #[inline]
     fn push(&mut self, io: Io) -> Result<(), Errno> {
-        let bytes = &mut self.slots[io.slot as usize].bytes()[..io.length as usize];
-        let result = self.files.transfer(io, bytes);
+        let result = self.files.perform(io, self.slots[io.slot as usize].bytes());
         self.system_calls += 1;
         self.done.push(IoCompletion { slot: io.slot, result });
         Ok(())
@@ -72,6 +72,11 @@ impl Engine for Psync {
     fn sync(&mut self, file: u32, kind: SyncKind) -> Result<(), Errno> {
         self.system_calls += 1;
         self.files.sync(file, kind)
+    }
+
+    fn write_back(&mut self, file: u32, range: Range<u64>, flags: u32) -> Result<(), Errno> {
+        self.system_calls += 1;
+        self.files.write_back(file, range, flags)
     }
 
     fn sync_and_drop_cache(&mut self, file: u32) -> Result<(), Errno> {

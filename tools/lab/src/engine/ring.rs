@@ -6,6 +6,7 @@ use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Se
 use crate::Error;
 use crate::targets::{Target, inspect};
 use crate::workload::IoOp;
+use std::ops::Range;
 use uringfs::Errno;
 use uringfs_ring::bare_ring::{BareOptions, BareRing};
 
@@ -14,7 +15,10 @@ pub struct Ring {
     ring: BareRing,
     files: Files,
     tier: String,
-    syncs: u64,
+    /// Trims that have ended and are not reaped. The kernel's ring has none before Linux 6.12: each is a call, as with fio.
+    trimmed: Vec<IoCompletion>,
+    /// System calls of trims and syncs.
+    calls: u64,
 }
 
 impl Engine for Ring {
@@ -65,7 +69,7 @@ impl Engine for Ring {
             },
         ];
         let tier = tier.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>();
-        Ok(Self { ring, files, tier: tier.join(", "), syncs: 0 })
+        Ok(Self { ring, files, tier: tier.join(", "), trimmed: Vec::new(), calls: 0 })
     }
 
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
@@ -77,6 +81,7 @@ impl Engine for Ring {
         match io.op {
             IoOp::Read => self.ring.push_read(io.slot, io.file, io.offset, io.length),
             IoOp::Write => self.ring.push_write(io.slot, io.file, io.offset, io.length),
+            IoOp::Trim => self.trim(io),
         }
         Ok(())
     }
@@ -87,14 +92,24 @@ impl Engine for Ring {
 
     #[inline]
     fn reap(&mut self, bounds: ReapBounds, done: &mut Vec<IoCompletion>) -> Result<(), Errno> {
-        self.ring.enter(bounds.min as u32)?;
-        self.ring.reap(bounds.max, |slot, result| done.push(IoCompletion { slot, result }));
+        let trimmed = self.trimmed.len().min(bounds.max);
+        if trimmed > 0 {
+            done.extend(self.trimmed.drain(..trimmed));
+        }
+        self.ring.enter(bounds.min.saturating_sub(trimmed) as u32)?;
+        let max = bounds.max - trimmed;
+        self.ring.reap(max, |slot, result| done.push(IoCompletion { slot, result }));
         Ok(())
     }
 
     fn sync(&mut self, file: u32, kind: SyncKind) -> Result<(), Errno> {
-        self.syncs += 1;
+        self.calls += 1;
         self.files.sync(file, kind)
+    }
+
+    fn write_back(&mut self, file: u32, range: Range<u64>, flags: u32) -> Result<(), Errno> {
+        self.calls += 1;
+        self.files.write_back(file, range, flags)
     }
 
     fn sync_and_drop_cache(&mut self, file: u32) -> Result<(), Errno> {
@@ -105,8 +120,16 @@ impl Engine for Ring {
         EngineReport {
             queue: "ring".into(),
             tier: self.tier.clone(),
-            system_calls: self.ring.enters() + self.syncs,
+            system_calls: self.ring.enters() + self.calls,
             ..EngineReport::default()
         }
+    }
+}
+
+impl Ring {
+    #[cold]
+    fn trim(&mut self, io: Io) {
+        self.calls += 1;
+        self.trimmed.push(IoCompletion { slot: io.slot, result: self.files.trim(io) });
     }
 }

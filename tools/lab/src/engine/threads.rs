@@ -10,6 +10,7 @@ use crate::Error;
 use crate::targets::inspect;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use uringfs::Errno;
@@ -134,6 +135,11 @@ impl Engine for Threads {
         self.shared.files.sync(file, kind)
     }
 
+    fn write_back(&mut self, file: u32, range: Range<u64>, flags: u32) -> Result<(), Errno> {
+        self.shared.state.lock().system_calls += 1;
+        self.shared.files.write_back(file, range, flags)
+    }
+
     fn sync_and_drop_cache(&mut self, file: u32) -> Result<(), Errno> {
         self.shared.files.sync_and_drop_cache(file)
     }
@@ -162,8 +168,7 @@ impl WorkQueue {
                 continue;
             };
             drop(state);
-            let bytes = &mut buffer.bytes()[..io.length as usize];
-            let result = self.files.transfer(io, bytes);
+            let result = self.files.perform(io, buffer.bytes());
             state = self.state.lock();
             state.system_calls += 1;
             state.results.push_back((IoCompletion { slot: io.slot, result }, buffer));

@@ -15,6 +15,7 @@ use ::uringfs::{
     Buffer, BufferPool, Completion, Errno, File, Options, Reactor, SubmitError, Token, Tokens,
 };
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The engine.
@@ -115,8 +116,8 @@ impl Engine for Uringfs {
 
     #[inline]
     fn push(&mut self, io: Io) -> Result<(), Errno> {
-        if io.op == IoOp::Write && self.durable {
-            return self.push_durable(io);
+        if io.op != IoOp::Read && (self.durable || io.op == IoOp::Trim) {
+            return self.push_slow(io);
         }
         let (file, token) = (&self.files[io.file as usize], Token::new(io.slot.into()));
         let buffer = self.buffers.take(io.slot, io.length);
@@ -130,6 +131,7 @@ impl Engine for Uringfs {
                 Ok(()) => Ok(()),
                 Err(refused) => Err(self.buffers.restore(io.slot, refused)),
             },
+            IoOp::Trim => unreachable!("a trim is pushed above"),
         }
     }
 
@@ -156,9 +158,14 @@ impl Engine for Uringfs {
             // Check the slot before taking the completion: if the check panics, `completed` still owns it.
             let place = self.buffers.empty_slot(slot);
             if let Some(completed) = completed.next() {
-                let buffer = place.insert(completed.into_buffer());
-                if buffer.len() != self.buffers.block {
-                    self.buffers.rejoin(slot);
+                match completed.into_payload() {
+                    Payload::Buffer(buffer) => {
+                        if place.insert(buffer).len() != self.buffers.block {
+                            self.buffers.rejoin(slot);
+                        }
+                    }
+                    // A trim has no memory.
+                    _ => self.buffers.bring_back(slot),
                 }
             }
         }
@@ -171,6 +178,11 @@ impl Engine for Uringfs {
             SyncKind::Full => file.sync_all(),
             SyncKind::Data => file.sync_data(),
         })
+    }
+
+    fn write_back(&mut self, file: u32, range: Range<u64>, _flags: u32) -> Result<(), Errno> {
+        let (file, length) = (&self.files[file as usize], range.end - range.start);
+        self.reactor.block_on(file.sync_range(range.start, length))
     }
 
     fn sync_and_drop_cache(&mut self, file: u32) -> Result<(), Errno> {
@@ -213,11 +225,20 @@ impl Engine for Uringfs {
 }
 
 impl Uringfs {
+    /// A trim, or a durable write.
     #[inline(never)]
-    fn push_durable(&mut self, io: Io) -> Result<(), Errno> {
+    fn push_slow(&mut self, io: Io) -> Result<(), Errno> {
+        let (file, token) = (&self.files[io.file as usize], Token::new(io.slot.into()));
+        if io.op == IoOp::Trim {
+            self.buffers.put_aside(io.slot);
+            let started = self.reactor.start(file.discard(io.offset, io.length.into()), token);
+            return started.map_err(|refused| {
+                self.buffers.bring_back(io.slot);
+                refused.error
+            });
+        }
         let buffer = self.buffers.take(io.slot, io.length);
-        let write = self.files[io.file as usize].write_durably(buffer, io.offset);
-        let started = self.reactor.start(write, Token::new(io.slot.into()));
+        let started = self.reactor.start(file.write_durably(buffer, io.offset), token);
         started.map_err(|refused| self.buffers.restore(io.slot, refused))
     }
 }
@@ -233,7 +254,7 @@ struct SlotBuffers {
 struct Slot {
     /// `None` while the slot is in flight.
     idle: Option<Buffer>,
-    /// The part that a shorter I/O does not use.
+    /// The part that a shorter I/O does not use; all of it during a trim.
     tail: Option<Buffer>,
 }
 
@@ -254,6 +275,21 @@ impl SlotBuffers {
         let place = &mut self.slots[slot as usize].idle;
         assert!(place.is_none(), "the slot is in flight");
         place
+    }
+
+    /// Takes a slot's buffer out of use, until its trim completes.
+    #[cold]
+    fn put_aside(&mut self, slot: u32) {
+        let Slot { idle, tail } = &mut self.slots[slot as usize];
+        *tail = Some(idle.take().expect("the slot is not in flight"));
+    }
+
+    /// The trim of a slot has ended.
+    #[cold]
+    #[inline(never)]
+    fn bring_back(&mut self, slot: u32) {
+        let Slot { idle, tail } = &mut self.slots[slot as usize];
+        *idle = tail.take();
     }
 
     /// Puts the buffer of a refused request back; returns the error.

@@ -1,13 +1,18 @@
 //! Adds files on the kernel's file systems to an experiment. Each is named after its file system.
 
-use super::case::{Experiment, Side};
+use super::case::{Beside, Experiment, NamedSide};
 use crate::Error;
 use crate::engine::EngineKind;
+use crate::job::find_key;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use std::path::{Path, PathBuf};
 
+/// Why a kernel's file may be as fast as this stack.
+const WHY: &str = "a target that is itself a file on the kernel's file system passes that file system, too, and one disk limits \
+                   both; a volume on a block device of its own passes no other file system";
+
 impl Experiment {
-    /// Adds a side for each of these files, with the same I/O by [`Experiment::kernel_engine`].
+    /// Adds a comparison with each of these files, with the same I/O by [`Experiment::kernel_engine`].
     ///
     /// # Errors
     /// A file does not exist, or is not a regular file.
@@ -24,13 +29,19 @@ impl Experiment {
                 EngineKind::Fio => system,
                 engine => format!("{}, {system}", engine.name()),
             };
-            if self.sides.beside.iter().any(|side| side.name == name) {
+            if self.beside.iter().any(|beside| beside.side.name == name) {
                 name = format!("{name} {}", file.display());
             }
-            let side = Side::new(&name, self.kernel_engine.name(), &[])?;
-            // The keys of the side with the switch on.
-            let keys = self.sides.b.keys.clone();
-            self.sides.beside.push(Side { file: Some(file.clone()), keys, ..side });
+            let is_job_key = |key: &&String| {
+                key.split_once('=').is_some_and(|(name, _)| find_key(name).is_some())
+            };
+            let side = NamedSide {
+                name,
+                engine: self.kernel_engine,
+                keys: self.on.keys.iter().filter(is_job_key).cloned().collect(),
+                file: Some(file.clone()),
+            };
+            self.beside.push(Beside { side, why: WHY });
         }
         Ok(())
     }
@@ -52,7 +63,7 @@ fn kind_of_mount(mounts: &str, number: u64) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::find;
+    use super::super::cases::find;
     use super::*;
 
     #[test]
@@ -74,13 +85,21 @@ mod tests {
             [("parallel-write", system.clone()), ("completion", format!("psync, {system}"))]
         {
             let mut experiment = find(experiment).unwrap().remove(0);
-            let before = experiment.sides.beside.len();
+            let before = experiment.beside.len();
             experiment.add_files_beside(&[path.clone(), path.clone()]).unwrap();
-            let beside = &experiment.sides.beside[before..];
-            assert_eq!(beside[0].name, name);
-            assert_eq!(beside[1].name, format!("{name} {}", path.display()));
-            assert!(beside.iter().all(|side| side.file.as_ref() == Some(&path)));
+            let beside = &experiment.beside[before..];
+            assert_eq!(beside[0].side.name, name);
+            assert_eq!(beside[1].side.name, format!("{name} {}", path.display()));
+            assert!(beside.iter().all(|beside| beside.side.file.as_ref() == Some(&path)));
         }
+    }
+
+    #[test]
+    fn a_file_beside_has_the_job_keys_of_the_mechanism_and_no_switches() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut experiment = find("buffered-read").unwrap().remove(0);
+        experiment.add_files_beside(&[file.path().to_owned()]).unwrap();
+        assert_eq!(experiment.beside.last().unwrap().side.keys, ["direct=0"]);
     }
 
     #[test]

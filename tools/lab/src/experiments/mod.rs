@@ -1,15 +1,22 @@
-//! Compares two ways of doing one thing. Their runs are interleaved in one process, pair by pair, with a
-//! control, so that other load on the machine affects both sides. The verdict is the median of the pairs'
-//! ratios with its interval; the noise is the ratio of equal runs.
+//! Experiments: one mechanism, switched off and on, in some cases. Each case is a comparison of two sides, which
+//! [`crate::compare`] runs and judges; so is each other side that stands beside the mechanism. What the mechanism's authors published
+//! for the kernel is shown beside what was measured.
 
 mod cases;
-mod table;
-mod driver;
+mod report;
+mod reason;
+mod run;
+mod comparison;
 mod kernel_files;
-mod side_runner;
+mod locked_memory;
+mod published;
 mod case;
 
-pub use case::{Case, Conditions, Experiment, Side, SideFigures, Sides, TargetChoice};
-pub use cases::{CASES, find, names};
-pub use driver::{CaseResult, ExperimentResults, check, run};
-pub use table::{json, table};
+pub use case::{Beside, Case, Experiment, NamedSide, TargetChoice};
+pub use cases::{find, keep_cases, names};
+pub use published::{PublishedRow, PublishedTable, TABLES, tables};
+pub(crate) use report::{
+    counter_lines, detail_lines, heads, incomplete_line, notes, rows, side_lines, source_lines,
+};
+pub use report::{json, text};
+pub use run::{CompletedComparison, Conditions, ExperimentResults, Prepared};

@@ -4,7 +4,7 @@ use super::rounds::{Conditions, Measured};
 use super::series::{JobSeries, Round};
 use crate::compare::{JobFigures, Side, SideSource, job_notes, job_words};
 use crate::engine::{EngineConfig, EngineKind, fio};
-use crate::job::JobSet;
+use crate::job::{JobSet, UnknownKeys};
 use crate::random::Random;
 use crate::vm::GuestRunner;
 use crate::vm::guest::{GuestDevice, StorageKind};
@@ -17,9 +17,9 @@ use std::time::Instant;
 const DEVICE: GuestDevice = GuestDevice::NullBlk;
 
 /// The jobs of a side on a file in a volume.
-pub(super) fn jobs(side: &Side, files: &[PathBuf]) -> Result<JobSet, Error> {
+pub(super) fn jobs(side: &Side, files: &[PathBuf], unknown: UnknownKeys) -> Result<JobSet, Error> {
     engine(side)?;
-    parse_for_volume(files, DEVICE, |parser| side.replace_keys(parser))
+    parse_for_volume(files, DEVICE, unknown, |parser| side.replace_keys(parser))
 }
 
 /// Runs the rounds, each in a guest that has just booted.
@@ -122,7 +122,7 @@ mod tests {
         let file = folder.path().join("job.fio");
         std::fs::write(&file, "[x]\nrw=randread\nio_size=1m\ndirect.simple_read=on\n").unwrap();
         let side = side(&["completion=worker", "iodepth=4"]);
-        let set = jobs(&side, &[file]).unwrap();
+        let set = jobs(&side, &[file], UnknownKeys::Refuse).unwrap();
         let words = side_command(engine(&side).unwrap(), &set).join(" ");
         for part in [
             "bench run --overwrite",
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn fio_is_refused() {
-        let error = jobs(&side(&["engine=fio"]), &[]).unwrap_err().to_string();
+        let error = jobs(&side(&["engine=fio"]), &[], UnknownKeys::Refuse).unwrap_err().to_string();
         assert!(error.contains("no fio"), "{error}");
     }
 }

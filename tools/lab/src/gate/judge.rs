@@ -142,10 +142,10 @@ impl GateResults {
                 && figure.ratio.low.is_nan()
                 && figure.ratio.ratio.is_finite()
         };
-        let needed = min_runs(recorded_pairs, error(tests));
+        let needed = pairs_needed(recorded_pairs, tests);
         if !measured.incomplete {
             for ((recorded, now), job) in pairs.iter().zip(&jobs) {
-                check_compared(recorded, now, job, needed)?;
+                check_compared(recorded, now, job, &needed)?;
             }
         }
         for job in &jobs {
@@ -162,10 +162,11 @@ impl GateResults {
             }));
         }
         if jobs.iter().flat_map(|job| &job.figures).any(unjudged) {
-            notes.push(format!(
-                "pairs: {} of {needed} that {tests} figures need, so that counters alone were judged",
-                measured.pairs
-            ));
+            let ran = match measured.pairs {
+                1 => "1 pair ran".to_owned(),
+                pairs => format!("{pairs} pairs ran"),
+            };
+            notes.push(format!("counters alone were judged: {ran}, and {needed}"));
         }
         Ok(Self {
             recorded: format!("{}, {}", baseline.recorded, baseline.program),
@@ -183,20 +184,29 @@ impl GateResults {
     }
 }
 
+/// How many pairs judge `tests` figures, in words: of the gate or, if no number would do, of the recording.
+fn pairs_needed(recorded_pairs: usize, tests: usize) -> String {
+    match (min_runs(recorded_pairs, error(tests)), tests) {
+        (Some(needed), 1) => format!("1 figure needs {needed}"),
+        (Some(needed), _) => format!("{tests} figures need {needed}"),
+        (None, _) if recorded_pairs == 1 => "1 recorded pair judges none; record more".into(),
+        (None, _) => format!("{recorded_pairs} recorded pairs judge none; record more"),
+    }
+}
+
 fn check_compared(
     recorded: &JobSeries,
     now: &JobSeries,
     job: &JobJudgement,
-    needed: usize,
+    needed: &str,
 ) -> Result<(), Error> {
     let judges = job.figures.iter().any(|figure| figure.smallest_found.is_some());
     if judges || recorded.has_counters && now.has_counters {
         return Ok(());
     }
-    let pairs = now.figures.first().map_or(0, |rate| rate.values.len());
     let why = match judged_figures(recorded, now) {
         0 => "no figures beside a bare ring's".to_owned(),
-        _ => format!("{pairs} pairs, which judge no figure; {needed} would"),
+        _ => format!("too few pairs: {needed}"),
     };
     Err(Error::input(format!(
         "job `{}`: there is nothing to compare: no counters of both programs, and {why}",
@@ -398,7 +408,7 @@ mod tests {
         let same = judged(recorded.clone(), now("shared"));
         assert!(same.passed() && same.smallest_found().is_empty());
         assert!(
-            same.notes.iter().any(|note| note.starts_with("pairs: 1 of 3 that 2 figures need")),
+            same.notes.iter().any(|note| note.ends_with("1 pair ran, and 2 figures need 3")),
             "{:?}",
             same.notes
         );
@@ -407,6 +417,15 @@ mod tests {
         let names: Vec<_> =
             other.jobs[0].counters.iter().map(|change| change.name.as_str()).collect();
         assert_eq!((names, other.passed()), (vec!["exclusive", "shared"], false));
+    }
+
+    /// No number of pairs of the gate makes up for it.
+    #[test]
+    fn a_recording_of_one_pair_asks_for_a_longer_recording() {
+        let one = || series("x", &[100.0], 10.0, &[("n", 1.0)]);
+        let results = judged(one(), series("x", &steady(50.0, 10), 20.0, &[("n", 1.0)]));
+        let expected = "counters alone were judged: 10 pairs ran, and 1 recorded pair judges none; record more";
+        assert_eq!(results.notes.last().map(String::as_str), Some(expected));
     }
 
     #[test]
@@ -440,7 +459,7 @@ mod tests {
             ..series("x", &steady(50.0, count), 20.0, &[])
         };
         let error = try_judged(recorded(), without_counters(1)).unwrap_err().to_string();
-        assert!(error.contains("1 pairs, which judge no figure; 3 would"), "{error}");
+        assert!(error.contains("too few pairs: 2 figures need 3"), "{error}");
         let mut now = without_counters(10);
         now.figures.iter_mut().for_each(|figure| figure.control.clear());
         let error = try_judged(recorded(), now).unwrap_err().to_string();

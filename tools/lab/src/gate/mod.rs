@@ -48,7 +48,7 @@ impl Place<'_> {
     fn jobs(self, side: &Side, files: &[PathBuf], unknown: UnknownKeys) -> Result<JobSet, Error> {
         match self {
             Self::Host => side.jobs(files, &environment, unknown),
-            Self::Guest(_) => guest::jobs(side, files),
+            Self::Guest(_) => guest::jobs(side, files, unknown),
         }
     }
 
@@ -65,24 +65,36 @@ impl Place<'_> {
     }
 }
 
-/// Runs job files for a baseline. Returns it, notes for the user, and the files that were laid out and left.
+/// What was recorded.
+#[derive(Debug)]
+pub struct Recording {
+    /// The baseline.
+    pub baseline: Baseline,
+    /// Its pairs.
+    pub pairs: usize,
+    /// Notes for the user.
+    pub notes: Vec<String>,
+    /// The files that were laid out and left.
+    pub files_made: Vec<String>,
+    /// Whether the user stopped it: then it has fewer pairs than were wanted, and is no baseline to keep.
+    pub incomplete: bool,
+}
+
+/// Runs job files for a baseline.
 ///
 /// # Errors
-/// A key is unknown, the jobs cannot run, one failed, or the user stopped it.
+/// A key is unknown, the jobs cannot run, or one failed. After Ctrl-C there is no error if a round has ended.
 pub fn record(
     place: Place<'_>,
     files: &[PathBuf],
     keys: &[String],
     unknown: UnknownKeys,
     conditions: &Conditions<'_>,
-) -> Result<(Baseline, Vec<String>, Vec<String>), Error> {
+) -> Result<Recording, Error> {
     let side = parse_side(keys)?;
     let set = place.jobs(&side, files, unknown)?;
     check_names(&set)?;
     let mut measured = place.measure(&side, &set, conditions)?;
-    if measured.incomplete {
-        return Err(Error::interrupted());
-    }
     if let Some(job) = measured.jobs.iter().find(|job| !job.is_comparable()) {
         let line =
             "it has no counters, and no bare ring beside it, so that a gate could compare nothing";
@@ -90,10 +102,13 @@ pub fn record(
     }
     let notes = std::mem::take(&mut measured.notes);
     let files_made = std::mem::take(&mut measured.files_made);
-    Ok((Baseline::new(place.name(), keys, &set, measured), notes, files_made))
+    let (pairs, incomplete) = (measured.pairs, measured.incomplete);
+    let baseline = Baseline::new(place.name(), keys, &set, measured);
+    Ok(Recording { baseline, pairs, notes, files_made, incomplete })
 }
 
-/// Runs the jobs of a baseline again, or those of them that `files` have, and compares. `keys` override the recorded ones.
+/// Runs the jobs of a baseline again, or those of them that `files` have, and compares. `keys` override the recorded ones;
+/// `unknown` says what becomes of unknown keys of the files.
 ///
 /// # Errors
 /// The jobs are not those of the baseline, cannot run, or failed. After Ctrl-C there is no error if a round has ended.
@@ -102,6 +117,7 @@ pub fn gate(
     baseline: &Baseline,
     files: &[PathBuf],
     keys: &[String],
+    unknown: UnknownKeys,
     effect: f64,
     conditions: &Conditions<'_>,
 ) -> Result<GateResults, Error> {
@@ -109,7 +125,7 @@ pub fn gate(
     let side = parse_side(&keys)?;
     let set = match files {
         [] => recorded_jobs(baseline, &side)?,
-        files => place.jobs(&side, files, UnknownKeys::Refuse)?,
+        files => place.jobs(&side, files, unknown)?,
     };
     for job in &set.jobs {
         check_job(baseline, job)?;

@@ -1,6 +1,6 @@
 //! Block sizes with weights: fio's `bssplit`.
 
-use super::value::size;
+use super::value::{percent, size};
 
 /// fio's limit.
 const MAX_SIZES: usize = 64;
@@ -19,15 +19,15 @@ pub struct BlockShare {
 pub fn block_shares(text: &str) -> Result<Vec<BlockShare>, String> {
     let mut sizes: Vec<(u64, Option<u8>)> = Vec::new();
     for part in text.split(':') {
-        let (bytes, percent) = part.split_once('/').unwrap_or((part, ""));
-        let percent = match percent.trim().trim_end_matches('%') {
-            "" => None,
-            digits => match digits.parse::<u8>() {
-                Ok(percent @ 0..=100) => Some(percent),
-                _ => return Err(format!("`{part}` is not SIZE/PERCENTAGE")),
+        let (bytes, share) = part.split_once('/').unwrap_or((part, ""));
+        let share = match share.trim() {
+            "" | "%" => None,
+            text => match percent(text) {
+                Some(share) => Some(share),
+                None => return Err(format!("`{part}` is not SIZE/PERCENTAGE")),
             },
         };
-        sizes.push((size(bytes.trim())?, percent));
+        sizes.push((size(bytes.trim())?, share));
     }
     if sizes.len() > MAX_SIZES {
         return Err(format!("more than {MAX_SIZES} sizes"));

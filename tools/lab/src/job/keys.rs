@@ -3,9 +3,13 @@
 //! cannot reach a field.
 
 use super::block_split::{BlockShare, block_shares};
+use super::direction::DIRECTIONS;
 use super::distribution::Distribution;
 use super::file_service::file_service;
-use super::options::{BlockRange, Fallocate, Options, Pattern, SyncWrites, UnifiedReport, Verify};
+use super::options::{
+    BlockRange, Fallocate, Options, Pattern, SyncRange, SyncWrites, UnifiedReport, Verify,
+};
+use super::replay_options::ReplaySkip;
 use super::steady_state::steady_state;
 use super::value::{self, SizeOrPercent, TimeUnit};
 use super::zones::zones;
@@ -35,7 +39,7 @@ pub enum ValueKind {
     /// An integer within bounds.
     Count(RangeInclusive<u64>, fn(&mut Options, u64)),
     /// Up to three numbers, for reads, writes and trims.
-    Counts(fn(&mut Options) -> &mut [u64; 2]),
+    Counts(fn(&mut Options) -> &mut [u64; DIRECTIONS]),
     /// Bytes.
     Size(RangeInclusive<u64>, fn(&mut Options, u64)),
     /// Bytes, or a percentage.
@@ -78,7 +82,18 @@ const ENGINES: &[&str] = &[
     "filecreate", "filestat", "filedelete", "cpuio", "exec",
 ];
 
-const PATTERNS: &[&str] = &["read", "write", "rw", "readwrite", "randread", "randwrite", "randrw"];
+/// fio's kinds of verification.
+#[rustfmt::skip]
+const VERIFY: &[&str] = &[
+    "0", "crc32c", "crc32c-intel", "pattern", "md5", "crc64", "crc32", "crc16", "crc7", "sha1", "sha256", "sha512",
+    "sha3-224", "sha3-256", "sha3-384", "sha3-512", "xxhash", "meta",
+];
+
+#[rustfmt::skip]
+const PATTERNS: &[&str] = &[
+    "read", "write", "rw", "readwrite", "randread", "randwrite", "randrw",
+    "trim", "randtrim", "trimwrite", "randtrimwrite",
+];
 
 /// All keys.
 #[rustfmt::skip]
@@ -99,6 +114,7 @@ pub static KEYS: &[Key] = &[
     key("bs", &["blocksize"], ValueKind::Blocks, "block size"),
     key("bsrange", &["blocksize_range"], ValueKind::BlockRanges, "range of block sizes"),
     key("bssplit", &[], ValueKind::Text(|o, v| { assign(&mut o.block_split, value::per_direction(v, split)?); Ok(()) }), "block sizes with percentages, SIZE/PERCENTAGE:..."),
+    key("ba", &["blockalign"], ValueKind::Counts(|o| &mut o.block_align), "random offsets are multiples of this; no map"),
 
     key("iodepth", &[], ValueKind::Count(1..=65_536, |o, v| o.depth = v as u32), "I/Os in flight"),
     key("iodepth_batch", &["iodepth_batch_submit"], ValueKind::Count(0..=65_536, |o, v| o.batch_submit = v as u32), "I/Os submitted in one go"),
@@ -108,9 +124,12 @@ pub static KEYS: &[Key] = &[
 
     key("size", &[], ValueKind::SizeOrPercent(|o, v| o.size = Some(v)), "region, all files together"),
     key("filesize", &[], ValueKind::Size(1..=u64::MAX, |o, v| o.file_size = Some(v)), "size of one file"),
+    key("file_append", &[], ValueKind::Flag(|o, v| o.append = v), "begin at the end of existing files"),
     key("offset", &["fileoffset"], ValueKind::SizeOrPercent(|o, v| o.offset = v), "where the region begins"),
+    key("offset_align", &[], ValueKind::Size(0..=MAX_BLOCK_BYTES, |o, v| o.offset_align = Some(v).filter(|unit| *unit > 0)), "unit of offsets that are percentages"),
     key("offset_increment", &[], ValueKind::SizeOrPercent(|o, v| o.offset_increment = v), "distance of the regions of two threads"),
     key("io_size", &["io_limit"], ValueKind::SizeOrPercent(|o, v| o.io_size = Some(v)), "bytes to move"),
+    key("number_ios", &[], ValueKind::Count(0..=u64::MAX, |o, v| o.number_ios = v), "I/Os of a pass at most"),
     key("nrfiles", &["nr_files"], ValueKind::Count(1..=4096, |o, v| o.files = v as u32), "files of each job"),
     key("file_service_type", &[], ValueKind::Text(|o, v| { o.file_service = file_service(v)?; Ok(()) }), "roundrobin, random or sequential, with :IOS; zipf:THETA, pareto:H"),
     key("loops", &[], ValueKind::Count(1..=u64::MAX, |o, v| o.loops = v), "number of passes"),
@@ -134,29 +153,57 @@ pub static KEYS: &[Key] = &[
     key("rate_iops", &[], ValueKind::Counts(|o| &mut o.rate_iops), "I/Os a second at most"),
     key("rate_process", &[], ValueKind::Choice(&["linear", "poisson"], |o, v| o.poisson = v == "poisson"), "distances of I/Os with a rate: equal or random"),
     key("cpus_allowed", &[], ValueKind::Text(|o, v| { o.cpus = value::cpu_list(v)?; Ok(()) }), "processors to run on"),
+    key("cpus_allowed_policy", &[], ValueKind::Choice(&["shared", "split"], |o, v| o.split_cpus = v == "split"), "a thread may use all processors of cpus_allowed, or one"),
+
+    key("read_iolog", &[], ValueKind::Text(|o, v| { o.iolog = Some(value::name_list(v)?); Ok(()) }), "traces to replay, fio's iolog of version 2 or 3, separated by `:`"),
+    key("replay_no_stall", &[], ValueKind::Flag(|o, v| o.replay_options.no_stall = v), "replay without the trace's times"),
+    key("replay_time_scale", &[], ValueKind::Count(1..=1_000_000, |o, v| o.replay_options.time_scale = v as u32), "percentage of the trace's speed"),
+    key("replay_scale", &[], ValueKind::Count(0..=u64::MAX, |o, v| o.replay_options.scale = v.max(1)), "divisor of the trace's offsets"),
+    key("replay_align", &[], ValueKind::Text(|o, v| { o.replay_options.align = replay_align(v)?; Ok(()) }), "unit of the trace's offsets, a power of two"),
+    key("replay_redirect", &[], ValueKind::Text(|o, v| { o.replay_options.redirect = Some(v.into()); Ok(()) }), "the target in place of those of the trace"),
+    key("replay_skip", &[], ValueKind::Text(|o, v| { o.replay_options.skip = replay_skip(v)?; Ok(()) }), "what not to replay: read, write, trim, sync, separated by commas"),
+    key("write_iolog", &[], ValueKind::Text(|o, v| { o.iolog_copy = Some(v.into()); Ok(()) }), "write the job's I/O as a trace of version 3"),
+
+    key("prio", &[], ValueKind::Count(0..=7, |o, v| o.priority = Some(v as u8)), "level of the I/O's priority, 0 is the highest"),
+    key("prioclass", &[], ValueKind::Count(0..=3, |o, v| o.priority_class = v as u8), "class of the I/O's priority: 1 real time, 2 best effort, 3 idle"),
 
     key("norandommap", &[], ValueKind::Flag(|o, v| o.random_map = !v), "blocks may be visited twice"),
     key("randrepeat", &["allrandrepeat"], ValueKind::Flag(|o, v| o.repeatable = v), "the same offsets every run"),
     key("randseed", &[], ValueKind::Count(0..=u64::MAX, |o, v| o.seed = Some(v)), "seed of the offsets"),
     key("random_distribution", &[], ValueKind::Text(set_distribution), "random, zipf:THETA, pareto:H, zoned:PERCENT/PERCENT:... or zoned_abs:PERCENT/SIZE:..."),
     key("percentage_random", &[], ValueKind::Text(|o, v| { assign(&mut o.random_percentage, value::per_direction(v, percentage)?); Ok(()) }), "percentage of random I/Os in a random job"),
+    key("random_generator", &[], ValueKind::Choice(&["tausworthe", "lfsr", "tausworthe64"], |_, _| ()), "fio's random numbers (always a generator of 64 bits)"),
+    key("softrandommap", &[], ValueKind::Flag(NO_EFFECT), "go on without a map if there is no memory for it (it needs none)"),
     key("zero_buffers", &[], ValueKind::Flag(|o, v| o.zero_buffers = v), "write zeros"),
     key("refill_buffers", &[], ValueKind::Flag(|o, v| o.refill_buffers = v), "new bytes for every write"),
     key("buffer_compress_percentage", &[], ValueKind::Count(0..=100, |o, v| o.compress_percentage = Some(v as u8)), "percentage of zeros in written bytes"),
+    key("buffer_compress_chunk", &[], ValueKind::Size(4..=MAX_BLOCK_BYTES, |o, v| o.compress_chunk = v as u32), "each of these has its own random and zero bytes"),
+    key("scramble_buffers", &[], ValueKind::Flag(NO_EFFECT), "change some bytes of each write (never the case)"),
     key("buffer_pattern", &[], ValueKind::Text(|o, v| { o.buffer_pattern = value::pattern(v)?; Ok(()) }), "bytes to write, repeated; not verified"),
-    key("mem", &["iomem"], ValueKind::Choice(&["malloc", "mmap", "mmapshared", "shm"], |_, _| ()), "memory of the buffers (always pages of the process)"),
+    key("mem", &["iomem"], ValueKind::Choice(&["malloc", "mmap", "mmapshared", "mmaphuge", "shm", "shmhuge"], |_, _| ()), "memory of the buffers (always pages of the process)"),
+    key("iomem_align", &["mem_align"], ValueKind::Size(0..=4096, |_, _| ()), "alignment of the buffers (always a page)"),
 
-    key("verify", &[], ValueKind::Choice(&["0", "crc32c", "crc32c-intel", "pattern"], |o, v| o.verify = Some(verify(v))), "how blocks are verified"),
+    key("verify", &[], ValueKind::Choice(VERIFY, |o, v| o.verify = Some(verify(v))), "how blocks are verified: by a CRC32C, whatever the checksum, or a pattern"),
     key("verify_pattern", &[], ValueKind::Text(|o, v| { o.verify_pattern = value::pattern(v)?; Ok(()) }), "bytes to write, repeated"),
     key("do_verify", &[], ValueKind::Flag(|o, v| o.do_verify = v), "read back what was written"),
     key("verify_fatal", &[], ValueKind::Flag(|o, v| o.verify_fatal = v), "stop at the first wrong block"),
+    key("verify_only", &[], ValueKind::Flag(|o, v| o.verify_only = v), "only read back what an earlier run has written"),
+    key("verify_dump", &[], ValueKind::Flag(NO_EFFECT), "write wrong blocks to files (messages name what is wrong instead)"),
+    key("verify_async", &[], ValueKind::Count(0..=1024, |_, _| ()), "threads that verify (always that of the job)"),
     key("verify_backlog", &[], ValueKind::Count(0..=u32::MAX as u64, |o, v| o.verify_backlog = v as u32), "writes between readings back"),
 
     key("fsync", &[], ValueKind::Count(0..=u32::MAX as u64, |o, v| o.fsync = v as u32), "writes between fsyncs"),
     key("fdatasync", &[], ValueKind::Count(0..=u32::MAX as u64, |o, v| o.fdatasync = v as u32), "writes between fdatasyncs"),
+    key("sync_file_range", &[], ValueKind::Text(|o, v| { o.sync_range = sync_range(v)?; Ok(()) }), "write-back of what was written: wait_before, write, wait_after, with :WRITES"),
     key("end_fsync", &[], ValueKind::Flag(|o, v| o.end_fsync = v), "fsync at the end"),
     key("fsync_on_close", &[], ValueKind::Flag(|o, v| o.close_fsync = v), "fsync before the files are closed"),
     key("fallocate", &[], ValueKind::Choice(&["none", "0", "native", "posix", "keep", "truncate", "1"], |o, v| o.fallocate = fallocate(v)), "how space for new files is allocated"),
+    key("overwrite", &[], ValueKind::Flag(|o, v| o.overwrite = v), "lay out files that are only written, too"),
+    key("create_serialize", &[], ValueKind::Flag(NO_EFFECT), "lay out one file after the other (always the case)"),
+    key("create_fsync", &[], ValueKind::Flag(NO_EFFECT), "fsync files that are laid out"),
+    key("create_on_open", &[], ValueKind::Flag(NO_EFFECT), "create files when they are opened (always before the run)"),
+    key("openfiles", &[], ValueKind::Count(1..=u32::MAX as u64, |_, _| ()), "files that are open at a time (always all)"),
+    key("fadvise_hint", &[], ValueKind::Choice(&["0", "1", "random", "sequential"], |_, _| ()), "advice to the kernel (never given)"),
     key("invalidate", &[], ValueKind::Flag(|o, v| o.invalidate = v), "drop cached pages first"),
     key("pre_read", &[], ValueKind::Flag(|o, v| o.pre_read = v), "read the files before the run"),
     key("unlink", &[], ValueKind::Flag(|o, v| o.unlink = v), "remove the files the run created"),
@@ -178,6 +225,10 @@ pub static KEYS: &[Key] = &[
     key("slat_percentiles", &[], ValueKind::Flag(|o, v| o.slat_percentiles = v), "percentiles of slat"),
     key("percentile_list", &[], ValueKind::Text(|o, v| { o.percentiles = percentiles(v)?.into(); Ok(()) }), "which percentiles"),
     key("max_latency", &[], ValueKind::Text(|o, v| { assign(&mut o.max_latency, value::per_direction(v, microseconds)?); Ok(()) }), "end the job at a longer latency"),
+    key("latency_target", &[], ValueKind::Time(TimeUnit::Microseconds, |o, v| o.latency_target = v), "find the highest depth with latencies up to this"),
+    key("latency_window", &[], ValueKind::Time(TimeUnit::Microseconds, |o, v| o.latency_window = v), "the time for which each depth is tried"),
+    key("latency_percentile", &[], ValueKind::Text(|o, v| { o.latency_percentile = percentile(v)?; Ok(()) }), "percentage of I/Os that must meet latency_target"),
+    key("latency_run", &[], ValueKind::Flag(|o, v| o.latency_run = v), "search for the depth until the run ends"),
     key("steadystate", &["ss"], ValueKind::Text(|o, v| { o.steady = Some(steady_state(v)?); Ok(()) }), "end when iops, iops_slope, bw or bw_slope is below :LIMIT"),
     key("steadystate_duration", &["ss_dur"], ValueKind::Time(TimeUnit::Seconds, |o, v| o.steady_duration = v), "the time for which it must be"),
     key("steadystate_ramp_time", &["ss_ramp"], ValueKind::Time(TimeUnit::Seconds, |o, v| o.steady_ramp = v), "the time before that is judged"),
@@ -277,7 +328,7 @@ fn flag(text: &str) -> Result<bool, String> {
 }
 
 /// Sets the directions that have a value.
-fn assign<T>(fields: &mut [T; 2], values: [Option<T>; 2]) {
+fn assign<T>(fields: &mut [T; DIRECTIONS], values: [Option<T>; DIRECTIONS]) {
     for (field, value) in fields.iter_mut().zip(values) {
         if let Some(value) = value {
             *field = value;
@@ -304,6 +355,45 @@ fn set_distribution(options: &mut Options, text: &str) -> Result<(), String> {
         }
     };
     Ok(())
+}
+
+fn sync_range(text: &str) -> Result<SyncRange, String> {
+    let (words, every) = text.split_once(':').unwrap_or((text, "1"));
+    let mut flags = 0;
+    for word in words.split(',') {
+        flags |= match word.trim() {
+            "wait_before" => 1,
+            "write" => 2,
+            "wait_after" => 4,
+            other => {
+                return Err(format!("`{other}` is not one of wait_before, write, wait_after"));
+            }
+        };
+    }
+    let every = within(value::count(every)?, &(0..=u32::MAX.into()))? as u32;
+    Ok(SyncRange { flags, every })
+}
+
+fn replay_align(text: &str) -> Result<u64, String> {
+    match value::size(text)? {
+        0 => Ok(1),
+        unit if unit.is_power_of_two() => Ok(unit),
+        unit => Err(format!("{unit} is not a power of two")),
+    }
+}
+
+fn replay_skip(text: &str) -> Result<ReplaySkip, String> {
+    let mut skip = ReplaySkip::default();
+    for word in text.split(',') {
+        match word.trim() {
+            "read" => skip.reads = true,
+            "write" => skip.writes = true,
+            "trim" => skip.trims = true,
+            "sync" => skip.syncs = true,
+            other => return Err(format!("`{other}` is not one of read, write, trim, sync")),
+        }
+    }
+    Ok(skip)
 }
 
 fn percentage(text: &str) -> Result<u8, String> {
@@ -343,6 +433,10 @@ fn pattern(word: &str) -> Pattern {
         "randread" => Pattern::RandRead,
         "randwrite" => Pattern::RandWrite,
         "randrw" => Pattern::RandReadWrite,
+        "trim" => Pattern::Trim,
+        "randtrim" => Pattern::RandTrim,
+        "trimwrite" => Pattern::TrimWrite,
+        "randtrimwrite" => Pattern::RandTrimWrite,
         _ => Pattern::ReadWrite,
     }
 }
@@ -373,15 +467,19 @@ fn verify(word: &str) -> Verify {
     }
 }
 
+fn percentile(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err(format!("`{text}` is not a percentile")),
+    }
+}
+
 fn percentiles(text: &str) -> Result<Vec<f64>, String> {
     // fio's limit.
     const MAX_PERCENTILES: usize = 20;
     let mut list = Vec::new();
     for part in text.split(':') {
-        match part.trim().parse::<f64>() {
-            Ok(percent) if (0.0..=100.0).contains(&percent) => list.push(percent),
-            _ => return Err(format!("`{part}` is not a percentile")),
-        }
+        list.push(percentile(part)?);
     }
     if list.len() > MAX_PERCENTILES {
         return Err(format!("more than {MAX_PERCENTILES} percentiles"));

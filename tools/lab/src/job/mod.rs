@@ -5,12 +5,15 @@
 //! with fio; later files may set them again.
 
 mod block_split;
+mod direction;
 mod distribution;
 mod file_service;
 mod help;
+mod iolog;
 mod keys;
 mod nearest;
 mod options;
+mod replay_options;
 mod steady_state;
 mod text;
 mod unsupported;
@@ -22,18 +25,21 @@ mod zones;
 mod tests;
 
 pub use block_split::BlockShare;
+pub use direction::{DIRECTIONS, IoOp};
 pub use distribution::Distribution;
 pub use file_service::{FileOrder, FileService};
 pub use help::{describe_key, list_keys};
+pub use iolog::{IoLog, ReplayAction, ReplayStep};
 pub use keys::{KEYS, Key, find as find_key};
 pub use nearest::nearest;
 pub use options::{
-    BlockRange, Fallocate, Measure, Options, Pattern, SyncWrites, UnifiedReport, Verify,
+    BlockRange, Fallocate, Measure, Options, Pattern, SyncRange, SyncWrites, UnifiedReport, Verify,
 };
+pub use replay_options::{ReplayOptions, ReplaySkip};
 pub use steady_state::{SteadyMeasure, SteadyRate, SteadyState};
-pub use text::SourceLocation;
+pub use text::{SourceLocation, check_file};
 pub use unsupported::UNSUPPORTED;
-pub use value::SizeOrPercent;
+pub use value::{SizeOrPercent, seconds, split_names};
 pub use variables::{VariableLookup, environment};
 pub use zones::Zone;
 
@@ -117,6 +123,8 @@ pub struct Parser<'a> {
     left_out: Vec<String>,
     /// The lines of a section that is not read.
     skips: bool,
+    /// Whether to read the traces that jobs name.
+    reads_iologs: bool,
     /// Keys and values that cannot be used, one line each.
     problems: Vec<String>,
     problem_count: usize,
@@ -145,6 +153,7 @@ impl<'a> Parser<'a> {
             only: Vec::new(),
             left_out: Vec::new(),
             skips: false,
+            reads_iologs: true,
             problems: Vec::new(),
             problem_count: 0,
         }
@@ -169,6 +178,11 @@ impl<'a> Parser<'a> {
     /// Sets a key in every job that follows, whatever the job file says.
     pub fn replace(&mut self, key: &str, value: &str) {
         self.replacements.push((key.to_owned(), value.to_owned()));
+    }
+
+    /// Leaves out the traces that jobs name with `read_iolog`, so that nothing is read but the job files.
+    pub fn leave_out_iologs(&mut self) {
+        self.reads_iologs = false;
     }
 
     /// Parses a job file; `-` is standard input.
@@ -272,6 +286,8 @@ impl<'a> Parser<'a> {
             return Err(Error::input(format!("{location}: more than {MAX_JOBS} jobs")));
         }
         let mut options = self.globals.clone();
+        // As with fio, jobs do not inherit a name.
+        options.name = None;
         options.stonewall |= std::mem::take(&mut self.stonewall_next);
         let job = Job {
             name: name.to_owned(),
@@ -308,7 +324,9 @@ impl<'a> Parser<'a> {
         let Some(mut job) = self.section.take() else { return Ok(()) };
         // A key that could not be used may be what another one needs.
         if self.problem_count == 0 {
-            job.options.normalize().map_err(|problem| Error::input(problem).at(job.label()))?;
+            let traces = if self.reads_iologs { read_iologs(&mut job.options) } else { Ok(()) };
+            let checked = traces.and_then(|()| job.options.normalize());
+            checked.map_err(|problem| Error::input(problem).at(job.label()))?;
         }
         if let Some(name) = &job.options.name {
             job.name.clone_from(name);
@@ -378,9 +396,30 @@ impl<'a> Parser<'a> {
     }
 }
 
+/// Reads the traces of a job: they decide its directions and block sizes.
+fn read_iologs(options: &mut Options) -> Result<(), String> {
+    let Some(names) = &options.iolog else { return Ok(()) };
+    let read = |name: &String| IoLog::read(name, &options.replay_options).map(Arc::new);
+    let traces: Vec<Arc<IoLog>> = split_names(names).iter().map(read).collect::<Result<_, _>>()?;
+    let has = |op| traces.iter().any(|log| log.has(op));
+    let [reads, writes, trims] = IoOp::ALL.map(has);
+    options.pattern = Pattern::Replay { reads, writes, trims };
+    options.block_split = Default::default();
+    options.size = None;
+    for op in IoOp::ALL {
+        let lengths = || traces.iter().filter_map(|log| log.lengths(op));
+        let (min, max) = (lengths().map(|(min, _)| min).min(), lengths().map(|(_, max)| max).max());
+        if let (Some(min), Some(max)) = (min, max) {
+            options.block[op as usize] = BlockRange { min, max };
+        }
+    }
+    options.replays = traces;
+    Ok(())
+}
+
 /// Whether a new line replaces an old one completely: both set the same key, and the new one sets each
 /// direction that the old one sets. `,8k` leaves the value for reads.
 pub(crate) fn replaces(new: (&Key, &str), old: (&str, &str)) -> bool {
-    let part = |value: &str| value.split(',').take(2).position(str::is_empty);
+    let part = |value: &str| value.split(',').take(DIRECTIONS).position(str::is_empty);
     new.0.has_name(old.0) && (part(new.1).is_none() || part(new.1) == part(old.1))
 }

@@ -19,6 +19,7 @@ fn lookup(name: &str) -> Option<String> {
 
 fn parse_bytes(bytes: &[u8]) -> Result<JobSet, Error> {
     let mut parser = Parser::new(&lookup, UnknownKeys::Refuse);
+    parser.leave_out_iologs();
     parser.bytes(bytes, "job.fio")?;
     parser.finish()
 }
@@ -63,6 +64,8 @@ fn each_key_sets_its_option() {
         ("rw=randread", |o| o.pattern == Pattern::RandRead),
         ("readwrite=readwrite", |o| o.pattern == Pattern::ReadWrite),
         ("rw=randrw", |o| o.pattern == Pattern::RandReadWrite),
+        ("rw=trim", |o| o.pattern == Pattern::Trim && !o.pattern.writes()),
+        ("rw=randtrimwrite", |o| o.pattern.random() && o.pattern.writes() && o.pattern.trims()),
         ("rwmixread=70", |o| o.mix_read == 70),
         ("rwmixwrite=70", |o| o.mix_read == 30),
         ("ioengine=libaio", |o| o.ioengine == "libaio"),
@@ -70,24 +73,29 @@ fn each_key_sets_its_option() {
         ("buffered=0", |o| o.direct),
         ("sync=dsync", |o| o.sync == SyncWrites::Dsync),
         ("sync=1", |o| o.sync == SyncWrites::Sync),
-        ("bs=4k,8k", |o| o.block.map(|b| b.max) == [4096, 8192]),
-        ("bs=8k,", |o| o.block.map(|b| b.max) == [8192, 4096]),
-        ("bs=,8k,16k", |o| o.block.map(|b| b.max) == [4096, 8192]),
-        ("bs=(4*1k)", |o| o.block.map(|b| b.max) == [4096, 4096]),
+        ("bs=4k,8k", |o| o.block.map(|b| b.max) == [4096, 8192, 8192]),
+        ("bs=8k,", |o| o.block.map(|b| b.max) == [8192, 4096, 4096]),
+        ("bs=,8k,16k", |o| o.block.map(|b| b.max) == [4096, 8192, 16_384]),
+        ("bs=(4*1k)", |o| o.block.map(|b| b.max) == [4096; 3]),
         ("bsrange=1k-4k,2k-8k", |o| {
-            o.block == [BlockRange { min: 1024, max: 4096 }, BlockRange { min: 2048, max: 8192 }]
+            let range = |min, max| BlockRange { min, max };
+            o.block == [range(1024, 4096), range(2048, 8192), range(2048, 8192)]
         }),
-        ("blocksize=16k", |o| o.block == [BlockRange { min: 16384, max: 16384 }; 2]),
+        ("blocksize=16k", |o| o.block == [BlockRange { min: 16384, max: 16384 }; 3]),
         ("bsrange=512-64k", |o| o.block[1] == BlockRange { min: 512, max: 65536 }),
         ("bs=1k\nbssplit=4k/40:8k/60", |o| {
             let share = |bytes, percent| BlockShare { bytes, percent };
             let range = BlockRange { min: 4096, max: 8192 };
-            o.block == [range; 2] && o.block_split[1] == [share(4096, 40), share(8192, 60)]
+            o.block == [range; 3] && o.block_split[1] == [share(4096, 40), share(8192, 60)]
         }),
         ("bs=1k\nbssplit=,4k/50:8k/50", |o| {
             o.block[0].max == 1024 && o.block[1].max == 8192 && o.block_split[0].is_empty()
         }),
         ("iodepth=${QD}", |o| o.depth == 32),
+        ("rw=randwrite\nbs=512\nba=4k,8k", |o| {
+            o.block_align == [4096, 8192, 8192] && !o.random_map
+        }),
+        ("bs=4k\nblockalign=4k", |o| o.block_align == [4096; 3] && o.random_map),
         ("iodepth=64\niodepth_batch=32", |o| o.batch_submit == 32),
         ("iodepth=64\niodepth_batch_submit=128", |o| o.batch_submit == 64),
         ("iodepth=64\niodepth_batch_complete_min=16", |o| o.complete_min == 16),
@@ -101,12 +109,15 @@ fn each_key_sets_its_option() {
         ("size=20%", |o| o.size == Some(SizeOrPercent::Percent(20))),
         ("filesize=1m", |o| o.file_size == Some(1 << 20)),
         ("offset=1m", |o| o.offset == SizeOrPercent::Bytes(1 << 20)),
+        ("offset_align=8k", |o| o.offset_unit() == 8192),
+        ("bs=16k,8k\noffset_align=0", |o| o.offset_unit() == 8192),
         ("offset_increment=1m", |o| o.offset_increment == SizeOrPercent::Bytes(1 << 20)),
         ("file_service_type=random:8", |o| {
             o.file_service.ios == 8
                 && o.file_service.order == FileOrder::Random(Distribution::Uniform)
         }),
         ("io_size=2m", |o| o.io_size == Some(SizeOrPercent::Bytes(2 << 20))),
+        ("number_ios=100", |o| o.number_ios == 100),
         ("nrfiles=3", |o| o.files == 3),
         ("loops=4", |o| o.loops == 4),
         ("numjobs=5", |o| o.jobs == 5),
@@ -126,15 +137,19 @@ fn each_key_sets_its_option() {
         ("thinktime_blocks_type=issue", |o| o.think_blocks.is_none()),
         ("thinktime_spin=30", |o| o.think_spin == Duration::from_micros(30)),
         ("thinktime_iotime=2", |o| o.think_io_time == Duration::from_secs(2)),
-        ("rate=1m,500k", |o| o.rate == [1 << 20, 500 << 10]),
-        ("rate=0", |o| o.rate == [0; 2]),
-        ("rate=,500k", |o| o.rate == [0, 500 << 10]),
-        ("rate_iops=1000", |o| o.rate_iops == [1000; 2]),
-        ("rate=1m,0\nrate_iops=0,100", |o| o.rate == [1 << 20, 0] && o.rate_iops == [0, 100]),
-        ("rate_iops=1k,", |o| o.rate_iops == [1024, 0]),
+        ("rate=1m,500k", |o| o.rate == [1 << 20, 500 << 10, 500 << 10]),
+        ("rate=0", |o| o.rate == [0; 3]),
+        ("rate=,500k", |o| o.rate == [0, 500 << 10, 500 << 10]),
+        ("rate_iops=1000", |o| o.rate_iops == [1000; 3]),
+        ("rate=1m,0\nrate_iops=0,100", |o| {
+            o.rate == [1 << 20, 0, 0] && o.rate_iops == [0, 100, 100]
+        }),
+        ("rate_iops=1k,", |o| o.rate_iops == [1024, 0, 0]),
         ("rate_process=poisson", |o| o.poisson),
         ("rate_process=linear", |o| !o.poisson),
         ("cpus_allowed=0-1", |o| o.cpus == [0, 1]),
+        ("cpus_allowed_policy=split", |o| o.split_cpus),
+        ("cpus_allowed_policy=shared", |o| !o.split_cpus),
         ("norandommap", |o| !o.random_map),
         ("randrepeat=0", |o| !o.repeatable),
         ("randseed=89", |o| o.seed == Some(89)),
@@ -145,20 +160,50 @@ fn each_key_sets_its_option() {
         ("random_distribution=zipf:1.2", |o| o.distribution == Distribution::Zipf(1.2)),
         ("random_distribution=pareto:0.3", |o| o.distribution == Distribution::Pareto(0.3)),
         ("rw=randrw\nrandom_distribution=zoned:60/10:40/90,100/100", |o| {
-            o.distribution == Distribution::Zoned && o.zones.each_ref().map(Vec::len) == [2, 1]
+            o.distribution == Distribution::Zoned && o.zones.each_ref().map(Vec::len) == [2, 1, 1]
         }),
         ("rw=randrw\npercentage_random=70,100", |o| {
-            o.random_percentage == [70, 100] && !o.random_map
+            o.random_percentage == [70, 100, 100] && !o.random_map
         }),
         ("rw=randwrite\npercentage_random=70,100", |o| o.random_map),
-        ("percentage_random=50", |o| o.random_percentage == [50; 2] && o.random_map),
+        ("percentage_random=50", |o| o.random_percentage == [50; 3] && o.random_map),
+        ("read_iolog=x", |o| o.iolog.as_deref() == Some("x")),
+        ("file_append=1", |o| o.append),
+        ("iomem_align=4k", |o| o.depth == 1),
+        ("verify=crc32c\nrw=write\nverify_only", |o| o.verify_only && !o.modifies()),
+        ("verify=crc32c\nverify_only", |o| !o.verify_only),
+        ("verify_dump=1", |o| !o.verify_fatal),
+        ("verify_async=2", |o| o.verify.is_none()),
+        ("sync_file_range=wait_before,write:8", |o| {
+            (o.sync_range.flags, o.sync_range.every) == (3, 8)
+        }),
+        ("sync_file_range=write", |o| o.sync_range.every == 1),
+        ("prio=3", |o| o.io_priority() == Some((2, 3))),
+        ("prio=0\nprioclass=3", |o| o.io_priority() == Some((3, 0))),
+        ("prioclass=0", |o| o.io_priority().is_none()),
+        ("write_iolog=x", |o| o.iolog_copy.as_deref() == Some("x")),
+        ("replay_no_stall=1", |o| o.replay_options.no_stall),
+        ("replay_time_scale=50", |o| o.replay_options.due_ns(10) == 20_000),
+        ("replay_scale=2", |o| o.replay_options.offset(10) == 5),
+        ("replay_align=4k", |o| o.replay_options.offset(10_000) == 8192),
+        ("replay_redirect=/x", |o| o.replay_options.redirect.as_deref() == Some("/x")),
+        ("replay_skip=write,sync", |o| {
+            let skip = o.replay_options.skip;
+            skip.writes && skip.syncs && !skip.reads && !skip.trims
+        }),
+        ("random_generator=tausworthe64", |o| o.random_map),
+        ("softrandommap", |o| o.random_map),
         ("zero_buffers", |o| o.zero_buffers),
         ("refill_buffers", |o| o.refill_buffers),
         ("buffer_compress_percentage=60", |o| o.compress_percentage == Some(60)),
+        ("buffer_compress_chunk=4k", |o| o.compress_chunk == 4096),
+        ("scramble_buffers=1", |o| !o.refill_buffers),
         ("buffer_pattern=0xdead", |o| o.buffer_pattern == [0xde, 0xad]),
         ("mem=malloc", |o| o.buffer_pattern.is_empty()),
         ("verify=crc32c", |o| o.verify == Some(Verify::Crc32c) && o.do_verify && !o.verify_fatal),
         ("verify=crc32c-intel", |o| o.verify == Some(Verify::Crc32c)),
+        ("verify=md5", |o| o.verify == Some(Verify::Crc32c)),
+        ("verify_pattern=0xff\nverify=meta", |o| o.verify == Some(Verify::Crc32c)),
         ("verify_pattern=0xff\nverify=0", |o| o.verify.is_none() && o.verify_pattern == [255]),
         ("verify_pattern=0xff\nverify=crc32c", |o| o.verify == Some(Verify::Crc32c)),
         ("verify=pattern\nverify_pattern=0xdead", |o| o.verify_pattern == [0xde, 0xad]),
@@ -176,6 +221,12 @@ fn each_key_sets_its_option() {
         ("fallocate=keep", |o| o.fallocate == Fallocate::Keep),
         ("fallocate=truncate", |o| o.fallocate == Fallocate::Truncate),
         ("fallocate=native", |o| o.fallocate == Fallocate::Native),
+        ("overwrite=1", |o| o.overwrite),
+        ("create_serialize=0", |o| !o.overwrite),
+        ("create_fsync=0", |o| !o.end_fsync),
+        ("create_on_open=1", |o| !o.overwrite),
+        ("openfiles=1", |o| o.files == 1),
+        ("fadvise_hint=0", |o| o.invalidate),
         ("invalidate=0", |o| !o.invalidate),
         ("pre_read=1", |o| o.pre_read && !o.invalidate),
         ("unlink=1", |o| o.unlink),
@@ -194,8 +245,13 @@ fn each_key_sets_its_option() {
         ("lat_percentiles=1", |o| o.lat_percentiles && o.clat_percentiles),
         ("slat_percentiles=1", |o| o.slat_percentiles && !o.lat_percentiles),
         ("max_latency=20ms,5", |o| {
-            o.max_latency == [Duration::from_millis(20), Duration::from_micros(5)]
+            let five = Duration::from_micros(5);
+            o.max_latency == [Duration::from_millis(20), five, five]
         }),
+        ("latency_target=5ms", |o| o.latency_target == Duration::from_millis(5)),
+        ("latency_window=500", |o| o.latency_window == Duration::from_micros(500)),
+        ("latency_percentile=99.9", |o| o.latency_percentile == 99.9),
+        ("latency_run=1", |o| o.latency_run),
         ("ss_dur=5\nsteadystate=iops:0.3%", |o| o.steady.is_some_and(|steady| steady.limit == 0.3)),
         ("steadystate=iops:0.3%", |o| o.steady.is_none()),
         ("steadystate_duration=5", |o| o.steady_duration == Duration::from_secs(5)),
@@ -234,6 +290,8 @@ fn sections_inherit_the_globals_before_them() {
         .map(|j| (j.name.as_str(), j.options.block[0].max, j.options.depth))
         .collect();
     assert_eq!(values, [("a", 8192, 4), ("b", 16384, 2)]);
+    let set = parse("[global]\nname=all\nbs=8k\n[a]\n");
+    assert_eq!((set.jobs[0].name.as_str(), set.jobs[0].options.block[0].max), ("a", 8192));
 }
 
 #[test]
@@ -294,10 +352,18 @@ fn errors_name_file_and_line() {
         (b"[j]\nname=\xff\n", "job.fio:2: not UTF-8 from byte 6 on"),
         (b"[j]\ntime_based\n", "job.fio:1: job `j`: time_based needs a runtime"),
         (b"[j]\nhipri\n", "job.fio:1: job `j`: hipri needs direct=1"),
-        (b"[j]\nrw=trim\n", "job.fio:2: rw: `trim` is not one of read, write"),
         (b"[j]\nrw=write:4k\n", "job.fio:2: rw: `write:4k` is not one of read, write"),
         (b"[j]\nbs=4*1024\n", "job.fio:2: bs: `4*1024` is not a number with a known suffix"),
-        (b"[j]\nverify=md5\n", "job.fio:2: verify: `md5` is not one of 0, crc32c"),
+        (b"[j]\nverify=md6\n", "job.fio:2: verify: `md6` is not one of 0, crc32c"),
+        (
+            b"[j]\nverify=md5\nba=6k\n",
+            "verify needs a blockalign that is a multiple of the smallest",
+        ),
+        (
+            b"[j]\nnumber_ios=9\nbsrange=4k-8k\n",
+            "number_ios needs blocks of one size; give io_size",
+        ),
+        (b"[j]\nnumber_ios=9\ntime_based\nruntime=1\n", "number_ios and time_based exclude each"),
         (b"[j]\nverify=pattern\n", "verify=pattern needs a verify_pattern"),
         (b"[j]\nverify=crc32c\nbs=16\n", "verify=crc32c needs blocks of 32 bytes; one is 16"),
         (b"[j]\nverify_pattern='file'\n", "verify_pattern: `'file'` is not a pattern"),
@@ -312,10 +378,19 @@ fn errors_name_file_and_line() {
         (b"[j]\nfile_service_type=gauss\n", "file_service_type: `gauss` is not one of roundrobin"),
         (b"[j]\nrandom_distribution=zoned:60/10\n", "add up to 60, not 100"),
         (b"[j]\nrandom_distribution=zoned:,100/50\n", "has no zones for a direction"),
-        (b"[j]\nmem=mmaphuge\n", "mem: `mmaphuge` is not one of malloc, mmap"),
+        (b"[j]\nmem=cudamalloc\n", "mem: `cudamalloc` is not one of malloc, mmap"),
+        (b"[j]\niomem_align=8k\n", "iomem_align: 8192 is out of range: 0 to 4096"),
+        (b"[j]\nrw=write\nverify_only=1\n", "verify_only needs verify"),
+        (b"[j]\nsync_file_range=read:4\n", "`read` is not one of wait_before, write"),
         (b"[j]\nmax_latency=1\ngtod_reduce=1\n", "max_latency needs total latencies"),
+        (b"[j]\nlatency_target=1ms\ndisable_lat=1\n", "latency_target needs total latencies"),
+        (b"[j]\nlatency_percentile=101\n", "latency_percentile: `101` is not a percentile"),
         (b"[j]\nwrite_bw_log\ngtod_reduce\n", "logs need times of I/Os: no gtod_reduce"),
         (b"[j]\nwrite_bw_log=\n", "write_bw_log: needs a value"),
+        (b"[j]\nreplay_align=5k\n", "replay_align: 5120 is not a power of two"),
+        (b"[j]\nreplay_skip=reads\n", "replay_skip: `reads` is not one of read, write"),
+        (b"[j]\nread_iolog=x\nverify=crc32c\n", "verify and read_iolog exclude each other"),
+        (b"[j]\nwrite_iolog=x\nnumjobs=2\n", "write_iolog names one file"),
         (b"[j]\nzonemode=zbd\n", "job.fio:2: fio's key `zonemode` is not supported: zones"),
         (b"[j]\nsize=1k\n", "size=1024 is less than one block of 4096"),
         (b"[j]\nbs=1g\niodepth=1000\n", "GiB of buffers"),
@@ -387,6 +462,35 @@ fn unknown_keys_can_be_ignored_with_a_warning() {
     parser.bytes(b"[j]\niodpeth=3\n", "job.fio").unwrap();
     let set = parser.finish().unwrap();
     assert_eq!(set.warnings, ["job.fio:2: unknown key `iodpeth`; the nearest is `iodepth`"]);
+}
+
+#[test]
+fn traces_decide_directions_and_block_sizes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("a"), "fio version 3 iolog\n0 /x read 0 512\n9 /y read 0 8192\n").unwrap();
+    std::fs::write(path("b"), "fio version 2 iolog\n/x trim 0 65536\n").unwrap();
+    let read = |keys: &str| {
+        let mut parser = Parser::new(&lookup, UnknownKeys::Refuse);
+        parser.bytes(format!("[j]\n{keys}\n").as_bytes(), "job.fio")?;
+        parser.finish()
+    };
+    let names = format!("{}:{}", path("a"), path("b"));
+    let set = read(&format!("read_iolog={names}\nnumjobs=3\nsize=1")).unwrap();
+    let options = &set.jobs[0].options;
+    assert_eq!(options.pattern, Pattern::Replay { reads: true, writes: false, trims: true });
+    assert_eq!(options.block[0], BlockRange { min: 512, max: 8192 });
+    assert_eq!((options.largest_block(), options.buffer_bytes()), (65_536, 8192));
+    let files = [0, 1, 2].map(|thread| options.replay_of(thread).unwrap().files.len());
+    assert_eq!(files, [2, 1, 2], "by the threads in turn");
+    std::fs::write(path("c"), "0 /x read 0 512\n").unwrap();
+    let error = read(&format!("read_iolog={}", path("c"))).unwrap_err().to_string();
+    assert!(
+        error.starts_with("job.fio:1: job `j`: ") && error.contains("does not begin"),
+        "{error}"
+    );
+    let error = read(&format!("read_iolog={}", path("none"))).unwrap_err().to_string();
+    assert!(error.contains("none: No such file"), "{error}");
 }
 
 #[test]

@@ -50,6 +50,14 @@ pub fn read_file(
     read_nested(path, &mut Vec::new(), each)
 }
 
+/// Checks that a job file and the files that it includes can be read line by line. Keys may have any meaning.
+///
+/// # Errors
+/// A file cannot be read, or has a line that is none of a job file.
+pub fn check_file(path: &Path) -> Result<(), Error> {
+    read_file(path, &mut |_, _| Ok(()))
+}
+
 fn read_nested(
     path: &Path,
     open: &mut Vec<PathBuf>,

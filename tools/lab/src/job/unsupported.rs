@@ -5,17 +5,16 @@ use super::keys::KEYS;
 use super::nearest::nearest;
 
 const ZONES: &str = "zones of devices are not supported; give offset= and size=";
-const BLOCK_TRACES: &str = "traces are not replayed";
+const BLOCK_TRACES: &str = "merge the traces before; read_iolog replays one for each thread";
 const VERIFY_STATE: &str = "a run reads back only its own writes";
 const LAYOUT: &str = "missing files are always laid out before the run";
 const HISTOGRAM_LOGS: &str = "--output-format=json+ has the histogram of the run";
 const LOGS: &str = "logs are text, with times since the beginning of the job";
-const TRIMS: &str = "trims are not supported; blkdiscard trims a device";
+const TRIMS: &str = "rw=trimwrite trims each block before it is written";
 const DEDUPE: &str = "refill_buffers gives every block other bytes";
 const CGROUPS: &str = "run the program in a control group: systemd-run --scope";
 const FLOWS: &str = "give each job a rate";
-const LATENCY_TARGET: &str = "give jobs of several depths; max_latency ends a job";
-const IONICE: &str = "run the program with ionice";
+const IONICE: &str = "prio and prioclass are those of all I/O of a job";
 const NUMA: &str = "run the program with numactl";
 
 /// The keys, each with what to do instead.
@@ -25,8 +24,6 @@ pub static UNSUPPORTED: &[(&str, &str)] = &[
     ("lockfile", "files are not locked against other jobs"),
     ("unique_filename", "give filename or filename_format"),
     ("opendir", "name the files with filename"),
-    ("blockalign", "blocks are aligned to the smallest block size"),
-    ("ba", "blocks are aligned to the smallest block size"),
     ("bs_unaligned", "block sizes are multiples of the smallest"),
     ("blocksize_unaligned", "block sizes are multiples of the smallest"),
     ("bs_is_seq_rand", "give two jobs, one random and one sequential"),
@@ -39,22 +36,10 @@ pub static UNSUPPORTED: &[(&str, &str)] = &[
     ("serialize_overlap", "without norandommap no two I/Os of a pass overlap"),
     ("io_submit_mode", "the thread of a job submits its I/O"),
     ("fill_device", "give size="),
-    ("file_append", "give offset="),
-    ("offset_align", "a percentage is aligned to the largest block size"),
-    ("number_ios", "give io_size="),
-    ("random_generator", "the order of blocks has one generator"),
-    ("softrandommap", "the map takes no memory"),
-    ("openfiles", "all files of a job are open"),
-    ("fadvise_hint", "no advice is given to the kernel"),
     ("write_barrier", "fsync and sync order writes"),
-    ("sync_file_range", "fdatasync makes data durable"),
     ("atomic", "the target decides which writes are atomic"),
-    ("overwrite", "missing files are laid out; --overwrite allows writes to existing ones"),
-    ("verify_only", "give a job with rw=read and the same verify"),
     ("verify_interval", "each block of the smallest size has a header"),
     ("verify_offset", "headers begin a block"),
-    ("verify_dump", "messages name offset, expected and found value"),
-    ("verify_async", "the thread of a job verifies its reads"),
     ("verify_async_cpus", "the thread of a job verifies its reads"),
     ("verify_backlog_batch", "verify_backlog reads back all writes"),
     ("experimental_verify", "a pass is always read back by repeating its order"),
@@ -64,15 +49,7 @@ pub static UNSUPPORTED: &[(&str, &str)] = &[
     ("trim_verify_zero", TRIMS),
     ("trim_backlog", TRIMS),
     ("trim_backlog_batch", TRIMS),
-    ("write_iolog", BLOCK_TRACES),
-    ("read_iolog", BLOCK_TRACES),
-    ("read_iolog_chunked", BLOCK_TRACES),
-    ("replay_no_stall", BLOCK_TRACES),
-    ("replay_redirect", BLOCK_TRACES),
-    ("replay_scale", BLOCK_TRACES),
-    ("replay_align", BLOCK_TRACES),
-    ("replay_time_scale", BLOCK_TRACES),
-    ("replay_skip", BLOCK_TRACES),
+    ("read_iolog_chunked", "a trace is read before the run"),
     ("merge_blktrace_file", BLOCK_TRACES),
     ("merge_blktrace_scalars", BLOCK_TRACES),
     ("merge_blktrace_iters", BLOCK_TRACES),
@@ -92,8 +69,6 @@ pub static UNSUPPORTED: &[(&str, &str)] = &[
     ("zone_reset_frequency", ZONES),
     ("lockmem", "limit the memory of a control group: systemd-run --scope -p MemoryMax="),
     ("nice", "run the program with nice"),
-    ("prio", IONICE),
-    ("prioclass", IONICE),
     ("cmdprio", IONICE),
     ("cmdprio_class", IONICE),
     ("cmdprio_percentage", "all I/O of a job has one priority"),
@@ -102,19 +77,11 @@ pub static UNSUPPORTED: &[(&str, &str)] = &[
     ("rate_iops_min", "compare the rates of the report"),
     ("rate_cycle", "a rate holds over the whole run"),
     ("rate_ignore_thinktime", "a rate catches up after a thinktime"),
-    ("latency_target", LATENCY_TARGET),
-    ("latency_window", LATENCY_TARGET),
-    ("latency_percentile", LATENCY_TARGET),
-    ("latency_run", LATENCY_TARGET),
     ("write_hint", "no hints are given to the device"),
-    ("create_serialize", LAYOUT),
-    ("create_fsync", LAYOUT),
-    ("create_on_open", LAYOUT),
     ("create_only", LAYOUT),
     ("allow_file_create", LAYOUT),
     ("allow_mounted_write", "a device in use is never overwritten"),
     ("cpumask", "give cpus_allowed"),
-    ("cpus_allowed_policy", "each job shares all processors of cpus_allowed"),
     ("numa_cpu_nodes", NUMA),
     ("numa_mem_policy", NUMA),
     ("unlink_each_loop", "unlink removes the files at the end"),
@@ -132,11 +99,9 @@ pub static UNSUPPORTED: &[(&str, &str)] = &[
     ("log_alternate_epoch_clock_id", LOGS),
     ("bwavgtime", "samples are half a second long"),
     ("iopsavgtime", "samples are half a second long"),
-    ("block_error_percentiles", TRIMS),
+    ("block_error_percentiles", "a job ends with its first error"),
     ("stats", "every job is in the report"),
     ("significant_figures", "the JSON has all digits"),
-    ("scramble_buffers", "refill_buffers gives every block other bytes"),
-    ("buffer_compress_chunk", "random bytes and zeros alternate in chunks of 512 bytes"),
     ("dedupe_percentage", DEDUPE),
     ("dedupe_mode", DEDUPE),
     ("dedupe_working_set_percentage", DEDUPE),
@@ -151,8 +116,6 @@ pub static UNSUPPORTED: &[(&str, &str)] = &[
     ("kb_base", "k is 1024, as by fio's default"),
     ("unit_base", "rates are in bytes"),
     ("hugepage-size", "buffers are not in huge pages"),
-    ("iomem_align", "buffers begin at a page"),
-    ("mem_align", "buffers begin at a page"),
     ("flow_id", FLOWS),
     ("flow", FLOWS),
     ("flow_sleep", FLOWS),

@@ -2,6 +2,7 @@
 //! arithmetic in brackets. As with fio's default `kb_base=1024`, `k`, `kb` and `ki` are 1024, and
 //! `kib` is 1000: against all standards, but old job files rely on it.
 
+use super::direction::DIRECTIONS;
 use super::distribution::Distribution;
 use std::time::Duration;
 
@@ -33,9 +34,18 @@ pub enum TimeUnit {
     Microseconds,
 }
 
+impl TimeUnit {
+    fn microseconds(self) -> i64 {
+        match self {
+            Self::Seconds => 1_000_000,
+            Self::Microseconds => 1,
+        }
+    }
+}
+
 /// A number of bytes: `4k`, `1g`, `0x1000`, `(4k*8)`.
 pub fn size(text: &str) -> Result<u64, String> {
-    number(text, size_factor).and_then(|n| to_integer(n, text))
+    number(text, size_factor, 1).and_then(|n| to_integer(n, text))
 }
 
 /// A count. It takes the syntax of sizes, and integers of 64 bits exactly.
@@ -61,24 +71,35 @@ pub fn size_or_percent(text: &str) -> Result<SizeOrPercent, String> {
     }
 }
 
-/// A duration: a number with `us`, `ms`, `s`, `m`, `h` or `d`.
-pub fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
-    let factor = |suffix: &str| time_factor(suffix, unit);
-    let microseconds = number(text, factor)?;
-    // A century in microseconds. A longer time is a typing error, and would overflow a deadline.
-    if !(0.0..3.2e15).contains(&microseconds) {
-        return Err(format!("`{text}` is out of range for a time"));
-    }
-    Ok(Duration::from_micros(microseconds.round() as u64))
+/// The number of a percentage whose sign may be left out: `20%` or `20`. `None` if it is none.
+pub fn percent(text: &str) -> Option<u8> {
+    text.strip_suffix('%').unwrap_or(text).parse().ok().filter(|percent| *percent <= 100)
 }
 
-/// Up to three values, for reads, writes and trims, as in `4k,8k`. As with fio, a single value is for all
-/// directions, and an empty one (`4k,` or `,8k`) keeps the old value. The third is parsed and ignored:
-/// trims are not supported.
+/// A duration in seconds, or with a unit as in keys of jobs: `2`, `2m`.
+///
+/// # Errors
+/// The text is no duration, or one of a century or more.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    time(text, TimeUnit::Seconds)
+}
+
+/// A duration: a number with `us`, `ms`, `s`, `m`, `h` or `d`.
+pub fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
+    // A century in microseconds. A longer time is a typing error, and would overflow a deadline.
+    const MAX_TIME_US: u64 = 3_200_000_000_000_000;
+    match to_integer(number(text, time_factor, unit.microseconds())?, text) {
+        Ok(microseconds) if microseconds < MAX_TIME_US => Ok(Duration::from_micros(microseconds)),
+        _ => Err(format!("`{text}` is out of range for a time")),
+    }
+}
+
+/// Up to three values, for reads, writes and trims, as in `4k,8k`. As with fio, the last value is also for the directions after it,
+/// and an empty one (`4k,` or `,8k`) keeps the old value.
 pub fn per_direction<T: Clone>(
     text: &str,
     one: impl Fn(&str) -> Result<T, String>,
-) -> Result<[Option<T>; 2], String> {
+) -> Result<[Option<T>; DIRECTIONS], String> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     if parts.len() > 3 {
         return Err(format!("`{text}` has more than three parts (reads, writes, trims)"));
@@ -87,9 +108,10 @@ pub fn per_direction<T: Clone>(
     let values = parts.iter().map(value).collect::<Result<Vec<_>, _>>()?;
     match &values[..] {
         [None] => Err(format!("`{text}` is not a value")),
-        [all] => Ok([all.clone(), all.clone()]),
-        [read, write, ..] => Ok([read.clone(), write.clone()]),
-        [] => unreachable!("split gives at least one part"),
+        [all] => Ok(std::array::from_fn(|_| all.clone())),
+        [read, write] => Ok([read.clone(), write.clone(), write.clone()]),
+        [read, write, trim] => Ok([read.clone(), write.clone(), trim.clone()]),
+        _ => unreachable!("one to three parts"),
     }
 }
 
@@ -176,6 +198,22 @@ pub fn name_list(text: &str) -> Result<String, String> {
     }
 }
 
+/// Splits names at `:`; a literal colon is written `\:`.
+pub fn split_names(names: &str) -> Vec<String> {
+    let mut list = vec![String::new()];
+    let mut letters = names.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let last = list.len() - 1;
+        match letter {
+            '\\' if letters.peek() == Some(&':') => list[last].extend(letters.next()),
+            ':' => list.push(String::new()),
+            _ => list[last].push(letter),
+        }
+    }
+    list.retain(|name| !name.is_empty());
+    list
+}
+
 /// A range of sizes such as `512-64k`.
 pub fn range(text: &str) -> Result<(u64, u64), String> {
     let (low, high) = text.split_once('-').ok_or_else(|| format!("`{text}` is not LOW-HIGH"))?;
@@ -207,63 +245,134 @@ pub fn cpu_list(text: &str) -> Result<Vec<usize>, String> {
 }
 
 /// The factor of a size suffix; the head of this file explains `kib`.
-fn size_factor(suffix: &str) -> Option<f64> {
+fn size_factor(suffix: &str) -> Option<i64> {
     let suffix = suffix.to_ascii_lowercase();
-    let power = |letter: char| "kmgtp".find(letter).map(|at| at as i32 + 1);
-    match suffix.as_str() {
-        "" | "b" => return Some(1.0),
-        _ => {}
+    if suffix == "b" {
+        return Some(1);
     }
-    let mut letters = suffix.chars();
-    let power = power(letters.next()?)?;
-    match letters.as_str() {
-        "" | "b" | "i" => Some(1024f64.powi(power)),
-        "ib" => Some(1000f64.powi(power)),
+    let power = "kmgtp".find(suffix.chars().next()?)? as u32 + 1;
+    match &suffix[1..] {
+        "" | "b" | "i" => Some(1024i64.pow(power)),
+        "ib" => Some(1000i64.pow(power)),
         _ => None,
     }
 }
 
 /// The factor of a time suffix, in microseconds.
-fn time_factor(suffix: &str, bare: TimeUnit) -> Option<f64> {
+fn time_factor(suffix: &str) -> Option<i64> {
     Some(match suffix.to_ascii_lowercase().as_str() {
-        "" if bare == TimeUnit::Microseconds => 1.0,
-        "us" | "usec" => 1.0,
-        "ms" | "msec" => 1e3,
-        "" | "s" | "sec" => 1e6,
-        "m" | "min" => 60e6,
-        "h" => 3600e6,
-        "d" => 86_400e6,
+        "us" | "usec" => 1,
+        "ms" | "msec" => 1000,
+        "s" => 1_000_000,
+        "m" => 60_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
         _ => return None,
     })
 }
 
-fn to_integer(value: f64, text: &str) -> Result<u64, String> {
-    // Beyond 2^53 an f64 cannot hold each integer. No target comes near 8 PiB.
-    if (0.0..=9.0e15).contains(&value) {
-        Ok(value.round() as u64)
-    } else {
-        Err(format!("`{text}` is out of range"))
+/// A number of an expression. As with fio, whole numbers stay whole: `7/2` is 3.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Number {
+    Whole(i64),
+    Real(f64),
+}
+
+impl Number {
+    fn real(self) -> f64 {
+        match self {
+            Self::Whole(whole) => whole as f64,
+            Self::Real(real) => real,
+        }
+    }
+
+    /// `None` if the result is no number, or too large.
+    fn apply(self, operator: char, other: Self) -> Option<Self> {
+        if let (Self::Whole(a), Self::Whole(b)) = (self, other) {
+            let result = match operator {
+                '+' => a.checked_add(b),
+                '-' => a.checked_sub(b),
+                '*' => a.checked_mul(b),
+                '/' => a.checked_div(b),
+                '%' => a.checked_rem(b),
+                _ => a.checked_pow(u32::try_from(b).ok()?),
+            };
+            return result.map(Self::Whole);
+        }
+        let (a, b) = (self.real(), other.real());
+        let result = match operator {
+            '+' => a + b,
+            '-' => a - b,
+            '*' => a * b,
+            '/' => a / b,
+            '^' => a.powf(b),
+            // fio has no remainder of fractions.
+            _ => return None,
+        };
+        result.is_finite().then_some(Self::Real(result))
     }
 }
 
-/// A number with a suffix, or an expression in brackets, as in fio.
-fn number(text: &str, factor: impl Fn(&str) -> Option<f64>) -> Result<f64, String> {
-    let mut reader = ExpressionParser { rest: text.trim(), factor: &factor, nesting: 0 };
-    let result = if reader.rest.starts_with('(') { reader.primary() } else { reader.literal() };
-    match result {
-        Some(value) if reader.rest.is_empty() => Ok(value),
-        _ => Err(format!("`{text}` is not a number with a known suffix")),
+/// Fractions are dropped, as by fio.
+fn to_integer(value: Number, text: &str) -> Result<u64, String> {
+    match value {
+        Number::Whole(whole) if whole >= 0 => Ok(whole as u64),
+        Number::Real(real) if (0.0..i64::MAX as f64).contains(&real) => Ok(real as u64),
+        _ => Err(format!("`{text}` is out of range")),
     }
 }
 
-/// Recursive descent over `+ - * / %` and brackets; `None` is a syntax error.
+/// A number with a suffix, or an expression in brackets, as in fio. `bare` is the factor if there is no suffix
+/// anywhere.
+fn number(text: &str, factor: fn(&str) -> Option<i64>, bare: i64) -> Result<Number, String> {
+    let trimmed = text.trim();
+    let result = match trimmed.starts_with('(') {
+        true => {
+            ExpressionParser { rest: trimmed, factor, has_suffix: false, nesting: 0 }.whole(bare)
+        }
+        false => literal(trimmed, factor, bare),
+    };
+    result.ok_or_else(|| {
+        let is_fraction = trimmed.contains('.') && !trimmed.starts_with('(');
+        let hint = if is_fraction { "; fractions need brackets, as in (1.5*1k)" } else { "" };
+        format!("`{text}` is not a number with a known suffix{hint}")
+    })
+}
+
+/// A number outside brackets: whole, decimal or hexadecimal.
+fn literal(text: &str, factor: fn(&str) -> Option<i64>, bare: i64) -> Option<Number> {
+    let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |digits| (digits, 16));
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    let value = i64::from_str_radix(&digits[..end], radix).ok()?;
+    let unit = match &digits[end..] {
+        "" => bare,
+        // fio ignores the suffix of a hexadecimal number.
+        _ if radix == 16 => return None,
+        suffix => factor(suffix)?,
+    };
+    value.checked_mul(unit).map(Number::Whole)
+}
+
+/// Recursive descent over fio's expressions, from the loosest to the tightest operators: `+ -`, suffixes, `* /`,
+/// `^`, `%`, a sign. So `(100/2k)` is 50k. `None` is a syntax error.
 struct ExpressionParser<'a> {
     rest: &'a str,
-    factor: &'a dyn Fn(&str) -> Option<f64>,
+    factor: fn(&str) -> Option<i64>,
+    has_suffix: bool,
     nesting: u32,
 }
 
 impl ExpressionParser<'_> {
+    /// The value of the whole text; without any suffix in it, in units of `bare`.
+    fn whole(mut self, bare: i64) -> Option<Number> {
+        let value = self.sum()?;
+        match (self.rest.trim_start(), self.has_suffix) {
+            ("", true) => Some(value),
+            ("", false) => value.apply('*', Number::Whole(bare)),
+            _ => None,
+        }
+    }
+
     fn eat(&mut self, wanted: &[char]) -> Option<char> {
         let rest = self.rest.trim_start();
         let found = rest.chars().next().filter(|c| wanted.contains(c))?;
@@ -271,56 +380,95 @@ impl ExpressionParser<'_> {
         Some(found)
     }
 
-    fn sum(&mut self) -> Option<f64> {
-        let mut total = self.product()?;
-        while let Some(sign) = self.eat(&['+', '-']) {
-            let next = self.product()?;
-            total += if sign == '+' { next } else { -next };
-        }
-        Some(total)
-    }
-
-    fn product(&mut self) -> Option<f64> {
-        let mut total = self.primary()?;
-        while let Some(sign) = self.eat(&['*', '/', '%']) {
-            let next = self.primary()?;
-            total = match sign {
-                '*' => total * next,
-                '/' => total / next,
-                _ => total % next,
-            };
-        }
-        Some(total)
-    }
-
-    fn primary(&mut self) -> Option<f64> {
+    /// Parses one level further down.
+    fn nested(&mut self, parse: fn(&mut Self) -> Option<Number>) -> Option<Number> {
         const MAX_NESTING: u32 = 64;
-        if self.eat(&['(']).is_none() {
-            return self.literal();
-        }
         self.nesting += 1;
         if self.nesting > MAX_NESTING {
             return None;
         }
-        let value = self.sum()?;
-        self.eat(&[')'])?;
+        let value = parse(self);
         self.nesting -= 1;
-        Some(value)
+        value
     }
 
-    fn literal(&mut self) -> Option<f64> {
+    fn sum(&mut self) -> Option<Number> {
+        let mut total = self.product()?;
+        while let Some(sign) = self.eat(&['+', '-']) {
+            total = total.apply(sign, self.product()?)?;
+        }
+        Some(total)
+    }
+
+    fn product(&mut self) -> Option<Number> {
+        let mut total = self.power()?;
+        loop {
+            let text = self.rest.trim_start();
+            let end = text.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(text.len());
+            if end > 0 {
+                total = total.apply('*', Number::Whole((self.factor)(&text[..end])?))?;
+                self.rest = &text[end..];
+                self.has_suffix = true;
+            } else if let Some(operator) = self.eat(&['*', '/']) {
+                total = total.apply(operator, self.power()?)?;
+            } else {
+                return Some(total);
+            }
+        }
+    }
+
+    fn power(&mut self) -> Option<Number> {
+        let base = self.remainder()?;
+        match self.eat(&['^']) {
+            Some(operator) => base.apply(operator, self.nested(Self::power)?),
+            None => Some(base),
+        }
+    }
+
+    fn remainder(&mut self) -> Option<Number> {
+        let mut total = self.signed()?;
+        while let Some(operator) = self.eat(&['%']) {
+            total = total.apply(operator, self.signed()?)?;
+        }
+        Some(total)
+    }
+
+    fn signed(&mut self) -> Option<Number> {
+        if self.eat(&['-']).is_some() {
+            return Number::Whole(0).apply('-', self.nested(Self::signed)?);
+        }
+        if self.eat(&['(']).is_none() {
+            return self.number();
+        }
+        let value = self.nested(Self::sum)?;
+        self.eat(&[')']).map(|_| value)
+    }
+
+    /// A number without its suffix: whole, hexadecimal, a fraction, or with an exponent.
+    fn number(&mut self) -> Option<Number> {
         let text = self.rest.trim_start();
-        let (value, rest) = if let Some(hex) = text.strip_prefix("0x") {
-            let end = hex.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(hex.len());
-            (u64::from_str_radix(&hex[..end], 16).ok()? as f64, &hex[end..])
-        } else {
-            let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-            (text[..end].parse().ok()?, &text[end..])
+        if let Some(digits) = text.strip_prefix("0x") {
+            let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
+            self.rest = &digits[end..];
+            return i64::from_str_radix(&digits[..end], 16).ok().map(Number::Whole);
+        }
+        let end = |text: &str, is_part: fn(char) -> bool| {
+            text.find(|c: char| !is_part(c)).unwrap_or(text.len())
         };
-        let end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
-        let factor = (self.factor)(&rest[..end])?;
-        self.rest = rest[end..].trim_start();
-        Some(value * factor)
+        let mantissa = end(text, |c| c.is_ascii_digit() || c == '.');
+        let exponent = text[mantissa..].strip_prefix(['e', 'E']).map_or(0, |after| {
+            let digits = after.strip_prefix(['+', '-']).unwrap_or(after);
+            match end(digits, |c| c.is_ascii_digit()) {
+                0 => 0,
+                count => 1 + after.len() - digits.len() + count,
+            }
+        });
+        let (number, rest) = text.split_at(mantissa + exponent);
+        self.rest = rest;
+        match number.contains('.') || exponent > 0 {
+            true => number.parse().ok().filter(|real: &f64| real.is_finite()).map(Number::Real),
+            false => number.parse().ok().map(Number::Whole),
+        }
     }
 }
 
@@ -346,19 +494,38 @@ mod tests {
             ("1t", 1 << 40),
             ("1p", 1 << 50),
             ("1pib", 1_000_000_000_000_000),
-            ("1.5k", 1536),
+            ("9999t", 9999 << 40),
             ("0x1000", 4096),
             ("(4k*8)", 32768),
             ("( 1m - 4k ) ", (1 << 20) - 4096),
             ("(2*(1k+1))", 2050),
+            ("(1.5k)", 1536),
+            ("(1e3)", 1000),
+            ("(2.5e+1k)", 25_600),
+            ("(1e-1*100)", 10),
+            ("(7/2*2)", 6),
+            ("(1.9)", 1),
+            ("(2^10)", 1024),
+            ("(2^3^2)", 512),
+            ("(4*7%4)", 12),
+            ("(100/2k)", 51_200),
+            ("(3-1)k", 2048),
+            ("(-1+5)", 4),
+            ("(0x10k)", 16_384),
         ];
         for (text, bytes) in table {
             assert_eq!(size(text), Ok(bytes), "{text}");
         }
-        for text in ["", "k", "-1", "4q", "4 k k", "4kibi", "1e3", "(4k", "4k*2", "(1/0)", "9999p"]
-        {
+        let signs = format!("({}1)", "-".repeat(50_000));
+        let powers = format!("(1{})", "^1".repeat(50_000));
+        for text in [
+            "", "k", "-1", "4q", "4 k k", "4kibi", "1e3", "(4k", "4k*2", "(1/0)", "9999p", "0x10k",
+            "1.5k", "(1e)", "(1e999)", "(2^-1)", "(2^64)", "(1.5%1)", "(1-2)", "(.)", &signs,
+            &powers,
+        ] {
             assert!(size(text).is_err(), "{text}");
         }
+        assert!(size("1.5k").unwrap_err().contains("need brackets"));
     }
 
     #[test]
@@ -367,6 +534,8 @@ mod tests {
         assert_eq!(size_or_percent("4k"), Ok(SizeOrPercent::Bytes(4096)));
         assert_eq!(SizeOrPercent::Percent(20).resolve(u64::MAX), u64::MAX / 5);
         assert!(size_or_percent("0%").is_err() && size_or_percent("101%").is_err());
+        assert_eq!(["20", "20%", "0"].map(percent), [Some(20), Some(20), Some(0)]);
+        assert_eq!(["20%%", "101", "%", "-1", "x"].map(percent), [None; 5]);
     }
 
     #[test]
@@ -380,22 +549,29 @@ mod tests {
             ("2m", 120_000_000),
             ("1h", 3_600_000_000),
             ("1d", 86_400_000_000),
+            ("(2*3)", 6_000_000),
+            ("(1m+5us)", 60_000_005),
+            ("(1.5m)", 90_000_000),
         ];
         for (text, us) in table {
             assert_eq!(time(text, TimeUnit::Seconds), Ok(Duration::from_micros(us)), "{text}");
         }
         assert_eq!(time("7", TimeUnit::Microseconds), Ok(Duration::from_micros(7)));
-        assert!(time("1w", TimeUnit::Seconds).is_err());
+        // fio reads other letters as microseconds.
+        for text in ["1w", "5sec", "5min", "1.5s", "200y", "(1d*1000000)"] {
+            assert!(time(text, TimeUnit::Seconds).is_err(), "{text}");
+        }
     }
 
     #[test]
     fn directions_ranges_and_processors() {
         let directions = |text| per_direction(text, size);
-        assert_eq!(directions("4k"), Ok([Some(4096), Some(4096)]));
-        assert_eq!(directions("4k,8k"), Ok([Some(4096), Some(8192)]));
-        assert_eq!(directions("4k,8k,16k"), Ok([Some(4096), Some(8192)]));
-        assert_eq!(directions(",8k"), Ok([None, Some(8192)]));
-        assert_eq!(directions("8k,"), Ok([Some(8192), None]));
+        assert_eq!(directions("4k"), Ok([Some(4096); 3]));
+        assert_eq!(directions("4k,8k"), Ok([Some(4096), Some(8192), Some(8192)]));
+        assert_eq!(directions("4k,8k,16k"), Ok([Some(4096), Some(8192), Some(16_384)]));
+        assert_eq!(directions(",8k"), Ok([None, Some(8192), Some(8192)]));
+        assert_eq!(directions("8k,"), Ok([Some(8192), None, None]));
+        assert_eq!(directions(",8k,"), Ok([None, Some(8192), None]));
         assert!(directions("1,2,3,4").is_err() && directions("").is_err());
         assert!(directions("4k,x").is_err());
         assert_eq!(range("512-64k"), Ok((512, 65536)));

@@ -1,6 +1,7 @@
 //! Zones of random offsets: fio's `random_distribution=zoned` and `zoned_abs`.
 
-use super::value::{SizeOrPercent, per_direction, size};
+use super::direction::DIRECTIONS;
+use super::value::{SizeOrPercent, per_direction, percent, size};
 
 /// fio's limit.
 const MAX_ZONES: usize = 256;
@@ -14,9 +15,9 @@ pub struct Zone {
     pub length: SizeOrPercent,
 }
 
-/// Parses the zones of reads and of writes, such as `zoned:60/10:40/90` or `zoned_abs:60/20g:40/100g`.
+/// Parses the zones of reads, writes and trims, such as `zoned:60/10:40/90` or `zoned_abs:60/20g:40/100g`.
 /// `None` if the text is another distribution.
-pub fn zones(text: &str) -> Option<Result<[Option<Vec<Zone>>; 2], String>> {
+pub fn zones(text: &str) -> Option<Result<[Option<Vec<Zone>>; DIRECTIONS], String>> {
     let (name, list) = text.split_once(':')?;
     match name {
         "zoned" => Some(per_direction(list, |list| parse(list, percentage))),
@@ -25,46 +26,57 @@ pub fn zones(text: &str) -> Option<Result<[Option<Vec<Zone>>; 2], String>> {
     }
 }
 
-fn percentage(text: &str) -> Result<SizeOrPercent, String> {
-    match text.trim_end_matches('%').parse::<u8>() {
-        Ok(percent @ 1..=100) => Ok(SizeOrPercent::Percent(percent)),
+/// A length; `None` if it is left out.
+type Length = fn(&str) -> Result<Option<SizeOrPercent>, String>;
+
+fn percentage(text: &str) -> Result<Option<SizeOrPercent>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match percent(text) {
+        Some(share @ 1..) => Ok(Some(SizeOrPercent::Percent(share))),
         _ => Err(format!("`{text}` is not a percentage from 1 to 100")),
     }
 }
 
-fn bytes(text: &str) -> Result<SizeOrPercent, String> {
-    size(text).map(SizeOrPercent::Bytes)
+fn bytes(text: &str) -> Result<Option<SizeOrPercent>, String> {
+    size(text).map(|bytes| Some(SizeOrPercent::Bytes(bytes)))
 }
 
-fn parse(
-    list: &str,
-    length: fn(&str) -> Result<SizeOrPercent, String>,
-) -> Result<Vec<Zone>, String> {
-    let mut zones = Vec::new();
+fn parse(list: &str, length: Length) -> Result<Vec<Zone>, String> {
+    let mut parts = Vec::new();
     for part in list.split(':') {
-        let zone =
-            part.split_once('/').ok_or_else(|| format!("`{part}` is not PERCENTAGE/SIZE"))?;
-        let percent = match zone.0.trim().trim_end_matches('%').parse::<u8>() {
-            Ok(percent @ 0..=100) => percent,
-            _ => return Err(format!("`{}` is not a percentage", zone.0)),
-        };
-        zones.push(Zone { percent, length: length(zone.1.trim())? });
+        let (share, length_text) = part.split_once('/').unwrap_or((part, ""));
+        let share =
+            percent(share.trim()).ok_or_else(|| format!("`{share}` is not a percentage"))?;
+        parts.push((share, length(length_text.trim())?));
     }
-    if zones.len() > MAX_ZONES {
+    if parts.len() > MAX_ZONES {
         return Err(format!("more than {MAX_ZONES} zones"));
     }
-    let sum: u32 = zones.iter().map(|zone| u32::from(zone.percent)).sum();
+    let sum: u32 = parts.iter().map(|(percent, _)| u32::from(*percent)).sum();
     if sum != 100 {
         return Err(format!("the percentages of I/Os of `{list}` add up to {sum}, not 100"));
     }
-    let lengths = zones.iter().map(|zone| match zone.length {
-        SizeOrPercent::Percent(percent) => u32::from(percent),
-        SizeOrPercent::Bytes(_) => 0,
+    let lengths = parts.iter().map(|(_, length)| match length {
+        Some(SizeOrPercent::Percent(percent)) => u32::from(*percent),
+        Some(SizeOrPercent::Bytes(_)) | None => 0,
     });
-    match lengths.sum::<u32>() {
-        0..=100 => Ok(zones),
-        sum => Err(format!("the sizes of `{list}` add up to {sum} %")),
+    let sum = lengths.sum::<u32>();
+    let Some(left) = 100u32.checked_sub(sum) else {
+        return Err(format!("the sizes of `{list}` add up to {sum} %"));
+    };
+    // Zones without a size share the rest.
+    let blanks = parts.iter().filter(|(_, length)| length.is_none()).count() as u32;
+    let each = left.checked_div(blanks).unwrap_or(0) as u8;
+    if blanks > 0 && each == 0 {
+        return Err(format!("`{list}` leaves nothing for the zones without a size"));
     }
+    let zone = |(percent, length): (u8, Option<SizeOrPercent>)| Zone {
+        percent,
+        length: length.unwrap_or(SizeOrPercent::Percent(each)),
+    };
+    Ok(parts.into_iter().map(zone).collect())
 }
 
 #[cfg(test)]
@@ -76,15 +88,33 @@ mod tests {
     fn zones_have_shares_and_lengths() {
         let zone = |percent, length| Zone { percent, length };
         let both = Some(vec![zone(60, Percent(10)), zone(40, Percent(90))]);
-        assert_eq!(zones("zoned:60/10:40/90"), Some(Ok([both.clone(), both.clone()])));
+        assert_eq!(
+            zones("zoned:60/10:40/90"),
+            Some(Ok([both.clone(), both.clone(), both.clone()]))
+        );
         let writes = Some(vec![zone(70, Bytes(1 << 20)), zone(30, Bytes(1 << 30))]);
-        assert_eq!(zones("zoned_abs:70/1m:30/1g").unwrap().unwrap(), [writes.clone(), writes]);
-        let [reads, writes] = zones("zoned:60/10:40/90,100/50").unwrap().unwrap();
+        let all = [writes.clone(), writes.clone(), writes];
+        assert_eq!(zones("zoned_abs:70/1m:30/1g").unwrap().unwrap(), all);
+        let [reads, writes, _] = zones("zoned:60/10:40/90,100/50").unwrap().unwrap();
         assert_eq!((reads, writes), (both, Some(vec![zone(100, Percent(50))])));
+        let rest = vec![zone(50, Percent(5)), zone(30, Percent(47)), zone(20, Percent(47))];
+        assert_eq!(zones("zoned:50/5:30/:20"), Some(Ok([(); 3].map(|()| Some(rest.clone())))));
         assert_eq!(zones("zipf:1.2"), None);
-        for text in ["60/10:50/90", "60/10", "60/60:40/60", "100/0", "100", "x/5", "101/5", ""] {
+        for text in [
+            "60/10:50/90",
+            "60/10",
+            "60/60:40/60",
+            "100/0",
+            "x/5",
+            "101/5",
+            "100%%/5",
+            "100/5%%",
+            "",
+            "60/100:40/",
+        ] {
             assert!(zones(&format!("zoned:{text}")).unwrap().is_err(), "{text}");
         }
         assert!(zones(&format!("zoned:100/1{}", ":0/1".repeat(256))).unwrap().is_err());
+        assert!(zones("zoned_abs:60/1m:40/").unwrap().is_err());
     }
 }

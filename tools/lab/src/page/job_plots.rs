@@ -18,7 +18,7 @@ pub(super) fn plots(job: &JobComparison) -> Vec<Plot> {
 
 /// The ratio of each pair.
 fn ratios(rate: &FigureComparison) -> Plot {
-    let series = |name, side, sample: &[f64], beside: f64| {
+    let series = |name: &str, side, sample: &[f64], beside: f64| {
         let pairs = rate.a.iter().zip(sample).enumerate();
         let point = |(index, (a, other)): (usize, (&f64, &f64))| {
             // Equal values, also zeros, have the ratio 1.
@@ -26,12 +26,12 @@ fn ratios(rate: &FigureComparison) -> Plot {
             let words = format!("pair {}, {name}: {}", index + 1, number(ratio));
             Point { x: (index + 1) as f64 + beside, y: ratio, low: ratio, high: ratio, words }
         };
-        Series { name, side, points: pairs.map(point).collect() }
+        Series { name: name.into(), side, points: pairs.map(point).collect() }
     };
     Plot {
         title: format!("{} b / a, pair by pair", rate.name),
         explanation: "Hollow circles are a once more, by a: the noise. The band is the interval of b / a, the dashed line its estimate.",
-        x_name: "pair",
+        x_name: "pair".into(),
         x_labels: labels_of_runs(rate.a.len()),
         values: Values::Ratios(rate.ratio),
         marks: Marks::Apart,
@@ -45,12 +45,12 @@ fn ratios(rate: &FigureComparison) -> Plot {
 /// A figure of every run.
 fn runs(figure: &FigureComparison) -> Plot {
     let x_name = if figure.again.is_empty() { "run" } else { "pair" };
-    let series = |name, side, sample: &[f64]| {
+    let series = |name: &str, side, sample: &[f64]| {
         let point = |(index, value): (usize, &f64)| {
             let words = format!("{x_name} {}, {name}: {}", index + 1, figure.unit.amount(*value));
             Point { x: (index + 1) as f64, y: *value, low: *value, high: *value, words }
         };
-        Series { name, side, points: sample.iter().enumerate().map(point).collect() }
+        Series { name: name.into(), side, points: sample.iter().enumerate().map(point).collect() }
     };
     Plot {
         title: format!("{}, {x_name} by {x_name}", figure.name),
@@ -58,7 +58,7 @@ fn runs(figure: &FigureComparison) -> Plot {
             Unit::PerSecond => "More is better.",
             Unit::Nanoseconds | Unit::PerIo => "Less is better.",
         },
-        x_name,
+        x_name: x_name.into(),
         x_labels: labels_of_runs(figure.a.len().max(figure.b.len())),
         values: Values::Figure(figure.unit),
         marks: Marks::Joined,
@@ -80,7 +80,7 @@ fn latencies(job: &JobComparison, way: &str) -> Plot {
         .iter()
         .filter_map(|figure| percentile(figure).map(|name| (name, figure)))
         .collect();
-    let series = |name, side, pick: fn(&FigureComparison) -> &Vec<f64>, beside: f64| {
+    let series = |name: &str, side, pick: fn(&FigureComparison) -> &Vec<f64>, beside: f64| {
         let point = |(index, (percentile, figure)): (usize, &(String, &FigureComparison))| {
             let values: Vec<f64> =
                 pick(figure).iter().copied().filter(|value| is_drawable(*value)).collect();
@@ -91,13 +91,13 @@ fn latencies(job: &JobComparison, way: &str) -> Plot {
             let words = format!("{percentile}, {name}: {middle} ({least} to {most})");
             Point { x: index as f64 + beside, y, low, high, words }
         };
-        Series { name, side, points: figures.iter().enumerate().map(point).collect() }
+        Series { name: name.into(), side, points: figures.iter().enumerate().map(point).collect() }
     };
     let label = |(index, (name, _)): (usize, &(String, _))| (index as f64, name.clone());
     Plot {
         title: format!("{way} latency"),
         explanation: "Medians over the runs, with the span from the least to the greatest run. Less is better.",
-        x_name: "percentile",
+        x_name: "percentile".into(),
         x_labels: figures.iter().enumerate().map(label).collect(),
         values: Values::Figure(Unit::Nanoseconds),
         marks: Marks::Apart,

@@ -1,9 +1,12 @@
-//! A comparison as one page of HTML: the verdict first, then tables and plots, the machine, the command, and every sample.
+//! Comparisons, sweeps and experiments as one page of HTML: the verdicts first, then tables and plots, the machine, the command, and every sample.
 //!
 //! The page is whole in its file: it has no script and names no address, and a browser that obeys its policy
 //! (`Content-Security-Policy`) loads nothing for it. Text from outside gets into it only through one type, which escapes it.
 
+mod experiments;
+mod sweep_sections;
 mod sections;
+mod sweep_plots;
 mod job_plots;
 mod plot;
 mod scale;
@@ -13,6 +16,8 @@ mod escape;
 pub use sections::Source;
 
 use crate::compare::Results;
+use crate::experiments::ExperimentResults;
+use crate::sweep;
 use html::Html;
 
 /// The policy forbids whatever the page does not need: it needs its style. A download is no request.
@@ -22,7 +27,7 @@ const HEAD: &str = r#"<meta charset="utf-8">
 <meta name="color-scheme" content="light dark">
 "#;
 
-/// A page of the results.
+/// A page of the results of a comparison.
 ///
 /// ```
 /// use uringfs_lab::compare::Results;
@@ -35,15 +40,30 @@ const HEAD: &str = r#"<meta charset="utf-8">
 /// assert!(page.starts_with("<!DOCTYPE html>") && page.contains("&lt;b&gt;"));
 /// ```
 pub fn html(results: &Results, source: Source<'_>) -> String {
+    whole(&sections::title(results), |html| sections::body(html, results, source))
+}
+
+/// A page of the results of a sweep.
+pub fn sweep_html(results: &sweep::Results, source: Source<'_>) -> String {
+    whole(&sweep_sections::title(results), |html| sweep_sections::body(html, results, source))
+}
+
+/// A page of experiments: each with the published table beside the measured one, and all of its comparisons.
+pub fn experiments_html(results: &[ExperimentResults], source: Source<'_>) -> String {
+    whole(&experiments::title(results), |html| experiments::body(html, results, source))
+}
+
+/// A page with a title, whose body is written by `body`.
+fn whole(title: &str, body: impl FnOnce(&mut Html)) -> String {
     let mut html = Html::default();
     html.raw("<!DOCTYPE html>\n");
     html.element("html", &[("lang", &"en")], |html| {
         html.element("head", &[], |html| {
             html.raw(HEAD);
-            html.text_element("title", &[], sections::title(results));
+            html.text_element("title", &[], title);
             html.element("style", &[], |html| html.raw(include_str!("style.css")));
         });
-        html.element("body", &[], |html| sections::body(html, results, source));
+        html.element("body", &[], body);
     });
     html.raw("\n");
     html.into_string()

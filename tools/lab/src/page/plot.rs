@@ -22,7 +22,12 @@ pub(super) enum Side {
     Again,
     B,
     Control,
+    /// A value of a swept key, by its number below [`SWEPT_SIDES`].
+    Swept(usize),
 }
+
+/// How many values of a swept key have looks of their own.
+pub(super) const SWEPT_SIDES: usize = 6;
 
 /// A value at a place.
 #[derive(Debug, Clone)]
@@ -42,7 +47,7 @@ pub(super) struct Point {
 /// Points of one side.
 #[derive(Debug, Clone)]
 pub(super) struct Series {
-    pub name: &'static str,
+    pub name: String,
     pub side: Side,
     pub points: Vec<Point>,
 }
@@ -70,7 +75,7 @@ pub(super) struct Plot {
     /// How to read it, in whole sentences.
     pub explanation: &'static str,
     /// The name of the horizontal axis.
-    pub x_name: &'static str,
+    pub x_name: String,
     /// The labels of places.
     pub x_labels: Vec<(f64, String)>,
     pub values: Values,
@@ -92,6 +97,10 @@ impl Side {
             Self::Again => "again",
             Self::B => "b",
             Self::Control => "control",
+            Self::Swept(number) => {
+                const CLASSES: [&str; SWEPT_SIDES] = ["s0", "s1", "s2", "s3", "s4", "s5"];
+                CLASSES[number]
+            }
         }
     }
 }
@@ -193,7 +202,7 @@ impl Plot {
             }
             let middle = (LEFT + WIDTH - RIGHT) / 2.0;
             let labels = self.x_labels.iter().map(|(x, label)| (frame.x(*x), 18.0, label.as_str()));
-            for (x, below, label) in labels.chain([(middle, 36.0, self.x_name)]) {
+            for (x, below, label) in labels.chain([(middle, 36.0, &*self.x_name)]) {
                 let (x, y) = (px(x), px(HEIGHT - BOTTOM + below));
                 let place: Attributes<'_> = &[("x", &x), ("y", &y), ("text-anchor", &"middle")];
                 html.text_element("text", place, label);
@@ -257,15 +266,15 @@ impl Plot {
 
     fn write_legend(&self, html: &mut Html) {
         let drawn = self.series.iter().filter(|series| series.drawable().next().is_some());
-        let mut x = 8.0;
+        let mut place = LEGEND;
         for series in drawn {
             let mark = |html: &mut Html, at| write_mark(html, series.side, at, 4.0, "");
-            x = write_legend_entry(html, x, series.side.class(), series.name, mark);
+            place = write_legend_entry(html, place, series.side.class(), &series.name, mark);
         }
         if let Values::Ratios(interval) = self.values
             && has_band(&interval)
         {
-            write_legend_entry(html, x, "legend", "95 % interval", |html, (x, y)| {
+            write_legend_entry(html, place, "legend", "95 % interval", |html, (x, y)| {
                 let (x, y, size) = (px(x - 6.0), px(y - 6.0), px(12.0));
                 let place: Attributes<'_> = &[
                     ("class", &"band"),
@@ -280,22 +289,36 @@ impl Plot {
     }
 }
 
-/// Writes the mark and the name of a series from `x` on. Returns where the next one begins.
+/// The first place of the legend.
+const LEGEND: (f64, f64) = (8.0, 12.0);
+
+/// Writes the mark and the name of a series at a place, or in the next row if it does not fit there. Returns where the next one begins.
+///
+/// A name is shortened so that all series of a sweep have room in two rows.
 fn write_legend_entry(
     html: &mut Html,
-    x: f64,
+    (mut x, mut y): (f64, f64),
     class: &'static str,
     name: &str,
     mark: impl FnOnce(&mut Html, (f64, f64)),
-) -> f64 {
+) -> (f64, f64) {
     // A letter is narrower on average.
     const LETTER: f64 = 7.2;
-    const Y: f64 = 14.0;
+    const ROW: f64 = 16.0;
+    const MAX_LETTERS: usize = 15;
+    let name = match name.chars().count() {
+        letters if letters <= MAX_LETTERS => name.to_owned(),
+        _ => name.chars().take(MAX_LETTERS - 1).chain(['…']).collect(),
+    };
+    let width = 17.0 + LETTER * name.chars().count() as f64;
+    if x + width > WIDTH {
+        (x, y) = (LEGEND.0, y + ROW);
+    }
     html.element("g", &[("class", &class)], |html| {
-        mark(html, (x + 6.0, Y));
-        html.text_element("text", &[("x", &px(x + 17.0)), ("y", &px(Y + 4.5))], name);
+        mark(html, (x + 6.0, y));
+        html.text_element("text", &[("x", &px(x + 17.0)), ("y", &px(y + 4.5))], name);
     });
-    x + 17.0 + LETTER * name.chars().count() as f64 + 12.0
+    (x + width + 12.0, y)
 }
 
 fn has_band(interval: &RatioInterval) -> bool {
@@ -311,11 +334,11 @@ fn write_mark(html: &mut Html, side: Side, (x, y): (f64, f64), radius: f64, word
     };
     let size = px(2.0 * radius);
     match side {
-        Side::A | Side::Again => {
+        Side::A | Side::Again | Side::Swept(0 | 4) => {
             let (x, y) = (px(x), px(y));
             html.element("circle", &[("cx", &x), ("cy", &y), ("r", &px(radius))], title);
         }
-        Side::B => {
+        Side::B | Side::Swept(1) => {
             let (x, y) = (px(x - radius), px(y - radius));
             html.element(
                 "rect",
@@ -323,10 +346,15 @@ fn write_mark(html: &mut Html, side: Side, (x, y): (f64, f64), radius: f64, word
                 title,
             );
         }
-        Side::Control => {
+        Side::Control | Side::Swept(_) => {
             let [left, right] = [x - radius, x + radius].map(px);
             let [top, bottom] = [y - radius, y + radius].map(px);
-            let path = format!("M{} {top}L{right} {bottom}L{left} {bottom}Z", px(x));
+            let (x, y) = (px(x), px(y));
+            let path = match side {
+                Side::Swept(3) => format!("M{x} {top}L{right} {y}L{x} {bottom}L{left} {y}Z"),
+                Side::Swept(5) => format!("M{x} {bottom}L{right} {top}L{left} {top}Z"),
+                _ => format!("M{x} {top}L{right} {bottom}L{left} {bottom}Z"),
+            };
             html.element("path", &[("d", &path)], title);
         }
     }
@@ -349,12 +377,12 @@ mod tests {
         Plot {
             title: "rate".into(),
             explanation: "One mark a depth.",
-            x_name: "depth",
+            x_name: "depth".into(),
             x_labels: vec![(0.0, "1".into()), (2.0, "4".into())],
             values,
             marks: Marks::Joined,
             series: vec![Series {
-                name: "b",
+                name: "b".into(),
                 side: Side::B,
                 points: ys.iter().enumerate().map(point).collect(),
             }],
@@ -404,6 +432,34 @@ mod tests {
         };
         assert_eq!(band(1.02, 1.08), (2, true));
         assert_eq!(band(f64::NAN, f64::NAN), (0, false));
+    }
+
+    #[test]
+    fn every_value_of_a_swept_key_has_its_look_and_its_place_in_the_legend() {
+        let mut plot = plot(Values::Figure(Unit::PerSecond), &[1e5, 2e5]);
+        let series = |number| Series {
+            name: format!("a value with a long name {number}"),
+            side: Side::Swept(number),
+            ..plot.series[0].clone()
+        };
+        plot.series = (0..SWEPT_SIDES).map(series).collect();
+        let text = written(&plot);
+        for number in 0..SWEPT_SIDES {
+            assert_eq!(text.matches(&format!("class=\"s{number}\"")).count(), 2, "{text}");
+        }
+        assert_eq!(text.matches("a value with a…").count(), SWEPT_SIDES, "{text}");
+        // Two rows above the axes.
+        let places = text.split("<text x=\"").skip(1).filter(|part| part.contains(">a value"));
+        let places: Vec<(f64, f64)> = places
+            .map(|part| {
+                let (x, rest) = part.split_once("\" y=\"").unwrap();
+                (x.parse().unwrap(), rest.split_once('"').unwrap().0.parse().unwrap())
+            })
+            .collect();
+        assert!(places.iter().all(|(x, y)| *x + 110.0 < WIDTH && *y < TOP), "{places:?}");
+        let mut sorted = places.clone();
+        sorted.sort_by(|a, b| (a.1, a.0).partial_cmp(&(b.1, b.0)).unwrap());
+        assert_eq!(sorted, places, "one after the other");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The sections of a page, in their order.
+//! The sections of the page of a comparison, in their order.
 
 use super::html::Html;
 use super::job_plots::plots;
@@ -42,12 +42,22 @@ pub(super) fn body(html: &mut Html, results: &Results, source: Source<'_>) {
     for (index, job) in results.jobs.iter().enumerate() {
         html.element("section", &[("id", &job_id(index))], |html| job_section(html, job));
     }
-    html.element("section", &[], |html| conditions(html, results));
     html.element("section", &[], |html| {
-        html.text_element("h2", &[], "Command");
-        html.element("pre", &[], |html| html.text_element("code", &[], source.command));
+        html.text_element("h2", &[], "Conditions");
+        condition_table(html, Some(results.effect), results.machine.as_ref());
+        note_list(html, &notes(results), &results.files_made);
     });
-    html.element("section", &[], |html| samples(html, results, source.document));
+    html.element("section", &[], |html| command(html, source.command));
+    html.element("section", &[], |html| {
+        download(html, source.document);
+        results.jobs.iter().for_each(|job| samples(html, job, |html| job_name(html, &job.job)));
+    });
+}
+
+/// The command that measured.
+pub(super) fn command(html: &mut Html, command: &str) {
+    html.text_element("h2", &[], "Command");
+    html.element("pre", &[], |html| html.text_element("code", &[], command));
 }
 
 fn job_id(index: usize) -> String {
@@ -60,25 +70,29 @@ fn verdicts(html: &mut Html, results: &Results) {
     }
     html.element("ul", &[("class", &"verdicts")], |html| {
         for (index, job) in results.jobs.iter().enumerate() {
-            let class = match job.verdict {
-                Verdict::Faster => "faster",
-                Verdict::Slower => "slower",
-                Verdict::NoDifference => "equal",
-                Verdict::TooNoisy | Verdict::TooFewRuns => "unknown",
-            };
-            html.element("li", &[("class", &class)], |html| {
+            html.element("li", &[("class", &verdict_class(job.verdict))], |html| {
                 html.text_element("strong", &[], sentence(job, results.effect));
                 html.raw("<br>");
                 let link = format!("#{}", job_id(index));
-                html.element("a", &[("href", &link)], |html| job_name(html, job));
+                html.element("a", &[("href", &link)], |html| job_name(html, &job.job));
             });
         }
     });
 }
 
-fn job_name(html: &mut Html, job: &JobComparison) {
+/// The look of a verdict.
+pub(super) fn verdict_class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Faster => "faster",
+        Verdict::Slower => "slower",
+        Verdict::NoDifference => "equal",
+        Verdict::TooNoisy | Verdict::TooFewRuns => "unknown",
+    }
+}
+
+pub(super) fn job_name(html: &mut Html, job: &str) {
     html.text("job ");
-    html.text_element("code", &[], &job.job);
+    html.text_element("code", &[], job);
 }
 
 /// The keys of both sides, and how often they ran.
@@ -98,7 +112,12 @@ fn sides(html: &mut Html, results: &Results) {
 }
 
 fn job_section(html: &mut Html, job: &JobComparison) {
-    html.element("h2", &[], |html| job_name(html, job));
+    html.element("h2", &[], |html| job_name(html, &job.job));
+    job_figures(html, job);
+}
+
+/// The table, the control, the plots and the counters of a job.
+pub(super) fn job_figures(html: &mut Html, job: &JobComparison) {
     table(html, HEADS, rows(job));
     if let Some(line) = control_line(job) {
         html.text_element("p", &[], line);
@@ -134,24 +153,25 @@ fn counters(html: &mut Html, job: &JobComparison) {
     });
 }
 
-/// The machine, the rules of the comparison, and notes.
-fn conditions(html: &mut Html, results: &Results) {
-    html.text_element("h2", &[], "Conditions");
-    let mut rows = vec![
-        ["program".to_owned(), format!("uringfs {}", env!("CARGO_PKG_VERSION"))],
-        ["smallest difference that matters".to_owned(), effect_percent(results.effect)],
-    ];
-    rows.extend(results.machine.iter().flat_map(machine_rows));
+/// The program, the smallest difference that a verdict is about, and the machine.
+pub(super) fn condition_table(html: &mut Html, effect: Option<f64>, machine: Option<&Machine>) {
+    let mut rows = vec![["program".to_owned(), format!("uringfs {}", env!("CARGO_PKG_VERSION"))]];
+    let effect = effect.map(effect_percent);
+    rows.extend(effect.map(|effect| ["smallest difference that matters".to_owned(), effect]));
+    rows.extend(machine.into_iter().flat_map(machine_rows));
     table(html, ["condition", "value"], rows);
-    let notes = notes(results);
+}
+
+/// Notes and the files that were laid out, if there are any.
+pub(super) fn note_list(html: &mut Html, notes: &[String], files_made: &[String]) {
     if !notes.is_empty() {
         html.text_element("h3", &[], "Notes");
         html.element("ul", &[], |html| {
             notes.iter().for_each(|note| html.text_element("li", &[], note));
         });
     }
-    if !results.files_made.is_empty() {
-        html.text_element("p", &[], format!("Laid out {}", results.files_made.join(", ")));
+    if !files_made.is_empty() {
+        html.text_element("p", &[], format!("Laid out {}", files_made.join(", ")));
     }
 }
 
@@ -160,7 +180,9 @@ fn machine_rows(machine: &Machine) -> Vec<[String; 2]> {
         true => "none: the kernel sets no frequencies".to_owned(),
         false => machine.governors.join(", "),
     };
+    let model = if machine.model.is_empty() { "-" } else { &machine.model };
     let rows = [
+        ("model", model.to_owned()),
         ("processors", machine.processors.to_string()),
         ("frequency governors", governors),
         ("clock source", machine.clock_source.clone()),
@@ -171,23 +193,25 @@ fn machine_rows(machine: &Machine) -> Vec<[String; 2]> {
     rows.map(|(name, value)| [name.to_owned(), value]).into()
 }
 
-/// Every sample, to read and to download.
-fn samples(html: &mut Html, results: &Results, document: &str) {
+/// A document with every sample to download.
+pub(super) fn download(html: &mut Html, document: &str) {
     html.text_element("h2", &[], "Samples");
     let data = format!("data:application/json;base64,{}", STANDARD.encode(document));
     html.element("p", &[], |html| {
         html.text_element("a", &[("download", &"samples.json"), ("href", &data)], "samples.json");
         html.text(" has all values, as --json prints them.");
     });
-    for job in &results.jobs {
-        html.element("details", &[], |html| {
-            html.element("summary", &[], |html| {
-                html.text("Every run of ");
-                job_name(html, job);
-            });
-            job.figures.iter().for_each(|figure| figure_samples(html, figure));
+}
+
+/// Every sample of a job to read, below a name that is written by `name`.
+pub(super) fn samples(html: &mut Html, job: &JobComparison, name: impl FnOnce(&mut Html)) {
+    html.element("details", &[], |html| {
+        html.element("summary", &[], |html| {
+            html.text("Every run of ");
+            name(html);
         });
-    }
+        job.figures.iter().for_each(|figure| figure_samples(html, figure));
+    });
 }
 
 fn figure_samples(html: &mut Html, figure: &FigureComparison) {
@@ -214,9 +238,9 @@ fn figure_samples(html: &mut Html, figure: &FigureComparison) {
 }
 
 /// A table that scrolls by itself if it is wider than the page. The first cell of a row is its head.
-fn table<Cell: Display, Row: IntoIterator<Item = Cell>>(
+pub(super) fn table<Cell: Display, Row: IntoIterator<Item = Cell>>(
     html: &mut Html,
-    heads: impl IntoIterator<Item = &'static str>,
+    heads: impl IntoIterator<Item = impl Display>,
     rows: impl IntoIterator<Item = Row>,
 ) {
     html.element("div", &[("class", &"scroll")], |html| {

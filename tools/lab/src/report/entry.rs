@@ -1,7 +1,7 @@
 //! The entries of a report: one for each thread, or with `group_reporting` for each group.
 
 use crate::engine::EngineReport;
-use crate::job::{Job, UnifiedReport};
+use crate::job::{DIRECTIONS, Job, UnifiedReport};
 use crate::run::{DirectionStats, Failure, IoStats, Outcome, SteadyWindow, Usage};
 use crate::stats::{LatencyHistogram, RateSamples, Summary};
 use std::ops::Range;
@@ -36,6 +36,8 @@ impl Latency {
 pub struct ReportEntry<'a> {
     /// The job; of a group the first one.
     pub job: &'a Job,
+    /// The job; of a group the last one. As with fio, the report has its keys.
+    pub last_job: &'a Job,
     /// The reporting group.
     pub group: u32,
     /// The number of threads.
@@ -44,8 +46,8 @@ pub struct ReportEntry<'a> {
     pub stats: IoStats,
     /// The resource usage of the threads.
     pub usage: Usage,
-    /// The longest time of reads, and of writes, among the threads.
-    pub runtime_ns: [u64; 2],
+    /// The longest time of each direction among the threads.
+    pub runtime_ns: [u64; DIRECTIONS],
     /// From the first beginning to the last end: monotonic clock in nanoseconds.
     pub span_ns: Option<Range<u64>>,
     /// The sum of the threads' run times.
@@ -54,6 +56,8 @@ pub struct ReportEntry<'a> {
     pub elapsed_ns: u64,
     /// The sum of the engines' reports.
     pub engine: EngineReport,
+    /// The depth of the first thread, if `latency_target` has found one.
+    pub found_depth: Option<u32>,
     /// The first failure.
     pub failure: Option<Failure>,
     /// The rates by which `steadystate` judges the entry.
@@ -61,12 +65,12 @@ pub struct ReportEntry<'a> {
 }
 
 impl ReportEntry<'_> {
-    /// Bytes per second of reads (0) or writes (1).
+    /// Bytes per second of reads (0), writes (1) or trims (2).
     pub fn bytes_per_second(&self, direction: usize) -> u64 {
         per_second(self.stats.directions[direction].bytes, self.runtime_ns[direction]) as u64
     }
 
-    /// I/Os per second of reads (0) or writes (1).
+    /// I/Os per second of reads (0), writes (1) or trims (2).
     pub fn iops(&self, direction: usize) -> f64 {
         per_second(self.stats.directions[direction].ios, self.runtime_ns[direction])
     }
@@ -75,17 +79,23 @@ impl ReportEntry<'_> {
     pub fn directions(&self) -> &'static [(usize, &'static str)] {
         match self.job.options.unified {
             UnifiedReport::Mixed => &[(0, "mixed")],
-            UnifiedReport::None | UnifiedReport::Both => &[(0, "read"), (1, "write")],
+            UnifiedReport::None | UnifiedReport::Both => &[(0, "read"), (1, "write"), (2, "trim")],
         }
     }
 
-    /// The same with the sum of both directions in place of the first.
+    /// The same with the sum of all directions in place of the first.
     pub fn mixed(&self) -> Self {
         let mut mixed = self.clone();
-        let [sum, other] = &mut mixed.stats.directions;
-        sum.merge(&std::mem::take(other));
-        mixed.runtime_ns = [self.runtime_ns[0].max(self.runtime_ns[1]), 0];
+        let [sum, others @ ..] = &mut mixed.stats.directions;
+        others.iter_mut().for_each(|other| sum.merge(&std::mem::take(other)));
+        let longest = self.runtime_ns.iter().copied().max().unwrap_or(0);
+        mixed.runtime_ns = [longest, 0, 0];
         mixed
+    }
+
+    /// The depth that `latency_target` has found, or the job's.
+    pub fn depth(&self) -> u32 {
+        self.found_depth.unwrap_or(self.job.options.depth)
     }
 
     /// The histogram of a latency whose percentiles the job wants.
@@ -134,7 +144,7 @@ impl ReportEntry<'_> {
         self.usage.context_switches + self.engine.helper_threads.context_switches
     }
 
-    /// Time of reads or writes in milliseconds, rounded up, because it is a divisor.
+    /// Time of a direction in milliseconds, rounded up, because it is a divisor.
     pub fn runtime_ms(&self, direction: usize) -> u64 {
         self.runtime_ns[direction].div_ceil(1_000_000)
     }
@@ -156,26 +166,40 @@ pub struct ReportGroup {
 impl ReportGroup {
     /// Sums a group; `None` without I/O in this direction.
     pub fn from_entries(entries: &[ReportEntry<'_>], group: u32, direction: usize) -> Option<Self> {
-        let member = |entry: &&ReportEntry<'_>| {
-            entry.group == group && entry.stats.directions[direction].ios > 0
+        let member = |entry: &ReportEntry<'_>| {
+            let stats = &entry.stats.directions[direction];
+            (stats.ios > 0).then_some((stats.bytes, entry.runtime_ns[direction]))
         };
-        let members = || entries.iter().filter(member);
-        let bytes = members().map(|entry| entry.stats.directions[direction].bytes).sum();
-        let times = || members().map(|entry| entry.runtime_ns[direction]);
-        let rates = || members().map(|entry| entry.bytes_per_second(direction));
-        let longest = times().max()?;
+        Self::sum(entries, group, member)
+    }
+
+    /// Sums a group over all directions.
+    pub fn mixed(entries: &[ReportEntry<'_>], group: u32) -> Option<Self> {
+        // Sums only: with the histograms of each entry, many entries would take long.
+        let member = |entry: &ReportEntry<'_>| {
+            let bytes: u64 = entry.stats.directions.iter().map(|stats| stats.bytes).sum();
+            let longest = entry.runtime_ns.iter().copied().max().unwrap_or(0);
+            (entry.stats.ios() > 0).then_some((bytes, longest))
+        };
+        Self::sum(entries, group, member)
+    }
+
+    /// Sums bytes and times of those entries of a group that have some.
+    fn sum(
+        entries: &[ReportEntry<'_>],
+        group: u32,
+        member: impl Fn(&ReportEntry<'_>) -> Option<(u64, u64)>,
+    ) -> Option<Self> {
+        let members = || entries.iter().filter(|entry| entry.group == group).filter_map(&member);
+        let times = || members().map(|(_, ns)| ns);
+        let rates = || members().map(|(bytes, ns)| per_second(bytes, ns) as u64);
+        let (bytes, longest) = (members().map(|(bytes, _)| bytes).sum(), times().max()?);
         Some(Self {
             bytes,
             runtime_ns: [times().min()?, longest],
             rates: [rates().min()?, rates().max()?],
             bytes_per_second: per_second(bytes, longest) as u64,
         })
-    }
-
-    /// Sums a group over both directions.
-    pub fn mixed(entries: &[ReportEntry<'_>], group: u32) -> Option<Self> {
-        let mixed: Vec<_> = entries.iter().map(ReportEntry::mixed).collect();
-        Self::from_entries(&mixed, group, 0)
     }
 
     /// The percentage of the group's bandwidth in these samples: fio's `per`.
@@ -199,21 +223,24 @@ pub fn entries(outcome: &Outcome) -> Vec<ReportEntry<'_>> {
         if !entries.last().is_some_and(joins) {
             entries.push(ReportEntry {
                 job,
+                last_job: job,
                 group: thread.group,
                 threads: 0,
                 stats: IoStats::default(),
                 usage: Usage::default(),
-                runtime_ns: [0; 2],
+                runtime_ns: [0; DIRECTIONS],
                 span_ns: None,
                 thread_time_ns: 0,
                 elapsed_ns: 0,
                 engine: EngineReport::default(),
+                found_depth: None,
                 failure: None,
                 steady: None,
             });
         }
         let Some(entry) = entries.last_mut() else { continue };
         entry.threads += 1;
+        entry.last_job = job;
         entry.steady = entry.steady.or(thread.steady.as_deref());
         entry.stats.merge(&result.stats);
         entry.usage = entry.usage.plus(result.usage);
@@ -229,6 +256,7 @@ pub fn entries(outcome: &Outcome) -> Vec<ReportEntry<'_>> {
         entry.thread_time_ns += result.runtime_ns;
         entry.elapsed_ns = entry.elapsed_ns.max(thread.elapsed_ns);
         entry.engine.merge(&result.engine);
+        entry.found_depth = entry.found_depth.or(result.found_depth);
         entry.failure = entry.failure.take().or_else(|| result.failure.clone());
     }
     for entry in &mut entries {
@@ -264,7 +292,7 @@ mod tests {
         }
     }
 
-    fn thread(job: usize, group: u32, ios: [u64; 2], runtime_ns: u64) -> ThreadResult {
+    fn thread(job: usize, group: u32, ios: [u64; DIRECTIONS], runtime_ns: u64) -> ThreadResult {
         let mut stats = IoStats::default();
         for (direction, ios) in stats.directions.iter_mut().zip(ios) {
             (direction.ios, direction.bytes) = (ios, ios * 4096);
@@ -276,8 +304,9 @@ mod tests {
             usage,
             started_ns: 0,
             runtime_ns,
-            direction_ns: [runtime_ns; 2],
+            direction_ns: [runtime_ns; DIRECTIONS],
             engine,
+            found_depth: None,
             failure: None,
             wrong_blocks: Vec::new(),
         };
@@ -286,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_group_spans_threads_that_run_one_after_the_other() {
-        let mut threads: Vec<_> = (0..3).map(|_| thread(1, 0, [10, 0], 1_000)).collect();
+        let mut threads: Vec<_> = (0..3).map(|_| thread(1, 0, [10, 0, 0], 1_000)).collect();
         threads[0].result.started_ns = 2_000;
         threads[1].result.started_ns = 500;
         threads[2].result.runtime_ns = 0;
@@ -299,7 +328,7 @@ mod tests {
         #[test]
         fn entries_and_groups_lose_nothing_and_count_nothing_twice(
             threads in proptest::collection::vec(
-                (0..2usize, 0..3u32, [0..1000u64, 0..1000u64], 1_000_000..10_000_000_000u64), 1..20),
+                (0..2usize, 0..3u32, [0..1000u64, 0..1000u64, 0..1000u64], 1_000_000..10_000_000_000u64), 1..20),
         ) {
             let mut threads: Vec<_> = threads
                 .into_iter()
@@ -326,7 +355,15 @@ mod tests {
                 of_entries(&|e| e.usage.context_switches + e.usage.minor_faults),
                 of_threads(&|d| d.usage.context_switches + d.usage.minor_faults)
             );
-            for index in 0..2 {
+            let mixed: Vec<ReportEntry<'_>> = entries.iter().map(ReportEntry::mixed).collect();
+            for group in 0..3 {
+                let figures = |sum: Option<ReportGroup>| {
+                    sum.map(|sum| (sum.bytes, sum.runtime_ns, sum.rates, sum.bytes_per_second))
+                };
+                let sum = ReportGroup::from_entries(&mixed, group, 0);
+                prop_assert_eq!(figures(ReportGroup::mixed(&entries, group)), figures(sum));
+            }
+            for index in 0..DIRECTIONS {
                 let bytes = of_threads(&|result| result.stats.directions[index].bytes);
                 let groups: Vec<ReportGroup> =
                     (0..3).filter_map(|group| ReportGroup::from_entries(&entries, group, index)).collect();

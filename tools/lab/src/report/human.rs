@@ -1,5 +1,6 @@
 //! The text report, in fio's layout, line by line.
 
+use super::depth_shares::{BATCHES, DEPTHS, DepthShares};
 use super::entry::{Latency, ReportEntry, ReportGroup, entries};
 use super::latency_classes::{CLASSES, distribution};
 use super::units::{Prefix, TimeScale, bandwidth, number};
@@ -14,11 +15,19 @@ use std::time::UNIX_EPOCH;
 pub fn report(outcome: &Outcome) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = write_report(&mut out, outcome);
+    let _ = write_head(&mut out, outcome).and_then(|()| write_results(&mut out, outcome));
     out
 }
 
-fn write_report(out: &mut String, outcome: &Outcome) -> fmt::Result {
+/// The results without the lines about the jobs before them.
+pub fn results(outcome: &Outcome) -> String {
+    let mut out = String::new();
+    let _ = write_results(&mut out, outcome);
+    out
+}
+
+/// The jobs, and the files that were laid out.
+fn write_head(out: &mut String, outcome: &Outcome) -> fmt::Result {
     for (group, job) in groups_of_jobs(outcome) {
         let options = &outcome.jobs[job].options;
         let range =
@@ -30,7 +39,7 @@ fn write_report(out: &mut String, outcome: &Outcome) -> fmt::Result {
             options.pattern.name(),
             range(0),
             range(1),
-            range(1),
+            range(2),
             outcome.engine,
             options.depth,
         )?;
@@ -41,6 +50,10 @@ fn write_report(out: &mut String, outcome: &Outcome) -> fmt::Result {
     for name in &outcome.files_made {
         writeln!(out, "Laid out {name}")?;
     }
+    Ok(())
+}
+
+fn write_results(out: &mut String, outcome: &Outcome) -> fmt::Result {
     let entries = entries(outcome);
     let when = outcome.started.duration_since(UNIX_EPOCH).unwrap_or_default();
     out.push('\n');
@@ -123,27 +136,31 @@ fn write_entry(
         entry.usage.major_faults,
         entry.usage.minor_faults
     )?;
-    write_shares(
-        out,
-        "  IO depths    ",
-        ["1", "2", "4", "8", "16", "32", ">=64"],
-        &entry.stats.depth,
-    )?;
-    let batches = ["0", "4", "8", "16", "32", "64", ">=64"];
-    write_shares(out, "     submit    ", batches, &entry.stats.submit)?;
-    write_shares(out, "     complete  ", batches, &entry.stats.complete)?;
-    let [read, write] = &entry.stats.directions;
+    let depths = DepthShares::new(&entry.stats);
+    write_shares(out, "  IO depths    ", DEPTHS, depths.levels)?;
+    write_shares(out, "     submit    ", BATCHES, depths.submits)?;
+    write_shares(out, "     complete  ", BATCHES, depths.completes)?;
+    let [read, write, trim] = &entry.stats.directions;
     writeln!(
         out,
-        "     issued rwts: total={},{},0,{} short={},{},0,0 dropped=0,0,0,0",
+        "     issued rwts: total={},{},{},{} short={},{},{},0 dropped=0,0,0,0",
         read.ios,
         write.ios,
+        trim.ios,
         entry.stats.sync.summary().count(),
         read.short,
-        write.short
+        write.short,
+        trim.short
     )?;
-    let depth = entry.job.options.depth;
-    writeln!(out, "     latency   : target=0, window=0, percentile=100.00%, depth={depth}")?;
+    let options = &entry.job.options;
+    writeln!(
+        out,
+        "     latency   : target={}, window={}, percentile={:.2}%, depth={}",
+        options.latency_target.as_nanos(),
+        options.latency_window.as_micros(),
+        options.latency_percentile,
+        entry.depth()
+    )?;
     if let Some(window) = entry.steady {
         write_steady(out, window)?;
     }
@@ -300,7 +317,7 @@ fn write_classes(out: &mut String, entry: &ReportEntry<'_>) -> fmt::Result {
         let names = CLASSES.iter().map(|(name, _)| *name).chain(["2000", ">=2000"]);
         let shown: Vec<String> = names
             .zip(shares)
-            .filter(|(_, share)| **share >= 0.005)
+            .filter(|(_, share)| **share > 0.0)
             .map(|(name, share)| format!("{name}={share:.2}%"))
             .collect();
         for line in shown.chunks(5) {
@@ -314,12 +331,10 @@ fn write_shares(
     out: &mut String,
     title: &str,
     names: [&str; DEPTH_CLASSES],
-    counts: &[u64; DEPTH_CLASSES],
+    shares: [f64; DEPTH_CLASSES],
 ) -> fmt::Result {
-    let total = counts.iter().sum::<u64>().max(1) as f64;
-    let share =
-        |(name, count): (&&str, &u64)| format!("{name}={:.1}%", *count as f64 * 100.0 / total);
-    let shares: Vec<String> = names.iter().zip(counts).map(share).collect();
+    let share = |(name, share): (&str, f64)| format!("{name}={share:.1}%");
+    let shares: Vec<String> = names.into_iter().zip(shares).map(share).collect();
     writeln!(out, "{title}: {}", shares.join(", "))
 }
 
@@ -337,6 +352,7 @@ fn write_status(out: &mut String, entries: &[ReportEntry<'_>]) -> fmt::Result {
         let sums = [
             (first, ReportGroup::from_entries(entries, group, 0)),
             ("  WRITE", ReportGroup::from_entries(entries, group, 1)),
+            ("   TRIM", ReportGroup::from_entries(entries, group, 2)),
             ("  MIXED", both.flatten()),
         ];
         for (name, sum) in sums {

@@ -1,6 +1,7 @@
 //! fio's JSON, key by key and in fio's order, so that programs for fio's JSON read ours. Each job has one
 //! more object, `uringfs`, with figures that fio does not have.
 
+use super::depth_shares::{BATCHES, DEPTHS, DepthShares};
 use super::entry::{Latency, ReportEntry, ReportGroup, entries};
 use super::latency_bins::bins;
 use super::latency_classes::{CLASSES, distribution};
@@ -11,9 +12,6 @@ use crate::stats::{LatencyHistogram, Summary};
 use crate::targets::DiskStats;
 use serde_json::{Map, Value, json};
 use std::time::UNIX_EPOCH;
-
-const DEPTHS: [&str; DEPTH_CLASSES] = ["1", "2", "4", "8", "16", "32", ">=64"];
-const BATCHES: [&str; DEPTH_CLASSES] = ["0", "4", "8", "16", "32", "64", ">=64"];
 
 /// Whether latencies have all their bins: fio's `json+`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,8 +71,10 @@ pub fn with_uringfs_object(output: &fio::Output) -> Value {
 pub fn add_uringfs_objects(report: &mut Value, files_made: &[String], incomplete: bool) {
     let jobs = report.get_mut("jobs").and_then(Value::as_array_mut).into_iter().flatten();
     for job in jobs.filter(|job| job.is_object()) {
-        let total: u64 =
-            ["read", "write"].iter().filter_map(|way| job[*way]["total_ios"].as_u64()).sum();
+        let total: u64 = ["read", "write", "trim"]
+            .iter()
+            .filter_map(|way| job[*way]["total_ios"].as_u64())
+            .sum();
         let number = |key: &str| job[key].as_f64().unwrap_or(0.0);
         let per_io = |figure: f64| figure / total.max(1) as f64;
         let cpu_ns = (number("usr_cpu") + number("sys_cpu")) / 100.0 * number("job_runtime") * 1e6;
@@ -100,7 +100,7 @@ fn job(
     outcome: &Outcome,
     with: Bins,
 ) -> Value {
-    let shares = distribution(&entry.stats);
+    let (shares, depths) = (distribution(&entry.stats), DepthShares::new(&entry.stats));
     let classes = |shares: &[f64]| {
         let names = CLASSES.iter().map(|(name, _)| *name).chain(["2000", ">=2000"]);
         names
@@ -117,15 +117,17 @@ fn job(
         // fio's value for a job that has ended.
         "eta": i32::MAX,
         "elapsed": entry.elapsed_ns.div_ceil(1_000_000_000).max(1),
-        "job options": options(&entry.job.own_keys),
     });
+    // As with fio: a section without keys has no object.
+    if !entry.last_job.own_keys.is_empty() {
+        job["job options"] = options(&entry.last_job.own_keys);
+    }
     for (index, name) in entry.directions() {
         let group = ReportGroup::from_entries(entries, entry.group, *index);
         job[*name] = direction(entry, *index, group, with);
     }
     // As with fio: the sum stands alone.
     if entry.job.options.unified != UnifiedReport::Mixed {
-        job["trim"] = direction_of_nothing();
         let sync = entry.stats.sync.summary();
         let times = times(entry, sync, entry.sync_histogram(), with);
         job["sync"] = json!({"total_ios": sync.count(), "lat_ns": times});
@@ -141,16 +143,16 @@ fn job(
         "ctx": entry.usage.context_switches,
         "majf": entry.usage.major_faults,
         "minf": entry.usage.minor_faults,
-        "iodepth_level": shares_of(&entry.stats.depth, DEPTHS),
-        "iodepth_submit": shares_of(&entry.stats.submit, BATCHES),
-        "iodepth_complete": shares_of(&entry.stats.complete, BATCHES),
+        "iodepth_level": named(depths.levels, DEPTHS),
+        "iodepth_submit": named(depths.submits, BATCHES),
+        "iodepth_complete": named(depths.completes, BATCHES),
         "latency_ns": classes(&shares.ns),
         "latency_us": classes(&shares.us),
         "latency_ms": classes(&shares.ms),
-        "latency_depth": entry.job.options.depth,
-        "latency_target": 0,
-        "latency_percentile": 100.0,
-        "latency_window": 0,
+        "latency_depth": entry.depth(),
+        "latency_target": entry.job.options.latency_target.as_nanos() as u64,
+        "latency_percentile": entry.job.options.latency_percentile,
+        "latency_window": entry.job.options.latency_window.as_micros() as u64,
     });
     if let (Value::Object(job), Value::Object(rest)) = (&mut job, rest) {
         job.extend(rest);
@@ -235,13 +237,6 @@ fn direction(
     })
 }
 
-fn direction_of_nothing() -> Value {
-    let stats = DirectionStats::default();
-    let latencies = Latency::ALL.map(|one| summary(one.summary(&stats)));
-    let (bytes_per_second, iops, runtime_ms, share) = (0, 0.0, 0, 0.0);
-    figures(Figures { stats: &stats, latencies, share, bytes_per_second, iops, runtime_ms })
-}
-
 struct Figures<'a> {
     stats: &'a DirectionStats,
     /// In the order of [`Latency::ALL`].
@@ -316,11 +311,10 @@ fn summary(summary: &Summary) -> Value {
     })
 }
 
-/// Counts as percentages of their sum, by name.
-fn shares_of(counts: &[u64; DEPTH_CLASSES], names: [&str; DEPTH_CLASSES]) -> Map<String, Value> {
-    let total = counts.iter().sum::<u64>().max(1) as f64;
-    let share = |count: &u64| json!(*count as f64 * 100.0 / total);
-    names.iter().zip(counts).map(|(name, count)| ((*name).to_owned(), share(count))).collect()
+/// Percentages by the names of their classes.
+fn named(shares: [f64; DEPTH_CLASSES], names: [&str; DEPTH_CLASSES]) -> Map<String, Value> {
+    let pairs = names.iter().zip(shares);
+    pairs.map(|(name, share)| ((*name).to_owned(), json!(share))).collect()
 }
 
 /// Keys and values as written, with fio's main name for each key.

@@ -6,6 +6,7 @@ mod human;
 mod json;
 mod latency_bins;
 mod latency_classes;
+mod depth_shares;
 mod progress;
 mod terse;
 mod units;
@@ -16,7 +17,7 @@ pub use json::add_uringfs_objects;
 pub use progress::progress_line;
 
 use crate::Error;
-use crate::run::Results;
+use crate::run::{Outcome, Results};
 use json::Bins;
 use serde_json::Value;
 
@@ -67,6 +68,16 @@ impl std::str::FromStr for Formats {
 
 /// The report in the requested formats, in fio's order.
 pub fn render(results: &Results, formats: Formats) -> String {
+    render_with(results, formats, human::report)
+}
+
+/// The results of a run that goes on, in the requested formats: fio's `--status-interval`. The text has no lines about the jobs
+/// before their results.
+pub fn render_status(results: &Results, formats: Formats) -> String {
+    render_with(results, formats, human::results)
+}
+
+fn render_with(results: &Results, formats: Formats, text: fn(&Outcome) -> String) -> String {
     let mut out = String::new();
     if formats.terse {
         match results {
@@ -86,7 +97,7 @@ pub fn render(results: &Results, formats: Formats) -> String {
             out.push('\n');
         }
         match results {
-            Results::Ours(outcome) => out.push_str(&human::report(outcome)),
+            Results::Ours(outcome) => out.push_str(&text(outcome)),
             Results::Fio(output) => out.push_str(&output.text),
         }
     }

@@ -1,5 +1,6 @@
 //! fio's terse report, version 3: a line of fields for each entry, separated by semicolons.
 
+use super::depth_shares::DepthShares;
 use super::entry::{Latency, ReportEntry, ReportGroup, entries};
 use super::latency_classes::distribution;
 use crate::job::UnifiedReport;
@@ -31,7 +32,8 @@ fn write_entry(
     let error = entry.failure.as_ref().map_or(0, |failure| failure.errno.raw_os_error());
     let version = env!("CARGO_PKG_VERSION");
     write!(out, "3;uringfs-{version};{};{};{error}", entry.job.name, entry.group)?;
-    for (index, _) in entry.directions() {
+    // As with fio: version 3 has no trims.
+    for (index, _) in entry.directions().iter().filter(|(index, _)| *index < 2) {
         let group = ReportGroup::from_entries(entries, entry.group, *index);
         write_direction(out, entry, *index, group)?;
     }
@@ -44,15 +46,14 @@ fn write_entry(
     write!(out, ";{:.6}%;{:.6}%", cpu(usage.user_ns), cpu(usage.system_ns))?;
     let switches = usage.context_switches;
     write!(out, ";{switches};{};{}", usage.major_faults, usage.minor_faults)?;
-    let total = entry.stats.depth.iter().sum::<u64>().max(1) as f64;
-    for count in entry.stats.depth {
-        write!(out, ";{:.1}%", count as f64 * 100.0 / total)?;
+    for share in DepthShares::new(&entry.stats).levels {
+        write!(out, ";{share:.1}%")?;
     }
     let shares = distribution(&entry.stats);
-    let below_a_microsecond = shares.ns.iter().sum::<f64>();
+    // As by fio, the first class has all that is faster.
     let microseconds = shares.us.iter().enumerate();
     let microseconds =
-        microseconds.map(|(class, us)| if class == 0 { us + below_a_microsecond } else { *us });
+        microseconds.map(|(class, us)| if class == 0 { us + shares.below_us } else { *us });
     for share in microseconds.chain(shares.ms) {
         write!(out, ";{share:.2}%")?;
     }

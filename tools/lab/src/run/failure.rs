@@ -13,6 +13,16 @@ pub struct Failure {
     pub what: String,
     /// Index of the file among the job's files, if it concerns a file.
     pub file: Option<u32>,
+    /// The device is full or gone, or the file has become shorter: no fault of the job.
+    pub is_lost: bool,
+}
+
+impl Failure {
+    /// A failure with this error.
+    pub fn new(errno: Errno, what: String, file: Option<u32>) -> Self {
+        let is_lost = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::NODEV | Errno::NXIO);
+        Self { errno, what, file, is_lost }
+    }
 }
 
 impl fmt::Display for Failure {
@@ -23,8 +33,10 @@ impl fmt::Display for Failure {
         }
         write!(f, "{}: {}", self.what, self.errno)?;
         match self.errno {
+            _ if self.file.is_none() => Ok(()),
             Errno::NOSPC => f.write_str(" (the target is full)"),
             Errno::NODEV | Errno::NXIO => f.write_str(" (the device is gone)"),
+            _ if self.is_lost => f.write_str(" (the target has become shorter, or is gone)"),
             _ => Ok(()),
         }
     }

@@ -4,7 +4,7 @@
 
 use super::failure::Failure;
 use crate::Error;
-use crate::job::Job;
+use crate::job::{DIRECTIONS, Job};
 use crate::workload::IoOp;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -17,7 +17,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// A completed I/O. Times are those of the monotonic clock in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct LoggedIo {
-    /// Read or write.
+    /// Read, write or trim.
     pub op: IoOp,
     /// Offset in the file, in bytes.
     pub offset: u64,
@@ -61,7 +61,7 @@ struct Log {
     figure: Figure,
     path: PathBuf,
     out: BufWriter<File>,
-    windows: [Window; 2],
+    windows: [Window; DIRECTIONS],
     error: Option<io::Error>,
 }
 
@@ -115,7 +115,13 @@ impl IoLogs {
             let file = File::create(&path)
                 .map_err(|error| Error::input(path.display().to_string()).because(error))?;
             let out = BufWriter::with_capacity(BUFFER_BYTES, file);
-            logs.push(Log { figure, path, out, windows: [Window::default(); 2], error: None });
+            logs.push(Log {
+                figure,
+                path,
+                out,
+                windows: [Window::default(); DIRECTIONS],
+                error: None,
+            });
         }
         Ok((!logs.is_empty()).then_some(Self {
             logs,
@@ -160,7 +166,7 @@ impl IoLogs {
     /// The first write that has failed.
     pub fn finish(mut self) -> Result<(), Failure> {
         for mut log in self.logs.drain(..) {
-            for op in [IoOp::Read, IoOp::Write] {
+            for op in IoOp::ALL {
                 if log.windows[op as usize].ios > 0 {
                     log.end_window(self.last_ns, op, self.log_maximum, self.log_offset);
                 }
@@ -169,7 +175,9 @@ impl IoLogs {
             if let Some(error) = log.error.or(flushed.err()) {
                 let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
                 let what = format!("write of the log {}", log.path.display());
-                return Err(Failure { errno, what, file: None });
+                // A part of a log would look like the log of a shorter run. It may be gone already.
+                let _ = std::fs::remove_file(&log.path);
+                return Err(Failure::new(errno, what, None));
             }
         }
         Ok(())

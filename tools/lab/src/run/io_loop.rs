@@ -2,56 +2,49 @@
 //! generic over the engine and over whether latencies are measured. Without latencies it reads only the
 //! coarse clock.
 
+mod next_io;
+mod passes;
+mod pauses;
+
 use uringfs::Errno;
 
 use super::clock::{coarse_ns, exact_ns};
+use super::depth_search::{DepthSearch, SearchResult};
 use super::failure::Failure;
 use super::io_log::{IoLogs, LoggedIo};
 use super::io_stats::{DirectionStats, IoStats, batch_class};
+use super::iolog_writer::IoLogWriter;
+use super::loop_result::LoopResult;
 use super::progress::ThreadProgress;
 use super::rate_limit::RateLimit;
 use super::read_back::ReadBack;
 use super::steady::SteadySampler;
 use super::usage::Usage;
-use crate::engine::{Engine, EngineReport, Io, IoCompletion, ReapBounds, SyncKind};
+use crate::engine::{Engine, EngineReport, Io, IoCompletion, ReapBounds};
 use crate::fill_pattern::FillPattern;
-use crate::job::{Measure, Options};
+use crate::job::{DIRECTIONS, Measure, Options};
 use crate::workload::{IoOp, NextIo, Workload};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// The kinds of pauses, and the indexes of two of them.
+const PAUSES: usize = 4;
+const READ_BACK: usize = 2;
+const WRITE_BACK: usize = 3;
 
 /// Counting this many completions takes less time than reading the clock.
 const MAX_FRESH_COMPLETIONS: usize = 4;
 
-/// The result of a thread's loop.
-#[derive(Debug)]
-pub struct LoopResult {
-    /// Counts since the ramp.
-    pub stats: IoStats,
-    /// CPU time, switches and faults since the ramp.
-    pub usage: Usage,
-    /// The end of the ramp: monotonic clock in nanoseconds.
-    pub started_ns: u64,
-    /// Time since the ramp.
-    pub runtime_ns: u64,
-    /// The time of reads and of writes. The time of reading back does not count for writes. As with fio, a job
-    /// that only writes has reads only while it reads back.
-    pub direction_ns: [u64; 2],
-    /// The engine's report since the ramp.
-    pub engine: EngineReport,
-    /// The failure that ended the loop early, or that blocks were wrong.
-    pub failure: Option<Failure>,
-    /// The first wrong blocks.
-    pub wrong_blocks: Vec<Failure>,
-}
-
-/// What few jobs have: it sees each completion.
+/// What few jobs have: it sees each completion, or what is issued.
 #[derive(Debug, Default)]
 pub struct Observers {
     /// Logs over time.
     pub logs: Option<IoLogs>,
     /// Ends the job when its rate is steady.
     pub steady: Option<SteadySampler>,
+    /// A trace of the I/O.
+    pub iolog: Option<IoLogWriter>,
 }
 
 /// An I/O in flight.
@@ -76,7 +69,11 @@ struct IoLoop<'a, E, const TIMED: bool> {
     batch: Vec<u32>,
     done: Vec<IoCompletion>,
     rate_limit: Option<RateLimit>,
-    /// I/Os come directly from the workload: no rate limit, no reading back.
+    /// Finds the depth, below that of the slots.
+    depth_search: Option<DepthSearch>,
+    /// The time of the first step of a trace.
+    replay_began_ns: u64,
+    /// I/Os come directly from the workload: no rate limit, no reading back, no trace.
     is_plain: bool,
     /// The direction of an I/O that the rate limit delays.
     delayed_op: Option<IoOp>,
@@ -88,7 +85,7 @@ struct IoLoop<'a, E, const TIMED: bool> {
     /// Completions need more than the counts of every job: [`IoLoop::observe`].
     is_observed: bool,
     /// The total latency that ends the job, by direction.
-    max_latency_ns: [u64; 2],
+    max_latency_ns: [u64; DIRECTIONS],
     observers: Observers,
     /// The end of the run; 0 when it is to end now.
     deadline_ns: u64,
@@ -97,10 +94,14 @@ struct IoLoop<'a, E, const TIMED: bool> {
     now_ns: u64,
     /// The number of completions of the last reap.
     last_reaped: usize,
-    /// Writes between two pauses of each kind (0 is none): fsync, fdatasync, reading back. Writes since the
+    /// A sample was taken, and the thread keeps its results so far.
+    status_due: bool,
+    /// Writes between two pauses of each kind (0 is none): fsync, fdatasync, reading back, write-back. Writes since the
     /// last one, and whether one is due: then nothing is issued until nothing is in flight and it is over.
-    pause_every: [u32; 3],
-    writes_since_pause: [u32; 3],
+    pause_every: [u32; PAUSES],
+    writes_since_pause: [u32; PAUSES],
+    /// The bytes of each file that were written since the last write-back, if there are any.
+    written: Vec<Range<u64>>,
     pause_due: bool,
     exhausted: bool,
     failure: Option<Failure>,
@@ -140,7 +141,11 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         let idle = Io { slot: 0, file: 0, op: IoOp::Read, offset: 0, length: 0 };
         let idle = InFlight { io: idle, length: 0, created_ns: 0, issued_ns: 0 };
         let now_ns = exact_ns();
-        let rate_limit = RateLimit::from_options(options, now_ns);
+        // The times of a trace are its own.
+        let rate_limit = match workload.replay().is_some() {
+            true => None,
+            false => RateLimit::from_options(options, workload.seed(), now_ns),
+        };
         let limit = |time: Duration| match time.as_nanos() as u64 {
             0 => u64::MAX,
             nanoseconds => nanoseconds,
@@ -161,22 +166,38 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             free_slots: (0..depth).rev().collect(),
             batch: Vec::with_capacity(depth as usize),
             done: Vec::with_capacity(depth as usize),
-            is_plain: rate_limit.is_none(),
+            is_plain: false,
             rate_limit,
+            depth_search: DepthSearch::from_options(options, depth),
+            replay_began_ns: now_ns,
             delayed_op: None,
             fill_pattern,
             passes_left: if options.time_based { u64::MAX } else { options.loops - 1 },
             stats: IoStats::default(),
             now_ns,
             last_reaped: 0,
-            pause_every: [options.fsync, options.fdatasync, options.verify_backlog],
-            writes_since_pause: [0; 3],
+            status_due: false,
+            pause_every: [
+                options.fsync,
+                options.fdatasync,
+                options.verify_backlog,
+                options.sync_range.every,
+            ],
+            writes_since_pause: [0; PAUSES],
+            written: Vec::new(),
             pause_due: false,
             exhausted: false,
             failure: None,
         };
+        io_loop.is_plain = io_loop.is_plain();
         io_loop.begin_stats(now_ns);
         io_loop
+    }
+
+    /// Whether I/Os come directly from the workload while nothing is read back.
+    fn is_plain(&mut self) -> bool {
+        let has_trace = self.workload.replay().is_some() || self.observers.iolog.is_some();
+        self.rate_limit.is_none() && self.depth_search.is_none() && !has_trace
     }
 
     /// Begins the counts anew.
@@ -195,6 +216,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
     fn begin_observers(&mut self, now_ns: u64) {
         self.observers.logs.iter_mut().for_each(|logs| logs.begin(now_ns));
         self.observers.steady.iter_mut().for_each(|steady| steady.begin(now_ns));
+        self.depth_search.iter_mut().for_each(|search| search.begin(now_ns));
     }
 
     /// Decides whether completions are observed, so that other jobs have one test for all of it.
@@ -205,7 +227,9 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             || self.observers.steady.is_some()
             || slat_histogram.is_some()
             || lat_histogram.is_some()
-            || self.max_latency_ns != [u64::MAX; 2];
+            || self.max_latency_ns != [u64::MAX; DIRECTIONS]
+            || self.depth_search.is_some()
+            || self.options.pattern.writes_trimmed();
     }
 
     fn run(mut self, stop: &AtomicBool) -> LoopResult {
@@ -228,31 +252,41 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             false => EngineReport::default(),
         };
 
+        self.read_back_only();
         while self.failure.is_none()
             && !stop.load(Ordering::Relaxed)
             && self.now_ns < self.deadline_ns
         {
             self.fill();
+            let mut restarts = false;
             if self.in_flight() == 0 && self.read_back.is_backlog_over() {
                 self.end_backlog();
             } else if self.in_flight() == 0 {
                 if self.failure.is_some() || self.exhausted && !self.begin_next_pass() {
                     break;
                 }
+                let search = self.depth_search.as_mut();
+                restarts = search.is_some_and(|search| search.on_idle(exact_ns()));
                 self.idle();
             } else if let Err(errno) = self.reap_to_low_water() {
                 self.fail(errno, "reap".into());
                 break;
             }
-            if ramping && self.now_ns >= ramp_ends {
-                ramping = false;
+            let ramp_is_over = ramping && self.now_ns >= ramp_ends;
+            if ramp_is_over || restarts {
                 started_ns = exact_ns();
-                self.deadline_ns = deadline_from(started_ns);
+                if ramp_is_over {
+                    ramping = false;
+                    self.deadline_ns = deadline_from(started_ns);
+                }
                 self.begin_stats(started_ns);
                 self.begin_observers(started_ns);
                 self.read_back.restart_clock(started_ns);
                 usage = Usage::current_thread();
                 engine_before = self.engine.report();
+            }
+            if std::mem::take(&mut self.status_due) && !ramping {
+                self.progress.keep(self.result_since(started_ns, usage, &engine_before));
             }
         }
         self.drain();
@@ -263,95 +297,36 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         if let Some(verdict) = self.read_back.verdict() {
             self.set_failure(verdict);
         }
-        let read_back_ns = self.read_back.elapsed_ns();
-        let runtime_ns = exact_ns() - started_ns;
-        let only_reads_back = read_back_ns > 0 && !self.options.pattern.reads();
-        let read_ns = if only_reads_back { read_back_ns } else { runtime_ns };
-        let mut result = LoopResult {
-            started_ns,
-            runtime_ns,
-            direction_ns: [read_ns, runtime_ns - read_back_ns],
-            usage: Usage::current_thread().since(usage),
-            engine: self.engine.report().since(&engine_before),
-            stats: self.stats,
-            failure: self.failure,
-            wrong_blocks: self.read_back.into_wrong_blocks(),
-        };
+        let mut result = self.result_since(started_ns, usage, &engine_before);
+        result.wrong_blocks = self.read_back.into_wrong_blocks();
         // Not before the end of the measurement: it writes what the logs have collected.
-        if let Some(Err(failure)) = self.observers.logs.map(IoLogs::finish) {
+        let logs = self.observers.logs.map_or(Ok(()), IoLogs::finish);
+        let iolog = self.observers.iolog.map_or(Ok(()), IoLogWriter::finish);
+        if let Err(failure) = logs.and(iolog) {
             result.failure.get_or_insert(failure);
+        }
+        if self.progress.keeps_results() {
+            self.progress.keep(result.clone());
         }
         result
     }
 
-    /// Ends the writes of a pass: `end_fsync`, and `fsync_on_close`, which is the same for fio, too.
-    fn end_pass(&mut self) {
-        let syncs = self.options.end_fsync || self.options.close_fsync;
-        if syncs && self.options.pattern.writes() && !self.read_back.running {
-            self.sync(SyncKind::Full);
-        }
-    }
-
-    /// After a pass, with nothing in flight: begins reading back its writes, or the next loop. Returns
-    /// false if there is neither.
-    fn begin_next_pass(&mut self) -> bool {
-        self.end_pass();
-        if self.failure.is_some() {
-            return false;
-        }
-        if let Some(pass) = self.read_back.begin() {
-            self.begin_reading_back(pass);
-        } else if self.passes_left == 0 {
-            self.read_back.end(&self.fill_pattern, None);
-            return false;
-        } else {
-            self.passes_left -= 1;
-            self.workload.begin_pass();
-            self.fill_pattern.begin_pass();
-            if self.read_back.running {
-                self.resume_rate_limit();
-            }
-            self.read_back.end(&self.fill_pattern, Some(self.workload));
-            self.choose_observation();
-            self.is_plain = self.rate_limit.is_none();
-        }
-        self.exhausted = false;
-        true
-    }
-
-    /// Begins reading back from this workload.
-    fn begin_reading_back(&mut self, pass: Workload) {
-        *self.workload = pass;
-        self.is_plain = false;
-        self.writes_since_pause[2] = 0;
-        self.choose_observation();
-        self.read_back_since_ns = exact_ns();
-        self.sync_and_drop_cache();
-    }
-
-    /// The writes of the backlog have been read back: goes on after the last of them, which is where the
-    /// workload is again.
-    fn end_backlog(&mut self) {
-        self.read_back.end(&self.fill_pattern, Some(self.workload));
-        self.choose_observation();
-        self.resume_rate_limit();
-        self.is_plain = self.rate_limit.is_none();
-    }
-
-    /// The rate limit goes on after reading back, whose time it must not catch up.
-    fn resume_rate_limit(&mut self) {
-        self.now_ns = exact_ns();
-        if let Some(rate_limit) = &mut self.rate_limit {
-            rate_limit.leave_out(self.now_ns.saturating_sub(self.read_back_since_ns));
-        }
-    }
-
-    /// Writes back and drops the page cache, so that reading back reads the device.
-    fn sync_and_drop_cache(&mut self) {
-        for file in 0..self.workload.files() {
-            if let Err(errno) = self.engine.sync_and_drop_cache(file) {
-                return self.fail_file(errno, "sync before reading back".into(), file);
-            }
+    /// The result so far of a measurement that began then, with that usage and report of the engine. It has no wrong blocks.
+    fn result_since(&self, started_ns: u64, usage: Usage, engine: &EngineReport) -> LoopResult {
+        let read_back_ns = self.read_back.elapsed_ns();
+        let runtime_ns = exact_ns() - started_ns;
+        let only_reads_back = read_back_ns > 0 && !self.options.pattern.reads();
+        let read_ns = if only_reads_back { read_back_ns } else { runtime_ns };
+        LoopResult {
+            started_ns,
+            runtime_ns,
+            direction_ns: [read_ns, runtime_ns - read_back_ns, runtime_ns - read_back_ns],
+            usage: Usage::current_thread().since(usage),
+            engine: self.engine.report().since(engine),
+            stats: self.stats.clone(),
+            found_depth: self.depth_search.as_ref().map(DepthSearch::depth),
+            failure: self.failure.clone(),
+            wrong_blocks: Vec::new(),
         }
     }
 
@@ -395,7 +370,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             if full && !self.free_slots.is_empty() && !self.submit_batch() {
                 return;
             }
-            self.count_write(op);
+            self.count_write(io);
             if self.pause_due {
                 break;
             }
@@ -410,61 +385,15 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
     #[inline]
     fn next_io(&mut self) -> Option<NextIo> {
         if !self.is_plain {
-            return self.next_io_slow();
+            let next = self.next_io_slow();
+            if let (Some(next), Some(iolog)) = (&next, &mut self.observers.iolog) {
+                iolog.record(next, self.now_ns);
+            }
+            return next;
         }
         let next = self.workload.next_io();
         self.exhausted |= next.is_none();
         next
-    }
-
-    /// The next I/O with a rate limit, or while reading back.
-    #[inline(never)]
-    fn next_io_slow(&mut self) -> Option<NextIo> {
-        if self.read_back.running {
-            // As with fio, the rate limit does not apply to reading back.
-            if self.read_back.is_backlog_over() {
-                return None;
-            }
-            let next = self.workload.next_read_back();
-            self.exhausted |= next.is_none();
-            self.read_back.count();
-            return next;
-        }
-        let wanted = match self.delayed_op.take() {
-            Some(op) => op,
-            None => self.workload.next_direction(),
-        };
-        let mut op = wanted;
-        if let Some(rate_limit) = &self.rate_limit {
-            if !TIMED {
-                // The coarse clock is too coarse for a rate limit.
-                self.now_ns = exact_ns();
-            }
-            if !rate_limit.allows(op, self.now_ns) {
-                match self.other_direction(wanted) {
-                    Some(other) if rate_limit.allows(other, self.now_ns) => op = other,
-                    _ => {
-                        self.delayed_op = Some(wanted);
-                        return None;
-                    }
-                }
-            }
-        }
-        let next = self.workload.next_io_in(op);
-        match (&next, &mut self.rate_limit) {
-            (None, _) => self.exhausted = true,
-            (Some(next), Some(rate_limit)) => rate_limit.count(next),
-            (Some(_), None) => {}
-        }
-        next
-    }
-
-    /// The direction that may continue while this one is delayed, as with fio: the job must have a share
-    /// of it. Not with verification, which must repeat the order of the I/Os.
-    fn other_direction(&self, op: IoOp) -> Option<IoOp> {
-        let both = self.workload.is_mixed() && (1..100).contains(&self.options.mix_read);
-        let other = if op == IoOp::Read { IoOp::Write } else { IoOp::Read };
-        (both && !self.fill_pattern.is_verified()).then_some(other)
     }
 
     /// Submits the batch and records the time; returns false on failure.
@@ -484,28 +413,30 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
     }
 
     fn count_batch(&mut self) {
-        let size = self.batch.len();
-        self.stats.issued(size as u64, self.in_flight());
-        self.stats.submit[batch_class(size)] += 1;
+        self.stats.submitted(self.batch.len(), self.in_flight());
         self.batch.clear();
     }
 
-    /// Reaps once; if the depth was reached, reaps down to `iodepth_low`.
+    /// Reaps once; if the depth was reached, reaps down to `iodepth_low`. As with fio, what is in flight when the pass has no more I/Os
+    /// is reaped at once.
     fn reap_to_low_water(&mut self) -> Result<(), Errno> {
+        if self.exhausted {
+            return self.reap(u32::MAX);
+        }
         let full = self.free_slots.is_empty();
-        self.reap()?;
+        self.reap(self.options.complete_min)?;
         while full && self.in_flight() > self.options.depth_low {
-            self.reap()?;
+            self.reap(self.options.complete_min)?;
         }
         Ok(())
     }
 
-    /// Waits for completions and counts them.
-    fn reap(&mut self) -> Result<(), Errno> {
+    /// Waits for `least` completions, or all that are in flight, and counts them.
+    fn reap(&mut self, least: u32) -> Result<(), Errno> {
         let in_flight = self.in_flight() as usize;
         // At least one: there is nothing else to do until a slot is free. While an I/O is delayed, fio's
         // zero (take what is there) would only spin.
-        let min = (self.options.complete_min as usize).clamp(1, in_flight);
+        let min = (least as usize).clamp(1, in_flight);
         let bounds = ReapBounds { min, max: (self.options.complete_max as usize).max(min) };
         self.engine.reap(bounds, &mut self.done)?;
         self.now_ns = if TIMED { exact_ns() } else { coarse_ns() };
@@ -518,6 +449,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         self.done = done;
         if let Some(rates) = self.stats.sample(self.now_ns) {
             self.progress.publish(&self.stats, rates);
+            self.status_due = self.progress.keeps_results();
         }
         if self.pause_due {
             self.pause_if_idle();
@@ -547,6 +479,9 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         }
         if self.is_observed {
             self.observe(done.slot);
+            if self.write_trimmed(done.slot) {
+                return;
+            }
         }
         self.free_slots.push(done.slot);
     }
@@ -554,10 +489,10 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
     /// Verifies a read, and measures what few jobs want.
     #[inline(never)]
     fn observe(&mut self, slot: u32) {
-        if self.read_back.verifies {
+        let InFlight { io, length, created_ns, issued_ns } = self.slots[slot as usize];
+        if self.read_back.verifies && io.op == IoOp::Read {
             self.verify_read(slot);
         }
-        let InFlight { io, length, created_ns, issued_ns } = self.slots[slot as usize];
         let (done_ns, op) = (self.now_ns, io.op);
         // The last part of the I/O ends where the whole ends.
         let offset = io.offset + u64::from(io.length) - u64::from(length);
@@ -578,11 +513,54 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         if let Some(histogram) = &mut stats.lat_histogram {
             histogram.record(lat_ns);
         }
+        let search = self.depth_search.as_mut().map(|search| search.count(lat_ns, done_ns));
+        match search {
+            Some(SearchResult::Found) => self.deadline_ns = 0,
+            Some(SearchResult::Missed) => {
+                let (verb, us) = (op.name(), lat_ns / 1000);
+                let what = format!(
+                    "{verb} of {length} bytes at {offset} took {us} us at depth 1: latency_target"
+                );
+                self.fail_file(Errno::TIMEDOUT, what, io.file);
+            }
+            Some(SearchResult::Continues) | None => {}
+        }
         if lat_ns > self.max_latency_ns[op as usize] {
-            let (verb, us) = (verb(op), lat_ns / 1000);
+            let (verb, us) = (op.name(), lat_ns / 1000);
             let what = format!("{verb} of {length} bytes at {offset} took {us} us: max_latency");
             self.fail_file(Errno::TIMEDOUT, what, io.file);
         }
+    }
+
+    /// Writes the block that the slot has trimmed, if the job does so: `trimwrite`. Returns whether the slot is in flight again.
+    #[inline(never)]
+    fn write_trimmed(&mut self, slot: u32) -> bool {
+        let InFlight { io, length, .. } = self.slots[slot as usize];
+        let writes = io.op == IoOp::Trim && self.options.pattern.writes_trimmed();
+        if !writes || self.failure.is_some() {
+            return false;
+        }
+        let io = Io { op: IoOp::Write, ..io };
+        if let Some(iolog) = &mut self.observers.iolog {
+            let Io { file, op, offset, .. } = io;
+            iolog.record(&NextIo { file, op, offset, length }, self.now_ns);
+        }
+        if self.fill_pattern.refills() {
+            let buffer = &mut self.engine.buffer(slot)[..length as usize];
+            self.fill_pattern.fill_at(buffer, io.offset);
+            if TIMED {
+                self.now_ns = exact_ns();
+            }
+        }
+        self.slots[slot as usize] =
+            InFlight { io, length, created_ns: self.now_ns, issued_ns: self.now_ns };
+        if let Err(errno) = self.engine.push(io) {
+            self.fail_file(errno, "push".into(), io.file);
+            return false;
+        }
+        self.stats.submitted(1, self.in_flight());
+        self.count_write(io);
+        true
     }
 
     fn verify_read(&mut self, slot: u32) {
@@ -618,8 +596,12 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             Some(Err(errno)) => errno,
             None => done.result.err().unwrap_or(Errno::IO),
         };
-        let verb = verb(io.op);
-        let end = if done.result == Ok(0) { ", at the end of the target" } else { "" };
+        let verb = io.op.name();
+        let end = match done.result {
+            Ok(0) => ", at the end of the target",
+            Err(Errno::OPNOTSUPP) if io.op == IoOp::Trim => ", which the target does not have",
+            _ => "",
+        };
         let Io { file, offset, length, .. } = io;
         self.fail_file(errno, format!("{verb} of {length} bytes at {offset}{end}"), file);
         self.free_slots.push(done.slot);
@@ -628,6 +610,9 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
     /// The rest of an I/O uses its buffer from the beginning: the rest of a write moves there, and the
     /// part that was read is saved if it will be verified.
     fn save_part(&mut self, io: Io, bytes: u32) {
+        if io.op == IoOp::Trim {
+            return;
+        }
         let buffer = &mut self.engine.buffer(io.slot)[..io.length as usize];
         let bytes = bytes as usize;
         if io.op == IoOp::Write {
@@ -637,79 +622,12 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         }
     }
 
-    /// Counts a write toward the next pause.
-    #[inline]
-    fn count_write(&mut self, op: IoOp) {
-        if op == IoOp::Write && self.pause_every != [0; 3] {
-            self.writes_since_pause = self.writes_since_pause.map(|count| count.saturating_add(1));
-            self.pause_due = (0..3).any(|kind| self.is_due(kind));
-        }
-    }
-
-    fn is_due(&self, kind: usize) -> bool {
-        let every = self.pause_every[kind];
-        every != 0 && self.writes_since_pause[kind] >= every
-    }
-
-    /// Syncs, and begins reading back, if that is due and nothing is in flight.
-    fn pause_if_idle(&mut self) {
-        if self.in_flight() > 0 {
-            return;
-        }
-        self.pause_due = false;
-        for (kind, sync) in [SyncKind::Full, SyncKind::Data].into_iter().enumerate() {
-            if self.is_due(kind) {
-                self.writes_since_pause[kind] = 0;
-                self.sync(sync);
-            }
-        }
-        // The time of a sync is no part of the next I/O.
-        self.now_ns = if TIMED { exact_ns() } else { self.now_ns };
-        if self.is_due(2)
-            && let Some(pass) = self.read_back.begin_backlog(self.writes_since_pause[2])
-        {
-            self.begin_reading_back(pass);
-        }
-    }
-
-    fn sync(&mut self, kind: SyncKind) {
-        for file in 0..self.workload.files() {
-            let begin = exact_ns();
-            if let Err(errno) = self.engine.sync(file, kind) {
-                return self.fail_file(errno, "sync".into(), file);
-            }
-            self.stats.sync.record(exact_ns() - begin);
-        }
-    }
-
-    /// Nothing is in flight, and nothing may be issued yet: sleeps for a short time, to notice a stop.
-    fn idle(&mut self) {
-        const MAX_SLEEP: Duration = Duration::from_millis(20);
-        let now = exact_ns();
-        let beside = self.delayed_op.and_then(|op| self.other_direction(op));
-        if let (Some(rate_limit), Some(op)) = (&mut self.rate_limit, self.delayed_op) {
-            rate_limit.on_idle(now);
-            let either = [Some(op), beside].into_iter().flatten();
-            let wait = either.map(|op| rate_limit.wait_ns(op, now)).min().unwrap_or(0);
-            let wait = Duration::from_nanos(wait).min(MAX_SLEEP).as_nanos() as u64;
-            match rate_limit.spin_ns(now).min(wait) {
-                0 => std::thread::sleep(Duration::from_nanos(wait)),
-                spin => {
-                    while exact_ns() < now + spin {
-                        std::hint::spin_loop();
-                    }
-                }
-            }
-        }
-        self.now_ns = exact_ns();
-    }
-
     /// Reaps everything, so that no buffer is in use when the engine is dropped.
     fn drain(&mut self) {
         self.batch.clear();
         while self.in_flight() > 0 {
             let failed_before = self.failure.is_some();
-            if let Err(errno) = self.reap() {
+            if let Err(errno) = self.reap(u32::MAX) {
                 if !failed_before {
                     self.fail(errno, "reap".into());
                 }
@@ -719,24 +637,16 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
     }
 
     fn fail(&mut self, errno: Errno, what: String) {
-        self.set_failure(Failure { errno, what, file: None });
+        self.set_failure(Failure::new(errno, what, None));
     }
 
     fn fail_file(&mut self, errno: Errno, what: String, file: u32) {
-        self.set_failure(Failure { errno, what, file: Some(file) });
+        self.set_failure(Failure::new(errno, what, Some(file)));
     }
 
     #[cold]
     fn set_failure(&mut self, failure: Failure) {
         // The first failure is the cause of the others.
         self.failure.get_or_insert(failure);
-    }
-}
-
-/// The name of an operation, for messages.
-fn verb(op: IoOp) -> &'static str {
-    match op {
-        IoOp::Read => "read",
-        IoOp::Write => "write",
     }
 }

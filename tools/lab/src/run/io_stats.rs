@@ -1,5 +1,6 @@
 //! The counts of one thread: plain fields, written by that thread only, merged after its end.
 
+use crate::job::DIRECTIONS;
 use crate::stats::{LatencyHistogram, RateSamples, Summary};
 
 /// Classes of fio's depth distributions, by powers of two.
@@ -59,11 +60,13 @@ impl DirectionStats {
 /// Counts of a thread.
 #[derive(Debug, Clone, Default)]
 pub struct IoStats {
-    /// Reads, then writes.
-    pub directions: [DirectionStats; 2],
+    /// Reads, writes, trims.
+    pub directions: [DirectionStats; DIRECTIONS],
     /// Latencies of fsync and fdatasync.
     pub sync: LatencyHistogram,
-    /// I/Os by the depth at their submission.
+    /// Submitted I/Os.
+    pub submitted: u64,
+    /// I/Os, and syncs between them, by the depth at their submission.
     pub depth: [u64; DEPTH_CLASSES],
     /// Submissions by size; the first class is size 0.
     pub submit: [u64; DEPTH_CLASSES],
@@ -73,13 +76,13 @@ pub struct IoStats {
     keeps_samples: bool,
 }
 
-/// Rates per second of reads and of writes, since the last sample.
+/// Rates per second of each direction, since the last sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rates {
     /// Bytes per second.
-    pub bytes: [u64; 2],
+    pub bytes: [u64; DIRECTIONS],
     /// I/Os per second.
-    pub ios: [u64; 2],
+    pub ios: [u64; DIRECTIONS],
 }
 
 impl IoStats {
@@ -88,15 +91,24 @@ impl IoStats {
         Self { sampled_ns: now_ns, keeps_samples, ..Self::default() }
     }
 
-    /// Completed I/Os of both directions.
+    /// Completed I/Os of all directions.
     pub fn ios(&self) -> u64 {
         self.directions.iter().map(|direction| direction.ios).sum()
     }
 
-    /// Counts `count` issued I/Os at a depth of `in_flight`.
+    /// Counts a submission of `count` I/Os, after which so many are in flight.
     #[inline]
-    pub fn issued(&mut self, count: u64, in_flight: u32) {
-        self.depth[(in_flight.max(1).ilog2() as usize).min(DEPTH_CLASSES - 1)] += count;
+    pub fn submitted(&mut self, count: usize, in_flight: u32) {
+        self.submitted += count as u64;
+        self.depth[(in_flight.max(1).ilog2() as usize).min(DEPTH_CLASSES - 1)] += count as u64;
+        self.submit[batch_class(count)] += 1;
+    }
+
+    /// Counts a sync between writes, which fio submits and reaps as an I/O, but does not count as one.
+    pub fn synced(&mut self) {
+        self.depth[0] += 1;
+        self.submit[batch_class(1)] += 1;
+        self.complete[batch_class(1)] += 1;
     }
 
     /// Takes a bandwidth sample if one is due.
@@ -131,6 +143,7 @@ impl IoStats {
             mine.merge(theirs);
         }
         self.sync.merge(&other.sync);
+        self.submitted += other.submitted;
         let pairs = [
             (&mut self.depth, &other.depth),
             (&mut self.submit, &other.submit),
@@ -163,7 +176,7 @@ mod tests {
     const SECOND_NS: u64 = 1_000_000_000;
 
     /// Counts blocks of 4 KiB.
-    fn count(stats: &mut IoStats, blocks: [u64; 2]) {
+    fn count(stats: &mut IoStats, blocks: [u64; DIRECTIONS]) {
         for (direction, blocks) in stats.directions.iter_mut().zip(blocks) {
             direction.ios += blocks;
             direction.bytes += blocks * 4096;
@@ -173,18 +186,18 @@ mod tests {
     #[test]
     fn a_sample_is_the_rate_since_the_last_sample() {
         let mut stats = IoStats::begin(7 * SECOND_NS, true);
-        count(&mut stats, [1000, 0]);
+        count(&mut stats, [1000, 0, 0]);
         assert_eq!(stats.sample(7 * SECOND_NS + SAMPLE_NS - 1), None);
-        let rates = Rates { bytes: [2000 * 4096, 0], ios: [2000, 0] };
+        let rates = Rates { bytes: [2000 * 4096, 0, 0], ios: [2000, 0, 0] };
         assert_eq!(stats.sample(7 * SECOND_NS + SAMPLE_NS), Some(rates));
-        count(&mut stats, [300, 600]);
+        count(&mut stats, [300, 600, 0]);
         assert_eq!(stats.sample(8 * SECOND_NS - 1), None, "half a second after the last sample");
         // A delayed thread takes one long sample.
-        let rates = Rates { bytes: [100 * 4096, 200 * 4096], ios: [100, 200] };
+        let rates = Rates { bytes: [100 * 4096, 200 * 4096, 0], ios: [100, 200, 0] };
         assert_eq!(stats.sample(10 * SECOND_NS + SAMPLE_NS), Some(rates));
         assert_eq!(stats.sample(10 * SECOND_NS + SAMPLE_NS), None);
 
-        let [read, write] = &stats.directions;
+        let [read, write, _] = &stats.directions;
         assert_eq!((read.iops.count(), read.iops.min(), read.iops.max()), (2, 100, 2000));
         assert_eq!((read.bandwidth.min(), read.bandwidth.max()), (400, 8000), "in KiB");
         // There is no sample of a time without I/O in this direction.
@@ -192,12 +205,26 @@ mod tests {
         assert_eq!((write.bandwidth.count(), write.bandwidth.mean()), (1, 800.0));
     }
 
+    /// `io_u_mark_depth` and `io_u_mark_submit` of fio.
+    #[test]
+    fn submissions_are_counted_by_depth_and_size() {
+        let mut stats = IoStats::default();
+        for (count, in_flight) in [(1, 1), (1, 2), (2, 3), (4, 4), (5, 31), (33, 63), (65, 64)] {
+            stats.submitted(count, in_flight);
+        }
+        assert_eq!((stats.submitted, stats.depth), (111, [1, 3, 4, 0, 5, 33, 65]));
+        assert_eq!(stats.submit, [0, 4, 1, 0, 0, 1, 1]);
+        stats.synced();
+        assert_eq!((stats.submitted, stats.depth[0], stats.submit[1]), (111, 2, 5));
+        assert_eq!(stats.complete, [0, 1, 0, 0, 0, 0, 0]);
+    }
+
     #[test]
     fn a_job_without_samples_still_has_rates() {
         let mut stats = IoStats::begin(0, false);
-        count(&mut stats, [0, 50]);
-        let rates = Rates { bytes: [0, 50 * 4096], ios: [0, 50] };
+        count(&mut stats, [0, 0, 50]);
+        let rates = Rates { bytes: [0, 0, 50 * 4096], ios: [0, 0, 50] };
         assert_eq!(stats.sample(SECOND_NS), Some(rates));
-        assert_eq!(stats.directions.each_ref().map(|way| way.iops.count()), [0, 0]);
+        assert_eq!(stats.directions.each_ref().map(|way| way.iops.count()), [0; DIRECTIONS]);
     }
 }

@@ -4,13 +4,18 @@
 mod interrupt;
 mod plan;
 mod worker;
+mod status;
+mod outcome;
 mod thread_result;
 mod io_log;
+mod iolog_writer;
 mod io_loop;
 mod read_back;
-mod failure;
+mod depth_search;
 mod group_stop;
 mod progress;
+mod loop_result;
+mod failure;
 mod rate_limit;
 mod io_stats;
 mod steady;
@@ -20,20 +25,24 @@ pub mod clock;
 pub use failure::Failure;
 pub use interrupt::{readable_on_interrupt, stop_on_interrupt, stop_signals};
 pub use io_log::{IoLogs, LoggedIo};
-pub use io_loop::{LoopResult, Observers, run_io_loop};
+pub use io_loop::{Observers, run_io_loop};
 pub use io_stats::{DEPTH_CLASSES, DirectionStats, IoStats, Rates};
+pub use iolog_writer::IoLogWriter;
+pub use loop_result::LoopResult;
+pub use outcome::{Outcome, Results};
 pub use plan::{Overwrite, Plan, ThreadPlan};
 pub use progress::{Estimate, RunProgress, Snapshot, ThreadProgress};
+pub use status::StatusDumps;
 pub use steady::{Judgement, SecondRates, SteadySampler, SteadyWindow};
 pub use thread_result::ThreadResult;
 pub use usage::Usage;
 
 use crate::engine::{EngineConfig, EngineKind, fio};
 use crate::job::{Job, JobSet, Options};
-use crate::targets::{CreatedFiles, DiskMonitor, DiskStats, Volumes};
+use crate::targets::{CreatedFiles, DiskMonitor, Volumes};
 use crate::workload::Amount;
 use crate::{Error, ErrorKind};
-use progress::ExpectedWork;
+use progress::{ExpectedWork, Kept};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
@@ -53,82 +62,24 @@ pub struct Run<'a> {
     pub progress: &'a RunProgress,
 }
 
-/// The outcome of a run on an engine of ours.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The beginning of the run.
-    pub started: SystemTime,
-    /// The engine's name.
-    pub engine: &'static str,
-    /// The jobs that were run.
-    pub jobs: Vec<Job>,
-    /// The global keys and values, as written.
-    pub globals: Vec<(String, String)>,
-    /// The threads, in the order of jobs.
-    pub threads: Vec<ThreadResult>,
-    /// Files that the run created and left.
-    pub files_made: Vec<String>,
-    /// The I/O of the disks under the targets.
-    pub disks: Vec<DiskStats>,
-    /// Whether the user stopped the run.
-    pub incomplete: bool,
-    /// Notes for the user, other than the engine's.
-    pub notes: Vec<String>,
-}
-
-/// The results of a run.
-#[derive(Debug)]
-pub enum Results {
-    /// Results of an engine of ours.
-    Ours(Box<Outcome>),
-    /// Output of fio.
-    Fio(fio::Output),
-}
-
-impl Results {
-    /// One line for each failed job, after one line for each of its first wrong blocks.
-    pub fn failures(&self) -> Vec<String> {
-        let outcome = match self {
-            Self::Ours(outcome) => outcome,
-            Self::Fio(output) => return output.stderr_lines.clone(),
-        };
-        let lines = |threads: &[ThreadResult]| {
-            let name = &outcome.jobs[threads[0].job].name;
-            let result = || threads.iter().map(|thread| &thread.result);
-            let mut failures = result().filter_map(|result| result.failure.as_ref());
-            let first = failures.next();
-            let more = match failures.count() {
-                0 => String::new(),
-                more => format!("; {more} more of its threads failed too"),
-            };
-            // If a job stopped at a wrong block, that block is its failure.
-            let wrong = result().flat_map(|result| &result.wrong_blocks);
-            let wrong = wrong.filter(|wrong| Some(*wrong) != first);
-            let mut lines: Vec<_> = wrong.map(|wrong| format!("job `{name}`: {wrong}")).collect();
-            lines.extend(first.map(|first| format!("job `{name}`: {first}{more}")));
-            lines
-        };
-        outcome.threads.chunk_by(|a, b| a.job == b.job).flat_map(lines).collect()
-    }
-
-    /// The exit code: 0, 1 if a job failed, 130 if the user stopped the run.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Ours(outcome) if outcome.incomplete => 130,
-            Self::Ours(outcome) => {
-                u8::from(outcome.threads.iter().any(|thread| thread.result.failure.is_some()))
-            }
-            Self::Fio(output) => output.exit_code,
-        }
-    }
-}
-
 impl Run<'_> {
     /// Runs all jobs. Failures during the run are in the results.
     ///
     /// # Errors
     /// The run could not begin.
     pub fn run(&self) -> Result<Results, Error> {
+        self.run_with(None)
+    }
+
+    /// The same, with the results so far at intervals. Those of a thread are as old as its last half-second sample.
+    ///
+    /// # Errors
+    /// The run could not begin.
+    pub fn run_with_status(&self, dumps: StatusDumps<'_>) -> Result<Results, Error> {
+        self.run_with(Some(dumps))
+    }
+
+    fn run_with(&self, dumps: Option<StatusDumps<'_>>) -> Result<Results, Error> {
         let capabilities = self.config.engine.capabilities();
         let plan = Plan::new(&self.set.jobs, capabilities, self.overwrite)?;
         // Before the first byte, and below what has been created.
@@ -138,7 +89,7 @@ impl Run<'_> {
             Err(error) if error.kind() == ErrorKind::Interrupted => CreatedFiles::default(),
             created => created?,
         };
-        let results = match plan.claim().and_then(|()| self.run_planned(&plan, &volumes)) {
+        let results = match plan.claim().and_then(|()| self.run_planned(&plan, &volumes, dumps)) {
             Ok(results) => results,
             Err(error) => {
                 created.remove(&volumes);
@@ -151,7 +102,7 @@ impl Run<'_> {
                 thread.targets.iter().for_each(|target| created.remove_one(target, &volumes));
             }
         }
-        if incomplete {
+        if incomplete || results.exit_code() == 2 {
             created.remove(&volumes);
         }
         Ok(match results {
@@ -167,15 +118,65 @@ impl Run<'_> {
         })
     }
 
-    fn run_planned(&self, plan: &Plan, volumes: &Volumes) -> Result<Results, Error> {
+    fn run_planned(
+        &self,
+        plan: &Plan,
+        volumes: &Volumes,
+        dumps: Option<StatusDumps<'_>>,
+    ) -> Result<Results, Error> {
         disable_timer_slack();
         let jobs = &self.set.jobs;
-        let started = SystemTime::now();
-        let run =
-            started.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
+        let (started, began) = (SystemTime::now(), Instant::now());
         let shown = plan.threads.iter().filter(|thread| jobs[thread.job].options.disk_util);
         let disks = DiskMonitor::new(shown.flat_map(|thread| &thread.targets));
-        self.progress.begin(plan.threads.iter().map(|thread| expected(thread, jobs)));
+        let kept = if dumps.is_some() { Kept::Results } else { Kept::Rates };
+        self.progress.begin(plan.threads.iter().map(|thread| expected(thread, jobs)), kept);
+        let outcome = |threads: Vec<ThreadResult>| {
+            Results::Ours(Box::new(Outcome {
+                started,
+                engine: self.config.engine.name(),
+                jobs: jobs.clone(),
+                globals: self.set.globals.to_vec(),
+                threads,
+                files_made: Vec::new(),
+                disks: disks.stats(),
+                incomplete: false,
+                notes: self.notes(),
+            }))
+        };
+        let so_far = || {
+            let results = self.progress.results().into_iter().zip(&plan.threads);
+            let elapsed_ns = began.elapsed().as_nanos() as u64;
+            let thread = |(result, thread): (Option<LoopResult>, _)| match result {
+                Some(result) => ThreadResult::so_far(thread, result, elapsed_ns),
+                None => ThreadResult::not_started(thread),
+            };
+            outcome(results.map(thread).collect())
+        };
+        let run = || self.run_batches(plan, volumes, started);
+        let threads = match dumps {
+            Some(dumps) => dumps.during(so_far, run)?,
+            None => run()?,
+        };
+        match threads {
+            Some(threads) => Ok(outcome(threads)),
+            None => {
+                let EngineConfig { program, extras, .. } = self.config;
+                fio::run(self.set, program, *extras, self.stop).map(Results::Fio)
+            }
+        }
+    }
+
+    /// Runs one batch after the other; `None` if fio runs the jobs.
+    fn run_batches(
+        &self,
+        plan: &Plan,
+        volumes: &Volumes,
+        started: SystemTime,
+    ) -> Result<Option<Vec<ThreadResult>>, Error> {
+        let jobs = &self.set.jobs;
+        let run =
+            started.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
         let mut threads = Vec::new();
         for batch in plan.threads.chunk_by(|a, b| a.batch == b.batch) {
             if self.stop.load(Ordering::Relaxed) {
@@ -200,23 +201,10 @@ impl Run<'_> {
             };
             match self.config.engine.with(work) {
                 Some(done) => threads.extend(done?),
-                None => {
-                    let EngineConfig { program, extras, .. } = self.config;
-                    return fio::run(self.set, program, *extras, self.stop).map(Results::Fio);
-                }
+                None => return Ok(None),
             }
         }
-        Ok(Results::Ours(Box::new(Outcome {
-            started,
-            engine: self.config.engine.name(),
-            jobs: jobs.clone(),
-            globals: self.set.globals.to_vec(),
-            threads,
-            files_made: Vec::new(),
-            disks: disks.stats(),
-            incomplete: false,
-            notes: self.notes(),
-        })))
+        Ok(Some(threads))
     }
 
     /// Notes about keys that have no effect with this engine, and the parser's warnings.
@@ -247,6 +235,17 @@ impl Run<'_> {
                 notes.push(format!("{key} has no effect: {reason}"));
             }
         }
+        let replays = self.set.jobs.iter().filter(|job| job.options.iolog.is_some());
+        for key in DECIDED_BY_TRACES {
+            if replays.clone().any(|job| job.value(key).is_some()) {
+                notes.push(format!("{key} has no effect: the trace of read_iolog decides"));
+            }
+        }
+        let mut checksums = self.set.jobs.iter().filter_map(|job| job.value("verify"));
+        let own = ["0", "crc32c", "crc32c-intel", "pattern"];
+        if let Some(other) = checksums.find(|checksum| !own.contains(checksum)) {
+            notes.push(format!("verify={other}: each block has a CRC32C instead"));
+        }
         for (key, reason) in capabilities.ignored_keys {
             if self.set.jobs.iter().any(|job| job.enables(key)) {
                 notes.push(format!("{key} has no effect: engine {name}: {reason}"));
@@ -257,9 +256,45 @@ impl Run<'_> {
 }
 
 /// Keys of fio that have one value here, with that value and the reason.
-const ONE_VALUE: [(&str, &str, &str); 2] = [
+const ONE_VALUE: [(&str, &str, &str); 11] = [
     ("clocksource", "clock_gettime", "all engines but fio read the clock with clock_gettime"),
     ("mem", "malloc", "the buffers of all engines but fio are ordinary pages of the process"),
+    ("thread", "1", "the jobs of all engines but fio are threads of one process"),
+    ("verify_async", "0", "the thread of a job verifies its reads"),
+    ("verify_dump", "0", "a message names offset, expected and found value of a wrong block"),
+    (
+        "random_generator",
+        "",
+        "all engines but fio have the same order of blocks, of a generator of their own",
+    ),
+    ("scramble_buffers", "0", "give refill_buffers for other bytes in each write"),
+    ("create_serialize", "1", "files are laid out one after the other"),
+    ("create_on_open", "0", "files are created before the run"),
+    ("openfiles", "", "all files of a job are open"),
+    ("fadvise_hint", "0", "no advice is given to the kernel"),
+];
+
+/// Keys without effect beside `read_iolog`.
+const DECIDED_BY_TRACES: [&str; 19] = [
+    "rw",
+    "rwmixread",
+    "rwmixwrite",
+    "bs",
+    "bsrange",
+    "bssplit",
+    "filename",
+    "directory",
+    "nrfiles",
+    "size",
+    "filesize",
+    "io_size",
+    "offset",
+    "offset_increment",
+    "random_distribution",
+    "percentage_random",
+    "rate",
+    "rate_iops",
+    "thinktime",
 ];
 
 /// Sets the timer slack of this thread, and of threads and programs that it starts from now on, to the
@@ -271,10 +306,14 @@ fn disable_timer_slack() {
 
 /// The limits of a thread's work: time and bytes.
 fn expected(thread: &ThreadPlan, jobs: &[Job]) -> ExpectedWork {
-    let Options { start_delay, ramp_time, runtime, time_based, loops, .. } =
+    let Options { pattern, start_delay, ramp_time, runtime, time_based, loops, .. } =
         &jobs[thread.job].options;
     let bytes = match thread.amount {
         Amount::Bytes(_) if *time_based => None,
+        // Each block of a trimwrite is trimmed and written.
+        Amount::Bytes(bytes) if pattern.writes_trimmed() => {
+            Some(bytes.saturating_mul(*loops).saturating_mul(2))
+        }
         Amount::Bytes(bytes) => Some(bytes.saturating_mul(*loops)),
         Amount::Endless => None,
     };

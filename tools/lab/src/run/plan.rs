@@ -5,9 +5,9 @@ use super::io_log::IoLogs;
 use super::progress::RunProgress;
 use crate::Error;
 use crate::engine::Capabilities;
-use crate::job::{Fallocate, Job, Options, SizeOrPercent};
+use crate::job::{BlockRange, Fallocate, Job, Options, SizeOrPercent};
 use crate::targets::{Access, CreatedFiles, InitialContent, Target, TargetInfo, Volumes, claim};
-use crate::workload::{Amount, Region};
+use crate::workload::{Amount, IoOp, Region};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ impl ThreadPlan {
     /// How the files of a job are opened.
     pub fn access(options: &Options, capabilities: Capabilities) -> Access {
         let direct = options.direct || !capabilities.buffered;
-        Access { writes: options.pattern.writes(), direct, sync: options.sync }
+        Access { writes: options.modifies(), direct, sync: options.sync }
     }
 }
 
@@ -123,7 +123,10 @@ impl Plan {
                 in_group += 1;
                 let targets = Target::from_job(&job.name, options, thread);
                 let regions = planner.regions(job, thread, &targets)?;
-                let amount = amount(options, &regions);
+                let amount = match options.replay_of(thread) {
+                    Some(log) if !options.time_based => Amount::Bytes(log.bytes()),
+                    _ => amount(options, &regions),
+                };
                 threads.push(ThreadPlan {
                     job: index,
                     index: thread,
@@ -137,7 +140,7 @@ impl Plan {
         }
         let mut volumes = BTreeMap::new();
         for thread in &threads {
-            let writes = jobs[thread.job].options.pattern.writes();
+            let writes = jobs[thread.job].options.modifies();
             for target in &thread.targets {
                 let Target::InVolume(file) = target else { continue };
                 let access = volumes.entry(file.volume.clone()).or_insert(VolumeAccess::Read);
@@ -240,7 +243,8 @@ fn check_logs(
 ) -> Result<(), Error> {
     for (index, thread) in threads.iter().enumerate() {
         let job = &jobs[thread.job];
-        for path in IoLogs::paths(job, index + 1, capabilities.synchronous) {
+        let trace = job.options.iolog_copy.iter().map(PathBuf::from);
+        for path in IoLogs::paths(job, index + 1, capabilities.synchronous).chain(trace) {
             let is_log = |other: &Path| other == path || is_same_file(other, &path);
             let problem = match path.parent() {
                 _ if targets.iter().filter_map(Target::path).any(is_log) => {
@@ -284,13 +288,14 @@ impl Planner {
             percent => percent,
         };
         let size = job.options.size.map(share);
-        targets.iter().map(|target| self.region(job, thread, target, size)).collect()
+        let region = |(file, target)| self.region(job, (thread, file), target, size);
+        (0..).zip(targets).map(region).collect()
     }
 
     fn region(
         &mut self,
         job: &Job,
-        thread: u32,
+        (thread, file): (u32, u32),
         target: &Target,
         size: Option<SizeOrPercent>,
     ) -> Result<Region, Error> {
@@ -302,9 +307,8 @@ impl Planner {
                     .into(),
             ));
         }
-        let found = self
-            .inspect_once(target, options.pattern.writes())
-            .map_err(|error| error.at(job.label()))?;
+        let found =
+            self.inspect_once(target, options.modifies()).map_err(|error| error.at(job.label()))?;
         if matches!(target, Target::Virtual(_)) && !self.capabilities.virtual_targets {
             return Err(refuse("this engine has no virtual targets; use --engine uringfs".into()));
         }
@@ -316,8 +320,23 @@ impl Planner {
             _ => found.size(),
         };
         let missing = found == TargetInfo::Missing;
-        let region = region_of(options, thread, size, whole, missing).map_err(&refuse)?;
-        self.check_alignment(options, region, &found).map_err(&refuse)?;
+        let replay = options.replay_of(thread);
+        let region = match replay {
+            Some(log) => Region { begin: 0, length: log.end_of(file) },
+            None if options.append && matches!(found, TargetInfo::File { .. }) => {
+                end_of(options, size, whole).map_err(&refuse)?
+            }
+            None => region_of(options, thread, size, whole, missing).map_err(&refuse)?,
+        };
+        let extends = self.capabilities.extends_files || matches!(target, Target::InVolume(_));
+        let blocks = options.blocks_in_use().flat_map(|range| [range.min, range.max]);
+        let offsets = options.block_align.into_iter().chain([region.begin]);
+        let unaligned = |unit| match replay {
+            Some(log) => log.unaligned(file, unit),
+            None => blocks.chain(offsets).find(|value| value % unit != 0),
+        };
+        self.check_alignment(options, &found, unaligned).map_err(&refuse)?;
+        check_trims(options, region, target, &found).map_err(&refuse)?;
         check_zones(options, region).map_err(&refuse)?;
         match found {
             TargetInfo::Missing => {
@@ -327,11 +346,21 @@ impl Planner {
                 }
                 file.size =
                     file.size.max(region.begin + region.length).max(options.file_size.unwrap_or(0));
-                file.read |= options.pattern.reads();
+                // What is trimmed has to be there.
+                let Options { pattern, overwrite, .. } = options;
+                file.read |= pattern.reads() || pattern.trims() || *overwrite;
                 file.zeros |= options.zero_buffers;
                 file.space = Some(options.fallocate);
-                file.grows =
-                    self.capabilities.extends_files || matches!(target, Target::InVolume(_));
+                file.grows = extends;
+            }
+            TargetInfo::File { .. } if options.append && extends && !options.pattern.reads() => {
+                self.check_overwrite(&found).map_err(&refuse)?;
+            }
+            _ if options.append && region.begin >= whole => {
+                return Err(refuse(
+                    "file_append needs rw=write or randwrite, and an engine that extends files, such as psync or ring"
+                        .into(),
+                ));
             }
             _ if region.begin + region.length > whole => {
                 let wanted = region.begin + region.length;
@@ -339,7 +368,7 @@ impl Planner {
                     "is {whole} bytes long, but the job needs {wanted}; lower size="
                 )));
             }
-            _ if options.pattern.writes() => self.check_overwrite(&found).map_err(&refuse)?,
+            _ if options.modifies() => self.check_overwrite(&found).map_err(&refuse)?,
             _ => {}
         }
         Ok(region)
@@ -373,21 +402,42 @@ impl Planner {
     fn check_alignment(
         &self,
         options: &Options,
-        region: Region,
         found: &TargetInfo,
+        unaligned: impl FnOnce(u64) -> Option<u64>,
     ) -> Result<(), String> {
         let unit = found.alignment();
         if !ThreadPlan::access(options, self.capabilities).direct || self.capabilities.any_alignment
         {
             return Ok(());
         }
-        let blocks = options.blocks_in_use().flat_map(|range| [range.min, range.max]);
-        match blocks.chain([region.begin]).find(|value| value % unit != 0) {
+        match unaligned(unit) {
             Some(value) => Err(format!(
-                "direct I/O needs multiples of {unit} bytes, and {value} is not one; change bs= or offset="
+                "direct I/O needs multiples of {unit} bytes, and {value} is not one; change bs=, blockalign= or offset="
             )),
             None => Ok(()),
         }
+    }
+}
+
+/// Refuses trims of less than a block, which would fail or do nothing.
+fn check_trims(
+    options: &Options,
+    region: Region,
+    target: &Target,
+    found: &TargetInfo,
+) -> Result<(), String> {
+    const SECTOR: u64 = 512;
+    const VOLUME_BLOCK: u64 = 4096;
+    let unit = match target {
+        Target::InVolume(_) => VOLUME_BLOCK,
+        Target::Path(_) | Target::Virtual(_) => found.alignment().max(SECTOR),
+    };
+    let BlockRange { min, max } = options.block[IoOp::Trim as usize];
+    match [min, max, region.begin].into_iter().find(|value| value % unit != 0) {
+        Some(value) if options.pattern.trims() => Err(format!(
+            "a trim needs multiples of {unit} bytes, and {value} is not one; change bs= or offset="
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -409,6 +459,17 @@ fn check_zones(options: &Options, region: Region) -> Result<(), String> {
     Ok(())
 }
 
+/// The region after the end of a file of `whole` bytes: `file_append`.
+fn end_of(options: &Options, size: Option<SizeOrPercent>, whole: u64) -> Result<Region, String> {
+    let length = size.map_or(whole, |size| size.resolve(whole));
+    match whole.checked_add(length) {
+        Some(end) if end <= i64::MAX as u64 && length >= options.largest_block() => {
+            Ok(Region { begin: whole, length })
+        }
+        _ => Err(format!("file_append: size= is no length for I/O after {whole} bytes")),
+    }
+}
+
 /// The region of a job's thread in a file of `whole` bytes.
 fn region_of(
     options: &Options,
@@ -427,8 +488,8 @@ fn region_of(
     let increment = offsets[1].resolve(whole).checked_mul(thread.into());
     let begin = increment.and_then(|all| all.checked_add(offsets[0].resolve(whole)));
     let begin = begin.and_then(|begin| match offsets.iter().any(percent) {
-        // As with fio, a percentage is rounded up to a block.
-        true => begin.checked_next_multiple_of(options.largest_block()),
+        // As with fio, a percentage is rounded up to a block, the smallest of all directions.
+        true => begin.checked_next_multiple_of(options.offset_unit()),
         false => Some(begin),
     });
     let begin = begin.ok_or("offset reaches beyond what a file can hold")?;
@@ -463,5 +524,9 @@ fn amount(options: &Options, regions: &[Region]) -> Amount {
     }
     let whole = regions.iter().map(|region| region.length).sum();
     let once = options.io_size.map_or(whole, |size| size.resolve(whole));
-    Amount::Bytes(once.min(u64::MAX - 1))
+    let most = match options.number_ios {
+        0 => u64::MAX - 1,
+        ios => ios.saturating_mul(options.largest_block()),
+    };
+    Amount::Bytes(once.min(most))
 }

@@ -2,6 +2,8 @@
 //! on cache lines of its own. No thread waits for another. Without a display there is no other cost.
 
 use super::io_stats::{IoStats, Rates};
+use super::loop_result::LoopResult;
+use crate::job::DIRECTIONS;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,6 +20,16 @@ struct ProgressState {
     /// The threads; empty until the run begins.
     threads: Vec<Arc<ThreadProgress>>,
     began: Option<Instant>,
+}
+
+/// What the threads of a run keep while they run, beside the figures of the display.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kept {
+    /// Nothing.
+    #[default]
+    Rates,
+    /// All results so far, which [`RunProgress::results`] returns.
+    Results,
 }
 
 /// The limits of a thread's work, as far as known in advance.
@@ -42,18 +54,30 @@ pub struct ThreadProgress {
     began_ns: AtomicU64,
     ended_ns: AtomicU64,
     bytes: AtomicU64,
-    bytes_per_second: [AtomicU64; 2],
-    ios_per_second: [AtomicU64; 2],
+    bytes_per_second: [AtomicU64; DIRECTIONS],
+    ios_per_second: [AtomicU64; DIRECTIONS],
+    kept: Kept,
+    result: Mutex<Option<LoopResult>>,
 }
 
 impl ThreadProgress {
     /// Publishes the bytes done and the last rates.
     pub fn publish(&self, stats: &IoStats, rates: Rates) {
         self.bytes.store(stats.directions.iter().map(|direction| direction.bytes).sum(), Relaxed);
-        for index in 0..2 {
+        for index in 0..DIRECTIONS {
             self.bytes_per_second[index].store(rates.bytes[index], Relaxed);
             self.ios_per_second[index].store(rates.ios[index], Relaxed);
         }
+    }
+
+    /// Whether the thread is to keep its results.
+    pub fn keeps_results(&self) -> bool {
+        self.kept == Kept::Results
+    }
+
+    /// Keeps the results so far, or those of the whole loop.
+    pub fn keep(&self, result: LoopResult) {
+        *self.result.lock() = Some(result);
     }
 
     fn is_running(&self) -> bool {
@@ -83,9 +107,10 @@ impl RunProgress {
     }
 
     /// Begins the run, with these threads.
-    pub fn begin(&self, threads: impl Iterator<Item = ExpectedWork>) {
+    pub fn begin(&self, threads: impl Iterator<Item = ExpectedWork>, kept: Kept) {
         let mut state = self.0.lock();
-        let thread = |expected| Arc::new(ThreadProgress { expected, ..ThreadProgress::default() });
+        let thread =
+            |expected| Arc::new(ThreadProgress { expected, kept, ..ThreadProgress::default() });
         state.threads = threads.map(thread).collect();
         state.began = Some(Instant::now());
     }
@@ -102,13 +127,19 @@ impl RunProgress {
         done
     }
 
+    /// The results that the threads have kept so far; `None` of a thread that has none.
+    pub fn results(&self) -> Vec<Option<LoopResult>> {
+        let threads = self.0.lock().threads.clone();
+        threads.iter().map(|thread| thread.result.lock().clone()).collect()
+    }
+
     /// The current state.
     pub fn snapshot(&self) -> Snapshot {
         let state = self.0.lock();
         let mut snapshot = Snapshot { activity: state.activity.clone(), ..Snapshot::default() };
         for thread in state.threads.iter().filter(|thread| thread.is_running()) {
             snapshot.running += 1;
-            for index in 0..2 {
+            for index in 0..DIRECTIONS {
                 snapshot.rates.bytes[index] += thread.bytes_per_second[index].load(Relaxed);
                 snapshot.rates.ios[index] += thread.ios_per_second[index].load(Relaxed);
             }
@@ -204,16 +235,33 @@ mod tests {
     fn only_running_threads_count() {
         let progress = RunProgress::default();
         progress.set_activity("Running scan");
-        progress.begin([ExpectedWork::default(), ExpectedWork::default()].into_iter());
+        progress.begin([ExpectedWork::default(); 2].into_iter(), Kept::Rates);
         assert_eq!(progress.snapshot().running, 0);
         progress.while_running(1, |thread| {
-            thread.publish(&IoStats::default(), Rates { bytes: [3 << 20, 0], ios: [768, 0] });
+            thread.publish(&IoStats::default(), Rates { bytes: [3 << 20, 0, 0], ios: [768, 0, 0] });
             let now = progress.snapshot();
             assert_eq!(
                 (now.activity.as_str(), now.running, now.rates.ios),
-                ("Running scan", 1, [768, 0])
+                ("Running scan", 1, [768, 0, 0])
             );
         });
         assert_eq!((progress.snapshot().running, progress.snapshot().rates), (0, Rates::default()));
+    }
+
+    #[test]
+    fn results_are_kept_if_they_are_wanted() {
+        let progress = RunProgress::default();
+        for (kept, expected) in [(Kept::Rates, [None; 2]), (Kept::Results, [None, Some(7)])] {
+            progress.begin([ExpectedWork::default(); 2].into_iter(), kept);
+            progress.while_running(1, |thread| {
+                if thread.keeps_results() {
+                    thread.keep(LoopResult { runtime_ns: 7, ..LoopResult::default() });
+                }
+            });
+            let results = progress.results();
+            let times: Vec<_> =
+                results.iter().map(|result| result.as_ref().map(|kept| kept.runtime_ns)).collect();
+            assert_eq!(times, expected);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Delays I/Os of jobs with `rate`, `rate_iops` or `thinktime`. A thread that falls behind catches up, so
 //! that the rate holds over the whole run, as with fio.
 
-use crate::job::Options;
+use crate::job::{DIRECTIONS, Options};
 use crate::random::Random;
 use crate::workload::{IoOp, NextIo};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct RateLimit {
     /// Nanoseconds per byte and per I/O, by direction; 0 is no limit.
-    byte_ns: [f64; 2],
-    io_ns: [f64; 2],
-    due_ns: [f64; 2],
+    byte_ns: [f64; DIRECTIONS],
+    io_ns: [f64; DIRECTIONS],
+    due_ns: [f64; DIRECTIONS],
     /// The distances of a Poisson process; `None` for equal ones.
     poisson: Option<Random>,
     think_ns: u64,
@@ -29,9 +29,10 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// The rate limit of a job, if it has one.
-    pub fn from_options(options: &Options, now_ns: u64) -> Option<Self> {
-        let paced = options.rate != [0; 2] || options.rate_iops != [0; 2];
+    /// The rate limit of a job, if it has one. Random distances follow from `seed`, which differs between the threads of a job: they
+    /// must not issue their I/Os at the same times.
+    pub fn from_options(options: &Options, seed: u64, now_ns: u64) -> Option<Self> {
+        let paced = options.rate != [0; DIRECTIONS] || options.rate_iops != [0; DIRECTIONS];
         if !paced && options.think_time == Duration::ZERO {
             return None;
         }
@@ -46,12 +47,18 @@ impl RateLimit {
             _ => u32::MAX,
         };
         let io_until_ns = if io_time_ns == 0 { u64::MAX } else { now_ns + io_time_ns };
+        let costs = |rates: [u64; DIRECTIONS]| {
+            let [read, write, trim] = rates.map(cost);
+            // A write that follows its trim waits for nothing else, so that the slower of both rates holds for the trims.
+            let trim = if options.pattern.writes_trimmed() { trim.max(write) } else { trim };
+            [read, write, trim]
+        };
         Some(Self {
-            byte_ns: options.rate.map(cost),
-            io_ns: options.rate_iops.map(cost),
-            due_ns: [now_ns as f64; 2],
-            // The threads of a job must not issue their I/Os at the same times.
-            poisson: options.poisson.then(|| Random::new(now_ns)),
+            byte_ns: costs(options.rate),
+            io_ns: costs(options.rate_iops),
+            due_ns: [now_ns as f64; DIRECTIONS],
+            // Not the sequence of the offsets.
+            poisson: options.poisson.then(|| Random::new(!seed)),
             think_ns: nanoseconds(options.think_time.max(options.think_spin)),
             think_blocks,
             until_think: think_blocks,
@@ -114,12 +121,13 @@ impl RateLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Pattern;
 
     const READ: NextIo = NextIo { file: 0, op: IoOp::Read, offset: 0, length: 4096 };
 
     /// The I/Os of the first second, polled every 100 us. Each completes at once.
     fn in_one_second(options: &Options) -> u32 {
-        let mut rate_limit = RateLimit::from_options(options, 0).unwrap();
+        let mut rate_limit = RateLimit::from_options(options, 1, 0).unwrap();
         let mut count = 0;
         for now in (0..1_000_000_000).step_by(100_000) {
             rate_limit.on_idle(now);
@@ -134,22 +142,22 @@ mod tests {
 
     #[test]
     fn rates_hold_over_the_whole_run() {
-        let options = Options { rate_iops: [2500, 0], ..Options::default() };
+        let options = Options { rate_iops: [2500, 0, 0], ..Options::default() };
         assert!(in_one_second(&options).abs_diff(2500) <= 1);
-        let options = Options { rate: [4096 * 700, 0], ..Options::default() };
+        let options = Options { rate: [4096 * 700, 0, 0], ..Options::default() };
         assert!(in_one_second(&options).abs_diff(700) <= 1);
-        assert!(RateLimit::from_options(&Options::default(), 0).is_none());
+        assert!(RateLimit::from_options(&Options::default(), 1, 0).is_none());
     }
 
     #[test]
     fn a_time_left_out_is_not_caught_up() {
         let options = Options {
-            rate_iops: [1000, 0],
+            rate_iops: [1000, 0, 0],
             think_time: Duration::from_millis(3),
             think_blocks: Some(2),
             ..Options::default()
         };
-        let mut rate_limit = RateLimit::from_options(&options, 0).unwrap();
+        let mut rate_limit = RateLimit::from_options(&options, 1, 0).unwrap();
         rate_limit.count(&READ);
         rate_limit.leave_out(500_000_000);
         assert_eq!(
@@ -167,8 +175,8 @@ mod tests {
 
     #[test]
     fn a_poisson_process_has_the_rate_and_exponential_distances() {
-        let options = Options { rate_iops: [1000, 0], poisson: true, ..Options::default() };
-        let mut rate_limit = RateLimit::from_options(&options, 7).unwrap();
+        let options = Options { rate_iops: [1000, 0, 0], poisson: true, ..Options::default() };
+        let mut rate_limit = RateLimit::from_options(&options, 1, 7).unwrap();
         let mut distances = Vec::new();
         for _ in 0..100_000 {
             let before = rate_limit.due_ns[0];
@@ -183,9 +191,34 @@ mod tests {
     }
 
     #[test]
+    fn random_distances_follow_from_the_seed_alone() {
+        let options = Options { rate_iops: [1000, 0, 0], poisson: true, ..Options::default() };
+        let waits = |seed, now: u64| {
+            let mut rate_limit = RateLimit::from_options(&options, seed, now).unwrap();
+            let count = |_| {
+                rate_limit.count(&READ);
+                rate_limit.wait_ns(IoOp::Read, now)
+            };
+            (0..100).map(count).collect::<Vec<u64>>()
+        };
+        assert_eq!(waits(5, 1 << 40), waits(5, 1 << 41), "whenever the run begins");
+        assert_ne!(waits(5, 0), waits(6, 0));
+    }
+
+    #[test]
+    fn the_slower_rate_of_a_trimwrite_is_that_of_its_trims() {
+        for rate_iops in [[0, 500, 1000], [0, 1000, 500], [0, 500, 0]] {
+            let options = Options { rate_iops, pattern: Pattern::TrimWrite, ..Options::default() };
+            let mut rate_limit = RateLimit::from_options(&options, 1, 0).unwrap();
+            rate_limit.count(&NextIo { op: IoOp::Trim, ..READ });
+            assert_eq!(rate_limit.wait_ns(IoOp::Trim, 0), 2_000_000, "{rate_iops:?}");
+        }
+    }
+
+    #[test]
     fn a_direction_without_a_rate_never_waits() {
         let mut rate_limit =
-            RateLimit::from_options(&Options { rate_iops: [1, 0], ..Options::default() }, 0)
+            RateLimit::from_options(&Options { rate_iops: [1, 0, 0], ..Options::default() }, 1, 0)
                 .unwrap();
         rate_limit.count(&READ);
         assert!(!rate_limit.allows(IoOp::Read, 1000) && rate_limit.allows(IoOp::Write, 1000));
@@ -201,7 +234,7 @@ mod tests {
     #[test]
     fn think_time_begins_when_nothing_is_in_flight() {
         let options = Options { think_time: Duration::from_nanos(100), ..Options::default() };
-        let mut rate_limit = RateLimit::from_options(&options, 0).unwrap();
+        let mut rate_limit = RateLimit::from_options(&options, 1, 0).unwrap();
         rate_limit.count(&READ);
         assert!(!rate_limit.allows(IoOp::Read, 500), "one is in flight");
         rate_limit.on_idle(500);
@@ -212,9 +245,9 @@ mod tests {
     fn the_time_between_think_times_is_bounded() {
         let (think_time, think_io_time) = (Duration::from_millis(100), Duration::from_millis(150));
         let options =
-            Options { think_time, think_io_time, rate_iops: [1000, 0], ..Options::default() };
+            Options { think_time, think_io_time, rate_iops: [1000, 0, 0], ..Options::default() };
         // Each quarter of a second 150 ms of I/O: the rate catches up what the think time has left out.
-        let mut rate_limit = RateLimit::from_options(&options, 0).unwrap();
+        let mut rate_limit = RateLimit::from_options(&options, 1, 0).unwrap();
         let mut allowed = Vec::new();
         for now in (0..1_000_000_000).step_by(10_000_000) {
             rate_limit.on_idle(now);
@@ -227,7 +260,7 @@ mod tests {
         assert!(!allowed.iter().any(in_think), "{allowed:?}");
         assert_eq!(allowed.len(), 60);
         // Blocks end the time earlier.
-        let options = Options { think_blocks: Some(1), rate_iops: [0; 2], ..options };
+        let options = Options { think_blocks: Some(1), rate_iops: [0; DIRECTIONS], ..options };
         assert_eq!(in_one_second(&options), 10);
     }
 
@@ -238,7 +271,7 @@ mod tests {
             think_spin: Duration::from_nanos(30),
             ..Options::default()
         };
-        let mut rate_limit = RateLimit::from_options(&options, 0).unwrap();
+        let mut rate_limit = RateLimit::from_options(&options, 1, 0).unwrap();
         assert_eq!(rate_limit.spin_ns(0), 0);
         rate_limit.count(&READ);
         rate_limit.on_idle(500);

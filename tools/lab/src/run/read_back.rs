@@ -16,8 +16,10 @@ const MAX_REPORTED: usize = 16;
 pub struct ReadBack {
     /// Whether the job reads back its writes.
     wanted: bool,
-    /// Whether the job writes. Its ordinary reads are then not verified.
-    writes: bool,
+    /// Whether an earlier run has written what is read back.
+    of_earlier_run: bool,
+    /// Whether the job only reads. Then it verifies the writes of other jobs.
+    only_reads: bool,
     /// The workload at the beginning of the pass, until the pass is read back.
     pass: Option<Workload>,
     /// Whether the current pass reads back.
@@ -38,16 +40,17 @@ pub struct ReadBack {
 impl ReadBack {
     /// The state before the first I/O of `workload`.
     pub fn new(options: &Options, fill_pattern: &FillPattern, workload: &Workload) -> Self {
-        let (verified, writes) = (fill_pattern.is_verified(), options.pattern.writes());
-        let wanted = verified && writes && options.do_verify;
+        let (verified, pattern) = (fill_pattern.is_verified(), options.pattern);
+        let wanted = verified && pattern.writes() && options.do_verify;
+        let only_reads = !pattern.modifies();
         Self {
             wanted,
-            writes,
+            of_earlier_run: options.verify_only,
+            only_reads,
             pass: wanted.then(|| workload.clone()),
             running: false,
             backlog: None,
-            // A job that only reads verifies the writes of other jobs.
-            verifies: verified && !writes,
+            verifies: verified && only_reads,
             since_ns: 0,
             elapsed_ns: 0,
             parts: Vec::new(),
@@ -92,7 +95,7 @@ impl ReadBack {
         }
         self.running = false;
         self.backlog = None;
-        self.verifies = fill_pattern.is_verified() && !self.writes;
+        self.verifies = fill_pattern.is_verified() && self.only_reads;
         self.pass = next.filter(|_| self.wanted).cloned();
     }
 
@@ -129,8 +132,11 @@ impl ReadBack {
             buffer[..done].copy_from_slice(&self.parts.swap_remove(at).1);
         }
         let offset = io.offset - done as u64;
-        let Err(wrong) = fill_pattern.verify(buffer, offset, self.running) else { return Ok(()) };
-        let wrong = Failure { errno: Errno::ILSEQ, what: wrong.to_string(), file: Some(io.file) };
+        let Err(wrong) = fill_pattern.verify(buffer, offset, self.running && !self.of_earlier_run)
+        else {
+            return Ok(());
+        };
+        let wrong = Failure::new(Errno::ILSEQ, wrong.to_string(), Some(io.file));
         self.wrong_count += 1;
         if self.wrong_blocks.len() < MAX_REPORTED {
             self.wrong_blocks.push(wrong.clone());
@@ -142,7 +148,7 @@ impl ReadBack {
     pub fn verdict(&self) -> Option<Failure> {
         let (count, s) = (self.wrong_count, if self.wrong_count == 1 { "" } else { "s" });
         let what = format!("verify found {count} wrong block{s}");
-        (count > 0).then_some(Failure { errno: Errno::ILSEQ, what, file: None })
+        (count > 0).then(|| Failure::new(Errno::ILSEQ, what, None))
     }
 
     /// The first wrong blocks.

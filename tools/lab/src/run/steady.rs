@@ -30,9 +30,11 @@ pub struct SteadyWindow {
 
 #[derive(Debug, Default)]
 struct WindowState {
-    /// Seconds that some thread has not counted: the sums, and the number of threads that have. The first is
-    /// the one after those of the window.
+    /// Seconds that some thread has not counted: the sums, and the number of threads that have, or that ended before. The first
+    /// is the one after those of the window.
     open: VecDeque<(SecondRates, usize)>,
+    /// Threads that have ended.
+    ended: usize,
     closed: usize,
     window: VecDeque<SecondRates>,
     judgement: Judgement,
@@ -88,12 +90,32 @@ impl SteadyWindow {
         }
         let at = number - state.closed;
         if state.open.len() <= at {
-            state.open.resize(at + 1, (SecondRates::default(), 0));
+            let ended = state.ended;
+            state.open.resize(at + 1, (SecondRates::default(), ended));
         }
         let (sum, threads) = &mut state.open[at];
         sum.ios += rates.ios;
         sum.bytes += rates.bytes;
         *threads += 1;
+        self.close_seconds(&mut state);
+        state.judgement.attained
+    }
+
+    /// A thread has ended. The seconds from its `number`-th on are those of the others.
+    fn leave(&self, number: usize) {
+        let mut state = self.state.lock();
+        state.ended += 1;
+        // After the last thread nothing is left to end.
+        if state.ended == self.threads || state.judgement.attained {
+            return;
+        }
+        let at = number - state.closed;
+        state.open.iter_mut().skip(at).for_each(|(_, threads)| *threads += 1);
+        self.close_seconds(&mut state);
+    }
+
+    /// Moves the seconds that all threads have counted into the window, and judges it.
+    fn close_seconds(&self, state: &mut WindowState) {
         while let Some((second, threads)) = state.open.front().copied()
             && threads >= self.threads
             && !state.judgement.attained
@@ -108,7 +130,6 @@ impl SteadyWindow {
                 state.judgement = self.judge(&state.window);
             }
         }
-        state.judgement.attained
     }
 
     /// The judgement of a full window.
@@ -197,6 +218,12 @@ impl SteadySampler {
     }
 }
 
+impl Drop for SteadySampler {
+    fn drop(&mut self) {
+        self.window.leave(self.number);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,6 +291,27 @@ mod tests {
             last = window.add(number, rates(ios));
         }
         assert!(last && window.add(4, rates(1)), "steady once and for all");
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_is_not_waited_for() {
+        let window = Arc::new(window("iops:1%", 2));
+        let mut long = SteadySampler::new(Arc::clone(&window), &Options::default());
+        let mut short = SteadySampler::new(Arc::clone(&window), &Options::default());
+        let count = |sampler: &mut SteadySampler, seconds: std::ops::Range<u64>| {
+            let mut tenths = (seconds.start * 10..seconds.end * 10).map(|n| n * 100_000_000);
+            tenths.any(|now| sampler.count(4096, now))
+        };
+        long.begin(0);
+        short.begin(0);
+        // One is ahead when the other ends.
+        assert!(!count(&mut long, 0..3));
+        assert!(!count(&mut short, 0..2));
+        drop(short);
+        assert!(count(&mut long, 3..7), "steady since the third second");
+        let (judgement, seconds) = window.result();
+        assert!(judgement.attained);
+        assert_eq!(seconds.iter().map(|second| second.ios).collect::<Vec<_>>(), [10; 4]);
     }
 
     #[test]

@@ -1,11 +1,8 @@
 //! The result of one thread of a run.
 
-use super::io_loop::LoopResult;
-use super::io_stats::IoStats;
+use super::loop_result::LoopResult;
 use super::plan::ThreadPlan;
 use super::steady::SteadyWindow;
-use super::usage::Usage;
-use crate::engine::EngineReport;
 use std::sync::Arc;
 
 /// The result of one thread.
@@ -26,16 +23,11 @@ pub struct ThreadResult {
 impl ThreadResult {
     /// The result of a thread that was never started.
     pub(super) fn not_started(plan: &ThreadPlan) -> Self {
-        let result = LoopResult {
-            stats: IoStats::default(),
-            usage: Usage::default(),
-            started_ns: 0,
-            runtime_ns: 0,
-            direction_ns: [0; 2],
-            engine: EngineReport::default(),
-            failure: None,
-            wrong_blocks: Vec::new(),
-        };
-        Self { job: plan.job, group: plan.group, elapsed_ns: 0, result, steady: None }
+        Self::so_far(plan, LoopResult::default(), 0)
+    }
+
+    /// The result of a thread that is running.
+    pub(super) fn so_far(plan: &ThreadPlan, result: LoopResult, elapsed_ns: u64) -> Self {
+        Self { job: plan.job, group: plan.group, elapsed_ns, result, steady: None }
     }
 }

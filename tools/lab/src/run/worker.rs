@@ -3,7 +3,9 @@
 
 use super::group_stop::GroupStops;
 use super::io_log::IoLogs;
-use super::io_loop::{LoopResult, Observers, run_io_loop};
+use super::io_loop::{Observers, run_io_loop};
+use super::iolog_writer::IoLogWriter;
+use super::loop_result::LoopResult;
 use super::plan::ThreadPlan;
 use super::progress::RunProgress;
 use super::steady::{SteadySampler, SteadyWindow};
@@ -16,10 +18,14 @@ use crate::targets::{Target, Volumes};
 use crate::workload::{IoOp, Workload};
 use parking_lot::{Condvar, Mutex};
 use rustix::thread::CpuSet;
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use uringfs::Errno;
+use uringfs_ring::raw_calls;
 
 /// Threads that run concurrently.
 pub struct Batch<'a> {
@@ -131,17 +137,21 @@ impl Batch<'_> {
         let mut fill_pattern = FillPattern::new(&job.options, seed(&job.options, plan), self.run);
         // The logs last: a run that cannot begin replaces none.
         let opened = self.open::<E>(plan, job, &mut fill_pattern).and_then(|engine| {
-            Ok((engine, IoLogs::create(job, index + 1, E::CAPABILITIES.synchronous)?))
+            let logs = IoLogs::create(job, index + 1, E::CAPABILITIES.synchronous)?;
+            Ok((engine, logs, create_iolog(&job.options, plan)?))
         });
         let go = barrier.wait(opened.is_ok());
-        let (mut engine, logs) = opened.map_err(|error| error.at(job.label()))?;
+        let (mut engine, logs, iolog) = opened.map_err(|error| error.at(job.label()))?;
         if !go {
             return Ok(None);
         }
         let options = &job.options;
         let mut workload = Workload::new(options, &plan.regions, plan.amount, seed(options, plan));
+        if let Some(log) = options.replay_of(plan.index) {
+            workload = workload.replaying(Arc::clone(log));
+        }
         let sampler = |window: &Arc<_>| SteadySampler::new(Arc::clone(window), options);
-        let observers = Observers { logs, steady: window.as_ref().map(sampler) };
+        let observers = Observers { logs, steady: window.as_ref().map(sampler), iolog };
         let group_stop = stops.of_group(plan.group);
         let stop = group_stop.unwrap_or(self.stop);
         let mut result = self.progress.while_running(index, |progress| {
@@ -159,7 +169,7 @@ impl Batch<'_> {
         if let Some(others) = group_stop {
             others.store(true, Ordering::Relaxed);
         }
-        name_target(&mut result, plan);
+        describe_targets(&mut result, plan, options);
         let elapsed_ns = self.started.elapsed().as_nanos() as u64;
         let (job, group) = (plan.job, plan.group);
         Ok(Some(ThreadResult { job, group, elapsed_ns, result, steady: window }))
@@ -173,6 +183,7 @@ impl Batch<'_> {
     ) -> Result<E, Error> {
         let options = &job.options;
         set_affinity(options, plan.index)?;
+        set_priority(options)?;
         let settings: Vec<_> =
             options.settings.iter().chain(&self.config.settings).cloned().collect();
         if options.invalidate {
@@ -184,7 +195,7 @@ impl Batch<'_> {
             volumes: self.volumes,
             access: ThreadPlan::access(options, E::CAPABILITIES),
             depth,
-            block: options.largest_block() as usize,
+            block: options.buffer_bytes() as usize,
             options,
             settings: &settings,
         })?;
@@ -196,6 +207,13 @@ impl Batch<'_> {
         }
         Ok(engine)
     }
+}
+
+/// The trace that a thread writes of its I/O, if its job has `write_iolog`.
+fn create_iolog(options: &Options, plan: &ThreadPlan) -> Result<Option<IoLogWriter>, Error> {
+    let Some(path) = &options.iolog_copy else { return Ok(None) };
+    let names = plan.targets.iter().map(Target::to_string).collect();
+    IoLogWriter::create(path.as_ref(), names).map(Some)
 }
 
 /// Sleeps, until `stop` is set at the latest.
@@ -228,7 +246,7 @@ fn pre_read<E: Engine>(
         let end =
             region.begin + region.length / options.smallest_block() * options.smallest_block();
         while offset < end && !stop.load(Ordering::Relaxed) {
-            let length = (end - offset).min(options.largest_block()) as u32;
+            let length = (end - offset).min(options.buffer_bytes()) as u32;
             let io = Io { slot: 0, file, op: IoOp::Read, offset, length };
             engine.push(io).map_err(failed)?;
             while done.is_empty() {
@@ -245,13 +263,23 @@ fn pre_read<E: Engine>(
     Ok(())
 }
 
-/// Adds the target's name, which the loop does not know, to failures.
-fn name_target(result: &mut LoopResult, plan: &ThreadPlan) {
+/// Adds to failures what the loop does not know: the target's name, and whether it has become shorter.
+fn describe_targets(result: &mut LoopResult, plan: &ThreadPlan, options: &Options) {
     for failure in result.failure.iter_mut().chain(&mut result.wrong_blocks) {
-        if let Some(file) = failure.file {
-            failure.what = format!("{}: {}", plan.targets[file as usize], failure.what);
-        }
+        let Some(file) = failure.file else { continue };
+        let (target, region) = (&plan.targets[file as usize], plan.regions[file as usize]);
+        failure.what = format!("{target}: {}", failure.what);
+        // A file that is only written may grow during the run.
+        failure.is_lost |= failure.errno == Errno::IO
+            && options.pattern.reads()
+            && target.path().is_some_and(|path| !reaches(path, region.begin + region.length));
     }
+}
+
+/// Whether a file or a device has this length at least.
+fn reaches(path: &Path, length: u64) -> bool {
+    let end = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+    end.is_ok_and(|end| end >= length)
 }
 
 /// The seed of a thread. It differs between threads, and is the same in each run unless `randrepeat=0`.
@@ -266,15 +294,53 @@ fn seed(options: &Options, plan: &ThreadPlan) -> u64 {
     base.wrapping_add(u64::from(plan.index) << 32).wrapping_add(plan.job as u64)
 }
 
+/// Gives the thread's I/O the job's priority; threads that it starts have the same.
+fn set_priority(options: &Options) -> Result<(), Error> {
+    let Some((class, level)) = options.io_priority() else { return Ok(()) };
+    raw_calls::set_io_priority(class, level).map_err(|errno| {
+        let hint = if errno == Errno::PERM { "; real time is for root" } else { "" };
+        Error::input(format!("prioclass={class} prio={level}: the kernel refuses it{hint}"))
+            .because(errno)
+    })
+}
+
 /// Binds the thread to the job's CPUs.
 fn set_affinity(options: &Options, thread: u32) -> Result<(), Error> {
     if options.cpus.is_empty() {
         return Ok(());
     }
     let mut set = CpuSet::new();
-    options.cpus.iter().for_each(|&processor| set.set(processor));
+    match options.split_cpus {
+        true => set.set(options.cpus[thread as usize % options.cpus.len()]),
+        false => options.cpus.iter().for_each(|&processor| set.set(processor)),
+    }
     rustix::thread::sched_setaffinity(None, &set).map_err(|errno| {
         Error::input(format!("cpus_allowed: cannot bind thread {thread} to these CPUs"))
             .because(errno)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::thread::sched_getaffinity;
+
+    #[test]
+    fn split_processors_are_one_for_each_thread() {
+        let allowed = sched_getaffinity(None).unwrap();
+        let cpus: Vec<usize> =
+            (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor)).collect();
+        let options = Options { cpus: cpus.clone(), split_cpus: true, ..Options::default() };
+        for thread in 0..4 {
+            let bound = std::thread::scope(|scope| {
+                let work = || {
+                    set_affinity(&options, thread).unwrap();
+                    sched_getaffinity(None).unwrap()
+                };
+                scope.spawn(work).join().unwrap()
+            });
+            assert_eq!(bound.count(), 1);
+            assert!(bound.is_set(cpus[thread as usize % cpus.len()]));
+        }
+    }
 }

@@ -204,12 +204,13 @@ pub fn pooled_deviation(a: &[f64], b: &[f64]) -> f64 {
     ((squares(a) + squares(b)) / degrees as f64).sqrt()
 }
 
-/// The least number of runs whose comparison with `n` others has an interval of which the share `error` may miss.
+/// The least number of runs whose comparison with `n` others has an interval of which the share `error` may miss; `None` if `n` are so
+/// few that a thousand runs have none.
 ///
 /// Even a thousand others have one with two runs or so; one run never has.
-pub fn min_runs(n: usize, error: f64) -> usize {
+pub fn min_runs(n: usize, error: f64) -> Option<usize> {
     const MAX: usize = 1_000;
-    (2..MAX).find(|m| rank_sum_bound(n, *m, error) > 0).unwrap_or(MAX)
+    (2..=MAX).find(|m| rank_sum_bound(n, *m, error) > 0)
 }
 
 /// The quantile of the standard normal distribution, to nine digits, by bisection.
@@ -367,8 +368,15 @@ mod tests {
     #[test]
     fn runs_are_enough_when_the_rarest_order_is_rare_enough() {
         // One of 3,003 orders of 10 and 5 runs has all of the 5 at one end, one of 66 of 10 and 2.
-        assert_eq!((min_runs(10, 2.0 / 3_003.0 * 1.001), min_runs(10, 2.0 / 66.0 * 1.001)), (5, 2));
-        assert_eq!(min_runs(10, 2.0 / 3_003.0 * 0.999), 6);
+        for (share, expected) in [(1.001 / 3_003.0, 5), (1.001 / 66.0, 2), (0.999 / 3_003.0, 6)] {
+            assert_eq!(min_runs(10, 2.0 * share), Some(expected));
+        }
+    }
+
+    #[test]
+    fn too_few_runs_have_no_number_of_others_that_is_enough() {
+        assert_eq!((min_runs(1, 1e-3), min_runs(2, 1e-9)), (None, None));
+        assert!(min_runs(3, 1e-3).is_some());
     }
 
     #[test]

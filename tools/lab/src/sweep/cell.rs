@@ -3,7 +3,7 @@
 use super::grid::Grid;
 use crate::Error;
 use crate::compare::{Side, SideSource};
-use crate::job::{JobSet, UnknownKeys, VariableLookup};
+use crate::job::{JobSet, UnknownKeys, VariableLookup, check_file};
 use std::path::PathBuf;
 
 /// One cell.
@@ -11,6 +11,8 @@ use std::path::PathBuf;
 pub struct Cell {
     /// Its keys as they were given, for messages: `--over iodepth=64 --over engine=ring`.
     pub label: String,
+    /// The keys of every cell, as they were given.
+    pub(super) shared_keys: Vec<String>,
     /// What runs the jobs.
     pub(super) side: Side,
     /// The jobs.
@@ -18,11 +20,16 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// The jobs with the values of the cell.
+    pub fn jobs(&self) -> &JobSet {
+        &self.set
+    }
+
     /// All cells, in the order of the grid. `keys` are the keys of every cell, `KEY=VALUE` each; those of the grid override
     /// them.
     ///
     /// # Errors
-    /// A job file cannot be read, or a cell has a key or value that is none; the error names the cell.
+    /// A job file cannot be read; or a cell has a key or value that is none, and the error names the cell.
     pub fn all(
         grid: &Grid,
         keys: &[String],
@@ -30,8 +37,9 @@ impl Cell {
         lookup: VariableLookup<'_>,
         unknown: UnknownKeys,
     ) -> Result<Vec<Self>, Error> {
-        // An error of the keys of every cell is theirs.
+        // An error of the keys of every cell is theirs, and that of a file is the file's.
         Side::parse(keys).map_err(|error| error.at("--set"))?;
+        files.iter().try_for_each(|path| check_file(path))?;
         let cell = |index| {
             let own = grid.keys(index).into_iter().map(|(key, value)| format!("{key}={value}"));
             let own: Vec<String> = own.collect();
@@ -47,7 +55,7 @@ impl Cell {
                 Ok((side, set))
             };
             match cell() {
-                Ok((side, set)) => Ok(Self { label, side, set }),
+                Ok((side, set)) => Ok(Self { label, shared_keys: keys.to_vec(), side, set }),
                 Err(error) => Err(error.at(label)),
             }
         };
@@ -97,6 +105,16 @@ mod tests {
         ] {
             let error = cells(lists, keys).unwrap_err();
             assert!(error.contains(part), "{lists:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named_and_no_cell() {
+        let grid = Grid::parse(&["iodepth=1,2".into()]).unwrap();
+        for path in ["/nonexistent/job.fio", "/"] {
+            let error = Cell::all(&grid, &[], &[path.into()], &|_| None, UnknownKeys::Refuse);
+            let error = error.unwrap_err().to_string();
+            assert!(error.starts_with(&format!("job file {path}: ")), "{error}");
         }
     }
 }

@@ -10,8 +10,11 @@ pub fn json(results: &Results) -> Value {
     let axes = results.grid.axes().iter();
     let over: Vec<Value> =
         axes.map(|axis| json!({"key": axis.key, "values": axis.values})).collect();
+    let shared = results.shared_keys.iter().filter_map(|pair| pair.split_once('='));
+    let set: Vec<Value> = shared.map(|(key, value)| json!({"key": key, "value": value})).collect();
     json!({
         "over": over,
+        "set": set,
         "jobs": results.jobs.iter().map(|job| job_json(results, job)).collect::<Vec<_>>(),
         "rounds": results.rounds,
         "seed": results.seed,
@@ -55,6 +58,8 @@ mod tests {
     fn each_cell_has_every_figure_and_null_for_what_is_missing() {
         let json = json(&results(6));
         assert_eq!(json["over"][0], json!({"key": "bs", "values": ["4k", "64k"]}));
+        let set = json!([{"key": "bs", "value": "8k"}, {"key": "target", "value": "a=b"}]);
+        assert_eq!(json["set"], set);
         let cells = json["jobs"][0]["cells"].as_array().unwrap();
         assert_eq!(cells.len(), 6);
         assert_eq!(cells[4]["keys"], json!({"bs": "64k", "engine": "ring"}));

@@ -21,4 +21,6 @@ pub use json::json;
 pub use results::{CellFigure, FigureCells, JobCells, Results};
 pub use rounds::{Conditions, run};
 pub use shown::ShownFigure;
+pub(crate) use table::figure_table;
+pub(crate) use text::summary;
 pub use text::{markdown, text};

@@ -44,6 +44,8 @@ pub struct JobCells {
 pub struct Results {
     /// The cells.
     pub grid: Grid,
+    /// The keys of every cell, `KEY=VALUE` each, as they were given.
+    pub shared_keys: Vec<String>,
     /// The jobs.
     pub jobs: Vec<JobCells>,
     /// The number of rounds.
@@ -64,7 +66,7 @@ pub struct Results {
 
 impl Results {
     /// The notes, with those of the machine.
-    pub(super) fn all_notes(&self) -> Vec<String> {
+    pub(crate) fn all_notes(&self) -> Vec<String> {
         self.notes.iter().cloned().chain(self.machine.warnings()).collect()
     }
 }
@@ -149,6 +151,7 @@ pub(super) mod tests {
         let rounds: Vec<Round> = (0..rounds).map(round).collect();
         Results {
             grid: Grid::parse(&lists).unwrap(),
+            shared_keys: vec!["bs=8k".into(), "target=a=b".into()],
             jobs: jobs(&rounds, 3),
             rounds: rounds.len(),
             seed: 7,

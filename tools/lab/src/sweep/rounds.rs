@@ -76,6 +76,7 @@ pub fn run(grid: &Grid, cells: &[Cell], conditions: &Conditions<'_>) -> Result<R
     machine.finish();
     Ok(Results {
         grid: grid.clone(),
+        shared_keys: cells.first().map_or(Vec::new(), |cell| cell.shared_keys.clone()),
         jobs: jobs(&rounds, grid.columns()),
         rounds: rounds.len(),
         seed: conditions.seed,

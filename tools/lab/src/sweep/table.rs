@@ -7,7 +7,7 @@ use crate::stats::{RatioInterval, median};
 
 /// A table of one job and figure. All rows have as many cells as the header.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// The job and the figure.
     pub title: String,
     /// The names of the columns; none if no cell has the figure.
@@ -23,7 +23,8 @@ pub(super) fn tables(results: &Results, shown: ShownFigure) -> Vec<Table> {
 
 fn tables_of_job(results: &Results, job: &JobCells, shown: ShownFigure) -> Vec<Table> {
     let figures = job.figures.iter().filter(|figure| shown.includes(&figure.name));
-    let tables: Vec<Table> = figures.map(|figure| table(results, &job.job, figure)).collect();
+    let tables: Vec<Table> =
+        figures.map(|figure| figure_table(results, &job.job, figure)).collect();
     if tables.is_empty() {
         let title = format!("job `{}`: no cell has the figure {shown}", job.job);
         return vec![Table { title, header: Vec::new(), rows: Vec::new() }];
@@ -31,7 +32,8 @@ fn tables_of_job(results: &Results, job: &JobCells, shown: ShownFigure) -> Vec<T
     tables
 }
 
-fn table(results: &Results, job: &str, figure: &FigureCells) -> Table {
+/// The table of one figure of a job.
+pub(crate) fn figure_table(results: &Results, job: &str, figure: &FigureCells) -> Table {
     let grid = &results.grid;
     let columns = grid.columns();
     // More of a cost is no gain.

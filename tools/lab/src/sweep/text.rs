@@ -49,7 +49,8 @@ fn markdown_row(cells: &[String]) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-fn summary(results: &Results) -> String {
+/// The rounds in words.
+pub(crate) fn summary(results: &Results) -> String {
     let Results { rounds, seconds, seed, grid, .. } = results;
     let cells = grid.cells();
     format!(

@@ -9,10 +9,11 @@ use super::target::Target;
 use crate::Error;
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -69,21 +70,41 @@ fn refusal(path: &Path, name: &str, error: std::io::Error) -> Error {
         return Error::run(format!("{}: cannot be claimed for this run", path.display()))
             .because(error);
     }
-    let other = SocketAddr::from_abstract_name(name)
-        .and_then(|address| UnixStream::connect_addr(&address))
-        .ok()
-        .and_then(|stream| socket_peercred(&stream).ok());
-    let process =
-        other.map_or(String::new(), |peer| format!(" of process {}", peer.pid.as_raw_pid()));
+    let process = owner(name).map_or(String::new(), |process| format!(" of process {process}"));
     Error::in_use(format!(
         "{}: another run{process} uses it, and each would disturb the other; wait for its end",
         path.display()
     ))
 }
 
+/// The process that has a claim. Claims accept no connection, and the kernel queues 128 or so of those that others have made for
+/// this question. After that the process stays unknown, as waiting for room would never end.
+fn owner(name: &str) -> Option<i32> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?).ok()?;
+    socket_peercred(&socket).ok().map(|peer| peer.pid.as_raw_pid())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each refusal leaves a connection that the claim does not accept.
+    #[test]
+    fn any_number_of_refusals_ends() {
+        // The greatest queue that the kernel allows, and more.
+        let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        let most: usize = most.trim().parse().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let name = socket_name(file.path()).unwrap();
+        let _claim = bind(&name).unwrap();
+        let refused = || refusal(file.path(), &name, bind(&name).unwrap_err()).to_string();
+        assert!(refused().contains(&format!("of process {}", std::process::id())));
+        (0..=most).for_each(|_| drop(refused()));
+        let last = refused();
+        assert!(last.contains("another run uses it"), "{last}");
+    }
 
     #[test]
     fn a_process_shares_its_claims_and_others_are_refused() {

@@ -2,7 +2,7 @@
 
 use super::volume_file::{VolumeFile, is_volume};
 use crate::Error;
-use crate::job::Options;
+use crate::job::{Options, split_names};
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -59,9 +59,16 @@ impl Target {
         in_volume.map_or_else(|| Self::Path(name.into()), Self::InVolume)
     }
 
-    /// The targets of one thread of a job: those of `filename`, in the first directory; otherwise files named
+    /// The targets of one thread of a job: those of its trace, or those of `filename`, in the first directory; otherwise files named
     /// by `filename_format`, with the directories assigned to the threads round robin.
     pub fn from_job(name: &str, options: &Options, thread: u32) -> Vec<Self> {
+        if let Some(log) = options.replay_of(thread) {
+            let target = |name: &String| match &options.volume {
+                Some(volume) => Self::InVolume(VolumeFile::new(volume, name)),
+                None => Self::parse(name),
+            };
+            return log.files.iter().map(target).collect();
+        }
         let folders = options.directory.as_deref().map_or(Vec::new(), split_names);
         let turn = if options.filename.is_some() { 0 } else { thread as usize };
         let folder = folders.get(turn % folders.len().max(1)).map(Path::new);
@@ -170,22 +177,6 @@ fn file_name(job: &str, options: &Options, thread: u32, file: u32) -> String {
         .replace("$jobnum", &thread.to_string())
         .replace("$filenum", &file.to_string())
         .replace("$jobname", &job.replace('/', "_"))
-}
-
-/// Splits names at `:`; a literal colon is written `\:`.
-fn split_names(names: &str) -> Vec<String> {
-    let mut list = vec![String::new()];
-    let mut letters = names.chars().peekable();
-    while let Some(letter) = letters.next() {
-        let last = list.len() - 1;
-        match letter {
-            '\\' if letters.peek() == Some(&':') => list[last].extend(letters.next()),
-            ':' => list.push(String::new()),
-            _ => list[last].push(letter),
-        }
-    }
-    list.retain(|name| !name.is_empty());
-    list
 }
 
 #[cfg(test)]

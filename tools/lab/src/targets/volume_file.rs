@@ -24,7 +24,7 @@ impl VolumeFile {
     }
 
     /// Whether the volume is on an export of an NBD server.
-    pub(super) fn is_on_export(&self) -> bool {
+    pub(crate) fn is_on_export(&self) -> bool {
         NbdTarget::uri_length(self.volume.as_os_str().as_bytes()).is_some()
     }
 

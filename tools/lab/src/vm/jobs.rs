@@ -6,7 +6,7 @@ use super::measurement::{COLUMNS, Column, Measurement};
 use crate::Error;
 use crate::engine::fio;
 use crate::experiments;
-use crate::job::{JobSet, Parser, SizeOrPercent, UnknownKeys, VariableLookup, environment};
+use crate::job::{JobSet, Parser, SizeOrPercent, UnknownKeys, environment};
 use crate::report::Format;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
@@ -51,7 +51,7 @@ pub fn parse(files: &[PathBuf], device: GuestDevice) -> Result<Vec<JobSet>, Erro
             "TARGET" => Some(target.to_owned()),
             name => environment(name),
         };
-        sets.push(parse_for(files, target, &lookup, |_| ())?);
+        sets.push(parse_for(files, target, Parser::new(&lookup, UnknownKeys::Refuse))?);
     }
     Ok(sets)
 }
@@ -60,6 +60,7 @@ pub fn parse(files: &[PathBuf], device: GuestDevice) -> Result<Vec<JobSet>, Erro
 pub(crate) fn parse_for_volume(
     files: &[PathBuf],
     device: GuestDevice,
+    unknown: UnknownKeys,
     prepare: impl FnOnce(&mut Parser<'_>),
 ) -> Result<JobSet, Error> {
     let target = device.target(StorageKind::Volume);
@@ -67,17 +68,12 @@ pub(crate) fn parse_for_volume(
         "TARGET" => Some(target.to_owned()),
         name => environment(name),
     };
-    parse_for(files, target, &lookup, prepare)
+    let mut parser = Parser::new(&lookup, unknown);
+    prepare(&mut parser);
+    parse_for(files, target, parser)
 }
 
-fn parse_for(
-    files: &[PathBuf],
-    target: &str,
-    lookup: VariableLookup<'_>,
-    prepare: impl FnOnce(&mut Parser<'_>),
-) -> Result<JobSet, Error> {
-    let mut parser = Parser::new(lookup, UnknownKeys::Refuse);
-    prepare(&mut parser);
+fn parse_for(files: &[PathBuf], target: &str, mut parser: Parser<'_>) -> Result<JobSet, Error> {
     parser.argument("filename", Some(target))?;
     parser.argument("size", Some(&format!("{PREPARED_MIB}m")))?;
     for file in files {
@@ -161,21 +157,25 @@ pub fn json(measured: &Measurements) -> Value {
     document.into()
 }
 
-/// Runs an experiment on the raw device of a guest. Returns its output: a table, or JSON.
+/// Runs an experiment on the raw device of a guest. Returns its output: text, or JSON.
 pub fn experiment(
     runner: &GuestRunner<'_>,
     device: GuestDevice,
     name: &str,
     format: Format,
 ) -> Result<String, Error> {
-    // In a counting guest equal runs have equal figures, so that few pairs of short runs are enough. The
-    // seconds are the guest's.
-    const PAIRS: &str = "3";
-    const SECONDS: &str = "2";
-    experiments::find(name)?;
+    // In a counting guest equal runs have equal figures, so that the fewest pairs of short runs are enough. The times are the guest's.
+    const OPTIONS: [&str; 4] = ["--pairs", "6", "--set", "runtime=10ms"];
+    const SHORT_RAMP: [&str; 2] = ["--set", "ramp_time=40ms"];
+    let found = experiments::find(name)?;
     let target = device.target(StorageKind::Raw);
-    let mut command = vec!["uringfs", "bench", "experiment", name, "--overwrite"];
-    command.extend(["--target", target, "--pairs", PAIRS, "--seconds", SECONDS]);
+    let mut command =
+        vec!["uringfs", "bench", "experiment", name, "--overwrite", "--target", target];
+    command.extend(OPTIONS);
+    let mut cases = found.iter().flat_map(|found| &found.cases);
+    if cases.all(|case| case.keys.iter().any(|(key, _)| *key == "ramp_time")) {
+        command.extend(SHORT_RAMP);
+    }
     if format == Format::Json {
         command.push("--json");
     }
@@ -189,15 +189,12 @@ pub fn experiment(
     })
 }
 
-/// The guest's JSON, with the provenance added. Several experiments are a list.
+/// The guest's JSON, with the provenance added.
 fn with_provenance(provenance: &Value, output: &str) -> Result<Value, Error> {
-    let report: Value = serde_json::from_str(output)
+    let report: Map<String, Value> = serde_json::from_str(output)
         .map_err(|error| Error::run("in the guest: its report is not JSON").because(error))?;
     let mut document = provenance.as_object().cloned().unwrap_or_default();
-    match report {
-        Value::Object(experiment) => document.extend(experiment),
-        experiments => drop(document.insert("experiments".into(), experiments)),
-    }
+    document.extend(report);
     Ok(document.into())
 }
 
@@ -206,11 +203,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_experiment_and_several_have_the_provenance() {
+    fn experiments_have_the_provenance() {
         let provenance = json!({"kernel": "6.12"});
-        let of = |output: &str| with_provenance(&provenance, output).unwrap();
-        assert_eq!(of(r#"{"cases": []}"#), json!({"kernel": "6.12", "cases": []}));
-        let several = json!({"kernel": "6.12", "experiments": [{"cases": []}, {}]});
-        assert_eq!(of(r#"[{"cases": []}, {}]"#), several);
+        let of = |output: &str| with_provenance(&provenance, output);
+        let expected = json!({"kernel": "6.12", "experiments": [{}]});
+        assert_eq!(of(r#"{"experiments": [{}]}"#).unwrap(), expected);
+        assert!(of("no luck").unwrap_err().to_string().contains("not JSON"));
     }
 }

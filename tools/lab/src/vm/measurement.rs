@@ -58,7 +58,8 @@ impl Measurement {
 
     fn from_job(job: &Value) -> Option<Measurement> {
         let count = |direction: &str| job[direction]["total_ios"].as_u64();
-        let (ios, ours) = (count("read")? + count("write")?, &job["uringfs"]);
+        let (ios, ours) =
+            (count("read")? + count("write")? + count("trim").unwrap_or(0), &job["uringfs"]);
         let word = |key: &str| Some(ours[key].as_str()?.to_owned());
         (ios > 0).then_some(())?;
         Some(Measurement {

@@ -1,21 +1,29 @@
-//! Published figures of small direct reads in the kernel, for comparison: "iomap: add simple dio path for small direct I/O",
-//! version 6, sent to the kernel's mailing list on 30 June 2026. On the authors' machine, with a fast NVMe
-//! device and one core: `t/io_uring -p1 -d512 -b4096 -s32 -c32 -F1 -B1 -R1 -X1 -n1 -P1`.
+//! Published figures of small direct reads in the kernel, for comparison: those of the experiment `simple-read`.
 
+use crate::experiments::{PublishedTable, tables};
 use serde_json::{Value, json};
 
-const SOURCE: &str = "https://lkml.iu.edu/hypermail/linux/kernel/2606.3/12998.html";
+/// 4 KiB random reads per second; the raw device is the first.
+fn rates(table: &PublishedTable) -> impl Iterator<Item = (&'static str, f64)> {
+    let files = table
+        .rows
+        .iter()
+        .flat_map(|row| [("ext4 or XFS file", row.off), ("ext4 file, patched", row.on)]);
+    table.beside.iter().copied().chain(files)
+}
 
-/// 4 KiB random reads per second, in millions.
-const RATES: &[(&str, f64)] =
-    &[("raw device", 3.2), ("ext4 or XFS file", 1.92), ("ext4 file, patched", 2.19)];
+fn table() -> &'static PublishedTable {
+    tables("simple-read").next().expect("the experiment has a table")
+}
 
 /// The figures as text.
 pub fn text() -> String {
-    let raw = RATES[0].1;
-    let mut text = format!("\npublished ({SOURCE}): polled, registered, depth 512, a second\n");
-    for (what, millions) in RATES {
-        let (ns, share) = (1e3 / millions, millions / raw);
+    let table = table();
+    let mut text =
+        format!("\npublished ({}): polled, registered, depth 512, a second\n", table.source);
+    let raw = rates(table).next().map_or(f64::NAN, |(_, rate)| rate);
+    for (what, rate) in rates(table) {
+        let (millions, ns, share) = (rate / 1e6, 1e9 / rate, rate / raw);
         text +=
             &format!("  {what:<20} {millions:.2} M   {ns:.0} ns per read   {share:.2} of raw\n");
     }
@@ -24,6 +32,29 @@ pub fn text() -> String {
 
 /// The figures as JSON.
 pub fn json() -> Value {
-    let rates = RATES.iter().map(|(what, millions)| json!({"what": what, "iops": millions * 1e6}));
-    json!({"source": SOURCE, "depth": 512, "rates": rates.collect::<Vec<_>>()})
+    let table = table();
+    let rates = rates(table).map(|(what, rate)| json!({"what": what, "iops": rate}));
+    json!({"source": table.source, "depth": 512, "rates": rates.collect::<Vec<_>>()})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_are_those_of_the_published_table() {
+        let text = text();
+        for line in [
+            "raw device           3.20 M   312 ns per read   1.00 of raw",
+            "patched   2.19 M   457 ns per read   0.68 of raw",
+        ] {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let found = text.lines().any(|line| {
+                let line: Vec<&str> = line.split_whitespace().collect();
+                line.ends_with(&words)
+            });
+            assert!(found, "no `{line}` in\n{text}");
+        }
+        assert_eq!(json()["rates"][1]["iops"], 1.92e6);
+    }
 }

@@ -19,8 +19,13 @@ fn each_block_is_done_once_within_depth_and_batch() {
         let offsets: HashSet<u64> = engine.ios.iter().map(|io| io.offset).collect();
         assert_eq!((offsets.len(), engine.ios.len()), (256, 256));
         assert_eq!((engine.deepest, engine.largest_batch), (16, 4));
+        // As with fio, all that are in flight at the end of the pass are waited for at once.
         let (last, before) = engine.waits.split_last().unwrap();
-        assert_eq!((before, *last), (&[3; 85][..], 1), "completions waited for");
+        assert_eq!((before, *last), (&[3; 81][..], 13), "completions waited for");
+        let stats = &result.stats;
+        assert_eq!((stats.submitted, stats.depth[4]), (256, 244), "12 before the depth is reached");
+        assert_eq!(stats.depth[2..4], [4, 8], "the first two and the third batch: {stats:?}");
+        assert_eq!((stats.complete[1], stats.complete[3]), (81, 1));
         let read = &result.stats.directions[0];
         assert_eq!((read.ios, read.bytes), (256, 1 << 20));
         assert_eq!(read.clat.summary().count(), if measured.is_empty() { 256 } else { 0 });
@@ -48,7 +53,9 @@ fn syncs_come_after_n_writes_with_nothing_in_flight() {
         run_job("rw=randwrite\niodepth=16\nfsync=10\nend_fsync=1\n", RecordingEngine::new(whole));
     let expected: Vec<u64> = (1..=25).map(|n| n * 10).chain([256]).collect();
     assert_eq!(engine.syncs, expected);
-    assert_eq!(result.stats.sync.summary().count(), 26);
+    assert_eq!(result.stats.sync.summary().count(), 25, "the last one is not counted");
+    // fio counts those between writes as submissions.
+    assert_eq!((result.stats.submitted, result.stats.depth.iter().sum::<u64>()), (256, 281));
 }
 
 #[test]
@@ -56,12 +63,107 @@ fn the_time_of_a_sync_is_no_latency_of_a_write() {
     let mut engine = RecordingEngine::new(whole);
     engine.sync_time = Duration::from_millis(200);
     let (result, _) = run_job("rw=write\nfsync=64\n", engine);
-    let [_, write] = &result.stats.directions;
+    let [_, write, _] = &result.stats.directions;
     let sync_ns = result.stats.sync.summary().sum();
     assert!(sync_ns >= 0.8e9, "four syncs: {sync_ns}");
     // A write follows three of them.
     let lat_ns = write.lat.sum();
     assert!(lat_ns < sync_ns / 2.0, "{lat_ns} of 256 writes, {sync_ns} of the syncs");
+}
+
+#[test]
+fn a_trimwrite_writes_each_block_after_its_trim_has_ended() {
+    for (pattern, depth) in [("trimwrite", 1), ("trimwrite", 8), ("randtrimwrite", 8)] {
+        // Blocks are read back: a trim after the write would have destroyed its header.
+        let keys = format!("rw={pattern}\niodepth={depth}\nloops=2\nverify=crc32c\n");
+        let (result, engine) = run_job(&keys, RecordingEngine::new(whole));
+        assert_eq!(result.failure, None, "{keys}");
+        assert_eq!(result.stats.directions.each_ref().map(|way| way.ios), [512; 3], "{keys}");
+        let [trims, writes] = [IoOp::Trim, IoOp::Write].map(|op| engine.blocks(op));
+        assert_eq!(trims, writes);
+        assert_eq!(trims[..256].is_sorted(), pattern == "trimwrite");
+        assert!(engine.deepest <= depth);
+    }
+}
+
+#[test]
+fn trims_are_counted_apart_and_need_no_buffers() {
+    let keys = "rw=randtrim\niodepth=4\nbs=4k,4k,64k\nend_fsync=1\n";
+    let (result, engine) = run_job(keys, RecordingEngine::new(whole));
+    let [read, write, trim] = &result.stats.directions;
+    assert_eq!((read.ios, write.ios), (0, 0));
+    assert_eq!((trim.ios, trim.bytes, trim.clat.summary().count()), (16, 1 << 20, 16));
+    assert_eq!((engine.syncs, result.failure), (vec![16], None));
+    let (result, _) = run_job("rw=trim\n", RecordingEngine::new(|_, _| Err(Errno::OPNOTSUPP)));
+    let what = result.failure.unwrap().what;
+    assert_eq!(what, "trim of 4096 bytes at 0, which the target does not have");
+}
+
+#[test]
+fn a_trace_is_replayed_in_its_order_at_its_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace");
+    let text = "fio version 3 iolog\n0 x add\n0 x open\n0 x write 8192 4096\n0 x write 0 512\n\
+        0 x read 8192 1024\n0 x sync 0 0\n300000 x trim 4096 4096\n300000 x close\n";
+    std::fs::write(&path, text).unwrap();
+    for (keys, stalls) in [("", true), ("replay_no_stall=1\nloops=2\n", false)] {
+        let keys = format!("read_iolog={}\niodepth=4\n{keys}", path.display());
+        let (result, engine) = run_job(&keys, RecordingEngine::new(whole));
+        assert_eq!(result.failure, None);
+        let found = engine.ios.iter().map(|io| (io.op, io.offset, io.length));
+        let once = [
+            (IoOp::Write, 8192, 4096),
+            (IoOp::Write, 0, 512),
+            (IoOp::Read, 8192, 1024),
+            (IoOp::Trim, 4096, 4096),
+        ];
+        let loops = if stalls { 1 } else { 2 };
+        assert_eq!(found.collect::<Vec<_>>(), once.repeat(loops));
+        let syncs = if stalls { vec![3] } else { vec![3, 7] };
+        assert_eq!(engine.syncs, syncs, "with nothing in flight");
+        if stalls {
+            assert!(result.runtime_ns >= 300_000_000, "{}", result.runtime_ns);
+        }
+    }
+}
+
+#[test]
+fn a_latency_target_finds_the_depth_and_counts_its_window_alone() {
+    // No I/O takes an hour: the full depth is found, and the last window has few of the I/Os.
+    let keys = "rw=randread\nnorandommap\niodepth=8\ntime_based\nruntime=1h\n\
+        latency_target=1h\nlatency_window=100ms\n";
+    let (result, engine) = run_job(keys, RecordingEngine::new(whole));
+    assert_eq!((result.failure, result.found_depth), (None, Some(8)));
+    assert_eq!(engine.deepest, 8);
+    // Five windows: depths 1, 2, 4, 8, and 8 once more.
+    assert!(result.stats.directions[0].ios < engine.ios.len() as u64);
+    assert!(result.runtime_ns >= 100_000_000, "the last window: {}", result.runtime_ns);
+    let keys = "rw=read\niodepth=8\nlatency_target=1us\nlatency_window=1s\n";
+    fn slow(_: u64, io: Io) -> Result<u32, Errno> {
+        std::thread::sleep(Duration::from_micros(10));
+        Ok(io.length)
+    }
+    let (result, engine) = run_job(keys, RecordingEngine::new(slow));
+    let failure = result.failure.unwrap();
+    assert_eq!((failure.errno, result.found_depth), (Errno::TIMEDOUT, Some(1)));
+    assert!(failure.what.ends_with("at depth 1: latency_target"), "{}", failure.what);
+    assert_eq!(engine.ios.len(), 1);
+}
+
+#[test]
+fn what_was_written_is_written_back_after_n_writes() {
+    let keys = "rw=rw\niodepth=8\nsync_file_range=wait_before,write:16\nfsync=64\n";
+    let (result, engine) = run_job(keys, RecordingEngine::new(whole));
+    assert_eq!(result.failure, None);
+    // Both orders are sequential: each range has the writes since the one before it.
+    let writes = engine.blocks(IoOp::Write);
+    assert_eq!(engine.write_backs.len(), writes.len() / 16);
+    for (number, (range, flags)) in engine.write_backs.iter().enumerate() {
+        let block = |at: usize| writes[at] * u64::from(BLOCK);
+        assert_eq!(*range, block(16 * number)..block(16 * number + 15) + u64::from(BLOCK));
+        assert_eq!(*flags, 3);
+    }
+    assert_eq!(engine.syncs.len(), writes.len() / 64);
 }
 
 #[test]

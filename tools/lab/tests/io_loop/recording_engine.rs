@@ -1,6 +1,7 @@
 //! An engine over a file in memory, which records all requests.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use uringfs::Errno;
@@ -40,6 +41,8 @@ pub struct RecordingEngine {
     pub sync_time: Duration,
     /// The number of completed I/Os at each sync.
     pub syncs: Vec<u64>,
+    /// The ranges that were written back, with the flags.
+    pub write_backs: Vec<(Range<u64>, u32)>,
     /// The number of completed I/Os each time the cache was dropped.
     pub cache_drops: Vec<u64>,
 }
@@ -62,6 +65,7 @@ impl RecordingEngine {
             file: vec![0; BLOCK as usize * BLOCKS as usize],
             sync_time: Duration::ZERO,
             syncs: Vec::new(),
+            write_backs: Vec::new(),
             cache_drops: Vec::new(),
         }
     }
@@ -81,7 +85,10 @@ pub fn run_job(keys: &str, mut engine: RecordingEngine) -> (LoopResult, Recordin
     let length = BLOCKS * u64::from(BLOCK);
     let region = Region { begin: 0, length };
     let mut workload = Workload::new(&options, &[region], Amount::Bytes(length), 1);
-    engine.buffers = vec![vec![0; options.largest_block() as usize]; options.depth as usize];
+    if let Some(log) = options.replay_of(0) {
+        workload = workload.replaying(log.clone());
+    }
+    engine.buffers = vec![vec![0; options.buffer_bytes() as usize]; options.depth as usize];
     let (stop, progress) = (AtomicBool::new(false), ThreadProgress::default());
     let fill_pattern = FillPattern::new(&options, 1, 1);
     let result = run_io_loop(
@@ -146,10 +153,11 @@ impl Engine for RecordingEngine {
             let lost = self.lost == Some(self.ended);
             if let (Ok(bytes), false) = (result, lost) {
                 let file = &mut self.file[io.offset as usize..][..bytes as usize];
-                let buffer = &mut self.buffers[io.slot as usize][..bytes as usize];
+                let buffer = &mut self.buffers[io.slot as usize];
                 match io.op {
-                    IoOp::Read => buffer.copy_from_slice(file),
-                    IoOp::Write => file.copy_from_slice(buffer),
+                    IoOp::Read => buffer[..bytes as usize].copy_from_slice(file),
+                    IoOp::Write => file.copy_from_slice(&buffer[..bytes as usize]),
+                    IoOp::Trim => file.fill(0),
                 }
             }
             self.ended += 1;
@@ -162,6 +170,15 @@ impl Engine for RecordingEngine {
         assert!(self.in_flight.is_empty() && self.pushed.is_empty(), "a sync with I/Os in flight");
         std::thread::sleep(self.sync_time);
         self.syncs.push(self.ended);
+        Ok(())
+    }
+
+    fn write_back(&mut self, _file: u32, range: Range<u64>, flags: u32) -> Result<(), Errno> {
+        assert!(
+            self.in_flight.is_empty() && self.pushed.is_empty(),
+            "write-back with I/Os in flight"
+        );
+        self.write_backs.push((range, flags));
         Ok(())
     }
 

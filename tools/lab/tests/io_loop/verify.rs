@@ -27,7 +27,7 @@ fn each_pass_of_writes_is_read_back_in_the_same_order() {
         assert_ne!(writes[..256], writes[256..], "each pass has an order of its own");
         assert_eq!(engine.syncs, [256, 768], "before reading back");
         assert_eq!(engine.cache_drops, [256, 768], "reading back reads the device");
-        let [read_ns, written_ns] = result.direction_ns;
+        let [read_ns, written_ns, _] = result.direction_ns;
         assert!(read_ns > 0 && written_ns > 0);
         assert_eq!(read_ns + written_ns, result.runtime_ns, "the two times add up");
     }
@@ -49,7 +49,7 @@ fn a_backlog_is_read_back_before_more_is_written() {
     let pass = [100, 100, 56].map(|count| [(IoOp::Write, count), (IoOp::Read, count)]).concat();
     assert_eq!(runs, [pass.clone(), pass].concat());
     assert_eq!(engine.cache_drops, [100, 300, 456, 612, 812, 968], "the reads are of the device");
-    let [read_ns, written_ns] = result.direction_ns;
+    let [read_ns, written_ns, _] = result.direction_ns;
     assert_eq!(read_ns + written_ns, result.runtime_ns);
 }
 
@@ -131,7 +131,7 @@ fn blocks_from_several_short_transfers_verify() {
         let keys = format!("rw=randwrite\niodepth=8\n{verify}");
         let (result, _) = run_job(&keys, RecordingEngine::new(rough));
         assert_eq!(result.failure, None);
-        let [reads, writes] = &result.stats.directions;
+        let [reads, writes, _] = &result.stats.directions;
         assert!(reads.short > 10 && writes.short > 10);
     }
 }
@@ -222,4 +222,27 @@ fn a_lost_write_is_found_in_its_pass() {
     let place = format!("offset {}: ", 100 * BLOCK);
     assert!(wrong.contains(&place), "{wrong}");
     assert!(wrong.contains("expected a block of pass 2, found one of pass 1"), "{wrong}");
+}
+
+#[test]
+fn verify_only_reads_back_an_earlier_run_and_writes_nothing() {
+    for pattern in ["write", "randwrite", "randtrimwrite"] {
+        let keys = format!("rw={pattern}\niodepth=8\nverify=crc32c\n");
+        let (_, written) = run_job(&keys, RecordingEngine::new(whole));
+        let again = |file: Vec<u8>, keys: &str| {
+            let mut engine = RecordingEngine::new(whole);
+            engine.file = file;
+            run_job(&format!("{keys}verify_only=1\n"), engine)
+        };
+        let (result, engine) = again(written.file.clone(), &format!("{keys}loops=2\n"));
+        assert_eq!(result.failure, None, "{pattern}");
+        assert_eq!(engine.blocks(IoOp::Read).len() as u64, 2 * BLOCKS);
+        assert_eq!(engine.ios.len() as u64, 2 * BLOCKS);
+        assert_eq!(result.stats.directions[0].ios, 2 * BLOCKS);
+        let mut file = written.file;
+        file[5000] ^= 1;
+        let (result, _) = again(file, &keys);
+        assert_eq!(result.failure.unwrap().what, "verify found 1 wrong block");
+        assert_eq!(result.wrong_blocks.len(), 1);
+    }
 }

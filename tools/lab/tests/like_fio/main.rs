@@ -1,7 +1,9 @@
 //! Compares the workload with the installed fio, which logs its I/Os on engine `null`: the same offsets and
 //! lengths, in the same order if the order is defined.
 
+mod depths;
 mod keys;
+mod traces;
 mod zipf;
 
 use std::collections::BTreeMap;
@@ -23,8 +25,8 @@ fn unequal_files(folder: &Path) {
     }
 }
 
-/// fio's I/Os for these keys.
-pub fn fio_ios(keys: &str) -> Vec<LoggedIo> {
+/// The trace that fio writes of its I/Os for these keys.
+pub fn fio_trace(keys: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     unequal_files(folder.path());
     let log = folder.path().join("log");
@@ -34,7 +36,11 @@ pub fn fio_ios(keys: &str) -> Vec<LoggedIo> {
     let output = command.arg(format!("--write_iolog={}", log.display())).output();
     let output = output.expect("fio must be installed");
     assert!(output.status.success(), "{keys}: {}", String::from_utf8_lossy(&output.stderr));
-    let text = std::fs::read_to_string(log).unwrap();
+    std::fs::read_to_string(log).unwrap()
+}
+
+/// fio's I/Os for these keys.
+pub fn fio_ios(keys: &str) -> Vec<LoggedIo> {
     let done = |line: &str| {
         // TIME FILE read OFFSET LENGTH; other lines are shorter.
         let words: Vec<&str> = line.split(' ').collect();
@@ -43,7 +49,7 @@ pub fn fio_ios(keys: &str) -> Vec<LoggedIo> {
         let [offset, length] = [offset, length].map(|number| number.parse().unwrap());
         Some((file, action == "write", offset, length))
     };
-    text.lines().filter_map(done).collect()
+    fio_trace(keys).lines().filter_map(done).collect()
 }
 
 /// Our I/Os for these keys.
@@ -90,16 +96,22 @@ fn sequential_jobs_do_fio_s_ios_in_the_same_order() {
         "rw=read nrfiles=3 size=30k io_size=34k",
         "rw=read offset=8k size=64k",
         "rw=read filesize=100k size=100k offset=33%",
+        "rw=read bs=16k,4k filesize=400k size=400k offset=33%",
+        "rw=read bs=16k filesize=400k size=400k offset=33% offset_align=8k",
         "rw=read filesize=100k size=50%",
         "rw=write nrfiles=3 size=96k",
         "rw=read nrfiles=2 filesize=32k",
         "rw=read nrfiles=2 size=40k io_size=12k loops=3",
+        "rw=trim size=64k",
+        "rw=trim bs=4k,4k,16k size=64k loops=2",
         "rw=read bs=,16k size=64k",
         "rw=write bs=16k, size=64k",
         "rw=write bs=4k,16k size=64k",
         "rw=randread percentage_random=0 size=64k",
         "rw=read nrfiles=3 size=48k file_service_type=roundrobin:2",
         "rw=read nrfiles=3 size=48k file_service_type=sequential",
+        "rw=read size=64k number_ios=7",
+        "rw=read size=64k number_ios=10 loops=2",
     ] {
         assert_eq!(our_ios(keys), fio_ios(keys), "{keys}");
     }
@@ -121,6 +133,7 @@ fn random_jobs_visit_fio_s_blocks_as_often() {
     for keys in [
         "rw=randread size=1m",
         "rw=randwrite size=1m loops=2",
+        "rw=randtrim size=1m",
         "rw=randread size=1m io_size=3m",
         "rw=randread size=1m io_size=256k loops=8",
         "rw=randread nrfiles=4 size=1m",
@@ -148,6 +161,22 @@ fn jobs_without_a_map_do_as_many_ios_as_fio() {
             assert_eq!(all.len(), 256, "{keys}");
             assert!(all.iter().all(|(_, _, offset, _)| offset % 4096 == 0 && *offset < 1 << 20));
             assert!(visits(&all).len() < 220, "{keys}: some blocks are visited again");
+        }
+    }
+}
+
+#[test]
+fn aligned_blocks_are_where_fio_s_are() {
+    for keys in
+        ["rw=randread bs=4k blockalign=16k size=1m", "rw=randwrite ba=2k bsrange=1k-8k size=1m"]
+    {
+        let unit = if keys.contains("16k") { 16 << 10 } else { 2 << 10 };
+        for all in [our_ios(keys), fio_ios(keys)] {
+            assert!(all.len() > 100, "{keys}");
+            assert!(all.iter().all(|(_, _, offset, _)| offset % unit == 0), "{keys}");
+            // 64 of the first, 508 of the other can be drawn.
+            let drawn: std::collections::BTreeSet<u64> = all.iter().map(|io| io.2).collect();
+            assert!(drawn.len() < all.len() && drawn.len() > 50, "{keys}: some are drawn again");
         }
     }
 }
@@ -202,7 +231,11 @@ fn turns_of_random_files_are_as_long_as_fio_s() {
 
 #[test]
 fn zones_have_fio_s_shares_of_the_ios() {
-    for zones in ["zoned:60/10:30/20:10/70", "zoned_abs:60/6400k:30/12800k:10/44800k"] {
+    for zones in [
+        "zoned:60/10:30/20:10/70",
+        "zoned:60/10:30/20:10",
+        "zoned_abs:60/6400k:30/12800k:10/44800k",
+    ] {
         let keys = format!("rw=randread random_distribution={zones} size=64000k");
         for (blocks, expected) in [(0..6400, 0.6), (6400..19_200, 0.3), (19_200..64_000, 0.1)] {
             for share in shares(&keys, |pair| blocks.contains(&(pair[0].2 >> 10))) {

@@ -1,12 +1,15 @@
-//! Pages of comparisons: each is read strictly, for results of every kind and for texts that try to be more than text.
+//! Pages of comparisons, and in `sweep` of sweeps: each is read strictly, for results of every kind and for texts that try to be
+//! more than text.
 
 mod html;
+mod sweep;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use html::Page;
 use proptest::prelude::*;
 use uringfs_lab::compare::{FigureComparison, JobComparison, Machine, Results, Unit, json, text};
+use uringfs_lab::experiments::{CompletedComparison, ExperimentResults};
 use uringfs_lab::page::{self, Source};
 use uringfs_lab::stats::{RatioInterval, Verdict};
 
@@ -238,6 +241,71 @@ fn texts_from_outside_stay_text() {
         assert!(page.title().starts_with(hostile), "{hostile}");
         assert_eq!(page.only("pre").text, hostile);
     }
+}
+
+/// An experiment with a comparison of the mechanism, and one of a side beside it.
+fn experiment(name: &'static str, beside: &str) -> ExperimentResults {
+    let comparison = |case: &str, a: &str, is_beside| CompletedComparison {
+        case: case.into(),
+        names: [a.into(), "on".into()],
+        is_beside,
+        threads: 1,
+        why: "it is close",
+        results: results(vec![job(name, 6)]),
+    };
+    ExperimentResults {
+        experiment: name,
+        about: "two paths",
+        target: "image".into(),
+        names: ["off".into(), "on".into()],
+        comparisons: vec![
+            comparison("depth 512", "off", false),
+            comparison("depth 512", beside, true),
+        ],
+        counters: &["direct."],
+        incomplete: false,
+    }
+}
+
+#[test]
+fn a_page_of_experiments_has_the_tables_the_words_the_reasons_and_all_comparisons() {
+    let mut experiments =
+        [experiment("simple-read", "ext4"), experiment("fixed-files", "<script>alert(1)</script>")];
+    experiments[1].incomplete = true;
+    let source = Source { command: "uringfs bench experiment all", document: "{}" };
+    let page = Page::parse(&page::experiments_html(&experiments, source));
+    let body = &page.only("body").text;
+    let mut rest = body.as_str();
+    for part in [
+        "Incomplete: stopped after 2 comparisons",
+        "a: off (",
+        "published b",
+        "+14.1 % [1]",
+        "[1] Fengnan Chang, 2026-06-30: ",
+        "b is slower: its rate is 6.0 % lower (5.0 % to 7.0 %)",
+        "depth 512, beside ext4",
+        "why: the target limits the rate",
+        "counters of off: direct.fast 9",
+        "no published table: ",
+        "simple-read, depth 512",
+        "fixed-files, depth 512, beside <script>alert(1)</script>",
+        "Conditions",
+        "uringfs bench experiment all",
+        "Every run of fixed-files, depth 512",
+    ] {
+        rest = rest.split_once(part).unwrap_or_else(|| panic!("no `{part}` in\n{rest}")).1;
+    }
+    let links = page.all("a");
+    let targets: Vec<_> = links.iter().filter_map(|link| link.attribute("href")).collect();
+    let expected = ["#simple-read-1", "#simple-read-2", "#fixed-files-1", "#fixed-files-2"];
+    assert_eq!(targets[..4], expected);
+    for target in expected {
+        let sections = page.all("section");
+        let has_id = |section: &&html::Element| section.attribute("id") == Some(&target[1..]);
+        assert_eq!(sections.iter().filter(|section| has_id(section)).count(), 1, "{target}");
+    }
+    assert_eq!(page.title(), "2 experiments");
+    assert_eq!(page.all("svg").len(), 4 * 4);
 }
 
 #[test]

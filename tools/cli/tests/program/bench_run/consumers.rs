@@ -1,4 +1,4 @@
-//! Programs that know only fio's JSON read fio's reports and ours.
+//! Programs that know only fio's reports and logs read fio's and ours.
 
 use super::fio_parity::fio;
 use super::{bench, folder};
@@ -78,6 +78,117 @@ fn histogram_buckets_have_the_same_rows() {
     assert_eq!(rows(&fio), rows(&ours));
     // 32 latency classes and 21 depth classes per job, and the header.
     assert_eq!(rows(&ours).len(), 5 * (32 + 21) + 1);
+}
+
+/// The keys that readers of others need of a report: its path in a job, and its type.
+struct ReaderKeys {
+    /// Of each job.
+    job: &'static str,
+    /// Of each direction that the reader knows.
+    direction: &'static str,
+    directions: &'static [&'static str],
+}
+
+/// `src/perf` of fstests, which inserts all figures of a job into a table of these columns.
+const FSTESTS: ReaderKeys = ReaderKeys {
+    job: "jobname:string groupid:integer error:integer eta:integer elapsed:integer usr_cpu:float sys_cpu:float ctx:integer \
+          majf:integer minf:integer latency_depth:integer latency_target:integer latency_percentile:float \
+          latency_window:integer",
+    direction: "io_bytes:integer io_kbytes:integer bw:integer iops:float runtime:integer total_ios:integer \
+                short_ios:integer drop_ios:integer lat_ns/min:integer lat_ns/max:integer lat_ns/mean:float \
+                lat_ns/stddev:float bw_min:integer bw_max:integer bw_agg:float bw_mean:float bw_dev:float \
+                bw_samples:integer iops_min:integer iops_max:integer iops_mean:float iops_stddev:float \
+                iops_samples:integer",
+    directions: &["read", "write", "trim"],
+};
+
+/// `programs/fio/parse` of LKP.
+const LKP: ReaderKeys = ReaderKeys {
+    job: "latency_us:object latency_us/1000:float latency_ms:object latency_ms/2:float latency_ms/>=2000:float",
+    direction: "bw:integer iops:float total_ios:integer clat_ns/mean:float clat_ns/stddev:float \
+                clat_ns/percentile/90.000000:integer clat_ns/percentile/95.000000:integer \
+                clat_ns/percentile/99.000000:integer slat_ns/mean:float slat_ns/stddev:float",
+    directions: &["read", "write"],
+};
+
+fn assert_has(value: &Value, keys: &str, whose: &str) {
+    for key in keys.split_whitespace() {
+        let (path, kind) = key.split_once(':').unwrap();
+        let found = value.pointer(&format!("/{path}"));
+        let has_kind = found.is_some_and(|found| match kind {
+            "integer" => found.is_u64() || found.is_i64(),
+            "float" => found.is_f64(),
+            "string" => found.is_string(),
+            _ => found.is_object(),
+        });
+        assert!(has_kind, "{whose}: {path} is {found:?}, not {kind}");
+    }
+}
+
+#[test]
+fn readers_of_fstests_and_lkp_find_their_keys() {
+    let reports = Reports::of_job(JOB);
+    for whose in ["fio", "ours"] {
+        let report = std::fs::read_to_string(reports.path(whose)).unwrap();
+        // LKP reads from the first brace to the end.
+        let report: Value = serde_json::from_str(&report).unwrap();
+        assert!(report["time"].is_string(), "{whose}");
+        let jobs = report["jobs"].as_array().unwrap();
+        for job in jobs {
+            assert_has(job, FSTESTS.job, whose);
+            FSTESTS
+                .directions
+                .iter()
+                .for_each(|way| assert_has(&job[*way], FSTESTS.direction, whose));
+            assert_has(job, LKP.job, whose);
+        }
+        // It reads the first job alone, which reads and writes.
+        LKP.directions.iter().for_each(|way| assert_has(&jobs[0][*way], LKP.direction, whose));
+    }
+}
+
+/// Runs a program that comes with fio in the folder of our report. Returns what it prints.
+fn fio_tool(folder: &Path, name: &str, arguments: &[&str]) -> String {
+    let output = Command::new(name).args(arguments).current_dir(folder).output();
+    output_text(output.unwrap_or_else(|error| panic!("{name} comes with fio: {error}")))
+}
+
+#[test]
+fn fio_s_own_tools_read_our_bins_and_logs() {
+    let folder = folder();
+    let job = "[global]\nbs=4k\nsize=256k\nslat_percentiles=1\nlat_percentiles=1\nthinktime=1ms\nwrite_bw_log=out\n\
+               write_iops_log=out\n[mix]\nrw=randrw\n[scan]\nrw=read\n";
+    std::fs::write(folder.path().join("job.fio"), job).unwrap();
+    let keys = ["job.fio", "--engine=threads", "--output-format=json+", "--output=report.json"];
+    let output = bench(folder.path(), &keys);
+    assert!(output.status.success(), "{output:?}");
+
+    let convert = ["report.json", "out.csv"];
+    let made = fio_tool(folder.path(), "fio_jsonplus_clat2csv", &convert);
+    assert_eq!(made, "out_job0.csv generated\nout_job1.csv generated\n");
+    let check = [&convert[..], &["--validate"]].concat();
+    let checked = fio_tool(folder.path(), "fio_jsonplus_clat2csv", &check);
+    assert_eq!(checked, "out_job0.csv validated\nout_job1.csv validated\n");
+    // The last line of a column has all I/Os: reads in the second job.
+    let table = std::fs::read_to_string(folder.path().join("out_job1.csv")).unwrap();
+    let names: Vec<&str> = table.lines().next().unwrap().split(", ").collect();
+    for name in ["read_slat_ns_cumulative", "read_clat_ns_cumulative", "read_lat_ns_cumulative"] {
+        let column = names.iter().position(|found| *found == name).unwrap();
+        let values = table.lines().skip(1).filter_map(|line| line.split(", ").nth(column));
+        let last = values.filter(|value| !value.trim().is_empty()).last();
+        assert_eq!(last, Some("64"), "{name}: {table}");
+    }
+
+    for (option, figure) in [("-b", "bw"), ("-i", "iops")] {
+        let shown = fio_tool(folder.path(), "fio2gnuplot", &[option, "-o", figure]);
+        assert!(shown.contains(&format!(" |-> out_{figure}.2.log\n")), "{shown}");
+        let global = std::fs::read_to_string(folder.path().join(format!("{figure}.global")));
+        let global = global.unwrap();
+        assert!(global.ends_with("disks_count=2\n"), "{global}");
+        // It leaves out lines of the first millisecond, which few of the 64 of each job are: there is a millisecond between two.
+        let counted = global.lines().find_map(|line| line.strip_prefix("values_count="));
+        assert!((126..=128).contains(&counted.unwrap().parse().unwrap()), "{global}");
+    }
 }
 
 #[test]

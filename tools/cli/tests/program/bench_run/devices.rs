@@ -1,13 +1,13 @@
 //! Block devices that a job must not write to, under any name. The tests need root, to create and mount
 //! devices; each device is removed with its test, even if that panics.
 
-use super::failed::failed;
+use super::failed::{failed, failed_with};
 use super::{ChildProcess, bench, command, folder, json_of, refused};
 use crate::process::{tool, wait_until};
 use crate::root::as_root;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -125,6 +125,28 @@ fn as_root_a_mounted_device_is_read_and_never_written() {
         let folder = folder();
         let report = json_of(&bench(folder.path(), &[&keys[..], &[&filename, engine]].concat()));
         assert_eq!(report["jobs"][0]["read"]["total_ios"], 256);
+    }
+}
+
+#[test]
+fn as_root_trims_discard_the_blocks_of_a_device() {
+    if !as_root() {
+        return;
+    }
+    let disk = LoopDisk::new();
+    // A loop device punches a hole into its file.
+    let allocated = || disk.image().metadata().unwrap().blocks() * 512;
+    let filename = format!("--filename={}", disk.device);
+    for (quarter, engine) in ["psync", "threads", "ring", "uringfs"].into_iter().enumerate() {
+        let (folder, before) = (folder(), allocated());
+        let (offset, engine) = (format!("--offset={}m", 4 * quarter), format!("--engine={engine}"));
+        let keys = ["--name=x", "--rw=randtrim", "--bs=64k", "--size=4m", "--direct=1"];
+        let more = ["--iodepth=4", "--output-format=json", &filename, &offset, &engine];
+        let report = json_of(&bench(folder.path(), &[&keys[..], &more].concat()));
+        assert_eq!(report["jobs"][0]["trim"]["total_ios"], 64, "{engine}");
+        let freed = before - allocated();
+        // The file system needs blocks to list the holes, and frees them when holes become one.
+        assert!(freed.abs_diff(4 << 20) <= 65_536, "{engine}: {freed}");
     }
 }
 
@@ -258,19 +280,19 @@ fn as_root_a_full_file_system_fails_the_run() {
     for engine in ["psync", "threads", "ring", "uringfs"] {
         let engine = format!("--engine={engine}");
         let keys = ["--name=x", "--rw=write", "--size=32m", "--fallocate=none", "--direct=1"];
-        let more = ["--bs=64k", "--unlink=1", "--output-format=json", &engine];
+        let more = ["--bs=64k", "--output-format=json", &engine];
         let output = bench(&mounted.0, &[&keys[..], &more].concat());
         let parts =
             ["job `x`: x.0.0: write of ", "No space left on device", "(the target is full)"];
-        let report = failed(&output, &parts);
+        let report = failed_with(2, &output, &parts);
         assert_eq!(report["jobs"][0]["error"], nix::errno::Errno::ENOSPC as i32);
         assert!(report["jobs"][0]["write"]["io_bytes"].as_u64().unwrap() > 0);
-        assert!(!mounted.0.join("x.0.0").exists(), "it has unlink=1");
+        assert!(!mounted.0.join("x.0.0").exists(), "the run has created it");
     }
     // With blocks allocated at layout the job fails before it begins.
     let output = bench(&mounted.0, &["--name=x", "--rw=write", "--size=32m"]);
     let line = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{line}");
+    assert_eq!(output.status.code(), Some(2), "{line}");
     let part = "job `x`: cannot lay out x.0.0 of 33554432 bytes (the file system is full)";
     assert!(line.contains(part) && line.lines().count() == 1, "{line}");
     assert!(!mounted.0.join("x.0.0").exists());

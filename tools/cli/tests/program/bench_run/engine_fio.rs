@@ -12,7 +12,7 @@ const JOB: &str = "[global]\nbs=4k\nsize=1m\nruntime=1\n[mix]\nrw=randrw\nnumjob
     [scan]\nstonewall\nrw=read\niodepth=4\nioengine=libaio\n[log]\nstonewall\nrw=write\nfsync=32\n";
 
 /// A wrapper of fio that also copies its output to the file `kept`.
-fn keeping_fio(folder: &Path) -> String {
+pub fn keeping_fio(folder: &Path) -> String {
     let path = folder.join("keeping-fio");
     make_script(&path, "fio \"$@\"\ncode=$?\ncp \"$3\" kept\nexit $code");
     format!("--exec={}", path.display())
@@ -41,7 +41,7 @@ fn both_reports_equal_fios_own() {
 }
 
 /// Splits output into the JSON and the rest.
-fn parted(printed: &str) -> (Value, String) {
+pub fn parted(printed: &str) -> (Value, String) {
     let mut json = String::new();
     let mut text = String::new();
     let mut inside = false;
@@ -166,6 +166,14 @@ fn fio_takes_values_of_keys_as_showcmd_prints_them() {
         "write_iops_log=a",
         "write_lat_log=a",
         "log_avg_msec=100",
+        "ba=8k,16k",
+        "number_ios=100",
+        "cpus_allowed_policy=split",
+        "buffer_compress_chunk=4k",
+        "random_generator=tausworthe64",
+        "openfiles=1",
+        "fadvise_hint=sequential",
+        "verify=sha3-256",
     ] {
         let given = format!("--{given}");
         let arguments = ["--name=x", "--rw=randrw", "--size=1m", "--thinktime=10"];

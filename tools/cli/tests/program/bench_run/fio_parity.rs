@@ -153,7 +153,7 @@ fn our_json_has_every_key_of_fio_with_its_type() {
     }
 }
 
-fn assert_has_options(theirs: &Value, ours: &Value, name: &str) {
+pub fn assert_has_options(theirs: &Value, ours: &Value, name: &str) {
     for (key, value) in theirs.as_object().unwrap() {
         assert_eq!(ours.get(key), Some(value), "{name}: option {key}");
     }

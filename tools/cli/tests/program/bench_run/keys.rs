@@ -107,6 +107,27 @@ fn keys_with_one_value_are_noted() {
     let noted = notes(&["--clocksource=cpu", "--iomem=shm"]);
     assert!(noted.contains("clocksource has no effect: ") && noted.contains("mem has no effect: "));
     assert!(!notes(&["--clocksource=clock_gettime", "--mem=malloc"]).contains("mem has no effect"));
+    assert!(notes(&["--fadvise_hint=random"]).contains("fadvise_hint has no effect: "));
+    let verified = notes(&["--filename=memory:1m", "--rw=write", "--verify=sha1"]);
+    assert!(verified.contains("verify=sha1: each block has a CRC32C instead"), "{verified}");
+}
+
+#[test]
+fn overwrite_lays_out_files_that_are_only_written() {
+    for (key, expected) in [("", 0), ("overwrite=0\n", 0), ("overwrite=1\n", 240)] {
+        let job = format!("[j]\nfilename=file\nrw=write\nsize=1m\nio_size=64k\n{key}");
+        let folders = [folder(), folder()];
+        folders.iter().for_each(|f| std::fs::write(f.path().join("job.fio"), &job).unwrap());
+        assert!(fio(folders[0].path(), &["job.fio"]).status.success());
+        assert!(bench(folders[1].path(), &["job.fio", "--engine=psync"]).status.success());
+        for folder in &folders {
+            let bytes = std::fs::read(folder.path().join("file")).unwrap();
+            // Behind what the job has written.
+            let rest = bytes.chunks(4096).skip(16);
+            let laid_out = rest.filter(|block| block.iter().any(|byte| *byte != 0)).count();
+            assert_eq!(laid_out, expected, "{key}");
+        }
+    }
 }
 
 /// The name and the shape of the lines of each log, after a run of fio and one of this program.

@@ -12,7 +12,9 @@ mod help;
 mod interrupted;
 mod invariants;
 mod keys;
+mod published;
 mod refused;
+mod status;
 mod terminal;
 mod verify;
 #[cfg(feature = "vhost-user")]
@@ -48,7 +50,7 @@ fn json_of(output: &Output) -> Value {
 }
 
 /// The files in a directory: their modification times and contents.
-fn contents(folder: &Path) -> BTreeMap<OsString, (SystemTime, Vec<u8>)> {
+pub fn contents(folder: &Path) -> BTreeMap<OsString, (SystemTime, Vec<u8>)> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let read = |entry: std::fs::DirEntry| {
         let found = entry.path().symlink_metadata().unwrap();
@@ -63,7 +65,7 @@ pub fn refused(folder: &Path, arguments: &[&str], part: &str) {
     refused_command(folder, command(folder, arguments), part);
 }
 
-fn refused_command(folder: &Path, mut command: Command, part: &str) {
+pub fn refused_command(folder: &Path, mut command: Command, part: &str) {
     let before = contents(folder);
     let output = ChildProcess::start(&mut command).end();
     let line = String::from_utf8(output.stderr).unwrap();
@@ -91,7 +93,7 @@ fn a_job_file_runs_on_a_file_that_it_lays_out() {
         "fill: (groupid=1, jobs=1): err= 0",
         "clat percentiles (",
         "issued rwts: total=256,0,0,0",
-        "issued rwts: total=0,256,0,1",
+        "issued rwts: total=0,256,0,0",
         "Run status group 1 (all jobs):",
         "system calls=1.0",
     ] {

@@ -9,14 +9,19 @@ use std::io::Read;
 
 /// Reads the terminal until it shows all parts.
 fn read_until(screen: &mut File, parts: &[&str]) -> String {
+    read_while(screen, |text| !parts.iter().all(|part| text.contains(part)))
+}
+
+fn read_while(screen: &mut File, goes_on: impl Fn(&str) -> bool) -> String {
     let deadline = Deadline::new();
     let mut shown = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&shown).into_owned();
-        if parts.iter().all(|part| text.contains(part)) {
+        if !goes_on(&text) {
             return text;
         }
-        assert!(deadline.readable(screen), "no {parts:?} in {text}");
+        // The whole of it would be long.
+        assert!(deadline.readable(screen), "nothing more after {:?}", text.rsplit('\r').nth(1));
         let mut some = [0; 4096];
         let length = screen.read(&mut some).unwrap();
         shown.extend_from_slice(&some[..length]);
@@ -51,6 +56,44 @@ fn a_terminal_shows_rates_progress_and_remaining_time() {
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(130), "{text}");
         assert!(!text.contains('\u{1b}'), "the report has no escape sequences: {text}");
+    }
+}
+
+/// The columns that a text takes between two moves to the beginning of a line.
+fn widest(text: &str) -> usize {
+    let width = |line: &str| {
+        let mut parts = line.split('\u{1b}');
+        let first = parts.next().unwrap_or_default().chars().count();
+        // A sequence ends with a letter: `[2K`.
+        let after = |part: &str| {
+            part.split_once(char::is_alphabetic).map_or(0, |(_, rest)| rest.chars().count())
+        };
+        first + parts.map(after).sum::<usize>()
+    };
+    text.split(['\r', '\n']).map(width).max().unwrap_or(0)
+}
+
+#[test]
+fn the_line_fits_its_terminal() {
+    let folder = folder();
+    let name = "--name=a-job-whose-name-is-so-long-that-a-small-terminal-has-no-room-for-it";
+    let keys = [name, "--filename=null:1m", "--rw=randrw", "--time_based", "--runtime=600"];
+    for (columns, part) in
+        [(200, " IOPS"), (100, " IOPS"), (60, " IOPS"), (40, "…  eta "), (20, "eta ")]
+    {
+        let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let terminal = openpty(&size, None).unwrap();
+        let mut command = command(folder.path(), &keys);
+        command.env("TERM", "xterm").env_remove("NO_COLOR");
+        let run = ChildProcess::start_with(&mut command, Some(terminal.slave));
+        let mut screen = File::from(terminal.master);
+        let text = read_while(&mut screen, |text| {
+            text.matches("eta ").count() < 3 || !text.contains(part)
+        });
+        assert!(widest(&text) <= columns.into(), "{columns}: {text:?}");
+        assert!(!text.contains("\u{1b}[1A"), "{columns}: a second line: {text:?}");
+        run.signal(Signal::SIGINT);
+        assert_eq!(run.end().status.code(), Some(130));
     }
 }
 

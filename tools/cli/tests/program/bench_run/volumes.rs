@@ -1,7 +1,7 @@
 //! Jobs on files in a volume: names, layout, verification, counters; and refusals of unsupported
 //! volumes and engines.
 
-use super::{ChildProcess, bench, contents, folder, json_of, refused, refused_command};
+use super::{ChildProcess, bench, folder, json_of, refused};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -207,144 +207,9 @@ fn unsupported_volumes_and_engines_are_refused() {
     // A file that does not fit is removed.
     let full = bench(here, &["--name=x", "--volume=v", "--rw=read", "--size=64m"]);
     let line = String::from_utf8(full.stderr).unwrap();
-    assert_eq!(full.status.code(), Some(1), "{line}");
+    assert_eq!(full.status.code(), Some(2), "{line}");
     assert!(line.contains("cannot lay out v:/x.0.0 of 67108864 bytes"), "{line}");
     assert_eq!(uringfs(here, &["ls", "v:/"]), "a\nd\n");
-}
-
-#[test]
-fn an_experiment_compares_a_file_with_the_raw_volume() {
-    let folder = volume();
-    let here = folder.path();
-    assert!(
-        bench(here, &["--name=x", "--filename=v:/a", "--rw=write", "--size=1m"]).status.success()
-    );
-    let short = ["--target", "v:/a", "--seconds", "0.3", "--pairs", "1", "--json"];
-    let before = contents(here);
-    let simple = uringfs(here, &[&["bench", "experiment", "simple-read"][..], &short].concat());
-    let simple: Value = serde_json::from_str(&simple).unwrap();
-    for case in simple["cases"].as_array().unwrap() {
-        assert!(case["control"]["iops"].as_f64().unwrap() > 0.0, "{case}");
-    }
-    assert!(counter_of(&simple, "a", "direct.fast_path.refused.switched_off") > 0);
-    assert!(counter_of(&simple, "b", "direct.fast_path.taken") > 0);
-    assert!(contents(here) == before, "reads wrote something");
-    // The sides that would write to the raw volume are skipped.
-    let writes = ["bench", "experiment", "completion", "--overwrite"];
-    let completion = uringfs(here, &[&writes[..], &short].concat());
-    let completion: Value = serde_json::from_str(&completion).unwrap();
-    for case in completion["cases"].as_array().unwrap() {
-        assert!(case["b"]["iops"].as_f64().unwrap() > 0.0, "{case}");
-        assert_eq!([&case["control"]["iops"], &case["beside"][0]["iops"]], [&Value::Null; 2]);
-    }
-    assert_eq!(uringfs(here, &["ls", "v:/"]), "a\n");
-}
-
-#[test]
-fn all_experiments_check_their_targets_before_the_first_one_runs() {
-    let folder = folder();
-    std::fs::write(folder.path().join("image"), vec![1; 1 << 20]).unwrap();
-    // The first experiments only read; a later one writes.
-    let command = "bench experiment all --target image --seconds 0.1 --pairs 1";
-    let mut program = Command::new(env!("CARGO_BIN_EXE_uringfs"));
-    program.args(command.split(' ')).current_dir(folder.path());
-    refused_command(folder.path(), program, "--overwrite");
-}
-
-#[test]
-fn fewer_than_six_pairs_have_no_verdict() {
-    let folder = folder();
-    let run = |more: &str| {
-        let command =
-            format!("bench experiment simple-read --target null:1m --seconds 0.1 --pairs {more}");
-        uringfs(folder.path(), &command.split(' ').collect::<Vec<_>>())
-    };
-    let is_verdict =
-        |printed: &str| ["better", "worse", "difference"].iter().any(|word| printed.contains(word));
-    let few = run("1");
-    assert!(!is_verdict(&few) && few.contains("no verdict from 1 pairs"), "{few}");
-    let json: Value = serde_json::from_str(&run("5 --json")).unwrap();
-    let ratio = &json["cases"][0]["ratio"];
-    assert!(
-        ratio["median"].is_f64() && ratio["low"].is_null() && ratio["high"].is_null(),
-        "{ratio}"
-    );
-    let enough = run("6");
-    assert!(is_verdict(&enough) && !enough.contains("no verdict"), "{enough}");
-}
-
-fn counter_of(experiment: &Value, side: &str, name: &str) -> u64 {
-    experiment["counters"][side][name].as_u64().unwrap_or(0)
-}
-
-#[test]
-fn an_experiment_removes_the_unwritten_files_it_creates() {
-    let folder = volume();
-    let folder = folder.path();
-    report(folder, "--name=x --volume=v --filename=f --rw=write --size=1m");
-    std::fs::write(folder.join("beside"), vec![0; 512 << 10]).unwrap();
-    let command = "bench experiment completion --target v:/f --overwrite --beside beside --json";
-    let command = command.split(' ').chain(["--seconds", "1", "--pairs", "1"]);
-    let printed = uringfs(folder, &command.collect::<Vec<_>>());
-    let report: Value = serde_json::from_str(&printed).unwrap();
-    let cases = report["cases"].as_array().unwrap();
-    let whats: Vec<&str> = cases.iter().map(|row| row["case"]["what"].as_str().unwrap()).collect();
-    let expected = ["in place", "in place, durable", "unwritten", "unwritten, durable"];
-    assert_eq!(whats, expected.map(|what| [what; 2]).concat());
-    for case in cases {
-        let ran = |side: &Value| side["iops"].is_number();
-        assert!(ran(&case["a"]) && ran(&case["b"]), "{case:#}");
-        // The sides that would write to the raw volume are skipped; the file outside is not.
-        let beside = case["beside"].as_array().unwrap();
-        assert!(!ran(&case["control"]) && !ran(&beside[0]) && ran(&beside[1]), "{case:#}");
-        assert!(beside[1]["name"].as_str().unwrap().starts_with("psync, "), "{case:#}");
-    }
-    assert_eq!(report["counters"]["b"]["completion.worker"], Value::Null);
-    assert!(report["counters"]["a"]["completion.worker"].as_u64().unwrap() > 0);
-    assert_eq!(uringfs(folder, &["ls", "v:/"]), "f\n");
-    assert!(!folder.join("beside.new").exists());
-}
-
-#[test]
-fn an_experiment_prints_counters_that_are_zero_too() {
-    let folder = volume();
-    std::fs::write(folder.path().join("image"), vec![0; 1 << 20]).unwrap();
-    std::fs::write(folder.path().join("beside"), vec![0; 1 << 20]).unwrap();
-    let command = "bench experiment parallel-write --target image --overwrite --beside beside";
-    let command = command.split(' ').chain(["--seconds", "0.5", "--pairs", "1"]);
-    let printed = uringfs(folder.path(), &command.collect::<Vec<_>>());
-    let counted = |side: &str| {
-        let begin = format!("counters of {side}: ");
-        printed.lines().find_map(|line| line.strip_prefix(&begin)).unwrap().to_owned()
-    };
-    let begin =
-        "direct.write.unlocked 0, direct.write.range_locked 0, direct.write.exclusive.always ";
-    assert!(counted("one lock").starts_with(begin), "{printed}");
-    let end = ", direct.write.range_locked 0, direct.write.exclusive 0";
-    assert!(counted("side by side").ends_with(end), "{printed}");
-}
-
-#[test]
-fn buffered_reads_wait_in_threads_on_one_side_only() {
-    let folder = volume();
-    let image = folder.path().join("image");
-    std::fs::write(&image, vec![7; 4 << 20]).unwrap();
-    let command = "bench experiment buffered-read --target image --seconds 0.1 --pairs 1 --json";
-    let printed = uringfs(folder.path(), &command.split(' ').collect::<Vec<_>>());
-    let report: Value = serde_json::from_str(&printed).unwrap();
-    for case in report["cases"].as_array().unwrap() {
-        let ran = |side: &Value| side["iops"].is_number();
-        assert!(ran(&case["a"]) && ran(&case["b"]) && ran(&case["control"]), "{case:#}");
-        // A waiting thread causes a context switch.
-        let switches = |side: &Value| side["context_switches_per_io"].as_f64().unwrap();
-        assert!(switches(&case["a"]) > 0.0 && switches(&case["b"]) >= 0.0, "{case:#}");
-    }
-    let counter = |side, name: &str| counter_of(&report, side, &format!("buffered.{name}"));
-    assert!(counter("a", "wait.threads") > 0);
-    assert_eq!(counter("b", "wait.threads"), 0);
-    // Each folio is read once, so its reader fills it and no other reader waits.
-    assert!(counter("b", "filled") > 0);
-    assert_eq!(counter("control", "filled"), 0);
 }
 
 #[test]

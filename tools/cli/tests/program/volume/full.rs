@@ -2,9 +2,7 @@
 
 use super::{run, run_ok, write};
 use crate::bench_run::folder;
-use crate::process::tool;
-use crate::root::as_root;
-use std::path::PathBuf;
+use crate::root::{SmallTmpfs, as_root};
 
 #[test]
 fn put_into_a_full_volume_stops_and_says_how_many_files_are_left() {
@@ -46,15 +44,6 @@ fn cp_in_a_full_volume_stops_at_the_first_file_that_does_not_fit() {
     assert!(run_ok(folder, ["check", "v"]).contains("clean"));
 }
 
-/// A small tmpfs. Unmounted on drop.
-struct SmallTmpfs(PathBuf);
-
-impl Drop for SmallTmpfs {
-    fn drop(&mut self) {
-        tool("umount", &[self.0.to_str().unwrap()]);
-    }
-}
-
 #[test]
 fn as_root_a_full_host_file_system_is_not_reported_as_a_full_volume() {
     if !as_root() {
@@ -62,10 +51,8 @@ fn as_root_a_full_host_file_system_is_not_reported_as_a_full_volume() {
     }
     let folder = folder();
     let here = folder.path();
-    let small = SmallTmpfs(here.join("small"));
-    std::fs::create_dir(&small.0).unwrap();
-    tool("mount", &["-t", "tmpfs", "-o", "size=8m", "tmpfs", small.0.to_str().unwrap()]);
-    std::fs::File::create(small.0.join("v")).unwrap().set_len(128 << 20).unwrap();
+    let small = SmallTmpfs::new(&here.join("small"), "8m");
+    std::fs::File::create(small.path().join("v")).unwrap().set_len(128 << 20).unwrap();
     run_ok(here, ["mkfs", "small/v"]);
     write(here, "large", vec![1; 20 << 20]);
     for command in [&["put", "large", "small/v:/"][..], &["mkdir", "small/v:/d"]] {

@@ -101,7 +101,8 @@ impl SharedQueue {
     /// Queues an I/O.
     #[inline]
     pub fn push(&mut self, io: Io) {
-        assert!(io.length as usize <= self.block, "the I/O is longer than its slot");
+        let fits = io.op == IoOp::Trim || io.length as usize <= self.block;
+        assert!(fits, "the I/O is longer than its slot");
         let before = self.in_flight[io.slot as usize].replace(io.length);
         assert!(before.is_none(), "the slot is in flight");
         let (address, length, slot) = (self.address(io.slot), io.length as usize, io.slot as usize);
@@ -109,6 +110,7 @@ impl SharedQueue {
         match io.op {
             IoOp::Read => queue.read(io.offset, address, length, slot, ReqFlags::empty()),
             IoOp::Write => queue.write(io.offset, address, length, slot, self.write_flags),
+            IoOp::Trim => queue.discard(io.offset, io.length.into(), slot, ReqFlags::empty()),
         }
     }
 

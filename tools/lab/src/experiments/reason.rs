@@ -1,0 +1,100 @@
+//! Why a comparison does not show that the mechanism is faster.
+
+use crate::compare::{FigureComparison, JobComparison};
+use crate::stats::{Verdict, median};
+
+/// Below this share of the time that the threads could compute, the target limits the rate.
+const MAX_WAITING_SHARE: f64 = 0.75;
+
+/// A reason for any other answer than faster, in a sentence; `None` if it is faster, or if there are too few pairs to ask.
+///
+/// If the processors wait for the target, the rate cannot show what the mechanism saves, and the CPU time per I/O does. Otherwise `why`
+/// is the reason.
+pub(super) fn reason(
+    job: &JobComparison,
+    threads: u32,
+    processors: usize,
+    why: &str,
+) -> Option<String> {
+    if matches!(job.verdict, Verdict::Faster | Verdict::TooFewRuns) {
+        return None;
+    }
+    let cpu = job.figures.iter().find(|figure| figure.name == "CPU per I/O");
+    let share = cpu.map(|cpu| computing_share(cpu, job.rate(), threads, processors));
+    match (cpu, share) {
+        (Some(cpu), Some(share)) if share < MAX_WAITING_SHARE => {
+            let [a, b] = [&cpu.a, &cpu.b].map(|sample| cpu.unit.amount(median(sample)));
+            Some(format!(
+                "the target limits the rate, as the threads of b compute for {:.0} % of the time. See the CPU per I/O: {a} with a, {b} with b",
+                share * 100.0
+            ))
+        }
+        _ => Some(why.to_owned()),
+    }
+}
+
+/// The share of the time in which the threads of `b` compute, of that in which they could.
+fn computing_share(
+    cpu: &FigureComparison,
+    rate: &FigureComparison,
+    threads: u32,
+    processors: usize,
+) -> f64 {
+    let computing = median(&cpu.b) * median(&rate.b) / 1e9;
+    computing / (threads as usize).min(processors).max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::Unit;
+    use crate::stats::RatioInterval;
+
+    fn job(verdict: Verdict, rate: f64, cpu_ns: f64) -> JobComparison {
+        let none = RatioInterval { ratio: 1.0, low: 1.0, high: 1.0 };
+        let figure = |name: &str, unit, a: f64, b: f64| FigureComparison {
+            name: name.into(),
+            unit,
+            a: vec![a; 6],
+            again: Vec::new(),
+            b: vec![b; 6],
+            control: Vec::new(),
+            ratio: none,
+            noise: none,
+            sign_test: 1.0,
+        };
+        let figures = vec![
+            figure("rate", Unit::PerSecond, rate, rate),
+            figure("CPU per I/O", Unit::Nanoseconds, 2.0 * cpu_ns, cpu_ns),
+        ];
+        let (job, counters) = ("x".into(), [Vec::new(), Vec::new()]);
+        JobComparison { job, figures, counters, verdict, more_pairs: None }
+    }
+
+    #[test]
+    fn a_target_that_takes_longer_hides_what_the_processor_saves() {
+        // 16 k/s of 1 us are 1.6 % of a processor.
+        let found = reason(&job(Verdict::NoDifference, 16_000.0, 1_000.0), 1, 2, "why");
+        let expected = "the target limits the rate, as the threads of b compute for 2 % of the time. \
+                        See the CPU per I/O: 2.00 us with a, 1.00 us with b";
+        assert_eq!(found.as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn a_rate_that_the_processors_limit_has_the_reason_of_its_case() {
+        for verdict in [Verdict::NoDifference, Verdict::Slower, Verdict::TooNoisy] {
+            let found = reason(&job(verdict, 900_000.0, 1_000.0), 8, 1, "why");
+            assert_eq!(found.as_deref(), Some("why"));
+        }
+        // Two processors could compute twice as much.
+        let two = reason(&job(Verdict::Slower, 900_000.0, 1_000.0), 8, 2, "why").unwrap();
+        assert!(two.contains("45 % of the time"), "{two}");
+    }
+
+    #[test]
+    fn what_is_faster_needs_no_reason() {
+        for verdict in [Verdict::Faster, Verdict::TooFewRuns] {
+            assert_eq!(reason(&job(verdict, 1.0, 1.0), 1, 1, "why"), None);
+        }
+    }
+}
