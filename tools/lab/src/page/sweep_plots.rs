@@ -94,7 +94,7 @@ fn panels(results: &Results, figure: &FigureCells, roles: &Roles) -> Vec<Panel> 
         let value = keys[roles.along].1;
         let place = grid.axes()[roles.along].values.iter().position(|known| known == value);
         let words = format!("{}={value}, {name}", keys[roles.along].0);
-        let point = point(cell, figure.unit, place.unwrap_or(0), &words, results.seed);
+        let point = point(cell, figure.unit, place.unwrap_or(0), &words);
         let panel = entry(&mut panels, others);
         entry(panel, name.to_owned()).push(point);
     }
@@ -110,10 +110,10 @@ fn entry<T: Default>(list: &mut Vec<(String, T)>, name: String) -> &mut T {
     &mut list[at].1
 }
 
-fn point(cell: &CellFigure, unit: Unit, place: usize, words: &str, seed: u64) -> Point {
+fn point(cell: &CellFigure, unit: Unit, place: usize, words: &str) -> Point {
     let values: Vec<f64> =
         cell.values.iter().copied().filter(|value| is_drawable(*value)).collect();
-    let interval = median_interval(&values, seed);
+    let interval = median_interval(&values);
     let [low, median, high] = [interval.low, interval.median, interval.high];
     let amount = |value| unit.amount(value);
     let words = match low.is_nan() {

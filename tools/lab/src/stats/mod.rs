@@ -1,13 +1,13 @@
 //! Statistics: latency histograms, rate samples, medians and ratios with intervals, verdicts.
 
-mod bootstrap;
 mod latency;
+mod median;
 mod ratio;
 mod samples;
 mod verdict;
 
-pub use bootstrap::{MIN_VALUES, MedianInterval, median, median_interval};
 pub use latency::{LatencyHistogram, Summary};
+pub use median::{MedianInterval, median, median_interval};
 pub use ratio::{
     MIN_PAIRS, RatioInterval, Stopping, min_runs, pairs_to_find, pooled_deviation, sign_test,
     smallest_found,
