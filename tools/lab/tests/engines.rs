@@ -157,6 +157,17 @@ fn trims_make_holes_in_files_and_need_overwrite() {
 }
 
 #[test]
+fn the_ring_makes_no_calls_for_trims_of_nothing() {
+    let keys = "rw=trim\nbs=4k\nsize=64k\niodepth=4\n";
+    let results = try_job(EngineKind::Ring, "null:1m", keys, Overwrite::Refuse).unwrap();
+    assert_eq!(results.failures(), [] as [&str; 0]);
+    let report = uringfs_lab::report::json(&results);
+    let job = &report["jobs"][0];
+    assert_eq!(job["trim"]["total_ios"].as_u64(), Some(16));
+    assert_eq!(job["uringfs"]["system_calls_per_io"].as_f64(), Some(0.0), "{}", job["uringfs"]);
+}
+
+#[test]
 fn trims_free_the_blocks_of_a_file_in_a_volume() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");

@@ -8,7 +8,7 @@ use super::results::{Results, Round};
 use super::side::{Side, SideSource};
 use crate::Error;
 use crate::engine::{EngineConfig, EngineKind};
-use crate::job::{Job, JobSet};
+use crate::job::{Job, JobSet, Options};
 use crate::random::Random;
 use crate::run::{Overwrite, Plan, RunProgress};
 use crate::stats::{MIN_PAIRS, Stopping};
@@ -140,9 +140,8 @@ pub(crate) fn job_notes(sets: &[&JobSet]) -> Vec<String> {
     let limited = sets.iter().flat_map(|set| &set.jobs).filter(limits).map(note);
     let logs = |job: &&Job| {
         let options = &job.options;
-        [&options.bandwidth_log, &options.iops_log, &options.latency_log]
-            .iter()
-            .any(|log| log.is_some())
+        let Options { bandwidth_log, iops_log, latency_log, iolog_copy, .. } = options;
+        [bandwidth_log, iops_log, latency_log, iolog_copy].iter().any(|log| log.is_some())
     };
     let logged = |job: &Job| {
         format!("job `{}` writes logs, and each run replaces those of the one before", job.name)

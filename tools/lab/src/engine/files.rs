@@ -29,6 +29,11 @@ impl Files {
         Self { files: Vec::new(), are_devices: Vec::new(), cached: false }
     }
 
+    /// Whether the list is empty.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
     /// Opens the files of a job.
     pub fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         let open = |target: &Target| target.open(setup.access);

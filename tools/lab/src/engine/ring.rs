@@ -17,6 +17,10 @@ pub struct Ring {
     tier: String,
     /// Trims that have ended and are not reaped. The kernel's ring has none before Linux 6.12: each is a call, as with fio.
     trimmed: Vec<IoCompletion>,
+    /// Requests of the ring that are not submitted.
+    queued: u32,
+    /// Requests of the ring that have not completed, those included.
+    in_ring: usize,
     /// System calls of trims and syncs.
     calls: u64,
 }
@@ -69,7 +73,15 @@ impl Engine for Ring {
             },
         ];
         let tier = tier.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>();
-        Ok(Self { ring, files, tier: tier.join(", "), trimmed: Vec::new(), calls: 0 })
+        Ok(Self {
+            ring,
+            files,
+            tier: tier.join(", "),
+            trimmed: Vec::new(),
+            queued: 0,
+            in_ring: 0,
+            calls: 0,
+        })
     }
 
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
@@ -81,13 +93,24 @@ impl Engine for Ring {
         match io.op {
             IoOp::Read => self.ring.push_read(io.slot, io.file, io.offset, io.length),
             IoOp::Write => self.ring.push_write(io.slot, io.file, io.offset, io.length),
-            IoOp::Trim => self.trim(io),
+            IoOp::Trim => {
+                self.trim(io);
+                return Ok(());
+            }
         }
+        self.queued += 1;
+        self.in_ring += 1;
         Ok(())
     }
 
     fn submit(&mut self) -> Result<(), Errno> {
-        self.ring.enter(0)
+        if self.queued == 0 {
+            // Only trims were pushed.
+            return Ok(());
+        }
+        self.ring.enter(0)?;
+        self.queued = 0;
+        Ok(())
     }
 
     #[inline]
@@ -96,9 +119,15 @@ impl Engine for Ring {
         if trimmed > 0 {
             done.extend(self.trimmed.drain(..trimmed));
         }
+        if self.in_ring == 0 {
+            return Ok(());
+        }
         self.ring.enter(bounds.min.saturating_sub(trimmed) as u32)?;
+        self.queued = 0;
         let max = bounds.max - trimmed;
+        let before = done.len();
         self.ring.reap(max, |slot, result| done.push(IoCompletion { slot, result }));
+        self.in_ring -= done.len() - before;
         Ok(())
     }
 
@@ -129,7 +158,7 @@ impl Engine for Ring {
 impl Ring {
     #[cold]
     fn trim(&mut self, io: Io) {
-        self.calls += 1;
+        self.calls += u64::from(!self.files.is_empty());
         self.trimmed.push(IoCompletion { slot: io.slot, result: self.files.trim(io) });
     }
 }

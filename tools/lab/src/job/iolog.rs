@@ -2,6 +2,7 @@
 
 use super::direction::IoOp;
 use super::replay_options::ReplayOptions;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 
@@ -21,6 +22,19 @@ pub struct IoLog {
     pub files: Vec<String>,
     /// The steps. No step is due before the one before it.
     pub steps: Vec<ReplayStep>,
+    /// The offsets and lengths of each file.
+    extents: Vec<Extent>,
+}
+
+/// The offsets and lengths of a file's I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Extent {
+    /// The end of the last byte.
+    end: u64,
+    /// All bits of offsets and lengths: a power of two that divides this divides each of them.
+    bits: u64,
+    /// The same of trims alone.
+    trim_bits: u64,
 }
 
 /// A step of a trace.
@@ -89,8 +103,15 @@ impl IoLog {
         let version = lines.next().and_then(|(line, _)| version(line));
         let version = version
             .ok_or("does not begin with the line `fio version 2 iolog` or `fio version 3 iolog`")?;
-        let mut reader =
-            Reader { options, version, log: Self::default(), now_us: 0, first_us: None };
+        let mut reader = Reader {
+            options,
+            version,
+            log: Self::default(),
+            known: HashMap::new(),
+            last: 0,
+            now_us: 0,
+            first_us: None,
+        };
         for (line, number) in lines {
             reader.line(line).map_err(|problem| format!("line {number}: {problem}"))?;
         }
@@ -115,8 +136,11 @@ impl IoLog {
 
     /// The end of the last byte that the trace uses of a file.
     pub fn end_of(&self, file: u32) -> u64 {
-        let steps = self.steps.iter().filter(|step| step.file == file);
-        steps.map(|step| step.offset + u64::from(step.length)).max().unwrap_or(0)
+        self.extent(file).end
+    }
+
+    fn extent(&self, file: u32) -> Extent {
+        self.extents.get(file as usize).copied().unwrap_or_default()
     }
 
     /// The bytes of all I/O.
@@ -124,9 +148,26 @@ impl IoLog {
         self.steps.iter().map(|step| u64::from(step.length)).fold(0, u64::saturating_add)
     }
 
-    /// An offset or a length in a file that is no multiple of `unit`.
+    /// An offset or a length in a file that is no multiple of `unit`, a power of two.
     pub fn unaligned(&self, file: u32, unit: u64) -> Option<u64> {
-        let steps = self.steps.iter().filter(|step| step.file == file);
+        let is_unaligned = self.extent(file).bits % unit != 0;
+        is_unaligned.then(|| self.first_unaligned(file, unit, |_| true)).flatten()
+    }
+
+    /// The same, of trims alone.
+    pub fn unaligned_trim(&self, file: u32, unit: u64) -> Option<u64> {
+        let is_trim = |step: &ReplayStep| step.action == ReplayAction::Io(IoOp::Trim);
+        let is_unaligned = self.extent(file).trim_bits % unit != 0;
+        is_unaligned.then(|| self.first_unaligned(file, unit, is_trim)).flatten()
+    }
+
+    fn first_unaligned(
+        &self,
+        file: u32,
+        unit: u64,
+        counts: impl Fn(&ReplayStep) -> bool,
+    ) -> Option<u64> {
+        let steps = self.steps.iter().filter(|step| step.file == file && counts(step));
         steps.flat_map(|step| [step.offset, step.length.into()]).find(|value| value % unit != 0)
     }
 }
@@ -160,6 +201,9 @@ struct Reader<'a> {
     options: &'a ReplayOptions,
     version: Version,
     log: IoLog,
+    /// The indexes of the files by name, and the file that was meant last.
+    known: HashMap<String, u32>,
+    last: u32,
     /// The time of the last line.
     now_us: u64,
     /// The time of the first step.
@@ -231,10 +275,17 @@ impl Reader<'_> {
         let length = if is_io { length as u32 } else { 0 };
         let offset = if is_io { self.options.offset(offset) } else { 0 };
         let end = offset.checked_add(length.into()).filter(|end| *end <= i64::MAX as u64);
-        end.ok_or("reaches beyond what a file can hold")?;
+        let end = end.ok_or("reaches beyond what a file can hold")?;
         let Some(file) = self.file(file, is_io)? else { return Ok(()) };
         let since_us = self.now_us - *self.first_us.get_or_insert(self.now_us);
         let due_ns = self.options.due_ns(since_us);
+        let extent = &mut self.log.extents[file as usize];
+        let bits = offset | u64::from(length);
+        extent.end = extent.end.max(end);
+        extent.bits |= bits;
+        if action == ReplayAction::Io(IoOp::Trim) {
+            extent.trim_bits |= bits;
+        }
         self.log.steps.push(ReplayStep { due_ns, action, file, offset, length });
         Ok(())
     }
@@ -244,8 +295,12 @@ impl Reader<'_> {
         let name = self.options.redirect.as_deref().unwrap_or(name);
         let files = &mut self.log.files;
         // The last file is most often meant again.
-        if let Some(at) = files.iter().rposition(|known| known == name) {
-            return Ok(Some(at as u32));
+        if files.get(self.last as usize).is_some_and(|last| last == name) {
+            return Ok(Some(self.last));
+        }
+        if let Some(&file) = self.known.get(name) {
+            self.last = file;
+            return Ok(Some(file));
         }
         if !adds {
             return Ok(None);
@@ -253,8 +308,11 @@ impl Reader<'_> {
         if files.len() >= MAX_FILES {
             return Err(format!("more than {MAX_FILES} files"));
         }
+        self.last = files.len() as u32;
+        self.known.insert(name.to_owned(), self.last);
+        self.log.extents.push(Extent::default());
         files.push(name.to_owned());
-        Ok(Some(files.len() as u32 - 1))
+        Ok(Some(self.last))
     }
 }
 
@@ -302,6 +360,7 @@ mod tests {
         assert_eq!(log.steps, expected);
         assert_eq!((log.end_of(0), log.end_of(1), log.bytes()), (12_288, 8704, 12_800));
         assert_eq!((log.unaligned(0, 4096), log.unaligned(1, 4096)), (None, Some(512)));
+        assert_eq!((log.unaligned_trim(0, 8192), log.unaligned_trim(1, 4096)), (Some(4096), None));
         assert_eq!(log.lengths(IoOp::Write), Some((512, 512)));
     }
 

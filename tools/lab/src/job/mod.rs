@@ -44,6 +44,7 @@ pub use variables::{VariableLookup, environment};
 pub use zones::Zone;
 
 use crate::Error;
+use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -125,10 +126,14 @@ pub struct Parser<'a> {
     skips: bool,
     /// Whether to read the traces that jobs name.
     reads_iologs: bool,
+    traces: Traces,
     /// Keys and values that cannot be used, one line each.
     problems: Vec<String>,
     problem_count: usize,
 }
+
+/// The traces that were read, which jobs share.
+type Traces = HashMap<(String, ReplayOptions), Arc<IoLog>>;
 
 /// Problems with keys that are shown; others are counted.
 const MAX_SHOWN_PROBLEMS: usize = 50;
@@ -154,6 +159,7 @@ impl<'a> Parser<'a> {
             left_out: Vec::new(),
             skips: false,
             reads_iologs: true,
+            traces: Traces::new(),
             problems: Vec::new(),
             problem_count: 0,
         }
@@ -324,7 +330,10 @@ impl<'a> Parser<'a> {
         let Some(mut job) = self.section.take() else { return Ok(()) };
         // A key that could not be used may be what another one needs.
         if self.problem_count == 0 {
-            let traces = if self.reads_iologs { read_iologs(&mut job.options) } else { Ok(()) };
+            let traces = match self.reads_iologs {
+                true => read_iologs(&mut job.options, &mut self.traces),
+                false => Ok(()),
+            };
             let checked = traces.and_then(|()| job.options.normalize());
             checked.map_err(|problem| Error::input(problem).at(job.label()))?;
         }
@@ -397,15 +406,28 @@ impl<'a> Parser<'a> {
 }
 
 /// Reads the traces of a job: they decide its directions and block sizes.
-fn read_iologs(options: &mut Options) -> Result<(), String> {
+fn read_iologs(options: &mut Options, known: &mut Traces) -> Result<(), String> {
     let Some(names) = &options.iolog else { return Ok(()) };
-    let read = |name: &String| IoLog::read(name, &options.replay_options).map(Arc::new);
-    let traces: Vec<Arc<IoLog>> = split_names(names).iter().map(read).collect::<Result<_, _>>()?;
+    let mut traces = Vec::new();
+    for name in split_names(names) {
+        let key = (name, options.replay_options.clone());
+        let trace = match known.get(&key) {
+            Some(trace) => Arc::clone(trace),
+            None => Arc::new(IoLog::read(&key.0, &key.1)?),
+        };
+        traces.push(Arc::clone(&trace));
+        known.insert(key, trace);
+    }
     let has = |op| traces.iter().any(|log| log.has(op));
     let [reads, writes, trims] = IoOp::ALL.map(has);
     options.pattern = Pattern::Replay { reads, writes, trims };
     options.block_split = Default::default();
     options.size = None;
+    options.number_ios = 0;
+    options.block_align = Default::default();
+    options.append = false;
+    options.zones = Default::default();
+    options.distribution = Distribution::Uniform;
     for op in IoOp::ALL {
         let lengths = || traces.iter().filter_map(|log| log.lengths(op));
         let (min, max) = (lengths().map(|(min, _)| min).min(), lengths().map(|(_, max)| max).max());

@@ -1,7 +1,7 @@
 //! How traces are replayed.
 
 /// How a trace is replayed: the keys `replay_...`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ReplayOptions {
     /// Steps do not wait for their times.
     pub no_stall: bool,
@@ -37,7 +37,7 @@ impl ReplayOptions {
 }
 
 /// The actions of a trace that are left out: `replay_skip`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ReplaySkip {
     /// Reads.
     pub reads: bool,

@@ -7,6 +7,7 @@ use super::options::{BlockRange, Fallocate, Pattern, SyncWrites, UnifiedReport, 
 use super::{JobSet, KEYS, Options, Parser, SizeOrPercent, UnknownKeys, find_key};
 use crate::Error;
 use proptest::prelude::*;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn lookup(name: &str) -> Option<String> {
@@ -476,13 +477,20 @@ fn traces_decide_directions_and_block_sizes() {
         parser.finish()
     };
     let names = format!("{}:{}", path("a"), path("b"));
-    let set = read(&format!("read_iolog={names}\nnumjobs=3\nsize=1")).unwrap();
+    let others =
+        "size=1\nnumber_ios=1\nfile_append=1\nba=100\nrandom_distribution=zoned:90/10:10/90";
+    let set = read(&format!("read_iolog={names}\nnumjobs=3\n{others}\n[k]\nread_iolog={names}"));
+    let set = set.unwrap();
     let options = &set.jobs[0].options;
     assert_eq!(options.pattern, Pattern::Replay { reads: true, writes: false, trims: true });
     assert_eq!(options.block[0], BlockRange { min: 512, max: 8192 });
     assert_eq!((options.largest_block(), options.buffer_bytes()), (65_536, 8192));
     let files = [0, 1, 2].map(|thread| options.replay_of(thread).unwrap().files.len());
     assert_eq!(files, [2, 1, 2], "by the threads in turn");
+    assert_eq!((options.number_ios, options.append, options.block_align), (0, false, [0; 3]));
+    assert_eq!(options.distribution, Distribution::Uniform);
+    let [first, second] = [0, 1].map(|job| &set.jobs[job].options.replays[0]);
+    assert!(Arc::ptr_eq(first, second), "each trace is read once");
     std::fs::write(path("c"), "0 /x read 0 512\n").unwrap();
     let error = read(&format!("read_iolog={}", path("c"))).unwrap_err().to_string();
     assert!(

@@ -6,7 +6,7 @@ use super::nearest::nearest;
 
 const ZONES: &str = "zones of devices are not supported; give offset= and size=";
 const BLOCK_TRACES: &str = "merge the traces before; read_iolog replays one for each thread";
-const VERIFY_STATE: &str = "a run reads back only its own writes";
+const VERIFY_STATE: &str = "verify_only reads back what an earlier run has written";
 const LAYOUT: &str = "missing files are always laid out before the run";
 const HISTOGRAM_LOGS: &str = "--output-format=json+ has the histogram of the run";
 const LOGS: &str = "logs are text, with times since the beginning of the job";

@@ -133,9 +133,9 @@ impl IoLogs {
         }))
     }
 
-    /// Begins the measurement.
+    /// Begins the measurement. A search for the depth begins it again, and the logs have all of the search.
     pub fn begin(&mut self, now_ns: u64) {
-        self.began_ns = Some(now_ns);
+        self.began_ns.get_or_insert(now_ns);
     }
 
     /// Logs a completed I/O.
@@ -281,6 +281,8 @@ mod tests {
         logs.record(io(9, IoOp::Read));
         logs.begin(1000 * MS);
         (1..6).for_each(|n| logs.record(io(n, IoOp::Read)));
+        // As a search for the depth does.
+        logs.begin(1220 * MS);
         logs.record(io(6, IoOp::Write));
         logs.finish().unwrap();
         let read = |path: &Path| std::fs::read_to_string(path).unwrap();

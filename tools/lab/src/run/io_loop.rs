@@ -404,8 +404,13 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         }
         if TIMED {
             self.now_ns = exact_ns();
+            let has_trims = self.options.pattern.trims();
             for &slot in &self.batch {
-                self.slots[slot as usize].issued_ns = self.now_ns;
+                let in_flight = &mut self.slots[slot as usize];
+                // An engine trims in its push or submit, which is the time of the trim itself.
+                if !has_trims || in_flight.io.op != IoOp::Trim {
+                    in_flight.issued_ns = self.now_ns;
+                }
             }
         }
         self.count_batch();
@@ -447,6 +452,10 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             self.finish(one);
         }
         self.done = done;
+        if TIMED && self.fill_pattern.refills() && self.options.pattern.writes_trimmed() {
+            // The buffers of writes were filled.
+            self.now_ns = exact_ns();
+        }
         if let Some(rates) = self.stats.sample(self.now_ns) {
             self.progress.publish(&self.stats, rates);
             self.status_due = self.progress.keeps_results();
@@ -541,25 +550,25 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             return false;
         }
         let io = Io { op: IoOp::Write, ..io };
+        let mut now_ns = self.now_ns;
         if let Some(iolog) = &mut self.observers.iolog {
             let Io { file, op, offset, .. } = io;
-            iolog.record(&NextIo { file, op, offset, length }, self.now_ns);
+            iolog.record(&NextIo { file, op, offset, length }, now_ns);
         }
         if self.fill_pattern.refills() {
             let buffer = &mut self.engine.buffer(slot)[..length as usize];
             self.fill_pattern.fill_at(buffer, io.offset);
             if TIMED {
-                self.now_ns = exact_ns();
+                // Not the time of the loop: the others of the batch have ended before.
+                now_ns = exact_ns();
             }
         }
-        self.slots[slot as usize] =
-            InFlight { io, length, created_ns: self.now_ns, issued_ns: self.now_ns };
+        self.slots[slot as usize] = InFlight { io, length, created_ns: now_ns, issued_ns: now_ns };
         if let Err(errno) = self.engine.push(io) {
             self.fail_file(errno, "push".into(), io.file);
             return false;
         }
         self.stats.submitted(1, self.in_flight());
-        self.count_write(io);
         true
     }
 

@@ -275,7 +275,7 @@ const ONE_VALUE: [(&str, &str, &str); 11] = [
 ];
 
 /// Keys without effect beside `read_iolog`.
-const DECIDED_BY_TRACES: [&str; 19] = [
+const DECIDED_BY_TRACES: [&str; 24] = [
     "rw",
     "rwmixread",
     "rwmixwrite",
@@ -288,6 +288,11 @@ const DECIDED_BY_TRACES: [&str; 19] = [
     "size",
     "filesize",
     "io_size",
+    "number_ios",
+    "file_append",
+    "file_service_type",
+    "ba",
+    "norandommap",
     "offset",
     "offset_increment",
     "random_distribution",

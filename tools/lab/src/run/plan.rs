@@ -5,10 +5,12 @@ use super::io_log::IoLogs;
 use super::progress::RunProgress;
 use crate::Error;
 use crate::engine::Capabilities;
-use crate::job::{BlockRange, Fallocate, Job, Options, SizeOrPercent};
+use crate::job::{BlockRange, Fallocate, Job, Options, SizeOrPercent, split_names};
 use crate::targets::{Access, CreatedFiles, InitialContent, Target, TargetInfo, Volumes, claim};
 use crate::workload::{Amount, IoOp, Region};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -149,10 +151,17 @@ impl Plan {
                 }
             }
         }
-        // The files of `unlink` are of one run.
-        let kept = threads.iter().filter(|thread| !jobs[thread.job].options.unlink);
-        let targets = kept.flat_map(|thread| thread.targets.iter().cloned()).collect();
-        check_logs(&threads, jobs, capabilities, &targets)?;
+        check_logs(&threads, jobs, capabilities, overwrite)?;
+        // The files that `unlink` removes are of one run.
+        let is_kept = |(job, target): &(usize, &Target)| {
+            !jobs[*job].options.unlink || !planner.missing.contains_key(*target)
+        };
+        let targets = threads
+            .iter()
+            .flat_map(|thread| thread.targets.iter().map(|target| (thread.job, target)))
+            .filter(is_kept)
+            .map(|(_, target)| target.clone())
+            .collect();
         Ok(Self { threads, targets, missing: planner.missing, volumes })
     }
 
@@ -234,31 +243,70 @@ impl Plan {
     }
 }
 
-/// Refuses logs that would replace a target, or that have no folder.
+/// Refuses logs and traces that would replace what is no log, or that cannot be written.
 fn check_logs(
     threads: &[ThreadPlan],
     jobs: &[Job],
     capabilities: Capabilities,
-    targets: &BTreeSet<Target>,
+    overwrite: Overwrite,
 ) -> Result<(), Error> {
+    let targets = threads.iter().flat_map(|thread| &thread.targets);
+    let targets: BTreeSet<&Path> = targets.filter_map(Target::path).collect();
+    let replayed = jobs.iter().filter_map(|job| job.options.iolog.as_deref());
+    let replayed: BTreeSet<PathBuf> = replayed.flat_map(split_names).map(PathBuf::from).collect();
+    let mut traces = BTreeSet::new();
     for (index, thread) in threads.iter().enumerate() {
         let job = &jobs[thread.job];
-        let trace = job.options.iolog_copy.iter().map(PathBuf::from);
-        for path in IoLogs::paths(job, index + 1, capabilities.synchronous).chain(trace) {
+        let refuse =
+            |what: &str, problem| Error::input(format!("{what}: {problem}")).at(job.label());
+        let trace = job.options.iolog_copy.iter().map(|path| (PathBuf::from(path), true));
+        let logs = IoLogs::paths(job, index + 1, capabilities.synchronous);
+        for (path, is_trace) in logs.map(|path| (path, false)).chain(trace) {
             let is_log = |other: &Path| other == path || is_same_file(other, &path);
             let problem = match path.parent() {
-                _ if targets.iter().filter_map(Target::path).any(is_log) => {
-                    "is a target, which a log would replace; give the log another name"
+                _ if targets.iter().any(|target| is_log(target)) => {
+                    Some("is a target, which a log would replace; give the log another name")
                 }
                 Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
-                    "its folder does not exist"
+                    Some("its folder does not exist")
                 }
-                _ => continue,
+                _ if !is_trace => None,
+                _ if !traces.insert(path.clone()) => {
+                    Some("two jobs write this trace; give each its own write_iolog=")
+                }
+                _ if replayed.iter().any(|other| is_log(other)) => {
+                    Some("is the trace that read_iolog= replays; give the copy another name")
+                }
+                _ => problem_of_trace(&path, overwrite),
             };
-            return Err(Error::input(format!("{}: {problem}", path.display())).at(job.label()));
+            if let Some(problem) = problem {
+                return Err(refuse(&path.display().to_string(), problem));
+            }
+        }
+        let mut names = thread.targets.iter().map(Target::to_string);
+        if job.options.iolog_copy.is_some()
+            && let Some(name) = names.find(|name| name.contains(char::is_whitespace))
+        {
+            let problem =
+                "a name in a trace ends at a blank; rename the file, or leave write_iolog= out";
+            return Err(refuse(&name, problem));
         }
     }
     Ok(())
+}
+
+/// The reason why no trace may be written there: only an older trace and an empty file are replaced without `--overwrite`.
+fn problem_of_trace(path: &Path, overwrite: Overwrite) -> Option<&'static str> {
+    const BEGIN: &[u8] = b"fio version ";
+    if !path.metadata().ok()?.is_file() {
+        return Some("is no regular file; name a file for write_iolog=");
+    }
+    let mut begin = Vec::new();
+    let read =
+        File::open(path).and_then(|file| file.take(BEGIN.len() as u64).read_to_end(&mut begin));
+    let is_trace = read.is_ok() && (begin.is_empty() || begin == BEGIN);
+    (!is_trace && overwrite == Overwrite::Refuse)
+        .then_some("exists and is no trace; --overwrite replaces it")
 }
 
 fn is_same_file(a: &Path, b: &Path) -> bool {
@@ -320,6 +368,10 @@ impl Planner {
             _ => found.size(),
         };
         let missing = found == TargetInfo::Missing;
+        if options.verify_only && missing && !self.missing.contains_key(target) {
+            let text = "does not exist; verify_only needs the file that an earlier run has written";
+            return Err(refuse(text.into()));
+        }
         let replay = options.replay_of(thread);
         let region = match replay {
             Some(log) => Region { begin: 0, length: log.end_of(file) },
@@ -336,7 +388,11 @@ impl Planner {
             None => blocks.chain(offsets).find(|value| value % unit != 0),
         };
         self.check_alignment(options, &found, unaligned).map_err(&refuse)?;
-        check_trims(options, region, target, &found).map_err(&refuse)?;
+        let unaligned_trim = |unit| match replay {
+            Some(log) => log.unaligned_trim(file, unit),
+            None => unaligned_trim(options, region, unit),
+        };
+        check_trims(options, target, &found, unaligned_trim).map_err(&refuse)?;
         check_zones(options, region).map_err(&refuse)?;
         match found {
             TargetInfo::Missing => {
@@ -346,7 +402,7 @@ impl Planner {
                 }
                 file.size =
                     file.size.max(region.begin + region.length).max(options.file_size.unwrap_or(0));
-                // What is trimmed has to be there.
+                // A trim needs data.
                 let Options { pattern, overwrite, .. } = options;
                 file.read |= pattern.reads() || pattern.trims() || *overwrite;
                 file.zeros |= options.zero_buffers;
@@ -364,8 +420,12 @@ impl Planner {
             }
             _ if region.begin + region.length > whole => {
                 let wanted = region.begin + region.length;
+                let hint = match replay {
+                    Some(_) => "give replay_scale=, or replay_redirect= with a larger target",
+                    None => "lower size=",
+                };
                 return Err(refuse(format!(
-                    "is {whole} bytes long, but the job needs {wanted}; lower size="
+                    "is {whole} bytes long, but the job needs {wanted}; {hint}"
                 )));
             }
             _ if options.modifies() => self.check_overwrite(&found).map_err(&refuse)?,
@@ -412,19 +472,37 @@ impl Planner {
         }
         match unaligned(unit) {
             Some(value) => Err(format!(
-                "direct I/O needs multiples of {unit} bytes, and {value} is not one; change bs=, blockalign= or offset="
+                "direct I/O needs multiples of {unit} bytes, and {value} is not one; {}",
+                alignment_hint(options)
             )),
             None => Ok(()),
         }
     }
 }
 
+/// How offsets and lengths of a job are changed.
+fn alignment_hint(options: &Options) -> &'static str {
+    match options.iolog {
+        Some(_) => {
+            "for an offset give replay_align=, for a length replay_redirect= with a target of smaller blocks"
+        }
+        None => "change bs=, blockalign= or offset=",
+    }
+}
+
+/// An offset or a length of a job's trims that is no multiple of `unit`.
+fn unaligned_trim(options: &Options, region: Region, unit: u64) -> Option<u64> {
+    let BlockRange { min, max } = options.block[IoOp::Trim as usize];
+    let values = [min, max, options.block_align[IoOp::Trim as usize], region.begin];
+    values.into_iter().find(|value| options.pattern.trims() && value % unit != 0)
+}
+
 /// Refuses trims of less than a block, which would fail or do nothing.
 fn check_trims(
     options: &Options,
-    region: Region,
     target: &Target,
     found: &TargetInfo,
+    unaligned: impl FnOnce(u64) -> Option<u64>,
 ) -> Result<(), String> {
     const SECTOR: u64 = 512;
     const VOLUME_BLOCK: u64 = 4096;
@@ -432,12 +510,12 @@ fn check_trims(
         Target::InVolume(_) => VOLUME_BLOCK,
         Target::Path(_) | Target::Virtual(_) => found.alignment().max(SECTOR),
     };
-    let BlockRange { min, max } = options.block[IoOp::Trim as usize];
-    match [min, max, region.begin].into_iter().find(|value| value % unit != 0) {
-        Some(value) if options.pattern.trims() => Err(format!(
-            "a trim needs multiples of {unit} bytes, and {value} is not one; change bs= or offset="
+    match unaligned(unit) {
+        Some(value) => Err(format!(
+            "a trim needs multiples of {unit} bytes, and {value} is not one; {}",
+            alignment_hint(options)
         )),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
@@ -522,11 +600,108 @@ fn amount(options: &Options, regions: &[Region]) -> Amount {
     if options.time_based && !(options.verify.is_some() && options.pattern.writes()) {
         return Amount::Endless;
     }
-    let whole = regions.iter().map(|region| region.length).sum();
+    let whole = regions.iter().map(|region| region.length).fold(0, u64::saturating_add);
     let once = options.io_size.map_or(whole, |size| size.resolve(whole));
     let most = match options.number_ios {
         0 => u64::MAX - 1,
         ios => ios.saturating_mul(options.largest_block()),
     };
     Amount::Bytes(once.min(most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::EngineKind;
+    use crate::job::{Parser, UnknownKeys};
+    use crate::workload::Workload;
+
+    /// Plans jobs; `DIR` in their keys is the folder.
+    fn plan(folder: &Path, jobs: &str, overwrite: Overwrite) -> Result<Plan, Error> {
+        let text = jobs.replace("DIR", folder.to_str().unwrap());
+        let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
+        parser.bytes(text.as_bytes(), "test").unwrap();
+        let jobs = parser.finish().unwrap().jobs;
+        Plan::new(&jobs, EngineKind::Psync.capabilities(), overwrite)
+    }
+
+    #[test]
+    fn a_trace_replaces_only_an_older_trace_that_is_not_replayed() {
+        let folder = tempfile::tempdir().unwrap();
+        let in_folder = |name: &str| folder.path().join(name);
+        std::fs::write(in_folder("data"), [7; 512]).unwrap();
+        std::fs::write(in_folder("empty"), "").unwrap();
+        std::fs::write(in_folder("trace"), "fio version 3 iolog\n0 /x read 0 512\n").unwrap();
+        std::fs::create_dir(in_folder("folder")).unwrap();
+        let job = "[j]\nrw=write\nsize=64k\nfilename=DIR/";
+        for (keys, problem) in [
+            ("x\nwrite_iolog=DIR/data\n", "data: exists and is no trace; --overwrite replaces it"),
+            ("x\nwrite_iolog=DIR/folder\n", "folder: is no regular file"),
+            ("x y\nwrite_iolog=DIR/new\n", "x y: a name in a trace ends at a blank"),
+            (
+                "x\nread_iolog=DIR/trace\nreplay_redirect=DIR/x\nwrite_iolog=DIR/trace\n",
+                "trace: is the trace that read_",
+            ),
+            (
+                "x\nwrite_iolog=DIR/new\n[k]\nrw=read\nsize=64k\nfilename=DIR/y\nwrite_iolog=DIR/new\n",
+                "new: two jobs",
+            ),
+            ("data\nunlink=1\nwrite_iolog=DIR/data\n", "data: is a target"),
+        ] {
+            let overwrite = match keys.contains("unlink") {
+                true => Overwrite::Allow,
+                false => Overwrite::Refuse,
+            };
+            let keys = format!("{job}{keys}").replace("size=64k", "size=512\nbs=512");
+            let error = plan(folder.path(), &keys, overwrite).unwrap_err().to_string();
+            assert!(error.contains(problem), "{keys}: {error}");
+        }
+        for name in ["trace", "empty", "new"] {
+            let keys = format!("{job}x\nwrite_iolog=DIR/{name}\n");
+            plan(folder.path(), &keys, Overwrite::Refuse).unwrap();
+        }
+        let keys = format!("{job}x\nwrite_iolog=DIR/data\n");
+        plan(folder.path(), &keys, Overwrite::Allow).unwrap();
+        assert_eq!(std::fs::read(in_folder("data")).unwrap(), [7; 512], "a plan writes nothing");
+    }
+
+    #[test]
+    fn the_trims_of_jobs_and_traces_are_whole_sectors() {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("trace");
+        std::fs::write(&trace, "fio version 3 iolog\n0 /x read 0 100\n0 /x trim 512 700\n")
+            .unwrap();
+        for (keys, value) in [
+            ("rw=randtrim\nblockalign=4k,4k,100\n", "100"),
+            ("rw=trim\nbs=4k,4k,1000\n", "1000"),
+            ("read_iolog=DIR/trace\nreplay_redirect=DIR/x\n", "700"),
+        ] {
+            let keys = format!("[j]\nfilename=DIR/x\nsize=64k\n{keys}");
+            let error = plan(folder.path(), &keys, Overwrite::Refuse).unwrap_err().to_string();
+            let expected = format!("a trim needs multiples of 512 bytes, and {value} is not one");
+            assert!(error.contains(&expected), "{keys}: {error}");
+        }
+        let keys = "[j]\nread_iolog=DIR/trace\nreplay_redirect=DIR/x\nreplay_skip=trim\n";
+        plan(folder.path(), keys, Overwrite::Refuse).unwrap();
+    }
+
+    #[test]
+    fn the_bytes_of_many_large_files_are_a_bound() {
+        let regions = [Region { begin: 0, length: i64::MAX as u64 }; 3];
+        let options = Options::default();
+        assert_eq!(amount(&options, &regions), Amount::Bytes(u64::MAX - 1));
+        let mut workload = Workload::new(&options, &regions, amount(&options, &regions), 1);
+        assert!(workload.next_io().is_some());
+    }
+
+    #[test]
+    fn verify_only_needs_the_file_of_an_earlier_run_or_job() {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = "rw=write\nsize=64k\nfilename=DIR/x\nverify=crc32c\n";
+        let only = format!("[only]\n{keys}verify_only=1\n");
+        let error = plan(folder.path(), &only, Overwrite::Refuse).unwrap_err().to_string();
+        assert!(error.contains("x: does not exist; verify_only needs"), "{error}");
+        plan(folder.path(), &format!("[first]\n{keys}{only}stonewall\n"), Overwrite::Refuse)
+            .unwrap();
+    }
 }

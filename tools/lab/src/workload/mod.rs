@@ -94,8 +94,11 @@ impl Workload {
         });
         let splits = options.block_split.clone().map(|shares| BlockSplit(shares.into()));
         let unit = options.smallest_block();
-        let once = regions.iter().map(|region| region.length / unit * unit).sum();
-        let whole: u64 = regions.iter().map(|region| region.length).sum();
+        let sum = |length: fn(&Region, u64) -> u64| {
+            regions.iter().map(|region| length(region, unit)).fold(0, u64::saturating_add)
+        };
+        let once = sum(|region, unit| region.length / unit * unit);
+        let whole = sum(|region, _| region.length);
         // Without io_size each file is done once, and its rest of less than a block is dropped.
         let amount = match amount {
             Amount::Bytes(bytes) if bytes == whole && options.io_size.is_none() => {

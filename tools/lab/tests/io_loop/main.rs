@@ -87,6 +87,31 @@ fn a_trimwrite_writes_each_block_after_its_trim_has_ended() {
 }
 
 #[test]
+fn a_sync_of_a_trimwrite_comes_after_n_writes() {
+    let keys = "rw=trimwrite\niodepth=16\nfsync=10\n";
+    let (result, engine) = run_job(keys, RecordingEngine::new(whole));
+    assert_eq!(result.failure, None);
+    let expected: Vec<u64> = (1..=25).map(|n| n * 20).collect();
+    assert_eq!(engine.syncs, expected, "each write and its trim");
+    let keys = "rw=trimwrite\niodepth=16\nverify=crc32c\nverify_backlog=100\n";
+    let (result, engine) = run_job(keys, RecordingEngine::new(whole));
+    assert_eq!(result.failure, None);
+    assert_eq!(engine.blocks(IoOp::Read).len() as u64, BLOCKS);
+    assert_eq!(engine.cache_drops, [200, 500, 712], "200 I/Os and 100 reads, again, and the rest");
+}
+
+/// A trim may be done in the push, as by the ring.
+#[test]
+fn the_time_of_a_trim_in_its_push_is_completion_latency() {
+    let mut engine = RecordingEngine::new(whole);
+    engine.trim_time = Duration::from_millis(1);
+    let (result, _) = run_job("rw=trim\nbs=64k\n", engine);
+    let [_, _, trim] = &result.stats.directions;
+    assert!(trim.clat.summary().sum() >= 16e6, "{}", trim.clat.summary().sum());
+    assert!(trim.slat.sum() < 16e6, "{}", trim.slat.sum());
+}
+
+#[test]
 fn trims_are_counted_apart_and_need_no_buffers() {
     let keys = "rw=randtrim\niodepth=4\nbs=4k,4k,64k\nend_fsync=1\n";
     let (result, engine) = run_job(keys, RecordingEngine::new(whole));
@@ -121,6 +146,8 @@ fn a_trace_is_replayed_in_its_order_at_its_times() {
         assert_eq!(found.collect::<Vec<_>>(), once.repeat(loops));
         let syncs = if stalls { vec![3] } else { vec![3, 7] };
         assert_eq!(engine.syncs, syncs, "with nothing in flight");
+        let depths = result.stats.depth.iter().sum::<u64>();
+        assert_eq!(depths, result.stats.submitted + syncs.len() as u64, "a sync is a submission");
         if stalls {
             assert!(result.runtime_ns >= 300_000_000, "{}", result.runtime_ns);
         }

@@ -39,6 +39,8 @@ pub struct RecordingEngine {
     pub file: Vec<u8>,
     /// The time that a sync takes.
     pub sync_time: Duration,
+    /// The time that the push of a trim takes.
+    pub trim_time: Duration,
     /// The number of completed I/Os at each sync.
     pub syncs: Vec<u64>,
     /// The ranges that were written back, with the flags.
@@ -64,6 +66,7 @@ impl RecordingEngine {
             buffers: Vec::new(),
             file: vec![0; BLOCK as usize * BLOCKS as usize],
             sync_time: Duration::ZERO,
+            trim_time: Duration::ZERO,
             syncs: Vec::new(),
             write_backs: Vec::new(),
             cache_drops: Vec::new(),
@@ -129,6 +132,9 @@ impl Engine for RecordingEngine {
     fn push(&mut self, io: Io) -> Result<(), Errno> {
         let mut busy = self.in_flight.iter().chain(&self.pushed);
         assert!(busy.all(|other| other.slot != io.slot), "slot is in flight");
+        if io.op == IoOp::Trim {
+            std::thread::sleep(self.trim_time);
+        }
         self.pushed.push(io);
         Ok(())
     }

@@ -28,6 +28,7 @@ impl<E: Engine, const TIMED: bool> IoLoop<'_, E, TIMED> {
             if self.in_flight() > 0 || !self.sync_file(step.file, kind) {
                 return None;
             }
+            self.stats.synced();
             self.workload.replay().iter_mut().for_each(|replay| replay.advance());
         }
         self.exhausted = true;

@@ -6,16 +6,22 @@ use crate::engine::{Engine, Io, SyncKind};
 use crate::workload::IoOp;
 
 impl<E: Engine, const TIMED: bool> IoLoop<'_, E, TIMED> {
-    /// Counts a write toward the next pause.
+    /// Counts a write toward the next pause. That of a trimwrite counts as it is trimmed: the pause waits for its end, and
+    /// nothing else is trimmed before.
     #[inline]
     pub(super) fn count_write(&mut self, io: Io) {
-        if io.op == IoOp::Write && self.pause_every != [0; PAUSES] {
+        let counts = self.pause_every != [0; PAUSES];
+        if counts && (io.op == IoOp::Write || self.is_trimmed_for_write(io.op)) {
             self.writes_since_pause = self.writes_since_pause.map(|count| count.saturating_add(1));
             self.pause_due = (0..PAUSES).any(|kind| self.is_due(kind));
             if self.pause_every[WRITE_BACK] != 0 {
                 self.note_written(io);
             }
         }
+    }
+
+    fn is_trimmed_for_write(&self, op: IoOp) -> bool {
+        op == IoOp::Trim && self.options.pattern.writes_trimmed()
     }
 
     /// Extends the range of a file to be written back.
