@@ -133,6 +133,7 @@ fn run_sides(
     let progress = Progress::start(&live);
     let conditions = Conditions {
         label: "",
+        names: ["--a", "--b"],
         effect,
         pairs: arguments.pairs.pairs,
         max_time,

@@ -112,7 +112,7 @@ fn what_cannot_be_compared_is_refused() {
         ("simple-read --target missing", "missing: does not exist; check the name"),
         ("simple-read --case 9", "--case: no case `9` (known: depth 1; depth 32"),
         ("simple-read --set engine=ring", "--set: engine: an experiment has its own sides"),
-        ("simple-read --set iodepth=2", "--set: iodepth: the cases of the experiment set it"),
+        ("simple-read --set iodepth=2", "--set: iodepth: the experiment sets it"),
         ("simple-read --set direct.simple_reed=on", "nearest is `direct.simple_read`"),
         ("simple-read --effect 0", "--effect needs a percentage"),
         ("simple-read --beside missing", "missing: "),

@@ -24,6 +24,8 @@ pub const MAX_PAIRS: u32 = 30;
 pub struct Conditions<'a> {
     /// Precedes what the progress says, for one of several comparisons; or empty.
     pub label: &'a str,
+    /// The names of side `a` and side `b` in errors.
+    pub names: [&'a str; 2],
     /// The smallest difference that matters: 0.05 is 5 %. The comparison ends when the interval is no wider.
     pub effect: f64,
     /// The number of pairs; `None` ends with a narrow interval, or after [`MAX_PAIRS`].
@@ -59,9 +61,10 @@ pub fn run(
     conditions: &Conditions<'_>,
 ) -> Result<Results, Error> {
     let (stop, progress) = (conditions.stop, conditions.progress);
+    let [a_name, b_name] = conditions.names;
     let say = |what: &str| progress.set_activity(&format!("{}{what}", conditions.label));
-    let a_plan = a.plan(a_set, conditions.overwrite).map_err(|error| error.at("--a"))?;
-    let b_plan = b.plan(b_set, conditions.overwrite).map_err(|error| error.at("--b"))?;
+    let a_plan = a.plan(a_set, conditions.overwrite).map_err(|error| error.at(a_name))?;
+    let b_plan = b.plan(b_set, conditions.overwrite).map_err(|error| error.at(b_name))?;
     let mut notes = job_notes(&[a_set, b_set]);
     let control = Control::new(a, a_set);
     if let Err(why) = &control {
@@ -74,8 +77,10 @@ pub fn run(
     let mut measured = || -> Result<(), Error> {
         layout.create(stop, progress)?;
         let measure = |member: Member| match member {
-            Member::A | Member::Again => measure(&a.source, a_set, stop).map_err(|e| e.at("--a")),
-            Member::B => measure(&b.source, b_set, stop).map_err(|error| error.at("--b")),
+            Member::A | Member::Again => {
+                measure(&a.source, a_set, stop).map_err(|error| error.at(a_name))
+            }
+            Member::B => measure(&b.source, b_set, stop).map_err(|error| error.at(b_name)),
             Member::Control => {
                 control.as_ref().map_or(Ok(Vec::new()), |control| control.measure(stop))
             }
@@ -232,6 +237,7 @@ mod tests {
     fn conditions<'a>(stop: &'a AtomicBool, progress: &'a RunProgress) -> Conditions<'a> {
         Conditions {
             label: "",
+            names: ["--a", "--b"],
             effect: 0.05,
             pairs: Some(6),
             max_time: None,

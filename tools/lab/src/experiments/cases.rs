@@ -45,7 +45,7 @@ pub fn find(name: &str) -> Result<Vec<Experiment>, Error> {
 ///
 /// # Errors
 /// A name is that of no case.
-pub fn keep_cases(experiments: &mut Vec<Experiment>, names: &[String]) -> Result<(), Error> {
+pub(super) fn keep_cases(experiments: &mut Vec<Experiment>, names: &[String]) -> Result<(), Error> {
     let cases = || experiments.iter().flat_map(|experiment| &experiment.cases);
     let is_known = |name: &String| cases().any(|case| case.name == *name);
     if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
@@ -94,6 +94,7 @@ fn reads() -> Vec<(&'static str, String)> {
     [
         ("rw", "randread"),
         ("bs", "4k"),
+        ("direct", "1"),
         ("norandommap", "1"),
         ("registerfiles", "1"),
         ("fixedbufs", "1"),

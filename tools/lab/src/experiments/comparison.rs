@@ -59,16 +59,16 @@ impl Comparison {
     }
 }
 
-/// The comparisons of an experiment that the target allows. `settings` are keys of all sides, `KEY=VALUE` each.
+/// The comparisons of an experiment that the target allows. `settings` are keys of all sides, `KEY=VALUE` each, as
+/// [`check_settings`] allows them.
 ///
 /// # Errors
-/// No case can use the target, a key cannot be set, or a file that each run creates exists.
+/// No case can use the target, a side cannot have a key, or a file that each run creates exists.
 pub(super) fn comparisons(
     experiment: &Experiment,
     target: &str,
     settings: &[String],
 ) -> Result<Vec<Comparison>, Error> {
-    check_settings(experiment, settings)?;
     let target = Target::parse(target);
     let size = common_size(experiment, &target)?;
     let maker = Maker { experiment, target, size, settings };
@@ -88,7 +88,10 @@ pub(super) fn comparisons(
 }
 
 /// Refuses keys that would make another experiment of it.
-fn check_settings(experiment: &Experiment, settings: &[String]) -> Result<(), Error> {
+///
+/// # Errors
+/// A key chooses an engine or a target, or is one that the experiment, a case or the mechanism sets.
+pub(super) fn check_settings(experiment: &Experiment, settings: &[String]) -> Result<(), Error> {
     const OTHERS: [&str; 9] = [
         "engine",
         "exec",
@@ -102,19 +105,37 @@ fn check_settings(experiment: &Experiment, settings: &[String]) -> Result<(), Er
     ];
     let at_set = |error: Error| error.at("--set");
     Side::parse(settings).map_err(at_set)?;
-    for (key, _) in settings.iter().filter_map(|pair| pair.split_once('=')) {
-        let name = find_key(key).map_or(key, |key| key.name);
+    let Experiment { off, on, keys, cases, .. } = experiment;
+    let sides = off.keys.iter().chain(&on.keys).map(|pair| key_name(pair));
+    let of_jobs = keys.iter().chain(cases.iter().flat_map(|case| &case.keys)).map(|(key, _)| *key);
+    let own: Vec<&str> = sides.chain(of_jobs).collect();
+    for pair in settings {
+        let key = key_name(pair);
+        // `buffered` is the opposite of `direct`.
+        let name = match find_key(key).map_or(key, |key| key.name) {
+            "buffered" => "direct",
+            name => name,
+        };
         let refuse = |why: &str| Err(at_set(Error::input(format!("{key}: {why}"))));
         if OTHERS.contains(&name) {
             return refuse("an experiment has its own sides and targets; use bench compare");
         }
-        let varies = |case: &Case| case.keys.iter().any(|(own, _)| *own == name);
         // A shorter ramp is for short tests.
-        if name != "ramp_time" && experiment.cases.iter().any(varies) {
-            return refuse("the cases of the experiment set it; use bench compare");
+        if name != "ramp_time" && own.contains(&name) {
+            return refuse("the experiment sets it; use bench compare");
         }
     }
     Ok(())
+}
+
+/// Whether `KEY=VALUE` has a key of job files, and not a switch of this stack.
+pub(super) fn is_job_key(pair: &str) -> bool {
+    find_key(key_name(pair)).is_some()
+}
+
+/// The key of `KEY=VALUE`.
+fn key_name(pair: &str) -> &str {
+    pair.split_once('=').map_or(pair, |(key, _)| key)
 }
 
 /// The size of the smallest file or target, if sides have files of their own.
@@ -247,11 +268,8 @@ impl Maker<'_> {
             keys.extend_from_slice(self.settings);
         } else {
             keys.push(format!("engine={}", named.engine.name()));
-            let is_job_key = |pair: &&String| {
-                pair.split_once('=').is_some_and(|(key, _)| find_key(key).is_some())
-            };
             // Switches are of this stack.
-            keys.extend(self.settings.iter().filter(is_job_key).cloned());
+            keys.extend(self.settings.iter().filter(|pair| is_job_key(pair)).cloned());
         }
         keys.extend_from_slice(&named.keys);
         Side::parse(&keys)
@@ -280,7 +298,6 @@ impl Maker<'_> {
             ("ioengine", Some("io_uring")),
             ("time_based", Some("1")),
             ("runtime", Some(RUNTIME)),
-            ("direct", Some("1")),
             ("gtod_reduce", Some("1")),
             ("size", size.as_deref()),
         ];
@@ -344,10 +361,11 @@ mod tests {
         settings: &[&str],
     ) -> Result<Vec<Comparison>, String> {
         let mut experiments = find(name).unwrap();
+        let settings: Vec<String> = settings.iter().map(|pair| (*pair).to_owned()).collect();
+        check_settings(&experiments[0], &settings).map_err(|error| error.to_string())?;
         if !case.is_empty() {
             keep_cases(&mut experiments, &[case.into()]).unwrap();
         }
-        let settings: Vec<String> = settings.iter().map(|pair| (*pair).to_owned()).collect();
         comparisons(&experiments[0], target, &settings).map_err(|error| error.to_string())
     }
 
@@ -422,16 +440,23 @@ mod tests {
 
     #[test]
     fn keys_that_would_make_another_experiment_are_refused() {
+        const OWN: &str = "the experiment sets it; use bench compare";
         for (setting, part) in [
-            ("engine=ring", "--set: engine: an experiment has its own sides"),
-            ("target=/dev/sda", "--set: target: "),
-            ("filename=x", "--set: filename: "),
-            ("iodepth=7", "--set: iodepth: the cases of the experiment set it"),
-            ("direct.simple_reed=on", "--set: `direct.simple_reed`"),
-            ("runtime", "--set: `runtime` is not KEY=VALUE"),
+            ("engine=ring", "engine: an experiment has its own sides"),
+            ("target=/dev/sda", "target: "),
+            ("filename=x", "filename: "),
+            ("iodepth=7", OWN),
+            ("rw=randwrite", OWN),
+            ("bs=64k", OWN),
+            ("direct=0", OWN),
+            ("buffered=1", OWN),
+            ("norandommap=0", OWN),
+            ("direct.simple_read=on", OWN),
+            ("direct.simple_reed=on", "`direct.simple_reed`"),
+            ("runtime", "`runtime` is not KEY=VALUE"),
         ] {
             let error = made("simple-read", "", "null:1m", &[setting]).unwrap_err();
-            assert!(error.starts_with(part), "{setting}: {error}");
+            assert!(error.starts_with("--set: ") && error.contains(part), "{setting}: {error}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Adds files on the kernel's file systems to an experiment. Each is named after its file system.
 
 use super::case::{Beside, Experiment, NamedSide};
+use super::comparison::is_job_key;
 use crate::Error;
 use crate::engine::EngineKind;
-use crate::job::find_key;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use std::path::{Path, PathBuf};
 
@@ -32,13 +32,10 @@ impl Experiment {
             if self.beside.iter().any(|beside| beside.side.name == name) {
                 name = format!("{name} {}", file.display());
             }
-            let is_job_key = |key: &&String| {
-                key.split_once('=').is_some_and(|(name, _)| find_key(name).is_some())
-            };
             let side = NamedSide {
                 name,
                 engine: self.kernel_engine,
-                keys: self.on.keys.iter().filter(is_job_key).cloned().collect(),
+                keys: self.on.keys.iter().filter(|pair| is_job_key(pair)).cloned().collect(),
                 file: Some(file.clone()),
             };
             self.beside.push(Beside { side, why: WHY });

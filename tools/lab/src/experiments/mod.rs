@@ -13,7 +13,7 @@ mod published;
 mod case;
 
 pub use case::{Beside, Case, Experiment, NamedSide, TargetChoice};
-pub use cases::{find, keep_cases, names};
+pub use cases::{find, names};
 pub use published::{PublishedRow, PublishedTable, TABLES, tables};
 pub(crate) use report::{
     counter_lines, detail_lines, heads, incomplete_line, notes, rows, side_lines, source_lines,

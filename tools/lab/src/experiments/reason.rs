@@ -1,36 +1,54 @@
 //! Why a comparison does not show that the mechanism is faster.
 
 use crate::compare::{FigureComparison, JobComparison};
-use crate::stats::{Verdict, median};
+use crate::stats::{RatioInterval, Verdict, median};
 
-/// Below this share of the time that the threads could compute, the target limits the rate.
+/// Below this share of the time that the threads could compute, the target may limit the rate.
 const MAX_WAITING_SHARE: f64 = 0.75;
 
-/// A reason for any other answer than faster, in a sentence; `None` if it is faster, or if there are too few pairs to ask.
+/// What may explain any other answer than faster, in a sentence; `None` if it is faster, or if there are too few pairs to ask.
 ///
-/// If the processors wait for the target, the rate cannot show what the mechanism saves, and the CPU time per I/O does. Otherwise `why`
-/// is the reason.
+/// If equal rates leave the processors waiting, the target may limit both, and the CPU time per I/O shows what the mechanism saves.
+/// Otherwise `why` may be the reason; it was not measured. A comparison that is too noisy says nothing about the mechanism.
 pub(super) fn reason(
     job: &JobComparison,
     threads: u32,
     processors: usize,
     why: &str,
 ) -> Option<String> {
-    if matches!(job.verdict, Verdict::Faster | Verdict::TooFewRuns) {
-        return None;
-    }
-    let cpu = job.figures.iter().find(|figure| figure.name == "CPU per I/O");
-    let share = cpu.map(|cpu| computing_share(cpu, job.rate(), threads, processors));
-    match (cpu, share) {
-        (Some(cpu), Some(share)) if share < MAX_WAITING_SHARE => {
-            let [a, b] = [&cpu.a, &cpu.b].map(|sample| cpu.unit.amount(median(sample)));
+    match job.verdict {
+        Verdict::Faster | Verdict::TooFewRuns => None,
+        Verdict::TooNoisy => {
+            let RatioInterval { low, high, .. } = job.rate().noise;
             Some(format!(
-                "the target limits the rate, as the threads of b compute for {:.0} % of the time. See the CPU per I/O: {a} with a, {b} with b",
-                share * 100.0
+                "the noise: a / a, of the two runs of a in each pair, is {low:.3} to {high:.3}"
             ))
         }
-        _ => Some(why.to_owned()),
+        Verdict::Slower => Some(format!("possibly: {why}. The costs per I/O stand above")),
+        Verdict::NoDifference => {
+            let cpu = job.figures.iter().find(|figure| figure.name == "CPU per I/O");
+            let waiting = cpu.and_then(|cpu| waiting_line(cpu, job.rate(), threads, processors));
+            Some(waiting.unwrap_or_else(|| format!("possibly: {why}")))
+        }
     }
+}
+
+/// That the threads of `b` wait for the target; `None` if they compute for most of the time.
+fn waiting_line(
+    cpu: &FigureComparison,
+    rate: &FigureComparison,
+    threads: u32,
+    processors: usize,
+) -> Option<String> {
+    let share = computing_share(cpu, rate, threads, processors);
+    let [a, b] = [&cpu.a, &cpu.b].map(|sample| cpu.unit.amount(median(sample)));
+    (share < MAX_WAITING_SHARE).then(|| {
+        format!(
+            "possibly: the target limits the rate, as the threads of b compute for {:.0} % of the time. \
+             See the CPU per I/O: {a} with a, {b} with b",
+            share * 100.0
+        )
+    })
 }
 
 /// The share of the time in which the threads of `b` compute, of that in which they could.
@@ -48,7 +66,6 @@ fn computing_share(
 mod tests {
     use super::*;
     use crate::compare::Unit;
-    use crate::stats::RatioInterval;
 
     fn job(verdict: Verdict, rate: f64, cpu_ns: f64) -> JobComparison {
         let none = RatioInterval { ratio: 1.0, low: 1.0, high: 1.0 };
@@ -75,20 +92,32 @@ mod tests {
     fn a_target_that_takes_longer_hides_what_the_processor_saves() {
         // 16 k/s of 1 us are 1.6 % of a processor.
         let found = reason(&job(Verdict::NoDifference, 16_000.0, 1_000.0), 1, 2, "why");
-        let expected = "the target limits the rate, as the threads of b compute for 2 % of the time. \
+        let expected = "possibly: the target limits the rate, as the threads of b compute for 2 % of the time. \
                         See the CPU per I/O: 2.00 us with a, 1.00 us with b";
         assert_eq!(found.as_deref(), Some(expected));
     }
 
     #[test]
-    fn a_rate_that_the_processors_limit_has_the_reason_of_its_case() {
-        for verdict in [Verdict::NoDifference, Verdict::Slower, Verdict::TooNoisy] {
-            let found = reason(&job(verdict, 900_000.0, 1_000.0), 8, 1, "why");
-            assert_eq!(found.as_deref(), Some("why"));
-        }
+    fn a_rate_that_the_processors_limit_may_have_the_reason_of_its_case() {
+        let found = reason(&job(Verdict::NoDifference, 900_000.0, 1_000.0), 8, 1, "why");
+        assert_eq!(found.as_deref(), Some("possibly: why"));
         // Two processors could compute twice as much.
-        let two = reason(&job(Verdict::Slower, 900_000.0, 1_000.0), 8, 2, "why").unwrap();
+        let two = reason(&job(Verdict::NoDifference, 900_000.0, 1_000.0), 8, 2, "why").unwrap();
         assert!(two.contains("45 % of the time"), "{two}");
+    }
+
+    #[test]
+    fn what_is_slower_is_not_limited_by_the_target_on_which_a_was_faster() {
+        let found = reason(&job(Verdict::Slower, 16_000.0, 1_000.0), 1, 2, "why");
+        assert_eq!(found.as_deref(), Some("possibly: why. The costs per I/O stand above"));
+    }
+
+    #[test]
+    fn what_is_too_noisy_says_nothing_about_the_mechanism() {
+        let mut job = job(Verdict::TooNoisy, 16_000.0, 1_000.0);
+        job.figures[0].noise = RatioInterval { ratio: 1.01, low: 0.93, high: 1.125 };
+        let found = reason(&job, 1, 2, "why").unwrap();
+        assert!(found.starts_with("the noise: ") && found.ends_with("0.930 to 1.125"), "{found}");
     }
 
     #[test]

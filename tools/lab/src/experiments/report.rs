@@ -42,10 +42,11 @@ pub(crate) fn side_lines(results: &ExperimentResults) -> impl Iterator<Item = St
     sides.into_iter().flatten()
 }
 
-/// How many comparisons have ended, if the user stopped them.
+/// How many comparisons of an experiment have ended, if the user stopped them.
 pub(crate) fn incomplete_line(results: &ExperimentResults) -> Option<String> {
     let ended = results.comparisons.len();
-    results.incomplete.then(|| format!("Incomplete: stopped after {ended} comparisons"))
+    let name = results.experiment;
+    results.incomplete.then(|| format!("Incomplete: {name} was stopped after {ended} comparisons"))
 }
 
 /// The heads of the table: without those of published figures if there are none.
@@ -366,11 +367,11 @@ mod tests {
             "\ndepth 128: b is faster: its rate is 20.0 % higher (19.0 % to 21.0 %)\n  CPU per I/O 1.00 us -> 1.20 us\n",
             "  bare ring: 750 k/s, of which a has 0.67 and b 0.80\n",
             "depth 128, beside ext4: no difference shown: less than 5 % either way\n",
-            "  why: the target limits the rate, as the threads of b compute for 72 % of the time",
+            "  why: possibly: the target limits the rate, as the threads of b compute for 72 % of the time",
             "counters of slow path: direct.fast_path 0, direct.slow_path 14\n",
             "counters of fast path: direct.fast_path.taken 16, direct.slow_path 0\n",
             "note: a note\n",
-            "Incomplete: stopped after 3 comparisons\n",
+            "Incomplete: simple-read was stopped after 3 comparisons\n",
         ] {
             rest = rest.split_once(part).unwrap_or_else(|| panic!("no `{part}` in\n{text}")).1;
         }

@@ -1,7 +1,8 @@
 //! Checks experiments, and runs their comparisons one after the other.
 
 use super::case::Experiment;
-use super::comparison::{Comparison, comparisons};
+use super::cases::keep_cases;
+use super::comparison::{Comparison, check_settings, comparisons};
 use crate::compare::{self, JobComparison};
 use crate::engine::add_counters;
 use crate::job::JobSet;
@@ -15,6 +16,8 @@ use std::time::{Duration, Instant};
 pub struct Conditions<'a> {
     /// A file, a block device, a file in a volume, or a virtual target such as `null:SIZE`.
     pub target: &'a str,
+    /// The names of the cases to run; without any, all run.
+    pub cases: &'a [String],
     /// Keys of all sides, `KEY=VALUE` each. Switches are only those of engine `uringfs`.
     pub settings: &'a [String],
     /// The smallest difference that matters: 0.05 is 5 %.
@@ -105,8 +108,15 @@ impl Prepared {
     /// Makes the comparisons of all experiments and inspects their targets. Runs nothing.
     ///
     /// # Errors
-    /// A side cannot run, or must not overwrite its target.
-    pub fn new(experiments: Vec<Experiment>, conditions: &Conditions<'_>) -> Result<Self, Error> {
+    /// A case has no such name, a key would make another experiment, a side cannot run, or must not overwrite its target.
+    pub fn new(
+        mut experiments: Vec<Experiment>,
+        conditions: &Conditions<'_>,
+    ) -> Result<Self, Error> {
+        for experiment in &experiments {
+            check_settings(experiment, conditions.settings)?;
+        }
+        keep_cases(&mut experiments, conditions.cases).map_err(|error| error.at("--case"))?;
         let prepare = |experiment: Experiment| -> Result<_, Error> {
             let made = comparisons(&experiment, conditions.target, conditions.settings)?;
             for comparison in &made {
@@ -192,6 +202,7 @@ fn run_one(
     let label = format!("{place} ({case}: {a_name}, {b_name}), ");
     let conditions = compare::Conditions {
         label: &label,
+        names: [a_name, b_name],
         effect: conditions.effect,
         pairs: conditions.pairs,
         max_time,
@@ -233,6 +244,7 @@ impl Share {
 #[cfg(test)]
 mod tests {
     use super::super::case::{Beside, Case, NamedSide, TargetChoice};
+    use super::super::cases::find;
     use super::*;
     use crate::engine::EngineKind;
     use crate::stats::Verdict;
@@ -282,6 +294,7 @@ mod tests {
         fn conditions(&self, pairs: u32) -> Conditions<'_> {
             Conditions {
                 target: &self.target,
+                cases: &[],
                 settings: &[],
                 effect: 0.05,
                 pairs: Some(pairs),
@@ -343,6 +356,16 @@ mod tests {
         assert_eq!(kept, [(4, false), (0, true)]);
         let error = prepared.run(&conditions, |_| Ok(())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Interrupted);
+    }
+
+    #[test]
+    fn keys_of_cases_that_do_not_run_are_refused_too() {
+        let place = Place::new();
+        let [cases, settings] =
+            ["in place, depth 1", "sync=dsync"].map(|word| vec![word.to_owned()]);
+        let conditions = Conditions { cases: &cases, settings: &settings, ..place.conditions(1) };
+        let error = Prepared::new(find("completion").unwrap(), &conditions).unwrap_err();
+        assert!(error.to_string().starts_with("--set: sync: the experiment sets it"), "{error}");
     }
 
     #[test]

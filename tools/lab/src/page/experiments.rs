@@ -60,7 +60,7 @@ fn name(experiment: &ExperimentResults, comparison: &CompletedComparison) -> Str
     format!("{}, {}", experiment.experiment, comparison.label())
 }
 
-/// The published table beside the measured one, and the verdicts.
+/// The verdicts, then the published table beside the measured one.
 fn overview(html: &mut Html, results: &ExperimentResults) {
     html.element("h2", &[], |html| {
         html.text_element("code", &[], results.experiment);
@@ -69,8 +69,6 @@ fn overview(html: &mut Html, results: &ExperimentResults) {
     });
     html.text_element("p", &[], results.about);
     side_lines(results).for_each(|line| html.text_element("p", &[], line));
-    table(html, heads(results).iter().copied(), rows(results));
-    source_lines(results.experiment).for_each(|line| html.text_element("p", &[], line));
     html.element("ul", &[("class", &"verdicts")], |html| {
         for (index, comparison) in results.comparisons.iter().enumerate() {
             let Some(job) = comparison.job() else { continue };
@@ -86,6 +84,8 @@ fn overview(html: &mut Html, results: &ExperimentResults) {
             });
         }
     });
+    table(html, heads(results).iter().copied(), rows(results));
+    source_lines(results.experiment).for_each(|line| html.text_element("p", &[], line));
     counter_lines(results).for_each(|line| html.text_element("p", &[], line));
 }
 

@@ -1,7 +1,7 @@
 //! Comparisons, sweeps and experiments as one page of HTML: the verdicts first, then tables and plots, the machine, the command, and every sample.
 //!
-//! The page is whole in its file: it has no script and names no address, and a browser that obeys its policy
-//! (`Content-Security-Policy`) loads nothing for it. Text from outside gets into it only through one type, which escapes it.
+//! The page is whole in its file: it has no script, loads nothing, and has a policy (`Content-Security-Policy`)
+//! by which browsers refuse to load anything for it; the addresses of sources are text. Text from outside gets into it only through one type, which escapes it.
 
 mod experiments;
 mod sweep_sections;
@@ -48,7 +48,7 @@ pub fn sweep_html(results: &sweep::Results, source: Source<'_>) -> String {
     whole(&sweep_sections::title(results), |html| sweep_sections::body(html, results, source))
 }
 
-/// A page of experiments: each with the published table beside the measured one, and all of its comparisons.
+/// A page of experiments: each with its verdicts, the published table beside the measured one, and all of its comparisons.
 pub fn experiments_html(results: &[ExperimentResults], source: Source<'_>) -> String {
     whole(&experiments::title(results), |html| experiments::body(html, results, source))
 }
