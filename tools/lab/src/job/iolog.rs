@@ -150,14 +150,14 @@ impl IoLog {
 
     /// An offset or a length in a file that is no multiple of `unit`, a power of two.
     pub fn unaligned(&self, file: u32, unit: u64) -> Option<u64> {
-        let is_unaligned = self.extent(file).bits % unit != 0;
+        let is_unaligned = !self.extent(file).bits.is_multiple_of(unit);
         is_unaligned.then(|| self.first_unaligned(file, unit, |_| true)).flatten()
     }
 
     /// The same, of trims alone.
     pub fn unaligned_trim(&self, file: u32, unit: u64) -> Option<u64> {
         let is_trim = |step: &ReplayStep| step.action == ReplayAction::Io(IoOp::Trim);
-        let is_unaligned = self.extent(file).trim_bits % unit != 0;
+        let is_unaligned = !self.extent(file).trim_bits.is_multiple_of(unit);
         is_unaligned.then(|| self.first_unaligned(file, unit, is_trim)).flatten()
     }
 
